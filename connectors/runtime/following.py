@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from streams.errors import Indeterminate, InvalidUsage
 from streams.ids import MINIMUM_TIME, CapabilityId, CollectionId, Timestamp
 from streams.progress import frontier
-from streams.storage.client.directory import Directory
+from streams.storage.client.id_registry import Directory
 from streams.storage.client.shards import Shards
 from streams.storage.description import Description, loads
 from streams.storage.log.events import Acquire, Body, Downgrade, Drop, Right, system_capability

@@ -21,7 +21,7 @@ from connectors.runtime.task import Materialization
 from connectors.transport.failures import ConnectorFailed
 from streams.errors import Determinate, Indeterminate, InvalidUsage, SlackwaterError
 from streams.ids import Timestamp
-from streams.storage.client.pauses import longer_s
+from streams.storage.client.backoff import longer_s
 from streams.storage.client.shards import Shards
 from streams.trace.kernel.kernel import Kernel
 

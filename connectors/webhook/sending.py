@@ -13,7 +13,7 @@ from urllib3.exceptions import HTTPError, SSLError
 
 from connectors.connector import Refused
 from streams.errors import Indeterminate, InvalidUsage
-from streams.storage.client.pauses import longer_s
+from streams.storage.client.backoff import longer_s
 
 log = logging.getLogger(__name__)
 

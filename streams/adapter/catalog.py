@@ -29,7 +29,7 @@ from streams.compute.description import IngestionDescription, SinkDescription
 from streams.errors import InvalidStatement
 from streams.ids import CollectionId, EventId, Timestamp
 from streams.plan.physical import Column
-from streams.storage.log.maps import Map
+from streams.storage.log.persistent_map import Map
 from streams.storage.policy import Retention
 from streams.trace.kernel.functions import Function
 

@@ -50,8 +50,8 @@ from streams.compute.observed import Observed
 from streams.compute.protocol import CreateInstance
 from streams.errors import InvalidStatement, InvalidUsage, SlackwaterError
 from streams.ids import CollectionId, Topic
-from streams.kafka.choices import DEFAULT_DATA_PARTITIONS
 from streams.kafka.log import Chunks, Logs
+from streams.kafka.topic_settings import DEFAULT_DATA_PARTITIONS
 from streams.kafka.topics import TopicKind, Topics, TopicSpec
 from streams.plan.physical import Column
 from streams.plan.sql import statements as sql

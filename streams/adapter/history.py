@@ -23,7 +23,7 @@ from streams.compute.reclocking import MAX_SKEW_MS
 from streams.errors import SlackwaterError
 from streams.ids import CollectionId
 from streams.progress import Antichain
-from streams.storage.client.pauses import Pauses
+from streams.storage.client.backoff import Pauses
 from streams.storage.client.shards import Shards
 from streams.storage.log.events import Body, Downgrade
 from streams.storage.log.state import CollectionState

@@ -29,9 +29,9 @@ from streams.ids import CapabilityId, CollectionId, Timestamp
 from streams.kafka.log import Truncated
 from streams.kafka.topics import TopicKind, Topics, TopicSpec
 from streams.plan.compile import Relation
-from streams.storage.client.directory import Directory
-from streams.storage.client.sending import Unread, unread
+from streams.storage.client.id_registry import Directory
 from streams.storage.client.shards import Shards, write_capability
+from streams.storage.client.submit import Unread, unread
 from streams.storage.log.events import Acquire, Body, Drop, Right, system_capability
 from streams.storage.log.outcomes import Acquired, Unavailable
 from streams.storage.log.state import CollectionState

@@ -25,7 +25,7 @@ from streams.compute.controller import Controller
 from streams.errors import Corrupt, InvalidStatement, InvalidUsage, SlackwaterError
 from streams.ids import CollectionId
 from streams.kafka.log import Truncated
-from streams.storage.client.pauses import Pauses
+from streams.storage.client.backoff import Pauses
 from streams.storage.client.shards import Shards
 from streams.storage.policy import Retention
 

@@ -6,7 +6,7 @@ import pyarrow as pa
 
 from streams.adapter.workers.limits import too_much
 from streams.kafka.log import ChunkRef
-from streams.plan.analyses.bounded import Compared
+from streams.plan.analyses.column_bounds import Compared
 from streams.storage.read.options import Operator, overlaps
 from streams.trace.kernel.arrow import is_plain
 

@@ -13,8 +13,8 @@ from streams.adapter.workers.pool import Workers
 from streams.app.service import FENCED, Service
 from streams.app.services import new_id, now_ms
 from streams.app.signals import Stop
-from streams.kafka.choices import topic_choices
 from streams.kafka.client.broker import KafkaBroker
+from streams.kafka.topic_settings import topic_choices
 from streams.replica.crash import Crash
 
 log = logging.getLogger(__name__)

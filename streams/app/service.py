@@ -27,9 +27,8 @@ class Service:
     `slice_bytes` is how much of the stored inputs a hydration takes at once, `deadline_ms` how
     long the tasks of the smallest micro-batch may take. So many `statements` are computed at a
     time, each within `statement_memory` and `statement_disk` (bytes) and `statement_ms`
-    (`streams.adapter.workers.limits`). `topics` are
-    pairs as `streams.kafka.choices` reads them; `points` say where a test wants the service
-    to die.
+    (`streams.adapter.workers.limits`). `topics` are pairs as `streams.kafka.topic_settings`
+    reads them; `points` say where a test wants the service to die.
     """
 
     bootstrap: str

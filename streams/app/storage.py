@@ -29,17 +29,17 @@ from streams.app.up import (
     only_with,
 )
 from streams.errors import SlackwaterError
-from streams.kafka.choices import topic_choices
 from streams.kafka.client.broker import KafkaBroker
 from streams.kafka.client.positions import KafkaMarks
 from streams.kafka.client.raw import RawReader
 from streams.kafka.client.transactions import Fenced, Transactions
 from streams.kafka.settings import ClientSettings
+from streams.kafka.topic_settings import topic_choices
 from streams.replica.crash import Crash
 from streams.storage.client.shards import Shards
-from streams.storage.commands.crew import Threads
 from streams.storage.commands.service import CommandService
 from streams.storage.commands.session import CommandTopics, Wiring
+from streams.storage.commands.worker_pool import Threads
 
 log = logging.getLogger(__name__)
 

@@ -14,7 +14,7 @@ from streams.app import signals
 from streams.app.environment import MASTER, Environment, Settings
 from streams.app.failing import failed
 from streams.errors import Determinate, InvalidStatement, InvalidUsage
-from streams.kafka.choices import topic_choices
+from streams.kafka.topic_settings import topic_choices
 from streams.plan.sql.durations import milliseconds
 
 DIRECTORY = Path(".slackwater")

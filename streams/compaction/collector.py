@@ -28,7 +28,7 @@ from streams.ids import Offset, Topic
 from streams.kafka.client.positions import Position
 from streams.kafka.client.raw import OffsetRange
 from streams.kafka.log import KEY_ERRORS, ChunkRef
-from streams.storage.client import upkeep
+from streams.storage.client import maintenance
 from streams.storage.client.shards import Shards
 from streams.storage.log.events import Reclaim
 from streams.storage.log.outcomes import Reclaimed
@@ -115,7 +115,7 @@ class Collector:
         Errors: as `collect`.
         """
         state = self.shards.group_state(group)
-        superseded = upkeep.candidates(state)
+        superseded = maintenance.candidates(state)
         wanted = raised(state, floor, superseded)
         if wanted or superseded:
             outcome = self.shards.submit([(group, Reclaim(wanted))])[0]

@@ -39,7 +39,7 @@ from streams.ids import CapabilityId, CollectionId
 from streams.kafka.log import ChunkRef
 from streams.progress import Antichain
 from streams.storage import policy
-from streams.storage.client import upkeep
+from streams.storage.client import maintenance
 from streams.storage.client.shards import Shards
 from streams.storage.log.events import Body, Reclaim, Right
 from streams.storage.log.outcomes import RolledUp
@@ -286,8 +286,8 @@ class Compaction:
                     self._attempt(done, f"group {group}: {name}", duty)
 
     def _roll_up(self, group: str, done: Round) -> None:
-        is_due = upkeep.due(self.shards.group_state(group))
-        if is_due and isinstance(upkeep.roll_up(self.shards, group), RolledUp):
+        is_due = maintenance.due(self.shards.group_state(group))
+        if is_due and isinstance(maintenance.roll_up(self.shards, group), RolledUp):
             done.rolled_up.append(group)
 
     def _pass_time(self, group: str) -> None:

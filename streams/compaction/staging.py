@@ -23,7 +23,7 @@ from streams.ids import CollectionId, EventId, Offset, Topic
 from streams.kafka.log import ChunkRef, Logs
 from streams.kafka.topics import MAXIMUM_RECORD_BYTES
 from streams.storage.client.shards import Shards
-from streams.storage.log import outcomes, records
+from streams.storage.log import event_codec, outcomes
 from streams.storage.log.events import Body, Event, Stage
 from streams.storage.log.outcomes import Outcome
 
@@ -68,7 +68,7 @@ def announce(logs: Logs, staging: Staging, refs: tuple[ChunkRef, ...]) -> None:
         [
             (
                 staging.log,
-                records.encode(Event(EventId(uuid.uuid4().hex), staging.group, seen, body)),
+                event_codec.encode(Event(EventId(uuid.uuid4().hex), staging.group, seen, body)),
             )
             for body in stages(staging.name, refs)
         ]
@@ -101,7 +101,7 @@ def stages(name: str, refs: tuple[ChunkRef, ...]) -> Iterator[Stage]:
 def fits(body: Body) -> bool:
     """Whether the event fits in one record of a log."""
     event = Event(EventId("0" * LONGEST_ID), "0" * LONGEST_ID, Offset(0), body)
-    return len(records.encode(event)) <= LARGEST_EVENT_BYTES
+    return len(event_codec.encode(event)) <= LARGEST_EVENT_BYTES
 
 
 def release(shards: Shards, staged: Sequence[tuple[CollectionId, str]]) -> None:

@@ -22,7 +22,7 @@ from streams.ids import CollectionId, Timestamp, Topic
 from streams.kafka.log import ChunkRef, Chunks
 from streams.storage.client.shards import Shards
 from streams.storage.description import loads
-from streams.storage.log.ranges import with_ranges
+from streams.storage.log.column_stats import with_ranges
 from streams.storage.read import reader as read
 from streams.storage.read.reader import Loaded, Piece
 from streams.trace.kernel.kernel import Kernel, arrow_schema

@@ -26,7 +26,7 @@ from streams.compute.protocol import (
 )
 from streams.ids import CollectionId
 from streams.progress import Antichain
-from streams.storage.log.maps import Map
+from streams.storage.log.persistent_map import Map
 
 HYDRATING = "hydrating"
 """The state of a `Status` to which a `Hydration` belongs."""

@@ -29,12 +29,12 @@ import pyarrow.compute as pc
 
 from streams.operators import join
 from streams.operators.context import Stepped
+from streams.operators.frame_visibility import beyond, keys
 from streams.operators.join import Side, Sides
 from streams.operators.ranked import sort_keys_of
-from streams.operators.sight import beyond, keys
 from streams.plan.physical import Asof
 from streams.trace.arrange import order, ordered
-from streams.trace.arrange.leading import Gaps, within
+from streams.trace.arrange.first_rows import Gaps, within
 from streams.trace.arrange.runs import Run, RunName
 from streams.trace.columns import Ints, group, key_form, spans
 from streams.trace.exact.diffs import followed

@@ -18,7 +18,7 @@ import numpy as np
 import pyarrow as pa
 
 from streams.operators.context import Scope
-from streams.operators.moments import Moments
+from streams.operators.interesting_times import Moments
 from streams.trace.arrange import multiset, order
 from streams.trace.arrange.runs import RunName
 from streams.trace.columns import Ints, group, int64, key_form, spans

@@ -21,7 +21,7 @@ from typing import TypeAlias
 
 import pyarrow as pa
 
-from streams.operators import linear, loop, nodes, presummed, temporal
+from streams.operators import linear, loop, nodes, pre_aggregation, temporal
 from streams.operators.context import (
     ERRORS,
     Context,
@@ -32,9 +32,9 @@ from streams.operators.context import (
     Scope,
     Stepped,
 )
-from streams.operators.layout import Edge, Layout, layout
+from streams.operators.exchange import bucket_of, split, spread
 from streams.operators.linear import Computed
-from streams.operators.routing import bucket_of, split, spread
+from streams.operators.wiring import Edge, Layout, layout
 from streams.plan.physical import (
     Constant,
     Dataflow,
@@ -236,7 +236,7 @@ class _Level:
     def _is_presummed(self, number: NodeId) -> bool:
         """Send on the sums of a Linear's rows in place of them, where that is possible."""
         edge = self.layout.presummed.get(number)
-        if edge is None or self._rows(number) < presummed.FEWEST:
+        if edge is None or self._rows(number) < pre_aggregation.FEWEST:
             return False
         dataflow, shape = self.scope.dataflow, self.layout.shapes[edge.consumer]
         node = dataflow.nodes[number]
@@ -244,7 +244,7 @@ class _Level:
         types = dataflow.types[node.input]
         with self.scope.context.watch(number):
             rows = flatten(self.ports[number]["in"], arrow_schema(types))
-            made = presummed.partial(node, shape, rows, types, self.scope.kernel)
+            made = pre_aggregation.partial(node, shape, rows, types, self.scope.kernel)
         if made is None:
             return False
         with self.scope.context.watch(edge.consumer):

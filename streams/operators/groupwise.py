@@ -23,7 +23,7 @@ from streams.operators import contents
 from streams.operators.contents import Pairs
 from streams.operators.context import ERRORS, NEGATIVE, Ports, Scope, Stepped
 from streams.operators.evaluation import Evaluate, Evaluated, Types, evaluate, port, source
-from streams.operators.moments import of_rows as moments_of
+from streams.operators.interesting_times import of_rows as moments_of
 from streams.plan.physical import Groupwise
 from streams.trace.arrange.runs import RunName
 from streams.trace.columns import Ints, canonical, int64

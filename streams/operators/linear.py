@@ -22,7 +22,7 @@ import numpy as np
 import pyarrow as pa
 
 from streams.operators.context import ERRORS, Stepped
-from streams.operators.tolerant import tolerant
+from streams.operators.try_eval import tolerant
 from streams.plan.physical import Expression, Linear
 from streams.trace.columns import Flags, Ints, combined, int64
 from streams.trace.kernel.connection import EvaluationFailed, StatementRefused

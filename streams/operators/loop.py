@@ -30,7 +30,7 @@ import pyarrow as pa
 
 from streams.operators import nodes
 from streams.operators.context import ERRORS, Interval, Ports, Scope, Stepped
-from streams.operators.iterated import (
+from streams.operators.iterative import (
     Evaluate,
     Input,
     Joined,
@@ -39,7 +39,7 @@ from streams.operators.iterated import (
     distinct,
     unsettled,
 )
-from streams.operators.layout import Layout, layout
+from streams.operators.wiring import Layout, layout
 from streams.plan.physical import (
     Distinct,
     Groupwise,

@@ -5,7 +5,8 @@ order are its rows just before j and from j on; where the counts of the two diff
 change. Around each change lie
 
     wanted     the rows that see the change: by number the `ahead` rows before it and the
-               `back` rows behind it, or peers of as many; by value as `sight` has them
+               `back` rows behind it, or peers of as many; by value as
+               `frame_visibility` has them
     shown      and what the wanted ones see
 
 each counted among the rows that are there, on both sides of the moment. A *piece* is a run of
@@ -23,10 +24,10 @@ from typing import Literal
 
 import numpy as np
 
-from streams.operators.moments import Moments
-from streams.operators.prefixes import Sums, summed
+from streams.operators.frame_visibility import Sight
+from streams.operators.interesting_times import Moments
 from streams.operators.ranked import Candidates
-from streams.operators.sight import Sight
+from streams.operators.running_sums import Sums, summed
 from streams.trace.columns import Flags, Ints, spans
 from streams.trace.exact.diffs import plus, products
 

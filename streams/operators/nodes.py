@@ -24,9 +24,9 @@ from streams.operators import (
     windows,
 )
 from streams.operators.context import Ports, Scope, Stepped
-from streams.operators.layout import layout
 from streams.operators.linear import Computed
-from streams.plan.analyses.reading import columns_read
+from streams.operators.wiring import layout
+from streams.plan.analyses.columns_read import columns_read
 from streams.plan.physical import (
     Arrange,
     Asof,

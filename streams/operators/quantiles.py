@@ -29,15 +29,15 @@ from decimal import Decimal
 import numpy as np
 import pyarrow as pa
 
-from streams.operators import extremes
+from streams.operators import min_max
 from streams.operators.contents import Pairs, pairs_of
-from streams.operators.extremes import Touched
+from streams.operators.interesting_times import Moments
 from streams.operators.interpolation import Between, between
-from streams.operators.moments import Moments
+from streams.operators.min_max import Touched
 from streams.plan.physical import Aggregate
 from streams.trace.arrange import order, ordered
+from streams.trace.arrange.first_rows import leading
 from streams.trace.arrange.keyed import Found
-from streams.trace.arrange.leading import leading
 from streams.trace.arrange.runs import Run
 from streams.trace.columns import Flags, Ints, int64
 from streams.trace.exact.diffs import LARGEST, followed, largest, sum_at
@@ -50,7 +50,7 @@ _NOWHERE = -1
 def fields(index: int, kind: pa.DataType) -> list[pa.Field]:
     """The stored columns of a quantile of an argument of this type."""
     numbers = [f"{name}{index}" for name in ("below", "count", "negatives")]
-    anchor = pa.field(f"anchor{index}", extremes.stored(kind))
+    anchor = pa.field(f"anchor{index}", min_max.stored(kind))
     return [anchor, *(pa.field(name, pa.int64()) for name in numbers)]
 
 

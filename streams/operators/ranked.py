@@ -12,11 +12,11 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from streams.operators import extremes
+from streams.operators import min_max
 from streams.operators.contents import Pairs, pairs_of
-from streams.operators.extremes import Touched
+from streams.operators.interesting_times import Moments
 from streams.operators.linear import source_of
-from streams.operators.moments import Moments
+from streams.operators.min_max import Touched
 from streams.trace.arrange import keyed, order
 from streams.trace.columns import Flags, Ints, combined
 from streams.trace.exact.diffs import sums
@@ -35,7 +35,7 @@ def changes(
     `order_of` are the arguments of `create_sort_key` over columns of these `types`.
     """
     values = sort_keys_of(order_of, rows, types, kernel)
-    shape = extremes.schema([key.type for key in keys], pa.binary())
+    shape = min_max.schema([key.type for key in keys], pa.binary())
     return pa.RecordBatch.from_arrays([*keys, values, *rows.columns[-2:]], schema=shape)
 
 

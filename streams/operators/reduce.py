@@ -23,14 +23,14 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from streams.operators import contents, extremes, general, quantiles, results, totals
+from streams.operators import accumulators, contents, finalize, min_max, quantiles, recomputed
+from streams.operators.accumulators import Slot, Sum, Totals
 from streams.operators.context import ERRORS, NEGATIVE, Ports, Scope, Stepped
-from streams.operators.extremes import Extreme, Search
-from streams.operators.general import Recomputed
-from streams.operators.moments import Moments
-from streams.operators.moments import of_rows as moments_of
+from streams.operators.interesting_times import Moments
+from streams.operators.interesting_times import of_rows as moments_of
+from streams.operators.min_max import Extreme, Search
 from streams.operators.quantiles import Quantile
-from streams.operators.totals import Slot, Sum, Totals
+from streams.operators.recomputed import Recomputed
 from streams.plan.physical import Aggregate, Reduce
 from streams.trace.arrange import keyed
 from streams.trace.arrange.runs import RunName
@@ -83,7 +83,7 @@ def shape(node: Reduce, types: Sequence[pa.DataType]) -> Shape:
 
     Errors: InvalidUsage for an aggregate we do not have.
     """
-    slots = totals.slots_of(node.aggregates, types)
+    slots = accumulators.slots_of(node.aggregates, types)
     wanted = {
         aggregate.argument
         for aggregate in node.aggregates
@@ -95,7 +95,7 @@ def shape(node: Reduce, types: Sequence[pa.DataType]) -> Shape:
     for index, slot in enumerate(slots):
         sums += slot.fields(index)
     last = [
-        pa.field(f"m{index}", extremes.stored(types[each.argument]))
+        pa.field(f"m{index}", min_max.stored(types[each.argument]))
         for index, each in enumerate(_extremes(node))
         if each.argument is not None
     ]
@@ -108,7 +108,7 @@ def shape(node: Reduce, types: Sequence[pa.DataType]) -> Shape:
         types=tuple(types),
         slots=slots,
         sorted_arguments=tuple(sorted(wanted)),
-        reads=general.reads(node.aggregates),
+        reads=recomputed.reads(node.aggregates),
         partial=pa.schema([*keys, pa.field("time", pa.int64()), *sums]),
         state=keyed.schema([key.type for key in keys], [*sums, *last]),
     )
@@ -131,24 +131,24 @@ def partial(of: Shape, rows: pa.RecordBatch, kernel: Kernel) -> dict[str, pa.Rec
     times, diffs = int64(rows.column("time")), int64(rows.column("diff"))
     groups = by_key if times.min() == times.max() else group([by_key.ids, times], len(times))
     plain = [slot for slot in of.slots if not slot.distinct]
-    made = totals.of_rows(groups, diffs, rows.column, plain)
+    made = accumulators.of_rows(groups, diffs, rows.column, plain)
     first = pa.array(groups.first)
     everything = made if plain == [*of.slots] else _with_distinct(made, of.slots, groups.count)
     columns = [*(key.take(first) for key in keys), pa.array(times[groups.first])]
-    columns += totals.store(everything, of.slots)
+    columns += accumulators.store(everything, of.slots)
     result = {"partial": pa.RecordBatch.from_arrays(columns, schema=of.partial)}
     for argument in of.sorted_arguments:
-        result[extremes.name(argument)] = extremes.partial(keys, by_key, rows, argument, kernel)
+        result[min_max.name(argument)] = min_max.partial(keys, by_key, rows, argument, kernel)
     if of.reads:
         columns = [*keys, *(rows.column(read) for read in of.reads), *rows.columns[-2:]]
         changes = pa.RecordBatch.from_arrays(columns, schema=of.rows)
-        result[general.ROWS] = consolidate(changes, kernel)
+        result[recomputed.ROWS] = consolidate(changes, kernel)
     return result
 
 
 def _with_distinct(made: Totals, slots: Sequence[Slot], size: int) -> Totals:
     """The totals with empty parts for the DISTINCT slots, which the step fills."""
-    empty = totals.nothing(size, slots)
+    empty = accumulators.nothing(size, slots)
     counts, sums = list(empty.counts), list(empty.sums)
     plain = [index for index, slot in enumerate(slots) if not slot.distinct]
     for index, count, total in zip(plain, made.counts, made.sums, strict=True):
@@ -183,22 +183,22 @@ def step(
     kernel, files = scope.kernel, scope.context.files
     width, times = len(of.node.keys), int64(rows.column("time"))
     moments, groups = moments_of(rows.columns[:width], times, kernel)
-    changes = totals.summed(totals.read(rows, of.slots), groups)
+    changes = accumulators.summed(accumulators.read(rows, of.slots), groups)
     found = keyed.find(
         files, runs.get(_KEYS, []), moments.forms, moments.hashes, of.state, kernel
     )
-    old = totals.choose(totals.read(found.rows, of.slots), found.places)
+    old = accumulators.choose(accumulators.read(found.rows, of.slots), found.places)
     sorted_, kept = _ordered(of, ports, moments, found, runs, scope)
-    distinct = totals.replaced(changes, sorted_.distinct)
-    after = totals.accumulated(old, distinct, moments.owner)
+    distinct = accumulators.replaced(changes, sorted_.distinct)
+    after = accumulators.accumulated(old, distinct, moments.owner)
     had = found.places >= 0 if not width else old.rows > 0
-    recomputed, negative, kept_rows = _recomputed(of, ports, moments, runs, scope)
+    values, negative, kept_rows = _recomputed(of, ports, moments, runs, scope)
     kept |= kept_rows
     for quantile in sorted_.quantiles:
         negative = negative | quantile.negative
-    changed = Changed(of, moments, (old, after), had, sorted_, recomputed, negative)
+    changed = Changed(of, moments, (old, after), had, sorted_, values, negative)
     output, errors = changed.emit(made, kernel)
-    last = after if moments.single else totals.choose(after, moments.last)
+    last = after if moments.single else accumulators.choose(after, moments.last)
     state = _state(of, moments, last, sorted_)
     kept[_KEYS] = keyed.insert(files, runs.get(_KEYS, []), state, width, kernel)
     return Stepped(output, errors, kept)
@@ -228,16 +228,16 @@ def _ordered(
     kept: dict[str, list[RunName]] = {}
     keys = [of.types[key] for key in of.node.keys]
     for argument in of.sorted_arguments:
-        name, kind = extremes.name(argument), of.types[argument]
+        name, kind = min_max.name(argument), of.types[argument]
         names = runs.get(name, [])
-        touched, before, kept[name] = extremes.step(
+        touched, before, kept[name] = min_max.step(
             argument, ports, names, (keys, kind), moments, scope
         )
         for index, aggregate in enumerate(of.extremes):
             if aggregate.argument == argument:
                 last = found.rows_or_null(f"m{index}")
                 search = Search(moments, before, scope.kernel, aggregate.function == "max")
-                minima[index] = extremes.extreme(touched, last, search)
+                minima[index] = min_max.extreme(touched, last, search)
         wanted = [
             (i, aggregate)
             for i, aggregate in enumerate(of.quantiles)
@@ -247,9 +247,7 @@ def _ordered(
         searched |= quantiles.of_argument(touched, wanted, state)
         for index, slot in enumerate(of.slots):
             if slot.distinct and slot.argument == argument:
-                distinct[index] = extremes.distinct(
-                    touched, moments, before, slot, scope.kernel
-                )
+                distinct[index] = min_max.distinct(touched, moments, before, slot, scope.kernel)
     first = [minima[index] for index in range(len(minima))]
     return Sorted(first, [searched[i] for i in range(len(searched))], distinct), kept
 
@@ -264,18 +262,21 @@ def _recomputed(
     """The recomputed aggregates, negative counts of rows, and the new runs."""
     if not of.general:
         return [], np.zeros(len(moments.hashes) + len(moments.owner), np.bool_), {}
-    rows = consolidate(flatten(ports.get(general.ROWS, []), of.rows), scope.kernel)
-    width, names = len(of.node.keys), runs.get(general.ROWS, [])
+    rows = consolidate(flatten(ports.get(recomputed.ROWS, []), of.rows), scope.kernel)
+    width, names = len(of.node.keys), runs.get(recomputed.ROWS, [])
     held, kept = contents.of_changes(rows, width, moments, names, scope)
     kinds = scope.dataflow.types[of.node.input]
     types = {f"c{read}": kinds[read] for read in of.reads}
-    recomputed, negative = general.recomputed(held, of.general, types, scope.kernel)
-    return recomputed, negative, {general.ROWS: kept}
+    values, negative = recomputed.recomputed(held, of.general, types, scope.kernel)
+    return values, negative, {recomputed.ROWS: kept}
 
 
 def _birth(of: Shape, time: int) -> pa.RecordBatch:
     """A change of nothing at `time`, so that the row over no rows is emitted."""
-    columns = [pa.array([time]), *totals.store(totals.nothing(1, of.slots), of.slots)]
+    columns = [
+        pa.array([time]),
+        *accumulators.store(accumulators.nothing(1, of.slots), of.slots),
+    ]
     return pa.RecordBatch.from_arrays(columns, schema=of.partial)
 
 
@@ -313,7 +314,9 @@ class Changed:
         minima = [
             pa.concat_arrays([extreme.before, extreme.after]) for extreme in self.sorted.minima
         ]
-        rows = self._rows(totals.joined(old, after), np.concatenate((self.had, has)), minima)
+        rows = self._rows(
+            accumulators.joined(old, after), np.concatenate((self.had, has)), minima
+        )
         owner, count, there = self.moments.owner, len(old.rows), rows.there
         current = np.arange(count, count + len(owner))
         previous = owner
@@ -338,11 +341,11 @@ class Changed:
     def _rows(self, state: Totals, alive: Flags, minima: Sequence[pa.Array]) -> _Rows:
         columns, error = [], np.full(len(state.rows), -1, np.int64)
         error[(state.rows < 0) | self.negative] = len(self.of.node.aggregates)
-        least, recomputed = iter(minima), iter(self.recomputed)
+        least, values = iter(minima), iter(self.recomputed)
         searched = iter(self.sorted.quantiles)
         for index, aggregate in enumerate(self.of.node.aggregates):
             if aggregate.sql:
-                again = next(recomputed)
+                again = next(values)
                 columns.append(again.column)
                 error = np.where((error < 0) & again.failed & alive, index, error)
                 continue
@@ -353,7 +356,7 @@ class Changed:
                 assert aggregate.argument is not None
                 columns.append(_unstored(next(least), self.of.types[aggregate.argument]))
                 continue
-            value = results.value(aggregate, state, self.of.slots, self.of.types)
+            value = finalize.value(aggregate, state, self.of.slots, self.of.types)
             columns.append(value.column)
             if value.failed is not None:
                 error = np.where((error < 0) & value.failed & alive, index, error)
@@ -391,12 +394,12 @@ def _unstored(values: pa.Array, kind: pa.DataType) -> pa.Array:
 def _state(of: Shape, moments: Moments, last: Totals, found: Sorted) -> pa.RecordBatch:
     """The rows of state after the interval. A row that says nothing is not live."""
     least = [extreme.after.take(pa.array(moments.last)) for extreme in found.minima]
-    live = totals.something(last)
+    live = accumulators.something(last)
     for each in (*least, *(quantile.state[0] for quantile in found.quantiles)):
         live |= each.is_valid().to_numpy(zero_copy_only=False)
     if not of.node.keys:
         live[:] = True
     columns = [pa.array(moments.hashes), *moments.keys, pa.array(live)]
-    columns += [*totals.store(last, of.slots), *least]
+    columns += [*accumulators.store(last, of.slots), *least]
     columns += [column for quantile in found.quantiles for column in quantile.state]
     return pa.RecordBatch.from_arrays(columns, schema=of.state)

@@ -22,8 +22,8 @@ import numpy as np
 import pyarrow as pa
 
 from streams.operators.context import ERRORS, Ports, Scope, Stepped
-from streams.operators.moments import Moments
-from streams.operators.moments import of_rows as moments_of
+from streams.operators.interesting_times import Moments
+from streams.operators.interesting_times import of_rows as moments_of
 from streams.plan.physical import MARKED, Rule, Threshold
 from streams.trace.arrange import keyed
 from streams.trace.arrange.runs import RunName

@@ -24,17 +24,17 @@ from collections.abc import Iterator, Mapping, Sequence
 import numpy as np
 import pyarrow as pa
 
-from streams.operators import extremes, ranked
+from streams.operators import min_max, ranked
 from streams.operators.context import Ports, Scope, Stepped
 from streams.operators.evaluation import Evaluated
-from streams.operators.extremes import Touched
 from streams.operators.groupwise import Collected
-from streams.operators.moments import Moments
-from streams.operators.moments import of_rows as moments_of
+from streams.operators.interesting_times import Moments
+from streams.operators.interesting_times import of_rows as moments_of
+from streams.operators.min_max import Touched
 from streams.operators.ranked import Candidates, Core
 from streams.plan.physical import TopK
 from streams.trace.arrange import keyed, order, ordered
-from streams.trace.arrange.leading import leading
+from streams.trace.arrange.first_rows import leading
 from streams.trace.arrange.runs import Run, RunName
 from streams.trace.columns import Flags, Ints, canonical, int64, spans
 from streams.trace.exact.diffs import LARGEST, copies, saturated
@@ -69,7 +69,7 @@ def step(
     keys = [canonical(rows.column(key)) for key in node.keys]
     moments, _ = moments_of(keys, int64(rows.column("time")), kernel)
     changes = ranked.changes(node.order, rows, keys, types, kernel)
-    touched = extremes.touched(changes, moments, kernel)
+    touched = min_max.touched(changes, moments, kernel)
     before = files.open(runs.get(_ROWS, []))
     base = ordered.counts(before, touched.entries(moments), kernel)
     shape = keyed.schema(

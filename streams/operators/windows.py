@@ -10,7 +10,7 @@ either side again:
 
 The core rows (those no change touches) that can be in a neighbourhood at any time of the
 interval are the `back + ahead` nearest on either side of a touched row: found by search
-(`vicinity`). All moments are then evaluated at once, as partitions of one statement
+(`affected_rows`). All moments are then evaluated at once, as partitions of one statement
 (`neighbours`). What the outputs were is not remembered: they are a function of the contents, so
 the same bits come again (rule 23).
 
@@ -31,16 +31,16 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from streams.operators import extremes, ranked, vicinity
+from streams.operators import affected_rows, min_max, ranked
 from streams.operators.context import Ports, Scope, Stepped
 from streams.operators.evaluation import port, source
+from streams.operators.frame_visibility import evaluated, sight
 from streams.operators.groupwise import Collected, label
-from streams.operators.moments import Moments
-from streams.operators.moments import of_rows as moments_of
+from streams.operators.interesting_times import Moments
+from streams.operators.interesting_times import of_rows as moments_of
 from streams.operators.neighbours import Part, neighbourhoods
-from streams.operators.prefixes import columns_of, prefixes
 from streams.operators.ranked import Changed
-from streams.operators.sight import evaluated, sight
+from streams.operators.running_sums import columns_of, prefixes
 from streams.plan.physical import Before, Groupwise, Reach
 from streams.trace.arrange import keyed, ordered
 from streams.trace.arrange.runs import Run, RunName
@@ -85,7 +85,7 @@ def step(
     below = ranked.below(touched, base, moments, found)
     wrong = (below, _failing(reach, changed, found, kernel))
     whole = _whole(wrong[0] + wrong[1], moments)
-    core = vicinity.core(reach, before, changed, whole, kernel)
+    core = affected_rows.core(reach, before, changed, whole, kernel)
     held = ranked.candidates(rows, touched, base, core, moments)
     none = wrong[0] + wrong[1] > 0
     statement = _statement(node, reach, types[0], kernel)
@@ -126,7 +126,7 @@ def _changed(
     keys = [canonical(rows.column(key)) for key in by]
     moments, _ = moments_of(keys, int64(rows.column("time")), kernel)
     changes = ranked.changes(reach.order, rows, keys, types, kernel)
-    touched = extremes.touched(changes, moments, kernel)
+    touched = min_max.touched(changes, moments, kernel)
     base = ordered.counts(runs, touched.entries(moments), kernel)
     return Changed(rows, types, touched, base, moments)
 

@@ -5,10 +5,10 @@ from dataclasses import dataclass, replace
 
 from streams.errors import InvalidStatement, InvalidUsage
 from streams.ids import CollectionId
-from streams.plan import ir, render
+from streams.plan import ir, to_sql
 from streams.plan import json as plans
 from streams.plan.analyses.temporal import refuse_elsewhere
-from streams.plan.bind import mutual
+from streams.plan.bind import mutual_recursion
 from streams.plan.bind.binder import Binder, binder
 from streams.plan.bind.casts import refuse_casts
 from streams.plan.bind.orders import Ordered
@@ -16,12 +16,12 @@ from streams.plan.bind.query import bind, bind_shown
 from streams.plan.bind.refusals import refuse, refuse_today, refuse_types, refuse_unstable
 from streams.plan.display.draw import draw
 from streams.plan.display.explain import explain_logical, explain_physical
+from streams.plan.duckdb_plan import Record
 from streams.plan.lowering.intervals import carriable
 from streams.plan.lowering.lower import lower
 from streams.plan.passes import carriers, optimise
-from streams.plan.passes.settle import settle
+from streams.plan.passes.fold_constants import settle
 from streams.plan.physical import Column, Dataflow, Source
-from streams.plan.record import Record
 from streams.plan.scalar import Ref, Scalar, refs
 from streams.trace.kernel.functions import Function, named, without_hash
 
@@ -142,21 +142,23 @@ def _settled(
 ) -> tuple[Ordered, tuple[Column, ...]]:
     """The plan before any pass and the query's columns; its order where it is to be shown."""
     _refuse_ambiguous(catalog)
-    block = mutual.split(query)
+    block = mutual_recursion.split(query)
     relations = _scope(block, catalog)
     tables = {name: relation.columns for name, relation in relations.items()}
     with binder(tables, functions) as bound:
         values = [_value(binding, block, relations, bound) for binding in block.bindings]
         unchecked, columns = _bind(block.query, block, relations, bound, is_shown=is_shown)
         columns = columns if is_shown else _named_apart(columns)
-        tied = mutual.tie(block, values, unchecked.rows)
+        tied = mutual_recursion.tie(block, values, unchecked.rows)
         refuse_elsewhere(tied)
         settled = settle(carriers.carry(tied), bound.computable)
         _refuse_failing_constants(settled, bound)
     return replace(unchecked, rows=settled), columns
 
 
-def _scope(block: mutual.Block, catalog: Mapping[str, Relation]) -> Mapping[str, Relation]:
+def _scope(
+    block: mutual_recursion.Block, catalog: Mapping[str, Relation]
+) -> Mapping[str, Relation]:
     """What names mean in the queries of a block: its bindings hide relations."""
     own = {
         binding.name: Relation(block.collection(binding.name), _declared(binding))
@@ -166,13 +168,16 @@ def _scope(block: mutual.Block, catalog: Mapping[str, Relation]) -> Mapping[str,
     return {n: r for n, r in catalog.items() if n.lower() not in hidden} | own
 
 
-def _declared(binding: mutual.Binding) -> tuple[Column, ...]:
+def _declared(binding: mutual_recursion.Binding) -> tuple[Column, ...]:
     with binder({binding.name: binding.columns}) as bound:
         return bound.columns(binding.name)
 
 
 def _value(
-    binding: mutual.Binding, block: mutual.Block, known: Mapping[str, Relation], bound: Binder
+    binding: mutual_recursion.Binding,
+    block: mutual_recursion.Block,
+    known: Mapping[str, Relation],
+    bound: Binder,
 ) -> ir.Relational:
     found = len(bound.bind(binding.query).columns)
     if found != len(binding.columns):
@@ -185,7 +190,7 @@ def _value(
 
 def _bind(
     query: str,
-    block: mutual.Block,
+    block: mutual_recursion.Block,
     known: Mapping[str, Relation],
     bound: Binder,
     *,
@@ -306,6 +311,6 @@ def _refuse_failing_constants(node: ir.Relational, bound: Binder) -> None:
         )
         rows = (constants,) if constants else ()
     for row in rows:
-        bound.check("SELECT " + ", ".join(render.sql(carriable(cell)) for cell in row))
+        bound.check("SELECT " + ", ".join(to_sql.sql(carriable(cell)) for cell in row))
     for part in ir.parts(node):
         _refuse_failing_constants(part, bound)

@@ -12,6 +12,7 @@ from dataclasses import asdict
 
 from streams.errors import InvalidUsage
 from streams.ids import CollectionId
+from streams.plan.duckdb_plan import Record
 from streams.plan.physical import (
     Aggregate,
     Arrange,
@@ -43,7 +44,6 @@ from streams.plan.physical import (
     Unnest,
     Upsert,
 )
-from streams.plan.record import Record
 from streams.trace.kernel.functions import Function
 
 

@@ -8,8 +8,8 @@ cast, and equal types have equal text. The type of a bare NULL has no stored for
 import re
 from collections.abc import Iterable
 
+from streams.plan.duckdb_plan import Record
 from streams.plan.keywords import KEYWORDS, RESERVED
-from streams.plan.record import Record
 
 _PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
 _QUOTES = re.compile(r"""'[^']*'|"[^"]*\"""")

@@ -31,34 +31,34 @@ import pyarrow as pa
 
 from streams.errors import Determinate, Indeterminate, InvalidUsage
 from streams.ids import MINIMUM_TIME, CollectionId
-from streams.kafka.choices import topic_choices
 from streams.kafka.client.broker import KafkaBroker
-from streams.kafka.client.patience import Patience, PatientChunks, PatientLogs, PatientTopics
+from streams.kafka.client.retrying import Patience, PatientChunks, PatientLogs, PatientTopics
 from streams.kafka.log import ChunkRef, Unanswered
 from streams.kafka.memory.logs import MemoryBroker
 from streams.kafka.settings import ClientSettings
+from streams.kafka.topic_settings import topic_choices
 from streams.progress import Antichain
-from streams.storage.client.asking import Asking
-from streams.storage.client.capabilities import (
+from streams.storage.client.handles import (
     Held,
     ReadCapability,
     WriteCapability,
     check_lease,
 )
-from streams.storage.client.directory import Directory
+from streams.storage.client.id_registry import Directory
+from streams.storage.client.preconditions import Asking
 from streams.storage.client.shards import Shards, fresh_uuid
 from streams.storage.client.status import Status
-from streams.storage.conversations import (
+from streams.storage.description import Description, loads
+from streams.storage.log.outcomes import UpperMismatch
+from streams.storage.read.options import Options
+from streams.storage.read.subscription import Subscription
+from streams.storage.sans_io import (
     Conversation,
     Conversations,
     Reclaimed,
     Recount,
     converse,
 )
-from streams.storage.description import Description, loads
-from streams.storage.log.outcomes import UpperMismatch
-from streams.storage.read.options import Options
-from streams.storage.read.subscription import Subscription
 from streams.storage.write.writing import Write, Writing, bound
 from streams.trace.kernel.pool import KernelPool
 
@@ -130,7 +130,7 @@ class Storage:
         """Return storage on a cluster at `host:port,...`, in the topics of `namespace`.
 
         `settings` are librdkafka's, TLS and SASL among them; `topics` are pairs as
-        `streams.kafka.choices` reads them; `checks_counts` is as in `memory`.
+        `streams.kafka.topic_settings` reads them; `checks_counts` is as in `memory`.
 
         Calls wait for brokers that do not answer, for about three minutes; `status` reports an
         outage, and `watch` its begin and end. `now_ms` is this client's clock: no outcome

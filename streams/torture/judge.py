@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 
 from streams.errors import SlackwaterError
 from streams.progress import frontier
-from streams.storage.client.capabilities import ReadCapability, WriteCapability
+from streams.storage.client.handles import ReadCapability, WriteCapability
 from streams.storage.log.outcomes import UpperMismatch
 from streams.torture.entries import Entry, Looked, Wrong, Wrote
 from streams.torture.seat import Seat, Target

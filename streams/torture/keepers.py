@@ -5,8 +5,8 @@ from dataclasses import dataclass, field
 
 from streams.compaction.runner import Compaction, Round, Wish
 from streams.progress import frontier
-from streams.storage.client import upkeep
-from streams.storage.client.capabilities import NotForward, ReadCapability
+from streams.storage.client import maintenance
+from streams.storage.client.handles import NotForward, ReadCapability
 from streams.storage.log.events import Right
 from streams.storage.log.outcomes import RolledUp
 from streams.storage.log.state import CollectionState
@@ -85,9 +85,9 @@ class Janitor:
     def _roll_up(self, group: str) -> None:
         """Roll a log up, due or not, and reclaim."""
         shards = self.compaction.shards
-        if isinstance(upkeep.roll_up(shards, group), RolledUp):
+        if isinstance(maintenance.roll_up(shards, group), RolledUp):
             self.seat.journal.note(Did(self.seat.name, "rollups"))
-        freed = upkeep.collect(shards, group)
+        freed = maintenance.collect(shards, group)
         self.seat.journal.note(Did(self.seat.name, "chunks reclaimed", len(freed)))
 
     def _note(self, done: Round) -> None:

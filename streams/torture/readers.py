@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from streams.errors import Corrupt, Indeterminate, InvalidUsage
 from streams.ids import Timestamp
 from streams.progress import frontier
-from streams.storage.client.capabilities import ReadCapability
+from streams.storage.client.handles import ReadCapability
 from streams.storage.read.options import Comparison, Operator, Options
 from streams.storage.read.subscription import Delivery, Subscription
 from streams.torture.entries import Followed, Looked, Wrong

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from streams.errors import Determinate, Indeterminate, InvalidUsage
 from streams.progress import frontier
-from streams.storage.client.capabilities import (
+from streams.storage.client.handles import (
     InvalidCapability,
     ReadCapability,
     WriteCapability,

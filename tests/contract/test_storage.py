@@ -19,19 +19,19 @@ from streams.kafka.memory.faulty import UNKNOWN, Fault, FaultyLogs
 from streams.kafka.memory.logs import MemoryBroker
 from streams.progress import EMPTY, frontier
 from streams.storage import Storage
-from streams.storage.client.capabilities import (
+from streams.storage.client.handles import (
     InvalidCapability,
     NotForward,
     ReadCapability,
     WriteCapability,
 )
-from streams.storage.client.directory import Directory
+from streams.storage.client.id_registry import Directory
 from streams.storage.client.lifecycle import Forgotten, NeverReused, NotBound, Unreadable
 from streams.storage.client.shards import Shards
 from streams.storage.log.events import Append, Part
 from streams.storage.log.outcomes import Appended
 from streams.storage.read.options import Options
-from streams.storage.write.written import OutsideInterval, WrongRows
+from streams.storage.write.validation import OutsideInterval, WrongRows
 from tests.support.storages import SCHEMA, TABLE, contents, table, write
 
 _spaces = itertools.count()

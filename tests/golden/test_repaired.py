@@ -16,7 +16,7 @@ from streams.ids import EventId, Offset, Timestamp, Topic
 from streams.kafka.log import Entry
 from streams.storage.client.bootstrap import Past, folded
 from streams.storage.client.group import Group, Names
-from streams.storage.log import records, rollup, skipping
+from streams.storage.log import event_codec, rollup, skipping
 from streams.storage.log.events import Advance, Event
 from streams.storage.log.skipping import Skip
 from streams.storage.log.state import State
@@ -33,7 +33,7 @@ Values = Sequence[bytes | None]
 
 
 def event(number: int, body: object) -> bytes:
-    return records.encode(Event(EventId(f"{number:032x}"), UUID, Offset(number - 1), body))  # type: ignore[arg-type]
+    return event_codec.encode(Event(EventId(f"{number:032x}"), UUID, Offset(number - 1), body))  # type: ignore[arg-type]
 
 
 def word(number: int, offset: int, value: bytes | None) -> bytes:

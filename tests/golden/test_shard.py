@@ -18,7 +18,8 @@ import pytest
 from streams.ids import CapabilityId, CollectionId, EventId, Offset, Timestamp
 from streams.kafka.log import ChunkRef, Range
 from streams.progress import EMPTY, frontier
-from streams.storage.log import records, rollup
+from streams.storage.log import event_codec, rollup
+from streams.storage.log.dedup_window import COMMAND
 from streams.storage.log.events import (
     Acquire,
     Advance,
@@ -41,7 +42,6 @@ from streams.storage.log.events import (
 )
 from streams.storage.log.machine import step
 from streams.storage.log.state import State
-from streams.storage.log.window import COMMAND
 from tests.support.shard_script import told
 
 FOLDER = Path(__file__).parent / "shard"
@@ -395,7 +395,7 @@ def log_of(case: str) -> list[dict[str, object]]:
     return [
         {
             "at_ms": 1_000_000 + number * PASSING_MS.get(case, 100),
-            "value": records.encode(
+            "value": event_codec.encode(
                 Event(EventId(f"{start}{number:032x}"), "f00d" * 8, Offset(number - 1), body)
             ).hex(),
         }
@@ -406,7 +406,7 @@ def log_of(case: str) -> list[dict[str, object]]:
 def fold(log: list[dict[str, object]]) -> tuple[list[str], State]:
     state, outcomes = State(), []
     for number, record in enumerate(log):
-        event = records.decode(bytes.fromhex(str(record["value"])))
+        event = event_codec.decode(bytes.fromhex(str(record["value"])))
         state, outcome = step(state, event, Offset(number), int(str(record["at_ms"])))
         outcomes.append(told(outcome))
     return outcomes, state

@@ -3,7 +3,7 @@
 from collections import Counter
 
 from streams.ids import Offset, Timestamp
-from streams.storage.log import retention
+from streams.storage.log import chunk_gc
 from streams.storage.log.batches import Batch
 from streams.storage.log.events import Reclaim, Replace, Rollup
 from streams.storage.log.outcomes import Reclaimed, RolledUp
@@ -109,7 +109,7 @@ def roller(world: World, disk: Disk) -> Process:
         name = world.rng.choice(visible(world))
         client.sync(name)
         upto = client.position[name] - 1
-        upto -= (upto + 1) % retention.ROLLUP_STRIDE
+        upto -= (upto + 1) % chunk_gc.ROLLUP_STRIDE
         log = world.groups[name]
         if world.resting or upto < log.start or name in client.own:
             continue

@@ -13,7 +13,7 @@ import pytest
 
 from streams.compaction import collector, plan
 from streams.progress import frontier
-from streams.storage.log import appends, machine, retention, rights, state
+from streams.storage.log import appends, capability_events, chunk_gc, machine, state
 from streams.storage.log.batches import Batch
 from streams.storage.log.events import Right
 from streams.storage.log.outcomes import Appended, Replaced
@@ -60,7 +60,7 @@ def hold(patch: Patch) -> None:
         newest = frontier(max(0, min(made.upper.time - 1, max(reads))))
         return replace(made, since=made.since.join(newest))
 
-    for module in (appends, rights, machine):
+    for module in (appends, capability_events, machine):
         patch.setattr(module, "settled", settled)
 
 
@@ -76,7 +76,7 @@ def referenced(patch: Patch) -> None:
 
 
 def replaced(patch: Patch) -> None:
-    honest = retention.swap
+    honest = chunk_gc.swap
 
     def swap(before: Any, body: Any, offset: Any) -> Any:
         collection = before.collections.get(body.collection)
@@ -93,7 +93,7 @@ def replaced(patch: Patch) -> None:
         moved = replace(collection, batches=left)
         return appends.with_collection(before, moved), Replaced()
 
-    patch.setattr(retention, "swap", swap)
+    patch.setattr(chunk_gc, "swap", swap)
 
 
 def lease(patch: Patch) -> None:
@@ -129,7 +129,7 @@ def half(patch: Patch) -> None:
 
 
 def transfer(patch: Patch) -> None:
-    honest = rights.transfer
+    honest = capability_events.transfer
 
     def passed_on(before: Any, collection: Any, body: Any) -> Any:
         after, outcome = honest(before, collection, body)
@@ -140,16 +140,16 @@ def transfer(patch: Patch) -> None:
         both = moved.capabilities.set(body.capability, kept)
         return appends.with_collection(after, replace(moved, capabilities=both)), outcome
 
-    patch.setattr(rights, "transfer", passed_on)
+    patch.setattr(capability_events, "transfer", passed_on)
 
 
 def reversed_(patch: Patch) -> None:
-    honest = retention.swapped
+    honest = chunk_gc.swapped
 
     def swapped(before: Any, collection: Any, body: Any, union: Any, offset: Any) -> Any:
         return honest(before, collection, replace(body, chunks=()), union, offset)
 
-    patch.setattr(retention, "swapped", swapped)
+    patch.setattr(chunk_gc, "swapped", swapped)
 
 
 PATCHES: Mapping[Mutation, Callable[[Patch], None]] = {

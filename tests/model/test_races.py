@@ -20,7 +20,7 @@ from random import Random
 
 import pytest
 
-from streams.storage.log import retention, window
+from streams.storage.log import chunk_gc, dedup_window
 from tests.model.mutations import FOUND, WEATHER, Mutation
 from tests.model.race import Race
 from tests.model.world import WrongAnswer
@@ -35,9 +35,9 @@ PORTIONS = 4
 @pytest.fixture(autouse=True)
 def small_logs(monkeypatch: pytest.MonkeyPatch) -> None:
     """A run has a hundred events or so: let them fill Rollups, and outcomes be forgotten."""
-    monkeypatch.setattr(retention, "ROLLUP_STRIDE", 8)
-    monkeypatch.setattr(retention, "WINDOW", 64)
-    monkeypatch.setattr(window, "WINDOW", 64)
+    monkeypatch.setattr(chunk_gc, "ROLLUP_STRIDE", 8)
+    monkeypatch.setattr(chunk_gc, "WINDOW", 64)
+    monkeypatch.setattr(dedup_window, "WINDOW", 64)
 
 
 def test_the_same_seed_gives_the_same_run() -> None:

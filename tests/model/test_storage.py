@@ -15,11 +15,11 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from streams.errors import Determinate, InvalidUsage
-from streams.kafka.client.patience import Patience, PatientChunks
+from streams.kafka.client.retrying import Patience, PatientChunks
 from streams.kafka.memory.faulty import Fault, FaultyBroker
 from streams.progress import EMPTY, Antichain, frontier
 from streams.storage import Storage
-from streams.storage.client.capabilities import (
+from streams.storage.client.handles import (
     InvalidCapability,
     NotForward,
     ReadCapability,
@@ -37,7 +37,7 @@ from streams.storage.log.events import Reclaim
 from streams.storage.log.outcomes import UpperMismatch
 from streams.storage.read.options import Options
 from streams.storage.read.subscription import Subscription
-from streams.storage.write.written import NegativeMultiplicity
+from streams.storage.write.validation import NegativeMultiplicity
 from tests.model.storage_model import Model
 from tests.support.examples import examples
 from tests.support.storages import T1, TABLE, Place, contents, end, table

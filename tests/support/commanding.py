@@ -11,9 +11,9 @@ from schemas import codec
 from streams.kafka.memory.logs import MemoryBroker
 from streams.kafka.memory.records import MemoryMarks, MemoryRawReader, MemoryTransactions
 from streams.storage.client.shards import Shards
-from streams.storage.commands.crew import Crew, Inline
 from streams.storage.commands.service import CommandService
 from streams.storage.commands.session import CommandTopics, Wiring
+from streams.storage.commands.worker_pool import Crew, Inline
 from streams.storage.storage import Storage
 
 NAMES = CommandTopics("sw")

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 
 from streams.storage import Storage
-from streams.storage.client.capabilities import ReadCapability, WriteCapability
+from streams.storage.client.handles import ReadCapability, WriteCapability
 from streams.storage.client.lifecycle import REFUSALS, Command, Phase
 from tests.support.storages import TABLE
 

@@ -7,12 +7,12 @@ any pass and compare with its own answer.
 import itertools
 from collections.abc import Sequence
 
-from streams.operators.tolerant import tolerant
+from streams.operators.try_eval import tolerant
 from streams.plan import ir
 from streams.plan.analyses.fallible import can_fail
-from streams.plan.lowering import grouped
-from streams.plan.render import sql
+from streams.plan.lowering import aggregate_sql
 from streams.plan.scalar import Ref, Scalar
+from streams.plan.to_sql import sql
 from streams.plan.typenames import quoted
 
 
@@ -45,12 +45,12 @@ def to_sql(node: ir.Relational) -> str:
             return _group(node)
         case ir.Window():
             row = _row(node.input)
-            calls = [grouped.window(call, row) for call in node.calls]
+            calls = [aggregate_sql.window(call, row) for call in node.calls]
             return _select(node, [*map(sql, row), *calls], _partitioned(node))
         case ir.TopK():
             row = _row(node.input)
             text = _select(node, list(map(sql, row)), _partitioned(node))
-            return f"{text} QUALIFY {grouped.chosen(node, row)}"
+            return f"{text} QUALIFY {aggregate_sql.chosen(node, row)}"
         case ir.Distinct():
             return f"SELECT DISTINCT * FROM {_of(node.input)}"
         case ir.Match():
@@ -101,7 +101,7 @@ def _partitioned(node: ir.Window | ir.TopK) -> str:
 
 def _call(call: ir.AggregateCall) -> str:
     if call.general:
-        return grouped.aggregate(call)
+        return aggregate_sql.aggregate(call)
     arguments = ", ".join(sql(a) for a in (call.argument, *call.more) if a is not None)
     inside = ("DISTINCT " if call.distinct else "") + (arguments or "*")
     inside += f", {call.share}" if call.share else ""

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 import duckdb
 import pyarrow as pa
 
-from streams.plan.bind.mutual import Block, split
+from streams.plan.bind.mutual_recursion import Block, split
 from streams.testing import Maintained, maintain
 from tests.support.plan_tables import answer, connect
 

@@ -10,8 +10,8 @@ from streams.ids import CollectionId
 from streams.kafka.log import Logs
 from streams.kafka.memory.logs import MemoryBroker
 from streams.progress import EMPTY, frontier
-from streams.storage.client.sending import RESEND_MS
 from streams.storage.client.shards import Shards, write_capability
+from streams.storage.client.submit import RESEND_MS
 from streams.storage.description import Description
 from streams.storage.log.events import Append, Part
 

@@ -12,7 +12,7 @@ from dataclasses import fields
 from streams.ids import CapabilityId, CollectionId, EventId, Offset, Timestamp
 from streams.kafka.log import ChunkRef
 from streams.progress import EMPTY, Antichain, frontier
-from streams.storage.log import records, rollup
+from streams.storage.log import event_codec, rollup
 from streams.storage.log.events import (
     Acquire,
     Advance,
@@ -70,7 +70,7 @@ class ShardScript:
 
     def fold(self, event: Event, case: Case) -> str:
         # through the bytes, so that every script is a test of the codec too
-        event = records.decode(records.encode(event))
+        event = event_codec.decode(event_codec.encode(event))
         self.at_ms = case.number("at", self.at_ms + 10)
         self.state, outcome = step(self.state, event, Offset(self.state.upto + 1), self.at_ms)
         return f"{self.state.upto}: {told(outcome)}"

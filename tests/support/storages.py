@@ -7,7 +7,7 @@ import pyarrow as pa
 from streams.ids import CollectionId
 from streams.kafka.memory.logs import MemoryBroker
 from streams.storage import Storage
-from streams.storage.client.capabilities import ReadCapability, WriteCapability
+from streams.storage.client.handles import ReadCapability, WriteCapability
 from streams.storage.description import Description
 
 T1, T2 = CollectionId("t1"), CollectionId("t2")

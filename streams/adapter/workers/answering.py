@@ -30,8 +30,8 @@ from streams.adapter.workers.requests import (
 from streams.errors import SlackwaterError
 from streams.ids import Timestamp
 from streams.plan import json as plans
-from streams.plan.analyses.bounded import compared
-from streams.plan.analyses.reading import columns_imported
+from streams.plan.analyses.column_bounds import compared
+from streams.plan.analyses.columns_read import columns_imported
 from streams.plan.bind.binder import canonical_columns
 from streams.plan.bind.functions import function_of
 from streams.plan.compile import Selected, compile_select, compile_view, drawn, explain

@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass, field
 
 from streams.adapter.workers.frames import Garbled
 from streams.ids import CollectionId, Timestamp
-from streams.plan.analyses.bounded import OPERATORS, Compared
+from streams.plan.analyses.column_bounds import OPERATORS, Compared
 from streams.plan.compile import Relation
 from streams.plan.physical import Column
 from streams.plan.sql.statements import CreateFunction

@@ -10,7 +10,7 @@ from streams.adapter.objects import relations
 from streams.errors import SlackwaterError
 from streams.kafka.log import Logs
 from streams.kafka.topics import Topics
-from streams.plan.analyses.unique import key
+from streams.plan.analyses.keys import key
 from streams.plan.compile import compile_view
 from streams.storage.client.shards import fresh_uuid
 

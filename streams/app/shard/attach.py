@@ -23,7 +23,7 @@ from streams.kafka.client.broker import KafkaBroker
 from streams.kafka.client.raw import OffsetRange, RawReader
 from streams.kafka.settings import ClientSettings
 from streams.kafka.topics import Topics
-from streams.storage.client.directory import REGISTRY
+from streams.storage.client.id_registry import REGISTRY
 from streams.storage.client.shards import Shards
 from streams.storage.log.state import CollectionState, State
 

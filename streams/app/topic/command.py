@@ -23,12 +23,12 @@ from streams.app.topic.lines import Reading, blocks
 from streams.app.where import Where, placed
 from streams.errors import Determinate, InvalidUsage, SlackwaterError
 from streams.ids import Offset, Topic
-from streams.kafka.choices import TopicChoices
 from streams.kafka.client.broker import KafkaBroker
 from streams.kafka.client.publish import Publisher
 from streams.kafka.client.raw import RawReader
 from streams.kafka.client.records import records
 from streams.kafka.settings import ClientSettings
+from streams.kafka.topic_settings import TopicChoices
 from streams.kafka.topics import NAME_RULE, TopicKind, TopicSpec, is_name
 
 app = typer.Typer(

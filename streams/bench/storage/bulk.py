@@ -13,7 +13,7 @@ from streams.bench.storage.rig import Cpu, Rig, cpu, load_average
 from streams.bench.storage.rows import rows
 from streams.errors import Determinate
 from streams.ids import CollectionId
-from streams.storage.client.capabilities import WriteCapability
+from streams.storage.client.handles import WriteCapability
 
 UPDATES = 4_000_000
 LOT = 100_000

@@ -27,7 +27,7 @@ from streams.errors import Determinate
 from streams.ids import CollectionId, Timestamp
 from streams.kafka.client.raw import RawReader
 from streams.progress import frontier
-from streams.storage.client.capabilities import WriteCapability
+from streams.storage.client.handles import WriteCapability
 from streams.storage.log.events import write_capability
 from streams.storage.policy import LagBehindUpper, catalog_hold
 

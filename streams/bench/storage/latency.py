@@ -17,7 +17,7 @@ from streams.bench.storage.rig import Client, Rig, cpu, load_average
 from streams.bench.storage.rows import DESCRIPTION, rows
 from streams.errors import Determinate
 from streams.ids import CollectionId, Timestamp
-from streams.storage.client.capabilities import ReadCapability, WriteCapability
+from streams.storage.client.handles import ReadCapability, WriteCapability
 from streams.storage.read.options import Options
 from streams.storage.read.subscription import Subscription
 

@@ -36,7 +36,7 @@ from streams.bench.storage.rig import (
 from streams.bench.storage.rows import DESCRIPTION, rows
 from streams.errors import Determinate
 from streams.ids import CollectionId, Timestamp
-from streams.kafka.choices import DEFAULT_DATA_PARTITIONS
+from streams.kafka.topic_settings import DEFAULT_DATA_PARTITIONS
 from streams.kafka.topics import TopicKind, TopicSpec
 from streams.progress import frontier
 from streams.storage.client.group import names_of

@@ -26,8 +26,8 @@ from streams.bench.tpch.data import Tables
 from streams.bench.tpch.queries import query, read_by
 from streams.ids import CollectionId
 from streams.operators.engine import Interval
-from streams.operators.layout import layout
 from streams.operators.local import LocalDataflow
+from streams.operators.wiring import layout
 from streams.plan.compile import Relation, compile_view
 from streams.plan.physical import Dataflow, NodeId
 from streams.trace.kernel.kernel import Kernel

@@ -22,10 +22,10 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined] # it re-export
 
 from streams.errors import Determinate, Indeterminate
 from streams.ids import Topic
-from streams.kafka.choices import DEFAULTS, TopicChoices
 from streams.kafka.client.clients import ANSWER_TIMEOUT_S
-from streams.kafka.client.faults import GONE, admin_fault, cause_of, read_fault
+from streams.kafka.client.error_mapping import GONE, admin_fault, cause_of, read_fault
 from streams.kafka.log import Unanswered
+from streams.kafka.topic_settings import DEFAULTS, TopicChoices
 from streams.kafka.topics import (
     EXCHANGED,
     SINGLE_BROKER,

@@ -1,14 +1,14 @@
 """A Kafka cluster for storage: logs, chunks and topics behind shared connections."""
 
 from streams.ids import Offset, Topic
-from streams.kafka.choices import DEFAULTS, TopicChoices
 from streams.kafka.client import clients
 from streams.kafka.client.admin import KafkaTopics
 from streams.kafka.client.chunks import KafkaChunks
 from streams.kafka.client.logs import KafkaLogs
-from streams.kafka.client.sender import Sender
+from streams.kafka.client.producer import Sender
 from streams.kafka.log import Chunks, Logs, Tail
 from streams.kafka.settings import ClientSettings
+from streams.kafka.topic_settings import DEFAULTS, TopicChoices
 from streams.kafka.topics import Topics
 
 

@@ -19,8 +19,8 @@ from confluent_kafka import Consumer, KafkaException, Message, TopicPartition
 from streams.errors import Corrupt, Determinate
 from streams.ids import Topic
 from streams.kafka.client import clients
-from streams.kafka.client.faults import END_OF_PARTITION, GONE, OUT_OF_RANGE, read_fault
-from streams.kafka.client.sender import Delivered, Outgoing, Sender
+from streams.kafka.client.error_mapping import END_OF_PARTITION, GONE, OUT_OF_RANGE, read_fault
+from streams.kafka.client.producer import Delivered, Outgoing, Sender
 from streams.kafka.log import (
     KEY_ERRORS,
     ChunkRecord,

@@ -13,7 +13,7 @@ from confluent_kafka import Consumer, KafkaException, Producer
 from confluent_kafka.admin import AdminClient
 
 from streams.errors import InvalidUsage
-from streams.kafka.client.faults import cause_of
+from streams.kafka.client.error_mapping import cause_of
 from streams.kafka.settings import ClientSettings
 from streams.kafka.topics import MAXIMUM_RECORD_BYTES
 

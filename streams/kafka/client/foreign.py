@@ -10,7 +10,7 @@ from confluent_kafka import KafkaError, KafkaException, Message, Producer
 from streams.errors import Determinate, Indeterminate
 from streams.ids import Topic
 from streams.kafka.client import clients
-from streams.kafka.client.faults import cause_of
+from streams.kafka.client.error_mapping import cause_of
 from streams.kafka.settings import ClientSettings
 
 Headers = Sequence[tuple[str, bytes]]

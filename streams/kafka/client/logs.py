@@ -15,10 +15,16 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined] # it re-export
 from streams.errors import Determinate, Indeterminate, InvalidUsage
 from streams.ids import Offset, Topic
 from streams.kafka.client import clients
-from streams.kafka.client.faults import END_OF_PARTITION, GONE, UNSETTLED, cause_of, read_fault
-from streams.kafka.client.lookout import Asker
-from streams.kafka.client.sender import Delivered, Outgoing, Sender, Sent
+from streams.kafka.client.error_mapping import (
+    END_OF_PARTITION,
+    GONE,
+    UNSETTLED,
+    cause_of,
+    read_fault,
+)
+from streams.kafka.client.producer import Delivered, Outgoing, Sender, Sent
 from streams.kafka.client.tail import COMMITTED, MEANING, KafkaTail
+from streams.kafka.client.watchdog import Asker
 from streams.kafka.log import Stored, Tail, Unanswered, all_stored
 from streams.kafka.settings import ClientSettings
 

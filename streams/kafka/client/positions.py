@@ -12,7 +12,7 @@ from confluent_kafka import Consumer, KafkaException, TopicPartition
 
 from streams.ids import Offset, Topic
 from streams.kafka.client import clients
-from streams.kafka.client.faults import read_fault
+from streams.kafka.client.error_mapping import read_fault
 from streams.kafka.settings import ClientSettings
 
 

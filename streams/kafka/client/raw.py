@@ -30,7 +30,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined] # it re-export
 from streams.errors import Determinate, InvalidUsage
 from streams.ids import Offset, Topic
 from streams.kafka.client import clients
-from streams.kafka.client.faults import (
+from streams.kafka.client.error_mapping import (
     END_OF_PARTITION,
     OUT_OF_RANGE,
     UNANSWERED,

@@ -1,4 +1,4 @@
-"""Follows many logs with two consumers, assigned by `streams.kafka.client.seats`.
+"""Follows many logs with two consumers, assigned by `streams.kafka.client.consumer_assignment`.
 
 Invariant: only the polling thread uses the consumers. A client serialises threads unfairly:
 while one polls in a loop, another's call may starve. So `add` and `remove` queue requests, and
@@ -32,9 +32,9 @@ from confluent_kafka import (
 from streams.errors import SlackwaterError
 from streams.ids import Offset, Topic
 from streams.kafka.client import clients
-from streams.kafka.client.faults import END_OF_PARTITION, GONE, OUT_OF_RANGE, read_fault
-from streams.kafka.client.lookout import Asker, Lookout
-from streams.kafka.client.seats import Seat, Seats
+from streams.kafka.client.consumer_assignment import Seat, Seats
+from streams.kafka.client.error_mapping import END_OF_PARTITION, GONE, OUT_OF_RANGE, read_fault
+from streams.kafka.client.watchdog import Asker, Lookout
 from streams.kafka.log import Entry, Truncated
 from streams.kafka.settings import ClientSettings
 from streams.values import uncollected

@@ -20,9 +20,9 @@ from confluent_kafka import KafkaError, KafkaException, Producer
 from streams.errors import Determinate, Indeterminate, InvalidUsage, SlackwaterError
 from streams.ids import Offset, Topic
 from streams.kafka.client import clients
-from streams.kafka.client.faults import cause_of
+from streams.kafka.client.error_mapping import cause_of
+from streams.kafka.client.producer import Headers, header_list
 from streams.kafka.client.raw import RawReader
-from streams.kafka.client.sender import Headers, header_list
 from streams.kafka.settings import ClientSettings
 
 _DELIVERY_TIMEOUT_MS = 10_000

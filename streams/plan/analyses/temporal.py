@@ -14,8 +14,8 @@ would change values all the time, and not just when a row comes and goes: it is 
 from streams.plan import ir
 from streams.plan.physical import Bound, Expression
 from streams.plan.refusal import Refusal
-from streams.plan.render import label, sql
 from streams.plan.scalar import Call, Form, Literal, Scalar, walk
+from streams.plan.to_sql import label, sql
 
 NOW_TEXT = "'the logical time of slackwater'"
 """What `mz_now()` is to the binder: a constant text takes the type it is compared with."""

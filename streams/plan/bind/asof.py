@@ -15,6 +15,7 @@ sort of all pairs.
 from dataclasses import dataclass
 
 from streams.plan.bind.joins import comparison, condition, handed, identified, is_true
+from streams.plan.duckdb_plan import Record
 from streams.plan.ir import (
     Distinct,
     Kind,
@@ -28,9 +29,8 @@ from streams.plan.ir import (
     columns,
     shared,
 )
-from streams.plan.passes.groups import with_columns
-from streams.plan.passes.prune import pick
-from streams.plan.record import Record
+from streams.plan.passes.project_group_inputs import with_columns
+from streams.plan.passes.prune_columns import pick
 from streams.plan.scalar import (
     EQUALS,
     Call,

@@ -22,8 +22,8 @@ import pyarrow as pa
 
 from streams.errors import InvalidStatement
 from streams.plan.analyses.temporal import NOW_TEXT
+from streams.plan.duckdb_plan import Record, parse
 from streams.plan.physical import Column
-from streams.plan.record import Record, parse
 from streams.plan.sql.ordinality import numbered
 from streams.plan.typenames import quoted, stored
 from streams.trace.kernel.connection import FAILURES, create

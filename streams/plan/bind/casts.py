@@ -6,7 +6,7 @@ Where a name is no key of the map's type, DuckDB's TRY_CAST makes a map that it 
 
 from collections.abc import Callable, Iterator
 
-from streams.plan.record import Record
+from streams.plan.duckdb_plan import Record
 from streams.plan.refusal import Refusal
 from streams.plan.typenames import type_name
 from streams.trace.kernel.types import Parts, parts

@@ -17,6 +17,7 @@ from streams.plan.analyses.aggregates import (
 from streams.plan.analyses.equality import least
 from streams.plan.analyses.fallible import can_fail
 from streams.plan.bind.scalars import Scope, bind_scalar, row_scope
+from streams.plan.duckdb_plan import Record
 from streams.plan.ir import (
     AggregateCall,
     Distinct,
@@ -31,12 +32,11 @@ from streams.plan.ir import (
     columns,
     shared,
 )
-from streams.plan.passes.prune import pick
+from streams.plan.passes.prune_columns import pick
 from streams.plan.physical import Rule
-from streams.plan.record import Record
 from streams.plan.refusal import Refusal
-from streams.plan.render import label
 from streams.plan.scalar import Call, Form, Literal, Ref, Scalar, refs, rewrite
+from streams.plan.to_sql import label
 from streams.plan.typenames import contains, stored, type_name
 
 # Where equal keys may look different (intervals, collations) DuckDB groups by a normal form and

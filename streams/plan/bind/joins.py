@@ -6,9 +6,9 @@ scalar subqueries into SINGLE ones. RIGHT joins come turned round, or are turned
 
 from streams.plan.analyses.temporal import conjunct
 from streams.plan.bind.scalars import bind_scalar, row_scope
+from streams.plan.duckdb_plan import Record
 from streams.plan.ir import PAIRED, Kind, Match, Product, Project, Relational, columns
-from streams.plan.passes.prune import pick
-from streams.plan.record import Record
+from streams.plan.passes.prune_columns import pick
 from streams.plan.refusal import Refusal
 from streams.plan.scalar import Call, Form, Literal, Ref, Scalar, conjuncts, remap, shift
 

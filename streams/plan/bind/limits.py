@@ -9,9 +9,9 @@ from dataclasses import dataclass
 
 from streams.plan.bind.literals import text_literal
 from streams.plan.bind.scalars import bind_scalar, row_scope
+from streams.plan.duckdb_plan import Record
 from streams.plan.ir import Filter, Order, Relational, Window, WindowCall, columns
-from streams.plan.passes.prune import pick
-from streams.plan.record import Record
+from streams.plan.passes.prune_columns import pick
 from streams.plan.refusal import Refusal
 from streams.plan.scalar import Call, Form, Literal, Ref, Scalar
 

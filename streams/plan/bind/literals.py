@@ -11,7 +11,7 @@ from decimal import Decimal
 from itertools import pairwise
 
 from streams.errors import InvalidStatement
-from streams.plan.record import Record
+from streams.plan.duckdb_plan import Record
 from streams.plan.scalar import Literal
 from streams.plan.typenames import quoted, type_name
 

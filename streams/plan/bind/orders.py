@@ -11,8 +11,8 @@ from dataclasses import dataclass, replace
 from streams.plan.bind.groups import bind_orders, storable
 from streams.plan.bind.limits import computed, is_computed, limited
 from streams.plan.bind.scalars import bind_scalar, row_scope
+from streams.plan.duckdb_plan import Record
 from streams.plan.ir import Order, Project, Relational, TopK, columns
-from streams.plan.record import Record
 from streams.plan.scalar import Ref, Scalar
 
 Bind = Callable[[Record], Relational]

@@ -18,6 +18,7 @@ from streams.plan.bind.groups import bind_distinct, bind_group, storable
 from streams.plan.bind.orders import Ordered, bind_limit, bind_ordered
 from streams.plan.bind.scalars import bind_scalar, row_scope
 from streams.plan.bind.windows import bind_window
+from streams.plan.duckdb_plan import Record
 from streams.plan.ir import (
     Distinct,
     Filter,
@@ -35,12 +36,11 @@ from streams.plan.ir import (
     columns,
     shared,
 )
-from streams.plan.passes.prune import pick
+from streams.plan.passes.prune_columns import pick
 from streams.plan.physical import Column, Rule
-from streams.plan.record import Record
 from streams.plan.refusal import Refusal
-from streams.plan.render import label
 from streams.plan.scalar import Ref, Scalar, conjuncts
+from streams.plan.to_sql import label
 from streams.plan.typenames import stored, type_name
 
 _DELIM = "__duckdb_delim"  # how DuckDB names the left side of a correlated join

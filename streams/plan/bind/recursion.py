@@ -42,7 +42,7 @@ from streams.plan.ir import (
     shared,
     variables,
 )
-from streams.plan.passes.prune import pick
+from streams.plan.passes.prune_columns import pick
 from streams.plan.physical import Column, Rule
 from streams.plan.scalar import Literal
 

@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterable
 from streams.errors import InvalidStatement
 from streams.plan.analyses.aggregates import REFUSED
 from streams.plan.bind.binder import Binder, unstable_functions
+from streams.plan.duckdb_plan import Record
 from streams.plan.physical import Column
-from streams.plan.record import Record
 from streams.plan.refusal import Refusal
 from streams.plan.sql.tokens import tokenize
 from streams.plan.typenames import contains

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 
 from streams.errors import InvalidStatement
 from streams.plan.bind.literals import literal
+from streams.plan.duckdb_plan import Record
 from streams.plan.physical import Column
-from streams.plan.record import Record
 from streams.plan.scalar import Call, Form, Literal, Parameter, Ref, Scalar
 from streams.plan.typenames import stored, type_name
 from streams.trace.kernel.unions import has_union

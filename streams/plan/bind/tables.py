@@ -12,10 +12,10 @@ from streams.plan.bind.joins import projection
 from streams.plan.bind.literals import literal, text_literal
 from streams.plan.bind.refusals import TABLE_FUNCTIONS
 from streams.plan.bind.scalars import bind_scalar, row_scope
+from streams.plan.duckdb_plan import Record
 from streams.plan.ir import Project, Relational, Unnest, Values, columns
-from streams.plan.passes.prune import pick
+from streams.plan.passes.prune_columns import pick
 from streams.plan.physical import Column
-from streams.plan.record import Record
 from streams.plan.refusal import Refusal
 from streams.plan.scalar import Call, Form, Literal, Ref, Scalar
 from streams.plan.typenames import stored, struct_type, type_name

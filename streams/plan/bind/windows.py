@@ -2,6 +2,7 @@
 
 from streams.plan.bind.groups import bind_arguments, bind_orders, refused_or_named, storable
 from streams.plan.bind.scalars import bind_scalar, row_scope
+from streams.plan.duckdb_plan import Record
 from streams.plan.ir import (
     Frame,
     Project,
@@ -10,8 +11,7 @@ from streams.plan.ir import (
     WindowCall,
     columns,
 )
-from streams.plan.lowering.excluded import checked
-from streams.plan.record import Record
+from streams.plan.lowering.excluded_frames import checked
 from streams.plan.refusal import Refusal
 from streams.plan.scalar import Ref, Scalar
 from streams.plan.typenames import stored, type_name

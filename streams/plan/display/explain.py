@@ -5,12 +5,16 @@ from typing import assert_never
 
 from streams.ids import CollectionId
 from streams.plan import ir, physical
+from streams.plan.analyses.keys import key
 from streams.plan.analyses.monotone import is_monotone
-from streams.plan.analyses.unique import key
-from streams.plan.lowering.grouped import label_of_aggregate, label_of_order, label_of_window
+from streams.plan.lowering.aggregate_sql import (
+    label_of_aggregate,
+    label_of_order,
+    label_of_window,
+)
 from streams.plan.physical import Dataflow
-from streams.plan.render import label
 from streams.plan.scalar import Scalar
+from streams.plan.to_sql import label
 from streams.plan.typenames import identifier
 
 _SHOWN = 12  # columns of a relation before the line gets too long to read

@@ -1,7 +1,7 @@
 """How a join to the nearest row looks for it: the physical operator behind `Form.NEAREST`."""
 
 from streams.plan import ir, physical
-from streams.plan.lowering import grouped
+from streams.plan.lowering import aggregate_sql
 from streams.plan.scalar import Ref, nearest
 
 Sides = tuple[physical.NodeId, physical.NodeId, tuple[int, ...], tuple[int, ...]]
@@ -20,7 +20,7 @@ def asof(node: ir.Join, sides: Sides, null_equal: tuple[bool, ...]) -> physical.
     left = ir.Order(point, descends)
     right = ir.Order(Ref(start.index - width, start.type, start.name), descends)
     last = ir.Order(Ref(end.index - width, end.type, end.name), descends)
-    rows = grouped.whole_row(node.left), grouped.whole_row(node.right)
+    rows = aggregate_sql.whole_row(node.left), aggregate_sql.whole_row(node.right)
     return physical.Asof(
         *sides,
         null_equal,
@@ -28,11 +28,11 @@ def asof(node: ir.Join, sides: Sides, null_equal: tuple[bool, ...]) -> physical.
         start.index - width,
         end.index - width,
         (_key(left), _key(right), _key(last)),
-        (grouped.sort_key([left], rows[0]), grouped.sort_key([right], rows[1])),
+        (aggregate_sql.sort_key([left], rows[0]), aggregate_sql.sort_key([right], rows[1])),
         sought.name in {">=", "<="},
     )
 
 
 def _key(order: ir.Order) -> str:
     """A sort key of one value with an empty text behind it, which makes a BLOB of any."""
-    return f"create_sort_key({grouped.sort_key([order], [])}, '', 'ASC NULLS LAST')"
+    return f"create_sort_key({aggregate_sql.sort_key([order], [])}, '', 'ASC NULLS LAST')"

@@ -8,8 +8,8 @@ of expressions alone may be of any size.
 
 from streams.plan.analyses.nested import bound, rebuilt
 from streams.plan.physical import Expression
-from streams.plan.render import label, sql
 from streams.plan.scalar import Call, Form, Literal, Parameter, Ref, Scalar
+from streams.plan.to_sql import label, sql
 from streams.plan.typenames import contains
 
 MOST_HOURS = 2_562_046

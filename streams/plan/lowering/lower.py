@@ -16,12 +16,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from streams.plan import ir, physical
-from streams.plan.analyses.paths import Arranged, Visit, paths, shared, starts
+from streams.plan.analyses.delta_paths import Arranged, Visit, paths, shared, starts
 from streams.plan.analyses.temporal import bound, is_temporal
-from streams.plan.lowering import bodies, excluded, grouped
+from streams.plan.lowering import aggregate_sql, excluded_frames, loop_bodies
 from streams.plan.lowering.asof import asof
 from streams.plan.lowering.intervals import as_column
-from streams.plan.lowering.matches import expand
+from streams.plan.lowering.outer_joins import expand
 from streams.plan.lowering.placement import (
     Placement,
     Slots,
@@ -32,12 +32,12 @@ from streams.plan.lowering.placement import (
     same_pairs,
     through,
 )
-from streams.plan.lowering.reach import reach
-from streams.plan.lowering.running import continued
+from streams.plan.lowering.running_frames import continued
+from streams.plan.lowering.window_locality import reach
 from streams.plan.passes.fuse import fuse
 from streams.plan.physical import Column, Dataflow, Expression, Import
-from streams.plan.render import expression, sql
 from streams.plan.scalar import Ref, Scalar, refs, remap
+from streams.plan.to_sql import expression, sql
 
 _ANY_ROW = "which rows are left depends on all of them"
 
@@ -303,13 +303,13 @@ class _Builder:
         return level, kept or tuple(frozenset({key}) for key in keys)
 
     def _window(self, node: ir.Window) -> int:
-        row = grouped.whole_row(node.input)
+        row = aggregate_sql.whole_row(node.input)
         names = zip(node.calls, node.names, strict=True)
         seen = reach(node.calls, row)
         before = () if isinstance(seen, str) else seen.before
         outputs = [expression(column) for column in _refs(node.input)]
         for call, name in names:
-            written = excluded if excluded.excludes_peers(call) else grouped
+            written = excluded_frames if excluded_frames.excludes_peers(call) else aggregate_sql
             text = written.window(call, row)
             text = continued(call, text, before) if before else text
             outputs.append(Expression(text, call.type, name))
@@ -320,14 +320,14 @@ class _Builder:
             return self._rest(node)
         source, keys = self.add(node.input), tuple(_position(key) for key in node.keys)
         level, slots = self._by(source, keys)
-        order = grouped.sort_key(node.orders, grouped.whole_row(node.input))
+        order = aggregate_sql.sort_key(node.orders, aggregate_sql.whole_row(node.input))
         made = physical.TopK(source, keys, order, node.offset, node.offset + node.limit)
         return self._append(made, _types(node), Placement(level, slots))
 
     def _rest(self, node: ir.TopK) -> int:
         """A share of the rows, or all but the first: more than a search could find."""
         outputs = tuple(expression(column) for column in _refs(node.input))
-        chosen = grouped.chosen(node, grouped.whole_row(node.input))
+        chosen = aggregate_sql.chosen(node, aggregate_sql.whole_row(node.input))
         condition = Expression(chosen, "BOOLEAN", "LIMIT")
         return self._groupwise(node, node.keys, outputs, condition, _ANY_ROW)
 
@@ -393,7 +393,7 @@ class _Builder:
         return self._append(physical.Negate(number), _types(node), self.placements[number])
 
     def _loop(self, node: ir.Loop) -> int:
-        body = bodies.split(node)
+        body = loop_bodies.split(node)
         given = tuple(map(self.add, body.inputs))
         builder = _Builder(body.imports)
         values = tuple(map(builder.add, body.values))
@@ -424,7 +424,7 @@ def _aggregate(call: ir.AggregateCall) -> physical.Aggregate:
     if call.general:
         read = {index for scalar in call.scalars for index in refs(scalar)}
         reads = tuple(sorted(read)) or (0,)  # without a column, rows would have no number
-        text = grouped.aggregate(call)
+        text = aggregate_sql.aggregate(call)
         return physical.Aggregate(call.function, None, call.type, sql=text, reads=reads)
     return physical.Aggregate(
         call.function,

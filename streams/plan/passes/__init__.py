@@ -11,11 +11,11 @@ from streams.plan.passes.canonical import canonical
 from streams.plan.passes.deltas import deltas
 from streams.plan.passes.flatten import flatten
 from streams.plan.passes.fuse import fuse
-from streams.plan.passes.groups import groups
 from streams.plan.passes.joins import joins
-from streams.plan.passes.limits import limits
+from streams.plan.passes.limit_to_topk import limits
 from streams.plan.passes.order import order
-from streams.plan.passes.prune import prune
+from streams.plan.passes.project_group_inputs import groups
+from streams.plan.passes.prune_columns import prune
 from streams.plan.passes.pushdown import pushdown
 from streams.plan.passes.selfjoins import selfjoins
 from streams.plan.passes.semijoins import semijoins

@@ -20,12 +20,12 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
+from streams.plan.analyses.cardinality import looks_unique
+from streams.plan.analyses.delta_paths import Equal, equals, paths, shared, starts
 from streams.plan.analyses.equijoin import Side, side, with_keys
-from streams.plan.analyses.estimates import looks_unique
 from streams.plan.analyses.fallible import can_fail
-from streams.plan.analyses.paths import Equal, equals, paths, shared, starts
+from streams.plan.analyses.keys import is_unique
 from streams.plan.analyses.temporal import is_temporal
-from streams.plan.analyses.unique import is_unique
 from streams.plan.ir import (
     DeltaJoin,
     Filter,
@@ -37,7 +37,7 @@ from streams.plan.ir import (
     variables,
     with_children,
 )
-from streams.plan.passes.prune import pick
+from streams.plan.passes.prune_columns import pick
 from streams.plan.scalar import Call, Ref, Scalar, equality, refs, remap
 
 MOST_INPUTS = 6

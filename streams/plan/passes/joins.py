@@ -23,7 +23,7 @@ from streams.plan.ir import (
     columns,
     with_children,
 )
-from streams.plan.passes.prune import pick
+from streams.plan.passes.prune_columns import pick
 from streams.plan.scalar import Ref, Scalar, refs, substitute
 
 

@@ -22,7 +22,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from streams.plan.analyses.estimates import (
+from streams.plan.analyses.cardinality import (
     Decibels,
     is_guess,
     looks_unique,
@@ -31,7 +31,7 @@ from streams.plan.analyses.estimates import (
     unfiltered,
     values,
 )
-from streams.plan.analyses.unique import is_one_row, same_column
+from streams.plan.analyses.keys import is_one_row, same_column
 from streams.plan.ir import (
     Filter,
     Get,
@@ -43,7 +43,7 @@ from streams.plan.ir import (
     columns,
     with_children,
 )
-from streams.plan.passes.prune import pick
+from streams.plan.passes.prune_columns import pick
 from streams.plan.scalar import Scalar, equality, refs, remap
 
 EVERY_ORDER = 8

@@ -39,7 +39,7 @@ from streams.plan.ir import (
     columns,
     with_children,
 )
-from streams.plan.passes.strict import simplified
+from streams.plan.passes.null_rejecting import simplified
 from streams.plan.scalar import (
     Call,
     Form,

@@ -9,7 +9,7 @@ us. Leaves behind: no Distinct, and no Group of such aggregates, over a key.
 
 from dataclasses import replace
 
-from streams.plan.analyses.unique import is_unique
+from streams.plan.analyses.keys import is_unique
 from streams.plan.ir import (
     AggregateCall,
     Distinct,

@@ -22,7 +22,7 @@ from streams.replica.driver.lane import Lane
 from streams.replica.driver.recording import Recorder
 from streams.replica.driver.scheduler import Scheduler
 from streams.replica.driver.work import Quiet
-from streams.storage.client.upkeep import keep_small
+from streams.storage.client.maintenance import keep_small
 from streams.trace.arrange.room import lacking
 
 log = logging.getLogger(__name__)

@@ -11,9 +11,9 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 
 from streams.ids import CollectionId, Topic
-from streams.operators import shared
+from streams.operators import common_expressions
+from streams.operators.common_expressions import Wanted
 from streams.operators.linear import NOTHING, Computed
-from streams.operators.shared import Wanted
 from streams.plan.physical import Import
 from streams.replica.tasks.descriptor import ChunkLoad, Load, Share
 from streams.storage.read.reader import Piece
@@ -43,7 +43,9 @@ class Sharing:
         if origin not in self.computed:
             types = [column.type for column in what.columns]
             rows = flatten([updates], arrow_schema(types))
-            self.computed[origin] = shared.compute(self._all(readers), rows, types, self.kernel)
+            self.computed[origin] = common_expressions.compute(
+                self._all(readers), rows, types, self.kernel
+            )
         return self.computed[origin]
 
     def _all(self, readers: Iterable[Reader]) -> set[Wanted]:

@@ -11,9 +11,9 @@ from pathlib import Path
 from streams.kafka.client.chunks import KafkaChunks
 from streams.kafka.client.raw import RawReader
 from streams.kafka.settings import ClientSettings
-from streams.operators import shared
+from streams.operators import common_expressions
+from streams.operators.common_expressions import Wanted
 from streams.operators.engine import Context
-from streams.operators.shared import Wanted
 from streams.plan import json as plan_json
 from streams.plan.physical import Dataflow
 from streams.replica.ingest.source import Resources
@@ -41,7 +41,7 @@ def plan(state: str, name: str) -> Dataflow:
 @lru_cache(maxsize=4000)
 def wanted(state: str, name: str, index: int) -> frozenset[Wanted]:
     """Return the expressions that a plan computes directly over the updates of an import."""
-    return shared.wanted(plan(state, name), index)
+    return common_expressions.wanted(plan(state, name), index)
 
 
 @lru_cache(maxsize=4)

@@ -15,7 +15,7 @@ from streams.kafka.client.chunks import KafkaChunks
 from streams.kafka.log import ChunkRef, ChunkWrite
 from streams.operators.engine import Emitted
 from streams.replica.tasks.descriptor import Output
-from streams.storage.log.ranges import with_ranges
+from streams.storage.log.column_stats import with_ranges
 from streams.trace.kernel.arrow import empty_table
 from streams.trace.kernel.kernel import arrow_schema
 

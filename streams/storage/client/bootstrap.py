@@ -17,13 +17,13 @@ from dataclasses import dataclass
 from schemas import codec
 from streams.errors import Corrupt, Determinate
 from streams.ids import Offset, Topic
-from streams.kafka.client.patience import is_worth_waiting
+from streams.kafka.client.retrying import is_worth_waiting
 from streams.kafka.log import ChunkRef, Chunks, Entry, Logs, Truncated
 from streams.storage.client.group import Group, decode
 from streams.storage.log import rollup
+from streams.storage.log.event_codec import ROLLUP
 from streams.storage.log.events import Rollup
 from streams.storage.log.outcomes import RolledUp
-from streams.storage.log.records import ROLLUP
 from streams.storage.log.skipping import Skips, skips_of
 from streams.storage.log.state import State
 from streams.values import uncollected

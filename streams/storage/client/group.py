@@ -15,15 +15,15 @@ from dataclasses import dataclass, field
 from streams.errors import Corrupt, SlackwaterError
 from streams.ids import Offset, Topic
 from streams.kafka.log import Entry, Truncated, WronglyTimed
-from streams.storage.log import packing, records, rollup
+from streams.storage.log import event_codec, packing, rollup
+from streams.storage.log.chunk_gc import ROLLUP_STRIDE
+from streams.storage.log.dedup_window import WINDOW
 from streams.storage.log.events import Event, Rollup
 from streams.storage.log.machine import recall, step, tick
 from streams.storage.log.outcomes import Decision, RolledUp, WrongGroup
-from streams.storage.log.retention import ROLLUP_STRIDE
 from streams.storage.log.skipping import Skips, is_skip
 from streams.storage.log.skipping import decode as decode_skip
 from streams.storage.log.state import State
-from streams.storage.log.window import WINDOW
 
 log = logging.getLogger(__name__)
 
@@ -256,6 +256,6 @@ def decode(entry: Entry) -> Event:
     Errors: Corrupt, naming topic and offset.
     """
     try:
-        return records.decode(entry.value)
+        return event_codec.decode(entry.value)
     except Corrupt as cause:
         raise Corrupt(f"log {entry.topic}/0@{entry.offset}: {cause}") from cause

@@ -19,18 +19,18 @@ from streams.ids import CapabilityId, CollectionId, Offset, Timestamp, Topic
 from streams.kafka.log import ChunkRef, Chunks, ChunkWrite, Logs
 from streams.kafka.topics import MAXIMUM_RECORD_BYTES, TopicKind, Topics, TopicSpec, is_name
 from streams.storage.client.bootstrap import recover
-from streams.storage.client.following import PATIENCE_MS, Following
+from streams.storage.client.follower import PATIENCE_MS, Following
 from streams.storage.client.group import MADE_ANEW, Group, Names, lost, names_of
 from streams.storage.client.lifecycle import described
-from streams.storage.client.sending import RESEND_MS, Attempt, Sending
+from streams.storage.client.named_locks import Turns
 from streams.storage.client.status import Status
-from streams.storage.client.turns import Turns
+from streams.storage.client.submit import RESEND_MS, Attempt, Sending
 from streams.storage.client.waiting import Callback, Groups
 from streams.storage.description import Description, dumps
 from streams.storage.limits import TooLarge
+from streams.storage.log.column_stats import with_ranges
 from streams.storage.log.events import Body, Create, Drop, write_capability
 from streams.storage.log.outcomes import Created, Outcome, Refused, Unavailable
-from streams.storage.log.ranges import with_ranges
 from streams.storage.log.state import CollectionState, State
 
 MAXIMUM_BODY_BYTES = MAXIMUM_RECORD_BYTES - (1 << 10)

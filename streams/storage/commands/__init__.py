@@ -6,7 +6,8 @@
 
 Commands about one group are executed and answered in the order of the topic. A command that
 waits (for its chunks, its counts, the end of its log, topic creation) is overtaken by commands
-about other groups: `streams.storage.commands.desk` schedules, `crew` has the threads.
+about other groups: `streams.storage.commands.dispatch` schedules, `worker_pool` has the
+threads.
 
 A command has exactly one outcome, even if it is delivered repeatedly, the service is killed, or
 two services run at once:
@@ -15,9 +16,9 @@ two services run at once:
    the one before (`transactional.id`), reads what was answered, and carries out the rest
    (`Ledger`). So there is no state beside the topics, and never a second answer.
 2. *An effect happens once.* The events of a command have names made of where it lies, and the
-   logs keep what became of the last `KEPT` such names (`streams.storage.log.window`). A command
-   that had its effect but not its answer is asked for again by the same names, and told what
-   became of the first.
+   logs keep what became of the last `KEPT` such names (`streams.storage.log.dedup_window`).
+   A command that had its effect but not its answer is executed again under the same names, and
+   gets the outcome of the first.
 3. *A zombie does nothing.* Before events are sent, the service notes how far it has folded
    their logs (`seen`), then looks whether anybody else has answered anything, and only then
    sends. Suppose a successor has carried out a command at offset p of a log, and the zombie
@@ -34,5 +35,5 @@ A command at which services end is answered as FAILED: `streams.storage.commands
 A refusal without an event needs no name. Most conditions that are refused before the log is
 asked are permanent (an id that is bound, a capability that is gone), and the service checks
 again whether the command was executed before. A condition that a later command may change
-(bound, then dropped) is answered before that command begins (`desk`).
+(bound, then dropped) is answered before that command begins (`dispatch`).
 """

@@ -21,7 +21,7 @@ from streams.errors import SlackwaterError
 from streams.ids import Offset, Topic
 from streams.kafka.client.positions import Mark
 from streams.kafka.log import Entry
-from streams.storage.commands.ledger import Report
+from streams.storage.commands.dedup import Report
 from streams.storage.commands.wire import Outcome, Status, id_of
 
 log = logging.getLogger(__name__)

@@ -24,12 +24,9 @@ from streams.kafka.client.raw import OffsetRange
 from streams.kafka.client.transactions import Fenced, OutRecord
 from streams.kafka.log import Entry, Logs, Tail
 from streams.kafka.topics import TopicKind, Topics, TopicSpec
-from streams.storage.client.directory import Directory
+from streams.storage.client.id_registry import Directory
 from streams.storage.client.shards import Shards
-from streams.storage.commands.answering import Answering, failed
-from streams.storage.commands.crew import Crew, Done, Inline, Stuck
-from streams.storage.commands.desk import BATCH, BATCH_BYTES, Crowd, Desk, Item
-from streams.storage.commands.ledger import (
+from streams.storage.commands.dedup import (
     REMEMBERED,
     SPAN,
     Answered,
@@ -40,6 +37,8 @@ from streams.storage.commands.ledger import (
     read_answer,
     sort,
 )
+from streams.storage.commands.dispatch import BATCH, BATCH_BYTES, Crowd, Desk, Item
+from streams.storage.commands.executor import Answering, failed
 from streams.storage.commands.marks import Careful, Marks
 from streams.storage.commands.wire import (
     Malformed,
@@ -49,6 +48,7 @@ from streams.storage.commands.wire import (
     decode,
     encode,
 )
+from streams.storage.commands.worker_pool import Crew, Done, Inline, Stuck
 from streams.trace.kernel.pool import KernelPool
 
 log = logging.getLogger(__name__)
@@ -217,7 +217,8 @@ class Session:
     def turn(self, wait_ms: int) -> bool:
         """Take new commands, start some, answer finished ones; return whether none failed.
 
-        Errors: Determinate, Indeterminate when the session is over; Fenced; Stuck; as `crew`.
+        Errors: Determinate, Indeterminate when the session is over; Fenced; Stuck, as
+        `worker_pool`.
         """
         self._take(0 if len(self._desk) else wait_ms)
         has_begun = is_fine = True

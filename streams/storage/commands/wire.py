@@ -15,13 +15,18 @@ from streams.errors import Corrupt, InvalidUsage
 from streams.ids import CapabilityId, CollectionId, Offset, Timestamp, Topic
 from streams.kafka.log import ChunkRef
 from streams.progress import Antichain
-from streams.storage.client.capabilities import (
+from streams.storage.client.handles import (
     Capability,
     ReadCapability,
     WriteCapability,
     right_of,
 )
-from streams.storage.log.records import chunk_records, frontier_record, to_chunks, to_frontier
+from streams.storage.log.event_codec import (
+    chunk_records,
+    frontier_record,
+    to_chunks,
+    to_frontier,
+)
 from streams.storage.read.options import Value
 from streams.storage.read.reader import Piece
 

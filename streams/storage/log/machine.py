@@ -5,11 +5,11 @@ state in any language. The outcome of an event depends on its place in the log a
 and a writer learns it by reading its own event back.
 
     an event counts at most once        copies by id, stale ones by `seen`      rule 1
-    and so does a command               its outcome is kept (`window.Kept`)
+    and so does a command               its outcome is kept (`dedup_window.Kept`)
     an Append meets its capability      `appends`                       rules 2, 18, 24
     an Advance speaks for idle ones     `advances`                      rule 14
-    frontiers follow capabilities       `rights`                        rules 3, 4, 5
-    chunks outlive what names them      `retention`                     rules 7 to 10
+    frontiers follow capabilities       `capability_events`             rules 3, 4, 5
+    chunks outlive what names them      `chunk_gc`                      rules 7 to 10
     leases end by the log's own clock   here                                    rule 11
 """
 
@@ -18,7 +18,8 @@ from dataclasses import replace
 from typing import assert_never
 
 from streams.ids import CollectionId, Offset
-from streams.storage.log import advances, appends, retention, rights
+from streams.storage.log import advances, appends, capability_events, chunk_gc
+from streams.storage.log.dedup_window import COMMAND, Decided, is_stale
 from streams.storage.log.events import (
     Acquire,
     Advance,
@@ -34,7 +35,6 @@ from streams.storage.log.events import (
     Stage,
     Transfer,
 )
-from streams.storage.log.maps import Map
 from streams.storage.log.outcomes import (
     Decision,
     Fenced,
@@ -45,6 +45,7 @@ from streams.storage.log.outcomes import (
     UnknownStage,
     WrongGroup,
 )
+from streams.storage.log.persistent_map import Map
 from streams.storage.log.state import (
     LAST_MS,
     Collections,
@@ -53,7 +54,6 @@ from streams.storage.log.state import (
     State,
     settled,
 )
-from streams.storage.log.window import COMMAND, Decided, is_stale
 
 MAX_TICK_MS = 30_000
 """How far one record may move the clock, in milliseconds.
@@ -120,13 +120,13 @@ def decide(state: State, event: Event, offset: Offset) -> tuple[State, Decision]
         case Append() as body:
             return appends.append(state, body, offset)
         case Create() as body:
-            return rights.create(state, body, event.group)
+            return capability_events.create(state, body, event.group)
         case Advance() as body:
             return advances.pass_time(state, body, offset)
         case Acquire() | Clone() | Transfer() | Downgrade() | Drop() as body:
-            return rights.decide(state, body, offset)
+            return capability_events.decide(state, body, offset)
         case Stage() | Reclaim() | Replace() | Rollup() as body:
-            return retention.decide(state, body, offset)
+            return chunk_gc.decide(state, body, offset)
         case _:
             assert_never(event.body)
 
@@ -151,7 +151,7 @@ def tick(state: State, offset: Offset, at_ms: int) -> State:
         next_expiry_ms=first_expiry(live, stages),
     )
     for id_ in sorted(id_ for id_, collection in live.items() if collection.is_released):
-        state = rights.ended_if_last(state, live[id_], offset)
+        state = capability_events.ended_if_last(state, live[id_], offset)
     return state
 
 

@@ -1,9 +1,9 @@
 """Compresses the remembered outcomes of quiet groups: 1,024 take 21 KiB instead of 340 KiB.
 
-A fold remembers a thousand outcomes and more (`streams.storage.log.window`), and the states at
-the ends of stretches still more. In a quiet group they are rarely read; packed ones are
-unpacked on lookup, like those that came with a Rollup. Neither the outcomes of a fold nor the
-bytes and hash of a Rollup depend on packing.
+A fold remembers a thousand outcomes and more (`streams.storage.log.dedup_window`), and the
+states at the ends of segments still more. In a quiet group they are rarely read; packed ones
+are unpacked on lookup, like those that came with a Rollup. Neither the outcomes of a fold nor
+the bytes and hash of a Rollup depend on packing.
 
 The outcomes of commands are remembered twice, by the window and for longer. Their bytes are
 held once, because names are random and hardly compress. bz2 output is a fifth smaller than
@@ -16,9 +16,9 @@ from collections.abc import Iterator, Sequence
 from schemas import codec
 from schemas.codec import Record
 from streams.ids import Offset
-from streams.storage.log import decided, rollup
+from streams.storage.log import outcome_codec, rollup
+from streams.storage.log.dedup_window import Decided, Earlier, Kept, Window, earlier_of
 from streams.storage.log.state import State
-from streams.storage.log.window import Decided, Earlier, Kept, Window, earlier_of
 
 WORTH = 32
 """Minimum of records before a group is packed; the outcomes of fewer, 10 KiB, stay as they are.
@@ -45,8 +45,8 @@ def packed(states: Sequence[State]) -> list[State]:
     shared = _shared(window, kept)
     own = [each for each in window if each.offset not in shared]
     fields = {
-        "decided": [decided.to_record(each) for each in own],
-        "kept": [decided.to_record(each) for each in kept],
+        "decided": [outcome_codec.to_record(each) for each in own],
+        "kept": [outcome_codec.to_record(each) for each in kept],
     }
     body = bz2.compress(codec.encode(rollup.SCHEMA, {**EMPTY, **fields}))
     start = min(shared, default=None)
@@ -99,5 +99,5 @@ def _earlier(upto: Offset, body: bytes, *shared_from: Offset | None) -> Earlier:
 
 def _read(body: bytes, field: str, upto: Offset) -> Iterator[Decided]:
     _, record = codec.decode(bz2.decompress(body))
-    found = map(decided.from_record, record[field])
+    found = map(outcome_codec.from_record, record[field])
     return (each for each in found if each.offset <= upto)

@@ -16,12 +16,10 @@ from schemas.chunk import LIMIT
 from schemas.codec import Record
 from streams.errors import Corrupt
 from streams.ids import CollectionId, Offset
-from streams.storage.log import decided
+from streams.storage.log import outcome_codec
 from streams.storage.log.batches import Batch, trace_of
-from streams.storage.log.events import Right, Rollup
-from streams.storage.log.machine import first_expiry
-from streams.storage.log.maps import Map
-from streams.storage.log.records import (
+from streams.storage.log.dedup_window import Decided, Earlier, Kept, Window, earlier_of
+from streams.storage.log.event_codec import (
     chunk_records,
     frontier_record,
     offset_records,
@@ -30,6 +28,9 @@ from streams.storage.log.records import (
     to_frontier,
     to_offsets,
 )
+from streams.storage.log.events import Right, Rollup
+from streams.storage.log.machine import first_expiry
+from streams.storage.log.persistent_map import Map
 from streams.storage.log.state import (
     Capabilities,
     Capability,
@@ -40,7 +41,6 @@ from streams.storage.log.state import (
     Superseded,
     collections_of,
 )
-from streams.storage.log.window import Decided, Earlier, Kept, Window, earlier_of
 
 SCHEMA = "shard_state"
 OUTCOMES = frozenset({"decided", "kept"})
@@ -59,8 +59,10 @@ def encode(state: State) -> bytes:
         "appended_ms": state.appended_ms,
         "collections": [collection_record(collection) for collection in collections],
         "dropped": dropped,
-        "decided": [decided.to_record(stage) for stage in state.window.remembered(state.upto)],
-        "kept": [decided.to_record(stage) for stage in state.kept],
+        "decided": [
+            outcome_codec.to_record(stage) for stage in state.window.remembered(state.upto)
+        ],
+        "kept": [outcome_codec.to_record(stage) for stage in state.kept],
         "floor": offset_records(state.floor),
         "stages": [
             {
@@ -150,7 +152,7 @@ def earlier(body: bytes, field: str, upto: Offset) -> Earlier:
     @cache
     def read() -> tuple[Decided, ...]:
         _, record = codec.decode(body)
-        return tuple(decided.from_record(each) for each in record[field])
+        return tuple(outcome_codec.from_record(each) for each in record[field])
 
     return earlier_of(upto, read, lambda id_: id_.encode() in body)
 

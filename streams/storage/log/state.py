@@ -21,10 +21,10 @@ from streams.ids import CapabilityId, CollectionId, Offset, Timestamp
 from streams.kafka.log import ChunkRef
 from streams.progress import EMPTY, Antichain, frontier
 from streams.storage.log.batches import Trace
-from streams.storage.log.earliest import Heap, current, heap_of, pushed
+from streams.storage.log.dedup_window import Kept, Window
 from streams.storage.log.events import Offsets, Right, Rollup
-from streams.storage.log.maps import SMALL, Map
-from streams.storage.log.window import Kept, Window
+from streams.storage.log.persistent_heap import Heap, current, heap_of, pushed
+from streams.storage.log.persistent_map import SMALL, Map
 from streams.values import value
 
 BEFORE_THE_LOG = Offset(-1)

@@ -29,7 +29,7 @@ import pyarrow.compute as pc
 from streams.errors import InvalidUsage
 from streams.ids import MINIMUM_TIME, Timestamp
 from streams.progress import EMPTY, Antichain, frontier
-from streams.storage.client.capabilities import FencedCapability, ReadCapability, not_held
+from streams.storage.client.handles import FencedCapability, ReadCapability, not_held
 from streams.storage.client.lifecycle import Command, check
 from streams.storage.client.shards import Shards
 from streams.storage.description import Description

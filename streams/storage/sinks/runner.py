@@ -23,7 +23,7 @@ from streams.errors import InvalidUsage, SlackwaterError
 from streams.ids import MINIMUM_TIME, CapabilityId, CollectionId, Timestamp, Topic
 from streams.kafka.client.transactions import Fenced, OutRecord
 from streams.progress import frontier
-from streams.storage.client.pauses import longer_s
+from streams.storage.client.backoff import longer_s
 from streams.storage.client.shards import Shards
 from streams.storage.description import loads
 from streams.storage.log.events import Downgrade

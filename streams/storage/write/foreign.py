@@ -22,7 +22,7 @@ from streams.ids import CollectionId, Topic
 from streams.kafka.log import ChunkRecord, ChunkRef, Chunks, described
 from streams.storage.description import Description
 from streams.storage.limits import LARGEST_ROWS, TooLarge
-from streams.storage.write.written import WrongRows, conform
+from streams.storage.write.validation import WrongRows, conform
 from streams.trace.kernel.kernel import arrow_schema
 
 AT_ONCE = 16

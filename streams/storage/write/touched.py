@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from streams.kafka.log import ChunkRef, Range
-from streams.storage.log.ranges import range_of
+from streams.storage.log.column_stats import range_of
 from streams.trace.columns import key_form
 from streams.trace.kernel.kernel import Kernel
 from streams.trace.updates import consolidate, flatten

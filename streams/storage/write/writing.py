@@ -14,7 +14,7 @@ from streams.errors import InvalidUsage
 from streams.ids import MINIMUM_TIME, CapabilityId, CollectionId, Offset
 from streams.kafka.log import ChunkRef
 from streams.progress import Antichain, frontier
-from streams.storage.client.capabilities import Capability, NotForward, WriteCapability
+from streams.storage.client.handles import Capability, NotForward, WriteCapability
 from streams.storage.client.lifecycle import described
 from streams.storage.client.shards import Shards
 from streams.storage.description import Description
@@ -23,7 +23,7 @@ from streams.storage.log.events import Append, Body, Downgrade, Part, Renewal
 from streams.storage.read.reader import LAST, load_stable
 from streams.storage.write.foreign import check_refs, staged
 from streams.storage.write.touched import touched
-from streams.storage.write.written import (
+from streams.storage.write.validation import (
     WrongRows,
     check_counts,
     check_times,

@@ -18,7 +18,7 @@ from streams.ids import CapabilityId, CollectionId, Topic
 from streams.kafka.client.publish import Publisher
 from streams.progress import frontier
 from streams.storage import Storage
-from streams.storage.client.capabilities import ReadCapability
+from streams.storage.client.handles import ReadCapability
 from streams.torture.hostile.asking import Asker, Fields
 from streams.torture.hostile.known import DESCRIPTION
 from streams.torture.hostile.sessions import create_source, create_view, wrong

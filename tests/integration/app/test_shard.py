@@ -20,12 +20,12 @@ from streams.app.commands import app
 from streams.app.service import Service
 from streams.errors import InvalidUsage
 from streams.ids import CollectionId, Timestamp, Topic
-from streams.kafka.choices import TopicChoices, topic_choices
 from streams.kafka.client.admin import KafkaTopics
 from streams.kafka.client.broker import KafkaBroker
 from streams.kafka.client.clients import admin
 from streams.kafka.embedded import EmbeddedBroker
 from streams.kafka.settings import ClientSettings
+from streams.kafka.topic_settings import TopicChoices, topic_choices
 from streams.kafka.topics import TopicKind, TopicSpec
 from streams.progress import EMPTY, frontier
 from streams.storage.client.shards import Shards, write_capability

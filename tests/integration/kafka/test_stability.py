@@ -20,11 +20,11 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined] # it re-export
 
 from streams.errors import Corrupt
 from streams.ids import Offset, Topic
-from streams.kafka.client import seats
+from streams.kafka.client import consumer_assignment
 from streams.kafka.client import tail as tails
 from streams.kafka.client.broker import KafkaBroker
+from streams.kafka.client.consumer_assignment import Seat
 from streams.kafka.client.raw import RawReader
-from streams.kafka.client.seats import Seat
 from streams.kafka.client.transactions import OutRecord, Transactions
 from streams.kafka.embedded import EmbeddedBroker
 from streams.kafka.log import ChunkRef, Entry
@@ -246,8 +246,8 @@ def test_partitions_that_a_topic_gets_are_used_by_who_knows_it_already(kafka, se
 
 def test_logs_that_change_hands_between_consumers_lose_nothing(kafka, monkeypatch):
     """Logs become idle and busy again all the time, while they are written to."""
-    monkeypatch.setattr(seats, "REST_S", 0.1)
-    monkeypatch.setattr(seats, "FEW", 2)
+    monkeypatch.setattr(consumer_assignment, "REST_S", 0.1)
+    monkeypatch.setattr(consumer_assignment, "FEW", 2)
     monkeypatch.setattr(tails, "_REST_EVERY_S", 0.02)
     quick = {**tails.PACE[Seat.IDLE], "fetch.wait.max.ms": 200}
     monkeypatch.setattr(tails, "PACE", {**tails.PACE, Seat.IDLE: quick})

@@ -22,9 +22,9 @@ from streams.compute.protocol import (
 )
 from streams.compute.writer import CommandWriter
 from streams.ids import CapabilityId, CollectionId, Timestamp, Topic
-from streams.kafka.choices import TopicChoices
 from streams.kafka.client.broker import KafkaBroker
 from streams.kafka.settings import ClientSettings
+from streams.kafka.topic_settings import TopicChoices
 from streams.kafka.topics import SINGLE_BROKER, TopicKind, TopicSpec
 from streams.plan import json as plan_json
 from streams.plan.compile import Relation, compile_view

@@ -15,13 +15,13 @@ import pytest
 
 from streams.app.service import FENCED
 from streams.errors import InvalidUsage
-from streams.kafka.choices import TopicChoices
 from streams.kafka.client.broker import KafkaBroker
 from streams.kafka.embedded import EmbeddedBroker
 from streams.kafka.settings import ClientSettings
+from streams.kafka.topic_settings import TopicChoices
 from streams.kafka.topics import TopicKind, TopicSpec
 from streams.storage import Storage
-from streams.storage.client.upkeep import roll_up
+from streams.storage.client.maintenance import roll_up
 from streams.storage.commands.session import CommandTopics
 from tests.stranger import chunk, wire
 from tests.stranger.client import Client, stream

@@ -14,11 +14,11 @@ import psutil
 import pytest
 
 from streams.ids import CollectionId, Timestamp
-from streams.kafka.client import clients, lookout
+from streams.kafka.client import clients, watchdog
 from streams.kafka.embedded import EmbeddedBroker
 from streams.storage import Storage
-from streams.storage.client import following
-from streams.storage.client.capabilities import ReadCapability, WriteCapability
+from streams.storage.client import follower
+from streams.storage.client.handles import ReadCapability, WriteCapability
 from streams.storage.client.status import Status
 from streams.storage.read.options import Options
 from tests.support.processes import is_alive
@@ -52,8 +52,8 @@ def outage_ms(monkeypatch: pytest.MonkeyPatch, is_full_minute: bool) -> int:
     if is_full_minute:
         return 60_000
     monkeypatch.setattr(clients, "ANSWER_TIMEOUT_S", 3.0)
-    monkeypatch.setattr(following, "PATIENCE_MS", 8_000)
-    monkeypatch.setattr(lookout, "_LOOK_SHARE", 0)  # a silence is known before patience ends
+    monkeypatch.setattr(follower, "PATIENCE_MS", 8_000)
+    monkeypatch.setattr(watchdog, "_LOOK_SHARE", 0)  # a silence is known before patience ends
     return 9_000
 
 

@@ -22,12 +22,12 @@ from streams.kafka.embedded import EmbeddedBroker
 from streams.kafka.log import Truncated, WronglyTimed
 from streams.kafka.settings import ClientSettings
 from streams.progress import frontier
-from streams.storage.client import upkeep
+from streams.storage.client import maintenance
 from streams.storage.client.group import Group
 from streams.storage.client.shards import Shards, write_capability
 from streams.storage.client.verifying import Verdict, skip, verify
 from streams.storage.description import Description
-from streams.storage.log import records, rollup
+from streams.storage.log import event_codec, rollup
 from streams.storage.log.events import Advance, Append, Event, Part
 from streams.storage.log.outcomes import Appended, RolledUp
 from streams.storage.read import reader as read
@@ -135,7 +135,7 @@ def test_a_group_is_rolled_up_truncated_and_recovered(
         for _ in range(70):
             upper = one.state(u).upper.time
             append(one, u, upper, upper + 1, *([row(f"r{upper}", upper)] * (upper % 10 == 0)))
-        assert isinstance(upkeep.roll_up(one, u), RolledUp), lap
+        assert isinstance(maintenance.roll_up(one, u), RolledUp), lap
     assert kafka.logs.bounds(one.names(u).log)[0] > 100
     late = client(kafka)
     late.open(u)
@@ -168,7 +168,7 @@ def test_who_was_away_while_its_log_was_truncated_opens_again_from_the_rollup(
     while one.logs.bounds(log)[0] <= group.state.upto + 1:
         idle = [Advance(Timestamp(each), Timestamp(each + 1)) for each in range(200)]
         one.submit([(u, each) for each in idle])
-        upkeep.roll_up(one, u)
+        maintenance.roll_up(one, u)
     other.following.follow(group)  # from where it was
     other.sync(u)
     assert rollup.encode(other.group_state(u)) == rollup.encode(one.group_state(u))
@@ -200,7 +200,7 @@ def test_a_record_with_its_writers_time_is_got_past(
     timed("CreateTime")
     producer = Producer({"bootstrap.servers": broker.bootstrap})
     event = Event(EventId("t"), identity, Offset(1), Advance(Timestamp(0), Timestamp(99)))
-    producer.produce(one.names(u).log, records.encode(event), partition=0)
+    producer.produce(one.names(u).log, event_codec.encode(event), partition=0)
     producer.flush()
     timed("LogAppendTime")
     with pytest.raises(WronglyTimed):
@@ -255,7 +255,7 @@ def test_a_foreign_record_of_a_transaction_and_its_mark_are_got_past(
         assert verdict().is_sound
         producer.begin_transaction()
         event = Event(EventId("t"), identity, Offset(4), Advance(Timestamp(0), Timestamp(1)))
-        producer.produce(one.names(u).log, records.encode(event), partition=0)
+        producer.produce(one.names(u).log, event_codec.encode(event), partition=0)
         producer.commit_transaction()  # an event of ours, and a mark at the end
         for each in (one, fresh):
             each.sync(u)

@@ -11,12 +11,12 @@ from streams.ids import CollectionId, Timestamp
 from streams.kafka.embedded import EmbeddedBroker
 from streams.progress import EMPTY, frontier
 from streams.storage import Storage
-from streams.storage.client.capabilities import (
+from streams.storage.client.handles import (
     FencedCapability,
     InvalidCapability,
     WriteCapability,
 )
-from streams.storage.client.directory import Directory
+from streams.storage.client.id_registry import Directory
 from streams.storage.client.lifecycle import AlreadyBound, NeverReused, NotBound, Unreadable
 from streams.storage.read.options import Comparison, Operator, Options
 from streams.storage.read.subscription import Delivery

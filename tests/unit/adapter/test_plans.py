@@ -11,7 +11,7 @@ from streams.adapter.coordinator import Coordinator
 from streams.adapter.plans import Plans
 from streams.adapter.workers.pool import MOST
 from streams.adapter.workers.process import WorkerLost
-from streams.storage.client.pauses import LONGEST_PAUSE_S
+from streams.storage.client.backoff import LONGEST_PAUSE_S
 from tests.support.coordinating import NOW, TOTALS, with_orders
 from tests.unit.adapter.items import source, view
 

@@ -12,7 +12,7 @@ from streams.ids import CapabilityId, CollectionId
 from streams.progress import frontier
 from streams.storage import policy
 from streams.storage.log.events import Downgrade
-from streams.storage.log.maps import Map
+from streams.storage.log.persistent_map import Map
 from tests.support.coordinating import NOW, ORDERS, Environment, eventually, since, with_orders
 
 HOUR_MS = 3_600_000

@@ -9,7 +9,7 @@ from streams.adapter.wanted import Allowance, Wanted
 from streams.errors import InvalidStatement
 from streams.ids import Offset
 from streams.kafka.log import ChunkRef, Range
-from streams.plan.analyses.bounded import Compared
+from streams.plan.analyses.column_bounds import Compared
 from streams.trace.kernel.kernel import arrow_schema
 
 ROWS = [{"c0": i, "c1": "x" * 100, "time": 7, "diff": 1} for i in range(1000)]

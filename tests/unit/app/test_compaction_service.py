@@ -16,7 +16,7 @@ from streams.ids import Timestamp
 from streams.kafka.memory.logs import MemoryBroker
 from streams.kafka.memory.records import MemoryRawReader
 from streams.kafka.topics import Topics
-from streams.storage.client import upkeep
+from streams.storage.client import maintenance
 from streams.storage.client.shards import Shards
 from streams.trace.kernel.kernel import Kernel
 from tests.support.shard_clients import DESCRIPTION, U1, append, broker, client, grow, rows
@@ -76,7 +76,7 @@ def test_a_client_that_is_of_no_use_ends_the_process() -> None:
 def test_a_merge_that_takes_long_keeps_no_rollup_waiting(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(upkeep, "LEAST_EVENTS", 64)
+    monkeypatch.setattr(maintenance, "LEAST_EVENTS", 64)
     made = broker()
     rolled_up, tried = threading.Event(), threading.Event()
 

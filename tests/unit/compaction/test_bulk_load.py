@@ -14,10 +14,10 @@ from streams.kafka.log import ChunkRef
 from streams.kafka.memory.logs import MemoryBroker
 from streams.kafka.memory.records import MemoryRawReader
 from streams.progress import frontier
-from streams.storage.client.capabilities import WriteCapability
-from streams.storage.conversations import Reclaimed
+from streams.storage.client.handles import WriteCapability
 from streams.storage.description import Description
 from streams.storage.read import reader as read
+from streams.storage.sans_io import Reclaimed
 from streams.storage.storage import Storage
 from streams.storage.write.writing import Write
 from streams.trace.kernel.kernel import Kernel

@@ -17,7 +17,7 @@ from streams.ids import CollectionId, Offset, Timestamp
 from streams.kafka.log import ChunkRef
 from streams.kafka.topics import MAXIMUM_RECORD_BYTES
 from streams.progress import frontier
-from streams.storage.client import upkeep
+from streams.storage.client import maintenance
 from streams.storage.client.shards import Shards, write_capability
 from streams.storage.log.events import Append, Part
 from streams.storage.policy import LagBehindUpper
@@ -163,15 +163,15 @@ def test_a_plan_that_fails_is_its_collections_alone(monkeypatch: pytest.MonkeyPa
 def test_a_rollup_that_fails_keeps_no_garbage_and_no_other_group(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(upkeep, "LEAST_EVENTS", 1)
-    inner, broken = upkeep.roll_up, {"u1"}
+    monkeypatch.setattr(maintenance, "LEAST_EVENTS", 1)
+    inner, broken = maintenance.roll_up, {"u1"}
 
     def roll_up(shards, group):
         if group in broken:
             raise ValueError("int too big")
         return inner(shards, group)
 
-    monkeypatch.setattr(upkeep, "roll_up", roll_up)
+    monkeypatch.setattr(maintenance, "roll_up", roll_up)
     with environment(broker(), U1, U2) as (one, job):
         fill(one, U1, 70)
         fill(one, U2, 70)
@@ -179,7 +179,7 @@ def test_a_rollup_that_fails_keeps_no_garbage_and_no_other_group(
         assert done.rolled_up == ["u2"]
         assert [each.collection for each in done.failed] == ["group u1: rollup"]
         assert len(done.reclaimed) == 140
-        upkeep.keep_small(one)  # as a replica does it; raises nothing
+        maintenance.keep_small(one)  # as a replica does it; raises nothing
 
 
 def test_what_fails_rests_longer_each_time_and_heals_when_the_cause_goes() -> None:

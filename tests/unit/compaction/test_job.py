@@ -23,7 +23,7 @@ from streams.kafka.memory.logs import MemoryBroker
 from streams.kafka.memory.records import MemoryRawReader
 from streams.kafka.settings import ClientSettings
 from streams.progress import frontier
-from streams.storage.client import upkeep
+from streams.storage.client import maintenance
 from streams.storage.client.shards import Shards
 from streams.storage.log.events import Downgrade
 from streams.storage.policy import catalog_hold
@@ -107,7 +107,7 @@ def test_a_race_that_was_lost_while_tasks_read_is_one(monkeypatch: pytest.Monkey
         worker = without_spark(monkeypatch, made, one, 1 << 30)
         assert isinstance(worker.compact_all(wanted)[0], Compacted)
         assert isinstance(worker.compact_all(wanted)[0], LostRace)  # all chunks were there
-        upkeep.collect(one, "u1")
+        maintenance.collect(one, "u1")
         assert isinstance(worker.compact_all(wanted)[0], LostRace)
 
 

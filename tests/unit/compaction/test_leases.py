@@ -13,7 +13,7 @@ from streams.ids import Offset, Timestamp
 from streams.kafka.memory.logs import MemoryBroker
 from streams.kafka.memory.records import MemoryRawReader
 from streams.progress import EMPTY, frontier
-from streams.storage.client.capabilities import WriteCapability
+from streams.storage.client.handles import WriteCapability
 from streams.storage.client.lifecycle import Sealed
 from streams.storage.log.machine import MAX_TICK_MS
 from streams.storage.log.state import StagedChunks, State

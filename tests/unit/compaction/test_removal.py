@@ -9,7 +9,7 @@ from streams.compaction.work import Worker
 from streams.ids import CollectionId
 from streams.kafka.memory.logs import MemoryBroker
 from streams.kafka.memory.records import MemoryRawReader
-from streams.storage.client.directory import REGISTRY
+from streams.storage.client.id_registry import REGISTRY
 from streams.storage.client.lifecycle import NeverReused
 from streams.storage.client.shards import Shards
 from streams.storage.description import Description

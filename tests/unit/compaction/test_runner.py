@@ -18,7 +18,7 @@ from streams.kafka.memory.logs import MemoryBroker
 from streams.kafka.memory.records import MemoryRawReader
 from streams.kafka.topics import TopicInfo
 from streams.progress import frontier
-from streams.storage.client import upkeep
+from streams.storage.client import maintenance
 from streams.storage.client.shards import Shards, write_capability
 from streams.storage.log.events import Acquire, Append, Part, Right
 from streams.storage.log.state import State
@@ -142,7 +142,7 @@ def test_orphans_are_reclaimed_when_asked_for() -> None:
 
 
 def test_the_log_is_rolled_up_and_truncated(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(upkeep, "LEAST_EVENTS", 64)
+    monkeypatch.setattr(maintenance, "LEAST_EVENTS", 64)
     made = broker()
     with environment(made) as (one, job):
         wish = Wish(policy=LagBehindUpper(0))

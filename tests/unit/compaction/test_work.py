@@ -20,11 +20,11 @@ from streams.kafka.memory import store as memory_store
 from streams.kafka.memory.faulty import Fault, FaultyChunks, FaultyLogs
 from streams.kafka.topics import MAXIMUM_RECORD_BYTES
 from streams.progress import EMPTY, frontier
-from streams.storage.client import upkeep
-from streams.storage.client.capabilities import ReadCapability
+from streams.storage.client import maintenance
+from streams.storage.client.handles import ReadCapability
 from streams.storage.client.shards import Shards, write_capability
+from streams.storage.log.column_stats import LEAST_ROWS
 from streams.storage.log.events import Append, Downgrade, Part, Reclaim
-from streams.storage.log.ranges import LEAST_ROWS
 from streams.storage.read import reader as read
 from streams.storage.read.options import Comparison, Operator, Options
 from streams.storage.read.subscription import Subscription
@@ -265,7 +265,7 @@ def test_chunks_that_were_reclaimed_meanwhile_are_a_lost_race() -> None:
         other.open("u1")
         planned = plan.whole(other.state(U1))
         compact(worker(one), whole=True)
-        upkeep.collect(one, "u1")
+        maintenance.collect(one, "u1")
         lost = worker(other).compact(U1, planned[0])
         assert isinstance(lost, LostRace)
         assert "while they were read" in lost.reason

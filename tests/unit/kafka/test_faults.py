@@ -7,7 +7,7 @@ from confluent_kafka import KafkaError, KafkaException
 
 from streams.errors import Determinate, Indeterminate, InvalidUsage
 from streams.ids import Topic
-from streams.kafka.client.faults import admin_fault, cause_of, read_fault, write_fault
+from streams.kafka.client.error_mapping import admin_fault, cause_of, read_fault, write_fault
 from streams.kafka.client.transactions import Fenced
 from streams.kafka.log import Truncated, Unanswered
 

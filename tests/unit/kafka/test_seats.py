@@ -6,7 +6,7 @@ import pytest
 
 from streams.errors import InvalidUsage
 from streams.ids import Offset, Topic
-from streams.kafka.client.seats import FEW, REST_S, Seat, Seats
+from streams.kafka.client.consumer_assignment import FEW, REST_S, Seat, Seats
 
 LOG = Topic("log")
 OTHERS = [Topic(f"other.{number}") for number in range(FEW + 1)]

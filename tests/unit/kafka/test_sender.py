@@ -13,7 +13,7 @@ from confluent_kafka import KafkaError
 from streams.errors import Determinate, Indeterminate
 from streams.ids import Topic
 from streams.kafka.client import clients
-from streams.kafka.client.sender import Delivered, Outgoing, Sender
+from streams.kafka.client.producer import Delivered, Outgoing, Sender
 from streams.kafka.settings import ClientSettings
 
 STUCK, FINE, REFUSED = Topic("stuck"), Topic("fine"), Topic("refused")

@@ -8,13 +8,13 @@ import pytest
 from confluent_kafka import TIMESTAMP_LOG_APPEND_TIME, KafkaError, KafkaException, Message
 
 from streams.ids import Offset, Topic
-from streams.kafka.client import clients, lookout
-from streams.kafka.client.lookout import Asker
-from streams.kafka.client.seats import FEW
+from streams.kafka.client import clients, watchdog
+from streams.kafka.client.consumer_assignment import FEW
 from streams.kafka.client.tail import KafkaTail
+from streams.kafka.client.watchdog import Asker
 from streams.kafka.log import Truncated
 from streams.kafka.settings import ClientSettings
-from streams.storage.client import following
+from streams.storage.client import follower
 
 LOG = Topic("sw.u1.log")
 
@@ -67,8 +67,8 @@ Follow = Callable[..., tuple[KafkaTail, Consumer]]
 @pytest.fixture
 def follow(monkeypatch: pytest.MonkeyPatch) -> Follow:
     """Follow the log from offset 7, looking it up at every poll."""
-    monkeypatch.setattr(lookout, "_LOOK_EVERY_S", 0.0)
-    monkeypatch.setattr(lookout, "_LOOK_SHARE", 0)
+    monkeypatch.setattr(watchdog, "_LOOK_EVERY_S", 0.0)
+    monkeypatch.setattr(watchdog, "_LOOK_SHARE", 0)
 
     def made(
         *messages: Message, known: int | None = None, others: int = 0
@@ -161,7 +161,7 @@ def test_a_topic_of_many_that_a_broker_does_not_know_is_looked_up_among_all(
 def test_the_end_of_a_silence_is_noticed_soon(monkeypatch: pytest.MonkeyPatch) -> None:
     """However long a lookup waits for brokers that say nothing."""
     now = [100.0]
-    monkeypatch.setattr(lookout, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    monkeypatch.setattr(watchdog, "time", SimpleNamespace(monotonic=lambda: now[0]))
 
     class Silent(Consumer):
         def list_topics(self, topic: str | None = None, timeout: float = 0) -> SimpleNamespace:
@@ -176,12 +176,12 @@ def test_the_end_of_a_silence_is_noticed_soon(monkeypatch: pytest.MonkeyPatch) -
     waiting = following_log()
     consumer.lookups = 0
     for _ in range(3):
-        now[0] += lookout._LOOK_EVERY_S
+        now[0] += watchdog._LOOK_EVERY_S
         waiting.poll(0)
         assert waiting.silent_ms() > 0
     assert consumer.lookups == 3
     consumer.known = None
-    now[0] += lookout._LOOK_EVERY_S
+    now[0] += watchdog._LOOK_EVERY_S
     waiting.poll(0)
     assert waiting.silent_ms() == 0
 
@@ -189,7 +189,7 @@ def test_the_end_of_a_silence_is_noticed_soon(monkeypatch: pytest.MonkeyPatch) -
 def test_a_silence_is_noticed_before_patience_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     """However slow the lookups are that are answered."""
     now = [100.0]
-    monkeypatch.setattr(lookout, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    monkeypatch.setattr(watchdog, "time", SimpleNamespace(monotonic=lambda: now[0]))
 
     class Slow(Consumer):
         def list_topics(self, topic: str | None = None, timeout: float = 0) -> SimpleNamespace:
@@ -201,11 +201,11 @@ def test_a_silence_is_noticed_before_patience_ends(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(clients, "consumer", lambda *_: consumer)
     waiting = following_log()
     consumer.lookups = 0
-    now[0] += lookout._LOOK_EVERY_S
+    now[0] += watchdog._LOOK_EVERY_S
     waiting.poll(0)
     now[0] += 10
     waiting.poll(0)
     assert consumer.lookups == 1, "slow lookups are rare"
-    now[0] += following.PATIENCE_MS / 1000 - 10
+    now[0] += follower.PATIENCE_MS / 1000 - 10
     waiting.poll(0)
     assert consumer.lookups == 2

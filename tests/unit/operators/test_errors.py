@@ -6,7 +6,7 @@ import duckdb
 import pyarrow as pa
 import pytest
 
-from streams.operators.tolerant import tolerant
+from streams.operators.try_eval import tolerant
 from streams.plan.physical import Aggregate, Expression, Linear, Reduce
 from streams.testing import maintain
 from tests.support.flows import dataflow, kernel, run

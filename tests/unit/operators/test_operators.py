@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streams.operators import engine, join, moments, upsert
+from streams.operators import engine, interesting_times, join, upsert
 from streams.plan.physical import (
     Aggregate,
     Constant,
@@ -189,7 +189,7 @@ def test_reduce_without_its_hash(updates: list[Update], uppers: list[int]) -> No
     reduced = dataflow([types], (Reduce(0, (0,), AGGREGATES), ["INTEGER", *AGGREGATE_TYPES], 1))
     joined = dataflow([types], (Join(0, 0, (1,), (1,), (False,)), types * 2, 1))
     with pytest.MonkeyPatch.context() as patch:
-        for module in (engine, join, moments, upsert):
+        for module in (engine, join, interesting_times, upsert):
             patch.setattr(module, "hash_keys", colliding)
         patch.setattr(join, "is_exact", lambda keys: False)
         history = run(reduced, [updates], uppers, merge_factor=1)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from streams.plan.analyses.bounded import Compared, compared
+from streams.plan.analyses.column_bounds import Compared, compared
 from streams.plan.compile import compile_select
 from streams.plan.physical import Dataflow
 from tests.support.plan_tables import catalog

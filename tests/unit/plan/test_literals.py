@@ -8,8 +8,8 @@ import duckdb
 import pytest
 
 from streams.plan.bind.literals import literal
+from streams.plan.duckdb_plan import parse
 from streams.plan.keywords import KEYWORDS, RESERVED
-from streams.plan.record import parse
 from streams.plan.typenames import identifier, type_name
 from tests.support.plan_tables import VALUES, connect
 

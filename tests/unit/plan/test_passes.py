@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from streams.errors import InvalidStatement
 from streams.plan import ir, passes
-from streams.plan.analyses.unique import is_unique, key
+from streams.plan.analyses.keys import is_unique, key
 from streams.plan.compile import Relation, bound_plan, compile_view
 from streams.trace.kernel.kernel import Kernel
 from tests.random_sql import case

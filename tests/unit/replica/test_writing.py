@@ -6,7 +6,7 @@ import pytest
 
 from streams.ids import CollectionId
 from streams.kafka.log import Range
-from streams.storage.log.ranges import LEAST_ROWS
+from streams.storage.log.column_stats import LEAST_ROWS
 from tests.support.market import Market
 from tests.support.sparkless import Replica
 

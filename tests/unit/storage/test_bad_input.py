@@ -9,7 +9,7 @@ from streams.errors import InvalidUsage
 from streams.ids import CollectionId
 from streams.progress import EMPTY, frontier
 from streams.storage import Storage
-from streams.storage.client.capabilities import (
+from streams.storage.client.handles import (
     LONGEST_LEASE_MS,
     LONGEST_TOKEN,
     InvalidCapability,
@@ -18,7 +18,7 @@ from streams.storage.client.lifecycle import NotBound
 from streams.storage.description import Description
 from streams.storage.limits import TooLarge
 from streams.storage.read.reader import LAST
-from streams.storage.write.written import OutsideInterval, WrongRows
+from streams.storage.write.validation import OutsideInterval, WrongRows
 from tests.support.storages import T1, TABLE, table, write
 
 

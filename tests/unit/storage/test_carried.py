@@ -7,7 +7,7 @@ import pytest
 
 from streams.ids import CollectionId
 from streams.storage.description import Description
-from streams.storage.write.written import WrongRows, conform
+from streams.storage.write.validation import WrongRows, conform
 from streams.trace.kernel.kernel import arrow_schema
 
 KIND = "UNION(n INT, u UNION(t VARCHAR, d DATE)[])"

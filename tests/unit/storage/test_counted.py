@@ -7,7 +7,7 @@ import pytest
 
 from streams.ids import CapabilityId, CollectionId, Timestamp
 from streams.progress import frontier
-from streams.storage.client.capabilities import WriteCapability
+from streams.storage.client.handles import WriteCapability
 from streams.storage.log import rollup
 from streams.storage.log.events import Replace
 from streams.storage.log.outcomes import Replaced

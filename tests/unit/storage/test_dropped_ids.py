@@ -10,9 +10,9 @@ from streams.kafka.log import Stored
 from streams.kafka.memory.faulty import Fault, FaultyLogs, Records
 from streams.progress import EMPTY, frontier
 from streams.storage import Storage
-from streams.storage.client.capabilities import ReadCapability, WriteCapability
-from streams.storage.client.directory import REGISTRY, Directory, made_entry
 from streams.storage.client.group import is_lost
+from streams.storage.client.handles import ReadCapability, WriteCapability
+from streams.storage.client.id_registry import REGISTRY, Directory, made_entry
 from streams.storage.client.lifecycle import Forgotten, NeverReused, NotBound, Unreadable
 from streams.storage.client.shards import Shards
 from streams.storage.log.events import write_capability

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from streams.ids import Offset, Timestamp
 from streams.progress import Antichain, frontier
-from streams.storage.log import records, rollup
+from streams.storage.log import event_codec, rollup
 from streams.storage.log.events import Acquire, Append, Clone, Transfer
 from streams.storage.log.machine import step
 from streams.storage.log.outcomes import Acquired, Appended, Cloned, Transferred
@@ -31,7 +31,7 @@ def fold(history: History, state: State) -> State:
 def test_the_fold_of_the_bytes_is_the_fold_of_the_events(history: History) -> None:
     state = State()
     for number, (event, at_ms) in enumerate(history.records):
-        decoded = records.decode(records.encode(event))
+        decoded = event_codec.decode(event_codec.encode(event))
         assert decoded == event
         state, outcome = step(state, decoded, Offset(number), at_ms)
         assert outcome == history.outcomes[number]

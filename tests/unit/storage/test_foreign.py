@@ -12,13 +12,13 @@ from streams.ids import CollectionId, Offset, Topic
 from streams.kafka.log import ChunkRecord, ChunkRef, ChunkWrite
 from streams.kafka.memory.logs import MemoryChunks
 from streams.storage import Storage
-from streams.storage.client.capabilities import WriteCapability
+from streams.storage.client.handles import WriteCapability
 from streams.storage.description import Description
 from streams.storage.limits import LARGEST_ROWS, MOST_DIFF, TooLarge
 from streams.storage.write import writing
 from streams.storage.write.foreign import Uncommitted, check_ref, staged
+from streams.storage.write.validation import WrongRows, conform
 from streams.storage.write.writing import Write
-from streams.storage.write.written import WrongRows, conform
 from tests.support import foreign
 from tests.support.storages import T1, T2, TABLE, Place, table
 

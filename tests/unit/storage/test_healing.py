@@ -12,11 +12,11 @@ from streams.errors import Corrupt, Determinate, SlackwaterError
 from streams.ids import CollectionId, EventId, Offset, Timestamp, Topic
 from streams.kafka.log import Entry, Tail, Truncated
 from streams.kafka.memory.logs import MemoryBroker, MemoryLogs
-from streams.storage.client import following, healing, upkeep
+from streams.storage.client import follower, maintenance, retries
 from streams.storage.client.group import Group
-from streams.storage.client.healing import Found, Healer
+from streams.storage.client.retries import Found, Healer
 from streams.storage.client.shards import Shards
-from streams.storage.log import records, rollup
+from streams.storage.log import event_codec, rollup
 from streams.storage.log.events import Advance, Event
 from streams.storage.log.outcomes import Advanced, Unavailable
 from tests.support.shard_clients import DESCRIPTION, U1, append, broker, client, grow
@@ -26,8 +26,8 @@ LOG = Topic("sw.u1.log")
 
 @pytest.fixture(autouse=True)
 def _at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(healing, "FIRST_PAUSE_S", 0.0)
-    monkeypatch.setattr(healing, "LONGEST_PAUSE_S", 0.01)
+    monkeypatch.setattr(retries, "FIRST_PAUSE_S", 0.0)
+    monkeypatch.setattr(retries, "LONGEST_PAUSE_S", 0.01)
 
 
 @pytest.fixture
@@ -55,7 +55,7 @@ def leave_behind(one: Shards) -> None:
     """Truncate the log by two Rollups and more, far beyond where it was."""
     while one.logs.bounds(LOG)[0] < 200:
         grow(one, one.group_state("u1").upto + 100)
-        upkeep.roll_up(one, "u1")
+        maintenance.roll_up(one, "u1")
 
 
 @pytest.mark.parametrize("pump", [False, True])
@@ -87,10 +87,10 @@ def test_what_was_in_doubt_while_away_and_is_forgotten_is_not_known(
         group = other.following.group("u1")
         event = Event(EventId("e"), group.uuid, group.state.upto, Advance(0, 1))  # type: ignore[arg-type]
         other.following.expect([("u1", event)])
-        made.logs.append([(LOG, records.encode(event))])
+        made.logs.append([(LOG, event_codec.encode(event))])
         while one.group_state("u1").upto < 2_600:
             one.submit([("u1", Advance(Timestamp(7), Timestamp(8)))] * 200)
-            upkeep.roll_up(one, "u1")
+            maintenance.roll_up(one, "u1")
         other.sync(U1)
         outcome = other.following.outcome(event.id)
         assert isinstance(outcome, Unavailable)
@@ -98,7 +98,7 @@ def test_what_was_in_doubt_while_away_and_is_forgotten_is_not_known(
         # one that is remembered is found, though it was not read back one by one
         late = Event(EventId("f"), group.uuid, one.group_state("u1").upto, Advance(7, 8))  # type: ignore[arg-type]
         other.following.expect([("u1", late)])
-        made.logs.append([(LOG, records.encode(late))])
+        made.logs.append([(LOG, event_codec.encode(late))])
         leave_behind_by(one, 200)
         other.sync(U1)
         outcome = other.following.outcome(late.id)
@@ -111,7 +111,7 @@ def leave_behind_by(one: Shards, count: int) -> None:
     end = one.logs.bounds(LOG)[1]
     while low <= end:
         one.submit([("u1", Advance(Timestamp(7), Timestamp(8)))] * count)
-        upkeep.roll_up(one, "u1")
+        maintenance.roll_up(one, "u1")
         low = one.logs.bounds(LOG)[0]
 
 
@@ -215,7 +215,7 @@ def test_a_topic_that_a_broker_does_not_know_yet_is_asked_for_again(
 def test_a_topic_that_is_not_there_for_long_fails_its_group_and_heals_late(
     made: MemoryBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(following, "PATIENCE_TO_FOLLOW_S", 0.0)
+    monkeypatch.setattr(follower, "PATIENCE_TO_FOLLOW_S", 0.0)
     logs = Lagging(made, {LOG: 1})
     with client(made, logs=logs) as one:
         opened = one.following._reopened
@@ -262,7 +262,7 @@ class Batches(LaggingTail):
 
 
 def stray() -> bytes:
-    return records.encode(
+    return event_codec.encode(
         Event(EventId("stray"), "another", Offset(0), Advance(Timestamp(0), Timestamp(1)))
     )
 

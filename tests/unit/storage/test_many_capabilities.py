@@ -23,8 +23,8 @@ from streams.storage.log.events import (
     write_capability,
 )
 from streams.storage.log.machine import step
-from streams.storage.log.maps import SMALL, Map
 from streams.storage.log.outcomes import Appended, Decision
+from streams.storage.log.persistent_map import SMALL, Map
 from streams.storage.log.state import Capabilities, Capability, State
 from tests.support.examples import examples
 

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streams.storage.log.maps import SMALL, Map
+from streams.storage.log.persistent_map import SMALL, Map
 
 KEYS = st.integers(0, 3 * SMALL)
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from schemas import codec
 from streams.ids import CapabilityId, CollectionId, EventId, Offset, Timestamp
 from streams.progress import frontier
-from streams.storage.log import records, rollup
+from streams.storage.log import event_codec, rollup
 from streams.storage.log.events import (
     Acquire,
     Append,
@@ -138,7 +138,7 @@ def values(schema: Any, named: dict[str, Any]) -> st.SearchStrategy[Any]:
     return values(kind, named)
 
 
-KINDS = sorted(records.DECODERS)
+KINDS = sorted(event_codec.DECODERS)
 
 
 def odd(name: str) -> st.SearchStrategy[bytes]:
@@ -159,7 +159,7 @@ def test_any_log_that_can_be_read_folds_to_a_state_that_can_be_written(
 ) -> None:
     state = folded(CREATE, Stage(stage="s", chunks=(), lease_ms=9))
     for number, (value, at_ms) in enumerate(zip(log, times, strict=False)):
-        event = records.decode(value)
+        event = event_codec.decode(value)
         state, _ = step(state, event, Offset(state.upto + 1 + (number > 6)), at_ms)
         body = rollup.encode(state)
         assert rollup.encode(rollup.decode(body)) == body

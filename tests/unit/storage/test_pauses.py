@@ -1,7 +1,7 @@
 """Pauses after a defect: when something is due again."""
 
 from streams.ids import CollectionId
-from streams.storage.client.pauses import LONGEST_PAUSE_S, Pauses
+from streams.storage.client.backoff import LONGEST_PAUSE_S, Pauses
 
 ILL, WELL = CollectionId("u1"), CollectionId("u2")
 

@@ -10,14 +10,14 @@ import pytest
 from streams.errors import Corrupt
 from streams.ids import EventId, Offset, Timestamp, Topic
 from streams.kafka.log import Entry
-from streams.storage.client import quiet
+from streams.storage.client import quiet_groups
 from streams.storage.client.group import Group, names_of
-from streams.storage.client.quiet import QUIET_S, Quiet
+from streams.storage.client.quiet_groups import QUIET_S, Quiet
 from streams.storage.client.shards import Shards
-from streams.storage.log import packing, records, rollup
+from streams.storage.log import event_codec, packing, rollup
+from streams.storage.log.dedup_window import COMMAND, WINDOW
 from streams.storage.log.events import Advance, Event, Reclaim, Rollup
 from streams.storage.log.outcomes import RolledUp, Stale
-from streams.storage.log.window import COMMAND, WINDOW
 from tests.support.shard_clients import DESCRIPTION, U1, append, broker, client
 
 APPENDS = 1_800
@@ -29,7 +29,7 @@ def group() -> Group:
 
 
 def entry(event: Event, offset: int) -> Entry:
-    return Entry(LOG, Offset(offset), 1_000 + offset, records.encode(event))
+    return Entry(LOG, Offset(offset), 1_000 + offset, event_codec.encode(event))
 
 
 def event(id_: str, seen: int) -> Event:
@@ -52,7 +52,7 @@ def test_a_follower_holds_little_of_a_group_that_was_busy(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """It held 740 KiB for as long as the group was quiet."""
-    monkeypatch.setattr(quiet, "QUIET_S", 0.0)
+    monkeypatch.setattr(quiet_groups, "QUIET_S", 0.0)
     made = broker()
     with client(made) as one:
         one.create("u1", U1, DESCRIPTION, Timestamp(0))

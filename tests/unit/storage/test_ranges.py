@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 from streams.ids import Offset
 from streams.kafka.log import ChunkRef, Range
 from streams.storage.description import Description
-from streams.storage.log.ranges import range_of, with_ranges
+from streams.storage.log.column_stats import range_of, with_ranges
 from streams.storage.read.options import Comparison, Operator, Options, selection
-from streams.storage.write.written import shortfall
+from streams.storage.write.validation import shortfall
 from streams.trace.kernel.kernel import Kernel
 
 LAW = settings(deadline=None)

@@ -14,7 +14,7 @@ from streams.ids import CapabilityId, CollectionId, Timestamp, Topic
 from streams.kafka.log import ChunkRef, Range
 from streams.kafka.memory.logs import MemoryBroker
 from streams.progress import EMPTY, frontier
-from streams.storage.client import upkeep
+from streams.storage.client import maintenance
 from streams.storage.client.shards import Shards, write_capability
 from streams.storage.description import Description
 from streams.storage.log.events import Append, Downgrade, Part, Replace
@@ -200,7 +200,7 @@ class Overtaken:
         self.fetches += 1
         if self.fetches < 10:
             compact(self._by, [("a", 1, 1), ("b", 6, 1)])
-            upkeep.collect(self._by, "u1")
+            maintenance.collect(self._by, "u1")
         return self._inner.fetch(topic, refs)
 
     def __getattr__(self, name: str):
@@ -224,7 +224,7 @@ def test_a_read_is_overtaken_once_at_most(shards: Shards) -> None:
     assert chunks.fetches == 2
     shards.sync()
     assert shards.state(U1).capabilities.keys() == {HOLD, write_capability(U1)}
-    assert upkeep.collect(shards, "u1")
+    assert maintenance.collect(shards, "u1")
     late.close()
 
 

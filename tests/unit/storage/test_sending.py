@@ -10,7 +10,7 @@ from streams.kafka.log import Entry
 from streams.kafka.memory.faulty import Fault, FaultyLogs
 from streams.kafka.memory.logs import MemoryTail
 from streams.kafka.topics import MAXIMUM_RECORD_BYTES
-from streams.storage.client.following import Following
+from streams.storage.client.follower import Following
 from streams.storage.client.shards import Shards
 from streams.storage.log.events import Advance, Body, Drop
 from streams.storage.log.outcomes import Advanced, Outcome, Unavailable

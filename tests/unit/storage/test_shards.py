@@ -14,7 +14,8 @@ from streams.kafka.memory.logs import MemoryBroker
 from streams.kafka.topics import TopicKind, TopicSpec
 from streams.progress import frontier
 from streams.storage.client.shards import Shards, write_capability
-from streams.storage.log import records
+from streams.storage.log import event_codec
+from streams.storage.log.dedup_window import WINDOW
 from streams.storage.log.events import Append, Body, Downgrade, Drop, Event, Part, Reclaim
 from streams.storage.log.outcomes import (
     Appended,
@@ -23,7 +24,6 @@ from streams.storage.log.outcomes import (
     Unavailable,
     UpperMismatch,
 )
-from streams.storage.log.window import WINDOW
 from streams.storage.read import reader as read
 from tests.support.shard_clients import DESCRIPTION, U1, append, broker, client, names, rows
 
@@ -174,7 +174,7 @@ def noise(one: Shards) -> None:
     group = one.following.group("u1")
     seen = group.state.upto
     event = Event(EventId(f"n{seen}"), group.uuid, seen, Reclaim({}))
-    one.logs.append([(one.names("u1").log, records.encode(event))])
+    one.logs.append([(one.names("u1").log, event_codec.encode(event))])
     one.sync()
 
 
@@ -360,7 +360,7 @@ def test_a_pump_that_fails_wakes_whoever_waits(monkeypatch: pytest.MonkeyPatch) 
 
 def foreign(one: Shards) -> None:
     event = Event(EventId("stray"), "another", one.group_state("u1").upto, Reclaim({}))
-    one.logs.append([(one.names("u1").log, records.encode(event))])
+    one.logs.append([(one.names("u1").log, event_codec.encode(event))])
 
 
 def test_a_stray_event_of_another_group_changes_nothing() -> None:

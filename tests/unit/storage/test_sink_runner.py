@@ -208,7 +208,7 @@ def test_nothing_is_lost_or_doubled_whatever_a_commit_says(world, monkeypatch, f
 
 
 def test_a_defect_is_said_and_the_sink_goes_on_when_it_is_gone(world, monkeypatch) -> None:
-    monkeypatch.setattr("streams.storage.client.pauses.FIRST_PAUSE_S", 0.01)
+    monkeypatch.setattr("streams.storage.client.backoff.FIRST_PAUSE_S", 0.01)
     met: list[int] = []
 
     def damaged(*_: object, **__: object) -> None:

@@ -10,7 +10,7 @@ from streams.ids import CollectionId, EventId, Offset, Timestamp, Topic
 from streams.kafka.log import WronglyTimed
 from streams.kafka.memory.logs import MemoryBroker
 from streams.progress import frontier
-from streams.storage.client import healing, upkeep
+from streams.storage.client import maintenance, retries
 from streams.storage.client.group import Group
 from streams.storage.client.shards import Shards
 from streams.storage.client.verifying import Verdict, skip, verify
@@ -24,8 +24,8 @@ LOG = Topic("sw.u1.log")
 
 @pytest.fixture(autouse=True)
 def _at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(healing, "FIRST_PAUSE_S", 0.0)
-    monkeypatch.setattr(healing, "LONGEST_PAUSE_S", 0.0)
+    monkeypatch.setattr(retries, "FIRST_PAUSE_S", 0.0)
+    monkeypatch.setattr(retries, "LONGEST_PAUSE_S", 0.0)
 
 
 @pytest.fixture
@@ -58,7 +58,7 @@ def test_a_foreign_record_is_passed_over_by_old_and_new_readers(made: MemoryBrok
     with client(made) as one, client(made) as late:
         begun(one, 100)
         late.open("u1")
-        upkeep.roll_up(one, "u1")
+        maintenance.roll_up(one, "u1")
         (offset,) = made.logs.append([(LOG, b"noise")])
         with pytest.raises(Corrupt):
             one.sync(U1)
@@ -76,7 +76,7 @@ def test_a_foreign_record_is_passed_over_by_old_and_new_readers(made: MemoryBrok
         assert [each.reason for each in found.skipped] == ["a console producer"]
         one.open("u1")
         grow(one, 200)
-        upkeep.roll_up(one, "u1")
+        maintenance.roll_up(one, "u1")
         grow(one, 210)
         assert same(one, late)
         with client(made) as new:
@@ -99,7 +99,7 @@ def test_a_record_with_its_writers_time_is_passed_over_by_old_and_new_readers(
     """The tail used to raise before any fold saw it: no word of an operator was heard."""
     with client(made) as one, client(made) as late:
         begun(one, 100)
-        upkeep.roll_up(one, "u1")
+        maintenance.roll_up(one, "u1")
         late.open("u1")
         one.make("beside")
         value = made.store.log(LOG).records[-1].value
@@ -139,7 +139,7 @@ def test_a_rollup_that_the_fold_refutes_can_be_passed_over(made: MemoryBroker) -
         skip(made.logs, verdict(made), flaw.offset, EventId("s"), "")
         one.open("u1")
         assert one.group_state("u1").rollups == ()
-        upkeep.roll_up(one, "u1")
+        maintenance.roll_up(one, "u1")
         with client(made) as new:
             new.open("u1")
             assert same(one, new)
@@ -211,7 +211,7 @@ def test_offsets_without_a_record_are_a_loss_unless_each_is_named(made: MemoryBr
 def test_what_is_missing_beside_the_log_is_told(made: MemoryBroker) -> None:
     with client(made) as one:
         begun(one, 100)
-        upkeep.roll_up(one, "u1")
+        maintenance.roll_up(one, "u1")
         linked = [each for batch in one.state(U1).batches for each in batch.chunks]
         made.chunks.forget(one.names("u1").data, linked[:1])
         assert verdict(made).is_sound

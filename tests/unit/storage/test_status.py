@@ -10,11 +10,11 @@ import pytest
 
 from streams.errors import Determinate
 from streams.ids import Offset, Topic
-from streams.kafka.client.patience import Patience, PatientChunks, PatientLogs, PatientTopics
+from streams.kafka.client.retrying import Patience, PatientChunks, PatientLogs, PatientTopics
 from streams.kafka.log import Entry, Tail, Truncated, Unanswered
 from streams.kafka.memory.faulty import Fault, FaultyBroker, FaultyChunks
 from streams.storage import Storage
-from streams.storage.client import following, telling
+from streams.storage.client import follower, notifications
 from streams.storage.client.shards import Shards
 from streams.storage.client.status import Status
 from tests.support.storages import T1, T2, TABLE, Place, contents, write
@@ -139,7 +139,7 @@ def test_reading_back_is_waited_for_as_well(
 ) -> None:
     """The produce came through, and then the brokers were gone for longer than our patience."""
     _, held = line.storage.create(T1, TABLE)
-    monkeypatch.setattr(following, "PATIENCE_MS", 300)
+    monkeypatch.setattr(follower, "PATIENCE_MS", 300)
     line.silent_ms = 1_000  # only what is read is cut
     timer = threading.Timer(1, line.mend)
     timer.start()
@@ -170,12 +170,12 @@ def test_patience_begins_anew_when_a_silence_is_over(
 ) -> None:
     """Which was within the time that is waited: it is not counted."""
     tail = TimedTail()
-    monkeypatch.setattr(following, "PATIENCE_MS", 1_000)
+    monkeypatch.setattr(follower, "PATIENCE_MS", 1_000)
     clock = SimpleNamespace(monotonic=lambda: tail.now_s)
-    monkeypatch.setattr(following, "time", clock)
-    monkeypatch.setattr(telling, "time", clock)
+    monkeypatch.setattr(follower, "time", clock)
+    monkeypatch.setattr(notifications, "time", clock)
     logs = SimpleNamespace(tail=lambda starts: tail)
-    waiting = following.Following(logs, lambda topic: None, pump=False)
+    waiting = follower.Following(logs, lambda topic: None, pump=False)
     assert waiting.await_answered(lambda: tail.now_s >= known_at_s) == is_known
     assert tail.now_s < 2
     waiting.close()
@@ -187,7 +187,7 @@ def test_patience_has_an_end(line: Line, monkeypatch: pytest.MonkeyPatch) -> Non
     hurried.heartbeat(held)
     line.cut()
     with monkeypatch.context() as patch:
-        patch.setattr(following, "PATIENCE_MS", 20)
+        patch.setattr(follower, "PATIENCE_MS", 20)
         with pytest.raises(Determinate, match="no chunk was linked"):
             write(hurried, held, 5, ("a", 1, 3, 1))
         with pytest.raises(Unanswered, match="injected silence"):
@@ -275,11 +275,11 @@ def test_patience_begins_anew_before_the_end_of_a_silence_is_told(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     tail = UntoldTail()
-    monkeypatch.setattr(following, "PATIENCE_MS", 1_000)
+    monkeypatch.setattr(follower, "PATIENCE_MS", 1_000)
     clock = SimpleNamespace(monotonic=lambda: tail.now_s)
-    monkeypatch.setattr(following, "time", clock)
-    monkeypatch.setattr(telling, "time", clock)
-    waiting = following.Following(
+    monkeypatch.setattr(follower, "time", clock)
+    monkeypatch.setattr(notifications, "time", clock)
+    waiting = follower.Following(
         SimpleNamespace(tail=lambda starts: tail), lambda topic: None, pump=False
     )
     monkeypatch.setattr(waiting._telling, "_told", Status(1, {}))  # by the thread that polls

@@ -10,7 +10,7 @@ from streams.errors import InvalidUsage
 from streams.ids import CapabilityId, CollectionId, Timestamp
 from streams.progress import EMPTY, frontier
 from streams.storage import Storage
-from streams.storage.client.capabilities import (
+from streams.storage.client.handles import (
     FencedCapability,
     InvalidCapability,
     NotForward,
@@ -18,7 +18,7 @@ from streams.storage.client.capabilities import (
     WriteCapability,
     useless_read,
 )
-from streams.storage.client.directory import Directory
+from streams.storage.client.id_registry import Directory
 from streams.storage.client.lifecycle import (
     REFUSALS,
     AlreadyBound,
@@ -32,10 +32,10 @@ from streams.storage.client.lifecycle import (
     Unreadable,
     phase_of,
 )
-from streams.storage.conversations import StillWritable
 from streams.storage.description import Description
 from streams.storage.log.events import Body
 from streams.storage.log.outcomes import Outcome
+from streams.storage.sans_io import StillWritable
 from tests.support.life_cycle import expect_all
 from tests.support.storages import T1, T2, TABLE, Place, end, given_up, write
 

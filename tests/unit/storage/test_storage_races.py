@@ -17,7 +17,7 @@ from streams.kafka.memory.faulty import Fault, FaultyBroker, FaultyLogs
 from streams.kafka.memory.records import MemoryRawReader
 from streams.progress import frontier
 from streams.storage import Storage
-from streams.storage.client.capabilities import ReadCapability, WriteCapability
+from streams.storage.client.handles import ReadCapability, WriteCapability
 from streams.storage.client.lifecycle import Forgotten
 from streams.storage.client.shards import Shards
 from streams.storage.log.events import Reclaim

@@ -13,8 +13,8 @@ from streams.ids import Timestamp, Topic
 from streams.kafka.log import ChunkRef
 from streams.progress import EMPTY, Antichain, frontier
 from streams.storage import Storage
-from streams.storage.client import upkeep
-from streams.storage.client.capabilities import (
+from streams.storage.client import maintenance
+from streams.storage.client.handles import (
     FencedCapability,
     InvalidCapability,
     ReadCapability,
@@ -291,7 +291,7 @@ def truncated_beyond(one: Storage, held: WriteCapability, upto: int) -> WriteCap
         for _ in range(70):
             upper = held.frontier.time
             held = write(one, held, upper + 1, (f"r{upper}", 1, upper, 1))
-        upkeep.roll_up(shards, T1)
+        maintenance.roll_up(shards, T1)
     return held
 
 

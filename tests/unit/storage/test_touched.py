@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from streams.ids import Offset
 from streams.kafka.log import ChunkRef, Range
 from streams.storage.write.touched import touched
-from streams.storage.write.written import shortfall
+from streams.storage.write.validation import shortfall
 from streams.trace.kernel.kernel import Kernel, arrow_schema
 from streams.trace.updates import flatten
 from tests.support.commanding import DESCRIPTION, World, update
@@ -119,7 +119,7 @@ def test_one_row_of_many_is_counted_by_itself(monkeypatch: pytest.MonkeyPatch) -
         counted.append(updates.num_rows)
         return shortfall(updates, own, kernel)
 
-    monkeypatch.setattr("streams.storage.write.written.shortfall", looked)
+    monkeypatch.setattr("streams.storage.write.validation.shortfall", looked)
     world = World()
     _, write = world.ask("create", collection="t", description=DESCRIPTION)["capabilities"]
     many = [(f"row {number}", number, 0, 1) for number in range(ROWS)]

@@ -11,13 +11,13 @@ from streams.ids import CapabilityId, CollectionId
 from streams.progress import frontier
 from streams.storage import Storage
 from streams.storage import storage as storage_module
-from streams.storage.client.capabilities import InvalidCapability, WriteCapability
+from streams.storage.client.handles import InvalidCapability, WriteCapability
 from streams.storage.client.lifecycle import Sealed
-from streams.storage.conversations import Recount
 from streams.storage.log.events import Reclaim
 from streams.storage.log.outcomes import UpperMismatch
+from streams.storage.sans_io import Recount
+from streams.storage.write.validation import NegativeMultiplicity, OutsideInterval, WrongRows
 from streams.storage.write.writing import NothingBetween, RepeatedCapability, Write
-from streams.storage.write.written import NegativeMultiplicity, OutsideInterval, WrongRows
 from tests.support.storages import T1, T2, TABLE, Place, contents, table, write
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from streams.errors import Corrupt
 from streams.ids import CollectionId, Offset, Timestamp, Topic
-from streams.storage.client import upkeep
+from streams.storage.client import maintenance
 from streams.storage.client.shards import Shards
 from streams.storage.log import rollup
 from streams.storage.log.events import Advance, Replace, Rollup
@@ -33,14 +33,14 @@ def test_a_group_restarts_from_its_newest_rollup() -> None:
     made = broker()
     with client(made) as one:
         one.create("u1", U1, DESCRIPTION, Timestamp(0))
-        assert upkeep.roll_up(one, "u1") is None  # no stretch has ended yet
+        assert maintenance.roll_up(one, "u1") is None  # no stretch has ended yet
         grow(one, 70)
-        assert upkeep.roll_up(one, "u1") == RolledUp(Offset(-1))
-        assert upkeep.roll_up(one, "u1") is None
+        assert maintenance.roll_up(one, "u1") == RolledUp(Offset(-1))
+        assert maintenance.roll_up(one, "u1") is None
         grow(one, 140)
-        assert upkeep.roll_up(one, "u1") == RolledUp(Offset(63))
+        assert maintenance.roll_up(one, "u1") == RolledUp(Offset(63))
         grow(one, 200)
-        assert upkeep.roll_up(one, "u1") == RolledUp(Offset(127))
+        assert maintenance.roll_up(one, "u1") == RolledUp(Offset(127))
         grow(one, 210)
         expected = rollup.encode(one.group_state("u1"))
         whole = read.snapshot(one, U1, Timestamp(150))[0]
@@ -50,7 +50,7 @@ def test_a_group_restarts_from_its_newest_rollup() -> None:
         assert rollup.encode(one.group_state("u1")) == expected
         assert read.snapshot(one, U1, Timestamp(150))[0].equals(whole)
         grow(one, 260)
-        assert upkeep.roll_up(one, "u1") == RolledUp(Offset(191))
+        assert maintenance.roll_up(one, "u1") == RolledUp(Offset(191))
 
 
 def test_every_folder_checks_every_rollup() -> None:
@@ -76,9 +76,9 @@ def test_a_rollup_whose_chunks_are_gone_gives_way_to_the_one_before() -> None:
     with client(made) as one:
         one.create("u1", U1, DESCRIPTION, Timestamp(0))
         grow(one, 70)
-        upkeep.roll_up(one, "u1")
+        maintenance.roll_up(one, "u1")
         grow(one, 140)
-        upkeep.roll_up(one, "u1")
+        maintenance.roll_up(one, "u1")
         newest = one.group_state("u1").rollups[-1]
         one.chunks.forget(one.names("u1").data, newest.chunks)
         expected = rollup.encode(one.group_state("u1"))
@@ -88,14 +88,14 @@ def test_a_rollup_whose_chunks_are_gone_gives_way_to_the_one_before() -> None:
 
 
 def test_upkeep_waits_until_it_is_worth_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(upkeep, "LEAST_EVENTS", 100)
+    monkeypatch.setattr(maintenance, "LEAST_EVENTS", 100)
     with client(broker()) as one:
         one.create("u1", U1, DESCRIPTION, Timestamp(0))
         grow(one, 80)
-        upkeep.keep_small(one)
+        maintenance.keep_small(one)
         assert one.group_state("u1").rollups == ()
         grow(one, 130)
-        upkeep.keep_small(one)
+        maintenance.keep_small(one)
         assert [each.upto for each in one.group_state("u1").rollups] == [127]
 
 
@@ -114,13 +114,13 @@ def test_superseded_chunks_are_tombstoned_after_their_reclaim() -> None:
             since=Timestamp(0),
         )
         one.submit([("u1", swap)])
-        assert upkeep.collect(one, "u1") == tuple(
+        assert maintenance.collect(one, "u1") == tuple(
             sorted(
                 (ref for batch in old for ref in batch.chunks),
                 key=lambda ref: (ref.partition, ref.offset),
             )
         )
-        assert upkeep.collect(one, "u1") == ()
+        assert maintenance.collect(one, "u1") == ()
         assert names(read.snapshot(one, U1, Timestamp(15))[0]) == ["a", "b"]
         with pytest.raises(Corrupt):
             one.chunks.fetch(one.data_topic(U1), old[0].chunks)
@@ -135,7 +135,7 @@ def test_many_groups_restart_at_once_though_a_rollup_of_one_is_gone() -> None:
             for upto in (70, 140):
                 idle = [Advance(Timestamp(each), Timestamp(each + 1)) for each in range(upto)]
                 one.submit([(group, each) for each in idle])
-                assert isinstance(upkeep.roll_up(one, group), RolledUp)
+                assert isinstance(maintenance.roll_up(one, group), RolledUp)
         newest = one.group_state("g3").rollups[-1]
         one.chunks.forget(one.names("g3").data, newest.chunks)
         expected = {each: rollup.encode(one.group_state(each)) for each in groups}
@@ -161,7 +161,7 @@ def test_a_rollup_that_the_fold_refutes_is_not_believed_when_the_group_is_opened
         one.create("u1", U1, DESCRIPTION, Timestamp(0))
         for number in range(before):
             grow(one, 70 * (number + 1))
-            upkeep.roll_up(one, "u1")
+            maintenance.roll_up(one, "u1")
         grow(one, 70 * (before + 1))
         state = one.following.group("u1").retained[-1]
         one.submit([("u1", false_rollup(one, state))])
@@ -176,7 +176,7 @@ def test_a_rollup_that_does_not_count_confirms_nothing_and_harms_nothing() -> No
         grow(one, 150)
         state = one.following.group("u1").retained[0]
         grow(one, 160)
-        upkeep.roll_up(one, "u1")  # up to 127
+        maintenance.roll_up(one, "u1")  # up to 127
         [outcome] = one.submit([("u1", false_rollup(one, state))])  # up to 63: it is too late
         assert not isinstance(outcome, RolledUp)
         expected = rollup.encode(one.group_state("u1"))
@@ -191,7 +191,7 @@ def test_a_rollup_before_that_is_gone_leaves_the_furthest_to_be_believed() -> No
         one.create("u1", U1, DESCRIPTION, Timestamp(0))
         for upto in (70, 140, 210):
             grow(one, upto)
-            upkeep.roll_up(one, "u1")
+            maintenance.roll_up(one, "u1")
         before, _ = one.group_state("u1").rollups
         one.chunks.forget(one.names("u1").data, before.chunks)
         expected = rollup.encode(one.group_state("u1"))

@@ -4,12 +4,8 @@ import pytest
 
 from schemas.codec import Record
 from streams.ids import EventId, Offset
-from streams.storage.log import decided, rollup
-from streams.storage.log.events import Event, Reclaim
-from streams.storage.log.machine import step
-from streams.storage.log.outcomes import Created, Decision, Dropped, Reclaimed
-from streams.storage.log.state import State
-from streams.storage.log.window import (
+from streams.storage.log import outcome_codec, rollup
+from streams.storage.log.dedup_window import (
     COMMAND,
     KEPT,
     QUICK_LOOKS,
@@ -20,6 +16,10 @@ from streams.storage.log.window import (
     Window,
     is_stale,
 )
+from streams.storage.log.events import Event, Reclaim
+from streams.storage.log.machine import step
+from streams.storage.log.outcomes import Created, Decision, Dropped, Reclaimed
+from streams.storage.log.state import State
 
 
 def decision(offset: int, outcome: Decision | None = None) -> Decided:
@@ -138,13 +138,13 @@ def test_outcomes_are_read_from_a_rollup_when_somebody_asks(
     for number, id_ in enumerate(["one", COMMAND + "two"]):
         state, _ = step(state, event(id_, number - 1), Offset(number), 1_000)
     asked: list[object] = []
-    honest = decided.from_record
+    honest = outcome_codec.from_record
 
     def watched(record: Record) -> Decided:
         asked.append(record["id"])
         return honest(record)
 
-    monkeypatch.setattr(decided, "from_record", watched)
+    monkeypatch.setattr(outcome_codec, "from_record", watched)
     loaded = rollup.decode(rollup.encode(state))
     loaded, _ = step(loaded, event("three", 1), Offset(2), 1_000)
     loaded, _ = step(loaded, event(COMMAND + "four", 1), Offset(3), 1_000)

@@ -12,13 +12,13 @@ from streams.ids import CollectionId, Offset
 from streams.kafka import log
 from streams.kafka.topics import MAXIMUM_RECORD_BYTES
 from streams.storage import limits
-from streams.storage.client.capabilities import LONGEST_LEASE_MS, LONGEST_TOKEN, check_token
+from streams.storage.client.handles import LONGEST_LEASE_MS, LONGEST_TOKEN, check_token
 from streams.storage.client.shards import MAXIMUM_BODY_BYTES
 from streams.storage.commands import service
 from streams.storage.commands.wire import LONGEST_ID, Status, decode
-from streams.storage.conversations import check_new, check_stage
 from streams.storage.description import Description
 from streams.storage.read.reader import LAST
+from streams.storage.sans_io import check_new, check_stage
 from streams.storage.write.accepted import is_accepted
 from streams.trace.kernel.kernel import arrow_type
 

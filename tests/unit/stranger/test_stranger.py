@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streams.ids import Offset, Timestamp
-from streams.storage.log import machine, records, rollup
+from streams.storage.log import event_codec, machine, rollup
 from streams.storage.log.events import Event
 from streams.storage.log.outcomes import Decision
 from streams.storage.log.state import State
@@ -86,7 +86,7 @@ def test_the_stranger_folds_every_script_as_we_do(
     fold = Fold()
 
     def both(state: State, event: Event, offset: Offset, at_ms: int) -> tuple[State, Decision]:
-        fold.step(offset, at_ms, records.encode(event))
+        fold.step(offset, at_ms, event_codec.encode(event))
         after, outcome = machine.step(state, event, offset, at_ms)
         if not event.id.endswith(f"noise{offset}"):
             assert folded(fold) == stated(rollup.encode(after)), f"{offset}: {event}"
@@ -102,7 +102,7 @@ def test_the_stranger_folds_every_script_as_we_do(
 def test_the_stranger_folds_any_log_as_we_do(history: History) -> None:
     fold = Fold()
     for number, (event, at_ms) in enumerate(history.records):
-        fold.step(number, at_ms, records.encode(event))
+        fold.step(number, at_ms, event_codec.encode(event))
     assert folded(fold) == stated(rollup.encode(history.state))
 
 
@@ -237,7 +237,7 @@ def test_the_stranger_checks_a_rollup_by_the_records_before_it(is_true: bool) ->
     upto = wire.decode(log[-1][1])[1]["upto"]
     source, state = Fold(), State()
     for offset, (at_ms, value) in enumerate(log[: upto + 1]):
-        state, _ = machine.step(state, records.decode(value), Offset(offset), at_ms)
+        state, _ = machine.step(state, event_codec.decode(value), Offset(offset), at_ms)
     body = wire.decode(rollup.encode(state))[1]
     source.expected = {upto: body if is_true else {**body, "clock_ms": 1}}
     for offset, (at_ms, value) in enumerate(log[:-1]):

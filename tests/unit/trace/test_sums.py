@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streams.trace.columns import Groups
-from streams.trace.exact import floats, limbs
+from streams.trace.exact import bigint_sums, float_sums
 from tests.support.examples import examples
 
 weights = st.one_of(st.integers(-3, 3), st.integers(-(2**62), 2**62))
@@ -20,10 +20,10 @@ def groups_of(count: int) -> Groups:
     return Groups(np.arange(count) % GROUPS, np.arange(GROUPS))
 
 
-def stored(digits: limbs.Digits) -> list[int]:
+def stored(digits: bigint_sums.Digits) -> list[int]:
     width = 4 * len(digits)
     size = digits.shape[1]
-    array = pa.Array.from_buffers(pa.binary(width), size, [None, limbs.to_bytes(digits)])
+    array = pa.Array.from_buffers(pa.binary(width), size, [None, bigint_sums.to_bytes(digits)])
     return [int.from_bytes(each, "little", signed=True) for each in array.to_pylist()]
 
 
@@ -32,23 +32,25 @@ def stored(digits: limbs.Digits) -> list[int]:
 def test_weighted_sums_of_integers(pairs: list[tuple[int, int]]) -> None:
     values = np.array([value for value, _ in pairs], np.int64)
     counts = np.array([weight for _, weight in pairs], np.int64)
-    digits = limbs.of_integers(values, limbs.NARROW)
-    sums = limbs.weighted_sums(groups_of(len(pairs)), digits, counts)
+    digits = bigint_sums.of_integers(values, bigint_sums.NARROW)
+    sums = bigint_sums.weighted_sums(groups_of(len(pairs)), digits, counts)
     want = [sum(v * w for v, w in pairs[g::GROUPS]) for g in range(GROUPS)]
-    assert limbs.fits(sums, limbs.NARROW).tolist() == [-(2**127) <= w < 2**127 for w in want]
+    assert bigint_sums.fits(sums, bigint_sums.NARROW).tolist() == [
+        -(2**127) <= w < 2**127 for w in want
+    ]
     if all(-(2**127) <= each < 2**127 for each in want):
         assert stored(sums) == want
-        array = pa.Array.from_buffers(pa.binary(16), GROUPS, [None, limbs.to_bytes(sums)])
-        assert stored(limbs.carry(limbs.of_bytes(array, limbs.WIDE))) == want
-        assert stored(limbs.of_bytes(array[1:], limbs.NARROW)) == want[1:]
+        array = pa.Array.from_buffers(pa.binary(16), GROUPS, [None, bigint_sums.to_bytes(sums)])
+        assert stored(bigint_sums.carry(bigint_sums.of_bytes(array, bigint_sums.WIDE))) == want
+        assert stored(bigint_sums.of_bytes(array[1:], bigint_sums.NARROW)) == want[1:]
     for bound in (10**5, 10**18, 10**38, 2**53 + 1):
-        below = limbs.magnitude_below(sums, bound).tolist()
+        below = bigint_sums.magnitude_below(sums, bound).tolist()
         assert below == [abs(each) < bound for each in want]
 
 
 def test_unsigned_values_are_not_negative() -> None:
-    digits = limbs.of_integers(np.array([2**64 - 1], np.uint64), limbs.NARROW)
-    assert stored(limbs.carry(digits)) == [2**64 - 1]
+    digits = bigint_sums.of_integers(np.array([2**64 - 1], np.uint64), bigint_sums.NARROW)
+    assert stored(bigint_sums.carry(digits)) == [2**64 - 1]
 
 
 doubles = st.floats(width=64)
@@ -78,10 +80,13 @@ def test_sums_of_doubles_are_rounded_once(pairs: list[tuple[float, int]], chance
     for _ in range(2):
         owner = np.array([g for g, _, _ in owned])
         values = np.array([v for _, v, _ in owned], np.float64)
-        entries = floats.split(values, np.array([w for _, _, w in owned]), owner)
-        assert floats.nearest(entries, GROUPS).tolist() == want
-        kept = floats.carried(floats.gather(entries))
-        assert floats.nearest(floats.load(floats.store(kept, GROUPS)), GROUPS).tolist() == want
+        entries = float_sums.split(values, np.array([w for _, _, w in owned]), owner)
+        assert float_sums.nearest(entries, GROUPS).tolist() == want
+        kept = float_sums.carried(float_sums.gather(entries))
+        assert (
+            float_sums.nearest(float_sums.load(float_sums.store(kept, GROUPS)), GROUPS).tolist()
+            == want
+        )
         chance.shuffle(owned)
 
 
@@ -90,18 +95,18 @@ def test_sums_of_doubles_are_rounded_once(pairs: list[tuple[float, int]], chance
 def test_infinities_and_nan_decide_and_can_be_retracted(values: list[float]) -> None:
     owner, ones = np.zeros(len(values), np.int64), np.ones(len(values), np.int64)
     array = np.array(values)
-    entries = floats.split(array, ones, owner)
+    entries = float_sums.split(array, ones, owner)
     with np.errstate(all="ignore"):
         special = [each for each in values if not math.isfinite(each)]
-        got = floats.nearest(entries, 1)[0]
+        got = float_sums.nearest(entries, 1)[0]
         if special:
             want = sum(special)
             assert got == want or (math.isnan(got) and math.isnan(want))
         else:
             assert got == nearest(sum(map(Fraction, values), Fraction(0)))
-    gone = floats.join(entries, floats.split(array, -ones, owner))
-    assert floats.nearest(gone, 1).tolist() == [0.0]
-    assert not len(floats.gather(gone).owner)
+    gone = float_sums.join(entries, float_sums.split(array, -ones, owner))
+    assert float_sums.nearest(gone, 1).tolist() == [0.0]
+    assert not len(float_sums.gather(gone).owner)
 
 
 def test_half_is_rounded_to_even_at_every_place() -> None:
@@ -113,7 +118,11 @@ def test_half_is_rounded_to_even_at_every_place() -> None:
             big = math.ldexp(float(mantissa), exponent + 1)
             for small, want in ((unit, None), (unit * 1.5, None)):
                 exact = Fraction(big) + Fraction(small)
-                entries = floats.split(
+                entries = float_sums.split(
                     np.array([big, small]), np.ones(2, np.int64), np.zeros(2, np.int64)
                 )
-                assert floats.nearest(entries, 1)[0] == float(exact), (exponent, mantissa, want)
+                assert float_sums.nearest(entries, 1)[0] == float(exact), (
+                    exponent,
+                    mantissa,
+                    want,
+                )

@@ -13,7 +13,7 @@ from streams.adapter.workers.requests import (
     columns_told,
     declared,
 )
-from streams.plan.analyses.bounded import Compared
+from streams.plan.analyses.column_bounds import Compared
 from streams.plan.physical import Column
 from streams.plan.sql.statements import CreateFunction
 

@@ -7,7 +7,7 @@ from streams.app.reaching import expect_answer
 from streams.errors import Determinate
 from streams.ids import CollectionId, Timestamp, Topic
 from streams.kafka.topics import TopicKind, TopicSpec
-from streams.storage.client import upkeep
+from streams.storage.client import maintenance
 from streams.storage.log.events import Drop
 from tests.support.shard_clients import DESCRIPTION, U1, append, broker, client, grow, rows
 from tests.support.shard_looks import look
@@ -95,7 +95,7 @@ def test_what_is_superseded_shows_until_it_is_collected() -> None:
         at.find("u1")
         before = at.space("u1", scan=True)
         assert (before.superseded.chunks, before.garbage_share) == (1, 1.0)
-        upkeep.collect(one, "u1")
+        maintenance.collect(one, "u1")
         after = at.space("u1", scan=True)
         assert (after.superseded.chunks, after.total_bytes) == (0, 0)
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from schemas import codec
 from streams.ids import CollectionId
 from streams.kafka.client.transactions import Fenced
-from streams.storage.commands import ledger, session
+from streams.storage.commands import dedup, session
 from tests.support.commanding import DESCRIPTION, NAMES, Killed, World, update
 from tests.support.examples import examples
 
@@ -248,7 +248,7 @@ def test_groups_overtake_one_another_and_nothing_is_done_twice(
         world.send("update_and_downgrade", **fields, check_counts=is_counted)
         written[each] += 1
     with pytest.MonkeyPatch.context() as patched:
-        for module in (ledger, session):
+        for module in (dedup, session):
             patched.setattr(module, "SPAN", span)
         live(world, fates)
     assert {each["status"] for each in world.answers().values()} == {"DONE"}

@@ -13,10 +13,10 @@ from streams.kafka.client.transactions import Fenced
 from streams.kafka.log import ChunkWrite
 from streams.kafka.memory.faulty import Fault, FaultyChunks, FaultyLogs
 from streams.progress import frontier
-from streams.storage import conversations, limits
-from streams.storage.client import sending
-from streams.storage.client.capabilities import WriteCapability
-from streams.storage.commands import asked
+from streams.storage import limits, sans_io
+from streams.storage.client import submit
+from streams.storage.client.handles import WriteCapability
+from streams.storage.commands import handlers
 from streams.storage.commands import session as session_module
 from streams.storage.commands.session import TRIES, readable
 from tests.support.commanding import (
@@ -182,7 +182,7 @@ def test_a_stage_is_for_who_may_write_and_holds_what_an_update_can_link(
         assert code(staged(**large)) == "TooLarge"
     done = staged(lease_ms=60_000)
     assert (done["status"], done["capabilities"]) == ("DONE", [])
-    monkeypatch.setattr(conversations, "MOST_CHUNKS", 1)
+    monkeypatch.setattr(sans_io, "MOST_CHUNKS", 1)
     assert code(staged()) == "TooLarge"
     assert staged(chunks=[])["status"] == "DONE"
     world.ask("update_and_downgrade", **update(write, None))
@@ -206,14 +206,14 @@ def test_a_command_that_is_too_large_is_refused(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     read, write = made(world)
-    monkeypatch.setattr(asked, "LARGEST_ROWS", 10)
+    monkeypatch.setattr(handlers, "LARGEST_ROWS", 10)
     large = world.ask("update_and_downgrade", **update(write, 5, ("a", 1, 0, 1)))
     assert code(large) == "TooLarge"
     shares = update(write, 5)["writes"] * (limits.MOST_SHARES + 1)
     assert code(world.ask("update_and_downgrade", writes=shares)) == "TooLarge"
-    monkeypatch.setattr(asked, "LARGEST_ROWS", 1 << 20)
+    monkeypatch.setattr(handlers, "LARGEST_ROWS", 1 << 20)
     world.ask("update_and_downgrade", **update(write, 5, ("a", 1, 0, 1)))
-    monkeypatch.setattr(asked, "MOST_PIECES", 0)
+    monkeypatch.setattr(handlers, "MOST_PIECES", 0)
     assert code(world.ask("subscribe_at", capability=read)) == "TooLarge"
 
 
@@ -308,7 +308,7 @@ def test_a_partition_that_cannot_be_written_fails_the_commands_for_it_alone(
     logs, chunks = FaultyLogs(world.broker.logs), FaultyChunks(world.broker.chunks)
     logs.unwritable = {Topic("sw.t.log")} if stuck == "log" else set()
     chunks.unwritable = {Topic("sw.t.data")} if stuck == "data" else set()
-    monkeypatch.setattr(sending, "STRAGGLERS_MS", 0)
+    monkeypatch.setattr(submit, "STRAGGLERS_MS", 0)
     service = world.service(logs=logs, chunks=chunks)
     assert service.step(0)
     answers = world.answers()

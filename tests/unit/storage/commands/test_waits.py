@@ -14,10 +14,10 @@ from streams.errors import Determinate
 from streams.ids import CollectionId, Topic
 from streams.kafka.log import ChunkRef
 from streams.kafka.memory.faulty import FaultyChunks, FaultyLogs
-from streams.storage.commands import asked
+from streams.storage.commands import handlers
 from streams.storage.commands import session as session_module
-from streams.storage.commands.crew import Stuck, Threads
 from streams.storage.commands.service import CommandService
+from streams.storage.commands.worker_pool import Stuck, Threads
 from streams.storage.limits import LARGEST_ROWS
 from tests.support.commanding import DESCRIPTION, World, stream, update
 
@@ -209,14 +209,14 @@ def test_rows_that_take_long_to_decode_keep_nobody_waiting(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """130 KB of zstd are eight million rows: seconds, on a busy machine half a minute."""
-    original = asked.table
+    original = handlers.table
 
     def table(capability: Any, body: bytes) -> pa.Table:
         place.gate.pass_(f"sw.{capability.id}.rows")
         return original(capability, body)
 
-    monkeypatch.setattr(asked, "table", table)
-    monkeypatch.setattr(asked, "LONG", 100)
+    monkeypatch.setattr(handlers, "table", table)
+    monkeypatch.setattr(handlers, "LONG", 100)
     rows = [("a", n, 5, 1) for n in range(200)]
     fields = update(place.write, 9, *rows)
     late = place.world.send("update_and_downgrade", **fields)

@@ -13,11 +13,11 @@ from streams.errors import Corrupt, InvalidUsage
 from streams.ids import CapabilityId, CollectionId, Offset
 from streams.kafka.log import ChunkRef
 from streams.progress import frontier
-from streams.storage.client.capabilities import WriteCapability
-from streams.storage.commands.asked import table
+from streams.storage.client.handles import WriteCapability
+from streams.storage.commands.handlers import table
 from streams.storage.description import loads
 from streams.storage.write.foreign import rows_of
-from streams.storage.write.written import conform
+from streams.storage.write.validation import conform
 from streams.torture.hostile import sheets
 from streams.torture.hostile.forging import bent, forged
 from streams.torture.hostile.inputs import Record, evidence_line

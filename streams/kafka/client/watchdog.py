@@ -1,0 +1,139 @@
+"""Detects what a consumer does not report: deleted topics, and brokers that do not answer.
+
+Requests go through a separate client: on one connection responses come in the order of the
+requests, so behind a fetch that waits for seconds. The list of topics is requested rarely,
+because the response has all topics of a cluster; liveness is checked often, with one topic.
+"""
+
+import contextlib
+import threading
+import time
+from collections.abc import Callable, Mapping
+
+from confluent_kafka import Consumer, KafkaError, KafkaException
+
+from streams.ids import Topic
+from streams.kafka.client import clients
+from streams.kafka.client.error_mapping import GONE
+from streams.kafka.settings import ClientSettings
+
+_LOOK_EVERY_S = 3.0  # interval of liveness checks
+_LOOK_AT_ALL_EVERY_S = 20.0  # interval of topic listings
+_LOOK_SHARE = 100  # slow requests are repeated less often, by this factor
+_LOOK_AT_MOST_S = 20.0  # but before a waiting caller gives up without knowing of the outage
+_LOOK_TIMEOUT_S = 1.0
+
+Answers = Mapping[str, KafkaError | None]
+"""Topics that brokers report, with the error of each, if any."""
+
+
+class Asker:
+    """Requests the topics from brokers; shared by many tails. It never creates a topic."""
+
+    def __init__(self, settings: ClientSettings) -> None:
+        self._settings = settings
+        self._lock = threading.Lock()  # whoever holds it may use the client
+        self._consumer: Consumer | None = None
+
+    def topics(self, topic: Topic | None = None) -> Answers | None:
+        """Return this topic, or all topics; None if no broker answers in time."""
+        if not self._lock.acquire(timeout=_LOOK_TIMEOUT_S):
+            return None  # another thread waits for an answer as well
+        try:
+            if self._consumer is None:
+                self._consumer = clients.consumer(self._settings, {}, {})
+            found = self._consumer.list_topics(topic, timeout=_LOOK_TIMEOUT_S).topics
+        except KafkaException:
+            return None
+        finally:
+            self._lock.release()
+        return {name: each.error for name, each in found.items()}
+
+    def close(self) -> None:
+        """Release the connection."""
+        with self._lock, contextlib.suppress(RuntimeError):
+            if self._consumer is not None:
+                self._consumer.close()
+
+
+class Lookout:
+    """Checks topics and brokers from time to time; one thread.
+
+    `note` is called with a broker's error for a topic that seems to be gone, and may not be.
+    """
+
+    def __init__(self, asker: Asker, note: Callable[[Topic, KafkaError], None]) -> None:
+        self._asker, self._note = asker, note
+        now = time.monotonic()
+        self._look_at = now + _LOOK_EVERY_S
+        self._look_at_all_at = now + _LOOK_AT_ALL_EVERY_S
+        self._unseen: frozenset[Topic] = frozenset()
+        self._silent_since: float | None = None
+
+    def suspect(self, topic: Topic) -> None:
+        """Check soon: a broker does not know this topic, which may still exist."""
+        self._unseen |= {topic}
+
+    @property
+    def is_due(self) -> bool:
+        """Whether a check is due."""
+        return time.monotonic() >= self._look_at
+
+    def look(self, followed: frozenset[Topic]) -> list[Topic]:
+        """Return the topics that are gone.
+
+        A broker may lag, and does not list topics without permission: a topic that is missing
+        twice is gone if a request by its name confirms it.
+        """
+        began = time.monotonic()
+        one, before = next(iter(followed), None), self._unseen
+        at_all = bool(before) or (len(followed) > 1 and began >= self._look_at_all_at)
+        there = self._asker.topics() if at_all or one is None else self._named(one)
+        gone: list[Topic] = []
+        if there is None:
+            self._silent_since = self._silent_since or began
+        else:
+            self._silent_since = None
+            topics = followed if at_all else followed & {one}
+            unseen = frozenset(topic for topic in topics if _is_gone(there, topic))
+            gone = [topic for topic in unseen & before if self._is_gone_by_name(topic)]
+            self._unseen = unseen
+        self._plan(began, at_all=at_all)
+        return gone
+
+    def _is_gone_by_name(self, topic: Topic) -> bool:
+        there = self._named(topic)
+        return there is not None and _is_gone(there, topic)
+
+    def _named(self, topic: Topic) -> Answers | None:
+        """Return the broker's answer for one topic; an error of the topic is noted."""
+        there = self._asker.topics(topic)
+        error = None if there is None else there.get(topic)
+        if error is not None:
+            self._note(topic, error)
+        return there
+
+    def _plan(self, began: float, *, at_all: bool) -> None:
+        """Schedule the next check after one that began at the given time.
+
+        An unanswered check counts only its own duration, so that the end of an outage is
+        noticed soon.
+        """
+        now = time.monotonic()
+        took = 0.0 if self._silent_since is not None else now - began
+        self._look_at = now + max(_LOOK_EVERY_S, min(took * _LOOK_SHARE, _LOOK_AT_MOST_S))
+        if at_all:
+            self._look_at_all_at = now + max(_LOOK_AT_ALL_EVERY_S, took * _LOOK_SHARE)
+
+    def silent_ms(self) -> int:
+        """Return for how long no check was answered."""
+        since = self._silent_since
+        return 0 if since is None else int((time.monotonic() - since) * 1000) + 1
+
+
+def _is_gone(there: Answers, topic: Topic) -> bool:
+    """Whether brokers do not list the topic, or report that it does not exist."""
+    if topic not in there:
+        return True
+    error = there[topic]
+    return error is not None and error.code() in GONE

@@ -1,0 +1,109 @@
+"""Which candidates of an ordered group see which: by number, or by value.
+
+*Peers* are candidates that the query's order does not tell apart; where it is rows that count
+each candidate is alone. By number a row sees the peers of so many that are there before it and
+behind it, and its own. By value (`plan.physical.Span`) it sees what lies between two values;
+that does not depend on what is there, so it is looked up once for each candidate.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from streams.operators.linear import source_of
+from streams.operators.ranked import Candidates
+from streams.operators.running_sums import Sums, weights
+from streams.plan.physical import Reach, Span
+from streams.trace.arrange import order
+from streams.trace.columns import Ints, combined
+from streams.trace.kernel.kernel import Kernel, arrow_schema
+
+_SUFFIX = 2
+"""Bytes of the sort key of an empty text, which makes a BLOB of any key."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ranges:
+    """For each candidate the first that it sees and the one after the last, and who sees it."""
+
+    sees: tuple[Ints, Ints]
+    seen: tuple[Ints, Ints]
+
+
+@dataclass(frozen=True, slots=True)
+class Sight:
+    """See the module. `peer` numbers the peers of all groups in order; None: each is alone.
+
+    With `weights`, what each candidate adds to the numbers of `prefixes`, all rows behind one
+    see it.
+    """
+
+    back: int
+    ahead: int
+    peer: Ints | None = None
+    ranges: Ranges | None = None
+    weights: Sums | None = None
+
+
+def sight(reach: Reach, held: Candidates, types: Sequence[str], kernel: Kernel) -> Sight:
+    """How far the candidates see, whose columns have these types."""
+    if reach.before:
+        amounts = weights(reach.before, held.rows.columns, len(held.owner))
+        plain = sight(replace(reach, before=()), held, types, kernel)
+        return replace(plain, weights=amounts)
+    if reach.span is not None:
+        return Sight(0, 0, ranges=_ranges(reach.span, held, types, kernel))
+    if not reach.peers:
+        return Sight(reach.back, reach.ahead)
+    (own,) = keys([peers_of(reach)], held.rows.columns, types, kernel)
+    begins = np.zeros(len(own), np.int64)
+    begins[order.starts([held.owner, order.ranks(own)])] = 1
+    return Sight(reach.back, reach.ahead, np.cumsum(begins) - 1)
+
+
+def _ranges(span: Span, held: Candidates, types: Sequence[str], kernel: Kernel) -> Ranges:
+    texts = [*span.sees, *span.seen]
+    found = keys(texts, held.rows.columns, types, kernel)
+    low = np.searchsorted(held.owner, held.owner)
+    high = np.searchsorted(held.owner, held.owner, "right")
+    read = order.reader(held.values)
+    ends = [
+        order.bound(read, low, high, beyond(key) if last else key, after=bool(last))
+        for key, last in zip(found, (0, 1, 0, 1), strict=True)
+    ]
+    return Ranges((ends[0], ends[1]), (ends[2], ends[3]))
+
+
+def peers_of(reach: Reach) -> str:
+    """What is equal for peers alone, as `keys` takes it."""
+    return f"create_sort_key({reach.peers}, '', 'ASC NULLS LAST')"
+
+
+def keys(
+    texts: Sequence[str], columns: Sequence[pa.Array], types: Sequence[str], kernel: Kernel
+) -> list[pa.Array]:
+    """Sort keys of rows without the empty text behind them: what begins all keys of rows."""
+    found = evaluated(texts, columns, types, kernel)
+    return [pc.binary_slice(each.cast(pa.binary()), 0, -_SUFFIX) for each in found]
+
+
+def evaluated(
+    texts: Sequence[str], columns: Sequence[pa.Array], types: Sequence[str], kernel: Kernel
+) -> list[pa.Array]:
+    """SQL over the columns `c0 .. cn` of rows, which have these types."""
+    size = len(columns[0])
+    nothing = pa.array(np.zeros(size, np.int64))
+    rows = pa.RecordBatch.from_arrays([*columns, nothing, nothing], schema=arrow_schema(types))
+    named = ", ".join(f"{text} AS v{index}" for index, text in enumerate(texts))
+    statement = kernel.prepare(f"SELECT {named} FROM {source_of(types, kernel)}", t=rows.schema)
+    found = statement.run(rows)
+    return [combined(found[f"v{index}"]) for index in range(len(texts))]
+
+
+def beyond(prefix: pa.Array) -> pa.Array:
+    """What is after all keys that begin so, and before any other that is greater."""
+    end = pa.scalar(b"\xff", pa.binary())
+    return pc.binary_join_element_wise(prefix, end, pa.scalar(b"", pa.binary()))

@@ -1,0 +1,112 @@
+"""What lies before the rows that a running window computes again: numbers that add up.
+
+Each number (`plan.physical.Before`) is a sum over rows of multiplicity times something of the
+row: 1, whether it has a value, or the value. So runs add up, and rows that are gone cancel.
+Values have 64 bits, and their sums two columns: 2^32 times the one and the other.
+"""
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from streams.operators.interesting_times import Moments
+from streams.operators.ranked import Candidates
+from streams.plan.physical import Before
+from streams.trace.arrange import order, ordered
+from streams.trace.arrange.runs import Run
+from streams.trace.columns import Ints, int64
+from streams.trace.exact.diffs import plus, products, sum_at
+from streams.trace.kernel.kernel import Kernel, arrow_type
+
+Sums = npt.NDArray[np.int64]
+"""A row for each column of the numbers."""
+
+_BITS = 32
+_MASK = (1 << _BITS) - 1
+_PIECE = 1 << 20
+"""Rows that are looked at together."""
+
+
+def weights(before: Sequence[Before], columns: Sequence[pa.Array], size: int) -> Sums:
+    """What each row adds to the numbers, once."""
+    rows: list[Ints] = []
+    for each in before:
+        if each.function == "rows":
+            rows.append(np.ones(size, np.int64))
+            continue
+        column = columns[each.argument]
+        there = column.is_valid().to_numpy(zero_copy_only=False)
+        if each.function == "count":
+            rows.append(there.astype(np.int64))
+            continue
+        values = np.where(there, order.raw(column).astype(np.int64), 0)
+        rows += [values >> _BITS, values & _MASK]
+    return np.stack(rows) if rows else np.empty((0, size), np.int64)
+
+
+def summed(amounts: Sums, which: Ints, size: int) -> Sums:
+    """The sums of each of `size` stretches of columns. Errors: DiffOverflow."""
+    rows = [sum_at(which, size, amount) for amount in amounts]
+    return np.stack(rows) if rows else np.empty((0, size), np.int64)
+
+
+def prefixes(
+    before: Sequence[Before],
+    runs: Sequence[Run],
+    held: Candidates,
+    moments: Moments,
+    kernel: Kernel,
+) -> Sums:
+    """The numbers over the rows of each group before its first candidate."""
+    size, width = len(moments.hashes), len(moments.keys)
+    total = np.zeros((sum(2 if e.function == "sum" else 1 for e in before), size), np.int64)
+    if not before:
+        return total
+    first = held.values.take(pa.array(np.searchsorted(held.owner, np.arange(size))))
+    wanted = {each.argument for each in before if each.function != "rows"}
+    entries = ordered.Entries(moments.forms, np.arange(size), moments.hashes, first, first)
+    for run in runs:
+        low = np.searchsorted(run.hashes, moments.hashes, "left")
+        high = np.searchsorted(run.hashes, moments.hashes, "right")
+        read = order.reader(ordered.compared(run.rows))
+        end = order.bound(read, low, high, order.comparables(first), after=False)
+        for places, which in _pieces(low, end):
+            counts = int64(run.rows.column("n"))[places]
+            counts[~ordered.same_key(run, places, entries, which, kernel)] = 0
+            at, data = pa.array(places), run.rows.columns[2 + width : -1]
+            columns = [c.take(at) if i in wanted else c for i, c in enumerate(data)]
+            amounts = products(weights(before, columns, len(places)), counts)
+            total = plus(total, summed(amounts, which, size))
+    return total
+
+
+def _pieces(low: Ints, end: Ints) -> Iterator[tuple[Ints, Ints]]:
+    """All places of the ranges [low, end), and whose they are, some at a time."""
+    ends = np.cumsum(end - low)
+    begin = ends - (end - low)
+    for start in range(0, int(ends[-1]), _PIECE):
+        number = np.arange(start, min(start + _PIECE, int(ends[-1])))
+        which = np.searchsorted(ends, number, "right")
+        yield low[which] + number - begin[which], which
+
+
+def columns_of(before: Sequence[Before], sums: Sums) -> list[pa.Array]:
+    """The numbers as columns of their types."""
+    rows, found = iter(sums), []
+    for each in before:
+        if each.function == "sum":
+            found.append(_wide(next(rows), next(rows), arrow_type(each.type)))
+        else:
+            found.append(pa.array(next(rows)))
+    return found
+
+
+def _wide(high: Ints, low: Ints, kind: pa.DataType) -> pa.Array:
+    """2^32 times the one and the other, as decimals: integers of 128 bits."""
+    high = high + (low >> _BITS)
+    words = np.empty((len(high), 2), np.int64)
+    words[:, 0] = (high << _BITS) | (low & _MASK)
+    words[:, 1] = high >> _BITS
+    return pa.Array.from_buffers(kind, len(high), [None, pa.py_buffer(words.tobytes())])

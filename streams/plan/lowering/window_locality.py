@@ -1,0 +1,195 @@
+"""How far the calls of a window look: whether a change is felt by its neighbours alone.
+
+lag, lead and a frame of ROWS between constant offsets see so many rows before and behind their
+own, one of GROUPS so many groups of peers, one of RANGE what differs by so much. That is known
+when the plan is made; so only what lies that near to a change need be computed again. It holds
+where all calls order the rows alike, where no call can fail but by a bound of RANGE (an error
+is one of the whole partition) and where the value of a frame does not depend on how it was
+added up (sums of floats do, in DuckDB). Frames that begin with the partition and end with the
+row are felt by all rows behind a change, and by no others (`running`).
+"""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+
+from streams.plan.analyses.fallible import can_fail
+from streams.plan.ir import WindowCall
+from streams.plan.lowering import aggregate_sql
+from streams.plan.lowering.range_frames import Offsets, cannot_measure, span
+from streams.plan.lowering.running_frames import is_running, needed
+from streams.plan.physical import Before, Reach
+from streams.plan.scalar import Literal, Ref, Scalar
+
+FARTHEST = 10_000
+"""Rows beyond which a neighbourhood is none."""
+
+_INTEGER = re.compile(r"(?:CAST\()+'(-?\d+)'(?: AS U?(?:TINYINT|SMALLINT|INTEGER|BIGINT)\))+")
+_SUMMED = frozenset({
+    "TINYINT", "SMALLINT", "INTEGER", "BIGINT", "UTINYINT", "USMALLINT", "UINTEGER", "BOOLEAN",
+})  # fmt: skip
+_DECIMAL = re.compile(r"DECIMAL\((\d+),\d+\)")
+_MOST_DIGITS = 18
+"""Digits of a decimal whose sums fit, however many rows there are."""
+_ROUNDED = ("FLOAT", "DOUBLE", "INTERVAL")
+_COMPARED = frozenset({"min", "max"})
+_LOGICAL = frozenset({"bool_and", "bool_or", "count", "count_star"})
+_PLACED = frozenset({"first_value", "last_value"})
+_RANKS = frozenset({"row_number", "rank"})
+_OFFSET = frozenset({"lag", "lead"})
+
+
+class _Unit(Enum):
+    """What the distance of a call's bounds is counted in."""
+
+    ROWS = "rows"
+    GROUPS = "groups"
+    VALUES = "values"
+
+
+@dataclass(frozen=True, slots=True)
+class _Look:
+    """How far a call looks before and behind its own row; by value how far the bounds are.
+
+    What it has to know of all rows before is `before`.
+    """
+
+    unit: _Unit
+    back: int = 0
+    ahead: int = 0
+    offsets: Offsets = field(default_factory=Offsets)
+    before: tuple[Before, ...] = ()
+
+
+def reach(calls: Sequence[WindowCall], row: Sequence[Ref]) -> Reach | str:
+    """How far the calls look; why they may look at any row of the partition, if they may.
+
+    Args:
+        calls: the calls of a Window.
+        row: the columns of its input, in the order in which they break ties.
+    """
+    looks, reasons = [], []
+    for call in calls:
+        found = _look(call)
+        if isinstance(found, _Look):
+            looks.append(found)
+        else:
+            reasons.append(found)
+    if reasons:
+        return reasons[0]
+    if any(call.orders != calls[0].orders for call in calls):
+        return "its calls order rows differently"
+    return _reach(looks, calls[0], row)
+
+
+def _reach(looks: Sequence[_Look], call: WindowCall, row: Sequence[Ref]) -> Reach | str:
+    order, peers = (
+        aggregate_sql.sort_key(call.orders, row),
+        aggregate_sql.sort_key(call.orders, ()),
+    )
+    units = {look.unit for look in looks}
+    if _Unit.VALUES in units:
+        if len(units) > 1:
+            return "its calls look by value and by number"
+        offsets = [look.offsets for look in looks]
+        return Reach(order, 0, 0, peers, span(call.orders[0], offsets))
+    back, ahead = max(look.back for look in looks), max(look.ahead for look in looks)
+    if max(back, ahead) > FARTHEST:
+        return f"its calls look further than {FARTHEST:,} rows"
+    before = tuple(dict.fromkeys(each for look in looks for each in look.before))
+    # So many rows are no more than so many groups of peers.
+    return Reach(order, back, ahead, peers if _Unit.GROUPS in units else "", None, before)
+
+
+def _look(call: WindowCall) -> _Look | str:
+    """How far a call looks, or why nothing says so."""
+    if call.inner or call.ignore_nulls or call.distinct:
+        return f"{call.function} sorts its frame, or passes over some rows of it"
+    if _may_fail(call):
+        return f"{call.function} may fail"
+    if call.function in _OFFSET:
+        return _offset(call)
+    if call.function not in _RANKS and not _is_exact(call):
+        return f"{call.function} is not a function of its frame's rows, to the last bit"
+    return _running(call) if is_running(call) else _framed(call)
+
+
+def _running(call: WindowCall) -> _Look | str:
+    before = needed(call)
+    if not before:
+        return f"{call.function} from the first row on cannot go on from numbers"
+    in_rows = call.frame is not None and call.frame.kind == "ROWS"
+    by_row = call.function == "row_number" or (call.function != "rank" and in_rows)
+    return _Look(_Unit.ROWS if by_row else _Unit.GROUPS, before=before)
+
+
+def _may_fail(call: WindowCall) -> bool:
+    some = (*call.arguments, *(order.scalar for order in call.orders))
+    plain = all(isinstance(scalar, Ref | Literal) for scalar in some)
+    return not plain or (call.condition is not None and can_fail(call.condition))
+
+
+def number(scalar: Scalar) -> int | None:
+    """The value of an integer constant; None for anything else."""
+    match = _INTEGER.fullmatch(scalar.sql) if isinstance(scalar, Literal) else None
+    return None if match is None else int(match[1])
+
+
+def _offset(call: WindowCall) -> _Look | str:
+    distance = number(call.arguments[1]) if len(call.arguments) > 1 else 1
+    if distance is None:
+        return f"the offset of {call.function} is computed"
+    distance = distance if call.function == "lag" else -distance
+    return _Look(_Unit.ROWS, max(distance, 0), max(-distance, 0))
+
+
+def _is_exact(call: WindowCall) -> bool:
+    """Whether the frame's rows in order, and nothing else, decide every bit of the value."""
+    if call.function in _LOGICAL | _PLACED:
+        return True
+    if not call.arguments:
+        return False
+    kind = call.arguments[0].type
+    if call.function in _COMPARED:
+        return len(call.arguments) == 1 and not any(each in kind for each in _ROUNDED)
+    return call.function in {"sum", "avg"} and _is_summed(kind)
+
+
+def _is_summed(kind: str) -> bool:
+    decimal = _DECIMAL.fullmatch(kind)
+    return kind in _SUMMED or (decimal is not None and int(decimal[1]) <= _MOST_DIGITS)
+
+
+def _framed(call: WindowCall) -> _Look | str:
+    frame = call.frame
+    if frame is None or (frame.kind != "ROWS" and not call.orders):
+        return f"the frame of {call.function} has no end"
+    bounds = ((frame.start, frame.start_offset), (frame.end, frame.end_offset))
+    if any(bound.startswith("UNBOUNDED") for bound, _ in bounds):
+        return f"the frame of {call.function} has no end"
+    if frame.kind == "RANGE" and any(offset is not None for _, offset in bounds):
+        return _by_value(call, bounds)
+    start, end = (_place(*bound) for bound in bounds)
+    if start is None or end is None:
+        return f"the frame of {call.function} is computed"
+    unit = _Unit.ROWS if frame.kind == "ROWS" else _Unit.GROUPS
+    return _Look(unit, max(-start, -end, 0), max(start, end, 0))
+
+
+def _by_value(call: WindowCall, bounds: Sequence[tuple[str, Scalar | None]]) -> _Look | str:
+    before = tuple(o for bound, o in bounds if o is not None and bound == "PRECEDING")
+    behind = tuple(o for bound, o in bounds if o is not None and bound == "FOLLOWING")
+    offsets = Offsets(before, behind)
+    why = cannot_measure(call.orders[0].scalar, offsets)
+    return why or _Look(_Unit.VALUES, offsets=offsets)
+
+
+def _place(bound: str, offset: Scalar | None) -> int | None:
+    """Where a bound lies, counted from the row: below 0 before it."""
+    if bound == "CURRENT ROW":
+        return 0
+    distance = None if offset is None else number(offset)
+    if distance is None or distance < 0:
+        return None
+    return -distance if bound == "PRECEDING" else distance

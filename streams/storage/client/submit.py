@@ -1,0 +1,238 @@
+"""Submits events: appends them, reads their outcomes back, and makes each count once.
+
+If a produce failed without effect, the caller retries. If its effect is unknown, the event is
+looked for in the log and, if it does not appear, appended again unchanged: copies share an id,
+so the log counts one of them (rule 1). A copy that comes back as stale had no effect, and this
+process would have read an earlier copy; so the event is sent with a new id.
+
+A log that cannot be written delays only its own events: the call waits for it at most
+`STRAGGLERS_MS` after the events of other logs are decided, and less if the log was late before.
+"""
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from streams.errors import Determinate, Indeterminate, InvalidUsage
+from streams.ids import EventId, Offset, Topic
+from streams.kafka.log import Logs
+from streams.storage.client.follower import Following
+from streams.storage.client.group import Group
+from streams.storage.log import event_codec
+from streams.storage.log.events import Body, Event
+from streams.storage.log.outcomes import Outcome, Stale, Unavailable
+
+RESEND_MS = (250, 500, 1_000, 2_000, 4_000)
+"""How long to look for an event whose produce is in doubt, before each copy of it."""
+
+
+STRAGGLERS_MS = 10_000
+"""How long decided events wait for others of the same call: leaders change faster."""
+
+LONGEST_S = 60.0
+"""How long an event in doubt is retried, as long as brokers answer."""
+
+LATE_AGAIN_MS = 500
+"""The same for a log that was late at the last attempt."""
+
+
+class Unread(Indeterminate):
+    """The group has failed, so its log cannot be read to see whether the event counted."""
+
+
+Failure = Determinate | Indeterminate
+
+
+def worst(failures: Mapping[EventId, Failure]) -> Failure:
+    """Return the error for events none of which is known to be stored."""
+    doubts = (failure for failure in failures.values() if isinstance(failure, Indeterminate))
+    return next(doubts, next(iter(failures.values())))
+
+
+def unread(reason: str) -> Unread:
+    """Return the error for an event of a failed group; the event may have counted."""
+    return Unread(f"the event's outcome cannot be read: {reason}")
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """An event with a given name, whose writer had folded the log up to `seen`."""
+
+    group: str
+    body: Body
+    id: EventId
+    seen: Offset
+
+
+@dataclass(frozen=True, slots=True)
+class Sent:
+    """An event that was sent to its group and is not known to be decided."""
+
+    group: Group
+    event: Event
+
+
+@dataclass(frozen=True, slots=True)
+class Sending:
+    """Appends to the logs of followed groups."""
+
+    logs: Logs
+    following: Following
+    new_id: Callable[[], str]
+    resend_ms: tuple[int, ...] = RESEND_MS
+    late: set[Topic] = field(default_factory=set)
+
+    def submit(self, events: Sequence[tuple[str, Body]]) -> list[Outcome]:
+        """Append events with one flush; return the outcome of each.
+
+        Errors: as `Shards.submit`.
+        """
+        outcomes: dict[int, Outcome] = {}
+        open_ = dict(enumerate(events))
+        while open_:
+            sent = [self._make(name, body) for name, body in open_.values()]
+            for number, outcome in zip(tuple(open_), self._send(sent), strict=True):
+                # a stale copy had no effect, and this client would have read an earlier one
+                if not isinstance(outcome, Stale):
+                    outcomes[number] = outcome
+                    del open_[number]
+        return [outcomes[number] for number in range(len(events))]
+
+    def attempt(self, attempts: Sequence[Attempt]) -> list[Outcome]:
+        """Like `submit`, for events with given ids: a stale one is `Stale`, not re-sent.
+
+        An event that stays in doubt although brokers answer is `Unavailable`.
+        """
+        sent = [
+            Sent(group, Event(attempt.id, group.uuid, attempt.seen, attempt.body))
+            for attempt in attempts
+            for group in (self._group(attempt.group),)
+        ]
+        return self._send(sent, is_each=True)
+
+    def _make(self, name: str, body: Body) -> Sent:
+        group = self._group(name)
+        return Sent(group, Event(EventId(self.new_id()), group.uuid, group.state.upto, body))
+
+    def _group(self, name: str) -> Group:
+        group = self.following.groups.get(name)
+        if group is None:
+            raise InvalidUsage(f"group {name} is not open")
+        return group
+
+    def _send(self, sent: Sequence[Sent], *, is_each: bool = False) -> list[Outcome]:
+        ids = [each.event.id for each in sent]
+        self.following.expect([(each.group.names.group, each.event) for each in sent])
+        try:
+            failures = self._append(sent)
+            if len(failures) == len(sent):
+                failure = worst(failures)
+                is_answered = not self.following.is_silence()
+                if not (is_each and is_answered and isinstance(failure, Indeterminate)):
+                    raise failure
+            stored = [each for each in sent if each.event.id not in failures]
+            self.following.await_answered(self._all_known(stored), groups_of(stored))
+            outcomes = [self._outcome(each) for each in sent]
+        finally:
+            self.following.forget(ids)
+        found = [
+            Unavailable(str(failures[id_])) if outcome is None and id_ in failures else outcome
+            for id_, outcome in zip(ids, outcomes, strict=True)
+        ]
+        decided = [outcome for outcome in found if outcome is not None]
+        if len(decided) < len(ids):
+            raise Indeterminate(
+                f"{len(ids) - len(decided)} events were appended, not read back, and may have"
+                " counted: read their outcomes from the log before trying again"
+            )
+        return decided
+
+    def _outcome(self, sent: Sent) -> Outcome | None:
+        """Return the outcome of an event, `Unavailable` if its group has failed; else None."""
+        decision = self.following.outcome(sent.event.id)
+        if decision is not None:
+            return decision
+        name = sent.group.names.group
+        group = sent.group.newest
+        if self.following.groups.get(name) is not group:
+            return Unavailable(f"group {name} was closed")
+        failure = group.failure
+        return Unavailable(str(failure)) if failure is not None else None
+
+    def _append(self, sent: Sequence[Sent]) -> Mapping[EventId, Failure]:
+        """Append every event at least once; return why some were not, or may not be, stored."""
+        failures: dict[EventId, Failure] = {}
+        open_ = [each for each in sent if self._outcome(each) is None]
+        began = time.monotonic()
+        for wait_ms in self._waits():
+            stragglers_ms = self._stragglers_ms(open_)
+            again = self._try(open_, failures, stragglers_ms)
+            if not again:
+                break
+            self.following.wait(self._all_known(again), wait_ms, groups_of(again))
+            open_ = [each for each in again if self._outcome(each) is None]
+            longest_ms = stragglers_ms if len(open_) < len(sent) else LONGEST_S * 1000
+            is_over = (time.monotonic() - began) * 1000 >= longest_ms
+            if not open_ or (is_over and not self.following.is_silence()):
+                break
+        lost = [
+            each for each in sent if each.event.id in failures and self._outcome(each) is None
+        ]
+        self.late.update(
+            each.group.names.log
+            for each in lost
+            if isinstance(failures[each.event.id], Indeterminate)
+        )
+        return {each.event.id: failures[each.event.id] for each in lost}
+
+    def _stragglers_ms(self, open_: Sequence[Sent]) -> int:
+        """Return how long decided events wait for these. Units: milliseconds."""
+        logs = {each.group.names.log for each in open_}
+        return LATE_AGAIN_MS if logs & self.late else STRAGGLERS_MS
+
+    def _try(
+        self, open_: Sequence[Sent], failures: dict[EventId, Failure], stragglers_ms: int
+    ) -> list[Sent]:
+        """Append once; return the events that may or may not be stored."""
+        values = [(each.group.names.log, event_codec.encode(each.event)) for each in open_]
+        results = self.logs.append_each(values, stragglers_ms)
+        again = []
+        for each, result in zip(open_, results, strict=True):
+            id_, was_in_doubt = each.event.id, each.event.id in failures
+            if isinstance(result, int):
+                failures.pop(id_, None)
+                self.late.discard(each.group.names.log)
+            elif isinstance(result, Indeterminate):
+                failures[id_] = result
+                again.append(each)
+            elif was_in_doubt:
+                again.append(each)
+            else:
+                failures[id_] = result
+        return again
+
+    def _waits(self) -> Iterator[int]:
+        """Yield the waits between copies; while no broker answers no copy is the last."""
+        yield from self.resend_ms
+        while self.following.is_silence():
+            yield self.resend_ms[-1]
+        yield 0
+
+    def _all_known(self, sent: Sequence[Sent]) -> Callable[[], bool]:
+        """Return a predicate, asked at each record, that tells whether all outcomes are known.
+
+        It does not look again at outcomes that are known, which are most of thousands.
+        """
+        left = list(sent)
+
+        def are_known() -> bool:
+            while left and self.following.outcome(left[-1].event.id) is not None:
+                left.pop()
+            return all(self._outcome(each) is not None for each in reversed(left))
+
+        return are_known
+
+
+def groups_of(sent: Sequence[Sent]) -> frozenset[str]:
+    """Return the groups of the events."""
+    return frozenset(each.group.names.group for each in sent)
