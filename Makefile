@@ -67,7 +67,7 @@ format: setup ## format the code
 	$(RUN)/ruff format .
 	$(RUN)/ruff check --fix .
 
-lock: ## resolve the dependencies anew into requirements.lock
+lock: ## resolve the dependencies again into requirements.lock
 	$(RUN)/uv pip compile --quiet --generate-hashes --no-emit-index-url --no-header --upgrade \
 	  --group dev pyproject.toml -o requirements.lock
 

@@ -80,7 +80,7 @@ class History:
     def let_go(self) -> None:
         """Let go of what is due. Errors: as `Shards.submit`; then it is due still.
 
-        A defect of ours about one collection keeps no other: they are tried one by one then,
+        An internal error about one collection keeps no other: they are tried one by one then,
         and those at which it comes up, after pauses that grow.
         """
         self._want()

@@ -101,7 +101,7 @@ def _refuse(
         raise InvalidStatement(
             f"the answer holds a row {lowest} times at {time}",
             "more retractions than insertions: a source retracts what it never sent, or "
-            "this is a defect of ours",
+            "this is an internal error",
         )
 
 

@@ -103,7 +103,7 @@ def worker(shards: Shards, is_stopping: Callable[[], bool] = lambda: False) -> M
 def on_spark(
     stack: ExitStack, shards: Shards, place: Place, master: str, stopping: Stop
 ) -> Merging:
-    """Merges on Spark, by a session that ends with the stack; told to stop, it cancels them.
+    """Merges on Spark, by a session that ends with the stack; asked to stop, it cancels them.
 
     Errors: Stopped.
     """
@@ -118,7 +118,7 @@ def on_spark(
 
 @contextmanager
 def _cancelling(stopping: Stop, cancel: Callable[[], None]) -> Iterator[None]:
-    """Cancel as soon as we are told to stop, for as long as the context lasts.
+    """Cancel as soon as we are asked to stop, for as long as the context lasts.
 
     The thread ends with it: one that is there when Python ends keeps DuckDB's objects alive,
     of which DuckDB then tells on standard error.

@@ -1,4 +1,4 @@
-"""Compaction as a process of an environment: a round now and then, until told to stop.
+"""Compaction as a process of an environment: a round now and then, until stopped.
 
 Merges have a thread of their own: however long one takes, logs are rolled up and truncated, and
 garbage is reclaimed beside it.
@@ -24,7 +24,7 @@ log = logging.getLogger(__name__)
 
 
 def run(service: Service, stopping: Stop) -> int:
-    """Compact until told to stop; the exit code."""
+    """Compact until stopped; the exit code."""
     place = Place(service.kafka, service.namespace)
     group = f"{service.namespace}.compaction"
     with (
@@ -36,7 +36,7 @@ def run(service: Service, stopping: Stop) -> int:
 
 
 def rounds(topics: Topics, job: Compaction, service: Service, stopping: Stop) -> int:
-    """Rounds until told to stop: 0; or until the client of shards is of no use any more: 1."""
+    """Rounds until stopped: 0; or until the client of shards is of no use any more: 1."""
     with Merges(job) as merges:
         while not stopping.wait(service.compact_every_s):
             if job.shards.defect is not None:
@@ -77,7 +77,7 @@ class Merges:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Wait for what is going on; told to stop, that is one piece of one merge."""
+        """Wait for what is going on; asked to stop, that is one piece of one merge."""
         if self._thread is not None:
             self._thread.join()
 

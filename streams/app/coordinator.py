@@ -1,4 +1,4 @@
-"""The coordinator as a process: statements over HTTP, until told to stop or followed."""
+"""The coordinator as a process: statements over HTTP, until stopped or followed."""
 
 import logging
 import os
@@ -23,7 +23,7 @@ _LOOK_EVERY_S = 0.5
 
 
 def run(service: Service, stopping: Stop) -> int:
-    """Coordinate until told to stop; the exit code."""
+    """Coordinate until stopped; the exit code."""
     choices = topic_choices(service.topics)
     broker = KafkaBroker(service.kafka, choices)
     settings = CoordinatorSettings(

@@ -70,7 +70,7 @@ class Ends:
     def is_last(self, end: End, excuse: "Excuse") -> bool:
         """Take note of an end; whether the process is given up. `excused` says why it is not.
 
-        With an excuse the count begins anew: what comes after it is another matter.
+        With an excuse the count starts again: what comes after it is another matter.
         """
         self.excused = excuse(end) if self.note(end) else ""
         if self.excused:

@@ -97,7 +97,7 @@ class Environment:
     def start(self) -> Self:
         """Start everything; returns when statements are answered.
 
-        Errors: Stopped when it was told to; InvalidUsage when another process runs the
+        Errors: Stopped when it was asked to stop; InvalidUsage when another process runs the
         directory; Determinate when the broker cannot be had or a service does not come up: the
         message says where to look.
         """
@@ -215,9 +215,9 @@ class Environment:
     def check(self) -> None:
         """Raise when the environment cannot go on; say what the user has to know.
 
-        Errors: Stopped when it was told to; InvalidUsage when another one has taken over this
-        namespace; Determinate when a service or the embedded broker was given up, with the
-        reason.
+        Errors: Stopped when it was asked to stop; InvalidUsage when another one has taken over
+        this namespace; Determinate when a service or the embedded broker was given up, with
+        the reason.
         """
         self._stopping.check()
         if self._keeper is not None and self._keeper.reason:

@@ -34,7 +34,7 @@ class Child:
 
     It is not started again, and `is_over` is true, after an exit code in `final`, and after it
     has ended in the same way too often (`streams.app.ends`): then `reason` says in which. While
-    `excuse` finds that something else is to blame, it is told so and not given up.
+    `excuse` names another cause, its supervisor keeps restarting it.
     """
 
     name: str

@@ -100,7 +100,7 @@ def port_of(directory: Path) -> int:
 
 
 def _port_before(file: Path) -> int:
-    """The port that the file names, else 0: a file that was damaged is written anew."""
+    """The port that the file names, else 0: a file that was damaged is rewritten."""
     try:
         return int(_read(file).url.rsplit(":", 1)[1])
     except (InvalidUsage, ValueError, IndexError):

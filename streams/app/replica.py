@@ -1,4 +1,4 @@
-"""The replica as a process: dataflows on Spark, until told to stop."""
+"""The replica as a process: dataflows on Spark, until stopped."""
 
 import os
 import threading
@@ -13,7 +13,7 @@ from streams.replica.spark.session import SparkSettings
 
 
 def run(service: Service, stopping: Stop) -> int:
-    """Serve as a replica until told to stop; the exit code."""
+    """Serve as a replica until stopped; the exit code."""
     replica = Replica(config_of(service))
 
     def stop_when_told() -> None:
@@ -28,7 +28,7 @@ def run(service: Service, stopping: Stop) -> int:
 
 
 def config_of(service: Service) -> ReplicaConfig:
-    """What the replica of a service is told."""
+    """The configuration of a service's replica."""
     return ReplicaConfig(
         name=service.replica,
         kafka=service.kafka,

@@ -1,4 +1,4 @@
-"""What the services of an environment are told, as one file that the supervisor writes.
+"""What the services of an environment are configured with: one file that the supervisor writes.
 
 Apart from the services themselves (`streams.app.services`), so that the shell need not load
 Spark and the planner to read it.
@@ -22,7 +22,7 @@ FENCED = 3
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Service:
-    """What a service is told.
+    """The configuration of a service.
 
     `slice_bytes` is how much of the stored inputs a hydration takes at once, `deadline_ms` how
     long the tasks of the smallest micro-batch may take. So many `statements` are computed at a

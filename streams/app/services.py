@@ -1,7 +1,7 @@
 """What the services of an environment have in common: clock, names, log lines, their end.
 
 Each is a process of its own (`streams.app.coordinator`, `streams.app.replica`,
-`streams.app.compaction`), and is told everything by one JSON file (`streams.app.service`). It
+`streams.app.compaction`), and is configured by one JSON file (`streams.app.service`). It
 serves until it is asked to end, whatever its standard input is.
 """
 
@@ -78,7 +78,7 @@ def until_signalled(*, supervised: bool = False) -> signals.Stop:
 
 
 def configured(config: Path) -> Service:
-    """What a service is told by a file. Errors: typer.BadParameter, saying what is wrong."""
+    """The configuration that a file holds. Errors: typer.BadParameter, saying what is wrong."""
     try:
         return read_service(config)
     except InvalidUsage as error:

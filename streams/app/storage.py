@@ -95,7 +95,7 @@ def storage(  # noqa: PLR0913  the options of a command, each by name
 
 
 def _alone(directory: Path, brokers: str, client: Mapping[str, str], namespace: str) -> Service:
-    """What a service on its own is told: of these brokers, or of an environment's.
+    """The configuration of a service on its own: of these brokers, or of an environment's.
 
     Errors: InvalidUsage, Determinate when there is none, or nobody answers.
     """
@@ -114,7 +114,7 @@ def _alone(directory: Path, brokers: str, client: Mapping[str, str], namespace: 
 
 
 def run(service: Service, stopping: Stop) -> int:
-    """Answer until told to stop, or until another service has taken over; the exit code."""
+    """Answer until stopped, or until another service has taken over; the exit code."""
     names = CommandTopics(service.namespace)
     choices = topic_choices(service.topics)
     with ExitStack() as stack:

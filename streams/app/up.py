@@ -212,7 +212,7 @@ def up(  # noqa: PLR0913, PLR0917  the options of a command, each by name
 
 
 def _run(settings: Settings, console: Console) -> NoReturn:
-    """The environment, until told to stop. Errors: Stopped, InvalidUsage, Determinate."""
+    """The environment, until stopped. Errors: Stopped, InvalidUsage, Determinate."""
 
     def say(text: str) -> None:
         console.print(Text(text, "dim"))

@@ -4,7 +4,7 @@ The shard of the source carries its *binding*: for each partition the offset bef
 messages are ingested. An interval takes the messages from the binding to some later offsets,
 all at one time, and its Append names both ends. It counts only if its lower is the shard's
 upper and its from-offsets are the shard's binding (rule 18): intervals join without gap or
-overlap in time *and* in offsets, whoever wrote them.
+overlap in time *and* in offsets, whichever writer wrote them.
 
     time of an interval [lower, upper)   =  max(now, lower);  upper = time + 1
     hence upper > lower, whatever the wall clock did (rule 27)

@@ -1,8 +1,8 @@
 """Kinds of topics: their required configuration, creation and verification.
 
 Invariant: after `create` every named topic exists with the partitions, the durability and the
-settings of its kind, whoever created it (rules 11 to 13). A topic with other settings is
-refused with the expected and the actual values; existing topics are never altered.
+settings of its kind, whichever client created it (rules 11 to 13). A topic with other settings
+is refused with the expected and the actual values; existing topics are never altered.
 """
 
 import re

@@ -2,7 +2,7 @@
 
 A *pair* is a group and one of these times. For a group of B rows that changes at T times the
 contents of all pairs are B * (T + 1) rows: that is the price of functions for which we have
-nothing better than to compute them anew (rule 36), so pairs are formed in chunks of bounded
+nothing better than to recompute them (rule 36), so pairs are formed in chunks of bounded
 size. A pair's rows are repeated by their multiplicity there.
 
     rows of pair (g, t) = { row of g, count(row, t) times }

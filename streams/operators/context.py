@@ -35,7 +35,7 @@ class Interval:
     as_of: bool = False
 
 
-def _unwatched(node: NodeId) -> AbstractContextManager[None]:  # noqa: ARG001 - whoever watches needs it
+def _unwatched(node: NodeId) -> AbstractContextManager[None]:  # noqa: ARG001 - a watch needs it
     return nullcontext()
 
 
@@ -44,7 +44,7 @@ class Context:
     """A worker's means: where run files lie, its DuckDB, how new files are named.
 
     `cache` holds the runs that are open; one a worker process is enough for all dataflows.
-    `watch` is entered around the work for each node, for whoever measures where time goes: its
+    `watch` is entered around the work for each node, for profiles: its
     own, and what is done on the sender's side to make its input.
     """
 

@@ -4,7 +4,7 @@
     advance   one level >= 1 in one bucket: what was sent there, and the bucket's runs
 
 Both are pure but for the run files `advance` writes, so a call may be repeated: it gives the
-same updates and equal runs under other names. Whoever drives them carries packets to their
+same updates and equal runs under other names. Their driver carries packets to their
 bucket and level, keeps the runs for the next step, and adds up the outputs: over all calls of
 a step they are the changes of the dataflow's output in the interval, exact at every time.
 

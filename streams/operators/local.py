@@ -120,7 +120,7 @@ class LocalDataflow:
 
 
 def _of_another_thread(context: Context) -> Context:
-    """The same directory and names, with what no two threads share made anew."""
+    """The same directory and names, with what no two threads share recreated."""
     return Context(
         context.directory,
         Kernel(),

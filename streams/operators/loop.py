@@ -1,4 +1,4 @@
-"""Recursion: a body's values computed anew until none changes, kept as differences.
+"""Recursion: a body's values recomputed until none changes, kept as differences.
 
     X(1) = body(nothing), X(i) = body(X(i - 1)), as long as they differ; the result is the last
 

@@ -1,8 +1,8 @@
 """What a view holds at one time, from what its imports hold then: a dataflow stepped once.
 
 A view's contents at t are a function of those of its imports at t, whenever the view was made
-and however its history was cut into steps (rules 16, 23). So whoever wants them once, and not
-maintained, takes the step of a dataflow that is born at t, and throws its state away.
+and however its history was cut into steps (rules 16, 23). So a caller that wants them once, and
+not maintained, takes the step of a dataflow that is born at t, and throws its state away.
 
 The state goes to run files as ever, so what is in memory are the rows on their way. The kernel
 says how many bytes of these there may be (`Kernel.most_bytes`).

@@ -8,7 +8,7 @@ So DuckDB adds up what it computes, by key, time and diff; the sums times their 
 
 It is as exact: DuckDB's sums of integers and decimals have 128 bits, and one that does not fit
 fails. Floats are not summed here, for their sums depend on the order. If anything fails, the
-rows are made one by one, and whoever failed becomes an error.
+rows are made one by one, and a failing row becomes an error.
 
 An expression that nobody evaluates cannot fail, so none may be left out: every output is a key
 or summed, or it is a column of the input. DuckDB evaluates what it both counts and sums, as a

@@ -357,7 +357,7 @@ class Limit:
 
 @dataclass(frozen=True, slots=True)
 class Loop:
-    """Every binding computed anew, in order, until none changes; the last value of `result`.
+    """Every binding recomputed, in order, until none changes; the last value of `result`.
 
     `values` have Variables for what the iteration before left; a later value contains an
     earlier one where it reads that of its own iteration.

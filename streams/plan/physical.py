@@ -272,7 +272,7 @@ class Groupwise:
 
     Both may be of window functions, whose partition is the group: in SQL `PARTITION BY p`.
     Equal rows are told apart by `i`.
-    Where a group changes, what all of it comes to is computed anew, and `why` says for what
+    Where a group changes, what all of it comes to is recomputed, and `why` says for what
     reason; with a `reach`, which goes with no condition and with outputs that fail only as its
     span does, only for the rows that see the change.
     """
@@ -372,7 +372,7 @@ class Negate:
 
 @dataclass(frozen=True, slots=True)
 class Loop:
-    """Recursion: the body's values, computed anew until none changes, all in one bucket.
+    """Recursion: the body's values, recomputed until none changes, all in one bucket.
 
     The imports of `body` are `inputs`, and behind them the variables: what the bindings, called
     `names`, held in the iteration before, at first nothing. `values` are the body's nodes with

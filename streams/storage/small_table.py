@@ -1,7 +1,7 @@
 """A small table in a collection of its own: one owner writes it whole, anybody reads it.
 
-Its contents are the rows at its newest time. The owner is whoever set the token of the write
-capability last: a writer before it is refused by the log, whatever it still has in flight.
+Its contents are the rows at its newest time. The owner is the writer that set the token of the
+write capability last: the log refuses every earlier writer, whatever it still has in flight.
 """
 
 from collections import Counter

@@ -103,7 +103,7 @@ class Journal(Protocol):
     """Where an actor notes its entries."""
 
     def note(self, entry: Entry) -> None:
-        """Keep the entry; it outlives whoever noted it."""
+        """Keep the entry; it outlives the process that noted it."""
 
 
 class MemoryJournal:

@@ -122,7 +122,7 @@ class Reader:
             self.seat.journal.note(Followed(who, id_, lower, upper, now.below, updates))
 
     def _resume(self, now: Listening) -> None:
-        """Subscribe anew, anywhere from the capability's frontier to what came last."""
+        """Subscribe again, anywhere from the capability's frontier to what came last."""
         now.subscription.cancel()
         lower = int(now.held.frontier.time)
         reached = int(now.subscription.upper.time) - 1

@@ -23,7 +23,7 @@ class Target:
 
 @dataclass(frozen=True, slots=True)
 class Seat:
-    """An actor's place. `name` is of this incarnation alone: who was killed comes back anew."""
+    """An actor's place. `name` is of this incarnation: a killed actor returns as another."""
 
     name: str
     storage: Storage

@@ -1,8 +1,8 @@
 """The soak on a real broker: processes that are killed, a broker that is killed, laps.
 
-A lap makes its own collections, lets everybody loose on them for a while, kills whoever is left
-and reads everything to its end; then all journals are judged. A lap is short enough that what
-was written fits in memory, and a soak has as many as time allows.
+A lap makes its own collections, runs all actors on them for a while, kills the processes that
+are left and reads everything to its end; then all journals are judged. A lap is short enough
+that what was written fits in memory, and a soak has as many as time allows.
 
 The seed decides who is killed, when, and what each incarnation does; what it cannot decide is
 which of two processes is faster.

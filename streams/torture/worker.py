@@ -93,7 +93,7 @@ def take_turns(plan: Plan, name: str, journal: FileJournal) -> None:
 
 
 def actor(role: str, seat: Seat, plan: Plan) -> Actor:
-    """Whoever plays a role."""
+    """An actor's role."""
     if role != "janitor":
         return SIMPLE[role](seat)
     records = RawReader(ClientSettings(plan.bootstrap))

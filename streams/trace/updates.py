@@ -93,7 +93,7 @@ def hash_columns(
 def consolidate(updates: pa.RecordBatch, kernel: Kernel) -> pa.RecordBatch:
     """One update for each (row, time), and none whose diff is zero; same contents at every t.
 
-    Rows are equal when their bytes are: whoever retracts a row repeats its bytes, and so the
+    Rows are equal when their bytes are: a retraction repeats the bytes of its row, and so the
     result does not depend on which of -0.0 and 0.0 came first.
 
     Errors: DiffOverflow.

@@ -126,7 +126,7 @@ class Worker:
         """Have a request answered: `take` gets the data, piece by piece.
 
         The answer holds nothing of a statement that failed: `take` may have been called.
-        Errors: InvalidStatement, WorkerLost; RuntimeError for a defect of ours.
+        Errors: InvalidStatement, WorkerLost; RuntimeError for an internal error.
         """
         self._fit = False
         conversation = self._conversation(request, tables, take)

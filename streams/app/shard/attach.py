@@ -1,7 +1,8 @@
 """Reaching the shards of a namespace: brokers are enough, nobody else need run.
 
 Nothing is written and no capability is taken, so looking at a shard holds nothing back. The
-price: a reader may be overtaken by compaction, and is told so (`streams.app.shard.reading`).
+price: a reader may be overtaken by compaction, and gets an error that says so
+(`streams.app.shard.reading`).
 """
 
 import difflib

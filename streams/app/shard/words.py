@@ -10,7 +10,7 @@ from streams.storage.read.reader import LAST
 _UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
 _STEP = 1024
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_A_DATE_MS = 31_536_000_000  # a year: a smaller time is a number of somebody's own
+_A_DATE_MS = 31_536_000_000  # a year: a smaller time is not a date, but a client's own count
 _LAST_DATE_MS = 253_402_300_799_999
 
 

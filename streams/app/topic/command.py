@@ -252,7 +252,7 @@ def produce(
 
 
 def _counted(stream: BinaryIO, file: Path | None) -> Iterator[list[bytes]]:
-    """Blocks of lines, with a bar for a file where somebody looks."""
+    """Blocks of lines, with a bar for a file on a terminal."""
     if file is None or not sys.stderr.isatty():
         yield from blocks(stream)
         return

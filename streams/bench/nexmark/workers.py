@@ -73,7 +73,7 @@ class Ran:
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """What each worker is told. `batches` is in how many micro-batches the events are cut."""
+    """Arguments of a worker. `batches` is in how many micro-batches the events are cut."""
 
     case: str
     inputs: Path

@@ -148,14 +148,14 @@ IDLE_S, SETTLE_S = 20.0, 10.0
 
 @dataclass(frozen=True, slots=True)
 class Ready:
-    """What it took until somebody was ready. Units: seconds."""
+    """What it took until it was ready. Units: seconds."""
 
     seconds: float
     cpu: Cpu
 
 
 class Start:
-    """A moment from which on somebody gets ready."""
+    """A moment at which something starts to get ready."""
 
     def __init__(self) -> None:
         self._cpu, self._at = cpu(), time.perf_counter()
@@ -170,7 +170,7 @@ NOBODY = Ready(0.0, Cpu(0.0, 0.0))
 
 @dataclass(frozen=True, slots=True)
 class Idle:
-    """What it took until somebody was ready, and what was used while nothing happened.
+    """What it took until it was ready, and what was used while nothing happened.
 
     Units: percent of one core.
     """

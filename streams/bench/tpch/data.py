@@ -39,7 +39,7 @@ _REPLACED = {
     "part": "p_retailprice",
     "partsupp": "ps_supplycost",
 }
-"""Of the tables that the refresh functions leave alone: what a change sets anew."""
+"""Of the tables that the refresh functions leave alone: what a change replaces."""
 
 
 def generate(scale: float, directory: Path) -> dict[str, pa.Table]:

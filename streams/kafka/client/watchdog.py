@@ -32,7 +32,7 @@ class Asker:
 
     def __init__(self, settings: ClientSettings) -> None:
         self._settings = settings
-        self._lock = threading.Lock()  # whoever holds it may use the client
+        self._lock = threading.Lock()  # its holder may use the client
         self._consumer: Consumer | None = None
 
     def topics(self, topic: Topic | None = None) -> Answers | None:

@@ -2,7 +2,7 @@
 
 Three kinds. *Accumulated* ones are functions of exact sums (count, sum, variance, ...) or of
 the order of one column (min, max, quantiles): a change costs what changed. *General* ones are
-whatever else DuckDB has: it computes them anew for each group and time at which the group
+whatever else DuckDB has: it recomputes them for each group and time at which the group
 changes. And some are refused, because no order of the rows makes their answer one (rule 39).
 """
 

@@ -1,6 +1,6 @@
 """How many rows a plan has, as a guess that depends on the plan alone.
 
-The plan is made anew at each start and must come out the same, or the state of the view would
+The plan is recreated at each start and must come out the same, or the state of the view would
 be thrown away (rule 24). So no table is counted: every collection is supposed to have a
 million rows, and what tells plans apart are keys, predicates and groups. Sizes are whole
 *decibels* of rows, ten for a factor of ten, since products become sums, and whole numbers

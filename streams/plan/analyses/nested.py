@@ -1,6 +1,6 @@
 """The parts of nested types, and one value for each class of equal nested values.
 
-A nested value is put together anew from the representatives of its parts. A value that is
+A nested value is rebuilt from the representatives of its parts. A value that is
 read more than once is bound by a lambda, so that text grows with the type and not with its
 depth's power.
 """
@@ -63,7 +63,7 @@ def bound(scalar: Scalar, variable: Parameter, body: Scalar) -> Scalar:
 
 
 def _whole(value: Parameter, made: Parts, representative: Representative, depth: int) -> Scalar:
-    """A struct or tuple that is not NULL, put together anew."""
+    """A struct or tuple that is not NULL, rebuilt."""
     null = Literal(f"CAST(NULL AS {value.type})", value.type, "NULL")
     is_null = Call(Form.IS_NULL, "is null", (value,), "BOOLEAN")
     places = range(len(made.types))

@@ -6,7 +6,7 @@
 
 The bindings are relations of the declared columns to every query in it, so each is bound for
 itself, as if they were tables. What they mean is Materialize's: all are empty at first; an
-iteration computes each anew in order, over what the ones before it hold now and it and the
+iteration recomputes each in order, over what the ones before it hold now and it and the
 ones behind it held before; the loop ends when an iteration changes none of them.
 (https://materialize.com/docs/sql/select/recursive-ctes/)
 

@@ -126,7 +126,7 @@ class Keeper:
             used = [run_names(flow.own.runs) for flow in flows if flow.own is not None]
             used += [run_names(flow.build.runs) for flow in flows if flow.build is not None]
             records = [each.checkpoint for flow in flows for each in flow.records]
-            # whoever is still to look for its records may find them, and so may a dataflow
+            # another recovery may still find its records, and so may a dataflow
             # that this process, just started, was not told of yet
             looked = {flow.id for flow in flows if flow.phase is not Phase.STARTING}
             used += [self.store.named(each) for each in self.store.stored() - looked]

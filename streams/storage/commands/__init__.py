@@ -12,7 +12,7 @@ threads.
 A command has exactly one outcome, even if it is delivered repeatedly, the service is killed, or
 two services run at once:
 
-1. *The responses are the memory.* Each says which record it answers. Whoever takes over fences
+1. *The responses are the memory.* Each says which record it answers. A successor fences
    the one before (`transactional.id`), reads what was answered, and carries out the rest
    (`Ledger`). So there is no state beside the topics, and never a second answer.
 2. *An effect happens once.* The events of a command have names made of where it lies, and the

@@ -27,8 +27,9 @@ Offsets = Mapping[int, int]
 def system_capability(owner: str, *role: str) -> CapabilityId:
     """Return the name of a capability of the system, which is a function of ids.
 
-    Whoever knows the ids knows the name, so it is no secret and gives no right: commands refuse
-    every name with a dot (`is_system`), and the names of clients are random, without a dot.
+    A client that knows the ids knows the name, so it is no secret and gives no right: commands
+    refuse every name with a dot (`is_system`), and the names of clients are random, without
+    a dot.
     """
     return CapabilityId(".".join((owner, *role)))
 
@@ -224,7 +225,7 @@ class Downgrade:
 
     A frontier that the capability has passed moves nothing, so this is the heartbeat too. A
     write capability that moves says that nothing happened in between. `new_token`, when given,
-    replaces `token`, and whoever presents the old one is fenced; a frontier that the capability
+    replaces `token`, and a holder of the old one is fenced; a frontier that the capability
     has passed is then misuse.
     """
 

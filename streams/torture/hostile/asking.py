@@ -21,7 +21,7 @@ _POLL_MS = 50
 class Asker:
     """Publishes commands and waits for their outcomes. One thread.
 
-    `heard` is given each response that comes, whoever asked.
+    `heard` is given each response that comes, whichever session asked.
     """
 
     namespace: str

@@ -1,4 +1,4 @@
-"""A defect of ours about one object: the coordinator lives, and looks after the others."""
+"""An internal error about one object: the coordinator lives, and looks after the others."""
 
 import pytest
 
