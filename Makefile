@@ -7,7 +7,7 @@ STAMP := $(VENV)/.synced
 WHOLE := $(if $(filter output-sync,$(.FEATURES)),--output-sync=target)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-unit test-parts test-models test-integration test-services test-replica test-long check format lint types lock protocol up bench clean
+.PHONY: help setup demo demo-postgres test test-unit test-parts test-models test-integration test-services test-replica test-long check format lint types lock protocol up bench clean
 
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-18s %s\n", $$1, $$2}'
@@ -23,6 +23,9 @@ $(STAMP): requirements.lock pyproject.toml
 
 demo: setup ## run the main job on an embedded Kafka, with real data, and check it
 	$(RUN)/slackwater demo
+
+demo-postgres: setup ## the same, and the views in a PostgreSQL, checked in SQL at every commit
+	$(RUN)/slackwater demo --postgres
 
 test: setup ## every change: all that proves correctness, on a real broker and Spark too
 	@echo "those that compute beside those that wait: each run is shown when it has ended"

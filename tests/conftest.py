@@ -56,12 +56,11 @@ def in_memory(otherwise: Path) -> Iterator[Path]:
 
 
 @pytest.fixture(scope="session")
-def postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+def postgres() -> Iterator[Server]:
     """A PostgreSQL server, running."""
-    with in_memory(tmp_path_factory.mktemp("postgres")) as path:
-        server = Server(path / "data")
-        yield server
-        server.close()
+    server = Server(MEMORY if MEMORY.is_dir() else None)
+    yield server
+    server.close()
 
 
 @pytest.fixture(scope="session")

@@ -13,7 +13,8 @@ from rich.text import Text
 
 from streams.app import signals
 from streams.app.failing import failed
-from streams.demo.run import Choices, Report, run
+from streams.demo.report import Choices, Report
+from streams.demo.run import run
 from streams.errors import InvalidUsage, SlackwaterError
 
 DAY_S = 86_400.0
@@ -31,6 +32,12 @@ def demo(  # noqa: PLR0913, PLR0917  one argument an option
     json_file: Annotated[
         Path | None, typer.Option("--json", help="Write the figures to this file.")
     ] = None,
+    postgres: Annotated[  # noqa: FBT002  a flag
+        bool,
+        typer.Option(
+            "--postgres", help="Keep the views in a PostgreSQL too, and check every commit."
+        ),
+    ] = False,
     brokers: Annotated[str, typer.Option(help="Use this Kafka, not an embedded one.")] = "",
     directory: Annotated[
         Path | None, typer.Option(help="Keep all files here. Default: a temporary directory.")
@@ -45,9 +52,10 @@ def demo(  # noqa: PLR0913, PLR0917  one argument an option
         slackwater demo
         slackwater demo --speed 0 --events 1500000
         slackwater demo --headless --json figures.json
+        slackwater demo --postgres
     """
     console = Console()
-    with _directory(directory) as place, signals.noted() as stopping:
+    with _directory(directory) as place:
         choices = Choices(
             directory=place,
             brokers=brokers,
@@ -55,18 +63,24 @@ def demo(  # noqa: PLR0913, PLR0917  one argument an option
             speed=speed,
             times=times,
             page=not headless and console.is_terminal,
+            postgres=postgres,
         )
+        report = _played(choices, console)
+    if json_file is not None:
+        json_file.write_text(json.dumps(report.figures(), indent=2) + "\n")
+    _conclude(report, console)
+    raise typer.Exit(0 if report.is_exact else 1)
+
+
+def _played(choices: Choices, console: Console) -> Report:
+    with signals.noted() as stopping:
         try:
-            report = run(choices, console, stopping)
+            return run(choices, console, stopping)
         except signals.Stopped:
             console.print("[dim]stopped[/]")
             raise typer.Exit(128 + stopping.number) from None
         except SlackwaterError as error:
             raise failed(error, 2 if isinstance(error, InvalidUsage) else 1) from error
-    if json_file is not None:
-        json_file.write_text(json.dumps(report.figures(), indent=2) + "\n")
-    _conclude(report, console)
-    raise typer.Exit(0 if report.is_exact else 1)
 
 
 def _conclude(report: Report, console: Console) -> None:
@@ -77,6 +91,12 @@ def _conclude(report: Report, console: Console) -> None:
         f" ({report.events_per_second:,.0f}/s), fresh in {report.freshness_p50_ms:.0f} ms"
         f" (p90 {report.freshness_p90_ms:.0f} ms)"
     )
+    if report.kept is not None:
+        console.print(
+            f"{report.kept.commits:,} commits in PostgreSQL, {report.kept.rows:,} rows written,"
+            f" {report.kept.lag_p50_ms:,.0f} ms after what they hold"
+            f" (p90 {report.kept.lag_p90_ms:,.0f} ms)"
+        )
     colour = "green" if report.is_exact else "red"
     console.print(f"[bold {colour}]exact: {right} of {checked}[/]")
     for problem in report.problems:

@@ -8,10 +8,15 @@ from rich.console import Group, RenderableType
 from rich.panel import Panel
 from rich.progress_bar import ProgressBar
 from rich.table import Table
+from rich.text import Text
 
+from streams.demo.postgres import Seen
 from streams.demo.views import View
 from streams.demo.watch import Followed
 from streams.trace.kernel.kernel import Kernel
+
+ROWS = 8
+"""Of a view, at most."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,16 +40,20 @@ def render(
     views: Sequence[tuple[View, Followed]],
     collections: Sequence[Followed],
     kernel: Kernel,
-    rows: int = 8,
+    *,
+    tables: Seen | None = None,
 ) -> RenderableType:
-    """The whole page."""
+    """The whole page; `tables` are those of PostgreSQL, where there are some."""
     columns = Table.grid(padding=(0, 1), expand=True)
     columns.add_column(ratio=1)
     columns.add_column(ratio=1)
-    panels = [_view(view, followed, kernel, rows) for view, followed in views]
+    panels = [_view(view, followed, kernel, tables) for view, followed in views]
     for left in range(0, len(panels), 2):
         columns.add_row(*panels[left : left + 2])
-    return Group(_head(numbers), columns, _frontiers(collections))
+    parts: list[RenderableType] = [_head(numbers), columns, _frontiers(collections)]
+    if tables is not None:
+        parts.insert(1, Panel(Text(tables.text, "red" if tables.wrong else "green")))
+    return Group(*parts)
 
 
 def _head(numbers: Numbers) -> RenderableType:
@@ -62,26 +71,31 @@ def _head(numbers: Numbers) -> RenderableType:
     )
 
 
-def _view(view: View, followed: Followed, kernel: Kernel, rows: int) -> RenderableType:
+def _view(
+    view: View, followed: Followed, kernel: Kernel, tables: Seen | None
+) -> RenderableType:
     table = Table(expand=True, box=None, header_style="dim")
     for name in followed.names:
         table.add_column(name)
     count = 0
     if followed.contents is not None:
         count = followed.contents.num_rows
-        for row in zip(*_top(view, followed, kernel, rows), strict=True):
+        for row in zip(*_top(view, followed, kernel), strict=True):
             table.add_row(*(_text(value) for value in row))
-    return Panel(table, title=f"{view.title} [dim]({count} rows)[/]", title_align="left")
+    told = f"{count} rows"
+    if tables is not None:
+        told += f", {tables.rows.get(view.name, 0)} in PostgreSQL"
+    return Panel(table, title=f"{view.title} [dim]({told})[/]", title_align="left")
 
 
-def _top(view: View, followed: Followed, kernel: Kernel, rows: int) -> list[list[object]]:
+def _top(view: View, followed: Followed, kernel: Kernel) -> list[list[object]]:
     assert followed.contents is not None
     types = followed.contents.schema.types
     names = ", ".join(f'c{i} AS "{name}"' for i, name in enumerate(followed.names))
     shown = ", ".join(map(_shown, followed.names, types))
     top: pa.Table = kernel.query(
         f"SELECT {shown} FROM (SELECT {names} FROM contents) "
-        f"ORDER BY {view.order} LIMIT {rows}",
+        f"ORDER BY {view.order} LIMIT {ROWS}",
         contents=followed.contents,
     )
     return [column.to_pylist() for column in top.columns]

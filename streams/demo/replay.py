@@ -36,11 +36,13 @@ class Replay:
     _stop: threading.Event = field(default_factory=threading.Event)
     _thread: threading.Thread | None = None
 
+    def begin(self) -> None:
+        """Publish what comes before everything."""
+        self._publish(0, int(np.searchsorted(self._times(), 0)))
+
     def start(self) -> None:
-        """Publish what comes before everything, then go on in a thread."""
-        times = self.feed.messages.column("at_s").to_numpy()
-        first = int(np.searchsorted(times, 0))
-        self._publish(0, first)
+        """Publish the year, in a thread."""
+        times = self._times()
         self._thread = threading.Thread(target=self._run, args=(times,), name="replay")
         self._thread.start()
 
@@ -54,6 +56,10 @@ class Replay:
         self._stop.set()
         if self._thread is not None:
             self._thread.join()
+
+    def _times(self) -> Times:
+        times: Times = self.feed.messages.column("at_s").to_numpy()
+        return times
 
     def _run(self, times: Times) -> None:
         try:

@@ -1,15 +1,16 @@
 """The demo's course: environment, feed, views, page, proof."""
 
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass, field
-from pathlib import Path
 
 from rich.console import Console, RenderableType
 from rich.live import Live
 from rich.progress import Progress
 from rich.text import Text
 
+from streams.app.embedded_postgres import EmbeddedPostgres
 from streams.app.environment import Environment, Settings
 from streams.app.freshness import Freshness, percentile
 from streams.app.services import now_ms
@@ -17,7 +18,10 @@ from streams.app.signals import Stop
 from streams.demo import feed as feeds
 from streams.demo.check import History, Verdict, verify
 from streams.demo.page import Numbers, render
+from streams.demo.postgres import InPostgres, in_postgres
 from streams.demo.replay import Replay, moment
+from streams.demo.report import Choices, Kept, Report
+from streams.demo.totals import compared, judged, lags_ms
 from streams.demo.views import FEEDS, SOURCES, VIEWS
 from streams.demo.watch import Watch, loaded
 from streams.errors import Determinate, InvalidUsage
@@ -27,6 +31,7 @@ from streams.kafka.client.publish import Publisher
 from streams.kafka.client.raw import RawReader
 from streams.kafka.settings import ClientSettings
 from streams.kafka.topics import TopicKind, TopicSpec
+from streams.progress import Antichain
 from streams.storage import description
 from streams.storage.client.shards import Shards
 from streams.storage.read import reader as read
@@ -35,56 +40,8 @@ from streams.trace.kernel.kernel import Kernel
 PARTITIONS = 2
 SETTLE_TIMEOUT_S = 300.0
 PAGE_EVERY_S = 0.5
+SAY_EVERY_S = 5.0
 BUSY = frozenset({Topic("flights"), Topic("plane_state")})
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Choices:
-    """What the user asked for; see `slackwater demo --help`."""
-
-    directory: Path
-    brokers: str
-    events: int
-    speed: float
-    times: int
-    page: bool
-
-
-@dataclass(frozen=True, slots=True)
-class Report:
-    """What the demo found. `problems` is empty when all is well."""
-
-    events: int
-    views: int
-    verdicts: tuple[Verdict, ...]
-    seconds: float
-    freshness_p50_ms: float
-    freshness_p90_ms: float
-    problems: tuple[str, ...]
-
-    @property
-    def events_per_second(self) -> float:
-        """From the first message to the last one readable in every view."""
-        return self.events / self.seconds if self.seconds else 0.0
-
-    @property
-    def is_exact(self) -> bool:
-        """Whether something was checked, and nothing was wrong."""
-        return bool(self.verdicts) and not self.problems
-
-    def figures(self) -> dict[str, object]:
-        """The figures for machines."""
-        return {
-            "events": self.events,
-            "views": self.views,
-            "times_checked": len(self.verdicts),
-            "wrong": sum(1 for verdict in self.verdicts if verdict.wrong),
-            "seconds": round(self.seconds, 3),
-            "events_per_second": round(self.events_per_second, 1),
-            "freshness_ms_p50": round(self.freshness_p50_ms, 1),
-            "freshness_ms_p90": round(self.freshness_p90_ms, 1),
-            "problems": list(self.problems),
-        }
 
 
 def run(choices: Choices, console: Console, stopping: Stop) -> Report:
@@ -100,13 +57,19 @@ def run(choices: Choices, console: Console, stopping: Stop) -> Report:
     settings = Settings(directory=choices.directory, brokers=choices.brokers)
     if choices.brokers:  # before a coordinator of ours takes over from another
         refuse_remains(ClientSettings(choices.brokers), choices)
-    with Environment(settings, say, stopping) as environment:
+    with ExitStack() as stack:
+        server: EmbeddedPostgres | None = None
+        if choices.postgres:
+            say("starting PostgreSQL")
+            server = stack.enter_context(EmbeddedPostgres())
+        environment = stack.enter_context(Environment(settings, say, stopping))
         if not choices.brokers:
             refuse_remains(environment.kafka, choices)
         say("reading a year of flights")
         kernel = Kernel()
         feed = feeds.load(kernel).first(choices.events)
         broker = KafkaBroker(environment.kafka)
+        stack.callback(broker.close)
         shards = Shards(
             broker.logs,
             broker.chunks,
@@ -115,12 +78,9 @@ def run(choices: Choices, console: Console, stopping: Stop) -> Report:
             now_ms=now_ms,
             pump=True,
         )
-        try:
-            show = Show(choices, console, environment, broker, shards, kernel, feed)
-            return show.play()
-        finally:
-            shards.close()
-            broker.close()
+        stack.callback(shards.close)
+        show = Show(choices, console, environment, broker, shards, kernel, feed)
+        return show.play(server)
 
 
 def refuse_remains(kafka: ClientSettings, choices: Choices) -> None:
@@ -158,10 +118,18 @@ class Show:
     kernel: Kernel
     feed: feeds.Feed
     ids: dict[str, CollectionId] = field(default_factory=dict)
+    tables: InPostgres | None = None
 
-    def play(self) -> Report:
+    def play(self, server: EmbeddedPostgres | None = None) -> Report:
         """Create, replay, watch, check."""
         self._create()
+        with ExitStack() as stack:
+            if server is not None:
+                kept = in_postgres(self.shards, server.config, self.ids)
+                self.tables = stack.enter_context(kept)
+            return self._play()
+
+    def _play(self) -> Report:
         watch = Watch(self.shards, self.kernel)
         watch.follow(self.ids)
         freshness = self._freshness()
@@ -175,8 +143,12 @@ class Show:
 
         replay = Replay(self.feed, publisher, self.choices.speed, flushed)
         began = time.monotonic()
-        replay.start()
         try:
+            replay.begin()
+            if self.tables is not None:
+                self._ingest(raw)  # a flight of an airline that comes later would not count yet
+                self.tables.start()
+            replay.start()
             self._watch(replay, watch, freshness, began)
             if replay.failure is not None:
                 raise replay.failure
@@ -194,6 +166,7 @@ class Show:
             freshness_p50_ms=percentile(freshness.milliseconds, 0.5),
             freshness_p90_ms=percentile(freshness.milliseconds, 0.9),
             problems=problems,
+            kept=self._kept(),
         )
 
     def _create(self) -> None:
@@ -231,15 +204,24 @@ class Show:
         }
         return Freshness(self.shards, feeds_by_id)
 
+    def _check(self) -> None:
+        self.environment.check()
+        if self.tables is not None:
+            self.tables.check()
+
     def _watch(self, replay: Replay, watch: Watch, freshness: Freshness, began: float) -> None:
         if not self.choices.page:
+            said_s = began
             while not replay.is_done:
-                self.environment.check()
+                self._check()
+                if self.tables is not None and time.monotonic() - said_s > SAY_EVERY_S:
+                    said_s = time.monotonic()
+                    self.console.print(Text(self.tables.seen().text, "dim"))
                 time.sleep(PAGE_EVERY_S)
             return
         with Live(console=self.console, refresh_per_second=4, screen=True) as live:
             while not replay.is_done:
-                self.environment.check()
+                self._check()
                 live.update(self._page(replay, watch, freshness, began))
                 time.sleep(PAGE_EVERY_S)
 
@@ -257,10 +239,12 @@ class Show:
         )
         shown = [(view, watch.refresh(view.name)) for view in VIEWS]
         sources = [watch.frontiers(name) for name in feeds.TOPICS]
-        return render(numbers, shown, [*sources, *(each for _, each in shown)], self.kernel)
+        collections = [*sources, *(each for _, each in shown)]
+        tables = None if self.tables is None else self.tables.seen()
+        return render(numbers, shown, collections, self.kernel, tables=tables)
 
-    def _settle(self, raw: RawReader) -> None:
-        """Wait until every message is readable in every view."""
+    def _ingest(self, raw: RawReader) -> list[Antichain]:
+        """Wait until the sources have every message; return how far they are."""
         bound = {
             self.ids[topic]: {part: high for part, (_, high) in raw.ends(Topic(topic)).items()}
             for topic in feeds.TOPICS
@@ -275,7 +259,11 @@ class Show:
 
         if not self.environment.wait(self.shards, ingested, SETTLE_TIMEOUT_S):
             raise Determinate(self._stuck("the sources do not take in all messages"))
-        uppers = [self.shards.state(source).upper for source in bound]
+        return [self.shards.state(source).upper for source in bound]
+
+    def _settle(self, raw: RawReader) -> None:
+        """Wait until every message is readable in every view, and in every table."""
+        uppers = self._ingest(raw)
         views = [self.ids[view.name] for view in VIEWS]
 
         def readable() -> bool:
@@ -287,6 +275,9 @@ class Show:
 
         if not self.environment.wait(self.shards, readable, SETTLE_TIMEOUT_S):
             raise Determinate(self._stuck("the views do not reach the sources"))
+        if self.tables is not None:
+            until = Timestamp(max(upper.time for upper in uppers) - 1)
+            self.tables.finish(until, self.environment.check, SETTLE_TIMEOUT_S)
 
     def _stuck(self, what: str) -> str:
         rows = self._conditions()
@@ -314,12 +305,32 @@ class Show:
                 for verdict in verify(checked, needed, self.kernel, self.choices.times):
                     verdicts.append(verdict)
                     progress.advance(task)
+        if self.tables is not None:
+            verdicts += self._prove_tables(self.tables)
         problems += [
             f"{v.view} at {v.time}: {v.wrong} of {v.rows} rows differ"
             for v in verdicts
             if v.wrong
         ]
         return tuple(verdicts), tuple(problems)
+
+    def _prove_tables(self, tables: InPostgres) -> Iterator[Verdict]:
+        """Each commit's totals, and the tables as they are now."""
+        inputs = ("flights", "airlines", "plane_state")
+        histories = {name: self._history(name)[0] for name in inputs}
+        yield from judged(tables.commits(), histories, self.kernel)
+        for view in VIEWS:
+            history, _ = self._history(view.name)
+            rows = tables.rows(view.name, history.names)
+            yield compared(history, tables.time, rows, self.kernel)
+
+    def _kept(self) -> Kept | None:
+        if self.tables is None:
+            return None
+        commits = self.tables.commits()
+        half, most = lags_ms(commits)
+        rows = self.tables.seen().written
+        return Kept(commits=len(commits), rows=rows, lag_p50_ms=half, lag_p90_ms=most)
 
     def _history(self, name: str) -> tuple[History, int]:
         """A collection read back from since to upper, and how many error rows it holds."""

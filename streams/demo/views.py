@@ -5,13 +5,17 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """A maintained view: what it reads, and the columns by which the page orders its rows."""
+    """A maintained view: what it reads, and the columns by which the page orders its rows.
+
+    `key` identifies a row in a table that the view is kept in.
+    """
 
     name: str
     title: str
     reads: tuple[str, ...]
     query: str
     order: str
+    key: tuple[str, ...] = ()
 
     @property
     def statement(self) -> str:
@@ -52,6 +56,7 @@ VIEWS = (
            FROM flights f JOIN airlines a ON f.carrier = a.carrier
            WHERE NOT f.cancelled GROUP BY a.name""",
         "average_delay DESC",
+        ("airline",),
     ),
     View(
         "departures_by_hour",
@@ -61,6 +66,7 @@ VIEWS = (
                   sum(CASE WHEN cancelled THEN 1 ELSE 0 END) AS cancelled
            FROM flights GROUP BY origin, hour""",
         "cancelled DESC, origin, hour",
+        ("origin", "hour"),
     ),
     View(
         "board",
@@ -70,6 +76,7 @@ VIEWS = (
                   min(delay) AS least_delay, max(delay) AS worst_delay
            FROM plane_state GROUP BY state""",
         "state",
+        ("state",),
     ),
     View(
         "fleet_by_maker",
@@ -80,6 +87,7 @@ VIEWS = (
            FROM plane_state s JOIN planes p ON s.tailnum = p.tailnum
            GROUP BY p.manufacturer, s.state""",
         "planes DESC, maker, state",
+        ("maker", "state"),
     ),
     View(
         "delays_by_visibility",
@@ -91,6 +99,7 @@ VIEWS = (
              ON f.origin = w.origin AND date_trunc('hour', f.sched_dep) = w.observed
            WHERE NOT f.cancelled GROUP BY w.visib""",
         "visibility",
+        ("visibility",),
     ),
     View(
         "late_airlines",
@@ -99,6 +108,7 @@ VIEWS = (
         """SELECT airline, round(average_delay, 1) AS average_delay, worst_delay
            FROM delays_by_airline WHERE average_delay > 10 AND flights >= 20""",
         "average_delay DESC",
+        ("airline",),
     ),
 )
 

