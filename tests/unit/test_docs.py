@@ -139,8 +139,8 @@ def resolve(line: str) -> tuple[Any, list[str]]:
 def check_names(line: str) -> None:
     """Errors: AssertionError when a command or an option of the line does not exist."""
     command, arguments = resolve(line)
-    known = {"--help", *(name for each in command.params for name in each.opts)}
-    known |= {name for each in command.params for name in each.secondary_opts}
+    known = {"--help", *(name for param in command.params for name in param.opts)}
+    known |= {name for param in command.params for name in param.secondary_opts}
     for word in arguments:
         option = word.split("=")[0]
         assert not option.startswith("-") or option in known, f"{line}: there is no {option}"
@@ -242,7 +242,7 @@ def first_cells(page: Path, title: str) -> set[str]:
 
 def test_operations_has_every_setting() -> None:
     command, _ = resolve("slackwater up")
-    options = {option for each in command.params for option in each.opts} - {"--help"}
+    options = {option for param in command.params for option in param.opts} - {"--help"}
     assert {cell.split(" ")[0] for cell in first_cells(OPERATIONS, "Settings")} == options
 
 

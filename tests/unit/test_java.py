@@ -72,7 +72,7 @@ def test_without_any_java_every_place_is_named(no_java):
 def test_spark_gets_the_java_that_was_found_without_the_module_it_may_lack(
     tmp_path, no_java, monkeypatch
 ):
-    found = fake(
+    path = fake(
         tmp_path / "a place/bin/java",
         '[ "$1" = -version ] && echo \'version "25.0.2"\' >&2\nprintf \'%s|\' "$@"; exit 7',
     )
@@ -83,7 +83,7 @@ def test_spark_gets_the_java_that_was_found_without_the_module_it_may_lack(
         done = subprocess.run(
             [home / "bin" / "java", *given], capture_output=True, text=True, check=False
         )
-        assert found != home / "bin" / "java"
+        assert path != home / "bin" / "java"
     assert (done.stdout, done.returncode) == ("-Xmx1g|-cp|a b||$HOME *|", 7)
     assert os.environ["JAVA_HOME"] == str(tmp_path / "a place")
     assert not home.exists()

@@ -32,11 +32,11 @@ MODULE = re.compile(r"`((?:streams|schemas|connectors)(?:\.[a-z_]+)+)`")
 
 def cited(text: str) -> Iterator[tuple[int, int]]:
     """Each rule that a text cites, and the line: "rule 8", "rules 7 to 10", "rules 2, 3"."""
-    for found in CITATION.finditer(text):
-        numbers = [int(each) for each in re.findall(r"\d+", found.group())]
-        if re.search(r"\bto\b", found.group(2)):
+    for match in CITATION.finditer(text):
+        numbers = [int(each) for each in re.findall(r"\d+", match.group())]
+        if re.search(r"\bto\b", match.group(2)):
             numbers = [*range(numbers[0], numbers[-1] + 1)]
-        line = text.count("\n", 0, found.start()) + 1
+        line = text.count("\n", 0, match.start()) + 1
         yield from ((number, line) for number in numbers)
 
 
@@ -59,7 +59,7 @@ def page(name: str) -> str:
 def rules() -> Mapping[int, str]:
     """The body of each rule, by its number."""
     _, *parts = RULE.split(page("RULES.md"))
-    numbers = [int(each) for each in parts[::2]]
+    numbers = [int(part) for part in parts[::2]]
     assert numbers == sorted(set(numbers)), "rules stand in their order, each once"
     return dict(zip(numbers, parts[1::2], strict=True))
 
@@ -162,7 +162,7 @@ def test_every_test_that_a_decision_names_is_there() -> None:
 @pytest.mark.parametrize("table", [MAY_IMPORT, ROOMS, DOORS], ids=["imports", "rooms", "doors"])
 def test_the_design_has_the_tables_of_the_architecture(table: Mapping[str, set[str]]) -> None:
     rows = [
-        f"| `{name}` | {', '.join(f'`{each}`' for each in sorted(places)) or 'nothing'} |"
+        f"| `{name}` | {', '.join(f'`{place}`' for place in sorted(places)) or 'nothing'} |"
         for name, places in table.items()
     ]
     expected = "\n".join(rows)

@@ -28,7 +28,7 @@ def test_a_family_is_killed_of_which_one_has_just_ended() -> None:
         assert first.stdout is not None
         second = int(first.stdout.readline())
         everything = family(first.pid)
-        assert {each.pid for each in everything} == {first.pid, second}
+        assert {process.pid for process in everything} == {first.pid, second}
         first.kill()
         first.wait()
         kill_all(everything)

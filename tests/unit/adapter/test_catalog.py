@@ -141,7 +141,11 @@ def test_names_are_unique_and_inputs_exist_whatever_comes(bodies) -> None:
     catalog, _ = fold(bodies)
     names = [item.name.casefold() for item in catalog.items.values()]
     assert len(set(names)) == len(names)
-    assert all(each in catalog.items for item in catalog.items.values() for each in item.inputs)
+    assert all(
+        collection in catalog.items
+        for item in catalog.items.values()
+        for collection in item.inputs
+    )
     assert not catalog.items.keys() & catalog.dropped.keys()
 
 
@@ -224,10 +228,10 @@ def test_what_is_no_event_is_told_and_passed_over(broker, value, caplog) -> None
     broker.logs.append([(CATALOG, value)])
     first.change(lambda _: BASE[1])
     broker.logs.append([(CATALOG, value)])
-    assert [each.name for each in first.sync().items.values()] == ["orders"]
+    assert [item.name for item in first.sync().items.values()] == ["orders"]
     second = opened(broker.logs)
     assert second.state.items == first.state.items
-    told = [each for each in caplog.records if "not a catalog event" in each.message]
+    told = [record for record in caplog.records if "not a catalog event" in record.message]
     assert len(told) == 4
 
 
@@ -237,7 +241,7 @@ def test_the_marks_of_others_transactions_keep_nobody_waiting(broker) -> None:
     others.init()
     others.commit([OutRecord(CATALOG, None, b"from a transaction")])
     first.change(lambda _: BASE[1])
-    assert [each.name for each in opened(broker.logs).state.items.values()] == ["orders"]
+    assert [item.name for item in opened(broker.logs).state.items.values()] == ["orders"]
 
 
 def test_a_record_with_its_writers_time_keeps_no_coordinator_down(broker) -> None:

@@ -28,7 +28,7 @@ def test_a_source_is_read_at_a_time(env) -> None:
     replica.append("s1", NOW + 10, [((1, 2.5), NOW, 1), ((2, 1.0), NOW + 5, 2)])
     results = env.sql("SELECT id, amount FROM orders ORDER BY id")
     assert results[0] == Columns(results[0].columns)
-    assert [(each.name, each.type) for each in results[0].columns] == [
+    assert [(column.name, column.type) for column in results[0].columns] == [
         ("id", "BIGINT"),
         ("amount", "DOUBLE"),
     ]
@@ -140,9 +140,9 @@ def test_a_drop_removes_everything_but_the_number(env) -> None:
     assert env.rows("SHOW MATERIALIZED VIEWS") == []
     assert "does not exist" in env.fails("SUBSCRIBE totals").message
     eventually(lambda: not env.coordinator.catalog.state.dropped)
-    assert not [each for each in env.broker.topics.names() if ".u2." in each]
+    assert not [name for name in env.broker.topics.names() if ".u2." in name]
     capabilities = env.coordinator.shards.state(CollectionId("s1")).capabilities
-    assert not [each for each in capabilities if each.startswith("u2")]
+    assert not [capability for capability in capabilities if capability.startswith("u2")]
     with Storage.memory(env.broker) as fresh:
         found = fresh.acquire_capabilities(CollectionId("u2"))
         assert [each.frontier for each in found] == [EMPTY, EMPTY]
@@ -158,7 +158,7 @@ def test_a_subscription_gives_the_contents_and_then_every_change(env) -> None:
     stream = env.coordinator.execute("SUBSCRIBE orders")
     results.extend(itertools.islice(stream, 3))
     assert isinstance(results[0], Columns)
-    names = [each.name for each in results[0].columns]
+    names = [column.name for column in results[0].columns]
     assert names == ["slackwater_time", "slackwater_diff", "id", "amount"]
     assert rows_of(results) == [[NOW + 9, 1, 1, 1.0]]
     assert isinstance(results[2], Progress)
@@ -205,13 +205,13 @@ def test_a_subscription_ends_at_the_first_error_however_intervals_are_cut(
         replica.append(
             "s1",
             upper,
-            [each for each in updates if lower <= each[1] < (upper or NOW + 20)],
-            [each for each in errors if lower <= each[1] < (upper or NOW + 20)],
+            [update for update in updates if lower <= update[1] < (upper or NOW + 20)],
+            [error for error in errors if lower <= error[1] < (upper or NOW + 20)],
         )
         lower = upper or lower
     results += stream
     assert rows_of(results)[1:] == [[NOW + 15, 1, 2, 2.0]]
-    last = [each for each in results if isinstance(each, Progress)][-1]
+    last = [result for result in results if isinstance(result, Progress)][-1]
     assert last.frontier.time == NOW + 16
     failed = results[-1]
     assert isinstance(failed, Failed)
@@ -380,7 +380,7 @@ def test_a_plan_is_shown_as_text_and_as_a_picture(env) -> None:
     assert any("Get orders [s1]" in str(row) for row in rows)
     results = env.sql("EXPLAIN AS SVG SELECT id FROM orders")
     assert isinstance(results[0], Columns)
-    assert [each.type for each in results[0].columns] == ["SVG"]
+    assert [column.type for column in results[0].columns] == ["SVG"]
     [[picture]] = rows_of(results)
     assert str(picture).startswith("<svg")
     assert "Source orders [s1]" in str(picture)

@@ -105,7 +105,7 @@ def test_a_registry_that_is_damaged_keeps_no_dropped_object(env: Environment) ->
     env.broker.logs.append([(registry, b"not one of ours")])
     assert isinstance(env.sql("DROP SOURCE bids")[-1], Complete)
     eventually(lambda: not env.coordinator.catalog.state.dropped)
-    assert not [each for each in env.broker.topics.names() if ".s2." in each]
+    assert not [name for name in env.broker.topics.names() if ".s2." in name]
 
 
 def test_what_is_lost_can_be_dropped(env: Environment) -> None:
@@ -116,6 +116,6 @@ def test_what_is_lost_can_be_dropped(env: Environment) -> None:
     for name in ("SOURCE orders", "MATERIALIZED VIEW v"):
         assert isinstance(env.sql(f"DROP {name}")[-1], Complete)
     eventually(lambda: not env.coordinator.catalog.state.dropped)
-    assert not [each for each in env.broker.topics.names() if ".s1." in each]
+    assert not [name for name in env.broker.topics.names() if ".s1." in name]
     held = env.coordinator.shards.state(CollectionId("s2")).capabilities
-    assert not [each for each in held if each.endswith(".reads.s2")]
+    assert not [capability for capability in held if capability.endswith(".reads.s2")]

@@ -19,8 +19,8 @@ S1 = CollectionId("s1")
 
 def lose_the_catalog(env) -> None:
     env.coordinator.stop()
-    for each in env.replicas:
-        each.stop()
+    for replica in env.replicas:
+        replica.stop()
     names = command_topic("sw", "default"), response_topic("sw", "default")
     env.broker.topics.delete([catalog_topic("sw"), *names])
     env.start()

@@ -28,7 +28,7 @@ def test_plans_are_made_side_by_side() -> None:
 
     plans = Plans(planner)
     plans.prepare([source(9, "s"), *VIEWS], CATALOG)
-    assert [plans.of(each, CATALOG) for each in VIEWS] == [f"plan of {v.name}" for v in VIEWS]
+    assert [plans.of(item, CATALOG) for item in VIEWS] == [f"plan of {v.name}" for v in VIEWS]
     assert plans.of(source(9, "s"), CATALOG) == ""
 
 

@@ -80,7 +80,7 @@ def ask(server: Server, method: str, path: str, body: bytes = b"", **headers: st
     response = connection.getresponse()
     lines = response.read().decode().splitlines()
     connection.close()
-    return response.status, [json.loads(each) for each in lines]
+    return response.status, [json.loads(line) for line in lines]
 
 
 def test_results_come_as_lines(server) -> None:
@@ -148,7 +148,7 @@ def test_a_client_that_goes_away_leaves_no_trace(server, caplog, capfd, request_
         time.sleep(0.01)
     assert len(gone) == 20
     assert capfd.readouterr().err == ""
-    assert not [each for each in caplog.records if each.levelno > logging.DEBUG]
+    assert not [record for record in caplog.records if record.levelno > logging.DEBUG]
     assert ask(server, "GET", "/health")[0] == 200
 
 

@@ -58,7 +58,7 @@ def test_the_statements_of_one_text_are_a_session(env, behind, monkeypatch) -> N
     monkeypatch.setattr("streams.adapter.reads.BEAT_MS", 10)
     stream = env.coordinator.execute("SELECT * FROM orders; SELECT * FROM totals")
     results = list(itertools.takewhile(lambda each: not isinstance(each, Notice), stream))
-    assert as_of([each for each in results if isinstance(each, Complete)]) == NOW + 19
+    assert as_of([result for result in results if isinstance(result, Complete)]) == NOW + 19
     behind.append("u2", NOW + 20)
     assert as_of(list(stream)) == NOW + 19
 
@@ -67,7 +67,7 @@ def test_a_read_says_what_it_waits_for(env, behind, monkeypatch) -> None:
     monkeypatch.setattr("streams.adapter.reads.BEAT_MS", 10)
     session = Session(Timestamp(NOW + 19))
     stream = env.coordinator.execute("SELECT * FROM totals", session)
-    said = next(each for each in stream if isinstance(each, Notice))
+    said = next(notice for notice in stream if isinstance(notice, Notice))
     assert said.message == (
         f"waits for totals to come to {NOW + 19}, the time of this session's last read; AS OF"
         " reads earlier"
@@ -92,7 +92,9 @@ def test_what_a_subscription_delivered_is_in_the_past_of_its_session(env, behind
     assert session.time == NOW + 19
     behind.append("s1", NOW + 30)
     next(
-        each for each in stream if isinstance(each, Progress) and each.frontier.time > NOW + 20
+        progress
+        for progress in stream
+        if isinstance(progress, Progress) and progress.frontier.time > NOW + 20
     )
     assert session.time == NOW + 29
     stream.close()
@@ -137,7 +139,7 @@ def unmade(env, monkeypatch):
     real = env.broker.topics.create
 
     def refuse(specs):
-        if any(".u2." in each.name for each in specs):
+        if any(".u2." in spec.name for spec in specs):
             raise Determinate("the cluster has no room")
         real(specs)
 

@@ -19,7 +19,7 @@ def test_what_cannot_be_made_fails_alone_and_is_tried_again(env, monkeypatch) ->
     real = env.broker.topics.create
 
     def refuse(specs):
-        if any(".u2." in each.name for each in specs):
+        if any(".u2." in spec.name for spec in specs):
             raise Determinate("the cluster has no room")
         real(specs)
 
@@ -80,13 +80,16 @@ def test_a_coordinator_that_dies_in_a_create_is_continued_by_the_next(env, point
     assert shown[:4] == ["totals", "u2", NOW + 9, NOW + 9]
     replica.append("u2", NOW + 10, [((1, 1.0), NOW + 9, 1)])
     assert env.rows("SELECT * FROM totals") == [[1, 1.0]]
-    assert [each.export for each in replica.created] == ["s1", "u2"]
+    assert [description.export for description in replica.created] == ["s1", "u2"]
 
 
 def of_u2(env) -> list[Antichain]:
     """What a client that has never heard of the view hears of it."""
     with Storage.memory(env.broker) as client:
-        return [each.frontier for each in client.acquire_capabilities(CollectionId("u2"))]
+        return [
+            capability.frontier
+            for capability in client.acquire_capabilities(CollectionId("u2"))
+        ]
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
@@ -113,9 +116,9 @@ def test_a_coordinator_that_dies_in_a_drop_is_continued_by_the_next(env, point) 
     env.start()
     eventually(lambda: not env.coordinator.catalog.state.dropped)
     assert of_u2(env) == [EMPTY, EMPTY]
-    assert not [each for each in env.broker.topics.names() if ".u2." in each]
+    assert not [name for name in env.broker.topics.names() if ".u2." in name]
     capabilities = env.coordinator.shards.state(CollectionId("s1")).capabilities
-    assert not [each for each in capabilities if each.startswith("u2")]
+    assert not [capability for capability in capabilities if capability.startswith("u2")]
 
 
 def test_a_coordinator_that_was_followed_ends(env) -> None:
@@ -144,7 +147,9 @@ def test_holds_for_reads_are_taken_of_all_objects_at_once(env, monkeypatch) -> N
     env.rows(TOTALS.replace("totals", "other"))
     ids = [CollectionId(each) for each in ("s1", "u2", "u3")]
     shards = env.coordinator.shards
-    shards.submit([(each, Drop(each, reading_hold(each))) for each in ids])
+    shards.submit(
+        [(collection, Drop(collection, reading_hold(collection))) for collection in ids]
+    )
     env.coordinator.stop()
     flushes: list[set[str]] = []
     honest = env.broker.logs.append_each
@@ -156,6 +161,8 @@ def test_holds_for_reads_are_taken_of_all_objects_at_once(env, monkeypatch) -> N
 
     monkeypatch.setattr(env.broker.logs, "append_each", append)
     env.start()
-    assert [each for each in flushes if each] == [{f"sw.{each}.log" for each in ids}]
-    for each in ids:
-        assert reading_hold(each) in env.coordinator.shards.state(each).capabilities
+    assert [flush for flush in flushes if flush] == [
+        {f"sw.{collection}.log" for collection in ids}
+    ]
+    for collection in ids:
+        assert reading_hold(collection) in env.coordinator.shards.state(collection).capabilities

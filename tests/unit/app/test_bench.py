@@ -92,13 +92,13 @@ def test_where_more_collections_break_is_told_by_what_each_takes() -> None:
 
 
 def test_what_this_process_may_use_is_found() -> None:
-    found = limits.used(os.getpid(), 3.0)
-    assert found.percent == 3.0
+    use = limits.used(os.getpid(), 3.0)
+    assert use.percent == 3.0
     if sys.platform == "linux":
         most = limits.limits(os.getpid())
-        assert 0 < found.maps < most.maps
-        assert 0 < found.files < most.files
-        assert 0 < found.mib < most.mib
+        assert 0 < use.maps < most.maps
+        assert 0 < use.files < most.files
+        assert 0 < use.mib < most.mib
 
 
 def test_equal_ids_and_versions_make_equal_rows() -> None:

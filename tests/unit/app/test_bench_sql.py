@@ -37,7 +37,7 @@ def test_the_calls_that_the_page_refuses_are_refused_in_its_words(said, known) -
     assert said.refused
     for construct, call in said.refused:
         tally = judged([call], is_aggregate=call.split("(")[0] in aggregates)
-        assert [each.construct for each in tally.refused] == [construct], call
+        assert [reason.construct for reason in tally.refused] == [construct], call
 
 
 def test_the_constructs_that_the_page_refuses_are_refused_in_its_words(said) -> None:
@@ -49,15 +49,19 @@ def test_what_the_page_does_not_refuse_is_maintained(said, known) -> None:
     sample = known[::SAMPLED]
     tallies = survey(sample, 1, lambda: None)
     reasons = {construct for construct, _ in said.refused}
-    found = {each.construct for tally in tallies.values() for each in tally.refused}
+    found = {reason.construct for tally in tallies.values() for reason in tally.refused}
     assert found <= reasons
     assert not [failure for tally in tallies.values() for failure in tally.failed]
     assert sum(tally.accepted for tally in tallies.values()) > len(sample) // 2
 
 
 def test_what_is_surveyed_is_on_the_page_that_is_written() -> None:
-    found = [each for each in catalogue(Kernel()) if each.name in {"abs", "approx_top_k", "|"}]
-    tallies = survey(found, 2, lambda: None)
+    signatures = [
+        signature
+        for signature in catalogue(Kernel())
+        if signature.name in {"abs", "approx_top_k", "|"}
+    ]
+    tallies = survey(signatures, 2, lambda: None)
     written = read(page(tallies, list(refused()), 2))
     assert {name for names in written.functions.values() for name in names} == {
         "abs", "approx_top_k", "|",
@@ -77,7 +81,11 @@ def test_a_planner_that_fails_is_a_defect_and_no_refusal(monkeypatch) -> None:
 
 
 def test_the_command_writes_the_page_and_compile_times(monkeypatch, tmp_path: Path) -> None:
-    few = [each for each in catalogue(Kernel()) if each.name in {"abs", "approx_top_k"}]
+    few = [
+        signature
+        for signature in catalogue(Kernel())
+        if signature.name in {"abs", "approx_top_k"}
+    ]
     monkeypatch.setattr(command, "catalogue", lambda _: few)
     monkeypatch.setattr(command, "QUERIES", {6: ""})
     printed = io.StringIO()

@@ -63,7 +63,7 @@ def test_groups_that_come_are_compacted_and_those_that_go_are_left(
         topics = Counted(made.topics, come, lambda: None, go, lambda: None)
         assert rounds(topics, job(made, one), SERVICE, topics.stopping) == 0  # type: ignore[arg-type]
         assert one.groups() == ()
-    assert [each.message for each in caplog.records if each.message == "compacted"]
+    assert [record.message for record in caplog.records if record.message == "compacted"]
 
 
 def test_a_client_that_is_of_no_use_ends_the_process() -> None:

@@ -55,7 +55,7 @@ def test_the_page_shows_the_frontiers_of_every_collection(monkeypatch) -> None:
     for text in SOURCES:
         (source,) = statements.parse(text)
         assert isinstance(source, CreateSource)
-        columns = [(each.name, each.type) for each in source.columns]
+        columns = [(column.name, column.type) for column in source.columns]
         world.source(source.name, columns, world.raw(f"raw-{source.name}"), source.keys)
         world.now += 1_000
     for view in VIEWS:
@@ -94,7 +94,8 @@ def test_the_page_shows_the_frontiers_of_every_collection(monkeypatch) -> None:
 
 def test_every_benchmark_has_an_example() -> None:
     helps = [
-        (each.callback and each.callback.__doc__) or "" for each in bench.registered_commands
+        (command.callback and command.callback.__doc__) or ""
+        for command in bench.registered_commands
     ]
     assert len(helps) >= 6
     assert not [each for each in helps if "Example:" not in each]

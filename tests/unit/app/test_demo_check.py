@@ -48,7 +48,7 @@ def verdicts(view: Sequence[Update], times: int = 100) -> list[Verdict]:
 
 
 def wrong_at(view: Sequence[Update]) -> set[int]:
-    return {each.time for each in verdicts(view) if each.wrong}
+    return {verdict.time for verdict in verdicts(view) if verdict.wrong}
 
 
 def without(view: Sequence[Update], *updates: Update) -> list[Update]:
@@ -57,7 +57,7 @@ def without(view: Sequence[Update], *updates: Update) -> list[Update]:
 
 def test_a_right_view_is_right_at_every_time() -> None:
     found = verdicts(COUNTS)
-    assert [each.time for each in found] == list(range(SINCE, UPPER))
+    assert [verdict.time for verdict in found] == list(range(SINCE, UPPER))
     assert not wrong_at(COUNTS)
     assert found[-1].rows == 3
 
@@ -86,7 +86,9 @@ def test_what_is_planted_is_found_at_its_times(planted: list[Update], wrong: ran
 @pytest.mark.parametrize("by", [1, -1])
 def test_a_view_that_is_wrong_for_one_time_only_is_found_among_few(by: int) -> None:
     planted = [*without(COUNTS, ((3, 1), 50, 1)), ((3, 1), 50 + by, 1)]
-    assert [each.time for each in verdicts(planted, 9) if each.wrong] == [min(50, 50 + by)]
+    assert [verdict.time for verdict in verdicts(planted, 9) if verdict.wrong] == [
+        min(50, 50 + by)
+    ]
 
 
 def test_times_are_spread_over_the_changes_and_both_ends() -> None:

@@ -80,7 +80,7 @@ def test_three_ends_in_the_same_way_are_enough() -> None:
 )
 def test_an_end_in_another_way_counts_anew(between: End) -> None:
     ends, same = Ends(), End(1, "no java", 1.0)
-    told = [ends.note(each) for each in (same, same, between, same, same)]
+    told = [ends.note(end) for end in (same, same, between, same, same)]
     assert told == [False] * 5
     assert ends.note(same)
 

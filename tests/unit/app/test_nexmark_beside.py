@@ -39,14 +39,14 @@ def test_two_processes_keep_what_duckdb_answers(
 ) -> None:
     case, connection = CASES[name], connect()
     ran = workers.run(Task(name, inputs, tmp_path, batches=3, workers=2))
-    made = compile_view(case.query, case.catalog).columns
+    columns = compile_view(case.query, case.catalog).columns
     rows = contents.of_view(
-        workers.contents(Task(name, inputs, tmp_path, 3, 2)), made, Kernel()
+        workers.contents(Task(name, inputs, tmp_path, 3, 2)), columns, Kernel()
     )
     for kind in COLUMNS:
         connection.register(kind, events(EVENTS, beside.SEED).of(kind))
     connection.register("got", rows)
-    names = ", ".join(f'"{column.name}"' for column in made)
+    names = ", ".join(f'"{column.name}"' for column in columns)
     got = f"SELECT {names} FROM (SELECT {names}, unnest(range(diff)) FROM got)"
     assert answer(connection, got)[1] == answer(connection, case.query)[1]
     assert ran.updates >= rows.num_rows > 0
@@ -113,7 +113,7 @@ def test_a_peer_that_is_not_installed_is_named_with_the_command(
 
 
 def test_queries_and_peers_are_chosen_by_name() -> None:
-    assert [each.name for each in nexmark.chosen(CASES, "q5, q3")] == ["q3", "q5"]
+    assert [case.name for case in nexmark.chosen(CASES, "q5, q3")] == ["q3", "q5"]
     assert nexmark.peers_of("none") == []
     assert nexmark.peers_of("") == list(PEERS.values())
     with pytest.raises(typer.BadParameter, match="expected some of flink, pathway, got spark"):

@@ -73,7 +73,7 @@ def test_who_ends_in_the_same_way_three_times_is_given_up_with_the_reason(
     assert str(tmp_path / "log") in child.reason
     assert "3 times in a row" in child.reason
     assert "\n" not in child.reason
-    told = [each.getMessage() for each in caplog.records]
+    told = [record.getMessage() for record in caplog.records]
     assert len(told) == 2
     assert all("exit code 1: OSError: no java" in each for each in told)
 

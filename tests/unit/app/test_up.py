@@ -99,50 +99,50 @@ def test_what_services_are_told_comes_back_and_is_private(tmp_path: Path) -> Non
     file = tmp_path / "service.json"
     file.write_text("before")
     file.chmod(0o644)
-    told = Service(
+    service = Service(
         bootstrap="a:1",
         directory="d",
         client={"sasl.password": SECRET},
         topics={"data.partitions": "8"},
     )
-    told.write(file)
-    assert read_service(file) == told
+    service.write(file)
+    assert read_service(file) == service
     assert file.stat().st_mode & 0o777 == 0o600
 
 
 def test_the_size_of_a_slice_and_the_deadline_reach_the_replica(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    found: list[Settings] = []
-    monkeypatch.setattr(up, "_run", lambda settings, *_: found.append(settings))
+    settings: list[Settings] = []
+    monkeypatch.setattr(up, "_run", lambda settings, *_: settings.append(settings))
     options = ["--directory", str(tmp_path), "--brokers", "a:1", "--slice-bytes", "700"]
     options += ["--step-deadline", "5 minutes"]
     assert CliRunner().invoke(app, ["up", *options]).exit_code == 0
-    asked = Environment(found[0])
+    asked = Environment(settings[0])
     asked._kafka = ClientSettings("a:1")
     monkeypatch.setattr(environment, "Child", Unborn)
     asked._start_service("replica", 0)
-    told = read_service(tmp_path / "replica.json")
-    assert config_of(told).budgets.slice_bytes == 700
-    assert config_of(told).deadline_s == 300
+    service = read_service(tmp_path / "replica.json")
+    assert config_of(service).budgets.slice_bytes == 700
+    assert config_of(service).deadline_s == 300
 
 
 def test_the_limits_of_statements_reach_the_coordinator(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    found: list[Settings] = []
-    monkeypatch.setattr(up, "_run", lambda settings, *_: found.append(settings))
+    settings: list[Settings] = []
+    monkeypatch.setattr(up, "_run", lambda settings, *_: settings.append(settings))
     options = ["--directory", str(tmp_path), "--brokers", "a:1", "--statements", "7"]
     options += ["--statement-memory", str(1 << 30), "--statement-disk", str(1 << 24)]
     options += ["--statement-deadline", "5 minutes"]
     assert CliRunner().invoke(app, ["up", *options]).exit_code == 0
-    asked = Environment(found[0])
+    asked = Environment(settings[0])
     asked._kafka = ClientSettings("a:1")
     monkeypatch.setattr(environment, "Child", Unborn)
     asked._start_service("coordinator", 0)
-    told = read_service(tmp_path / "coordinator.json")
-    assert told.statements == 7
-    assert limits_of(told) == Limits(1 << 30, 1 << 28, 1 << 24, 300)
+    service = read_service(tmp_path / "coordinator.json")
+    assert service.statements == 7
+    assert limits_of(service) == Limits(1 << 30, 1 << 28, 1 << 24, 300)
 
 
 def test_statements_have_the_limits_of_a_worker_unless_told() -> None:

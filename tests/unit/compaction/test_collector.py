@@ -113,10 +113,12 @@ def test_orphans_go_when_the_floor_has_passed_them() -> None:
         clock.now_ms = 99
         assert collector.collect("u1") == ()
         clock.now_ms = 100
-        assert [each.key for each in collector.collect("u1")] == [each.key for each in orphans]
-        assert alive(made, one) == named(one) | {each.key for each in late}
+        assert [chunk.key for chunk in collector.collect("u1")] == [
+            orphan.key for orphan in orphans
+        ]
+        assert alive(made, one) == named(one) | {chunk.key for chunk in late}
         clock.now_ms = 200
-        assert [each.key for each in collector.collect("u1")] == [each.key for each in late]
+        assert [chunk.key for chunk in collector.collect("u1")] == [chunk.key for chunk in late]
         assert names(read.snapshot(one, U1, Timestamp(0))[0]) == ["a"]
 
 
@@ -180,8 +182,8 @@ def test_another_collector_finds_what_one_left_behind() -> None:
         one.chunks = chunks
         other = Collector(one, MemoryRawReader(made.store), clock)
         assert other.collect("u1") == ()  # nothing is superseded any more
-        assert {each.key for each in other.reclaim("u1", other.ends("u1"))} == {
-            each.key for each in old
+        assert {chunk.key for chunk in other.reclaim("u1", other.ends("u1"))} == {
+            chunk.key for chunk in old
         }
         assert alive(made, one) == named(one)
 
@@ -238,7 +240,7 @@ def test_the_next_process_reads_on_where_the_last_one_stood() -> None:
         assert read_by_second.count == 0
         [orphan] = one.write(U1, rows("x", time=40))
         third, read_by_third = process()
-        assert [each.key for each in third.reclaim("u1", third.ends("u1"))] == [orphan.key]
+        assert [chunk.key for chunk in third.reclaim("u1", third.ends("u1"))] == [orphan.key]
         assert read_by_third.count == 1
 
 
@@ -253,7 +255,9 @@ def test_what_a_stage_let_go_of_is_found_by_the_next_process() -> None:
         for at in range(1, 7):  # the lease ends
             append(one, at, at + 1)
         second = Collector(one, MemoryRawReader(made.store), clock, positions=positions)
-        assert [each.key for each in second.reclaim("u1", second.ends("u1"))] == [chunks[0].key]
+        assert [chunk.key for chunk in second.reclaim("u1", second.ends("u1"))] == [
+            chunks[0].key
+        ]
 
 
 def test_what_a_death_left_behind_is_found_within_a_week() -> None:
@@ -272,8 +276,8 @@ def test_what_a_death_left_behind_is_found_within_a_week() -> None:
         assert second.reclaim("u1", second.ends("u1")) == ()
         clock.now_ms += RESCAN_MS
         third = Collector(one, MemoryRawReader(made.store), clock, positions=positions)
-        assert {each.key for each in third.reclaim("u1", third.ends("u1"))} == {
-            each.key for each in old
+        assert {chunk.key for chunk in third.reclaim("u1", third.ends("u1"))} == {
+            chunk.key for chunk in old
         }
 
 
@@ -307,6 +311,6 @@ def test_positions_that_cannot_be_kept_cost_work_alone(
         append(one, 0, 1, rows("a", time=0))
         [orphan] = one.write(U1, rows("x", time=1))
         collector = Collector(one, MemoryRawReader(made.store), clock, positions=Refused())
-        found = collector.reclaim("u1", collector.ends("u1"))
-        assert [each.key for each in found] == [orphan.key]
+        chunks = collector.reclaim("u1", collector.ends("u1"))
+        assert [chunk.key for chunk in chunks] == [orphan.key]
         assert len(caplog.records) == 2

@@ -98,7 +98,7 @@ def test_a_record_under_any_key_is_garbage_and_stops_nothing(key: bytes) -> None
         assert done.failed == []
         assert len(done.reclaimed) == 1
         held = made.store.partition(one.data_topic(U1), 0).records
-        assert not [each for each in held if each.key == key and each.value is not None]
+        assert not [record for record in held if record.key == key and record.value is not None]
         assert names(read.snapshot(one, U1, Timestamp(2))[0]) == ["r0", "r1", "r2"]
 
 

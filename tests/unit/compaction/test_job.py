@@ -47,7 +47,7 @@ def without_spark(
             for group in task.groups
         ]
         schema = pa.schema([("merge", pa.int32()), ("pieces", pa.binary())])
-        batches = [pa.RecordBatch.from_pylist([each], schema=schema) for each in cells]
+        batches = [pa.RecordBatch.from_pylist([cell], schema=schema) for cell in cells]
         parts = pa.Table.from_batches(list(job.reader(headless, self.kafka)(iter(batches))))
         key = lambda row: (row["merge"], row["bucket"])  # noqa: E731  what Spark shuffles by
         shuffled = sorted(parts.to_pylist(), key=key)
@@ -135,7 +135,7 @@ class Slow:
         return self._inner.write(topic, bodies, headers)
 
     def write_all(self, wanted: Sequence[ChunkWrite]) -> list[tuple[ChunkRef, ...]]:
-        return [self.write(*each) for each in wanted]
+        return [self.write(*write) for write in wanted]
 
     def __getattr__(self, name: str):
         return getattr(self._inner, name)

@@ -41,7 +41,7 @@ class Watched:
         return self._inner.write(topic, bodies, headers)
 
     def write_all(self, wanted: Sequence[ChunkWrite]) -> list[tuple[ChunkRef, ...]]:
-        return [self.write(*each) for each in wanted]
+        return [self.write(*write) for write in wanted]
 
     def fetch(self, topic, refs):
         found = self._inner.fetch(topic, refs)
@@ -155,6 +155,6 @@ def test_a_row_that_changes_at_every_time_is_in_every_bucket() -> None:
     )
     none = pa.RecordBatch.from_pylist([], schema=ERRORS)
     parts = split(Part(updates, none), 8, Kernel())
-    sizes = [each.updates.num_rows for each in parts]
+    sizes = [part.updates.num_rows for part in parts]
     assert sum(sizes) == count
     assert max(sizes) < count // 4

@@ -58,7 +58,7 @@ def in_a_row(sizes: Sequence[int]) -> list[Batch]:
 
 
 def spans(merges: Sequence[plan.Merge]) -> list[tuple[int, int]]:
-    return [(each.lower, each.upper.time) for each in merges]
+    return [(merge.lower, merge.upper.time) for merge in merges]
 
 
 def test_equal_batches_become_one_and_small_ones_wait_for_their_like() -> None:
@@ -111,9 +111,9 @@ def test_empty_batches_are_merged_and_go_along() -> None:
 def test_what_reaches_beyond_upper_is_left_alone() -> None:
     """Rule 2: batches of different capabilities may overlap in time."""
     ahead = batch(0, 100, 5, 50)
-    found = plan.geometric(collection([*in_a_row([5, 5]), ahead], since=9, upper=frontier(2)))
-    assert spans(found) == [(0, 2)]
-    assert all(ahead not in each.batches for each in found)
+    merges = plan.geometric(collection([*in_a_row([5, 5]), ahead], since=9, upper=frontier(2)))
+    assert spans(merges) == [(0, 2)]
+    assert all(ahead not in merge.batches for merge in merges)
 
 
 def test_a_gap_is_not_bridged() -> None:

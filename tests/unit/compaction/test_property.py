@@ -56,7 +56,7 @@ class Cut:
         return refs
 
     def write_all(self, wanted: Sequence[ChunkWrite]) -> list[tuple[ChunkRef, ...]]:
-        return [self.write(*each) for each in wanted]
+        return [self.write(*write) for write in wanted]
 
     def fetch(self, topic, refs):
         self.interrupt()
@@ -96,8 +96,8 @@ class World:
         self.writer = self.client()
         self.writer.create("u1", U1, DESCRIPTION, Timestamp(0), read=HOLD)
         self.others = [self.client() for _ in range(3)]
-        for each in self.others:
-            each.open("u1")
+        for other in self.others:
+            other.open("u1")
         self.passing = self.client()
         self.passing.chunks = Cut(self.made.chunks, self.dawdle)
         self.passing.open("u1")

@@ -34,8 +34,10 @@ U2 = CollectionId("u2")
 @contextmanager
 def environment(made: MemoryBroker, *ids: CollectionId) -> Iterator[tuple[Shards, Compaction]]:
     with client(made) as one:
-        for each in ids or (U1,):
-            one.create(each, each, DESCRIPTION, Timestamp(0), read=catalog_hold(each))
+        for collection in ids or (U1,):
+            one.create(
+                collection, collection, DESCRIPTION, Timestamp(0), read=catalog_hold(collection)
+            )
         yield one, compaction(made, one)
 
 
@@ -138,7 +140,7 @@ def test_orphans_are_reclaimed_when_asked_for() -> None:
         [orphan] = one.write(U1, rows("x", time=2))
         assert job.run_once(Wish()).reclaimed == []
         done = job.run_once(Wish(orphans=True))
-        assert [each.key for each in done.reclaimed] == [orphan.key]
+        assert [chunk.key for chunk in done.reclaimed] == [orphan.key]
 
 
 def test_the_log_is_rolled_up_and_truncated(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -197,7 +199,7 @@ def test_a_data_topic_gets_partitions_as_it_comes_to_hold_much(
         assert len(made.store.topic(topic).partitions) == 3
         assert asked == [3]
         fill(one, U1, 20)
-        assert {each.partition for each in one.group_state(U1).chunks()} == {0, 1, 2}
+        assert {chunk.partition for chunk in one.group_state(U1).chunks()} == {0, 1, 2}
         done = job.run_once(Wish(policy=LagBehindUpper(0), whole=True))
         assert len(done.reclaimed) >= 20, "garbage is found in partitions that came later, too"
         assert len(names(read.snapshot(one, U1, Timestamp(23))[0])) == 24

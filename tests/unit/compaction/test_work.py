@@ -222,7 +222,7 @@ def found(one: Shards, where: Comparison) -> int:
     capability = ReadCapability(U1, one.state(U1).since, HOLD)
     options = Options(where=(where,), until=Timestamp(4))
     every = Subscription(one, capability, DESCRIPTION, options)
-    return sum(each.updates.num_rows for each in every)
+    return sum(delivery.updates.num_rows for delivery in every)
 
 
 def test_a_sealed_collection_is_compacted() -> None:
@@ -325,7 +325,7 @@ def test_a_fault_at_any_write_leaves_the_contents(fault: Fault, bucket_bytes: in
             except (Determinate, Indeterminate) as failure:
                 failures.append(str(failure))
             ended = not failures
-            assert all("injected" in each for each in failures)
+            assert all("injected" in failure for failure in failures)
             assert {time: contents(one, time) for time in range(8, 12)} == expected
         if ended:
             return
@@ -397,7 +397,7 @@ def test_a_whole_merge_names_no_more_batches_than_an_event_can(
         history(one, 12)
         allow(one, 11)
         for planned in (plan.whole, plan.geometric):
-            assert [len(each.batches) for each in planned(one.state(U1))] == [5, 5, 2]
+            assert [len(merge.batches) for merge in planned(one.state(U1))] == [5, 5, 2]
         assert [type(each) for each in compact(worker(one), whole=True)] == [Compacted] * 3
 
 

@@ -98,7 +98,7 @@ def test_a_new_controller_keeps_what_runs(logs) -> None:
     two = controller(logs, epoch=2)
     two.start([description(U2)], [U1])
     actions = replica.run()
-    assert not [each for each in actions if type(each).__name__ == "Create"]
+    assert not [action for action in actions if type(action).__name__ == "Create"]
     assert set(replica.session.running) == {U2}
     two.poll(0)
     assert two.observed.dropped == {U1}
@@ -143,7 +143,7 @@ def test_the_history_before_the_last_iteration_but_one_is_deleted(logs) -> None:
         controller(logs, epoch).start([description(U1)], [])
     low, _ = logs.bounds(topic)
     assert low == 6  # the first of three iterations with five commands after their Hello
-    commands = [each.command for each in CommandReader(logs, topic).poll(0)]
+    commands = [heard.command for heard in CommandReader(logs, topic).poll(0)]
     assert commands[0] == Hello("n3.0", 3)
     assert CreateDataflow(description(U1)) in commands
 
@@ -328,4 +328,4 @@ def test_a_create_does_not_look_through_all_that_was_created(logs, monkeypatch) 
     assert looked[0] <= 10 * len(flows), "a reduction each time that the history has doubled"
     replica = Replica(logs)
     replica.run()
-    assert set(replica.session.running) == {each.export for each in flows}
+    assert set(replica.session.running) == {flow.export for flow in flows}

@@ -204,7 +204,7 @@ def test_a_response_that_cannot_be_read_is_passed_over(logs) -> None:
     reader = ResponseReader(logs, RESPONSES, "n")
     logs.append([(RESPONSES, b"noise")])
     ResponseWriter(logs, RESPONSES, "r").write("n", [Frontiers(U1, frontier(1))])
-    assert [each.response for each in reader.poll(0)] == [Frontiers(U1, frontier(1))]
+    assert [message.response for message in reader.poll(0)] == [Frontiers(U1, frontier(1))]
 
 
 def test_responses_count_once_for_each_process_and_only_to_the_nonce(logs) -> None:

@@ -30,52 +30,52 @@ def clock(now_ms: int, skew_ms: int | None = 0) -> Clock:
 def test_an_interval_takes_what_came_at_one_time() -> None:
     own = position(100, p0=5, p1=7)
     topic = {0: Ends(0, 9), 1: Ends(2, 7)}
-    found = next_interval(own, own, topic, clock(130))
-    assert isinstance(found, Ingest)
-    assert (found.lower, found.upper, found.time) == (frontier(100), frontier(131), 130)
-    assert (found.from_offsets, found.to_offsets) == ({0: 5, 1: 7}, {0: 9, 1: 7})
-    assert ranges(found, topic) == {0: (5, 9)}
+    ingest = next_interval(own, own, topic, clock(130))
+    assert isinstance(ingest, Ingest)
+    assert (ingest.lower, ingest.upper, ingest.time) == (frontier(100), frontier(131), 130)
+    assert (ingest.from_offsets, ingest.to_offsets) == ({0: 5, 1: 7}, {0: 9, 1: 7})
+    assert ranges(ingest, topic) == {0: (5, 9)}
 
 
 def test_rule_27_a_wall_clock_that_went_back_does_not_take_time_back() -> None:
     own = position(100, p0=5)
-    found = next_interval(own, own, {0: Ends(0, 9)}, clock(40))
-    assert isinstance(found, Ingest)
-    assert (found.time, found.upper) == (100, frontier(101))
+    ingest = next_interval(own, own, {0: Ends(0, 9)}, clock(40))
+    assert isinstance(ingest, Ingest)
+    assert (ingest.time, ingest.upper) == (100, frontier(101))
 
 
 def test_what_stood_in_the_topic_at_first_is_one_snapshot() -> None:
     own = position(100)
     topic = {0: Ends(3, 900), 1: Ends(0, 50)}
-    found = next_interval(own, own, topic, clock(130), budget=10)
-    assert isinstance(found, Ingest)
-    assert found.to_offsets == {0: 900, 1: 50}
-    assert ranges(found, topic) == {0: (3, 900), 1: (0, 50)}
+    ingest = next_interval(own, own, topic, clock(130), budget=10)
+    assert isinstance(ingest, Ingest)
+    assert ingest.to_offsets == {0: 900, 1: 50}
+    assert ranges(ingest, topic) == {0: (3, 900), 1: (0, 50)}
 
 
 def test_the_snapshot_is_there_at_the_first_time_of_the_source() -> None:
     own = position(100)
     for now_ms in (40, 100, 130):
-        found = next_interval(own, own, {0: Ends(0, 9)}, clock(now_ms))
-        assert isinstance(found, Ingest)
-        assert (found.time, found.upper) == (100, frontier(max(now_ms, 100) + 1))
+        ingest = next_interval(own, own, {0: Ends(0, 9)}, clock(now_ms))
+        assert isinstance(ingest, Ingest)
+        assert (ingest.time, ingest.upper) == (100, frontier(max(now_ms, 100) + 1))
 
 
 def test_a_budget_is_shared_by_the_partitions_that_have_news() -> None:
     own = position(100, p0=0, p1=0, p2=4)
     topic = {0: Ends(0, 900), 1: Ends(0, 3), 2: Ends(0, 4)}
-    found = next_interval(own, own, topic, clock(130), budget=10)
-    assert isinstance(found, Ingest)
-    assert found.to_offsets == {0: 5, 1: 3, 2: 4}
+    ingest = next_interval(own, own, topic, clock(130), budget=10)
+    assert isinstance(ingest, Ingest)
+    assert ingest.to_offsets == {0: 5, 1: 3, 2: 4}
 
 
 def test_a_new_partition_is_read_from_its_beginning() -> None:
     own = position(100, p0=5)
     topic = {0: Ends(0, 5), 1: Ends(0, 2)}
-    found = next_interval(own, own, topic, clock(130), budget=10)
-    assert isinstance(found, Ingest)
-    assert found.from_offsets == {0: 5}
-    assert ranges(found, topic) == {1: (0, 2)}
+    ingest = next_interval(own, own, topic, clock(130), budget=10)
+    assert isinstance(ingest, Ingest)
+    assert ingest.from_offsets == {0: 5}
+    assert ranges(ingest, topic) == {1: (0, 2)}
 
 
 def test_an_idle_source_ticks() -> None:
@@ -95,9 +95,9 @@ def test_rule_27_a_clock_that_is_off_stops_ticking() -> None:
 def test_rule_27_what_comes_is_bound_by_the_earlier_of_two_clocks() -> None:
     own = position(100, p0=5)
     for now_ms, skew_ms, time in ((9_900, 9_000, 900), (950, 50, 900), (900, -9_000, 900)):
-        found = next_interval(own, own, {0: Ends(0, 9)}, clock(now_ms, skew_ms))
-        assert isinstance(found, Ingest)
-        assert found.time == time
+        ingest = next_interval(own, own, {0: Ends(0, 9)}, clock(now_ms, skew_ms))
+        assert isinstance(ingest, Ingest)
+        assert ingest.time == time
 
 
 def test_rule_27_a_clock_that_was_not_measured_binds_nothing() -> None:

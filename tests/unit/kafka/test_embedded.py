@@ -36,7 +36,7 @@ def test_the_next_way_is_tried_when_one_fails(tmp_path, monkeypatch):
 
     monkeypatch.setattr(jars, "_ways", lambda: [("one", fails), ("two", works)])
     place = kafka_jars(tmp_path)
-    assert [each.name for each in place.iterdir()] == [MARK]
+    assert [path.name for path in place.iterdir()] == [MARK]
     assert list(tmp_path.iterdir()) == [place]
 
 
@@ -85,7 +85,7 @@ def test_authorities_are_tried_that_a_java_does_not_know(tmp_path, monkeypatch):
     java.chmod(0o755)
     monkeypatch.setattr(jars, "find_javas", lambda: iter([java]))
     place = kafka_jars(tmp_path / "cache")
-    assert [each.name for each in place.iterdir()] == [MARK]
+    assert [path.name for path in place.iterdir()] == [MARK]
 
 
 def test_the_telling_lines_are_the_errors_else_the_end():

@@ -71,7 +71,7 @@ def test_injected_faults_write_what_they_say(broker):
         logs.append([(LOG, b"instead")])
     logs.append([(LOG, b"plain")])
     logs.surface()
-    values = [each.value for each in logs.tail({LOG: Offset(0)}).poll(0)]
+    values = [entry.value for entry in logs.tail({LOG: Offset(0)}).poll(0)]
     assert values == [b"after", b"plain", b"instead"]
 
 

@@ -78,11 +78,11 @@ def test_what_waits_for_a_stuck_partition_keeps_no_other_thread_waiting(
         done.set()
 
     others = [threading.Thread(target=many) for _ in range(3)]
-    for each in others:
-        each.start()
+    for other in others:
+        other.start()
     assert done.wait(20)
-    for each in others:
-        each.join(20)
+    for other in others:
+        other.join(20)
     assert stuck.is_alive()
     producer.let_go()
     stuck.join(20)

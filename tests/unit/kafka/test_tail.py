@@ -95,7 +95,7 @@ def follow(monkeypatch: pytest.MonkeyPatch) -> Follow:
 def test_what_may_heal_is_waited_for(follow: Follow, error: int) -> None:
     following, _ = follow(told(7, error), told(7))
     assert following.poll(0) == ()
-    assert [each.offset for each in following.poll(0)] == [7]
+    assert [entry.offset for entry in following.poll(0)] == [7]
 
 
 @pytest.mark.parametrize(
@@ -128,7 +128,7 @@ def test_a_topic_that_we_may_not_see_is_not_gone(
     assert "grant" in caplog.records[-1].cause  # type: ignore[attr-defined]  # our own field
     consumer.known = None
     consumer.messages.append(told(7))
-    assert [each.offset for each in following.poll(0)] == [7]
+    assert [entry.offset for entry in following.poll(0)] == [7]
 
 
 def test_a_topic_of_many_that_a_broker_does_not_know_is_looked_up_among_all(

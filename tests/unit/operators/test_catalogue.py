@@ -33,10 +33,10 @@ RIGHT = [
 
 def test_each_function_and_each_type_is_tried() -> None:
     oracle = Oracle()
-    assert {each.function for each in _all()} >= {
-        each.name for each in known(oracle.connection)
+    assert {candidate.function for candidate in _all()} >= {
+        signature.name for signature in known(oracle.connection)
     }
-    assert {"key", "window", "cast", "try_cast"} <= {each.family for each in _all()}
+    assert {"key", "window", "cast", "try_cast"} <= {candidate.family for candidate in _all()}
 
 
 def test_what_duckdb_agrees_with_is_right() -> None:

@@ -94,7 +94,7 @@ def test_packets_carry_one_row_a_key_and_time(tmp_path: Path) -> None:
     keys = [
         {tuple(row.values())[:2] for row in packet.table.to_pylist()} for packet in sent.packets
     ]
-    assert sum(len(each) for each in keys) == len(set().union(*keys)) == 2
+    assert sum(len(key) for key in keys) == len(set().union(*keys)) == 2
     assert {packet.level for packet in sent.packets} == {1}
 
 

@@ -84,10 +84,10 @@ def _case(chance: random.Random) -> Case:
 
 def _updates(chance: random.Random) -> tuple[Update, ...]:
     live: list[tuple[str, ...]] = []
-    made = []
+    updates = []
     for time in sorted(chance.choices(range(LAST + 1), k=24)):
         if live and chance.random() < 0.4:
-            made.append(Update(live.pop(chance.randrange(len(live))), time, -1))
+            updates.append(Update(live.pop(chance.randrange(len(live))), time, -1))
             continue
         row = (
             chance.choice(["1", "2"]),
@@ -96,8 +96,8 @@ def _updates(chance: random.Random) -> tuple[Update, ...]:
         )
         count = chance.choice([1, 1, 2])
         live += [row] * count
-        made.append(Update(row, time, count))
-    return tuple(made)
+        updates.append(Update(row, time, count))
+    return tuple(updates)
 
 
 @pytest.mark.parametrize(

@@ -32,7 +32,7 @@ def test_a_row_is_there_once_while_its_count_is_positive(seed: int) -> None:
     made = distinct(TYPES, KERNEL)({"in": rows})
     output = [] if made.output is None else made.output.to_pylist()
     errors = [each for part in made.errors for each in part.to_pylist()]
-    assert {each["error"] for each in errors} <= {NEGATIVE}
+    assert {error["error"] for error in errors} <= {NEGATIVE}
     for time in range(6):
         counts: Counter[tuple[int | None, float]] = Counter()
         for one, other, when, diff in updates:
@@ -43,5 +43,5 @@ def test_a_row_is_there_once_while_its_count_is_positive(seed: int) -> None:
         assert {k: n for k, n in there.items() if n} == {
             k: 1 for k, n in counts.items() if n > 0
         }
-        below = sum(each["diff"] for each in errors if each["time"] <= time)
+        below = sum(error["diff"] for error in errors if error["time"] <= time)
         assert below == sum(n < 0 for n in counts.values())

@@ -42,6 +42,6 @@ def test_rule_37_rows_long_gone_are_not_searched_again(
     local.step(Interval(1, 2), {0: updates(values[:DELETED], 1, -1)})
     with counted() as work:
         outputs, _ = local.step(Interval(2, 3), {0: updates(values[DELETED:][:1], 2, -1)})
-    changes = [row for each in outputs for row in each.to_pylist()]
+    changes = [row for output in outputs for row in output.to_pylist()]
     assert {row["c0"] for row in changes if row["diff"] < 0} == {sign * DELETED}
     assert work.rows < DELETED / 10

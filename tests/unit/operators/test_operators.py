@@ -136,7 +136,7 @@ AGGREGATES = (
     Aggregate("sum", 1, "DECIMAL(38,0)", distinct=True),
     Aggregate("count", 2, "BIGINT", distinct=True),
 )
-AGGREGATE_TYPES = [each.type for each in AGGREGATES]
+AGGREGATE_TYPES = [aggregate.type for aggregate in AGGREGATES]
 
 
 def aggregated(members: list[Row]) -> Row:
@@ -237,7 +237,7 @@ def test_an_unchanged_row_is_not_emitted_again() -> None:
     flow = dataflow([types], (Upsert(0, (0,)), types[:2], 1))
     same = [((1, "a", place, 0, None), place, 1) for place in range(3)]
     history = run(flow, [same], [1, 3])
-    assert sum(each.num_rows for each in history.outputs) == 1
+    assert sum(output.num_rows for output in history.outputs) == 1
 
 
 def test_levels_are_chained() -> None:

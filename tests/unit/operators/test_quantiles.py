@@ -139,8 +139,10 @@ def searched(query: str, kind: str) -> bool:
     """Whether no aggregate of the view is computed anew."""
     relation = Relation(CollectionId("t"), (Column("g", "INTEGER"), Column("x", kind)))
     nodes = compile_view(query, {"t": relation}).dataflow.nodes
-    found = [call for node in nodes if isinstance(node, Reduce) for call in node.aggregates]
-    return bool(found) and not any(call.sql for call in found)
+    aggregates = [
+        call for node in nodes if isinstance(node, Reduce) for call in node.aggregates
+    ]
+    return bool(aggregates) and not any(call.sql for call in aggregates)
 
 
 def check(seed: int, kind: str) -> None:

@@ -137,8 +137,10 @@ def test_a_plan_over_unions_is_asked_over_what_carries_them() -> None:
 def test_large_floats_are_told_apart_by_ten_digits() -> None:
     values = "1e17, 1.0000000001e17, 1.00000000000000016e17, 1e17 + 1e9, 999999.9999999999, 1e6"
     shown = as_text("x", "DOUBLE")
-    found = connect().execute(f"SELECT {shown} FROM (SELECT unnest([{values}]::DOUBLE[]) AS x)")
-    one, close, closest, other, below, million = (text for (text,) in found.fetchall())
+    connection = connect().execute(
+        f"SELECT {shown} FROM (SELECT unnest([{values}]::DOUBLE[]) AS x)"
+    )
+    one, close, closest, other, below, million = (text for (text,) in connection.fetchall())
     assert one == close == closest != other
     assert below == million
 

@@ -26,8 +26,8 @@ anything = st.lists(
 def wanted(rule: Rule, counts: tuple[Contents, ...]) -> Contents:
     """The rule, row by row; the mark behind the row."""
     found: Contents = Counter()
-    for row in {row for each in counts for row in each}:
-        n = [max(each[row], 0) for each in counts]
+    for row in {row for count in counts for row in count}:
+        n = [max(count[row], 0) for count in counts]
         made = {
             Rule.INTERSECT_ALL: min(n[0], n[1]),
             Rule.EXCEPT_ALL: max(n[0] - n[1], 0),
@@ -50,8 +50,8 @@ def wanted(rule: Rule, counts: tuple[Contents, ...]) -> Contents:
 
 def failing(rule: Rule, counts: tuple[Contents, ...]) -> Counter[str]:
     errors: Counter[str] = Counter()
-    for row in {row for each in counts for row in each}:
-        errors[NEGATIVE] += any(each[row] < 0 for each in counts)
+    for row in {row for count in counts for row in count}:
+        errors[NEGATIVE] += any(count[row] < 0 for count in counts)
         if rule is Rule.SINGLE and counts[1][row] > counts[0][row]:
             errors[SEVERAL] += max(counts[0][row], 0)
         errors[BEYOND] += rule is Rule.BOUNDED and counts[0][row] > MOST

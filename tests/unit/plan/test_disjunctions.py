@@ -51,12 +51,12 @@ def test_what_is_factored_is_the_same_on_every_row(predicate: Scalar) -> None:
 def test_what_is_implied_holds_wherever_the_predicate_does(
     predicate: Scalar, places: frozenset[int]
 ) -> None:
-    asked = implied(predicate, places)
-    if asked is None:
+    scalar = implied(predicate, places)
+    if scalar is None:
         return
-    assert refs(asked) <= places
+    assert refs(scalar) <= places
     for row in product([True, False, None], repeat=COLUMNS):
-        assert truth(predicate, row) is not True or truth(asked, row) is True
+        assert truth(predicate, row) is not True or truth(scalar, row) is True
 
 
 def both(form: Form, *parts: Scalar) -> Call:

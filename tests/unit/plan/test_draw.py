@@ -11,7 +11,7 @@ from tests.support import tpch
 
 SVG = "{http://www.w3.org/2000/svg}"
 CATALOG = {
-    name: Relation(CollectionId(f"s{i}"), tuple(Column(*each) for each in columns.items()))
+    name: Relation(CollectionId(f"s{i}"), tuple(Column(*item) for item in columns.items()))
     for i, (name, columns) in enumerate(tpch.COLUMNS.items())
 }
 
@@ -64,10 +64,10 @@ def test_every_operator_has_a_place_of_its_own(number: int) -> None:
 def test_texts_are_escaped_and_whole_in_their_tooltips() -> None:
     query = f"SELECT n_name AS \"<&\" FROM nation WHERE n_name <> '{'<&>' * 100}'"
     root = picture(query)
-    assert '"<&" VARCHAR' in next(str(each.text) for each in root.iter(f"{SVG}text"))
-    titles = [str(each.text) for each in root.iter(f"{SVG}title")]
+    assert '"<&" VARCHAR' in next(str(element.text) for element in root.iter(f"{SVG}text"))
+    titles = [str(element.text) for element in root.iter(f"{SVG}title")]
     assert any("<&>" * 100 in title for title in titles)
-    shown = [str(each.text) for each in root.iter(f"{SVG}text")]
+    shown = [str(element.text) for element in root.iter(f"{SVG}text")]
     assert all(len(text) < 60 for text in shown)
 
 
@@ -76,12 +76,12 @@ def test_what_a_loop_repeats_is_drawn_below_it() -> None:
         "WITH RECURSIVE r(a) AS (SELECT n_nationkey FROM nation UNION SELECT a + 1 FROM r "
         "WHERE a < 10) SELECT * FROM r"
     )
-    titles = [str(each.text) for each in root.iter(f"{SVG}title")]
+    titles = [str(element.text) for element in root.iter(f"{SVG}title")]
     (loop,) = (title.split()[0] for title in titles if " Loop " in title)
     body = [title for title in titles if title.startswith(f"{loop}.")]
     assert any(title.endswith("Distinct") for title in body)
     assert any("r of the iteration before" in title for title in body)
-    shown = [str(each.text) for each in root.iter(f"{SVG}text")]
+    shown = [str(element.text) for element in root.iter(f"{SVG}text")]
     assert f"{loop} repeats r" in shown
     assert [text for text in shown if text.endswith(" is r")]
     upper = {

@@ -38,7 +38,7 @@ def test_a_dataflow_holds_what_it_calls_and_nothing_else() -> None:
     f, g = function("f"), function("g")
     dataflow = compile_view("SELECT F(a) + 1 AS r FROM t", CATALOG, [f, g]).dataflow
     assert dataflow.functions == (f,)
-    (linear,) = [each for each in dataflow.nodes if isinstance(each, Linear)]
+    (linear,) = [node for node in dataflow.nodes if isinstance(node, Linear)]
     assert f'"{f.symbol}"(c' in linear.outputs[0].sql
     assert linear.outputs[0].label == "f(a) + 1"
     assert plans.loads(plans.dumps(dataflow)) == dataflow

@@ -56,8 +56,8 @@ def test_an_inner_value_is_written_exactly(
     connection.execute(f"SET VARIABLE x = {constant}")
     call = "SELECT json_serialize_plan('SELECT getvariable(''x'')', optimize := false)"
     plan = parse(connection.execute(call).fetchall()[0][0]).records("plans")[0]
-    (found,) = plan.records("expressions")
-    written = literal(found.record("value"))
+    (record,) = plan.records("expressions")
+    written = literal(record.record("value"))
     wanted, got = (
         connection.execute(
             f"SELECT typeof(v), v::VARCHAR, hash(v), v IS NOT DISTINCT FROM ({constant})"

@@ -74,10 +74,10 @@ class Shards:
     ) -> tuple[ChunkLoad, ...]:
         """Loads whose topics say what would be read of which import."""
         return tuple(
-            ChunkLoad(flow.id, index, Topic(f"{each.collection} {lower} {end}"), ())
-            for index, each in enumerate(flow.description.imports)
-            if each.collection in self.stored
-            and (end := until.get(each.collection, upper)) > lower
+            ChunkLoad(flow.id, index, Topic(f"{description.collection} {lower} {end}"), ())
+            for index, description in enumerate(flow.description.imports)
+            if description.collection in self.stored
+            and (end := until.get(description.collection, upper)) > lower
         )
 
 
@@ -115,7 +115,7 @@ def shares(made: Chain) -> dict[str, tuple[int, dict[str, int], set[str]]]:
     return {
         str(unit.flow.id): (
             unit.share.base,
-            {str(each): index for each, index in unit.share.in_hand.items()},
+            {str(collection): index for collection, index in unit.share.in_hand.items()},
             set(unit.awaits),
         )
         for unit in made.units
@@ -172,7 +172,7 @@ def test_rule_44_a_view_over_a_quiet_source_steps_when_something_is_due(
 def test_a_view_that_is_behind_reads_what_is_stored_and_takes_the_rest_in_hand() -> None:
     source, view = flow("s1"), flow("v", "s1", own=20)
     stored = Shards(stored={"s1": InputBatch(at(10), at(NOW), 9)})
-    (unit,) = [each for each in chained([ingest(source)], [view], stored).units if each.loads]
+    (unit,) = [unit for unit in chained([ingest(source)], [view], stored).units if unit.loads]
     assert (unit.step.lower, unit.step.upper) == (at(20), at(THEN))
     assert unit.share.in_hand == {"s1": 0}
     assert topics(unit) == [f"s1 20 {NOW}"]

@@ -48,9 +48,9 @@ def test_records_come_in_the_order_of_their_frontiers(tmp_path: Path) -> None:
     store = Store(tmp_path / "s")
     for frontier_ms in (100, 9, 20):
         store.put_record(VIEW, record_of("f", state(frontier_ms)))
-    assert [each.checkpoint.frontier for each in store.records(VIEW)] == [9, 20, 100]
+    assert [record.checkpoint.frontier for record in store.records(VIEW)] == [9, 20, 100]
     store.delete_records(VIEW, store.records(VIEW)[:1])
-    assert [each.checkpoint.frontier for each in store.records(VIEW)] == [20, 100]
+    assert [record.checkpoint.frontier for record in store.records(VIEW)] == [20, 100]
 
 
 def test_a_restarted_machine_has_no_state(
@@ -126,7 +126,7 @@ def test_state_that_cannot_be_read_is_dropped_and_nothing_else(
     for name in ("build", "7"):
         (tmp_path / "checkpoints" / VIEW / name).write_bytes(content)
     assert store.build(VIEW, "f") is None
-    assert [each.checkpoint.frontier for each in store.records(VIEW)] == [9]
+    assert [record.checkpoint.frontier for record in store.records(VIEW)] == [9]
     assert store.named(VIEW) == frozenset()
     assert sorted(p.name for p in (tmp_path / "checkpoints" / VIEW).iterdir()) == ["9"]
 

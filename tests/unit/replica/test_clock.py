@@ -29,7 +29,11 @@ class Told:
         self.responses += responses
 
     def of(self, id_: CollectionId) -> list[Status]:
-        return [each for each in self.responses if isinstance(each, Status) and each.id == id_]
+        return [
+            response
+            for response in self.responses
+            if isinstance(response, Status) and response.id == id_
+        ]
 
 
 @pytest.fixture
@@ -57,7 +61,7 @@ def records(replica: Replica) -> dict[CollectionId, int]:
     """How many records each log has."""
     replica.sync()
     groups = replica.scheduler.shards.group_state
-    return {each: groups(each).upto + 1 for each in (ORDERS, PEOPLE)}
+    return {collection: groups(collection).upto + 1 for collection in (ORDERS, PEOPLE)}
 
 
 def begin(market: Market, state: Path, ahead_ms: int = 0) -> Replica:
@@ -148,7 +152,7 @@ def test_an_idle_source_with_a_right_clock_writes_ticks_alone(
     before = records(replica)
     for _ in range(100):
         turn(market, replica, seconds=2)
-    assert records(replica) == {each: count + 100 for each, count in before.items()}
+    assert records(replica) == {collection: count + 100 for collection, count in before.items()}
 
 
 def test_with_a_wrong_clock_it_writes_a_record_each_half_minute(
@@ -159,7 +163,7 @@ def test_with_a_wrong_clock_it_writes_a_record_each_half_minute(
     before = records(replica)
     for _ in range(300):
         turn(market, replica)
-    assert records(replica) == {each: count + 10 for each, count in before.items()}
+    assert records(replica) == {collection: count + 10 for collection, count in before.items()}
 
 
 @pytest.mark.parametrize("one", [ORDERS, PEOPLE])
@@ -205,8 +209,10 @@ def test_a_wrong_clock_is_told(
     (said,) = told.of(ORDERS)
     assert said.state == "stalled"
     assert "3,600 s ahead of the broker's" in said.message
-    assert len([each for each in caplog.records if "clock differs" in each.message]) == 1
+    assert len([record for record in caplog.records if "clock differs" in record.message]) == 1
     replica.ahead_ms = 0
     turn(market, replica)
     answers.tell(replica.scheduler, ())
-    assert [(each.state, each.message) for each in told.of(ORDERS)[1:]] == [("running", "")]
+    assert [(status.state, status.message) for status in told.of(ORDERS)[1:]] == [
+        ("running", "")
+    ]

@@ -67,11 +67,11 @@ def test_a_door_answers_each_question() -> None:
         door.close()
     assert answers == [{"twice": 2}, {"twice": 42}]
     assert not door.path.exists()
-    with warnings.catch_warnings(record=True) as told:
+    with warnings.catch_warnings(record=True) as messages:
         warnings.simplefilter("always")
         _connection.cache_clear()
         gc.collect()
-    assert [each for each in told if each.category is ResourceWarning] == []
+    assert [message for message in messages if message.category is ResourceWarning] == []
 
 
 def test_a_point_kills_at_the_nth_time_over_all_processes(

@@ -71,7 +71,7 @@ def test_a_full_disk_stops_the_dataflow_that_fills_it_alone(
     disk.total = 1 << 20
     send(world, 2_000, 10_000)
     turn(world, replica, 8)
-    large, small = (replica.scheduler.flows[each] for each in (LARGE, SMALL))
+    large, small = (replica.scheduler.flows[collection] for collection in (LARGE, SMALL))
     said = condition(large, world.now, Skew())
     assert said.state == "failed"
     assert said.message.startswith("no room for state: ")

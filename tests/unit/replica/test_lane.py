@@ -31,7 +31,7 @@ def test_rule_21_each_start_has_a_checkpoint_directory_of_its_own(tmp_path: Path
             given.append(Path(writer.options.call_args.kwargs["checkpointLocation"]))
             given[-1].mkdir(parents=True)
     assert len(set(given)) == 4
-    assert [each.exists() for each in given] == [False, True, False, True]
+    assert [path.exists() for path in given] == [False, True, False, True]
 
 
 class Bench:

@@ -58,13 +58,13 @@ def test_what_was_done_before_a_restart_is_done_but_says_nothing_of_the_pace() -
 
 
 def test_a_hydration_that_begins_anew_is_another() -> None:
-    known = seen(seen(None, 0, 0.0), 2, 10.0)
+    pace = seen(seen(None, 0, 0.0), 2, 10.0)
     again = replace(build(*SLICES), incarnation="two")
-    assert follow(known, again, 20.0).done == 0
-    assert seen(known, 1, 20.0).done == 100, "slices are done again"
+    assert follow(pace, again, 20.0).done == 0
+    assert seen(pace, 1, 20.0).done == 100, "slices are done again"
 
 
 def test_a_dataflow_over_nothing_has_no_rows_to_do() -> None:
     empty = build(())
-    found = follow(follow(None, empty, 0.0), replace(empty, done=1), 1.0)
-    assert (found.done, found.total, found.seconds_left) == (0, 0, None)
+    pace = follow(follow(None, empty, 0.0), replace(empty, done=1), 1.0)
+    assert (pace.done, pace.total, pace.seconds_left) == (0, 0, None)

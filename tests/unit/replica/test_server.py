@@ -62,7 +62,7 @@ def test_what_was_created_late_in_an_iteration_is_not_forgotten_at_a_restart(
     )
     server = _server(monkeypatch, replica)
     server.hear(reader(*commands))
-    assert store.stored() == {early.export, *(each.export for each in late)}
+    assert store.stored() == {early.export, *(description.export for description in late)}
     assert dropped.export not in store.stored()
 
 
@@ -126,7 +126,7 @@ def test_what_cannot_be_read_or_is_illegal_is_told_and_the_replica_goes_on(
     assert "not legal in the stage" in told[0][1]
     assert told[1][1] == "avro header"
     assert refused == [(broken.export, "what nobody foresaw")]
-    assert created == [each.export for each in others]
+    assert created == [other.export for other in others]
 
 
 def test_new_settings_end_the_replica_so_that_another_takes_them(

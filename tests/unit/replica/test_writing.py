@@ -15,8 +15,8 @@ VIEW = CollectionId("everything")
 
 def rows_written(replica: Replica) -> int:
     """The rows of the chunks of the micro-batch that was begun."""
-    results = [found[VIEW] for found in replica.results.values() if VIEW in found]
-    return sum(chunk.rows for found in results for chunk in found.chunks)
+    results = [result[VIEW] for result in replica.results.values() if VIEW in result]
+    return sum(chunk.rows for result in results for chunk in result.chunks)
 
 
 def test_a_step_behind_the_shard_writes_only_what_is_not_there(

@@ -189,7 +189,11 @@ def test_time_zones_and_marks_of_nullability_are_the_writers_own() -> None:
         pa.map_(pa.utf8(), pa.int32()),
         pa.list_(pa.uuid()),
     ]
-    assert [each[0].as_py() for each in updates.columns[1:4]] == [[1, 2], {"a": 1}, [("k", 1)]]
+    assert [column[0].as_py() for column in updates.columns[1:4]] == [
+        [1, 2],
+        {"a": 1},
+        [("k", 1)],
+    ]
 
 
 @pytest.mark.parametrize(

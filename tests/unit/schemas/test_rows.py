@@ -47,7 +47,7 @@ def kernel() -> Kernel:
 
 
 def ready(kernel: Kernel, select: str, kind: str, *literals: str):
-    values = ", ".join(f"(({each})::{kind})" for each in literals)
+    values = ", ".join(f"(({literal})::{kind})" for literal in literals)
     table = kernel.query(f"SELECT {select} AS v FROM (VALUES {values}) AS t(c0)")
     return table["v"].to_pylist()
 

@@ -22,9 +22,9 @@ def zeros(size: int) -> pa.RecordBatch:
 def test_a_sound_stream_is_read() -> None:
     batch = pa.record_batch({"a": [1, 2], "b": ["x", None]})
     for compression in (None, "lz4", "zstd"):
-        found = streams.read(foreign.stream(batch, compression), LARGE)
-        assert found.schema == batch.schema
-        assert found.batches == [batch]
+        stream = streams.read(foreign.stream(batch, compression), LARGE)
+        assert stream.schema == batch.schema
+        assert stream.batches == [batch]
 
 
 @pytest.mark.parametrize("compression", ["lz4", "zstd", None])

@@ -34,8 +34,8 @@ def test_thousands_of_batches_stay_in_one_lane_and_are_found() -> None:
     assert len(trace.lanes) == 1
     assert trace.count == 4_999
     for lower in (0, 1, BLOCK - 1, BLOCK, BLOCK + 1, 4_000, 4_998):
-        found = list(trace.overlapping(Timestamp(lower), Timestamp(lower + 3)))
-        assert [each.lower for each in found] == list(range(lower, min(lower + 3, 4_999)))
+        batches = list(trace.overlapping(Timestamp(lower), Timestamp(lower + 3)))
+        assert [each.lower for each in batches] == list(range(lower, min(lower + 3, 4_999)))
     assert list(trace.overlapping(Timestamp(5_000), Timestamp(6_000))) == []
 
 
@@ -69,9 +69,9 @@ def test_any_batches_are_found_by_their_interval(
             for each in trace
             if each.lower < lower + width and each.upper.time > lower
         }
-        found = list(trace.overlapping(Timestamp(lower), Timestamp(lower + width)))
-        assert {each.name for each in found} == expected
-        assert len(found) == len(expected)
+        batches = list(trace.overlapping(Timestamp(lower), Timestamp(lower + width)))
+        assert {each.name for each in batches} == expected
+        assert len(batches) == len(expected)
         assert all(trace.find(each.name) == each for each in trace)
 
 

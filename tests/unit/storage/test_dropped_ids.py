@@ -73,7 +73,7 @@ def test_what_was_dropped_says_so_when_its_topics_are_gone(
     remove(place, id_)
     client = place.client() if is_fresh else old
     if command == "acquire":
-        fronts = [each.frontier for each in client.acquire_capabilities(id_)]
+        fronts = [capability.frontier for capability in client.acquire_capabilities(id_)]
         assert fronts == [EMPTY, EMPTY]
     elif command == "drop":
         client.drop(read)
@@ -232,7 +232,10 @@ def test_a_write_to_a_log_that_is_deleted_meanwhile_is_answered_by_its_drop(
     late.heartbeat(held)
     logs.is_armed = True
     if command == "acquire":
-        assert [each.frontier for each in late.acquire_capabilities(id_)] == [EMPTY, EMPTY]
+        assert [capability.frontier for capability in late.acquire_capabilities(id_)] == [
+            EMPTY,
+            EMPTY,
+        ]
     elif command == "drop":
         late.drop(held)
     else:

@@ -83,8 +83,8 @@ def test_what_does_not_count_links_nothing(history: History) -> None:
         history.records, history.outcomes, states, strict=True
     ):
         linked = {b.name for c in after.collections.values() for b in c.batches}
-        known = {b.name for c in before.collections.values() for b in c.batches}
-        fresh = {name for name in linked - known if name.offset == after.upto}
+        names = {b.name for c in before.collections.values() for b in c.batches}
+        fresh = {name for name in linked - names if name.offset == after.upto}
         kinds = {"Append", "Advance", "Downgrade", "Replace"}
         if fresh:
             assert type(event.body).__name__ in kinds
@@ -109,8 +109,8 @@ def test_pieces_are_those_of_the_overlapping_batches(
             if batch.lower < upper and not batch.upper.precedes(frontier(lower))
             for ref in batch.chunks
         )
-        found = read.pieces(collection, Timestamp(lower), Timestamp(upper))
-        assert sorted((p.ref.key, p.lower, p.upper) for p in found) == expected
+        pieces = read.pieces(collection, Timestamp(lower), Timestamp(upper))
+        assert sorted((p.ref.key, p.lower, p.upper) for p in pieces) == expected
 
 
 @LAW

@@ -40,12 +40,12 @@ def granting(lease_ms: int) -> Acquire:
 
 def states_of(bodies: Sequence[Body], times: Sequence[int]) -> list[State]:
     """The state after each record."""
-    state, found = State(), []
+    state, states = State(), []
     for number, (body, at_ms) in enumerate(zip(bodies, times, strict=True)):
         event = Event(EventId(f"e{number}"), "g", Offset(number - 1), body)
         state, _ = step(state, event, Offset(number), at_ms)
-        found.append(state)
-    return found
+        states.append(state)
+    return states
 
 
 def added_up(steps: Sequence[int]) -> list[int]:
@@ -67,8 +67,8 @@ def test_a_lease_lasts_at_least_as_long_as_it_was_granted_for(
     bodies: list[Body] = [CREATE, *([BEAT] * (len(times) - 1))]
     bodies[granted] = granting(lease_ms)
     staging = replace_at(bodies, granted, Stage(stage="s", chunks=(), lease_ms=lease_ms))
-    held = [is_held(each) for each in states_of(bodies, times)]
-    staged = ["s" in each.stages for each in states_of(staging, times)]
+    held = [is_held(state) for state in states_of(bodies, times)]
+    staged = ["s" in state.stages for state in states_of(staging, times)]
     for number in range(granted, len(times)):
         counted = sum(min(step_, MAX_TICK_MS) for step_ in steps[granted + 1 : number + 1])
         assert held[number] == staged[number] == (counted < lease_ms)
@@ -158,7 +158,7 @@ def test_a_lease_ends_as_well_before_the_other_writer_finishes_as_after(
     after = states_of([*bodies, finishing, ending], added_up([*silence, 0, 1_000]))[-1]
     assert before.collections[U1].upper == after.collections[U1].upper == EMPTY
     spans = [
-        {(batch.lower, batch.upper) for batch in each.collections[U1].batches}
-        for each in (before, after)
+        {(batch.lower, batch.upper) for batch in state.collections[U1].batches}
+        for state in (before, after)
     ]
     assert spans[0] == spans[1]

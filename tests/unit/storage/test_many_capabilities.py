@@ -91,7 +91,9 @@ def test_an_append_looks_at_no_other_collection_and_no_other_capability(
 
 
 def least(held: dict[CapabilityId, Capability], right: Right) -> int | None:
-    times = [each.frontier.time for each in held.values() if each.right is right]
+    times = [
+        capability.frontier.time for capability in held.values() if capability.right is right
+    ]
     return min(times, default=None)
 
 
@@ -104,24 +106,24 @@ def test_the_earliest_frontier_is_that_of_all(
         CapabilityId(f"c{number}"): Capability(Right.READ, frontier(number % 7))
         for number in range(count)
     }
-    found = Capabilities(expected)
-    aside, beside = found, dict(expected)
+    capabilities = Capabilities(expected)
+    aside, beside = capabilities, dict(expected)
     for number, (kind, name, time, right) in enumerate(changes):
         old = expected.get(name)
         if kind == "drop":
-            found = found.remove(name)
+            capabilities = capabilities.remove(name)
             expected.pop(name, None)
         else:
-            made = Capability(right, frontier(time))
+            capability = Capability(right, frontier(time))
             if kind == "move" and old is not None:
-                made = Capability(old.right, frontier(old.frontier.time + time))
-            found = found.set(name, made)
-            expected[name] = made
-        assert found == expected
+                capability = Capability(old.right, frontier(old.frontier.time + time))
+            capabilities = capabilities.set(name, capability)
+            expected[name] = capability
+        assert capabilities == expected
         for each in Right:
-            assert found.earliest(each) == least(expected, each)
+            assert capabilities.earliest(each) == least(expected, each)
         if number == branch:
-            aside, beside = found, dict(expected)
+            aside, beside = capabilities, dict(expected)
     for each in Right:  # a state that was gone on from answers as it did
         assert aside.earliest(each) == least(beside, each)
 

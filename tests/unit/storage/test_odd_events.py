@@ -82,8 +82,8 @@ GRANTS: list[tuple[Body, ...]] = [
 def test_a_lease_for_ever_leaves_a_state_that_can_be_written(bodies: tuple[Body, ...]) -> None:
     state = folded(*bodies)
     assert rollup.encode(rollup.decode(rollup.encode(state))) == rollup.encode(state)
-    ends = [each.expires_ms for each in state.collections[U1].capabilities.values()]
-    ends += [each.expires_ms for each in state.stages.values()]
+    ends = [capability.expires_ms for capability in state.collections[U1].capabilities.values()]
+    ends += [stage.expires_ms for stage in state.stages.values()]
     assert all(end is None or end == LAST_MS for end in ends)
 
 

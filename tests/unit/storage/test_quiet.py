@@ -139,11 +139,11 @@ def test_a_packed_group_checks_every_rollup_that_counts(upto: int) -> None:
 
 def test_states_that_no_rollup_can_be_made_of_any_more_go() -> None:
     made = grown(200)
-    assert [each.upto for each in made.retained] == [63, 127, 191]
+    assert [state.upto for state in made.retained] == [63, 127, 191]
     hash_ = rollup.hash_of(rollup.encode(made.retained[1]))
     body = Rollup(upto=Offset(127), chunks=(), hash=hash_)
     made.fold(entry(Event(EventId("r"), "g", Offset(199), body), 200))
-    assert [each.upto for each in made.retained] == [191]
+    assert [state.upto for state in made.retained] == [191]
 
 
 def test_a_group_is_not_packed_again_for_a_few_records() -> None:

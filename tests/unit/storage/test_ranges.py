@@ -43,9 +43,9 @@ def test_each_chunk_has_the_ranges_of_its_own_rows() -> None:
     rows = pa.table({"c0": numbers, "time": [1] * 900, "diff": [1] * 900})
     sizes = (400, 100, 400)
     refs = [ChunkRef(0, Offset(n), f"k{n}", 7, size, 1) for n, size in enumerate(sizes)]
-    found = with_ranges(refs, rows)
-    assert [each.ranges for each in found] == [(Range(0, 399),), (), (Range(500, 899),)]
-    assert found == tuple(refs)  # ranges are no part of what a chunk is
+    chunks = with_ranges(refs, rows)
+    assert [chunk.ranges for chunk in chunks] == [(Range(0, 399),), (), (Range(500, 899),)]
+    assert chunks == tuple(refs)  # ranges are no part of what a chunk is
 
 
 def test_a_chunk_that_holds_errors_has_no_ranges() -> None:
@@ -53,9 +53,9 @@ def test_a_chunk_that_holds_errors_has_no_ranges() -> None:
     numbers = list(range(600))
     rows = pa.table({"c0": numbers, "time": [1] * 600, "diff": [1] * 600})
     mixed = [ChunkRef(0, Offset(n), f"k{n}", 7, size, 1) for n, size in enumerate((300, 301))]
-    assert [each.ranges for each in with_ranges(mixed, rows)] == [(Range(0, 299),), ()]
+    assert [chunk.ranges for chunk in with_ranges(mixed, rows)] == [(Range(0, 299),), ()]
     plain = [ChunkRef(0, Offset(0), "k", 7, 600, 1)]
-    assert [each.ranges for each in with_ranges(plain, rows)] == [(Range(0, 599),)]
+    assert [chunk.ranges for chunk in with_ranges(plain, rows)] == [(Range(0, 599),)]
 
 
 floats = st.floats(allow_infinity=True, allow_nan=True, width=64)
@@ -100,7 +100,7 @@ def test_a_shortfall_is_the_first_time_an_own_row_is_there_less_than_never(
     own = min(most, len(updates))
     mine = {row for row, _, _ in updates[len(updates) - own :]}
     rows = pa.RecordBatch.from_arrays(
-        [pa.array([each[i] for each in updates], pa.int64()) for i in range(3)],
+        [pa.array([update[i] for update in updates], pa.int64()) for i in range(3)],
         ["c0", "time", "diff"],
     )
     totals = [
@@ -108,7 +108,7 @@ def test_a_shortfall_is_the_first_time_an_own_row_is_there_less_than_never(
         for time in range(6)
         for row in mine
     ]
-    short = [each for each in totals if each[2] < 0]
+    short = [total for total in totals if total[2] < 0]
     found = shortfall(rows, own, kernel)
     assert (found is None) == (not short)
     if found is not None:

@@ -37,8 +37,8 @@ def shards() -> Iterator[Shards]:
 
 def fresh() -> Shards:
     ticks = itertools.count(1_000, 10)
-    made = MemoryBroker(lambda: next(ticks))
-    opened = Shards(made.logs, made.chunks, made.topics, now_ms=lambda: 0)
+    broker = MemoryBroker(lambda: next(ticks))
+    opened = Shards(broker.logs, broker.chunks, broker.topics, now_ms=lambda: 0)
     description = Description((("name", "VARCHAR"),))
     opened.create("u1", U1, description, Timestamp(0), read=HOLD)
     return opened
@@ -70,9 +70,9 @@ def test_written_rows_have_ranges_also_beside_an_empty_table_of_errors(shards: S
     bounds = [(Range("000", "255"),)]
     none = pa.table({name: [] for name in ("error", "time", "diff")}, schema=ERRORS)
     one = pa.table({"error": ["bad"], "time": [1], "diff": [1]}, schema=ERRORS)
-    assert [each.ranges for each in shards.write(U1, rows)] == bounds
-    assert [each.ranges for each in shards.write(U1, rows, none)] == bounds
-    assert [each.ranges for each in shards.write(U1, rows, one)] == [()]
+    assert [chunk.ranges for chunk in shards.write(U1, rows)] == bounds
+    assert [chunk.ranges for chunk in shards.write(U1, rows, none)] == bounds
+    assert [chunk.ranges for chunk in shards.write(U1, rows, one)] == [()]
 
 
 def total(*tables: pa.Table) -> dict[str, int]:

@@ -69,7 +69,7 @@ def test_what_is_there_after_all_is_decided(fault: Fault) -> None:
     with client(made, logs=logs, resend_ms=(0, 0)) as one:
         events = two(one)
         logs.plan([fault])
-        assert all(isinstance(each, Advanced) for each in one.submit(events))
+        assert all(isinstance(outcome, Advanced) for outcome in one.submit(events))
         assert U1 in one.group_state("u1").collections
 
 
@@ -97,5 +97,5 @@ def test_events_that_were_decided_are_not_looked_at_again(
         monkeypatch.setattr(Following, "outcome", counted)
         monkeypatch.setattr(MemoryTail, "poll", one_by_one)
         outcomes = one.submit([(name, NEXT) for name in names])
-        assert all(isinstance(each, Advanced) for each in outcomes)
+        assert all(isinstance(outcome, Advanced) for outcome in outcomes)
         assert sum(looks.values()) < 6 * len(names)

@@ -104,7 +104,7 @@ def test_events_of_many_groups_go_with_one_flush(monkeypatch: pytest.MonkeyPatch
         ]
         outcomes = one.submit(events)
         assert flushes == [10]
-        assert [type(each) for each in outcomes] == [UpperMismatch, Appended] * 5
+        assert [type(outcome) for outcome in outcomes] == [UpperMismatch, Appended] * 5
 
 
 @pytest.mark.parametrize(
@@ -389,8 +389,8 @@ def test_a_failed_group_does_not_keep_others_from_appending() -> None:
         one.create("u2", u2, DESCRIPTION, Timestamp(0))
         spoil_record(made)
         events: list[tuple[str, Body]] = [("u1", Drop(U1)), ("u2", Drop(u2))]
-        assert [type(each) for each in one.submit(events)] == [Unavailable, Dropped]
-        assert [type(each) for each in one.submit(events)] == [Unavailable, Dropped]
+        assert [type(outcome) for outcome in one.submit(events)] == [Unavailable, Dropped]
+        assert [type(outcome) for outcome in one.submit(events)] == [Unavailable, Dropped]
 
 
 def test_a_group_is_opened_once_whoever_asks() -> None:
@@ -430,7 +430,7 @@ def test_many_groups_are_opened_without_a_search_for_cycles() -> None:
             for time in range(1, 20)
             for name in groups
         ]
-        one.submit([(str(each.collection), each) for each in moves])
+        one.submit([(str(move.collection), move) for move in moves])
     begun: list[object] = []
 
     def count(phase: str, info: dict[str, int]) -> None:

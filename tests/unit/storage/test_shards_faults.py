@@ -72,14 +72,14 @@ def test_every_write_counts_as_told(
     writes: list[tuple[int, list[Fault], int, bool, bool]],
 ) -> None:
     ticks = itertools.count(1_000, 10)
-    made = MemoryBroker(lambda: next(ticks))
-    logs = [FaultyLogs(made.logs), FaultyLogs(made.logs)]
+    broker = MemoryBroker(lambda: next(ticks))
+    logs = [FaultyLogs(broker.logs), FaultyLogs(broker.logs)]
     clients = [
-        Shards(each, made.chunks, made.topics, now_ms=lambda: 0, resend_ms=(0, 0))
-        for each in logs
+        Shards(log, broker.chunks, broker.topics, now_ms=lambda: 0, resend_ms=(0, 0))
+        for log in logs
     ]
-    for each in clients:
-        each.create("u1", U1, Description((("name", "VARCHAR"),)), Timestamp(0))
+    for client in clients:
+        client.create("u1", U1, Description((("name", "VARCHAR"),)), Timestamp(0))
     told: dict[str, str] = {}
     for number, (who, faults, width, looks, surfaces) in enumerate(writes):
         if looks:
@@ -90,13 +90,13 @@ def test_every_write_counts_as_told(
             logs[who].surface()
     for log in logs:
         log.surface()
-    for each in clients:
-        each.sync()
+    for client in clients:
+        client.sync()
     found = Counter(everything(clients[0]))
     for name, word in told.items():
         allowed = {"once": {1}, "never": {0}, "perhaps": {0, 1}}[word]
         assert found[name] in allowed, (name, word)
-    states = [rollup.encode(each.group_state("u1")) for each in clients]
+    states = [rollup.encode(client.group_state("u1")) for client in clients]
     assert states[0] == states[1]
-    for each in clients:
-        each.close()
+    for client in clients:
+        client.close()

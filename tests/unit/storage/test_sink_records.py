@@ -24,8 +24,8 @@ def test_a_union_is_json_of_its_member_and_a_key_that_sorts() -> None:
     ]
     rows = [{"c0": each, "c1": each, "time": 1, "diff": 1} for each in values]
     updates = pa.Table.from_pylist(rows, arrow_schema(columns.types))
-    made = recorder.decide(NO_KEYS, updates, ERRORS.empty_table(), Timestamp(2))
-    found = [(record.key or b"", record.value or b"") for record in made.records]
+    interval = recorder.decide(NO_KEYS, updates, ERRORS.empty_table(), Timestamp(2))
+    found = [(record.key or b"", record.value or b"") for record in interval.records]
     decoded = {
         unpack(key)[0]: decode_row(recorder.rows.text, value)["v"] for key, value in found
     }
@@ -46,5 +46,5 @@ def test_an_error_may_come_after_what_began_the_stall() -> None:
     rows = [{"c0": 1, "time": 1, "diff": 2}]
     errors = pa.Table.from_pylist([{"error": "no number", "time": 3, "diff": 1}], ERRORS)
     updates = pa.Table.from_pylist(rows, arrow_schema(columns.types))
-    made = recorder.decide(NO_KEYS, updates, errors, Timestamp(5))
-    assert (made.upper, made.stall) == (1, "the collection is in error at 4: no number")
+    interval = recorder.decide(NO_KEYS, updates, errors, Timestamp(5))
+    assert (interval.upper, interval.stall) == (1, "the collection is in error at 4: no number")

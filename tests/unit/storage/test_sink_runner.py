@@ -67,8 +67,12 @@ class MemoryTransactions:
             raise failure
 
     def last_value(self, topic: Topic, key: bytes, partition: int = 0) -> bytes | None:
-        found = [each for each in self.output.records if (each.topic, each.key) == (topic, key)]
-        return found[-1].value if found else None
+        records = [
+            record
+            for record in self.output.records
+            if (record.topic, record.key) == (topic, key)
+        ]
+        return records[-1].value if records else None
 
     def close(self) -> None:
         pass
@@ -96,17 +100,17 @@ class World:
         """Append (id, total, time, diff) updates up to `upper`."""
         table = pa.table(
             {
-                "c0": pa.array([each[0] for each in updates], pa.int64()),
-                "c1": pa.array([each[1] for each in updates], pa.int64()),
-                "time": pa.array([each[2] for each in updates], pa.int64()),
-                "diff": pa.array([each[3] for each in updates], pa.int64()),
+                "c0": pa.array([update[0] for update in updates], pa.int64()),
+                "c1": pa.array([update[1] for update in updates], pa.int64()),
+                "time": pa.array([update[2] for update in updates], pa.int64()),
+                "diff": pa.array([update[3] for update in updates], pa.int64()),
             }
         )
         wrong = pa.table(
             {
-                "error": pa.array([each[0] for each in errors], pa.utf8()),
-                "time": pa.array([each[1] for each in errors], pa.int64()),
-                "diff": pa.array([each[2] for each in errors], pa.int64()),
+                "error": pa.array([error[0] for error in errors], pa.utf8()),
+                "time": pa.array([error[1] for error in errors], pa.int64()),
+                "diff": pa.array([error[2] for error in errors], pa.int64()),
             }
         )
         part = Part(
@@ -131,19 +135,19 @@ class World:
     def written(self) -> list[tuple[int, object, object]]:
         """(time, id, total) of each record of the output topic; total None for a tombstone."""
         schema = next(
-            each.value for each in self.output.records if each.topic == SPEC.schema_topic
+            record.value for record in self.output.records if record.topic == SPEC.schema_topic
         )
         assert schema is not None
         return [
             (
-                int(each.headers[0][1]),
-                unpack(each.key or b"")[0],
+                int(record.headers[0][1]),
+                unpack(record.key or b"")[0],
                 None
-                if each.value is None
-                else int(decode_row(schema.decode(), each.value)["total"]),
+                if record.value is None
+                else int(decode_row(schema.decode(), record.value)["total"]),
             )
-            for each in self.output.records
-            if each.topic == SPEC.topic
+            for record in self.output.records
+            if record.topic == SPEC.topic
         ]
 
     @property

@@ -193,7 +193,7 @@ def test_offsets_without_a_record_are_a_loss_unless_each_is_named(made: MemoryBr
         with client(made) as new, pytest.raises(Corrupt, match="records were deleted"):
             new.open("u1")
         found = verdict(made)
-        assert [each.offset for each in found.flaws] == [10, 11, 12]
+        assert [flaw.offset for flaw in found.flaws] == [10, 11, 12]
         for each in (10, 11, 12):
             skip(made.logs, found, each, EventId(f"s{each}"), "")
         assert verdict(made).is_sound
@@ -212,7 +212,7 @@ def test_what_is_missing_beside_the_log_is_told(made: MemoryBroker) -> None:
     with client(made) as one:
         begun(one, 100)
         maintenance.roll_up(one, "u1")
-        linked = [each for batch in one.state(U1).batches for each in batch.chunks]
+        linked = [chunk for batch in one.state(U1).batches for chunk in batch.chunks]
         made.chunks.forget(one.names("u1").data, linked[:1])
         assert verdict(made).is_sound
         (flaw,) = verdict(made, with_chunks=True).flaws

@@ -130,7 +130,7 @@ def test_commands_wait_while_no_broker_answers(line: Line) -> None:
     delivery = subscription.next(10_000)
     assert delivery is not None
     assert contents(delivery.updates) == {("a", 1, 4): 1}
-    assert [bool(each.silent_ms) for each in line.told] == [True, False]
+    assert [bool(status.silent_ms) for status in line.told] == [True, False]
     line.storage.close()
 
 
@@ -224,11 +224,11 @@ def test_a_failed_group_is_in_the_status_and_told(line: Line, first: str) -> Non
 
 
 def test_who_watches_no_more_is_not_told(line: Line) -> None:
-    told: list[Status] = []
-    line.storage.watch(told.append)()
+    statuses: list[Status] = []
+    line.storage.watch(statuses.append)()
     line.cut()
     until_told(line)
-    assert not told
+    assert not statuses
     line.storage.close()
 
 
@@ -242,7 +242,7 @@ def test_a_chunk_in_doubt_is_written_anew_under_another_key() -> None:
     (ref,) = patient.write(topic, [(b"body", 1)], {})
     assert patient.fetch(topic, [ref]) == [b"body"]
     partitions = place.broker.store.topic(topic).partitions
-    assert sum(each.end for each in partitions) == 3  # two of them orphans
+    assert sum(partition.end for partition in partitions) == 3  # two of them orphans
 
 
 def test_an_event_is_sent_again_for_as_long_as_no_broker_answers(line: Line) -> None:

@@ -44,7 +44,7 @@ def test_a_collection_starts_with_since_equal_to_upper(storage: Storage) -> None
     read, held = storage.create(T1, TABLE, start=7)
     state = storage.shards.state(T1)
     assert read.frontier == held.frontier == frontier(7) == state.since == state.upper
-    assert all(each.lease_ms == 15 * 60_000 for each in state.capabilities.values())
+    assert all(capability.lease_ms == 15 * 60_000 for capability in state.capabilities.values())
 
 
 def test_each_state_answers_each_command_with_its_own_error(storage: Storage) -> None:
@@ -129,7 +129,7 @@ def test_two_groups_cannot_both_have_an_id(place: Place) -> None:
     one.create(T1, TABLE, group="tables")
     with pytest.raises(AlreadyBound):
         other.create(T1, TABLE)
-    assert not [each for each in place.broker.topics.names() if f".{T1}." in each]
+    assert not [name for name in place.broker.topics.names() if f".{T1}." in name]
     with pytest.raises(InvalidUsage, match="registry"):
         one.create(CollectionId("storage.ids"), TABLE)
 

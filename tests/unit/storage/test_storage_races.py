@@ -45,8 +45,8 @@ def race(client: Storage, held: WriteCapability, name: str, told: Told) -> None:
 
 def everything(client: Storage, read: ReadCapability, upper: int) -> Told:
     found: Told = {}
-    for each in client.subscribe_at(read, Options(until=Timestamp(upper))):
-        found.update(contents(each.updates))
+    for delivery in client.subscribe_at(read, Options(until=Timestamp(upper))):
+        found.update(contents(delivery.updates))
     return found
 
 
@@ -59,10 +59,10 @@ def test_two_writers_are_told_what_is_read() -> None:
         threading.Thread(target=race, args=(place.client(), held, name, mine))
         for name, mine in zip("ab", told, strict=True)
     ]
-    for each in writers:
-        each.start()
-    for each in writers:
-        each.join(timeout=60)
+    for writer in writers:
+        writer.start()
+    for writer in writers:
+        writer.join(timeout=60)
     assert all(len(mine) == ROUNDS for mine in told)
     assert everything(first, read, 2 * ROUNDS) == {**told[0], **told[1]}
 
@@ -123,17 +123,17 @@ def test_what_a_collector_took_before_it_was_linked_is_written_anew() -> None:
     read, held = first.create(T1, TABLE)
     told: list[Told] = [{}, {}]
     clients = [place.client() for _ in told]
-    greedy = [Reclaiming(each.shards.chunks, place, 0.3) for each in clients]
+    greedy = [Reclaiming(client.shards.chunks, place, 0.3) for client in clients]
     for client, chunks in zip(clients, greedy, strict=True):
         client.shards.chunks = chunks
     writers = [
         threading.Thread(target=race, args=(client, held, name, mine))
         for client, name, mine in zip(clients, "ab", told, strict=True)
     ]
-    for each in writers:
-        each.start()
-    for each in writers:
-        each.join(timeout=60)
+    for writer in writers:
+        writer.start()
+    for writer in writers:
+        writer.join(timeout=60)
     assert all(len(mine) == ROUNDS for mine in told)
     assert everything(first, read, 2 * ROUNDS) == {**told[0], **told[1]}
     assert all(chunks.taken for chunks in greedy)

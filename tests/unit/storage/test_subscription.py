@@ -30,10 +30,10 @@ from tests.support.storages import T1, TABLE, Place, contents, end, write
 
 
 def taken(subscription: Subscription) -> Delivery:
-    found = subscription.poll()
-    assert found is not None
-    assert found.upper == subscription.upper
-    return found
+    delivery = subscription.poll()
+    assert delivery is not None
+    assert delivery.upper == subscription.upper
+    return delivery
 
 
 def filled(storage: Storage) -> tuple[ReadCapability, WriteCapability]:
@@ -93,7 +93,7 @@ def test_until_ends_it(storage: Storage) -> None:
     read, _ = filled(storage)
     options = Options(until=Timestamp(12))
     deliveries = list(storage.subscribe_at(read, options))
-    assert [each.upper for each in deliveries] == [frontier(1), EMPTY]
+    assert [delivery.upper for delivery in deliveries] == [frontier(1), EMPTY]
     assert contents(deliveries[1].updates) == {
         ("a", 1, 1): 1,
         ("b", 2, 3): 1,
@@ -157,8 +157,8 @@ def test_chunks_that_hold_nothing_wanted_are_not_fetched(
         fetched.clear()
         as_of = reader.clone(read)
         options = Options(where=where, until=Timestamp(5))
-        found = list(reader.subscribe_at(as_of, options))
-        assert sum(each.updates.num_rows for each in found) == rows_
+        deliveries = list(reader.subscribe_at(as_of, options))
+        assert sum(delivery.updates.num_rows for delivery in deliveries) == rows_
         assert sum(fetched) == chunks
     # what a Rollup brings back has its ranges too
     state = storage.shards.group_state(T1)
@@ -272,15 +272,15 @@ def test_a_waiting_thread_is_woken(place: Place) -> None:
     writer, reader = place.client(), place.client()
     read, held = writer.create(T1, TABLE)
     subscription = reader.subscribe_at(read)
-    found: list[Delivery] = []
-    waiting = threading.Thread(target=lambda: found.extend(subscription))
+    deliveries: list[Delivery] = []
+    waiting = threading.Thread(target=lambda: deliveries.extend(subscription))
     waiting.start()
     held = write(writer, held, 10, ("a", 1, 0, 1))
     writer.update_and_downgrade(held, pa.table({}).slice(0), EMPTY)
     waiting.join(timeout=20)
     assert not waiting.is_alive()
-    assert contents(found[0].updates) == {("a", 1, 0): 1}
-    assert found[-1].upper == EMPTY
+    assert contents(deliveries[0].updates) == {("a", 1, 0): 1}
+    assert deliveries[-1].upper == EMPTY
 
 
 def truncated_beyond(one: Storage, held: WriteCapability, upto: int) -> WriteCapability:

@@ -81,7 +81,9 @@ def test_several_collections_of_a_group_all_or_none(place: Place, storage: Stora
     late = replace(two, frontier=frontier(5))
     lost = storage.update_and_downgrade(one, table(("c", 1, 11, 1)), 20, Write(late, None, 20))
     assert lost == UpperMismatch(frontier(10), T2)
-    assert [storage.shards.state(each).upper for each in (T1, T2)] == [frontier(10)] * 2
+    assert [storage.shards.state(collection).upper for collection in (T1, T2)] == [
+        frontier(10)
+    ] * 2
     with pytest.raises(OutsideInterval):
         storage.update_and_downgrade(
             one, table(("c", 1, 11, 1)), 20, Write(two, table(("c", 1, 21, 1)), 20)
@@ -109,12 +111,12 @@ def test_a_heartbeat_of_several_is_valid_for_each(place: Place, storage: Storage
 def test_time_passes_for_many_idle_tables_in_one_record(place: Place) -> None:
     storage = place.client()
     ids = [CollectionId(f"idle{number}") for number in range(40)]
-    held = [storage.create(each, TABLE, group="g")[1] for each in ids]
+    held = [storage.create(collection, TABLE, group="g")[1] for collection in ids]
     log = storage.shards.names("g").log
     for upper in (10, 20, 30):  # leases are due at the second, and are over at the third
         place.now_ms += 8 * 60_000
         _, before = storage.shards.logs.bounds(log)
-        also = [Write(each, None, upper) for each in held[1:]]
+        also = [Write(capability, None, upper) for capability in held[1:]]
         moved = storage.update_and_downgrade(held[0], None, upper, *also)
         assert isinstance(moved, tuple)
         held = list(moved)
@@ -122,7 +124,7 @@ def test_time_passes_for_many_idle_tables_in_one_record(place: Place) -> None:
         for _ in range(20):  # the log's clock moves by its records, half a minute at most
             place.now_ms += 60_000
             storage.shards.submit([("g", Reclaim({}))])
-    assert {storage.shards.state(each).upper for each in ids} == {frontier(30)}
+    assert {storage.shards.state(collection).upper for collection in ids} == {frontier(30)}
 
 
 def test_a_heartbeat_beside_a_write_counts_with_it(place: Place) -> None:

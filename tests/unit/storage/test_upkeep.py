@@ -134,14 +134,14 @@ def test_many_groups_restart_at_once_though_a_rollup_of_one_is_gone() -> None:
             one.create(group, CollectionId(group), DESCRIPTION, Timestamp(0))
             for upto in (70, 140):
                 idle = [Advance(Timestamp(each), Timestamp(each + 1)) for each in range(upto)]
-                one.submit([(group, each) for each in idle])
+                one.submit([(group, advance) for advance in idle])
                 assert isinstance(maintenance.roll_up(one, group), RolledUp)
         newest = one.group_state("g3").rollups[-1]
         one.chunks.forget(one.names("g3").data, newest.chunks)
-        expected = {each: rollup.encode(one.group_state(each)) for each in groups}
+        expected = {group: rollup.encode(one.group_state(group)) for group in groups}
     with client(made) as one:
         one.open(*groups)
-        assert {each: rollup.encode(one.group_state(each)) for each in groups} == expected
+        assert {group: rollup.encode(one.group_state(group)) for group in groups} == expected
 
 
 def false_rollup(one: Shards, state: State) -> Rollup:

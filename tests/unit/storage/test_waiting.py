@@ -34,11 +34,13 @@ def test_a_record_wakes_those_alone_that_see_what_they_wait_for() -> None:
         one.create("u2", U2, DESCRIPTION, Timestamp(0))
         far, near = Counted(one, 1_000), Counted(one, 20)
         waiting = [
-            threading.Thread(target=one.wait, args=(each, 60_000, ("u1",)), name=f"waiter-{n}")
-            for n, each in enumerate([near, *[far] * THREADS])
+            threading.Thread(
+                target=one.wait, args=(thread, 60_000, ("u1",)), name=f"waiter-{n}"
+            )
+            for n, thread in enumerate([near, *[far] * THREADS])
         ]
-        for each in waiting:
-            each.start()
+        for thread in waiting:
+            thread.start()
         while sum(far.by.values()) < THREADS or not near.by:
             pass
         elsewhere = Part(
@@ -56,9 +58,9 @@ def test_a_record_wakes_those_alone_that_see_what_they_wait_for() -> None:
         woken = {name: count for name, count in far.by.items() if name.startswith("waiter")}
         assert set(woken.values()) == {1}, "nothing woke them"
         one.close()
-        for each in waiting:
-            each.join(10)
-            assert not each.is_alive()
+        for thread in waiting:
+            thread.join(10)
+            assert not thread.is_alive()
 
 
 def test_who_waits_for_a_group_that_fails_is_woken_with_the_reason() -> None:

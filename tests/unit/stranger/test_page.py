@@ -30,11 +30,11 @@ COMMANDS = {path.stem for path in (SCHEMAS / "avro").glob("command_*.avsc")}
 
 def section(title: str) -> str:
     """What stands under a heading, up to the next of any depth."""
-    found = re.search(
+    match = re.search(
         rf"^#+ {re.escape(title)}$(.*?)(?=^#+ |\Z)", PAGE, re.MULTILINE | re.DOTALL
     )
-    assert found is not None, title
-    return found[1]
+    assert match is not None, title
+    return match[1]
 
 
 def codes(kind: type[SlackwaterError], *modules: str) -> set[str]:

@@ -180,14 +180,14 @@ def test_a_type_is_the_same_whatever_the_machines_time_zone(zone: str) -> None:
     program = (
         "from streams.trace.kernel.kernel import arrow_type; print(arrow_type('TIMESTAMPTZ[]'))"
     )
-    told = subprocess.run(
+    process = subprocess.run(
         [sys.executable, "-c", program],
         env={**os.environ, "TZ": zone},
         capture_output=True,
         text=True,
         check=True,
     )
-    assert told.stdout.strip() == "list<l: timestamp[us, tz=UTC]>"
+    assert process.stdout.strip() == "list<l: timestamp[us, tz=UTC]>"
 
 
 def test_a_failure_without_a_class_is_of_the_data() -> None:

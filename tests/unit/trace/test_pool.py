@@ -19,9 +19,9 @@ def test_users_that_take_turns_share_one_kernel() -> None:
 def test_no_more_kernels_are_kept_than_a_few() -> None:
     pool = KernelPool()
     lent = [pool.lent() for _ in range(2 * KEPT)]
-    kernels = [each.__enter__() for each in lent]
-    for each in lent:
-        each.__exit__(None, None, None)
+    kernels = [manager.__enter__() for manager in lent]
+    for manager in lent:
+        manager.__exit__(None, None, None)
     with pool.lent() as again:
         assert again in kernels
     assert len(pool._free) == KEPT

@@ -69,7 +69,7 @@ def test_reads_are_what_the_model_says(updates: list[Update], since: int) -> Non
 @examples(20)
 def test_clip_keeps_the_interval(updates: list[Update], lower: int, upper: int) -> None:
     kept = trace.clip(batch(updates), lower, upper).to_pylist()
-    want = [each for each in updates if lower <= each[1] < upper]
+    want = [update for update in updates if lower <= update[1] < upper]
     assert [(row["c0"], row["c1"]) for row in kept] == [row for row, _, _ in want]
 
 
@@ -102,7 +102,7 @@ EQUAL = [
 
 @pytest.mark.parametrize(("kind", "spellings"), EQUAL)
 def test_equal_keys_become_the_same_bytes(kind: str, spellings: list[str]) -> None:
-    values = ", ".join(f"(({each})::{kind})" for each in spellings)
+    values = ", ".join(f"(({spelling})::{kind})" for spelling in spellings)
     column = kernel().query(f"SELECT x FROM (VALUES {values}) AS v(x)")["x"].chunk(0)
     form = key_form(canonical(column), kernel())
     assert group([form], len(column)).count == 1
@@ -171,7 +171,7 @@ def test_integers_of_all_widths_hash_alike() -> None:
 @examples(30)
 def test_texts_hash_by_content_alone(texts: list[str | None]) -> None:
     together = hash_keys([pa.array(texts, pa.string())], len(texts))
-    alone = [int(hash_keys([pa.array([each], pa.string())], 1)[0]) for each in texts]
+    alone = [int(hash_keys([pa.array([text], pa.string())], 1)[0]) for text in texts]
     assert together.tolist() == alone
     assert len(set(alone)) == len(set(texts))
 

@@ -68,7 +68,7 @@ def test_a_scan_finds_orphans_and_what_is_missing() -> None:
         space = at.space("u1", scan=True)
         assert space.scanned is not None
         assert (space.live.chunks, space.scanned.orphan.chunks) == (1, 70)
-        assert space.scanned.orphan.bytes == sum(each.size for each in orphans)
+        assert space.scanned.orphan.bytes == sum(orphan.size for orphan in orphans)
         assert space.scanned.missing == ()
         (ref,) = at.state("u1").collections[U1].batches.ordered()[0].chunks
         made.chunks.forget(Topic("sw.u1.data"), [ref])

@@ -320,7 +320,7 @@ def test_verify_says_what_is_wrong_and_repair_gets_past_it(
     assert "passed over offset 2" in out
     code, out, _ = run("verify", "--json")
     assert code == 0
-    (found,) = [json.loads(each) for each in out.splitlines()]
+    (found,) = [json.loads(line) for line in out.splitlines()]
     assert found == {"group": "u1", "from": 0, "to": 3, "skipped": [2], "flaws": []}
 
 

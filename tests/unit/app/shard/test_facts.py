@@ -152,7 +152,7 @@ def test_a_plan_keeps_what_was_superseded_from_it_on() -> None:
             Superseded(Offset(9), (ref(3), ref(4))),
         ),
     )
-    kept = {each.id: each.kept for each in holders_of(state, made, 0)}
+    kept = {holder.id: holder.kept for holder in holders_of(state, made, 0)}
     assert kept == {"a": Size(3, 30, 300), "b": Size()}
 
 
@@ -162,9 +162,9 @@ def test_holders_come_readers_first_those_furthest_back_first() -> None:
         b=capability(Right.READ, 7, lease_ms=10, expires_ms=1_500),
         a=capability(Right.READ, 2),
     )
-    found = holders_of(State(collections=collections_of([made])), made, 1_000)
-    assert [each.id for each in found] == ["a", "b", "w"]
-    assert [each.expires_in_ms for each in found] == [None, 500, None]
+    holders = holders_of(State(collections=collections_of([made])), made, 1_000)
+    assert [holder.id for holder in holders] == ["a", "b", "w"]
+    assert [holder.expires_in_ms for holder in holders] == [None, 500, None]
 
 
 def test_what_is_left_of_a_lease_is_told_by_the_logs_clock() -> None:

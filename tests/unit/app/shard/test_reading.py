@@ -70,7 +70,7 @@ def test_a_read_has_multiplicities_and_error_rows(one, at, kernel) -> None:
     ]
     results = list(reader(at, kernel).read(Timestamp(2)))
     assert isinstance(results[0], Columns)
-    assert [each.name for each in results[0].columns] == [
+    assert [column.name for column in results[0].columns] == [
         "slackwater_diff", "name", "size", "slackwater_error",
     ]  # fmt: skip
     assert shown(iter(results))[-1] == [2, None, None, "odd"]
@@ -182,7 +182,7 @@ def test_a_tail_begins_with_the_contents_and_ends_before_until(one, at, kernel) 
         [3, 1, "d", 0, None],
         [4, 1, "f", 0, None],
     ]
-    reached = [each.frontier for each in told if isinstance(each, Progress)]
+    reached = [progress.frontier for progress in told if isinstance(progress, Progress)]
     assert reached == [frontier(2), frontier(5)]
     assert told[-1] == Complete("TAIL")
 
@@ -224,7 +224,7 @@ def test_a_tail_says_when_no_broker_answers(one, at, kernel, monkeypatch) -> Non
     monkeypatch.setattr(at.shards, "status", lambda: Status(next(silences)))
     told = reader(at, kernel).tail(None, None, snapshot=False)
     found = [next(told) for _ in range(8)]
-    assert [each.message for each in found if isinstance(each, Notice)] == [
+    assert [notice.message for notice in found if isinstance(notice, Notice)] == [
         "no broker has answered for 4 s: waiting",
         "the brokers answer",
     ]

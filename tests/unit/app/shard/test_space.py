@@ -35,7 +35,7 @@ STATE = State(
 
 def test_a_chunk_counts_for_the_first_that_keeps_it() -> None:
     space = space_of(STATE)
-    assert [each.bytes for each in (space.live, space.staged, space.rollup)] == [600, 50, 50]
+    assert [size.bytes for size in (space.live, space.staged, space.rollup)] == [600, 50, 50]
     assert space.superseded == Size(1, 10, 100)
     assert (space.garbage_bytes, space.total_bytes, space.garbage_share) == (100, 800, 0.125)
 
@@ -45,7 +45,7 @@ def test_of_nothing_no_share_is_garbage() -> None:
 
 
 def test_a_scan_finds_what_nobody_names() -> None:
-    named = [(0, each.offset, each.key, each.size) for each in (LIVE, STAGED, ROLLED, OUT)]
+    named = [(0, chunk.offset, chunk.key, chunk.size) for chunk in (LIVE, STAGED, ROLLED, OUT)]
     records = scan(
         *named,
         (0, 4, "gone", 30),  # a tombstone follows
@@ -77,9 +77,9 @@ def test_every_byte_of_the_topic_is_counted_once(chunks) -> None:
         rollups=(Rollup(upto=Offset(63), chunks=tuple(refs["rollup"]), hash=""),),
         superseded=(Superseded(Offset(70), tuple(refs["superseded"])),),
     )
-    written = sorted((each.offset, each) for some in refs.values() for each in some)
+    written = sorted((chunk.offset, chunk) for some in refs.values() for chunk in some)
     records: list[Scanned] = [(0, offset, each.key, each.size) for offset, each in written]
-    records += [(0, 100 + each.offset, each.key, None) for each in refs["deleted"]]
+    records += [(0, 100 + chunk.offset, chunk.key, None) for chunk in refs["deleted"]]
     space = with_scan(state, scan(*records), {0: 200})
     found = space.scanned
     assert found is not None
@@ -87,7 +87,7 @@ def test_every_byte_of_the_topic_is_counted_once(chunks) -> None:
     for kind, size in chunks:
         counted[kind] += size
     sizes = (space.live, space.staged, space.rollup, space.superseded)
-    assert [each.bytes for each in (*sizes, found.orphan, found.deleted)] == [*counted.values()]
+    assert [size.bytes for size in (*sizes, found.orphan, found.deleted)] == [*counted.values()]
     assert space.total_bytes == sum(counted.values())
     assert found.missing == ()
 
@@ -102,4 +102,4 @@ def test_a_key_written_after_its_tombstone_is_no_longer_deleted() -> None:
 def test_a_chunk_that_the_topic_lacks_is_missing() -> None:
     found = with_scan(STATE, scan((0, 0, LIVE.key, 600)), {0: 3}).scanned
     assert found is not None
-    assert [each.offset for each in found.missing] == [1, 2]  # 3 was written after the scan
+    assert [chunk.offset for chunk in found.missing] == [1, 2]  # 3 was written after the scan

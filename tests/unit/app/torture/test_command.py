@@ -29,7 +29,7 @@ def test_a_run_without_a_wrong_answer(tmp_path: Path, monkeypatch: pytest.Monkey
     assert found["wrong"] == []
     assert found["appends"]
     assert found["again"] == "slackwater torture storage --memory --steps 60 --seed 3"
-    assert [each.name for each in tmp_path.iterdir()] == ["out.json"]
+    assert [path.name for path in tmp_path.iterdir()] == ["out.json"]
 
 
 def test_a_wrong_answer_is_told_with_its_evidence(
@@ -43,7 +43,7 @@ def test_a_wrong_answer_is_told_with_its_evidence(
     assert "again: slackwater torture storage --memory --steps 150 --seed 3" in done.output
     first, *entries = (tmp_path / "what.jsonl").read_text().splitlines()
     assert json.loads(first)["wrong"]
-    assert all(parse(each) for each in entries)
+    assert all(parse(entry) for entry in entries)
     assert len(entries) > 100
 
 

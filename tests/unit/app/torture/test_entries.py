@@ -31,14 +31,14 @@ ENTRIES: list[Entry] = [
 
 
 def test_entries_come_back() -> None:
-    assert [parse(line(each)) for each in ENTRIES] == ENTRIES
+    assert [parse(line(entry)) for entry in ENTRIES] == ENTRIES
 
 
 def test_a_journal_survives_its_writer(tmp_path: Path) -> None:
     path = tmp_path / "journal"
     with closing(FileJournal(path)) as journal:
-        for each in ENTRIES:
-            journal.note(each)
+        for entry in ENTRIES:
+            journal.note(entry)
     with closing(FileJournal(path)) as again:  # another incarnation goes on
         again.note(ENTRIES[0])
     with path.open("ab") as file:

@@ -32,7 +32,7 @@ SOUND: list[Entry] = [
 
 
 def wrong(*entries: Entry, without: int | None = None) -> str:
-    kept = [each for number, each in enumerate(SOUND) if number != without]
+    kept = [entry for number, entry in enumerate(SOUND) if number != without]
     return "; ".join(judge([*kept, *entries]).wrong)
 
 

@@ -136,11 +136,11 @@ def single(value: object) -> object:
 
 
 def moment(zone: str, value: object) -> datetime | str:
-    found = text(r"(\d{4})-(\d\d)-(\d\d)[T ](\d\d):(\d\d):(\d\d)(\.\d{1,6})?" + zone, value)
-    if not found:
+    match = text(r"(\d{4})-(\d\d)-(\d\d)[T ](\d\d):(\d\d):(\d\d)(\.\d{1,6})?" + zone, value)
+    if not match:
         return REFUSED
-    year, month, day, hour, minute, second = map(int, found.groups()[:6])
-    micro = int((found[7] or ".")[1:].ljust(6, "0"))
+    year, month, day, hour, minute, second = map(int, match.groups()[:6])
+    micro = int((match[7] or ".")[1:].ljust(6, "0"))
     try:
         return datetime(year, month, day, hour, minute, second, micro, tzinfo=UTC)
     except ValueError:
@@ -148,12 +148,12 @@ def moment(zone: str, value: object) -> datetime | str:
 
 
 def zoned(value: object) -> object:
-    found = text(r".*(?:Z|([+-])(\d\d):(\d\d))", value)
+    match = text(r".*(?:Z|([+-])(\d\d):(\d\d))", value)
     wall = moment(r"(?:Z|[+-](?:0\d|1[0-5]):[0-5]\d)", value)
-    if not found or isinstance(wall, str) or not found[1]:
+    if not match or isinstance(wall, str) or not match[1]:
         return wall
-    shift = timedelta(hours=int(found[2]), minutes=int(found[3]))
-    return wall - shift if found[1] == "+" else wall + shift
+    shift = timedelta(hours=int(match[2]), minutes=int(match[3]))
+    return wall - shift if match[1] == "+" else wall + shift
 
 
 def python_value(declared: str, value: object) -> object:

@@ -90,8 +90,8 @@ class Stepped:
             Interval(Timestamp(lower), Timestamp(upper)), {0: update[0]}
         )
         errors = [*errors, update[1]]
-        self.outputs += [table(each) for each in rows]
-        self.failures += [table(each) for each in errors]
+        self.outputs += [table(row) for row in rows]
+        self.failures += [table(error) for error in errors]
         add(self.rows, self.outputs[-len(rows) :] if rows else [])
         add(self.errors, self.failures[-len(errors) :])
 
@@ -229,7 +229,7 @@ def test_state_rebuilt_from_the_shard_goes_on_as_the_one_that_was_lost(stream, c
 def test_state_rebuilt_after_a_row_was_replaced(whole):
     writes = [(b'"a"', value, 0) for value in (b'{"v":1}', b'{"v":2}', b"[", None, b'{"v":3}')]
     for first in range(4):
-        intervals = numbered([[each] for each in writes[first:]])
+        intervals = numbered([[write] for write in writes[first:]])
         for cut in range(1, len(intervals)):
             check_rebuilt(intervals, cut, whole=whole)
 

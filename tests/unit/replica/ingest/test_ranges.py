@@ -34,10 +34,10 @@ def parts(draw):
 
 def records(*groups: tuple[Slice, ...]) -> list[tuple[int, int]]:
     return [
-        (each.partition, offset)
+        (piece.partition, offset)
         for group in groups
-        for each in group
-        for offset in range(each.lo, each.hi)
+        for piece in group
+        for offset in range(piece.lo, piece.hi)
     ]
 
 

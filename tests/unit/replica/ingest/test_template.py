@@ -30,7 +30,7 @@ FIELDS = fields(
 
 def exact(messages: Sequence[bytes]) -> list[list[object]] | None:
     try:
-        return [list(odd.read(each, FIELDS)) for each in messages]
+        return [list(odd.read(message, FIELDS)) for message in messages]
     except odd.Refused:
         return None
 
@@ -39,7 +39,7 @@ def found(messages: Sequence[bytes]) -> list[list[object]] | None:
     made = template.read(pa.array(messages, pa.binary()), FIELDS)
     if made is None:
         return None
-    assert made.schema == pa.schema([(each.name, each.parsed) for each in FIELDS])
+    assert made.schema == pa.schema([(field.name, field.parsed) for field in FIELDS])
     columns = [column.to_pylist() for column in made.columns]
     return [list(row) for row in zip(*columns, strict=True)]
 

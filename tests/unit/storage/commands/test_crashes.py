@@ -75,7 +75,7 @@ def test_a_command_that_ends_two_services_is_failed_by_the_third(
     assert len(world.answers()) == len(before) + len(behind) + 1
     world.raw(codec.encode("command_create", sent("poison")))  # a copy, read or not
     assert lives(world, 5) == 2
-    assert [each["status"] for each in world.responses()][-1] == "REPEATED"
+    assert [response["status"] for response in world.responses()][-1] == "REPEATED"
 
 
 def sent(id_: str) -> dict[str, Any]:
@@ -90,7 +90,7 @@ def test_each_of_several_such_commands_is_found(
         world.send("create", id_, collection=f"of-{id_[-1]}{id_[0]}", description=DESCRIPTION)
     deaths = deadly(monkeypatch, "poison0", "poison1")
     assert lives(world, 6) == 4
-    assert all(deaths.count(each) == 2 for each in deaths)
+    assert all(deaths.count(death) == 2 for death in deaths)
     expected = {"poison0": "FAILED", "x": "DONE", "poison1": "FAILED", "y": "DONE"}
     assert statuses(world) == expected
 

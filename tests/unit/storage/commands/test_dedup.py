@@ -90,14 +90,14 @@ def test_a_copy_is_reported_and_another_command_of_the_id_is_a_mistake() -> None
     ]
     done = sort(ledger, records)
     assert done[1] is records[1]
-    told = [each.outcome for each in done if isinstance(each, Report)]
-    assert [each.status.value for each in told] == [
+    outcomes = [report.outcome for report in done if isinstance(report, Report)]
+    assert [outcome.status.value for outcome in outcomes] == [
         "REPEATED",
         "REPEATED",
         "MALFORMED",
         "MALFORMED",
     ]
-    assert [each.code for each in told] == ["", "", "ReusedId", "ReusedId"]
+    assert [outcome.code for outcome in outcomes] == ["", "", "ReusedId", "ReusedId"]
 
 
 def test_ids_are_remembered_for_so_many_records_and_not_for_ever() -> None:

@@ -58,7 +58,7 @@ def desk_of(
     *records: wire.Request | Report, home: Home = lambda id_: id_, is_alone: bool = False
 ) -> Desk:
     desk = Desk()
-    desk.lay([(each, 1) for each in records], home, is_alone=is_alone)
+    desk.lay([(record, 1) for record in records], home, is_alone=is_alone)
     return desk
 
 
@@ -233,7 +233,7 @@ def test_each_group_has_its_commands_in_order(
     while len(desk):
         for crowd in picked(desk, alone=alone + 1):
             mine = [groups[item.offset] for item in crowd]
-            others = {groups[item.offset] for each in under_way for item in each}
+            others = {groups[item.offset] for items in under_way for item in items}
             assert not others & set(mine)
             under_way.append(crowd)
         crowd = under_way.pop(rng.randrange(len(under_way)))  # type: ignore[attr-defined]

@@ -201,9 +201,9 @@ def test_commands_come_to_the_same_whatever_happens(
     live(world, fates)
     answers = world.answers()
     assert {id_: told(answers[id_]) for id_ in expected} == expected
-    offsets = [each["offset"] for each in world.responses()]
+    offsets = [response["offset"] for response in world.responses()]
     assert sorted(offsets) == list(range(world.broker.store.log(NAMES.commands).end))
-    carried_out = [each["offset"] for each in world.responses() if each["command"]]
+    carried_out = [response["offset"] for response in world.responses() if response["command"]]
     assert carried_out == sorted(carried_out)  # reports of copies hang on nothing
     check_contents(world, model)
 
@@ -220,13 +220,13 @@ def check_contents(world: World, model: Model) -> None:
     if model.is_dropped:
         assert read.frontier.is_empty
         return
-    found = storage.shards.state(T)
-    linked = [batch.lower for batch in found.batches if batch.chunks]
+    collection = storage.shards.state(T)
+    linked = [batch.lower for batch in collection.batches if batch.chunks]
     assert sorted(linked) == [lower for _, lower in model.rows]
     # what is left of the creation's, what clones and acquisitions made, and this client's two
     of_creator = model.is_reading + model.is_writing
     of_others = model.readers + model.writers
-    assert len(found.capabilities) == of_creator + of_others + 2 - model.is_sealed
+    assert len(collection.capabilities) == of_creator + of_others + 2 - model.is_sealed
 
 
 @settings(examples(25), print_blob=True)
@@ -251,8 +251,8 @@ def test_groups_overtake_one_another_and_nothing_is_done_twice(
         for module in (dedup, session):
             patched.setattr(module, "SPAN", span)
         live(world, fates)
-    assert {each["status"] for each in world.answers().values()} == {"DONE"}
-    offsets = [each["offset"] for each in world.responses()]
+    assert {answer["status"] for answer in world.answers().values()} == {"DONE"}
+    offsets = [response["offset"] for response in world.responses()]
     assert sorted(offsets) == list(range(world.broker.store.log(NAMES.commands).end))
     storage = world.storage()
     for each, count in written.items():

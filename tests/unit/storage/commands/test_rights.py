@@ -41,8 +41,8 @@ def test_the_names_of_the_systems_rights_give_no_right(
     u1 = CollectionId("u1")
     shards = world.storage().shards
     shards.create("u1", u1, DESCRIPTION, Timestamp(0), read=catalog_hold(u1))
-    for each in (reading_hold(u1), hold_of(CollectionId("u2"), u1)):
-        shards.submit([("u1", Acquire(collection=u1, capability=each, right=Right.READ))])
+    for capability in (reading_hold(u1), hold_of(CollectionId("u2"), u1)):
+        shards.submit([("u1", Acquire(collection=u1, capability=capability, right=Right.READ))])
     before = shards.state(u1)
     command, fields = taken_over(name)[case]
     assert code(world.ask(command, **fields)) == "InvalidCapability"

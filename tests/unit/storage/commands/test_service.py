@@ -192,14 +192,14 @@ def test_a_stage_is_for_who_may_write_and_holds_what_an_update_can_link(
 def headers(world: World) -> Mapping[str, bytes]:
     """What stands beside the chunks of t."""
     storage = world.storage()
-    for each in storage.acquire_capabilities(CollectionId("t")):  # it opens the group
-        storage.drop(each)
+    for capability in storage.acquire_capabilities(CollectionId("t")):  # it opens the group
+        storage.drop(capability)
     return storage.shards.headers(CollectionId("t"))
 
 
 def data_topic(world: World) -> Any:
-    (found,) = (each for each in world.broker.topics.names() if each.endswith("t.data"))
-    return found
+    (topic,) = (name for name in world.broker.topics.names() if name.endswith("t.data"))
+    return topic
 
 
 def test_a_command_that_is_too_large_is_refused(
@@ -367,7 +367,7 @@ def test_what_a_command_did_is_not_held_against_it(world: World) -> None:
     )
     names = ("partition", "offset", "key", "checksum", "rows", "size")
     held = {"capability": {**write, "frontier": 10}, "new_frontier": 20}
-    staged = {**held, "chunks": [{each: getattr(ref, each) for each in names}]}
+    staged = {**held, "chunks": [{name: getattr(ref, name) for name in names}]}
     world.send("update_and_downgrade", writes=[staged], id_="staged")
 
     waves: list[str] = []
@@ -420,7 +420,7 @@ def test_noise_among_the_responses_is_passed_over(world: World) -> None:
     id_ = world.send("heartbeat", capability=read)
     world.service().step(0)
     records = world.broker.store.log(NAMES.responses).records
-    values = [each.value or b"" for each in records]
+    values = [record.value or b"" for record in records]
     answered = [each.command for each in readable(values)]
     assert answered == ["c0", id_]
 

@@ -48,8 +48,8 @@ class SlowLogs(FaultyLogs):
         return super().bounds(topic)
 
     def bounds_all(self, topics: Sequence[Topic]) -> Any:
-        for each in topics:
-            self.gate.pass_(each)
+        for topic in topics:
+            self.gate.pass_(topic)
         return super().bounds_all(topics)
 
 
@@ -237,7 +237,7 @@ def test_who_waits_for_long_is_named_with_what_it_waits_in(
     place.until(place.gate.reached.is_set)
     with caplog.at_level(logging.WARNING):
         place.until(lambda: "a command takes long" in caplog.text)
-    said = next(each for each in caplog.records if "takes long" in each.message)
+    said = next(record for record in caplog.records if "takes long" in record.message)
     assert late in str(said.__dict__["of"])
     assert "foreign.fetched" in str(said.__dict__["in"])
 

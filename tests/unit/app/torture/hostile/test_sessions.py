@@ -131,8 +131,8 @@ def test_what_is_not_made_or_not_complete_is_late() -> None:
 
 def told(*messages: dict[str, Any]) -> tuple[Followed, str]:
     followed = Followed()
-    for each in messages:
-        said = followed.hear({"type": "rows" if "rows" in each else "progress", **each})
+    for message in messages:
+        said = followed.hear({"type": "rows" if "rows" in message else "progress", **message})
         if said:
             return followed, said
     return followed, ""
@@ -195,5 +195,5 @@ def test_a_session_that_is_closed_says_nothing() -> None:
     one.begin("subscription", lambda session: follows(session, VIEW, Followed()))
     one.close()
     hanging.set()
-    eventually(lambda: "subscription" not in {each.name for each in threading.enumerate()})
+    eventually(lambda: "subscription" not in {thread.name for thread in threading.enumerate()})
     assert "ended" not in one.problem
