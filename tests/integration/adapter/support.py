@@ -47,7 +47,7 @@ def topics(bootstrap: str, prefix: str) -> list[str]:
     """The topics whose names begin so."""
     admin = AdminClient({"bootstrap.servers": bootstrap})
     return sorted(
-        each for each in admin.list_topics(timeout=30).topics if each.startswith(prefix)
+        topic for topic in admin.list_topics(timeout=30).topics if topic.startswith(prefix)
     )
 
 
@@ -87,17 +87,17 @@ def read_all(bootstrap: str, topic: str) -> list[Any]:
         }
     )
     partitions = consumer.list_topics(topic, 10).topics[topic].partitions
-    consumer.assign([TopicPartition(topic, each, 0) for each in partitions])
-    found, ended = [], 0
+    consumer.assign([TopicPartition(topic, partition, 0) for partition in partitions])
+    messages, ended = [], 0
     while ended < len(partitions):
         message = consumer.poll(30)
         assert message is not None, f"topic {topic} does not answer"
         if message.error():
             ended += 1
         else:
-            found.append(message)
+            messages.append(message)
     consumer.close()
-    return found
+    return messages
 
 
 def contents(written: list[Written], time_: int) -> dict[tuple[object, ...], Mapping[str, Any]]:

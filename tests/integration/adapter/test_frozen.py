@@ -87,9 +87,9 @@ def running(
     directory = tmp_path_factory.mktemp("frozen")
     environment = open_environment(broker.bootstrap, directory)
     try:
-        made = Frozen(environment, tmp_path_factory.mktemp("another"))
-        eventually(lambda: seen(environment.client) == made.sent, PATIENCE_S)
-        yield made
+        frozen = Frozen(environment, tmp_path_factory.mktemp("another"))
+        eventually(lambda: seen(environment.client) == frozen.sent, PATIENCE_S)
+        yield frozen
     finally:
         environment.stop()
 

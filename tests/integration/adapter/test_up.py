@@ -57,7 +57,7 @@ def rows(directory: Path, text: str) -> list[Any]:
     done = sql(directory, text, "--json")
     messages = [json.loads(line) for line in done.stdout.splitlines()]
     assert done.returncode == 0, done.stdout
-    return [row for each in messages if each["type"] == "rows" for row in each["rows"]]
+    return [row for message in messages if message["type"] == "rows" for row in message["rows"]]
 
 
 def test_kill_9_of_its_supervisor_leaves_nothing_of_an_environment(tmp_path: Path) -> None:
@@ -88,13 +88,13 @@ def test_an_environment_survives_kill_9_of_its_supervisor(tmp_path: Path) -> Non
         client, kafka, _ = find(tmp_path)
         topic = raw_topic(kafka.bootstrap)
         Feed(kafka.bootstrap).send(topic, [{"id": i, "amount": i} for i in range(100)])
-        made = sql(
+        process = sql(
             tmp_path,
             f"CREATE SOURCE s FROM KAFKA (TOPIC '{topic}') (id BIGINT, amount BIGINT)"
             " FORMAT JSON; CREATE MATERIALIZED VIEW v AS SELECT id % 3 AS k, sum(amount) AS n"
             " FROM s GROUP BY 1",
         )
-        assert made.returncode == 0, made.stdout
+        assert process.returncode == 0, process.stdout
         eventually(lambda: len(client.run("SELECT * FROM v")[0].rows) == 3)
         as_of = rows(tmp_path, "SHOW MATERIALIZED VIEWS")[0][3] - 1
         query = f"SELECT k, n FROM v ORDER BY k AS OF {as_of}"

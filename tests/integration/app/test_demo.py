@@ -37,13 +37,13 @@ def test_every_view_of_the_demo_is_exact(broker: EmbeddedBroker, tmp_path: Path)
     assert report.is_exact
     assert report.events == 6_000
     names = {view.name for view in VIEWS}
-    checked = [each for each in report.verdicts if each.view in names]
-    assert {each.view for each in checked} == names
+    checked = [verdict for verdict in report.verdicts if verdict.view in names]
+    assert {verdict.view for verdict in checked} == names
     assert len(checked) == TIMES * len(VIEWS)
     assert report.kept is not None
     assert len(report.verdicts) - len(checked) == report.kept.commits + len(VIEWS)
     assert report.kept.commits > 2
-    assert max(each.rows for each in report.verdicts if each.view == "departures_by_hour") > 5
+    assert max(verdict.rows for verdict in report.verdicts if verdict.view == "departures_by_hour") > 5
 
 
 def test_it_is_not_begun_beside_its_remains(broker: EmbeddedBroker, tmp_path: Path) -> None:

@@ -64,9 +64,9 @@ def shards(kafka: KafkaBroker, namespace: str) -> Iterator[Shards]:
 
 @pytest.fixture
 def u(shards: Shards) -> CollectionId:
-    made = CollectionId(f"u{next(_names)}")
-    shards.create(made, made, DESCRIPTION, Timestamp(0))
-    return made
+    collection = CollectionId(f"u{next(_names)}")
+    shards.create(collection, collection, DESCRIPTION, Timestamp(0))
+    return collection
 
 
 def row(name: str, time: int, diff: int = 1) -> pa.Table:
@@ -138,11 +138,11 @@ def test_a_tail_follows_until_the_shard_is_sealed(broker, namespace, shards, u) 
         assert next(lines)["type"] == "columns"
         assert next(lines)["rows"] == [[2, 1, "a", None]]
         append(shards, u, 3, 4, row("b", 3))
-        assert next(each for each in lines if each["type"] == "rows")["rows"] == [
+        assert next(line for line in lines if line["type"] == "rows")["rows"] == [
             [3, 1, "b", None]
         ]
         append(shards, u, 4, None, row("a", 9, -1))
-        rest = [each for each in lines if each["type"] != "progress"]
+        rest = [line for line in lines if line["type"] != "progress"]
         assert rest[0]["rows"] == [[9, -1, "a", None]]
         assert rest[1]["tag"] == "TAIL"
         assert process.wait(30) == 0
@@ -172,30 +172,30 @@ def test_an_unknown_shard_and_an_empty_namespace(broker, namespace, shards, u) -
 
 def test_topics_are_made_as_chosen(kafka: KafkaBroker, namespace: str) -> None:
     pairs = {"replication.factor": "1", "data.segment.bytes": "1048577", "data.partitions": "3"}
-    made = KafkaBroker(kafka.settings, topic_choices(pairs))
+    broker = KafkaBroker(kafka.settings, topic_choices(pairs))
     name = Topic(f"{namespace}.chosen.data")
-    made.topics.create([TopicSpec(name, 3, TopicKind.DATA)])
+    broker.topics.create([TopicSpec(name, 3, TopicKind.DATA)])
     topics = KafkaTopics(admin(kafka.settings))
     found = topics._settings([name])[name]
     assert (found["segment.bytes"], found["cleanup.policy"]) == ("1048577", "compact")
     assert found["min.insync.replicas"] == "1"
-    assert partitions(made, name) == 3
-    made.close()
+    assert partitions(broker, name) == 3
+    broker.close()
 
 
 def test_more_copies_than_brokers_are_refused_with_what_to_choose(kafka, namespace) -> None:
-    made = KafkaBroker(kafka.settings, topic_choices({"replication.factor": "3"}))
+    broker = KafkaBroker(kafka.settings, topic_choices({"replication.factor": "3"}))
     with pytest.raises(InvalidUsage, match=r"choose replication\.factor"):
-        made.topics.create([TopicSpec(Topic(f"{namespace}.many"), 1, TopicKind.LOG)])
-    made.close()
+        broker.topics.create([TopicSpec(Topic(f"{namespace}.many"), 1, TopicKind.LOG)])
+    broker.close()
 
 
 def test_a_setting_that_the_broker_does_not_know_is_refused(kafka, namespace) -> None:
     choices = TopicChoices(settings={TopicKind.LOG: {"no.such": "1"}})
-    made = KafkaBroker(kafka.settings, choices)
+    broker = KafkaBroker(kafka.settings, choices)
     with pytest.raises(InvalidUsage, match=r"no\.such"):
-        made.topics.create([TopicSpec(Topic(f"{namespace}.odd"), 1, TopicKind.LOG)])
-    made.close()
+        broker.topics.create([TopicSpec(Topic(f"{namespace}.odd"), 1, TopicKind.LOG)])
+    broker.close()
 
 
 def test_a_coordinator_makes_topics_as_chosen(broker, kafka, namespace, tmp_path: Path) -> None:
@@ -236,9 +236,9 @@ def test_a_coordinator_makes_topics_as_chosen(broker, kafka, namespace, tmp_path
 
 
 def partitions(kafka: KafkaBroker, topic: Topic) -> int:
-    found = kafka.topics.describe(topic)
-    assert found is not None
-    return found.partitions
+    info = kafka.topics.describe(topic)
+    assert info is not None
+    return info.partitions
 
 
 def _port() -> int:

@@ -81,7 +81,9 @@ def test_rows_of_an_output_topic_are_decoded(run, broker: EmbeddedBroker, name: 
     schema = rows.row_schema("out", [("country", "VARCHAR")])
     kafka, producer = KafkaBroker(settings), ForeignProducer(settings)
     schemas = Topic(f"{namespace}.schemas")
-    kafka.topics.create([TopicSpec(each, 1, TopicKind.RAW) for each in (schemas, Topic(name))])
+    kafka.topics.create(
+        [TopicSpec(topic, 1, TopicKind.RAW) for topic in (schemas, Topic(name))]
+    )
     kafka.close()
     producer.send(schemas, schema.text.encode(), key=schema.fingerprint)
     producer.send(Topic(name), rows.encode_rows(schema, [["NL"]])[0])

@@ -43,9 +43,9 @@ def settings(broker):
 
 @pytest.fixture(scope="module")
 def kafka(settings):
-    made = KafkaBroker(settings)
-    yield made
-    made.close()
+    broker = KafkaBroker(settings)
+    yield broker
+    broker.close()
 
 
 def wait_for(answer: Callable[[], T], seconds: float = 30.0) -> T:
@@ -81,9 +81,9 @@ def test_chunks_in_transactions_are_there_once_they_are_committed(kafka, setting
         behind = placed(settings, topic, "behind")
         assert kafka.chunks.fetch(topic, [before, inside, behind]) == [b"body"] * 3
         assert kafka.chunks.fetch_committed(topic, [before])[0].body == b"body"
-        for each in (inside, behind):
+        for chunk in (inside, behind):
             with pytest.raises(Corrupt, match="missing"):
-                kafka.chunks.fetch_committed(topic, [each])
+                kafka.chunks.fetch_committed(topic, [chunk])
         end()
         assert wait_for(partial(committed, kafka, topic, behind))
         assert committed(kafka, topic, inside) == (end == writer.commit_transaction)
@@ -238,7 +238,7 @@ def test_partitions_that_a_topic_gets_are_used_by_who_knows_it_already(kafka, se
         refs = [other.chunks.write(topic, [(b"new", 1)], {})[0] for _ in range(30)]
     finally:
         other.close()
-    assert {each.partition for each in refs} == {0, 1, 2}
+    assert {ref.partition for ref in refs} == {0, 1, 2}
     assert kafka.chunks.fetch(topic, [old, *refs]) == [b"old", *[b"new"] * 30]
     kafka.chunks.forget(topic, refs)
     assert sum(end.high for end in RawReader(settings).ends(topic).values()) == 61
@@ -262,12 +262,12 @@ def test_logs_that_change_hands_between_consumers_lose_nothing(kafka, monkeypatc
         kafka.logs.append([(log, b"%d" % sent[log])])
         sent[log] += 1
         seen += tail.poll(chance.choice([0, 1, 20, 150]))
-        moved |= {(each, tail._seats._logs[each].seat) for each in logs}
+        moved |= {(log, tail._seats._logs[log].seat) for log in logs}
     while len(seen) < 120:
         seen += wait_for(lambda: tail.poll(100))
     assert tail.poll(500) == ()
     tail.close()
     for log in logs:
-        found = [each.value for each in seen if each.topic == log]
+        found = [entry.value for entry in seen if entry.topic == log]
         assert found == [b"%d" % number for number in range(sent[log])]
     assert len(moved) > len(logs), "some have changed hands"

@@ -66,12 +66,12 @@ class Bench:
         return Topic(f"{self.namespace}.compute.main.responses")
 
     def begin(self, *extra: Command) -> None:
-        known = [CreateDataflow(each) for each in self.descriptions.values()]
+        dataflows = [CreateDataflow(description) for description in self.descriptions.values()]
         self.commands.begin(
             uuid.uuid4().hex,
             [
                 CreateInstance(self.namespace, BUCKETS),
-                *known,
+                *dataflows,
                 *extra,
                 InitializationComplete(),
                 AllowWrites(),
@@ -100,7 +100,7 @@ class Bench:
                 kind="ingestion",
                 name=name,
                 group=id_,
-                columns=tuple(Column(*each) for each in columns),
+                columns=tuple(Column(*column) for column in columns),
                 as_of=as_of,
                 capability=CapabilityId(f"{id_}.write"),
                 source=IngestionDescription(
@@ -111,7 +111,7 @@ class Bench:
                 ),
             )
         )
-        self.relations[name] = Relation(id_, tuple(Column(*each) for each in columns))
+        self.relations[name] = Relation(id_, tuple(Column(*column) for column in columns))
         return id_
 
     def view(
@@ -119,17 +119,24 @@ class Bench:
     ) -> CollectionId:
         compiled = compile_view(query, self.relations, functions)
         id_ = CollectionId(name)
-        imports = [each.collection for each in compiled.dataflow.imports]
-        holds = {each: CapabilityId(f"{id_}.reads.{each}") for each in imports}
+        imports = [collection.collection for collection in compiled.dataflow.imports]
+        holds = {
+            collection: CapabilityId(f"{id_}.reads.{collection}") for collection in imports
+        }
         self.shards.submit(
             [
-                (each, Acquire(collection=each, capability=holds[each], right=Right.READ))
-                for each in imports
+                (
+                    collection,
+                    Acquire(
+                        collection=collection, capability=holds[collection], right=Right.READ
+                    ),
+                )
+                for collection in imports
             ]
         )
-        since = [self.shards.state(each).since.time for each in imports]
+        since = [self.shards.state(collection).since.time for collection in imports]
         birth = Timestamp(max([as_of, *since]))
-        columns = [(each.name, each.type) for each in compiled.columns]
+        columns = [(column.name, column.type) for column in compiled.columns]
         self._create(id_, columns, (), "view", birth)
         self._tell(
             DataflowDescription(
@@ -139,7 +146,10 @@ class Bench:
                 group=id_,
                 columns=tuple(compiled.columns),
                 as_of=birth,
-                imports=tuple(ImportDescription(each, each, holds[each]) for each in imports),
+                imports=tuple(
+                    ImportDescription(collection, collection, holds[collection])
+                    for collection in imports
+                ),
                 plan=plan_json.dumps(compiled.dataflow),
                 capability=CapabilityId(f"{id_}.write"),
             )
@@ -218,6 +228,6 @@ def open_bench(bootstrap: str) -> Bench:
         data_partitions=2,
     )
     topics = [f"{namespace}.compute.main.{kind}" for kind in ("commands", "responses")]
-    broker.topics.create([TopicSpec(Topic(each), 1, TopicKind.LOG) for each in topics])
+    broker.topics.create([TopicSpec(Topic(topic), 1, TopicKind.LOG) for topic in topics])
     writer = CommandWriter(broker.logs, Topic(topics[0]), epoch=1)
     return Bench(kafka, namespace, broker, shards, writer)

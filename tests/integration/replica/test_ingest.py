@@ -108,7 +108,7 @@ def statuses(bench: Bench, name: str) -> list[Status]:
     found: list[Status] = []
     while entries := tail.poll(500):
         told = [decode_response(entry.value).response for entry in entries]
-        found += [each for each in told if isinstance(each, Status) and each.id == name]
+        found += [status for status in told if isinstance(status, Status) and status.id == name]
     tail.close()
     return found
 

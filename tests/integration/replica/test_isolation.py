@@ -40,7 +40,7 @@ def statuses(bench: Bench, name: str) -> list[Status]:
     tail = bench.broker.logs.tail({bench.response_topic: Offset(0)})
     found = [decode_response(entry.value).response for entry in tail.poll(2000)]
     tail.close()
-    return [each for each in found if isinstance(each, Status) and each.id == name]
+    return [status for status in found if isinstance(status, Status) and status.id == name]
 
 
 @pytest.mark.parametrize(

@@ -159,7 +159,7 @@ def test_what_is_wrong_with_a_command_is_said(place: Place) -> None:
         client.publish(b"")
         held = client.write(held, 5, rows(("a", 1, 0, 1)))  # and life goes on
         assert held["frontier"] == 5
-        assert [each["error"]["code"] for each in client.reports] == ["Malformed"] * 2
+        assert [report["error"]["code"] for report in client.reports] == ["Malformed"] * 2
 
 
 def mistakes(
@@ -306,7 +306,9 @@ def test_a_command_delivered_twice_is_answered_once(place: Place) -> None:
         assert client.write({**held, "frontier": 5}, 6)["frontier"] == 6
         client.publish(wire.encode("command_heartbeat", {"id": "one", "capability": held}))
         assert client.ask("heartbeat", capability=held)["status"] == "DONE"
-        assert [each["status"] for each in client.reports] == ["REPEATED"] * 2 + ["MALFORMED"]
+        assert [report["status"] for report in client.reports] == ["REPEATED"] * 2 + [
+            "MALFORMED"
+        ]
         assert reader.snapshot("t6", "t6", 5) == {("a", 1): 1}
 
 

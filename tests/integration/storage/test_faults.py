@@ -59,8 +59,8 @@ def outage_ms(monkeypatch: pytest.MonkeyPatch, is_full_minute: bool) -> int:
 
 def java(broker: EmbeddedBroker) -> psutil.Process:
     assert broker._process is not None
-    (found,) = psutil.Process(broker._process.pid).children()
-    return found
+    (process,) = psutil.Process(broker._process.pid).children()
+    return process
 
 
 @dataclass
@@ -123,8 +123,8 @@ def until(is_so: Callable[[], bool]) -> None:
 
 def everything(storage: Storage, read: ReadCapability, upper: int) -> Found:
     found: Found = {}
-    for each in storage.subscribe_at(read, Options(until=Timestamp(upper))):
-        found.update(contents(each.updates))
+    for delivery in storage.subscribe_at(read, Options(until=Timestamp(upper))):
+        found.update(contents(delivery.updates))
     return found
 
 
@@ -152,20 +152,20 @@ def test_a_broker_that_is_away_is_waited_for(
     away: Callable[[EmbeddedBroker], Callable[[], object]],
     outage_ms: int,
 ) -> None:
-    bootstrap, told = own.bootstrap, list[Status]()
+    bootstrap, statuses = own.bootstrap, list[Status]()
     with (
         Storage.kafka(bootstrap, namespace=namespace) as storage,
         Storage.kafka(bootstrap, namespace=namespace) as reader,
     ):
-        storage.watch(told.append)
+        storage.watch(statuses.append)
         read, held = storage.create(T, TABLE)
         with Working(storage, held) as work:
             work.progress(5)
             back = away(own)
             until(lambda: storage.status().silent_ms > outage_ms)
             assert "no broker has answered for" in str(storage.status())
-            assert told
-            assert told[-1].silent_ms
+            assert statuses
+            assert statuses[-1].silent_ms
             looks: list[Found] = []  # somebody who comes while nobody answers waits as well
             looking = threading.Thread(
                 target=lambda: looks.append(everything(reader, reader.heartbeat(read), 5)),
@@ -177,7 +177,7 @@ def test_a_broker_that_is_away_is_waited_for(
             assert own.bootstrap == bootstrap
             work.progress(5)
         looking.join(PATIENCE_S)
-        until(lambda: storage.status().is_well and told[-1].is_well)
+        until(lambda: storage.status().is_well and statuses[-1].is_well)
         assert len(work.told) > before
         assert len(looks[0]) == 5
         assert everything(reader, read, len(work.told)) == work.told

@@ -167,7 +167,7 @@ def test_who_was_away_while_its_log_was_truncated_opens_again_from_the_rollup(
     log = one.names(u).log
     while one.logs.bounds(log)[0] <= group.state.upto + 1:
         idle = [Advance(Timestamp(each), Timestamp(each + 1)) for each in range(200)]
-        one.submit([(u, each) for each in idle])
+        one.submit([(u, advance) for advance in idle])
         maintenance.roll_up(one, u)
     other.following.follow(group)  # from where it was
     other.sync(u)
@@ -207,17 +207,17 @@ def test_a_record_with_its_writers_time_is_got_past(
         one.sync(u)
     assert isinstance(append(one, beside, 0, 10, row("b", 3)), Appended)
     group = Group(one.names(u), topic_id=identity, uuid=identity)
-    found = verify(kafka.logs, kafka.chunks, group)
-    assert [each.offset for each in found.flaws] == [2]
-    skip(kafka.logs, found, 2, EventId("skip-time"), "CreateTime")
+    verdict = verify(kafka.logs, kafka.chunks, group)
+    assert [flaw.offset for flaw in verdict.flaws] == [2]
+    skip(kafka.logs, verdict, 2, EventId("skip-time"), "CreateTime")
     fresh = client(kafka)
     try:
         fresh.open(u)
         assert append(fresh, u, 10, 20, row("b", 13)) == Appended((frontier(20),))
-        for each in (fresh, one, other):
-            each.open(u)
-            each.sync(u)
-            assert present(each, u, 19) == ["a", "b"]
+        for shards in (fresh, one, other):
+            shards.open(u)
+            shards.sync(u)
+            assert present(shards, u, 19) == ["a", "b"]
     finally:
         fresh.close()
 
@@ -248,17 +248,17 @@ def test_a_foreign_record_of_a_transaction_and_its_mark_are_got_past(
         skip(kafka.logs, verdict(), 2, EventId("skip"), "a transaction")
         fresh.open(u)
         assert append(fresh, u, 10, 20, row("b", 13)) == Appended((frontier(20),))
-        for each in (one, other):
-            each.open(u)
-            each.sync(u)
-            assert present(each, u, 19) == ["a", "b"]
+        for shards in (one, other):
+            shards.open(u)
+            shards.sync(u)
+            assert present(shards, u, 19) == ["a", "b"]
         assert verdict().is_sound
         producer.begin_transaction()
         event = Event(EventId("t"), identity, Offset(4), Advance(Timestamp(0), Timestamp(1)))
         producer.produce(one.names(u).log, event_codec.encode(event), partition=0)
         producer.commit_transaction()  # an event of ours, and a mark at the end
-        for each in (one, fresh):
-            each.sync(u)
-            assert each.group_state(u).upto == 7
+        for shards in (one, fresh):
+            shards.sync(u)
+            assert shards.group_state(u).upto == 7
     finally:
         fresh.close()

@@ -62,9 +62,9 @@ def test_the_whole_life_cycle(
         assert isinstance(sealed, WriteCapability)
         later: list[Delivery] = list(subscription)
         assert later[-1].upper == EMPTY
-        assert [contents(each.updates) for each in later if each.updates.num_rows] == [
-            {("n0", 12): -1}
-        ]
+        assert [
+            contents(delivery.updates) for delivery in later if delivery.updates.num_rows
+        ] == [{("n0", 12): -1}]
         other.shards.drop(id_)
     with pytest.raises(Unreadable):
         storage.subscribe_at(read)
@@ -95,7 +95,7 @@ def test_capabilities_outlive_the_client_that_made_them(
 def test_several_collections_move_in_one_record(storage: Storage) -> None:
     group = f"storage-group{next(names)}"
     ids = [CollectionId(f"{group}-{n}") for n in range(3)]
-    held = [storage.create(each, TABLE, group=group)[1] for each in ids]
+    held = [storage.create(collection, TABLE, group=group)[1] for collection in ids]
     before = storage.shards.group_state(group).upto
     first, *rest = held
     moved = storage.update_and_downgrade(
@@ -103,19 +103,19 @@ def test_several_collections_move_in_one_record(storage: Storage) -> None:
     )
     assert isinstance(moved, tuple)
     assert storage.shards.group_state(group).upto == before + 1
-    assert [storage.shards.state(each).upper for each in ids] == [frontier(5)] * 3
+    assert [storage.shards.state(collection).upper for collection in ids] == [frontier(5)] * 3
 
 
 def test_a_listener_is_woken(broker: EmbeddedBroker, id_: CollectionId) -> None:
     with Storage.kafka(broker.bootstrap) as writer, Storage.kafka(broker.bootstrap) as reader:
         read, held = writer.create(id_, TABLE)
         subscription = reader.subscribe_at(read)
-        found: list[Delivery] = []
-        waiting = threading.Thread(target=lambda: found.extend(subscription), daemon=True)
+        deliveries: list[Delivery] = []
+        waiting = threading.Thread(target=lambda: deliveries.extend(subscription), daemon=True)
         waiting.start()
         held = write(writer, held, 10, ("a", 1, 0, 1))
         writer.update_and_downgrade(held, None, EMPTY)
         waiting.join(timeout=30)
         assert not waiting.is_alive()
-        assert contents(found[0].updates) == {("a", 1, 0): 1}
-        assert found[-1].upper == EMPTY
+        assert contents(deliveries[0].updates) == {("a", 1, 0): 1}
+        assert deliveries[-1].upper == EMPTY

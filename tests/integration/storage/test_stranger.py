@@ -273,7 +273,7 @@ def test_every_type_of_the_page_is_written_both_ways_and_read(parties: Parties) 
     text = json.dumps({"columns": columns, "keys": [], "kind": "table", "required": []})
     _, held = client.done("create", collection="t", description=text)
     kinds = types.schema(text).types
-    names = [each["name"] for each in columns]
+    names = [column["name"] for column in columns]
 
     def table(kinds: list[pa.DataType], at: int) -> pa.Table:
         values = [
