@@ -40,12 +40,12 @@ def _ahead(replica: "Replica", wanted: Attempt) -> Step | None:
     """The view's step as if the ingestion had counted; none if it is not as far."""
     before, after = wanted.before.frontier, wanted.after.frontier
     own = replica.state.frontier
-    found = [
-        replace(each, upper=after, batches=(*each.batches, InputBatch(before, after, 1)))
-        if each.collection == SRC
-        else each
-        for each in replica.inputs(own)
+    sources = [
+        replace(source, upper=after, batches=(*source.batches, InputBatch(before, after, 1)))
+        if source.collection == SRC
+        else source
+        for source in replica.inputs(own)
     ]
     scheduled, budget = replica.state.scheduled, replica.world.weather.budget
-    next_ = next_step(frontier(own), found, scheduled=scheduled, budget=budget)
+    next_ = next_step(frontier(own), sources, scheduled=scheduled, budget=budget)
     return next_ if isinstance(next_, Step) and next_.upper == after else None

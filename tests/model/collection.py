@@ -26,7 +26,7 @@ def contents(updates: Iterable[Update], time: int) -> Contents:
 
 def times(*updates: Iterable[Update]) -> list[int]:
     """Every time at which something may change."""
-    return sorted({at for each in updates for _, at, _ in each})
+    return sorted({at for update in updates for _, at, _ in update})
 
 
 def join(left: Contents, right: Contents, on: Callable[[Row, Row], bool]) -> Contents:
@@ -65,7 +65,7 @@ def latest(updates: Iterable[Update], time: int, keys: Sequence[int]) -> list[Ro
     """Of each key the last row by (time, position); a row ends in position, kind, error."""
     last: dict[Row, tuple[tuple[int, int], Row]] = {}
     for row, at, _ in updates:
-        key, place = tuple(row[each] for each in keys), (at, row[-3])
+        key, place = tuple(row[key] for key in keys), (at, row[-3])
         if at <= time and (key not in last or last[key][0] <= place):
             last[key] = (place, row)
     return [row for _, row in last.values()]

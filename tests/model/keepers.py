@@ -94,11 +94,11 @@ def collector(world: World, disk: Disk) -> Process:
                 continue
         named = {chunk.key for chunk in client.state(name).chunks()}
         for place in range(end):
-            found = data[place]
-            if found is not None and found.content is not None and found.key not in named:
+            record = data[place]
+            if record is not None and record.content is not None and record.key not in named:
                 if world.chance(0.05):
                     yield
-                data.append(Record(found.key, None))
+                data.append(Record(record.key, None))
 
 
 def roller(world: World, disk: Disk) -> Process:

@@ -218,7 +218,9 @@ class Race:
         return any(not self._past(name, goal) for name in (TAB, SRC))
 
     def _past(self, name: str, goal: int) -> bool:
-        group = next(group for each, group in self.world.groups.items() if each == name)
+        group = next(
+            group for collection, group in self.world.groups.items() if collection == name
+        )
         return name in group.states[-1].collections and group.newest.upper.time > goal
 
     def _arrived(self, goal: int) -> bool:

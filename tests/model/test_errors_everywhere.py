@@ -141,8 +141,8 @@ def wanted(query: str, tables: dict[str, list[Change]], time: int) -> Counter[st
     """DuckDB's answer over the tables at a time."""
     contents = tuple((name, held(changes, time)) for name, changes in tables.items())
     duckdb().execute(f"USE {schema(contents)}")
-    found = duckdb().sql(query.replace("mz_now() < 100", "true"))
-    return Counter(map(str, found.fetchall()))
+    relation = duckdb().sql(query.replace("mz_now() < 100", "true"))
+    return Counter(map(str, relation.fetchall()))
 
 
 def held(changes: Iterable[Change], time: int) -> tuple[tuple[object, ...], ...]:

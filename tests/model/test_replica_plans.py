@@ -77,8 +77,11 @@ def pending(market: Market, tmp_path: Path) -> Replica:
     fast.scheduler.stopping = True
     for flow in fast.scheduler.flows.values():  # it is gone for good, and politely
         drops = [
-            (each.group, Drop(each.collection, flow.holds[each.collection]))
-            for each in flow.description.imports
+            (
+                description.group,
+                Drop(description.collection, flow.holds[description.collection]),
+            )
+            for description in flow.description.imports
         ]
         market.world.shards.submit(drops)
     return slow
@@ -100,7 +103,7 @@ def test_a_step_reads_what_was_merged_after_it_was_decided(
     heartbeats(market, slow)  # they do not move the plan of what is under way
     assert collect(market.world) == 0
     assert slow.begin(LANE)
-    assert {each.failure for each in slow.results[LANE].values()} == {None}
+    assert {result.failure for result in slow.results[LANE].values()} == {None}
     slow.commit(LANE)
     settle(market, slow)
     heartbeats(market, slow)

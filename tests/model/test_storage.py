@@ -273,8 +273,8 @@ class StorageMachine(RuleBasedStateMachine):
         died = self.client(n).clone(held, lease_ms=1_000)
         self.add(died)
         self.short.add(died.name)
-        for number, each in enumerate(self.writes):
-            if each.name in self.model.writes and each.name not in self.short:
+        for number, capability in enumerate(self.writes):
+            if capability.name in self.model.writes and capability.name not in self.short:
                 self.update_and_downgrade(number, [], 1, 0)
         if writes_on:
             self.update_and_downgrade(len(self.writes) - 1, [], 1, 30)
@@ -289,8 +289,8 @@ class StorageMachine(RuleBasedStateMachine):
             with pytest.raises(expected):
                 self.client(n).subscribe_at(held, options)
             return
-        made = self.client(n).subscribe_at(held, options)
-        self.following.append(Follower(made, held, self.client(n), snapshot))
+        subscription = self.client(n).subscribe_at(held, options)
+        self.following.append(Follower(subscription, held, self.client(n), snapshot))
 
     @rule(n=pick)
     def poll(self, n: int) -> None:
@@ -381,7 +381,7 @@ class FaultyStorageMachine(StorageMachine):
 
     def clients_of(self, place: Place) -> list[Storage]:
         self.ways = [FaultyBroker(place.broker) for _ in range(2)]
-        made = [
+        storages = [
             Storage(
                 Shards(
                     way.logs,
@@ -393,7 +393,7 @@ class FaultyStorageMachine(StorageMachine):
             )
             for way in self.ways
         ]
-        return [cast("Storage", Stubborn(each)) for each in made]
+        return [cast("Storage", Stubborn(storage)) for storage in storages]
 
     def tick(self, client: Storage) -> None:
         cast("Stubborn", client).again(super().tick, client)

@@ -68,7 +68,11 @@ class Sessions:
             tables[name], errors = judging.updates(world.shards, relation)
             assert judging.net(errors) == {}
         for name, (query, inputs) in VIEWS.items():
-            born = next(each.as_of for each in world.descriptions if each.export == name)
+            born = next(
+                description.as_of
+                for description in world.descriptions
+                if description.export == name
+            )
             since = max(born, *(world.since(each) for each in (name, *inputs)))
             upper = min(world.upper(each) for each in (name, *inputs))
             given = {each: tables[each] for each in inputs}

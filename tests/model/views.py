@@ -228,13 +228,13 @@ class Replica:
         yield
 
     def inputs(self, own: int, news_of: Sequence[CollectionId] = IMPORTS) -> list[Input]:
-        found = []
+        sources = []
         for name in IMPORTS:
             collection = self.client.collection(name)
             batches = collection.batches.overlapping(Timestamp(own), collection.upper.time)
             known = tuple(_described(b) for b in batches if b.chunks and name in news_of)
-            found.append(Input(name, self._since(name), collection.upper, known))
-        return found
+            sources.append(Input(name, self._since(name), collection.upper, known))
+        return sources
 
     def _next(self, own: int, *, in_flight: bool = False) -> Step | Idle | None:
         scheduled, news_of = self.state.scheduled, IMPORTS

@@ -258,13 +258,13 @@ class World:
     def fetch(self, group: CollectionId, ref: ChunkRef) -> Content | None:
         """What lies at the reference; None when it is missing (rule 6)."""
         data = self.groups[group].data
-        found = data[ref.offset]
+        record = data[ref.offset]
         if self.without(Mutation.RULE_6_CHECK):
             later = (r for r in data[ref.offset :] if r is not None and r.content is not None)
-            found = next(later, None)
-        elif found is not None and found.key != ref.key:
+            record = next(later, None)
+        elif record is not None and record.key != ref.key:
             return None
-        return found.content if found is not None else None
+        return record.content if record is not None else None
 
     def clean(self, group: CollectionId) -> None:
         """Kafka's own compaction: the last record of a key stays, a tombstone goes."""

@@ -185,11 +185,11 @@ def attempt(world: World, client: Client) -> Generator[None, None, Attempt | Non
     own, latest = yield from _rebuild(world, client)
     topic = {p: Ends(0, len(messages)) for p, messages in enumerate(world.raw)}
     clock = Clock(min(world.now, client.collection(TAB).upper.time - 1), tick_ms=3, skew_ms=0)
-    found = next_interval(own, own, topic, clock, world.weather.budget)
-    if not isinstance(found, Ingest):
+    ingest = next_interval(own, own, topic, clock, world.weather.budget)
+    if not isinstance(ingest, Ingest):
         return None
-    updates = _upsert(world, found, topic, latest)
-    return Attempt(own, Position(found.upper, found.to_offsets), updates)
+    updates = _upsert(world, ingest, topic, latest)
+    return Attempt(own, Position(ingest.upper, ingest.to_offsets), updates)
 
 
 def make(world: World, client: Client, wanted: Attempt) -> Generator[None, None, bool]:
