@@ -100,12 +100,13 @@ class World:
     def responses(self) -> list[dict[str, Any]]:
         store = self.broker.store
         return [
-            codec.decode(each.value or b"")[1] for each in store.log(NAMES.responses).records
+            codec.decode(record.value or b"")[1]
+            for record in store.log(NAMES.responses).records
         ]
 
     def answers(self) -> dict[str, dict[str, Any]]:
         """The responses by the command's id: one each."""
-        found = [each for each in self.responses() if each["command"]]
+        found = [response for response in self.responses() if response["command"]]
         by_id = {each["command"]: each for each in found}
         assert len(by_id) == len(found), "a command was answered twice"
         return by_id

@@ -34,7 +34,7 @@ class Contents:
         self.definitions = {name: self._load(name, table) for name, table in updates.items()}
 
     def _load(self, name: str, table: pa.Table) -> str:
-        columns = [each for each in table.column_names if each not in MORE]
+        columns = [name for name in table.column_names if name not in MORE]
         self.connection.register("u", table)
         self.connection.execute(
             f"CREATE TABLE {name}_ AS SELECT {', '.join(columns)}, "
@@ -91,7 +91,9 @@ class Contents:
 def _pinned(view: Maintained) -> str:
     """The columns; of a DOUBLE what DuckDB, which rounds on the way, is sure of."""
     pinned = {"DOUBLE": "format('{{:.12g}}', \"{0}\")", "FLOAT": "format('{{:.5g}}', \"{0}\")"}
-    return ", ".join(pinned.get(each.type, '"{0}"').format(each.name) for each in view.columns)
+    return ", ".join(
+        pinned.get(column.type, '"{0}"').format(column.name) for column in view.columns
+    )
 
 
 def inserted(table: pa.Table, times: int, rng: np.random.Generator) -> pa.Table:

@@ -100,7 +100,9 @@ class Environment:
 
 
 def rows_of(results: list[Result]) -> list[list[object]]:
-    return [json.loads(row) for each in results if isinstance(each, Rows) for row in each.rows]
+    return [
+        json.loads(row) for result in results if isinstance(result, Rows) for row in result.rows
+    ]
 
 
 def eventually(condition: Callable[[], bool]) -> None:

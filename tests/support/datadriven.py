@@ -68,9 +68,9 @@ class Block:
 
 def scripts(folder: str) -> list[Path]:
     """The scripts of a topic."""
-    found = sorted((Path(__file__).parent.parent / "datadriven" / folder).glob("*.txt"))
-    assert found, f"no scripts in {folder}"
-    return found
+    paths = sorted((Path(__file__).parent.parent / "datadriven" / folder).glob("*.txt"))
+    assert paths, f"no scripts in {folder}"
+    return paths
 
 
 def run(script: Path, handle: Callable[[Case], str]) -> None:

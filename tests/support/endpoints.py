@@ -63,15 +63,15 @@ class Endpoint:
             endpoint_spec_json=spec.endpoint_spec_json,
             bindings=[
                 wire.ValidateRequest.Binding(
-                    resource_spec_json=each.resource_spec_json, collection=each.collection
+                    resource_spec_json=binding.resource_spec_json, collection=binding.collection
                 )
-                for each in spec.bindings
+                for binding in spec.bindings
             ],
         )
         (binding,) = self.driver.validate(request).bindings
         return {
-            name: (wire.Constraint.Type.Name(each.type), each.reason)
-            for name, each in binding.constraints.items()
+            name: (wire.Constraint.Type.Name(constraint.type), constraint.reason)
+            for name, constraint in binding.constraints.items()
         }
 
     def kinds(self, collection: Collection, **options: Any) -> dict[str, str]:
@@ -129,9 +129,13 @@ def write(
     keys, values = binding.field_selection.keys, binding.field_selection.values
     message = messages.Store(
         binding=0,
-        keys=Tuples.of([[element(each.get(name)) for name in keys] for each in documents]),
-        values=Tuples.of([[element(each.get(name)) for name in values] for each in documents]),
-        documents=[json.dumps(each).encode() for each in documents],
+        keys=Tuples.of(
+            [[element(document.get(name)) for name in keys] for document in documents]
+        ),
+        values=Tuples.of(
+            [[element(document.get(name)) for name in values] for document in documents]
+        ),
+        documents=[json.dumps(document).encode() for document in documents],
         exists=options.get("exists", [False] * len(documents)),
         deletes=options.get("deletes", []),
     )

@@ -51,7 +51,7 @@ class FenceScript:
     def commit(self, name: str, checkpoint: bytes) -> str:
         """The guard of a commit: the row is still the session's."""
         mine = self.sessions[name]
-        known = [(each.key_begin, each.key_end, each.fence) for each in self.rows]
+        known = [(row.key_begin, row.key_end, row.fence) for row in self.rows]
         if (mine.key_begin, mine.key_end, mine.fence) not in known:
             return "fenced"
         index = known.index((mine.key_begin, mine.key_end, mine.fence))

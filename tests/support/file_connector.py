@@ -27,7 +27,9 @@ class Table:
         self.state = json.loads(self.path.read_text())
         self.checkpoint = base64.b64decode(self.state["checkpoint"])
         self.loads: list[Load] = []
-        self.paths = ["/".join(each.resource_path) for each in message.materialization.bindings]
+        self.paths = [
+            "/".join(binding.resource_path) for binding in message.materialization.bindings
+        ]
 
     def acknowledge(self) -> None:
         self.failing("acknowledge")
@@ -81,12 +83,12 @@ class FileConnector:
 
     def validate(self, request: wire.ValidateRequest) -> wire.ValidateResponse:
         bindings = []
-        for each in request.bindings:
+        for binding in request.bindings:
             constraint = wire.Constraint(type=wire.Constraint.FIELD_OPTIONAL, reason="all go")
             fields = {
-                projection.field: constraint for projection in each.collection.projections
+                projection.field: constraint for projection in binding.collection.projections
             }
-            table = json.loads(each.resource_spec_json)["table"]
+            table = json.loads(binding.resource_spec_json)["table"]
             bindings.append(
                 wire.ValidateResponse.Binding(constraints=fields, resource_path=[table])
             )
@@ -97,7 +99,7 @@ class FileConnector:
         if path.exists():
             return wire.ApplyResponse()
         tables: Any = {
-            "/".join(each.resource_path): {} for each in request.materialization.bindings
+            "/".join(binding.resource_path): {} for binding in request.materialization.bindings
         }
         if not request.dry_run:
             path.write_text(json.dumps({"checkpoint": "", "tables": tables}))

@@ -105,7 +105,7 @@ def run(
         for lower, upper in pairwise([0, *uppers]):
             imports = {
                 i: table(
-                    [each for each in updates if lower <= each[1] < upper],
+                    [update for update in updates if lower <= update[1] < upper],
                     [column.type for column in flow.imports[i].columns],
                 )
                 for i, updates in enumerate(inputs)

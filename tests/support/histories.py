@@ -179,7 +179,9 @@ def parts(draw: st.DrawFn, state: State, number: int) -> Part:
     aside = draw(st.sampled_from([0] * 8 + [1, -1]))
     lower = max(0, start + aside)
     upper = lower + draw(st.integers(1, 10))
-    writers = sum(each.right is Right.WRITE for each in collection.capabilities.values())
+    writers = sum(
+        capability.right is Right.WRITE for capability in collection.capabilities.values()
+    )
     rarely = 9 if writers > 1 else 99  # the last one's seals, and nothing is written any more
     bound: Antichain = EMPTY if draw(st.integers(0, rarely)) == 7 else frontier(upper)
     source = draw(st.sampled_from([None, None, dict(collection.source or {})]))

@@ -119,7 +119,8 @@ def compare(tables: Tables, view: Maintained, query: str, every: int = 1) -> Non
         assert not view.errors_at(time), (query, time)
         tables.connection.register("got", view.at(time))
         casts = [
-            f'CAST("{each.name}" AS {each.type}) AS c{i}' for i, each in enumerate(view.columns)
+            f'CAST("{column.name}" AS {column.type}) AS c{i}'
+            for i, column in enumerate(view.columns)
         ]
         got = answer(tables.connection, f"SELECT {', '.join(casts)} FROM got")
         assert got == want, (query, time)

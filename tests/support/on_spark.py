@@ -28,8 +28,8 @@ def marked(corpus: str, queries: Iterable[Any]) -> list[Any]:
     """The queries as parameters, those that others stand for marked as long."""
     short = SHORT[corpus]
     return [
-        each if each in short else pytest.param(each, marks=pytest.mark.long)
-        for each in queries
+        query if query in short else pytest.param(query, marks=pytest.mark.long)
+        for query in queries
     ]
 
 

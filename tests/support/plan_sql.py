@@ -69,7 +69,7 @@ def to_sql(node: ir.Relational) -> str:
 
 def _where(predicates: Sequence[Scalar]) -> str:
     """All of them. One that fails does not count where another is not true (rule 38)."""
-    texts = [sql(each) for each in predicates]
+    texts = [sql(predicate) for predicate in predicates]
     if len(texts) == 1 or not any(map(can_fail, predicates)):
         return " AND ".join(texts)
     texts = [f"({tolerant(text)})" for text in texts]

@@ -180,7 +180,7 @@ def carry(connection: duckdb.DuckDBPyConnection, name: str) -> None:
 
 def shown(query: str, columns: Sequence[Column]) -> str:
     """The query of a plan with the values of its view's columns."""
-    listed = [f"{as_union(f'c{i}', each.type)} AS c{i}" for i, each in enumerate(columns)]
+    listed = [f"{as_union(f'c{i}', column.type)} AS c{i}" for i, column in enumerate(columns)]
     return f"SELECT {', '.join(listed)} FROM ({query}) AS plan"
 
 

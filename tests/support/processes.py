@@ -49,9 +49,9 @@ def signal_group(leader: int, number: signal.Signals) -> None:
 
 def kill_all(processes: Iterable[psutil.Process]) -> None:
     """`kill -9` of each that still runs; never of another that got the number of one."""
-    for each in processes:
+    for process in processes:
         with contextlib.suppress(psutil.NoSuchProcess):
-            each.kill()
+            process.kill()
 
 
 def ignoring_ctrl_c() -> None:
@@ -89,7 +89,7 @@ def service(
 def settled(processes: Iterable[psutil.Process], timeout_s: float = 60) -> None:
     """Wait until none of them runs."""
     left = list(processes)
-    eventually(lambda: not any(_runs(each) for each in left), timeout_s)
+    eventually(lambda: not any(_runs(process) for process in left), timeout_s)
 
 
 def _runs(process: psutil.Process) -> bool:

@@ -90,9 +90,11 @@ class FakeReplica:
         """
         until = EMPTY if upper is None else frontier(upper)
         collection = CollectionId(export)
-        description = next(each for each in self.created if each.export == collection)
+        description = next(
+            description for description in self.created if description.export == collection
+        )
         self.shards.open(export)
-        schema = arrow_schema([each.type for each in description.columns])
+        schema = arrow_schema([column.type for column in description.columns])
         columns = [
             *([row[index] for row, _, _ in updates] for index in range(len(schema) - 2)),
             [time for _, time, _ in updates],

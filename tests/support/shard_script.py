@@ -89,7 +89,11 @@ class ShardScript:
 
     def show(self, case: Case) -> str:
         state = self.state
-        lines = [line for _, each in sorted(state.collections.items()) for line in shown(each)]
+        lines = [
+            line
+            for _, collection in sorted(state.collections.items())
+            for line in shown(collection)
+        ]
         if state.floor:
             lines.append(f"floor {binding(state.floor)}")
         lines += [
@@ -111,7 +115,7 @@ class ShardScript:
         collection = self.state.collections[CollectionId(case["of"])]
         upper = stamp(case["upper"])
         batches = collection.batches.overlapping(Timestamp(upper - 1), upper)
-        found = [each for each in batches if each.source is not None]
+        found = [batch for batch in batches if batch.source is not None]
         return binding(max(found, key=lambda each: each.lower).source if found else None)
 
     def reload(self, case: Case) -> str:
@@ -125,7 +129,7 @@ class ShardScript:
 
 
 def told(outcome: Outcome) -> str:
-    words = [told_value(getattr(outcome, each.name)) for each in fields(outcome)]
+    words = [told_value(getattr(outcome, field.name)) for field in fields(outcome)]
     return " ".join([type(outcome).__name__, *words])
 
 
@@ -149,16 +153,16 @@ def shown(collection: CollectionState) -> list[str]:
         head += f" fenced={','.join(sorted(collection.fenced))}"
     head += " sealing" if collection.is_sealing else ""
     capabilities = [
-        f"  {each.right.value.lower()} {id_} at {each.frontier}"
-        + (f" plan {each.plan}" if each.plan is not None else "")
-        + (f" until {each.expires_ms}" if each.expires_ms is not None else "")
-        + (f" token {each.token}" if each.token else "")
-        for id_, each in collection.capabilities.items()
+        f"  {capability.right.value.lower()} {id_} at {capability.frontier}"
+        + (f" plan {capability.plan}" if capability.plan is not None else "")
+        + (f" until {capability.expires_ms}" if capability.expires_ms is not None else "")
+        + (f" token {capability.token}" if capability.token else "")
+        for id_, capability in collection.capabilities.items()
     ]
     batches = [
-        f"  batch {each.offset}.{each.part} [{each.lower}, {upper_text(each.upper)})"
-        f" {chunks_text(each.chunks)}" + (f" since {each.since}" if each.since else "")
-        for each in collection.batches.ordered()
+        f"  batch {batch.offset}.{batch.part} [{batch.lower}, {upper_text(batch.upper)})"
+        f" {chunks_text(batch.chunks)}" + (f" since {batch.since}" if batch.since else "")
+        for batch in collection.batches.ordered()
     ]
     return [head, *capabilities, *batches]
 
@@ -178,7 +182,7 @@ def chunks_text(chunks: tuple[ChunkRef, ...]) -> str:
 def binding(offsets: object) -> str:
     if not isinstance(offsets, dict):
         return "none"
-    return ",".join(f"{each}:{offsets[each]}" for each in sorted(offsets)) or "nothing"
+    return ",".join(f"{offset}:{offsets[offset]}" for offset in sorted(offsets)) or "nothing"
 
 
 def stamp(text: str) -> Timestamp:

@@ -127,7 +127,7 @@ class World:
     ) -> None:
         info = self.broker.topics.describe(topic)
         assert info is not None
-        typed = tuple(Column(*each) for each in columns)
+        typed = tuple(Column(*column) for column in columns)
         self._make(name, typed, "source", self.now, keys)
         self.descriptions.append(
             DataflowDescription(
@@ -149,16 +149,23 @@ class World:
 
     def view(self, name: str, query: str, as_of: int = START_MS) -> None:
         compiled = compile_view(query, self.relations)
-        imports = [each.collection for each in compiled.dataflow.imports]
-        holds = {each: CapabilityId(f"{name}.reads.{each}") for each in imports}
+        imports = [collection.collection for collection in compiled.dataflow.imports]
+        holds = {
+            collection: CapabilityId(f"{name}.reads.{collection}") for collection in imports
+        }
         self.shards.submit(
             [
-                (each, Acquire(collection=each, capability=holds[each], right=Right.READ))
-                for each in imports
+                (
+                    collection,
+                    Acquire(
+                        collection=collection, capability=holds[collection], right=Right.READ
+                    ),
+                )
+                for collection in imports
             ]
         )
         self.shards.sync()
-        since = [self.shards.state(each).since.time for each in imports]
+        since = [self.shards.state(collection).since.time for collection in imports]
         birth = Timestamp(max([as_of, *since]))
         self._make(name, compiled.columns, "view", birth, ())
         self.descriptions.append(
