@@ -15,18 +15,18 @@ from tests.catalogue.sweep import Sweep
 
 def main() -> int:
     """Run what the command line asks for."""
-    asked = _arguments().parse_args()
+    arguments = _arguments().parse_args()
     sweep = Sweep()
-    if asked.seconds:
-        sweep.stop_at = time.monotonic() + asked.seconds
+    if arguments.seconds:
+        sweep.stop_at = time.monotonic() + arguments.seconds
     chosen = [
-        each
-        for each in candidates(sweep.oracle.connection)
-        if (not asked.family or each.family in asked.family)
-        and (not asked.function or each.function in asked.function)
+        candidate
+        for candidate in candidates(sweep.oracle.connection)
+        if (not arguments.family or candidate.family in arguments.family)
+        and (not arguments.function or candidate.function in arguments.function)
     ]
     defects = 0
-    with Path(asked.log).open("w") as log:
+    with Path(arguments.log).open("w") as log:
         for candidate, verdict in sweep.run(chosen):
             parts = [verdict.word, candidate.family, candidate.function, candidate.text]
             log.write("\t".join([*parts, verdict.why]) + "\n")

@@ -75,7 +75,7 @@ def known(connection: duckdb.DuckDBPyConnection) -> list[Signature]:
 
 def candidates(connection: duckdb.DuckDBPyConnection) -> Iterator[Candidate]:
     """All of them, each once; DuckDB does not bind many of the calls."""
-    found = [each for signature in known(connection) for each in _calls(signature)]
+    found = [call for signature in known(connection) for call in _calls(signature)]
     yield from dict.fromkeys(found)
     yield from _casts()
     yield from _keys()

@@ -55,7 +55,7 @@ def _line(error: Exception) -> str:
 
 
 def _view(oracle: Oracle, asked: list[Candidate]) -> Maintained:
-    names = sorted({name for each in asked for name in each.columns})
+    names = sorted({name for candidate in asked for name in candidate.columns})
     definition = "".join(f", {name} {TYPES[name[2:]][0]}" for name in names)
     query = asked[0].text
     if asked[0].shape != "query":

@@ -118,10 +118,10 @@ def test_an_unknown_topic_holds_no_chunks(storage, data):
 
 def test_chunks_of_many_topics_are_fetched_at_once(storage, make):
     topics = [make(TopicKind.DATA, partitions=2) for _ in range(5)]
-    bodies = {each: [(body(n), 1) for n in range(3)] for each in topics}
-    refs = {each: storage.chunks.write(each, bodies[each], {}) for each in topics}
-    wanted = {each: [refs[each][2], refs[each][0]] for each in topics}
-    assert storage.chunks.fetch_all(wanted) == {each: [body(2), body(0)] for each in topics}
+    bodies = {topic: [(body(n), 1) for n in range(3)] for topic in topics}
+    refs = {topic: storage.chunks.write(topic, bodies[topic], {}) for topic in topics}
+    wanted = {topic: [refs[topic][2], refs[topic][0]] for topic in topics}
+    assert storage.chunks.fetch_all(wanted) == {topic: [body(2), body(0)] for topic in topics}
     assert storage.chunks.fetch_all({}) == {}
     wanted[topics[3]] = [replace(refs[topics[3]][0], key="another")]
     with pytest.raises(Corrupt, match=f"{topics[3]}.*expected key another"):

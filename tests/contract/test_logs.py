@@ -45,8 +45,8 @@ def test_a_tail_reads_many_logs_in_the_order_of_each(storage, make):
     storage.logs.append([(one, b"a"), (other, b"x"), (one, b"b")])
     tail = storage.logs.tail({one: START, other: START})
     entries = read(tail, 3)
-    assert [each.value for each in entries if each.topic == one] == [b"a", b"b"]
-    assert [each.offset for each in entries if each.topic == other] == [0]
+    assert [entry.value for entry in entries if entry.topic == one] == [b"a", b"b"]
+    assert [entry.offset for entry in entries if entry.topic == other] == [0]
     tail.close()
 
 
@@ -54,7 +54,7 @@ def test_a_tail_starts_where_it_is_told(storage, make):
     log = make()
     storage.logs.append([(log, b"%d" % number) for number in range(5)])
     tail = storage.logs.tail({log: Offset(3)})
-    assert [each.value for each in read(tail, 2)] == [b"3", b"4"]
+    assert [entry.value for entry in read(tail, 2)] == [b"3", b"4"]
     assert tail.poll(0) == ()
     tail.close()
 
@@ -64,7 +64,7 @@ def test_what_is_appended_later_is_seen(storage, make):
     tail = storage.logs.tail({log: START})
     assert tail.poll(10) == ()
     storage.logs.append([(log, b"late")])
-    assert [each.value for each in read(tail, 1)] == [b"late"]
+    assert [entry.value for entry in read(tail, 1)] == [b"late"]
     tail.close()
 
 
@@ -74,7 +74,7 @@ def test_a_waiting_tail_is_woken(storage, make):
     timer = threading.Timer(0.2, storage.logs.append, [[(log, b"wake")]])
     timer.start()
     begun = time.monotonic()
-    assert [each.value for each in read(tail, 1)] == [b"wake"]
+    assert [entry.value for entry in read(tail, 1)] == [b"wake"]
     assert time.monotonic() - begun < 5
     timer.join()
     tail.close()
@@ -85,13 +85,13 @@ def test_logs_are_added_and_removed_while_others_are_followed(storage, make):
     tail = storage.logs.tail({one: START})
     storage.logs.append([(one, b"a"), (other, b"x"), (other, b"y")])
     tail.add({other: Offset(1)})
-    assert sorted(each.value for each in read(tail, 2)) == [b"a", b"y"]
+    assert sorted(entry.value for entry in read(tail, 2)) == [b"a", b"y"]
     tail.remove(one)
     storage.logs.append([(one, b"b"), (other, b"z")])
-    assert [each.value for each in read(tail, 1)] == [b"z"]
+    assert [entry.value for entry in read(tail, 1)] == [b"z"]
     assert tail.poll(200) == ()
     tail.add({one: START})
-    assert [each.value for each in read(tail, 2)] == [b"a", b"b"]
+    assert [entry.value for entry in read(tail, 2)] == [b"a", b"b"]
     tail.close()
 
 
@@ -121,7 +121,7 @@ def test_logs_come_and_go_while_another_thread_polls(storage, make):
     done.set()
     thread.join()
     tail.close()
-    assert [each.value for each in entries if each.topic == logs[0]] == [b"a", b"b", b"c"]
+    assert [entry.value for entry in entries if entry.topic == logs[0]] == [b"a", b"b", b"c"]
     assert len(entries) == 21
 
 
@@ -131,7 +131,7 @@ def test_a_tail_of_nothing_waits_for_logs(storage, make):
     assert tail.poll(10) == ()
     storage.logs.append([(log, b"a")])
     tail.add({log: START})
-    assert [each.value for each in read(tail, 1)] == [b"a"]
+    assert [entry.value for entry in read(tail, 1)] == [b"a"]
     tail.close()
 
 
@@ -155,7 +155,7 @@ def test_append_times_come_from_the_broker_and_do_not_regress(storage, make):
     for number in range(3):
         storage.logs.append([(log, b"%d" % number)])
     tail = storage.logs.tail({log: START})
-    times = [each.at_ms for each in read(tail, 3)]
+    times = [entry.at_ms for entry in read(tail, 3)]
     assert times == sorted(times)
     assert abs(times[0] - before) < 5_000
     tail.close()
@@ -166,7 +166,7 @@ def test_a_record_says_whether_its_time_is_the_brokers(storage, make):
     raw, log = make(TopicKind.RAW), make()
     tail = storage.logs.tail({raw: START, log: START})
     storage.logs.append([(raw, b"x"), (log, b"a"), (raw, b"y")])
-    found = {each.value: each.is_append_time for each in read(tail, 3)}
+    found = {entry.value: entry.is_append_time for entry in read(tail, 3)}
     assert found == {b"x": False, b"y": False, b"a": True}
     tail.close()
 
@@ -177,7 +177,7 @@ def test_truncation_moves_the_first_offset_and_leaves_the_rest(storage, make):
     storage.logs.truncate(log, Offset(3))
     assert storage.logs.bounds(log) == (3, 5)
     tail = storage.logs.tail({log: Offset(3)})
-    assert [each.value for each in read(tail, 2)] == [b"3", b"4"]
+    assert [entry.value for entry in read(tail, 2)] == [b"3", b"4"]
     assert storage.logs.append([(log, b"5")]) == (5,)
     tail.close()
 
@@ -191,9 +191,9 @@ def test_a_truncated_position_is_fatal_for_its_log_only(storage, make):
     assert (failure.topic, failure.position) == (cut, 0)
     assert "offset 0" in str(failure)
     tail.add({whole: START})
-    assert [each.value for each in read(tail, 1)] == [b"x"]
+    assert [entry.value for entry in read(tail, 1)] == [b"x"]
     tail.add({cut: Offset(1)})
-    assert [each.value for each in read(tail, 1)] == [b"b"]
+    assert [entry.value for entry in read(tail, 1)] == [b"b"]
     tail.close()
 
 
@@ -275,7 +275,7 @@ def test_of_several_logs_all_are_followed_or_none(storage, make):
         tail.add({one: START, Topic("contract.never"): START})
     tail.add({one: START, other: START})
     storage.logs.append([(one, b"a"), (other, b"x")])
-    assert sorted(each.value for each in read(tail, 2)) == [b"a", b"x"]
+    assert sorted(entry.value for entry in read(tail, 2)) == [b"a", b"x"]
     tail.close()
 
 

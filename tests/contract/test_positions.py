@@ -20,16 +20,16 @@ def clients(storage):
         shared = MemoryPositions()
         yield lambda: shared
         return
-    made: list[KafkaPositions] = []
+    stores: list[KafkaPositions] = []
     group = f"positions-{next(_numbers)}"
 
     def client() -> KafkaPositions:
-        made.append(KafkaPositions(storage.settings, group))
-        return made[-1]
+        stores.append(KafkaPositions(storage.settings, group))
+        return stores[-1]
 
     yield client
-    for each in made:
-        each.close()
+    for positions in stores:
+        positions.close()
 
 
 def test_what_one_process_noted_the_next_one_finds(clients, make) -> None:
@@ -51,16 +51,16 @@ def markers(storage):
         shared = MemoryMarks()
         yield lambda: shared
         return
-    made: list[KafkaMarks] = []
+    states: list[KafkaMarks] = []
     group = f"marks-{next(_numbers)}"
 
     def client() -> KafkaMarks:
-        made.append(KafkaMarks(storage.settings, group))
-        return made[-1]
+        states.append(KafkaMarks(storage.settings, group))
+        return states[-1]
 
     yield client
-    for each in made:
-        each.close()
+    for marks in states:
+        marks.close()
 
 
 def test_the_newest_mark_is_found_by_the_next_process(markers, make) -> None:

@@ -76,8 +76,8 @@ def client(place: Place) -> Storage:
 
 def everything(client: Storage, read: ReadCapability, until: int) -> Found:
     found: Found = {}
-    for each in client.subscribe_at(read, Options(until=Timestamp(until))):
-        found.update(contents(each.updates))
+    for delivery in client.subscribe_at(read, Options(until=Timestamp(until))):
+        found.update(contents(delivery.updates))
     return found
 
 
@@ -224,11 +224,11 @@ def test_what_was_deleted_and_not_dropped_is_lost(
     _, held = old.acquire_capabilities(T)
     delete_topics(place, client)
     name = client.shards.names(T).log
-    for each in (old, place.client()):
+    for storage in (old, place.client()):
         with pytest.raises((Determinate, Indeterminate), match=name):
-            each.heartbeat(held)
+            storage.heartbeat(held)
         with pytest.raises((Determinate, Indeterminate), match=name):
-            each.acquire_capabilities(T)
+            storage.acquire_capabilities(T)
     with pytest.raises(Truncated, match=f"{name} .* no drop of the collection is on record"):
         place.client().create(T, TABLE)
 
@@ -294,8 +294,8 @@ def test_a_clock_that_is_hours_off_changes_nothing(place: Place) -> None:
     assert ahead.heartbeat(clone) == clone
     held = write(ahead, held, 9, ("b", 1, 7, 1))
     assert behind.heartbeat(held) == held
-    for each in (ahead, behind):
-        assert set(everything(each, clone, 9)) == {("a", 1, 3), ("b", 1, 7)}
+    for storage in (ahead, behind):
+        assert set(everything(storage, clone, 9)) == {("a", 1, 3), ("b", 1, 7)}
 
 
 def test_two_writers_at_full_speed_are_told_what_is_read(
@@ -321,12 +321,12 @@ def test_two_writers_at_full_speed_are_told_what_is_read(
         threading.Thread(target=race, args=(place.client(), held, number))
         for number in range(2)
     ]
-    for each in writers:
-        each.start()
+    for writer in writers:
+        writer.start()
     time.sleep(60 if is_full_minute else 3)
     stop.set()
-    for each in writers:
-        each.join(timeout=120)
+    for writer in writers:
+        writer.join(timeout=120)
     assert all(told)
     upper = len(told[0]) + len(told[1])
     assert everything(place.client(), read, upper) == {**told[0], **told[1]}

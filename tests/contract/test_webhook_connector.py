@@ -106,8 +106,8 @@ def test_requests_are_cut_the_same_however_documents_come(sizes: list[int]) -> N
         (Limits(2, 1000), [documents[:2], documents[2:]]),
         (Limits(9, 15), [documents[:2], documents[2:]]),
         (Limits(9, 14), [documents[:2], documents[2:]]),
-        (Limits(9, 13), [[each] for each in documents]),
-        (Limits(9, 3), [[each] for each in documents]),
+        (Limits(9, 13), [[document] for document in documents]),
+        (Limits(9, 3), [[document] for document in documents]),
         (Limits(9, 21), [documents]),
     ]:
         cutting, actual, start = Cutting(), [], 0
@@ -196,7 +196,7 @@ def test_limits_change_with_the_transaction_after(
     for time in (13, 15):
         collections.append("u1", time + 1, [(f"n{n}{time}", n, time, 1) for n in range(4)])
         catch_up(receiver, collections, config={"batch_documents": 2})
-    assert [len(each["documents"]) for each in receiver.bodies] == [7, 4, 2, 2]
+    assert [len(body["documents"]) for body in receiver.bodies] == [7, 4, 2, 2]
 
 
 @pytest.mark.parametrize("status", [429, 500, 503, None])

@@ -31,7 +31,7 @@ def handle(directive: Case) -> str:
     case = parse(directive.input)
     waits = "\nuntil " in f"\n{directive.input}"
     cuts = [tuple(range(case.first + 1, case.last + 2)) if waits else None, (case.last + 1,)]
-    views = [judge().judge(replace(case, cuts=each)) for each in cuts]
+    views = [judge().judge(replace(case, cuts=cut)) for cut in cuts]
     texts = {describe(view) for view in views}
     assert len(texts) == 1, "the cut of time shows in the updates"
     return texts.pop()

@@ -74,7 +74,7 @@ OWN_TIME = {"own-time": {1}}
 def times_of(name: str) -> list[int | None]:
     own = OWN_TIME.get(name, set())
     offsets = range(len(CASES[name]))
-    return [None if each in own else 1_000_000 + 100 * each for each in offsets]
+    return [None if offset in own else 1_000_000 + 100 * offset for offset in offsets]
 
 
 def log_of(times: Sequence[int | None], values: Values) -> list[tuple[int, int | None, bytes]]:

@@ -18,19 +18,19 @@ _MANY = 10**9
 
 def main() -> int:
     """Run what the command line asks for."""
-    asked = _arguments().parse_args()
-    keep = Path(asked.keep)
+    arguments = _arguments().parse_args()
+    keep = Path(arguments.keep)
     with Progress("random SQL", BarColumn(), MofNCompleteColumn(), TimeElapsedColumn()) as bar:
-        many = asked.cases or (_MANY if asked.seconds else 1000)
+        many = arguments.cases or (_MANY if arguments.seconds else 1000)
         task = bar.add_task("", total=None if many == _MANY else many)
-        search = Search(asked.engine, tick=lambda: bar.advance(task))
-        if asked.seconds:
-            search.stop_at = time.monotonic() + asked.seconds
+        search = Search(arguments.engine, tick=lambda: bar.advance(task))
+        if arguments.seconds:
+            search.stop_at = time.monotonic() + arguments.seconds
         failures = 0
-        for failure in search.run(asked.seed, many):
+        for failure in search.run(arguments.seed, many):
             failures += 1
             bar.console.print(f"wrote {write(keep, failure)}", markup=False)
-    told = f"seeds from {asked.seed}, engine {asked.engine}: {failures} failures"
+    told = f"seeds from {arguments.seed}, engine {arguments.engine}: {failures} failures"
     sys.stdout.write("\n".join([*search.coverage.lines(), told, ""]))
     return 1 if failures else 0
 

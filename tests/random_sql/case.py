@@ -49,7 +49,9 @@ class Case:
     @property
     def first(self) -> int:
         """The time of the first change."""
-        return min((each.time for table in self.tables for each in table.updates), default=0)
+        return min(
+            (update.time for table in self.tables for update in table.updates), default=0
+        )
 
     @property
     def types(self) -> set[str]:
@@ -58,10 +60,12 @@ class Case:
 
     def script(self) -> str:
         """The directive, without what comes of it."""
-        lines = ["view", *(each.removeprefix("CREATE ") for each in self.functions)]
-        lines += [f"table {each.name} {each.definition}" for each in self.tables]
+        lines = ["view", *(function.removeprefix("CREATE ") for function in self.functions)]
+        lines += [f"table {table.name} {table.definition}" for table in self.tables]
         changes = [
-            (update.time, each.name, update) for each in self.tables for update in each.updates
+            (update.time, table.name, update)
+            for table in self.tables
+            for update in table.updates
         ]
         for time, name, update in sorted(changes, key=lambda change: change[0]):
             lines.append(f"@{time} {name} {update.diff:+d} {', '.join(update.row)}")
@@ -117,7 +121,7 @@ def case(chance: Chance) -> Case:
         cuts=_cuts(chance, last),
         buckets=chance.pick(1, 2, 2, 3),
         merge_factor=chance.pick(2, 1, 0, 1000),
-        functions=declared([each for each in functions if f"{each}(" in query]),
+        functions=declared([function for function in functions if f"{function}(" in query]),
     )
 
 

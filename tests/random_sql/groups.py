@@ -53,9 +53,9 @@ def aggregate(writer: Writer, terms: list[Term]) -> Term:
     """A call of an aggregate function."""
     chance = writer.chance
     if writer.fails and not writer.inner and chance.maybe(30):
-        found = failing(writer, terms, "number")
-        if found:
-            return Term(f"{chance.pick('sum', 'max', 'count')}({found.sql})", "number")
+        term = failing(writer, terms, "number")
+        if term:
+            return Term(f"{chance.pick('sum', 'max', 'count')}({term.sql})", "number")
     often = (_plain, _numeric, _ordered)
     call = chance.among([*often, *often, _distinct, _extreme, _pairs])(writer, terms)
     is_wrapped = call.sql.startswith("to_json(")  # no aggregate itself, so it has no FILTER

@@ -120,10 +120,14 @@ class Judge:
 
     def load(self, case: Case) -> dict[str, pa.Table]:
         """Make the case's tables views of their contents at the time `now`; their updates."""
-        for each in defined(case.functions):
+        for function in defined(case.functions):
             with suppress(duckdb.NotImplementedException):  # it is there from another case
-                create(self.connection, each, vectorised(each, arrow_type(each.returns), {}))
-            self.connection.execute(each.macro)
+                create(
+                    self.connection,
+                    function,
+                    vectorised(function, arrow_type(function.returns), {}),
+                )
+            self.connection.execute(function.macro)
         stamps = any("TIMESTAMP" in table.definition for table in case.tables)
         now = "getvariable('now')::BIGINT"
         now = f"make_timestamp({now} * 1000)" if stamps else now
@@ -137,7 +141,10 @@ class Judge:
         if "MUTUALLY" not in case.query:
             self._compare_columns(case.query, view)
         histories = self._contents(view, types)
-        moved = {view.since, *(each.time for table in case.tables for each in table.updates)}
+        moved = {
+            view.since,
+            *(update.time for table in case.tables for update in table.updates),
+        }
         want = None
         for time in range(view.since, view.upper):
             got = None if view._errors.num_rows and view.errors_at(time) else histories[time]
@@ -196,8 +203,8 @@ class Judge:
         """Our plan of the query, if DuckDB can answer it at a time."""
         if spans_times(case):
             return None
-        known = defined(case.functions)
-        return optimise(bound_plan(case.pinned, catalog(case, Kernel()), known))
+        functions = defined(case.functions)
+        return optimise(bound_plan(case.pinned, catalog(case, Kernel()), functions))
 
     def _fails(self, case: Case, plan: Relational) -> bool:
         """Whether a part of the plan fails by itself, be it that nothing above asks for it."""
@@ -311,9 +318,11 @@ class Judge:
             f" (SELECT *, rowid AS _id FROM {kept}) k JOIN {live} l ON k._id = l.place"
             " WHERE l.time = getvariable('now')"
         )
-        updates = found.take(pa.array([places[each.row] for each in table.updates], pa.int64()))
-        times = pa.array([each.time for each in table.updates], pa.int64())
-        diffs = pa.array([each.diff for each in table.updates], pa.int64())
+        updates = found.take(
+            pa.array([places[update.row] for update in table.updates], pa.int64())
+        )
+        times = pa.array([update.time for update in table.updates], pa.int64())
+        diffs = pa.array([update.diff for update in table.updates], pa.int64())
         return updates.append_column("_time", times).append_column("_diff", diffs)
 
 
@@ -337,8 +346,8 @@ def _text_of(case: Case, plan: Relational) -> str:
     tables = []
     for name, relation in catalog(case, Kernel()).items():
         listed = (
-            f"{as_struct(quoted(each.name), each.type)} AS {quoted(each.name)}"
-            for each in relation.columns
+            f"{as_struct(quoted(column.name), column.type)} AS {quoted(column.name)}"
+            for column in relation.columns
         )
         tables.append(f"{name} AS (SELECT {', '.join(listed)} FROM memory.main.{name})")
     return f"WITH {', '.join(tables)} {to_sql(plan)}"

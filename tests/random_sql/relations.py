@@ -52,8 +52,8 @@ def relation(writer: Writer, depth: int) -> From:
 
 def _under(alias: str, columns: list[Term]) -> list[Term]:
     """The columns of a query by the name it has in another: those that can be told apart."""
-    columns = [each for each in columns if each.kind != ROUNDED] or columns
-    return [Term(f"{alias}.{each.sql}", each.kind) for each in columns]
+    columns = [column for column in columns if column.kind != ROUNDED] or columns
+    return [Term(f"{alias}.{column.sql}", column.kind) for column in columns]
 
 
 def _shared(writer: Writer, alias: str) -> From:

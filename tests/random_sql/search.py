@@ -80,9 +80,9 @@ class Search:
         self.shrink_until = time.monotonic() + SHRINK
         with suppress(Exception):
             test()
-        found, self.failure, self.shrink_until = self.failure, None, float("inf")
-        assert found
-        return found
+        failure, self.failure, self.shrink_until = self.failure, None, float("inf")
+        assert failure
+        return failure
 
     def _property(self) -> Any:
         @settings(

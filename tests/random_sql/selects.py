@@ -62,7 +62,7 @@ def select(writer: Writer, depth: int) -> Select:
     is_first = bool(writer.outer) and writer.chance.maybe(15)
     listed, columns = shown(writer, outputs, unique=is_first)
     if is_first:
-        names = ", ".join(each.sql for each in columns)
+        names = ", ".join(column.sql for column in columns)
         text += f" ORDER BY {names} LIMIT 1"
     return f"SELECT {distinct}{listed}{text}", columns
 
@@ -74,8 +74,8 @@ def _where(writer: Writer, terms: list[Term], depth: int, source: str) -> str:
     if depth and writer.chance.maybe(20):
         conditions.append(subqueries.condition(writer, terms, depth - 1))
     if writer.fails and not writer.inner and writer.chance.maybe(20):
-        found = failing(writer, terms, "number")
-        return f" WHERE {found.sql} > 0" if found else ""
+        term = failing(writer, terms, "number")
+        return f" WHERE {term.sql} > 0" if term else ""
     return relations.where(writer, terms, conditions)
 
 
@@ -104,7 +104,7 @@ def _output(writer: Writer, terms: list[Term], depth: int) -> Term:
 def _set(writer: Writer, depth: int) -> Select:
     """Two or three queries under set operations."""
     chance = writer.chance
-    types = [each for table in writer.tables for each in table.columns.values()]
+    types = [column for table in writer.tables for column in table.columns.values()]
     mixed = [*_SETS, *(kind for kind in types if kind in RARE)]
     kinds = [chance.among(mixed) for _ in range(chance.pick(1, 2))]
     rows, where, columns = _of_kinds(writer, kinds, depth)
@@ -118,7 +118,7 @@ def _set(writer: Writer, depth: int) -> Select:
         verb = chance.pick("UNION ALL BY NAME", "UNION BY NAME")
         rows, where, other = _of_kinds(writer, kinds, depth)
         text = f"({text}) {verb} ({rows}{where()})"
-        columns = [*columns, *(each for each in other if each not in columns)]
+        columns = [*columns, *(term for term in other if term not in columns)]
     return text, columns
 
 

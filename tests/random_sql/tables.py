@@ -132,7 +132,7 @@ def _table(chance: Chance, name: str, kinds: dict[str, str], width: int) -> Tabl
 
 def _history(chance: Chance, domains: list[list[str]]) -> list[Update]:
     """Rows come, go and come back; some updates cancel where they stand."""
-    made: list[Update] = []
+    updates: list[Update] = []
     live: list[tuple[str, ...]] = []
     at = 0
     sizes = (0,) if chance.maybe(3) else (1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 12, 14)
@@ -143,14 +143,14 @@ def _history(chance: Chance, domains: list[list[str]]) -> list[Update]:
             count = live.count(row) if chance.maybe(30) else 1
             for _ in range(count):
                 live.remove(row)
-            made.append(Update(row, at, -count))
+            updates.append(Update(row, at, -count))
             continue
-        row = tuple("NULL" if chance.maybe(15) else chance.among(each) for each in domains)
+        row = tuple("NULL" if chance.maybe(15) else chance.among(domain) for domain in domains)
         if live and chance.maybe(15):
             row = chance.among(live)
         count = chance.pick(1, 1, 2, 3)
-        made.append(Update(row, at, count))
+        updates.append(Update(row, at, count))
         live += [row] * count
         if chance.maybe(8):
-            made += [Update(row, at, 3), Update(row, at, -3)]
-    return made
+            updates += [Update(row, at, 3), Update(row, at, -3)]
+    return updates

@@ -202,6 +202,6 @@ def first_rows(writer: Writer, depth: int) -> Select:
     if chance.maybe(60):
         return f"SELECT {listed} FROM {text}{where} QUALIFY {kept.format(place)}", columns
     numbered = f"SELECT {listed}, {place} AS place FROM {text}{where}"
-    names = ", ".join(each.sql for each in columns)
+    names = ", ".join(column.sql for column in columns)
     alias = writer.alias("f")
     return f"SELECT {names} FROM ({numbered}) {alias} WHERE {kept.format('place')}", columns

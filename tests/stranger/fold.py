@@ -85,7 +85,7 @@ class Fold:
     def has_folded(self, offsets: Iterable[int]) -> bool:
         """Whether something counted of what is to be passed over, as we hear now."""
         return any(
-            self.began < each <= self.upto and each not in self.passed for each in offsets
+            self.began < offset <= self.upto and offset not in self.passed for offset in offsets
         )
 
     def compare(self) -> None:
@@ -284,7 +284,7 @@ class Fold:
             is_counting = is_counting and self.fits(part)
             if is_counting:
                 self.link_part(part, (offset, number))
-        is_counting = is_counting and all(self.is_renewed(each) for each in renewals)
+        is_counting = is_counting and all(self.is_renewed(renewal) for renewal in renewals)
         if not is_counting:  # nothing of it counts
             self.collections.update(before)
             self.stages = stages
@@ -433,7 +433,7 @@ class Fold:
         """The chunks that may not be reclaimed."""
         linked = [b for f in self.collections.values() for b in f["batches"]]
         places = (*linked, *self.stages.values(), *self.superseded, *self.rollups)
-        return {tuple(chunk.values()) for each in places for chunk in each["chunks"]}
+        return {tuple(chunk.values()) for place in places for chunk in place["chunks"]}
 
     def is_gone(self, chunks: list[Record]) -> bool:
         """Whether one of the chunks lies below the floor and is not named."""

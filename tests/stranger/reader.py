@@ -133,13 +133,13 @@ class Reader:
         if fold is not None and fold.upto + 1 < low:
             fold = None  # what follows was deleted meanwhile: begin at a rollup
         records = self._records(log, low if fold is None else fold.upto + 1, high)
-        skips = skipped((each.offset(), each.value()) for each in records)
+        skips = skipped((record.offset(), record.value()) for record in records)
         if fold is not None and fold.has_folded(skips):
             del self.folds[group]
             return self.fold(group)
         if fold is None:
             data = f"{self._namespace}.{group}.data"
-            values = [each.value() for each in records if each.offset() not in skips]
+            values = [record.value() for record in records if record.offset() not in skips]
             fold = begin(values, low, lambda ref: self.chunk(data, ref))
             self.folds[group] = fold
         for message in records:

@@ -40,7 +40,7 @@ PLAIN: dict[str, pa.DataType] = {
 def schema(description: str) -> pa.Schema:
     """The columns of a collection, from its description."""
     columns = json.loads(description)["columns"]
-    return pa.schema([(each["name"], arrow(each["type"])) for each in columns])
+    return pa.schema([(column["name"], arrow(column["type"])) for column in columns])
 
 
 def arrow(text: str) -> pa.DataType:
