@@ -113,12 +113,12 @@ def test_what_services_are_told_comes_back_and_is_private(tmp_path: Path) -> Non
 def test_the_size_of_a_slice_and_the_deadline_reach_the_replica(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    settings: list[Settings] = []
-    monkeypatch.setattr(up, "_run", lambda settings, *_: settings.append(settings))
+    runs: list[Settings] = []
+    monkeypatch.setattr(up, "_run", lambda settings, *_: runs.append(settings))
     options = ["--directory", str(tmp_path), "--brokers", "a:1", "--slice-bytes", "700"]
     options += ["--step-deadline", "5 minutes"]
     assert CliRunner().invoke(app, ["up", *options]).exit_code == 0
-    asked = Environment(settings[0])
+    asked = Environment(runs[0])
     asked._kafka = ClientSettings("a:1")
     monkeypatch.setattr(environment, "Child", Unborn)
     asked._start_service("replica", 0)
@@ -130,13 +130,13 @@ def test_the_size_of_a_slice_and_the_deadline_reach_the_replica(
 def test_the_limits_of_statements_reach_the_coordinator(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    settings: list[Settings] = []
-    monkeypatch.setattr(up, "_run", lambda settings, *_: settings.append(settings))
+    runs: list[Settings] = []
+    monkeypatch.setattr(up, "_run", lambda settings, *_: runs.append(settings))
     options = ["--directory", str(tmp_path), "--brokers", "a:1", "--statements", "7"]
     options += ["--statement-memory", str(1 << 30), "--statement-disk", str(1 << 24)]
     options += ["--statement-deadline", "5 minutes"]
     assert CliRunner().invoke(app, ["up", *options]).exit_code == 0
-    asked = Environment(settings[0])
+    asked = Environment(runs[0])
     asked._kafka = ClientSettings("a:1")
     monkeypatch.setattr(environment, "Child", Unborn)
     asked._start_service("coordinator", 0)
