@@ -352,7 +352,11 @@ def test_inheritance_only_from_the_allowed_bases() -> None:
 # Each stands between Spark and what it starts, of which Spark takes word in no other way: one
 # hands the whole environment on unread, one sets a single variable of PySpark's workers, one
 # reads and sets JAVA_HOME alone.
-BESIDE_SPARK = {"streams.replica.launcher", "streams.replica.spark.daemon", "streams.java"}
+BESIDE_SPARK = {
+    "streams.replica.zygote_client",
+    "streams.replica.spark.worker_daemon",
+    "streams.java",
+}
 
 
 ENVIRONMENT = {"environ", "environb", "getenv", "getenvb", "putenv", "unsetenv"}

@@ -36,8 +36,8 @@ from streams.adapter.evaluating import (
     meant,
     query_of,
 )
-from streams.adapter.guards import Guards
 from streams.adapter.objects import Crash, Objects
+from streams.adapter.read_holds import Guards
 from streams.adapter.reads import Reads, When, unreadable
 from streams.adapter.results import Columns, Complete, Failed, Notice, Result, failed
 from streams.adapter.rows import text_rows

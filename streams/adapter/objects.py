@@ -50,7 +50,7 @@ def hold_of(reader: CollectionId, read: CollectionId) -> CapabilityId:
 
 
 def reading_hold(collection: CollectionId) -> CapabilityId:
-    """The name of the capability of the coordinator's reads on a collection (`guards`)."""
+    """The name of the capability of the coordinator's reads on a collection (`read_holds`)."""
     return system_capability(collection, "reading")
 
 

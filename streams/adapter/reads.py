@@ -3,7 +3,7 @@
 A SELECT is what a view of it holds at the chosen time (`streams.adapter.selecting`). A
 SUBSCRIBE is the contents at its as_of and then every change, in intervals, each followed by a
 progress. Both wait until their input is final, and while they wait or send, it is held against
-compaction (`streams.adapter.guards`).
+compaction (`streams.adapter.read_holds`).
 
 Waiting is divided into beats, at which both sides see that the other is alive. An answer is a
 generator; closing it ends the read.
@@ -19,8 +19,8 @@ import pyarrow.compute as pc
 
 from streams.adapter.catalog import Item
 from streams.adapter.contents import refuse_errors
-from streams.adapter.guards import Guard, Guards
 from streams.adapter.objects import bounds_of, relations
+from streams.adapter.read_holds import Guard, Guards
 from streams.adapter.results import Columns, Complete, Notice, Progress, Result, Rows
 from streams.adapter.rows import rows
 from streams.adapter.sessions import Session

@@ -18,9 +18,9 @@ from typing import Protocol
 
 from streams.adapter.catalog import Catalog, Item
 from streams.adapter.catalog_log import CatalogLog, Deposed
-from streams.adapter.guards import Guards
-from streams.adapter.history import History
 from streams.adapter.objects import Objects
+from streams.adapter.read_holds import Guards
+from streams.adapter.retention import History
 from streams.compute.controller import Controller
 from streams.errors import Corrupt, InvalidStatement, InvalidUsage, SlackwaterError
 from streams.ids import CollectionId

@@ -12,7 +12,7 @@ The points, in the order of a micro-batch:
 SIGKILL goes to the driver's process group, with the JVM in it, and to the group of the task's
 process: there is no clean-up. A point followed by `@worker` kills only the process of the task,
 like the kernel's OOM killer; one followed by `@executor` kills the JVM that started the task's
-Python by the nursery: an executor of `local-cluster[...]`.
+Python by the zygote: an executor of `local-cluster[...]`.
 """
 
 import os
@@ -21,7 +21,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from streams.replica.launcher import starter
+from streams.replica.zygote_client import starter
 
 ALONE = "@worker"
 EXECUTOR = "@executor"

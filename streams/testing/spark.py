@@ -31,7 +31,16 @@ from streams.plan.physical import Dataflow
 from streams.replica.spark.session import SparkSettings, spark_session
 from streams.replica.tasks import report
 from streams.replica.tasks.descriptor import Runs
-from streams.replica.tasks.packed import SCHEMA, Head, Kind, Message, blobs, pack, rows, unpack
+from streams.replica.tasks.exchange_blobs import (
+    SCHEMA,
+    Head,
+    Kind,
+    Message,
+    blobs,
+    pack,
+    rows,
+    unpack,
+)
 from streams.trace.kernel.kernel import Kernel
 
 BLOBS = "bucket int, blob binary"

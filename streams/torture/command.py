@@ -22,11 +22,11 @@ from streams.torture.entries import Entry
 from streams.torture.hostile.assault import Assault
 from streams.torture.hostile.scene import scene, settings
 from streams.torture.hostile.surfaces import SURFACES
-from streams.torture.nursery import Nursery
 from streams.torture.report import Report
 from streams.torture.simulation import Simulation
 from streams.torture.soak import Soak, new_seed
 from streams.torture.truth import Verdict
+from streams.torture.zygote import Zygote
 
 SECONDS = 60.0
 
@@ -211,12 +211,12 @@ def soaked(seed: int, seconds: float, stopping: Stop) -> tuple[Verdict, Sequence
     with tempfile.TemporaryDirectory(prefix="slackwater-torture-") as scratch:
         place = Path(scratch)
         with (
-            Nursery(place / "workers.log") as nursery,
+            Zygote(place / "workers.log") as zygote,
             EmbeddedBroker(place / "broker") as broker,
             bar("torturing", seconds) as (progress, task),
         ):
             tell = partial(shown, progress, task)
-            run = Soak(broker, nursery, place, seed, tell, stopping)
+            run = Soak(broker, zygote, place, seed, tell, stopping)
             return run.run(seconds), run.evidence
 
 

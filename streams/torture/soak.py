@@ -23,10 +23,10 @@ from streams.storage import Storage
 from streams.torture.cast import create
 from streams.torture.entries import Entry, FileJournal, read_journal
 from streams.torture.judge import last_looks
-from streams.torture.nursery import Nursery
 from streams.torture.seat import Seat, Target
 from streams.torture.truth import Verdict, judge
 from streams.torture.worker import Plan
+from streams.torture.zygote import Zygote
 
 CAST = (
     ("writer", "guest"),
@@ -50,7 +50,7 @@ class Soak:
     """Laps on one broker under `directory`; `tell` is given the seconds that have passed."""
 
     broker: EmbeddedBroker
-    nursery: Nursery
+    zygote: Zygote
     directory: Path
     seed: int
     tell: Callable[[float], None]
@@ -115,12 +115,12 @@ class Soak:
                 targets=targets,
             )
             plan.save(place / f"{name}.json")
-            workers[place / f"{name}.json"] = self.nursery.start(place / f"{name}.json")
+            workers[place / f"{name}.json"] = self.zygote.start(place / f"{name}.json")
         try:
             yield workers
         finally:
             for pid in workers.values():
-                self.nursery.kill(pid)
+                self.zygote.kill(pid)
 
     def _afflict(self, workers: dict[Path, int], seconds: float) -> None:
         """Kill processes, and now and then the broker, for so long."""
@@ -130,8 +130,8 @@ class Soak:
         while (now := time.monotonic()) < end and not self.stopping.is_set():
             if now >= next_kill:
                 plan = self.rng.choice(sorted(workers))
-                self.nursery.kill(workers[plan])
-                workers[plan] = self.nursery.start(plan)
+                self.zygote.kill(workers[plan])
+                workers[plan] = self.zygote.start(plan)
                 self.figures["kills"] += 1
                 next_kill = now + self.rng.uniform(*KILL_EVERY_S)
             if now >= next_outage:

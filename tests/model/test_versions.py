@@ -17,7 +17,7 @@ from streams.replica.driver.flow import OwnState, Phase
 from streams.replica.driver.inputs import View
 from streams.replica.driver.scheduler import LANES
 from streams.replica.driver.views import output_of
-from streams.replica.tasks import worker, writing
+from streams.replica.tasks import worker, write_chunks
 from streams.storage.log.events import Append
 from streams.storage.log.outcomes import Appended
 from streams.trace.kernel.kernel import Kernel, arrow_schema
@@ -52,9 +52,9 @@ class Versions:
         types = [column.type for column in flow.description.columns]
         row = Kernel().query(ROW.format(upper.time)).cast(arrow_schema(types))
         output = output_of(flow, View(shards))
-        encoded = writing.encode(Emitted((), row, None), output, types)
+        encoded = write_chunks.encode(Emitted((), row, None), output, types)
         chunks = worker.chunks(self.old.scheduler.config.kafka)
-        (refs,) = writing.write(chunks, [encoded])
+        (refs,) = write_chunks.write(chunks, [encoded])
         part = work.part(flow, (upper, frontier(upper.time + 1)), refs)
         (outcome,) = shards.submit([(flow.description.group, Append((part,)))])
         assert isinstance(outcome, Appended)

@@ -44,8 +44,8 @@ from streams.replica.driver.starting import Starter
 from streams.replica.driver.upkeep import Idler, Keeper
 from streams.replica.ingest.ranges import Told
 from streams.replica.ingest.source import Resources
-from streams.replica.tasks import report, stage, worker
-from streams.replica.tasks.packed import SCHEMA, blobs, peek
+from streams.replica.tasks import report, rounds, worker
+from streams.replica.tasks.exchange_blobs import SCHEMA, blobs, peek
 from streams.replica.tasks.report import Result
 from streams.storage.client.shards import Shards
 from streams.storage.description import Description
@@ -307,14 +307,14 @@ class Replica:
         rows = [
             pair
             for index in range(batch.tasks)
-            for pair in blobs(stage.start_round(str(self.state), batch.step, index))
+            for pair in blobs(rounds.start_round(str(self.state), batch.step, index))
         ]
         for level in range(1, batch.depth + 1):
             rows = [
                 pair
                 for bucket in range(BUCKETS)
                 for pair in blobs(
-                    stage.advance_round(level, str(self.state), _sent(rows, bucket))
+                    rounds.advance_round(level, str(self.state), _sent(rows, bucket))
                 )
             ]
         self.results[lane] = report.gather(peek(blob) for _, blob in rows)

@@ -35,7 +35,7 @@ from streams.plan.compile import compile_view
 from streams.plan.physical import Dataflow, NodeId
 from streams.replica.ingest.decode import Decoder
 from streams.replica.ingest.template import between
-from streams.replica.tasks.packed import Head, pack, unpack
+from streams.replica.tasks.exchange_blobs import Head, pack, unpack
 from streams.trace import updates as trace
 from streams.trace.kernel.kernel import Kernel, arrow_schema
 

@@ -43,8 +43,8 @@ from streams.replica.driver.timings import Timings
 from streams.replica.driver.watched import Silence, Watched
 from streams.replica.spark.source import NAME, SCHEMA
 from streams.replica.tasks import report
-from streams.replica.tasks.packed import peek
-from streams.replica.tasks.stage import advance_round
+from streams.replica.tasks.exchange_blobs import peek
+from streams.replica.tasks.rounds import advance_round
 
 log = logging.getLogger(__name__)
 

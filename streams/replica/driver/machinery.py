@@ -42,8 +42,8 @@ from streams.replica.driver.sinks import Sinks
 from streams.replica.driver.starting import Starter
 from streams.replica.driver.timings import Timings
 from streams.replica.driver.upkeep import Idler, Keeper, Looping
-from streams.replica.ingest.watch import Watch
-from streams.replica.spark.door import Door
+from streams.replica.ingest.topic_ends import Watch
+from streams.replica.spark.scheduler_rpc import Door
 from streams.storage.client.shards import Shards
 from streams.storage.log.events import Body, Drop
 

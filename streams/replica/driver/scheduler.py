@@ -36,7 +36,7 @@ from streams.replica.driver.skew import Skew
 from streams.replica.driver.trouble import Failure, Kind
 from streams.replica.driver.work import Quiet, Unit
 from streams.replica.ingest.ranges import Told
-from streams.replica.spark.door import Question
+from streams.replica.spark.scheduler_rpc import Question
 from streams.replica.tasks import descriptor
 from streams.replica.tasks.descriptor import Descriptor, Load
 from streams.storage.client.shards import Shards
@@ -122,7 +122,7 @@ class Scheduler:
         return self.defect or self.shards.defect
 
     def answer(self, question: Question) -> object:
-        """Answer a request of a lane's source (`streams.replica.spark.door`)."""
+        """Answer a request of a lane's source (`streams.replica.spark.scheduler_rpc`)."""
         lane = self.lanes[question["lane"]]
         lane.questions += 1
         if question["ask"] == "latest":

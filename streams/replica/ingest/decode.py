@@ -7,7 +7,7 @@ place of values.
 
 Invariant: the result for a message is a function of that message and the declared columns
 alone, never of its neighbours in the batch. Messages that `batch` cannot read with certainty
-are read by `odd`. They are found by setting aside the suspicious ones after a first failure,
+are read by `decode_one`. They are found by setting aside the suspicious ones after a first failure,
 then by dividing: a batch that fails is read again in eighths, down to a few messages.
 """
 
@@ -22,10 +22,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from streams.plan.physical import Column
-from streams.replica.ingest import moments
+from streams.replica.ingest import timestamps
 from streams.replica.ingest.batch import BatchReader, Flags, objects, trim
+from streams.replica.ingest.decode_one import Refused, read
 from streams.replica.ingest.fields import Field, Value, fields
-from streams.replica.ingest.odd import Refused, read
 from streams.replica.ingest.scan import NUMBER
 from streams.trace.kernel.kernel import Kernel, data_schema
 
@@ -167,7 +167,7 @@ class Decoder:
         fields = list(self._fields)
         for index, field in enumerate(self._fields):
             if field.type == "TIMESTAMP":
-                read = moments.timestamps(parsed.column(index).combine_chunks())
+                read = timestamps.timestamps(parsed.column(index).combine_chunks())
                 if read is not None:
                     fields[index] = replace(field, sql=None)
                     parsed = parsed.set_column(index, parsed.field(index).name, read)

@@ -14,7 +14,7 @@ first byte to its last. So no slot has a `"`; one between quotes is a string, be
 are UTF-8, and the others are checked to be whole numbers. Replacing strings by strings and
 numbers by numbers in a JSON document gives a JSON document with the same names.
 
-Invariant: the result equals that of `odd.read` for each message, or is None.
+Invariant: the result equals that of `decode_one.read` for each message, or is None.
 
 Cost: a third to a half of what parsing takes: a search for quotes, which is half of it, a
 comparison of each constant, and some thirty instructions for eight digits.

@@ -4,7 +4,7 @@ A replica has one session in its driver process. The JVM is a child that exits w
 input is closed, and it stays in the driver's process group, so that killing the group kills
 both.
 
-On this machine workers run this process's Python and are started through the nursery. On a
+On this machine workers run this process's Python and are started through the zygote. On a
 cluster they run `PYSPARK_PYTHON`, which must have this package installed.
 """
 
@@ -17,8 +17,8 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 
 from streams.java import java_for_spark, own_interrupt
-from streams.replica.spark.nursery import nursery
 from streams.replica.spark.source import SlackwaterSource
+from streams.replica.spark.zygote import zygote
 
 LOCAL = "spark"
 
@@ -44,7 +44,7 @@ def spark_session(settings: SparkSettings, state: Path) -> Iterator[SparkSession
     with ExitStack() as stack:
         stack.enter_context(java_for_spark())
         local = settings.master.startswith("local")
-        python = stack.enter_context(nursery()) if local else None
+        python = stack.enter_context(zygote()) if local else None
         builder = SparkSession.builder.master(settings.master).appName("slackwater")
         for key, value in {**_defaults(settings, state), **settings.extra}.items():
             builder = builder.config(key, value)
@@ -70,7 +70,7 @@ def _defaults(settings: SparkSettings, state: Path) -> dict[str, str]:
         "spark.ui.showConsoleProgress": "false",
         # lanes share the cores: a hydration's tasks must not queue before a step's
         "spark.scheduler.mode": "FAIR",
-        "spark.python.daemon.module": "streams.replica.spark.daemon",
+        "spark.python.daemon.module": "streams.replica.spark.worker_daemon",
         # TCP costs 87 ms more a trigger
         "spark.python.unix.domain.socket.enabled": "true",
         # the default one costs 65 ms more a trigger

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
 from pyspark.sql.types import BinaryType, IntegerType, StructField, StructType
 
-from streams.replica.spark.door import ask
+from streams.replica.spark.scheduler_rpc import ask
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -83,6 +83,6 @@ class LaneReader(DataSourceStreamReader):  # type: ignore[misc]  # Spark's class
 
     def read(self, partition: TaskPartition) -> Iterator["pa.RecordBatch"]:
         """Run round 0, in a task."""
-        from streams.replica.tasks.stage import start_round  # noqa: PLC0415  see the module's header
+        from streams.replica.tasks.rounds import start_round  # noqa: PLC0415  see the module's header
 
         return start_round(partition.state, partition.step, partition.index)

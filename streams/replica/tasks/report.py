@@ -12,7 +12,7 @@ from streams.ids import CollectionId, Offset
 from streams.kafka.log import ChunkRef, Limit, Range
 from streams.plan.physical import Dataflow
 from streams.replica.tasks.descriptor import Runs
-from streams.replica.tasks.packed import Head
+from streams.replica.tasks.exchange_blobs import Head
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,10 +11,10 @@ import pytest
 
 from streams.ids import CapabilityId, CollectionId
 from streams.kafka.embedded import EmbeddedBroker
-from streams.torture.nursery import Nursery
 from streams.torture.seat import Target
 from streams.torture.soak import Soak
 from streams.torture.worker import Plan
+from streams.torture.zygote import Zygote
 from tests.support.processes import family, is_alive, settled
 
 pytestmark = pytest.mark.integration
@@ -38,13 +38,13 @@ def idle_plan(place: Path) -> Path:
     return place / "plan.json"
 
 
-def test_workers_are_killed_and_do_not_outlive_their_nursery(tmp_path: Path) -> None:
+def test_workers_are_killed_and_do_not_outlive_their_zygote(tmp_path: Path) -> None:
     plan = idle_plan(tmp_path)
-    with Nursery(tmp_path / "log") as nursery:
-        first, second = nursery.start(plan), nursery.start(plan)
+    with Zygote(tmp_path / "log") as zygote:
+        first, second = zygote.start(plan), zygote.start(plan)
         assert first != second
         assert is_alive(first)
-        nursery.kill(first)
+        zygote.kill(first)
         assert not is_alive(first)
         (left,) = family(second)
     settled([left])
@@ -55,10 +55,10 @@ def test_workers_are_killed_and_do_not_outlive_their_nursery(tmp_path: Path) -> 
 def test_a_lap_is_judged(tmp_path: Path) -> None:
     passed: list[float] = []
     with (
-        Nursery(tmp_path / "log") as nursery,
+        Zygote(tmp_path / "log") as zygote,
         EmbeddedBroker(tmp_path / "broker") as broker,
     ):
-        soak = Soak(broker, nursery, tmp_path / "laps", 1, passed.append)
+        soak = Soak(broker, zygote, tmp_path / "laps", 1, passed.append)
         verdict = soak.run(20)
     assert verdict.wrong == ()
     assert verdict.figures["kills"]

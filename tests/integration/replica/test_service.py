@@ -83,7 +83,7 @@ def test_it_waits_for_its_coordinator(bench: Bench, tmp_path: Path) -> None:
 
 def test_it_ends_at_once_while_spark_starts(bench: Bench, tmp_path: Path) -> None:
     with served(bench, tmp_path) as process:
-        eventually(lambda: len(family(process.pid)) >= 4, 120)  # Java, and the nursery's two
+        eventually(lambda: len(family(process.pid)) >= 4, 120)  # Java, and the zygote's two
         everything = family(process.pid)
         process.terminate()
         assert process.wait(20) == 0

@@ -61,7 +61,7 @@ def test_history_that_cannot_be_let_go_keeps_no_other(env, monkeypatch) -> None:
         return int(state.capabilities[catalog_hold(collection)].frontier.time)
 
     with monkeypatch.context() as patched:
-        patched.setattr("streams.adapter.history.downgrade", defect)
+        patched.setattr("streams.adapter.retention.downgrade", defect)
         before = held("s1")
         replica.append("s1", NOW + 50_000)
         replica.append("u2", NOW + 50_000)

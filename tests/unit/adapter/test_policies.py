@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 import pytest
 
-from streams.adapter.history import History
 from streams.adapter.results import Complete, Failed
+from streams.adapter.retention import History
 from streams.ids import CapabilityId, CollectionId
 from streams.progress import frontier
 from streams.storage import policy
@@ -72,7 +72,7 @@ def test_history_may_be_kept_by_the_clock(env) -> None:
 @pytest.mark.parametrize("ahead", ["ours", "the broker's"])
 def test_history_is_kept_while_one_of_two_clocks_says_so(env, monkeypatch, ahead) -> None:
     """What went does not come back: a clock that is hours ahead takes nothing."""
-    monkeypatch.setattr("streams.adapter.history.ASK_EVERY_S", 0.2)
+    monkeypatch.setattr("streams.adapter.retention.ASK_EVERY_S", 0.2)
     replica = with_orders(env)
     env.sql("ALTER SOURCE orders SET (RETAIN HISTORY FOR '1 hour')")
     replica.append("s1", NOW + 2 * HOUR_MS)
@@ -147,7 +147,7 @@ def test_a_collection_that_stands_still_costs_a_beat_nothing(env, monkeypatch) -
         looked.append(state.id)
         return policy.downgrade(state, *more)
 
-    monkeypatch.setattr("streams.adapter.history.downgrade", downgrade)
+    monkeypatch.setattr("streams.adapter.retention.downgrade", downgrade)
     replica = with_orders(env)
     env.rows("CREATE MATERIALIZED VIEW v AS SELECT id FROM orders")
     eventually(lambda: len(replica.created) == 2)
@@ -171,7 +171,7 @@ def test_a_new_object_makes_no_other_looked_at(env, monkeypatch) -> None:
     with_orders(env)
     env.sql("ALTER SOURCE orders SET (RETAIN HISTORY FOR '1 hour')")
     time.sleep(0.3)
-    monkeypatch.setattr("streams.adapter.history.downgrade", downgrade)
+    monkeypatch.setattr("streams.adapter.retention.downgrade", downgrade)
     env.sql(ORDERS.replace("SOURCE orders", "SOURCE others"))
     eventually(lambda: "s2" in looked)
     assert set(looked) == {"s2"}

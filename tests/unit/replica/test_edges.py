@@ -18,8 +18,8 @@ from streams.replica.driver.bell import Bell
 from streams.replica.driver.flow import Flow, OwnState, Phase
 from streams.replica.driver.skew import FORGET_MS, Skew
 from streams.replica.driver.trouble import Trouble
-from streams.replica.launcher import STARTED_BY
-from streams.replica.spark.door import Door, _connection, ask
+from streams.replica.spark.scheduler_rpc import Door, _connection, ask
+from streams.replica.zygote_client import STARTED_BY
 
 
 @pytest.mark.parametrize(

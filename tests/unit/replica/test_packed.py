@@ -3,7 +3,7 @@
 import pyarrow as pa
 
 from streams.ids import CollectionId
-from streams.replica.tasks.packed import Head, blobs, pack, peek, rows, unpack
+from streams.replica.tasks.exchange_blobs import Head, blobs, pack, peek, rows, unpack
 
 UPDATE = Head(
     kind="update", step="steady-1", dataflow=CollectionId("u1"), bucket=1, level=2, node=3,

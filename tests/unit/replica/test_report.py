@@ -7,7 +7,7 @@ from streams.kafka.log import ChunkRef, Range
 from streams.plan.physical import Column, Dataflow, Distinct, Import, Source
 from streams.replica.tasks import report
 from streams.replica.tasks.descriptor import Runs
-from streams.replica.tasks.packed import Head
+from streams.replica.tasks.exchange_blobs import Head
 from streams.replica.tasks.report import Report, gather, merge
 
 REF = ChunkRef(partition=1, offset=Offset(7), key="k", checksum=9, rows=2, size=30)

@@ -10,7 +10,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from streams.plan.physical import Column
-from streams.replica.ingest import batch, odd, template
+from streams.replica.ingest import batch, decode_one, template
 from streams.replica.ingest.decode import Decoder
 from streams.replica.ingest.fields import fields
 from streams.trace.kernel.kernel import Kernel
@@ -30,8 +30,8 @@ FIELDS = fields(
 
 def exact(messages: Sequence[bytes]) -> list[list[object]] | None:
     try:
-        return [list(odd.read(message, FIELDS)) for message in messages]
-    except odd.Refused:
+        return [list(decode_one.read(message, FIELDS)) for message in messages]
+    except decode_one.Refused:
         return None
 
 

@@ -31,11 +31,17 @@ from streams.ids import CollectionId
 from streams.operators import engine
 from streams.operators.engine import Context, Emitted, Interval
 from streams.operators.linear import Computed
-from streams.replica.tasks import loading, report, sharing, worker, writing
+from streams.replica.tasks import (
+    common_subexpressions,
+    load_inputs,
+    report,
+    worker,
+    write_chunks,
+)
+from streams.replica.tasks.common_subexpressions import Sharing
 from streams.replica.tasks.descriptor import Descriptor, Load, Runs, Share, Undo
-from streams.replica.tasks.loading import Loader
-from streams.replica.tasks.packed import Head, Kind, Message, blobs, pack, rows, unpack
-from streams.replica.tasks.sharing import Sharing
+from streams.replica.tasks.exchange_blobs import Head, Kind, Message, blobs, pack, rows, unpack
+from streams.replica.tasks.load_inputs import Loader
 from streams.trace.kernel.kernel import arrow_schema
 from streams.trace.updates import flatten
 
@@ -76,7 +82,7 @@ class Task:
     def of(state: str, batch: Descriptor, loads: Loads = MappingProxyType({})) -> "Task":
         """Return a new task."""
         context = worker.context(state).of_task()
-        readers = sharing.readers(batch.shares, loads)
+        readers = common_subexpressions.readers(batch.shares, loads)
         means = Sharing(context.kernel, readers, partial(worker.wanted, state))
         return Task(state, batch, context, means)
 
@@ -115,11 +121,12 @@ class Task:
         """Write every output, report, and return all blobs to Spark."""
         self.chain()
         wanted = [
-            writing.encode(done.emitted, done.share.output, done.types) for done in self.done
+            write_chunks.encode(done.emitted, done.share.output, done.types)
+            for done in self.done
         ]
         if any(wanted):
             self.batch.crash("before-chunks")
-        refs = writing.write(worker.chunks(self.batch.kafka), wanted)
+        refs = write_chunks.write(worker.chunks(self.batch.kafka), wanted)
         for done, written in zip(self.done, refs, strict=True):
             self._send(done)
             text = report.dumps(
@@ -150,7 +157,7 @@ class Task:
 def start_round(state: str, step: str, index: int) -> Iterator[pa.RecordBatch]:
     """Run round 0: this task's loads, through level 0 of their dataflows."""
     batch = worker.micro_batch(state, step)
-    loads = loading.by_dataflow(batch.tasks[index])
+    loads = load_inputs.by_dataflow(batch.tasks[index])
     task = Task.of(state, batch, loads)
     loader = Loader(worker.chunks(batch.kafka), worker.resources(batch.kafka, state))
     for dataflow, share in batch.shares.items():
@@ -186,10 +193,11 @@ def _start(task: Task, share: Share, loads: Sequence[Load], loader: Loader, inde
         if isinstance(load, Undo):
             undone.append(updates)
         else:
-            number = loading.index_of(load)
+            number = load_inputs.index_of(load)
             tables[number] = updates
             what = plan.imports[number]
-            computed[number] = task.sharing.of(sharing.origin_of(load), what, updates)
+            origin = common_subexpressions.origin_of(load)
+            computed[number] = task.sharing.of(origin, what, updates)
         if failed.num_rows:
             errors.append(failed)
     interval = _interval(share)

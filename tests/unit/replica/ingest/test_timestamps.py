@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streams.plan.physical import Column
-from streams.replica.ingest import moments
+from streams.replica.ingest import timestamps
 from streams.replica.ingest.fields import fields
 from streams.trace.kernel.kernel import Kernel
 
@@ -45,7 +45,7 @@ def columns(draw: st.DrawFn) -> list[str]:
 
 @given(columns())
 def test_what_is_read_is_what_duckdb_reads(texts: list[str]) -> None:
-    found = moments.timestamps(pa.array(texts, pa.string()))
+    found = timestamps.timestamps(pa.array(texts, pa.string()))
     want = exact(texts)
     if found is not None:
         assert found.to_pylist() == want.to_pylist()
@@ -70,7 +70,7 @@ def test_every_day_is_read_in_the_usual_layouts(layout: str) -> None:
     ]
     days += [("2023", f"{month:02d}", "30") for month in range(3, 13)]
     texts = [layout.format(*day) for day in days]
-    found = moments.timestamps(pa.array(["skipped", *texts, "skipped"]).slice(1, len(texts)))
+    found = timestamps.timestamps(pa.array(["skipped", *texts, "skipped"]).slice(1, len(texts)))
     assert found is not None
     assert found.to_pylist() == exact(texts).to_pylist()
 
@@ -91,4 +91,4 @@ def test_every_day_is_read_in_the_usual_layouts(layout: str) -> None:
     ],
 )
 def test_what_is_not_of_one_layout_or_no_time_is_left(texts: list[str | None]) -> None:
-    assert moments.timestamps(pa.array(texts, pa.string())) is None
+    assert timestamps.timestamps(pa.array(texts, pa.string())) is None

@@ -11,7 +11,7 @@ from streams.errors import Determinate
 from streams.ids import Offset, Topic
 from streams.kafka.client.raw import RAW_SCHEMA
 from streams.replica.ingest.ranges import Told
-from streams.replica.ingest.watch import Watch
+from streams.replica.ingest.topic_ends import Watch
 
 TOPIC = Topic("events")
 ANSWER_S = 10.0

@@ -1,9 +1,9 @@
 """A zygote process: imports everything once and forks a child for each Python of Spark.
 
-    python -m streams.replica.spark.nursery SOCKET
+    python -m streams.replica.spark.zygote SOCKET
 
-`streams.replica.launcher` sends it what to run. It exits when its standard input ends, that is,
-with the driver. It must stay single-threaded: a fork copies one thread and every lock.
+`streams.replica.zygote_client` sends it what to run. It exits when its standard input ends,
+that is, with the driver. It must stay single-threaded: a fork copies one thread and every lock.
 """
 
 import gc
@@ -22,21 +22,21 @@ from shlex import quote
 from tempfile import TemporaryDirectory
 
 from streams.files import directory_of_programs, write_program
-from streams.replica import launcher
-from streams.replica.spark import daemon
+from streams.replica import zygote_client
+from streams.replica.spark import worker_daemon
 
 PRELOADED = (
     "pandas",
     "pyarrow",
-    launcher.DAEMON,
-    *launcher.NURSED,
-    *daemon.PRELOADED,
+    zygote_client.DAEMON,
+    *zygote_client.FORKED,
+    *worker_daemon.PRELOADED,
 )
 
 
 @contextmanager
-def nursery() -> Iterator[Path]:
-    """Run a nursery; yield the path of the executable that Spark starts as its Python.
+def zygote() -> Iterator[Path]:
+    """Run a zygote; yield the path of the executable that Spark starts as its Python.
 
     Errors: Determinate if the executable cannot be written.
     """
@@ -46,10 +46,10 @@ def nursery() -> Iterator[Path]:
         ) as short,  # for the hundred bytes of a socket's name
         directory_of_programs("slackwater-python-") as directory,
     ):
-        address = Path(short) / "nursery"
-        command = [sys.executable, "-m", "streams.replica.spark.nursery", str(address)]
+        address = Path(short) / "zygote"
+        command = [sys.executable, "-m", "streams.replica.spark.zygote", str(address)]
         python = directory / "python"
-        started = [sys.executable, "-S", launcher.__file__, str(address)]
+        started = [sys.executable, "-S", zygote_client.__file__, str(address)]
         write_program(python, f'exec {" ".join(map(quote, started))} "$@"')
         with subprocess.Popen(command, stdin=subprocess.PIPE) as process:  # noqa: S603  ours
             try:
@@ -78,7 +78,7 @@ def serve(address: str) -> None:
 
 def _child(connection: socket.socket) -> None:
     """Become the requested program; never returns."""
-    code = launcher.FAILED
+    code = zygote_client.FAILED
     try:
         size, files, _, _ = socket.recv_fds(connection, 4, 3)
         request = connection.makefile("rb").read(int.from_bytes(size, "big"))
@@ -93,14 +93,14 @@ def _child(connection: socket.socket) -> None:
 
 
 def _run(command: list[str], environment: dict[str, str]) -> int:
-    launcher.adopt(environment)
+    zygote_client.adopt(environment)
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     module, sys.argv = command[0], command
     sys.modules.pop(module)  # to be run, not to be found
     try:
         runpy.run_module(module, run_name="__main__", alter_sys=True)
     except SystemExit as end:
-        return end.code if isinstance(end.code, int) else launcher.FAILED
+        return end.code if isinstance(end.code, int) else zygote_client.FAILED
     return 0
 
 

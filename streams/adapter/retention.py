@@ -17,8 +17,8 @@ from dataclasses import dataclass, field
 
 from streams.adapter.catalog import Item
 from streams.adapter.due import Due
-from streams.adapter.guards import Guards
 from streams.adapter.objects import reading_hold
+from streams.adapter.read_holds import Guards
 from streams.compute.reclocking import MAX_SKEW_MS
 from streams.errors import SlackwaterError
 from streams.ids import CollectionId

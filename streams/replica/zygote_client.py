@@ -1,10 +1,10 @@
-"""The "python" executable that Spark starts on this machine: forwards to the nursery.
+"""The "python" executable that Spark starts on this machine: forwards to the zygote.
 
-    python -S launcher.py NURSERY -m MODULE ...
+    python -S zygote_client.py SOCKET -m MODULE ...
 
 Spark starts a new Python for each of several small tasks of a query's source, ten of them
 before three lanes run, and gives each ten seconds. Importing PySpark takes a second of CPU
-every time. The nursery (`streams.replica.spark.nursery`) has imported it once and forks; this
+every time. The zygote (`streams.replica.spark.zygote`) has imported it once and forks; this
 program passes it our arguments, environment and standard files, and waits. Other modules it
 runs itself, as a plain Python.
 
@@ -21,14 +21,14 @@ import sys
 from collections.abc import Mapping, Sequence
 
 DAEMON = "pyspark.daemon"
-NURSED = (
-    "streams.replica.spark.daemon",
+FORKED = (
+    "streams.replica.spark.worker_daemon",
     "pyspark.sql.streaming.python_streaming_source_runner",
     "pyspark.sql.worker.create_data_source",
     "pyspark.sql.worker.lookup_data_sources",
     "pyspark.sql.worker.plan_data_source_read",
 )
-"""The modules that the nursery runs: directly, or in PySpark's stock daemon."""
+"""The modules that the zygote runs: directly, or in PySpark's stock daemon."""
 
 STARTED_BY = "SLACKWATER_STARTED_BY"
 """The variable with the pid of the process that started a nursed one: a JVM of Spark's."""
@@ -36,18 +36,18 @@ STARTED_BY = "SLACKWATER_STARTED_BY"
 FAILED = 1
 
 
-def main(nursery: str, arguments: Sequence[str]) -> int:
+def main(zygote: str, arguments: Sequence[str]) -> int:
     """Run what Spark asked for; return the exit code."""
     command = [argument for argument in arguments if argument not in {"-m", DAEMON}]
-    if command and command[0] in NURSED:
+    if command and command[0] in FORKED:
         with contextlib.suppress(OSError):
-            return _nursed(nursery, arguments[1:])
+            return _forked(zygote, arguments[1:])
     return os.execv(sys.executable, [sys.executable, *arguments])  # noqa: S606  Spark's own
 
 
-def _nursed(nursery: str, command: Sequence[str]) -> int:
+def _forked(zygote: str, command: Sequence[str]) -> int:
     with socket.socket(socket.AF_UNIX) as connection:
-        connection.connect(nursery)
+        connection.connect(zygote)
         environment = {**os.environ, STARTED_BY: str(os.getppid())}
         request = json.dumps([list(command), environment]).encode()
         socket.send_fds(connection, [len(request).to_bytes(4, "big")], [0, 1, 2])

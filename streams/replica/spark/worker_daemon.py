@@ -30,7 +30,7 @@ PRELOADED = (
     "pyspark.sql.pandas.types",
     "pyspark.sql.worker.plan_data_source_read",
     "streams.replica.spark.source",
-    "streams.replica.tasks.stage",
+    "streams.replica.tasks.rounds",
 )
 
 

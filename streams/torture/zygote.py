@@ -1,6 +1,6 @@
 """Workers without the seconds that a fresh interpreter needs: forked from one that is ready.
 
-The nursery has imported everything and has no thread and no connection. It forks a worker for
+The zygote has imported everything and has no thread and no connection. It forks a worker for
 each plan, and kills one when it is told to. It reaps only whom it killed, so that a number
 never comes to mean another process.
 
@@ -22,8 +22,8 @@ from streams.app.processes import die_with_parent
 from streams.torture.worker import load, run
 
 
-class Nursery:
-    """The nursery, from the other side. A context manager."""
+class Zygote:
+    """The zygote, from the other side. A context manager."""
 
     def __init__(self, log_file: Path) -> None:
         self._log_file = log_file
