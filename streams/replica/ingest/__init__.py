@@ -16,8 +16,8 @@ In the order in which a step uses them:
             the source's own shard as messages. Both give the updates of the import, for
             `engine.start`, and errors, to be added to those that `start` emits.
 `envelope`  messages to updates, without Kafka.
-`decode`    JSON texts to columns: `batch` for all that is regular, `decode_one` and `scan` for the
-            rest; `fields` says what each declared type accepts.
+`decode`    JSON texts to columns: `batch` for all that is regular, `decode_one` and `scan` for
+            the rest; `fields` says what each declared type accepts.
 
 A large first interval is cut by `windows`; all pieces share its time, and only the whole is
 appended. When a source's own shard is replayed, all chunks of one batch of the shard belong

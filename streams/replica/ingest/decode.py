@@ -7,8 +7,8 @@ place of values.
 
 Invariant: the result for a message is a function of that message and the declared columns
 alone, never of its neighbours in the batch. Messages that `batch` cannot read with certainty
-are read by `decode_one`. They are found by setting aside the suspicious ones after a first failure,
-then by dividing: a batch that fails is read again in eighths, down to a few messages.
+are read by `decode_one`. They are found by setting aside the suspicious ones after a first
+failure, then by dividing: a batch that fails is read again in eighths, down to a few messages.
 """
 
 import json
