@@ -198,16 +198,23 @@ def connectors(
 def consistency(
     seconds: Seconds = 60,
     rate: Annotated[int, typer.Option(help="Transfers a second.", min=10)] = 200,
+    postgres: Annotated[  # noqa: FBT002 - a flag of a command line
+        bool,
+        typer.Option("--postgres", help="Keep the views in a PostgreSQL, and read there too."),
+    ] = False,
     json: Json = None,
 ) -> None:
     """A bank's books through views over views, of two topics of which one lags: always right?
 
-    Looked at through SUBSCRIBE at the time of every change, and through SELECT all the while.
+    Looked at through SUBSCRIBE at the time of every change, and through SELECT all the while;
+    in PostgreSQL by a process that reads all tables in one transaction, again and again.
     Exit code 1 if anything was ever wrong.
 
     Example: slackwater bench consistency --seconds 30 --json figures.json
+
+    Example: slackwater bench consistency --postgres
     """
-    outcome = measure_consistency(_console, seconds, rate)
+    outcome = measure_consistency(_console, seconds, rate, postgres=postgres)
     _report([outcome], json)
     if not all(figure.met for figure in outcome.figures if figure.met is not None):
         raise typer.Exit(1)

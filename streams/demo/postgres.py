@@ -1,7 +1,5 @@
 """The views in PostgreSQL: one materialization of all of them, in a thread of the demo's."""
 
-import threading
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -10,21 +8,18 @@ from connectors import postgres
 from connectors.driving import Driver
 from connectors.runtime.following import Following
 from connectors.runtime.preparing import prepare
-from connectors.runtime.runner import Runner
 from connectors.runtime.task import BindingOf, Limits, Materialization
 from connectors.sql.dialect import Database
 from connectors.transport.local import Local
-from streams.app.services import now_ms
+from streams.app.materialize.beside import Beside
 from streams.demo.totals import CHECK, COMMITS, NAMES, TOTALS, Commit, commit
 from streams.demo.views import VIEWS
-from streams.errors import Determinate, InvalidUsage
+from streams.errors import InvalidUsage
 from streams.ids import CollectionId, Timestamp
 from streams.storage.client.shards import Shards
-from streams.trace.kernel.kernel import Kernel
 
 TASK = "flights"
 IDLE_MS = 1_000
-LOOK_EVERY_S = 0.05
 
 LATEST = f"""SELECT number, (SELECT count(*) FROM demo_commits WHERE NOT is_right), {NAMES},
   {", ".join(f"(SELECT count(*) FROM {view.name})" for view in VIEWS)}
@@ -82,73 +77,45 @@ class InPostgres:
     """The materialization, and what PostgreSQL says of its tables."""
 
     def __init__(self, shards: Shards, database: Database, made: Materialization) -> None:
-        self._database, self._stopping = database, threading.Event()
-        self._failure: Exception | None = None
+        self._database = database
         driver = Driver(Local(postgres.connector({})))
-        following = Following(
-            shards, made.task, [CollectionId(e.collection) for e in made.bindings]
-        )
-        prepare(
-            driver, made, following.open()
-        )  # the tables, so that the first commit is checked
-        for statement in CHECK:
+        ids = [CollectionId(each.collection) for each in made.bindings]
+        prepare(driver, made, Following(shards, made.task, ids).open())
+        for statement in CHECK:  # with tables and no session, so that no commit is missed
             database.execute(statement)
-        self._runner = Runner(
-            made, driver, shards, now_ms=now_ms, stopping=self._stopping, kernel=Kernel()
-        )
-        self._thread = threading.Thread(target=self._run, name="materialize")
+        self._beside = Beside(made, driver, shards)
 
     def start(self) -> None:
         """Begin to write."""
-        self._thread.start()
-
-    def _run(self) -> None:
-        try:
-            self._runner.run()
-        except Exception as failure:  # noqa: BLE001  told by the main thread, which ends the demo
-            self._failure = failure
+        self._beside.start()
 
     def check(self) -> None:
         """Errors: whatever has ended the materialization."""
-        if self._failure is not None:
-            raise self._failure
+        self._beside.check()
+
+    def stop(self) -> None:
+        """Write no more."""
+        self._beside.stop()
 
     @property
     def time(self) -> Timestamp:
         """What the tables hold. Errors: InvalidUsage before the first commit."""
-        if self._runner.status.time is None:
+        if self._beside.status.time is None:
             raise InvalidUsage("expected a commit, actual none")
-        return self._runner.status.time
+        return self._beside.status.time
 
     def finish(self, until: Timestamp, check: Callable[[], None], timeout_s: float) -> None:
         """Wait until the tables hold a time, then write no more.
 
         Errors: as both checks; Determinate if it takes too long.
         """
-        deadline = time.monotonic() + timeout_s
-        while (self._runner.status.time or 0) < until:
-            check()
-            self.check()
-            if time.monotonic() > deadline:
-                status = self._runner.status
-                said = "; ".join(f"{each}: {why}" for each, why in status.stalls.items())
-                raise Determinate(
-                    f"the tables do not reach the views after {timeout_s:.0f} s:"
-                    f" {status.state} {status.message or said}"
-                )
-            time.sleep(LOOK_EVERY_S)
+        self._beside.reach(until, timeout_s, check)
         self.stop()
         self.check()
 
-    def stop(self) -> None:
-        """Write no more."""
-        self._stopping.set()
-        if self._thread.ident is not None:
-            self._thread.join()
-
     def seen(self) -> Seen:
         """The tables as they are now."""
-        status = self._runner.status
+        status = self._beside.status
         latest = list(self._database.select(LATEST))
         if not latest:
             return Seen()

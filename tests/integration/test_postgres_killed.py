@@ -60,7 +60,7 @@ class Bank:
             "connector": "ours",
             "config": self.config,
             "bindings": BINDINGS,
-            "limits": {"every_ms": 0, "idle_ms": 0, "rows": 8},
+            "limits": {"every_ms": 0, "idle_ms": 0, "rows": 400},
         }
         return Runner(
             Materialization.model_validate(task),

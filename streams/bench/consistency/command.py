@@ -1,6 +1,7 @@
 """`slackwater bench consistency`: how often the bank's books were seen to be wrong."""
 
 from collections.abc import Mapping
+from contextlib import ExitStack
 from functools import partial
 
 import pyarrow as pa
@@ -8,10 +9,14 @@ from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 
+from connectors.runtime.task import Materialization
+from streams.app.materialize.names import named
 from streams.bench.consistency import bank
 from streams.bench.consistency.bank import CHECKS, IN_TIME, Transfers
 from streams.bench.consistency.books import Tally
-from streams.bench.consistency.watching import Bank, Watch, observe
+from streams.bench.consistency.reader import TWO_TOTALS
+from streams.bench.consistency.tables import Tables, tables
+from streams.bench.consistency.watching import Bank, observe
 from streams.bench.figures import Figure, Outcome, at_most
 from streams.bench.rig import rig
 from streams.ids import Topic
@@ -24,19 +29,29 @@ TRANSACTIONS, CONFIRMATIONS = Topic("transactions"), Topic("confirmations")
 PARTITIONS = 2
 
 
-def consistency(console: Console, seconds: float, rate: int) -> Outcome:
-    """Run the bank on an environment of its own, print the table, and give the figures."""
-    with rig(lambda text: console.print(f"[dim]{text}[/]")) as bench:
+def consistency(console: Console, seconds: float, rate: int, *, postgres: bool) -> Outcome:
+    """Run the bank on an environment of its own, print the table, and give the figures.
+
+    With `postgres` its views are kept in one too, and a process reads them there.
+    """
+    with ExitStack() as stack:
+        bench = stack.enter_context(rig(lambda text: console.print(f"[dim]{text}[/]")))
         settings = bench.environment.kafka
         broker = KafkaBroker(settings)
+        stack.callback(broker.close)
         kinds = [
-            TopicSpec(topic, PARTITIONS, TopicKind.RAW)
-            for topic in (TRANSACTIONS, CONFIRMATIONS)
+            TopicSpec(each, PARTITIONS, TopicKind.RAW) for each in (TRANSACTIONS, CONFIRMATIONS)
         ]
         broker.topics.create(kinds)
-        broker.close()
         for statement in bank.sources(TRANSACTIONS, CONFIRMATIONS):
             bench.environment.sql(statement)
+
+        def resolved(task: Materialization) -> Materialization:
+            return named(task, broker.logs, broker.topics, bench.environment.settings.namespace)
+
+        kept: Tables | None = None
+        if postgres:
+            kept = stack.enter_context(tables(bench.shards, resolved))
         with Progress(console=console, transient=True) as bar:
             task = bar.add_task("", total=seconds)
 
@@ -44,9 +59,12 @@ def consistency(console: Console, seconds: float, rate: int) -> Outcome:
                 bar.update(task, description=doing, completed=gone)
 
             working = working_bank(settings, TRANSACTIONS, CONFIRMATIONS, rate)
-            watch = observe(bench.environment.client, working, seconds, tell)
-    console.print(table(watch.subscribed, watch.selected))
-    return outcome(watch, working.transfers)
+            watch = observe(bench.environment.client, working, seconds, tell, kept)
+    seen = {"SUBSCRIBE": watch.subscribed, "SELECT": watch.selected}
+    if kept is not None:
+        seen["PostgreSQL"] = kept.read
+    console.print(table(seen))
+    return outcome(seen, working.transfers, None if kept is None else kept.commits)
 
 
 def working_bank(
@@ -62,13 +80,20 @@ def working_bank(
     return Bank(partial(publish, transactions), partial(publish, confirmations), rate)
 
 
-def table(subscribed: Mapping[str, Tally], selected: Mapping[str, Tally]) -> Table:
+Seen = Mapping[str, Mapping[str, Tally]]
+"""The tallies of each check, by the way in which it was looked at."""
+
+
+def table(seen: Seen) -> Table:
     """What was observed in which way, and how much of it was wrong."""
-    shown = Table("", "SUBSCRIBE", "wrong", "SELECT", "wrong", title="internal consistency")
+    columns = [title for way in seen for title in (way, "wrong")]
+    shown = Table("", *columns, title="internal consistency")
     for column in shown.columns[1:]:
         column.justify = "right"
-    for name in (*CHECKS, IN_TIME):
-        shown.add_row(name, *_cells(subscribed.get(name)), *_cells(selected.get(name)))
+    for name in (*CHECKS, TWO_TOTALS, IN_TIME):
+        if any(name in tallies for tallies in seen.values()):
+            cells = [cell for tallies in seen.values() for cell in _cells(tallies.get(name))]
+            shown.add_row(name, *cells)
     return shown
 
 
@@ -79,23 +104,25 @@ def _cells(tally: Tally | None) -> tuple[str, str]:
     return f"{tally.observations:,}", f"[{colour}]{tally.wrong:,}"
 
 
-def outcome(watch: Watch, transfers: Transfers) -> Outcome:
+def outcome(seen: Seen, transfers: Transfers, commits: int | None = None) -> Outcome:
     """The figures: observations and wrong ones, in all and by way."""
-    ways = {"subscribe": watch.subscribed, "select": watch.selected}
     figures = [
         Figure(
-            f"consistency_{way}_observations",
-            sum(tally.observations for tally in seen.values()),
+            f"consistency_{way.lower()}_observations",
+            sum(each.observations for each in tallies.values()),
         )
-        for way, seen in ways.items()
+        for way, tallies in seen.items()
     ]
+    if commits is not None:
+        figures.append(Figure("consistency_postgresql_commits", commits))
+    wrong = sum(each.wrong for tallies in seen.values() for each in tallies.values())
     return Outcome(
         "consistency",
         (
-            at_most("consistency_wrong", watch.wrong, "", 0),
+            at_most("consistency_wrong", wrong, "", 0),
             *figures,
             Figure("consistency_transfers", transfers.sent),
             Figure("consistency_unconfirmed", len(transfers.unconfirmed)),
         ),
-        note="each time of a change is an observation of SUBSCRIBE, each query one of SELECT",
+        note="each time of a change is an observation of SUBSCRIBE, each query one of others",
     )

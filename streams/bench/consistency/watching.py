@@ -5,6 +5,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import Protocol
 
 from streams.app.client import Client, Message
 from streams.bench.consistency.bank import CHECKS, OPENING, VIEWS, Transfers
@@ -134,7 +135,19 @@ class Bank:
             time.sleep(max(0.0, began + number * LOT_S - time.monotonic()))
 
 
-def observe(client: Client, bank: Bank, seconds: float, tell: Tell) -> Watch:
+class Companion(Protocol):
+    """Whoever else looks at the bank."""
+
+    def begin(self, at_least: int) -> None:
+        """The views are made, and have contents at this time."""
+
+    def end(self, until: int) -> None:
+        """The bank works no more; its last transfer is in the views at this time."""
+
+
+def observe(
+    client: Client, bank: Bank, seconds: float, tell: Tell, companion: Companion | None = None
+) -> Watch:
     """Make the views, let the bank work, and look at them all the while.
 
     The sources exist already.
@@ -147,6 +160,8 @@ def observe(client: Client, bank: Bank, seconds: float, tell: Tell) -> Watch:
         client.run(f"CREATE MATERIALIZED VIEW {name} AS {query}")
     _await(lambda: _counts(client)["accepted"] == OPENING)
     watch, next_judged = Watch(client), [0.0]
+    if companion is not None:
+        companion.begin(_newest(client))
     watch.begin()
 
     def look(gone: float) -> None:
@@ -160,6 +175,8 @@ def observe(client: Client, bank: Bank, seconds: float, tell: Tell) -> Watch:
     last = _newest(client)
     _await(lambda: _reached(watch, last) or bool(watch.failures))
     watch.end()
+    if companion is not None:
+        companion.end(last)
     return watch
 
 

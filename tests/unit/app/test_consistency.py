@@ -140,7 +140,9 @@ def test_transfers_are_confirmed_once_and_out_of_order() -> None:
 def test_the_table_has_both_ways_beside_each_other() -> None:
     out = io.StringIO()
     seen = {name: Tally(1234, 0) for name in (*CHECKS, IN_TIME)}
-    Console(file=out, width=100).print(table(seen, {"total = 0": Tally(55, 3)}))
+    Console(file=out, width=100).print(
+        table({"SUBSCRIBE": seen, "SELECT": {"total = 0": Tally(55, 3)}})
+    )
     line = next(line for line in out.getvalue().splitlines() if "total = 0" in line)
     assert [part.strip() for part in line.split("│")][1:-1] == [
         "total = 0",
@@ -155,5 +157,5 @@ def test_the_table_has_both_ways_beside_each_other() -> None:
 def test_the_exit_code_says_whether_anything_was_wrong(monkeypatch, found, code) -> None:
     figures = (at_most("consistency_wrong", found, "", 0), Figure("seen", 9))
     outcome = Outcome("consistency", figures)
-    monkeypatch.setattr(command, "measure_consistency", lambda *_: outcome)
+    monkeypatch.setattr(command, "measure_consistency", lambda *_, **__: outcome)
     assert CliRunner().invoke(command.app, ["consistency"]).exit_code == code
