@@ -83,6 +83,10 @@ ACKNOWLEDGED: Table = {
 }
 """Legal order where each transaction is acknowledged, and the state before the first too."""
 
+MOST_STORED = 1 << 18
+"""Keys of a binding that are remembered in a transaction. One of more, as the first contents of
+a collection, is checked against so many, and each message in itself."""
+
 _BETWEEN = {Phase.UNOPENED, Phase.UNACKNOWLEDGED, Phase.ACKNOWLEDGING, Phase.LOADING}
 
 
@@ -222,7 +226,8 @@ class Session:
         checks.check_range("Store", message.keys.packed, *self.range)
         packed = () if bound.delta else message.keys.packed
         checks.check_once(Side.DRIVER, Rule.STORED_ONCE, "Store", packed, keys.stored)
-        return partial(keys.stored.update, packed)
+        is_kept = len(keys.stored) < MOST_STORED
+        return partial(keys.stored.update, packed if is_kept else ())
 
 
 def _check_checkpoint(message: Message) -> None:

@@ -5,6 +5,7 @@ read through is a time: all changes before it are written. So what is in the tab
 with one SELECT, and a place that another collection was written to is seen.
 """
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -15,15 +16,19 @@ from streams.errors import InvalidUsage
 from streams.ids import CollectionId, Timestamp
 
 SEPARATOR = ";"
-NEXT, BIRTH = "next", "birth"
+NEXT, BIRTH, LARGE = "next", "birth", "large"
 
 
 @dataclass(frozen=True, slots=True)
 class Intent:
-    """A transaction that was about to be written: where it leads, and its bindings' birth."""
+    """A transaction that was about to be written: where it leads, and its bindings' birth.
+
+    `large` are the bindings, by number, that wait on disk: their rows have an order of its own.
+    """
 
     checkpoint: bytes
     birth: Timestamp
+    large: frozenset[int] = frozenset()
 
 
 def with_intent(checkpoint: bytes, intent: Intent) -> bytes:
@@ -31,6 +36,7 @@ def with_intent(checkpoint: bytes, intent: Intent) -> bytes:
     message = Checkpoint.FromString(checkpoint)
     message.ack_intents[NEXT] = intent.checkpoint
     message.ack_intents[BIRTH] = str(intent.birth).encode()
+    message.ack_intents[LARGE] = json.dumps(sorted(intent.large)).encode()
     return message.SerializeToString(deterministic=True)
 
 
@@ -39,7 +45,8 @@ def intent_of(checkpoint: bytes) -> Intent | None:
     intents = Checkpoint.FromString(checkpoint).ack_intents
     if NEXT not in intents:
         return None
-    return Intent(intents[NEXT], Timestamp(int(intents[BIRTH])))
+    large = frozenset(json.loads(intents[LARGE]))
+    return Intent(intents[NEXT], Timestamp(int(intents[BIRTH])), large)
 
 
 def encode(frontiers: Mapping[tuple[CollectionId, str], Timestamp]) -> bytes:

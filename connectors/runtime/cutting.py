@@ -15,8 +15,9 @@ Keys are compared by a 64-bit hash, as `streams.storage.sinks.sink` does: two ke
 make a binding stand still, and never write a wrong row.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -88,13 +89,44 @@ class Part:
     deletes: Flags
     before: pa.RecordBatch
 
+    @property
+    def count(self) -> int:
+        """How many rows it writes."""
+        return int(self.rows.num_rows)
+
+    def pieces(self) -> "Iterator[Part]":
+        """What is written, in pieces that memory holds: itself."""
+        yield self
+
+
+class Large(Protocol):
+    """What a binding writes, where it is on disk: `connectors.runtime.spilling`."""
+
+    upper: Timestamp
+    """All changes before it are in it, and the binding moves to nowhere else."""
+
+    @property
+    def reason(self) -> str:
+        """Why the binding has no contents there; empty if it has."""
+
+    @property
+    def count(self) -> int:
+        """How many rows it writes."""
+
+    @property
+    def live(self) -> Hashes:
+        """As `Position.live`, afterwards."""
+
+    def pieces(self) -> Iterator[Part]:
+        """What is written, in pieces that memory holds."""
+
 
 @dataclass(frozen=True, slots=True)
 class Transaction:
     """What is written together: a part for each binding, None where it does not move."""
 
     frontier: Timestamp
-    parts: tuple[Part | None, ...]
+    parts: tuple[Part | Large | None, ...]
     positions: tuple[Position, ...]
     """Of all bindings once it is committed."""
     stalls: Mapping[str, str]
@@ -103,7 +135,16 @@ class Transaction:
     @property
     def rows(self) -> int:
         """How many rows it writes."""
-        return sum(part.rows.num_rows for part in self.parts if part is not None)
+        return sum(part.count for part in self.parts if part is not None)
+
+    @property
+    def large(self) -> frozenset[int]:
+        """The bindings whose part is on disk."""
+        return frozenset(
+            index
+            for index, part in enumerate(self.parts)
+            if part is not None and not isinstance(part, Part)
+        )
 
 
 @dataclass(slots=True)
@@ -114,6 +155,8 @@ class _Pending:
     hashes: Hashes
     errors: pa.Table
     upper: Timestamp
+    large: Large | None = None
+    """Instead of updates."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,6 +194,40 @@ class Cutter:
         """How many updates of a binding wait."""
         return len(int64(self._pending[index].updates.column("time")))
 
+    @property
+    def large_upper(self) -> Timestamp | None:
+        """Where the next transaction ends, if a binding waits on disk."""
+        uppers = [each.large.upper for each in self._pending if each.large is not None]
+        return max(uppers, default=None)
+
+    def is_large(self, index: int) -> bool:
+        """Whether a binding waits on disk."""
+        return self._pending[index].large is not None
+
+    def spill(self, index: int, large: Large) -> None:
+        """A binding of which nothing waits moves by what is on disk, or stands still."""
+        pending = self._pending[index]
+        assert not pending.updates.num_rows, "it was added to what is on disk"
+        self._pending[index] = _Pending(
+            pending.updates, pending.hashes, NO_ERRORS, large.upper, large
+        )
+
+    def drain(self, index: int) -> tuple[pa.RecordBatch, pa.Table]:
+        """Give up what waits of a binding, updates and errors, in order to spill it."""
+        bound, pending = self.bindings[index], self._pending[index]
+        self._pending[index] = _Pending(
+            flatten([], bound.schema), NO_KEYS, NO_ERRORS, pending.upper
+        )
+        return pending.updates, pending.errors
+
+    def whole(self, upper: Timestamp) -> tuple[Part, Hashes] | str:
+        """Of a single binding all that it has before `upper`, or why it has no contents there.
+
+        Errors: as `cut`.
+        """
+        (stand,) = self._stands(upper)
+        return stand.reason or self._part(0, upper)
+
     def take(self, index: int, updates: pa.Table, errors: pa.Table, upper: Timestamp) -> None:
         """Take the changes of a binding from where it was taken up to, before `upper`.
 
@@ -175,8 +252,10 @@ class Cutter:
 
         Errors: Corrupt if a collection removes rows that it does not have.
         """
+        aim = self.large_upper or aim
         if aim is not None:
-            return self._cut_within(aim)
+            is_there = min(each.upper for each in self._pending) >= aim
+            return self._cut_within(aim) if is_there else None
         upper = Timestamp(min(each.upper for each in self._pending))
         bounded = self._bounded(upper)
         if bounded < upper and (transaction := self._cut_within(bounded)) is not None:
@@ -205,7 +284,14 @@ class Cutter:
             stands = self._stands(upper)
 
     def _stands(self, upper: Timestamp) -> list[_Stand]:
-        return [self._stand(index, upper) for index in range(len(self.bindings))]
+        stands = [self._stand(index, upper) for index in range(len(self.bindings))]
+        if upper != self.large_upper:
+            return stands
+        # what is on disk can move to the bound alone: nobody else moves to before it
+        return [
+            stand if stand.frontier == upper else _Stand(at.frontier, stand.reason)
+            for stand, at in zip(stands, self.positions, strict=True)
+        ]
 
     def _bounded(self, upper: Timestamp) -> Timestamp:
         """The last frontier below which there are not too many updates, but one time's."""
@@ -220,8 +306,9 @@ class Cutter:
     def _stand(self, index: int, upper: Timestamp) -> _Stand:
         """Up to where a binding has contents, within `upper`."""
         bound, pending, at = self.bindings[index], self._pending[index], self.positions[index]
-        if upper <= at.frontier:
-            return _Stand(at.frontier, "")
+        reason = pending.large.reason if pending.large is not None else ""
+        if upper <= at.frontier or reason:
+            return _Stand(at.frontier, reason)
         inside = int64(pending.updates.column("time")) < upper
         nulls = self._null_keys(bound, pending.updates)
         places = np.flatnonzero(inside)
@@ -263,13 +350,16 @@ class Cutter:
         )
 
     def _cut(self, upper: Timestamp, stands: Sequence[_Stand]) -> Transaction:
-        parts: list[Part | None] = []
+        parts: list[Part | Large | None] = []
         positions = list(self.positions)
         for index, stand in enumerate(stands):
             if stand.frontier < upper or positions[index].frontier >= upper:
                 parts.append(None)
                 continue
-            part, live = self._part(index, upper)
+            large = self._pending[index].large
+            part, live = (large, large.live) if large else self._part(index, upper)
+            if large is not None:
+                self.drain(index)
             parts.append(part)
             positions[index] = Position(upper, True, live)  # noqa: FBT003  as it is shown
         self.positions = tuple(positions)

@@ -5,7 +5,7 @@ session finds it after any crash. It stays just before what the endpoint has, an
 only when the task is dropped.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from streams.errors import Indeterminate, InvalidUsage
 from streams.ids import MINIMUM_TIME, CapabilityId, CollectionId, Timestamp
@@ -18,11 +18,11 @@ from streams.storage.log.outcomes import Acquired, Dropped
 from streams.storage.log.state import CollectionState
 from streams.storage.read.reader import (
     EVERYTHING,
-    LAST,
     Loaded,
     Selecting,
     check_readable,
     end,
+    load_parts,
     load_stable,
     pieces,
 )
@@ -139,38 +139,44 @@ class Following:
         groups = [self._shards.group_of(each) for each in self.collections]
         return self._shards.wait(ready, timeout_ms, tuple(dict.fromkeys(groups)))
 
-    def past(
-        self, collection: CollectionId, time: Timestamp, selection: Selecting = EVERYTHING
-    ) -> Loaded:
-        """All updates up to a time. Errors: SinceViolation, Corrupt, Determinate."""
-        interval = (MINIMUM_TIME, Timestamp(min(time + 1, LAST)))
-        return load_stable(self._shards, collection, interval, time, selection)
+    def parts(
+        self,
+        collection: CollectionId,
+        interval: tuple[Timestamp, Timestamp],
+        as_of: Timestamp,
+        selection: Selecting = EVERYTHING,
+    ) -> Iterator[Loaded]:
+        """The updates of an interval, exact from `as_of` on, in parts that memory holds.
+
+        Errors: SinceViolation, Corrupt, Determinate.
+        """
+        check_readable(self._state(collection), as_of)
+        return load_parts(self._shards, collection, interval, as_of, selection)
 
     def read(
-        self, collection: CollectionId, lower: Timestamp, start: Timestamp, most_bytes: int
-    ) -> tuple[Loaded, Timestamp]:
-        """The updates from `lower` on, and up to where they are all: past `start` at least.
+        self, collection: CollectionId, interval: tuple[Timestamp, Timestamp], as_of: Timestamp
+    ) -> Loaded:
+        """The updates of an interval, exact from `as_of` on. Errors: as `parts`."""
+        check_readable(self._state(collection), as_of)
+        return load_stable(self._shards, collection, interval, as_of)
 
-        More of them than `most_bytes` in chunks are read only if one batch has them, or if
-        they come up to `start`. Errors: SinceViolation, Corrupt, Determinate.
+    def extent(
+        self, collection: CollectionId, lower: Timestamp, start: Timestamp, most_bytes: int
+    ) -> tuple[Timestamp, int]:
+        """Up to where to read next, past `start` at least, and the bytes of chunks up to there.
+
+        There are more of them than `most_bytes` only if one batch has them, or if they come up
+        to `start`.
         """
         state = self._state(collection)
-        held = start if lower == MINIMUM_TIME else Timestamp(lower - 1)
-        check_readable(state, held)
-        upper = self._bounded(state, lower, start, most_bytes)
-        return load_stable(self._shards, collection, (lower, upper), held), upper
-
-    def _bounded(
-        self, state: CollectionState, lower: Timestamp, start: Timestamp, most_bytes: int
-    ) -> Timestamp:
         size, bound = 0, end(state)
         reached = lower
         for piece in pieces(state, lower, bound):
+            if size + piece.ref.size > most_bytes and piece.upper > reached > max(lower, start):
+                return reached, size
             size += piece.ref.size
-            if size > most_bytes and piece.upper > reached > max(lower, start):
-                return reached
             reached = piece.upper
-        return bound
+        return bound, size
 
     def _state(self, collection: CollectionId) -> CollectionState:
         state = self._shards.state(collection)

@@ -6,8 +6,11 @@ end the task: a newer session of it, a document that the endpoint refuses, drift
 """
 
 import logging
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Protocol
 
 from connectors.driving import Driver
@@ -15,12 +18,13 @@ from connectors.protocol import messages
 from connectors.runtime.cutting import Transaction
 from connectors.runtime.following import Following
 from connectors.runtime.preparing import prepare
+from connectors.runtime.reading import WAIT_MS
 from connectors.runtime.recovery import RecoveryLog
 from connectors.runtime.session import Session
 from connectors.runtime.task import Materialization
 from connectors.transport.failures import ConnectorFailed
 from streams.errors import Determinate, Indeterminate, InvalidUsage, SlackwaterError
-from streams.ids import Timestamp
+from streams.ids import CollectionId, Timestamp
 from streams.storage.client.backoff import longer_s
 from streams.storage.client.shards import Shards
 from streams.trace.kernel.kernel import Kernel
@@ -52,7 +56,7 @@ class Stopping(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Status:
-    """How a task is. `state` is starting, running, stalled, failed or done.
+    """How a task is. `state` is starting, waiting, running, stalled, stopped, failed or done.
 
     `time` is what the endpoint holds, of the bindings that do not stand still; `stalls` says
     which do, and why.
@@ -133,7 +137,10 @@ class Runner:
             driver_checkpoint=kept.driver or b"{}",
             extensions=prepared.extensions,
         )
-        with self._driver.open(opened, prepared.extensions) as stream:
+        with (
+            self._driver.open(opened, prepared.extensions) as stream,
+            spilling(self._task.limits.spill) as directory,
+        ):
             if prepared.extensions.acknowledge:
                 stream.acknowledge()
             session = Session(
@@ -144,10 +151,11 @@ class Runner:
                 log=recovery,
                 kept=kept,
                 kernel=self._kernel,
+                directory=Path(directory),
             )
             self._opened(session)
             following.sync()
-            target = Timestamp(min(session.uppers)) if until_caught_up else None
+            target = Timestamp(min(session.reading.uppers)) if until_caught_up else None
             for transaction in self._transactions(session, target):
                 self._commit(session, transaction)
             session.release()
@@ -169,34 +177,53 @@ class Runner:
         One without changes waits, so that time alone costs few commits.
         """
         waiting: Transaction | None = None
+        reading = session.reading
         while not self._stopping.is_set():
-            found, self._ahead = self._ahead or session.gather(), None
-            self._say(upper=min(session.uppers), stalls=dict(session.cutter.stalls))
-            waiting = found or waiting
-            if waiting is not None and self._is_due(waiting):
+            reading.take()
+            cut = None
+            if self._ahead is not None or reading.is_full or not self._rest_ms():
+                cut, self._ahead = self._ahead or reading.gather(), None
+            self._say(upper=min(reading.uppers), stalls=dict(session.cutter.stalls))
+            waiting = cut or waiting
+            if waiting is not None and (waiting.rows or self._is_idle()):
                 yield waiting
                 waiting = None
-            elif found is None and is_caught_up(session, target):
+            elif cut is None and is_caught_up(session, target):
                 if waiting is not None:
                     yield waiting
                 return
-            elif found is None:
-                session.wait()
+            elif cut is None:
+                self._say_waiting(reading.unreadable)
+                reading.wait(self._rest_ms() or WAIT_MS)
 
-    def _is_due(self, transaction: Transaction) -> bool:
-        limits, last_ms = self._task.limits, self.status.committed_ms
-        if last_ms is None:
-            return True
-        rest_ms = last_ms + limits.every_ms - self._now_ms()
-        if transaction.rows and rest_ms > 0 and transaction.rows < limits.rows // 2:
-            self._stopping.wait(rest_ms / 1000)
-        return bool(transaction.rows) or self._now_ms() - last_ms >= limits.idle_ms
+    def _rest_ms(self) -> int:
+        """How long changes are gathered before they are committed; 0 if they are due."""
+        last_ms = self.status.committed_ms
+        due_ms = 0 if last_ms is None else last_ms + self._task.limits.every_ms
+        return max(0, due_ms - self._now_ms())
+
+    def _is_idle(self) -> bool:
+        """Whether a time without changes is to be committed."""
+        last_ms = self.status.committed_ms
+        return last_ms is None or self._now_ms() - last_ms >= self._task.limits.idle_ms
+
+    def _say_waiting(self, collections: Sequence[CollectionId]) -> None:
+        if collections:
+            self._say(
+                state="waiting",
+                message=f"{', '.join(collections)}: no complete time yet: is the view computed,"
+                " is the source read?",
+            )
+        elif self.status.state == "waiting":
+            self._say(state="running", message="")
 
     def _commit(self, session: Session, transaction: Transaction) -> None:
         self._crash("before-commit")
         session.begin(transaction)
         self._crash("in-commit")
-        self._ahead = session.gather()
+        session.reading.take()
+        if session.reading.is_full:
+            self._ahead = session.reading.gather()
         session.end(transaction)
         self._crash("after-commit")
         if self._now_ms() - self._released_ms >= RELEASE_MS:
@@ -204,6 +231,8 @@ class Runner:
             self._released_ms = self._now_ms()
         begun = [each.frontier for each in transaction.positions if each.is_begun]
         self._say(
+            state="running",
+            message="",
             time=Timestamp(max(begun) - 1),
             rows=self.status.rows + transaction.rows,
             commits=self.status.commits + 1,
@@ -227,6 +256,17 @@ def is_caught_up(session: Session, target: Timestamp | None) -> bool:
         reasons = [f"{name}: {reason}" for name, reason in session.cutter.stalls.items()]
         raise Behind("; ".join(reasons))
     return not behind
+
+
+@contextmanager
+def spilling(place: str) -> Iterator[str]:
+    """A directory of the session's. Errors: InvalidUsage if there can be none."""
+    try:
+        directory = TemporaryDirectory(prefix="slackwater-", dir=place or None)
+    except OSError as error:
+        raise InvalidUsage(f"limits.spill: {error}") from error
+    with directory as path:
+        yield path
 
 
 def causes(error: BaseException | None) -> Iterator[BaseException]:

@@ -7,6 +7,7 @@ next one asks the endpoint how far it is.
 
 import json
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 
 import numpy as np
 
@@ -20,16 +21,16 @@ from connectors.runtime.documents import CHANGED, GONE, Encoder
 from connectors.runtime.fields import META
 from connectors.runtime.following import Following
 from connectors.runtime.preparing import Prepared
+from connectors.runtime.reading import NO_DIFFS, Reading, counted
 from connectors.runtime.recovery import Kept, RecoveryLog
 from connectors.runtime.task import Materialization
 from streams.errors import InvalidUsage
 from streams.ids import MINIMUM_TIME, CollectionId, Timestamp
 from streams.storage.read.options import Options, selection
 from streams.storage.sinks.sink import NO_KEYS, Hashes
+from streams.trace.columns import int64
 from streams.trace.kernel.kernel import Kernel, arrow_schema
-from streams.trace.updates import at, flatten, hash_columns
-
-WAIT_MS = 200
+from streams.trace.updates import flatten, hash_columns
 
 
 class Drifted(InvalidUsage):
@@ -49,13 +50,23 @@ class Session:
         log: RecoveryLog,
         kept: Kept,
         kernel: Kernel,
+        directory: Path,
     ) -> None:
         self.task, self.prepared, self.following = task, prepared, following
         self.stream, self.kernel = stream, kernel
         self.log, self.kept = log, kept
         self.is_logged = not stream.checkpoint or bool(kept.driver)
-        self.intent = None if stream.checkpoint else checkpoints.intent_of(kept.flow)
-        self.cutter = self._resumed(following.hold())
+        intent = None if stream.checkpoint else checkpoints.intent_of(kept.flow)
+        self.cutter = self._resumed(following.hold(), intent)
+        self.reading = Reading(
+            following=following,
+            prepared=prepared,
+            cutter=self.cutter,
+            limits=task.limits,
+            intent=intent,
+            directory=directory,
+            kernel=kernel,
+        )
         marks = not prepared.extensions.delete
         self.encoders = [
             Encoder(bound, binding.field_selection, kernel, marks=marks)
@@ -65,12 +76,14 @@ class Session:
         self.committed = self.cutter.positions
         self.driver = kept.driver
 
-    def _resumed(self, held: Mapping[CollectionId, Timestamp]) -> Cutter:
+    def _resumed(
+        self, held: Mapping[CollectionId, Timestamp], intent: checkpoints.Intent | None
+    ) -> Cutter:
         """Where the endpoint is; a binding that it does not have yet begins with the others."""
         names = self.prepared.names
         frontiers = checkpoints.decode(self.stream.checkpoint or self.kept.flow, names)
         starts = [*held.values(), *(Timestamp(each - 1) for each in frontiers.values())]
-        self.birth = Timestamp(max(starts)) if self.intent is None else self.intent.birth
+        self.birth = Timestamp(max(starts)) if intent is None else intent.birth
         positions = []
         for name, bound in zip(names, self.prepared.bounds, strict=True):
             if name not in frontiers:
@@ -93,72 +106,14 @@ class Session:
             return NO_KEYS
         before = Timestamp(time - 1)
         chosen = selection(Options(columns=bound.keys), bound.description)
-        updates, _ = self.following.past(collection, before, chosen)
         types = [bound.description.types[place] for place in bound.places]
-        rows = at(flatten([updates], arrow_schema(types)), before, self.kernel)
-        return np.unique(hash_columns(rows, range(len(types)), self.kernel))
-
-    @property
-    def uppers(self) -> list[Timestamp]:
-        """How far the collection of each binding is."""
-        return [self.following.upper(each) for each in self.prepared.collections]
-
-    def wait(self) -> bool:
-        """Wait for changes; return whether all collections have some that were not read."""
-
-        def ready() -> bool:
-            return min(self.uppers) > self._read
-
-        return self.following.wait(ready, WAIT_MS)
-
-    @property
-    def _read(self) -> Timestamp:
-        """Up to where all bindings were read."""
-        return Timestamp(min(map(self.cutter.upper, range(len(self.cutter.bindings)))))
-
-    def gather(self) -> Transaction | None:
-        """Read what has come, and cut the next transaction; None if there is none.
-
-        One that was on its way when the session before ended is cut as it was.
-        """
-        if self.intent is not None:
-            return self._intended(self.intent)
-        transaction = self.cutter.cut()
-        while transaction is None and min(self.uppers) > self._read:
-            self._take()
-            transaction = self.cutter.cut()
-        return transaction
-
-    def _intended(self, intent: checkpoints.Intent) -> Transaction | None:
-        self.intent = None
-        names = self.prepared.names
-        aims = checkpoints.decode(intent.checkpoint, names)
-        moved = [
-            aims[name]
-            for name, at in zip(names, self.cutter.positions, strict=True)
-            if name in aims and (aims[name] > at.frontier or not at.is_begun)
-        ]
-        if not moved:
-            return self.gather()
-        while self._read < max(moved) and min(self.uppers) > self._read:
-            self._take()
-        return self.cutter.cut(max(moved))
-
-    def _take(self) -> None:
-        """Read more of the bindings that are behind, and of others that have little waiting."""
-        limits, behind = self.task.limits, self._read
-        for index, collection in enumerate(self.prepared.collections):
-            start = self.cutter.positions[index].frontier
-            lower = self.cutter.upper(index)
-            is_new = not self.cutter.positions[index].is_begun and lower == start
-            is_wanted = lower == behind or self.cutter.rows(index) < limits.rows
-            if self.following.upper(collection) <= lower or not is_wanted:
-                continue
-            first = MINIMUM_TIME if is_new else lower
-            (updates, errors), upper = self.following.read(
-                collection, first, start, limits.bytes
-            )
-            self.cutter.take(index, updates, errors, upper)
+        hashes, diffs = [NO_KEYS], [NO_DIFFS]
+        past = (MINIMUM_TIME, time)
+        for updates, _ in self.following.parts(collection, past, before, chosen):
+            rows = flatten([updates], arrow_schema(types))
+            hashes.append(hash_columns(rows, range(len(types)), self.kernel))
+            diffs.append(int64(rows.column("diff")))
+        return counted(np.concatenate(hashes), np.concatenate(diffs))
 
     def begin(self, transaction: Transaction) -> None:
         """Send all of a transaction up to its commit. Errors: Drifted; as the stream.
@@ -168,16 +123,16 @@ class Session:
         """
         exists = self._verified(transaction)
         if not self.stream.checkpoint and transaction.rows:
-            intent = checkpoints.Intent(self.checkpoint(transaction), self.birth)
+            leads_to = self.checkpoint(transaction)
+            intent = checkpoints.Intent(leads_to, self.birth, transaction.large)
             before = checkpoints.with_intent(self._checkpoint(self.committed), intent)
             self.log.write(Kept(before, self.kept.driver))
         for index, part in enumerate(transaction.parts):
-            if part is None:
-                continue
-            there = exists.get(index)
-            stored = part if there is None else with_exists(part, there)
-            for message in self.encoders[index].stores(index, stored):
-                self.stream.send(message)
+            for number, piece in enumerate(part.pieces() if part is not None else ()):
+                there = exists.get((index, number))
+                stored = piece if there is None else with_exists(piece, there)
+                for message in self.encoders[index].stores(index, stored):
+                    self.stream.send(message)
         self.stream.send(messages.StartCommit())
 
     def end(self, transaction: Transaction) -> None:
@@ -189,6 +144,7 @@ class Session:
         if self.stream.session.extensions.acknowledge:
             self.stream.acknowledge()
         self.committed, self.is_first = transaction.positions, False
+        self.reading.discard(transaction)
 
     def release(self) -> None:
         """Give up the changes that the endpoint has."""
@@ -206,45 +162,47 @@ class Session:
         pairs = zip(self.prepared.names, positions, strict=True)
         return checkpoints.encode({name: at.frontier for name, at in pairs if at.is_begun})
 
-    def _verified(self, transaction: Transaction) -> dict[int, list[bool]]:
-        """End the loads; return of bindings that cannot delete which documents are there."""
+    def _verified(self, transaction: Transaction) -> dict[tuple[int, int], list[bool]]:
+        """End the loads; return of bindings that cannot delete which documents are there.
+
+        They are by binding and by the number of the piece.
+        """
         expected: dict[int, dict[bytes, bytes]] = {}
-        loads: dict[int, Tuples] = {}
+        loads: dict[tuple[int, int], Tuples] = {}
         for index, part in enumerate(transaction.parts):
-            if part is not None and self._is_verified(index) and part.rows.num_rows:
-                self._load(index, part, expected, loads)
+            if part is None or not self._is_verified(index):
+                continue
+            for number, piece in enumerate(part.pieces()):
+                keys = self._load(index, piece, expected.setdefault(index, {}))
+                if len(keys):
+                    loads[index, number] = keys
         loaded, flushed = self.stream.flush(self.checkpoint(transaction))
         self.driver = patch.kept(self.driver, flushed)
-        there: dict[int, dict[bytes, bytes]] = {index: {} for index in loads}
+        there: dict[int, dict[bytes, bytes]] = {index: {} for index in expected}
         for message in loaded:
             pointers = self.stream.session.bindings[message.binding].key_pointers
-            keys = document_keys(message.documents, pointers)
-            there[message.binding].update(zip(keys, message.documents, strict=True))
+            keys_there = document_keys(message.documents, pointers)
+            there[message.binding].update(zip(keys_there, message.documents, strict=True))
         for index, documents in there.items() if self.stream.checkpoint else ():
             # what the log says may be older than what is there
             compare(self.prepared.bounds[index].name, expected[index], documents)
         return {
-            index: [key in there[index] for key in keys.packed]
-            for index, keys in loads.items()
+            place: [key in there[place[0]] for key in keys.packed]
+            for place, keys in loads.items()
             if self._marks
         }
 
-    def _load(
-        self,
-        index: int,
-        part: Part,
-        expected: dict[int, dict[bytes, bytes]],
-        loads: dict[int, Tuples],
-    ) -> None:
+    def _load(self, index: int, piece: Part, expected: dict[bytes, bytes]) -> Tuples:
+        """Ask for what is there of some rows; return the keys."""
         encoder = self.encoders[index]
-        before = encoder.encode(part.before, [CHANGED] * part.before.num_rows)
-        expected[index] = dict(zip(before.keys.packed, before.documents, strict=True))
+        before = encoder.encode(piece.before, [CHANGED] * piece.before.num_rows)
+        expected.update(zip(before.keys.packed, before.documents, strict=True))
         keys = before.keys
         if self._marks:
-            keys = encoder.encode(part.rows, [CHANGED] * part.rows.num_rows).keys
+            keys = encoder.encode(piece.rows, [CHANGED] * piece.rows.num_rows).keys
         if len(keys):
-            loads[index] = keys
             self.stream.send(messages.Load(index, keys))
+        return keys
 
     @property
     def _marks(self) -> bool:

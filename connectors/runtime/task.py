@@ -41,6 +41,8 @@ class Limits(BaseModel):  # type: ignore[explicit-any] # JSON is recursive
     """The least time from one commit to the next."""
     idle_ms: int = Field(default=5_000, ge=0)
     """How long a time without changes may stay uncommitted."""
+    spill: str = ""
+    """A directory for what memory does not hold; empty: the system's for temporary files."""
 
 
 class Materialization(BaseModel):  # type: ignore[explicit-any] # JSON is recursive

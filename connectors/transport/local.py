@@ -1,11 +1,16 @@
 """A connector of this process: its streams run in threads, and speak the same bytes."""
 
-from queue import SimpleQueue
+from contextlib import suppress
+from queue import Empty, Full, Queue, SimpleQueue
 from threading import Thread
 
 from connectors import serving
 from connectors.connector import Connector
 from connectors.transport.failures import ConnectorFailed, text_of
+
+AHEAD = 16
+"""So many requests wait for the connector; a driver that is faster waits itself."""
+LOOK_S = 0.2
 
 
 class Cancelled(Exception):
@@ -35,14 +40,14 @@ class LocalStream:
 
     def __init__(self, connector: Connector) -> None:
         self.connector = connector
-        self.requests: SimpleQueue[bytes | Cancelled | None] = SimpleQueue()
+        self.requests: Queue[bytes | Cancelled | None] = Queue(AHEAD)
         self.responses: SimpleQueue[bytes | Exception | None] = SimpleQueue()
         self.thread = Thread(target=self._serve, daemon=True)
         self.thread.start()
 
     def send(self, data: bytes) -> None:
         """A connector that has failed is seen with the next response."""
-        self.requests.put(data)
+        self._put(data)
 
     def receive(self) -> bytes | None:
         """Errors: ConnectorFailed."""
@@ -55,12 +60,23 @@ class LocalStream:
 
     def finish(self) -> None:
         """No more requests come."""
-        self.requests.put(None)
+        self._put(None)
 
     def close(self) -> None:
         """End the stream, and wait until the connector has let go."""
-        self.requests.put(Cancelled())
+        with suppress(Empty):
+            while True:
+                self.requests.get_nowait()
+        self._put(Cancelled())
         self.thread.join()
+
+    def _put(self, request: bytes | Cancelled | None) -> None:
+        while self.thread.is_alive():
+            try:
+                self.requests.put(request, timeout=LOOK_S)
+            except Full:
+                continue
+            return
 
     def _serve(self) -> None:
         try:

@@ -62,7 +62,12 @@ def catch_up(receiver: Receiver, collections: Collections, **more: Any) -> None:
         "connector": "webhook",
         "config": {"url": receiver.url, "retries": 0, **more.pop("config", {})},
         "bindings": [{"collection": "u1", "resource": {"path": "prices"}}],
-        "limits": {"every_ms": 0, "idle_ms": 0, "rows": more.pop("rows", 1000)},
+        "limits": {
+            "every_ms": 0,
+            "idle_ms": 0,
+            "rows": more.pop("rows", 1000),
+            "bytes": more.pop("bytes", 1000),
+        },
     }
     runner = Runner(
         Materialization.model_validate(task),
@@ -131,11 +136,17 @@ def fill(collections: Collections) -> None:
 
 
 @pytest.mark.parametrize(
-    ("place", "number"),
-    [("before-commit", 1), ("in-commit", 0), ("in-commit", 1), ("after-commit", 1)],
+    ("place", "number", "size"),
+    [
+        ("before-commit", 1, 1000),
+        ("in-commit", 0, 1000),
+        ("in-commit", 0, 1),
+        ("in-commit", 1, 1000),
+        ("after-commit", 1, 1),
+    ],
 )
 def test_a_crash_repeats_the_same_requests(
-    receiver: Receiver, collections: Collections, place: str, number: int
+    receiver: Receiver, collections: Collections, place: str, number: int, size: int
 ) -> None:
     """Though more has come since, and limits are others."""
     fill(collections)
@@ -147,8 +158,9 @@ def test_a_crash_repeats_the_same_requests(
         if at == place:
             raise Crash
 
+    config = {"batch_documents": 2}
     with pytest.raises(Crash):
-        catch_up(receiver, collections, crash=crash, config={"batch_documents": 2})
+        catch_up(receiver, collections, crash=crash, config=config, bytes=size)
     collections.append("u1", 21, [("i6", 6, 15, -1), ("i6", 8, 15, 1)])
     catch_up(receiver, collections, rows=2, config={"batch_documents": 2})
     by_id: dict[str, set[bytes]] = {}

@@ -281,6 +281,29 @@ def load_stable(
         wanted = newest
 
 
+def load_parts(
+    shards: Shards,
+    collection: CollectionId,
+    interval: tuple[Timestamp, Timestamp],
+    as_of: Timestamp,
+    selection: Selecting = EVERYTHING,
+) -> Iterator[Loaded]:
+    """Yield what `load_stable` returns, in parts of at most `FETCHED_BYTES` of chunks.
+
+    A hold keeps the chunks while they are read, so that memory need not hold them together.
+
+    Errors: as `load_stable`.
+    """
+    with planned(shards, collection, as_of):
+        state = shards.state(collection)
+        check_readable(state, as_of)
+        every = pieces(state, *interval)
+        wanted = [piece for piece in every if selection.may_match(piece.ref)]
+        topic = shards.data_topic(collection)
+        for some in stretches(wanted) if wanted else ():
+            yield load(shards.chunks, topic, some, selection)
+
+
 @contextmanager
 def planned(shards: Shards, collection: CollectionId, as_of: Timestamp) -> Iterator[None]:
     """Protect the current chunks from the collector while the block runs.

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from connectors.runtime.cutting import Bound, Cutter, Position, Transaction
+from connectors.runtime.cutting import Bound, Cutter, Part, Position, Transaction
 from streams.ids import Timestamp
 from streams.storage.description import Description
 from streams.trace.kernel.kernel import Kernel
@@ -59,6 +59,7 @@ class Endpoint:
         for index, part in enumerate(transaction.parts):
             if part is None:
                 continue
+            assert isinstance(part, Part)
             self.frontier[index] = transaction.frontier
             rows = part.rows.to_pylist()
             if self.bindings[index].delta:
@@ -251,5 +252,5 @@ def test_what_waits_of_a_binding_that_stands_still_is_bounded() -> None:
     transaction = cutter.cut()
     assert transaction is not None
     (part,) = transaction.parts
-    assert part is not None
+    assert isinstance(part, Part)
     assert part.rows.column("c0").to_pylist() == [1, 2]

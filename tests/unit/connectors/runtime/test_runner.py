@@ -47,7 +47,7 @@ class World:
                 "resource": {"table": "orders_log", "delta_updates": True},
             },
         ]
-        self.limits: dict[str, int] = {"every_ms": 0, "idle_ms": 0}
+        self.limits: dict[str, Any] = {"every_ms": 0, "idle_ms": 0}
 
     @property
     def task(self) -> Materialization:
@@ -66,12 +66,13 @@ class World:
         crash: Callable[[str], None] = lambda _: None,
         driver: Driver | None = None,
         stopping: threading.Event | None = None,
+        now_ms: Callable[[], int] = lambda: 1000,
     ) -> Runner:
         return Runner(
             self.task,
             driver or Driver(Local(self.connector)),
             self.collections.client(),
-            now_ms=lambda: 1000,
+            now_ms=now_ms,
             stopping=stopping or threading.Event(),
             crash=crash,
         )
@@ -99,9 +100,16 @@ class World:
         return time
 
 
-@pytest.fixture
-def world(memory_path: Path) -> Iterator[World]:
+MEMORY, DISK = "in memory", "on disk"
+BOTH = pytest.mark.parametrize("world", [MEMORY, DISK], indirect=True)
+"""What waits is in memory, or all of it is more than that holds."""
+
+
+@pytest.fixture(params=[MEMORY])
+def world(memory_path: Path, request: Any) -> Iterator[World]:
     made = World(memory_path)
+    if request.param == DISK:
+        made.limits |= {"bytes": 1, "spill": str(memory_path)}
     yield made
     made.collections.close()
 
@@ -111,6 +119,7 @@ def fill(world: World) -> None:
     world.collections.append("u2", 21, [(1, "pen", 150, 12, 1)])
 
 
+@BOTH
 def test_tables_hold_both_collections_at_one_time(world: World) -> None:
     fill(world)
     assert world.catch_up().state == "done"
@@ -154,10 +163,19 @@ def test_documents_say_what_columns_do(world: World) -> None:
     assert json.loads(document) == {"id": 1, "item": "pen", "price": "150.00"}
 
 
-@pytest.mark.parametrize("place", ["before-commit", "in-commit", "after-commit"])
+@pytest.mark.parametrize(
+    ("world", "place"),
+    [
+        (MEMORY, "before-commit"),
+        (MEMORY, "in-commit"),
+        (MEMORY, "after-commit"),
+        (DISK, "in-commit"),
+    ],
+    indirect=["world"],
+)
 def test_who_dies_at_a_commit_loses_and_repeats_nothing(world: World, place: str) -> None:
     fill(world)
-    world.limits = {"every_ms": 0, "idle_ms": 0, "rows": 1}
+    world.limits |= {"rows": 1}
     for time in range(21, 24):
         world.collections.append("u1", time + 1, [(f"c{time}", time, time, 1)])
         world.collections.append("u2", time + 1, [(time, "x", 1, time, 1)])
@@ -192,6 +210,7 @@ def test_who_dies_at_a_commit_loses_and_repeats_nothing(world: World, place: str
     ]
 
 
+@BOTH
 def test_a_violated_key_stops_its_binding_alone(world: World) -> None:
     fill(world)
     world.collections.append("u1", 31, [("de", 99, 25, 1)])
@@ -199,7 +218,9 @@ def test_a_violated_key_stops_its_binding_alone(world: World) -> None:
     with pytest.raises(Behind, match=r"revenue: key \(country = de\) is not unique: 2 rows"):
         world.catch_up()
     assert world.query("SELECT count(*) FROM orders_log") == [(2,)]
-    assert world.read_through == {"u1;revenue": 25, "u2;orders_log": 31}
+    # in memory it moves as far as it can, on disk all the way or not at all
+    at = 21 if "spill" in world.limits else 25
+    assert world.read_through == {"u1;revenue": at, "u2;orders_log": 31}
     world.collections.append("u1", 41, [("de", 99, 35, -1), ("de", 10, 35, -1)])
     world.collections.append("u2", 41)
     world.catch_up()
@@ -260,6 +281,7 @@ def test_a_collection_that_is_not_there_is_named(world: World) -> None:
         world.catch_up()
 
 
+@BOTH
 def test_a_sealed_collection_is_there_for_good(world: World) -> None:
     fill(world)
     world.bindings = world.bindings[:1]
@@ -269,6 +291,7 @@ def test_a_sealed_collection_is_there_for_good(world: World) -> None:
     assert world.read_through == {"u1;revenue": LAST}
 
 
+@BOTH
 def test_it_follows_until_it_is_stopped(world: World) -> None:
     stopping = threading.Event()
     runner = world.runner(stopping=stopping)
@@ -284,6 +307,59 @@ def test_it_follows_until_it_is_stopped(world: World) -> None:
     thread.join()
     assert runner.status.state == "stopped"
     assert world.query("SELECT count(*) FROM revenue") == [(5,)]
+
+
+@BOTH
+def test_a_collection_without_a_complete_time_is_waited_for(world: World) -> None:
+    world.collections.append("u1", 21, [("de", 10, 11, 1)])
+    stopping = threading.Event()
+    runner = world.runner(stopping=stopping)
+    thread = threading.Thread(target=runner.run, kwargs={"until_caught_up": True})
+    thread.start()
+    while runner.status.state != "waiting":
+        assert thread.is_alive()
+        stopping.wait(0.01)
+    assert runner.status.message.startswith("u2: no complete time yet")
+    world.collections.append("u2", 15)
+    thread.join()
+    assert (runner.status.state, runner.status.message) == ("done", "")
+    assert world.query("SELECT country FROM revenue") == [("de",)]
+
+
+def test_what_comes_before_a_commit_is_due_goes_into_it(world: World) -> None:
+    """Changes are combined while they wait, so a row that is the same again is not written."""
+    fill(world)
+    now = [0]
+    world.limits |= {"every_ms": 1000}
+    stopping = threading.Event()
+    runner = world.runner(stopping=stopping, now_ms=lambda: now[0])
+    thread = threading.Thread(target=runner.run)
+    thread.start()
+    while not runner.status.commits:
+        stopping.wait(0.01)
+    for time in range(21, 26):
+        rows = [("de", 10, time, (-1) ** time), ("us", time, time, 1)]
+        rows += [("us", time - 1, time, -1)] if time > 21 else []
+        world.collections.append("u1", time + 1, [*rows])
+        world.collections.append("u2", time + 1)
+    world.collections.append("u1", 27, [("de", 10, 26, 1)])
+    world.collections.append("u2", 27)
+    while runner.status.upper != 27:
+        stopping.wait(0.01)
+    assert runner.status.commits == 1
+    now[0] = 1000
+    while runner.status.time != 26:
+        stopping.wait(0.01)
+    stopping.set()
+    thread.join()
+    assert (runner.status.commits, runner.status.rows) == (2, 4)
+    assert world.query("SELECT * FROM revenue WHERE country = 'us'")[0][:2] == ("us", 25)
+
+
+def test_a_spill_directory_that_is_not_there_is_named(world: World) -> None:
+    world.limits |= {"spill": "/nowhere/at/all"}
+    with pytest.raises(InvalidUsage, match=r"limits\.spill: .*/nowhere/at/all"):
+        world.catch_up()
 
 
 def test_a_collection_that_is_dropped_ends_the_task(world: World) -> None:

@@ -1,0 +1,208 @@
+"""From collections to the next transaction of a session: what is read when, in bounded memory.
+
+What waits is at most what goes into a transaction; beyond that nothing is read, so collections
+are followed as fast as the endpoint commits. An interval that memory does not hold, as the
+first contents of a large collection, waits on disk (`connectors.runtime.spilling`).
+"""
+
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+
+from connectors.runtime import checkpoints
+from connectors.runtime.cutting import Cutter, Transaction
+from connectors.runtime.following import Following
+from connectors.runtime.preparing import Prepared
+from connectors.runtime.spilling import Spill
+from connectors.runtime.task import Limits
+from streams.ids import MINIMUM_TIME, CollectionId, Timestamp
+from streams.storage.sinks.sink import NO_KEYS, Hashes, Integers
+from streams.trace.kernel.kernel import Kernel
+
+WAIT_MS = 200
+LARGE = 2
+"""An interval of so many times the bytes of a transaction waits on disk."""
+
+
+class Reading:
+    """The reading side of a session. One thread."""
+
+    def __init__(  # noqa: PLR0913  dependencies
+        self,
+        *,
+        following: Following,
+        prepared: Prepared,
+        cutter: Cutter,
+        limits: Limits,
+        intent: checkpoints.Intent | None,
+        directory: Path,
+        kernel: Kernel,
+    ) -> None:
+        self._following, self._prepared, self.cutter = following, prepared, cutter
+        self._limits, self._intent = limits, intent
+        self._directory, self._kernel = directory, kernel
+        self._birth = max(
+            (at.frontier for at in cutter.positions if not at.is_begun), default=MINIMUM_TIME
+        )
+        self._spills: dict[int, Spill] = {}
+
+    @property
+    def uppers(self) -> list[Timestamp]:
+        """How far the collection of each binding is."""
+        return [self._following.upper(name) for name in self._prepared.collections]
+
+    @property
+    def _read(self) -> Timestamp:
+        """Up to where all bindings were read."""
+        return Timestamp(min(map(self.cutter.upper, range(len(self.cutter.bindings)))))
+
+    @property
+    def unreadable(self) -> list[CollectionId]:
+        """The collections that all wait for: they have no complete time yet."""
+        pairs = zip(self._prepared.collections, self.uppers, strict=True)
+        return list(dict.fromkeys(name for name, upper in pairs if upper <= self._birth))
+
+    @property
+    def is_full(self) -> bool:
+        """Whether what waits is enough for a transaction."""
+        rows = map(self.cutter.rows, range(len(self.cutter.bindings)))
+        return self.cutter.large_upper is not None or max(rows) >= self._limits.rows // 2
+
+    def wait(self, timeout_ms: int = WAIT_MS) -> bool:
+        """Wait for changes; return whether all collections have some that were not read."""
+
+        def ready() -> bool:
+            return min(self.uppers) > self._read
+
+        return self._following.wait(ready, min(timeout_ms, WAIT_MS))
+
+    def take(self) -> None:
+        """Read what has come, as far as it goes into one transaction."""
+        while self._intent is None and min(self.uppers) > self._read and not self.is_full:
+            self._take()
+
+    def gather(self) -> Transaction | None:
+        """Read what has come, and cut the next transaction; None if there is none.
+
+        One that was on its way when the session before ended is cut as it was.
+        """
+        if self._intent is not None:
+            return self._intended(self._intent)
+        transaction = self.cutter.cut()
+        while transaction is None and min(self.uppers) > self._read:
+            self._take()
+            transaction = self.cutter.cut()
+        return transaction
+
+    def discard(self, transaction: Transaction) -> None:
+        """Delete what a transaction had on disk: it is committed."""
+        for part in transaction.parts:
+            if isinstance(part, Spill):
+                shutil.rmtree(part.directory)
+
+    def _intended(self, intent: checkpoints.Intent) -> Transaction | None:
+        names = self._prepared.names
+        aims = checkpoints.decode(intent.checkpoint, names)
+        moved = [
+            aims[name]
+            for name, at in zip(names, self.cutter.positions, strict=True)
+            if name in aims and (aims[name] > at.frontier or not at.is_begun)
+        ]
+        aim = max(moved, default=MINIMUM_TIME)
+        if min(self.uppers) < aim:
+            return None
+        while self._read < aim:
+            self._take(aim)
+        self._intent = None
+        return (self.cutter.cut(aim) if moved else None) or self.gather()
+
+    def _take(self, bound: Timestamp | None = None) -> None:
+        """Read more of the bindings that are behind, and of others that have little waiting.
+
+        With a bound, nothing beyond it.
+        """
+        behind, bound = self._read, self._extended() or bound
+        for index, name in enumerate(self._prepared.collections):
+            lower = self.cutter.upper(index)
+            end = self._following.upper(name)
+            is_wanted = lower == behind or self.cutter.rows(index) < self._limits.rows
+            if min(end, bound or end) <= lower or not is_wanted:
+                continue
+            upper, size = self._following.extent(
+                name,
+                self._first(index),
+                self.cutter.positions[index].frontier,
+                self._limits.bytes,
+            )
+            if not self._is_large(index, size):
+                self._load(index, min(upper, bound or upper))
+            elif min(self.uppers) > lower:
+                bound = bound or min(upper, *self.uppers)
+                self._spill(index, bound)
+
+    def _is_large(self, index: int, size: int) -> bool:
+        if self._intent is not None:
+            return index in self._intent.large
+        return size > LARGE * self._limits.bytes
+
+    def _first(self, index: int) -> Timestamp:
+        """From where on a binding is to be read."""
+        at, lower = self.cutter.positions[index], self.cutter.upper(index)
+        return lower if at.is_begun or lower > at.frontier else MINIMUM_TIME
+
+    def _held(self, index: int) -> Timestamp:
+        """The time that the collection must be readable at, to read a binding on."""
+        first = self._first(index)
+        return self._birth if first == MINIMUM_TIME else Timestamp(first - 1)
+
+    def _load(self, index: int, upper: Timestamp) -> None:
+        """Read a binding up to a time."""
+        name, interval = self._prepared.collections[index], (self._first(index), upper)
+        updates, errors = self._following.read(name, interval, self._held(index))
+        self.cutter.take(index, updates, errors, upper)
+
+    def _spill(self, index: int, upper: Timestamp) -> None:
+        """Read a binding up to a time, onto the disk."""
+        name, interval = self._prepared.collections[index], (self._first(index), upper)
+        held = self._held(index)
+        if not self.cutter.is_large(index):
+            at, bound = self.cutter.positions[index], self.cutter.bindings[index]
+            directory = self._directory / f"{index}-{upper}"
+            self._spills[index] = Spill(bound, at, self._kernel, directory)
+            updates, errors = self.cutter.drain(index)
+            self._spills[index].add(pa.Table.from_batches([updates]), errors)
+        spill = self._spills[index]
+        for updates, errors in self._following.parts(name, interval, held):
+            spill.add(updates, errors)
+        spill.decide(upper)
+        self.cutter.spill(index, spill)
+
+    def _extended(self) -> Timestamp | None:
+        """Up to where all are to be read, if some are on disk.
+
+        If some of those cannot move to there, all of them are read on.
+        """
+        upper, target = self.cutter.large_upper, Timestamp(min(self.uppers))
+        if upper is None or self._read < upper or target <= upper:
+            return upper
+        for index in filter(self.cutter.is_large, range(len(self.cutter.bindings))):
+            self._spill(index, target)
+        return target
+
+
+NO_DIFFS: Integers = np.empty(0, np.int64)
+
+
+def counted(hashes: Hashes, diffs: Integers) -> Hashes:
+    """The hashes whose diffs do not cancel, sorted."""
+    if not len(hashes):
+        return NO_KEYS
+    if (diffs == 1).all():
+        return np.unique(hashes)
+    order = np.argsort(hashes)
+    ordered = hashes[order]
+    starts = np.flatnonzero(np.append(True, ordered[1:] != ordered[:-1]))
+    kept: Hashes = ordered[starts[np.add.reduceat(diffs[order], starts) != 0]]
+    return kept

@@ -1,0 +1,127 @@
+"""What waits on disk comes to what it comes to in memory."""
+
+import itertools
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from connectors.runtime.cutting import Cutter, Position
+from connectors.runtime.reading import counted
+from connectors.runtime.spilling import PARTS, Spill, divided
+from streams.ids import Timestamp
+from tests.unit.connectors.runtime.test_cutting import (
+    BIRTH,
+    KERNEL,
+    Update,
+    bound,
+    errors,
+    updates,
+)
+
+numbers = itertools.count()
+
+
+def rows_of(piece: Any) -> list[Any]:
+    flags = zip(piece.exists.tolist(), piece.deletes.tolist(), strict=True)
+    rows = [tuple(row.values()) for row in piece.rows.to_pylist()]
+    return list(zip(rows, flags, strict=True))
+
+
+def befores_of(piece: Any) -> list[Any]:
+    rows: list[Any] = piece.before.to_pylist()
+    return rows
+
+
+def spilled(where: Path, position: Position, taken: list[list[Update]], **more: Any) -> Spill:
+    spill = Spill(bound("t", **more), position, KERNEL, where / str(next(numbers)))
+    for rows in taken:
+        spill.add(updates(rows), errors([]))
+    return spill
+
+
+def held() -> tuple[Position, list[Update]]:
+    """A binding that has twenty keys."""
+    cutter = Cutter([bound("t")], [Position(Timestamp(BIRTH), is_begun=False)], KERNEL)
+    rows: list[Update] = [(key, "old", 5, 1) for key in range(20)]
+    cutter.take(0, updates(rows), errors([]), Timestamp(BIRTH + 1))
+    transaction = cutter.cut()
+    assert transaction is not None
+    return transaction.positions[0], rows
+
+
+@pytest.mark.parametrize("is_begun", [False, True])
+@settings(max_examples=8)  # each has some hundred files
+@given(data=st.data())
+def test_it_is_what_one_cut_would_be(
+    is_begun: bool, data: st.DataObject, tmp_path_factory: Any
+) -> None:
+    position = held()[0] if is_begun else Position(Timestamp(BIRTH), is_begun=False)
+    now: dict[int, str] = dict.fromkeys(range(20), "old") if is_begun else {}
+    changes: list[Update] = []
+    for time in range(12, 16):
+        for key in data.draw(st.sets(st.integers(0, 40), max_size=9)):
+            if key in now:
+                changes.append((key, now.pop(key), time, -1))
+            if data.draw(st.booleans()):
+                now[key] = f"v{time}"
+                changes.append((key, now[key], time, 1))
+    where = tmp_path_factory.mktemp("spill")
+    for delta in (False, True):
+        cutter = Cutter([bound("t", delta=delta)], [position], KERNEL)
+        cutter.take(0, updates(changes), errors([]), Timestamp(16))
+        whole = cutter.cut(Timestamp(16))
+        assert whole is not None
+        (part,) = whole.parts
+        cut = data.draw(st.integers(0, len(changes)))
+        spill = spilled(where, position, [changes[:cut], changes[cut:]], delta=delta)
+        spill.decide(Timestamp(16))
+        assert spill.reason == ""
+        assert part is not None
+        assert spill.count == part.count
+        both = [
+            [row for piece in each.pieces() for row in rows_of(piece)] for each in (spill, part)
+        ]
+        assert sorted(both[0], key=str) == sorted(both[1], key=str)
+        befores = [
+            [row for piece in each.pieces() for row in piece.before.to_pylist()]
+            for each in (spill, part)
+        ]
+        assert befores[0] == befores[1], "both in the order of hashes"
+        if not delta:
+            assert spill.live.tolist() == whole.positions[0].live.tolist()
+
+
+def test_a_violated_key_is_found_and_healed(tmp_path: Path) -> None:
+    position = Position(Timestamp(BIRTH), is_begun=False)
+    rows: list[Update] = [(key, "x", 5, 1) for key in range(300)]
+    spill = spilled(tmp_path, position, [rows, [(7, "y", 6, 1)]])
+    spill.decide(Timestamp(11))
+    assert spill.reason == "key (k = 7) is not unique: 2 rows have it at 10"
+    spill.add(updates([(7, "x", 12, -1)]), errors([]))
+    spill.decide(Timestamp(13))
+    assert (spill.reason, spill.count, len(spill.live)) == ("", 300, 300)
+    spill.add(updates([]), errors([("wrong", 13, 1)]))
+    spill.decide(Timestamp(14))
+    assert "wrong" in spill.reason
+    spill.add(updates([]), errors([("wrong", 14, -1)]))
+    spill.decide(Timestamp(15))
+    assert spill.reason == ""
+
+
+def test_hashes_are_counted() -> None:
+    hashes = np.array([5, 3, 5, 9, 3], np.uint64)
+    assert counted(hashes, np.array([1, 1, -1, 1, 1])).tolist() == [3, 9]
+    assert counted(hashes[1:4], np.array([1, 1, 1])).tolist() == [3, 5, 9]
+    assert counted(hashes[:0], np.array([], np.int64)).tolist() == []
+
+
+def test_hashes_are_divided_in_order() -> None:
+    hashes = np.sort(np.random.default_rng(1).integers(0, 1 << 63, 1000).astype(np.uint64) * 2)
+    parts = divided(hashes)
+    assert len(parts) == PARTS
+    assert np.concatenate(parts).tolist() == hashes.tolist()
+    assert parts[0].tolist() == [hash_ for hash_ in hashes.tolist() if hash_ < 1 << 58]
