@@ -1,10 +1,19 @@
 """What the author of a connector writes."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
 from typing import Protocol
 
-from connectors.protocol.messages import Extensions, Flush, Flushed, Load, Loaded, Open, Store
+from connectors.protocol.messages import (
+    Extensions,
+    Flush,
+    Flushed,
+    Load,
+    Loaded,
+    Open,
+    Store,
+    Subrange,
+)
 from schemas.materialize_pb2 import (
     ApplyRequest,
     ApplyResponse,
@@ -29,6 +38,10 @@ class Transactor(Protocol):
 
     checkpoint: bytes
     """What Opened answers: the Flow checkpoint that the endpoint holds, or empty."""
+
+    @property
+    def subranges(self) -> Sequence[Subrange]:
+        """In place of it, where parts of the range stand apart and Open has the extension."""
 
     def acknowledge(self) -> None:
         """The driver's log has what was committed; only where `extensions` has acknowledge."""

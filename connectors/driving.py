@@ -100,6 +100,8 @@ class Stream:
         self.session = session
         self.checkpoint = b""
         """What Opened said: the endpoint's Flow checkpoint, or empty."""
+        self.subranges: tuple[messages.Subrange, ...] = ()
+        """In place of it, if parts of the range stand apart."""
 
     def __enter__(self) -> Self:
         return self
@@ -118,7 +120,7 @@ class Stream:
             self.send(message)
             opened = self.receive()
             assert isinstance(opened, messages.Opened), "the machine takes nothing else"
-            self.checkpoint = opened.checkpoint
+            self.checkpoint, self.subranges = opened.checkpoint, opened.subranges
         except BaseException:
             self.channel.close()
             raise
@@ -147,6 +149,10 @@ class Stream:
     def flush(self, checkpoint: bytes) -> tuple[list[Loaded], messages.Flushed]:
         """End the loads: the documents that are there, and the connector's checkpoint."""
         self.send(messages.Flush(checkpoint))
+        return self.flushed()
+
+    def flushed(self) -> tuple[list[Loaded], messages.Flushed]:
+        """What comes after a Flush that was sent."""
         loaded = list(self._until_flushed())
         flushed = loaded.pop()
         assert isinstance(flushed, messages.Flushed), "the last is"

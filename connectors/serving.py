@@ -26,9 +26,7 @@ def spec(connector: Connector, data: bytes) -> bytes:
     request = wire.SpecRequest()
     parse(request, data)
     response = connector.spec(request)
-    offered = connector.extensions
-    extensions = wire.Extensions(acknowledge=offered.acknowledge, delete=offered.delete)
-    response.extensions.CopyFrom(extensions)
+    response.extensions.CopyFrom(seed.encode_extensions(connector.extensions))
     check_spec_response(response)
     return response.SerializeToString()
 
@@ -88,11 +86,17 @@ def serve(connector: Connector, requests: Iterable[Request]) -> Iterator[Respons
         session.end()
 
 
+def opened(transactor: Transactor) -> messages.Opened:
+    """The checkpoint of the range, or those of its parts if they stand apart."""
+    subranges = tuple(transactor.subranges)
+    return messages.Opened(b"" if subranges else transactor.checkpoint, subranges)
+
+
 def answer(transactor: Transactor, request: Request) -> Iterator[Response]:
     """What a transactor answers to a request that was checked."""
     match request:
         case messages.Open():
-            yield messages.Opened(transactor.checkpoint)
+            yield opened(transactor)
         case messages.Acknowledge():
             transactor.acknowledge()
             yield messages.Acknowledged()

@@ -9,12 +9,14 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class Extensions(_message.Message):
-    __slots__ = ("acknowledge", "delete")
+    __slots__ = ("acknowledge", "delete", "subranges")
     ACKNOWLEDGE_FIELD_NUMBER: _ClassVar[int]
     DELETE_FIELD_NUMBER: _ClassVar[int]
+    SUBRANGES_FIELD_NUMBER: _ClassVar[int]
     acknowledge: bool
     delete: bool
-    def __init__(self, acknowledge: _Optional[bool] = ..., delete: _Optional[bool] = ...) -> None: ...
+    subranges: bool
+    def __init__(self, acknowledge: _Optional[bool] = ..., delete: _Optional[bool] = ..., subranges: _Optional[bool] = ...) -> None: ...
 
 class SpecRequest(_message.Message):
     __slots__ = ("endpoint_type", "endpoint_spec_json")
@@ -194,11 +196,22 @@ class TransactionRequest(_message.Message):
 
 class TransactionResponse(_message.Message):
     __slots__ = ("opened", "loaded", "prepared", "committed", "acknowledged")
-    class Opened(_message.Message):
-        __slots__ = ("flow_checkpoint",)
+    class Subrange(_message.Message):
+        __slots__ = ("key_begin", "key_end", "flow_checkpoint")
+        KEY_BEGIN_FIELD_NUMBER: _ClassVar[int]
+        KEY_END_FIELD_NUMBER: _ClassVar[int]
         FLOW_CHECKPOINT_FIELD_NUMBER: _ClassVar[int]
+        key_begin: int
+        key_end: int
         flow_checkpoint: bytes
-        def __init__(self, flow_checkpoint: _Optional[bytes] = ...) -> None: ...
+        def __init__(self, key_begin: _Optional[int] = ..., key_end: _Optional[int] = ..., flow_checkpoint: _Optional[bytes] = ...) -> None: ...
+    class Opened(_message.Message):
+        __slots__ = ("flow_checkpoint", "subranges")
+        FLOW_CHECKPOINT_FIELD_NUMBER: _ClassVar[int]
+        SUBRANGES_FIELD_NUMBER: _ClassVar[int]
+        flow_checkpoint: bytes
+        subranges: _containers.RepeatedCompositeFieldContainer[TransactionResponse.Subrange]
+        def __init__(self, flow_checkpoint: _Optional[bytes] = ..., subranges: _Optional[_Iterable[_Union[TransactionResponse.Subrange, _Mapping]]] = ...) -> None: ...
     class Loaded(_message.Message):
         __slots__ = ("binding", "arena", "docs_json")
         BINDING_FIELD_NUMBER: _ClassVar[int]

@@ -72,7 +72,7 @@ class Resource(BaseModel):  # type: ignore[explicit-any] # JSON is recursive
 class FilesConnector:
     """The four calls."""
 
-    extensions = Extensions()
+    extensions = Extensions(subranges=True)
 
     def spec(self, request: SpecRequest) -> SpecResponse:
         """The schemas."""

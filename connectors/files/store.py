@@ -80,6 +80,13 @@ class Store:
         """Write a range, whole: a reader sees what was there before, or this."""
         self._write(self._range_path(row.key_begin, row.key_end), asdict(row))
 
+    def remove(self, key_begin: int, key_end: int) -> None:
+        """A range that counts for no key any more. Errors: Determinate."""
+        try:
+            self.filesystem.delete_file(self._range_path(key_begin, key_end))
+        except OSError as error:
+            raise Determinate(f"cannot delete a key range of {self.home}: {error}") from error
+
     def fence(self, row: Range) -> None:
         """No session of this range can commit again."""
         self.put(replace(row, fence=row.fence + 1))

@@ -19,7 +19,7 @@ from connectors.files.values import CONVERTS
 from connectors.protocol import messages
 from connectors.protocol.messages import Flush, Flushed, Load, Loaded, Open
 from connectors.sql.columns import Shape
-from connectors.sql.fence import Fenced, take_over
+from connectors.sql.fence import Fenced, Held, TakenOver, take_over
 from connectors.sql.values import arrays_of
 from schemas.blobs import Blobs
 from schemas.flow_columns import Elements
@@ -44,8 +44,9 @@ class Transactor:
     def __init__(self, store: Store, directories: Sequence[Directory], message: Open) -> None:
         self.files, self.directories = store, directories
         self.task = message.materialization.materialization
-        self.row = open_range(store, message)
-        self.checkpoint = self.next = self.row.held.checkpoint
+        self.row, taken = open_range(store, message)
+        self.checkpoint = self.next = taken.checkpoint
+        self.subranges = taken.subranges
         self.pending: list[list[pa.Table]] = [[] for _ in directories]
         self.written = 0
 
@@ -121,24 +122,37 @@ class Transactor:
         self.written += 1
 
 
-def open_range(store: Store, message: Open) -> Range:
+def open_range(store: Store, message: Open) -> tuple[Range, TakenOver]:
     """Settle and fence the sessions before, and take the range. Errors: DividedRange."""
     begin, end = message.key_begin, message.key_end
     rows = store.ranges()
-    taken = take_over([row.held for row in rows], begin, end)
-    overlapping = [row for row in rows if row.key_begin <= end and row.key_end >= begin]
+    taken = take_over(
+        [row.held for row in rows], begin, end, may_be_apart=message.extensions.subranges
+    )
+    overlapping = [row for row in rows if row.held.overlaps(begin, end)]
     for row in overlapping:
         store.fence(row)
     for row in overlapping:
         store.settle(store.range(row.key_begin, row.key_end) or row)
-    row = Range(
-        key_begin=begin,
-        key_end=end,
-        fence=taken.fence,
-        opened=taken.opened,
+    for part in taken.parts:
+        store.put(range_of(part))
+    own = range_of(taken.row)
+    store.put(own)
+    written = {each.range for each in (*taken.parts, taken.row)}
+    for key_range in taken.deletes:
+        if key_range not in written:
+            store.remove(*key_range)
+    return own, taken
+
+
+def range_of(held: Held) -> Range:
+    """A range that nothing was written of since it was opened."""
+    return Range(
+        key_begin=held.key_begin,
+        key_end=held.key_end,
+        fence=held.fence,
+        opened=held.opened,
         nonce=secrets.token_hex(8),
         transaction=0,
-        checkpoint=base64.b64encode(taken.checkpoint).decode(),
+        checkpoint=base64.b64encode(held.checkpoint).decode(),
     )
-    store.put(row)
-    return row

@@ -8,7 +8,7 @@ from collections.abc import Set as AbstractSet
 import numpy as np
 from google.protobuf.message import DecodeError
 
-from connectors.protocol.messages import Extensions, Flushed, Open, Store, Tuples
+from connectors.protocol.messages import Extensions, Flushed, Open, Opened, Store, Tuples
 from connectors.protocol.pointers import key_of, keys_of
 from connectors.protocol.specs import Bound, check_materialization
 from connectors.protocol.violations import (
@@ -47,6 +47,35 @@ def check_open(message: Open, offered: Extensions) -> None:
 def check_version(what: str, version: str) -> None:
     """Errors: Violation by the driver if it is empty."""
     driver_holds(Rule.VERSION, version, f"{what}: expected a version, actual none")
+
+
+def check_opened(message: Opened, key_range: tuple[int, int], extensions: Extensions) -> None:
+    """Errors: Violation by the connector."""
+    check_flow_checkpoint(message.checkpoint)
+    for each in message.subranges:
+        check_flow_checkpoint(each.checkpoint)
+    if not message.subranges:
+        return
+    connector_holds(
+        Rule.EXTENSION,
+        extensions.subranges and not message.checkpoint,
+        "Opened: expected one checkpoint: Open did not announce subranges, or both are there",
+    )
+    begins = [each.key_begin for each in message.subranges]
+    ends = [each.key_end for each in message.subranges]
+    connector_holds(
+        Rule.RANGE,
+        begins == [key_range[0], *(end + 1 for end in ends[:-1])]
+        and ends[-1] == key_range[1]
+        and all(begin <= end for begin, end in zip(begins, ends, strict=True)),
+        f"Opened: expected subranges of {key_range[0]:08x} to {key_range[1]:08x} in order and"
+        f" without a gap, actual {', '.join(map(shown_range, begins, ends))}",
+    )
+
+
+def shown_range(begin: int, end: int) -> str:
+    """A key range in messages."""
+    return f"{begin:08x} to {end:08x}"
 
 
 def check_flow_checkpoint(checkpoint: bytes) -> None:

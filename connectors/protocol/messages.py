@@ -22,10 +22,11 @@ class Extensions:
 
     acknowledge: bool = False
     delete: bool = False
+    subranges: bool = False
 
     def beyond(self, other: "Extensions") -> list[str]:
         """The names of those that `other` does not have."""
-        names = ("acknowledge", "delete")
+        names = ("acknowledge", "delete", "subranges")
         return [name for name in names if getattr(self, name) and not getattr(other, name)]
 
 
@@ -90,10 +91,24 @@ class Open:
 
 
 @dataclass(frozen=True, slots=True)
+class Subrange:
+    """A part of a key range, both ends inclusive, and the checkpoint that it stands at."""
+
+    key_begin: int
+    key_end: int
+    checkpoint: bytes
+
+
+@dataclass(frozen=True, slots=True)
 class Opened:
-    """The checkpoint that the endpoint holds; empty if the driver's own counts."""
+    """The checkpoint that the endpoint holds; empty if the driver's own counts.
+
+    If parts of the range stand apart, as after another division of the keys, `subranges` has
+    all of them in order, and the checkpoint is empty.
+    """
 
     checkpoint: bytes = b""
+    subranges: tuple[Subrange, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -67,7 +67,7 @@ def decode_response(message: TransactionResponse) -> Response:
     """Errors: Violation by the connector: variants, slices."""
     match variant(Side.CONNECTOR, message):
         case "opened":
-            return messages.Opened(message.opened.flow_checkpoint)
+            return _opened(message.opened)
         case "loaded":
             loaded = message.loaded
             (pairs,) = wire_slices.decode(loaded, "docs_json")
@@ -82,6 +82,14 @@ def decode_response(message: TransactionResponse) -> Response:
             return messages.StartedCommit()
         case _:
             return messages.Acknowledged()
+
+
+def _opened(message: TransactionResponse.Opened) -> messages.Opened:
+    subranges = tuple(
+        messages.Subrange(each.key_begin, each.key_end, each.flow_checkpoint)
+        for each in message.subranges
+    )
+    return messages.Opened(message.flow_checkpoint, subranges)
 
 
 def variant(side: Side, message: Message) -> str:
@@ -116,7 +124,18 @@ def _open(message: TransactionRequest.Open) -> messages.Open:
 
 def extensions(message: wire.Extensions) -> Extensions:
     """What a Spec offers, or an Open uses."""
-    return Extensions(acknowledge=message.acknowledge, delete=message.delete)
+    return Extensions(
+        acknowledge=message.acknowledge, delete=message.delete, subranges=message.subranges
+    )
+
+
+def encode_extensions(extensions: Extensions) -> wire.Extensions:
+    """As they are on the wire."""
+    return wire.Extensions(
+        acknowledge=extensions.acknowledge,
+        delete=extensions.delete,
+        subranges=extensions.subranges,
+    )
 
 
 def _store(message: TransactionRequest.Store) -> messages.Store:
@@ -161,7 +180,7 @@ def encode_response(message: Response) -> Iterator[TransactionResponse]:
     """The messages of the wire that say it, in order; Loaded may be several."""
     match message:
         case messages.Opened():
-            yield TransactionResponse(opened={"flow_checkpoint": message.checkpoint})
+            yield TransactionResponse(opened=_encode_opened(message))
         case messages.Loaded():
             documents = Blobs.of(message.documents)
             for part in pieces([documents]):
@@ -179,6 +198,15 @@ def encode_response(message: Response) -> Iterator[TransactionResponse]:
             yield TransactionResponse(acknowledged={})
 
 
+def _encode_opened(message: messages.Opened) -> TransactionResponse.Opened:
+    opened = TransactionResponse.Opened(flow_checkpoint=message.checkpoint)
+    for each in message.subranges:
+        opened.subranges.add(
+            key_begin=each.key_begin, key_end=each.key_end, flow_checkpoint=each.checkpoint
+        )
+    return opened
+
+
 def _encode_open(message: messages.Open) -> TransactionRequest.Open:
     encoded = TransactionRequest.Open(
         materialization=message.materialization,
@@ -187,10 +215,8 @@ def _encode_open(message: messages.Open) -> TransactionRequest.Open:
         key_end=message.key_end,
         driver_checkpoint_json=message.driver_checkpoint,
     )
-    used = message.extensions
-    if used != Extensions():
-        known = wire.Extensions(acknowledge=used.acknowledge, delete=used.delete)
-        encoded.extensions.CopyFrom(known)
+    if message.extensions != Extensions():
+        encoded.extensions.CopyFrom(encode_extensions(message.extensions))
     return encoded
 
 

@@ -164,9 +164,10 @@ class Session:
                 return self._loaded(message)
             case Store():
                 return self._store(message)
+            case Opened():
+                checks.check_opened(message, self.range, self.extensions)
             case _:
-                pass
-        _check_checkpoint(message)
+                _check_checkpoint(message)
         return partial(_CHANGES.get(type(message), _nothing), self)
 
     def _open(self, message: Open) -> Callable[[], None]:
@@ -232,8 +233,6 @@ class Session:
 
 def _check_checkpoint(message: Message) -> None:
     match message:
-        case Opened():
-            checks.check_flow_checkpoint(message.checkpoint)
         case Flush():
             detail = "Flush: expected a checkpoint, actual none"
             driver_holds(Rule.CHECKPOINT, message.checkpoint, detail)

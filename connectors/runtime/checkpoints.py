@@ -2,21 +2,27 @@
 
 A source is named by the collection and the place that it is kept in, `u3;revenue`; what it was
 read through is a time: all changes before it are written. So what is in the tables can be read
-with one SELECT, and a place that another collection was written to is seen.
+with one SELECT, and a place that another collection was written to is seen. Where parts of the
+keys of a range are written up to different times, each is a source of its own, named with its
+range: `u3@00000000-7fffffff;revenue`.
 """
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from google.protobuf.message import DecodeError
 
+from connectors.runtime.ranges import KeyRange, Reach, joined, within
 from schemas.consumer_pb2 import Checkpoint
 from streams.errors import InvalidUsage
 from streams.ids import CollectionId, Timestamp
 
-SEPARATOR = ";"
+SEPARATOR, OF_RANGE = ";", "@"
 NEXT, BIRTH, LARGE = "next", "birth", "large"
+Binding = tuple[CollectionId, str]
+"""A collection, and the place that it is kept in."""
+Reaches = Mapping[Binding, Sequence[Reach]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,19 +55,28 @@ def intent_of(checkpoint: bytes) -> Intent | None:
     return Intent(intents[NEXT], Timestamp(int(intents[BIRTH])), large)
 
 
-def encode(frontiers: Mapping[tuple[CollectionId, str], Timestamp]) -> bytes:
-    """The checkpoint of bindings that were begun, by collection and place."""
+def encode(written: Reaches, key_range: KeyRange) -> bytes:
+    """The checkpoint of a range: how far its keys are written in each binding."""
     sources = {
-        SEPARATOR.join(binding): Checkpoint.Source(read_through=frontier)
-        for binding, frontier in frontiers.items()
+        name: Checkpoint.Source(read_through=frontier)
+        for binding, reaches in written.items()
+        for name, frontier in named(binding, within(reaches, key_range))
     }
     return Checkpoint(sources=sources).SerializeToString(deterministic=True)
 
 
-def decode(
-    checkpoint: bytes, bindings: Sequence[tuple[CollectionId, str]]
-) -> Mapping[tuple[CollectionId, str], Timestamp]:
-    """The frontiers of those bindings that were begun.
+def named(binding: Binding, reaches: Sequence[Reach]) -> Iterator[tuple[str, Timestamp]]:
+    """The sources of a binding; what was not begun has none."""
+    collection, place = binding
+    for each in reaches:
+        if each.frontier is None:
+            continue
+        part = f"{OF_RANGE}{each.key_begin:08x}-{each.key_end:08x}" if len(reaches) > 1 else ""
+        yield f"{collection}{part}{SEPARATOR}{place}", each.frontier
+
+
+def decode(checkpoint: bytes, bindings: Sequence[Binding], key_range: KeyRange) -> Reaches:
+    """How far the keys of a range are written in each binding.
 
     Errors: InvalidUsage if it is no checkpoint, or a place holds another collection.
     """
@@ -71,19 +86,38 @@ def decode(
         raise InvalidUsage(
             f"checkpoint of the endpoint: expected a Flow checkpoint: {error}"
         ) from error
+    written: dict[Binding, list[Reach]] = {}
     holders: dict[str, str] = {}
-    for name in sources:
+    for name, source in sources.items():
         held, _, place = name.partition(SEPARATOR)
-        holders[place] = held
+        collection, _, part = held.partition(OF_RANGE)
+        begin, end = (int(text, 16) for text in part.split("-")) if part else key_range
+        holders[place] = collection
+        reach = Reach(begin, end, Timestamp(source.read_through))
+        written.setdefault((CollectionId(collection), place), []).append(reach)
     for collection, place in bindings:
-        holder = holders.get(place, collection)
-        if holder != collection:
-            raise InvalidUsage(
-                f"{place} holds collection {holder}, expected {collection}: drop the table and"
-                " its task's checkpoint, or name another place"
-            )
-    return {
-        binding: Timestamp(sources[SEPARATOR.join(binding)].read_through)
-        for binding in bindings
-        if SEPARATOR.join(binding) in sources
-    }
+        check_holder(place, collection, holders.get(place, collection))
+    return {each: complete(written.get(each, []), key_range) for each in bindings}
+
+
+def check_holder(place: str, collection: str, holder: str) -> None:
+    """A place holds one collection. Errors: InvalidUsage."""
+    if holder != collection:
+        raise InvalidUsage(
+            f"{place} holds collection {holder}, expected {collection}: drop the table and"
+            " its task's checkpoint, or name another place"
+        )
+
+
+def complete(reaches: Sequence[Reach], key_range: KeyRange) -> Sequence[Reach]:
+    """With the keys of the range that nothing is written of."""
+    begin, end = key_range
+    parts: list[Reach] = []
+    for each in within(reaches, key_range):
+        if begin < each.key_begin:
+            parts.append(Reach(begin, each.key_begin - 1, None))
+        parts.append(each)
+        begin = each.key_end + 1
+    if begin <= end:
+        parts.append(Reach(begin, end, None))
+    return joined(parts)

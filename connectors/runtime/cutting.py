@@ -22,6 +22,7 @@ from typing import Protocol
 import numpy as np
 import pyarrow as pa
 
+from connectors.runtime.ranges import Reach, raised
 from streams.errors import Corrupt
 from streams.ids import Timestamp
 from streams.storage.description import Description
@@ -58,6 +59,12 @@ class Bound:
         return [self.description.names.index(key) for key in self.keys]
 
     @property
+    def key_columns(self) -> list[tuple[str, str]]:
+        """Names and types of the key's columns; one of delta updates may have none."""
+        columns = dict(self.description.columns)
+        return [(key, columns[key]) for key in self.keys if key in columns]
+
+    @property
     def schema(self) -> pa.Schema:
         """Of its updates."""
         return arrow_schema(self.description.types)
@@ -68,12 +75,20 @@ class Position:
     """How far a binding is written: the changes before `frontier`.
 
     One that was not begun has nothing yet, and its contents at `frontier` come first. `live`
-    are the hashes of the keys that have a row, sorted.
+    are the hashes of the keys that have a row, sorted. Parts of the keys may be written further
+    than others: `reaches` has all of them then, and none is behind `frontier`; those that have
+    nothing yet get their contents at it. What is taken of each begins where it is.
     """
 
     frontier: Timestamp
     is_begun: bool
     live: Hashes = field(default_factory=lambda: NO_KEYS)
+    reaches: tuple[Reach, ...] = ()
+
+    @property
+    def furthest(self) -> Timestamp:
+        """Up to where the part is written that is written furthest."""
+        return max([self.frontier, *(each.frontier or self.frontier for each in self.reaches)])
 
 
 @dataclass(frozen=True, slots=True)
@@ -295,7 +310,7 @@ class Cutter:
 
     def _bounded(self, upper: Timestamp) -> Timestamp:
         """The last frontier below which there are not too many updates, but one time's."""
-        common = max(each.frontier for each in self.positions)
+        common = max(each.furthest for each in self.positions)
         times = np.concatenate([int64(each.updates.column("time")) for each in self._pending])
         times = np.maximum(times[times < upper], common)
         if len(times) <= self._most:
@@ -361,7 +376,8 @@ class Cutter:
             if large is not None:
                 self.drain(index)
             parts.append(part)
-            positions[index] = Position(upper, True, live)  # noqa: FBT003  as it is shown
+            reaches = raised(positions[index].reaches, upper)
+            positions[index] = Position(upper, is_begun=True, live=live, reaches=reaches)
         self.positions = tuple(positions)
         return Transaction(upper, tuple(parts), self.positions, self.stalls)
 

@@ -14,12 +14,16 @@ import pyarrow as pa
 from connectors.runtime import checkpoints
 from connectors.runtime.cutting import Cutter, Transaction
 from connectors.runtime.following import Following
+from connectors.runtime.hashing import KeyHasher
 from connectors.runtime.preparing import Prepared
+from connectors.runtime.ranges import EVERY_KEY, unwritten
 from connectors.runtime.spilling import Spill
 from connectors.runtime.task import Limits
 from streams.ids import MINIMUM_TIME, CollectionId, Timestamp
 from streams.storage.sinks.sink import NO_KEYS, Hashes, Integers
+from streams.trace.columns import int64
 from streams.trace.kernel.kernel import Kernel
+from streams.trace.updates import flatten
 
 WAIT_MS = 200
 LARGE = 2
@@ -104,11 +108,12 @@ class Reading:
 
     def _intended(self, intent: checkpoints.Intent) -> Transaction | None:
         names = self._prepared.names
-        aims = checkpoints.decode(intent.checkpoint, names)
+        aims = checkpoints.decode(intent.checkpoint, names, EVERY_KEY)
         moved = [
-            aims[name]
+            aim
             for name, at in zip(names, self.cutter.positions, strict=True)
-            if name in aims and (aims[name] > at.frontier or not at.is_begun)
+            for aim in [aims[name][0].frontier]  # a log is written as one shard
+            if aim is not None and (aim > at.frontier or not at.is_begun)
         ]
         aim = max(moved, default=MINIMUM_TIME)
         if min(self.uppers) < aim:
@@ -150,18 +155,20 @@ class Reading:
     def _first(self, index: int) -> Timestamp:
         """From where on a binding is to be read."""
         at, lower = self.cutter.positions[index], self.cutter.upper(index)
-        return lower if at.is_begun or lower > at.frontier else MINIMUM_TIME
+        is_begun = at.is_begun and all(each.frontier is not None for each in at.reaches)
+        return lower if is_begun or lower > at.frontier else MINIMUM_TIME
 
     def _held(self, index: int) -> Timestamp:
         """The time that the collection must be readable at, to read a binding on."""
         first = self._first(index)
-        return self._birth if first == MINIMUM_TIME else Timestamp(first - 1)
+        frontier = self.cutter.positions[index].frontier
+        return frontier if first == MINIMUM_TIME else Timestamp(first - 1)
 
     def _load(self, index: int, upper: Timestamp) -> None:
         """Read a binding up to a time."""
         name, interval = self._prepared.collections[index], (self._first(index), upper)
         updates, errors = self._following.read(name, interval, self._held(index))
-        self.cutter.take(index, updates, errors, upper)
+        self.cutter.take(index, self._unwritten(index, updates), errors, upper)
 
     def _spill(self, index: int, upper: Timestamp) -> None:
         """Read a binding up to a time, onto the disk."""
@@ -175,9 +182,20 @@ class Reading:
             self._spills[index].add(pa.Table.from_batches([updates]), errors)
         spill = self._spills[index]
         for updates, errors in self._following.parts(name, interval, held):
-            spill.add(updates, errors)
+            spill.add(self._unwritten(index, updates), errors)
         spill.decide(upper)
         self.cutter.spill(index, spill)
+
+    def _unwritten(self, index: int, updates: pa.Table) -> pa.Table:
+        """Without what is written of the parts of the keys that are ahead."""
+        reaches, bound = self.cutter.positions[index].reaches, self.cutter.bindings[index]
+        if not reaches:
+            return updates
+        batch = flatten([updates], bound.schema)
+        hasher = KeyHasher(bound.key_columns, self._kernel)
+        hashes = hasher.hashes([batch.column(place) for place in bound.places])
+        chosen = unwritten(reaches, hashes, int64(batch.column("time")))
+        return pa.Table.from_batches([batch.filter(chosen)])
 
     def _extended(self) -> Timestamp | None:
         """Up to where all are to be read, if some are on disk.

@@ -7,7 +7,7 @@ end the task: a newer session of it, a document that the endpoint refuses, drift
 
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -17,9 +17,10 @@ from connectors.driving import Driver
 from connectors.protocol import messages
 from connectors.runtime.cutting import Transaction
 from connectors.runtime.following import Following
-from connectors.runtime.preparing import prepare
+from connectors.runtime.preparing import Prepared, prepare
+from connectors.runtime.ranges import EVERY_KEY, KeyRange, divided
 from connectors.runtime.reading import WAIT_MS
-from connectors.runtime.recovery import RecoveryLog
+from connectors.runtime.recovery import Kept, RecoveryLog
 from connectors.runtime.session import Session
 from connectors.runtime.task import Materialization
 from connectors.transport.failures import ConnectorFailed
@@ -131,23 +132,20 @@ class Runner:
         self._say(applied=self.status.applied or prepared.applied)
         recovery = RecoveryLog(self._shards, self._holder)
         kept = recovery.open()
-        opened = messages.Open(
-            materialization=prepared.spec,
-            version=prepared.version,
-            driver_checkpoint=kept.driver or b"{}",
-            extensions=prepared.extensions,
-        )
-        with (
-            self._driver.open(opened, prepared.extensions) as stream,
-            spilling(self._task.limits.spill) as directory,
-        ):
+        with ExitStack() as stack:
+            streams = [
+                stack.enter_context(self._driver.open(message, prepared.extensions))
+                for message in openings(self._task, prepared, kept)
+            ]
+            directory = stack.enter_context(spilling(self._task.limits.spill))
             if prepared.extensions.acknowledge:
-                stream.acknowledge()
+                for stream in streams:
+                    stream.acknowledge()
             session = Session(
                 task=self._task,
                 prepared=prepared,
                 following=following,
-                stream=stream,
+                streams=streams,
                 log=recovery,
                 kept=kept,
                 kernel=self._kernel,
@@ -159,7 +157,8 @@ class Runner:
             for transaction in self._transactions(session, target):
                 self._commit(session, transaction)
             session.release()
-            stream.finish()
+            for stream in streams:
+                stream.finish()
         self._say(state="done" if until_caught_up else "stopped")
         return self.status
 
@@ -244,6 +243,37 @@ class Runner:
         if status != self.status:
             self.status = status
             self._report(status)
+
+
+def openings(task: Materialization, prepared: Prepared, kept: Kept) -> Iterator[messages.Open]:
+    """What each stream begins with. Errors: InvalidUsage if the task cannot be divided."""
+    for begin, end in key_ranges(task, prepared):
+        yield messages.Open(
+            materialization=prepared.spec,
+            version=prepared.version,
+            key_begin=begin,
+            key_end=end,
+            driver_checkpoint=kept.driver or b"{}",
+            extensions=prepared.extensions,
+        )
+
+
+def key_ranges(task: Materialization, prepared: Prepared) -> Sequence[KeyRange]:
+    """Of each stream. Errors: InvalidUsage if the task cannot be divided."""
+    if task.shards == 1:
+        return [EVERY_KEY]
+    if not prepared.extensions.subranges:
+        raise InvalidUsage(
+            f"shards: expected 1, actual {task.shards}: the connector does not offer the"
+            " extension subranges, without which what was divided cannot be put together again"
+        )
+    for bound in prepared.bounds:
+        if len(bound.key_columns) < len(bound.keys):
+            raise InvalidUsage(
+                f"shards: expected 1, actual {task.shards}: {bound.name} has no key by which"
+                " its rows could be divided; declare one"
+            )
+    return divided(task.shards)
 
 
 def is_caught_up(session: Session, target: Timestamp | None) -> bool:

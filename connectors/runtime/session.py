@@ -2,43 +2,52 @@
 
 A transaction is read and cut while the one before is being committed. Its changes are held
 until the endpoint has confirmed them, so a session that dies at any moment loses nothing: the
-next one asks the endpoint how far it is.
+next one asks the endpoint how far it is. A task of several shards has as many streams, which
+write the same transaction, each the rows of its keys.
 """
 
-import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
 
 from connectors.driving import Stream
 from connectors.protocol import messages, patch
-from connectors.protocol.checks import document_keys
-from connectors.protocol.messages import Tuples
 from connectors.runtime import checkpoints
 from connectors.runtime.cutting import Bound, Cutter, Part, Position, Transaction
-from connectors.runtime.documents import CHANGED, GONE, Encoder
-from connectors.runtime.fields import META
+from connectors.runtime.documents import Encoder
 from connectors.runtime.following import Following
+from connectors.runtime.hashing import KeyHasher
+from connectors.runtime.lane import Lane
 from connectors.runtime.preparing import Prepared
+from connectors.runtime.ranges import (
+    EVERY_KEY,
+    KeyRange,
+    Reach,
+    joined,
+    places_of,
+    standing_at,
+)
 from connectors.runtime.reading import NO_DIFFS, Reading, counted
 from connectors.runtime.recovery import Kept, RecoveryLog
 from connectors.runtime.task import Materialization
 from streams.errors import InvalidUsage
 from streams.ids import MINIMUM_TIME, CollectionId, Timestamp
 from streams.storage.read.options import Options, selection
-from streams.storage.sinks.sink import NO_KEYS, Hashes
+from streams.storage.sinks.sink import NO_KEYS, Flags, Hashes
 from streams.trace.columns import int64
 from streams.trace.kernel.kernel import Kernel, arrow_schema
 from streams.trace.updates import flatten, hash_columns
 
-
-class Drifted(InvalidUsage):
-    """The endpoint does not hold what the collection says: somebody else has changed it."""
+ONE_SHARD = (
+    "shards: expected a connector that keeps all checkpoints itself, actual one that leaves"
+    " some to the driver: run it as one shard"
+)
 
 
 class Session:
-    """An open stream, and where it is. One thread."""
+    """Open streams, and where they are together. One thread."""
 
     def __init__(  # noqa: PLR0913  dependencies
         self,
@@ -46,17 +55,26 @@ class Session:
         task: Materialization,
         prepared: Prepared,
         following: Following,
-        stream: Stream,
+        streams: Sequence[Stream],
         log: RecoveryLog,
         kept: Kept,
         kernel: Kernel,
         directory: Path,
     ) -> None:
         self.task, self.prepared, self.following = task, prepared, following
-        self.stream, self.kernel = stream, kernel
-        self.log, self.kept = log, kept
-        self.is_logged = not stream.checkpoint or bool(kept.driver)
-        intent = None if stream.checkpoint else checkpoints.intent_of(kept.flow)
+        self.log, self.kept, self.kernel = log, kept, kernel
+        marks = not prepared.extensions.delete
+        encoders = [
+            Encoder(bound, binding.field_selection, kernel, marks=marks)
+            for bound, binding in zip(prepared.bounds, prepared.spec.bindings, strict=True)
+        ]
+        self.lanes = [Lane(stream, prepared.bounds, encoders) for stream in streams]
+        self.hashers = [KeyHasher(bound.key_columns, kernel) for bound in prepared.bounds]
+        self.is_authoritative = all(lane.is_authoritative for lane in self.lanes)
+        self.is_logged = not self.is_authoritative or bool(kept.driver)
+        if self.is_logged and len(self.lanes) > 1:
+            raise InvalidUsage(ONE_SHARD)
+        intent = None if self.is_authoritative else checkpoints.intent_of(kept.flow)
         self.cutter = self._resumed(following.hold(), intent)
         self.reading = Reading(
             following=following,
@@ -67,11 +85,6 @@ class Session:
             directory=directory,
             kernel=kernel,
         )
-        marks = not prepared.extensions.delete
-        self.encoders = [
-            Encoder(bound, binding.field_selection, kernel, marks=marks)
-            for bound, binding in zip(prepared.bounds, prepared.spec.bindings, strict=True)
-        ]
         self.is_first = any(each.is_begun for each in self.cutter.positions)
         self.committed = self.cutter.positions
         self.driver = kept.driver
@@ -81,68 +94,112 @@ class Session:
     ) -> Cutter:
         """Where the endpoint is; a binding that it does not have yet begins with the others."""
         names = self.prepared.names
-        frontiers = checkpoints.decode(self.stream.checkpoint or self.kept.flow, names)
-        starts = [*held.values(), *(Timestamp(each - 1) for each in frontiers.values())]
-        self.birth = Timestamp(max(starts)) if intent is None else intent.birth
+        written = self._written()
+        begun = [each.frontier for reaches in written for each in reaches if each.frontier]
+        start = Timestamp(max([*held.values(), *(each - 1 for each in begun)]))
+        self.birth = start if intent is None else intent.birth
         positions = []
-        for name, bound in zip(names, self.prepared.bounds, strict=True):
-            if name not in frontiers:
+        for name, bound, reaches in zip(names, self.prepared.bounds, written, strict=True):
+            frontiers = [each.frontier for each in reaches if each.frontier is not None]
+            if not frontiers:
                 positions.append(Position(self.birth, is_begun=False))
                 continue
-            time = frontiers[name]
+            time = min(frontiers)
             if time <= held[name[0]]:
                 raise InvalidUsage(
                     f"{bound.name} holds {name[0]} before {time}, and changes before"
                     f" {held[name[0]]} are compacted away: drop the table and the task's"
                     " checkpoint to have it written again"
                 )
-            live = self._live(name[0], bound, time)
-            positions.append(Position(time, is_begun=True, live=live))
+            live = self._live(name[0], bound, reaches)
+            apart = tuple(reaches) if len(reaches) > 1 else ()
+            positions.append(Position(time, is_begun=True, live=live, reaches=apart))
         return Cutter(self.prepared.bounds, positions, self.kernel, self.task.limits.rows)
 
-    def _live(self, collection: CollectionId, bound: Bound, time: Timestamp) -> Hashes:
-        """The keys that have a row before `time`: of the past, the key's columns alone."""
+    def _written(self) -> Sequence[Sequence[Reach]]:
+        """Of each binding how far its keys are written, as the endpoint says, or the log."""
+        names = self.prepared.names
+        decoded = [
+            checkpoints.decode(each.checkpoint, names, (each.key_begin, each.key_end))
+            for lane in self.lanes
+            for each in lane.subranges(self.kept.flow)
+        ]
+        return [joined(each for part in decoded for each in part[name]) for name in names]
+
+    def _live(self, collection: CollectionId, bound: Bound, reaches: Sequence[Reach]) -> Hashes:
+        """The keys that have a row before what their part is written up to."""
         if bound.delta:
             return NO_KEYS
-        before = Timestamp(time - 1)
+        frontiers = {each.frontier for each in reaches if each.frontier is not None}
+        live = [
+            self._live_before(collection, bound, reaches, frontier) for frontier in frontiers
+        ]
+        return np.sort(np.concatenate(live))
+
+    def _live_before(
+        self,
+        collection: CollectionId,
+        bound: Bound,
+        reaches: Sequence[Reach],
+        frontier: Timestamp,
+    ) -> Hashes:
+        """Of the parts that are written up to one frontier; keys alone are read."""
+        before = Timestamp(frontier - 1)
         chosen = selection(Options(columns=bound.keys), bound.description)
-        types = [bound.description.types[place] for place in bound.places]
+        types = [type_ for _, type_ in bound.key_columns]
         hashes, diffs = [NO_KEYS], [NO_DIFFS]
-        past = (MINIMUM_TIME, time)
+        past = (MINIMUM_TIME, frontier)
+        hasher = KeyHasher(bound.key_columns, self.kernel)
         for updates, _ in self.following.parts(collection, past, before, chosen):
             rows = flatten([updates], arrow_schema(types))
+            if len(reaches) > 1:
+                own = hasher.hashes(rows.columns[: len(types)])
+                rows = rows.filter(pa.array(standing_at(reaches, frontier, own)))
             hashes.append(hash_columns(rows, range(len(types)), self.kernel))
             diffs.append(int64(rows.column("diff")))
         return counted(np.concatenate(hashes), np.concatenate(diffs))
 
     def begin(self, transaction: Transaction) -> None:
-        """Send all of a transaction up to its commit. Errors: Drifted; as the stream.
+        """Send all of a transaction up to its commit. Errors: Drifted; as the streams.
 
         Where the log alone says what was committed, it says first what is on its way: if this
         session ends, the next one sends the same.
         """
-        exists = self._verified(transaction)
-        if not self.stream.checkpoint and transaction.rows:
-            leads_to = self.checkpoint(transaction)
+        self._verify(transaction)
+        if not self.is_authoritative and transaction.rows:
+            leads_to = self._checkpoint(transaction.positions)
             intent = checkpoints.Intent(leads_to, self.birth, transaction.large)
             before = checkpoints.with_intent(self._checkpoint(self.committed), intent)
             self.log.write(Kept(before, self.kept.driver))
-        for index, part in enumerate(transaction.parts):
-            for number, piece in enumerate(part.pieces() if part is not None else ()):
-                there = exists.get((index, number))
-                stored = piece if there is None else with_exists(piece, there)
-                for message in self.encoders[index].stores(index, stored):
-                    self.stream.send(message)
-        self.stream.send(messages.StartCommit())
+        for index, number, piece in pieces(transaction):
+            for lane, own in self._divided(index, piece):
+                lane.store((index, number), own)
+        for lane in self.lanes:
+            lane.stream.send(messages.StartCommit())
+
+    def _verify(self, transaction: Transaction) -> None:
+        """Load what is to be compared, and compare it. Errors: Drifted; as the streams."""
+        for index, number, piece in pieces(transaction, self._is_verified):
+            for lane, own in self._divided(index, piece):
+                lane.load((index, number), own)
+        for lane in self.lanes:
+            lane.flush(self._checkpoint(transaction.positions, lane.key_range))
+        for lane in self.lanes:
+            flushed = lane.flushed()
+            if flushed.checkpoint and len(self.lanes) > 1:
+                raise InvalidUsage(ONE_SHARD)
+            self.driver = patch.kept(self.driver, flushed)
 
     def end(self, transaction: Transaction) -> None:
         """Wait for the commit, and keep what the connector leaves to the driver."""
-        self.stream.receive()
-        self.kept = Kept(self.checkpoint(transaction), self.driver)
+        for lane in self.lanes:
+            lane.stream.receive()
+        self.kept = Kept(self._checkpoint(transaction.positions), self.driver)
         if self.is_logged or self.kept.driver:
             self.log.write(self.kept)
-        if self.stream.session.extensions.acknowledge:
-            self.stream.acknowledge()
+        for lane in self.lanes:
+            if lane.stream.session.extensions.acknowledge:
+                lane.stream.acknowledge()
         self.committed, self.is_first = transaction.positions, False
         self.reading.discard(transaction)
 
@@ -154,97 +211,58 @@ class Session:
             frontiers[collection] = min(before, position.frontier)
         self.following.release(frontiers)
 
-    def checkpoint(self, transaction: Transaction) -> bytes:
-        """What the endpoint keeps beside the transaction."""
-        return self._checkpoint(transaction.positions)
-
-    def _checkpoint(self, positions: Sequence[Position]) -> bytes:
-        pairs = zip(self.prepared.names, positions, strict=True)
-        return checkpoints.encode({name: at.frontier for name, at in pairs if at.is_begun})
-
-    def _verified(self, transaction: Transaction) -> dict[tuple[int, int], list[bool]]:
-        """End the loads; return of bindings that cannot delete which documents are there.
-
-        They are by binding and by the number of the piece.
-        """
-        expected: dict[int, dict[bytes, bytes]] = {}
-        loads: dict[tuple[int, int], Tuples] = {}
-        for index, part in enumerate(transaction.parts):
-            if part is None or not self._is_verified(index):
-                continue
-            for number, piece in enumerate(part.pieces()):
-                keys = self._load(index, piece, expected.setdefault(index, {}))
-                if len(keys):
-                    loads[index, number] = keys
-        loaded, flushed = self.stream.flush(self.checkpoint(transaction))
-        self.driver = patch.kept(self.driver, flushed)
-        there: dict[int, dict[bytes, bytes]] = {index: {} for index in expected}
-        for message in loaded:
-            pointers = self.stream.session.bindings[message.binding].key_pointers
-            keys_there = document_keys(message.documents, pointers)
-            there[message.binding].update(zip(keys_there, message.documents, strict=True))
-        for index, documents in there.items() if self.stream.checkpoint else ():
-            # what the log says may be older than what is there
-            compare(self.prepared.bounds[index].name, expected[index], documents)
-        return {
-            place: [key in there[place[0]] for key in keys.packed]
-            for place, keys in loads.items()
-            if self._marks
+    def _checkpoint(
+        self, positions: Sequence[Position], key_range: KeyRange = EVERY_KEY
+    ) -> bytes:
+        """What the endpoint keeps beside the rows of a range."""
+        written = {
+            name: at.reaches or (Reach(*EVERY_KEY, at.frontier),)
+            for name, at in zip(self.prepared.names, positions, strict=True)
+            if at.is_begun
         }
+        return checkpoints.encode(written, key_range)
 
-    def _load(self, index: int, piece: Part, expected: dict[bytes, bytes]) -> Tuples:
-        """Ask for what is there of some rows; return the keys."""
-        encoder = self.encoders[index]
-        before = encoder.encode(piece.before, [CHANGED] * piece.before.num_rows)
-        expected.update(zip(before.keys.packed, before.documents, strict=True))
-        keys = before.keys
-        if self._marks:
-            keys = encoder.encode(piece.rows, [CHANGED] * piece.rows.num_rows).keys
-        if len(keys):
-            self.stream.send(messages.Load(index, keys))
-        return keys
-
-    @property
-    def _marks(self) -> bool:
-        return not self.prepared.extensions.delete
+    def _divided(self, index: int, piece: Part) -> Iterator[tuple[Lane, Part]]:
+        """What each lane writes of rows of a binding."""
+        if len(self.lanes) == 1:
+            yield self.lanes[0], piece
+            return
+        places = self.prepared.bounds[index].places
+        keys = [piece.rows.column(place) for place in places]
+        begins = [lane.key_range[0] for lane in self.lanes]
+        chosen = places_of(begins, self.hashers[index].hashes(keys))
+        for number, lane in enumerate(self.lanes):
+            inside = chosen == number
+            if inside.any():
+                yield lane, only(piece, inside)
 
     def _is_verified(self, index: int) -> bool:
         if self.prepared.bounds[index].delta:
             return False
-        if self._marks:
+        if not self.prepared.extensions.delete:
             return True  # whether a document is there is known by loading it alone
         verify = self.task.bindings[index].verify or "first"
         return verify == "always" or (verify == "first" and self.is_first)
 
 
-def with_exists(part: Part, exists: Sequence[bool]) -> Part:
-    """The same rows, of which others are there."""
-    return Part(part.rows, np.array(exists, np.bool_), part.deletes, part.before)
+def pieces(
+    transaction: Transaction, chosen: Callable[[int], bool] = lambda _: True
+) -> Iterator[tuple[int, int, Part]]:
+    """What a transaction writes, in pieces that memory holds: binding, number, rows.
 
-
-def compare(place: str, expected: dict[bytes, bytes], actual: dict[bytes, bytes]) -> None:
-    """Documents that are there are those that the collection says. Errors: Drifted.
-
-    One that was deleted, where nothing can be deleted, is marked so.
+    `chosen`: of which bindings.
     """
-    for key in expected.keys() | actual.keys():
-        wanted, found = plain(expected.get(key)), plain(actual.get(key))
-        if wanted != found:
-            raise Drifted(
-                f"{place}: expected {shown(wanted)}, actual {shown(found)}: somebody else has"
-                " changed it; put it back, or drop the table and the task's checkpoint to"
-                " have it written again"
-            )
+    for index, part in enumerate(transaction.parts):
+        if part is not None and chosen(index):
+            for number, piece in enumerate(part.pieces()):
+                yield index, number, piece
 
 
-def plain(document: bytes | None) -> object:
-    """A document without its mark; None if there is none, or it is marked as deleted."""
-    if document is None:
-        return None
-    value: dict[str, object] = json.loads(document)
-    return None if value.pop(META, None) == {"op": GONE} else value
-
-
-def shown(value: object) -> str:
-    """A document, or none."""
-    return "no row" if value is None else json.dumps(value, ensure_ascii=False)
+def only(part: Part, inside: Flags) -> Part:
+    """Some of the rows."""
+    return Part(
+        part.rows.filter(pa.array(inside)),
+        part.exists[inside],
+        part.deletes[inside],
+        part.before.filter(pa.array(inside[part.exists])),
+    )

@@ -8,6 +8,7 @@ from connectors.config import STRICT, problems
 from streams.errors import InvalidUsage
 from streams.ids import CollectionId
 
+MOST_SHARDS = 64
 Verify = Literal["never", "first", "always"]
 
 
@@ -56,6 +57,8 @@ class Materialization(BaseModel):  # type: ignore[explicit-any] # JSON is recurs
     config: dict[str, JsonValue]
     bindings: list[BindingOf] = Field(min_length=1)
     limits: Limits = Limits()
+    shards: int = Field(default=1, ge=1, le=MOST_SHARDS)
+    """In how many key ranges it writes at a time, each in a session of the endpoint's."""
 
     @property
     def collections(self) -> list[CollectionId]:

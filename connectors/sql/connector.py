@@ -73,7 +73,7 @@ class Resource(BaseModel):  # type: ignore[explicit-any] # JSON is recursive
         return (self.table,)
 
 
-OFFERED = Extensions(delete=True)
+OFFERED = Extensions(delete=True, subranges=True)
 """A commit of a database is final, so there is nothing to acknowledge."""
 
 Config = TypeVar("Config", bound=BaseModel)

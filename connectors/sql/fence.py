@@ -7,20 +7,28 @@ changes the row only if fence and nonce are still the session's.
 Where a new session begins follows from one fact: of all rows that cover a key, the one opened
 last is the only one that can have moved. So each part of the range has one checkpoint that
 counts, that of the row opened last among those that cover it. If all parts agree, it is where
-the session begins; if they do not, no checkpoint is right for all keys, and the range is
+the session begins. If they stand apart, no checkpoint is right for all keys: the session is
+told the checkpoint of each, where its driver can go on from several, and else the range is
 refused. A session never begins behind what any row below it has.
+
+While parts stand apart, each has a row of its own, and the row of the session has no checkpoint
+and does not count; its first commit makes it count, for all keys of the range. A row that
+counts for no key any more, and that was fenced, is deleted.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from google.protobuf.message import DecodeError
 
+from connectors.protocol.messages import Subrange
 from schemas.consumer_pb2 import Checkpoint
 from streams.errors import InvalidUsage, SlackwaterError
 
 ZERO = bytes.fromhex("f8ffffff0f01")
 """The checkpoint of a range that nothing was written of: begin at zero."""
+NONE = b""
+"""The checkpoint of a row that does not count, since its session has not committed."""
 
 
 class Fenced(SlackwaterError):
@@ -52,61 +60,124 @@ class Held:
     """Greater than of all sessions of the task before."""
     checkpoint: bytes
 
+    @property
+    def range(self) -> tuple[int, int]:
+        """Both ends inclusive."""
+        return self.key_begin, self.key_end
+
     def covers(self, key: int) -> bool:
         """Whether the range has this hash."""
         return self.key_begin <= key <= self.key_end
 
+    def overlaps(self, key_begin: int, key_end: int) -> bool:
+        """Whether a range has one that this has too."""
+        return self.key_begin <= key_end and self.key_end >= key_begin
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TakenOver:
-    """What the new session writes, beside raising the fences of all rows that overlap."""
+    """What a new session does, beside raising the fences of all rows that overlap.
 
-    fence: int
-    opened: int
-    checkpoint: bytes
-    replaces: bool
-    """There is a row of exactly this range."""
+    First the ranges of `deletes` go, then the rows of `parts` and `row` come.
+    """
+
+    row: Held
+    """The session's own."""
+    parts: tuple[Held, ...]
+    """A row for each part of the range, if they stand apart; no session can commit to it."""
+    deletes: tuple[tuple[int, int], ...]
+
+    @property
+    def checkpoint(self) -> bytes:
+        """Where the session begins; empty if its parts stand apart."""
+        return self.row.checkpoint
+
+    @property
+    def subranges(self) -> tuple[Subrange, ...]:
+        """Where each part of the range is, if they stand apart."""
+        return tuple(
+            Subrange(each.key_begin, each.key_end, each.checkpoint) for each in self.parts
+        )
 
 
-def take_over(rows: Sequence[Held], key_begin: int, key_end: int) -> TakenOver:
-    """A new session of a range. Errors: DividedRange."""
-    exact = [row for row in rows if (row.key_begin, row.key_end) == (key_begin, key_end)]
+def take_over(
+    rows: Sequence[Held], key_begin: int, key_end: int, *, may_be_apart: bool = False
+) -> TakenOver:
+    """A new session of a range, from all rows of its task.
+
+    `may_be_apart`: its driver can go on from several checkpoints. Errors: DividedRange if it
+    cannot, and would have to.
+    """
+    fences = {row.range: row.fence + 1 for row in rows}
+    last = max((row.opened for row in rows), default=0)
     parts = parts_of(rows, key_begin, key_end)
-    checkpoints = {canonical(checkpoint) for _, _, checkpoint in parts}
-    if len(checkpoints) > 1:
-        listed = ", ".join(
-            f"{begin:08x} to {end:08x} at 0x{checkpoint.hex()}"
-            for begin, end, checkpoint in parts
-        )
-        raise DividedRange(
-            f"key range {key_begin:08x} to {key_end:08x}: expected one checkpoint of all its"
-            f" parts, actual {listed}; bring the sessions of the parts to the same checkpoint"
-            " first, or open the parts as they are"
-        )
-    return TakenOver(
-        fence=exact[0].fence + 1 if exact else 1,
-        opened=max((row.opened for row in rows), default=0) + 1,
-        checkpoint=parts[0][2],
-        replaces=bool(exact),
+    is_apart = len(parts) > 1
+    if is_apart and not may_be_apart:
+        raise DividedRange(refusal(parts, key_begin, key_end))
+    own = Held(
+        key_begin=key_begin,
+        key_end=key_end,
+        fence=fences.get((key_begin, key_end), 1),
+        opened=last + 2 if is_apart else last + 1,
+        checkpoint=NONE if is_apart else parts[0].checkpoint,
+    )
+    written = tuple(
+        replace(part, fence=fences.get(part.range, 1), opened=last + 1)
+        for part in (parts if is_apart else ())
+    )
+    new = {row.range for row in (own, *written)}
+    after = [*(row for row in rows if row.range not in new), *written, own]
+    fenced = [row for row in rows if row.overlaps(key_begin, key_end)]
+    deletes = [row.range for row in fenced if row.range in new or not counts(after, row)]
+    return TakenOver(row=own, parts=written, deletes=tuple(deletes))
+
+
+def refusal(parts: Sequence[Held], key_begin: int, key_end: int) -> str:
+    """Why a range cannot be opened at one checkpoint."""
+    listed = ", ".join(
+        f"{part.key_begin:08x} to {part.key_end:08x} at 0x{part.checkpoint.hex()}"
+        for part in parts
+    )
+    return (
+        f"key range {key_begin:08x} to {key_end:08x}: expected one checkpoint of all its"
+        f" parts, actual {listed}; bring the sessions of the parts to the same checkpoint"
+        " first, or open the parts as they are"
     )
 
 
-def parts_of(
-    rows: Sequence[Held], key_begin: int, key_end: int
-) -> list[tuple[int, int, bytes]]:
-    """The range cut where a row begins or ends; of each part the checkpoint that counts."""
+def parts_of(rows: Sequence[Held], key_begin: int, key_end: int) -> list[Held]:
+    """The range cut where the checkpoint that counts changes, with these checkpoints."""
+    parts: list[Held] = []
+    for begin, end in pieces(rows, key_begin, key_end):
+        covering = counting(rows, begin)
+        checkpoint = covering.checkpoint if covering is not None else ZERO
+        if parts and canonical(parts[-1].checkpoint) == canonical(checkpoint):
+            parts[-1] = replace(parts[-1], key_end=end)
+            continue
+        parts.append(
+            Held(key_begin=begin, key_end=end, fence=0, opened=0, checkpoint=checkpoint)
+        )
+    return parts
+
+
+def pieces(rows: Sequence[Held], key_begin: int, key_end: int) -> list[tuple[int, int]]:
+    """A range cut where a row begins or ends."""
     begins = {key_begin}
     for row in rows:
         begins |= {row.key_begin, row.key_end + 1}
     inside = sorted(begin for begin in begins if key_begin <= begin <= key_end)
-    ends = [*(begin - 1 for begin in inside[1:]), key_end]
-    return [(begin, end, counts(rows, begin)) for begin, end in zip(inside, ends, strict=True)]
+    return list(zip(inside, [*(begin - 1 for begin in inside[1:]), key_end], strict=True))
 
 
-def counts(rows: Sequence[Held], key: int) -> bytes:
-    """The checkpoint of a key."""
-    covering = [row for row in rows if row.covers(key)]
-    return max(covering, key=lambda row: row.opened).checkpoint if covering else ZERO
+def counting(rows: Sequence[Held], key: int) -> Held | None:
+    """The row whose checkpoint counts for a key."""
+    covering = [row for row in rows if row.covers(key) and row.checkpoint != NONE]
+    return max(covering, key=lambda row: row.opened, default=None)
+
+
+def counts(rows: Sequence[Held], row: Held) -> bool:
+    """Whether a row counts for one of its keys."""
+    return any(counting(rows, begin) is row for begin, _ in pieces(rows, *row.range))
 
 
 def canonical(checkpoint: bytes) -> bytes:

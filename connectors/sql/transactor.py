@@ -52,11 +52,13 @@ class Transactor:
         self.rows = [Counts() for _ in tables]
         with database.transaction():
             check_applied(dialect, database, message)
-            self.held = self._take_over()
+            taken = self._take_over(may_be_apart=message.extensions.subranges)
         for table in tables:
             for statement in table.session_tables():
                 database.execute(statement)
-        self.checkpoint = self.next = self.held.checkpoint
+        self.fence = taken.row.fence
+        self.checkpoint = self.next = taken.checkpoint
+        self.subranges = taken.subranges
 
     def acknowledge(self) -> None:
         """Nothing: a commit of ours is final."""
@@ -133,7 +135,7 @@ class Transactor:
 
     def _guard(self) -> None:
         """Move the checkpoint, if the range is still this session's. Errors: Fenced."""
-        values = [*texts(self.next), self.task, *self.range, self.held.fence, self.nonce]
+        values = [*texts(self.next), self.task, *self.range, self.fence, self.nonce]
         table, mark = self.dialect.table(CHECKPOINTS), self.dialect.mark
         touched = self.database.execute(
             f"UPDATE {table} SET checkpoint = {mark}, read_through = {mark} WHERE task = {mark}"
@@ -144,7 +146,7 @@ class Transactor:
         if touched != 1:
             raise Fenced(self.task, *self.range)
 
-    def _take_over(self) -> TakenOver:
+    def _take_over(self, *, may_be_apart: bool) -> TakenOver:
         """Fence every session of an overlapping range, and take this one."""
         table, mark = self.dialect.table(CHECKPOINTS), self.dialect.mark
         begin, end = self.range
@@ -155,27 +157,31 @@ class Transactor:
             f" FROM {table} WHERE task = {mark}",
             [self.task],
         )
-        taken = take_over([held(row) for row in rows], begin, end)
+        taken = take_over(list(map(held, rows)), begin, end, may_be_apart=may_be_apart)
         self.database.execute(
             f"UPDATE {table} SET fence = fence + 1"
             f" WHERE task = {mark} AND key_begin <= {mark} AND key_end >= {mark}",
             [self.task, end, begin],
         )
-        if taken.replaces:
+        for deleted in taken.deletes:
             self.database.execute(
                 f"DELETE FROM {table} WHERE task = {mark}"
                 f" AND key_begin = {mark} AND key_end = {mark}",
-                [self.task, begin, end],
+                [self.task, *deleted],
             )
+        for row in taken.parts:
+            self._insert(row, secrets.token_hex(16))
+        self._insert(taken.row, self.nonce)
+        return taken
+
+    def _insert(self, row: Held, nonce: str) -> None:
+        """A row of the table of checkpoints."""
+        table, mark = self.dialect.table(CHECKPOINTS), self.dialect.mark
         self.database.execute(
             f"INSERT INTO {table} (task, key_begin, key_end, fence, opened, nonce, checkpoint,"
             f" read_through) VALUES ({', '.join([mark] * 8)})",
-            [
-                *(self.task, begin, end, taken.fence, taken.opened, self.nonce),
-                *texts(taken.checkpoint),
-            ],
+            [self.task, *row.range, row.fence, row.opened, nonce, *texts(row.checkpoint)],
         )
-        return taken
 
 
 class Counts:

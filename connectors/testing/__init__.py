@@ -14,7 +14,7 @@ raised.
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import count
 
 from connectors.driving import Driver, Stream
@@ -89,20 +89,28 @@ class Subject:
         self.driver.apply(wire.ApplyRequest(materialization=task, version="1"))
         return task
 
+    @property
+    def offered(self) -> Extensions:
+        """What the connector's Spec says."""
+        return seed.extensions(self.driver.spec(wire.SpecRequest()).extensions)
+
     @contextmanager
     def session(
-        self, task: MaterializationSpec, begin: int = FIRST, end: int = LAST
+        self,
+        task: MaterializationSpec,
+        begin: int = FIRST,
+        end: int = LAST,
+        used: Extensions | None = None,
     ) -> Iterator[Stream]:
-        """A session with all extensions that the connector offers, ready for loads."""
-        spec = self.driver.spec(wire.SpecRequest())
-        offered = seed.extensions(spec.extensions)
+        """A session ready for loads; with all extensions that are offered, or those `used`."""
+        offered = self.offered
         message = messages.Open(
             materialization=task,
             version="1",
             key_begin=begin,
             key_end=end,
             driver_checkpoint=b"{}",
-            extensions=offered,
+            extensions=offered if used is None else used,
         )
         with self.driver.open(message, offered) as stream:
             acknowledge(stream)
@@ -186,7 +194,12 @@ def flushed(stream: Stream, number: int) -> list[Document]:
 
 def at(stream: Stream) -> int:
     """How far the endpoint says that it was written."""
-    source = Checkpoint.FromString(stream.checkpoint).sources.get("testing/accounts")
+    return number_of(stream.checkpoint)
+
+
+def number_of(checkpoint: bytes) -> int:
+    """How far a Flow checkpoint says that the journal was read."""
+    source = Checkpoint.FromString(checkpoint).sources.get("testing/accounts")
     return source.read_through if source is not None else 0
 
 
@@ -302,7 +315,11 @@ def check_split_fence(subject: Subject) -> None:
 
 
 def check_merge(subject: Subject) -> None:
-    """A range whose parts stand apart is refused, or never begins behind one of them."""
+    """A range whose parts stand apart is refused, and never begins behind one of them.
+
+    So it is for a driver of 2021, which knows of one checkpoint.
+    """
+    seed_alone = replace(subject.offered, subranges=False)
     task = subject.applied("merge")
     with subject.session(task) as parent:
         commit(parent, 1)
@@ -311,13 +328,47 @@ def check_merge(subject: Subject) -> None:
     with subject.session(task, MIDDLE, LAST) as right:
         commit(right, 3)
     with raises(ConnectorFailed, "a range whose parts stand apart"):
-        enter(subject, task)
+        enter(subject, task, seed_alone)
     with subject.session(task, FIRST, MIDDLE - 1) as left:
         assert at(left) == 2, "a refused range fences nobody"
         commit(left, 3)
     with subject.session(task) as whole:
         assert at(whole) == 3, "parts at one checkpoint are merged"
         commit(whole, 4)
+
+
+def check_subranges(subject: Subject) -> None:
+    """Where it is offered: each part of a range that stands apart is named with its checkpoint.
+
+    So it is until a session of the range has committed; one that dies before changes nothing.
+    """
+    if not subject.offered.subranges:
+        return
+    task = subject.applied("subranges")
+    with subject.session(task) as parent:
+        commit(parent, 1)
+        assert not parent.subranges, "a range at one checkpoint"
+    with subject.session(task, FIRST, MIDDLE - 1) as left:
+        commit(left, 2)
+        apart = [(FIRST, MIDDLE - 1, 2), (MIDDLE, LAST, 1)]
+        with subject.session(task) as whole:
+            assert parts_of(whole) == apart, "the parts stand apart"
+            with raises(ConnectorFailed, "a commit of a part that was merged"):
+                commit(left, 3)
+            subject.abandon(whole)
+    with subject.session(task) as whole:
+        assert parts_of(whole) == apart, "nothing was committed"
+        commit(whole, 4)
+        whole.finish()
+    with subject.session(task, MIDDLE, LAST) as right:
+        assert (at(right), parts_of(right)) == (4, []), "the merged range has one checkpoint"
+
+
+def parts_of(stream: Stream) -> list[tuple[int, int, int]]:
+    """The subranges of Opened, and how far each was read."""
+    return [
+        (each.key_begin, each.key_end, number_of(each.checkpoint)) for each in stream.subranges
+    ]
 
 
 EVENTS = ("open", "load", "flush", "store", "commit", "committed")
@@ -365,9 +416,9 @@ def store_both(stream: Stream) -> None:
     store(stream, [account("b", 1, 2)], binding=1)
 
 
-def enter(subject: Subject, task: MaterializationSpec) -> None:
+def enter(subject: Subject, task: MaterializationSpec, used: Extensions | None = None) -> None:
     """Open a session, and let it go."""
-    with subject.session(task):
+    with subject.session(task, used=used):
         pass
 
 
@@ -390,5 +441,6 @@ CHECKS: Sequence[Callable[[Subject], None]] = (
     check_exact_fence,
     check_split_fence,
     check_merge,
+    check_subranges,
     check_crashes,
 )

@@ -136,6 +136,11 @@ CHECKS: Sequence[Check] = (
     check_uncommitted,
     *map(
         without_rows,
-        (testing.check_versions, testing.check_split_fence, testing.check_merge),
+        (
+            testing.check_versions,
+            testing.check_split_fence,
+            testing.check_merge,
+            testing.check_subranges,
+        ),
     ),
 )

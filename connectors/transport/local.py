@@ -1,7 +1,6 @@
 """A connector of this process: its streams run in threads, and speak the same bytes."""
 
-from contextlib import suppress
-from queue import Empty, Full, Queue, SimpleQueue
+from queue import Full, Queue, SimpleQueue
 from threading import Thread
 
 from connectors import serving
@@ -63,10 +62,10 @@ class LocalStream:
         self._put(None)
 
     def close(self) -> None:
-        """End the stream, and wait until the connector has let go."""
-        with suppress(Empty):
-            while True:
-                self.requests.get_nowait()
+        """End the stream, and wait until the connector has let go.
+
+        It has what was sent before, as a process has what is in its pipe.
+        """
         self._put(Cancelled())
         self.thread.join()
 

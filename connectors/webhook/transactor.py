@@ -8,7 +8,7 @@ checkpoint and number, its documents are cut by limits that the log keeps too.
 
 import hashlib
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import IO
 
@@ -16,7 +16,7 @@ import numpy as np
 from google.protobuf.json_format import MessageToDict
 from google.protobuf.message import DecodeError
 
-from connectors.protocol.messages import Flush, Flushed, Load, Loaded, Open, Store
+from connectors.protocol.messages import Flush, Flushed, Load, Loaded, Open, Store, Subrange
 from connectors.webhook.sending import Sender
 from schemas.blobs import Blobs
 from schemas.consumer_pb2 import Checkpoint
@@ -79,6 +79,7 @@ class Transactor:
     """One session."""
 
     checkpoint = b""
+    subranges: Sequence[Subrange] = ()
 
     def __init__(self, sender: Sender, file: IO[bytes], limits: Limits, message: Open) -> None:
         spec = message.materialization

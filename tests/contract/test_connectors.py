@@ -1,6 +1,7 @@
 """The kit of checks, over every connector of ours."""
 
 import contextlib
+import dataclasses
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,7 @@ import pytest
 from connectors import duckdb, postgres, sqlite, testing
 from connectors.driving import Driver
 from connectors.sql import fence, transactor
-from connectors.sql.fence import Fenced
+from connectors.sql.fence import Fenced, Held
 from connectors.sql.file_database import FileDatabase
 from connectors.sql.transactor import Transactor
 from connectors.transport.failures import ConnectorFailed
@@ -112,12 +113,24 @@ def exact_row_wins(monkeypatch: Any) -> None:
 def exact(rows: Any, begin: int, end: int) -> Any:
     covering = [row for row in rows if row.key_begin <= begin and row.key_end >= end]
     narrowest = min(covering, key=lambda row: row.key_end - row.key_begin, default=None)
-    return begin, end, narrowest.checkpoint if narrowest else fence.ZERO
+    checkpoint = narrowest.checkpoint if narrowest else fence.ZERO
+    return Held(key_begin=begin, key_end=end, fence=0, opened=0, checkpoint=checkpoint)
 
 
 def from_zero(monkeypatch: Any) -> None:
     """A range without a row of its own begins at zero, as the prose of the protocol says."""
-    monkeypatch.setattr(fence, "counts", lambda *_: fence.ZERO)
+    monkeypatch.setattr(fence, "counting", lambda *_: None)
+
+
+def forgetful(monkeypatch: Any) -> None:
+    """A merged range counts before it has committed, so its parts are forgotten."""
+    counting = fence.counting
+
+    def careless(rows: Any, key: int) -> Any:
+        marked = [dataclasses.replace(row, checkpoint=row.checkpoint or b"\0") for row in rows]
+        return counting(marked, key)
+
+    monkeypatch.setattr(fence, "counting", careless)
 
 
 def uncounted(monkeypatch: Any) -> None:
@@ -141,12 +154,13 @@ def any_version(monkeypatch: Any) -> None:
         (without_fence, testing.check_split_fence),
         (exact_row_wins, testing.check_merge),
         (from_zero, testing.check_split_fence),
+        (forgetful, testing.check_subranges),
         (from_zero, testing.check_lifecycle),
         (uncounted, testing.check_wrong_flags),
         (two_commits, testing.check_wrong_flags),
         (any_version, testing.check_versions),
     ],
-    ids=range(9),
+    ids=range(10),
 )
 def test_the_checks_find_planted_defects(
     defect: Any, found_by: Any, memory_path: Path, monkeypatch: Any

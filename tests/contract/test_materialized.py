@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from connectors.protocol.messages import Extensions
+from connectors.runtime.lane import Drifted
 from connectors.runtime.runner import Runner
-from connectors.runtime.session import Drifted
 from connectors.runtime.task import Materialization
 from tests.support.collections import Collections
 from tests.support.endpoints import Endpoint, on_duckdb, on_postgres, on_sqlite

@@ -7,54 +7,50 @@ from tests.support.datadriven import Case
 
 
 class FenceScript:
-    """`open`, `commit` and `rows`; a session is known by its name."""
+    """`open`, `commit` and `rows`; a session is known by its name, which is its nonce too."""
 
     def __init__(self) -> None:
         self.rows: list[Held] = []
+        self.nonces: dict[tuple[int, int], str] = {}
         self.sessions: dict[str, Held] = {}
 
     def handle(self, case: Case) -> str:
         match case.directive:
             case "new":
-                self.rows, self.sessions = [], {}
+                self.rows, self.nonces, self.sessions = [], {}, {}
                 return ""
             case "open":
-                return self.open(case["name"], *bounds(case["range"]))
+                apart = case.get("apart") == "yes"
+                return self.open(case["name"], *bounds(case["range"]), may_be_apart=apart)
             case "commit":
                 return self.commit(case["name"], case["checkpoint"].encode())
             case _:
                 return "\n".join(map(shown, self.rows))
 
-    def open(self, name: str, begin: int, end: int) -> str:
+    def open(self, name: str, begin: int, end: int, *, may_be_apart: bool) -> str:
         try:
-            taken = take_over(self.rows, begin, end)
+            taken = take_over(self.rows, begin, end, may_be_apart=may_be_apart)
         except DividedRange as error:
             return f"refused: {error}"
         self.rows = [
-            replace(row, fence=row.fence + 1)
-            if row.key_begin <= end and row.key_end >= begin
-            else row
+            replace(row, fence=row.fence + row.overlaps(begin, end))
             for row in self.rows
-            if (row.key_begin, row.key_end) != (begin, end)
+            if row.range not in taken.deletes
         ]
-        row = Held(
-            key_begin=begin,
-            key_end=end,
-            fence=taken.fence,
-            opened=taken.opened,
-            checkpoint=taken.checkpoint,
-        )
-        self.rows.append(row)
-        self.sessions[name] = row
-        return shown(row)
+        self.rows += [*taken.parts, taken.row]
+        self.nonces = {row.range: self.nonces.get(row.range, "") for row in self.rows}
+        self.nonces |= dict.fromkeys((each.range for each in taken.parts), "")
+        self.nonces[taken.row.range] = name
+        self.sessions[name] = taken.row
+        return "\n".join(map(shown, (*taken.parts, taken.row)))
 
     def commit(self, name: str, checkpoint: bytes) -> str:
         """The guard of a commit: the row is still the session's."""
         mine = self.sessions[name]
-        known = [(row.key_begin, row.key_end, row.fence) for row in self.rows]
-        if (mine.key_begin, mine.key_end, mine.fence) not in known:
+        known = [(row.range, row.fence, self.nonces[row.range]) for row in self.rows]
+        if (mine.range, mine.fence, name) not in known:
             return "fenced"
-        index = known.index((mine.key_begin, mine.key_end, mine.fence))
+        index = known.index((mine.range, mine.fence, name))
         self.rows[index] = replace(self.rows[index], checkpoint=checkpoint)
         return "committed"
 
@@ -67,5 +63,6 @@ def bounds(text: str) -> tuple[int, int]:
 
 def shown(row: Held) -> str:
     text = row.checkpoint.hex() if row.checkpoint[:1] == b"\xf8" else row.checkpoint.decode()
+    text = text or "none"
     begin, end = row.key_begin >> 28, row.key_end >> 28
     return f"{begin:x}-{end:x} fence={row.fence} opened={row.opened} checkpoint={text}"

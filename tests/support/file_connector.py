@@ -7,12 +7,21 @@ import base64
 import json
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from connectors.protocol.messages import Extensions, Flush, Flushed, Load, Loaded, Open, Store
+from connectors.protocol.messages import (
+    Extensions,
+    Flush,
+    Flushed,
+    Load,
+    Loaded,
+    Open,
+    Store,
+    Subrange,
+)
 from connectors.transport import stdio
 from schemas import materialize_pb2 as wire
 
@@ -26,6 +35,7 @@ class Table:
         self.path, self.fail = Path(config["path"]), config.get("fail", "")
         self.state = json.loads(self.path.read_text())
         self.checkpoint = base64.b64decode(self.state["checkpoint"])
+        self.subranges: Sequence[Subrange] = ()
         self.loads: list[Load] = []
         self.paths = [
             "/".join(binding.resource_path) for binding in message.materialization.bindings

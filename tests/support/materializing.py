@@ -92,7 +92,7 @@ class ProtocolScript:
 
 
 def extensions(text: str) -> Extensions:
-    return Extensions(acknowledge="acknowledge" in text, delete="delete" in text)
+    return Extensions(**dict.fromkeys(text.split(",") if text else [], True))
 
 
 def keys(words: list[str]) -> Tuples:
@@ -122,7 +122,8 @@ def message(kind: str, words: list[str]) -> Any:
                 extensions=extensions(options.get("uses", "")),
             )
         case "opened":
-            return messages.Opened(bytes.fromhex(options.get("checkpoint", "")))
+            subranges = tuple(map(subrange, plain))
+            return messages.Opened(bytes.fromhex(options.get("checkpoint", "")), subranges)
         case "load":
             return messages.Load(int(plain[0]), keys(plain[1:]))
         case "loaded":
@@ -145,6 +146,13 @@ def message(kind: str, words: list[str]) -> Any:
             return messages.Acknowledged()
         case _:
             raise AssertionError(kind)
+
+
+def subrange(word: str) -> messages.Subrange:
+    """`0-7fffffff@f8ffffff0f01`: both ends, and the checkpoint."""
+    ends, _, checkpoint = word.partition("@")
+    begin, end = (int(each, 16) for each in ends.split("-"))
+    return messages.Subrange(begin, end, bytes.fromhex(checkpoint))
 
 
 def stored(plain: list[str], options: dict[str, str]) -> Any:

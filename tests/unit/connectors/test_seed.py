@@ -34,6 +34,7 @@ REQUESTS = [
 RESPONSES = [
     messages.Opened(b"cp"),
     messages.Opened(),
+    messages.Opened(b"", (messages.Subrange(0, 7, b"cp"), messages.Subrange(8, 9, b""))),
     messages.Loaded(2, [b'{"id":1}', b'{"id":2}']),
     messages.Flushed(),
     messages.Flushed(b'{"a":null}', patch=True),

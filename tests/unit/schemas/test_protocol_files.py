@@ -56,6 +56,7 @@ EXTENSIONS = {
     "materialize.TransactionRequest.Open": {"extensions"},
     "materialize.TransactionRequest.Store": {"deletes"},
     "materialize.TransactionResponse": {"acknowledged"},
+    "materialize.TransactionResponse.Opened": {"subranges"},
 }
 
 

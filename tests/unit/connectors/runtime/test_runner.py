@@ -12,8 +12,8 @@ import pytest
 from connectors import sqlite as sqlite_connector
 from connectors.driving import Driver
 from connectors.runtime.following import Following, hold_of
+from connectors.runtime.lane import Drifted
 from connectors.runtime.runner import Behind, Runner, Status
-from connectors.runtime.session import Drifted
 from connectors.runtime.task import Materialization
 from connectors.transport.failures import ConnectorFailed
 from connectors.transport.local import Local

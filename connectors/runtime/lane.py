@@ -1,0 +1,133 @@
+"""One stream of a task: it writes a range of the keys, or all of them.
+
+What is there is loaded and compared where the binding says so; where the connector cannot
+delete, loading alone says which documents are there.
+"""
+
+import json
+from collections.abc import Sequence
+
+import numpy as np
+
+from connectors.driving import Stream
+from connectors.protocol import messages
+from connectors.protocol.checks import document_keys
+from connectors.protocol.messages import Flushed, Subrange, Tuples
+from connectors.runtime.cutting import Bound, Part
+from connectors.runtime.documents import CHANGED, GONE, Encoder
+from connectors.runtime.fields import META
+from connectors.runtime.ranges import KeyRange
+from streams.errors import InvalidUsage
+
+Place = tuple[int, int]
+"""A binding, and the number of a piece of what a transaction writes of it."""
+
+
+class Drifted(InvalidUsage):
+    """The endpoint does not hold what the collection says: somebody else has changed it."""
+
+
+class Lane:
+    """An open stream, and the keys that it writes. One thread."""
+
+    def __init__(
+        self, stream: Stream, bounds: Sequence[Bound], encoders: Sequence[Encoder]
+    ) -> None:
+        self.stream, self._bounds, self._encoders = stream, bounds, encoders
+        self.is_authoritative = bool(stream.checkpoint or stream.subranges)
+        """The endpoint says how far it is, and not the log of the task."""
+        self._marks = not stream.session.extensions.delete
+        self._asked: dict[Place, Tuples] = {}
+        self._expected: dict[int, dict[bytes, bytes]] = {}
+        """The documents of a transaction that are to be there, by binding and packed key."""
+        self._there: dict[int, dict[bytes, bytes]] = {}
+        """Those that are."""
+
+    @property
+    def key_range(self) -> KeyRange:
+        """Of the hashes of its keys."""
+        return self.stream.session.range
+
+    def subranges(self, kept: bytes) -> Sequence[Subrange]:
+        """The checkpoints of its keys; `kept` is what the log says, where that counts."""
+        return self.stream.subranges or [
+            Subrange(*self.key_range, self.stream.checkpoint or kept)
+        ]
+
+    def load(self, place: Place, piece: Part) -> None:
+        """Ask for what is there of rows that are about to change."""
+        index, _ = place
+        encoder = self._encoders[index]
+        before = encoder.encode(piece.before, [CHANGED] * piece.before.num_rows)
+        expected = self._expected.setdefault(index, {})
+        expected.update(zip(before.keys.packed, before.documents, strict=True))
+        keys = before.keys
+        if self._marks:
+            keys = encoder.encode(piece.rows, [CHANGED] * piece.rows.num_rows).keys
+        if len(keys):
+            self._asked[place] = keys
+            self.stream.send(messages.Load(index, keys))
+
+    def flush(self, checkpoint: bytes) -> None:
+        """End the loads."""
+        self.stream.send(messages.Flush(checkpoint))
+
+    def flushed(self) -> Flushed:
+        """Compare what is there; return what the connector leaves to the driver.
+
+        Errors: Drifted; as the stream.
+        """
+        loaded, flushed = self.stream.flushed()
+        self._there = {index: {} for index in self._expected}
+        for message in loaded:
+            pointers = self.stream.session.bindings[message.binding].key_pointers
+            keys = document_keys(message.documents, pointers)
+            self._there[message.binding].update(zip(keys, message.documents, strict=True))
+        for index, documents in self._there.items() if self.is_authoritative else ():
+            # what the log says may be older than what is there
+            compare(self._bounds[index].name, self._expected[index], documents)
+        self._expected = {}
+        return flushed
+
+    def store(self, place: Place, piece: Part) -> None:
+        """Send rows."""
+        index, _ = place
+        asked = self._asked.pop(place, None)
+        if asked is not None and self._marks:
+            there = self._there[index]
+            piece = with_exists(piece, [key in there for key in asked.packed])
+        for message in self._encoders[index].stores(index, piece):
+            self.stream.send(message)
+
+
+def with_exists(part: Part, exists: Sequence[bool]) -> Part:
+    """The same rows, of which others are there."""
+    return Part(part.rows, np.array(exists, np.bool_), part.deletes, part.before)
+
+
+def compare(place: str, expected: dict[bytes, bytes], actual: dict[bytes, bytes]) -> None:
+    """Documents that are there are those that the collection says. Errors: Drifted.
+
+    One that was deleted, where nothing can be deleted, is marked so.
+    """
+    for key in expected.keys() | actual.keys():
+        wanted, found = plain(expected.get(key)), plain(actual.get(key))
+        if wanted != found:
+            raise Drifted(
+                f"{place}: expected {shown(wanted)}, actual {shown(found)}: somebody else has"
+                " changed it; put it back, or drop the table and the task's checkpoint to"
+                " have it written again"
+            )
+
+
+def plain(document: bytes | None) -> object:
+    """A document without its mark; None if there is none, or it is marked as deleted."""
+    if document is None:
+        return None
+    value: dict[str, object] = json.loads(document)
+    return None if value.pop(META, None) == {"op": GONE} else value
+
+
+def shown(value: object) -> str:
+    """A document, or none."""
+    return "no row" if value is None else json.dumps(value, ensure_ascii=False)

@@ -1,0 +1,288 @@
+"""One run: a task over the ledger, a fault, and whoever comes after it.
+
+A run goes wrong if a look at the tables finds something, if a fault does not come about, or if
+a session ends otherwise than its fault says.
+"""
+
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass, field
+from enum import StrEnum
+from pathlib import Path
+from random import Random
+
+from connectors.driving import Driver, Transport
+from connectors.protocol.violations import Violation
+from connectors.runtime.lane import Drifted
+from connectors.runtime.runner import Runner, causes
+from connectors.runtime.task import Materialization
+from connectors.sql.fence import Fenced
+from connectors.sqlite import Config, connect
+from connectors.testing.faults import EVENTS, Act, DriverDied, Fault, Faulty
+from streams.errors import SlackwaterError
+from streams.storage.client.shards import Shards
+from streams.torture.connectors.ledger import ACCOUNTS, BRANCHES, Ledger
+from streams.torture.connectors.look import RANGES, TABLES, TASK, Reader, Seen
+from streams.trace.kernel.kernel import Kernel
+
+SHARDS = 3
+TRANSACTION_ROWS = 4
+
+
+class Mode(StrEnum):
+    """What is written, and in how many ranges of keys."""
+
+    STANDARD = "standard"
+    """Tables with keys."""
+    DELTA = "delta"
+    """A table of every change."""
+    SPLIT = "split"
+    """All of them; one range before, several when the fault comes."""
+    MERGE = "merge"
+    """The other way round, and the ranges stand at different times."""
+
+
+@dataclass(frozen=True, slots=True)
+class Scenario:
+    """A fault in a mode."""
+
+    mode: Mode
+    fault: Fault
+
+    def __str__(self) -> str:
+        return f"{self.mode}, {self.fault}"
+
+
+def scenarios(nth: Sequence[int] = (1, 2)) -> Iterator[Scenario]:
+    """All there are: each kind of message, where the mode has it."""
+    for mode in Mode:
+        for act in Act:
+            for event in EVENTS:
+                for number in nth:
+                    scenario = Scenario(mode, Fault(act, event, number))
+                    if is_possible(scenario):
+                        yield scenario
+
+
+def is_possible(scenario: Scenario) -> bool:
+    """Whether the message comes, and the fault is one that somebody can see.
+
+    Delta updates load nothing. A Store of them that came twice would be two changes: that each
+    message comes once is what transports are for. A session is opened once a range.
+    """
+    mode, fault = scenario.mode, scenario.fault
+    if mode is Mode.DELTA and fault.event in {"load", "loaded"}:
+        return False
+    if mode is Mode.DELTA and (fault.act, fault.event) == (Act.REPEAT, "store"):
+        return False
+    return fault.nth == 1 or mode is Mode.SPLIT or fault.event not in {"open", "opened"}
+
+
+@dataclass(slots=True)
+class Scene:
+    """The task on one database; `transport` reaches its connector."""
+
+    shards: Callable[[], Shards]
+    """A new client of the collections'."""
+    transport: Transport
+    file: Path
+    rng: Random
+    now_ms: Callable[[], int]
+    wrong: list[str] = field(default_factory=list)
+    stopping: threading.Event = field(default_factory=threading.Event)
+    stack: ExitStack = field(default_factory=ExitStack)
+    ledger: Ledger = field(init=False)
+    reader: Reader = field(init=False)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def __post_init__(self) -> None:
+        self.ledger = Ledger(self._client(), self.rng)
+        self.reader = Reader(self.ledger)
+
+    def run(self, scenario: Scenario) -> None:
+        """From nothing to the fault, and on until all of the ledger is in the tables."""
+        fault, mode = scenario.fault, scenario.mode
+        bindings = bindings_of(scenario)
+        self.ledger.transfer(4)
+        if mode is Mode.MERGE:
+            self._tear(bindings)
+        elif mode is Mode.SPLIT or fault.event in {"load", "loaded"}:
+            self._go(bindings, 1)
+        self.ledger.transfer(6)
+        shards = SHARDS if mode is Mode.SPLIT else 1
+        shim = Faulty(self.transport, fault, watch=self._watch)
+        if fault.act is Act.ZOMBIE:
+            self._haunt(bindings, shards, shim)
+        else:
+            self._suffer(bindings, shards, shim)
+        if not shim.fired.is_set():
+            self.wrong.append(f"{fault}: it never came about")
+        self.ledger.transfer(2)
+        self._go(bindings, shards)
+        self._watch("end")
+        self._expect_all()
+
+    def wander(self, sessions: int) -> None:
+        """Sessions of any number of ranges, some of which die at any commit of theirs."""
+        bindings = [*ACCOUNTS_BOUND, LOG]
+        for _ in range(sessions):
+            self.ledger.transfer(self.rng.randint(1, 3))
+            shards = self.rng.randint(1, 4)
+            dies = Fault(Act.DRIVER_DIES, "commit", self.rng.randint(1, 6))
+            shim = Faulty(self.transport, dies, watch=self._watch)
+            with suppress(DriverDied):
+                self._go(bindings, shards, shim)
+            self._watch("after")
+        self._go(bindings, 1)
+        self._watch("end")
+        self._expect_all()
+
+    def close(self) -> None:
+        """Give up the clients."""
+        self.stack.close()
+
+    def _suffer(self, bindings: list[object], shards: int, shim: Faulty) -> None:
+        """A session with a fault, which ends as the fault says."""
+        ending: BaseException | None = None
+        try:
+            self._go(bindings, shards, shim)
+        except (DriverDied, SlackwaterError) as error:
+            ending = error
+        if shim.fired.is_set() and not is_expected(shim.fault, ending):
+            self.wrong.append(f"{shim.fault}: the session ended with {ending!r}")
+        self._watch("after")
+
+    def _haunt(self, bindings: list[object], shards: int, shim: Faulty) -> None:
+        """A session stands still, others take over and write on, it wakes up."""
+        endings: list[BaseException | None] = []
+
+        def stand_still() -> None:
+            try:
+                self._go(bindings, shards, shim)
+            except (DriverDied, SlackwaterError) as error:
+                endings.append(error)
+            else:
+                endings.append(None)
+
+        thread = threading.Thread(target=stand_still)
+        thread.start()
+        while thread.is_alive() and not shim.fired.wait(0.005):
+            pass
+        if thread.is_alive():
+            self._go(bindings, shards)
+            self.ledger.transfer(2)
+            self._go(bindings, shards)
+        shim.resumed.set()
+        thread.join()
+        (ending,) = endings
+        # one that comes too late to have any part of the task is told so; so is one that reads
+        # what its successor wrote; one that was about to begin is the newest now
+        is_over = caused(ending, Fenced) or caused(ending, Drifted)
+        if ending is not None and not is_over:
+            self.wrong.append(f"{shim.fault}: the session ended with {ending!r}")
+        self._watch("after")
+
+    def _tear(self, bindings: list[object]) -> None:
+        """Several ranges that stand at different times."""
+        self._go(bindings, SHARDS)
+        self.ledger.transfer(3)
+        died = Faulty(self.transport, Fault(Act.DRIVER_DIES, "commit", 2), watch=self._watch)
+        try:
+            self._go(bindings, SHARDS, died)
+        except DriverDied:
+            return
+        self.wrong.append("the ranges did not come apart")
+
+    def _go(self, bindings: list[object], shards: int, shim: Faulty | None = None) -> None:
+        """A session until it is caught up. Errors: whatever ends it; DriverDied."""
+        value = {
+            "task": TASK,
+            "connector": "sqlite",
+            "config": {"path": str(self.file)},
+            "bindings": bindings,
+            "shards": shards,
+            "limits": {"every_ms": 0, "idle_ms": 0, "rows": TRANSACTION_ROWS},
+        }
+        runner = Runner(
+            Materialization.model_validate(value),
+            Driver(shim or Faulty(self.transport, watch=self._watch)),
+            self._client(),
+            now_ms=self.now_ms,
+            stopping=self.stopping,
+            kernel=Kernel(),
+        )
+        runner.run(until_caught_up=True)
+
+    def _client(self) -> Shards:
+        client = self.shards()
+        self.stack.callback(client.close)
+        return client
+
+    def _watch(self, event: str) -> None:
+        """A look at the tables after what may have changed them."""
+        if event in {"load", "loaded", "prepared", "opened", "acknowledged"}:
+            return
+        with self._lock:
+            self.wrong += [f"at {event}: {each}" for each in self.reader.look(self._seen())]
+
+    def _seen(self) -> Seen:
+        with connect(Config(path=str(self.file))) as database, database.transaction():
+            there = [name for name in TABLES if database.columns_of((name,))]
+            if not there:
+                return Seen([], {})
+            tables = {
+                name: [tuple(row) for row in database.select(TABLES[name])] for name in there
+            }
+            return Seen([tuple(row) for row in database.select(RANGES)], tables)
+
+    def _expect_all(self) -> None:
+        """Everything is written in the end."""
+        behind = {
+            name: reached
+            for name, reached in self.reader.before.items()
+            if reached != self.ledger.upper
+        }
+        if behind:
+            self.wrong.append(f"expected all keys at {self.ledger.upper}, actual {behind}")
+
+
+def is_expected(fault: Fault | None, ending: BaseException | None) -> bool:
+    """Whether a session ends so of its fault: it survives the death of its connector."""
+    match fault.act if fault is not None else None:
+        case Act.DRIVER_DIES:
+            return isinstance(ending, DriverDied)
+        case Act.REPEAT:
+            return caused(ending, Violation)
+        case _:
+            return ending is None
+
+
+def caused(error: BaseException | None, kind: type[Exception]) -> bool:
+    """Whether a failure came of one of this kind, on either side."""
+    return any(isinstance(each, kind) for each in causes(error))
+
+
+ACCOUNTS_BOUND: tuple[object, ...] = (
+    {"collection": ACCOUNTS, "resource": {"table": "balances"}, "verify": "always"},
+    {"collection": BRANCHES, "resource": {"table": "branches"}, "verify": "always"},
+)
+"""All is compared each time, so that there are loads."""
+LOG: object = {
+    "collection": ACCOUNTS,
+    "resource": {"table": "log", "delta_updates": True},
+    "key": ["account"],
+}
+
+
+def bindings_of(scenario: Scenario) -> list[object]:
+    """What the task binds."""
+    match scenario.mode:
+        case Mode.STANDARD:
+            return [*ACCOUNTS_BOUND]
+        case Mode.DELTA:
+            return [LOG]
+        case _:
+            fault = scenario.fault
+            is_unseen = (fault.act, fault.event) == (Act.REPEAT, "store")
+            return [*ACCOUNTS_BOUND, *([] if is_unseen else [LOG])]
