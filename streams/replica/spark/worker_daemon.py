@@ -6,15 +6,19 @@ every task, 50 to 100 ms with these libraries loaded and not frozen. Nothing her
 thread: the children would inherit its locks without it.
 
 Spark closes the socket of a worker whose task is no longer needed (a query that ends, a task
-that is killed). PySpark prints a stack trace for that and continues; here the worker exits.
+that is killed, a replica that stops). PySpark prints a stack trace for that and continues; here
+the worker exits, in the middle of a task as well as before its first one.
 """
 
 import gc
 import importlib
 import os
 import socket
+import sys
+import traceback
 from collections.abc import Callable
 from functools import wraps
+from types import SimpleNamespace
 
 PRELOADED = (
     "numpy",
@@ -37,6 +41,9 @@ PRELOADED = (
 RAISE_ON_FLUSH = "PYTHON_DAEMON_KILL_WORKER_ON_FLUSH_FAILURE"
 """The variable that makes PySpark raise write errors instead of printing a trace."""
 
+CLOSED = (BrokenPipeError, ConnectionResetError)
+"""How a write fails when Spark has closed the socket."""
+
 Worker = Callable[[socket.socket, bool], int]
 """Serves one task over a socket, authenticated or not yet; returns the exit code."""
 
@@ -51,10 +58,20 @@ def ending_quietly(worker: Worker) -> Worker:
     def served(connection: socket.socket, authenticated: bool) -> int:  # noqa: FBT001  PySpark's call
         try:
             return worker(connection, authenticated)
-        except (BrokenPipeError, ConnectionResetError):
+        except CLOSED:
             os._exit(0)
 
     return served
+
+
+def print_exc() -> None:
+    """Print the stack trace of the exception being handled, but not of a closed socket.
+
+    PySpark calls it in a fork that has failed, before it exits. The fork acknowledges its start
+    before it calls `worker`, and Spark may not wait for that.
+    """
+    if not isinstance(sys.exc_info()[1], CLOSED):
+        traceback.print_exc()
 
 
 def main() -> None:
@@ -66,6 +83,9 @@ def main() -> None:
     os.environ[RAISE_ON_FLUSH] = "1"
     daemon = importlib.import_module("pyspark.daemon")
     daemon.worker = ending_quietly(daemon.worker)  # type: ignore[attr-defined]  # untyped
+    daemon.traceback = SimpleNamespace(  # type: ignore[attr-defined]
+        print_exc=print_exc, format_exc=traceback.format_exc
+    )
     daemon.manager()
 
 
