@@ -10,9 +10,10 @@ from streams.ids import CollectionId
 from streams.replica.config import Budgets
 from streams.replica.driver import pace
 from streams.replica.driver.answers import Answers, condition
-from streams.replica.driver.flow import Build, Phase
+from streams.replica.driver.dataflow import Phase
 from streams.replica.driver.skew import Skew
 from streams.replica.driver.spread import size_of
+from streams.replica.driver.stored import Build
 from streams.replica.tasks.descriptor import ChunkLoad
 from tests.support.market import VIEWS, Market, settle
 from tests.support.sparkless import Dead, Replica

@@ -14,8 +14,8 @@ from streams.ids import CapabilityId, CollectionId
 from streams.kafka.memory.records import MemoryRawReader
 from streams.progress import Antichain, frontier
 from streams.replica.config import Budgets
-from streams.replica.driver.commit import STAGE_LEASE_MS
-from streams.replica.driver.flow import Phase
+from streams.replica.driver.attempt import STAGE_LEASE_MS
+from streams.replica.driver.dataflow import Phase
 from streams.replica.driver.scheduler import LANES
 from streams.storage.log.events import Acquire, Downgrade, Reclaim, Right
 from tests.support.market import VIEWS, Market, settle

@@ -17,6 +17,7 @@ from streams.kafka.memory.records import MemoryRawReader
 from streams.progress import frontier
 from streams.replica.driver.holds import LEASE_MS
 from streams.replica.driver.scheduler import LaneName
+from streams.replica.driver.work import ViewUnit
 from streams.storage.log.events import Acquire, Downgrade, Drop, Reclaim, Right
 from streams.trace.kernel.kernel import Kernel
 from tests.support.market import Market, settle
@@ -73,7 +74,7 @@ def pending(market: Market, tmp_path: Path) -> Replica:
     slow.scheduler.answer({"ask": "latest", "lane": LANE, "start": {}})
     batch = slow.scheduler.current(LANE)
     assert batch is not None
-    assert any(unit.kind == "step" and unit.loads for unit in batch.units)
+    assert any(isinstance(unit, ViewUnit) and unit.loads for unit in batch.units)
     fast.scheduler.stopping = True
     for flow in fast.scheduler.flows.values():  # it is gone for good, and politely
         drops = [

@@ -8,7 +8,7 @@ import pytest
 
 from streams.ids import CollectionId
 from streams.replica.config import Budgets
-from streams.replica.driver.flow import Phase
+from streams.replica.driver.dataflow import Phase
 from streams.replica.driver.scheduler import LaneName
 from tests.support import judging
 from tests.support.market import VIEWS, Market, settle

@@ -5,6 +5,7 @@ which race, in the end every time from the correction on is exact (rule 24).
 """
 
 import random
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,9 +14,10 @@ from streams.ids import CollectionId
 from streams.operators.engine import Emitted
 from streams.progress import frontier
 from streams.replica.driver import work
-from streams.replica.driver.flow import OwnState, Phase
+from streams.replica.driver.dataflow import Phase
 from streams.replica.driver.inputs import View
 from streams.replica.driver.scheduler import LANES
+from streams.replica.driver.stored import OwnState
 from streams.replica.driver.views import output_of
 from streams.replica.tasks import worker, write_chunks
 from streams.storage.log.events import Append
@@ -83,13 +85,13 @@ class Versions:
 
     def begin_last_slice(self) -> None:
         """Let the new version build its state, but for the Append at the end."""
-        flow = self.new.scheduler.flows[VIEW]
         while self.new.begin("hydrate"):
-            assert flow.build is not None
-            if flow.build.done == len(flow.build.slices) - 1:
+            build = self.new.scheduler.flows[VIEW].build
+            assert build is not None
+            if build.done == len(build.slices) - 1:
                 return
             self.new.commit("hydrate")
-        raise AssertionError(flow.phase)
+        raise AssertionError(self.new.scheduler.flows[VIEW].phase)
 
     def check_corrected(self) -> None:
         """The new version has taken over, and says at its end what is so."""
@@ -151,10 +153,8 @@ def test_no_step_goes_on_where_another_version_stands(versions: Versions, way: s
     versions.spoil()
     versions.start()
     flow = new.scheduler.flows[VIEW]
-    flow.own, flow.phase = (
-        OwnState("", new.scheduler.shards.state(VIEW).upper, {}),
-        Phase.RUNNING,
-    )
+    own = OwnState("", new.scheduler.shards.state(VIEW).upper, {})
+    new.scheduler.table.add(replace(flow, own=own, phase=Phase.RUNNING))
     if way == "step":
         versions.market.produce(3)
         versions.market.world.now += 40_000
@@ -165,7 +165,7 @@ def test_no_step_goes_on_where_another_version_stands(versions: Versions, way: s
         versions.tick()
         new.sync()
         new.idle()
-    assert flow.phase is Phase.STARTING
+    assert new.scheduler.present(flow).phase is Phase.STARTING
     versions.settle(new)
     versions.check_corrected()
 

@@ -7,7 +7,7 @@ test moves; so thousands of micro-batches, races and deaths fit in seconds.
 
 import uuid
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -35,9 +35,9 @@ from streams.replica.driver import scheduler
 from streams.replica.driver.bell import Bell
 from streams.replica.driver.checkpoints import Store
 from streams.replica.driver.commit import Committer
-from streams.replica.driver.flow import Flow
+from streams.replica.driver.dataflow import Dataflow
 from streams.replica.driver.measuring import Measurer
-from streams.replica.driver.new_flow import new_flow
+from streams.replica.driver.new_dataflow import new_dataflow
 from streams.replica.driver.recording import Recorder
 from streams.replica.driver.scheduler import LANES, LaneName, Scheduler
 from streams.replica.driver.starting import Starter
@@ -278,9 +278,9 @@ class Replica:
         """Take over every dataflow that there is."""
         for description in self.world.descriptions:
             if description.export not in self.scheduler.flows:
-                flow = new_flow(description, self.name, BUCKETS)
-                flow.fingerprint += self.salt
-                self.scheduler.flows[flow.id] = flow
+                flow = new_dataflow(description, self.name, BUCKETS)
+                salted = replace(flow, fingerprint=flow.fingerprint + self.salt)
+                self.scheduler.table.add(salted)
 
     def start(self) -> None:
         self.starter.start_all()
@@ -346,7 +346,7 @@ class Replica:
                 return
         raise AssertionError({f.id: (f.phase, f.trouble) for f in self._flows()})
 
-    def _flows(self) -> list[Flow]:
+    def _flows(self) -> list[Dataflow]:
         return list(self.scheduler.flows.values())
 
     def _is_through(self) -> bool:

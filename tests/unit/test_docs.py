@@ -15,7 +15,7 @@ from typer.exceptions import TyperException
 from streams.adapter.show import COLUMNS
 from streams.app.commands import app
 from streams.plan.sql.statements import parse
-from streams.replica.driver.flow import Phase
+from streams.replica.driver.dataflow import Phase
 from tests.unit.test_law import MODULE, PATH
 
 ROOT = Path(__file__).parents[2]

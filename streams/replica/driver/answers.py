@@ -16,7 +16,7 @@ from streams.compute.writer import ResponseWriter
 from streams.ids import CollectionId, Offset, Topic
 from streams.progress import EMPTY, Antichain
 from streams.replica.driver import pace
-from streams.replica.driver.flow import Flow, Phase
+from streams.replica.driver.dataflow import Dataflow, Phase
 from streams.replica.driver.pace import Pace
 from streams.replica.driver.scheduler import Scheduler
 from streams.replica.driver.skew import Skew
@@ -100,13 +100,13 @@ class Answers:
         if responses:
             self.next_alive = self.clock() + ALIVE_EVERY_S
 
-    def _conditions(self, flows: list[Flow], now_ms: int, skew: Skew) -> list[Status]:
+    def _conditions(self, flows: list[Dataflow], now_ms: int, skew: Skew) -> list[Status]:
         found = [condition(flow, now_ms, skew) for flow in flows]
         new = [each for each in found if self.status.get(each.id) != each]
         self.status.update({each.id: each for each in new})
         return new
 
-    def _hydrating(self, flows: list[Flow]) -> list[Hydration]:
+    def _hydrating(self, flows: list[Dataflow]) -> list[Hydration]:
         """Return the progress of builds that have advanced."""
         building = {flow.id: flow.build for flow in flows if flow.build is not None}
         now_s = self.clock()
@@ -122,7 +122,7 @@ class Answers:
         self.hydrations = found
         return new
 
-    def _moved(self, flows: list[Flow], scheduler: Scheduler) -> list[Frontiers]:
+    def _moved(self, flows: list[Dataflow], scheduler: Scheduler) -> list[Frontiers]:
         moved = []
         for flow in flows:
             if flow.phase is Phase.STARTING or flow.own is None:
@@ -141,7 +141,7 @@ class Answers:
         return moved
 
 
-def condition(flow: Flow, now_ms: int, skew: Skew) -> Status:
+def condition(flow: Dataflow, now_ms: int, skew: Skew) -> Status:
     """Return the condition of a flow, for display; `skew` is that of the replica's clock."""
     if _is_blocked(flow, now_ms):
         message = f"waits for {', '.join(sorted(flow.blocked_by))}"
@@ -171,7 +171,7 @@ def _of_clock(skew: Skew) -> str:
     )
 
 
-def _is_blocked(flow: Flow, now_ms: int) -> bool:
+def _is_blocked(flow: Dataflow, now_ms: int) -> bool:
     """Whether a view does not advance because an import does not (rule 26)."""
     if flow.is_source or flow.own is None or flow.trouble or flow.phase is not Phase.RUNNING:
         return False

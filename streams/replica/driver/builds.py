@@ -16,21 +16,24 @@ from dataclasses import replace
 
 from streams.ids import MINIMUM_TIME, Timestamp
 from streams.replica.driver import work
-from streams.replica.driver.flow import Build, Flow, Phase
+from streams.replica.driver.dataflow import Dataflow, Phase
 from streams.replica.driver.inputs import View
 from streams.replica.driver.spread import size_of
+from streams.replica.driver.stored import Build
 from streams.replica.driver.views import output_of
-from streams.replica.driver.work import Interval, Unit
+from streams.replica.driver.work import Interval, SliceUnit
 from streams.replica.tasks.descriptor import ChunkLoad, Undo
 
 
-def plan(flows: Iterable[Flow], view: View, now_ms: int, budget: int) -> tuple[Unit, ...]:
+def plan(
+    flows: Iterable[Dataflow], view: View, now_ms: int, budget: int
+) -> tuple[SliceUnit, ...]:
     """Return the next slices of as many builds as fit the budget, at least one.
 
     Units: `budget` in bytes of chunks. Slices of raw messages have full size, so each has a
     micro-batch of its own.
     """
-    units: list[Unit] = []
+    units: list[SliceUnit] = []
     filled = 0
     for flow in flows:
         build = flow.build
@@ -44,15 +47,15 @@ def plan(flows: Iterable[Flow], view: View, now_ms: int, budget: int) -> tuple[U
     return tuple(units)
 
 
-def _unit(flow: Flow, build: Build, view: View) -> Unit:
+def _unit(flow: Dataflow, build: Build, view: View) -> SliceUnit:
     interval = Interval(build.lower, build.upper, build.as_of and build.done == 0)
     output = output_of(flow, view) if build.writes else None
     share = work.share(flow, interval, build.runs, output)
     loads = build.slices[build.done]
-    return Unit(kind="slice", flow=flow, share=share, loads=loads, ingest=build.ingest)
+    return SliceUnit(flow=flow, share=share, loads=loads, build=build)
 
 
-def upgrade(flow: Flow, view: View, as_of: Timestamp, budget: int) -> Build:
+def upgrade(flow: Dataflow, view: View, as_of: Timestamp, budget: int) -> Build:
     """Plan a hydration at the shard's upper that also retracts all that the shard holds there.
 
     So the first Append under a new fingerprint is the difference between what this version
@@ -72,7 +75,7 @@ def upgrade(flow: Flow, view: View, as_of: Timestamp, budget: int) -> Build:
     )
 
 
-def snapshot(flow: Flow, view: View, as_of: Timestamp, budget: int) -> Build:
+def snapshot(flow: Dataflow, view: View, as_of: Timestamp, budget: int) -> Build:
     """Plan a hydration at `as_of`, divided into slices once (rule 20).
 
     It writes unless the shard already has the times of its interval.

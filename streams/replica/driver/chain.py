@@ -21,8 +21,8 @@ from streams.compute.reclocking import Tick
 from streams.compute.stepping import Idle, Input, InputBatch, Overtaken, Step, Wait, next_step
 from streams.ids import CollectionId
 from streams.progress import Antichain
-from streams.replica.driver import views
-from streams.replica.driver.flow import Flow, Phase
+from streams.replica.driver import views, work
+from streams.replica.driver.dataflow import Dataflow, Phase
 from streams.replica.driver.inputs import View
 from streams.replica.driver.work import Quiet, Unit
 
@@ -58,7 +58,7 @@ class Near:
     found: frozenset[CollectionId] = frozenset()
     until_s: float = 0.0
 
-    def of(self, flows: Sequence[Flow], now_s: float) -> frozenset[CollectionId]:
+    def of(self, flows: Sequence[Dataflow], now_s: float) -> frozenset[CollectionId]:
         """Return the near views among these flows."""
         asked = tuple(flow.id for flow in flows)
         if asked != self.flows or now_s >= self.until_s:
@@ -66,7 +66,7 @@ class Near:
         return self.found
 
 
-def near(flows: Sequence[Flow]) -> frozenset[CollectionId]:
+def near(flows: Sequence[Dataflow]) -> frozenset[CollectionId]:
     """Return the views to step with their sources: near, cheap and shallow enough."""
     levels = {flow.id: flow.plan.depth for flow in flows if flow.is_source}
     sources, spent = len(levels), 0.0
@@ -81,10 +81,10 @@ def near(flows: Sequence[Flow]) -> frozenset[CollectionId]:
     return frozenset(list(levels)[sources:])
 
 
-def in_order(flows: Iterable[Flow]) -> list[Flow]:
+def in_order(flows: Iterable[Dataflow]) -> list[Dataflow]:
     """Return the views among the flows, each after those it reads."""
     left = {flow.id: flow for flow in flows if not flow.is_source}
-    ordered: list[Flow] = []
+    ordered: list[Dataflow] = []
     while left:
         ready = [
             flow
@@ -108,7 +108,7 @@ class Chain:
     quiet: list[Quiet]
     reached: dict[CollectionId, Reached] = field(default_factory=dict)
 
-    def follow(self, candidates: Iterable[Flow]) -> None:
+    def follow(self, candidates: Iterable[Dataflow]) -> None:
         """Add the candidates that can move with the present members.
 
         Candidates without updates move too: other views may wait for their time.
@@ -116,15 +116,17 @@ class Chain:
         for quiet in self.quiet:
             self._reach(quiet.flow, quiet.move, 0, fed=False)
         for unit in self.units:
-            self._reach(unit.flow, unit.step, unit.flow.plan.depth, fed=True)
+            self._reach(unit.flow, work.bounds(unit), unit.flow.plan.depth, fed=True)
         for flow in in_order(candidates):
             self._take(flow)
 
-    def _reach(self, flow: Flow, move: Step | Idle | Tick, level: int, *, fed: bool) -> None:
+    def _reach(
+        self, flow: Dataflow, move: Step | Idle | Tick, level: int, *, fed: bool
+    ) -> None:
         found = Reached(lower=move.lower, upper=move.upper, level=level, fed=fed)
         self.reached[flow.id] = found
 
-    def _take(self, flow: Flow) -> None:
+    def _take(self, flow: Dataflow) -> None:
         imports = [each.collection for each in flow.description.imports]
         awaits = frozenset(imports) & self.reached.keys()
         if not awaits or flow.own is None or not flow.is_ready(Phase.RUNNING, self.now_ms):
@@ -142,7 +144,7 @@ class Chain:
 
     def _step(
         self,
-        flow: Flow,
+        flow: Dataflow,
         step: Step,
         imports: Sequence[CollectionId],
         awaits: frozenset[CollectionId],

@@ -27,7 +27,7 @@ from typing import TypeVar
 from streams.compute.checkpoints import Checkpoint, HydrationCheckpoint
 from streams.ids import CollectionId, Timestamp
 from streams.progress import frontier
-from streams.replica.driver.flow import Build, OwnState, Record, run_names
+from streams.replica.driver.stored import Build, OwnState, Record, run_names
 from streams.replica.tasks.descriptor import Runs, make_folder, write_state
 
 log = logging.getLogger(__name__)

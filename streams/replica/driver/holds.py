@@ -21,7 +21,7 @@ from streams.compute.stepping import holds
 from streams.errors import SlackwaterError
 from streams.ids import MINIMUM_TIME, CapabilityId, Offset
 from streams.progress import Antichain, frontier
-from streams.replica.driver.flow import Flow, Phase
+from streams.replica.driver.dataflow import Dataflow, Phase
 from streams.replica.driver.scheduler import Scheduler
 from streams.storage.log.events import Acquire, Body, Downgrade, Right
 from streams.storage.log.state import Capability, State
@@ -50,7 +50,7 @@ class Holder:
         if events:
             scheduler.shards.submit(events)
 
-    def _states(self, flow: Flow) -> Mapping[str, State]:
+    def _states(self, flow: Dataflow) -> Mapping[str, State]:
         """Return the states of its imports' groups, as far as they can be followed."""
         found = {}
         for each in flow.description.imports:
@@ -62,7 +62,7 @@ class Holder:
                 continue
         return found
 
-    def _wish(self, flow: Flow) -> Antichain | None:
+    def _wish(self, flow: Dataflow) -> Antichain | None:
         """The earliest time that a restart could need (rule 17); None: leave the holds."""
         if flow.own is None or flow.phase is Phase.STARTING or flow.build is not None:
             return None  # holds do not move before a hydration is done
@@ -73,7 +73,7 @@ class Holder:
 
 
 def moves(
-    flow: Flow, wish: Antichain | None, groups: Mapping[str, State]
+    flow: Dataflow, wish: Antichain | None, groups: Mapping[str, State]
 ) -> list[tuple[str, Body]]:
     """Return the events for the flow's holds on its imports."""
     events: list[tuple[str, Body]] = []
@@ -91,7 +91,7 @@ def moves(
 
 
 def own_move(
-    flow: Flow, read: ImportDescription, wish: Antichain | None, group: State
+    flow: Dataflow, read: ImportDescription, wish: Antichain | None, group: State
 ) -> Acquire | Downgrade | None:
     """The move of this replica's hold on an import; None while there is little to gain."""
     name = flow.holds[read.collection]
@@ -113,7 +113,7 @@ def downgrade(
 
 
 def acquire(
-    flow: Flow, read: ImportDescription, plan: Offset, wish: Antichain | None = None
+    flow: Dataflow, read: ImportDescription, plan: Offset, wish: Antichain | None = None
 ) -> Acquire:
     """Return the event that acquires this replica's hold on an import."""
     return Acquire(
@@ -126,7 +126,7 @@ def acquire(
     )
 
 
-def plan_of(flow: Flow, read: ImportDescription, group: State) -> Offset | None:
+def plan_of(flow: Dataflow, read: ImportDescription, group: State) -> Offset | None:
     """Return the oldest offset that the flow's reads need; None: leave it unchanged."""
     if flow.build is not None or flow.phase is Phase.STARTING:
         return None

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from streams.compute.stepping import Input, InputBatch
 from streams.ids import MINIMUM_TIME, CollectionId, Offset, Timestamp
 from streams.progress import Antichain, frontier
-from streams.replica.driver.flow import Flow
+from streams.replica.driver.dataflow import Dataflow
 from streams.replica.tasks.descriptor import ChunkLoad
 from streams.storage.client.shards import Shards
 from streams.storage.log.state import CollectionState
@@ -42,14 +42,14 @@ class View:
             self.states[collection] = self.shards.state(collection)
         return self.states[collection]
 
-    def read_from(self, flow: Flow) -> Mapping[CollectionId, Offset]:
+    def read_from(self, flow: Dataflow) -> Mapping[CollectionId, Offset]:
         """Return an offset of the log of each import at or before the state that was read."""
         ids = [each.collection for each in flow.description.imports]
         for each in ids:
             self.state(each)
         return {each: self.offsets[each] for each in ids}
 
-    def of_flow(self, flow: Flow, own: Antichain) -> list[Input]:
+    def of_flow(self, flow: Dataflow, own: Antichain) -> list[Input]:
         """Return the imports of a view whose state is at `own`."""
         return [self.input(each.collection, own) for each in flow.description.imports]
 
@@ -72,7 +72,7 @@ class View:
 
     def loads(
         self,
-        flow: Flow,
+        flow: Dataflow,
         lower: Timestamp,
         upper: Timestamp,
         until: Mapping[CollectionId, Timestamp] = NOWHERE,
@@ -88,7 +88,7 @@ class View:
             and (found := self.pieces(each.collection, lower, end))
         )
 
-    def sinces(self, flow: Flow) -> Mapping[CollectionId, Antichain]:
+    def sinces(self, flow: Dataflow) -> Mapping[CollectionId, Antichain]:
         """Return the since of each import."""
         ids = (each.collection for each in flow.description.imports)
         return {each: self.state(each).since for each in ids}

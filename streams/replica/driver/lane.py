@@ -189,7 +189,7 @@ class Lane:
                 self.scheduler.defect = Indeterminate(
                     f"lane {self.name}: a micro-batch could not be cancelled in {CANCEL_S:g} s"
                 )
-        elif watched.is_over(now, self.scheduler.is_in_the_way):
+        elif watched.is_over(now, self.scheduler.has_dropped, self.scheduler.is_in_the_way):
             log.warning("cancelling a micro-batch", extra={"lane": self.name})
             watched.cancelled = now
             # Spark's streaming queries run their jobs in a group named after the run
@@ -223,6 +223,8 @@ class Lane:
             rows = self.rounds.after(frame, batch.depth).collect()
             self.watched = None
             collected = time.monotonic()
+            if self.scheduler.current(self.name) is not batch:
+                return  # given up meanwhile: its dataflows may be in another one
             results = report.gather(peek(pa.py_buffer(row.blob)) for row in rows)
             seconds = self.committer.commit(batch, results)
         except Exception as error:  # noqa: BLE001  any failure; the query continues
@@ -233,8 +235,8 @@ class Lane:
         self.timings.note(batch, results, (watched.began, collected, time.monotonic()), seconds)
 
     def _give_up(self, watched: Watched, error: Exception) -> None:
-        """Give up a micro-batch that failed or was cancelled."""
-        if self.scheduler.stopping:
+        """Give up a micro-batch that failed or was cancelled, unless it was meanwhile."""
+        if self.scheduler.stopping or self.scheduler.current(self.name) is not watched.batch:
             return
         failure = watched.failure(error)
         said = "no longer needed" if failure is None else failure.message

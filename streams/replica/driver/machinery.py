@@ -32,10 +32,10 @@ from streams.replica.crash import Crash
 from streams.replica.driver.bell import Bell
 from streams.replica.driver.checkpoints import Store
 from streams.replica.driver.commit import Committer
-from streams.replica.driver.flow import Flow
+from streams.replica.driver.dataflow import Dataflow
 from streams.replica.driver.lane import Lane
 from streams.replica.driver.measuring import Measurer
-from streams.replica.driver.new_flow import new_flow
+from streams.replica.driver.new_dataflow import new_dataflow
 from streams.replica.driver.recording import Recorder
 from streams.replica.driver.scheduler import LANES, Scheduler
 from streams.replica.driver.sinks import Sinks
@@ -79,29 +79,25 @@ class Machinery:
         scheduler = self.scheduler
         if description.source is not None:
             self.watch.add(description.source.topic)
-        flow = new_flow(description, self.config.name, scheduler.buckets)
-        with scheduler.lock:
-            scheduler.flows[flow.id] = flow
-        scheduler.bell.ring()
+        scheduler.table.add(new_dataflow(description, self.config.name, scheduler.buckets))
 
     def drop(self, export: CollectionId) -> None:
         """Stop maintaining a dataflow, and release this replica's holds."""
         scheduler = self.scheduler
         if self.sinks.drop(export):
             return
-        with scheduler.lock:
-            flow = scheduler.flows.pop(export, None)
-            if flow is None:
-                return
-            flow.gone = True
+        flow = scheduler.table.drop(export)
+        if flow is None:
+            return
         heard = 0
-        while flow.busy:  # its running work still reads its shards
+        while scheduler.present(flow).busy:  # its running work still reads its shards
             heard = scheduler.bell.wait(heard, DROP_POLL_MS)
+        scheduler.table.remove(flow)
         scheduler.store.forget(export)
         self._release(flow)
         self._leave(flow)
 
-    def _release(self, flow: Flow) -> None:
+    def _release(self, flow: Dataflow) -> None:
         """Release this replica's holds; a hold that stays keeps history, with no other harm."""
         open_ = self.shards.groups()
         events: list[tuple[str, Body]] = [
@@ -116,7 +112,7 @@ class Machinery:
                 "cannot release holds", extra={"dataflow": flow.id, "reason": str(failure)}
             )
 
-    def _leave(self, flow: Flow) -> None:
+    def _leave(self, flow: Dataflow) -> None:
         """Stop following the groups that no other dataflow needs."""
         source, others = flow.description.source, self.scheduler.flows.values()
         needed = {each for other in others for each in other.groups}

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from streams.errors import SlackwaterError
 from streams.ids import MINIMUM_TIME
 from streams.progress import frontier
-from streams.replica.driver.flow import Flow, Phase
+from streams.replica.driver.dataflow import Dataflow, Phase
 from streams.replica.driver.scheduler import Scheduler
 from streams.replica.driver.skew import Skew
 from streams.storage.log.events import Body, Downgrade
@@ -86,7 +86,7 @@ def _take_note(skew: Skew, times: tuple[int, int, int]) -> None:
         log.info("clock agrees with the broker's again")
 
 
-def _heartbeat(flow: Flow) -> Downgrade:
+def _heartbeat(flow: Dataflow) -> Downgrade:
     """Return an event without effect: a capability never goes back."""
     return Downgrade(
         collection=flow.id,

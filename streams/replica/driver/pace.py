@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from math import ceil
 from typing import assert_never
 
-from streams.replica.driver.flow import Build
+from streams.replica.driver.stored import Build
 from streams.replica.ingest import ranges
 from streams.replica.tasks.descriptor import ChunkLoad, Load, RawLoad, Undo
 

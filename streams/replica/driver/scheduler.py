@@ -7,15 +7,15 @@ next micro-batch when Spark asks its source for the latest offset; the decision 
 moment, written as a descriptor, and is valid until `finish` or `abandon`. A micro-batch that
 was given out and not finished is given out again, so that a restarted query does the same work.
 
-All flows are changed under one lock, held for decisions and never while waiting for Kafka,
-Spark or a file of a task.
+It holds the table of dataflows (`streams.replica.driver.table`) and shares its lock. A decision
+is made from dataflows as they are at that moment; what it means for them are events.
 """
 
 import logging
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
@@ -25,14 +25,26 @@ from streams.kafka.topics import TopicInfo
 from streams.progress import Antichain
 from streams.replica.config import ReplicaConfig
 from streams.replica.crash import Crash
-from streams.replica.driver import builds, chain, sources, spread, trouble, views
+from streams.replica.driver import builds, chain, sources, spread, views
 from streams.replica.driver.bell import Bell
 from streams.replica.driver.causes import failure_of
 from streams.replica.driver.checkpoints import Store
+from streams.replica.driver.dataflow import Dataflow, Phase
 from streams.replica.driver.deadlines import Deadline, deadline
-from streams.replica.driver.flow import Flow, Phase
+from streams.replica.driver.events import (
+    BatchLost,
+    Divided,
+    Event,
+    Failed,
+    Followed,
+    Released,
+    Restarted,
+    Taken,
+    Waits,
+)
 from streams.replica.driver.inputs import View
 from streams.replica.driver.skew import Skew
+from streams.replica.driver.table import Table
 from streams.replica.driver.trouble import Failure, Kind
 from streams.replica.driver.work import Quiet, Unit
 from streams.replica.ingest.ranges import Told
@@ -67,7 +79,7 @@ class MicroBatch:
     step: str
     """Its name, and its descriptor's: never reused, because workers cache what they read."""
 
-    def flows(self) -> list[Flow]:
+    def flows(self) -> list[Dataflow]:
         """Return the dataflows that it moves."""
         return [unit.flow for unit in self.units] + [each.flow for each in self.quiet]
 
@@ -103,8 +115,7 @@ class Scheduler:
     now_ms: Callable[[], int]
     ends: Callable[[], Mapping[Topic, Told]]
     describe: Callable[[Topic], TopicInfo | None]
-    flows: dict[CollectionId, Flow] = field(default_factory=dict)
-    lock: threading.RLock = field(default_factory=threading.RLock)
+    table: Table = field(init=False)
     stopping: bool = False
     defect: Exception | None = None
     """The internal error of a thread after which this process cannot continue."""
@@ -115,6 +126,19 @@ class Scheduler:
     lanes: dict[LaneName, LanePlace] = field(
         default_factory=lambda: {name: LanePlace(name) for name in LANES}
     )
+
+    def __post_init__(self) -> None:
+        self.table = Table(self.store, self.bell, self.now_ms)
+
+    @property
+    def flows(self) -> Mapping[CollectionId, Dataflow]:
+        """The dataflows that run."""
+        return self.table.running
+
+    @property
+    def lock(self) -> threading.RLock:
+        """The lock of the table."""
+        return self.table.lock
 
     @property
     def broken(self) -> Exception | None:
@@ -171,12 +195,11 @@ class Scheduler:
             descriptor.write(self.store.directory, self._describe(batch, tasks))
         except Determinate as full:
             for unit in units:
-                self.fail(unit.flow, failure_of(full))
+                self.tell(unit.flow, Failed(failure_of(full)))
             return None
+        alone = lane.seq if lane.name == "apart" else None
         for flow in batch.flows():
-            flow.busy, flow.read_from = True, view.read_from(flow)
-            if lane.name == "apart":
-                flow.tried = lane.seq
+            self.tell(flow, Taken(view.read_from(flow), alone))
         lane.current = batch
         return batch
 
@@ -203,7 +226,7 @@ class Scheduler:
             case "ingest":
                 return self._plan_near(view, now_ms)
 
-    def _divided(self) -> tuple[list[Flow], list[Flow]]:
+    def _divided(self) -> tuple[list[Dataflow], list[Dataflow]]:
         """Split views into those near their sources, and all others."""
         trusted = self._trusted()
         near = self.near.of(trusted, time.monotonic())
@@ -230,7 +253,7 @@ class Scheduler:
         behind = [flow for flow in near if flow.id not in batch.reached]
         return (*batch.units, *self._plan_views(behind, view, now_ms)), tuple(batch.quiet)
 
-    def _trusted(self) -> list[Flow]:
+    def _trusted(self) -> list[Dataflow]:
         return [flow for flow in self.sound() if not flow.isolation.steps]
 
     def is_needed(self, lane: LaneName) -> bool:
@@ -239,26 +262,31 @@ class Scheduler:
             flows = self.flows.values()
             return lane != "apart" or any(flow.isolation.steps for flow in flows)
 
-    def sound(self) -> list[Flow]:
+    def sound(self) -> list[Dataflow]:
         """The flows whose shards can all be followed; record a failure for the others."""
         followed = frozenset(self.shards.groups())
         sound = []
-        for flow in self.flows.values():
+        for flow in list(self.flows.values()):
             if flow.groups <= followed:
                 sound.append(flow)
             elif flow.phase in {Phase.RUNNING, Phase.BUILDING} and not flow.busy:
                 lost = ", ".join(sorted(flow.groups - followed))
                 reason = f"shards that cannot be followed: {lost}"
-                self.fail(flow, Failure(reason, Kind.UNREACHABLE))
-                self.restart([flow])
+                self.tell(flow, Failed(Failure(reason, Kind.UNREACHABLE)))
+                self.tell(flow, Restarted())
         return sound
 
-    def upper(self, flow: Flow) -> Antichain | None:
+    def upper(self, flow: Dataflow) -> Antichain | None:
         """The upper of a flow's shard as folded so far; None if it cannot be followed."""
         try:
             return self.shards.state(flow.id).upper
         except SlackwaterError:
             return None
+
+    def has_dropped(self, batch: MicroBatch) -> bool:
+        """Whether a dataflow of this batch was dropped meanwhile."""
+        with self.lock:
+            return any(flow.id not in self.flows for flow in batch.flows())
 
     def is_in_the_way(self, batch: MicroBatch) -> bool:
         """Whether this batch blocks a flow with fewer convictions that could be stepped.
@@ -273,10 +301,10 @@ class Scheduler:
             ]
             return bool(waiting and self._alone(waiting, View(self.shards), self.now_ms()))
 
-    def _suspects(self) -> list[Flow]:
+    def _suspects(self) -> list[Dataflow]:
         return [flow for flow in self.sound() if flow.isolation.steps]
 
-    def _alone(self, suspects: Sequence[Flow], view: View, now_ms: int) -> tuple[Unit, ...]:
+    def _alone(self, suspects: Sequence[Dataflow], view: View, now_ms: int) -> tuple[Unit, ...]:
         """Plan a micro-batch for one flow that may kill workers or never end.
 
         Flows with fewer convictions come first: a guilty one may take long.
@@ -291,15 +319,19 @@ class Scheduler:
                 return units
         return ()
 
-    def _plan_views(self, flows: Sequence[Flow], view: View, now_ms: int) -> tuple[Unit, ...]:
+    def _plan_views(
+        self, flows: Sequence[Dataflow], view: View, now_ms: int
+    ) -> tuple[Unit, ...]:
         plan = views.plan(flows, view, now_ms, self.config.budgets.step_bytes)
-        self.restart(each.flow for each in plan.lost)
+        for lost in plan.lost:
+            self.tell(lost.flow, Restarted())
         for waiting in plan.waiting:
-            waiting.flow.blocked_by = waiting.imports
+            if waiting.imports != waiting.flow.blocked_by:
+                self.tell(waiting.flow, Waits(waiting.imports))
         return plan.units
 
     def plan_sources(
-        self, view: View, now_ms: int, flows: Sequence[Flow] | None = None
+        self, view: View, now_ms: int, flows: Sequence[Dataflow] | None = None
     ) -> sources.SourcePlan:
         """Plan the sources, and move those that need no work."""
         limits = sources.Limits(
@@ -312,39 +344,20 @@ class Scheduler:
         wanted = self._trusted() if flows is None else flows
         plan = sources.plan(wanted, view, self.ends(), now_ms, limits)
         for stuck in plan.stuck:
-            self.fail(stuck.flow, Failure(stuck.reason, Kind.UNREACHABLE))
+            self.tell(stuck.flow, Failed(Failure(stuck.reason, Kind.UNREACHABLE)))
         for moved in plan.moved:
-            moved.flow.own = moved.own
+            self.tell(moved.flow, Followed(moved.own))
         for began in plan.began:
-            began.flow.build, began.flow.phase = began.build, Phase.BUILDING
-        if plan.began or plan.moved:
-            self.bell.ring()
+            self.tell(began.flow, Divided(began.build))
         return plan
 
-    def restart(self, flows: Iterable[Flow]) -> None:
-        """Look up the flows' state again, as after a restart of the process."""
-        for flow in flows:
-            log.warning("restarting dataflow from its checkpoint", extra={"dataflow": flow.id})
-            flow.phase, flow.own, flow.build = Phase.STARTING, None, None
-            self.bell.ring()
+    def tell(self, flow: Dataflow, event: Event) -> Dataflow:
+        """Step a dataflow's machine; return it as it is after the event."""
+        return self.table.tell(flow, event)
 
-    def fail(self, flow: Flow, failure: Failure, *, for_good: bool = False) -> None:
-        """Record a failure of a flow; it is retried after a growing pause.
-
-        After a few failures in a row its state is dropped if it may be the cause.
-        """
-        found = flow.trouble = trouble.after(flow.trouble, failure, flow.place, self.now_ms())
-        log.warning("dataflow failed", extra={"dataflow": flow.id, "reason": found.message})
-        if for_good:
-            flow.phase = Phase.FAILED
-        elif flow.is_source:
-            if found.attempts % trouble.ATTEMPTS_BEFORE_REBUILD == 0 and flow.build is not None:
-                flow.build, flow.phase = None, Phase.RUNNING  # its input may be gone
-        elif trouble.wants_rebuild(found, failure):
-            flow.trouble = replace(found, rebuilt=True)
-            flow.records = ()
-            self.store.forget(flow.id)
-            self.restart([flow])
+    def present(self, flow: Dataflow) -> Dataflow:
+        """Return what a dataflow is at present."""
+        return self.table.of(flow)
 
     def current(self, lane: LaneName) -> MicroBatch | None:
         """Return the micro-batch that a lane's query has to run now."""
@@ -352,13 +365,14 @@ class Scheduler:
             return self.lanes[lane].current
 
     def finish(self, batch: MicroBatch) -> None:
-        """End a micro-batch that is committed, or no longer needed."""
+        """End a micro-batch that is committed, or no longer needed; once."""
         with self.lock:
-            for flow in batch.flows():
-                flow.busy = False
             lane = self.lanes[batch.lane]
-            if lane.current is batch:
-                lane.current = None
+            if lane.current is not batch:
+                return  # given up meanwhile; its dataflows may be in another one
+            for flow in batch.flows():
+                self.tell(flow, Released())
+            lane.current = None
         descriptor.path_of(self.store.directory, batch.step).unlink(missing_ok=True)
         self.bell.ring()
 
@@ -373,10 +387,8 @@ class Scheduler:
         if failure is not None:
             failure = replace(failure, dataflows=len(batch.units))
             with self.lock:
-                for flow in (unit.flow for unit in batch.units):
-                    attempts = 1 + (flow.trouble.attempts if flow.trouble else 0)
-                    flow.isolation = flow.isolation.after(failure, attempts)
-                    self.fail(flow, failure)
+                for unit in batch.units:
+                    self.tell(unit.flow, BatchLost(failure))
         self.finish(batch)
 
 

@@ -34,10 +34,11 @@ from streams.compute.reclocking import (
 from streams.ids import Timestamp, Topic
 from streams.progress import frontier
 from streams.replica.driver import work
-from streams.replica.driver.flow import Build, Flow, OwnState, Phase
+from streams.replica.driver.dataflow import Dataflow, Phase
 from streams.replica.driver.inputs import View
+from streams.replica.driver.stored import Build, OwnState
 from streams.replica.driver.views import output_of
-from streams.replica.driver.work import Interval, Quiet, Unit
+from streams.replica.driver.work import Interval, Quiet, SourceUnit
 from streams.replica.ingest import ranges
 from streams.replica.ingest.ranges import NotYet, Stalled, Told
 from streams.replica.tasks.descriptor import ChunkLoad, RawLoad, Replay
@@ -47,7 +48,7 @@ from streams.replica.tasks.descriptor import ChunkLoad, RawLoad, Replay
 class Stuck:
     """A source that cannot be read on; `reason` is for display."""
 
-    flow: Flow
+    flow: Dataflow
     reason: str
 
 
@@ -55,7 +56,7 @@ class Stuck:
 class Moved:
     """A source whose own state moves to another position without any work."""
 
-    flow: Flow
+    flow: Dataflow
     own: OwnState
 
 
@@ -63,7 +64,7 @@ class Moved:
 class Began:
     """A source with more work than fits in one micro-batch."""
 
-    flow: Flow
+    flow: Dataflow
     build: Build
 
 
@@ -71,7 +72,7 @@ class Began:
 class SourcePlan:
     """The next actions of the sources."""
 
-    units: tuple[Unit, ...] = ()
+    units: tuple[SourceUnit, ...] = ()
     quiet: tuple[Quiet, ...] = ()
     stuck: tuple[Stuck, ...] = ()
     moved: tuple[Moved, ...] = ()
@@ -97,7 +98,7 @@ class Limits:
 
 
 def plan(
-    flows: Iterable[Flow],
+    flows: Iterable[Dataflow],
     view: View,
     topics: Mapping[Topic, Told],
     now_ms: int,
@@ -109,7 +110,7 @@ def plan(
     acknowledged before a time are in the contents at that time, unless more are pending than a
     micro-batch takes.
     """
-    decided: list[tuple[Flow, Ingestion]] = []
+    decided: list[tuple[Dataflow, Ingestion]] = []
     stuck: list[Stuck] = []
     ready = [flow for flow in flows if flow.own and flow.is_ready(Phase.RUNNING, now_ms)]
     now_ms = _known_ms(ready, topics, now_ms)
@@ -136,27 +137,27 @@ def plan(
     return replace(found_plan, stuck=(*found_plan.stuck, *stuck))
 
 
-def _known_ms(flows: Iterable[Flow], topics: Mapping[Topic, Told], now_ms: int) -> int:
+def _known_ms(flows: Iterable[Dataflow], topics: Mapping[Topic, Told], now_ms: int) -> int:
     """Return the request time of the oldest answer about these sources' topics."""
     sources = [flow.description.source for flow in flows]
     told = [topics[each.topic] for each in sources if each is not None and each.topic in topics]
     return min([now_ms, *(each.asked_ms for each in told if each.asked_ms is not None)])
 
 
-def position(flow: Flow, view: View) -> Position:
+def position(flow: Dataflow, view: View) -> Position:
     """Return the position of a source's shard."""
     state = view.state(flow.id)
     return Position(state.upper, state.source or {})
 
 
 def _plan(
-    decided: list[tuple[Flow, Ingestion]],
+    decided: list[tuple[Dataflow, Ingestion]],
     view: View,
     topics: Mapping[Topic, Told],
     now_ms: int,
     limits: Limits,
 ) -> SourcePlan:
-    units: list[Unit] = []
+    units: list[SourceUnit] = []
     began: list[Began] = []
     for flow, found in decided:
         if isinstance(found, Ingest):
@@ -185,17 +186,17 @@ def _plan(
     )
 
 
-def _is_keyed(flow: Flow) -> bool:
+def _is_keyed(flow: Dataflow) -> bool:
     return flow.plan.depth > 0
 
 
-def _at(flow: Flow, at: Position) -> OwnState:
+def _at(flow: Dataflow, at: Position) -> OwnState:
     assert flow.own is not None
     return replace(flow.own, frontier=at.frontier, offsets=at.offsets)
 
 
 def _ticks(
-    decided: list[tuple[Flow, Ingestion]], now_ms: int, *, together: bool
+    decided: list[tuple[Dataflow, Ingestion]], now_ms: int, *, together: bool
 ) -> Iterable[Quiet]:
     """Return idle sources that tick: all if any source is busy, else those that are due."""
     for flow, found in decided:
@@ -208,21 +209,25 @@ def _ticks(
             yield Quiet(flow, Tick(lower, upper, offsets))
 
 
-def _unit(flow: Flow, view: View, found: Ingest, slices: tuple[ranges.Slice, ...]) -> Unit:
+def _unit(
+    flow: Dataflow, view: View, found: Ingest, slices: tuple[ranges.Slice, ...]
+) -> SourceUnit:
     assert flow.own is not None
     interval = Interval(found.lower.time, found.upper.time)
     load = _raw(flow, slices, found.time)
     share = work.share(flow, interval, flow.own.runs, output_of(flow, view))
-    return Unit(kind="ingest", flow=flow, share=share, loads=(load,), ingest=found)
+    return SourceUnit(flow=flow, share=share, loads=(load,), ingest=found)
 
 
-def _raw(flow: Flow, slices: tuple[ranges.Slice, ...], time: Timestamp) -> RawLoad:
+def _raw(flow: Dataflow, slices: tuple[ranges.Slice, ...], time: Timestamp) -> RawLoad:
     source, columns = flow.description.source, flow.description.columns
     assert source is not None
     return RawLoad(dataflow=flow.id, source=source, columns=columns, slices=slices, time=time)
 
 
-def _first(flow: Flow, found: Ingest, slices: tuple[ranges.Slice, ...], messages: int) -> Build:
+def _first(
+    flow: Dataflow, found: Ingest, slices: tuple[ranges.Slice, ...], messages: int
+) -> Build:
     """Return a large first interval in slices such that later ones have later positions."""
     assert flow.own is not None
     windows = ranges.windows(slices, messages)
@@ -240,7 +245,7 @@ def _first(flow: Flow, found: Ingest, slices: tuple[ranges.Slice, ...], messages
     )
 
 
-def _catch_up(flow: Flow, view: View, at: Position, slice_bytes: int) -> Build:
+def _catch_up(flow: Dataflow, view: View, at: Position, slice_bytes: int) -> Build:
     """Bring keyed state to the shard's frontier: replay what others appended since.
 
     State at a frontier that counted equals the shard's contents there, so it lacks exactly the
@@ -276,7 +281,7 @@ def _catch_up(flow: Flow, view: View, at: Position, slice_bytes: int) -> Build:
     )
 
 
-def _stuck(flow: Flow, found: Broken) -> Stuck:
+def _stuck(flow: Dataflow, found: Broken) -> Stuck:
     assert flow.description.source is not None
     reason = (
         f'topic "{flow.description.source.topic}", partition {found.partition}: expected '

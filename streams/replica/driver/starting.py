@@ -24,12 +24,15 @@ from streams.ids import Timestamp
 from streams.plan import json as plan_json
 from streams.progress import frontier
 from streams.replica.driver import builds
+from streams.replica.driver.attempt import fenced_by
 from streams.replica.driver.causes import failure_of
 from streams.replica.driver.checkpoints import Store, hydration_of
-from streams.replica.driver.flow import Build, Flow, OwnState, Phase
+from streams.replica.driver.dataflow import Dataflow, Phase
+from streams.replica.driver.events import Failed, Hydrates, Known, Recovered, Released, Taken
 from streams.replica.driver.holds import acquire
 from streams.replica.driver.inputs import View
 from streams.replica.driver.scheduler import Scheduler
+from streams.replica.driver.stored import Build, OwnState
 from streams.replica.driver.trouble import Failure
 from streams.storage.log.outcomes import Acquired
 
@@ -50,27 +53,26 @@ class Starter:
             now_ms = scheduler.now_ms()
             flows = [f for f in scheduler.flows.values() if f.is_ready(Phase.STARTING, now_ms)]
             for flow in flows:
-                flow.busy = True
-        for flow in flows:
-            self._start(flow)
+                scheduler.tell(flow, Taken())
+        started = [self._start(flow) for flow in flows]
         # a flow that waits for imports is checked again when they move: ringing for it would
         # wake ourselves at once
-        if any(flow.phase is not Phase.STARTING for flow in flows):
+        if any(flow.phase is not Phase.STARTING for flow in started):
             scheduler.bell.ring()
 
-    def _start(self, flow: Flow) -> None:
+    def _start(self, flow: Dataflow) -> Dataflow:
         scheduler = self.scheduler
         try:
             self._prepare(flow)
             with scheduler.lock:
-                self._resume(flow)
+                self._resume(scheduler.present(flow))
         except SlackwaterError as cause:
-            with scheduler.lock:
-                scheduler.fail(flow, failure_to_start(cause))
+            scheduler.tell(flow, Failed(failure_to_start(cause)))
         finally:
-            flow.busy = False
+            started = scheduler.tell(flow, Released())
+        return started
 
-    def _prepare(self, flow: Flow) -> None:
+    def _prepare(self, flow: Dataflow) -> None:
         """Write the plan for the workers, follow the shards, and hold the imports."""
         self.store.put_plan(flow.plan_name, plan_json.dumps(flow.plan))
         shards, description = self.scheduler.shards, flow.description
@@ -86,9 +88,9 @@ class Starter:
             if not isinstance(outcome, Acquired):
                 log.warning("hold refused", extra={"hold": body.capability, "why": outcome})
         if not flow.records:
-            flow.records = self.store.records(flow.id)
+            self.scheduler.tell(flow, Known(self.store.records(flow.id)))
 
-    def _resume(self, flow: Flow) -> None:
+    def _resume(self, flow: Dataflow) -> None:
         view = View(self.scheduler.shards)
         if flow.is_source:
             self._resume_source(flow, view)
@@ -98,12 +100,13 @@ class Starter:
             self._upgrade(flow, view, before)
             return
         fitting = of_fingerprint([each.checkpoint for each in flow.records], flow.fingerprint)
-        flow.records = tuple(each for each in flow.records if each.checkpoint in fitting)
+        records = tuple(each for each in flow.records if each.checkpoint in fitting)
+        flow = self.scheduler.tell(flow, Known(records))
         stored = self._stored_build(flow, view)
         match self._decide(flow, view, fitting, stored):
             case FromCheckpoint(time):
                 found = [r for r in flow.records if r.checkpoint.frontier == time]
-                flow.own, flow.phase = found[-1].state, Phase.RUNNING
+                self.scheduler.tell(flow, Recovered(found[-1].state))
                 log.info("dataflow resumed", extra={"dataflow": flow.id, "frontier": time})
             case Hydrate(as_of, done) if can_hydrate(as_of, view.of_flow(flow, _NOWHERE)):
                 self._hydrate(flow, view, as_of, stored if done else None)
@@ -111,30 +114,29 @@ class Starter:
                 pass  # the imports do not exist yet: checked again when they move
             case Overtaken(as_of, since):
                 lost = f"an import cannot be read at {as_of} any more: its since is {since}"
-                self.scheduler.fail(flow, Failure(lost))
+                self.scheduler.tell(flow, Failed(Failure(lost)))
 
-    def _upgrade(self, flow: Flow, view: View, before: str) -> None:
+    def _upgrade(self, flow: Dataflow, view: View, before: str) -> None:
         """Plan an upgrade if another fingerprint wrote the shard (rule 24)."""
         state = view.state(flow.id)
         if flow.fingerprint in state.fenced:
-            fenced = Failure(f"another version of the dataflow writes the shard: {before}")
-            self.scheduler.fail(flow, fenced, for_good=True)
+            self.scheduler.tell(flow, fenced_by(before))
             return
         if state.upper.is_empty:
-            flow.own, flow.phase = OwnState("", state.upper, {}), Phase.RUNNING
+            self.scheduler.tell(flow, Recovered(OwnState("", state.upper, {})))
             return
         as_of = state.upper.time
         if not can_hydrate(as_of, view.of_flow(flow, _NOWHERE)):
             return  # checked again when the imports move
-        flow.records = ()
         budget = self.scheduler.config.budgets.slice_bytes
-        flow.build, flow.own = builds.upgrade(flow, view, as_of, budget), _nothing(as_of)
-        flow.phase = Phase.BUILDING
+        build = builds.upgrade(flow, view, as_of, budget)
+        self.scheduler.tell(flow, Known(()))
+        self.scheduler.tell(flow, Hydrates(_nothing(as_of), build))
         log.info("upgrading dataflow", extra={"dataflow": flow.id, "from": before})
 
     def _decide(
         self,
-        flow: Flow,
+        flow: Dataflow,
         view: View,
         fitting: Sequence[Checkpoint],
         stored: Build | None,
@@ -148,7 +150,7 @@ class Starter:
             hydration,
         )
 
-    def _stored_build(self, flow: Flow, view: View) -> Build | None:
+    def _stored_build(self, flow: Dataflow, view: View) -> Build | None:
         """Return the stored progress of a hydration, if it can be resumed (rule 20)."""
         build = self.store.build(flow.id, flow.fingerprint)
         if build is None:
@@ -166,29 +168,31 @@ class Starter:
         stage = group.stages.get(build.stage)
         return builds.resumed(build, 0 if stage is None else len(stage.chunks))
 
-    def _hydrate(self, flow: Flow, view: View, as_of: Timestamp, stored: Build | None) -> None:
+    def _hydrate(
+        self, flow: Dataflow, view: View, as_of: Timestamp, stored: Build | None
+    ) -> None:
         budget = self.scheduler.config.budgets.slice_bytes
         build = stored or builds.snapshot(flow, view, as_of, budget)
         if stored is None and len(build.slices) > 1:
             self.store.put_build(flow.id, flow.fingerprint, build)
-        flow.build, flow.own, flow.phase = build, _nothing(as_of), Phase.BUILDING
+        self.scheduler.tell(flow, Hydrates(_nothing(as_of), build))
         log.info(
             "hydrating dataflow",
             extra={"dataflow": flow.id, "as_of": as_of, "slices": len(build.slices)},
         )
 
-    def _resume_source(self, flow: Flow, view: View) -> None:
+    def _resume_source(self, flow: Dataflow, view: View) -> None:
         """Resume a source from its last record, or without keyed state from the shard."""
         shard = view.state(flow.id)
-        flow.phase = Phase.RUNNING
         if flow.plan.depth == 0:
-            flow.own = OwnState("", shard.upper, {}, shard.source or {})
+            own = OwnState("", shard.upper, {}, shard.source or {})
+            self.scheduler.tell(flow, Recovered(own))
             return
         known = {each.checkpoint: each for each in flow.records}
         best = newest(of_fingerprint(tuple(known), flow.fingerprint), shard.upper)
-        flow.records = () if best is None else (known[best],)
+        self.scheduler.tell(flow, Known(() if best is None else (known[best],)))
         born = _nothing(flow.description.as_of)
-        flow.own = born if best is None else known[best].state
+        self.scheduler.tell(flow, Recovered(born if best is None else known[best].state))
 
 
 def failure_to_start(cause: SlackwaterError) -> Failure:

@@ -15,12 +15,14 @@ from streams.errors import SlackwaterError
 from streams.replica.driver import views
 from streams.replica.driver.checkpoints import Store
 from streams.replica.driver.commit import Committer
-from streams.replica.driver.flow import Phase, run_names
+from streams.replica.driver.dataflow import Phase
+from streams.replica.driver.events import Released, Taken
 from streams.replica.driver.holds import Holder
 from streams.replica.driver.inputs import View
 from streams.replica.driver.lane import Lane
 from streams.replica.driver.recording import Recorder
 from streams.replica.driver.scheduler import Scheduler
+from streams.replica.driver.stored import run_names
 from streams.replica.driver.work import Quiet
 from streams.storage.client.maintenance import keep_small
 from streams.trace.arrange.room import lacking
@@ -52,7 +54,7 @@ class Idler:
         with scheduler.lock:
             quiet = self._plan()
             for each in quiet:
-                each.flow.busy = True
+                scheduler.tell(each.flow, Taken())
         if not quiet:
             return
         try:
@@ -60,7 +62,7 @@ class Idler:
         finally:
             with scheduler.lock:
                 for each in quiet:
-                    each.flow.busy = False
+                    scheduler.tell(each.flow, Released())
             scheduler.bell.ring()
 
     def _plan(self) -> tuple[Quiet, ...]:

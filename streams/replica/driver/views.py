@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from streams.compute.stepping import Idle, Overtaken, Step, Wait, next_step
 from streams.ids import MINIMUM_TIME, CollectionId, Timestamp
 from streams.replica.driver import work
-from streams.replica.driver.flow import Flow, Phase
+from streams.replica.driver.dataflow import Dataflow, Phase
 from streams.replica.driver.inputs import NOWHERE, View
-from streams.replica.driver.work import Interval, Quiet, Unit
+from streams.replica.driver.work import Interval, Quiet, ViewUnit
 from streams.replica.tasks.descriptor import Output
 
 
@@ -16,14 +16,14 @@ from streams.replica.tasks.descriptor import Output
 class Lost:
     """A flow whose state is useless: an import was compacted beyond it."""
 
-    flow: Flow
+    flow: Dataflow
 
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
     """A flow that waits for these imports."""
 
-    flow: Flow
+    flow: Dataflow
     imports: tuple[CollectionId, ...]
 
 
@@ -31,15 +31,15 @@ class Waiting:
 class ViewPlan:
     """The next actions of the views: micro-batch, idle appends, and flows to restart."""
 
-    units: tuple[Unit, ...]
+    units: tuple[ViewUnit, ...]
     quiet: tuple[Quiet, ...]
     lost: tuple[Lost, ...]
     waiting: tuple[Waiting, ...]
 
 
-def plan(flows: Iterable[Flow], view: View, now_ms: int, budget: int) -> ViewPlan:
+def plan(flows: Iterable[Dataflow], view: View, now_ms: int, budget: int) -> ViewPlan:
     """Plan every running view that is not busy."""
-    units: list[Unit] = []
+    units: list[ViewUnit] = []
     quiet: list[Quiet] = []
     lost: list[Lost] = []
     waiting: list[Waiting] = []
@@ -61,8 +61,8 @@ def plan(flows: Iterable[Flow], view: View, now_ms: int, budget: int) -> ViewPla
 
 
 def unit(
-    flow: Flow, view: View, step: Step, until: Mapping[CollectionId, Timestamp] = NOWHERE
-) -> Unit:
+    flow: Dataflow, view: View, step: Step, until: Mapping[CollectionId, Timestamp] = NOWHERE
+) -> ViewUnit:
     """Return a view's share of a micro-batch, with its input in the step's interval.
 
     An import in `until` is read up to that time only.
@@ -71,12 +71,11 @@ def unit(
     assert not step.upper.is_empty, "updates have times, so a step with news has an upper"
     lower, upper = step.lower.time, step.upper.time
     share = work.share(flow, Interval(lower, upper), flow.own.runs, output_of(flow, view))
-    return Unit(
-        kind="step", flow=flow, share=share, loads=view.loads(flow, lower, upper, until)
-    )
+    loads = view.loads(flow, lower, upper, until)
+    return ViewUnit(flow=flow, share=share, loads=loads)
 
 
-def output_of(flow: Flow, view: View) -> Output:
+def output_of(flow: Dataflow, view: View) -> Output:
     """Return where a dataflow writes, and from which time on."""
     names = tuple(column.name for column in flow.description.columns)
     headers = {"collection": flow.id.encode()}

@@ -42,12 +42,17 @@ class Watched:
     began: float
     cancelled: float | None = None
 
-    def is_over(self, now: float, is_in_the_way: Callable[[MicroBatch], bool]) -> bool:
+    def is_over(
+        self,
+        now: float,
+        has_dropped: Callable[[MicroBatch], bool],
+        is_in_the_way: Callable[[MicroBatch], bool],
+    ) -> bool:
         """Whether to cancel it."""
         took_s, deadline = now - self.began, self.batch.deadline
         if took_s > deadline.own_s:
             return True
-        if took_s > DROP_S and any(flow.gone for flow in self.batch.flows()):
+        if took_s > DROP_S and has_dropped(self.batch):
             return True
         return took_s > deadline.common_s and is_in_the_way(self.batch)
 

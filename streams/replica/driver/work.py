@@ -2,54 +2,73 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal, TypeVar
+from typing import TypeVar
 
 from streams.compute import checkpoints
 from streams.compute.reclocking import Ingest, Tick
 from streams.compute.stepping import Idle, Step
 from streams.ids import CollectionId, Timestamp
 from streams.kafka.log import ChunkRef
-from streams.progress import Antichain
-from streams.replica.driver.flow import Flow
+from streams.progress import Antichain, frontier
+from streams.replica.driver.dataflow import Dataflow
+from streams.replica.driver.stored import Build
 from streams.replica.tasks.descriptor import ChunkLoad, Load, Output, Runs, Share
 from streams.storage.log.events import Offsets, Part
 from streams.storage.read.reader import Piece
 
 T = TypeVar("T")
 
-Kind = Literal["step", "ingest", "slice"]
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ViewUnit:
+    """A view's whole step.
+
+    `awaits` names the dataflows of the micro-batch whose Appends must have counted before.
+    """
+
+    flow: Dataflow
+    share: Share
+    loads: tuple[Load, ...]
+    awaits: frozenset[CollectionId] = frozenset()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Unit:
-    """One dataflow's work in a micro-batch.
+class SourceUnit:
+    """A source's whole interval; `ingest` has the offsets to read."""
 
-    A `step` of a view and an `ingest` of a source cover their whole interval; a `slice` is a
-    part of the flow's build. `ingest` has the offsets to read. `awaits` names the dataflows of
-    the micro-batch whose Appends must have counted before this one's.
-    """
-
-    kind: Kind
-    flow: Flow
+    flow: Dataflow
     share: Share
     loads: tuple[Load, ...]
-    ingest: Ingest | None = None
-    awaits: frozenset[CollectionId] = frozenset()
+    ingest: Ingest
 
-    @property
-    def step(self) -> Step:
-        """The interval."""
-        return Step(Antichain((self.share.lower,)), Antichain((self.share.upper,)))
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SliceUnit:
+    """The next slice of a dataflow's build."""
+
+    flow: Dataflow
+    share: Share
+    loads: tuple[Load, ...]
+    build: Build
+
+
+Unit = ViewUnit | SourceUnit | SliceUnit
+"""One dataflow's work in a micro-batch, as the dataflow was when it was planned."""
+
+
+def bounds(unit: Unit) -> Step:
+    """Return the interval of a unit; a slice's is its build's."""
+    return Step(frontier(unit.share.lower), frontier(unit.share.upper))
 
 
 @dataclass(frozen=True, slots=True)
 class Quiet:
     """An idle interval of a dataflow: only time moves.
 
-    `awaits` is as in a `Unit`.
+    `awaits` is as in a `ViewUnit`.
     """
 
-    flow: Flow
+    flow: Dataflow
     move: Idle | Tick
     awaits: frozenset[CollectionId] = frozenset()
 
@@ -64,7 +83,7 @@ class Interval:
 
 
 def share(
-    flow: Flow, interval: Interval, runs: Mapping[int, Runs], output: Output | None
+    flow: Dataflow, interval: Interval, runs: Mapping[int, Runs], output: Output | None
 ) -> Share:
     """Return the share of a dataflow in a micro-batch."""
     return Share(
@@ -79,7 +98,7 @@ def share(
 
 
 def part(
-    flow: Flow,
+    flow: Dataflow,
     bounds: tuple[Antichain, Antichain],
     chunks: tuple[ChunkRef, ...] = (),
     offsets: tuple[Offsets, Offsets] | None = None,

@@ -6,7 +6,7 @@ import pytest
 
 from streams.ids import Timestamp
 from streams.replica.driver.builds import resumed
-from streams.replica.driver.flow import Build
+from streams.replica.driver.stored import Build
 
 STORED = Build(
     incarnation="i", lower=Timestamp(5), upper=Timestamp(6), as_of=True, writes=True,

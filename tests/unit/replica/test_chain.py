@@ -1,7 +1,7 @@
 """Views that step with their sources: who is near, what they take in hand, what they await."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import cast
 
 import pytest
@@ -11,16 +11,26 @@ from streams.compute.description import (
     ImportDescription,
     IngestionDescription,
 )
-from streams.compute.reclocking import Tick
+from streams.compute.reclocking import Ingest, Tick
 from streams.compute.stepping import Idle, Input, InputBatch
 from streams.ids import CapabilityId, CollectionId, Timestamp, Topic
-from streams.plan.physical import Dataflow, Source, Temporal
+from streams.plan import physical
+from streams.plan.physical import Source, Temporal
 from streams.progress import Antichain, frontier
 from streams.replica.driver import chain
 from streams.replica.driver.chain import Chain
-from streams.replica.driver.flow import Flow, OwnState, Phase
+from streams.replica.driver.dataflow import Dataflow, Phase
 from streams.replica.driver.inputs import View
-from streams.replica.driver.work import Interval, Quiet, Unit, share
+from streams.replica.driver.stored import OwnState
+from streams.replica.driver.work import (
+    Interval,
+    Quiet,
+    SourceUnit,
+    Unit,
+    ViewUnit,
+    bounds,
+    share,
+)
 from streams.replica.tasks.descriptor import ChunkLoad, Output
 
 NOW, THEN = 50, 90
@@ -33,7 +43,9 @@ def at(time: int) -> Antichain:
     return frontier(Timestamp(time))
 
 
-def flow(name: str, *imports: str, depth: int = 1, own: int = NOW, cost_ms: float = 0) -> Flow:
+def flow(
+    name: str, *imports: str, depth: int = 1, own: int = NOW, cost_ms: float = 0
+) -> Dataflow:
     described = DataflowDescription(
         export=CollectionId(name),
         kind="view" if imports else "ingestion",
@@ -46,10 +58,11 @@ def flow(name: str, *imports: str, depth: int = 1, own: int = NOW, cost_ms: floa
         ),
         source=None if imports else RAW,
     )
-    plan = Dataflow((), (Source(0),), ((),), (depth,), ())
-    made = Flow(described, plan, "p", "f", {}, phase=Phase.RUNNING, cost_ms=cost_ms)
-    made.own = OwnState("", at(own), {})
-    return made
+    plan = physical.Dataflow((), (Source(0),), ((),), (depth,), ())
+    state = OwnState("", at(own), {})
+    return Dataflow(
+        described, plan, "p", "f", {}, phase=Phase.RUNNING, own=state, cost_ms=cost_ms
+    )
 
 
 @dataclass
@@ -67,7 +80,7 @@ class Shards:
 
     def loads(
         self,
-        flow: Flow,
+        flow: Dataflow,
         lower: Timestamp,
         upper: Timestamp,
         until: Mapping[CollectionId, Timestamp],
@@ -88,17 +101,22 @@ def _no_topics(monkeypatch: pytest.MonkeyPatch) -> None:
     )
 
 
-def ingest(source: Flow, upper: int = THEN) -> Unit:
+def ingest(source: Dataflow, upper: int = THEN) -> Unit:
     interval = Interval(Timestamp(NOW), Timestamp(upper))
-    return Unit(kind="ingest", flow=source, share=share(source, interval, {}, None), loads=())
+    found = Ingest(at(NOW), at(upper), Timestamp(NOW), {}, {})
+    planned = share(source, interval, {}, None)
+    return SourceUnit(flow=source, share=planned, loads=(), ingest=found)
 
 
-def idle(source: Flow) -> Quiet:
+def idle(source: Dataflow) -> Quiet:
     return Quiet(source, Tick(at(NOW), at(THEN), {}))
 
 
 def chained(
-    units: Sequence[Unit], views: Sequence[Flow], shards: Shards, quiet: Sequence[Quiet] = ()
+    units: Sequence[Unit],
+    views: Sequence[Dataflow],
+    shards: Shards,
+    quiet: Sequence[Quiet] = (),
 ) -> Chain:
     made = Chain(
         view=cast(View, shards), now_ms=0, budget=100, units=list(units), quiet=list(quiet)
@@ -119,7 +137,7 @@ def shares(made: Chain) -> dict[str, tuple[int, dict[str, int], set[str]]]:
             set(unit.awaits),
         )
         for unit in made.units
-        if unit.kind == "step"
+        if isinstance(unit, ViewUnit)
     }
 
 
@@ -132,7 +150,7 @@ def test_views_follow_their_source_through_levels() -> None:
         "v2": (3, {"v1": 0, "s2": 1}, {"v1", "s2"}),
     }
     assert [unit.flow.id for unit in made.units] == ["s1", "s2", "v1", "v2"]
-    steps = [unit.step for unit in made.units]
+    steps = [bounds(unit) for unit in made.units]
     assert all((step.lower, step.upper) == (at(NOW), at(THEN)) for step in steps)
 
 
@@ -158,8 +176,9 @@ def test_rule_44_a_view_over_a_quiet_source_steps_when_something_is_due(
 ) -> None:
     busy, still, view = flow("s1"), flow("s2"), flow("v", "s2")
     nodes = (Source(0), Temporal(0, (), (), ()))
-    view.plan = Dataflow((), nodes, ((), ()), (0, 1), ())
-    view.own = OwnState("", at(NOW), {0: {}, 1: {"1.pending": [["r.0", 3, due]]}})
+    plan = physical.Dataflow((), nodes, ((), ()), (0, 1), ())
+    own = OwnState("", at(NOW), {0: {}, 1: {"1.pending": [["r.0", 3, due]]}})
+    view = replace(view, plan=plan, own=own)
     assert view.scheduled == at(due)
     made = chained([ingest(busy)], [view, flow("w", "v")], Shards(), [idle(still)])
     if steps:
@@ -173,7 +192,7 @@ def test_a_view_that_is_behind_reads_what_is_stored_and_takes_the_rest_in_hand()
     source, view = flow("s1"), flow("v", "s1", own=20)
     stored = Shards(stored={"s1": InputBatch(at(10), at(NOW), 9)})
     (unit,) = [unit for unit in chained([ingest(source)], [view], stored).units if unit.loads]
-    assert (unit.step.lower, unit.step.upper) == (at(20), at(THEN))
+    assert (unit.share.lower, unit.share.upper) == (20, THEN)
     assert unit.share.in_hand == {"s1": 0}
     assert topics(unit) == [f"s1 20 {NOW}"]
 
@@ -201,12 +220,12 @@ def test_who_cannot_take_the_whole_interval_does_not_follow(why: str) -> None:
     units = [ingest(source)]
     match why:
         case "far behind":
-            view.own = OwnState("", at(20), {})
+            view = replace(view, own=OwnState("", at(20), {}))
             shards.stored = {"s1": InputBatch(at(10), at(NOW), 1_000)}
         case "import behind":
             quiet = []
         case "busy":
-            view.busy = True
+            view = replace(view, busy=True)
         case _:
             units.append(ingest(other, THEN + 5))
             quiet = []

@@ -12,7 +12,7 @@ from streams.ids import CollectionId, Timestamp
 from streams.progress import frontier
 from streams.replica.driver import checkpoints
 from streams.replica.driver.checkpoints import Store, hydration_of, record_of
-from streams.replica.driver.flow import Build, OwnState, run_names
+from streams.replica.driver.stored import Build, OwnState, run_names
 
 VIEW = CollectionId("u1")
 

@@ -4,19 +4,21 @@ import gc
 import os
 import signal
 import warnings
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from streams.compute.description import DataflowDescription
 from streams.ids import CollectionId, Timestamp
-from streams.plan.physical import Dataflow
+from streams.plan import physical
 from streams.progress import frontier
 from streams.replica.crash import Crash
 from streams.replica.driver.answers import condition
 from streams.replica.driver.bell import Bell
-from streams.replica.driver.flow import Flow, OwnState, Phase
+from streams.replica.driver.dataflow import Dataflow, Phase
 from streams.replica.driver.skew import FORGET_MS, Skew
+from streams.replica.driver.stored import OwnState
 from streams.replica.driver.trouble import Trouble
 from streams.replica.spark.scheduler_rpc import Door, _connection, ask
 from streams.replica.zygote_client import STARTED_BY
@@ -105,34 +107,32 @@ def test_a_point_kills_a_worker_or_its_executor_alone(
     assert kills == [(killed, signal.SIGKILL)]
 
 
-def flow(phase: Phase, own: int | None = None) -> Flow:
+def flow(phase: Phase, own: int | None = None) -> Dataflow:
     described = DataflowDescription(
         export=CollectionId("u1"), kind="view", name="v", group="u1", columns=(),
         as_of=Timestamp(0),
     )  # fmt: skip
-    made = Flow(described, Dataflow((), (), (), (), ()), "p", "f", {}, phase=phase)
-    made.own = None if own is None else OwnState("", frontier(own), {})
-    return made
+    state = None if own is None else OwnState("", frontier(own), {})
+    plan = physical.Dataflow((), (), (), (), ())
+    return Dataflow(described, plan, "p", "f", {}, phase=phase, own=state)
 
 
 def test_a_condition_says_what_blocks() -> None:
-    view = flow(Phase.RUNNING, own=1_000)
-    view.blocked_by = (CollectionId("u7"), CollectionId("s3"))
+    imports = (CollectionId("u7"), CollectionId("s3"))
+    view = replace(flow(Phase.RUNNING, own=1_000), blocked_by=imports)
     assert condition(view, 5_000, Skew()).state == "running"
     said = condition(view, 20_000, Skew())
     assert (said.state, said.message) == ("stalled", "waits for s3, u7")
 
 
 def test_a_condition_says_what_failed() -> None:
-    view = flow(Phase.RUNNING, own=1_000)
-    view.trouble = Trouble("boom", 1, 0)
+    view = replace(flow(Phase.RUNNING, own=1_000), trouble=Trouble("boom", 1, 0))
     said = condition(view, 0, Skew())
     assert (said.state, said.message) == ("failed", "boom")
     assert condition(flow(Phase.BUILDING), 0, Skew()).state == "hydrating"
 
 
 def test_a_flow_in_trouble_waits_for_its_time() -> None:
-    view = flow(Phase.RUNNING)
-    view.trouble = Trouble("boom", 1, 500)
+    view = replace(flow(Phase.RUNNING), trouble=Trouble("boom", 1, 500))
     assert not view.is_ready(Phase.RUNNING, 499)
     assert view.is_ready(Phase.RUNNING, 500)

@@ -9,6 +9,7 @@ import pytest
 
 from streams.ids import CollectionId, Topic
 from streams.replica.driver.answers import condition
+from streams.replica.driver.events import Restarted
 from streams.replica.driver.scheduler import LANES
 from streams.replica.driver.skew import Skew
 from streams.trace.arrange import room
@@ -83,6 +84,7 @@ def test_a_full_disk_stops_the_dataflow_that_fills_it_alone(
     disk.total = 64 << 20
     turn(world, replica, 40)
     world.shards.sync()
+    large = replica.scheduler.present(large)
     assert condition(large, world.now, Skew()).state == "running"
     assert world.upper("large") == world.upper("rows")
 
@@ -124,7 +126,7 @@ def test_run_files_go_though_a_dataflow_is_still_starting(world: World, tmp_path
     turn(world, replica, 6)
     kept = replica.scheduler.store.named(SMALL)
     assert kept
-    replica.scheduler.restart([replica.scheduler.flows[SMALL]])
+    replica.scheduler.tell(replica.scheduler.flows[SMALL], Restarted())
     garbage = tmp_path / "runs" / "nobody-names-it"
     for path in (garbage, *(tmp_path / "runs" / name for name in kept)):
         path.touch()

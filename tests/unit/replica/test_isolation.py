@@ -144,20 +144,27 @@ def test_a_micro_batch_given_up_for_a_drop_is_nobodys_trouble(ward: Ward) -> Non
     assert ward.lag_s("totals") <= 1
 
 
+def is_over(ward: Ward, watched: Watched, now: float) -> bool:
+    scheduler = ward.replica.scheduler
+    return watched.is_over(now, scheduler.has_dropped, scheduler.is_in_the_way)
+
+
 @pytest.mark.parametrize("ward", [HUNG], indirect=True, ids=["hung"])
 def test_a_convict_gives_way_to_suspects_and_goes_on_after_them(ward: Ward) -> None:
     watched = ward.convict(times=5)
     scheduler, convict = ward.replica.scheduler, ward.replica.scheduler.flows[POISON]
     common_s, own_s = watched.batch.deadline.common_s, watched.batch.deadline.own_s
     assert (common_s < 180, own_s > 60 * 2**5) == (True, True)
-    assert not watched.is_over(own_s - 1, scheduler.is_in_the_way), "nobody waits"
+    assert not is_over(ward, watched, own_s - 1), "nobody waits"
     ward.lose("ingest")
-    assert not watched.is_over(common_s - 1, scheduler.is_in_the_way)
-    assert watched.is_over(common_s + 1, scheduler.is_in_the_way)
+    assert not is_over(ward, watched, common_s - 1)
+    assert is_over(ward, watched, common_s + 1)
     watched.cancelled = common_s + 1
+    convict = scheduler.present(convict)
     before = convict.isolation, convict.trouble
     ward.replica.results.pop("apart")
     scheduler.abandon("apart", watched.failure(RuntimeError("SPARK_JOB_CANCELLED")))
+    convict = scheduler.present(convict)
     assert (convict.isolation, convict.trouble) == before, "that was no failure of its own"
     ward.run(3)
     for name in ("orders", "people", "everything", "ranked"):
@@ -171,9 +178,10 @@ def test_a_convict_gives_way_to_nobody_who_could_not_go_on(ward: Ward) -> None:
     watched = ward.convict(times=5)
     scheduler, own_s = ward.replica.scheduler, watched.batch.deadline.own_s
     waiting = scheduler.flows[CollectionId("named")]
-    waiting.isolation = waiting.isolation.after(replace(LOST, dataflows=2), 1)
-    assert not watched.is_over(own_s - 1, scheduler.is_in_the_way)
-    assert watched.is_over(own_s + 1, scheduler.is_in_the_way)
+    isolation = waiting.isolation.after(replace(LOST, dataflows=2), 1)
+    scheduler.table.add(replace(waiting, isolation=isolation))
+    assert not is_over(ward, watched, own_s - 1)
+    assert is_over(ward, watched, own_s + 1)
 
 
 @pytest.mark.parametrize("ward", [HUNG], indirect=True, ids=["hung"])
@@ -181,8 +189,9 @@ def test_of_two_convicts_the_one_convicted_more_often_gives_way(ward: Ward) -> N
     watched = ward.convict(times=5)
     scheduler, common_s = ward.replica.scheduler, watched.batch.deadline.common_s
     other = scheduler.flows[CollectionId("everything")]
-    other.isolation = Isolation(steps=3, convictions=4)
+    scheduler.table.add(replace(other, isolation=Isolation(steps=3, convictions=4)))
     assert ward.replica.step("ingest"), "now there is something to do for it"
-    assert watched.is_over(common_s + 1, scheduler.is_in_the_way)
-    other.isolation = Isolation(steps=3, convictions=5)
-    assert not watched.is_over(common_s + 1, scheduler.is_in_the_way), "each has its time"
+    assert is_over(ward, watched, common_s + 1)
+    other = scheduler.present(other)
+    scheduler.table.add(replace(other, isolation=Isolation(steps=3, convictions=5)))
+    assert not is_over(ward, watched, common_s + 1), "each has its time"

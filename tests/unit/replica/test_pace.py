@@ -3,8 +3,8 @@ from dataclasses import replace
 from streams.compute.description import IngestionDescription
 from streams.ids import CollectionId, Offset, Timestamp, Topic
 from streams.kafka.log import ChunkRef
-from streams.replica.driver.flow import Build
 from streams.replica.driver.pace import Pace, follow, rows_of
+from streams.replica.driver.stored import Build
 from streams.replica.ingest.ranges import Slice
 from streams.replica.tasks.descriptor import ChunkLoad, Load, RawLoad, Undo
 from streams.storage.read.reader import Piece

@@ -1,15 +1,15 @@
-"""Creates a flow from a dataflow's description."""
+"""Creates a dataflow from its description."""
 
 from streams.compute.description import DataflowDescription
 from streams.ids import CapabilityId
 from streams.plan import json as plan_json
+from streams.replica.driver.dataflow import Dataflow
 from streams.replica.driver.fingerprint import fingerprint, plan_name
-from streams.replica.driver.flow import Flow
 from streams.replica.ingest import plan as ingest_plan
 
 
-def new_flow(description: DataflowDescription, replica: str, buckets: int) -> Flow:
-    """Return the flow, of which nothing is stored yet.
+def new_dataflow(description: DataflowDescription, replica: str, buckets: int) -> Dataflow:
+    """Return the dataflow, of which nothing is stored yet.
 
     `replica` names this replica's own holds on the imports, beside those of the dataflow.
 
@@ -22,7 +22,7 @@ def new_flow(description: DataflowDescription, replica: str, buckets: int) -> Fl
         else ingest_plan.dataflow(source, description.columns)
     )
     text = plan_json.dumps(plan)
-    return Flow(
+    return Dataflow(
         description=description,
         plan=plan,
         plan_name=plan_name(text),
