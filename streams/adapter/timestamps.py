@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from streams.ids import Timestamp
-from streams.progress import Antichain, meet_all
+from streams.progress import END, Antichain, end_of, meet_all
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +44,7 @@ class Unreadable:
     since: Antichain
 
 
-LAST = Timestamp((1 << 63) - 2)
+LAST = Timestamp(END - 1)
 """The time of reads of sealed collections only: later than all their updates."""
 
 LEAST = Timestamp(0)
@@ -68,8 +68,7 @@ def choose(
 def freshest(inputs: tuple[Bounds, ...]) -> Timestamp:
     """Return the greatest time before all uppers, or the least one at or beyond all sinces."""
     upper = meet_all(bounds.upper for bounds in inputs)
-    newest = LAST if upper.is_empty else Timestamp(upper.time - 1)
-    return max([newest, *(bounds.since.time for bounds in inputs)])
+    return max([Timestamp(end_of(upper) - 1), *(bounds.since.time for bounds in inputs)])
 
 
 def birth(inputs: tuple[Bounds, ...], holds: Sequence[Timestamp]) -> Timestamp:

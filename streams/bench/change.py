@@ -23,10 +23,10 @@ import typer
 
 from streams.bench.figures import Figure, Outcome, at_most
 from streams.ids import CollectionId
-from streams.operators.engine import Interval
 from streams.operators.local import LocalDataflow
 from streams.plan.compile import Relation, compile_view
 from streams.plan.physical import Column
+from streams.progress import interval_of
 
 Ints = npt.NDArray[np.int64]
 
@@ -163,7 +163,7 @@ class _View:
         dataflow = compile_view(case.query, catalog).dataflow
         index = {each.collection: i for i, each in enumerate(dataflow.imports)}
         self.local = LocalDataflow(dataflow, directory)
-        self.local.step(Interval(0, 1, as_of=True), {})
+        self.local.step(interval_of(0, 1, as_of=True), {})
         self.size, self.at = size, 1
         self.last, self.greatest = case.last, size * PER_KEY
         self.changing = index[CollectionId(case.grows)]
@@ -200,7 +200,7 @@ class _View:
 
     def _step(self, relation: int, values: Ints, times: Ints) -> None:
         upper = int(times.max()) + 1
-        self.local.step(Interval(self.at, upper), {relation: _updates(values, times)})
+        self.local.step(interval_of(self.at, upper), {relation: _updates(values, times)})
         self.at = upper
 
 

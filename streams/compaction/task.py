@@ -20,6 +20,7 @@ from streams.compaction.reduce import Part, reduced
 from streams.errors import Corrupt
 from streams.ids import CollectionId, Timestamp, Topic
 from streams.kafka.log import ChunkRef, Chunks
+from streams.progress import END
 from streams.storage.client.shards import Shards
 from streams.storage.description import loads
 from streams.storage.log.column_stats import with_ranges
@@ -96,7 +97,7 @@ def task_of(shards: Shards, collection: CollectionId, merge: Merge, limits: Limi
 def pieces(merge: Merge) -> tuple[Piece, ...]:
     """Return the pieces of a merge: each chunk clipped to its batch's interval."""
     return tuple(
-        Piece(ref, batch.lower, read.clipped(batch.upper, read.LAST))
+        Piece(ref, batch.lower, read.clipped(batch.upper, END))
         for batch in merge.batches
         for ref in batch.chunks
     )

@@ -29,10 +29,7 @@ from itertools import accumulate
 
 from streams.compute.checkpoints import Checkpoint, HydrationCheckpoint, newest
 from streams.ids import MINIMUM_TIME, CollectionId, Timestamp
-from streams.progress import EMPTY, Antichain, frontier, meet_all
-from streams.storage.read.reader import LAST
-
-_END = frontier(LAST)
+from streams.progress import EMPTY, END, Antichain, frontier, meet_all
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,7 +145,7 @@ def next_step(
     news = [b for source in inputs for b in source.batches if _has_news(b, own, target)]
     if not news and not scheduled.strictly_precedes(target):
         return Idle(own, target)
-    end = _END if target.is_empty else target  # every change has a time
+    end = frontier(END) if target.is_empty else target  # every change has a time
     return Step(own, _within_budget(end, news, budget))
 
 

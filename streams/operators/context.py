@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from streams.ids import Timestamp
 from streams.plan.physical import Dataflow, NodeId
+from streams.progress import Interval
 from streams.trace.arrange.runs import PIECE, RunCache, RunFiles, RunName, SharedFile
 from streams.trace.kernel.kernel import Kernel
 
@@ -20,19 +20,6 @@ NEGATIVE = "group has a negative number of rows"
 """The error of a key of which some row is there a negative number of times."""
 
 ERRORS = pa.schema([("error", pa.string()), ("time", pa.int64()), ("diff", pa.int64())])
-
-
-@dataclass(frozen=True, slots=True)
-class Interval:
-    """The times [lower, upper) of a step.
-
-    `as_of` marks the step in which a dataflow is born: its updates are the snapshots of the
-    imports, all at `lower`, and there is no state.
-    """
-
-    lower: Timestamp | int
-    upper: Timestamp | int
-    as_of: bool = False
 
 
 def _unwatched(node: NodeId) -> AbstractContextManager[None]:  # noqa: ARG001 - a watch needs it

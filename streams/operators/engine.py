@@ -26,7 +26,6 @@ from streams.operators.context import (
     ERRORS,
     Context,
     Emitted,
-    Interval,
     Packet,
     RunsByOperator,
     Scope,
@@ -46,6 +45,7 @@ from streams.plan.physical import (
     Source,
     Temporal,
 )
+from streams.progress import Interval
 from streams.trace.arrange import pending
 from streams.trace.arrange.runs import RunName
 from streams.trace.columns import HASH_SELF_TEST, hash_keys
@@ -55,7 +55,6 @@ from streams.trace.updates import flatten, key_columns, settle
 __all__ = [
     "Context",
     "Emitted",
-    "Interval",
     "Packet",
     "RunsByOperator",
     "advance",

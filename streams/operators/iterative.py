@@ -28,9 +28,10 @@ import numpy as np
 import pyarrow as pa
 
 from streams.operators import join
-from streams.operators.context import ERRORS, NEGATIVE, Interval, Scope, Stepped
+from streams.operators.context import ERRORS, NEGATIVE, Scope, Stepped
 from streams.operators.interesting_times import Moments, of_rows
 from streams.plan.physical import Join
+from streams.progress import Interval
 from streams.trace.arrange import multiset
 from streams.trace.arrange.runs import Run, RunName, by_hash, lookup
 from streams.trace.columns import Flags, Ints, Words, canonical, hash_keys, int64, uint64

@@ -16,8 +16,9 @@ from pathlib import Path
 import pyarrow as pa
 
 from streams.operators.context import Emitted
-from streams.operators.engine import Context, Interval, Packet, advance, due, start
+from streams.operators.engine import Context, Packet, advance, due, start
 from streams.plan.physical import Dataflow, NodeId
+from streams.progress import Interval
 from streams.trace.arrange.runs import PIECE, RunName
 from streams.trace.kernel.kernel import Kernel
 

@@ -29,7 +29,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from streams.operators import nodes
-from streams.operators.context import ERRORS, Interval, Ports, Scope, Stepped
+from streams.operators.context import ERRORS, Ports, Scope, Stepped
 from streams.operators.iterative import (
     Evaluate,
     Input,
@@ -51,6 +51,7 @@ from streams.plan.physical import (
     Threshold,
     TopK,
 )
+from streams.progress import interval_of
 from streams.trace.arrange.runs import RunCache, RunName, SharedFile
 from streams.trace.kernel.kernel import arrow_schema
 from streams.trace.updates import consolidate, flatten, settle
@@ -85,7 +86,7 @@ def _apart(node: Loop, scope: Scope, directory: Path) -> Scope:
         cache=RunCache(limit=1),
         shared=SharedFile(),
     )
-    interval = Interval(before(scope.interval), scope.interval.upper, as_of=True)
+    interval = interval_of(before(scope.interval), scope.interval.upper, as_of=True)
     return Scope(node.body, interval, 1, context)
 
 

@@ -15,9 +15,10 @@ from tempfile import TemporaryDirectory
 import pyarrow as pa
 
 from streams.ids import Timestamp
-from streams.operators.context import ERRORS, Interval
+from streams.operators.context import ERRORS
 from streams.operators.local import LocalDataflow
 from streams.plan.physical import Dataflow
+from streams.progress import interval_of
 from streams.trace.kernel.kernel import Kernel, arrow_schema
 from streams.trace.updates import consolidate, flatten, settle
 
@@ -45,7 +46,7 @@ def once(
     }
     with TemporaryDirectory(prefix="slackwater-select-") as directory:
         local = LocalDataflow(dataflow, Path(directory), buckets=1, kernel=kernel)
-        born = Interval(time, time + 1, as_of=True)
+        born = interval_of(time, time + 1, as_of=True)
         outputs, errors = local.step(born, imports)
         made = arrow_schema(dataflow.types[-1])
         return (

@@ -5,5 +5,15 @@ nothing: no time can appear any more.
 """
 
 from streams.progress.antichain import EMPTY, Antichain, frontier, meet_all
+from streams.progress.interval import END, Interval, end_of, interval_of
 
-__all__ = ["EMPTY", "Antichain", "frontier", "meet_all"]
+__all__ = [
+    "EMPTY",
+    "END",
+    "Antichain",
+    "Interval",
+    "end_of",
+    "frontier",
+    "interval_of",
+    "meet_all",
+]

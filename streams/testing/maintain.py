@@ -43,12 +43,12 @@ import pyarrow as pa
 from streams.errors import InvalidUsage
 from streams.ids import CollectionId
 from streams.operators.context import ERRORS
-from streams.operators.engine import Interval
 from streams.operators.local import LocalDataflow
 from streams.plan.bind.functions import function_of
 from streams.plan.compile import Compiled, Relation, compile_view
 from streams.plan.physical import Column
 from streams.plan.sql.statements import CreateFunction, parse
+from streams.progress import interval_of
 from streams.trace import updates as trace
 from streams.trace.columns import Ints, int64
 from streams.trace.exact.diffs import copies
@@ -300,7 +300,7 @@ def _run(
             index: pa.Table.from_batches([trace.clip(rows[str(each.collection)], lower, upper)])
             for index, each in enumerate(compiled.dataflow.imports)
         }
-        made, failed = stepped.step(Interval(lower, upper, lower == since), imports)
+        made, failed = stepped.step(interval_of(lower, upper, as_of=lower == since), imports)
         outputs += made
         errors += failed
     schema = arrow_schema([column.type for column in compiled.columns])

@@ -25,9 +25,10 @@ from pyspark.sql import SparkSession
 
 from streams.ids import CollectionId
 from streams.operators import engine
-from streams.operators.context import Context, Emitted, Interval
+from streams.operators.context import Context, Emitted
 from streams.plan import json as plan_json
 from streams.plan.physical import Dataflow
+from streams.progress import Interval
 from streams.replica.spark.session import SparkSettings, spark_session
 from streams.replica.tasks import report
 from streams.replica.tasks.descriptor import Runs

@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 
 from streams.ids import CollectionId
 from streams.operators.context import ERRORS
-from streams.operators.engine import Interval
 from streams.operators.local import LocalDataflow
 from streams.plan.physical import Column, Dataflow, Import, Node, Source
+from streams.progress import interval_of
 from streams.trace import updates as trace
 from streams.trace.arrange.runs import PIECE
 from streams.trace.kernel.kernel import Kernel, arrow_schema
@@ -110,7 +110,7 @@ def run(
                 )
                 for i, updates in enumerate(inputs)
             }
-            outputs, errors = local.step(Interval(lower, upper, lower == 0), imports)
+            outputs, errors = local.step(interval_of(lower, upper, as_of=lower == 0), imports)
             history.outputs += outputs
             history.errors += errors
     return history

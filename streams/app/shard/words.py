@@ -4,8 +4,7 @@ from datetime import UTC, datetime, timedelta
 
 from streams.errors import InvalidUsage
 from streams.ids import MINIMUM_TIME, Timestamp
-from streams.progress import Antichain
-from streams.storage.read.reader import LAST
+from streams.progress import END, Antichain
 
 _UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
 _STEP = 1024
@@ -74,6 +73,6 @@ def parse_time(text: str) -> Timestamp:
         if date.tzinfo is None:
             raise InvalidUsage(f"expected {expected}, got {text!r}, which names no zone")
         time = (date - _EPOCH) // timedelta(milliseconds=1)
-    if not MINIMUM_TIME <= time < LAST:
-        raise InvalidUsage(f"expected a time from {MINIMUM_TIME} to {LAST - 1}, got {text!r}")
+    if not MINIMUM_TIME <= time < END:
+        raise InvalidUsage(f"expected a time from {MINIMUM_TIME} to {END - 1}, got {text!r}")
     return Timestamp(time)

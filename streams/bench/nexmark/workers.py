@@ -30,9 +30,10 @@ from streams.bench.nexmark.cases import CASES, Case
 from streams.errors import SlackwaterError
 from streams.ids import CollectionId
 from streams.operators import engine
-from streams.operators.context import Context, Emitted, Interval, Packet, RunsByOperator
+from streams.operators.context import Context, Emitted, Packet, RunsByOperator
 from streams.plan.compile import compile_view
 from streams.plan.physical import Dataflow, NodeId
+from streams.progress import Interval, interval_of
 from streams.replica.ingest.decode import Decoder
 from streams.replica.ingest.template import between
 from streams.replica.tasks.exchange_blobs import Head, pack, unpack
@@ -124,13 +125,13 @@ def contents(task: Task) -> pa.Table:
 def _main(task: Task, number: int, barrier: Barrier, answers: "mp.SimpleQueue[Ran]") -> None:
     try:
         worker = Worker(task, number, barrier)
-        worker.step(Interval(0, 1, as_of=True), {})
+        worker.step(interval_of(0, 1, as_of=True), {})
         worker.phases.clear()
         worker.waited = 0.0
         barrier.wait(PATIENCE_S)
         began, cpu = time.perf_counter(), time.process_time()
         for at in range(1, task.batches + 1):
-            worker.step(Interval(at, at + 1), worker.decode(at))
+            worker.step(interval_of(at, at + 1), worker.decode(at))
         barrier.wait(PATIENCE_S)
         taken, cpu = time.perf_counter() - began, time.process_time() - cpu
         worker.phases["rest"] = cpu - sum(worker.phases.values())

@@ -25,11 +25,11 @@ from streams.bench.tpch import data
 from streams.bench.tpch.data import Tables
 from streams.bench.tpch.queries import query, read_by
 from streams.ids import CollectionId
-from streams.operators.engine import Interval
 from streams.operators.local import LocalDataflow
 from streams.operators.wiring import layout
 from streams.plan.compile import Relation, compile_view
 from streams.plan.physical import Dataflow, NodeId
+from streams.progress import Interval, interval_of
 from streams.trace.kernel.kernel import Kernel
 
 THREADS = 2
@@ -131,7 +131,7 @@ def _hydrated(
     """A dataflow over the snapshot, what that cost, and how many updates came out."""
     local = LocalDataflow(dataflow, directory, buckets=THREADS, parallel=True)
     local.watch(stages.watch)
-    return local, *_stepped(local, Interval(0, 1, as_of=True), snapshot)
+    return local, *_stepped(local, interval_of(0, 1, as_of=True), snapshot)
 
 
 def _middle(rounds: Sequence[Spent]) -> Spent:
@@ -150,7 +150,7 @@ def _changed(local: LocalDataflow, tables: Tables, read: Sequence[str]) -> list[
     batches = data.changes(tables, read, CHANGES, SEED, 1)
     spent = []
     for at, batch in zip(range(1, WARM + STEPS + 1), batches, strict=False):
-        spent.append(_stepped(local, Interval(at, at + 1), batch)[0])
+        spent.append(_stepped(local, interval_of(at, at + 1), batch)[0])
     return spent[WARM:]
 
 

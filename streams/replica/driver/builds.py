@@ -15,13 +15,14 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from streams.ids import MINIMUM_TIME, Timestamp
+from streams.progress import Interval
 from streams.replica.driver import work
 from streams.replica.driver.dataflow import Dataflow, Phase
 from streams.replica.driver.inputs import View
 from streams.replica.driver.spread import size_of
 from streams.replica.driver.stored import Build
 from streams.replica.driver.views import output_of
-from streams.replica.driver.work import Interval, SliceUnit
+from streams.replica.driver.work import SliceUnit
 from streams.replica.tasks.descriptor import ChunkLoad, Undo
 
 

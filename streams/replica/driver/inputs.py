@@ -10,12 +10,12 @@ from dataclasses import dataclass, field
 
 from streams.compute.stepping import Input, InputBatch
 from streams.ids import MINIMUM_TIME, CollectionId, Offset, Timestamp
-from streams.progress import Antichain, frontier
+from streams.progress import Antichain, end_of, frontier
 from streams.replica.driver.dataflow import Dataflow
 from streams.replica.tasks.descriptor import ChunkLoad
 from streams.storage.client.shards import Shards
 from streams.storage.log.state import CollectionState
-from streams.storage.read.reader import LAST, Piece, pieces
+from streams.storage.read.reader import Piece, pieces
 
 NOWHERE: Mapping[CollectionId, Timestamp] = {}
 """Default of `until`: every import is read to its upper."""
@@ -95,7 +95,7 @@ class View:
 
 
 def _input(state: CollectionState, own: Antichain) -> Input:
-    upper = LAST if state.upper.is_empty else state.upper.time
+    upper = end_of(state.upper)
     lower = MINIMUM_TIME if own.is_empty else own.time
     batches = tuple(
         InputBatch(

@@ -394,5 +394,6 @@ class Scheduler:
 
 def offset_of(batch: MicroBatch) -> dict[str, object]:
     """Return the offset of a micro-batch."""
-    steps = {unit.flow.id: [unit.share.lower, unit.share.upper] for unit in batch.units}
+    intervals = {unit.flow.id: unit.share.interval for unit in batch.units}
+    steps = {id_: [interval.lower, interval.upper] for id_, interval in intervals.items()}
     return {"seq": batch.seq, "steps": steps}

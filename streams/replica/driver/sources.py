@@ -32,13 +32,13 @@ from streams.compute.reclocking import (
     Tick,
 )
 from streams.ids import Timestamp, Topic
-from streams.progress import frontier
+from streams.progress import Interval, frontier
 from streams.replica.driver import work
 from streams.replica.driver.dataflow import Dataflow, Phase
 from streams.replica.driver.inputs import View
 from streams.replica.driver.stored import Build, OwnState
 from streams.replica.driver.views import output_of
-from streams.replica.driver.work import Interval, Quiet, SourceUnit
+from streams.replica.driver.work import Quiet, SourceUnit
 from streams.replica.ingest import ranges
 from streams.replica.ingest.ranges import NotYet, Stalled, Told
 from streams.replica.tasks.descriptor import ChunkLoad, RawLoad, Replay

@@ -5,10 +5,11 @@ from dataclasses import dataclass
 
 from streams.compute.stepping import Idle, Overtaken, Step, Wait, next_step
 from streams.ids import MINIMUM_TIME, CollectionId, Timestamp
+from streams.progress import Interval
 from streams.replica.driver import work
 from streams.replica.driver.dataflow import Dataflow, Phase
 from streams.replica.driver.inputs import NOWHERE, View
-from streams.replica.driver.work import Interval, Quiet, ViewUnit
+from streams.replica.driver.work import Quiet, ViewUnit
 from streams.replica.tasks.descriptor import Output
 
 

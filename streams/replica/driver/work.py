@@ -9,7 +9,7 @@ from streams.compute.reclocking import Ingest, Tick
 from streams.compute.stepping import Idle, Step
 from streams.ids import CollectionId, Timestamp
 from streams.kafka.log import ChunkRef
-from streams.progress import Antichain, frontier
+from streams.progress import Antichain, Interval, frontier
 from streams.replica.driver.dataflow import Dataflow
 from streams.replica.driver.stored import Build
 from streams.replica.tasks.descriptor import ChunkLoad, Load, Output, Runs, Share
@@ -58,7 +58,7 @@ Unit = ViewUnit | SourceUnit | SliceUnit
 
 def bounds(unit: Unit) -> Step:
     """Return the interval of a unit; a slice's is its build's."""
-    return Step(frontier(unit.share.lower), frontier(unit.share.upper))
+    return Step(frontier(unit.share.interval.lower), frontier(unit.share.interval.upper))
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,15 +73,6 @@ class Quiet:
     awaits: frozenset[CollectionId] = frozenset()
 
 
-@dataclass(frozen=True, slots=True)
-class Interval:
-    """The times [lower, upper) of a share; `as_of` is set if the dataflow is born in it."""
-
-    lower: Timestamp
-    upper: Timestamp
-    as_of: bool = False
-
-
 def share(
     flow: Dataflow, interval: Interval, runs: Mapping[int, Runs], output: Output | None
 ) -> Share:
@@ -89,9 +80,7 @@ def share(
     return Share(
         dataflow=flow.id,
         plan=flow.plan_name,
-        lower=interval.lower,
-        upper=interval.upper,
-        as_of=interval.as_of,
+        interval=interval,
         runs=runs,
         output=output,
     )

@@ -20,6 +20,7 @@ from streams.ids import MINIMUM_TIME, CollectionId, Timestamp, Topic
 from streams.kafka.settings import ClientSettings
 from streams.operators.engine import RunsByOperator
 from streams.plan.physical import Column
+from streams.progress import Interval
 from streams.replica.crash import Crash
 from streams.replica.ingest.ranges import Slice
 from streams.storage.read.reader import Piece
@@ -93,8 +94,8 @@ class Output:
 class Share:
     """A dataflow's share of a micro-batch: one interval, or a slice of a snapshot.
 
-    `plan` names the plan's file. `runs` is the state at `lower` by bucket. With `as_of` this is
-    the dataflow's birth, and every bucket is advanced. Without an `output` only state is
+    `plan` names the plan's file. `runs` is the state at the interval's lower by bucket. At the
+    dataflow's birth every bucket is advanced. Without an `output` only state is
     produced: the updates are in the shard already.
 
     `in_hand` names the imports that the micro-batch itself produces, with their index: their
@@ -104,9 +105,7 @@ class Share:
 
     dataflow: CollectionId
     plan: str
-    lower: Timestamp
-    upper: Timestamp
-    as_of: bool
+    interval: Interval
     runs: Mapping[int, Runs]
     output: Output | None
     base: int = 0

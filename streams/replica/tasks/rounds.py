@@ -29,7 +29,7 @@ import pyarrow as pa
 from streams.errors import Determinate, Indeterminate
 from streams.ids import CollectionId
 from streams.operators import engine
-from streams.operators.engine import Context, Emitted, Interval
+from streams.operators.engine import Context, Emitted
 from streams.operators.linear import Computed
 from streams.replica.tasks import (
     common_subexpressions,
@@ -162,7 +162,7 @@ def start_round(state: str, step: str, index: int) -> Iterator[pa.RecordBatch]:
     loader = Loader(worker.chunks(batch.kafka), worker.resources(batch.kafka, state))
     for dataflow, share in batch.shares.items():
         # a birth over empty imports still has its constants
-        if dataflow in loads or (share.as_of and index == 0):
+        if dataflow in loads or (share.interval.as_of and index == 0):
             mine = loads.get(dataflow, ())
             task.attempt(dataflow, partial(_start, task, share, mine, loader, index))
         if index == 0:
@@ -173,10 +173,10 @@ def start_round(state: str, step: str, index: int) -> Iterator[pa.RecordBatch]:
 def _wake(task: Task, share: Share) -> None:
     """Wake buckets that may have no input: at a birth all, else those with due updates."""
     plan = worker.plan(task.state, share.plan)
-    born = range(1, plan.depth + 1) if share.as_of else ()
+    born = range(1, plan.depth + 1) if share.interval.as_of else ()
     for bucket in range(task.batch.buckets):
         runs = share.runs.get(bucket, {})
-        for level in born or engine.due(plan, runs, share.upper):
+        for level in born or engine.due(plan, runs, share.interval.upper):
             head = task.head("wake", share.dataflow, bucket, share.base + level)
             task.say(bucket, head)
 
@@ -200,7 +200,7 @@ def _start(task: Task, share: Share, loads: Sequence[Load], loader: Loader, inde
             computed[number] = task.sharing.of(origin, what, updates)
         if failed.num_rows:
             errors.append(failed)
-    interval = _interval(share)
+    interval = share.interval
     emitted = engine.start(
         plan, tables, interval, task.batch.buckets, task.context, computed=computed
     )
@@ -245,7 +245,7 @@ def _take(task: Task, share: Share, handed: Sequence[Done]) -> Done:
         tables[index] = updates
         computed[index] = task.sharing.of(collection, plan.imports[index], updates)
     emitted = engine.start(
-        plan, tables, _interval(share), task.batch.buckets, task.context, computed=computed
+        plan, tables, share.interval, task.batch.buckets, task.context, computed=computed
     )
     errors = [each for done in handed for each in _some(done.emitted.errors)]
     emitted = _with(emitted, (), errors, plan.types[-1])
@@ -286,16 +286,12 @@ def _advance(
         bucket,
         inbox,
         share.runs.get(bucket, {}),
-        _interval(share),
+        share.interval,
         task.context,
         buckets=task.batch.buckets,
     )
     read = sum(table.num_rows for tables in inbox.values() for table in tables)
     return Done(share, plan.types[-1], level, bucket, emitted, runs, read, _since_ms(began))
-
-
-def _interval(share: Share) -> Interval:
-    return Interval(share.lower, share.upper, share.as_of)
 
 
 def _since_ms(began: float) -> float:

@@ -28,7 +28,7 @@ from schemas import chunk
 from streams.errors import Corrupt, InvalidUsage, SlackwaterError
 from streams.ids import MINIMUM_TIME, CollectionId, Timestamp, Topic
 from streams.kafka.log import ChunkRef, Chunks
-from streams.progress import Antichain, frontier
+from streams.progress import Antichain, end_of, frontier
 from streams.storage.client.shards import Shards, fresh_uuid
 from streams.storage.log.events import Acquire, Drop, Right, system_capability
 from streams.storage.log.state import CollectionState
@@ -40,9 +40,6 @@ READ_LEASE_MS = 600_000
 
 FETCHED_BYTES = 64 << 20
 """Bytes of chunks that are fetched together; a single chunk may be larger."""
-
-LAST = Timestamp((1 << 63) - 1)
-"""The end of the times of a sealed collection."""
 
 Loaded = tuple[pa.Table, pa.Table]
 """Contents (c0 .. cn, time, diff) and errors (error, time, diff)."""
@@ -363,4 +360,4 @@ def listen(
 
 def end(collection: CollectionState) -> Timestamp:
     """Return the upper of the collection as a time."""
-    return LAST if collection.upper.is_empty else collection.upper.time
+    return end_of(collection.upper)

@@ -28,7 +28,7 @@ import pyarrow.compute as pc
 
 from streams.errors import InvalidUsage
 from streams.ids import MINIMUM_TIME, Timestamp
-from streams.progress import EMPTY, Antichain, frontier
+from streams.progress import EMPTY, END, Antichain, frontier
 from streams.storage.client.handles import FencedCapability, ReadCapability, not_held
 from streams.storage.client.lifecycle import Command, check
 from streams.storage.client.shards import Shards
@@ -37,7 +37,6 @@ from streams.storage.log.events import Right
 from streams.storage.log.state import CollectionState
 from streams.storage.read.options import Options, selection
 from streams.storage.read.reader import (
-    LAST,
     Loaded,
     advanced,
     end,
@@ -81,7 +80,7 @@ class Subscription:
             raise InvalidUsage(f"expected until beyond {as_of}, actual {options.until}")
         self._shards = shards
         self._selection = selection(options, description)
-        self._until = LAST if options.until is None else options.until
+        self._until = END if options.until is None else options.until
         self._snapshot: Timestamp | None = as_of if options.snapshot else None
         self._next = Timestamp(as_of + (not options.snapshot))
         self._kernels = kernels or KernelPool()
@@ -161,7 +160,7 @@ class Subscription:
         return collection
 
     def _deliver_snapshot(self, collection: CollectionState, as_of: Timestamp) -> Delivery:
-        past = Timestamp(min(as_of + 1, LAST))  # what is written for ever has earlier times
+        past = Timestamp(min(as_of + 1, END))  # what is written for ever has earlier times
         updates, errors = self._load(collection, (MINIMUM_TIME, past), as_of)
         delivery = self._delivered((advanced(updates, as_of), advanced(errors, as_of)), past)
         self._snapshot = None

@@ -39,7 +39,7 @@ TIME_HEADER = "slackwater-time"
 
 
 @dataclass(frozen=True, slots=True)
-class Interval:
+class IntervalRecords:
     """The records of an interval, in order, and the state after it.
 
     `upper` is where the next interval begins: the interval's own upper or, if the sink is
@@ -75,7 +75,7 @@ class Recorder:
         errors: pa.Table,
         upper: Timestamp,
         since: Timestamp = MINIMUM_TIME,
-    ) -> Interval:
+    ) -> IntervalRecords:
         """Return the records of an interval that ends before `upper`.
 
         Shape: `updates` (c0 .. cn, time, diff) and `errors` (error, time, diff) of the
@@ -106,7 +106,7 @@ class Recorder:
             raise InvalidUsage(f"the row with key {key} is removed but does not exist")
         stall = "" if settled.stall is None else self._reason(settled.stall, raw, errors, upper)
         end = upper if settled.stall is None else settled.stall.time
-        return Interval(self._records(ready, decided), decided.live, end, stall)
+        return IntervalRecords(self._records(ready, decided), decided.live, end, stall)
 
     def _moved(self, raw: pa.RecordBatch, settled: Settled) -> pa.RecordBatch:
         """Return the updates that take effect, at the times at which they do."""

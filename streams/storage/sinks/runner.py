@@ -22,14 +22,14 @@ from typing import Protocol
 from streams.errors import InvalidUsage, SlackwaterError
 from streams.ids import MINIMUM_TIME, CapabilityId, CollectionId, Timestamp, Topic
 from streams.kafka.client.transactions import Fenced, OutRecord
-from streams.progress import frontier
+from streams.progress import END, frontier
 from streams.storage.client.backoff import longer_s
 from streams.storage.client.shards import Shards
 from streams.storage.description import loads
 from streams.storage.log.events import Downgrade
-from streams.storage.read.reader import LAST, end, is_complete, load_stable
+from streams.storage.read.reader import end, is_complete, load_stable
 from streams.storage.sinks.progress import Progress, decode, encode, transactions
-from streams.storage.sinks.records import Interval, Recorder
+from streams.storage.sinks.records import IntervalRecords, Recorder
 from streams.storage.sinks.sink import NO_KEYS, Hashes
 from streams.trace.kernel.kernel import Kernel
 
@@ -188,8 +188,8 @@ class SinkRunner:
         self._publish(recorder)
         at = self._resume(recorder)
         while not self._stopped.is_set():
-            if at.progress.frontier == LAST:
-                self._say(SinkStatus("running", "the collection is sealed", LAST))
+            if at.progress.frontier == END:
+                self._say(SinkStatus("running", "the collection is sealed", END))
                 self._stopped.wait()
             elif self._wait_for_work(at.progress):
                 at = self._interval(recorder, at)
@@ -255,7 +255,7 @@ class SinkRunner:
         self._say(SinkStatus(state_now, interval.stall, committed.frontier))
         return _At(Progress(interval.upper), interval.live, committed)
 
-    def _decided(self, recorder: Recorder, at: _At, upper: Timestamp) -> Interval:
+    def _decided(self, recorder: Recorder, at: _At, upper: Timestamp) -> IntervalRecords:
         """Return the records from the progress on; the first ones are the contents at as_of."""
         spec, lower = self._spec, at.progress.frontier
         if lower > spec.as_of:
@@ -266,7 +266,7 @@ class SinkRunner:
         updates, errors = load_stable(self._shards, spec.collection, past, spec.as_of)
         return recorder.decide(at.live, updates, errors, upper, since=spec.as_of)
 
-    def _write(self, before: Progress, interval: Interval) -> Progress:
+    def _write(self, before: Progress, interval: IntervalRecords) -> Progress:
         """Write the interval's records; return the progress that the last one commits."""
         if len(interval.records) < before.written:
             raise InvalidUsage(

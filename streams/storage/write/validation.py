@@ -15,10 +15,9 @@ import pyarrow.compute as pc
 from schemas.stream import brief
 from streams.errors import InvalidUsage
 from streams.ids import CollectionId, Timestamp
-from streams.progress import Antichain, frontier
+from streams.progress import END, Antichain, frontier
 from streams.storage.description import Description
 from streams.storage.limits import MOST_DIFF
-from streams.storage.read.reader import LAST
 from streams.storage.write.accepted import Misfit, accepted
 from streams.storage.write.carried import check_unions
 from streams.trace import updates as trace
@@ -136,8 +135,8 @@ def check_times(
         raise OutsideInterval(id_, first, lower, upper)
     if upper.less_equal(last):
         raise OutsideInterval(id_, last, lower, upper)
-    if last >= LAST:  # no upper can be beyond it
-        raise OutsideInterval(id_, last, lower, frontier(LAST))
+    if last >= END:  # no upper can be beyond it
+        raise OutsideInterval(id_, last, lower, frontier(END))
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,14 +13,14 @@ import pyarrow as pa
 from streams.errors import InvalidUsage
 from streams.ids import MINIMUM_TIME, CapabilityId, CollectionId, Offset
 from streams.kafka.log import ChunkRef
-from streams.progress import Antichain, frontier
+from streams.progress import END, Antichain, frontier
 from streams.storage.client.handles import Capability, NotForward, WriteCapability
 from streams.storage.client.lifecycle import described
 from streams.storage.client.shards import Shards
 from streams.storage.description import Description
 from streams.storage.limits import LARGEST_COUNTED, check_size
 from streams.storage.log.events import Append, Body, Downgrade, Part, Renewal
-from streams.storage.read.reader import LAST, load_stable
+from streams.storage.read.reader import load_stable
 from streams.storage.write.foreign import check_refs, staged
 from streams.storage.write.touched import touched
 from streams.storage.write.validation import (
@@ -99,9 +99,9 @@ def bound(value: Antichain | int) -> Antichain:
         time = operator.index(value)  # numpy's integers, too
     except TypeError:
         time = -1
-    if not MINIMUM_TIME <= time <= LAST:
+    if not MINIMUM_TIME <= time <= END:
         raise InvalidUsage(
-            f"frontier: expected a frontier, or a time from {MINIMUM_TIME} to {LAST},"
+            f"frontier: expected a frontier, or a time from {MINIMUM_TIME} to {END},"
             f" actual {value!r}"
         )
     return frontier(time)
@@ -226,7 +226,7 @@ class Writing:
             own = flatten(tables, schema)
             with kernels.lent() as kernel:
                 chosen = touched(own, kernel)
-                past, _ = load_stable(self.shards, id_, (MINIMUM_TIME, LAST), LAST, chosen)
+                past, _ = load_stable(self.shards, id_, (MINIMUM_TIME, END), END, chosen)
                 check_counts(id_, flatten([past, own], schema), own.num_rows, kernel)
 
     def is_lost(self, write: Write) -> bool:

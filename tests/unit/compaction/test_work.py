@@ -19,7 +19,7 @@ from streams.kafka.log import ChunkRef, Chunks
 from streams.kafka.memory import store as memory_store
 from streams.kafka.memory.faulty import Fault, FaultyChunks, FaultyLogs
 from streams.kafka.topics import MAXIMUM_RECORD_BYTES
-from streams.progress import EMPTY, frontier
+from streams.progress import EMPTY, END, frontier
 from streams.storage.client import maintenance
 from streams.storage.client.handles import ReadCapability
 from streams.storage.client.shards import Shards, write_capability
@@ -95,7 +95,7 @@ def test_contents_stay_and_history_goes(bucket_bytes: int) -> None:
 
 
 def pieces_of(one: Shards) -> tuple[read.Piece, ...]:
-    return read.pieces(one.state(U1), Timestamp(0), read.LAST)
+    return read.pieces(one.state(U1), Timestamp(0), END)
 
 
 def test_a_chunk_is_clipped_to_the_interval_of_its_batch() -> None:

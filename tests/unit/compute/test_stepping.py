@@ -21,8 +21,7 @@ from streams.compute.stepping import (
     resume,
 )
 from streams.ids import CollectionId, Timestamp
-from streams.progress import EMPTY, frontier
-from streams.storage.read.reader import LAST
+from streams.progress import EMPTY, END, frontier
 
 
 def batch(lower: int, upper: int, size: int = 1) -> InputBatch:
@@ -90,10 +89,10 @@ def test_a_sealed_import_is_final_for_ever() -> None:
 def test_the_last_step_of_all_ends_at_the_last_time() -> None:
     """What arrives, or is scheduled, has a time: the step that brings it needs an upper."""
     inputs = [shard("a", None, batch(5, 12))]
-    assert next_step(frontier(10), inputs) == Step(frontier(10), frontier(LAST))
+    assert next_step(frontier(10), inputs) == Step(frontier(10), frontier(END))
     due = next_step(frontier(12), inputs, scheduled=frontier(30))
-    assert due == Step(frontier(12), frontier(LAST))
-    assert next_step(frontier(LAST), inputs) == Idle(frontier(LAST), EMPTY)
+    assert due == Step(frontier(12), frontier(END))
+    assert next_step(frontier(END), inputs) == Idle(frontier(END), EMPTY)
 
 
 @pytest.mark.parametrize(

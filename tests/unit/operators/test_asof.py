@@ -8,10 +8,10 @@ import pyarrow as pa
 import pytest
 
 from streams.ids import CollectionId
-from streams.operators.context import Interval
 from streams.operators.local import LocalDataflow
 from streams.plan.compile import Relation, compile_view
 from streams.plan.physical import Asof, Column
+from streams.progress import interval_of
 from tests.support.maintained import Tables, compare, history
 from tests.support.work import counted
 
@@ -180,11 +180,11 @@ def test_one_change_looks_at_its_neighbours(
     dataflow = compile_view(query, catalog).dataflow
     assert any(isinstance(node, Asof) for node in dataflow.nodes)
     local = LocalDataflow(dataflow, tmp_path, buckets=1)
-    local.step(Interval(0, 1, as_of=True), {})
+    local.step(interval_of(0, 1, as_of=True), {})
     many = np.arange(20_000) * 10
-    local.step(Interval(1, 2), {0: rows(many, 1), 1: rows(many, 1)})
+    local.step(interval_of(1, 2), {0: rows(many, 1), 1: rows(many, 1)})
     with counted() as done:
-        local.step(Interval(2, 3), {side: rows(np.array([value]), 2)})
+        local.step(interval_of(2, 3), {side: rows(np.array([value]), 2)})
     assert done.rows < 200
 
 
@@ -192,9 +192,9 @@ def test_a_new_last_row_leaves_those_beside_the_one_before_it_alone(tmp_path: Pa
     catalog = {name: Relation(CollectionId(name), COLUMNS) for name in ("t", "u")}
     query = "SELECT t.s AS a, u.s AS b FROM t ASOF LEFT JOIN u ON t.k = u.k AND t.s >= u.s"
     local = LocalDataflow(compile_view(query, catalog).dataflow, tmp_path, buckets=1)
-    local.step(Interval(0, 1, as_of=True), {})
+    local.step(interval_of(0, 1, as_of=True), {})
     trades = rows(np.arange(1, 20_001), 1)
-    local.step(Interval(1, 2), {0: trades, 1: rows(np.array([0]), 1)})
+    local.step(interval_of(1, 2), {0: trades, 1: rows(np.array([0]), 1)})
     with counted() as done:
-        local.step(Interval(2, 3), {1: rows(np.array([30_000]), 2)})
+        local.step(interval_of(2, 3), {1: rows(np.array([30_000]), 2)})
     assert done.rows < 200

@@ -7,9 +7,10 @@ import pyarrow as pa
 import pytest
 
 from streams.operators import common_expressions
-from streams.operators.context import Context, Interval
+from streams.operators.context import Context
 from streams.operators.engine import start
 from streams.plan.physical import Dataflow, Expression, Linear
+from streams.progress import interval_of
 from streams.trace.kernel import kernel as door
 from streams.trace.kernel.functions import Function
 from streams.trace.kernel.kernel import arrow_schema
@@ -65,7 +66,7 @@ def test_a_step_with_what_was_computed_is_the_step(
     wanted = common_expressions.wanted(flows[0], 0) | common_expressions.wanted(flows[1], 0)
     computed = common_expressions.compute(wanted, rows(), TYPES, kernel())
     assert set(computed) == wanted
-    whole, imports = Interval(0, 2), {0: table(ROWS, TYPES)}
+    whole, imports = interval_of(0, 2), {0: table(ROWS, TYPES)}
     alone = [start(flow, imports, whole, 1, context).output for flow in flows]
     monkeypatch.setattr(door.Kernel, "prepare", None)
     together = [

@@ -7,9 +7,10 @@ import pyarrow as pa
 import pytest
 
 from streams.errors import InvalidUsage
-from streams.operators.context import Context, Emitted, Interval
+from streams.operators.context import Context, Emitted
 from streams.operators.engine import RunsByOperator, advance, fingerprint, start
 from streams.plan.physical import Aggregate, Constant, Dataflow, Distinct, Reduce, Union
+from streams.progress import interval_of
 from streams.trace.arrange.runs import RunCache, RunName
 from tests.support.flows import dataflow, kernel, run, table
 
@@ -34,7 +35,7 @@ def test_a_replayed_step_emits_the_same_and_writes_new_files(tmp_path: Path) -> 
     def step(
         updates: list[tuple[tuple[int, str], int, int]], lower: int, runs: RunsByOperator
     ) -> tuple[Emitted, RunsByOperator]:
-        interval = Interval(lower, lower + 3, lower == 0)
+        interval = interval_of(lower, lower + 3, as_of=lower == 0)
         inbox: dict[tuple[int, str], list[pa.Table]] = {}
         for packet in start(flow, {0: table(updates, TYPES)}, interval, 1, worker).packets:
             inbox.setdefault((packet.node, packet.port), []).append(packet.table)
@@ -61,7 +62,7 @@ def test_one_bucket_alone_gives_birth(tmp_path: Path, buckets: int) -> None:
         (Union((1, 2)), made, 1),
     )
     for as_of, want in ((True, 2), (False, 0)):
-        interval = Interval(5, 6, as_of)
+        interval = interval_of(5, 6, as_of=as_of)
         found = [
             advance(flow, 1, bucket, {}, {}, interval, context(tmp_path), buckets=buckets)[0]
             for bucket in range(buckets)
@@ -88,7 +89,7 @@ def keyed() -> Dataflow:
 def test_packets_carry_one_row_a_key_and_time(tmp_path: Path) -> None:
     updates = [((n % 2, "same"), n % 3, 1) for n in range(600)]
     sent = start(
-        keyed(), {0: table(updates, TYPES)}, Interval(0, 3, True), 4, context(tmp_path)
+        keyed(), {0: table(updates, TYPES)}, interval_of(0, 3, as_of=True), 4, context(tmp_path)
     )
     assert sum(packet.table.num_rows for packet in sent.packets) == 6
     keys = [
@@ -100,10 +101,10 @@ def test_packets_carry_one_row_a_key_and_time(tmp_path: Path) -> None:
 
 def test_nothing_in_nothing_out(tmp_path: Path) -> None:
     worker = context(tmp_path)
-    emitted = start(keyed(), {}, Interval(0, 1), 2, worker)
+    emitted = start(keyed(), {}, interval_of(0, 1), 2, worker)
     assert emitted == Emitted((), None, None)
     runs: dict[str, list[RunName]] = {"1.keys": [["kept", 3]]}
-    after = advance(keyed(), 1, 0, {}, runs, Interval(0, 1), worker, buckets=2)
+    after = advance(keyed(), 1, 0, {}, runs, interval_of(0, 1), worker, buckets=2)
     assert after == (Emitted((), None, None), runs)
     assert not list(tmp_path.iterdir())
 
@@ -112,7 +113,9 @@ def test_an_aggregate_over_what_cannot_be_summed_is_refused(tmp_path: Path) -> N
     node = Reduce(0, (0,), (Aggregate("sum", 1, "VARCHAR"),))
     flow = dataflow([TYPES], (node, ["INTEGER", "VARCHAR"], 1))
     with pytest.raises(InvalidUsage, match="sum expects numbers"):
-        start(flow, {0: table([((1, "a"), 0, 1)], TYPES)}, Interval(0, 1), 1, context(tmp_path))
+        start(
+            flow, {0: table([((1, "a"), 0, 1)], TYPES)}, interval_of(0, 1), 1, context(tmp_path)
+        )
 
 
 def test_the_fingerprint_names_all_that_state_depends_on() -> None:

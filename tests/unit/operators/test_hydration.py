@@ -7,10 +7,10 @@ import pyarrow as pa
 import pytest
 
 from streams.ids import CollectionId
-from streams.operators.engine import Interval
 from streams.operators.local import LocalDataflow
 from streams.plan.compile import Compiled, Relation, compile_view
 from streams.plan.physical import Column
+from streams.progress import interval_of
 from streams.trace import updates as trace
 from streams.trace.arrange.runs import PIECE
 from streams.trace.kernel.kernel import arrow_schema
@@ -48,7 +48,7 @@ def said(
     """The updates of a view, slice by slice; and of how many pieces its longest run was."""
     flow = compiled.dataflow
     local = LocalDataflow(flow, directory, piece=piece, kernel=kernel(), parallel=parallel)
-    local.step(Interval(0, 1, as_of=True), {})
+    local.step(interval_of(0, 1, as_of=True), {})
     numbers = np.random.default_rng(2).permutation(ROWS)
     gone = numbers[::9]
     slices = [(some, 1) for some in np.split(numbers, range(SLICE, ROWS, SLICE))]
@@ -59,7 +59,7 @@ def said(
             index: updates(some, time, diff).select([*(c.name for c in each.columns), "t", "n"])
             for index, each in enumerate(flow.imports)
         }
-        output, errors = local.step(Interval(time, time + 1), step)
+        output, errors = local.step(interval_of(time, time + 1), step)
         assert not errors
         outputs += output
         for bucket, state in local.runs.items():

@@ -7,10 +7,10 @@ import pyarrow as pa
 import pytest
 
 from streams.ids import CollectionId
-from streams.operators.context import Interval
 from streams.operators.local import LocalDataflow
 from streams.plan.compile import Relation, compile_view
 from streams.plan.physical import Column
+from streams.progress import interval_of
 from tests.support.work import counted
 
 ROWS, DELETED = 9_000, 3_000
@@ -38,10 +38,10 @@ def test_rule_37_rows_long_gone_are_not_searched_again(
     relation = Relation(CollectionId("t"), (Column("x", "BIGINT"),))
     local = LocalDataflow(compile_view(query, {"t": relation}).dataflow, tmp_path, buckets=1)
     values = sign * np.arange(ROWS)
-    local.step(Interval(0, 1, as_of=True), {0: updates(values, 0, 1)})
-    local.step(Interval(1, 2), {0: updates(values[:DELETED], 1, -1)})
+    local.step(interval_of(0, 1, as_of=True), {0: updates(values, 0, 1)})
+    local.step(interval_of(1, 2), {0: updates(values[:DELETED], 1, -1)})
     with counted() as work:
-        outputs, _ = local.step(Interval(2, 3), {0: updates(values[DELETED:][:1], 2, -1)})
+        outputs, _ = local.step(interval_of(2, 3), {0: updates(values[DELETED:][:1], 2, -1)})
     changes = [row for output in outputs for row in output.to_pylist()]
     assert {row["c0"] for row in changes if row["diff"] < 0} == {sign * DELETED}
     assert work.rows < DELETED / 10

@@ -13,10 +13,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streams.ids import CollectionId
-from streams.operators.context import Interval
 from streams.operators.local import LocalDataflow
 from streams.plan.compile import Relation, compile_view
 from streams.plan.physical import Column, Reduce
+from streams.progress import interval_of
 from streams.testing import maintain
 from tests.support.examples import examples
 from tests.support.work import counted
@@ -210,15 +210,15 @@ def work(query: str, directory: Path, values: np.ndarray, times: np.ndarray) -> 
     relation = Relation(CollectionId("t"), (Column("g", "INTEGER"), Column("x", "BIGINT")))
     dataflow = compile_view(query, {"t": relation}).dataflow
     local = LocalDataflow(dataflow, directory, buckets=1)
-    local.step(Interval(0, 1, as_of=True), {})
+    local.step(interval_of(0, 1, as_of=True), {})
     everything = np.random.default_rng(1).permutation(100_000) * 10
     for part in range(4):
         some = everything[part::4]
         local.step(
-            Interval(part + 1, part + 2), {0: updates(some, np.full(len(some), part + 1))}
+            interval_of(part + 1, part + 2), {0: updates(some, np.full(len(some), part + 1))}
         )
     with counted() as done:
-        local.step(Interval(5, int(times.max()) + 1), {0: updates(values, times)})
+        local.step(interval_of(5, int(times.max()) + 1), {0: updates(values, times)})
     return done.rows
 
 

@@ -11,10 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streams.ids import CollectionId
-from streams.operators.engine import Interval
 from streams.operators.local import LocalDataflow
 from streams.plan.compile import Relation, compile_view
 from streams.plan.physical import Column, Dataflow
+from streams.progress import Interval, interval_of
 from streams.trace import updates as trace
 from streams.trace.kernel.kernel import Kernel, arrow_schema
 from tests.support.examples import examples
@@ -90,7 +90,7 @@ def test_a_view_born_later_goes_on_as_the_older_one(name: str, seed: int) -> Non
 def test_another_worker_goes_on_from_the_run_files(name: str, seed: int) -> None:
     changes = histories(random.Random(seed))
     flow = dataflow(QUERIES[name])
-    steps = [Interval(0, 2, as_of=True), Interval(2, 4), Interval(4, 5)]
+    steps = [interval_of(0, 2, as_of=True), interval_of(2, 4), interval_of(4, 5)]
     assert (
         run(flow, changes, steps, restarts=True)
         == run(flow, changes, steps, restarts=False)

@@ -10,8 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streams.operators.engine import Interval, next_due
+from streams.operators.engine import next_due
 from streams.plan.physical import Bound, Expression, Temporal
+from streams.progress import interval_of
 from streams.testing import maintain
 from tests.model import collection as model
 from tests.model.collection import Contents, Update
@@ -198,12 +199,12 @@ def test_time_goes_on_and_nothing_is_left_of_it() -> None:
     flow = dataflow([TYPES], (node, ["INTEGER"], 1))
     rows = [((i, 10 * i), 0, 1) for i in range(5)]
     with running(flow) as local:
-        local.step(Interval(0, 1, True), {0: table(rows, TYPES)})
+        local.step(interval_of(0, 1, as_of=True), {0: table(rows, TYPES)})
         seen: list[object] = []
         for lower, upper in pairwise([1, 11, 12, 25, 60]):
             times = [next_due(flow, runs) for runs in local.runs.values()]
             seen.append(min((time for time in times if time is not None), default=None))
-            outputs, errors = local.step(Interval(lower, upper), {})
+            outputs, errors = local.step(interval_of(lower, upper), {})
             seen.append(sorted((u["time"], u["diff"]) for o in outputs for u in o.to_pylist()))
             assert not errors
         left = [names for runs in local.runs.values() for names in runs.values()]
@@ -221,7 +222,7 @@ def test_what_is_replaced_is_not_waited_for() -> None:
     with running(flow, merge_factor=1000) as local:
         for time in range(20):
             changes = [((time, 500), time, 1), ((time - 1, 500), time, -1)][: 1 + (time > 0)]
-            local.step(Interval(time, time + 1, time == 0), {0: table(changes, TYPES)})
+            local.step(interval_of(time, time + 1, as_of=time == 0), {0: table(changes, TYPES)})
         rows = [
             int(name[1])
             for runs in local.runs.values()

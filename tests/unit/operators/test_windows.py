@@ -16,10 +16,10 @@ from hypothesis import strategies as st
 
 from streams.ids import CollectionId
 from streams.operators import neighbours
-from streams.operators.context import Interval
 from streams.operators.local import LocalDataflow
 from streams.plan.compile import Relation, compile_view
 from streams.plan.physical import Column, Groupwise
+from streams.progress import interval_of
 from streams.testing import maintain
 from tests.support.examples import examples
 from tests.support.work import counted
@@ -321,10 +321,10 @@ def work(query: str, directory: Path, values: np.ndarray, times: np.ndarray) -> 
     """The rows that a step looks at, in a partition of 20,000 rows."""
     catalog = {"t": Relation(CollectionId("t"), COLUMNS)}
     local = LocalDataflow(compile_view(query, catalog).dataflow, directory, buckets=1)
-    local.step(Interval(0, 1, as_of=True), {})
-    local.step(Interval(1, 2), {0: updates(np.arange(20_000) * 10, np.ones(20_000))})
+    local.step(interval_of(0, 1, as_of=True), {})
+    local.step(interval_of(1, 2), {0: updates(np.arange(20_000) * 10, np.ones(20_000))})
     with counted() as done:
-        local.step(Interval(2, int(times.max()) + 1), {0: updates(values, times)})
+        local.step(interval_of(2, int(times.max()) + 1), {0: updates(values, times)})
     return done.rows
 
 

@@ -9,11 +9,11 @@ from streams.compute.reclocking import Ingest, Tick
 from streams.compute.stepping import Idle
 from streams.ids import CollectionId, Offset, Timestamp
 from streams.kafka.log import ChunkRef
-from streams.progress import Antichain, frontier
+from streams.progress import Antichain, frontier, interval_of
 from streams.replica.driver import attempt, events
 from streams.replica.driver.attempt import Attempt, Shard
 from streams.replica.driver.dataflow import Dataflow
-from streams.replica.driver.work import Interval, Quiet, SliceUnit, SourceUnit, ViewUnit, share
+from streams.replica.driver.work import Quiet, SliceUnit, SourceUnit, ViewUnit, share
 from streams.replica.tasks.report import Result
 from streams.storage.log.events import Append, Stage
 from streams.storage.log.outcomes import (
@@ -43,7 +43,7 @@ def shard(
 
 
 def interval(flow: Dataflow) -> ViewUnit:
-    planned = share(flow, Interval(Timestamp(LOWER), Timestamp(UPPER)), {}, None)
+    planned = share(flow, interval_of(Timestamp(LOWER), Timestamp(UPPER)), {}, None)
     return ViewUnit(flow=flow, share=planned, loads=())
 
 
@@ -94,7 +94,7 @@ def test_rule_16_a_view_whose_interval_is_there_counts_without_an_append() -> No
 
 def test_a_view_that_lost_a_part_appends_the_rest_with_the_same_chunks() -> None:
     unit = interval(running(LOWER))
-    wide = replace(unit, share=replace(unit.share, upper=Timestamp(20)))
+    wide = replace(unit, share=replace(unit.share, interval=interval_of(LOWER, 20)))
     made = attempt.of_unit(wide, RESULT, shard())
     made = replace(made, shard=shard(12)).answered(mismatch(12))
     assert bounds(made) == (frontier(12), frontier(20))

@@ -16,14 +16,13 @@ from streams.compute.stepping import Idle, Input, InputBatch
 from streams.ids import CapabilityId, CollectionId, Timestamp, Topic
 from streams.plan import physical
 from streams.plan.physical import Source, Temporal
-from streams.progress import Antichain, frontier
+from streams.progress import Antichain, Interval, frontier, interval_of
 from streams.replica.driver import chain
 from streams.replica.driver.chain import Chain
 from streams.replica.driver.dataflow import Dataflow, Phase
 from streams.replica.driver.inputs import View
 from streams.replica.driver.stored import OwnState
 from streams.replica.driver.work import (
-    Interval,
     Quiet,
     SourceUnit,
     Unit,
@@ -192,7 +191,7 @@ def test_a_view_that_is_behind_reads_what_is_stored_and_takes_the_rest_in_hand()
     source, view = flow("s1"), flow("v", "s1", own=20)
     stored = Shards(stored={"s1": InputBatch(at(10), at(NOW), 9)})
     (unit,) = [unit for unit in chained([ingest(source)], [view], stored).units if unit.loads]
-    assert (unit.share.lower, unit.share.upper) == (20, THEN)
+    assert unit.share.interval == interval_of(20, THEN)
     assert unit.share.in_hand == {"s1": 0}
     assert topics(unit) == [f"s1 20 {NOW}"]
 

@@ -7,7 +7,7 @@ import pytest
 
 from streams.errors import InvalidUsage
 from streams.ids import CollectionId
-from streams.progress import EMPTY, frontier
+from streams.progress import EMPTY, END, frontier
 from streams.storage import Storage
 from streams.storage.client.handles import (
     LONGEST_LEASE_MS,
@@ -17,7 +17,6 @@ from streams.storage.client.handles import (
 from streams.storage.client.lifecycle import NotBound
 from streams.storage.description import Description
 from streams.storage.limits import TooLarge
-from streams.storage.read.reader import LAST
 from streams.storage.write.validation import OutsideInterval, WrongRows
 from tests.support.storages import T1, TABLE, table, write
 
@@ -119,9 +118,9 @@ def test_updates_are_a_table(storage: Storage, updates: object) -> None:
 
 def test_nothing_happens_at_the_end_of_time(storage: Storage) -> None:
     _, held = storage.create(T1, TABLE)
-    with pytest.raises(OutsideInterval, match=f"actual {LAST}"):
-        storage.update_and_downgrade(held, table(("a", 1, LAST, 1)), EMPTY)
-    write(storage, held, LAST, ("a", 1, LAST - 1, 1))
+    with pytest.raises(OutsideInterval, match=f"actual {END}"):
+        storage.update_and_downgrade(held, table(("a", 1, END, 1)), EMPTY)
+    write(storage, held, END, ("a", 1, END - 1, 1))
 
 
 def test_the_right_kind_of_capability(storage: Storage) -> None:

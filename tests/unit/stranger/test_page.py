@@ -11,13 +11,13 @@ from streams.errors import Corrupt, Determinate, Indeterminate, InvalidUsage, Sl
 from streams.ids import CollectionId, Offset
 from streams.kafka import log
 from streams.kafka.topics import MAXIMUM_RECORD_BYTES
+from streams.progress import END
 from streams.storage import limits
 from streams.storage.client.handles import LONGEST_LEASE_MS, LONGEST_TOKEN, check_token
 from streams.storage.client.shards import MAXIMUM_BODY_BYTES
 from streams.storage.commands import service
 from streams.storage.commands.wire import LONGEST_ID, Status, decode
 from streams.storage.description import Description
-from streams.storage.read.reader import LAST
 from streams.storage.sans_io import check_new, check_stage
 from streams.storage.write.accepted import is_accepted
 from streams.trace.kernel.kernel import arrow_type
@@ -141,7 +141,7 @@ def test_names_are_taken_as_the_page_says() -> None:
             assert takes(what, name) == bool(re.fullmatch(pattern, name)), (what, name)
     assert len(patterns) == 4
     times = [tuple(map(int, each)) for each in found.values() if len(each) > 1]
-    assert times == [(0, LAST - 1), (0, LAST)]  # held by tests/unit/storage/test_bad_input.py
+    assert times == [(0, END - 1), (0, END)]  # held by tests/unit/storage/test_bad_input.py
 
 
 WRITTEN: dict[str, pa.DataType] = {

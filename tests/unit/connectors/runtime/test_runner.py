@@ -19,9 +19,9 @@ from connectors.transport.failures import ConnectorFailed
 from connectors.transport.local import Local
 from streams.errors import Determinate, InvalidUsage
 from streams.ids import CollectionId
+from streams.progress import END
 from streams.storage.client.shards import write_capability
 from streams.storage.log.events import Drop
-from streams.storage.read.reader import LAST
 from tests.support.collections import Collections
 
 REVENUE = (("country", "VARCHAR"), ("total", "BIGINT"))
@@ -288,7 +288,7 @@ def test_a_sealed_collection_is_there_for_good(world: World) -> None:
     sealed = Drop(CollectionId("u1"), write_capability(CollectionId("u1")))
     world.collections.shards.submit([("u1", sealed)])
     assert [world.catch_up().rows for _ in range(2)] == [2, 0]
-    assert world.read_through == {"u1;revenue": LAST}
+    assert world.read_through == {"u1;revenue": END}
 
 
 @BOTH

@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 from streams.compute.description import IngestionDescription
 from streams.errors import InvalidUsage
 from streams.ids import Offset, Timestamp, Topic
-from streams.operators.engine import Interval
 from streams.operators.local import LocalDataflow
 from streams.plan.physical import Column, Source, Upsert
+from streams.progress import interval_of
 from streams.replica.ingest import plan
 from streams.replica.ingest.ranges import Slice, assign, slices, windows
 from streams.replica.ingest.source import MESSAGES, Resources, load, replay
@@ -87,7 +87,7 @@ class Stepped:
 
     def step(self, update: tuple[pa.Table, pa.Table], lower: int, upper: int) -> None:
         rows, errors = self.flow.step(
-            Interval(Timestamp(lower), Timestamp(upper)), {0: update[0]}
+            interval_of(Timestamp(lower), Timestamp(upper)), {0: update[0]}
         )
         errors = [*errors, update[1]]
         self.outputs += [table(row) for row in rows]
