@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from streams.errors import Indeterminate, InvalidUsage
 from streams.ids import MINIMUM_TIME, CapabilityId, CollectionId, Timestamp
-from streams.progress import END, frontier
+from streams.progress import frontier
 from streams.storage.client.id_registry import Directory
 from streams.storage.client.shards import Shards
 from streams.storage.description import Description, loads

@@ -56,9 +56,10 @@ class Context:
             self.piece,
         )
 
-    def of_task(self) -> "Context":
+    def of_task(self, merge_factor: int | None = None) -> "Context":
         """The same means for a new task, whose runs go to files of its own."""
-        return replace(self, shared=SharedFile())
+        factor = self.merge_factor if merge_factor is None else merge_factor
+        return replace(self, shared=SharedFile(), merge_factor=factor)
 
 
 @dataclass(frozen=True, slots=True)

@@ -55,7 +55,7 @@ class Versions:
         row = Kernel().query(ROW.format(upper.time)).cast(arrow_schema(types))
         output = output_of(flow, View(shards))
         encoded = write_chunks.encode(Emitted((), row, None), output, types)
-        chunks = worker.chunks(self.old.scheduler.config.kafka)
+        chunks = worker.chunks(worker.KafkaClients(self.old.scheduler.config.kafka))
         (refs,) = write_chunks.write(chunks, [encoded])
         part = work.part(flow, (upper, frontier(upper.time + 1)), refs)
         (outcome,) = shards.submit([(flow.description.group, Append((part,)))])

@@ -22,18 +22,14 @@ import time
 import uuid
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 
 import pyarrow as pa
-from py4j.java_gateway import JavaObject
 from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql.classic.dataframe import DataFrame
-from pyspark.sql.functions import col, pandas_udf
 from pyspark.sql.streaming import StreamingQuery
-from pyspark.util import PythonEvalType
 
 from streams.errors import Indeterminate, SlackwaterError
 from streams.replica.driver import causes
@@ -41,10 +37,10 @@ from streams.replica.driver.commit import Committer
 from streams.replica.driver.scheduler import LaneName, Scheduler
 from streams.replica.driver.timings import Timings
 from streams.replica.driver.watched import Silence, Watched
-from streams.replica.spark.source import NAME, SCHEMA
+from streams.replica.spark.rounds import Rounds
+from streams.replica.spark.source import NAME
 from streams.replica.tasks import report
 from streams.replica.tasks.exchange_blobs import peek
-from streams.replica.tasks.rounds import advance_round
 
 log = logging.getLogger(__name__)
 
@@ -77,7 +73,7 @@ class Lane:
     """Whether Spark has called us with a micro-batch, which may be its first, empty one."""
     silence: Silence = field(default_factory=Silence)
     clock: Callable[[], float] = time.monotonic
-    rounds: "Rounds" = field(init=False)
+    rounds: Rounds = field(init=False)
 
     def __post_init__(self) -> None:
         scheduler = self.scheduler
@@ -248,36 +244,3 @@ class Lane:
 def _is_ours(error: Exception) -> bool:
     """Whether a failure comes from this process; for Spark's, the cause is enough."""
     return not isinstance(error, Py4JError | PySparkException | SlackwaterError)
-
-
-@dataclass(slots=True)
-class Rounds:
-    """Adds rounds after round 0.
-
-    `DataFrame.mapInArrow` wraps a function at every call, for 20 to 30 ms; here it is wrapped
-    once for each level, with PySpark's internal classes.
-    """
-
-    session: SparkSession
-    state: Path
-    buckets: int
-    made: dict[int, JavaObject] = field(default_factory=dict)
-
-    def after(self, frame: DataFrame, depth: int) -> DataFrame:
-        """Return the frame of round 0 with `depth` rounds after it."""
-        for level in range(1, depth + 1):
-            exchanged = frame.repartitionById(self.buckets, "bucket")
-            rows = exchanged._jdf.mapInArrow(self._round(level), *_PLAINLY)  # noqa: SLF001
-            frame = DataFrame(rows, self.session)
-        return frame
-
-    def _round(self, level: int) -> JavaObject:
-        if level not in self.made:
-            advance = partial(advance_round, level, str(self.state))
-            function = pandas_udf(advance, SCHEMA, PythonEvalType.SQL_MAP_ARROW_ITER_UDF)
-            self.made[level] = function(*map(col, SCHEMA.names))._jc  # noqa: SLF001
-        return self.made[level]
-
-
-_PLAINLY = (False, None)
-"""Not as a barrier stage, with no resource profile."""

@@ -51,6 +51,7 @@ from streams.replica.ingest.ranges import Told
 from streams.replica.spark.scheduler_rpc import Question
 from streams.replica.tasks import descriptor
 from streams.replica.tasks.descriptor import Descriptor, Load
+from streams.replica.tasks.worker import KafkaClients
 from streams.storage.client.shards import Shards
 
 log = logging.getLogger(__name__)
@@ -207,7 +208,7 @@ class Scheduler:
         return Descriptor(
             step=batch.step,
             buckets=self.buckets,
-            kafka=self.config.kafka,
+            clients=KafkaClients(self.config.kafka),
             shares={unit.flow.id: unit.share for unit in batch.units},
             tasks=tasks,
             crash=self.crash,

@@ -12,17 +12,19 @@ import pickle
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Protocol
 
 from streams.compute.description import IngestionDescription
 from streams.errors import Determinate
 from streams.files import write_whole
 from streams.ids import MINIMUM_TIME, CollectionId, Timestamp, Topic
-from streams.kafka.settings import ClientSettings
+from streams.kafka.log import Chunks
 from streams.operators.engine import RunsByOperator
 from streams.plan.physical import Column
 from streams.progress import Interval
 from streams.replica.crash import Crash
 from streams.replica.ingest.ranges import Slice
+from streams.replica.ingest.source import Reader
 from streams.storage.read.reader import Piece
 
 Runs = RunsByOperator
@@ -112,16 +114,31 @@ class Share:
     in_hand: Mapping[CollectionId, int] = field(default_factory=dict)
 
 
+class Clients(Protocol):
+    """Opens what tasks read from and write to; a hashable value that pickles."""
+
+    def chunks(self) -> Chunks:
+        """Return a client of data topics."""
+
+    def messages(self) -> Reader:
+        """Return a reader of raw topics."""
+
+    def __hash__(self) -> int:
+        """Return the same for equal values: a worker keeps the clients."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Descriptor:
     """A micro-batch: its dataflows, and the loads of each task of round 0."""
 
     step: str
     buckets: int
-    kafka: ClientSettings
+    clients: Clients
     shares: Mapping[CollectionId, Share]
     tasks: tuple[tuple[Load, ...], ...]
     crash: Crash
+    merge_factor: int = 2
+    """How much larger a run file must be not to be merged with a newer one."""
 
 
 def path_of(state: Path, step: str) -> Path:

@@ -81,7 +81,7 @@ class Task:
     @staticmethod
     def of(state: str, batch: Descriptor, loads: Loads = MappingProxyType({})) -> "Task":
         """Return a new task."""
-        context = worker.context(state).of_task()
+        context = worker.context(state).of_task(batch.merge_factor)
         readers = common_subexpressions.readers(batch.shares, loads)
         means = Sharing(context.kernel, readers, partial(worker.wanted, state))
         return Task(state, batch, context, means)
@@ -126,7 +126,7 @@ class Task:
         ]
         if any(wanted):
             self.batch.crash("before-chunks")
-        refs = write_chunks.write(worker.chunks(self.batch.kafka), wanted)
+        refs = write_chunks.write(worker.chunks(self.batch.clients), wanted)
         for done, written in zip(self.done, refs, strict=True):
             self._send(done)
             text = report.dumps(
@@ -159,7 +159,7 @@ def start_round(state: str, step: str, index: int) -> Iterator[pa.RecordBatch]:
     batch = worker.micro_batch(state, step)
     loads = load_inputs.by_dataflow(batch.tasks[index])
     task = Task.of(state, batch, loads)
-    loader = Loader(worker.chunks(batch.kafka), worker.resources(batch.kafka, state))
+    loader = Loader(worker.chunks(batch.clients), worker.resources(batch.clients, state))
     for dataflow, share in batch.shares.items():
         # a birth over empty imports still has its constants
         if dataflow in loads or (share.interval.as_of and index == 0):

@@ -5,11 +5,13 @@ forked again at any time, which costs only the re-creation.
 """
 
 import uuid
+from dataclasses import dataclass
 from functools import cache, lru_cache
 from pathlib import Path
 
 from streams.kafka.client.chunks import KafkaChunks
 from streams.kafka.client.raw import RawReader
+from streams.kafka.log import Chunks
 from streams.kafka.settings import ClientSettings
 from streams.operators import common_expressions
 from streams.operators.common_expressions import Wanted
@@ -18,14 +20,19 @@ from streams.plan import json as plan_json
 from streams.plan.physical import Dataflow
 from streams.replica.ingest.source import Resources
 from streams.replica.tasks import descriptor
-from streams.replica.tasks.descriptor import Descriptor
+from streams.replica.tasks.descriptor import Clients, Descriptor
 from streams.trace.kernel.kernel import Kernel
 
 
 @cache
 def context(state: str) -> Context:
     """Return this process's evaluation context and run cache; run names are never reused."""
-    return Context(Path(state) / "runs", Kernel(), _new_name)
+    return Context(Path(state) / "runs", _kernel(), _new_name)
+
+
+@cache
+def _kernel() -> Kernel:
+    return Kernel()
 
 
 def _new_name() -> str:
@@ -50,13 +57,28 @@ def micro_batch(state: str, step: str) -> Descriptor:
     return descriptor.read(Path(state), step)
 
 
+@dataclass(frozen=True, slots=True)
+class KafkaClients:
+    """The clients of a broker."""
+
+    settings: ClientSettings
+
+    def chunks(self) -> KafkaChunks:
+        """Return a client of data topics."""
+        return KafkaChunks(self.settings)
+
+    def messages(self) -> RawReader:
+        """Return a reader of raw topics."""
+        return RawReader(self.settings)
+
+
 @cache
-def chunks(settings: ClientSettings) -> KafkaChunks:
+def chunks(clients: Clients) -> Chunks:
     """Return this process's client of data topics."""
-    return KafkaChunks(settings)
+    return clients.chunks()
 
 
 @cache
-def resources(settings: ClientSettings, state: str) -> Resources:
+def resources(clients: Clients, state: str) -> Resources:
     """Return this process's resources to read raw topics."""
-    return Resources(RawReader(settings), context(state).kernel)
+    return Resources(clients.messages(), context(state).kernel)

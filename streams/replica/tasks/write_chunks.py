@@ -11,8 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from schemas import chunk
-from streams.kafka.client.chunks import KafkaChunks
-from streams.kafka.log import ChunkRef, ChunkWrite
+from streams.kafka.log import ChunkRef, Chunks, ChunkWrite
 from streams.operators.engine import Emitted
 from streams.replica.tasks.descriptor import Output
 from streams.storage.log.column_stats import with_ranges
@@ -61,7 +60,7 @@ def _from(updates: pa.Table | None, output: Output) -> pa.Table | None:
     return kept if kept.num_rows or kept is updates else None
 
 
-def write(chunks: KafkaChunks, wanted: Sequence[Encoded | None]) -> list[tuple[ChunkRef, ...]]:
+def write(chunks: Chunks, wanted: Sequence[Encoded | None]) -> list[tuple[ChunkRef, ...]]:
     """Write the chunks of many dataflows with one flush.
 
     Returns the references of each, in the order given, with the ranges of larger chunks.
