@@ -74,6 +74,11 @@ class Reading:
         rows = map(self.cutter.rows, range(len(self.cutter.bindings)))
         return self.cutter.large_upper is not None or max(rows) >= self._limits.rows // 2
 
+    @property
+    def waiting(self) -> int:
+        """How many changes were read and are in no transaction yet."""
+        return sum(map(self.cutter.rows, range(len(self.cutter.bindings))))
+
     def wait(self, timeout_ms: int = WAIT_MS) -> bool:
         """Wait for changes; return whether all collections have some that were not read."""
 

@@ -69,6 +69,8 @@ class Status:
     time: Timestamp | None = None
     upper: Timestamp | None = None
     """Up to where all collections are."""
+    waiting: int = 0
+    """Changes that were read and are not committed."""
     rows: int = 0
     """Written by this process."""
     commits: int = 0
@@ -182,8 +184,12 @@ class Runner:
             cut = None
             if self._ahead is not None or reading.is_full or not self._rest_ms():
                 cut, self._ahead = self._ahead or reading.gather(), None
-            self._say(upper=min(reading.uppers), stalls=dict(session.cutter.stalls))
             waiting = cut or waiting
+            self._say(
+                upper=min(reading.uppers),
+                stalls=dict(session.cutter.stalls),
+                waiting=reading.waiting + (waiting.rows if waiting else 0),
+            )
             if waiting is not None and (waiting.rows or self._is_idle()):
                 yield waiting
                 waiting = None

@@ -61,9 +61,9 @@ class Materialization(BaseModel):  # type: ignore[explicit-any] # JSON is recurs
     """In how many key ranges it writes at a time, each in a session of the endpoint's."""
 
     @property
-    def collections(self) -> list[CollectionId]:
+    def collections(self) -> tuple[CollectionId, ...]:
         """What it follows, once names are resolved."""
-        return [CollectionId(each.collection) for each in self.bindings]
+        return tuple(CollectionId(each.collection) for each in self.bindings)
 
 
 def parse(what: str, value: object) -> Materialization:

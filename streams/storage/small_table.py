@@ -9,13 +9,19 @@ from collections.abc import Sequence
 
 import pyarrow as pa
 
-from streams.errors import InvalidUsage, SlackwaterError
+from streams.errors import Indeterminate, InvalidUsage, SlackwaterError
 from streams.ids import MINIMUM_TIME, CollectionId, Timestamp
 from streams.progress import frontier
 from streams.storage.client.shards import Shards, fresh_uuid, write_capability
 from streams.storage.description import Description
 from streams.storage.log.events import Append, Downgrade, Part, system_capability
-from streams.storage.log.outcomes import Appended, Downgraded
+from streams.storage.log.outcomes import (
+    Appended,
+    ChunksReclaimed,
+    Downgraded,
+    Unavailable,
+    UpperMismatch,
+)
 from streams.storage.log.state import CollectionState
 from streams.storage.read.reader import load_stable
 from streams.trace.kernel.kernel import arrow_schema
@@ -78,7 +84,7 @@ class SmallTable:
         )
         (outcome,) = self._shards.submit([(self.id, move)])
         if not isinstance(outcome, Downgraded):
-            raise self._taken_over(outcome)
+            raise self._refused(outcome)
         self.is_owned = True
 
     @property
@@ -127,7 +133,7 @@ class SmallTable:
         )
         (outcome,) = self._shards.submit([(self.id, Append((part,)))])
         if not isinstance(outcome, Appended):
-            raise self._taken_over(outcome)
+            raise self._refused(outcome)
         self._contents = Timestamp(upper + 1), new
         if upper - self._state.since.time >= KEPT:
             self._forget(upper)
@@ -157,7 +163,9 @@ class SmallTable:
     def _state(self) -> CollectionState:
         return self._shards.state(self.id)
 
-    def _taken_over(self, outcome: object) -> SlackwaterError:
+    def _refused(self, outcome: object) -> SlackwaterError:
+        if isinstance(outcome, UpperMismatch | ChunksReclaimed | Unavailable):
+            return Indeterminate(f"{self.id}: what was written is to be read again: {outcome}")
         return TakenOver(f"{self.id} is written by somebody else now: {outcome}")
 
 

@@ -1,0 +1,1 @@
+"""Runs the materializations of an environment beside each other."""

@@ -1,0 +1,134 @@
+"""Runs the materializations of an environment, from storage alone.
+
+It follows the table of specifications, has a `Keeper` for each, and writes the table of states,
+which it owns: of two services the newer one goes on, and fences the older one's tasks in their
+endpoints too, by its newer sessions.
+"""
+
+import logging
+from collections.abc import Callable
+
+from connectors.runtime.runner import Stopping
+from connectors.service.keeper import Keeper, Opened
+from connectors.service.states import is_due
+from schemas.materializations import (
+    KIND,
+    SPEC_COLUMNS,
+    SPECS,
+    STATE_COLUMNS,
+    STATES,
+    Spec,
+    State,
+)
+from streams.errors import Corrupt, Determinate, SlackwaterError
+from streams.ids import MINIMUM_TIME, Timestamp
+from streams.storage.client.shards import Shards
+from streams.storage.description import Description
+from streams.storage.small_table import SmallTable, TakenOver
+
+log = logging.getLogger(__name__)
+
+WAIT_MS = 200
+RETRY_S = 1.0
+END_S = 10.0
+"""How long tasks may take to end: each finishes the call of its endpoint that it is in."""
+
+
+class Service:
+    """A service. One thread."""
+
+    def __init__(
+        self,
+        shards: Shards,
+        opened: Opened,
+        *,
+        owner: str,
+        now_ms: Callable[[], int],
+        crash: Callable[[str], None] = lambda _: None,
+    ) -> None:
+        """`owner` names this process for users."""
+        self._shards, self._opened, self._owner = shards, opened, owner
+        self._now_ms, self._crash = now_ms, crash
+        self._specs = SmallTable(shards, SPECS, Description(SPEC_COLUMNS, kind=KIND))
+        self._states = SmallTable(shards, STATES, Description(STATE_COLUMNS, kind=KIND))
+        self._keepers: dict[str, Keeper] = {}
+        self._read: Timestamp | None = None
+        self._written: list[State] = []
+        self._written_ms: int | None = None
+
+    def run(self, stopping: Stopping) -> None:
+        """Run until told to stop.
+
+        Errors: TakenOver by another service; Determinate if only a new process helps.
+        """
+        try:
+            while not stopping.is_set():
+                if self._shards.defect is not None:
+                    raise Determinate(f"collections cannot be followed: {self._shards.defect}")
+                self._beat(stopping)
+        finally:
+            self._end()
+
+    def _beat(self, stopping: Stopping) -> None:
+        try:
+            if not self._states.is_owned:
+                self._states.own()
+            self._follow()
+            self._say()
+            self._specs.wait(self._read or MINIMUM_TIME, WAIT_MS)
+        except TakenOver:
+            raise
+        except SlackwaterError as error:
+            log.warning("materializations: retrying", extra={"cause": str(error)})
+            stopping.wait(RETRY_S)
+
+    def _follow(self) -> None:
+        """Have all materializations kept as their specifications want it."""
+        if not self._specs.find() or self._specs.upper == self._read:
+            return
+        upper = self._specs.upper
+        specs = {spec.id: spec for spec in self._wanted()}
+        for id_ in self._keepers.keys() - specs.keys():
+            self._keepers.pop(id_).want(None)
+        for id_, spec in specs.items():
+            if id_ in self._keepers:
+                self._keepers[id_].want(spec)
+            else:
+                self._keepers[id_] = self._keeper(spec)
+        self._read = upper
+
+    def _wanted(self) -> list[Spec]:
+        specs = []
+        for row in self._specs.rows():
+            try:
+                specs.append(Spec.of(row))
+            except Corrupt as error:
+                log.warning("a specification is passed over", extra={"cause": str(error)})
+        return sorted(specs, key=lambda each: each.id)
+
+    def _keeper(self, spec: Spec) -> Keeper:
+        return Keeper(
+            spec,
+            self._shards,
+            self._opened,
+            owner=self._owner,
+            now_ms=self._now_ms,
+            crash=self._crash,
+        )
+
+    def _say(self) -> None:
+        """Write how all are, if that is due."""
+        now_ms = self._now_ms()
+        states = [each.state(now_ms) for _, each in sorted(self._keepers.items())]
+        since_ms = now_ms - (self._written_ms or 0)
+        is_new = self._written_ms is None
+        if is_due(self._written, states, since_ms=since_ms, is_new=is_new):
+            self._states.write([each.row() for each in states])
+            self._written, self._written_ms = states, now_ms
+
+    def _end(self) -> None:
+        for each in self._keepers.values():
+            each.want(None)
+        deadline_ms = self._now_ms() + int(END_S * 1000)
+        for each in self._keepers.values():
+            each.join(max(0, deadline_ms - self._now_ms()) / 1000)

@@ -1,0 +1,87 @@
+"""How a materialization is, from what its runs report. Pure."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from connectors.runtime.runner import Status
+from schemas.materializations import HEARTBEAT_S, State
+
+WINDOW_MS = 10_000
+"""Rates are of so long."""
+
+NUMBERS_MS = 1_000
+"""Where nothing but numbers changes, they are written so often."""
+
+BACKFILLING = "backfilling"
+"""Running, and the endpoint has nothing yet."""
+
+UNSETTLED = {"starting", "stopped"}
+"""What a run says of itself before it runs and after: nothing that a user has to know."""
+
+
+def reported(before: State, status: Status, rows: int, commits: int) -> State:
+    """The state after a report of a run that began with so many rows and commits in all.
+
+    Why the run before has failed is said until this one runs.
+    """
+    name, message = status.state, status.message
+    if name in UNSETTLED:
+        name, message = before.state, before.message
+    elif name == "running" and status.time is None:
+        name = BACKFILLING
+    behind_ms = None
+    if status.time is not None and status.upper is not None:
+        behind_ms = max(0, status.upper - 1 - status.time)
+    return replace(
+        before,
+        state=name,
+        message=message,
+        time=before.time if status.time is None else status.time,
+        behind_ms=behind_ms,
+        behind_rows=status.waiting,
+        rows=rows + status.rows,
+        commits=commits + status.commits,
+        committed_ms=status.committed_ms or before.committed_ms,
+        stalls=dict(status.stalls),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Rate:
+    """How many rows were committed in the last seconds: (time in ms, rows in all), in order."""
+
+    points: tuple[tuple[int, int], ...] = ()
+
+    def at(self, now_ms: int, rows: int) -> "Rate":
+        """With one more point; of those out of the window the last one stays."""
+        points = (*self.points, (now_ms, rows))
+        old = sum(at_ms <= now_ms - WINDOW_MS for at_ms, _ in points)
+        return Rate(points[max(0, old - 1) :])
+
+    @property
+    def per_s(self) -> int:
+        """Rows a second."""
+        if len(self.points) < 2:  # noqa: PLR2004  two ends of an interval
+            return 0
+        (began_ms, before), *_, (ended_ms, after) = self.points
+        return round((after - before) * 1000 / max(1, ended_ms - began_ms))
+
+
+def is_due(
+    written: Sequence[State], states: Sequence[State], *, since_ms: float, is_new: bool
+) -> bool:
+    """Whether states are to be written, `since_ms` after those that were.
+
+    At once if one is another, or says something else; soon if numbers differ; at last to show
+    that somebody is there. `is_new`: nothing was written by this process.
+    """
+    if is_new or since_ms >= HEARTBEAT_S * 1000:
+        return True
+    if [said(each) for each in written] != [said(each) for each in states]:
+        return True
+    return written != states and since_ms >= NUMBERS_MS
+
+
+def said(state: State) -> tuple[object, ...]:
+    """What a user waits for, numbers aside."""
+    return state.id, state.state, state.message, tuple(state.stalls.items())

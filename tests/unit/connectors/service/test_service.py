@@ -1,0 +1,272 @@
+"""The service of materializations, over collections in memory and files of SQLite."""
+
+import sqlite3
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from connectors import sqlite
+from connectors.connector import Connector
+from connectors.driving import Driver
+from connectors.runtime.task import Materialization
+from connectors.service.service import Service
+from connectors.transport.local import Local
+from schemas.materializations import (
+    KIND,
+    SPEC_COLUMNS,
+    SPECS,
+    STATE_COLUMNS,
+    STATES,
+    Spec,
+    State,
+)
+from streams.ids import CollectionId
+from streams.storage.client.shards import Shards
+from streams.storage.description import Description
+from streams.storage.small_table import SmallTable, TakenOver
+from tests.support.collections import Collections
+from tests.support.file_connector import FileConnector
+
+COLUMNS = (("key", "BIGINT"), ("total", "BIGINT"))
+
+
+class Killed(BaseException):
+    """The process dies here: nothing of it does anything more."""
+
+
+@contextmanager
+def opened(task: Materialization) -> Iterator[tuple[Materialization, Driver]]:
+    ours: dict[str, Connector] = {"sqlite": sqlite.CONNECTOR, "./file": FileConnector()}
+    yield task, Driver(Local(ours[task.connector]))
+
+
+class World:
+    """Collections, the table of specifications, and services one after another."""
+
+    def __init__(self, path: Path) -> None:
+        self.path, self.collections = path, Collections()
+        for name in ("u1", "u2"):
+            self.collections.create(name, COLUMNS, keys=("key",))
+        self.specs = self.table(SPECS, SPEC_COLUMNS)
+        self.specs.own()
+        self.states = self.table(STATES, STATE_COLUMNS)
+        self.wanted: dict[str, Spec] = {}
+        self.running: list[tuple[threading.Event, threading.Thread, Shards]] = []
+        self.ends: list[BaseException] = []
+
+    def table(self, name: CollectionId, columns: Any) -> SmallTable:
+        return SmallTable(self.collections.client(), name, Description(columns, kind=KIND))
+
+    def want(self, *specs: Spec) -> None:
+        self.wanted |= {each.id: each for each in specs}
+        self.specs.write([each.row() for each in self.wanted.values()])
+
+    def start(self, crash: Callable[[str], None] = lambda _: None) -> None:
+        stopping, shards = threading.Event(), self.collections.client()
+        service = Service(
+            shards,
+            opened,
+            owner="here",
+            now_ms=lambda: int(time.monotonic() * 1000),
+            crash=crash,
+        )
+
+        def run() -> None:
+            try:
+                service.run(stopping)
+            except TakenOver as end:
+                self.ends.append(end)
+
+        thread = threading.Thread(target=run, daemon=True)
+        thread.start()
+        self.running.append((stopping, thread, shards))
+
+    def close(self) -> None:
+        for stopping, thread, _ in self.running:
+            stopping.set()
+            thread.join()
+        self.collections.close()
+
+    def state(self, id_: str) -> State:
+        if not self.states.find():
+            return State(id=id_, state="not written")
+        states = map(State.of, self.states.rows())
+        return next((each for each in states if each.id == id_), State(id=id_, state="none"))
+
+    def rows(self, table: str, file: str = "shop.db") -> list[Any]:
+        if not (self.path / file).exists():
+            return []
+        connection = sqlite3.connect(self.path / file, timeout=30)
+        with suppress(sqlite3.OperationalError):
+            return connection.execute(f"SELECT key, total FROM {table} ORDER BY 1").fetchall()
+        return []
+
+    def spec(self, id_: str = "m1", wanted: Any = "run", **more: Any) -> Spec:
+        bindings = [{"collection": "u1", "resource": {"table": "t1"}}]
+        task = {
+            "task": more.get("task", "shop"),
+            "connector": more.get("connector", "sqlite"),
+            "config": {"path": str(self.path / more.get("file", "shop.db"))},
+            "bindings": more.get("bindings", bindings),
+            "limits": {"every_ms": 0, "idle_ms": 50},
+        }
+        return Spec(id=id_, wanted=wanted, task=task, unbound=more.get("unbound", ()))
+
+    def holds(self, collection: str) -> set[str]:
+        self.collections.shards.sync(CollectionId(collection))
+        state = self.collections.shards.state(CollectionId(collection))
+        return {each for each in state.capabilities if each.startswith("materialize.")}
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> Iterator[World]:
+    made = World(tmp_path)
+    yield made
+    made.close()
+
+
+def eventually(what: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 60
+    while not what():
+        assert time.monotonic() < deadline, "it never came true"
+        time.sleep(0.02)
+
+
+BOTH = [
+    {"collection": "u1", "resource": {"table": "t1"}},
+    {"collection": "u2", "resource": {"table": "t2"}},
+]
+
+
+def test_it_runs_rests_changes_and_ends(world: World) -> None:
+    world.collections.append("u1", 12, [(1, 10, 11, 1)])
+    world.collections.append("u2", 12, [(7, 70, 11, 1)])
+    world.start()
+    world.want(world.spec())
+    eventually(lambda: world.rows("t1") == [(1, 10)])
+    eventually(lambda: world.state("m1").state == "running")
+    assert world.holds("u1") == {"materialize.catalog.m1.u1"}
+
+    world.want(world.spec(wanted="pause"))
+    eventually(lambda: world.state("m1").state == "paused")
+    world.collections.append("u1", 14, [(2, 20, 13, 1)])
+    world.collections.append("u2", 14)
+    time.sleep(0.3)
+    assert world.rows("t1") == [(1, 10)]
+    assert world.holds("u1") == {"materialize.catalog.m1.u1"}, "it can go on from there"
+
+    world.want(world.spec(bindings=BOTH))
+    eventually(lambda: world.rows("t1") == [(1, 10), (2, 20)])
+    eventually(lambda: world.rows("t2") == [(7, 70)])
+
+    world.want(world.spec(bindings=BOTH[1:], unbound=(CollectionId("u1"),)))
+    eventually(lambda: world.holds("u1") == set())
+    world.collections.append("u2", 16, [(8, 80, 15, 1)])
+    eventually(lambda: world.rows("t2") == [(7, 70), (8, 80)])
+    assert world.rows("t1") == [(1, 10), (2, 20)]
+
+    world.want(world.spec(wanted="drop", bindings=BOTH[1:], unbound=(CollectionId("u1"),)))
+    eventually(lambda: world.state("m1").state == "dropped")
+    assert world.holds("u2") == set()
+    assert world.rows("t2") == [(7, 70), (8, 80)], "the tables stay"
+
+    world.wanted.clear()
+    world.want()
+    eventually(lambda: world.state("m1").state == "none")
+
+
+def test_one_that_fails_stops_nobody_else_and_says_why(world: World) -> None:
+    world.collections.append("u1", 12, [(1, 10, 11, 1)])
+    (world.path / "taken.db").write_text("this is no database, and never was one")
+    world.start()
+    world.want(
+        world.spec("m1", file="nowhere/shop.db"),
+        world.spec("m2", connector="no such connector"),
+        world.spec("m3", bindings=[{"collection": "u9", "resource": {"table": "t"}}]),
+        world.spec("m4", file="taken.db"),
+        world.spec("m5"),
+    )
+    eventually(lambda: world.rows("t1") == [(1, 10)])
+    for id_, state, why in [
+        ("m1", "stalled", "unable to open database file"),
+        ("m2", "failed", "no such connector"),
+        ("m3", "failed", "collection u9 is not there"),
+        ("m4", "stalled", "file is not a database"),
+        ("m5", "running", ""),
+    ]:
+        eventually(lambda id_=id_, state=state: world.state(id_).state == state)  # type: ignore[misc]  # bound now
+        assert why in world.state(id_).message
+    world.want(world.spec("m1", wanted="drop", file="nowhere/shop.db"))
+    eventually(lambda: world.state("m1").state == "dropped")
+    world.want(world.spec("m4", wanted="pause", file="taken.db"))
+    eventually(lambda: world.state("m4").state == "paused")
+    (world.path / "taken.db").unlink()
+    world.want(world.spec("m4", file="taken.db"))
+    eventually(lambda: world.rows("t1", "taken.db") == [(1, 10)])
+
+
+def test_what_was_put_right_runs_again(world: World) -> None:
+    """Drift ends a run; another one follows, and finds the row that somebody put back."""
+    world.collections.append("u1", 12, [(1, 10, 11, 1)])
+    world.start()
+    world.want(world.spec())
+    eventually(lambda: world.rows("t1") == [(1, 10)])
+    connection = sqlite3.connect(world.path / "shop.db", timeout=30, isolation_level=None)
+    connection.execute("DELETE FROM t1")
+    world.collections.append("u1", 14, [(1, 10, 13, -1), (1, 11, 13, 1)])
+    eventually(lambda: world.state("m1").state == "failed")
+    connection.execute(
+        'INSERT INTO t1 (key, total, flow_document) VALUES (1, 10, \'{"key":1,"total":10}\')'
+    )
+    eventually(lambda: world.rows("t1") == [(1, 11)])
+    eventually(lambda: world.state("m1").message == "")
+
+
+def test_the_newer_of_two_services_goes_on(world: World) -> None:
+    world.collections.append("u1", 12, [(1, 10, 11, 1)])
+    world.want(world.spec())
+    world.start()
+    eventually(lambda: world.state("m1").state == "running")
+    world.start()
+    eventually(lambda: len(world.ends) == 1)
+    world.collections.append("u1", 14, [(2, 20, 13, 1)])
+    eventually(lambda: world.rows("t1") == [(1, 10), (2, 20)])
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+@pytest.mark.parametrize("point", ["before-commit", "in-commit", "after-commit"])
+def test_another_service_goes_on_exactly_where_one_died(world: World, point: str) -> None:
+    """The keeper's thread ends like a killed process's: nothing of it runs any more."""
+    died = threading.Event()
+
+    def crash(at: str) -> None:
+        if at == point and world.rows("t1"):
+            died.set()
+            raise Killed
+
+    world.want(world.spec())
+    world.collections.append("u1", 12, [(1, 10, 11, 1)])
+    world.start(crash)
+    eventually(lambda: world.rows("t1") == [(1, 10)])
+    world.collections.append("u1", 14, [(1, 10, 13, -1), (1, 11, 13, 1), (2, 2, 13, 1)])
+    assert died.wait(60)
+    world.start()
+    world.collections.append("u1", 16, [(1, 11, 15, -1), (3, 3, 15, 1)])
+    eventually(lambda: world.rows("t1") == [(2, 2), (3, 3)])
+
+
+def test_the_log_of_a_dropped_task_goes_with_it(world: World) -> None:
+    world.collections.append("u1", 12, [(1, 10, 11, 1)])
+    world.start()
+    foreign = {"connector": "./file", "file": "tables.json"}
+    world.want(world.spec(**foreign))
+    topics = world.collections.broker.topics
+    eventually(lambda: "sw.materialize.catalog.m1.log" in topics.names())
+    world.want(world.spec(wanted="drop", **foreign))
+    eventually(lambda: world.state("m1").state == "dropped")
+    assert "sw.materialize.catalog.m1.log" not in topics.names()

@@ -1,0 +1,74 @@
+"""What JSON Schemas of connectors refuse, in words that show no value."""
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from connectors import files, postgres, sqlite
+from connectors.schemas import marked, refusals
+from schemas.materialize_pb2 import SpecRequest
+
+POSTGRES = json.loads(
+    postgres.connector({}).spec(SpecRequest()).endpoint_spec_schema_json,
+)
+PATHS = json.loads(files.FilesConnector().spec(SpecRequest()).resource_spec_schema_json)
+NESTED = {
+    "type": "object",
+    "properties": {
+        "auth": {"anyOf": [{"$ref": "#/$defs/Auth"}, {"type": "null"}]},
+        "kind": {"const": "x"},
+        "free": {},
+    },
+    "$defs": {
+        "Auth": {
+            "type": "object",
+            "properties": {"user": {"type": "string"}},
+            "additionalProperties": False,
+            "required": ["user"],
+        }
+    },
+}
+GOOD = {"host": "db", "database": "d", "user": "u"}
+
+
+@pytest.mark.parametrize(
+    ("schema", "value", "expected"),
+    [
+        (POSTGRES, GOOD, []),
+        (POSTGRES, {**GOOD, "port": 70000}, ["c.port: expected at most 65535"]),
+        (POSTGRES, {**GOOD, "port": True}, ["c.port: expected integer, found true or false"]),
+        (POSTGRES, {**GOOD, "host": ""}, ["c.host: expected at least 1 characters"]),
+        (POSTGRES, {**GOOD, "sslmode": "x"}, ["c.sslmode: expected what matches ^("]),
+        (
+            POSTGRES,
+            {"hots": "db", "database": "d", "user": "u"},
+            ["c: option hots is not known: did you mean host?", "c: option host is missing"],
+        ),
+        (PATHS, {"path": "a", "partition_by": [1]}, ["c.partition_by[0]: expected string"]),
+        (PATHS, {"path": "a", "delta_updates": False}, ["c.delta_updates: expected one of"]),
+        (NESTED, {"auth": None, "kind": "x", "free": {"any": 1}}, []),
+        (NESTED, {"auth": {"user": "u", "password": "hunter2"}}, ["c.auth: option password"]),
+        (NESTED, {"auth": {}}, ["c.auth: option user is missing"]),
+        (NESTED, {"kind": "y"}, ["c.kind: expected one of x"]),
+        (NESTED, [], ["c: expected object, found a list"]),
+    ],
+)
+def test_what_is_refused_is_named(schema: Any, value: Any, expected: Sequence[str]) -> None:
+    problems = list(refusals(schema, value, "c", is_closed=True))
+    assert len(problems) == len(expected), problems
+    for problem, start in zip(problems, expected, strict=True):
+        assert problem.startswith(start)
+        assert "hunter2" not in problem
+
+
+def test_an_open_schema_takes_what_it_does_not_know() -> None:
+    assert list(refusals({"type": "object"}, {"new": 1}, "c", is_closed=False)) == []
+
+
+def test_marks_name_a_property() -> None:
+    tables = json.loads(sqlite.CONNECTOR.spec(SpecRequest()).resource_spec_schema_json)
+    assert marked(tables, "x-delta-updates") == ("delta_updates", False)
+    assert marked(PATHS, "x-delta-updates") == ("delta_updates", True)
+    assert marked(tables, "x-nothing") is None
