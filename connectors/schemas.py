@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pydantic import JsonValue
 
 Schema = Mapping[str, JsonValue]
+Json = dict[str, JsonValue]
 
 KINDS: Mapping[str, Callable[[JsonValue], bool]] = {
     "string": lambda value: isinstance(value, str),

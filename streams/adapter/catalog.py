@@ -15,7 +15,8 @@ that dies in between finds what is left to do (`streams.adapter.objects`):
     Forget   nothing is left of it
 
 Python functions (Define, Undefine) have no external effect: they are a part of the plans of the
-views that call them, and have a namespace of their own.
+views that call them, and have a namespace of their own. So have materializations
+(`streams.adapter.materialized`), which bind objects and keep those from being dropped.
 
 Ids are a letter and a number; the number only grows, so ids are never reused.
 """
@@ -25,6 +26,12 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Literal, assert_never
 
+from streams.adapter.materialized import (
+    Materializations,
+    Materialize,
+    Unbind,
+    Unmaterialize,
+)
 from streams.compute.description import IngestionDescription, SinkDescription
 from streams.errors import InvalidStatement
 from streams.ids import CollectionId, EventId, Timestamp
@@ -128,7 +135,19 @@ class Undefine:
     name: str
 
 
-Body = Open | Create | Birth | Retain | Drop | Forget | Define | Undefine
+Body = (
+    Open
+    | Create
+    | Birth
+    | Retain
+    | Drop
+    | Forget
+    | Define
+    | Undefine
+    | Materialize
+    | Unmaterialize
+    | Unbind
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,6 +208,7 @@ class Catalog:
     names: Map[str, CollectionId] = field(default_factory=Map)
     dropped: Mapping[CollectionId, Item] = field(default_factory=dict)
     functions: Mapping[str, Function] = field(default_factory=dict)
+    materializations: Materializations = field(default_factory=Materializations)
 
     def step(self, event: CatalogEvent, at_ms: int | None = None) -> tuple["Catalog", Outcome]:
         """Return the catalog after an event that was appended at `at_ms`, and its outcome."""
@@ -258,6 +278,10 @@ class Catalog:
                 return f"function {function.name} already exists" if taken else ""
             case Undefine(name):
                 return self._objection_to_undefine(name)
+            case Materialize(made) if lost := set(made.inputs) - self.items.keys():
+                return f"no object {min(lost)}"
+            case Materialize() | Unmaterialize() | Unbind():
+                return self.materializations.objection(body, self.last_number + 1)
             case _:
                 assert_never(body)
 
@@ -283,8 +307,9 @@ class Catalog:
     def _objection_to_drop(self, key: CollectionId) -> str:
         if key not in self.items:
             return f"no object {key}"
-        readers = self.dependants(key)
-        return f"{readers[0].name} depends on it" if readers else ""
+        readers = [each.name for each in self.dependants(key)]
+        readers += [each.name for each in self.materializations.binding(key)]
+        return f"{readers[0]} depends on it" if readers else ""
 
     def _objection_to_undefine(self, name: str) -> str:
         if name.casefold() not in self.functions:
@@ -329,6 +354,10 @@ class Catalog:
             case Undefine(name):
                 kept = {k: f for k, f in self.functions.items() if k != name.casefold()}
                 return replace(self, functions=kept)
+            case Materialize() | Unmaterialize() | Unbind():
+                after = self.materializations.applied(body)
+                last = max([self.last_number, *(each.number for each in after.live.values())])
+                return replace(self, materializations=after, last_number=last)
             case _:
                 assert_never(body)
 

@@ -17,6 +17,12 @@ from streams.adapter.catalog import (
     Retain,
     Undefine,
 )
+from streams.adapter.materialized import (
+    Materialization,
+    Materialize,
+    Unbind,
+    Unmaterialize,
+)
 from streams.compute.codec import ingestion, ingestion_fields, sink_description, sink_fields
 from streams.errors import Corrupt
 from streams.ids import CollectionId, EventId, Timestamp
@@ -59,6 +65,12 @@ def _fields(  # noqa: C901, PLR0911, PLR0912 - one case an event
             return "catalog_define", _function_fields(function)
         case Undefine(name):
             return "catalog_undefine", {"name": name}
+        case Materialize(made):
+            return "catalog_materialize", _materialization_fields(made)
+        case Unmaterialize(id_):
+            return "catalog_unmaterialize", {"id": id_}
+        case Unbind(id_):
+            return "catalog_unbind", {"id": id_}
         case _:
             assert_never(body)
 
@@ -83,6 +95,12 @@ def _body(  # noqa: C901, PLR0911, PLR0912 - one case an event
             return Define(_function(record))
         case "catalog_undefine":
             return Undefine(record["name"])
+        case "catalog_materialize":
+            return Materialize(_materialization(record))
+        case "catalog_unmaterialize":
+            return Unmaterialize(record["id"])
+        case "catalog_unbind":
+            return Unbind(record["id"])
         case _:
             raise Corrupt(f"expected a catalog event, got a record of schema {name}")
 
@@ -138,6 +156,30 @@ def _function(record: Record) -> Function:
         tuple(parameter["type"] for parameter in parameters),
         record["returns"],
         record["body"],
+    )
+
+
+def _materialization_fields(made: Materialization) -> Record:
+    return {
+        "id": made.id,
+        "name": made.name,
+        "statement": made.statement,
+        "task": made.task,
+        "inputs": list(made.inputs),
+        "unbound": list(made.unbound),
+        "paused": made.is_paused,
+    }
+
+
+def _materialization(record: Record) -> Materialization:
+    return Materialization(
+        id=record["id"],
+        name=record["name"],
+        statement=record["statement"],
+        task=record["task"],
+        inputs=tuple(CollectionId(each) for each in record["inputs"]),
+        unbound=tuple(CollectionId(each) for each in record["unbound"]),
+        is_paused=record["paused"],
     )
 
 

@@ -16,7 +16,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import assert_never
 
-from streams.adapter import definitions, show
+from streams.adapter import definitions, show, show_materialized
+from streams.adapter.bindings import Check, no_connectors
 from streams.adapter.catalog import (
     NAMES,
     Catalog,
@@ -36,6 +37,7 @@ from streams.adapter.evaluating import (
     meant,
     query_of,
 )
+from streams.adapter.materializing import Materializing
 from streams.adapter.objects import Crash, Objects
 from streams.adapter.read_holds import Guards
 from streams.adapter.reads import Reads, When, unreadable
@@ -56,6 +58,12 @@ from streams.kafka.topics import TopicKind, Topics, TopicSpec
 from streams.plan.physical import Column
 from streams.plan.sql import statements as sql
 from streams.plan.sql.limits import too_deep
+from streams.plan.sql.materializations import (
+    AlterMaterialization,
+    CreateMaterialization,
+    DropMaterialization,
+    ShowMaterializations,
+)
 from streams.plan.sql.tokens import split, tokenize
 from streams.storage.client.shards import Shards
 from streams.storage.log.state import CollectionState
@@ -103,7 +111,7 @@ class Coordinator:
     The caller owns and closes the workers.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913  dependencies, passed by name
         self,
         settings: CoordinatorSettings,
         cluster: Cluster,
@@ -112,7 +120,9 @@ class Coordinator:
         new_id: Callable[[], str],
         workers: Workers,
         crash: Crash = lambda _: None,
+        check: Check = no_connectors,
     ) -> None:
+        """`check` judges the tasks of materializations by their connectors."""
         self._settings, self._cluster, self._crash = settings, cluster, crash
         self._workers = workers
         self._definitions = threading.RLock()
@@ -138,6 +148,9 @@ class Coordinator:
         )
         instance = CreateInstance(namespace, settings.buckets)
         self.controller = Controller(cluster.logs, instance, settings.instance, epoch, new_id)
+        self.materializing = Materializing(
+            self.catalog, self.shards, check, self._reads.evaluate, self._definitions
+        )
         self._policy = LagBehindUpper(settings.retain_ms)
         self._upkeep = Upkeep(self, self._objects, self._definitions, self._policy, now_ms)
         log.info("coordinator has opened an epoch", extra={"epoch": epoch})
@@ -227,6 +240,13 @@ class Coordinator:
                 yield from self._reads.subscribe(item, When(as_of, session))
             case sql.Explain(query, picture):
                 yield from self._explain(query, picture=picture)
+            case (
+                CreateMaterialization()
+                | AlterMaterialization()
+                | DropMaterialization()
+                | ShowMaterializations()
+            ):
+                yield from self.materializing.execute(statement, text)
             case _:
                 assert_never(statement)
 
@@ -380,6 +400,10 @@ class Coordinator:
         yield Columns(show.FUNCTION_COLUMNS)
         yield text_rows(found)
         yield Complete(f"SHOW {len(found)}")
+
+    def materialized(self) -> tuple[show_materialized.Shown, ...]:
+        """Return every materialization with what the service that runs it says."""
+        return self.materializing.shown()
 
     def conditions(self) -> tuple[show.Shown, ...]:
         """Return every object with its frontiers and what the replicas report about it."""

@@ -155,9 +155,11 @@ def droppable(kind: Kind, name: str, catalog: Catalog) -> Item | None:
     if item is None:
         return None
     _refuse_other_kind(kind, item, "DROP")
-    readers = catalog.dependants(item.id)
+    readers = [f"{NAMES[each.kind]} {each.name}" for each in catalog.dependants(item.id)]
+    binding = catalog.materializations.binding(item.id)
+    readers += [f"materialization {each.name}" for each in binding]
     if readers:
-        shown = ", ".join(f"{NAMES[reader.kind]} {reader.name}" for reader in readers)
+        shown = ", ".join(readers)
         raise InvalidStatement(
             f"{NAMES[item.kind]} {name} cannot be dropped",
             f"what depends on it: {shown}",

@@ -20,6 +20,7 @@ from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Protocol, cast
 
+from streams.adapter import show_materialized
 from streams.adapter.catalog import NAMES
 from streams.adapter.results import END, Failed, Result, line
 from streams.adapter.sessions import Session, Sessions, session_of
@@ -65,6 +66,9 @@ class Answering(Protocol):
 
     def conditions(self) -> tuple[Shown, ...]:
         """Every object."""
+
+    def materialized(self) -> tuple[show_materialized.Shown, ...]:
+        """Every materialization."""
 
 
 class Server(ThreadingHTTPServer):
@@ -214,10 +218,16 @@ def status(answering: Answering) -> dict[str, object]:
         }
         for condition in answering.conditions()
     ]
+    names = [each.name for each in show_materialized.COLUMNS]
     return {
         "epoch": answering.epoch,
         "replicas": sorted(answering.observed.replicas),
         "objects": objects,
+        "materializations": [
+            {**dict(zip(names, show_materialized.row(each), strict=True)), "stalls": stalls}
+            for each in answering.materialized()
+            for stalls in [dict(each.state.stalls)]
+        ],
     }
 
 

@@ -18,6 +18,7 @@ from typing import Protocol
 
 from streams.adapter.catalog import Catalog, Item
 from streams.adapter.catalog_log import CatalogLog, Deposed
+from streams.adapter.materializing import Materializing
 from streams.adapter.objects import Objects
 from streams.adapter.read_holds import Guards
 from streams.adapter.retention import History
@@ -46,6 +47,7 @@ class Keeper(Protocol):
     shards: Shards
     controller: Controller
     guards: Guards
+    materializing: Materializing
 
 
 class Upkeep:
@@ -207,6 +209,7 @@ class Upkeep:
                     self._remove(item)
                 elif item.id not in self._dropping:
                     self.abolish(item)
+            self._keeper.materializing.beat()
         self._history.let_go()
 
     def _catch_up(self, catalog: Catalog) -> None:

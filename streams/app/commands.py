@@ -26,9 +26,9 @@ app.command()(sql)
 # The demo and the benchmarks load the engine, which takes seconds, and looking into shards
 # and storage load DuckDB: only where they are wanted, or where all commands are listed.
 wanted = asked_for(sys.argv[1:])
-if wanted in {"coordinator", "compaction", "materialize", "storage"}:
+if wanted in {"coordinator", "compaction", "materialize", "materializations", "storage"}:
     without_pandas()
-SERVICES = {"up", "sql", "coordinator", "replica", "compaction"}
+SERVICES = {"up", "sql", "coordinator", "replica", "compaction", "materializations"}
 if wanted not in {*SERVICES, "storage", "shard", "topic", "connector"}:
     from streams.app.materialize import command as materialize
 
@@ -85,6 +85,12 @@ def replica(config: Config, *, supervised: Supervised = False) -> None:
 def compaction(config: Config, *, supervised: Supervised = False) -> None:
     """Compact now and then, until SIGTERM or SIGINT."""
     _serve("compaction", config, supervised=supervised)
+
+
+@app.command(hidden=True)
+def materializations(config: Config, *, supervised: Supervised = False) -> None:
+    """Run the materializations of an environment, until SIGTERM or SIGINT."""
+    _serve("materialize.service", config, supervised=supervised)
 
 
 def _serve(name: str, config: Path, *, supervised: bool) -> NoReturn:

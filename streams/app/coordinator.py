@@ -10,6 +10,7 @@ from streams.adapter.coordinator import Cluster, Coordinator, CoordinatorSetting
 from streams.adapter.server import serve
 from streams.adapter.workers.limits import Limits
 from streams.adapter.workers.pool import Workers
+from streams.app.materialize.checking import check
 from streams.app.service import FENCED, Service
 from streams.app.services import new_id, now_ms
 from streams.app.signals import Stop
@@ -41,7 +42,13 @@ def run(service: Service, stopping: Stop) -> int:
     workers = Workers(limits_of(service), service.statements, files)
     workers.start()
     coordinator = Coordinator(
-        settings, cluster, now_ms=now_ms, new_id=new_id, workers=workers, crash=crash
+        settings,
+        cluster,
+        now_ms=now_ms,
+        new_id=new_id,
+        workers=workers,
+        crash=crash,
+        check=check,
     )
     coordinator.start()
     server = serve(coordinator, service.port)

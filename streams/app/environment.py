@@ -1,4 +1,4 @@
-"""An environment: a broker, a coordinator, one replica, compaction and storage, as one.
+"""An environment: a broker, and the services that work on it, as one.
 
 Its directory holds everything that is not in Kafka: the embedded broker's data, the replica's
 state (a cache), the processes' output, and `environment.json`, which says how to reach it.
@@ -38,6 +38,10 @@ _CHECK_EVERY_MS = 1_000
 
 CORES = min(os.cpu_count() or 2, 8)
 MASTER = f"local[{CORES},4]"  # four attempts a task: without them one lost worker ends a lane
+
+SERVICES = ("coordinator", "replica", "compaction", "storage", "materializations")
+OWNERS = frozenset({"coordinator", "storage", "materializations"})
+"""Of which a namespace has one: an older one ends when a newer one has taken over."""
 
 Say = Callable[[str], None]
 
@@ -117,7 +121,7 @@ class Environment:
         self._say("starting the coordinator and the replica")
         port = port_of(directory)
         self.client = Client(f"http://127.0.0.1:{port}")
-        for name in ("coordinator", "replica", "compaction", "storage"):
+        for name in SERVICES:
             self._start_service(name, port)
         write_file(directory, self.kafka, self.settings.namespace, port)
         self._await(self.client.is_healthy, "coordinator")
@@ -164,7 +168,7 @@ class Environment:
             directory / "logs" / f"{name}.log",
             # Spark's workers must be this Python, with these packages
             {"PYSPARK_PYTHON": sys.executable, "PYSPARK_DRIVER_PYTHON": sys.executable},
-            frozenset({FENCED}) if name in {"coordinator", "storage"} else frozenset(),
+            frozenset({FENCED}) if name in OWNERS else frozenset(),
             self._excuse,
         )
         self.children[name] = child
@@ -204,7 +208,7 @@ class Environment:
         return self.client.run(text)
 
     def kill(self, name: str) -> None:
-        """`kill -9` one of `coordinator`, `replica`, `compaction`, `storage`, or `all`.
+        """`kill -9` one of the services, or `all`.
 
         They come back.
         """
@@ -229,12 +233,19 @@ class Environment:
         if coordinator is not None and coordinator.is_over:
             raise InvalidUsage(f"another environment has taken over {self._where}")
         storage = self.children.get("storage")
-        if storage is not None and storage.is_over and not self.notices:
+        if storage is not None and storage.is_over:
             self._notice(
                 f"another service answers the commands of {self._where} now, and this one does"
                 " not (SQL goes on): if that was not meant, end the other 'slackwater storage'"
                 " and start this environment again; until one of them runs, commands wait in"
                 " their topic"
+            )
+        materializations = self.children.get("materializations")
+        if materializations is not None and materializations.is_over:
+            self._notice(
+                f"another service runs the materializations of {self._where} now: if that was"
+                " not meant, end the other 'slackwater materialize serve' and start this"
+                " environment again"
             )
 
     @property
@@ -243,6 +254,8 @@ class Environment:
         return f"namespace {self.settings.namespace}{bootstrap}"
 
     def _notice(self, text: str) -> None:
+        if text in self.notices:
+            return
         self.notices.append(text)
         self._say(text)
         log.warning("%s", text)

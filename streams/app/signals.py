@@ -25,7 +25,9 @@ from contextlib import contextmanager, suppress
 from types import FrameType
 from typing import NoReturn
 
-SERVICES = frozenset({"up", "storage", "coordinator", "replica", "compaction"})
+SERVICES = frozenset(
+    {"up", "storage", "coordinator", "replica", "compaction", "materializations"}
+)
 """Commands that run until they receive a signal, and then end in order."""
 
 ENDING = (signal.SIGTERM, signal.SIGINT)

@@ -6,6 +6,7 @@ import json
 import time
 from collections.abc import Callable
 
+from streams.adapter.bindings import Check, no_connectors
 from streams.adapter.coordinator import Cluster, Coordinator, CoordinatorSettings
 from streams.adapter.results import Complete, Failed, Progress, Result, Rows
 from streams.adapter.workers.pool import Workers
@@ -38,7 +39,8 @@ class Killed(BaseException):
 class Environment:
     """A broker that outlives coordinators and replicas."""
 
-    def __init__(self, workers: Workers = WORKERS) -> None:
+    def __init__(self, workers: Workers = WORKERS, check: Check = no_connectors) -> None:
+        self.check = check
         self.workers = workers
         self.brokers_now = NOW
         self.broker = MemoryBroker(lambda: self.brokers_now)
@@ -63,6 +65,7 @@ class Environment:
             new_id=lambda: f"id{next(self.numbers)}",
             workers=self.workers,
             crash=self.crash,
+            check=self.check,
         )
         self.coordinators.append(self.coordinator)
         self.coordinator.start()

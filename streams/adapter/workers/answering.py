@@ -32,6 +32,7 @@ from streams.ids import Timestamp
 from streams.plan import json as plans
 from streams.plan.analyses.column_bounds import compared
 from streams.plan.analyses.columns_read import columns_imported
+from streams.plan.analyses.keys import key
 from streams.plan.bind.binder import canonical_columns
 from streams.plan.bind.functions import function_of
 from streams.plan.compile import Selected, compile_select, compile_view, drawn, explain
@@ -128,7 +129,8 @@ def _viewed(query: Query) -> tuple[str, Viewed]:
     needed = {n: r for n, r in query.relations.items() if r.id in inputs}
     if len(needed) < len(query.relations) or len(functions) < len(query.functions):
         found = compile_view(query.text, needed, found.dataflow.functions)
-    return plans.dumps(found.dataflow), Viewed(found.columns, inputs, functions)
+    keys = tuple(found.columns[place].name for place in key(found.logical) or ())
+    return plans.dumps(found.dataflow), Viewed(found.columns, inputs, functions, keys)
 
 
 def blocks(texts: Sequence[str]) -> Iterator[bytes]:

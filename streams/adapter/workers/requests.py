@@ -145,11 +145,16 @@ def declared(statement: CreateFunction, facts: Mapping[str, object]) -> Function
 
 @dataclass(frozen=True, slots=True)
 class Viewed:
-    """What the coordinator has to know of a view: its columns, what it reads and calls."""
+    """What the coordinator has to know of a view: its columns, what it reads and calls.
+
+    `keys` are columns in which no two rows are equal, whatever the inputs hold; empty if none
+    are known.
+    """
 
     columns: tuple[Column, ...]
     inputs: tuple[CollectionId, ...]
     functions: tuple[str, ...]
+    keys: tuple[str, ...] = ()
 
     def facts(self) -> dict[str, object]:
         """The facts of a view in JSON's types."""
@@ -157,20 +162,26 @@ class Viewed:
             "columns": column_facts(self.columns),
             "inputs": list(self.inputs),
             "functions": list(self.functions),
+            "keys": list(self.keys),
         }
 
     @staticmethod
     def told(facts: Mapping[str, object]) -> "Viewed":
         """The reverse of `facts`. Errors: Garbled."""
         match facts:
-            case {"inputs": list(inputs), "functions": list(functions)}:
+            case {
+                "inputs": list(inputs),
+                "functions": list(functions),
+                "keys": list(keys),
+            }:
                 return Viewed(
                     columns_told(facts),
                     tuple(CollectionId(str(each)) for each in inputs),
                     tuple(map(str, functions)),
+                    tuple(map(str, keys)),
                 )
             case _:
-                raise Garbled("a worker's view has no inputs and functions")
+                raise Garbled("a worker's view has no inputs, functions and keys")
 
 
 @dataclass(frozen=True, slots=True)

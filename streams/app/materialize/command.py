@@ -14,8 +14,9 @@ from rich.console import Console
 
 from streams.app.failing import NO_ENVIRONMENT, failed
 from streams.app.printer import WIDE
-from streams.app.reaching import expect_answer
-from streams.app.services import now_ms
+from streams.app.reaching import expect_answer, reachable
+from streams.app.service import Service
+from streams.app.services import configure_logging, now_ms
 from streams.app.signals import Stop, noted, unfinished
 from streams.app.where import Where, placed
 from streams.errors import Determinate, InvalidUsage, SlackwaterError
@@ -81,6 +82,39 @@ def run(
         status = followed(place, task, where, stopping, until_caught_up=until_caught_up)
     if until_caught_up and status.state != "done":
         raise unfinished(stopping.number)
+
+
+@app.command()
+@placed
+def serve(where: Where) -> None:
+    """Run what CREATE MATERIALIZATION has defined, until Ctrl-C.
+
+    An environment runs this service itself; this command is for another machine. Of two
+    services in a namespace the newer one continues and the older one exits, with 3.
+
+    Examples:
+        slackwater materialize serve --brokers kafka.example:9092 --namespace shop
+    """
+    from streams.app.materialize.service import run as served  # noqa: PLC0415
+
+    configure_logging()
+    with noted() as stopping:
+        try:
+            kafka, namespace = where.resolve()
+            reachable(kafka)
+        except SlackwaterError as error:
+            raise failed(error, NO_ENVIRONMENT, as_json=where.as_json) from error
+        service = Service(
+            bootstrap=kafka.bootstrap,
+            client=dict(kafka.extra),
+            directory=str(where.directory),
+            namespace=namespace,
+        )
+        try:
+            code = served(service, stopping)
+        except SlackwaterError as error:
+            raise failed(error, as_json=where.as_json) from error
+    raise typer.Exit(code)
 
 
 @app.command()

@@ -11,6 +11,7 @@ from enum import Enum
 from streams.errors import InvalidStatement
 from streams.ids import Timestamp
 from streams.plan.physical import Column
+from streams.plan.sql import materializations
 from streams.plan.sql.durations import milliseconds
 from streams.plan.sql.limits import check_statements, check_text
 from streams.plan.sql.tokens import Cursor, split, tokenize
@@ -161,6 +162,7 @@ Statement = (
     | Alter
     | Drop
     | Explain
+    | materializations.MaterializationStatement
 )
 
 _SOURCE_USAGE = (
@@ -181,12 +183,14 @@ _FUNCTION_USAGE = (
 )
 _SELECT_USAGE = "SELECT ... [AS OF time]"
 _SUBSCRIBE_USAGE = "SUBSCRIBE name [AS OF time]"
-_SHOW_USAGE = "SHOW SOURCES | MATERIALIZED VIEWS | SINKS | FUNCTIONS"
+_SHOW_USAGE = "SHOW SOURCES | MATERIALIZED VIEWS | SINKS | MATERIALIZATIONS | FUNCTIONS"
 _ALTER_USAGE = (
     "ALTER SOURCE | MATERIALIZED VIEW name"
     " SET (RETAIN HISTORY FOR '...' | LAG BEHIND UPPER '...') | RESET (RETAIN HISTORY)"
 )
-_DROP_USAGE = "DROP SOURCE | MATERIALIZED VIEW | SINK | FUNCTION [IF EXISTS] name"
+_DROP_USAGE = (
+    "DROP SOURCE | MATERIALIZED VIEW | SINK | MATERIALIZATION | FUNCTION [IF EXISTS] name"
+)
 _EXPLAIN_USAGE = "EXPLAIN [AS SVG] SELECT ..."
 
 _QUERY_WORDS = ("SELECT", "WITH", "FROM", "VALUES", "(")
@@ -216,7 +220,7 @@ def _statement(cursor: Cursor) -> Statement:
             return statement
     first = dict.fromkeys(words.split()[0] for words in _GRAMMAR)
     if cursor.accept("CREATE"):
-        raise cursor.refused("SOURCE, MATERIALIZED VIEW, SINK or FUNCTION")
+        raise cursor.refused("SOURCE, MATERIALIZED VIEW, SINK, MATERIALIZATION or FUNCTION")
     raise cursor.refused(f"one of SELECT, {', '.join(first)}")
 
 
@@ -398,7 +402,9 @@ def _subscribe(cursor: Cursor) -> Statement:
 
 
 def _show(cursor: Cursor) -> Statement:
-    chosen = cursor.choose((*_PLURALS, "FUNCTIONS"))
+    chosen = cursor.choose((*_PLURALS, "MATERIALIZATIONS", "FUNCTIONS"))
+    if chosen == "MATERIALIZATIONS":
+        return materializations.ShowMaterializations()
     return Show(_PLURALS[chosen]) if chosen in _PLURALS else ShowFunctions()
 
 
@@ -412,9 +418,11 @@ def _alter(cursor: Cursor) -> Statement:
 
 
 def _drop(cursor: Cursor) -> Statement:
-    chosen = cursor.choose((*_KINDS, "FUNCTION"))
+    chosen = cursor.choose((*_KINDS, "MATERIALIZATION", "FUNCTION"))
     if_exists = cursor.accept("IF", "EXISTS")
     name = cursor.name("a name")
+    if chosen == "MATERIALIZATION":
+        return materializations.DropMaterialization(name, if_exists)
     if chosen == "FUNCTION":
         return DropFunction(name, if_exists)
     return Drop(_KINDS[chosen], name, if_exists)
@@ -424,9 +432,11 @@ _GRAMMAR: Mapping[str, tuple[str, Callable[[Cursor], Statement]]] = {
     "CREATE SOURCE": (_SOURCE_USAGE, _create_source),
     "CREATE MATERIALIZED VIEW": (_VIEW_USAGE, _create_view),
     "CREATE SINK": (_SINK_USAGE, _create_sink),
+    "CREATE MATERIALIZATION": (materializations.CREATE_USAGE, materializations.create),
     "CREATE FUNCTION": (_FUNCTION_USAGE, _create_function),
     "SUBSCRIBE": (_SUBSCRIBE_USAGE, _subscribe),
     "SHOW": (_SHOW_USAGE, _show),
+    "ALTER MATERIALIZATION": (materializations.ALTER_USAGE, materializations.alter),
     "ALTER": (_ALTER_USAGE, _alter),
     "DROP": (_DROP_USAGE, _drop),
     "EXPLAIN": (_EXPLAIN_USAGE, _explain),

@@ -26,6 +26,12 @@ from streams.adapter.catalog import (
 )
 from streams.adapter.catalog_codec import decode, encode
 from streams.adapter.catalog_log import CatalogLog, Deposed
+from streams.adapter.materialized import (
+    Materialization,
+    Materialize,
+    Unbind,
+    Unmaterialize,
+)
 from streams.errors import InvalidUsage
 from streams.ids import CollectionId, EventId, Offset, Timestamp, Topic
 from streams.kafka.client.transactions import OutRecord
@@ -40,6 +46,15 @@ from tests.unit.adapter.items import sink, source, view
 F = Function("f", ("a", "é"), ("BIGINT", "VARCHAR"), "DOUBLE", "def f(a, é):\n    return a")
 CALLER = replace(view(4, "caller", "s1"), functions=("f",))
 S1, U2, K3 = (CollectionId(each) for each in ("s1", "u2", "k3"))
+
+SHOP = Materialization(
+    id="m4",
+    name="shop",
+    statement="CREATE MATERIALIZATION shop ...",
+    task='{"connector": "sqlite", "é": 1}',
+    inputs=(U2,),
+    unbound=(S1,),
+)
 
 
 def fold(bodies: Sequence[Body], epoch: int = 1) -> tuple[Catalog, list[Outcome]]:
@@ -88,6 +103,10 @@ def test_ids_are_never_reused() -> None:
         (Birth(CollectionId("u9"), Timestamp(1)), "no object u9 awaits its birth"),
         (Create(CALLER), "no function f"),
         (Undefine("f"), "no function f"),
+        (Materialize(replace(SHOP, id="m5")), "expected the number 4, got the id m5"),
+        (Materialize(replace(SHOP, inputs=(U2, CollectionId("u9")))), "no object u9"),
+        (Unmaterialize("m4"), "no materialization m4"),
+        (Unbind("m4"), "no materialization m4 was dropped"),
     ],
 )
 def test_what_would_break_the_catalog_is_refused_and_changes_nothing(body, reason) -> None:
@@ -108,6 +127,27 @@ def test_a_function_stays_while_a_view_calls_it() -> None:
     catalog, outcomes = fold([*called, Drop(CALLER.id), Undefine("F"), Define(again)])
     assert all(isinstance(outcome, Accepted) for outcome in outcomes[-3:])
     assert catalog.functions == {"f": again}
+
+
+def test_a_materialization_keeps_what_it_binds_until_it_is_dropped() -> None:
+    paused = replace(SHOP, is_paused=True)
+    bound = [*BASE, Drop(K3), Forget(K3), Materialize(SHOP), Drop(U2), Materialize(paused)]
+    catalog, outcomes = fold(bound)
+    assert outcomes[-2] == Refused("shop depends on it")
+    assert catalog.materializations.find("SHOP") == paused
+    assert catalog.last_number == 4
+    other = replace(SHOP, id="m5", name="Shop")
+    assert fold([*bound, Materialize(other)])[1][-1] == Refused(
+        "materialization shop already exists"
+    )
+    catalog, outcomes = fold([*bound, Unmaterialize("m4"), Drop(U2), Materialize(SHOP)])
+    assert isinstance(outcomes[-2], Accepted)
+    assert outcomes[-1] == Refused("no object u2")
+    assert catalog.materializations.ending == {"m4": paused}
+    catalog, outcomes = fold([*bound, Unmaterialize("m4"), Unbind("m4"), Materialize(other)])
+    assert isinstance(outcomes[-1], Accepted)
+    assert list(catalog.materializations.live) == ["m5"]
+    assert catalog.materializations.ending == {}
 
 
 def test_an_object_is_born_once() -> None:
@@ -159,6 +199,9 @@ def test_names_are_unique_and_inputs_exist_whatever_comes(bodies) -> None:
         Forget(S1),
         Define(F),
         Undefine("f"),
+        Materialize(SHOP),
+        Unmaterialize("m4"),
+        Unbind("m4"),
     ],
 )
 def test_every_event_comes_back_as_it_was(body) -> None:

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from streams.adapter import show_materialized
 from streams.adapter.results import Columns, Complete, Failed, Notice, Progress, Result, Rows
 from streams.adapter.server import Server, serve
 from streams.adapter.sessions import Session, Sessions
@@ -58,6 +59,9 @@ class Scripted:
 
     def conditions(self) -> tuple[Shown, ...]:
         return (Shown(source(1, "orders"), frontier(2), EMPTY, "running", "", "fine"),)
+
+    def materialized(self) -> tuple[show_materialized.Shown, ...]:
+        return ()
 
 
 @pytest.fixture

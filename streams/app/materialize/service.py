@@ -1,0 +1,97 @@
+"""The service of materializations as a process: of an environment, or of brokers alone."""
+
+import logging
+import os
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from schemas.materializations import SPECS
+from streams.app.service import FENCED, Service
+from streams.app.services import now_ms
+from streams.app.signals import Stop
+from streams.errors import SlackwaterError
+from streams.ids import Topic
+from streams.kafka.client.broker import KafkaBroker
+from streams.kafka.topic_settings import topic_choices
+
+if TYPE_CHECKING:
+    from connectors.driving import Driver
+    from connectors.runtime.task import Materialization
+
+log = logging.getLogger(__name__)
+
+LOOK_S = 1.0
+
+
+def run(service: Service, stopping: Stop) -> int:
+    """Run materializations until told to stop, or taken over; the exit code.
+
+    Until there is the first one, nothing is loaded that they need: most environments have none.
+    """
+    choices = topic_choices(service.topics)
+    broker = KafkaBroker(service.kafka, choices)
+    try:
+        topic = Topic(f"{service.namespace}.{SPECS}.log")
+        while not is_there(broker, topic):
+            if stopping.wait(LOOK_S):
+                return 0
+        return kept(broker, service, choices.data_partitions, stopping)
+    finally:
+        broker.close()
+
+
+def is_there(broker: KafkaBroker, topic: Topic) -> bool:
+    """Whether somebody has ever created a materialization."""
+    try:
+        return broker.topics.describe(topic) is not None
+    except SlackwaterError as error:
+        log.warning("brokers do not answer", extra={"cause": str(error)})
+        return False
+
+
+def kept(broker: KafkaBroker, service: Service, data_partitions: int, stopping: Stop) -> int:
+    """Run materializations; the exit code."""
+    from connectors.service.service import Service as Materializations  # noqa: PLC0415
+    from streams.replica.crash import Crash  # noqa: PLC0415
+    from streams.storage.client.shards import Shards  # noqa: PLC0415
+    from streams.storage.small_table import TakenOver  # noqa: PLC0415
+
+    shards = Shards(
+        broker.logs,
+        broker.chunks,
+        broker.topics,
+        namespace=service.namespace,
+        data_partitions=data_partitions,
+        now_ms=now_ms,
+        pump=True,
+    )
+    running = Materializations(
+        shards,
+        opened,
+        owner=f"{socket.gethostname()}:{os.getpid()}",
+        now_ms=now_ms,
+        crash=Crash(service.points, Path(service.directory)),
+    )
+    log.info("materializations are kept")
+    try:
+        running.run(stopping)
+    except TakenOver as fenced:
+        log.error("another service has taken over", extra={"cause": str(fenced)})  # noqa: TRY400  no defect: where it was noticed tells nothing
+        return FENCED
+    finally:
+        shards.close()
+    return 0
+
+
+@contextmanager
+def opened(task: "Materialization") -> Iterator[tuple["Materialization", "Driver"]]:
+    """The task as its connector is given it, and a driver of that. Errors: InvalidUsage."""
+    from streams.app.connector.choice import OURS, driver_of  # noqa: PLC0415
+    from streams.app.materialize.file import with_secrets  # noqa: PLC0415
+
+    with driver_of(task.connector) as driver:
+        is_ours = task.connector in OURS
+        yield with_secrets(task, driver, os.environ, is_ours=is_ours), driver

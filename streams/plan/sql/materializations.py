@@ -1,0 +1,226 @@
+"""The statements about materializations, and their grammar.
+
+What an endpoint and a resource take is the connector's: options are names and values here, and
+judged when the statement is executed.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from sqlglot.tokenizer_core import TokenType
+
+from streams.errors import InvalidStatement
+from streams.plan.sql.tokens import Cursor, Token
+
+Value = str | int | float | bool | tuple[str, ...]
+Options = Mapping[str, Value]
+"""By lower-case name; the words of a name are joined by `_`. One without a value is true."""
+
+
+@dataclass(frozen=True, slots=True)
+class Bind:
+    """A source or view, and the options of where it is kept."""
+
+    relation: str
+    options: Options
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CreateMaterialization:
+    """Keep sources and views in an endpoint. `connector` is lower-case."""
+
+    name: str
+    connector: str
+    options: Options
+    bindings: tuple[Bind, ...]
+    if_not_exists: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Pause:
+    """Write no more, but keep what is needed to go on."""
+
+
+@dataclass(frozen=True, slots=True)
+class Resume:
+    """Go on."""
+
+
+@dataclass(frozen=True, slots=True)
+class AddBindings:
+    """Keep more of them."""
+
+    bindings: tuple[Bind, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class DropBindings:
+    """Keep some no longer; what the endpoint has of them stays."""
+
+    relations: tuple[str, ...]
+
+
+Change = Pause | Resume | AddBindings | DropBindings
+
+
+@dataclass(frozen=True, slots=True)
+class AlterMaterialization:
+    """Change a materialization."""
+
+    name: str
+    change: Change
+
+
+@dataclass(frozen=True, slots=True)
+class DropMaterialization:
+    """End a materialization; what the endpoint has stays."""
+
+    name: str
+    if_exists: bool
+
+
+@dataclass(frozen=True, slots=True)
+class ShowMaterializations:
+    """List the materializations."""
+
+
+MaterializationStatement = (
+    CreateMaterialization | AlterMaterialization | DropMaterialization | ShowMaterializations
+)
+
+CREATE_USAGE = (
+    "CREATE MATERIALIZATION [IF NOT EXISTS] name INTO connector (option value, ...)"
+    " BIND view (option value, ..., [KEY (columns)]), ..."
+)
+ALTER_USAGE = (
+    "ALTER MATERIALIZATION name PAUSE | RESUME | ADD view (option value, ...), ..."
+    " | DROP BINDING view, ..."
+)
+
+
+def create(cursor: Cursor) -> CreateMaterialization:
+    """What follows CREATE MATERIALIZATION. Errors: InvalidStatement."""
+    if_not_exists = cursor.accept("IF", "NOT", "EXISTS")
+    name = cursor.name("a name of the materialization")
+    cursor.expect("INTO")
+    connector = cursor.name("the name of a connector").lower()
+    options = _options(cursor)
+    cursor.expect("BIND")
+    return CreateMaterialization(
+        name=name,
+        connector=connector,
+        options=options,
+        bindings=_bindings(cursor),
+        if_not_exists=if_not_exists,
+    )
+
+
+def alter(cursor: Cursor) -> AlterMaterialization:
+    """What follows ALTER MATERIALIZATION. Errors: InvalidStatement."""
+    name = cursor.name("a name")
+    return AlterMaterialization(name, _CHANGES[cursor.choose(tuple(_CHANGES))](cursor))
+
+
+def _added(cursor: Cursor) -> Change:
+    return AddBindings(_bindings(cursor))
+
+
+def _dropped(cursor: Cursor) -> Change:
+    cursor.expect("BINDING")
+    relations = [cursor.name("the name of a view or source")]
+    while cursor.accept(","):
+        relations.append(cursor.name("the name of a view or source"))
+    _refuse_twice(relations)
+    return DropBindings(tuple(relations))
+
+
+_CHANGES: Mapping[str, Callable[[Cursor], Change]] = {
+    "PAUSE": lambda _: Pause(),
+    "RESUME": lambda _: Resume(),
+    "ADD": _added,
+    "DROP": _dropped,
+}
+
+
+def _bindings(cursor: Cursor) -> tuple[Bind, ...]:
+    bindings = [_binding(cursor)]
+    while cursor.accept(","):
+        bindings.append(_binding(cursor))
+    _refuse_twice([each.relation for each in bindings])
+    return tuple(bindings)
+
+
+def _binding(cursor: Cursor) -> Bind:
+    return Bind(cursor.name("the name of a view or source"), _options(cursor))
+
+
+def _refuse_twice(relations: Sequence[str]) -> None:
+    known = set[str]()
+    for each in relations:
+        if each.casefold() in known:
+            raise InvalidStatement(
+                f"{each} appears twice",
+                "a materialization binds a view once",
+                "keep it a second time with another materialization",
+            )
+        known.add(each.casefold())
+
+
+def _options(cursor: Cursor) -> Options:
+    """Options between parentheses."""
+    options: dict[str, Value] = {}
+    cursor.expect("(")
+    while True:
+        name = _option_name(cursor)
+        if name in options:
+            raise InvalidStatement(f"option {name.upper()} appears twice")
+        options[name] = _value(cursor, name)
+        if not cursor.accept(","):
+            break
+    cursor.expect(")")
+    return options
+
+
+def _option_name(cursor: Cursor) -> str:
+    """The words up to a value; the tokenizer takes some of two, as PARTITION BY, for one."""
+    words: list[str] = []
+    while (token := cursor.current) is not None and _is_word(cursor.source, token):
+        words += cursor.take().text.lower().split()
+    if not words:
+        raise cursor.refused("an option")
+    return "_".join(words)
+
+
+def _is_word(source: str, token: Token) -> bool:
+    if token.kind in {TokenType.STRING, TokenType.HEREDOC_STRING, TokenType.IDENTIFIER}:
+        return False
+    words = source[token.start : token.end].split()
+    return all(word.isidentifier() and word.upper() not in _CONSTANTS for word in words)
+
+
+_CONSTANTS: Mapping[str, bool] = {"TRUE": True, "FALSE": False}
+
+
+def _value(cursor: Cursor, name: str) -> Value:
+    is_given = cursor.accept("=")
+    token = cursor.current
+    if token is None:
+        raise cursor.refused(f"a value of option {name.upper()}")
+    if cursor.at("("):
+        return cursor.names(f"a name of option {name.upper()}")
+    if not is_given and (cursor.at(",") or cursor.at(")")):
+        return True
+    for word, constant in _CONSTANTS.items():
+        if cursor.accept(word):
+            return constant
+    if token.kind is TokenType.NUMBER:
+        return _number(cursor)
+    return cursor.string(f"a value of option {name.upper()}: a text in quotes or a number")
+
+
+def _number(cursor: Cursor) -> int | float:
+    text = cursor.take().text
+    try:
+        return int(text) if text.isdecimal() else float(text)
+    except ValueError as error:
+        raise InvalidStatement(f"expected a number, found {text[:40]}") from error
