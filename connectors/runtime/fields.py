@@ -31,7 +31,8 @@ class Form:
 
 JSON = "to_json({})::VARCHAR"
 ANYTHING = ("array", "boolean", "number", "object", "string")
-SECONDS = "((date_part('microsecond', {0}) % 60000000) / 1000000)::DECIMAL(18, 6)::VARCHAR"
+# a product: `/` of integers has no fraction here
+SECONDS = "((date_part('microsecond', {0}) % 60000000) * 0.000001)::DECIMAL(18, 6)::VARCHAR"
 DURATION = (
     "'P' || date_part('year', {0}) || 'Y' || date_part('month', {0}) || 'M'"
     " || date_part('day', {0}) || 'DT' || date_part('hour', {0}) || 'H'"

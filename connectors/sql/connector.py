@@ -11,8 +11,8 @@ from pydantic import BaseModel, Field, model_validator
 from connectors.config import STRICT, form, parsed, schema_text
 from connectors.protocol.messages import Extensions, Open
 from connectors.sql.columns import shape_of
-from connectors.sql.constraints import constraints
-from connectors.sql.ddl import META, TASKS, changes, create_meta
+from connectors.sql.constraints import constraints, malformed
+from connectors.sql.ddl import CHECKPOINTS, META, TASKS, changes, create_meta
 from connectors.sql.dialect import Database, Dialect, Existing, Name
 from connectors.sql.statements import Table
 from connectors.sql.transactor import Transactor, spec_text, tasks
@@ -103,10 +103,14 @@ class SqlConnector(Generic[Config, Kept]):
     def validate(self, request: ValidateRequest) -> ValidateResponse:
         """Errors: InvalidUsage; Determinate if the database cannot be reached."""
         response = ValidateResponse()
+        resources = [
+            self._resource(index, each.resource_spec_json)
+            for index, each in enumerate(request.bindings)
+        ]
+        check_tables(self.dialect, [each.name for each in resources])
         with self._connect(request.endpoint_spec_json) as database:
             applied = bindings_of(tasks(self.dialect, database))
-            for index, binding in enumerate(request.bindings):
-                resource = self._resource(index, binding.resource_spec_json)
+            for resource, binding in zip(resources, request.bindings, strict=True):
                 existing = database.columns_of(resource.name)
                 check_owner(request.materialization, resource, existing, applied)
                 fields = constraints(
@@ -151,9 +155,12 @@ class SqlConnector(Generic[Config, Kept]):
         return parsed(self.resource, f"binding {index}: resource configuration", text)
 
     def _tables(self, spec: MaterializationSpec) -> list[Table]:
-        return [self._table(index, each) for index, each in enumerate(spec.bindings)]
+        task = spec.materialization
+        tables = [self._table(task, index, each) for index, each in enumerate(spec.bindings)]
+        check_tables(self.dialect, [each.name for each in tables])
+        return tables
 
-    def _table(self, index: int, binding: MaterializationSpec.Binding) -> Table:
+    def _table(self, task: str, index: int, binding: MaterializationSpec.Binding) -> Table:
         resource = self._resource(index, binding.resource_spec_json)
         if (
             resource.name != tuple(binding.resource_path)
@@ -170,6 +177,7 @@ class SqlConnector(Generic[Config, Kept]):
             shape=shape_of(binding.collection, binding.field_selection),
             delta=resource.delta_updates,
             soft=resource.soft_delete,
+            comment=f"collection {binding.collection.collection}, kept by task {task}",
         )
 
     def _statements(self, spec: MaterializationSpec, database: Database) -> Iterator[str]:
@@ -207,6 +215,20 @@ class SqlConnector(Generic[Config, Kept]):
         database.execute(
             f"INSERT INTO {table} (task, version, spec) VALUES ({values})", [task, *row]
         )
+
+
+def check_tables(dialect: Dialect, names: Sequence[Name]) -> None:
+    """Each table can have its name, and is not another one. Errors: InvalidUsage."""
+    taken: dict[Name, str] = dict.fromkeys([CHECKPOINTS, TASKS], "a table of ours")
+    for name in names:
+        text = ".".join(name)
+        for part in name:
+            if problem := malformed(dialect, part):
+                raise InvalidUsage(f"table {text}: {problem}; give it another name")
+        same = tuple(map(dialect.same_name, name))
+        if same in taken:
+            raise InvalidUsage(f"table {text}: it is {taken[same]}; give it another name")
+        taken[same] = "that of another binding"
 
 
 Applied = Sequence[tuple[str, MaterializationSpec.Binding]]

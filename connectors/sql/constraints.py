@@ -65,16 +65,24 @@ def preference(projection: Projection, *, is_key: bool, delta: bool) -> Constrai
 
 def unnameable(dialect: Dialect, spec: CollectionSpec, name: str) -> str | None:
     """Why a field can have no column of its name."""
-    size, same = len(name.encode()), dialect.same_name
-    if not name or size > dialect.longest_name or "\0" in name:
-        limit = f"{dialect.name} takes names of 1 to {dialect.longest_name} bytes"
-        return f"{limit}, this one has {size}; give the field another name"
+    same = dialect.same_name
+    if problem := malformed(dialect, name):
+        return f"{problem}; give the field another name"
     if same(name) in map(same, RESERVED):
         return f"{name} is a name of ours; give the field another name"
     others = [each.field for each in spec.projections if each.field != name]
     if twins := [other for other in others if same(other) == same(name)]:
         return f"{dialect.name} cannot tell the column from {twins[0]}; rename one of them"
     return None
+
+
+def malformed(dialect: Dialect, name: str) -> str | None:
+    """Why the database takes no such name: PostgreSQL would cut one that is too long."""
+    size = len(name.encode())
+    if not name or size > dialect.longest_name:
+        limit = f"{dialect.name} takes names of 1 to {dialect.longest_name} bytes"
+        return f"{limit}, this one has {size}"
+    return f"{dialect.name} takes no NUL in a name" if "\0" in name else None
 
 
 def bad_key(wanted: Column, *, delta: bool) -> str | None:

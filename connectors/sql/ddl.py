@@ -45,12 +45,14 @@ def changes(table: Table, existing: Mapping[str, Existing]) -> Iterator[str]:
     wanted = [*table.shape.columns, *([DELETED] if table.soft else [])]
     if not existing:
         yield create(table, wanted)
+        yield from told(table)
         yield from comments(table, wanted)
         return
     refuse(table, existing)
     target = f"ALTER TABLE {table.dialect.table(table.name)}"
     for column in wanted:
         yield from adapt(table, target, column, existing.get(column.name))
+    yield from comments(table, [each for each in wanted if each.name not in existing])
     names = {column.name for column in wanted}
     for name, actual in existing.items():
         if name not in names and not actual.nullable and table.dialect.strict_nulls:
@@ -106,10 +108,21 @@ def adapt(table: Table, target: str, column: Column, actual: Existing | None) ->
         yield f"{target} ALTER COLUMN {name} DROP NOT NULL"
 
 
+def told(table: Table) -> Iterator[str]:
+    """What a table is, and whose."""
+    if table.dialect.comments and table.comment:
+        name = table.dialect.table(table.name)
+        yield f"COMMENT ON TABLE {name} IS {literal(table.comment)}"
+
+
 def comments(table: Table, columns: list[Column]) -> Iterator[str]:
     """What the schema of the collection says of its fields."""
     for column in columns:
         if column.comment and table.dialect.comments:
             name = f"{table.dialect.table(table.name)}.{table.dialect.quote(column.name)}"
-            text = column.comment.replace("'", "''")
-            yield f"COMMENT ON COLUMN {name} IS '{text}'"
+            yield f"COMMENT ON COLUMN {name} IS {literal(column.comment)}"
+
+
+def literal(text: str) -> str:
+    """Text in a statement that takes no parameters."""
+    return "'" + text.replace("'", "''") + "'"

@@ -29,6 +29,8 @@ class Table:
     delta: bool
     soft: bool
     """Deleted rows stay, and are marked."""
+    comment: str = ""
+    """What the database is told that it is."""
 
     @property
     def load(self) -> Name:

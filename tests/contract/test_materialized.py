@@ -12,6 +12,7 @@ from connectors.protocol.messages import Extensions
 from connectors.runtime.lane import Drifted
 from connectors.runtime.runner import Runner
 from connectors.runtime.task import Materialization
+from streams.trace.kernel.kernel import Kernel
 from tests.support.collections import Collections
 from tests.support.endpoints import Endpoint, on_duckdb, on_postgres, on_sqlite
 
@@ -162,3 +163,51 @@ def test_without_deletes_documents_say_that_they_are_gone(
         Drifted, match=r't: expected \{"item": "a", "price": 2\}, actual no row'
     ):
         catch_up(endpoint, collections, bindings)
+
+
+AS_THEY_ARE = {
+    "DECIMAL(38, 4)": ("12345678901234567890.1230", "numeric", "12345678901234567890.1230"),
+    "HUGEINT": ("-170141183460469231731687303715884105727", "numeric", None),
+    "DATE": ("2026-02-28", "date", None),
+    "TIME": ("23:59:59.123456", "time with time zone", "23:59:59.123456+00"),
+    "TIMESTAMP": (
+        "2026-01-02 03:04:05.123456",
+        "timestamp with time zone",
+        "2026-01-02 03:04:05.123456+00",
+    ),
+    "TIMESTAMP WITH TIME ZONE": (
+        "2026-01-02 03:04:05+01",
+        "timestamp with time zone",
+        "2026-01-02 02:04:05+00",
+    ),
+    "INTERVAL": (
+        "-1 year 2 days -03:00:00.5",
+        "interval",
+        "-1 years +2 days -03:00:00.5",
+    ),
+    "UUID": ("6f1e1a52-0000-4000-8000-000000000001", "uuid", None),
+    "INTEGER[]": ("[1, NULL]", "json", "[1,null]"),
+    "STRUCT(a DECIMAL(4, 2))": ("{'a': 1.50}", "json", '{"a":1.5}'),
+    "MAP(VARCHAR, INTEGER)": ("{x=1}", "json", '{"x":1}'),
+    "JSON": ('{"b": [1, 2.50]}', "json", '{"b":[1,2.5]}'),
+    "ENUM('x', 'y')": ("y", "text", None),
+    "DOUBLE": ("nan", "double precision", "NaN"),
+}
+"""Of each type a value in DuckDB, the type in PostgreSQL, and the value there if it differs."""
+
+
+def test_postgres_has_the_types_of_columns_as_they_are(
+    memory_path: Path, request: Any, collections: Collections
+) -> None:
+    endpoint = on_postgres(memory_path, request)
+    columns = [(f"c{place}", kind) for place, kind in enumerate(AS_THEY_ARE)]
+    collections.create("u1", [("id", "BIGINT"), *columns], keys=("id",))
+    values = ", ".join(f"$${value}$$::{kind}" for kind, (value, _, _) in AS_THEY_ARE.items())
+    rows = Kernel().query(f"SELECT 1::BIGINT, {values}, 11::BIGINT, 1::BIGINT")
+    collections.append_table("u1", 21, rows)
+    catch_up(endpoint, collections, [{"collection": "u1", "resource": {"table": "t"}}])
+    for place, (kind, (value, type_, said)) in enumerate(AS_THEY_ARE.items()):
+        ((actual_type, actual),) = endpoint.query(
+            f"SELECT pg_typeof(c{place})::text, c{place}::text FROM t"
+        )
+        assert (actual_type, actual) == (type_, said or value), kind

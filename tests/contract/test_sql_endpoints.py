@@ -7,7 +7,9 @@ from typing import Any
 import pytest
 
 from connectors.protocol.building import Collection, Column
+from connectors.sql.connector import check_tables
 from connectors.transport.failures import ConnectorFailed
+from streams.errors import InvalidUsage
 from tests.support.endpoints import Endpoint, on_duckdb, on_postgres, on_sqlite, write
 from tests.support.materializing import NAMES, PAIRS
 
@@ -131,6 +133,86 @@ def test_a_count_that_is_wrong_says_so(endpoint: Endpoint) -> None:
     error = "table t: expected to delete 1 rows, actual 0"
     with pytest.raises(ConnectorFailed, match=error):
         write(endpoint, spec, [{"id": 3}], exists=[True], deletes=[True])
+
+
+EVERY = Collection(
+    name="every",
+    keys=("id",),
+    columns=(
+        Column(name="id", types=("integer",)),
+        Column(name="text", types=("string", "null"), required=False),
+        Column(name="list", types=("array",)),
+        Column(name="mixed", types=("string", "boolean")),
+        Column(name="never", types=("null",)),
+        Column(name="slackwater exists"),
+    ),
+)
+
+
+def test_every_projection_has_a_constraint(endpoint: Endpoint) -> None:
+    """Seed, "Validate": field constraints, of a new table and of one that is there."""
+    kinds = {
+        "id": "LOCATION_REQUIRED",
+        "text": "LOCATION_RECOMMENDED",
+        "list": "FIELD_OPTIONAL",
+        "mixed": "FIELD_OPTIONAL",
+        "never": "FIELD_FORBIDDEN",
+        "slackwater exists": "FIELD_FORBIDDEN",
+        "flow_document": "LOCATION_REQUIRED",
+    }
+    assert endpoint.kinds(EVERY) == kinds
+    endpoint.apply(endpoint.task(EVERY, fields=("list", "text")))
+    assert endpoint.kinds(EVERY) == kinds
+    number = Column(name="text", types=("boolean",))
+    changed = Collection(name="every", keys=("id",), columns=(*EVERY.columns[:1], number))
+    assert endpoint.kinds(changed)["text"] == "UNSATISFIABLE"
+    reasons = endpoint.validate(changed)["text"][1]
+    assert "drop the table or name another one, and write it anew (backfill)" in reasons
+
+
+def test_a_dry_run_says_what_is_done_and_does_nothing(endpoint: Endpoint) -> None:
+    """Seed, "Apply": the connector should perform it, or just return what it would do."""
+    first, second = endpoint.task(NAMES), endpoint.task(EVERY, fields=("text",))
+    said = endpoint.apply(first, dry_run=True)
+    for statement in ('CREATE TABLE "slackwater_checkpoints"', 'CREATE TABLE "t" ('):
+        assert statement in said
+    assert said.endswith("-- record task test, version 1")
+    assert endpoint.apply(first, dry_run=True) == said, "nothing was done"
+    assert endpoint.apply(first) == said
+    assert endpoint.apply(first) == ""
+    said = endpoint.apply(second, version="2", dry_run=True)
+    assert 'ALTER TABLE "t" ADD COLUMN "text"' in said
+    assert endpoint.apply(second, version="2") == said
+
+
+def test_a_table_has_a_name_of_its_own(endpoint: Endpoint) -> None:
+    """PostgreSQL would cut a name that is too long, and so take two tables for one."""
+    most = 63 if "user" in endpoint.config else 1024
+    error = f"takes names of 1 to {most} bytes, this one has {most + 1}; give it another name"
+    with pytest.raises(ConnectorFailed, match=error):
+        endpoint.validate(NAMES, "ä" * (most // 2) + "x" * (most % 2 + 1))
+    with pytest.raises(ConnectorFailed, match="slackwater_tasks: it is a table of ours"):
+        endpoint.validate(NAMES, "slackwater_tasks")
+    other = "one" if "user" in endpoint.config else "ONE"
+    with pytest.raises(InvalidUsage, match=f"table {other}: it is that of another binding"):
+        check_tables(endpoint.connector.dialect, [("one",), (other,)])
+
+
+def test_tables_and_columns_say_what_they_are(endpoint: Endpoint) -> None:
+    if not endpoint.connector.dialect.comments:
+        return
+    described = Column(name="v", description="what it's for", required=False)
+    spec = endpoint.task(NAMES)
+    endpoint.apply(spec)
+    more = Collection(name=NAMES.name, keys=NAMES.keys, columns=(*NAMES.columns, described))
+    endpoint.apply(endpoint.task(more))
+    table = "collection test/names, kept by task test"
+    if "user" in endpoint.config:
+        query = "SELECT obj_description('t'::regclass), col_description('t'::regclass, 4)"
+    else:
+        query = """SELECT t.comment, c.comment FROM duckdb_tables() t, duckdb_columns() c
+          WHERE t.table_name = 't' AND c.table_name = 't' AND c.column_name = 'v'"""
+    assert endpoint.query(query) == [(table, "what it's for")]
 
 
 def test_a_task_that_changed_since_it_was_applied_is_refused(endpoint: Endpoint) -> None:

@@ -51,15 +51,25 @@ class Collections:
         (outcome,) = self.shards.submit([(id_, Append((self.part(id_, upper, rows, errors),)))])
         assert isinstance(outcome, Appended)
 
+    def append_table(self, id_: str, upper: int, rows: pa.Table) -> None:
+        """Append rows that Arrow has already."""
+        self.shards.sync(CollectionId(id_))
+        schema = arrow_schema(self.description(id_).types)
+        part = self._part(id_, upper, rows.rename_columns(schema.names).cast(schema), ())
+        (outcome,) = self.shards.submit([(id_, Append((part,)))])
+        assert isinstance(outcome, Appended)
+
     def part(
         self, id_: str, upper: int, rows: Sequence[Row], errors: Sequence[Row] = ()
     ) -> Part:
-        collection = CollectionId(id_)
-        description = self.description(id_)
-        schema = arrow_schema(description.types)
+        schema = arrow_schema(self.description(id_).types)
         columns = list(zip(*rows, strict=True)) or [()] * len(schema)
         pairs = zip(columns, schema, strict=True)
         table = pa.table([pa.array(each, field.type) for each, field in pairs], schema=schema)
+        return self._part(id_, upper, table, errors)
+
+    def _part(self, id_: str, upper: int, table: pa.Table, errors: Sequence[Row]) -> Part:
+        collection = CollectionId(id_)
         kinds = {"error": pa.utf8(), "time": pa.int64(), "diff": pa.int64()}
         parts = list(zip(*errors, strict=True)) or [()] * 3
         wrong = {
