@@ -290,8 +290,8 @@ def _of_last_slice(
     now: Rest | Bound | End
     if bounds != (step.lower, step.upper) and shard.is_foreign(flow):
         now = Superseded()
-    elif bounds is None:
-        now = counted
+    elif bounds is None:  # a source's messages were bound otherwise, if there is an interval
+        now = counted if build.ingest is None else Void()
     elif build.ingest is None:
         now = Rest(bounds, chunks, stages)
     else:

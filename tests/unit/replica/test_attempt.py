@@ -161,6 +161,16 @@ def test_the_last_slice_appends_the_stage() -> None:
     assert isinstance(of_slice(2, shard(UPPER)).end, events.Built), "it is there already"
 
 
+def test_rule_18_a_snapshot_of_a_topic_that_lost_is_void() -> None:
+    unit = interval(running(LOWER, is_source=True))
+    found = Ingest(frontier(LOWER), frontier(UPPER), Timestamp(LOWER), {}, {0: 5})
+    last = SliceUnit(
+        flow=unit.flow, share=unit.share, loads=(), build=replace(build(2), ingest=found)
+    )
+    assert attempt.of_unit(last, RESULT, shard()).body() is not None
+    assert attempt.of_unit(last, RESULT, shard(UPPER)).end == events.Void()
+
+
 def test_rule_24_a_build_takes_over_only_as_a_whole() -> None:
     assert of_slice(2, shard(LOWER, "other")).body() is not None
     assert of_slice(2, shard(UPPER, "other")).end == events.Superseded()
