@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING
 from streams.compute.stepping import InputBatch, Step, next_step
 from streams.progress import frontier
 from tests.model.holders import IMPORTS
+from tests.model.life import after
 from tests.model.mutations import Mutation
-from tests.model.world import SRC, pieces
+from tests.model.world import CNT, SRC, pieces
 from tests.model.writers import Attempt, attempt, make
 
 if TYPE_CHECKING:
@@ -27,12 +28,17 @@ def step(replica: "Replica") -> Generator[None, None, bool]:
         return False
     lower, upper = ahead.lower.time, ahead.upper.time
     stored = [p for name in IMPORTS for p in pieces(client.collection(name), lower, upper)]
+    replica.life.begins()
     output, state = yield from replica.derive(ahead, stored, wanted.updates)
+    planned = replica.life.stepped(ahead, state.runs, (), replica.seen())
     if world.without(Mutation.CHAIN_RECORD):
-        replica.record(state)
+        replica.life.records(after(planned), client.collection(CNT).upper)
     counted = yield from make(world, client, wanted)
     if counted or world.without(Mutation.CHAIN_VOID):
         yield from replica.commit(ahead, output, state, may_be_early=False)
+    else:
+        replica.life.awaited_in_vain(planned)
+        replica.life.ends()
     return True
 
 

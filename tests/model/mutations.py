@@ -41,6 +41,9 @@ class Mutation(Enum):
     RULE_24_RACE = "a correction that lost its race counts, as far as it is still open"
     CHAIN_VOID = "a view's Append is made although its source's was void"
     CHAIN_RECORD = "a view's checkpoint is kept although its source's Append was void"
+    MACHINE_STEPPED = "a step that counts leaves the frontier where it was"
+    MACHINE_BUILT = "the state after a build is taken for that before its interval"
+    MACHINE_VOID = "an attempt that is void moves the state of its dataflow"
 
 
 QUIET: dict[str, float | None] = {
@@ -129,6 +132,7 @@ WEATHER: dict[Mutation, dict[str, float | None]] = {
     Mutation.RULE_24_UNDO: {"upgrader": 12, "lease": 1000, "replicas": 6, "crash": 0.0},
     Mutation.RULE_24_RACE: {"upgrader": 12, "lease": 1000, "replicas": 6, "crash": 0.0},
     Mutation.CHAIN_VOID: {"chained": 0.7, "busy": 1.0},
+    Mutation.MACHINE_VOID: {"chained": 0.7, "busy": 1.0},
     Mutation.CHAIN_RECORD: {
         "chained": 0.7,
         "busy": 1.0,
@@ -150,18 +154,23 @@ FOUND: dict[Mutation, int] = {
     Mutation.RULE_7_FLOOR: 8,
     Mutation.RULE_8_UPTO: 10,
     Mutation.RULE_8_TRUNCATE: 17,
-    Mutation.RULE_9_BOUND: 4,
+    Mutation.RULE_9_BOUND: 6,
+    Mutation.RULE_9_CURRENT: 3,
     Mutation.RULE_16_JUMP: 1,
-    Mutation.RULE_17_SINCE: 71,
+    Mutation.RULE_17_SINCE: 13,
     Mutation.RULE_17_UPPER: 2,
     Mutation.RULE_18_TABLE: 9,
-    Mutation.RULE_19_NAMES: 217,
-    Mutation.RULE_20_PLAN: 15,
-    Mutation.RULE_21_REPLAY: 81,
+    Mutation.RULE_19_NAMES: 45,
+    Mutation.RULE_20_PLAN: 23,
+    Mutation.RULE_21_REPLAY: 13,
     Mutation.RULE_21_HOLDS: 7,
-    Mutation.RULE_22_SCHEDULED: 38,
+    Mutation.RULE_22_OWN: 10,
+    Mutation.RULE_22_EMPTY: 1,
+    Mutation.RULE_22_SCHEDULED: 21,
+    Mutation.RULE_22_FLIGHT: 21,
     Mutation.RULE_24_RACE: 21,
-    Mutation.CHAIN_VOID: 27,
-    Mutation.CHAIN_RECORD: 41,
+    Mutation.CHAIN_VOID: 5,
+    Mutation.CHAIN_RECORD: 72,
+    Mutation.MACHINE_VOID: 6,
 }
 """The first run that went wrong, where it is not run 0, when it was last searched for."""

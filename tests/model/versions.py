@@ -6,11 +6,10 @@ So whatever it did not take back of what the first one had said shows at once (r
 from typing import TYPE_CHECKING
 
 from streams.compute.stepping import Step, can_hydrate
-from streams.progress import Antichain, frontier
+from streams.progress import frontier
 from streams.storage.log.state import CollectionState
 from tests.model.counting import Contribution, State, contributions, shown
 from tests.model.holders import IMPORTS
-from tests.model.mutations import Mutation
 from tests.model.world import CNT, Process, Update, pieces
 
 if TYPE_CHECKING:
@@ -20,16 +19,6 @@ if TYPE_CHECKING:
 def is_foreign(replica: "Replica", shard: CollectionState) -> bool:
     """Whether another version has written last."""
     return shard.fingerprint not in {"", replica.version}
-
-
-def may_append(
-    replica: "Replica", step: Step, open_: tuple[Antichain, Antichain] | None
-) -> bool:
-    """Beside what another version wrote only a whole correction counts."""
-    if replica.world.mutation in {Mutation.RULE_24_UNDO, Mutation.RULE_24_RACE}:
-        return True
-    shard = replica.client.collection(CNT)
-    return not is_foreign(replica, shard) or open_ == (step.lower, step.upper)
 
 
 def upgrade(replica: "Replica") -> Process:
@@ -56,4 +45,6 @@ def upgrade(replica: "Replica") -> Process:
     state = State(as_of + 1, (replica.write_run("upgrade", found),), tuple(found))
     said = [(shown(replica.version, row), as_of, 1) for row in state.counts().items() if row[1]]
     step = Step(frontier(as_of), frontier(as_of + 1))
-    yield from replica.commit(step, [*said, *undone], state, may_be_early=False)
+    replica.life.hydrates(as_of)
+    while not (yield from replica.commit(step, [*said, *undone], state, may_be_early=False)):
+        yield

@@ -8,7 +8,6 @@ from streams.compute.checkpoints import (
     HydrationCheckpoint,
     newest,
     removable,
-    retained,
     slices,
     usable,
 )
@@ -22,7 +21,6 @@ from streams.compute.stepping import (
     Step,
     Wait,
     can_hydrate,
-    clip,
     hold_at,
     holds,
     next_step,
@@ -31,19 +29,18 @@ from streams.compute.stepping import (
 from streams.ids import CapabilityId, CollectionId, Offset, Timestamp
 from streams.kafka.log import ChunkRef
 from streams.progress import EMPTY, Antichain, frontier
+from streams.replica.driver.attempt import SEES_SHARD, Attempt, Rest, Shard
+from streams.replica.driver.dataflow import Phase
+from streams.replica.driver.stored import run_names
 from streams.storage.log.batches import Batch
-from streams.storage.log.events import Acquire, Append, Create, Part, Right, Stage
+from streams.storage.log.events import Acquire, Create, Right, Stage
 from streams.storage.log.outcomes import (
-    Appended,
-    ChunksReclaimed,
-    Fenced,
     Staged,
-    UnknownStage,
-    UpperMismatch,
 )
 from tests.model import chained, versions
 from tests.model.counting import Contribution, State, changes, contributions, shown
-from tests.model.holders import IMPORTS, WRITE, downgrade
+from tests.model.holders import IMPORTS, downgrade
+from tests.model.life import Life, Lost, after, names_of, runs_of
 from tests.model.mutations import Mutation
 from tests.model.truth import Truth
 from tests.model.world import (
@@ -60,10 +57,6 @@ from tests.model.world import (
 )
 
 
-class Lost(Exception):
-    """Something this process relied on is gone: it starts again."""
-
-
 class Replica:
     """One replica of the view, from one start to the next."""
 
@@ -73,8 +66,8 @@ class Replica:
         self.world, self.truth, self.disk, self.name = world, truth, disk, name
         self.version = version
         self.client = Client(world)
-        self.state = State(0, (), ())
         self.incarnation = world.name("i")
+        self.life = Life(world, disk, version, self.incarnation)
 
     def run(self) -> Process:
         """Find state, then step for ever; who lost what he relied on starts again."""
@@ -83,9 +76,12 @@ class Replica:
             self.client.sync(CNT)
             if not self.client.knows(CNT):
                 continue
+            self.life = Life(self.world, self.disk, self.version, self.incarnation)
             try:
                 yield from self._acquire()
+                self.life.begins()
                 yield from self._resume()
+                self.life.ends()
                 while True:
                     yield from self._turn()
             except Lost:
@@ -110,6 +106,16 @@ class Replica:
     def _upper(self) -> Antichain:
         return self.client.collection(CNT).upper
 
+    def seen(self) -> Shard:
+        """The view's shard as far as this replica has folded its log."""
+        return self.life.seen(self.client.collection(CNT))
+
+    @property
+    def state(self) -> State:
+        """The state that is stepped, as its run files have it now."""
+        own = self.life.own
+        return self._load(own.frontier.time, names_of(own))
+
     # Restart
 
     def _resume(self) -> Process:
@@ -131,7 +137,7 @@ class Replica:
         match resume(disk.records, upper, sinces, birth, disk.hydration):
             case FromCheckpoint(at):
                 record = next(r for r in disk.records if r.frontier == at)
-                self.state = self._load(record.frontier, record.runs)
+                self.life.recovers(record.frontier, record.runs)
             case Hydrate(as_of, done):
                 yield from self._hydrate(as_of, done)
             case Overtaken():
@@ -167,7 +173,7 @@ class Replica:
         record = next((r for r in self.disk.records if r.frontier == lower), None)
         if record is None or self._upper().time < lower:
             return False
-        self.state = self._load(record.frontier, record.runs)
+        self.life.recovers(record.frontier, record.runs)
         yield from self._step(Step(frontier(lower), frontier(upper)))
         return True
 
@@ -182,6 +188,8 @@ class Replica:
             self._divide(as_of, done)
         hydration = disk.hydration
         assert hydration is not None
+        self.life.hydrates(as_of, hydration)
+        whole = Step(frontier(as_of), frontier(as_of + 1))
         for part in disk.slices[hydration.done :]:
             found: list[Contribution] = []
             for piece in part:
@@ -189,14 +197,17 @@ class Replica:
                 found += contributions((row, as_of, diff) for row, _, diff in updates)
             run = self.write_run(f"slice-{hydration.done}", found)
             yield
-            runs = hydration.runs | {run}
-            hydration = replace(hydration, done=hydration.done + 1, runs=runs)
+            names = (*sorted(hydration.runs), run)
+            self.life.ended(self.life.stepped(whole, names, (), self.seen()))
+            build = self.life.build
+            hydration = replace(hydration, done=build.done, runs=run_names(build.runs))
             disk.hydration = hydration
             yield
-        state = self._load(as_of + 1, hydration.runs)
+        state = self._load(as_of + 1, sorted(hydration.runs))
         said = [row for row in state.counts().items() if row[1]]
         rows = [(shown(self.version, row), as_of, 1) for row in said]
-        yield from self.commit(Step(frontier(as_of), frontier(as_of + 1)), rows, state)
+        while not (yield from self.commit(whole, rows, state)):
+            yield
 
     def _divide(self, as_of: Timestamp, done: int) -> None:
         """Store the division of the snapshot before its first slice runs (rule 20)."""
@@ -261,15 +272,14 @@ class Replica:
         yield
         yield from self.fold_imports()
         self.client.sync(CNT)
-        self.state = self._load(self.state.frontier, self.state.runs)
         self._peek()
         shard = self._upper().time
         if self.world.without(Mutation.RULE_16_JUMP) and shard > self.state.frontier:
-            self.state = replace(self.state, frontier=shard)
+            self.life.jumps(shard)
         if self.world.without(Mutation.RULE_22_OWN) and shard > self.state.frontier:
             idle = self._next(shard)
             if isinstance(idle, Idle):
-                self.state = replace(self.state, frontier=shard)
+                self.life.jumps(shard)
         if self.world.chance(self.world.weather.chained) and (yield from chained.step(self)):
             return
         match self._next(self.state.frontier):
@@ -277,9 +287,10 @@ class Replica:
                 self.disk.spark = (step.lower.time, step.upper.time)
                 yield from self._step(step)
             case Idle() as idle:
-                yield from self._append(idle, ())
-                self.state = replace(self.state, frontier=idle.upper.time)
-                if self.world.chance(0.3):
+                self.life.begins()
+                counted = yield from self._idle(idle)
+                self.life.ends()
+                if counted and self.world.chance(0.3):
                     self._move_checkpoint(idle.lower.time, idle.upper.time)
             case None:
                 yield from self._follow()
@@ -292,6 +303,8 @@ class Replica:
         self.truth.equal(CNT, held, time)
 
     def _step(self, step: Step) -> Process:
+        if not self.life.flow.busy:
+            self.life.begins()
         lower, upper = step.lower.time, step.upper.time
         wanted = [
             piece
@@ -351,34 +364,41 @@ class Replica:
 
     def commit(
         self, step: Step, output: Sequence[Update], state: State, *, may_be_early: bool = True
-    ) -> Process:
-        """Chunks, then the checkpoint record, then the Append, then what is not needed goes."""
-        yield
-        early = may_be_early and self.world.chance(0.5)
-        if early:
-            self.record(state)
-        yield
-        yield from self._append(step, tuple(output))
-        self.state = state
-        if not early:
-            self.record(state)
-        self.disk.hydration = None
-        self.disk.plan = {}
-        yield from self._follow()
+    ) -> Generator[None, None, bool]:
+        """Chunks, then the checkpoint record, then the Append, then what is not needed goes.
 
-    def record(self, state: State) -> None:
-        """Write the checkpoint record of a state, in place of another at its frontier."""
-        self.disk.records = [r for r in self.disk.records if r.frontier != state.frontier]
-        record = Checkpoint(
-            self.version, self.incarnation, Timestamp(state.frontier), frozenset(state.runs)
-        )
-        self.disk.records.append(record)
+        Whether it counted. The record of a step may be written before its Append.
+        """
+        if not self.life.flow.busy:
+            self.life.begins()
+        yield
+        early = may_be_early and self.world.chance(0.5) and self.life.flow.build is None
+        if early:
+            planned = self.life.stepped(step, state.runs, (), self.seen())
+            self.life.records(after(planned), self._upper())
+        yield
+        chunks = self._write_chunks(step, tuple(output))
+        stages: tuple[str, ...] = ()
+        if chunks and self.world.chance(0.3):
+            stages = yield from self._stage(chunks)
+        yield
+        made = self.life.stepped(step, state.runs, chunks, self.seen())
+        if stages and isinstance(made.now, Rest):
+            made = replace(made, now=replace(made.now, chunks=(), stages=stages))
+        counted = yield from self._append(made)
+        if counted and not early:
+            self.life.records(self.life.own, self._upper())
+        self.life.ends()
+        if counted:
+            self.disk.hydration = None
+            self.disk.plan = {}
+            yield from self._follow()
+        return counted
 
     def _follow(self) -> Process:
         """Let go of what a restart will not need; holds follow what was read back (rule 21)."""
         disk, upper = self.disk, self._upper()
         found = list(disk.runs)
-        disk.records = list(retained(disk.records, upper))
         records: list[Checkpoint | HydrationCheckpoint] = [*disk.records]
         if disk.hydration is not None:
             records.append(disk.hydration)
@@ -395,61 +415,45 @@ class Replica:
 
     def _move_checkpoint(self, lower: int, upper: int) -> None:
         """An idle interval leaves the state as it is: its record may say so (rule 22)."""
-        self.disk.records = [
-            replace(r, frontier=Timestamp(upper)) if r.frontier == lower else r
-            for r in self.disk.records
-        ]
+        for record in [r for r in self.disk.records if r.frontier == lower]:
+            moved = replace(self.life.own, frontier=frontier(upper), runs=runs_of(record.runs))
+            self.life.records(moved, self._upper())
 
     def _idle_in_flight(self, planned: int) -> Process:
         """The idle path asks while a step is on its way."""
         yield from self.fold_imports()
         self.client.sync(CNT)
         if not self.world.without(Mutation.RULE_22_FLIGHT):
+            assert not self.life.flow.is_ready(Phase.RUNNING, self.world.now)
             assert self._next(self.state.frontier, in_flight=True) is None
             return
         idle = self._next(planned)
         if isinstance(idle, Idle) and self._upper().time >= planned:
-            yield from self._append(idle, ())
+            own = self.life.own
+            yield from self._idle(idle)
+            self.life.jumps(own.frontier.time)
             self._move_checkpoint(self.state.frontier, idle.upper.time)
 
     # Appends
 
-    def _append(self, step: Step | Idle, output: tuple[Update, ...]) -> Process:
-        """Append what is still open, until the shard is read back at or past the step."""
-        chunks = self._write_chunks(step, output)
-        stages: tuple[str, ...] = ()
-        if chunks and self.world.chance(0.3):
-            stages = yield from self._stage(chunks)
-        while True:
+    def _idle(self, idle: Idle) -> Generator[None, None, bool]:
+        yield
+        return (yield from self._append(self.life.idle(idle, self.seen())))
+
+    def _append(self, made: Attempt) -> Generator[None, None, bool]:
+        """Submit what the attempt has to, until it has ended; whether it counted."""
+        while made.body() is not None:
+            if self.world.without(Mutation.RULE_17_UPPER) and isinstance(made.now, Rest):
+                bounds = (self._upper(), made.now.bounds[1])
+                made = replace(made, now=replace(made.now, bounds=bounds))
+            body = made.body()
+            assert body is not None
+            outcome = yield from self.client.submit(CNT, body)
+            if isinstance(outcome, SEES_SHARD):
+                made = replace(made, shard=self.seen())
+            made = made.answered(outcome)
             yield
-            open_ = clip(step, self._upper())
-            if isinstance(step, Step) and not versions.may_append(self, step, open_):
-                raise Lost
-            if open_ is None:
-                return
-            lower, upper = open_
-            if self.world.without(Mutation.RULE_17_UPPER):
-                lower = self._upper()
-            part = Part(
-                collection=CNT,
-                capability=WRITE,
-                lower=lower,
-                upper=upper,
-                chunks=() if stages else chunks,
-                stages=stages,
-                fingerprint=self.version,
-            )
-            match (yield from self.client.submit(CNT, Append((part,)))):
-                case Appended():
-                    return
-                case ChunksReclaimed() | UnknownStage():
-                    chunks, stages = self._write_chunks(step, output), ()
-                case UpperMismatch():
-                    self.client.sync(CNT)
-                case Fenced():
-                    raise Lost
-                case _:
-                    pass
+        return self.life.ended(made)
 
     def _write_chunks(
         self, step: Step | Idle, output: tuple[Update, ...]
