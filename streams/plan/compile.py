@@ -11,6 +11,7 @@ from streams.plan.analyses.temporal import refuse_elsewhere
 from streams.plan.bind import mutual_recursion
 from streams.plan.bind.binder import Binder, binder
 from streams.plan.bind.casts import refuse_casts
+from streams.plan.bind.correlated import refuse_correlated
 from streams.plan.bind.orders import Ordered
 from streams.plan.bind.query import bind, bind_shown
 from streams.plan.bind.refusals import refuse, refuse_today, refuse_types, refuse_unstable
@@ -202,6 +203,7 @@ def _bind(
     refuse_unstable(_functions(answer.plan))
     refuse_today(answer.plan)
     refuse_casts(answer.plan, bound.computable)
+    refuse_correlated(bound, query)
     names = {name.lower(): (name, relation.id) for name, relation in known.items()}
     found = (bind_shown if is_shown else bind)(answer.plan, names, block.limit)
     rows = _described(found.rows, {relation.id: relation for relation in known.values()})

@@ -17,6 +17,7 @@ _EMPTY = re.compile(r"(STRUCT|TUPLE)(\(\)|(?!\())(\[\d*\])*")
 
 QUERIES = (
     "SELECT t.a FROM t POSITIONAL JOIN u",
+    "SELECT x.a, u.b FROM t x, t ASOF JOIN u ON t.a >= u.a AND u.b = x.b",
     "SELECT a FROM t TABLESAMPLE 10%",
     "SELECT a FROM read_csv('file.csv')",
     "DESCRIBE SELECT a FROM t",
@@ -31,6 +32,10 @@ QUERIES = (
     "SELECT nextval('s') AS x FROM t",
     "SELECT age(d) AS x FROM t",
     "SELECT mz_now() + 1 AS x FROM t",
+    "SELECT a FROM t WHERE mz_now() <= a + 0.5",
+    "SELECT a FROM t WHERE mz_now() <= a::DOUBLE",
+    "SELECT a FROM t WHERE mz_now() <= b",
+    "SELECT bit_count('0101'::BIT) AS x FROM t",
     "SELECT fill(a) OVER (ORDER BY a) AS x FROM t",
     "SELECT bitstring_agg(a) AS x FROM t",
     "SELECT approx_quantile(a, 0.5) AS x FROM t",

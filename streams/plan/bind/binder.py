@@ -24,6 +24,7 @@ from streams.errors import InvalidStatement
 from streams.plan.analyses.temporal import NOW_TEXT
 from streams.plan.duckdb_plan import Record, parse
 from streams.plan.physical import Column
+from streams.plan.refusal import Refusal
 from streams.plan.sql.ordinality import numbered
 from streams.plan.typenames import quoted, stored
 from streams.trace.kernel.connection import FAILURES, create
@@ -57,6 +58,13 @@ class Bound:
 
     plan: Record
     columns: tuple[Column, ...]
+
+
+_OF_BYTES = Refusal(
+    "a constant of type BIT or BIGNUM in an expression",
+    "name it in a subquery: FROM t, (SELECT '0101'::BIT AS bits)",
+)
+"""DuckDB folds such a constant and writes its bytes, which are no text, into the plan."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,10 +136,7 @@ class Binder:
         try:
             answer = parse(str(text))
         except json.JSONDecodeError as error:
-            raise InvalidStatement(
-                "a constant of type BIT or BIGNUM cannot be planned",
-                hint="write the constant as a cast from text",
-            ) from error
+            raise _OF_BYTES.raised() from error
         if answer.flag("error"):
             raise _refused(answer, query, self.tables)
         return answer

@@ -14,6 +14,7 @@ from streams.plan.bind import joins as bind_join
 from streams.plan.bind import recursion as bind_recursive
 from streams.plan.bind import tables as bind_table
 from streams.plan.bind.asof import asof
+from streams.plan.bind.correlated import DELIM
 from streams.plan.bind.groups import bind_distinct, bind_group, storable
 from streams.plan.bind.orders import Ordered, bind_limit, bind_ordered
 from streams.plan.bind.scalars import bind_scalar, row_scope
@@ -43,7 +44,6 @@ from streams.plan.scalar import Ref, Scalar, conjuncts
 from streams.plan.to_sql import label
 from streams.plan.typenames import stored, type_name
 
-_DELIM = "__duckdb_delim"  # how DuckDB names the left side of a correlated join
 _NUMBER = "limit_rownum"  # and how it numbers the rows there; over partitions it is a LIMIT
 _SEVERAL = "More than one row returned by a subquery used as an expression"
 _MUTUALLY = "write it as WITH MUTUALLY RECURSIVE"
@@ -284,7 +284,7 @@ def _defined(record: Record, scope: _Scope) -> Record:
     definition, body = record.records("children")
     number = record.number("table_index")
     source, kind = None, definition.text("type")
-    if record.text("ctename").startswith(_DELIM) and kind == "LOGICAL_PROJECTION":
+    if record.text("ctename").startswith(DELIM) and kind == "LOGICAL_PROJECTION":
         source = _numbered(definition.records("children")[0], scope)
     node = _node(definition, scope) if source is None else _projected(definition, source)
     readers = [n for n in body.walk() if _is_cte(n) and n.number("cte_index") == number]

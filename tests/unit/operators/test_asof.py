@@ -26,6 +26,7 @@ POOL = {
 ORDERED = ("SMALLINT", "DOUBLE", "INTERVAL", "VARCHAR")
 ALONE = "(SELECT k, s, max(v) AS v FROM u GROUP BY k, s)"
 """Rows of which no two are equal in key and order: DuckDB takes any of several."""
+BY_VALUE = "(SELECT k, v, max(s) AS s FROM u GROUP BY k, v)"
 
 JOINED = """(SELECT t.k, t.s, t.v, u.k AS k2, u.s AS s2, u.v AS v2
     FROM t ASOF {kind} JOIN {source} u ON {on})"""
@@ -98,6 +99,14 @@ QUERIES = [
         f"""SELECT t.v, x.s FROM t, LATERAL (
             SELECT * FROM (SELECT t.v AS k) a ASOF LEFT JOIN {ALONE} u
             ON a.k >= u.v AND u.k = 1 AND u.s IS NULL) x WHERE x.s IS NULL"""
+    ),
+    (  # for each row of the query around it
+        f"""SELECT t.k, t.v, x.s FROM t, LATERAL (
+            SELECT * FROM (SELECT 2 AS v) a ASOF LEFT JOIN {BY_VALUE} u
+            ON a.v >= u.v AND u.k = t.k) x""",
+        f"""SELECT t.k, t.v, x.s FROM t LEFT JOIN LATERAL (
+            SELECT * FROM {BY_VALUE} u WHERE u.k = t.k AND u.v <= 2 ORDER BY v DESC LIMIT 1) x
+            ON true""",
     ),
     # DuckDB takes none in a recursion
     (
