@@ -1,0 +1,188 @@
+"""A query of a suite as a view over a random history of its tables, against DuckDB.
+
+The tables' rows come and go, and at the last time are what the suite's script left. Rows of a
+table have an order for DuckDB, which a query may show (`LIMIT` without `ORDER BY`, `first`,
+`row_number() OVER ()`): where the view disagrees, DuckDB is asked over tables in other orders,
+and with ties of a LIMIT broken by what is shown. If it says what the view says, or another
+thing than before, the query has no one answer at that time.
+"""
+
+import random
+import re
+import time
+from collections import Counter
+from dataclasses import dataclass, field
+
+import duckdb
+import pyarrow as pa
+
+from streams.testing import Maintained
+from tests.random_sql.case import Case
+from tests.random_sql.judge import Judge, Refused
+from tests.random_sql.tables import Table, Update
+from tests.suites.replay import Held
+
+SLOW = 10.0
+"""Seconds beyond which a view is slow."""
+LAST = 5
+_ORDERS = 6
+_LIMIT = re.compile(r"(.*?)\s+(LIMIT\b[^()]*)", re.IGNORECASE | re.DOTALL)
+_ORDER = re.compile(r".*\bORDER\s+BY\b[^()]*", re.IGNORECASE | re.DOTALL)
+_NO_ANSWER = Counter(["no answer"])
+_OWN_FAILURES = (duckdb.InternalException, duckdb.FatalException)
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What became of a query, why, and the seconds that its view took.
+
+    The word is right, undetermined, refused, unanswered (by DuckDB), BROKEN (DuckDB itself),
+    slow (no answer in time), WRONG or INTERNAL.
+    """
+
+    word: str
+    why: str
+    seconds: float
+
+
+@dataclass
+class SuiteJudge(Judge):
+    """A judge of cases whose rows are those of `held`, by their places."""
+
+    held: dict[str, Held] = field(default_factory=dict)
+    maintained: float = 0.0
+    """When the view of the last case was there, by `time.monotonic`."""
+
+    def verdict(self, query: str, held: list[Held], seed: str) -> Verdict:
+        """Maintain the view and compare it. Errors: what is raised from outside (a timer)."""
+        chance = random.Random(seed)
+        self.held = {each.name: each for each in held}
+        self.maintained = 0.0
+        buckets = chance.choice((1, 2, 3))
+        tables = tuple(_table(chance, each) for each in held)
+        case = Case(tables=tables, query=query, pinned=query, last=LAST, buckets=buckets)
+        begun = time.monotonic()
+        word, why = self._word(case)
+        return Verdict(word, why, (self.maintained or time.monotonic()) - begun)
+
+    def _word(self, case: Case) -> tuple[str, str]:
+        try:
+            self.judge(case)
+        except TimeoutError:
+            raise
+        except Refused as refusal:
+            return ("unanswered" if refusal.unbound else "refused"), str(refusal)
+        except _OWN_FAILURES as error:
+            return "BROKEN", str(error)
+        except AssertionError as error:
+            return ("WRONG" if str(error) else "INTERNAL"), str(error) or repr(error)
+        except Exception as error:  # noqa: BLE001 - whatever else the engine raises is a defect
+            return "INTERNAL", f"{type(error).__name__}: {error}"
+        return ("undetermined" if self.undetermined else "right"), ""
+
+    def compare(self, case: Case, view: Maintained) -> None:
+        """As the judge of cases, but DuckDB plans as it does: its joins end."""
+        self.maintained = time.monotonic()
+        self.connection.execute("PRAGMA enable_optimizer")
+        super().compare(case, view)
+
+    def _load(self, table: Table, last: int) -> pa.Table:
+        """Make the table a view of its contents at the time `now`, in an order by `salt`."""
+        held, execute = self.held[table.name], self.connection.execute
+        kept, live = f"rows_of_{table.name}", f"lives_of_{table.name}"
+        names = [f'"{name}"' for name, _ in held.columns]
+        casts = [f'CAST("{name}" AS {kind}) AS "{name}"' for name, kind in held.columns]
+        ids = pa.array(range(held.rows.num_rows), pa.int64())
+        self.connection.register("held_rows", held.rows.append_column("_id", ids))
+        listed = ", ".join([*casts, "_id"])
+        execute(f"CREATE OR REPLACE TABLE {kept} AS SELECT {listed} FROM held_rows")
+        self.connection.register("held_lives", _lives(table, last))
+        execute(f"CREATE OR REPLACE TABLE {live} AS FROM held_lives")
+        columns = [f"k.{name}" for name in names]
+        salted = "CASE WHEN getvariable('salt') > 0 THEN hash(k._id, getvariable('salt')) END"
+        execute(
+            f"CREATE OR REPLACE VIEW {table.name} AS SELECT {', '.join(columns)}"
+            f" FROM {kept} k JOIN {live} l ON k._id = l.place"
+            f" WHERE l.time = getvariable('now') ORDER BY {', '.join([salted, *columns])}"
+        )
+        rows = self.connection.sql(f"SELECT {', '.join(names)} FROM {kept} ORDER BY _id")
+        return _updates(rows.to_arrow_table(), table)
+
+    def _is_undetermined(
+        self, case: Case, view: Maintained, time: int, types: list[str],
+        got: Counter[str] | None, want: Counter[str] | None,
+    ) -> bool:  # fmt: skip
+        self.connection.execute("PRAGMA disable_optimizer")
+        plain = self.answer(case.pinned, types, time)
+        found = (
+            got in (plain, self._pinned(case.pinned, types, time))
+            or self._varies(case, time, types, plain)
+            or super()._is_undetermined(case, view, time, types, got, plain)
+        )
+        self.connection.execute("PRAGMA enable_optimizer")
+        return found
+
+    def _pinned(self, query: str, types: list[str], time: int) -> Counter[str] | None:
+        """The answer with ties of the last LIMIT broken by the columns that are shown."""
+        last = _LIMIT.fullmatch(query)
+        if last is None:
+            return _NO_ANSWER
+        places = ", ".join(f"{place} NULLS LAST" for place in range(1, len(types) + 1))
+        then = "," if _ORDER.fullmatch(last[1]) else " ORDER BY"
+        try:
+            return self.answer(f"{last[1]}{then} {places} {last[2]}", types, time)
+        except (Refused, duckdb.Error):
+            return _NO_ANSWER
+
+    def _varies(
+        self, case: Case, time: int, types: list[str], want: Counter[str] | None
+    ) -> bool:
+        """Whether DuckDB says something else over rows in another order."""
+        try:
+            for salt in range(1, _ORDERS):
+                self.connection.execute(f"SET VARIABLE salt = {salt}")
+                if self.answer(case.pinned, types, time) != want:
+                    return True
+        finally:
+            self.connection.execute("RESET VARIABLE salt")
+        return False
+
+
+def _table(chance: random.Random, held: Held) -> Table:
+    columns = {f'"{name}"': kind for name, kind in held.columns}
+    return Table(held.name, columns, _history(chance, held.rows.num_rows))
+
+
+def _history(chance: random.Random, rows: int) -> tuple[Update, ...]:
+    """Every row is there at last; some go in between, and copies of some come and go."""
+    updates = []
+    for row in ((str(place),) for place in range(rows)):
+        at = chance.choice((0, 1, 1, 2, 3, 4))
+        updates.append(Update(row, at, 1))
+        if at < LAST - 1 and chance.random() < 0.3:
+            gone = chance.randint(at + 1, LAST - 1)
+            updates += [Update(row, gone, -1), Update(row, chance.randint(gone + 1, LAST), 1)]
+        if chance.random() < 0.2:
+            come = chance.randint(0, LAST - 1)
+            updates += [Update(row, come, 1), Update(row, chance.randint(come + 1, LAST), -1)]
+    return tuple(updates)
+
+
+def _updates(rows: pa.Table, table: Table) -> pa.Table:
+    places = pa.array([int(update.row[0]) for update in table.updates], pa.int64())
+    times = pa.array([update.time for update in table.updates], pa.int64())
+    diffs = pa.array([update.diff for update in table.updates], pa.int64())
+    return rows.take(places).append_column("_time", times).append_column("_diff", diffs)
+
+
+def _lives(table: Table, last: int) -> pa.Table:
+    """Which rows are there at which time, once for each copy."""
+    lives = []
+    for at in range(last + 1):
+        counts: Counter[int] = Counter()
+        for update in table.updates:
+            if update.time <= at:
+                counts[int(update.row[0])] += update.diff
+        lives += [(place, at) for place in counts.elements()]
+    columns = {"place": [place for place, _ in lives], "time": [at for _, at in lives]}
+    return pa.table({name: pa.array(values, pa.int64()) for name, values in columns.items()})

@@ -1,0 +1,98 @@
+"""The judge of other databases' suites: what it reads, and that it tells right from wrong."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from streams.testing import Maintained, maintain
+from tests.suites.judge import SuiteJudge, Verdict
+from tests.suites.replay import Replay
+from tests.suites.scripts import statements
+
+SCRIPT = """\
+statement ok
+CREATE TABLE t (a INT UNSIGNED, b VARCHAR) AS VALUES (1, 'x'), (2, 'y'), (2, NULL)
+
+statement error no such table
+DROP TABLE nothing
+
+statement ok
+CREATE EXTERNAL TABLE f (k BIGINT, s VARCHAR) STORED AS CSV LOCATION 'f.csv'
+
+query IT rowsort
+SELECT a, max(b)
+FROM t GROUP BY a
+----
+1 x
+2 y
+
+query I
+SELECT count(*) FROM f WHERE k > 5
+----
+7
+"""
+
+
+@pytest.fixture
+def script(tmp_path: Path) -> Path:
+    path = tmp_path / "own.slt"
+    path.write_text(SCRIPT)
+    return path
+
+
+def replayed(path: Path) -> tuple[Replay, list[str]]:
+    """What has carried out a script, and the queries in it."""
+    replay, queries = Replay(), []
+    for statement in statements(path, path.parent):
+        if statement.is_query:
+            queries.append(statement.text)
+        else:
+            replay.carry_out(statement)
+    return replay, queries
+
+
+def judged(replay: Replay, query: str) -> Verdict:
+    assert replay.answers(query)
+    return SuiteJudge().verdict(query, replay.tables(query), "own.slt:1")
+
+
+def test_a_script_is_read_and_carried_out(script: Path) -> None:
+    replay, queries = replayed(script)
+    assert queries == [
+        "SELECT a, max(b)\nFROM t GROUP BY a",
+        "SELECT count(*) FROM f WHERE k > 5",
+    ]
+    ((held, made_up),) = [replay.tables("FROM t, f WHERE true")[::-1]]
+    assert held.rows.column("a").to_pylist() == [1, 2, 2]
+    assert held.columns == (("a", "UINTEGER"), ("b", "VARCHAR"))
+    assert made_up.rows.num_rows > 0
+    assert [judged(replay, query).word for query in queries] == ["right", "right"]
+
+
+def test_rows_in_an_order_that_nobody_gave_them_are_not_compared(script: Path) -> None:
+    replay, _ = replayed(script)
+    assert judged(replay, "SELECT b FROM t LIMIT 1").word in {"right", "undetermined"}
+    assert judged(replay, "SELECT b FROM t ORDER BY a LIMIT 2").word in {
+        "right",
+        "undetermined",
+    }
+
+
+def test_refusals_have_their_reason(script: Path) -> None:
+    replay, _ = replayed(script)
+    verdict = judged(replay, "SELECT random() < 2, a FROM t")
+    assert verdict.word == "refused"
+    assert "function random" in verdict.why
+
+
+def test_another_answer_than_duckdbs_is_wrong(script: Path, monkeypatch) -> None:
+    replay, _ = replayed(script)
+
+    def other(query: str, *args: Any, **named: Any) -> Maintained:
+        return maintain(query.replace("max", "min"), *args, **named)
+
+    monkeypatch.setattr("tests.random_sql.judge.maintain", other)
+    verdict = judged(replay, "SELECT max(b) AS b FROM t")
+    assert verdict.word == "WRONG"
+    assert "DuckDB: ('y',)" in verdict.why
