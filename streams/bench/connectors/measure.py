@@ -1,8 +1,9 @@
 """Rows through driver and connector into a database, and where the processor's time goes."""
 
+import os
 import time
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 from typing import TypeVar
@@ -20,7 +21,10 @@ from connectors.transport.local import Local
 from schemas import materialize_pb2 as wire
 from schemas.consumer_pb2 import Checkpoint
 from schemas.flow_columns import Elements
-from streams.bench.connectors.rows import ORDERS, Rows
+from streams.bench.connectors.rows import ORDERS, Parts
+from streams.bench.storage.limits import used
+
+TENTHS = 10
 
 Config = TypeVar("Config", bound=BaseModel)
 Kept = TypeVar("Kept", bound=Resource)
@@ -34,6 +38,8 @@ class Spent:
     wall: float
     cpu: float
     phases: Mapping[str, float]
+    growth_mb: float = 0.0
+    """Of this process's memory, from the first tenth of the rows to the last."""
 
     @property
     def rate(self) -> float:
@@ -101,22 +107,27 @@ class Timed:
             transaction.__exit__(None, None, None)
 
 
-def through(
-    connector: SqlConnector[Config, Kept],
-    config: Mapping[str, object],
-    passes: Sequence[tuple[bool, Sequence[Rows]]],
-) -> list[Spent]:
-    """Write rows, a transaction for each of them; of each pass whether its rows are there."""
-    phases = Phases()
-    connect = connector.connect
+def timed(connector: SqlConnector[Config, Kept], phases: Phases) -> SqlConnector[Config, Kept]:
+    """The connector, with what its database takes as phases."""
 
     @contextmanager
-    def timed(config: Config) -> Iterator[Database]:
-        opened: AbstractContextManager[Database] = connect(config)
+    def connect(config: Config) -> Iterator[Database]:
+        opened: AbstractContextManager[Database] = connector.connect(config)
         with opened as database:
             yield Timed(database, phases)
 
-    driver = Driver(Local(replace(connector, connect=timed)))
+    return replace(connector, connect=connect)
+
+
+def through(
+    connector: SqlConnector[Config, Kept],
+    config: Mapping[str, object],
+    passes: Sequence[tuple[bool, Parts]],
+    say: Callable[[str], None] = lambda _: None,
+) -> list[Spent]:
+    """Write rows, a transaction for each of them; of each pass whether its rows are there."""
+    phases = Phases()
+    driver = Driver(Local(timed(connector, phases)))
     bind = Bind(collection=ORDERS, resource={"table": "orders"}, path=("orders",))
     task = materialization("bench", config, [bind])
     driver.apply(wire.ApplyRequest(materialization=task, version="1"))
@@ -124,15 +135,19 @@ def through(
         materialization=task, version="1", extensions=Extensions(delete=True)
     )
     with driver.open(opening) as stream:
-        spent = [_pass(stream, phases, each, exists=exists) for exists, each in passes]
+        spent = [_pass(stream, phases, each, say, exists=exists) for exists, each in passes]
         stream.finish()
     return spent
 
 
-def _pass(stream: Stream, phases: Phases, parts: Sequence[Rows], *, exists: bool) -> Spent:
+def _pass(
+    stream: Stream, phases: Phases, parts: Parts, say: Callable[[str], None], *, exists: bool
+) -> Spent:
     phases.seconds.clear()
-    wall, cpu = time.perf_counter(), time.process_time()
+    wall = cpu = 0.0
+    count, resident = 0, Resident(parts.rows, say)
     for number, rows in enumerate(parts, 1):
+        began, began_cpu = time.perf_counter(), time.process_time()
         source = Checkpoint.Source(read_through=number)
         stream.flush(Checkpoint(sources={"bench": source}).SerializeToString())
         with phases.phase("pack"):
@@ -146,7 +161,29 @@ def _pass(stream: Stream, phases: Phases, parts: Sequence[Rows], *, exists: bool
         with phases.phase("check and encode"):
             stream.send(message)
         stream.commit()
-    wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
+        wall, cpu = wall + time.perf_counter() - began, cpu + time.process_time() - began_cpu
+        count += len(rows)
+        resident.look(count)
     found = dict(phases.seconds)
     found["decode and check"] = cpu - sum(found.values()) + found.get("waiting", 0.0)
-    return Spent(sum(map(len, parts)), wall, cpu, found)
+    return Spent(count, wall, cpu, found, resident.growth_mb)
+
+
+class Resident:
+    """The memory of this process at each tenth of a pass."""
+
+    def __init__(self, rows: int, say: Callable[[str], None]) -> None:
+        self._rows, self._say = rows, say
+        self._seen: list[float] = []
+
+    def look(self, count: int) -> None:
+        """So many rows are written."""
+        if count * TENTHS >= self._rows * (len(self._seen) + 1):
+            mib = used(os.getpid(), 0.0).mib
+            self._seen.append(mib)
+            self._say(f"{count:,} rows, {mib:,.0f} MiB")
+
+    @property
+    def growth_mb(self) -> float:
+        """From the first tenth, in which all is warm, to the last."""
+        return self._seen[-1] - self._seen[0] if self._seen else 0.0

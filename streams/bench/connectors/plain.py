@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 import psycopg
 
 from streams.bench.connectors.measure import Spent
+from streams.bench.connectors.rows import Parts
 
 TABLE = """(region text, id bigint, amount double precision, "at" timestamptz, note text,
   paid boolean, document json{key})"""
@@ -14,9 +15,7 @@ UPSERT = """INSERT INTO plain SELECT * FROM coming ON CONFLICT (region, id) DO U
   document = excluded.document"""
 
 
-def upsert(
-    config: Mapping[str, object], passes: Sequence[Sequence[Sequence[tuple[object, ...]]]]
-) -> list[Spent]:
+def upsert(config: Mapping[str, object], passes: Sequence[Parts]) -> list[Spent]:
     """Write rows, a transaction for each part of a pass."""
     reached = " ".join(
         f"{'dbname' if name == 'database' else name}={value}" for name, value in config.items()
@@ -28,17 +27,16 @@ def upsert(
         return [_pass(connection, parts) for parts in passes]
 
 
-def _pass(
-    connection: "psycopg.Connection[tuple[object, ...]]",
-    parts: Sequence[Sequence[tuple[object, ...]]],
-) -> Spent:
-    wall, cpu = time.perf_counter(), time.process_time()
+def _pass(connection: "psycopg.Connection[tuple[object, ...]]", parts: Parts) -> Spent:
+    wall = cpu = 0.0
     for rows in parts:
+        tuples = rows.tuples()
+        began, began_cpu = time.perf_counter(), time.process_time()
         with connection.transaction(), connection.cursor() as cursor:
             with cursor.copy(b"COPY coming FROM STDIN") as copy:
-                for row in rows:
+                for row in tuples:
                     copy.write_row(row)
             cursor.execute(UPSERT.encode())
             cursor.execute(b"TRUNCATE coming")
-    wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
-    return Spent(sum(map(len, parts)), wall, cpu, {})
+        wall, cpu = wall + time.perf_counter() - began, cpu + time.process_time() - began_cpu
+    return Spent(parts.rows, wall, cpu, {})

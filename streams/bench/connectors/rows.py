@@ -1,5 +1,7 @@
 """The rows: orders of a shop, as columns, as documents, and as tuples of Python's."""
 
+from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -41,6 +43,19 @@ class Rows(NamedTuple):
         documents = [each.decode() for each in self.documents]
         columns = [each.objects() for each in (*self.keys, *self.values)]
         return list(zip(*columns, documents, strict=True))
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """Orders in parts, each made when it is asked for: memory has one at a time."""
+
+    rows: int
+    batch: int
+    factor: float
+
+    def __iter__(self) -> Iterator[Rows]:
+        for first in range(0, self.rows, self.batch):
+            yield orders(first, min(self.batch, self.rows - first), self.factor)
 
 
 def orders(first: int, count: int, factor: float) -> Rows:
