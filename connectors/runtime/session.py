@@ -46,6 +46,10 @@ ONE_SHARD = (
 )
 
 
+class Forgotten(InvalidUsage):
+    """Changes that the endpoint does not have are not there any more."""
+
+
 class Session:
     """Open streams, and where they are together. One thread."""
 
@@ -106,10 +110,11 @@ class Session:
                 continue
             time = min(frontiers)
             if time <= held[name[0]]:
-                raise InvalidUsage(
+                raise Forgotten(
                     f"{bound.name} holds {name[0]} before {time}, and changes before"
-                    f" {held[name[0]]} are compacted away: drop the table and the task's"
-                    " checkpoint to have it written again"
+                    f" {held[name[0]]} are compacted away: another session of the task has"
+                    " gone on since, or the hold was dropped: then drop the table and the"
+                    " task's checkpoint to have it written again"
                 )
             live = self._live(name[0], bound, reaches)
             apart = tuple(reaches) if len(reaches) > 1 else ()

@@ -12,195 +12,74 @@ raised.
 """
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, replace
-from itertools import count
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 
-from connectors.driving import Driver, Stream
-from connectors.protocol import messages, seed
-from connectors.protocol.building import Bind, Collection, Column, materialization
+from connectors.driving import Stream
+from connectors.protocol import messages
 from connectors.protocol.messages import Extensions, Tuples
+from connectors.testing.kit import (
+    ACCOUNTS,
+    FIRST,
+    LAST,
+    MIDDLE,
+    Document,
+    Subject,
+    account,
+    acknowledge,
+    at,
+    checkpoint,
+    commit,
+    enter,
+    flushed,
+    load,
+    number_of,
+    raises,
+    read,
+    store,
+    write,
+)
+from connectors.testing.types import EVERYTHING, documents, store_of
 from connectors.transport.failures import ConnectorFailed
 from schemas import materialize_pb2 as wire
-from schemas.consumer_pb2 import Checkpoint
-from schemas.flow_pb2 import MaterializationSpec
 from schemas.flow_tuple import element
 
-FIRST, LAST = 0, 0xFFFFFFFF
-MIDDLE = 0x80000000
-ACCOUNTS = Collection(
-    name="testing/accounts",
-    keys=("branch", "id"),
-    columns=(
-        Column(name="branch"),
-        Column(name="id", types=("integer",)),
-        Column(name="amount", types=("number", "null"), required=False),
-    ),
-)
-Document = Mapping[str, object]
-Place = tuple[str, int]
-
-numbers = count(1)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Subject:
-    """A connector, and how a task of it is configured."""
-
-    driver: Driver
-    endpoint: Mapping[str, object]
-    resource: Callable[[str], Mapping[str, object]]
-    """The resource configuration of a table."""
-    abandon: Callable[[Stream], None] = lambda stream: stream.channel.close()
-    """How a session ends without a word; a kill -9, where there is a process."""
-
-    def task(self, *tables: str) -> MaterializationSpec:
-        """A task of tables that no check has used; resource paths are the connector's."""
-        number = next(numbers)
-        names = [f"{table}_{number}" for table in tables]
-        collection = ACCOUNTS.spec()
-        bindings = [
-            wire.ValidateRequest.Binding(
-                resource_spec_json=json.dumps(self.resource(name)), collection=collection
-            )
-            for name in names
-        ]
-        request = wire.ValidateRequest(
-            materialization=f"testing/{number}",
-            endpoint_spec_json=json.dumps(self.endpoint),
-            bindings=bindings,
-        )
-        validated = self.driver.validate(request).bindings
-        binds = [
-            Bind(
-                collection=ACCOUNTS,
-                resource=self.resource(name),
-                path=list(each.resource_path),
-                delta=each.delta_updates,
-            )
-            for name, each in zip(names, validated, strict=True)
-        ]
-        return materialization(f"testing/{number}", self.endpoint, binds)
-
-    def applied(self, *tables: str) -> MaterializationSpec:
-        """As `task`, and applied as version 1."""
-        task = self.task(*tables)
-        self.driver.apply(wire.ApplyRequest(materialization=task, version="1"))
-        return task
-
-    @property
-    def offered(self) -> Extensions:
-        """What the connector's Spec says."""
-        return seed.extensions(self.driver.spec(wire.SpecRequest()).extensions)
-
-    @contextmanager
-    def session(
-        self,
-        task: MaterializationSpec,
-        begin: int = FIRST,
-        end: int = LAST,
-        used: Extensions | None = None,
-    ) -> Iterator[Stream]:
-        """A session ready for loads; with all extensions that are offered, or those `used`."""
-        offered = self.offered
-        message = messages.Open(
-            materialization=task,
-            version="1",
-            key_begin=begin,
-            key_end=end,
-            driver_checkpoint=b"{}",
-            extensions=offered if used is None else used,
-        )
-        with self.driver.open(message, offered) as stream:
-            acknowledge(stream)
-            yield stream
-
-
-def acknowledge(stream: Stream) -> None:
-    """Where the connector offers it."""
-    if stream.session.extensions.acknowledge:
-        stream.acknowledge()
-
-
-def checkpoint(number: int) -> bytes:
-    """A Flow checkpoint that says how far one journal was read."""
-    source = Checkpoint.Source(read_through=number)
-    return Checkpoint(sources={"testing/accounts": source}).SerializeToString()
-
-
-def account(branch: str, number: int, amount: object) -> Document:
-    """A document."""
-    return {"branch": branch, "id": number, "amount": amount}
-
-
-def store(
-    stream: Stream,
-    documents: Sequence[Document],
-    *,
-    exists: bool = False,
-    deletes: bool = False,
-    binding: int = 0,
-) -> None:
-    """Store documents of one kind."""
-    keys = [(element(each["branch"]), element(each["id"])) for each in documents]
-    size = len(documents)
-    message = messages.Store(
-        binding=binding,
-        keys=Tuples.of(keys),
-        values=Tuples.of([(element(each["amount"]),) for each in documents]),
-        documents=[json.dumps(each).encode() for each in documents],
-        exists=[exists] * size,
-        deletes=[True] * size if deletes else (),
-    )
-    stream.send(message)
-
-
-def commit(stream: Stream, number: int) -> None:
-    """End the loads, then commit, without stores between."""
-    stream.flush(checkpoint(number))
-    stream.commit()
-    acknowledge(stream)
-
-
-def write(stream: Stream, number: int, documents: Sequence[Document], **kind: bool) -> None:
-    """A transaction of one Store."""
-    stream.flush(checkpoint(number))
-    store(stream, documents, **kind)
-    stream.commit()
-    acknowledge(stream)
-
-
-def load(stream: Stream, places: Sequence[Place], binding: int = 0) -> None:
-    """Ask for documents."""
-    stream.send(messages.Load(binding, Tuples.of(places)))
-
-
-def read(stream: Stream, number: int, places: Sequence[Place]) -> list[Document]:
-    """The documents at some keys, in the order of the keys; a transaction without stores."""
-    load(stream, places)
-    documents = flushed(stream, number)
-    stream.commit()
-    acknowledge(stream)
-    return documents
-
-
-def flushed(stream: Stream, number: int) -> list[Document]:
-    """The documents that were asked for, sorted."""
-    loaded, _ = stream.flush(checkpoint(number))
-    documents: list[Document] = [json.loads(each) for part in loaded for each in part.documents]
-    return sorted(documents, key=lambda each: (str(each["branch"]), str(each["id"])))
-
-
-def at(stream: Stream) -> int:
-    """How far the endpoint says that it was written."""
-    return number_of(stream.checkpoint)
-
-
-def number_of(checkpoint: bytes) -> int:
-    """How far a Flow checkpoint says that the journal was read."""
-    source = Checkpoint.FromString(checkpoint).sources.get("testing/accounts")
-    return source.read_through if source is not None else 0
+__all__ = [
+    "ACCOUNTS",
+    "ALLOWED",
+    "CHECKS",
+    "EVENTS",
+    "FIRST",
+    "LAST",
+    "MIDDLE",
+    "Document",
+    "Subject",
+    "account",
+    "acknowledge",
+    "at",
+    "check_apply_again",
+    "check_crashes",
+    "check_deletes",
+    "check_exact_fence",
+    "check_lifecycle",
+    "check_merge",
+    "check_pipelining",
+    "check_split_fence",
+    "check_subranges",
+    "check_types",
+    "check_versions",
+    "check_wrong_flags",
+    "checkpoint",
+    "commit",
+    "flushed",
+    "load",
+    "number_of",
+    "raises",
+    "read",
+    "store",
+    "store_both",
+    "write",
+]
 
 
 def check_lifecycle(subject: Subject) -> None:
@@ -371,7 +250,46 @@ def parts_of(stream: Stream) -> list[tuple[int, int, int]]:
     ]
 
 
-EVENTS = ("open", "load", "flush", "store", "commit", "committed")
+def check_types(subject: Subject) -> None:
+    """Values of every kind come back as they went, in columns that take them."""
+    task = subject.applied("types", collection=EVERYTHING)
+    written = documents()
+    with subject.session(task) as stream:
+        stream.flush(checkpoint(1))
+        stream.send(store_of(task, written))
+        stream.commit()
+        acknowledge(stream)
+        keys = Tuples.of([[element(each["id"])] for each in written])
+        stream.send(messages.Load(0, keys))
+        loaded, _ = stream.flush(checkpoint(2))
+        found = [json.loads(each) for part in loaded for each in part.documents]
+        for expected, actual in zip(written, sorted(found, key=number), strict=True):
+            assert actual == expected, f"a document that came back: {actual}"
+
+
+def number(document: Document) -> int:
+    """Of a document of `EVERYTHING`."""
+    return int(str(document["id"]))
+
+
+def check_apply_again(subject: Subject) -> None:
+    """What was applied is applied again, and in another version; what is written stays."""
+    task = subject.applied("again")
+    with subject.session(task) as stream:
+        write(stream, 1, [account("a", 1, 1)])
+        stream.finish()
+    for version in ("1", "2", "1"):
+        subject.driver.apply(wire.ApplyRequest(materialization=task, version=version))
+    with subject.session(task) as stream:
+        assert at(stream) == 1, "it goes on where it was"
+        assert read(stream, 2, [("a", 1)]) == [account("a", 1, 1)]
+
+
+EVENTS = ("open", "load", "flush", "store", "commit", "committed", "acknowledged")
+
+
+ALLOWED = {"commit": {1, 2}, "committed": {2}, "acknowledged": {2}}
+"""At which checkpoints the endpoint may be after a crash at an event; else at the first."""
 
 
 def check_crashes(subject: Subject) -> None:
@@ -392,7 +310,7 @@ def check_crashes(subject: Subject) -> None:
             documents = flushed(stream, 3)
             both = [account("a", 1, 2), account("b", 1, 2)]
             assert documents == (both if number == 2 else []), f"crash after {event}"
-            allowed = {"commit": {1, 2}, "committed": {2}}.get(event, {1})
+            allowed = ALLOWED.get(event, {1})
             assert number in allowed, f"crash after {event}: actual checkpoint {number}"
 
 
@@ -405,6 +323,7 @@ def until(stream: Stream, event: str) -> None:
         lambda: store_both(stream),
         lambda: stream.send(messages.StartCommit()),
         stream.receive,
+        lambda: acknowledge(stream),
     ]
     for step in steps[: EVENTS.index(event) + 1]:
         step()
@@ -414,22 +333,6 @@ def store_both(stream: Stream) -> None:
     """A document in each of two tables."""
     store(stream, [account("a", 1, 2)])
     store(stream, [account("b", 1, 2)], binding=1)
-
-
-def enter(subject: Subject, task: MaterializationSpec, used: Extensions | None = None) -> None:
-    """Open a session, and let it go."""
-    with subject.session(task, used=used):
-        pass
-
-
-@contextmanager
-def raises(kind: type[Exception], what: str) -> Iterator[None]:
-    """Errors: AssertionError if nothing is raised inside."""
-    try:
-        yield
-    except kind:
-        return
-    raise AssertionError(f"{what} was taken")
 
 
 CHECKS: Sequence[Callable[[Subject], None]] = (
@@ -443,4 +346,6 @@ CHECKS: Sequence[Callable[[Subject], None]] = (
     check_merge,
     check_subranges,
     check_crashes,
+    check_apply_again,
+    check_types,
 )

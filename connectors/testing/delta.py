@@ -13,6 +13,7 @@ from connectors import testing
 from connectors.driving import Stream
 from connectors.protocol import messages
 from connectors.testing import (
+    ALLOWED,
     EVENTS,
     FIRST,
     LAST,
@@ -20,6 +21,7 @@ from connectors.testing import (
     Document,
     Subject,
     account,
+    acknowledge,
     at,
     checkpoint,
     commit,
@@ -82,7 +84,7 @@ def check_crashes(subject: Subject, rows: Rows) -> None:
             subject.abandon(stream)
         with subject.session(task) as stream:
             number = at(stream)
-            allowed = {"commit": {1, 2}, "committed": {2}}.get(event, {1})
+            allowed = ALLOWED.get(event, {1})
             assert number in allowed, f"crash after {event}: actual checkpoint {number}"
             held = [list(rows(task, binding)) for binding in (0, 1)]
             both = [[account("a", 1, 2)], [account("b", 1, 2)]]
@@ -103,6 +105,7 @@ def until(stream: Stream, event: str) -> None:
         lambda: store_both(stream),
         lambda: stream.send(messages.StartCommit()),
         stream.receive,
+        lambda: acknowledge(stream),
     ]
     for step in steps[: EVENTS.index(event) + 1]:
         step()

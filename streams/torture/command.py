@@ -4,7 +4,7 @@ import logging
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Annotated
@@ -17,7 +17,10 @@ from streams.app.environment import Environment
 from streams.app.failing import FAILED, failed
 from streams.app.signals import Stop, Stopped, noted, unfinished
 from streams.errors import SlackwaterError
+from streams.kafka.client.broker import KafkaBroker
 from streams.kafka.embedded import EmbeddedBroker
+from streams.kafka.settings import ClientSettings
+from streams.torture.connectors.run import Broker, Run
 from streams.torture.entries import Entry
 from streams.torture.hostile.assault import Assault
 from streams.torture.hostile.scene import scene, settings
@@ -149,16 +152,48 @@ def input_(  # noqa: PLR0913  the options of a command, each by name
         raise typer.Exit(FAILED)
 
 
+@app.command()
+def connectors(*, seconds: Seconds = SECONDS, seed: Seed = None, json: Json = None) -> None:
+    """Faults at the messages between a materialization and its connector, one after another.
+
+    Either side dies, stalls, says something twice, or stands still until another one has taken
+    over, at the n-th message of each kind: with tables, with tables of every change, while a
+    task is split into key ranges and while ranges are merged. After each commit every row is
+    compared with the collection at the time that the table says it has. Runs on an embedded
+    broker of its own, into SQLite; some connectors are processes that are killed.
+
+    Exit codes: 0 nothing was wrong, 1 something was, or the broker does not start, 2 usage.
+
+    Examples:
+        slackwater torture connectors --seconds 600
+        slackwater torture connectors --seed 7 --json outcome.json
+    """
+    chosen = new_seed() if seed is None else seed
+    typer.echo(f"seed {chosen}")
+    began = time.monotonic()
+    try:
+        with quiet(), ending_early() as stopping:
+            verdict = struck(chosen, seconds, stopping)
+    except SlackwaterError as error:
+        raise failed(error) from error
+    again = f"slackwater torture connectors --seconds {seconds:g} --seed {chosen}"
+    told(Report(chosen, again, time.monotonic() - began, verdict, stopping.number), json)
+    if verdict.wrong:
+        raise typer.Exit(FAILED)
+
+
 @contextmanager
 def quiet() -> Iterator[None]:
     """Without our log lines: what fails here fails on purpose."""
-    ours = logging.getLogger("streams")
-    level = ours.level
-    ours.setLevel(logging.CRITICAL)
+    loggers = [logging.getLogger(name) for name in ("streams", "connectors")]
+    levels = [logger.level for logger in loggers]
+    for logger in loggers:
+        logger.setLevel(logging.CRITICAL)
     try:
         yield
     finally:
-        ours.setLevel(level)
+        for logger, level in zip(loggers, levels, strict=True):
+            logger.setLevel(level)
 
 
 @contextmanager
@@ -218,6 +253,20 @@ def soaked(seed: int, seconds: float, stopping: Stop) -> tuple[Verdict, Sequence
             tell = partial(shown, progress, task)
             run = Soak(broker, zygote, place, seed, tell, stopping)
             return run.run(seconds), run.evidence
+
+
+def struck(seed: int, seconds: float, stopping: Stop) -> Verdict:
+    """Faults of connectors. Errors: Determinate when the broker does not start."""
+    with tempfile.TemporaryDirectory(prefix="slackwater-torture-") as scratch:
+        place = Path(scratch)
+        with (
+            EmbeddedBroker(place / "broker") as embedded,
+            closing(KafkaBroker(ClientSettings(embedded.bootstrap))) as broker,
+            bar("torturing", seconds) as (progress, task),
+        ):
+            collections = Broker(broker.logs, broker.chunks, broker.topics)
+            tell = partial(shown, progress, task)
+            return Run(collections, place, seed, tell, stopping).run(seconds)
 
 
 def assaulted(

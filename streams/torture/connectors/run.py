@@ -1,0 +1,131 @@
+"""Scenarios one after another, each with a namespace and a database of its own."""
+
+import dataclasses
+import os
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
+from dataclasses import dataclass, field
+from itertools import cycle
+from pathlib import Path
+from random import Random
+
+from connectors.driving import Channel, Transport
+from connectors.protocol.messages import Extensions
+from connectors.sqlite import CONNECTOR
+from connectors.testing.faults import Act
+from connectors.transport.local import Local
+from connectors.transport.stdio import Command, Pipe
+from streams.app.services import now_ms
+from streams.app.signals import Stop
+from streams.kafka.log import Chunks, Logs
+from streams.kafka.topics import Topics
+from streams.storage.client.shards import Shards
+from streams.torture.connectors.scene import Mode, Scenario, Scene, scenarios
+from streams.torture.truth import Verdict
+
+COMMAND = (
+    *(sys.executable, "-c", "from streams.app.main import app; app()"),
+    *("connector", "serve", "sqlite"),
+)
+EVERY = 8
+"""One in so many runs has its connector in processes, which are killed; they take long."""
+ACKNOWLEDGING = dataclasses.replace(
+    CONNECTOR, extensions=Extensions(acknowledge=True, delete=True, subranges=True)
+)
+"""SQLite, with every message that there is."""
+
+
+@dataclass(frozen=True, slots=True)
+class Broker:
+    """Where the collections are."""
+
+    logs: Logs
+    chunks: Chunks
+    topics: Topics
+
+    def client(self, namespace: str) -> Shards:
+        """Of the collections of one run."""
+        return Shards(
+            self.logs, self.chunks, self.topics, namespace=namespace, now_ms=now_ms, pump=True
+        )
+
+
+@dataclass(slots=True)
+class Run:
+    """Runs under `directory`; the seed decides their order and what each writes."""
+
+    broker: Broker
+    directory: Path
+    seed: int
+    tell: Callable[[float], None] = lambda _: None
+    stopping: Stop = field(default_factory=Stop)
+    figures: Counter[str] = field(default_factory=Counter)
+    wrong: list[str] = field(default_factory=list)
+
+    def run(self, seconds: float) -> Verdict:
+        """Scenarios for so long, but at least one; one that goes wrong is the last."""
+        began, rng = time.monotonic(), Random(self.seed)  # noqa: S311 to be repeated
+        for number, scenario in enumerate(self._order(rng)):
+            passed = time.monotonic() - began
+            is_over = number and passed >= seconds
+            if is_over or self.wrong or self.stopping.is_set():
+                break
+            self.tell(passed)
+            self.one(number, scenario, Random(rng.getrandbits(32)))  # noqa: S311
+        if not self.figures["scenarios"]:
+            self.wrong.append("no scenario was run: nothing was tested")
+        return Verdict(dict(self.figures), tuple(self.wrong))
+
+    def _order(self, rng: Random) -> Iterator[Scenario]:
+        """All of them in an order of the seed's, then again; every mode and act comes early."""
+        every = list(scenarios())
+        rng.shuffle(every)
+        seen: Counter[tuple[Mode, Act]] = Counter()
+        turns: list[tuple[int, int]] = []
+        for number, scenario in enumerate(every):
+            kind = (scenario.mode, scenario.fault.act)
+            turns.append((seen[kind], number))
+            seen[kind] += 1
+        ordered: Sequence[Scenario] = [every[number] for _, number in sorted(turns)]
+        return cycle(ordered)
+
+    def one(self, number: int, scenario: Scenario, rng: Random) -> None:
+        """One scenario."""
+        is_process = number % EVERY == EVERY - 1 and "acknowledge" not in scenario.fault.event
+        transport: Transport = Local(ACKNOWLEDGING)
+        if is_process:
+            transport = Command(COMMAND, os.environ)
+        file = self.directory / f"{number}.db"
+        namespace = f"torture{number}"
+        scene = Scene(
+            shards=lambda: self.broker.client(namespace),
+            transport=transport,
+            file=file,
+            rng=rng,
+            now_ms=now_ms,
+            kill=killed if is_process else closed,
+        )
+        with closing(scene):
+            scene.run(scenario)
+        file.unlink(missing_ok=True)
+        self.figures["scenarios"] += 1
+        self.figures[f"{scenario.mode}"] += 1
+        self.figures[f"{scenario.fault.act}"] += 1
+        self.figures["connectors killed as processes"] += is_process
+        self.figures["looks at the tables"] += scene.reader.looks
+        self.wrong += [f"run {number}, {scenario}: {each}" for each in scene.wrong]
+
+
+def closed(channel: Channel) -> None:
+    """A connector in this process ends with its stream."""
+    channel.close()
+
+
+def killed(channel: Channel) -> None:
+    """Kill -9."""
+    if isinstance(channel, Pipe):
+        channel.process.kill()
+    channel.close()

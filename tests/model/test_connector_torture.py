@@ -1,0 +1,241 @@
+"""Faults between a materialization and its connector: nothing goes wrong, and defects do."""
+
+import contextlib
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from connectors.protocol.session import Session
+from connectors.protocol.violations import Violation
+from connectors.runtime import ranges, reading, session
+from connectors.sql import fence
+from connectors.sql.fence import Fenced, Held
+from connectors.sql.transactor import Counts, Transactor
+from connectors.testing.faults import EVENTS, Act, Fault
+from connectors.transport.local import Local
+from streams.app.signals import Stop
+from streams.kafka.memory.logs import MemoryBroker
+from streams.torture.connectors.run import ACKNOWLEDGING, Broker, closed
+from streams.torture.connectors.run import Run as Soak
+from streams.torture.connectors.scene import Mode, Scenario, Scene, scenarios
+
+Run = Callable[[Scenario], list[str]]
+
+AT = dict(zip(Act, ["store", "commit", "committed", "prepare", "load"], strict=True))
+"""Where each fault comes in the short form; a table of every change loads nothing."""
+QUICK = {(Mode.SPLIT, Act.ZOMBIE), (Mode.MERGE, Act.DRIVER_DIES)}
+
+
+def scenario(mode: Mode, act: Act) -> Scenario:
+    event = "commit" if mode is Mode.DELTA and AT[act] == "load" else AT[act]
+    return Scenario(mode, Fault(act, event, 2))
+
+
+SHORT = [
+    pytest.param(
+        scenario(mode, act),
+        marks=()
+        if mode in {Mode.STANDARD, Mode.DELTA} or (mode, act) in QUICK
+        else pytest.mark.long,
+    )
+    for mode in Mode
+    for act in Act
+]
+
+
+@pytest.fixture
+def run(memory_path: Path) -> Iterator[Run]:
+    scenes: list[Scene] = []
+
+    def wrong(chosen: Scenario) -> list[str]:
+        memory = MemoryBroker(lambda: 1000)
+        broker = Broker(memory.logs, memory.chunks, memory.topics)
+        scene = Scene(
+            shards=lambda: broker.client("sw"),
+            transport=Local(ACKNOWLEDGING),
+            file=memory_path / f"{len(scenes)}.db",
+            rng=Random(1),
+            now_ms=lambda: 1000,
+            kill=closed,
+        )
+        scenes.append(scene)
+        scene.run(chosen)
+        return scene.wrong
+
+    yield wrong
+    for scene in scenes:
+        scene.close()
+
+
+@pytest.mark.parametrize("chosen", SHORT, ids=str)
+def test_a_fault_loses_and_repeats_nothing(chosen: Scenario, run: Run) -> None:
+    assert not run(chosen)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("chosen", [*scenarios()], ids=str)
+def test_no_fault_at_any_message_loses_or_repeats_anything(chosen: Scenario, run: Run) -> None:
+    assert not run(chosen)
+
+
+def test_a_fault_that_never_comes_about_fails_the_run(run: Run) -> None:
+    (wrong,) = run(Scenario(Mode.DELTA, Fault(Act.STALL, "commit", 99)))
+    assert wrong == "stall at commit 99: it never came about"
+
+
+def test_a_run_counts_what_it_did(memory_path: Path) -> None:
+    memory = MemoryBroker(lambda: 1000)
+    broker = Broker(memory.logs, memory.chunks, memory.topics)
+    verdict = Soak(broker, memory_path, seed=5).run(0)
+    assert verdict.wrong == ()
+    assert verdict.figures["scenarios"] == 1
+    assert verdict.figures["looks at the tables"] > 5
+    stopped = Stop()
+    stopped.set()
+    (wrong,) = Soak(broker, memory_path, seed=5, stopping=stopped).run(0).wrong
+    assert wrong == "no scenario was run: nothing was tested"
+
+
+def test_every_kind_of_message_has_its_faults() -> None:
+    for mode in Mode:
+        struck = {each.fault.event for each in scenarios() if each.mode is mode}
+        loads = {"load", "loaded"} if mode is Mode.DELTA else set()
+        assert struck == {*EVENTS} - loads
+
+
+Patch = Callable[[pytest.MonkeyPatch], None]
+
+
+def rows_are_seen_early(patch: pytest.MonkeyPatch) -> None:
+    """What is stored is in the table before the commit."""
+    store = Transactor.store
+
+    def early(self: Transactor, message: Any) -> None:
+        store(self, message)
+        table = self.tables[message.binding]
+        with self.database.transaction():
+            self._write(table, self.rows[message.binding])
+        self._clear(table.store)
+        self.rows[message.binding] = Counts()
+
+    patch.setattr(Transactor, "store", early)
+
+
+def the_checkpoint_is_early(patch: pytest.MonkeyPatch) -> None:
+    """The checkpoint is written when the loads end."""
+    flush = Transactor.flush
+
+    def early(self: Transactor, message: Any) -> Any:
+        yield from flush(self, message)
+        with self.database.transaction():
+            self._guard()
+
+    def at_once(self: Transactor, message: Any) -> Any:
+        return iter(list(early(self, message)))
+
+    patch.setattr(Transactor, "flush", at_once)
+
+
+def the_fence_is_open(patch: pytest.MonkeyPatch) -> None:
+    """Who lost the range writes all the same."""
+    guard = Transactor._guard
+
+    def careless(self: Transactor) -> None:
+        with contextlib.suppress(Fenced):
+            guard(self)
+
+    patch.setattr(Transactor, "_guard", careless)
+
+
+def nobody_minds_the_order(patch: pytest.MonkeyPatch) -> None:
+    """Neither side looks whether a message is legal."""
+    take = Session.take
+
+    def careless(self: Session, message: Any) -> None:
+        with contextlib.suppress(Violation):
+            take(self, message)
+
+    patch.setattr(Session, "take", careless)
+
+
+def parts_begin_at_zero(patch: pytest.MonkeyPatch) -> None:
+    """A range without a row of its own begins at zero."""
+    counting = fence.counting
+    patch.setattr(
+        fence,
+        "counting",
+        lambda rows, key: None if len(rows) == 1 else counting(rows, key),
+    )
+
+
+def the_narrowest_row_counts(patch: pytest.MonkeyPatch) -> None:
+    """A range around others goes on from its own old row, or from zero (reference 1.8)."""
+
+    def narrowest(rows: Any, begin: int, end: int) -> Any:
+        covering = [row for row in rows if row.key_begin <= begin and row.key_end >= end]
+        row = min(covering, key=lambda row: row.key_end - row.key_begin, default=None)
+        checkpoint = row.checkpoint if row else fence.ZERO
+        return [Held(key_begin=begin, key_end=end, fence=0, opened=0, checkpoint=checkpoint)]
+
+    patch.setattr(fence, "parts_of", narrowest)
+
+
+def the_furthest_part_counts(patch: pytest.MonkeyPatch) -> None:
+    """What the parts that are behind lack is left out."""
+    joined = ranges.joined
+
+    def furthest(reaches: Any) -> Any:
+        parts = joined(reaches)
+        reached = max(each.frontier for each in parts if each.frontier is not None)
+        return joined(ranges.Reach(each.key_begin, each.key_end, reached) for each in parts)
+
+    patch.setattr(session, "joined", furthest)
+
+
+def parts_ahead_are_read_again(patch: pytest.MonkeyPatch) -> None:
+    """What some parts have is written to them once more."""
+    patch.setattr(reading, "unwritten", lambda _, hashes, __: pa.array([True] * len(hashes)))
+
+
+DEFECTS: dict[Act, tuple[Patch, str]] = {
+    Act.DRIVER_DIES: (rows_are_seen_early, "commit"),
+    Act.CONNECTOR_DIES: (the_checkpoint_is_early, "commit"),
+    Act.STALL: (the_checkpoint_is_early, "commit"),
+    Act.REPEAT: (nobody_minds_the_order, "commit"),
+    Act.ZOMBIE: (the_fence_is_open, "commit"),
+}
+OF_RANGES = [
+    (parts_begin_at_zero, Mode.SPLIT),
+    (the_narrowest_row_counts, Mode.MERGE),
+    (the_furthest_part_counts, Mode.MERGE),
+    (parts_ahead_are_read_again, Mode.MERGE),
+]
+PLANTED = [
+    pytest.param(
+        defect,
+        Scenario(mode, Fault(act, event, 2)),
+        marks=() if mode is Mode.DELTA else pytest.mark.long,
+    )
+    for mode in Mode
+    for act, (defect, event) in DEFECTS.items()
+] + [
+    pytest.param(defect, Scenario(mode, Fault(Act.DRIVER_DIES, "prepare", 1)))
+    for defect, mode in OF_RANGES
+]
+
+
+@pytest.mark.parametrize(
+    ("defect", "chosen"), PLANTED, ids=lambda each: getattr(each, "__name__", str(each))
+)
+def test_every_scenario_finds_a_planted_defect(
+    defect: Patch, chosen: Scenario, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patch:
+        defect(patch)
+        wrong = run(chosen)
+    assert wrong
+    assert "never came about" not in wrong[0]
