@@ -19,6 +19,9 @@ Json = dict[str, object]
 FOREIGN = "connector"
 """INTO CONNECTOR: one that is called by a command or at an address."""
 
+LIMITS = ("rows", "bytes", "every_ms", "idle_ms", "spill")
+"""Settings that bound a transaction."""
+
 VERIFY = ("never", "first", "always")
 
 
@@ -62,6 +65,17 @@ def endpoint(connector: str, options: Options) -> Json:
             hint="COMMAND './connector' runs it, ADDRESS 'HOST:PORT' calls it by gRPC",
         )
     return {"connector": command or f"grpc:{address}", "config": config}
+
+
+def settings(options: Options) -> Json:
+    """Return the settings of a task. Errors: InvalidStatement."""
+    rest = plain(options)
+    found = {"shards": rest.pop("shards")} if "shards" in rest else {}
+    for name in rest:
+        if name not in LIMITS:
+            known = ", ".join(each.upper() for each in ("shards", *LIMITS))
+            raise InvalidStatement(f"setting {name.upper()} is not known", f"expected {known}")
+    return {**found, "limits": rest} if rest else found
 
 
 def binding(bind: Bind, item: Item) -> Json:

@@ -24,7 +24,15 @@ from schemas.materializations import (
     State,
     Wanted,
 )
-from streams.adapter.bindings import Check, Json, bound, endpoint, needs_key, refuse_keyless
+from streams.adapter.bindings import (
+    Check,
+    Json,
+    bound,
+    endpoint,
+    needs_key,
+    refuse_keyless,
+    settings,
+)
 from streams.adapter.catalog import Catalog, Item
 from streams.adapter.catalog_log import CatalogLog, Deposed
 from streams.adapter.evaluating import Evaluate, query_of
@@ -92,7 +100,10 @@ class Materializing:
 
     def _create(self, statement: sql.CreateMaterialization, text: str) -> Iterator[Result]:
         tag = "CREATE MATERIALIZATION"
-        target = endpoint(statement.connector, statement.options)
+        target = {
+            **endpoint(statement.connector, statement.options),
+            **settings(statement.settings),
+        }
         refuse_name(statement.name)
         while True:
             catalog = self._catalog.sync()

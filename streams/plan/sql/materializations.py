@@ -27,13 +27,17 @@ class Bind:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CreateMaterialization:
-    """Keep sources and views in an endpoint. `connector` is lower-case."""
+    """Keep sources and views in an endpoint. `connector` is lower-case.
+
+    `settings` are of how it is written, whatever the endpoint is.
+    """
 
     name: str
     connector: str
     options: Options
     bindings: tuple[Bind, ...]
     if_not_exists: bool
+    settings: Options
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +94,7 @@ MaterializationStatement = (
 
 CREATE_USAGE = (
     "CREATE MATERIALIZATION [IF NOT EXISTS] name INTO connector (option value, ...)"
-    " BIND view (option value, ..., [KEY (columns)]), ..."
+    " BIND view (option value, ..., [KEY (columns)]), ... [WITH (setting value, ...)]"
 )
 ALTER_USAGE = (
     "ALTER MATERIALIZATION name PAUSE | RESUME | ADD view (option value, ...), ..."
@@ -106,12 +110,15 @@ def create(cursor: Cursor) -> CreateMaterialization:
     connector = cursor.name("the name of a connector").lower()
     options = _options(cursor)
     cursor.expect("BIND")
+    bindings = _bindings(cursor)
+    settings = _options(cursor) if cursor.accept("WITH") else {}
     return CreateMaterialization(
         name=name,
         connector=connector,
         options=options,
-        bindings=_bindings(cursor),
+        bindings=bindings,
         if_not_exists=if_not_exists,
+        settings=settings,
     )
 
 

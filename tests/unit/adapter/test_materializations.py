@@ -106,6 +106,14 @@ def test_what_was_created_is_told_with_ids_and_keys(env: Environment, runtime: R
     assert again[0] == Notice("shop already exists and stays as it is")
 
 
+def test_settings_are_those_of_a_file(env: Environment, runtime: Runtime) -> None:
+    env.rows(f"{SHOP} WITH (SHARDS 2, EVERY_MS 500, SPILL '/var/tmp')")
+    task = tasks(runtime)["m3"]
+    assert (task["shards"], task["limits"]) == (2, {"every_ms": 500, "spill": "/var/tmp"})
+    failed = env.fails(f"{SHOP.replace('shop', 'b')} WITH (EVERY 3)")
+    assert failed.message == "setting EVERY is not known"
+
+
 def test_a_connector_of_somebody_else_is_named_by_its_command(env: Environment) -> None:
     text = "CREATE MATERIALIZATION hook INTO CONNECTOR (%s) BIND totals (RESOURCE '{\"a\": 1}')"
     for options, expected in [

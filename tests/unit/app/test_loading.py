@@ -33,3 +33,9 @@ def test_a_service_loads_no_pandas(service: str) -> None:
     found = loaded(service, f"streams.app.{service}")
     assert "streams.trace.columns" in found, "it converts at once"
     assert "pandas" not in found
+
+
+def test_materializations_load_their_engine_with_the_first_one() -> None:
+    found = loaded("materializations", "streams.app.materialize.service")
+    assert "streams.kafka.client.broker" in found
+    assert found & {"pandas", "duckdb", "pydantic", "pyspark", "sqlglot"} == set()
