@@ -114,7 +114,7 @@ class PostgresResource(Resource):  # type: ignore[explicit-any] # JSON is recurs
         default="",
         title="Schema",
         description="The schema of the table; empty: the first of the search path.",
-        json_schema_extra=form(4, mark="x-schema-name"),
+        json_schema_extra=form(5, mark="x-schema-name"),
     )
 
     @property

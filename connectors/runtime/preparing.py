@@ -36,6 +36,8 @@ class Prepared:
     bounds: tuple[Bound, ...]
     collections: tuple[CollectionId, ...]
     """Of each binding."""
+    places: tuple[str, ...]
+    """Of each binding, as the checkpoint names it."""
     extensions: Extensions
     applied: str
     """What was done to the endpoint."""
@@ -43,8 +45,7 @@ class Prepared:
     @property
     def names(self) -> Sequence[tuple[CollectionId, str]]:
         """Of each binding its collection and its place."""
-        places = [each.name for each in self.bounds]
-        return list(zip(self.collections, places, strict=True))
+        return list(zip(self.collections, self.places, strict=True))
 
 
 def prepare(driver: Driver, task: Materialization, descriptions: Descriptions) -> Prepared:
@@ -77,9 +78,19 @@ def prepare(driver: Driver, task: Materialization, descriptions: Descriptions) -
         version=version,
         bounds=tuple(bounds),
         collections=tuple(CollectionId(each.collection) for each in task.bindings),
+        places=tuple(
+            place_of(bound.name, binding)
+            for bound, binding in zip(bounds, task.bindings, strict=True)
+        ),
         extensions=extensions,
         applied=applied.action_description,
     )
+
+
+def place_of(name: str, binding: BindingOf) -> str:
+    """A place that is written anew is another one: what the checkpoint says is of the old."""
+    backfill = binding.resource.get("backfill", 0)
+    return f"{name}#{backfill}" if backfill else name
 
 
 def described(binding: BindingOf, descriptions: Descriptions) -> Description:

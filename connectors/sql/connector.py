@@ -1,6 +1,7 @@
 """The four calls of a connector of a SQL database."""
 
 import base64
+import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
@@ -11,8 +12,8 @@ from pydantic import BaseModel, Field, model_validator
 from connectors.config import STRICT, form, parsed, schema_text
 from connectors.protocol.messages import Extensions, Open
 from connectors.sql.columns import shape_of
-from connectors.sql.constraints import constraints, malformed
-from connectors.sql.ddl import CHECKPOINTS, META, TASKS, changes, create_meta
+from connectors.sql.constraints import RAISE, constraints, malformed
+from connectors.sql.ddl import CHECKPOINTS, META, TASKS, anew, changes, create_meta
 from connectors.sql.dialect import Database, Dialect, Existing, Name
 from connectors.sql.statements import Table
 from connectors.sql.transactor import Transactor, spec_text, tasks
@@ -59,6 +60,13 @@ class Resource(BaseModel):  # type: ignore[explicit-any] # JSON is recursive
         title="Adopt",
         description="Whether a table may be used that no task has made.",
         json_schema_extra=form(3),
+    )
+    backfill: int = Field(
+        default=0,
+        title="Backfill",
+        description="Raise it to have the table made anew, and all of it written again.",
+        ge=0,
+        json_schema_extra=form(4),
     )
 
     @model_validator(mode="after")
@@ -112,7 +120,8 @@ class SqlConnector(Generic[Config, Kept]):
             applied = bindings_of(tasks(self.dialect, database))
             for resource, binding in zip(resources, request.bindings, strict=True):
                 existing = database.columns_of(resource.name)
-                check_owner(request.materialization, resource, existing, applied)
+                if check_owner(request.materialization, resource, existing, applied):
+                    existing = {}
                 fields = constraints(
                     self.dialect, binding.collection, existing, delta=resource.delta_updates
                 )
@@ -187,7 +196,9 @@ class SqlConnector(Generic[Config, Kept]):
         for table, binding in zip(self._tables(spec), spec.bindings, strict=True):
             resource = self._resource(table.index, binding.resource_spec_json)
             existing = database.columns_of(table.name)
-            check_owner(spec.materialization, resource, existing, applied)
+            if check_owner(spec.materialization, resource, existing, applied):
+                yield from anew(table, spec.materialization, existing)
+                existing = {}
             self._check_selected(table, binding, existing)
             yield from changes(table, existing)
 
@@ -245,8 +256,8 @@ def bindings_of(applied: Mapping[str, tuple[str, str]]) -> Applied:
 
 def check_owner(
     task: str, resource: Resource, existing: Mapping[str, Existing], applied: Applied
-) -> None:
-    """A table is kept by one task. Errors: InvalidUsage."""
+) -> bool:
+    """A table is kept by one task; return whether it is made anew. Errors: InvalidUsage."""
     table = ".".join(resource.name)
     owners = [
         (owner, binding)
@@ -261,7 +272,17 @@ def check_owner(
     for owner, binding in owners:
         if owner != task:
             raise InvalidUsage(f"table {table} is kept by task {owner}: name another table")
+        last = int(json.loads(binding.resource_spec_json).get("backfill", 0))
+        if resource.backfill > last:
+            return True
+        if resource.backfill < last:
+            raise InvalidUsage(
+                f"table {table}: backfill was {last} and cannot be lower, actual"
+                f" {resource.backfill}"
+            )
         if existing and binding.delta_updates != resource.delta_updates:
             raise InvalidUsage(
-                f"table {table}: delta updates cannot be turned on or off: name another table"
+                f"table {table}: delta updates cannot be turned on or off: name another table,"
+                f" or {RAISE}"
             )
+    return False

@@ -9,7 +9,8 @@ from schemas.flow_pb2 import CollectionSpec, Projection
 from schemas.materialize_pb2 import Constraint
 
 RESERVED = (EXISTS.name, GOES.name, DELETED.name)
-REMEDY = "drop the table or name another one, and write it anew (backfill)"
+RAISE = "raise the binding's backfill, which has it written anew"
+REMEDY = f"name another table, or {RAISE}"
 
 
 def constraints(

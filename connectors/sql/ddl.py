@@ -59,6 +59,14 @@ def changes(table: Table, existing: Mapping[str, Existing]) -> Iterator[str]:
             yield f"{target} ALTER COLUMN {table.dialect.quote(name)} DROP NOT NULL"
 
 
+def anew(table: Table, task: str, existing: Mapping[str, Existing]) -> Iterator[str]:
+    """What makes room for a table that is written anew; sessions that write it now are out."""
+    if existing:
+        yield f"DROP TABLE {table.dialect.table(table.name)}"
+    checkpoints = table.dialect.table(CHECKPOINTS)
+    yield f"UPDATE {checkpoints} SET fence = fence + 1 WHERE task = {literal(task)}"
+
+
 def refuse(table: Table, existing: Mapping[str, Existing]) -> None:
     """Errors: InvalidUsage if a column stands in the way."""
     keys = {column.name for column in table.shape.keys}

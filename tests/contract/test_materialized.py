@@ -12,6 +12,8 @@ from connectors.protocol.messages import Extensions
 from connectors.runtime.lane import Drifted
 from connectors.runtime.runner import Runner
 from connectors.runtime.task import Materialization
+from connectors.transport.failures import ConnectorFailed
+from streams.errors import InvalidUsage
 from streams.trace.kernel.kernel import Kernel
 from tests.support.collections import Collections
 from tests.support.endpoints import Endpoint, on_duckdb, on_postgres, on_sqlite
@@ -211,3 +213,31 @@ def test_postgres_has_the_types_of_columns_as_they_are(
             f"SELECT pg_typeof(c{place})::text, c{place}::text FROM t"
         )
         assert (actual_type, actual) == (type_, said or value), kind
+
+
+def test_a_table_is_written_anew_when_its_backfill_is_raised(
+    endpoint: Endpoint, collections: Collections
+) -> None:
+    """The way out of what a table cannot become; the other tables go on where they are."""
+    collections.create("u1", PRICES, keys=("item",))
+    collections.create("u2", (("price", "VARCHAR"), ("item", "VARCHAR")), keys=("item",))
+    collections.append("u1", 21, [("a", 1, 11, 1)])
+    collections.append("u2", 21, [("x", "a", 11, 1)])
+    log = {"collection": "u1", "resource": {"table": "log", "delta_updates": True}}
+    first = {"collection": "u1", "resource": {"table": "t"}}
+    catch_up(endpoint, collections, [first, log])
+    other = {"collection": "u2", "resource": {"table": "t"}}
+    with pytest.raises(InvalidUsage, match="name another"):
+        catch_up(endpoint, collections, [other, log])
+    collections.append("u1", 31, [("a", 1, 25, -1), ("a", 2, 25, 1)])
+    collections.append("u2", 31)
+    raised = {"collection": "u2", "resource": {"table": "t", "backfill": 1}}
+    for _ in range(2):
+        catch_up(endpoint, collections, [raised, log])
+        assert endpoint.query("SELECT item, price FROM t") == [("a", "x")]
+    assert endpoint.query("SELECT count(*) FROM log") == [(3,)]
+    with pytest.raises(ConnectorFailed, match="backfill was 1 and cannot be lower, actual 0"):
+        catch_up(endpoint, collections, [other, log])
+    turned = {"collection": "u1", "resource": {"table": "log", "backfill": 1}}
+    catch_up(endpoint, collections, [raised, turned])
+    assert endpoint.query("SELECT item, price FROM log") == [("a", 2)]

@@ -167,7 +167,7 @@ def test_every_projection_has_a_constraint(endpoint: Endpoint) -> None:
     changed = Collection(name="every", keys=("id",), columns=(*EVERY.columns[:1], number))
     assert endpoint.kinds(changed)["text"] == "UNSATISFIABLE"
     reasons = endpoint.validate(changed)["text"][1]
-    assert "drop the table or name another one, and write it anew (backfill)" in reasons
+    assert "name another table, or raise the binding's backfill" in reasons
 
 
 def test_a_dry_run_says_what_is_done_and_does_nothing(endpoint: Endpoint) -> None:

@@ -41,7 +41,7 @@ def test_spec_says_what_it_takes(endpoint: Endpoint) -> None:
     resource = json.loads(response.resource_spec_schema_json)
     assert resource["properties"]["table"]["x-collection-name"] is True
     assert resource["properties"]["delta_updates"]["x-delta-updates"] is True
-    assert [each["order"] for each in resource["properties"].values()] == [0, 1, 2, 3]
+    assert [each["order"] for each in resource["properties"].values()] == [0, 1, 2, 3, 4]
     assert response.extensions.delete
     assert response.documentation_url
 
@@ -139,9 +139,9 @@ def test_apply_says_what_it_does_and_does_it_once(endpoint: Endpoint) -> None:
         (
             ("integer", "integer"),
             ("id",),
-            "the column is TEXT, expected INTEGER; drop",
+            "the column is TEXT, expected INTEGER; name",
         ),
-        (("string", "string"), ("id",), "the column is INTEGER, expected TEXT; drop the table"),
+        (("string", "string"), ("id",), "the column is INTEGER, expected TEXT; name another"),
         (("integer", "string"), ("id", "name"), "the column is not part of the table's key"),
         (("integer", "string"), ("name",), "the column is part of the table's key"),
     ],
