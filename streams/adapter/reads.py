@@ -44,14 +44,13 @@ from streams.plan.physical import Column
 from streams.progress import Antichain, frontier
 from streams.storage.client.shards import Shards
 from streams.storage.log.state import CollectionState
+from streams.storage.read import reader
 from streams.storage.read.reader import (
     EVERYTHING,
     Loaded,
     Selecting,
     SinceViolation,
-    end,
     is_complete,
-    load_stable,
     snapshot,
     snapshot_pieces,
 )
@@ -211,20 +210,20 @@ class Reads:
         while True:
             yield from self._wait([item], lower)
             state = self._state(item)
-            upper = end(state)
-            updates, errors = self._changes(item, lower, upper)
-            wrong = first_error(errors)
+            with refusing(item.name):
+                news = reader.changes(self._shards, state, lower)
+            updates, wrong = news.updates, first_error(news.errors)
             if wrong is not None:
                 updates = updates.filter(pc.less(updates.column("time"), wrong))
-            news = consolidate(flatten([updates], schema), kernel)
-            yield from changes(item, news, kernel)
-            yield Progress(state.upper if wrong is None else frontier(wrong))
+            summed = consolidate(flatten([updates], schema), kernel)
+            yield from changes(item, summed, kernel)
+            yield Progress(news.reached if wrong is None else frontier(wrong))
             if wrong is not None:
-                refuse_errors(item.name, errors, wrong)
-            if state.upper.is_empty:
+                refuse_errors(item.name, news.errors, wrong)
+            if news.reached.is_empty:
                 yield Complete("SUBSCRIBE")
                 return
-            lower = upper
+            lower = news.upper
             guard.downgrade(Timestamp(lower - 1))
 
     def _readable(
@@ -274,12 +273,6 @@ class Reads:
         with refusing(item.name):
             pieces = snapshot_pieces(self._shards.state(item.id), time)
         return sum(piece.ref.size for piece in pieces if wanted.may_match(piece.ref))
-
-    def _changes(self, item: Item, lower: Timestamp, upper: Timestamp) -> Loaded:
-        """The updates in [lower, upper). Errors: InvalidStatement when since has passed."""
-        with refusing(item.name):
-            held = Timestamp(lower - 1)
-            return load_stable(self._shards, item.id, (lower, upper), held)
 
     def _bounds(self, items: Sequence[Item]) -> tuple[Bounds, ...]:
         return tuple(bounds_of(item, self._shards.state(item.id)) for item in items)

@@ -75,9 +75,9 @@ class Watch:
         upper = state.upper.time
         if followed.contents is None:
             wanted = read.snapshot_pieces(state, Timestamp(upper - 1))
+            updates, _ = loaded(self.shards, followed.collection, wanted)
         else:
-            wanted = read.pieces(state, followed.upper, upper)
-        updates, _ = loaded(self.shards, followed.collection, wanted)
+            updates = read.changes(self.shards, state, followed.upper, may_hold=False).updates
         followed.rows += updates.num_rows
         followed.contents = self._merged(followed.contents, updates, upper)
         followed.upper = upper

@@ -25,12 +25,13 @@ from streams.errors import Determinate
 from streams.ids import MINIMUM_TIME, CollectionId, Timestamp
 from streams.kafka.log import Truncated
 from streams.plan.physical import Column
-from streams.progress import frontier
+from streams.progress import END, frontier
 from streams.storage.client.shards import Shards
 from streams.storage.log.state import CollectionState
 from streams.storage.read.reader import (
     SinceViolation,
     advanced,
+    changes,
     check_readable,
     end,
     is_complete,
@@ -97,16 +98,9 @@ class Reader:
         types = [TIME.type, *_types(DIFF, columns)]
         while until is None or lower < until:
             yield from self._until_complete(lower)
-            state = self._state()
-            reached = state.upper
-            if until is not None and (reached.is_empty or reached.time > until):
-                reached = frontier(until)
-            upper = end(state) if reached.is_empty else reached.time
+            bound = END if until is None else until
             try:
-                held = Timestamp(lower - 1)
-                updates, errors = load_stable(
-                    self.shards, self.id, (lower, upper), held, may_hold=False
-                )
+                news = changes(self.shards, self._state(), lower, until=bound, may_hold=False)
             except SinceViolation as passed:
                 raise compacted(passed) from passed
             except Truncated:
@@ -116,12 +110,12 @@ class Reader:
                 self.stopping.wait(BEAT_MS / 1000)
                 self.stopping.check()
                 continue
-            changed = self._changes(updates, errors, columns)
+            changed = self._changes(news.updates, news.errors, columns)
             yield from rows(changed, types, self.kernel)
-            yield Progress(reached)
-            if reached.is_empty:
+            yield Progress(news.reached)
+            if news.reached.is_empty:
                 return
-            lower = upper
+            lower = news.upper
 
     def _columns(self) -> tuple[Column, ...]:
         description = described(self._state())

@@ -1,4 +1,4 @@
-"""Reads a collection: which chunks hold an interval, their updates, snapshot and listen.
+"""Reads a collection: which chunks hold an interval, their updates, snapshot and changes.
 
 The updates in [lower, upper) are those of the batches that overlap it, each clipped to its own
 interval and to [lower, upper). So a read names *pieces*: a chunk and the interval it is clipped
@@ -28,7 +28,7 @@ from schemas import chunk
 from streams.errors import Corrupt, InvalidUsage, SlackwaterError
 from streams.ids import MINIMUM_TIME, CollectionId, Timestamp, Topic
 from streams.kafka.log import ChunkRef, Chunks
-from streams.progress import Antichain, end_of, frontier
+from streams.progress import END, Antichain, end_of, frontier
 from streams.storage.client.shards import Shards, fresh_uuid
 from streams.storage.log.events import Acquire, Drop, Right, system_capability
 from streams.storage.log.state import CollectionState
@@ -334,28 +334,49 @@ def advanced(table: pa.Table, time: Timestamp) -> pa.Table:
     return table.set_column(index, "time", same)
 
 
-def listen(
-    shards: Shards, collection: CollectionId, start: Timestamp, timeout_ms: int = 60_000
-) -> Iterator[tuple[Antichain, Antichain, pa.Table, pa.Table]]:
-    """Yield every change from `start` on, by interval: (lower, upper, updates, errors).
+@dataclass(frozen=True, slots=True)
+class Changes:
+    """The changes of [lower, upper) and the errors of them; none if only time has passed.
 
-    An interval may be empty: then only time has passed. Ends when the collection is sealed. The
-    caller holds since below `start`, and may downgrade to lower - 1 as it goes.
-
-    Errors: SinceViolation if since has reached an interval's lower, TimeoutError if upper does
-    not move for that long.
+    `reached` is upper as a frontier, empty if the collection is complete.
     """
-    lower = start
-    while True:
-        await_upper(shards, collection, lower, timeout_ms)
-        state = shards.state(collection)
-        upper = end(state)
-        held = Timestamp(lower - 1)
-        updates, errors = load_stable(shards, collection, (lower, upper), held)
-        yield frontier(lower), state.upper, updates, errors
-        if state.upper.is_empty:
-            return
-        lower = upper
+
+    lower: Timestamp
+    upper: Timestamp
+    reached: Antichain
+    updates: pa.Table
+    errors: pa.Table
+
+
+def changes(
+    shards: Shards,
+    collection: CollectionState,
+    lower: Timestamp,
+    *,
+    until: Timestamp = END,
+    selection: Selecting = EVERYTHING,
+    may_hold: bool = True,
+) -> Changes:
+    """Return the changes from `lower` on that are final in this state, before `until`.
+
+    Not consolidated. The caller has waited for upper to pass `lower`, holds since below
+    `lower`, and may downgrade to upper - 1 afterwards.
+
+    Errors: as `load_stable`; SinceViolation if since has reached `lower`, because changes may
+    stand there that history was advanced to (rule 5).
+    """
+    upper = min(end(collection), until)
+    is_cut = upper < end(collection)
+    updates, errors = load_stable(
+        shards,
+        collection.id,
+        (lower, upper),
+        Timestamp(lower - 1),
+        selection,
+        may_hold=may_hold,
+    )
+    reached = frontier(upper) if is_cut else collection.upper
+    return Changes(lower, upper, reached, updates, errors)
 
 
 def end(collection: CollectionState) -> Timestamp:

@@ -39,6 +39,7 @@ from streams.storage.read.options import Options, selection
 from streams.storage.read.reader import (
     Loaded,
     advanced,
+    changes,
     end,
     is_complete,
     load_stable,
@@ -167,9 +168,10 @@ class Subscription:
         return delivery
 
     def _deliver_changes(self, collection: CollectionState) -> Delivery:
-        upper = min(end(collection), self._until)
-        held = Timestamp(self._next - 1)
-        return self._delivered(self._load(collection, (self._next, upper), held), upper)
+        news = changes(
+            self._shards, collection, self._next, until=self._until, selection=self._selection
+        )
+        return self._delivered((news.updates, news.errors), news.upper)
 
     def _load(
         self,

@@ -27,7 +27,8 @@ from streams.storage.client.backoff import longer_s
 from streams.storage.client.shards import Shards
 from streams.storage.description import loads
 from streams.storage.log.events import Downgrade
-from streams.storage.read.reader import end, is_complete, load_stable
+from streams.storage.log.state import CollectionState
+from streams.storage.read.reader import changes, end, is_complete, load_stable
 from streams.storage.sinks.progress import Progress, decode, encode, transactions
 from streams.storage.sinks.records import IntervalRecords, Recorder
 from streams.storage.sinks.sink import NO_KEYS, Hashes
@@ -243,7 +244,7 @@ class SinkRunner:
         """Decide and write the changes that have become final; return the new position."""
         state = self._shards.state(self._spec.collection)
         upper = at.progress.until or end(state)
-        interval = self._decided(recorder, at, upper)
+        interval = self._decided(recorder, at, state, upper)
         if interval.upper == at.progress.frontier and interval.stall:
             self._say(SinkStatus("stalled", interval.stall, self._status.frontier))
             self._await_news(upper)
@@ -255,13 +256,14 @@ class SinkRunner:
         self._say(SinkStatus(state_now, interval.stall, committed.frontier))
         return _At(Progress(interval.upper), interval.live, committed)
 
-    def _decided(self, recorder: Recorder, at: _At, upper: Timestamp) -> IntervalRecords:
+    def _decided(
+        self, recorder: Recorder, at: _At, state: CollectionState, upper: Timestamp
+    ) -> IntervalRecords:
         """Return the records from the progress on; the first ones are the contents at as_of."""
         spec, lower = self._spec, at.progress.frontier
         if lower > spec.as_of:
-            interval, held = (lower, upper), Timestamp(lower - 1)
-            updates, errors = load_stable(self._shards, spec.collection, interval, held)
-            return recorder.decide(at.live, updates, errors, upper)
+            news = changes(self._shards, state, lower, until=upper)
+            return recorder.decide(at.live, news.updates, news.errors, upper)
         past = (MINIMUM_TIME, upper)
         updates, errors = load_stable(self._shards, spec.collection, past, spec.as_of)
         return recorder.decide(at.live, updates, errors, upper, since=spec.as_of)

@@ -91,9 +91,10 @@ def present(shards: Shards, u: CollectionId, as_of: int) -> list[str]:
 def test_what_one_appends_another_reads(one: Shards, other: Shards, u: CollectionId) -> None:
     one.create(u, u, DESCRIPTION, Timestamp(0))
     other.open(u)
-    listener = read.listen(other, u, Timestamp(1))
     assert append(one, u, 0, 10, row("a", 3)) == Appended((frontier(10),))
-    assert next(listener)[2].column("c0").to_pylist() == ["a"]
+    read.await_upper(other, u, Timestamp(1), 10_000)
+    news = read.changes(other, other.state(u), Timestamp(1))
+    assert news.updates.column("c0").to_pylist() == ["a"]
     assert append(other, u, 10, 20, row("b", 13)) == Appended((frontier(20),))
     assert present(one, u, 12) == ["a"]
     assert present(one, u, 19) == ["a", "b"]

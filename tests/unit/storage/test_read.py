@@ -13,7 +13,7 @@ from streams.errors import Corrupt, InvalidUsage
 from streams.ids import CapabilityId, CollectionId, Timestamp, Topic
 from streams.kafka.log import ChunkRef, Range
 from streams.kafka.memory.logs import MemoryBroker
-from streams.progress import EMPTY, frontier
+from streams.progress import EMPTY, END, frontier
 from streams.storage.client import maintenance
 from streams.storage.client.shards import Shards, write_capability
 from streams.storage.description import Description
@@ -103,8 +103,9 @@ def test_snapshot_and_changes_are_a_later_snapshot(
     first, _ = read.snapshot(shards, U1, Timestamp(as_of))
     changes: list[pa.Table] = []
     if as_of < 29:
-        _, end, found, _ = next(read.listen(shards, U1, Timestamp(as_of + 1)))
-        assert end == frontier(30)
+        news = read.changes(shards, shards.state(U1), Timestamp(as_of + 1))
+        assert news.reached == frontier(30)
+        found = news.updates
         changes = [found.filter(pa.compute.less_equal(found["time"], later))]
         assert all(row["time"] > as_of for row in found.to_pylist())
     second, _ = read.snapshot(shards, U1, Timestamp(later))
@@ -151,22 +152,33 @@ def test_reads_outside_since_and_upper_are_refused(shards: Shards) -> None:
         read.snapshot(shards, U1, Timestamp(10), timeout_ms=10)
     # changes at 6 may stand there because they were compacted (rule 5)
     with pytest.raises(InvalidUsage):
-        next(read.listen(shards, U1, Timestamp(6)))
-    assert next(read.listen(shards, U1, Timestamp(7)))[:2] == (frontier(7), frontier(10))
+        changes_from(shards, 6)
+    assert changes_from(shards, 7).upper == 10
 
 
-def test_a_listener_is_told_of_time_that_passes_and_of_the_end(shards: Shards) -> None:
+def changes_from(shards: Shards, lower: int, until: int = END) -> read.Changes:
+    return read.changes(shards, shards.state(U1), Timestamp(lower), until=Timestamp(until))
+
+
+def test_a_reader_of_changes_is_told_of_time_that_passes_and_of_the_end(
+    shards: Shards,
+) -> None:
     append(shards, 0, 10, [])
-    listener = read.listen(shards, U1, Timestamp(1))
-    lower, upper, updates, _ = next(listener)
-    assert (lower, upper, updates.num_rows) == (frontier(1), frontier(10), 0)
+    news = changes_from(shards, 1)
+    assert (news.upper, news.reached, news.updates.num_rows) == (10, frontier(10), 0)
     append(shards, 10, 20, [("a", 15, 1)])
-    lower, upper, updates, _ = next(listener)
-    assert (lower, upper, total(updates)) == (frontier(10), frontier(20), {"a": 1})
+    news = changes_from(shards, 10)
+    assert (news.upper, news.reached, total(news.updates)) == (20, frontier(20), {"a": 1})
     append(shards, 20, None, [("b", 1_000_000, 1)])
-    lower, upper, updates, _ = next(listener)
-    assert (lower, upper, total(updates)) == (frontier(20), EMPTY, {"b": 1})
-    assert list(listener) == []
+    news = changes_from(shards, 20)
+    assert (news.upper, news.reached, total(news.updates)) == (END, EMPTY, {"b": 1})
+
+
+def test_a_reader_of_changes_stops_where_it_was_told(shards: Shards) -> None:
+    append(shards, 0, None, [("a", 5, 1), ("b", 15, 1)])
+    news = changes_from(shards, 1, until=10)
+    assert (news.upper, news.reached, total(news.updates)) == (10, frontier(10), {"a": 1})
+    assert changes_from(shards, 10).reached == EMPTY
 
 
 def compact(shards: Shards, rows: list[Row], since: int = 0) -> None:
