@@ -156,3 +156,31 @@ def test_a_process_that_stood_still_was_not_silent() -> None:
     assert not silence.look(1.0, 1, is_at_work=False)
     assert not silence.look(10_000.0, 1, is_at_work=False)
     assert silence.seconds <= 1 + LOOK_S
+
+
+def test_a_micro_batch_that_was_given_up_is_neither_committed_nor_released_again(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Spark may come back with it while its dataflows are in another one."""
+    bench.give_out()
+    scheduler, committer = bench.replica.scheduler, MagicMock()
+    first = scheduler.current("ingest")
+    assert first is not None
+
+    def collect() -> list[object]:
+        scheduler.abandon("ingest", None)
+        bench.give_out()
+        return []
+
+    rounds = MagicMock()
+    rounds.after.return_value.collect.side_effect = collect
+    monkeypatch.setattr(bench.lane, "rounds", rounds)
+    monkeypatch.setattr(bench.lane, "committer", committer)
+    bench.lane._step(MagicMock())
+    committer.commit.assert_not_called()
+    second = scheduler.current("ingest")
+    assert second is not None
+    assert second is not first
+    scheduler.finish(first)
+    assert scheduler.current("ingest") is second
+    assert all(scheduler.present(flow).busy for flow in second.flows())
