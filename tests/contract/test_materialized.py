@@ -51,6 +51,7 @@ def catch_up(
         "config": endpoint.config,
         "bindings": bindings,
         "limits": {"every_ms": 0, "idle_ms": 0, "rows": 2},
+        "shards": more.pop("shards", 1),
     }
     runner = Runner(
         Materialization.model_validate(task),
@@ -103,6 +104,23 @@ def test_a_crash_at_any_commit_loses_and_repeats_nothing(
         ("i3", 19),
     ]
     assert endpoint.query("SELECT count(*) FROM log") == [(14,)]
+
+
+def test_every_database_is_written_in_several_ranges(
+    endpoint: Endpoint, collections: Collections
+) -> None:
+    collections.create("u1", PRICES, keys=("item",))
+    bindings = [{"collection": "u1", "resource": {"table": "prices"}}]
+    rows: list[Any] = []
+    for time, shards in [(11, 3), (12, 2), (13, 1)]:
+        gone = [(item, price, time, -1) for item, price in rows]
+        rows = [(f"i{number}", time) for number in range(8)]
+        come = [(item, price, time, 1) for item, price in rows]
+        collections.append("u1", time + 1, [*gone, *come])
+        catch_up(endpoint, collections, bindings, shards=shards)
+        assert endpoint.query("SELECT item, price FROM prices ORDER BY item") == rows
+        held = endpoint.query("SELECT key_begin FROM slackwater_checkpoints")
+        assert len(held) == shards
 
 
 TYPES = {
