@@ -43,6 +43,10 @@ _ORDER_BLIND = frozenset({
 _ONE_OF_THEM = frozenset({"max", "median", "min", "quantile", "quantile_disc"})
 """Aggregates that give one of their values."""
 
+_WITH_SHARE = frozenset({"quantile", "quantile_cont", "quantile_disc"})
+"""Aggregates with a share, which DuckDB takes as a negative one where the values descend, but
+not beside an ORDER BY."""
+
 _SUMMED = frozenset({"sum", "avg"})
 _BINNED = frozenset({"histogram", "histogram_exact"})
 _RANKS = frozenset({"rank", "dense_rank", "percent_rank", "cume_dist"})
@@ -58,8 +62,8 @@ def minds_order(function: str, arguments: Sequence[Scalar]) -> bool:
         return any(is_vague(argument.type) for argument in arguments)
     if function in _BINNED:  # the bins are those of the row that comes first
         return any(refs(bins) for bins in arguments[1:])
-    if function in _ONE_OF_THEM:  # of equal ones the first
-        return any(is_vague(argument.type) for argument in arguments)
+    if function in _ONE_OF_THEM:  # of equal ones the first; a share is no value of a row
+        return any(is_vague(argument.type) for argument in arguments if refs(argument))
     return function not in _ORDER_BLIND
 
 
@@ -75,9 +79,24 @@ def aggregate(call: AggregateCall) -> str:
         orders += _terms(
             [argument for argument in arguments if refs(argument)], apart=not call.distinct
         )
-    inside = ("DISTINCT " if call.distinct else "") + ", ".join(map(sql, arguments))
+    if orders and call.function in _WITH_SHARE:
+        listed = _called("list", arguments[:1], orders, sql, distinct=call.distinct)
+        return _of_list(call.function, listed + _where(call), call.more)
+    return _called(call.function, arguments, orders, sql, distinct=call.distinct) + _where(call)
+
+
+def _called(
+    function: str, arguments: Sequence[Scalar], orders: list[str], text: Text, *, distinct: bool
+) -> str:
+    inside = ("DISTINCT " if distinct else "") + ", ".join(map(text, arguments))
     inside += f" ORDER BY {', '.join(dict.fromkeys(orders))}" if orders else ""
-    return f"{identifier(call.function)}({inside}){_where(call)}"
+    return f"{identifier(function)}({inside})"
+
+
+def _of_list(function: str, listed: str, more: Sequence[Scalar]) -> str:
+    """A function of a list's elements, in their order."""
+    inside = ", ".join([listed, f"'{function}'", *map(sql, more)])
+    return f"list_aggregate({inside})"
 
 
 def _of_distinct(call: AggregateCall, argument: Scalar) -> str:
@@ -87,7 +106,7 @@ def _of_distinct(call: AggregateCall, argument: Scalar) -> str:
     is_first = "place = 1 OR value IS DISTINCT FROM listed[place - 1]"
     firsts = f"list_filter(listed, lambda value, place: {is_first})"
     distinct = f"list_transform([{listed}], lambda listed: {firsts})[1]"
-    return f"list_aggregate({distinct}, '{call.function}')"
+    return _of_list(call.function, distinct, call.more)
 
 
 def _where(call: AggregateCall) -> str:
@@ -209,15 +228,18 @@ def chosen(node: TopK, row: Sequence[Ref]) -> str:
 def _window(
     call: WindowCall, orders: tuple[list[str], list[str]], text: Text, partition: str
 ) -> str:
-    outer, inner = (", ".join(dict.fromkeys(terms)) for terms in orders)
-    inside = ("DISTINCT " if call.distinct else "") + ", ".join(map(text, call.arguments))
-    inside += f" ORDER BY {inner}" if inner else ""
-    inside += " IGNORE NULLS" if call.ignore_nulls else ""
+    outer, inner = orders
     where = f" FILTER (WHERE {text(call.condition)})" if call.condition else ""
-    order = f"ORDER BY {outer}" if outer else ""
+    order = f"ORDER BY {', '.join(dict.fromkeys(outer))}" if outer else ""
     frame = "" if call.frame is None else _frame(call.frame, text)
-    over = " ".join(part for part in (partition, order, frame) if part)
-    return f"{identifier(call.function)}({inside}){where} OVER ({over})"
+    over = f" OVER ({' '.join(part for part in (partition, order, frame) if part)})"
+    if inner and call.function in _WITH_SHARE:
+        listed = _called("list", call.arguments[:1], inner, text, distinct=call.distinct)
+        return _of_list(call.function, listed + where + over, call.arguments[1:])
+    called = _called(call.function, call.arguments, inner, text, distinct=call.distinct)
+    if call.ignore_nulls:
+        called = f"{called.removesuffix(')')} IGNORE NULLS)"
+    return called + where + over
 
 
 def _frame(frame: Frame, text: Text) -> str:

@@ -128,6 +128,8 @@ def _judged(predicate: Scalar) -> Scalar:
     DuckDB's joins say of a union whose member is NULL that it equals none, where `=` says NULL:
     whether a MARK is NULL depends on NULLs alone.
     """
+    if isinstance(predicate, Call) and predicate.form is Form.NEAREST:  # a matter of order
+        return replace(predicate, arguments=_all(predicate.arguments))
     equated = equality(predicate)
     if equated is None or not has_union(equated.one.type):
         return _value(predicate)
