@@ -38,6 +38,23 @@ _KEYS = {
     "list of structs": "SELECT g, list({{'k': {x}}} ORDER BY id) AS c FROM every GROUP BY g",
     "unnest": "SELECT id, unnest([{x}, {y}]) AS c FROM every",
     "values": "SELECT id, CASE WHEN g = 1 THEN {x} ELSE {y} END AS c FROM every",
+    "full join": "SELECT a.id, b.id AS other FROM every a FULL JOIN every b"
+    " ON a.{x} = b.{y} AND a.g = b.g",
+    "anti join": "SELECT a.id, a.{x} AS c FROM every a ANTI JOIN every b ON a.{x} = b.{y}",
+    "asof join": "SELECT a.id, b.c FROM every a ASOF LEFT JOIN"
+    " (SELECT DISTINCT {y} AS c FROM every) b ON a.{x} >= b.c",
+    "not in": "SELECT id FROM every WHERE {x} NOT IN (SELECT {y} FROM every WHERE g = 1)",
+    "all": "SELECT id, {x} > ALL (SELECT {y} FROM every e WHERE e.g = every.g) AS c FROM every",
+    "partition": "SELECT id, count(*) OVER (PARTITION BY {x}) AS c,"
+    " lag({y}) OVER (PARTITION BY {x} ORDER BY id) AS d FROM every",
+    "peers": "SELECT id, rank() OVER (ORDER BY {x} DESC NULLS LAST) AS c,"
+    " count(*) OVER (ORDER BY {x}) AS n FROM every",
+    "groups of peers": "SELECT id, count({y}) OVER (PARTITION BY g ORDER BY {x}"
+    " GROUPS BETWEEN 1 PRECEDING AND CURRENT ROW EXCLUDE GROUP) AS c FROM every",
+    "ordered list": "SELECT g, list(id ORDER BY {x} DESC NULLS LAST, id) AS c FROM every"
+    " GROUP BY g",
+    "recursion": "WITH RECURSIVE r(n, c) AS (SELECT 0, {x} FROM every UNION"
+    " SELECT n + 1, {y} FROM r JOIN every ON c = {x} WHERE n < 2) FROM r",
     "rollup": "SELECT g, {x} AS c, count(*) AS n FROM every GROUP BY ROLLUP (g, {x})",
 }
 _WINDOWS = [

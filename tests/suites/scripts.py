@@ -7,6 +7,7 @@ from pathlib import Path
 
 SUFFIXES = (".slt", ".test", ".sql")
 _BEGINS = re.compile(r"^(statement|query)\b(.*)")
+_END = re.compile(r"(\s|;|--[^\n]*(?=\n|\Z))*\Z")
 _QUERY = re.compile(
     r"\s*(--[^\n]*\n\s*)*[(\s]*(SELECT|WITH|FROM|VALUES|TABLE|PIVOT|UNPIVOT)\b", re.IGNORECASE
 )
@@ -37,8 +38,8 @@ def statements(path: Path, root: Path) -> Iterator[Statement]:
     for line, found in read(text):
         if isinstance(found, Path):
             yield from statements((path.parent / found).resolve(), root)
-        elif found.strip(" ;\n"):
-            yield Statement(name, line, found.strip().rstrip("; \n"))
+        elif text := _END.sub("", found).strip():
+            yield Statement(name, line, text)
 
 
 def _records(text: str) -> Iterator[tuple[int, str | Path]]:

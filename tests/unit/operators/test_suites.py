@@ -22,7 +22,7 @@ CREATE EXTERNAL TABLE f (k BIGINT, s VARCHAR) STORED AS CSV LOCATION 'f.csv'
 
 query IT rowsort
 SELECT a, max(b)
-FROM t GROUP BY a
+FROM t GROUP BY a; -- of each
 ----
 1 x
 2 y
