@@ -19,10 +19,11 @@ from streams.errors import InvalidUsage
 from streams.ids import CollectionId, Timestamp
 
 SEPARATOR, OF_RANGE = ";", "@"
-NEXT, BIRTH, LARGE = "next", "birth", "large"
+NEXT, BIRTH, DETAILS, DEAD = "next", "birth", "details", "dead"
 Binding = tuple[CollectionId, str]
 """A collection, and the place that it is kept in."""
 Reaches = Mapping[Binding, Sequence[Reach]]
+Dead = Mapping[str, Mapping[int, bool]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,11 +31,15 @@ class Intent:
     """A transaction that was about to be written: where it leads, and its bindings' birth.
 
     `large` are the bindings, by number, that wait on disk: their rows have an order of its own.
+    Of one that is written in steps, `written` rows of the bindings at the places `optional` are
+    decided; the others have it whole.
     """
 
     checkpoint: bytes
     birth: Timestamp
     large: frozenset[int] = frozenset()
+    written: int | None = None
+    optional: tuple[str, ...] = ()
 
 
 def with_intent(checkpoint: bytes, intent: Intent) -> bytes:
@@ -42,7 +47,12 @@ def with_intent(checkpoint: bytes, intent: Intent) -> bytes:
     message = Checkpoint.FromString(checkpoint)
     message.ack_intents[NEXT] = intent.checkpoint
     message.ack_intents[BIRTH] = str(intent.birth).encode()
-    message.ack_intents[LARGE] = json.dumps(sorted(intent.large)).encode()
+    details = {
+        "large": sorted(intent.large),
+        "written": intent.written,
+        "optional": intent.optional,
+    }
+    message.ack_intents[DETAILS] = json.dumps(details).encode()
     return message.SerializeToString(deterministic=True)
 
 
@@ -51,18 +61,37 @@ def intent_of(checkpoint: bytes) -> Intent | None:
     intents = Checkpoint.FromString(checkpoint).ack_intents
     if NEXT not in intents:
         return None
-    large = frozenset(json.loads(intents[LARGE]))
-    return Intent(intents[NEXT], Timestamp(int(intents[BIRTH])), large)
+    details = json.loads(intents[DETAILS])
+    return Intent(
+        intents[NEXT],
+        Timestamp(int(intents[BIRTH])),
+        frozenset(details["large"]),
+        details["written"],
+        tuple(details["optional"]),
+    )
 
 
-def encode(written: Reaches, key_range: KeyRange) -> bytes:
+def dead_of(checkpoint: bytes) -> Dead:
+    """By place the hashes of keys that were refused, and whether the endpoint has a row."""
+    text = Checkpoint.FromString(checkpoint).ack_intents.get(DEAD, b"{}")
+    places: dict[str, dict[str, bool]] = json.loads(text)
+    return {
+        place: {int(key): exists for key, exists in keys.items()}
+        for place, keys in places.items()
+    }
+
+
+def encode(written: Reaches, key_range: KeyRange, dead: Dead) -> bytes:
     """The checkpoint of a range: how far its keys are written in each binding."""
     sources = {
         name: Checkpoint.Source(read_through=frontier)
         for binding, reaches in written.items()
         for name, frontier in named(binding, within(reaches, key_range))
     }
-    return Checkpoint(sources=sources).SerializeToString(deterministic=True)
+    message = Checkpoint(sources=sources)
+    if any(dead.values()):
+        message.ack_intents[DEAD] = json.dumps(dead, sort_keys=True).encode()
+    return message.SerializeToString(deterministic=True)
 
 
 def named(binding: Binding, reaches: Sequence[Reach]) -> Iterator[tuple[str, Timestamp]]:

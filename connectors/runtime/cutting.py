@@ -113,6 +113,30 @@ class Part:
         """What is written, in pieces that memory holds: itself."""
         yield self
 
+    def between(self, begin: int, end: int) -> "Part":
+        """The rows from one to before another."""
+        first = int(self.exists[:begin].sum())
+        count = int(self.exists[begin:end].sum())
+        is_keyed = self.before.num_rows == int(self.exists.sum())
+        assert is_keyed, "each row that exists has one before"
+        return Part(
+            self.rows.slice(begin, end - begin),
+            self.exists[begin:end],
+            self.deletes[begin:end],
+            self.before.slice(first, count),
+        )
+
+
+class Written(Protocol):
+    """What a binding writes in a transaction."""
+
+    @property
+    def count(self) -> int:
+        """How many rows."""
+
+    def pieces(self) -> Iterator[Part]:
+        """In pieces that memory holds."""
+
 
 class Large(Protocol):
     """What a binding writes, where it is on disk: `connectors.runtime.spilling`."""
@@ -141,7 +165,7 @@ class Transaction:
     """What is written together: a part for each binding, None where it does not move."""
 
     frontier: Timestamp
-    parts: tuple[Part | Large | None, ...]
+    parts: tuple[Written | None, ...]
     positions: tuple[Position, ...]
     """Of all bindings once it is committed."""
     stalls: Mapping[str, str]
@@ -365,7 +389,7 @@ class Cutter:
         )
 
     def _cut(self, upper: Timestamp, stands: Sequence[_Stand]) -> Transaction:
-        parts: list[Part | Large | None] = []
+        parts: list[Written | None] = []
         positions = list(self.positions)
         for index, stand in enumerate(stands):
             if stand.frontier < upper or positions[index].frontier >= upper:

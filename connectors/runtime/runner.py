@@ -21,9 +21,10 @@ from connectors.runtime.preparing import Prepared, prepare
 from connectors.runtime.ranges import EVERY_KEY, KeyRange, divided
 from connectors.runtime.reading import WAIT_MS
 from connectors.runtime.recovery import Kept, RecoveryLog
-from connectors.runtime.session import Session
+from connectors.runtime.refusing import Letters, Refusals
+from connectors.runtime.session import Session, Step
 from connectors.runtime.task import Materialization
-from connectors.transport.failures import ConnectorFailed
+from connectors.transport.failures import causes, is_known
 from streams.errors import Determinate, Indeterminate, InvalidUsage, SlackwaterError
 from streams.ids import CollectionId, Timestamp
 from streams.storage.client.backoff import longer_s
@@ -76,6 +77,8 @@ class Status:
     commits: int = 0
     committed_ms: int | None = None
     """When the last commit was."""
+    dead_letters: int = 0
+    """Written by this process."""
     stalls: Mapping[str, str]
     applied: str = ""
     """What was done to the endpoint at first."""
@@ -95,6 +98,7 @@ class Runner:
         report: Callable[[Status], None] = lambda _: None,
         crash: Callable[[str], None] = lambda _: None,
         kernel: Kernel | None = None,
+        letters: Letters | None = None,
         holder: str = "",
     ) -> None:
         """`holder` names the holds of the task and its log; if left out, its name does."""
@@ -103,6 +107,7 @@ class Runner:
         self._following = Following(shards, self._holder, task.collections)
         self._stopping, self._report, self._crash = stopping, report, crash
         self._kernel = kernel or Kernel()
+        self._refusals = Refusals(task, letters, crash)
         self._released_ms = 0
         self._ahead: Transaction | None = None
         """The next transaction, cut while one was being committed."""
@@ -116,6 +121,11 @@ class Runner:
             try:
                 return self._session(until_caught_up=until_caught_up)
             except SlackwaterError as error:
+                if self._refusals.is_handled and not self._stopping.is_set():
+                    log.warning("a document is refused", extra={"cause": str(error)})
+                    self._say(message=str(error))
+                    tries = 0
+                    continue
                 is_new = self.status.commits > commits
                 tries, pause_s = (1, 0.0) if is_new else (tries + 1, pause_s)
                 is_last = tries >= TRIES and (until_caught_up or not is_known(error))
@@ -129,7 +139,7 @@ class Runner:
                 return self.status
 
     def _session(self, *, until_caught_up: bool) -> Status:
-        following = self._following
+        following, self._refusals.is_handled = self._following, False
         prepared = prepare(self._driver, self._task, following.open())
         self._say(applied=self.status.applied or prepared.applied)
         recovery = RecoveryLog(self._shards, self._holder)
@@ -184,6 +194,7 @@ class Runner:
             cut = None
             if self._ahead is not None or reading.is_full or not self._rest_ms():
                 cut, self._ahead = self._ahead or reading.gather(), None
+            self._refusals.stalled(session, session.cutter.stalls)
             waiting = cut or waiting
             self._say(
                 upper=min(reading.uppers),
@@ -223,14 +234,12 @@ class Runner:
             self._say(state="running", message="")
 
     def _commit(self, session: Session, transaction: Transaction) -> None:
-        self._crash("before-commit")
-        session.begin(transaction)
-        self._crash("in-commit")
-        session.reading.take()
-        if session.reading.is_full:
-            self._ahead = session.reading.gather()
-        session.end(transaction)
-        self._crash("after-commit")
+        if self._refusals.is_careful(session):
+            for step in self._refusals.steps(session, transaction):
+                self._write(session, step)
+        else:
+            self._write(session, Step(transaction))
+        session.reading.discard(transaction)
         if self._now_ms() - self._released_ms >= RELEASE_MS:
             session.release()
             self._released_ms = self._now_ms()
@@ -242,7 +251,22 @@ class Runner:
             rows=self.status.rows + transaction.rows,
             commits=self.status.commits + 1,
             committed_ms=self._now_ms(),
+            dead_letters=self._refusals.count,
         )
+
+    def _write(self, session: Session, step: Step) -> None:
+        self._crash("before-commit")
+        try:
+            session.begin(step)
+            self._crash("in-commit")
+            session.reading.take()
+            if session.reading.is_full and not session.optional:
+                self._ahead = session.reading.gather()
+            session.end(step)
+        except SlackwaterError as error:
+            self._refusals.failed(error, session, step.transaction)
+            raise
+        self._crash("after-commit")
 
     def _say(self, **changes: object) -> None:
         status = replace(self.status, **changes)  # type: ignore[arg-type]  # its fields
@@ -303,18 +327,6 @@ def spilling(place: str) -> Iterator[str]:
         raise InvalidUsage(f"limits.spill: {error}") from error
     with directory as path:
         yield path
-
-
-def causes(error: BaseException | None) -> Iterator[BaseException]:
-    """A failure and what it came of."""
-    while error is not None:
-        yield error
-        error = error.__cause__
-
-
-def is_known(error: SlackwaterError) -> bool:
-    """Whether a failure says of itself what it is: a foreign connector's is text alone."""
-    return not isinstance(error, ConnectorFailed) or error.__cause__ is not None
 
 
 def can_pass(error: SlackwaterError) -> bool:

@@ -6,7 +6,9 @@ next one asks the endpoint how far it is. A task of several shards has as many s
 write the same transaction, each the rows of its keys.
 """
 
+import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -16,7 +18,9 @@ from connectors.driving import Stream
 from connectors.protocol import messages, patch
 from connectors.runtime import checkpoints
 from connectors.runtime.cutting import Bound, Cutter, Part, Position, Transaction
-from connectors.runtime.documents import Encoder
+from connectors.runtime.dead import Dead, LeftOut
+from connectors.runtime.documents import Encoder, operations
+from connectors.runtime.fields import TIME
 from connectors.runtime.following import Following
 from connectors.runtime.hashing import KeyHasher
 from connectors.runtime.lane import Lane
@@ -44,6 +48,22 @@ ONE_SHARD = (
     "shards: expected a connector that keeps all checkpoints itself, actual one that leaves"
     " some to the driver: run it as one shard"
 )
+DEAD_LETTERS = (
+    "shards: expected 1 of a task with dead letters, or with keys that were left out: run it as"
+    " one shard until they are written"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """What is committed together: a transaction, or some of it."""
+
+    transaction: Transaction
+    whole: Transaction | None = None
+    """The transaction that it is a part of, if it is not the last one."""
+    written: int | None = None
+    """How many rows of the optional bindings are decided then; None: it is complete."""
+    left_out: tuple[LeftOut, ...] = ()
 
 
 class Forgotten(InvalidUsage):
@@ -76,9 +96,10 @@ class Session:
         self.hashers = [KeyHasher(bound.key_columns, kernel) for bound in prepared.bounds]
         self.is_authoritative = all(lane.is_authoritative for lane in self.lanes)
         self.is_logged = not self.is_authoritative or bool(kept.driver)
+        self.encoders = encoders
         if self.is_logged and len(self.lanes) > 1:
             raise InvalidUsage(ONE_SHARD)
-        intent = None if self.is_authoritative else checkpoints.intent_of(kept.flow)
+        intent = self._begun()
         self.cutter = self._resumed(following.hold(), intent)
         self.reading = Reading(
             following=following,
@@ -92,6 +113,30 @@ class Session:
         self.is_first = any(each.is_begun for each in self.cutter.positions)
         self.committed = self.cutter.positions
         self.driver = kept.driver
+
+    @property
+    def places(self) -> list[str]:
+        """Of each binding."""
+        return [bound.name for bound in self.prepared.bounds]
+
+    def _begun(self) -> checkpoints.Intent | None:
+        """The transaction that was on its way, and the keys that were left out."""
+        ranges = [part for lane in self.lanes for part in lane.subranges(self.kept.flow)]
+        intents = [checkpoints.intent_of(part.checkpoint) for part in ranges]
+        dead: dict[str, Mapping[int, bool]] = {}
+        for part in ranges:
+            dead.update(checkpoints.dead_of(part.checkpoint))
+        is_optional = any(each.dead_letters for each in self.task.bindings)
+        if len(self.lanes) > 1 and (any(intents) or dead or is_optional):
+            raise InvalidUsage(DEAD_LETTERS)
+        self.dead = Dead(self.prepared.bounds, dead, self.kernel)
+        intent = intents[0]
+        is_known = intent is not None and set(intent.optional) <= set(self.places)
+        self.written = intent.written if intent is not None and is_known else None
+        """Of a transaction that is written in steps, the rows that are decided."""
+        self.optional: Sequence[str] = intent.optional if intent and is_known else ()
+        """The places of the bindings whose rows they are."""
+        return intent
 
     def _resumed(
         self, held: Mapping[CollectionId, Timestamp], intent: checkpoints.Intent | None
@@ -164,20 +209,23 @@ class Session:
             diffs.append(int64(rows.column("diff")))
         return counted(np.concatenate(hashes), np.concatenate(diffs))
 
-    def begin(self, transaction: Transaction) -> None:
-        """Send all of a transaction up to its commit. Errors: Drifted; as the streams.
+    def begin(self, step: Step) -> None:
+        """Send all of a step up to its commit. Errors: Drifted; as the streams.
 
         Where the log alone says what was committed, it says first what is on its way: if this
         session ends, the next one sends the same.
         """
+        transaction = step.transaction
+        after = self.dead.after(transaction, step.left_out)
+        self._after = after, self._intent(step)
         self._verify(transaction)
-        if not self.is_authoritative and transaction.rows:
-            leads_to = self._checkpoint(transaction.positions)
+        if not self.is_authoritative and transaction.rows and not self.optional:
+            leads_to = self._checkpoint(transaction.positions, after)
             intent = checkpoints.Intent(leads_to, self.birth, transaction.large)
-            before = checkpoints.with_intent(self._checkpoint(self.committed), intent)
+            before = self._checkpoint(self.committed, self.dead, intent)
             self.log.write(Kept(before, self.kept.driver))
         for index, number, piece in pieces(transaction):
-            for lane, own in self._divided(index, piece):
+            for lane, own in self._divided(index, self.dead.patched(index, piece)):
                 lane.store((index, number), own)
         for lane in self.lanes:
             lane.stream.send(messages.StartCommit())
@@ -185,28 +233,56 @@ class Session:
     def _verify(self, transaction: Transaction) -> None:
         """Load what is to be compared, and compare it. Errors: Drifted; as the streams."""
         for index, number, piece in pieces(transaction, self._is_verified):
-            for lane, own in self._divided(index, piece):
+            for lane, own in self._divided(index, self.dead.patched(index, piece)):
                 lane.load((index, number), own)
         for lane in self.lanes:
-            lane.flush(self._checkpoint(transaction.positions, lane.key_range))
+            checkpoint = self._checkpoint(transaction.positions, *self._after, lane.key_range)
+            lane.flush(checkpoint)
+        dead = {self.places.index(place) for place, keys in self.dead.keys.items() if keys}
         for lane in self.lanes:
-            flushed = lane.flushed()
+            flushed = lane.flushed(dead)
             if flushed.checkpoint and len(self.lanes) > 1:
                 raise InvalidUsage(ONE_SHARD)
             self.driver = patch.kept(self.driver, flushed)
 
-    def end(self, transaction: Transaction) -> None:
+    def end(self, step: Step) -> None:
         """Wait for the commit, and keep what the connector leaves to the driver."""
         for lane in self.lanes:
             lane.stream.receive()
-        self.kept = Kept(self._checkpoint(transaction.positions), self.driver)
+        positions = step.transaction.positions
+        self.kept = Kept(self._checkpoint(positions, *self._after), self.driver)
         if self.is_logged or self.kept.driver:
             self.log.write(self.kept)
         for lane in self.lanes:
             if lane.stream.session.extensions.acknowledge:
                 lane.stream.acknowledge()
-        self.committed, self.is_first = transaction.positions, False
-        self.reading.discard(transaction)
+        self.committed, self.is_first = positions, False
+        self.dead, _ = self._after
+        self.written = step.written
+        self.optional = () if step.written is None else self.optional
+
+    def letter(self, index: int, piece: Part, error: str) -> tuple[bytes, bytes]:
+        """Key and value of the letter that tells of a row which is refused."""
+        (operation,) = operations(piece.exists, piece.deletes)
+        block = self.encoders[index].encode(piece.rows, [operation])
+        document: dict[str, object] = json.loads(block.documents[0])
+        bound = self.prepared.bounds[index]
+        names = (*bound.keys, *((TIME,) if bound.delta else ()))
+        key = {
+            "task": self.task.task,
+            "place": bound.name,
+            "key": {name: document[name] for name in names},
+        }
+        value = {
+            **key,
+            "collection": self.prepared.collections[index],
+            "op": operation,
+            "document": document,
+            "time": int(int64(piece.rows.column("time"))[0]),
+            "diff": int(int64(piece.rows.column("diff"))[0]),
+            "error": error,
+        }
+        return encoded(key), encoded(value)
 
     def release(self) -> None:
         """Give up the changes that the endpoint has."""
@@ -216,8 +292,20 @@ class Session:
             frontiers[collection] = min(before, position.frontier)
         self.following.release(frontiers)
 
+    def _intent(self, step: Step) -> checkpoints.Intent | None:
+        """Where a transaction leads of which a step is not the last."""
+        if step.whole is None:
+            return None
+        leads_to = self._checkpoint(step.whole.positions, self.dead)
+        large, optional = step.whole.large, tuple(self.optional)
+        return checkpoints.Intent(leads_to, self.birth, large, step.written, optional)
+
     def _checkpoint(
-        self, positions: Sequence[Position], key_range: KeyRange = EVERY_KEY
+        self,
+        positions: Sequence[Position],
+        dead: Dead,
+        intent: checkpoints.Intent | None = None,
+        key_range: KeyRange = EVERY_KEY,
     ) -> bytes:
         """What the endpoint keeps beside the rows of a range."""
         written = {
@@ -225,7 +313,8 @@ class Session:
             for name, at in zip(self.prepared.names, positions, strict=True)
             if at.is_begun
         }
-        return checkpoints.encode(written, key_range)
+        checkpoint = checkpoints.encode(written, key_range, dead.keys)
+        return checkpoint if intent is None else checkpoints.with_intent(checkpoint, intent)
 
     def _divided(self, index: int, piece: Part) -> Iterator[tuple[Lane, Part]]:
         """What each lane writes of rows of a binding."""
@@ -261,6 +350,11 @@ def pieces(
         if part is not None and chosen(index):
             for number, piece in enumerate(part.pieces()):
                 yield index, number, piece
+
+
+def encoded(value: Mapping[str, object]) -> bytes:
+    """As JSON."""
+    return json.dumps(value, ensure_ascii=False).encode()
 
 
 def only(part: Part, inside: Flags) -> Part:

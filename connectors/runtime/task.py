@@ -28,6 +28,8 @@ class BindingOf(BaseModel):  # type: ignore[explicit-any] # JSON is recursive
     verify: Verify | None = None
     """When what is there is loaded and compared. Left out: in the first transaction of a
     session; always if the connector cannot delete."""
+    dead_letters: str | None = Field(default=None, pattern=r"^[A-Za-z0-9._-]{1,249}$")
+    """The topic of documents that the endpoint refuses; left out: one of them ends the task."""
 
 
 class Limits(BaseModel):  # type: ignore[explicit-any] # JSON is recursive
@@ -42,6 +44,8 @@ class Limits(BaseModel):  # type: ignore[explicit-any] # JSON is recursive
     """The least time from one commit to the next."""
     idle_ms: int = Field(default=5_000, ge=0)
     """How long a time without changes may stay uncommitted."""
+    dead_letters: int = Field(default=1_000, ge=1)
+    """How many keys may be left out at a time, and how many letters a process may write."""
     spill: str = ""
     """A directory for what memory does not hold; empty: the system's for temporary files."""
 

@@ -1,5 +1,7 @@
 """A connector that cannot be reached, or that gave up."""
 
+from collections.abc import Iterator
+
 from streams.errors import SlackwaterError
 
 LONGEST = 64 << 20
@@ -15,3 +17,15 @@ def text_of(error: BaseException) -> str:
     if isinstance(error, SlackwaterError):
         return str(error)
     return f"{type(error).__name__}: {error}"
+
+
+def causes(error: BaseException | None) -> Iterator[BaseException]:
+    """A failure and what it came of."""
+    while error is not None:
+        yield error
+        error = error.__cause__
+
+
+def is_known(error: SlackwaterError) -> bool:
+    """Whether a failure says of itself what it is: a foreign connector's is text alone."""
+    return not isinstance(error, ConnectorFailed) or error.__cause__ is not None

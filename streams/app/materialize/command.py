@@ -4,7 +4,7 @@ import json
 import os
 import sys
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -173,10 +173,16 @@ def followed(
     from connectors.runtime.runner import Runner  # noqa: PLC0415
     from streams.app.connector.choice import OURS, driver_of  # noqa: PLC0415
     from streams.app.materialize import file as files  # noqa: PLC0415
+    from streams.app.materialize.letters import KafkaLetters  # noqa: PLC0415
     from streams.app.materialize.shown import shown  # noqa: PLC0415
 
     console = Console() if sys.stdout.isatty() else Console(width=WIDE)
-    with driver_of(task.connector) as driver, shown(console, is_json=where.as_json) as screen:
+    broker = place.broker
+    with (
+        driver_of(task.connector) as driver,
+        shown(console, is_json=where.as_json) as screen,
+        closing(KafkaLetters(broker.settings, broker.topics, task.task)) as letters,
+    ):
         is_ours = task.connector in OURS
         runner = Runner(
             files.with_secrets(task, driver, os.environ, is_ours=is_ours),
@@ -185,6 +191,7 @@ def followed(
             now_ms=now_ms,
             stopping=stopping,
             report=screen.show,
+            letters=letters,
         )
         return runner.run(until_caught_up=until_caught_up)
 

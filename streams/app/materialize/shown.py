@@ -123,6 +123,7 @@ def as_json(status: Status) -> Mapping[str, object]:
         "rows": status.rows,
         "commits": status.commits,
         "committed_ms": status.committed_ms,
+        "dead_letters": status.dead_letters,
         "stalls": dict(status.stalls),
     }
 

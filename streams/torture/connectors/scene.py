@@ -15,12 +15,13 @@ from random import Random
 from connectors.driving import Channel, Driver, Transport
 from connectors.protocol.violations import Violation
 from connectors.runtime.lane import Drifted
-from connectors.runtime.runner import Runner, causes
+from connectors.runtime.runner import Runner
 from connectors.runtime.session import Forgotten
 from connectors.runtime.task import Materialization
 from connectors.sql.fence import Fenced
 from connectors.sqlite import Config, connect
 from connectors.testing.faults import EVENTS, Act, DriverDied, Fault, Faulty
+from connectors.transport.failures import causes
 from streams.storage.client.shards import Shards
 from streams.torture.connectors.ledger import ACCOUNTS, BRANCHES, Ledger
 from streams.torture.connectors.look import RANGES, TABLES, TASK, Reader, Seen

@@ -42,9 +42,9 @@ def test_ranges_cover_all_keys(count: int) -> None:
 
 def test_what_is_written_is_kept_with_the_range_that_it_is_written_of() -> None:
     apart = [reach(0, HALF - 1, 7), reach(HALF, LAST, 5)]
-    both = checkpoints.encode({REVENUE: apart}, EVERY_KEY)
+    both = checkpoints.encode({REVENUE: apart}, EVERY_KEY, {})
     assert checkpoints.decode(both, [REVENUE], EVERY_KEY) == {REVENUE: tuple(apart)}
-    left = checkpoints.encode({REVENUE: apart}, (0, HALF - 1))
+    left = checkpoints.encode({REVENUE: apart}, (0, HALF - 1), {})
     assert checkpoints.decode(left, [REVENUE], (0, 9)) == {REVENUE: (reach(0, 9, 7),)}
     other = (CollectionId("u2"), "orders")
     assert checkpoints.decode(left, [other], (0, 9)) == {other: (reach(0, 9, None),)}

@@ -1,0 +1,283 @@
+"""Documents that an endpoint refuses: left out, told to a topic, healed by a later change."""
+
+import json
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from connectors.runtime import refusing
+from connectors.runtime import runner as runner_module
+from connectors.runtime.refusing import TooManyRefused
+from connectors.runtime.runner import Behind, Runner, Status
+from connectors.runtime.task import Materialization
+from connectors.transport import failures
+from connectors.transport.failures import ConnectorFailed
+from streams.errors import Indeterminate, InvalidUsage
+from tests.support.collections import Collections
+from tests.support.endpoints import Endpoint, on_postgres, on_sqlite
+
+PRICES = (("item", "VARCHAR"), ("price", "BIGINT"))
+KEYED = {"collection": "u1", "resource": {"table": "prices"}, "dead_letters": "dead"}
+DEAR = "WHEN NEW.price >= 100 BEGIN SELECT RAISE(ABORT, 'too much'); END"
+LOG = {"collection": "u1", "resource": {"table": "log", "delta_updates": True}}
+
+
+class Crash(BaseException):
+    """The process dies here."""
+
+
+class NoPauses(threading.Event):
+    def wait(self, timeout: float | None = None) -> bool:
+        return False
+
+
+class Letters:
+    """A topic in memory; `fail` are how many writes are not answered, though they were done."""
+
+    def __init__(self) -> None:
+        self.written: list[tuple[str, Any, Any]] = []
+        self.fail = 0
+
+    def write(self, topic: str, key: bytes, value: bytes) -> None:
+        letter = (topic, json.loads(key), json.loads(value))
+        last = [each for each in self.written if each[:2] == letter[:2]][-1:]
+        if last != [letter]:
+            self.written.append(letter)
+        self.fail -= 1
+        if self.fail >= 0:
+            raise Indeterminate("no answer")
+
+    @property
+    def items(self) -> list[str]:
+        return [value["document"]["item"] for _, _, value in self.written]
+
+
+class World:
+    def __init__(self, endpoint: Endpoint) -> None:
+        self.endpoint = endpoint
+        self.collections = Collections()
+        self.collections.create("u1", PRICES, keys=("item",))
+        self.letters = Letters()
+        self.limits: dict[str, Any] = {"every_ms": 0, "idle_ms": 0}
+        self.bindings: list[dict[str, Any]] = [KEYED, LOG]
+        self.shards = 1
+
+    def catch_up(self, crash: Callable[[str], None] = lambda _: None) -> Status:
+        task = {
+            "task": "shop",
+            "connector": "ours",
+            "config": self.endpoint.config,
+            "bindings": self.bindings,
+            "limits": self.limits,
+            "shards": self.shards,
+        }
+        runner = Runner(
+            Materialization.model_validate(task),
+            self.endpoint.driver,
+            self.collections.client(),
+            now_ms=lambda: 1000,
+            stopping=NoPauses(),
+            crash=crash,
+            letters=self.letters,
+        )
+        return runner.run(until_caught_up=True)
+
+    def begin(self) -> None:
+        """Tables that are empty, and take no price of 100 or more."""
+        self.collections.append("u1", 12)
+        self.catch_up()
+        if "path" not in self.endpoint.config:
+            check = "ADD CONSTRAINT dear CHECK (price < 100)"
+            self.endpoint.query(f"ALTER TABLE prices {check}")
+            return
+        for event in ("INSERT", "UPDATE"):
+            self.endpoint.query(f"CREATE TRIGGER dear_{event} BEFORE {event} ON prices {DEAR}")
+
+    @property
+    def prices(self) -> dict[str, int]:
+        return dict(self.endpoint.query("SELECT item, price FROM prices"))
+
+    @property
+    def checkpoint(self) -> Any:
+        ((text,),) = self.endpoint.query("SELECT read_through FROM slackwater_checkpoints")
+        return json.loads(text)
+
+
+@pytest.fixture(params=[on_sqlite, on_postgres])
+def world(request: Any, memory_path: Path) -> Iterator[World]:
+    made = World(request.param(memory_path, request))
+    yield made
+    made.collections.close()
+
+
+SQLITE = pytest.mark.parametrize("world", [on_sqlite], indirect=True)
+
+
+def fill(world: World, time: int = 13, count: int = 9, dear: tuple[int, ...] = (3, 6)) -> None:
+    rows = [(f"i{n}", 100 + n if n in dear else n, time, 1) for n in range(count)]
+    world.collections.append("u1", time + 1, rows)
+
+
+def test_the_refused_are_left_out_and_told(world: World) -> None:
+    world.begin()
+    fill(world)
+    assert world.catch_up().dead_letters == 2
+    assert world.prices == {f"i{n}": n for n in range(9) if n not in {3, 6}}
+    assert world.endpoint.query("SELECT count(*) FROM log") == [(9,)]
+    assert sorted(world.letters.items) == ["i3", "i6"]
+    topic, key, value = next(each for each in world.letters.written if "i3" in str(each))
+    assert (topic, key) == ("dead", {"task": "shop", "place": "prices", "key": {"item": "i3"}})
+    assert "too much" in value["error"] or "dear" in value["error"]
+    assert value | {"error": ""} == {
+        **key,
+        "collection": "u1",
+        "op": "c",
+        "document": {"item": "i3", "price": 103},
+        "time": 13,
+        "diff": 1,
+        "error": "",
+    }
+    assert set(world.checkpoint["ackIntents"]) == {"dead"}
+
+
+def test_a_later_change_heals(world: World) -> None:
+    """Whether the endpoint has an older row of the key or none, and once it is deleted too."""
+    world.begin()
+    fill(world)
+    world.catch_up()
+    world.collections.append("u1", 16, [("i5", 5, 15, -1), ("i5", 500, 15, 1)])
+    world.catch_up()
+    assert world.prices["i5"] == 5
+    world.collections.append("u1", 18, [("i5", 500, 17, -1), ("i5", 501, 17, 1)])
+    world.catch_up()
+    assert world.prices["i5"] == 5, "refused again"
+    changes = [("i3", 103, 19, -1), ("i3", 3, 19, 1), ("i6", 106, 19, -1)]
+    world.collections.append("u1", 20, [*changes, ("i5", 501, 19, -1)])
+    world.catch_up()
+    assert world.prices == {f"i{n}": n for n in range(9) if n not in {5, 6}}
+    assert sorted(world.letters.items) == ["i3", "i5", "i5", "i6"]
+    assert "ackIntents" not in world.checkpoint
+
+
+@SQLITE
+@pytest.mark.parametrize("size", [1 << 20, 1])
+def test_a_crash_at_each_step_loses_and_repeats_nothing(world: World, size: int) -> None:
+    """In memory, and where what waits is on disk."""
+    world.begin()
+    world.limits |= {"bytes": size}
+    fill(world, count=5, dear=(3,))
+    for number in range(100):
+        left = [number]
+
+        def crash(at: str, left: list[int] = left) -> None:
+            left[0] -= 1
+            if left[0] < 0:
+                raise Crash(at)
+
+        try:
+            world.catch_up(crash)
+        except Crash:
+            logged = world.endpoint.query("SELECT count(*) FROM log")
+            assert logged in ([(0,)], [(5,)]), "what has no dead letters is at one time"
+            continue
+        break
+    assert number > 8, "there are steps to die at"
+    assert world.prices == {f"i{n}": n for n in range(5) if n != 3}
+    assert world.letters.items == ["i3"], "told once"
+    assert world.endpoint.query("SELECT count(*) FROM log") == [(5,)]
+
+
+@SQLITE
+def test_a_letter_that_is_not_answered_is_written_again(world: World) -> None:
+    world.begin()
+    fill(world)
+    world.letters.fail = 2
+    world.catch_up()
+    assert sorted(world.letters.items) == ["i3", "i6"]
+    assert len(world.prices) == 7
+
+
+@SQLITE
+def test_what_has_no_dead_letters_ends_the_task(world: World) -> None:
+    world.bindings = [{**KEYED, "dead_letters": None}, {**LOG, "dead_letters": "dead"}]
+    world.begin()
+    fill(world)
+    with pytest.raises(ConnectorFailed, match="too much"):
+        world.catch_up()
+    assert world.prices == {}
+    assert world.letters.written == []
+
+
+@SQLITE
+def test_there_are_only_so_many(world: World) -> None:
+    world.begin()
+    world.limits |= {"dead_letters": 2}
+    fill(world, dear=(1, 2, 3))
+    with pytest.raises(TooManyRefused, match=r"prices: 2 .* already: .*too much"):
+        world.catch_up()
+    assert len(world.letters.written) == 2
+
+
+@SQLITE
+def test_a_change_of_delta_updates_is_left_out_for_good(world: World) -> None:
+    world.bindings = [{**LOG, "dead_letters": "dead"}]
+    world.collections.append("u1", 12)
+    world.catch_up()
+    world.endpoint.query(f"CREATE TRIGGER dear BEFORE INSERT ON log {DEAR}")
+    fill(world)
+    world.catch_up()
+    assert world.endpoint.query("SELECT count(*) FROM log") == [(7,)]
+    assert sorted(world.letters.items) == ["i3", "i6"]
+    assert world.letters.written[0][1]["key"]["slackwater_time"] == 13
+    assert "ackIntents" not in world.checkpoint
+
+
+@SQLITE
+def test_a_connector_that_does_not_say_is_asked_often(world: World, monkeypatch: Any) -> None:
+    """Of one that is behind a pipe there is text alone."""
+    monkeypatch.setattr(refusing, "Refused", NotImplementedError)
+    known = failures.is_known
+
+    def is_known(error: Any) -> bool:
+        return known(error) and "too much" not in str(error)
+
+    for module in (refusing, runner_module):
+        monkeypatch.setattr(module, "is_known", is_known)
+    world.begin()
+    fill(world, count=6)
+    world.catch_up()
+    assert world.prices == {f"i{n}": n for n in range(6) if n != 3}
+    assert world.letters.items == ["i3"]
+
+
+@SQLITE
+def test_a_violated_key_is_told_once(world: World) -> None:
+    world.begin()
+    world.collections.append("u1", 14, [("a", 1, 13, 1), ("a", 2, 13, 1)])
+    for _ in range(2):
+        with pytest.raises(Behind, match="is not unique"):
+            world.catch_up()
+    ((topic, key, value),) = world.letters.written
+    assert (topic, key) == ("dead", {"task": "shop", "place": "prices"})
+    assert "key (item = a) is not unique: 2 rows" in value["error"]
+
+
+@SQLITE
+def test_shards_and_dead_letters_are_refused_together(world: World) -> None:
+    """Also while keys are left out that a task with dead letters had."""
+    world.begin()
+    fill(world)
+    world.catch_up()
+    world.bindings, world.shards = [{**KEYED, "dead_letters": None}], 2
+    with pytest.raises(InvalidUsage, match="shards: expected 1 of a task with dead letters"):
+        world.catch_up()
+
+
+@SQLITE
+def test_a_session_that_has_no_brokers_is_refused(world: World) -> None:
+    world.letters = None  # type: ignore[assignment]
+    with pytest.raises(InvalidUsage, match="dead_letters: there are no brokers"):
+        world.catch_up()
