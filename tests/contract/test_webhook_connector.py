@@ -61,7 +61,13 @@ def catch_up(receiver: Receiver, collections: Collections, **more: Any) -> None:
         "task": "shop",
         "connector": "webhook",
         "config": {"url": receiver.url, "retries": 0, **more.pop("config", {})},
-        "bindings": [{"collection": "u1", "resource": {"path": "prices"}}],
+        "bindings": [
+            {
+                "collection": "u1",
+                "resource": {"path": "prices"},
+                "dead_letters": more.pop("dead", None),
+            }
+        ],
         "limits": {
             "every_ms": 0,
             "idle_ms": 0,
@@ -198,6 +204,45 @@ def test_a_request_that_was_sent_when_the_process_dies_comes_again(
     assert again[:2] == sent, "bytes and order"
     items = [each["item"] for each in receiver.taken("prices")]
     assert sorted(items) == sorted([*(f"i{n}" for n in range(7)), "new"])
+
+
+class Letters:
+    def __init__(self) -> None:
+        self.items: list[str] = []
+
+    def write(self, topic: str, key: bytes, value: bytes) -> None:
+        self.items.append(json.loads(value)["document"]["item"])
+
+
+@pytest.mark.parametrize("place", ["", "before-commit", "in-commit", "after-letter"])
+def test_refused_documents_are_left_out(
+    receiver: Receiver, collections: Collections, place: str
+) -> None:
+    def answer(body: Any) -> Any:
+        dear = [each for each in body["documents"] if each["price"] in {2, 5}]
+        return (422, "too dear") if dear else 200
+
+    left = [4]
+
+    def crash(at: str) -> None:
+        left[0] -= at == place
+        if left[0] < 0 or at == place == "after-letter":
+            raise Crash
+
+    receiver.answer = answer
+    fill(collections)
+    letters, config = Letters(), {"batch_documents": 2}
+    if place:
+        with pytest.raises(Crash):
+            catch_up(
+                receiver, collections, dead="dead", letters=letters, crash=crash, config=config
+            )
+    collections.append("u1", 14, [("new", 1, 13, 1)])
+    catch_up(receiver, collections, dead="dead", letters=letters, config=config)
+    documents = [each for body in receiver.bodies for each in body["documents"]]
+    items = {each["item"] for each in documents}
+    assert items == {"i0", "i1", "i3", "i4", "i6", "new"}, "a document is unique in its path"
+    assert set(letters.items) == {"i2", "i5"}
 
 
 def test_limits_change_with_the_transaction_after(

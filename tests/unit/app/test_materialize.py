@@ -156,6 +156,7 @@ def test_programs_get_an_object_a_line() -> None:
         "rows": 12,
         "commits": 3,
         "committed_ms": 5,
+        "dead_letters": 0,
         "stalls": dict(RUNNING.stalls),
     }
 
