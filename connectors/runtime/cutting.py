@@ -28,7 +28,6 @@ from streams.ids import Timestamp
 from streams.storage.description import Description
 from streams.storage.read.soundness import said_of
 from streams.storage.sinks.sink import (
-    NO_FLAGS,
     NO_KEYS,
     Errors,
     Flags,
@@ -37,6 +36,7 @@ from streams.storage.sinks.sink import (
     Integers,
     Settled,
     changes,
+    is_among,
     settle,
 )
 from streams.trace.columns import int64
@@ -439,7 +439,7 @@ class Cutter:
             raise Corrupt(f"{bound.name}: the row with key {key} goes, but is not there")
         gone = np.flatnonzero(diffs < 0)
         before = gone[np.argsort(hashes[gone], kind="stable")]
-        exists = np.isin(hashes[decided.rows], live) if len(decided.rows) else NO_FLAGS
+        exists = is_among(live, hashes[decided.rows])
         part = Part(
             net.take(pa.array(decided.rows)),
             exists,

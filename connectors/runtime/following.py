@@ -6,6 +6,7 @@ only when the task is dropped.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
 from streams.errors import Indeterminate, InvalidUsage
 from streams.ids import MINIMUM_TIME, CapabilityId, CollectionId, Timestamp
@@ -33,6 +34,18 @@ ROLE = "materialize"
 def hold_of(task: str, collection: CollectionId) -> CapabilityId:
     """The name of a task's read capability on a collection."""
     return system_capability(ROLE, task, collection)
+
+
+@dataclass(frozen=True, slots=True)
+class Amount:
+    """Bytes of chunks, and the updates in them."""
+
+    bytes: int
+    rows: int
+
+    def of(self, most: "Amount") -> float:
+        """How many times another one it is."""
+        return max(self.bytes / most.bytes, self.rows / most.rows)
 
 
 class Following:
@@ -161,22 +174,20 @@ class Following:
         return load_stable(self._shards, collection, interval, as_of)
 
     def extent(
-        self, collection: CollectionId, lower: Timestamp, start: Timestamp, most_bytes: int
-    ) -> tuple[Timestamp, int]:
-        """Up to where to read next, past `start` at least, and the bytes of chunks up to there.
+        self, collection: CollectionId, lower: Timestamp, start: Timestamp, most: Amount
+    ) -> tuple[Timestamp, float]:
+        """Up to where to read next, past `start` at least, and how many times `most` that is.
 
-        There are more of them than `most_bytes` only if one batch has them, or if they come up
-        to `start`.
+        It is more than once only if one batch has more, or if it comes up to `start`.
         """
         state = self._state(collection)
-        size, bound = 0, end(state)
-        reached = lower
+        read, bound, reached = Amount(0, 0), end(state), lower
         for piece in pieces(state, lower, bound):
-            if size + piece.ref.size > most_bytes and piece.upper > reached > max(lower, start):
-                return reached, size
-            size += piece.ref.size
-            reached = piece.upper
-        return bound, size
+            more = Amount(read.bytes + piece.ref.size, read.rows + piece.ref.rows)
+            if more.of(most) > 1 and piece.upper > reached > max(lower, start):
+                return reached, read.of(most)
+            read, reached = more, piece.upper
+        return bound, read.of(most)
 
     def _state(self, collection: CollectionId) -> CollectionState:
         state = self._shards.state(collection)

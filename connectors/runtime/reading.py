@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from connectors.runtime import checkpoints
 from connectors.runtime.cutting import Cutter, Transaction
-from connectors.runtime.following import Following
+from connectors.runtime.following import Amount, Following
 from connectors.runtime.hashing import KeyHasher
 from connectors.runtime.preparing import Prepared
 from connectors.runtime.ranges import EVERY_KEY, unwritten
@@ -27,7 +27,9 @@ from streams.trace.updates import flatten
 
 WAIT_MS = 200
 LARGE = 2
-"""An interval of so many times the bytes of a transaction waits on disk."""
+"""An interval of so many times what a transaction may have waits on disk."""
+FEW_ROWS = 10_000
+"""What memory holds whatever the limits are."""
 
 
 class Reading:
@@ -140,22 +142,23 @@ class Reading:
             is_wanted = lower == behind or self.cutter.rows(index) < self._limits.rows
             if min(end, bound or end) <= lower or not is_wanted:
                 continue
-            upper, size = self._following.extent(
-                name,
-                self._first(index),
-                self.cutter.positions[index].frontier,
-                self._limits.bytes,
-            )
-            if not self._is_large(index, size):
+            start = self.cutter.positions[index].frontier
+            upper, times = self._following.extent(name, self._first(index), start, self._most)
+            if not self._is_large(index, times):
                 self._load(index, min(upper, bound or upper))
             elif min(self.uppers) > lower:
                 bound = bound or min(upper, *self.uppers)
                 self._spill(index, bound)
 
-    def _is_large(self, index: int, size: int) -> bool:
+    @property
+    def _most(self) -> Amount:
+        """What is read of a binding at a time."""
+        return Amount(self._limits.bytes, max(self._limits.rows, FEW_ROWS))
+
+    def _is_large(self, index: int, times: float) -> bool:
         if self._intent is not None:
             return index in self._intent.large
-        return size > LARGE * self._limits.bytes
+        return times > LARGE
 
     def _first(self, index: int) -> Timestamp:
         """From where on a binding is to be read."""

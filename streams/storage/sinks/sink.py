@@ -126,7 +126,7 @@ def changes(
         for some in (sorted_diffs > 0, sorted_diffs < 0)
     )
     counts = groups.counts(sorted_diffs, live)
-    before = np.where(groups.first_of_hash, np.isin(groups.hashes, live), np.roll(counts, 1))
+    before = np.where(groups.first_of_hash, is_among(live, groups.hashes), np.roll(counts, 1))
     wrong = (came > 1) | (went < -before) | (counts < 0) | (counts > 1)
     if wrong.any():
         return Impossible(int(order[groups.starts[int(np.flatnonzero(wrong)[0])]]))
@@ -137,12 +137,21 @@ def changes(
     last_of_hash = np.append(groups.first_of_hash[1:], True)
     touched = groups.hashes[last_of_hash]
     stays = touched[counts[last_of_hash] == 1]
-    rest = live[~np.isin(live, touched)]
+    rest = np.delete(live, np.searchsorted(live, touched[is_among(live, touched)]))
     return Changes(
         rows[by_time].astype(np.int64),
         (came == 0)[by_time],
-        np.sort(np.concatenate([rest, stays])),
+        np.insert(rest, np.searchsorted(rest, stays), stays),
     )
+
+
+def is_among(ordered: Hashes, hashes: Hashes) -> Flags:
+    """Which hashes are among sorted ones: few of them are looked up in many."""
+    if not len(ordered):
+        return np.zeros(len(hashes), np.bool_)
+    places = np.minimum(np.searchsorted(ordered, hashes), len(ordered) - 1)
+    found: Flags = ordered[places] == hashes
+    return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,7 +203,7 @@ class _Groups:
         begins = self.starts[self.first_of_hash]
         ends = np.append(self.starts, len(diffs))[1:] - 1
         counts: Integers = saturated(diffs, begins)[ends]
-        counts += np.isin(self.hashes, live) & (counts < LARGEST)
+        counts += is_among(live, self.hashes) & (counts < LARGEST)
         return counts
 
 
