@@ -22,6 +22,7 @@ from typing import Protocol
 import numpy as np
 import pyarrow as pa
 
+from connectors.runtime.error_rows import NO_ERRORS, advanced, at_times, times_of
 from connectors.runtime.ranges import Reach, raised
 from streams.errors import Corrupt
 from streams.ids import Timestamp
@@ -373,10 +374,10 @@ class Cutter:
     def _settled(
         self, pending: _Pending, live: Hashes, counted: Integers, upper: Timestamp
     ) -> Settled:
-        wrong = pending.errors.filter(pa.array(_times(pending.errors) < upper))
+        wrong = pending.errors.filter(pa.array(times_of(pending.errors) < upper))
         errors = Errors(
             hash_columns(wrong, [0], self._kernel),
-            _times(wrong),
+            times_of(wrong),
             wrong.column("diff").to_numpy(),
         )
         hashes = pending.hashes if len(pending.hashes) else NO_KEYS
@@ -414,7 +415,7 @@ class Cutter:
         self._pending[index] = _Pending(
             pending.updates.filter(pa.array(stays)),
             pending.hashes if bound.delta else pending.hashes[stays],
-            pending.errors.filter(pa.array(_times(pending.errors) >= upper)),
+            pending.errors.filter(pa.array(times_of(pending.errors) >= upper)),
             pending.upper,
         )
         if bound.delta:
@@ -469,7 +470,7 @@ class Cutter:
             moved = pa.RecordBatch.from_arrays(arrays, schema=bound.schema)
             rows = consolidate(moved, self._kernel)
             hashes = hash_columns(rows, bound.places, self._kernel)
-            at = _times(pending.errors)
+            at = times_of(pending.errors)
             wrong = at_times(pending.errors, np.where(at < upper, start, at))
             self._pending[index] = _Pending(rows, hashes, wrong, pending.upper)
 
@@ -488,24 +489,3 @@ class Cutter:
         found = self._kernel.query_as(f"SELECT {selected} FROM changed", tables)
         pairs = zip(bound.keys, found.columns, strict=True)
         return "(" + ", ".join(f"{name} = {value[0].as_py()}" for name, value in pairs) + ")"
-
-
-NO_ERRORS = pa.table({"error": pa.array([], pa.utf8()), "time": [], "diff": []}).cast(
-    pa.schema([("error", pa.utf8()), ("time", pa.int64()), ("diff", pa.int64())])
-)
-
-
-def advanced(errors: pa.Table, start: Timestamp) -> pa.Table:
-    """Errors with times below `start` moved up to it."""
-    return at_times(errors, np.maximum(_times(errors), start))
-
-
-def at_times(errors: pa.Table, times: Integers) -> pa.Table:
-    """The same errors at other times."""
-    column = pa.array(times, pa.int64())
-    return errors.set_column(1, "time", column).cast(NO_ERRORS.schema)
-
-
-def _times(errors: pa.Table) -> Integers:
-    times: Integers = errors.column("time").to_numpy()
-    return times
