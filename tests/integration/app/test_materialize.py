@@ -11,7 +11,10 @@ from typing import Any
 
 import pytest
 
+from streams.app.materialize.letters import KafkaLetters
+from streams.ids import Topic
 from streams.kafka.client.broker import KafkaBroker
+from streams.kafka.client.raw import RawReader
 from streams.kafka.embedded import EmbeddedBroker
 from streams.kafka.settings import ClientSettings
 from tests.support.collections import Collections
@@ -85,6 +88,22 @@ def test_it_goes_on_where_it_was_killed(
     drop = [each if each != "run" else "drop" for each in command]
     dropped = subprocess.run([*drop, *where], capture_output=True, text=True, check=False)
     assert json.loads(dropped.stdout)["collections"] == ["u1"], dropped.stderr
+
+
+def test_dead_letters_are_in_a_topic_once(broker: EmbeddedBroker) -> None:
+    """Also if another process tells of the same document."""
+    settings, topic = ClientSettings(broker.bootstrap), Topic(f"dead{uuid.uuid4().hex[:8]}")
+    kafka = KafkaBroker(settings)
+    for _ in range(2):
+        letters = KafkaLetters(settings, kafka.topics, "shop")
+        letters.write(topic, b"1", b"one")
+        letters.write(topic, b"2", b"two")
+        letters.close()
+    reader = RawReader(settings)
+    low, high = reader.ends(topic)[0]
+    assert reader.fetch(topic, 0, low, high)["value"].to_pylist() == [b"one", b"two"]
+    reader.close()
+    kafka.close()
 
 
 def rows_of(path: Path, sql: str) -> list[Any]:
