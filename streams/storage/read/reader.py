@@ -41,6 +41,10 @@ READ_LEASE_MS = 600_000
 FETCHED_BYTES = 64 << 20
 """Bytes of chunks that are fetched together; a single chunk may be larger."""
 
+PART_BYTES = 8 << 20
+"""Bytes of chunks of a part, where a reader takes part by part: decoded they are several times
+as many."""
+
 Loaded = tuple[pa.Table, pa.Table]
 """Contents (c0 .. cn, time, diff) and errors (error, time, diff)."""
 
@@ -167,12 +171,12 @@ def load(
     )
 
 
-def stretches(wanted: Sequence[Piece]) -> Iterator[Sequence[Piece]]:
+def stretches(wanted: Sequence[Piece], most: int = FETCHED_BYTES) -> Iterator[Sequence[Piece]]:
     """Yield the pieces in order, in parts that are fetched together."""
     start = size = 0
     for at, piece in enumerate(wanted):
         size += piece.ref.size
-        if size > FETCHED_BYTES and at > start:
+        if size > most and at > start:
             yield wanted[start:at]
             start, size = at, piece.ref.size
     yield wanted[start:]
@@ -285,7 +289,7 @@ def load_parts(
     as_of: Timestamp,
     selection: Selecting = EVERYTHING,
 ) -> Iterator[Loaded]:
-    """Yield what `load_stable` returns, in parts of at most `FETCHED_BYTES` of chunks.
+    """Yield what `load_stable` returns, in parts of at most `PART_BYTES` of chunks.
 
     A hold keeps the chunks while they are read, so that memory need not hold them together.
 
@@ -297,7 +301,7 @@ def load_parts(
         every = pieces(state, *interval)
         wanted = [piece for piece in every if selection.may_match(piece.ref)]
         topic = shards.data_topic(collection)
-        for some in stretches(wanted) if wanted else ():
+        for some in stretches(wanted, PART_BYTES) if wanted else ():
             yield load(shards.chunks, topic, some, selection)
 
 
