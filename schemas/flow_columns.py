@@ -41,7 +41,6 @@ FEW = 16
 """So many tuples are unpacked faster one by one."""
 
 _SIGN = np.uint64(1 << 63)
-_MOST = pa.scalar(flow_tuple.MOST, pa.uint64())
 _PACKED_MOST = flow_tuple.pack([flow_tuple.MOST])
 """The layer writes the greatest of 64 bits as one of more."""
 _EIGHT = np.uint64(8)
@@ -167,7 +166,9 @@ def _encoded_integers(array: pa.Array) -> pa.Array:
     packed = _packed(codes, encoded, counts)
     if array.type == pa.uint64():
         packed = pc.if_else(
-            pc.equal(array, _MOST), pa.scalar(_PACKED_MOST, pa.binary()), packed
+            pc.equal(array, pa.scalar(flow_tuple.MOST, pa.uint64())),
+            pa.scalar(_PACKED_MOST, pa.binary()),
+            packed,
         )
     return _with_nulls(packed, array)
 

@@ -26,7 +26,8 @@ app.command()(sql)
 # The demo and the benchmarks load the engine, which takes seconds, and looking into shards
 # and storage load DuckDB: only where they are wanted, or where all commands are listed.
 wanted = asked_for(sys.argv[1:])
-if wanted in {"coordinator", "compaction", "materialize", "materializations", "storage"}:
+LEAN = {"coordinator", "compaction", "connector", "materialize", "materializations", "storage"}
+if wanted in LEAN:
     without_pandas()
 SERVICES = {"up", "sql", "coordinator", "replica", "compaction", "materializations"}
 if wanted not in {*SERVICES, "storage", "shard", "topic", "connector"}:

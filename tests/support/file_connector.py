@@ -24,6 +24,7 @@ from connectors.protocol.messages import (
 )
 from connectors.transport import stdio
 from schemas import materialize_pb2 as wire
+from streams.app.lean import without_pandas
 
 SCHEMA = json.dumps({"type": "object", "properties": {"path": {"type": "string"}}})
 
@@ -121,5 +122,6 @@ class FileConnector:
 
 
 if __name__ == "__main__":
+    without_pandas()
     pipes = (sys.stdin.buffer, sys.stdout.buffer)
     sys.exit(stdio.serve(FileConnector(), sys.argv[1], pipes, sys.stderr.buffer))

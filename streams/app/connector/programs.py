@@ -4,6 +4,7 @@ import sys
 
 from connectors.transport import stdio
 from streams.app.connector.choice import named
+from streams.app.lean import without_pandas
 
 
 def webhook() -> None:
@@ -11,5 +12,6 @@ def webhook() -> None:
     arguments = sys.argv[1:]
     if len(arguments) != 1 or arguments[0] not in stdio.CALLS:
         sys.exit(f"usage: materialize-webhook {'|'.join(stdio.CALLS)}")
+    without_pandas()
     pipes = (sys.stdin.buffer, sys.stdout.buffer)
     sys.exit(stdio.serve(named("webhook"), arguments[0], pipes, sys.stderr.buffer))

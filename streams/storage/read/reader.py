@@ -160,7 +160,7 @@ def load(
     if not wanted:
         return chunk.contents_schema(pa.struct([])).empty_table(), chunk.ERRORS.empty_table()
     loaded: list[Loaded] = []
-    for some in stretches(wanted):
+    for some in stretches(wanted, FETCHED_BYTES):
         refs = list(dict.fromkeys(piece.ref for piece in some))
         by_ref = dict(zip(refs, chunks.fetch(topic, refs), strict=True))
         opened = (open_piece(topic, piece, by_ref[piece.ref]) for piece in some)
@@ -171,8 +171,8 @@ def load(
     )
 
 
-def stretches(wanted: Sequence[Piece], most: int = FETCHED_BYTES) -> Iterator[Sequence[Piece]]:
-    """Yield the pieces in order, in parts that are fetched together."""
+def stretches(wanted: Sequence[Piece], most: int) -> Iterator[Sequence[Piece]]:
+    """Yield the pieces in order, in parts of at most so many bytes, fetched together."""
     start = size = 0
     for at, piece in enumerate(wanted):
         size += piece.ref.size

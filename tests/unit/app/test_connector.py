@@ -127,7 +127,10 @@ def test_a_connector_over_grpc_is_called(task: Path) -> None:
 def test_a_process_serves_the_protocol(tmp_path: Path) -> None:
     """Our own command is a connector: a process a call, killed in a transaction too."""
     words = f"{PROGRAM} connector serve sqlite"
-    assert json.loads(run("spec", words, "--json").output)["extensions"] == {"delete": True}
+    assert json.loads(run("spec", words, "--json").output)["extensions"] == {
+        "delete": True,
+        "subranges": True,
+    }
     subject = testing.Subject(
         driver=Driver(Local(sqlite.CONNECTOR)),
         endpoint={"path": str(tmp_path / "test.db")},
