@@ -181,7 +181,7 @@ def _options(cursor: Cursor) -> Options:
         name = _option_name(cursor)
         if name in options:
             raise InvalidStatement(f"option {name.upper()} appears twice")
-        options[name] = _value(cursor, name)
+        options[name] = _secret(cursor) if name == HIDDEN else _value(cursor, name)
         if not cursor.accept(","):
             break
     cursor.expect(")")
@@ -193,6 +193,8 @@ def _option_name(cursor: Cursor) -> str:
     words: list[str] = []
     while (token := cursor.current) is not None and _is_word(cursor.source, token):
         words += cursor.take().text.lower().split()
+        if words == [HIDDEN]:
+            break  # a password without quotes is no part of the name, which errors show
     if not words:
         raise cursor.refused("an option")
     return "_".join(words)
@@ -204,6 +206,9 @@ def _is_word(source: str, token: Token) -> bool:
     words = source[token.start : token.end].split()
     return all(word.isidentifier() and word.upper() not in _CONSTANTS for word in words)
 
+
+HIDDEN = "password"
+"""The option whose value says where a secret is, and is not shown."""
 
 _CONSTANTS: Mapping[str, bool] = {"TRUE": True, "FALSE": False}
 
@@ -223,6 +228,19 @@ def _value(cursor: Cursor, name: str) -> Value:
     if token.kind is TokenType.NUMBER:
         return _number(cursor)
     return cursor.string(f"a value of option {name.upper()}: a text in quotes or a number")
+
+
+def _secret(cursor: Cursor) -> Value:
+    """The text that says where the secret is. Errors: InvalidStatement, without what came."""
+    cursor.accept("=")
+    token = cursor.current
+    if token is None or token.kind is not TokenType.STRING:
+        raise InvalidStatement(
+            f"expected 'env:NAME' or 'file:PATH' in quotes as the value of {HIDDEN.upper()}",
+            "what came instead is not shown: it may be the secret",
+            "write where the secret is found; a statement and the catalog never hold it",
+        )
+    return cursor.string(f"a value of option {HIDDEN.upper()}")
 
 
 def _number(cursor: Cursor) -> int | float:
