@@ -10,10 +10,12 @@ import threading
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import replace
+from typing import NamedTuple
 
 from connectors.driving import Driver
 from connectors.runtime.following import Following
 from connectors.runtime.recovery import RecoveryLog
+from connectors.runtime.refusing import Letters
 from connectors.runtime.runner import Runner, Status
 from connectors.runtime.task import Materialization, parse
 from connectors.service.states import Rate, reported
@@ -25,8 +27,17 @@ from streams.storage.client.shards import Shards
 
 log = logging.getLogger(__name__)
 
-Opened = Callable[[Materialization], AbstractContextManager[tuple[Materialization, Driver]]]
-"""The task as its connector is given it, and a driver of that. Errors: InvalidUsage."""
+
+class Endpoint(NamedTuple):
+    """A task as its connector is given it, a driver of that, and where its dead letters go."""
+
+    task: Materialization
+    driver: Driver
+    letters: Letters
+
+
+Opened = Callable[[Materialization], AbstractContextManager[Endpoint]]
+"""Errors: InvalidUsage."""
 
 
 def holder_of(id_: str) -> str:
@@ -117,15 +128,16 @@ class Keeper:
         def report(status: Status) -> None:
             self._state = reported(self._state, status, rows, commits)
 
-        with self._opened(parse(spec.id, spec.task)) as (task, driver):
+        with self._opened(parse(spec.id, spec.task)) as endpoint:
             runner = Runner(
-                task,
-                driver,
+                endpoint.task,
+                endpoint.driver,
                 self._shards,
                 now_ms=self._now_ms,
                 stopping=self._changed,
                 report=report,
                 crash=self._crash,
+                letters=endpoint.letters,
                 holder=holder_of(spec.id),
             )
             runner.run()

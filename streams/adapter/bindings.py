@@ -19,7 +19,7 @@ Json = dict[str, object]
 FOREIGN = "connector"
 """INTO CONNECTOR: one that is called by a command or at an address."""
 
-LIMITS = ("rows", "bytes", "every_ms", "idle_ms", "spill")
+LIMITS = ("rows", "bytes", "every_ms", "idle_ms", "spill", "dead_letters")
 """Settings that bound a transaction."""
 
 VERIFY = ("never", "first", "always")
@@ -91,6 +91,8 @@ def binding(bind: Bind, item: Item) -> Json:
             raise InvalidStatement(
                 f"option VERIFY of {bind.relation}: expected one of {', '.join(VERIFY)}"
             )
+    if "dead_letters" in rest:
+        found["dead_letters"] = text_of(rest.pop("dead_letters"), "dead_letters")
     resource = configured(rest.pop("resource", "{}"), "resource")
     return {**found, "resource": {**resource, **plain(rest)}}
 

@@ -181,7 +181,7 @@ def followed(
     with (
         driver_of(task.connector) as driver,
         shown(console, is_json=where.as_json) as screen,
-        closing(KafkaLetters(broker.settings, broker.topics, task.task)) as letters,
+        closing(KafkaLetters(broker, place.shards.namespace, task.task)) as letters,
     ):
         is_ours = task.connector in OURS
         runner = Runner(

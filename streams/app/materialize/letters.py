@@ -2,9 +2,9 @@
 
 from streams.errors import SlackwaterError
 from streams.ids import Topic
+from streams.kafka.client.broker import KafkaBroker
 from streams.kafka.client.transactions import OutRecord, Transactions
-from streams.kafka.settings import ClientSettings
-from streams.kafka.topics import TopicKind, Topics, TopicSpec
+from streams.kafka.topics import TopicKind, TopicSpec
 
 PARTITION = 0
 
@@ -12,9 +12,9 @@ PARTITION = 0
 class KafkaLetters:
     """Writes as one session: a newer one of the task fences it off. One thread."""
 
-    def __init__(self, settings: ClientSettings, topics: Topics, task: str) -> None:
-        self._settings, self._topics = settings, topics
-        self._id = f"slackwater.letters.{task}"
+    def __init__(self, broker: KafkaBroker, namespace: str, task: str) -> None:
+        self._settings, self._topics = broker.settings, broker.topics
+        self._id = f"slackwater.letters.{namespace}.{task}"
         self._session: Transactions | None = None
         self._known: set[Topic] = set()
 

@@ -4,7 +4,8 @@ import logging
 import os
 import socket
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,8 +19,8 @@ from streams.kafka.client.broker import KafkaBroker
 from streams.kafka.topic_settings import topic_choices
 
 if TYPE_CHECKING:
-    from connectors.driving import Driver
     from connectors.runtime.task import Materialization
+    from connectors.service.keeper import Endpoint
 
 log = logging.getLogger(__name__)
 
@@ -70,7 +71,7 @@ def kept(broker: KafkaBroker, service: Service, data_partitions: int, stopping: 
     )
     running = Materializations(
         shards,
-        opened,
+        partial(opened, broker, service.namespace),
         owner=f"{socket.gethostname()}:{os.getpid()}",
         now_ms=now_ms,
         crash=Crash(service.points, Path(service.directory)),
@@ -87,11 +88,18 @@ def kept(broker: KafkaBroker, service: Service, data_partitions: int, stopping: 
 
 
 @contextmanager
-def opened(task: "Materialization") -> Iterator[tuple["Materialization", "Driver"]]:
-    """The task as its connector is given it, and a driver of that. Errors: InvalidUsage."""
+def opened(
+    broker: KafkaBroker, namespace: str, task: "Materialization"
+) -> Iterator["Endpoint"]:
+    """A driver of the task's connector, with its secrets. Errors: InvalidUsage."""
+    from connectors.service.keeper import Endpoint  # noqa: PLC0415
     from streams.app.connector.choice import OURS, driver_of  # noqa: PLC0415
     from streams.app.materialize.file import with_secrets  # noqa: PLC0415
+    from streams.app.materialize.letters import KafkaLetters  # noqa: PLC0415
 
-    with driver_of(task.connector) as driver:
+    with (
+        driver_of(task.connector) as driver,
+        closing(KafkaLetters(broker, namespace, task.task)) as letters,
+    ):
         is_ours = task.connector in OURS
-        yield with_secrets(task, driver, os.environ, is_ours=is_ours), driver
+        yield Endpoint(with_secrets(task, driver, os.environ, is_ours=is_ours), driver, letters)

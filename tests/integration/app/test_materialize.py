@@ -95,7 +95,7 @@ def test_dead_letters_are_in_a_topic_once(broker: EmbeddedBroker) -> None:
     settings, topic = ClientSettings(broker.bootstrap), Topic(f"dead{uuid.uuid4().hex[:8]}")
     kafka = KafkaBroker(settings)
     for _ in range(2):
-        letters = KafkaLetters(settings, kafka.topics, "shop")
+        letters = KafkaLetters(kafka, "sw", "shop")
         letters.write(topic, b"1", b"one")
         letters.write(topic, b"2", b"two")
         letters.close()

@@ -139,6 +139,7 @@ def test_a_connector_of_somebody_else_is_named_by_its_command(env: Environment) 
         ("SELECT (ID)", "KEY 'id'", "option KEY: expected names between parentheses"),
         ("SELECT (ID)", "VERIFY 'maybe'", "option VERIFY of Orders: expected one of never"),
         ("SELECT (ID)", "RESOURCE '{'", "option RESOURCE: expected JSON"),
+        ("SELECT (ID)", "DEAD_LETTERS 7", "option DEAD_LETTERS: expected a text in quotes"),
         (" shop ", ' "a shop" ', "a materialization cannot have the name 'a shop'"),
     ],
 )

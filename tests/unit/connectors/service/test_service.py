@@ -1,10 +1,12 @@
 """The service of materializations, over collections in memory and files of SQLite."""
 
+import json
 import sqlite3
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +16,7 @@ from connectors import sqlite
 from connectors.connector import Connector
 from connectors.driving import Driver
 from connectors.runtime.task import Materialization
+from connectors.service.keeper import Endpoint
 from connectors.service.service import Service
 from connectors.transport.local import Local
 from schemas.materializations import (
@@ -39,10 +42,15 @@ class Killed(BaseException):
     """The process dies here: nothing of it does anything more."""
 
 
-@contextmanager
-def opened(task: Materialization) -> Iterator[tuple[Materialization, Driver]]:
-    ours: dict[str, Connector] = {"sqlite": sqlite.CONNECTOR, "./file": FileConnector()}
-    yield task, Driver(Local(ours[task.connector]))
+@dataclass
+class Written:
+    """The letters that were written, in their order, as (topic, key)."""
+
+    letters: list[tuple[str, bytes]] = field(default_factory=list)
+
+    def write(self, topic: str, key: bytes, value: bytes) -> None:
+        assert json.loads(value)["error"]
+        self.letters.append((topic, key))
 
 
 class World:
@@ -58,9 +66,15 @@ class World:
         self.wanted: dict[str, Spec] = {}
         self.running: list[tuple[threading.Event, threading.Thread, Shards]] = []
         self.ends: list[BaseException] = []
+        self.written = Written()
 
     def table(self, name: CollectionId, columns: Any) -> SmallTable:
         return SmallTable(self.collections.client(), name, Description(columns, kind=KIND))
+
+    @contextmanager
+    def opened(self, task: Materialization) -> Iterator[Endpoint]:
+        ours: dict[str, Connector] = {"sqlite": sqlite.CONNECTOR, "./file": FileConnector()}
+        yield Endpoint(task, Driver(Local(ours[task.connector])), self.written)
 
     def want(self, *specs: Spec) -> None:
         self.wanted |= {each.id: each for each in specs}
@@ -70,7 +84,7 @@ class World:
         stopping, shards = threading.Event(), self.collections.client()
         service = Service(
             shards,
-            opened,
+            self.opened,
             owner="here",
             now_ms=lambda: int(time.monotonic() * 1000),
             crash=crash,
@@ -135,6 +149,25 @@ def eventually(what: Callable[[], bool]) -> None:
     while not what():
         assert time.monotonic() < deadline, "it never came true"
         time.sleep(0.02)
+
+
+DEAR = """CREATE TRIGGER dear BEFORE INSERT ON t1 WHEN NEW.total > 100
+    BEGIN SELECT RAISE(ABORT, 'too dear'); END"""
+
+
+def test_what_the_endpoint_refuses_goes_to_the_dead_letters(world: World) -> None:
+    world.collections.append("u1", 12, [(1, 10, 11, 1)])
+    world.start()
+    binding = {"collection": "u1", "resource": {"table": "t1"}, "dead_letters": "dead"}
+    world.want(world.spec(bindings=[binding]))
+    eventually(lambda: world.rows("t1") == [(1, 10)])
+    with closing(sqlite3.connect(world.path / "shop.db", timeout=30)) as connection:
+        connection.execute(DEAR)
+    world.collections.append("u1", 14, [(2, 200, 13, 1), (3, 30, 13, 1)])
+    eventually(lambda: world.rows("t1") == [(1, 10), (3, 30)])
+    eventually(lambda: [topic for topic, _ in world.written.letters] == ["dead"])
+    world.collections.append("u1", 16, [(2, 200, 15, -1), (2, 20, 15, 1)])
+    eventually(lambda: world.rows("t1") == [(1, 10), (2, 20), (3, 30)])
 
 
 BOTH = [
