@@ -64,7 +64,7 @@ class Resource(BaseModel):  # type: ignore[explicit-any] # JSON is recursive
     backfill: int = Field(
         default=0,
         title="Backfill",
-        description="Raise it to have the table made anew, and all of it written again.",
+        description="Raise it to have the table recreated, and all of it written again.",
         ge=0,
         json_schema_extra=form(4),
     )
@@ -177,7 +177,7 @@ class SqlConnector(Generic[Config, Kept]):
         ):
             raise InvalidUsage(
                 f"binding {index}: resource path or delta updates are not those of its"
-                " configuration; validate it anew"
+                " configuration; validate it again"
             )
         return Table(
             dialect=self.dialect,
@@ -257,7 +257,7 @@ def bindings_of(applied: Mapping[str, tuple[str, str]]) -> Applied:
 def check_owner(
     task: str, resource: Resource, existing: Mapping[str, Existing], applied: Applied
 ) -> bool:
-    """A table is kept by one task; return whether it is made anew. Errors: InvalidUsage."""
+    """A table is kept by one task; return whether it is recreated. Errors: InvalidUsage."""
     table = ".".join(resource.name)
     owners = [
         (owner, binding)

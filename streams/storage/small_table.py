@@ -29,7 +29,7 @@ from streams.trace.kernel.kernel import arrow_schema
 Row = tuple[object, ...]
 
 KEPT = 64
-"""So many writes stay told apart: to let older ones go is a record in the log too."""
+"""So many writes stay distinct: advancing since past older ones is a record in the log too."""
 
 
 class TakenOver(InvalidUsage):
@@ -100,7 +100,7 @@ class SmallTable:
         lower, counts = self._contents
         upper = self.upper
         if upper > lower:
-            if lower <= self._state.since.time:  # it cannot be told what has changed since
+            if lower <= self._state.since.time:  # what has changed since is not known
                 lower, counts = MINIMUM_TIME, Counter()
             held = Timestamp(upper - 1 if lower == MINIMUM_TIME else lower - 1)
             updates, _ = load_stable(self._shards, self.id, (lower, upper), held)
@@ -147,7 +147,7 @@ class SmallTable:
         self._is_open = self.is_owned = False
 
     def wait(self, upper: Timestamp, timeout_ms: int) -> bool:
-        """Wait until somebody has written past `upper`; return whether that is so."""
+        """Wait until a write has moved upper past `upper`; return whether that is so."""
 
         def moved() -> bool:
             return self.upper > upper
@@ -166,7 +166,7 @@ class SmallTable:
     def _refused(self, outcome: object) -> SlackwaterError:
         if isinstance(outcome, UpperMismatch | ChunksReclaimed | Unavailable):
             return Indeterminate(f"{self.id}: what was written is to be read again: {outcome}")
-        return TakenOver(f"{self.id} is written by somebody else now: {outcome}")
+        return TakenOver(f"{self.id} has another writer now: {outcome}")
 
 
 def named(row: Row) -> dict[str, object]:

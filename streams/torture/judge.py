@@ -1,4 +1,4 @@
-"""The end of a run: all is read to its last update, by somebody who was not there.
+"""The end of a run: all is read to its last update, by a reader that took no part in it.
 
 A process that died with a write capability holds upper back until its lease is over, so time
 has to pass first: `wait` makes it pass, one record at a time.
@@ -44,7 +44,7 @@ def close(seat: Seat, target: Target, upper: int, wait: Callable[[], None]) -> i
     upper = max(upper, int(held.frontier.time) + 1)
     done = storage.update_and_downgrade(held, None, upper)
     if isinstance(done, UpperMismatch):
-        seat.journal.note(Wrong(seat.name, f"{target.id}: somebody writes who is dead"))
+        seat.journal.note(Wrong(seat.name, f"{target.id}: a dead writer has written"))
     for _ in range(MOST_TRIES):
         storage.heartbeat(held)
         if storage.shards.state(target.id).upper.time >= upper:

@@ -29,7 +29,7 @@ PASSES: tuple[Pass, ...] = (
     flatten,  # no product is an input of another
     selfjoins,  # no collection is joined with itself on its key
     semijoins,  # a match is asked for before joins make more rows to ask for
-    prune,  # no column is carried that nobody reads
+    prune,  # no column is carried that is not read
     order,  # a product names its inputs in the order in which to join them
     deltas,  # a product is a delta join where joins would keep more
     joins,  # every other product is a tree of joins on equal columns

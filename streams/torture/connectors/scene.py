@@ -1,4 +1,4 @@
-"""One run: a task over the ledger, a fault, and whoever comes after it.
+"""One run: a task over the ledger, a fault, and the sessions that follow it.
 
 A run goes wrong if a look at the tables finds something, if a fault does not come about, or if
 a session ends otherwise than its fault says.
@@ -67,7 +67,7 @@ def scenarios(nth: Sequence[int] = (1, 2)) -> Iterator[Scenario]:
 
 
 def is_possible(scenario: Scenario) -> bool:
-    """Whether the message comes, and the fault is one that somebody can see.
+    """Whether the message comes, and the fault is one that can be seen.
 
     Delta updates load nothing. A Store of them that came twice would be two changes: that each
     message comes once is what transports are for. A session is opened once a range; a zombie is
@@ -111,7 +111,7 @@ class Scene:
         """From nothing to the fault, and on until all of the ledger is in the tables."""
         try:
             self._run(scenario)
-        except Exception as error:  # noqa: BLE001 whatever nobody expected is wrong
+        except Exception as error:  # noqa: BLE001 an unexpected error is a finding
             self.wrong.append(f"{scenario}: {error!r}")
 
     def _run(self, scenario: Scenario) -> None:
@@ -195,8 +195,8 @@ class Scene:
             shim.resumed.set()
             thread.join()
         (ending,) = endings
-        # one that lost its keys is told so, or that others wrote what it is to change, or read
-        # on; one that was about to begin is the newest now
+        # one that lost its keys ends with that error, or as others wrote what it is to change,
+        # or read on; one that was about to begin is the newest now
         is_over = any(caused(ending, kind) for kind in (Fenced, Drifted, Forgotten))
         if ending is not None and not is_over:
             self.wrong.append(f"{shim.fault}: the session ended with {ending!r}")

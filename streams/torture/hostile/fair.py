@@ -1,8 +1,8 @@
 """A clock for what has to come in time, which stands still while others take the machine.
 
-What is late on a machine that somebody else has loaded thirty times over says nothing of us;
+What is late on a machine that other programs have loaded thirty times over says nothing of us;
 what is late although the machine was ours is a defect, also when we have loaded it ourselves.
-So the processes of the run, this one and all that descend from it, are told from the others.
+So the processes of the run, this one and its descendants, are set apart from others.
 Where the kernel does not count the time of processes (`/proc`) the clock goes as any other.
 """
 

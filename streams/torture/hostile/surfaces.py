@@ -162,7 +162,7 @@ def log_record(rng: Random, known: Known) -> Generator[Input, Place, None]:
 
 
 def rollup(rng: Random, known: Known) -> Generator[Input, Place, None]:
-    """A Rollup that nobody folded: a state in the data topic, and the event for it."""
+    """A Rollup that no fold has made: a state in the data topic, and the event for it."""
     victim = known.a_spoiled(rng)
     pool = known.pool_of(victim)
     is_bent = known.states and rng.random() < 0.5  # noqa: PLR2004  half of them
@@ -308,7 +308,7 @@ def response_bytes(rng: Random, known: Known) -> Generator[Input, Place, None]:
 
 
 def compute_bytes(rng: Random, known: Known) -> Generator[Input, Place, None]:
-    """Commands for replicas that cannot be read, or come from nobody's iteration."""
+    """Commands for replicas that cannot be read, or come from an unknown iteration."""
     names = [schema for schema in _schemas("compute_") if schema != "compute_hello"]
     made = any_bytes(rng, known.compute), forged(rng, rng.choice(names), known.pool())
     topic: Topic = known.topic("compute", "default", "commands")

@@ -9,7 +9,7 @@ A run of more than `PIECE` bytes has several batches, its pieces, since it was m
 (`trace.merging`). The order of its rows goes on from piece to piece, and each is read as if it
 were a run of its own; what merges with what is a matter of whole runs.
 
-Runs are written once under names that were never used before and never change. Nobody here
+Runs are written once under names that were never used before and never change. No code here
 deletes one: an older checkpoint may still name it (rule 19). To make a file costs a hundred
 times as much as to add to one, so the small runs of a task share files: a run's name is that
 of its file, and where it begins there. A file is needed as long as one run in it is, so it is

@@ -113,7 +113,7 @@ class Prepared:
 class Kernel:
     """One DuckDB connection with the settings of rule 34 and its prepared statements.
 
-    No answer of it has more than `most_bytes` bytes, and whoever makes rows beside it makes no
+    No answer of it has more than `most_bytes` bytes, and what makes rows beside it makes no
     more than that at a time.
     """
 

@@ -41,7 +41,7 @@ def test_the_owner_before_cannot_write(collections: Collections) -> None:
     first.write([("a", "1")])
     second.own()
     assert list(second.rows()) == [("a", "1")]
-    with pytest.raises(TakenOver, match=r"system\.table is written by somebody else"):
+    with pytest.raises(TakenOver, match=r"system\.table has another writer"):
         first.write([("a", "2")])
     second.write([("a", "3")])
     assert list(second.rows()) == [("a", "3")]
