@@ -80,6 +80,21 @@ def resolved(environment: Mapping[str, str], value: JsonValue) -> JsonValue:
             return value
 
 
+def variables(value: JsonValue) -> Iterator[str]:
+    """The environment variables that a configuration refers to."""
+    match value:
+        case dict():
+            for each in value.values():
+                yield from variables(each)
+        case list():
+            for each in value:
+                yield from variables(each)
+        case str() if value.startswith("env:"):
+            yield value.removeprefix("env:")
+        case _:
+            pass
+
+
 def exposed(schema: JsonValue, value: JsonValue, where: str) -> Iterator[str]:
     """Where a configuration has a secret itself, as its JSON Schema marks them."""
     if not isinstance(schema, dict):

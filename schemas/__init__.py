@@ -1,4 +1,4 @@
 """The bytes on the wire: Avro records, Arrow chunks, keys.
 
-Whoever can read these needs no code of ours.
+A client that reads and writes these needs no code of this project.
 """

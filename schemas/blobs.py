@@ -12,7 +12,7 @@ Part: TypeAlias = "slice[int | None, int | None, int | None]"
 
 
 class Blobs(Sequence[bytes]):
-    """A sequence of byte strings; the strings themselves are made when somebody wants them."""
+    """A sequence of byte strings; the strings themselves are created on first access."""
 
     __slots__ = ("_listed", "array")
 

@@ -163,8 +163,8 @@ class Open:
 def smaller(pieces: Sequence[pa.RecordBatch], levels: Sequence[int]) -> Iterator[bytes]:
     """The stream compressed as well as it takes to fit a record; none when it does not.
 
-    A row cannot be cut. Whoever wrote it beforehand may have chosen zstd, at any level; so what
-    was a chunk once can be written again.
+    A row cannot be cut. The client that wrote it beforehand may have chosen zstd, at any level;
+    so what was a chunk once can be written again.
     """
     for level in levels:
         codec = pa.Codec("zstd", compression_level=level)

@@ -74,7 +74,7 @@ class Elements:
         none = pa.scalar(None, pa.uint64())
         signed = pc.if_else(small, array, none).cast(pa.int64())
         large = pc.if_else(small, none, array)
-        return cls(len(array), tuple(each for each in (signed, large) if _any(each)))
+        return cls(len(array), tuple(part for part in (signed, large) if _any(part)))
 
     @property
     def types(self) -> list[pa.DataType]:

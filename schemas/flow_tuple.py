@@ -38,7 +38,7 @@ def pack(values: Sequence[Element]) -> bytes:
 
 
 def unpack(packed: bytes) -> tuple[Element, ...]:
-    """The elements of a tuple that somebody else packed.
+    """The elements of a tuple that another program packed.
 
     Errors: MalformedTuple if it is cut off, has an element that the protocol does not have, or
     is not what packing its elements gives.

@@ -46,9 +46,9 @@ def element(value: object) -> Element:
         case datetime() | date() | time() | timedelta():
             return instant(value)
         case Mapping():
-            return tuple(element(each) for each in value.values())
+            return tuple(element(value_) for value_ in value.values())
         case list() | tuple():
-            return tuple(element(each) for each in value)
+            return tuple(element(value_) for value_ in value)
         case _:
             raise TypeError(f"key: expected a column's value, actual {type(value).__name__}")
 

@@ -24,10 +24,10 @@ Wanted = Literal["run", "pause", "drop"]
 WANTED: Sequence[Wanted] = ("run", "pause", "drop")
 
 DROPPED = "dropped"
-"""The state of one that holds nothing more: nobody needs its specification any longer."""
+"""The state of one that holds nothing more: its specification is not needed any longer."""
 
 HEARTBEAT_S = 5.0
-"""The service writes its table so often at least: an older one is nobody's."""
+"""The service writes its table so often at least: an older one means that no service runs."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,8 +68,10 @@ class State:
 
     `time` is what the endpoint holds. `behind_ms` and `behind_rows` are how far it is behind
     what the collections have in common: in time, and in changes that were read for it and not
-    yet committed. Rates are of the last seconds. `stalls` says which bindings stand still, and
-    why; `owner` is the process that writes the endpoint.
+    yet committed. Rates are of the last seconds. `errors` are sessions that ended with one.
+    `stalls` says which bindings stand still, and why; `owner` is the process that writes the
+    endpoint. `dead_letters` are those that were written since the service began, `left_out` the
+    keys whose last document the endpoint does not have; both by the binding's place.
     """
 
     id: str
@@ -81,9 +83,12 @@ class State:
     rows: int = 0
     rows_per_s: int = 0
     commits: int = 0
+    errors: int = 0
     committed_ms: int | None = None
     owner: str = ""
     stalls: Mapping[str, str] = field(default_factory=dict)
+    dead_letters: Mapping[str, int] = field(default_factory=dict)
+    left_out: Mapping[str, int] = field(default_factory=dict)
 
     def row(self) -> tuple[str, str]:
         """As a row of `STATES`."""

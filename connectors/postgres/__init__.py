@@ -14,6 +14,7 @@ from pydantic import BaseModel, Field
 
 from connectors.config import STRICT, form, secret
 from connectors.connector import Refused
+from connectors.postgres import eras
 from connectors.postgres.copying import copy_text
 from connectors.sql import values
 from connectors.sql.columns import Column, Kind
@@ -40,6 +41,8 @@ CONVERTS: Mapping[Kind, values.Convert] = dict.fromkeys(TYPES, values.text) | {
     Kind.INTEGER: values.whole,
     Kind.NUMBER: values.number,
     Kind.BOOLEAN: values.boolean,
+    Kind.DATE: eras.date,
+    Kind.TIMESTAMP: eras.instant,
     Kind.BYTES: values.binary,
     Kind.JSON: values.json_text,
 }

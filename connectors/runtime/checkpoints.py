@@ -71,6 +71,12 @@ def intent_of(checkpoint: bytes) -> Intent | None:
     )
 
 
+def places_of(checkpoint: bytes) -> set[str]:
+    """The places that a checkpoint says something is written to."""
+    sources = Checkpoint.FromString(checkpoint).sources
+    return {name.partition(SEPARATOR)[2] for name in sources}
+
+
 def dead_of(checkpoint: bytes) -> Dead:
     """By place the hashes of keys that were refused, and whether the endpoint has a row."""
     text = Checkpoint.FromString(checkpoint).ack_intents.get(DEAD, b"{}")

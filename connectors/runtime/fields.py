@@ -2,6 +2,8 @@
 
 What JSON or 64 bits cannot hold without loss is text of a format: exact and large numbers,
 times. Times without a zone are taken as UTC. Doubles that are not finite are text in documents.
+RFC 3339 has no years before 1 and no infinite times: years are signed as in ISO 8601, where
+0000 is 1 BC, and `infinity` and `-infinity` are themselves.
 """
 
 import re
@@ -38,11 +40,20 @@ DURATION = (
     " || date_part('day', {0}) || 'DT' || date_part('hour', {0}) || 'H'"
     f" || date_part('minute', {{0}}) || 'M' || {SECONDS} || 'S'"
 )
+# from the text: of a time with a zone, DuckDB's date_part has the year without its era
+BC_YEAR = "(TRY_CAST(regexp_extract({0}::VARCHAR, '^[0-9]+') AS BIGINT) - 1)"
+BEFORE_CHRIST = (
+    f"CASE WHEN {BC_YEAR} > 0 THEN '-' ELSE '' END || printf('%04d', {BC_YEAR})"
+    " || regexp_replace(replace({0}::VARCHAR, ' (BC)', ''), '^[0-9]+', '')"
+)
+SIGNED = (
+    f"CASE WHEN contains({{0}}::VARCHAR, '(BC)') THEN {BEFORE_CHRIST} ELSE {{0}}::VARCHAR END"
+)
 INSTANT = (
-    "CASE WHEN isfinite({0}::TIMESTAMP) THEN replace({0}::VARCHAR, ' ', 'T') || 'Z'"
+    f"CASE WHEN isfinite({{0}}::TIMESTAMP) THEN replace({SIGNED}, ' ', 'T') || 'Z'"
     " ELSE {0}::VARCHAR END"
 )
-ZONED = "replace(regexp_replace({}::VARCHAR, '[+]00$', 'Z'), ' ', 'T')"
+ZONED = f"replace(regexp_replace({SIGNED}, '[+]00$', 'Z'), ' ', 'T')"
 
 FORMS: tuple[tuple[str, Form], ...] = (
     (r".*\[\d*\]", Form(("array",), sql=JSON, nested=True)),
@@ -53,7 +64,7 @@ FORMS: tuple[tuple[str, Form], ...] = (
     (r"DECIMAL.*", Form(("string",), "number")),
     (r"FLOAT|DOUBLE", Form(("number",), sql="{}::DOUBLE")),
     (r"BOOLEAN", Form(("boolean",), sql="{}")),
-    (r"DATE", Form(("string",), "date")),
+    (r"DATE", Form(("string",), "date", sql=SIGNED)),
     (r"TIME", Form(("string",), "time", sql="{}::VARCHAR || 'Z'")),
     (r"TIME WITH TIME ZONE", Form(("string",), "time")),
     (r"TIMESTAMP WITH TIME ZONE", Form(("string",), "date-time", sql=ZONED)),

@@ -124,8 +124,8 @@ class Refusals:
         self._told: dict[str, str] = {}
         self.is_handled = False
         """Whether the last failure was a refusal, and another session is to follow at once."""
-        self.count = 0
-        """Letters that were written."""
+        self.letters: dict[str, int] = {}
+        """How many letters were written, by the binding's place."""
 
     def is_careful(self, session: Session) -> bool:
         """Whether the next transaction is written in steps."""
@@ -221,11 +221,12 @@ class Refusals:
             for piece in (part.pieces() if part is not None else ())
         )
         most, topic = self._task.limits.dead_letters, self._topics.get(number)
-        if topic is None or max(self.count, len(session.dead) + len(self._left_out)) >= most:
+        written = sum(self.letters.values())
+        if topic is None or max(written, len(session.dead) + len(self._left_out)) >= most:
             reason = "no dead letters" if topic is None else f"{most} are left out already"
             raise TooManyRefused(f"{session.places[number]}: {reason}: {error}") from error
         self._crash("before-letter")
-        self._write(topic, *session.letter(number, piece, str(error)))
+        self._write(topic, session.places[number], *session.letter(number, piece, str(error)))
         self._crash("after-letter")
         patched = session.dead.patched(number, piece)
         exists = bool(patched.count and patched.exists[0])
@@ -236,18 +237,19 @@ class Refusals:
         """Tell of bindings that stand still, once for each reason. Errors: as `Letters`."""
         for number, topic in self._topics.items():
             place = session.places[number]
+            self.letters.setdefault(place, 0)
             reason = stalls.get(place, "")
             if self._told.get(place, "") != reason:
                 if reason:
                     key = {"task": self._task.task, "place": place}
                     value = {**key, "op": "stall", "error": reason}
-                    self._write(topic, encoded(key), encoded(value))
+                    self._write(topic, place, encoded(key), encoded(value))
                 self._told[place] = reason
 
-    def _write(self, topic: str, key: bytes, value: bytes) -> None:
+    def _write(self, topic: str, place: str, key: bytes, value: bytes) -> None:
         assert self._letters is not None, "it was checked"
         self._letters.write(topic, key, value)
-        self.count += 1
+        self.letters[place] = self.letters.get(place, 0) + 1
 
 
 def at(

@@ -8,14 +8,13 @@ end the task: a newer session of it, a document that the endpoint refuses, drift
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Protocol
 
 from connectors.driving import Driver
 from connectors.protocol import messages
-from connectors.runtime.cutting import Transaction
+from connectors.runtime.cutting import Position, Transaction
 from connectors.runtime.following import Following
 from connectors.runtime.preparing import Prepared, prepare
 from connectors.runtime.ranges import EVERY_KEY, KeyRange, divided
@@ -29,6 +28,7 @@ from streams.errors import Determinate, Indeterminate, InvalidUsage, SlackwaterE
 from streams.ids import CollectionId, Timestamp
 from streams.storage.client.backoff import longer_s
 from streams.storage.client.shards import Shards
+from streams.temporary import temporary_directory
 from streams.trace.kernel.kernel import Kernel
 
 log = logging.getLogger(__name__)
@@ -38,8 +38,12 @@ TRIES = 5
 can pass, and where somebody waits for the end."""
 
 
+SPILL_PREFIX = "slackwater-spill-"
 RELEASE_MS = 1_000
 """The least time between two moves of the holds: each is a record in a log."""
+
+
+APART = "key ranges are at several times until the next commit"
 
 
 class Behind(InvalidUsage):
@@ -56,18 +60,30 @@ class Stopping(Protocol):
         """Wait until it is, but not longer."""
 
 
+@dataclass(frozen=True, slots=True)
+class Backfill:
+    """How many rows of first contents were sent to the endpoint, and how many there are."""
+
+    done: int
+    total: int
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Status:
-    """How a task is. `state` is starting, waiting, running, stalled, stopped, failed or done.
+    """How a task is.
 
-    `time` is what the endpoint holds, of the bindings that do not stand still; `stalls` says
-    which do, and why.
+    `state` is starting, waiting, backfilling, running, stalled, stopped, failed or done. `time`
+    is what the endpoint holds, of the bindings that do not stand still; `stalls` says which do,
+    and why.
     """
 
     task: str
     state: str = "starting"
     message: str = ""
     time: Timestamp | None = None
+    at_one_time: bool = True
+    """Whether all key ranges are at `time`. They are not from the first commit to the last one
+    of a transaction of several shards, and after a crash in between until the next one."""
     upper: Timestamp | None = None
     """Up to where all collections are."""
     waiting: int = 0
@@ -75,10 +91,16 @@ class Status:
     rows: int = 0
     """Written by this process."""
     commits: int = 0
+    errors: int = 0
+    """Sessions that failed and were followed by another."""
     committed_ms: int | None = None
     """When the last commit was."""
-    dead_letters: int = 0
-    """Written by this process."""
+    backfill: Backfill | None = None
+    """Of the transaction that is being written, if it has first contents."""
+    dead_letters: Mapping[str, int] = field(default_factory=dict)
+    """Written by this process, by the binding's place."""
+    left_out: Mapping[str, int] = field(default_factory=dict)
+    """Keys whose last document the endpoint does not have, by the binding's place."""
     stalls: Mapping[str, str]
     applied: str = ""
     """What was done to the endpoint at first."""
@@ -133,7 +155,8 @@ class Runner:
                     self._say(state="failed", message=str(error))
                     raise
                 log.warning("session failed; another follows", extra={"cause": str(error)})
-                self._say(state="stalled", message=str(error))
+                errors = self.status.errors + 1
+                self._say(state="stalled", message=str(error), errors=errors)
             pause_s = longer_s(pause_s)
             if self._stopping.wait(pause_s):
                 return self.status
@@ -161,7 +184,7 @@ class Runner:
                 log=recovery,
                 kept=kept,
                 kernel=self._kernel,
-                directory=Path(directory),
+                directory=directory,
             )
             self._opened(session)
             following.sync()
@@ -178,7 +201,15 @@ class Runner:
         begun = [each.frontier - 1 for each in session.committed if each.is_begun]
         time = Timestamp(max(begun)) if begun else None
         self._ahead = None
-        self._say(state="running", message="", time=time)
+        is_one = is_at_one_time(session.committed)
+        self._say(
+            state="running",
+            message="" if is_one else APART,
+            time=time,
+            at_one_time=is_one,
+            left_out=session.left_out,
+            backfill=None,
+        )
 
     def _transactions(
         self, session: Session, target: Timestamp | None
@@ -199,6 +230,7 @@ class Runner:
             self._say(
                 upper=min(reading.uppers),
                 stalls=dict(session.cutter.stalls),
+                dead_letters=dict(self._refusals.letters),
                 waiting=reading.waiting + (waiting.rows if waiting else 0),
             )
             if waiting is not None and (waiting.rows or self._is_idle()):
@@ -248,16 +280,21 @@ class Runner:
             state="running",
             message="",
             time=Timestamp(max(begun) - 1),
+            at_one_time=is_at_one_time(transaction.positions),
             rows=self.status.rows + transaction.rows,
             commits=self.status.commits + 1,
             committed_ms=self._now_ms(),
-            dead_letters=self._refusals.count,
+            backfill=None,
+            dead_letters=dict(self._refusals.letters),
+            left_out=session.left_out,
         )
 
     def _write(self, session: Session, step: Step) -> None:
         self._crash("before-commit")
+        if len(session.lanes) > 1:
+            self._say(at_one_time=False)
         try:
-            session.begin(step)
+            session.begin(step, self._backfilling(session, step))
             self._crash("in-commit")
             session.reading.take()
             if session.reading.is_full and not session.optional:
@@ -267,6 +304,29 @@ class Runner:
             self._refusals.failed(error, session, step.transaction)
             raise
         self._crash("after-commit")
+
+    def _backfilling(self, session: Session, step: Step) -> Callable[[int, int], None]:
+        """What is told of rows that are sent: how far the first contents are."""
+        transaction = step.whole or step.transaction
+        new = {
+            number: part.count
+            for number, (part, at) in enumerate(
+                zip(transaction.parts, session.committed, strict=True)
+            )
+            if part is not None and not at.is_begun
+        }
+        done = session.written or 0
+        total = sum(new.values()) + (0 if step.whole else done)
+
+        def sent(number: int, rows: int) -> None:
+            nonlocal done
+            if number in new:
+                done += rows
+                self._say(backfill=Backfill(done, total))
+
+        if new:
+            self._say(backfill=Backfill(done, total))
+        return sent
 
     def _say(self, **changes: object) -> None:
         status = replace(self.status, **changes)  # type: ignore[arg-type]  # its fields
@@ -292,18 +352,28 @@ def key_ranges(task: Materialization, prepared: Prepared) -> Sequence[KeyRange]:
     """Of each stream. Errors: InvalidUsage if the task cannot be divided."""
     if task.shards == 1:
         return [EVERY_KEY]
+    check_divisible(prepared, task.shards)
+    return divided(task.shards)
+
+
+def check_divisible(prepared: Prepared, count: int) -> None:
+    """Errors: InvalidUsage if a task cannot be written in so many key ranges."""
     if not prepared.extensions.subranges:
         raise InvalidUsage(
-            f"shards: expected 1, actual {task.shards}: the connector does not offer the"
+            f"shards: expected 1, actual {count}: the connector does not offer the"
             " extension subranges, without which what was divided cannot be put together again"
         )
     for bound in prepared.bounds:
         if len(bound.key_columns) < len(bound.keys):
             raise InvalidUsage(
-                f"shards: expected 1, actual {task.shards}: {bound.name} has no key by which"
+                f"shards: expected 1, actual {count}: {bound.name} has no key by which"
                 " its rows could be divided; declare one"
             )
-    return divided(task.shards)
+
+
+def is_at_one_time(positions: Sequence[Position]) -> bool:
+    """Whether no binding has parts of its keys that are written further than others."""
+    return not any(each.reaches for each in positions)
 
 
 def is_caught_up(session: Session, target: Timestamp | None) -> bool:
@@ -319,14 +389,15 @@ def is_caught_up(session: Session, target: Timestamp | None) -> bool:
 
 
 @contextmanager
-def spilling(place: str) -> Iterator[str]:
+def spilling(place: str) -> Iterator[Path]:
     """A directory of the session's. Errors: InvalidUsage if there can be none."""
-    try:
-        directory = TemporaryDirectory(prefix="slackwater-", dir=place or None)
-    except OSError as error:
-        raise InvalidUsage(f"limits.spill: {error}") from error
-    with directory as path:
-        yield path
+    with ExitStack() as stack:
+        try:
+            base = Path(place) if place else None
+            directory = stack.enter_context(temporary_directory(SPILL_PREFIX, base))
+        except OSError as error:
+            raise InvalidUsage(f"limits.spill: {error}") from error
+        yield directory
 
 
 def can_pass(error: SlackwaterError) -> bool:

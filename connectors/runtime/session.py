@@ -101,6 +101,7 @@ class Session:
             raise InvalidUsage(ONE_SHARD)
         intent = self._begun()
         self.cutter = self._resumed(following.hold(), intent)
+        self.dead = self._kept_dead()
         self.reading = Reading(
             following=following,
             prepared=prepared,
@@ -119,6 +120,12 @@ class Session:
         """Of each binding."""
         return [bound.name for bound in self.prepared.bounds]
 
+    @property
+    def left_out(self) -> dict[str, int]:
+        """How many keys the endpoint has another document of, by place."""
+        sizes = {place: len(self.dead.keys.get(place, {})) for place in self.places}
+        return {place: size for place, size in sizes.items() if size}
+
     def _begun(self) -> checkpoints.Intent | None:
         """The transaction that was on its way, and the keys that were left out."""
         ranges = [part for lane in self.lanes for part in lane.subranges(self.kept.flow)]
@@ -130,13 +137,42 @@ class Session:
         if len(self.lanes) > 1 and (any(intents) or dead or is_optional):
             raise InvalidUsage(DEAD_LETTERS)
         self.dead = Dead(self.prepared.bounds, dead, self.kernel)
-        intent = intents[0]
-        is_known = intent is not None and set(intent.optional) <= set(self.places)
-        self.written = intent.written if intent is not None and is_known else None
+        intent = self._continued(intents[0])
+        self.written = None if intent is None else intent.written
         """Of a transaction that is written in steps, the rows that are decided."""
-        self.optional: Sequence[str] = intent.optional if intent and is_known else ()
+        self.optional: Sequence[str] = () if intent is None else intent.optional
         """The places of the bindings whose rows they are."""
         return intent
+
+    def _continued(self, intent: checkpoints.Intent | None) -> checkpoints.Intent | None:
+        """A transaction that was on its way, unless the places of all its rows are others now.
+
+        Errors: InvalidUsage if some are: rows are counted over all of them.
+        """
+        if intent is None or not intent.optional:
+            return intent
+        aims = checkpoints.places_of(intent.checkpoint)
+        numbered = dict(zip(self.places, self.prepared.places, strict=True))
+        kept = [place for place in intent.optional if numbered.get(place) in aims]
+        changed = [place for place in intent.optional if place not in kept]
+        if kept and changed:
+            raise InvalidUsage(
+                f"{', '.join(changed)}: dropped, or its backfill raised, while a transaction"
+                f" with dead letters is on its way, which {', '.join(kept)} has a part of: do"
+                " the same to that, or undo the change until the transaction is written"
+            )
+        return intent if kept else None
+
+    def _kept_dead(self) -> Dead:
+        """The refused keys of tables that are not written anew."""
+        positions = zip(self.places, self.cutter.positions, strict=True)
+        begun = {place for place, at in positions if at.is_begun}
+        keys = {
+            place: keys
+            for place, keys in self.dead.keys.items()
+            if place in begun or place in self.optional
+        }
+        return Dead(self.prepared.bounds, keys, self.kernel)
 
     def _resumed(
         self, held: Mapping[CollectionId, Timestamp], intent: checkpoints.Intent | None
@@ -158,8 +194,9 @@ class Session:
                 raise Forgotten(
                     f"{bound.name} holds {name[0]} before {time}, and changes before"
                     f" {held[name[0]]} are compacted away: another session of the task has"
-                    " gone on since, or the hold was dropped: then drop the table and the"
-                    " task's checkpoint to have it written again"
+                    " gone on since, or was in another endpoint, or the hold was dropped:"
+                    " raise the binding's backfill, or drop the table and the task's"
+                    " checkpoint, to have it written again"
                 )
             live = self._live(name[0], bound, reaches)
             apart = tuple(reaches) if len(reaches) > 1 else ()
@@ -209,9 +246,10 @@ class Session:
             diffs.append(int64(rows.column("diff")))
         return counted(np.concatenate(hashes), np.concatenate(diffs))
 
-    def begin(self, step: Step) -> None:
+    def begin(self, step: Step, sent: Callable[[int, int], None]) -> None:
         """Send all of a step up to its commit. Errors: Drifted; as the streams.
 
+        `sent` is called with a binding's number and how many more of its rows were sent.
         Where the log alone says what was committed, it says first what is on its way: if this
         session ends, the next one sends the same.
         """
@@ -227,6 +265,7 @@ class Session:
         for index, number, piece in pieces(transaction):
             for lane, own in self._divided(index, self.dead.patched(index, piece)):
                 lane.store((index, number), own)
+            sent(index, piece.count)
         for lane in self.lanes:
             lane.stream.send(messages.StartCommit())
 

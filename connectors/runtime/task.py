@@ -78,6 +78,18 @@ def parse(what: str, value: object) -> Materialization:
             f"{what}: expected task, connector, config and bindings, actual {kind}"
         )
     try:
-        return Materialization.model_validate(value)
+        task = Materialization.model_validate(value)
     except ValidationError as error:
         raise InvalidUsage(f"{what}: {problems(error)}") from error
+    refuse_shards(what, task)
+    return task
+
+
+def refuse_shards(what: str, task: Materialization) -> None:
+    """Errors: InvalidUsage: which rows are refused is searched for in one session alone."""
+    topics = sorted({each.dead_letters for each in task.bindings if each.dead_letters})
+    if task.shards > 1 and topics:
+        raise InvalidUsage(
+            f"{what}: shards: expected 1 of a task with dead letters, actual {task.shards} and"
+            f" dead_letters {', '.join(topics)}: set shards to 1, or leave dead_letters out"
+        )

@@ -96,10 +96,10 @@ class Keeper:
                 self._turn(spec)
             except SlackwaterError as error:
                 log.warning("materialization failed", extra=facts(spec, error))
-                self._say(state="failed", message=str(error))
+                self._fail(str(error))
             except Exception as defect:
                 log.exception("materialization failed", extra=facts(spec, defect))
-                self._say(state="failed", message=repr(defect))
+                self._fail(repr(defect))
             else:
                 if spec.wanted == "drop":
                     return
@@ -123,10 +123,10 @@ class Keeper:
                 self._say(state=DROPPED, message="")
 
     def _run(self, spec: Spec) -> None:
-        rows, commits = self._state.rows, self._state.commits
+        begun = self._state
 
         def report(status: Status) -> None:
-            self._state = reported(self._state, status, rows, commits)
+            self._state = reported(self._state, status, begun)
 
         with self._opened(parse(spec.id, spec.task)) as endpoint:
             runner = Runner(
@@ -149,6 +149,10 @@ class Keeper:
                 Following(self._shards, holder_of(spec.id), [each]).drop()
             except InvalidUsage as gone:
                 log.info("nothing to release", extra=facts(spec, gone))
+
+    def _fail(self, message: str) -> None:
+        self._state = replace(self._state, errors=self._state.errors + 1)
+        self._say(state="failed", message=message)
 
     def _say(self, *, state: str, message: str) -> None:
         self._state = replace(self._state, state=state, message=message, behind_rows=0)

@@ -19,8 +19,8 @@ UNSETTLED = {"starting", "stopped"}
 """What a run says of itself before it runs and after: nothing that a user has to know."""
 
 
-def reported(before: State, status: Status, rows: int, commits: int) -> State:
-    """The state after a report of a run that began with so many rows and commits in all.
+def reported(before: State, status: Status, begun: State) -> State:
+    """The state after a report of a run. `begun` is the state at its begin: it counts on.
 
     Why the run before has failed is said until this one runs.
     """
@@ -39,10 +39,16 @@ def reported(before: State, status: Status, rows: int, commits: int) -> State:
         time=before.time if status.time is None else status.time,
         behind_ms=behind_ms,
         behind_rows=status.waiting,
-        rows=rows + status.rows,
-        commits=commits + status.commits,
+        rows=begun.rows + status.rows,
+        commits=begun.commits + status.commits,
+        errors=begun.errors + status.errors,
         committed_ms=status.committed_ms or before.committed_ms,
         stalls=dict(status.stalls),
+        dead_letters={
+            place: begun.dead_letters.get(place, 0) + status.dead_letters.get(place, 0)
+            for place in begun.dead_letters.keys() | status.dead_letters.keys()
+        },
+        left_out=before.left_out if status.time is None else dict(status.left_out),
     )
 
 

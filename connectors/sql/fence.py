@@ -12,8 +12,8 @@ told the checkpoint of each, where its driver can go on from several, and else t
 refused. A session never begins behind what any row below it has.
 
 While parts stand apart, each has a row of its own, and the row of the session has no checkpoint
-and does not count; its first commit makes it count, for all keys of the range. A row that
-counts for no key any more, and that was fenced, is deleted.
+and does not count; its first commit makes it count, for all keys of the range, and deletes the
+rows of the parts. A row that counts for no key any more, and that was fenced, is deleted.
 """
 
 from collections.abc import Sequence

@@ -8,7 +8,7 @@ other number than the driver's flags say is an error, and nothing is committed.
 
 import base64
 import secrets
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -58,7 +58,8 @@ class Transactor:
                 database.execute(statement)
         self.fence = taken.row.fence
         self.checkpoint = self.next = taken.checkpoint
-        self.subranges = taken.subranges
+        self.subranges = self.parts = taken.subranges
+        """`parts` have rows of their own until the first commit."""
 
     def acknowledge(self) -> None:
         """Nothing: a commit of ours is final."""
@@ -106,11 +107,13 @@ class Transactor:
         stored = [index for index, rows in enumerate(self.rows) if rows.stored]
         with self.database.transaction():
             self._guard()  # first: who was fenced is told so, not which rows are there already
+            self._delete([(part.key_begin, part.key_end) for part in self.parts])
             for index in stored:
                 self._write(self.tables[index], self.rows[index])
         for index in stored:
             self._clear(self.tables[index].store)
             self.rows[index] = Counts()
+        self.parts = ()
 
     def _write(self, table: Table, rows: "Counts") -> None:
         if table.delta:
@@ -146,6 +149,16 @@ class Transactor:
         if touched != 1:
             raise Fenced(self.task, *self.range)
 
+    def _delete(self, ranges: Iterable[tuple[int, int]]) -> None:
+        """Rows of the table of checkpoints."""
+        table, mark = self.dialect.table(CHECKPOINTS), self.dialect.mark
+        for key_range in ranges:
+            self.database.execute(
+                f"DELETE FROM {table} WHERE task = {mark}"
+                f" AND key_begin = {mark} AND key_end = {mark}",
+                [self.task, *key_range],
+            )
+
     def _take_over(self, *, may_be_apart: bool) -> TakenOver:
         """Fence every session of an overlapping range, and take this one."""
         table, mark = self.dialect.table(CHECKPOINTS), self.dialect.mark
@@ -163,12 +176,7 @@ class Transactor:
             f" WHERE task = {mark} AND key_begin <= {mark} AND key_end >= {mark}",
             [self.task, end, begin],
         )
-        for deleted in taken.deletes:
-            self.database.execute(
-                f"DELETE FROM {table} WHERE task = {mark}"
-                f" AND key_begin = {mark} AND key_end = {mark}",
-                [self.task, *deleted],
-            )
+        self._delete(taken.deletes)
         for row in taken.parts:
             self._insert(row, secrets.token_hex(16))
         self._insert(taken.row, self.nonce)
@@ -215,9 +223,12 @@ def held(row: Sequence[object]) -> Held:
 
 
 def texts(checkpoint: bytes) -> tuple[str, str]:
-    """A checkpoint as it is kept, and as people read it: how far each source was read."""
+    """A checkpoint as it is kept, and as people read it: how far each source was read.
+
+    Equal checkpoints have equal texts, so that SQL can compare those of key ranges.
+    """
     try:
-        readable = MessageToJson(Checkpoint.FromString(checkpoint), indent=None)
+        readable = MessageToJson(Checkpoint.FromString(checkpoint), indent=None, sort_keys=True)
     except DecodeError:
         readable = "{}"  # a driver's own; a connector needs not know it
     return base64.b64encode(checkpoint).decode(), readable

@@ -84,6 +84,16 @@ def boolean(elements: Elements) -> pa.Array:
     return elements.part(pa.bool_())
 
 
+def instant(elements: Elements) -> pa.Array:
+    """Text of a time, of microseconds at most: databases would round what is beyond."""
+    times = text(elements)
+    finer = pc.match_substring_regex(times, r"\.\d{6}\d*[1-9]")
+    if pc.any(finer).as_py():
+        actual = times.filter(finer)[0].as_py()
+        raise ValueError(f"expected at most six digits of a second, actual {actual!r}")
+    return times
+
+
 def offset_time(elements: Elements) -> pa.Array:
     """A time of day whose offset is in digits: some databases do not know Z."""
     return pc.replace_substring_regex(text(elements), r"[Zz]\z", "+00")

@@ -6,17 +6,19 @@ and a coordinator of an earlier epoch is fenced: its events do not count. Openin
 itself such an attempt.
 
 The life of an object is in its events, each written before its effect, so that a coordinator
-that dies in between finds what is left to do (`streams.adapter.objects`):
+that dies in between finds what is left to do (`streams.adapter.provisioning`):
 
     Create   it has a name and an id          → hold its inputs
     Birth    its first time is chosen         → create its shard and send the command
     Retain   its read policy changes          → advance since by the policy
+    Resume   it reads on elsewhere            → send the command anew (a source)
     Drop     its name is free                 → stop its dataflow, drop its shard and holds
     Forget   nothing is left of it
 
 Python functions (Define, Undefine) have no external effect: they are a part of the plans of the
 views that call them, and have a namespace of their own. So have materializations
-(`streams.adapter.materialized`), which bind objects and keep those from being dropped.
+(`streams.adapter.catalog_materializations`), which bind objects and keep those from being
+dropped.
 
 Ids are a letter and a number; the number only grows, so ids are never reused.
 """
@@ -26,15 +28,15 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Literal, assert_never
 
-from streams.adapter.materialized import (
+from streams.adapter.catalog_materializations import (
     Materializations,
     Materialize,
     Unbind,
     Unmaterialize,
 )
-from streams.compute.description import IngestionDescription, SinkDescription
+from streams.compute.description import IngestionDescription, SinkDescription, Start
 from streams.errors import InvalidStatement
-from streams.ids import CollectionId, EventId, Timestamp
+from streams.ids import CollectionId, EventId, Timestamp, Topic
 from streams.plan.physical import Column
 from streams.storage.log.persistent_map import Map
 from streams.storage.policy import Retention
@@ -56,7 +58,8 @@ class Item:
 
     `query` is a view's; `source` and `sink` are given for their kinds. Without a `policy` of
     its own the environment's applies. `functions` are the names of the Python functions that a
-    view calls. `created_ms` is when the broker appended its Create.
+    view calls. `created_ms` is when the broker appended its Create. `former` is what a source
+    read before it resumed elsewhere, one for each time, oldest first.
     """
 
     id: CollectionId
@@ -72,6 +75,7 @@ class Item:
     policy: Retention | None = None
     functions: tuple[str, ...] = ()
     created_ms: int | None = None
+    former: tuple[IngestionDescription, ...] = ()
 
     @property
     def number(self) -> int:
@@ -108,6 +112,16 @@ class Retain:
 
 
 @dataclass(frozen=True, slots=True)
+class Resume:
+    """The source reads on elsewhere: in this topic, from there, in the next generation."""
+
+    id: CollectionId
+    topic: Topic
+    topic_id: str
+    start: Start
+
+
+@dataclass(frozen=True, slots=True)
 class Drop:
     """The object's name is free again."""
 
@@ -140,6 +154,7 @@ Body = (
     | Create
     | Birth
     | Retain
+    | Resume
     | Drop
     | Forget
     | Define
@@ -269,6 +284,8 @@ class Catalog:
                 return "" if awaits else f"no object {key} awaits its birth"
             case Retain(key):
                 return self._objection_to_retain(key)
+            case Resume():
+                return self._objection_to_resume(body)
             case Drop(key):
                 return self._objection_to_drop(key)
             case Forget(key):
@@ -304,11 +321,22 @@ class Catalog:
             return f"no object {key}"
         return f"object {key} has no history" if self.items[key].kind == "sink" else ""
 
+    def _objection_to_resume(self, body: Resume) -> str:
+        source = self.items[body.id].source if body.id in self.items else None
+        if source is None:
+            return f"no source {body.id}"
+        expected = source.start.generation + 1
+        if body.start.generation != expected:
+            return f"expected generation {expected}, got {body.start.generation}"
+        return ""
+
     def _objection_to_drop(self, key: CollectionId) -> str:
         if key not in self.items:
             return f"no object {key}"
-        readers = [each.name for each in self.dependants(key)]
-        readers += [each.name for each in self.materializations.binding(key)]
+        readers = [dependant.name for dependant in self.dependants(key)]
+        readers += [
+            materialization.name for materialization in self.materializations.binding(key)
+        ]
         return f"{readers[0]} depends on it" if readers else ""
 
     def _objection_to_undefine(self, name: str) -> str:
@@ -316,6 +344,12 @@ class Catalog:
             return f"no function {name}"
         callers = self.callers(name)
         return f"{callers[0].name} depends on it" if callers else ""
+
+    def _resumed(self, key: CollectionId, topic: Topic, topic_id: str, start: Start) -> Item:
+        item = self.items[key]
+        assert item.source is not None, "only a source resumes"
+        source = replace(item.source, topic=topic, topic_id=topic_id, start=start)
+        return replace(item, source=source, former=(*item.former, item.source))
 
     def _applied(  # noqa: C901, PLR0911, PLR0912 - one case an event
         self, body: Body, epoch: int, at_ms: int | None
@@ -333,6 +367,10 @@ class Catalog:
             case Retain(key, policy):
                 changed = replace(self.items[key], policy=policy)
                 return replace(self, items=self.items.set(key, changed))
+            case Resume(key, topic, topic_id, start):
+                return replace(
+                    self, items=self.items.set(key, self._resumed(key, topic, topic_id, start))
+                )
             case Drop(key):
                 gone = self.items[key]
                 return replace(
@@ -356,7 +394,7 @@ class Catalog:
                 return replace(self, functions=kept)
             case Materialize() | Unmaterialize() | Unbind():
                 after = self.materializations.applied(body)
-                last = max([self.last_number, *(each.number for each in after.live.values())])
+                last = max([self.last_number, *(item.number for item in after.live.values())])
                 return replace(self, materializations=after, last_number=last)
             case _:
                 assert_never(body)
@@ -365,7 +403,7 @@ class Catalog:
 def unknown(name: str, items: Iterable[Item]) -> InvalidStatement:
     """Return the error for an unknown source or view, with a similar name."""
     known = [item.name for item in items if item.kind != "sink"]
-    spelled = {each.casefold(): each for each in known}
+    spelled = {name.casefold(): name for name in known}
     close = difflib.get_close_matches(name.casefold(), spelled, n=1)
     return InvalidStatement(
         f"{name} does not exist",

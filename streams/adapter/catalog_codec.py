@@ -14,18 +14,26 @@ from streams.adapter.catalog import (
     Forget,
     Item,
     Open,
+    Resume,
     Retain,
     Undefine,
 )
-from streams.adapter.materialized import (
+from streams.adapter.catalog_materializations import (
     Materialization,
     Materialize,
     Unbind,
     Unmaterialize,
 )
-from streams.compute.codec import ingestion, ingestion_fields, sink_description, sink_fields
+from streams.compute.codec import (
+    ingestion,
+    ingestion_fields,
+    sink_description,
+    sink_fields,
+    start,
+    start_fields,
+)
 from streams.errors import Corrupt
-from streams.ids import CollectionId, EventId, Timestamp
+from streams.ids import CollectionId, EventId, Timestamp, Topic
 from streams.plan.physical import Column
 from streams.storage.policy import LagBehindUpper, RetainHistory, Retention
 from streams.trace.kernel.functions import Function
@@ -57,6 +65,13 @@ def _fields(  # noqa: C901, PLR0911, PLR0912 - one case an event
             return "catalog_birth", {"id": key, "as_of": as_of}
         case Retain(key, policy):
             return "catalog_retain", {"id": key, "policy": _policy_fields(policy)}
+        case Resume(key, topic, topic_id, start):
+            return "catalog_resume", {
+                "id": key,
+                "topic": topic,
+                "topic_id": topic_id,
+                "start": start_fields(start),
+            }
         case Drop(key):
             return "catalog_drop", {"id": key}
         case Forget(key):
@@ -87,6 +102,9 @@ def _body(  # noqa: C901, PLR0911, PLR0912 - one case an event
             return Birth(CollectionId(record["id"]), Timestamp(record["as_of"]))
         case "catalog_retain":
             return Retain(CollectionId(record["id"]), _policy(record["policy"]))
+        case "catalog_resume":
+            key, topic = CollectionId(record["id"]), Topic(record["topic"])
+            return Resume(key, topic, record["topic_id"], start(record["start"]))
         case "catalog_drop":
             return Drop(CollectionId(record["id"]))
         case "catalog_forget":
@@ -129,8 +147,8 @@ def _item(record: Record) -> Item:
         name=record["name"],
         statement=record["statement"],
         query=record["query"],
-        columns=tuple(Column(each["name"], each["type"]) for each in record["columns"]),
-        inputs=tuple(CollectionId(each) for each in record["inputs"]),
+        columns=tuple(Column(column["name"], column["type"]) for column in record["columns"]),
+        inputs=tuple(CollectionId(input_) for input_ in record["inputs"]),
         source=None if source is None else ingestion(source),
         sink=None if sink is None else sink_description(sink),
         policy=_policy(record["policy"]),
@@ -177,8 +195,8 @@ def _materialization(record: Record) -> Materialization:
         name=record["name"],
         statement=record["statement"],
         task=record["task"],
-        inputs=tuple(CollectionId(each) for each in record["inputs"]),
-        unbound=tuple(CollectionId(each) for each in record["unbound"]),
+        inputs=tuple(CollectionId(input_) for input_ in record["inputs"]),
+        unbound=tuple(CollectionId(collection) for collection in record["unbound"]),
         is_paused=record["paused"],
     )
 

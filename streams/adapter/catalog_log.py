@@ -18,7 +18,7 @@ from streams.adapter.catalog import (
 from streams.adapter.catalog_codec import decode, encode
 from streams.errors import Corrupt, Indeterminate, InvalidUsage, SlackwaterError
 from streams.ids import EventId, Offset, Topic
-from streams.kafka.client.reading import records_until
+from streams.kafka.client.bounded_read import records_until
 from streams.kafka.log import Logs
 
 log = logging.getLogger(__name__)

@@ -5,7 +5,7 @@ ones. All its state is in topics; when it starts it reads the catalog, completes
 one left unfinished, and sends the replicas all dataflows again.
 
 Definitions are executed one at a time, in three moves: the catalog's record, which makes the
-statement durable; the object's holds and shard (`streams.adapter.objects`); the command. A
+statement durable; the object's holds and shard (`streams.adapter.provisioning`); the command. A
 failure in between is retried in the background until it succeeds. Reads run concurrently.
 """
 
@@ -16,8 +16,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import assert_never
 
-from streams.adapter import definitions, show, show_materialized
-from streams.adapter.bindings import Check, no_connectors
+from streams.adapter import ddl, resuming, show, show_materializations
 from streams.adapter.catalog import (
     NAMES,
     Catalog,
@@ -29,7 +28,9 @@ from streams.adapter.catalog import (
     Undefine,
 )
 from streams.adapter.catalog_log import CatalogLog, Deposed
-from streams.adapter.evaluating import (
+from streams.adapter.materialization_tasks import Check, no_connectors
+from streams.adapter.materializations import Materializing
+from streams.adapter.planning import (
     Evaluated,
     PlannedView,
     evaluated,
@@ -37,19 +38,18 @@ from streams.adapter.evaluating import (
     meant,
     query_of,
 )
-from streams.adapter.materializing import Materializing
-from streams.adapter.objects import Crash, Objects
+from streams.adapter.provisioning import Crash, Objects
 from streams.adapter.read_holds import Guards
 from streams.adapter.reads import Reads, When, unreadable
+from streams.adapter.reconciler import Upkeep
 from streams.adapter.results import Columns, Complete, Failed, Notice, Result, failed
-from streams.adapter.rows import text_rows
+from streams.adapter.row_encoding import text_rows
 from streams.adapter.sessions import Session, Sessions
-from streams.adapter.upkeep import Upkeep
 from streams.adapter.workers.pool import Workers
 from streams.adapter.workers.requests import Explain, View
 from streams.compute.controller import Controller, create_topics
-from streams.compute.observed import Observed
 from streams.compute.protocol import CreateInstance
+from streams.compute.replica_responses import Observed
 from streams.errors import InvalidStatement, InvalidUsage, SlackwaterError
 from streams.ids import CollectionId, Topic
 from streams.kafka.log import Chunks, Logs
@@ -64,6 +64,7 @@ from streams.plan.sql.materializations import (
     DropMaterialization,
     ShowMaterializations,
 )
+from streams.plan.sql.offsets import ResumeSource
 from streams.plan.sql.tokens import split, tokenize
 from streams.storage.client.shards import Shards
 from streams.storage.log.state import CollectionState
@@ -218,6 +219,10 @@ class Coordinator:
                 with self._definitions:
                     done = self._alter(statement)
                 yield from done
+            case ResumeSource():
+                with self._definitions:
+                    done = self._resume(statement)
+                yield from done
             case sql.Drop():
                 with self._definitions:
                     done = self._drop(statement)
@@ -236,7 +241,7 @@ class Coordinator:
                 functions = tuple(catalog.functions.values())
                 yield from self._reads.select(query, When(as_of, session), items, functions)
             case sql.Subscribe(name, as_of):
-                item = definitions.readable(name, self.catalog.state)
+                item = ddl.readable(name, self.catalog.state)
                 yield from self._reads.subscribe(item, When(as_of, session))
             case sql.Explain(query, picture):
                 yield from self._explain(query, picture=picture)
@@ -256,7 +261,7 @@ class Coordinator:
         yield from self._reads.evaluate(request, chunks.append)
         plan = joined(chunks)
         yield Columns((Column("plan", "SVG" if picture else "VARCHAR"),))
-        yield text_rows([(each,) for each in ([plan] if picture else plan.splitlines())])
+        yield text_rows([(line,) for line in ([plan] if picture else plan.splitlines())])
         yield Complete("EXPLAIN")
 
     def _defined(self, statement: Definition, text: str) -> Iterator[Result]:
@@ -332,25 +337,42 @@ class Coordinator:
         namespace = self._settings.namespace
         match statement, found:
             case sql.CreateSource(), tuple(columns):
-                return definitions.source(statement, text, catalog, topics, namespace, columns)
+                return ddl.source(statement, text, catalog, topics, namespace, columns)
             case sql.CreateMaterializedView(query=query), PlannedView(known, _, viewed):
                 if known != meant(query, catalog):
                     return None
-                return definitions.view(statement, text, catalog, viewed)
+                return ddl.view(statement, text, catalog, viewed)
             case sql.CreateSink(), _:
-                return definitions.sink(statement, text, catalog, topics, namespace)
+                return ddl.sink(statement, text, catalog, topics, namespace)
             case _:
                 return None
 
     def _alter(self, statement: sql.Alter) -> tuple[Result, ...]:
-        item = definitions.alterable(statement, self.catalog.sync())
-        policy = definitions.retention(statement.retain)
+        item = ddl.alterable(statement, self.catalog.sync())
+        policy = ddl.retention(statement.retain)
         self.catalog.change(lambda _: Retain(item.id, policy))
         return (Complete(f"ALTER {statement.kind.value}", {"id": item.id}),)
 
+    def _resume(self, statement: ResumeSource) -> tuple[Result, ...]:
+        item = resuming.source(statement.name, self.catalog.sync())
+        self.shards.sync()
+        condition = self.observed.conditions.get(item.id)
+        resume = resuming.resume(
+            statement,
+            item,
+            self._cluster.topics,
+            self._settings.namespace,
+            self.shards.state(item.id).source or {},
+            None if condition is None else condition.status,
+        )
+        item = self.catalog.change(lambda _: resume).items[item.id]
+        self._crash("after-catalog-resume")
+        self._upkeep.renew(item)
+        return (Complete("ALTER SOURCE", {"id": item.id}),)
+
     def _drop(self, statement: sql.Drop) -> tuple[Result, ...]:
         tag = f"DROP {statement.kind.value}"
-        item = definitions.droppable(statement.kind, statement.name, self.catalog.sync())
+        item = ddl.droppable(statement.kind, statement.name, self.catalog.sync())
         if item is None:
             if not statement.if_exists:
                 raise InvalidStatement(f"{statement.name} does not exist")
@@ -380,7 +402,7 @@ class Coordinator:
 
     def _drop_function(self, statement: sql.DropFunction) -> tuple[Result, ...]:
         done = Complete("DROP FUNCTION")
-        function = definitions.undefinable(statement.name, self.catalog.sync())
+        function = ddl.undefinable(statement.name, self.catalog.sync())
         if function is not None:
             self.catalog.change(lambda _: Undefine(statement.name))
             return (done,)
@@ -389,7 +411,7 @@ class Coordinator:
         return Notice(f"function {statement.name} does not exist"), done
 
     def _show(self, kind: sql.Kind) -> Iterator[Result]:
-        wanted = definitions.KINDS[kind]
+        wanted = ddl.KINDS[kind]
         found = [condition for condition in self.conditions() if condition.item.kind == wanted]
         yield Columns(show.COLUMNS)
         yield text_rows([show.row(each) for each in found])
@@ -401,7 +423,7 @@ class Coordinator:
         yield text_rows(found)
         yield Complete(f"SHOW {len(found)}")
 
-    def materialized(self) -> tuple[show_materialized.Shown, ...]:
+    def materialized(self) -> tuple[show_materializations.Shown, ...]:
         """Return every materialization with what the service that runs it says."""
         return self.materializing.shown()
 

@@ -23,7 +23,7 @@ def described(item: Item, catalog: str) -> Description:
 def strange(item: Item, catalog: str, state: CollectionState) -> str:
     """Return why a shard under the object's id is not the object's; empty if it is. Pure.
 
-    Earlier versions did not say which catalog made a shard. One of theirs is the object's when
+    Earlier versions did not say which catalog made a shard. Such a shard is the object's when
     it has the same columns and keys, and begins when the object was born or later: a shard of
     an earlier catalog is older than the objects of this one.
     """

@@ -1,9 +1,9 @@
 """Reads in progress keep what they read: rights with a lifetime, inside one coordinator.
 
-The coordinator has one durable hold for all of its reads of a collection (`objects`). It
+The coordinator has one durable hold for all of its reads of a collection (`provisioning`). It
 follows the catalog's, which the read policy moves, or a user who compacts up to some time; but
-while somebody reads at t it does not pass t. That is all a read needs, and a coordinator that
-dies takes its reads with it.
+while a read at t is in progress it does not pass t. That is all a read needs, and a coordinator
+that dies takes its reads with it.
 """
 
 import threading
@@ -47,7 +47,7 @@ class Guards:
                 self._guards.discard(guard)
 
     def frontier(self, collection: CollectionId) -> Antichain:
-        """The least time anybody reads it at; empty when nobody does."""
+        """The least time of a read in progress; empty without one."""
         with self._lock:
             times = [guard.time for guard in self._guards if collection in guard.collections]
         return frontier(min(times)) if times else EMPTY

@@ -1,6 +1,6 @@
 """SELECT and SUBSCRIBE: reads of collections at one common time, from their shards.
 
-A SELECT is what a view of it holds at the chosen time (`streams.adapter.selecting`). A
+A SELECT is what a view of it holds at the chosen time (`streams.adapter.select`). A
 SUBSCRIBE is the contents at its as_of and then every change, in intervals, each followed by a
 progress. Both wait until their input is final, and while they wait or send, it is held against
 compaction (`streams.adapter.read_holds`).
@@ -18,14 +18,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from streams.adapter.catalog import Item
-from streams.adapter.contents import refuse_errors
-from streams.adapter.objects import bounds_of, relations
+from streams.adapter.provisioning import bounds_of, relations
+from streams.adapter.pruning import Allowance, Wanted
+from streams.adapter.read_errors import refuse_errors
 from streams.adapter.read_holds import Guard, Guards
 from streams.adapter.results import Columns, Complete, Notice, Progress, Result, Rows
-from streams.adapter.rows import rows
+from streams.adapter.row_encoding import rows
 from streams.adapter.sessions import Session
-from streams.adapter.timestamps import LAST, Bounds, ReadAt, Unreadable, choose
-from streams.adapter.wanted import Allowance, Wanted
+from streams.adapter.timestamp_selection import LAST, Bounds, ReadAt, Unreadable, choose
 from streams.adapter.workers.pool import Workers
 from streams.adapter.workers.process import Unstarted, WorkerLost
 from streams.adapter.workers.requests import (
@@ -117,7 +117,7 @@ class Reads:
         """
         plan, planned = yield from self._planned(query, items, functions)
         by_id = {str(item.id): item for item in items}
-        read = [(by_id[each.collection], each) for each in planned.imports]
+        read = [(by_id[imported.collection], imported) for imported in planned.imports]
         sources = [item for item, _ in read]
         with Spool(self._workers.limits, self._workers.directory) as spool:
             with self._guards.reading([item.id for item in sources], Timestamp(0)) as guard:
@@ -126,7 +126,7 @@ class Reads:
                     snapshots = self._snapshots(read, time)
                     computed = worker.ask(Compute(plan, time), snapshots, spool.take)
                     ended = yield from beating(computed)
-            yield Columns(tuple(Column(*each) for each in planned.shown))
+            yield Columns(tuple(Column(*column) for column in planned.shown))
             for block in spool.blocks():
                 yield Rows(tuple(block.decode().split("\n")))
         facts: dict[str, str | int] = {"as_of": time} if read else {}
@@ -171,8 +171,8 @@ class Reads:
         """Return what a SELECT reads of its imports. Errors: InvalidStatement."""
         allowance = Allowance(self._workers.limits.rows)
         snapshots = []
-        for item, each in read:
-            wanted = Wanted(each.columns, allowance, each.where)
+        for item, imported in read:
+            wanted = Wanted(imported.columns, allowance, imported.where)
             allowance.expect(self._fetched(item, time, wanted))
             updates, errors = self._snapshot(item, time, wanted)
             refuse_errors(item.name, errors, time)

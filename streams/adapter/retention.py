@@ -1,9 +1,9 @@
-"""History is let go as the read policies say: by two clocks, and not under a read in progress.
+"""Advances since by read policy: by the slower of two clocks, never past a read in progress.
 
-What went does not come back, so a policy that counts from now goes by the earlier of two
+History that is dropped is lost, so a policy that counts from now uses the earlier of two
 clocks, ours and the broker's (rule 27). Ours says when something may be due; then a record is
 written that changes nothing, and the broker says when it was appended. How far ours was ahead
-is remembered, so that a wrong clock costs a record now and then, and not one at every beat.
+is remembered, so that a wrong clock costs an occasional record, and not one at every tick.
 
 A beat looks only at collections that moved since the last one, that are read, that failed, or
 that a clock makes due: those of a thousand that stand still cost nothing.
@@ -16,9 +16,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from streams.adapter.catalog import Item
-from streams.adapter.due import Due
-from streams.adapter.objects import reading_hold
+from streams.adapter.provisioning import reading_hold
 from streams.adapter.read_holds import Guards
+from streams.adapter.timer_queue import Due
 from streams.compute.reclocking import MAX_SKEW_MS
 from streams.errors import SlackwaterError
 from streams.ids import CollectionId
@@ -63,7 +63,7 @@ class History:
         self.shards.subscribe(self._note)
 
     def look_after(self, items: Iterable[Item]) -> None:
-        """Let go of the history of these objects from here on.
+        """Apply the read policies of these objects from here on.
 
         Those that are new or have another policy are looked at by the next beat.
         """
@@ -78,7 +78,7 @@ class History:
         self._pauses.keep(self._items)
 
     def let_go(self) -> None:
-        """Let go of what is due. Errors: as `Shards.submit`; then it is due still.
+        """Advance the sinces that are due. Errors: as `Shards.submit`; then they stay due.
 
         An internal error about one collection keeps no other: they are tried one by one then,
         and those at which it comes up, after pauses that grow.
@@ -135,7 +135,7 @@ class History:
             moved = downgrade(state, catalog_hold(state.id), policy, now_ms)
             reading = self.guards.frontier(state.id)
             followed = self._follow(state, moved, reading)
-            moves += [(state.id, each) for each in (moved, followed) if each is not None]
+            moves += [(state.id, since) for since in (moved, followed) if since is not None]
             self._time(state, policy)
             if reading.is_empty:
                 done.add(state.id)
@@ -184,7 +184,7 @@ class History:
         skew_ms = self.shards.skew_ms(state.id)
         if abs(skew_ms) > MAX_SKEW_MS:
             log.warning(
-                "our clock is not the broker's: history goes by the earlier of the two",
+                "clock differs from the broker's: read policies use the earlier of the two",
                 extra={"ahead_ms": skew_ms},
             )
         self._ahead_ms, self._asked_at = max(0, skew_ms), self.clock()

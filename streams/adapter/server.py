@@ -7,8 +7,9 @@
                    header Slackwater-Session-Time: the last `session_time` that was told
     GET  /health   200 while the coordinator looks after its objects, 503 otherwise
     GET  /status   JSON: epoch, replicas, every object with its frontiers and condition
+    GET  /metrics  text for Prometheus: every materialization (`streams.adapter.metrics`)
 
-There is no authentication: whoever can reach the port may do anything, so it listens on
+There is no authentication: any client that reaches the port may do anything, so it listens on
 127.0.0.1 alone, and refuses requests that a browser sends on behalf of some other page.
 """
 
@@ -20,13 +21,14 @@ from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Protocol, cast
 
-from streams.adapter import show_materialized
+from streams.adapter import show_materializations
 from streams.adapter.catalog import NAMES
+from streams.adapter.metrics import CONTENT_TYPE, metrics
 from streams.adapter.results import END, Failed, Result, line
 from streams.adapter.sessions import Session, Sessions, session_of
 from streams.adapter.show import UNITS, Shown, row
-from streams.compute.observed import Observed
-from streams.errors import InvalidUsage
+from streams.compute.replica_responses import Observed
+from streams.errors import InvalidUsage, SlackwaterError
 
 log = logging.getLogger(__name__)
 
@@ -67,7 +69,7 @@ class Answering(Protocol):
     def conditions(self) -> tuple[Shown, ...]:
         """Every object."""
 
-    def materialized(self) -> tuple[show_materialized.Shown, ...]:
+    def materialized(self) -> tuple[show_materializations.Shown, ...]:
         """Every materialization."""
 
 
@@ -113,7 +115,13 @@ class Handler(BaseHTTPRequestHandler):
         return cast("Server", self.server).answering
 
     def do_GET(self) -> None:
-        """Health and status."""
+        """Health, status and metrics."""
+        try:
+            self._tell()
+        except SlackwaterError as error:
+            self._answer(HTTPStatus.SERVICE_UNAVAILABLE, {"error": str(error)})
+
+    def _tell(self) -> None:
         match self.path.partition("?")[0]:
             case "/health":
                 alive = self.answering.is_alive
@@ -121,6 +129,9 @@ class Handler(BaseHTTPRequestHandler):
                 self._answer(code, {"alive": alive})
             case "/status":
                 self._answer(HTTPStatus.OK, status(self.answering))
+            case "/metrics":
+                text = metrics(self.answering.materialized())
+                self._answer_text(HTTPStatus.OK, CONTENT_TYPE, text)
             case path:
                 self._answer(HTTPStatus.NOT_FOUND, {"error": f"there is no {path}"})
 
@@ -153,7 +164,7 @@ class Handler(BaseHTTPRequestHandler):
         return int(said) if is_number else None
 
     def _in_session(self, text: bytes) -> None:
-        token, time = (self.headers.get(each) for each in (SESSION, SESSION_TIME))
+        token, time = (self.headers.get(header) for header in (SESSION, SESSION_TIME))
         try:
             session = session_of(self.answering.sessions, token, time)
         except InvalidUsage as error:
@@ -185,7 +196,7 @@ class Handler(BaseHTTPRequestHandler):
         finally:
             closing = getattr(results, "close", None)
             if closing is not None:
-                closing()  # a read that nobody waits for holds nothing any more
+                closing()  # a read whose client is gone releases its hold
 
     def _send(self, result: Result) -> None:
         self._send_line(line(result))
@@ -195,9 +206,12 @@ class Handler(BaseHTTPRequestHandler):
         self.wfile.flush()
 
     def _answer(self, code: HTTPStatus, body: dict[str, object]) -> None:
-        text = json.dumps(body).encode()
+        self._answer_text(code, "application/json", json.dumps(body))
+
+    def _answer_text(self, code: HTTPStatus, kind: str, body: str) -> None:
+        text = body.encode()
         self.send_response(code)
-        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Type", kind)
         self.send_header("Content-Length", str(len(text)))
         self.end_headers()
         self.wfile.write(text)
@@ -218,16 +232,31 @@ def status(answering: Answering) -> dict[str, object]:
         }
         for condition in answering.conditions()
     ]
-    names = [each.name for each in show_materialized.COLUMNS]
+    names = [column.name for column in show_materializations.COLUMNS]
     return {
         "epoch": answering.epoch,
         "replicas": sorted(answering.observed.replicas),
         "objects": objects,
         "materializations": [
-            {**dict(zip(names, show_materialized.row(each), strict=True)), "stalls": stalls}
+            {
+                **dict(zip(names, show_materializations.row(each), strict=True)),
+                **_by_binding(each),
+                "errors": each.state.errors,
+            }
             for each in answering.materialized()
-            for stalls in [dict(each.state.stalls)]
         ],
+    }
+
+
+def _by_binding(
+    each: show_materializations.Shown,
+) -> dict[str, dict[str, str] | dict[str, int]]:
+    """Return what is known of single bindings."""
+    state = each.state
+    return {
+        "stalls": dict(state.stalls),
+        "dead_letters": dict(state.dead_letters),
+        "left_out": dict(state.left_out),
     }
 
 

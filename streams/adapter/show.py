@@ -5,9 +5,10 @@ from dataclasses import dataclass, replace
 from typing import assert_never
 
 from streams.adapter.catalog import Catalog, Item, ItemKind
-from streams.adapter.definitions import blocking
-from streams.compute.observed import HYDRATING, Condition, Observed
+from streams.adapter.ddl import blocking
+from streams.adapter.resuming import resumptions
 from streams.compute.protocol import Hydration
+from streams.compute.replica_responses import HYDRATING, Condition, Observed
 from streams.ids import CollectionId
 from streams.plan.physical import Column
 from streams.plan.sql.durations import spelled
@@ -104,6 +105,8 @@ def _shown(
     else:
         since, upper = (state.since, state.upper) if state is not None else (None, None)
     said = "" if status is None else status.message
+    if not said and state is not None:
+        said = resumptions(item, state.source or {})
     waits = blocking(item, uppers)
     if not said and waits is not None and status is not None and status.state != "running":
         said = f"waits for {catalog.items[waits].name}"

@@ -71,7 +71,7 @@ class Client:
     def stream(self, text: str) -> Iterator[Message]:
         """The messages that answer the text, as they come (`streams.adapter.results`).
 
-        Errors: Determinate when nobody answers, Indeterminate when the answer has no end.
+        Errors: Determinate when no server answers, Indeterminate when the answer has no end.
         """
         session = self.session
         headers = {"Content-Type": "text/plain", **(session.headers if session else {})}
@@ -109,7 +109,7 @@ class Client:
         for message in self.stream(text):
             match message:
                 case {"type": "columns", "columns": list(found)}:
-                    columns = tuple(each["name"] for each in found)
+                    columns = tuple(column["name"] for column in found)
                 case {"type": "rows", "rows": list(some)}:
                     rows += [tuple(row) for row in some]
                 case {"type": "complete", "tag": str(tag)}:
@@ -126,7 +126,7 @@ class Client:
     def objects(self) -> list[Message]:
         """Every object with its condition, as /status has it.
 
-        Errors: Determinate when nobody answers.
+        Errors: Determinate when no server answers.
         """
         try:
             with urllib.request.urlopen(f"{self.url}/status", timeout=5) as response:  # noqa: S310

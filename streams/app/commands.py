@@ -7,8 +7,8 @@ from typing import Annotated, NoReturn
 
 import typer
 
-from streams.app.lean import without_pandas
-from streams.app.services import Supervised, configured, serve, until_signalled
+from streams.app.arrow_without_pandas import without_pandas
+from streams.app.service_process import Supervised, configured, serve, until_signalled
 from streams.app.signals import asked_for
 from streams.app.sql import sql
 from streams.app.up import up
@@ -84,7 +84,7 @@ def replica(config: Config, *, supervised: Supervised = False) -> None:
 
 @app.command(hidden=True)
 def compaction(config: Config, *, supervised: Supervised = False) -> None:
-    """Compact now and then, until SIGTERM or SIGINT."""
+    """Compact periodically, until SIGTERM or SIGINT."""
     _serve("compaction", config, supervised=supervised)
 
 

@@ -12,11 +12,11 @@ from rich.markup import escape
 
 from streams.app import signals
 from streams.app.compact_once import environment, policy_of, run
-from streams.app.compacting import Place
-from streams.app.failing import FAILED, NO_ENVIRONMENT, failed
+from streams.app.compaction_setup import Place
+from streams.app.error_output import FAILED, NO_ENVIRONMENT, failed
 from streams.app.up import DIRECTORY, NAMESPACE, ClientOption, client_settings, only_with
+from streams.compaction.merge_execution import Compacted
 from streams.compaction.runner import Held, Round, Wish
-from streams.compaction.work import Compacted
 from streams.errors import InvalidUsage, SlackwaterError
 from streams.kafka.settings import ClientSettings
 
@@ -149,9 +149,9 @@ def line(each: Compacted) -> str:
 def as_object(done: Round, failures: Mapping[str, str]) -> dict[str, object]:
     """The result of a round as a JSON object."""
     return {
-        "held": [held_back(each) for each in done.held],
-        "compacted": [merged(each) for each in done.compacted],
-        "lost": [asdict(each) for each in done.lost],
+        "held": [held_back(hold) for hold in done.held],
+        "compacted": [merged(merge) for merge in done.compacted],
+        "lost": [asdict(loss) for loss in done.lost],
         "rolled_up": done.rolled_up,
         "removed": done.removed,
         "reclaimed": {

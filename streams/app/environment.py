@@ -15,17 +15,17 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
+from streams.app.broker_supervisor import BrokerKeeper
 from streams.app.client import Answer, Client
-from streams.app.ends import End
-from streams.app.keeper import BrokerKeeper
+from streams.app.environment_access import exclusive, port_of, reachable, write_file
 from streams.app.processes import Child
-from streams.app.reaching import exclusive, port_of, reachable, write_file
-from streams.app.service import FENCED, Service
+from streams.app.restart_policy import SPARK_STABLE_S, STABLE_S, End
+from streams.app.service_config import FENCED, Service
 from streams.app.signals import Stop
 from streams.errors import Determinate, InvalidUsage, SlackwaterError
 from streams.kafka.embedded import EmbeddedBroker
 from streams.kafka.settings import ClientSettings
-from streams.trace.arrange.room import is_full, says_full
+from streams.trace.arrange.disk_reserve import is_full, says_full
 
 if TYPE_CHECKING:  # it loads DuckDB and Arrow, and the command line would wait for them
     from streams.storage.client.shards import Shards
@@ -170,6 +170,7 @@ class Environment:
             {"PYSPARK_PYTHON": sys.executable, "PYSPARK_DRIVER_PYTHON": sys.executable},
             frozenset({FENCED}) if name in OWNERS else frozenset(),
             self._excuse,
+            SPARK_STABLE_S if name == "replica" else STABLE_S,
         )
         self.children[name] = child
         self._stack.callback(child.stop)

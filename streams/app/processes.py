@@ -18,7 +18,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from streams.app.ends import FIRST_PAUSE_S, End, Ends, Excuse, last_error, none
+from streams.app.restart_policy import (
+    FIRST_PAUSE_S,
+    STABLE_S,
+    End,
+    Ends,
+    Excuse,
+    last_error,
+    none,
+)
 
 log = logging.getLogger(__name__)
 
@@ -33,8 +41,9 @@ class Child:
     """A supervised process: `start` keeps it running until `stop`.
 
     It is not started again, and `is_over` is true, after an exit code in `final`, and after it
-    has ended in the same way too often (`streams.app.ends`): then `reason` says in which. While
-    `excuse` names another cause, its supervisor keeps restarting it.
+    has ended in the same way too often (`streams.app.restart_policy`): then `reason` says in
+    which. While `excuse` names another cause, its supervisor keeps restarting it. After
+    `stable_s` seconds it has not ended soon after its start.
     """
 
     name: str
@@ -43,6 +52,7 @@ class Child:
     environment: Mapping[str, str] = field(default_factory=dict)
     final: frozenset[int] = frozenset()
     excuse: Excuse = none
+    stable_s: float = STABLE_S
     starts: int = 0
     is_over: bool = False
     reason: str = ""
@@ -90,7 +100,7 @@ class Child:
 
     def _supervise(self, started: threading.Event) -> None:
         # the parent-death signal follows this thread, which lives as long as the process does
-        ends = Ends()
+        ends = Ends(self.stable_s)
         while not self._stopping.is_set():
             end = self._run_once(started)
             if self._stopping.is_set():

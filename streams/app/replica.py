@@ -4,7 +4,7 @@ import os
 import threading
 from pathlib import Path
 
-from streams.app.service import Service
+from streams.app.service_config import Service
 from streams.app.signals import Stop
 from streams.compute.controller import command_topic, response_topic
 from streams.replica.config import Budgets, ReplicaConfig

@@ -11,10 +11,10 @@ import typer
 from rich.console import Console
 
 from streams.app.client import Client
-from streams.app.failing import FAILED, NO_ENVIRONMENT, failed
-from streams.app.hydration import watch
+from streams.app.environment_access import find
+from streams.app.error_output import FAILED, NO_ENVIRONMENT, failed
 from streams.app.printer import Printer, console_for
-from streams.app.reaching import find
+from streams.app.progress_bar import watch
 from streams.app.up import DIRECTORY
 from streams.errors import Determinate, Indeterminate, InvalidUsage
 
@@ -32,7 +32,8 @@ def sql(
         Path | None, typer.Argument(help="Statements to run.", exists=True, dir_okay=False)
     ] = None,
     command: Annotated[
-        str | None, typer.Option("-c", "--command", help="Statements to run.")
+        list[str] | None,
+        typer.Option("-c", "--command", help="Statements to run; may be given several times."),
     ] = None,
     directory: Annotated[Path, typer.Option(help="The environment's directory.")] = DIRECTORY,
     *,
@@ -46,16 +47,19 @@ def sql(
         slackwater sql
         slackwater sql definitions.sql
         slackwater sql -c "SELECT * FROM revenue AS OF 1785000000000"
+        slackwater sql -c "SHOW SOURCES" -c "SHOW SINKS"
         slackwater sql --json -c "SUBSCRIBE revenue"
     """
-    if file is not None and command is not None:
+    if file is not None and command:
         raise typer.BadParameter("expected a file or -c, got both")
     try:
         client, _, _ = find(directory.absolute())
     except InvalidUsage as error:
         raise failed(error, NO_ENVIRONMENT) from error
     printer = Printer(console_for(sys.stdout.isatty()), as_json=as_json)
-    text = file.read_text() if file is not None else command
+    text = file.read_text() if file is not None else None
+    if command:
+        text = "\n;\n".join(command)  # one may end with a comment
     if text is None and not sys.stdin.isatty():
         text = sys.stdin.read()
     if text is not None:

@@ -9,10 +9,10 @@ from typing import Annotated
 
 import typer
 
-from streams.app.failing import NO_ENVIRONMENT, failed
-from streams.app.reaching import reach, reachable
-from streams.app.service import FENCED, Service
-from streams.app.services import (
+from streams.app.environment_access import reach, reachable
+from streams.app.error_output import NO_ENVIRONMENT, failed
+from streams.app.service_config import FENCED, Service
+from streams.app.service_process import (
     Supervised,
     configured,
     now_ms,
@@ -35,7 +35,7 @@ from streams.kafka.client.raw import RawReader
 from streams.kafka.client.transactions import Fenced, Transactions
 from streams.kafka.settings import ClientSettings
 from streams.kafka.topic_settings import topic_choices
-from streams.replica.crash import Crash
+from streams.replica.crash_injection import Crash
 from streams.storage.client.shards import Shards
 from streams.storage.commands.service import CommandService
 from streams.storage.commands.session import CommandTopics, Wiring
@@ -97,7 +97,7 @@ def storage(  # noqa: PLR0913  the options of a command, each by name
 def _alone(directory: Path, brokers: str, client: Mapping[str, str], namespace: str) -> Service:
     """The configuration of a service on its own: of these brokers, or of an environment's.
 
-    Errors: InvalidUsage, Determinate when there is none, or nobody answers.
+    Errors: InvalidUsage, Determinate when there is none, or no broker answers.
     """
     only_with(brokers, client, namespace)
     if brokers:

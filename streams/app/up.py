@@ -12,7 +12,7 @@ from rich.text import Text
 from streams.adapter.workers.limits import LEAST_DISK, LEAST_MEMORY
 from streams.app import signals
 from streams.app.environment import MASTER, Environment, Settings
-from streams.app.failing import failed
+from streams.app.error_output import failed
 from streams.errors import Determinate, InvalidStatement, InvalidUsage
 from streams.kafka.topic_settings import topic_choices
 from streams.plan.sql.durations import milliseconds
@@ -68,8 +68,8 @@ def lines_of(file: Path) -> list[str]:
         lines = [line.strip() for line in file.read_text().splitlines()]
     except (OSError, ValueError) as cause:
         raise typer.BadParameter(f"expected a file of NAME=VALUE lines at {file}") from cause
-    told = [line.partition("=") for line in lines if line and not line.startswith("#")]
-    return [f"{name.strip()}{equals}{value.strip()}" for name, equals, value in told]
+    settings = [line.partition("=") for line in lines if line and not line.startswith("#")]
+    return [f"{name.strip()}{equals}{value.strip()}" for name, equals, value in settings]
 
 
 def named(pairs: list[str]) -> dict[str, str]:

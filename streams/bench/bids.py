@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from streams.bench.json_lines import texts
 from streams.ids import Topic
-from streams.kafka.client.publish import Publisher
+from streams.kafka.client.bulk_producer import Publisher
 
 SOURCE = """CREATE SOURCE bids FROM KAFKA (TOPIC 'bids')
     (auction BIGINT, bidder BIGINT, price BIGINT, ts DOUBLE) FORMAT JSON ENVELOPE NONE"""

@@ -44,7 +44,7 @@ class Case:
     """A view over `t` (state): `k` has ten rows each, `v` is unique, `w` has 97 values.
 
     `grows` is the relation that changes. `times` says whether many times are tried: what
-    recomputes whole groups takes rows * times, which nobody would wait for. `last` has changes
+    recomputes whole groups costs rows * times, which is too long. `last` has changes
     come with ever greater values, as what is ordered by time does.
     """
 
@@ -147,12 +147,12 @@ def measure(case: Case, size: int) -> Measured:
     with tempfile.TemporaryDirectory(prefix="slackwater-") as directory:
         view = _View(case, size, Path(directory))
         state_mib = view.state_mib()
-        found = Measured({count: view.cost(count, STEPS, WARM) for count in CHANGES})
-        found.state_mib = state_mib
+        costs = Measured({count: view.cost(count, STEPS, WARM) for count in CHANGES})
+        costs.state_mib = state_mib
         if case.times:
-            found.at_once = view.cost(TIMES, 3)
-            found.apart = view.cost(TIMES, 3, apart=True)
-        return found
+            costs.at_once = view.cost(TIMES, 3)
+            costs.apart = view.cost(TIMES, 3, apart=True)
+        return costs
 
 
 class _View:
@@ -161,7 +161,7 @@ class _View:
     def __init__(self, case: Case, size: int, directory: Path) -> None:
         catalog = {name: Relation(CollectionId(name), COLUMNS) for name in ("t", "d")}
         dataflow = compile_view(case.query, catalog).dataflow
-        index = {each.collection: i for i, each in enumerate(dataflow.imports)}
+        index = {imported.collection: i for i, imported in enumerate(dataflow.imports)}
         self.local = LocalDataflow(dataflow, directory)
         self.local.step(interval_of(0, 1, as_of=True), {})
         self.size, self.at = size, 1
@@ -189,7 +189,7 @@ class _View:
             spent = time.perf_counter() - began, time.process_time() - began_cpu
             if step >= warm:
                 taken.append(spent)
-        wall, cpu = (median(each) * 1000 for each in zip(*taken, strict=True))
+        wall, cpu = (median(seconds) * 1000 for seconds in zip(*taken, strict=True))
         return Cost(wall, cpu)
 
     def _values(self, count: int) -> Ints:

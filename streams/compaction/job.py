@@ -1,4 +1,4 @@
-"""Merges on Spark: runs the functions of `streams.compaction.task` by (collection, bucket).
+"""Merges on Spark: runs `streams.compaction.merge_task` by (collection, bucket).
 
     cells    (merge, pieces)                         one row for each few megabytes of chunks
       read   (merge, bucket, updates, errors)        fetched, consolidated, split by row hash
@@ -24,11 +24,8 @@ import pyarrow as pa
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
-from streams.compaction.plan import Merge
-from streams.compaction.reduce import ERRORS, Part, split, together
-from streams.compaction.staging import Staging, announce, renewed, staging_of
-from streams.compaction.task import Limits, Task, read_parts, task_of, write_part
-from streams.compaction.work import (
+from streams.compaction.consolidation import ERRORS, Part, split, together
+from streams.compaction.merge_execution import (
     Failed,
     Result,
     Wanted,
@@ -37,6 +34,9 @@ from streams.compaction.work import (
     reason_of,
     swap,
 )
+from streams.compaction.merge_task import Limits, Task, read_parts, task_of, write_part
+from streams.compaction.plan import Merge
+from streams.compaction.staging import Staging, announce, renewed, staging_of
 from streams.errors import Corrupt
 from streams.ids import CollectionId
 from streams.java import java_for_spark, own_interrupt
@@ -117,8 +117,8 @@ class SparkWorker:
         parts = frame.mapInArrow(reader(headless, self.kafka), PARTS)
         placed = parts.repartition(width, "merge", "bucket").groupBy("merge", "bucket")
         done = placed.applyInArrow(writer(headless, stages, self.kafka), WRITTEN)
-        found: list[pa.RecordBatch] = done.toArrow().to_batches()
-        return found
+        batches: list[pa.RecordBatch] = done.toArrow().to_batches()
+        return batches
 
     def _finisher(self, written: Written) -> Callable[[CollectionId, Merge], Result]:
         """Return the step that finishes a merge, given what its tasks wrote or its error."""
@@ -132,13 +132,13 @@ class SparkWorker:
 
 
 @contextmanager
-def session(master: str) -> Iterator[SparkSession]:
-    """Return a session for compaction on `master`, or by Spark's own configuration.
+def session(master: str, name: str = "slackwater compact") -> Iterator[SparkSession]:
+    """Return a session for a job on `master`, or by Spark's own configuration.
 
     On this machine its workers run this process's Python; on a cluster that of
     `PYSPARK_PYTHON`, which must have this package installed.
     """
-    builder = SparkSession.builder.appName("slackwater compact")
+    builder = SparkSession.builder.appName(name)
     builder = builder.config("spark.ui.enabled", "false")
     builder = builder.config("spark.ui.showConsoleProgress", "false")
     builder = builder.master(master) if master else builder
@@ -166,8 +166,8 @@ def gathered(rows: Sequence[pa.RecordBatch]) -> dict[int, Written]:
             refs = pickle.loads(row["refs"])  # noqa: S301  our own task's
             buckets.setdefault(row["merge"], {})[row["bucket"]] = refs
     written: dict[int, Written] = {
-        number: tuple(ref for bucket in sorted(found) for ref in found[bucket])
-        for number, found in buckets.items()
+        number: tuple(ref for bucket in sorted(bucket_rows) for ref in bucket_rows[bucket])
+        for number, bucket_rows in buckets.items()
     }
     return {**written, **failures}
 

@@ -35,7 +35,9 @@ class Sight:
     def needs_record(self, now_ms: int) -> bool:
         """Whether a lease is overdue, and the log was idle for as long as a record counts."""
         is_silent = now_ms - self.seen_ms >= MAX_TICK_MS
-        return is_silent and any(each <= now_ms for each in self.overdue_ms.values())
+        return is_silent and any(
+            overdue_ms <= now_ms for overdue_ms in self.overdue_ms.values()
+        )
 
 
 def sight_of(last: Sight | None, state: State, now_ms: int) -> Sight:

@@ -6,7 +6,7 @@ extended as it grows: then several brokers, and several reading tasks, share the
 reference has its chunk's partition, so existing chunks stay where they are.
 """
 
-from streams.compaction import measure
+from streams.compaction import chunk_sizes
 from streams.storage.log.state import State
 
 BYTES_OF_ONE = 1 << 30
@@ -18,4 +18,4 @@ MOST = 8
 
 def wanted(state: State) -> int:
     """Return the number of partitions for the chunks that the group names now."""
-    return min(MOST, 1 + measure.total(state.chunks()) // BYTES_OF_ONE)
+    return min(MOST, 1 + chunk_sizes.total(state.chunks()) // BYTES_OF_ONE)

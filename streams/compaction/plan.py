@@ -37,7 +37,7 @@ from dataclasses import dataclass
 from math import log2
 from operator import attrgetter
 
-from streams.compaction import measure
+from streams.compaction import chunk_sizes
 from streams.ids import Timestamp
 from streams.progress import Antichain, frontier
 from streams.storage.log.batches import Batch
@@ -88,12 +88,14 @@ class Merge:
     @property
     def rows(self) -> int:
         """An upper bound on the updates to read."""
-        return sum(measure.rows_of(chunk) for batch in self.batches for chunk in batch.chunks)
+        return sum(
+            chunk_sizes.rows_of(chunk) for batch in self.batches for chunk in batch.chunks
+        )
 
 
 def size(batch: Batch) -> int:
     """Return the bytes of a batch's chunks."""
-    return measure.total(batch.chunks)
+    return chunk_sizes.total(batch.chunks)
 
 
 def geometric(collection: CollectionState) -> tuple[Merge, ...]:

@@ -13,7 +13,7 @@ be killed at any point and run again.
 Any client may have written what is in a log or a topic. So failures, with any exception, are
 isolated: a collection's planning and merge, a group's Rollup, a group's reclaiming. The round
 reports what failed and continues with the others; failed work is retried with growing pauses
-(`streams.compaction.rests`).
+(`streams.compaction.backoff`).
 """
 
 from collections.abc import Callable, Sequence
@@ -21,12 +21,11 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Protocol
 
-from streams.compaction import partitions, plan, removal
+from streams.compaction import partitions, plan, topic_deletion
+from streams.compaction.backoff import Rests
 from streams.compaction.collector import Collector
 from streams.compaction.leases import Sight, sight_of
-from streams.compaction.plan import Merge
-from streams.compaction.rests import Rests
-from streams.compaction.work import (
+from streams.compaction.merge_execution import (
     Compacted,
     Failed,
     LostRace,
@@ -35,6 +34,7 @@ from streams.compaction.work import (
     log_failure,
     reason_of,
 )
+from streams.compaction.plan import Merge
 from streams.ids import CapabilityId, CollectionId
 from streams.kafka.log import ChunkRef
 from streams.progress import Antichain
@@ -51,7 +51,7 @@ MOST_TURNS = 8
 
 
 class Merging(Protocol):
-    """Executes merges: in process (`work.Worker`) or on Spark (`job.SparkWorker`)."""
+    """Executes merges: in process (`merge_execution`) or on Spark (`job.SparkWorker`)."""
 
     def compact_all(self, wanted: Sequence[Wanted]) -> list[Result | Failed]:
         """Return the result of each merge."""
@@ -213,7 +213,7 @@ class Compaction:
             self._held_back(state, policy.wish(wish.policy, state.upper, now_ms))
             for _, state in self._states(wish)
         ]
-        return [each for each in found if each is not None]
+        return [hold for hold in found if hold is not None]
 
     def _held_back(self, state: CollectionState, wished: Antichain | None) -> Held | None:
         """Return the read capabilities that hold since behind the desired one."""
@@ -309,7 +309,7 @@ class Compaction:
         return sight
 
     def _remove(self, group: str, done: Round) -> None:
-        if removal.remove(self.shards, group, self.now_ms()):
+        if topic_deletion.remove(self.shards, group, self.now_ms()):
             done.removed.append(group)
 
     def _reclaim(self, group: str, wish: Wish, done: Round) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from streams.compaction.reduce import ERRORS, Part, together
+from streams.compaction.consolidation import ERRORS, Part, together
 from streams.trace.kernel.kernel import Kernel
 
 OPTIONS = pa.ipc.IpcWriteOptions(compression="lz4", use_threads=False)
@@ -52,7 +52,7 @@ def _append(file: Path, rows: pa.RecordBatch) -> None:
 def _taken(file: Path, schema: pa.Schema) -> pa.RecordBatch:
     if not file.exists():
         return pa.RecordBatch.from_arrays(
-            [pa.nulls(0, each.type) for each in schema], schema=schema
+            [pa.nulls(0, field.type) for field in schema], schema=schema
         )
     with pa.OSFile(str(file)) as source:
         sheets = list(_streams(source))

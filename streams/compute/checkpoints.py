@@ -56,8 +56,8 @@ class HydrationCheckpoint:
 
 def newest(checkpoints: Iterable[Checkpoint], shard_upper: Antichain) -> Checkpoint | None:
     """Return the record with the greatest frontier at or below the shard's upper."""
-    known = [c for c in checkpoints if _at_or_below(c.frontier, shard_upper)]
-    return max(known, key=lambda c: c.frontier, default=None)
+    readable = [c for c in checkpoints if _at_or_below(c.frontier, shard_upper)]
+    return max(readable, key=lambda c: c.frontier, default=None)
 
 
 def of_fingerprint(

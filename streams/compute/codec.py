@@ -13,6 +13,7 @@ from streams.compute.description import (
     ImportDescription,
     IngestionDescription,
     SinkDescription,
+    Start,
 )
 from streams.compute.protocol import (
     Alive,
@@ -34,6 +35,7 @@ from streams.compute.protocol import (
 )
 from streams.errors import Corrupt
 from streams.ids import CapabilityId, CollectionId, Timestamp, Topic
+from streams.plan.metadata import Included, Located
 from streams.plan.physical import Column
 from streams.progress import Antichain
 
@@ -185,8 +187,8 @@ def _description_fields(description: DataflowDescription) -> Record:
             {"name": column.name, "type": column.type} for column in description.columns
         ],
         "imports": [
-            {"collection": each.collection, "group": each.group, "hold": each.hold}
-            for each in description.imports
+            {"collection": imported.collection, "group": imported.group, "hold": imported.hold}
+            for imported in description.imports
         ],
         "as_of": description.as_of,
         "capability": description.capability,
@@ -203,7 +205,21 @@ def ingestion_fields(source: IngestionDescription) -> Record:
         "format": source.format,
         "envelope": source.envelope,
         "keys": list(source.keys),
+        "key_format": source.key_format,
+        "start": start_fields(source.start),
+        "included": [{"part": each.part, "column": each.column} for each in source.included],
+        "located": [
+            {"column": each.column, "path": list(each.path)} for each in source.located
+        ],
     }
+
+
+def start_fields(start: Start) -> Record:
+    """Return the fields of where a source begins inside another record."""
+    offsets = [
+        {"partition": partition, "offset": offset} for partition, offset in start.offsets
+    ]
+    return {"generation": start.generation, "offsets": offsets}
 
 
 def sink_fields(sink: SinkDescription) -> Record:
@@ -225,8 +241,8 @@ def _description(record: Record) -> DataflowDescription:
         name=record["name"],
         group=record["group"],
         plan=record["plan"],
-        columns=tuple(Column(each["name"], each["type"]) for each in record["columns"]),
-        imports=tuple(_import(each) for each in record["imports"]),
+        columns=tuple(Column(column["name"], column["type"]) for column in record["columns"]),
+        imports=tuple(_import(imported) for imported in record["imports"]),
         as_of=Timestamp(record["as_of"]),
         capability=CapabilityId(record["capability"]),
         source=None if source is None else ingestion(source),
@@ -255,7 +271,19 @@ def ingestion(record: Record) -> IngestionDescription:
         format=record["format"],
         envelope=record["envelope"],
         keys=tuple(record["keys"]),
+        key_format=record["key_format"],
+        start=start(record["start"]),
+        included=tuple(Included(each["part"], each["column"]) for each in record["included"]),
+        located=tuple(
+            Located(each["column"], tuple(each["path"])) for each in record["located"]
+        ),
     )
+
+
+def start(record: Record) -> Start:
+    """Return where a source begins, of an inner record."""
+    offsets = tuple((offset["partition"], offset["offset"]) for offset in record["offsets"])
+    return Start(record["generation"], offsets)
 
 
 def _elements(frontier: Antichain | None) -> list[int] | None:

@@ -20,7 +20,6 @@ from contextlib import suppress
 from streams.compute.codec import decode_command
 from streams.compute.description import DataflowDescription
 from streams.compute.history import is_long, live, reduce
-from streams.compute.observed import Observed
 from streams.compute.protocol import (
     AllowCompaction,
     AllowWrites,
@@ -34,10 +33,11 @@ from streams.compute.protocol import (
     Status,
 )
 from streams.compute.reader import ResponseReader
+from streams.compute.replica_responses import Observed
 from streams.compute.writer import CommandWriter
 from streams.errors import Corrupt, Determinate
 from streams.ids import CollectionId, Offset, Topic
-from streams.kafka.client.reading import records_until
+from streams.kafka.client.bounded_read import records_until
 from streams.kafka.log import Logs
 from streams.kafka.topics import TopicKind, Topics, TopicSpec
 from streams.progress import EMPTY
@@ -113,11 +113,17 @@ class Controller:
     def create(self, dataflow: DataflowDescription) -> None:
         """Maintain one more dataflow; durable on return. Idempotent.
 
+        A dataflow whose description has changed is dropped and created by the replicas, in a
+        new iteration.
+
         Errors: Determinate; Indeterminate: it will be sent as soon as brokers answer.
         """
         with self._lock:
             if self._live.get(dataflow.export) == dataflow:
                 self._write([])
+                return
+            if dataflow.export in self._live:
+                self._change(dataflow)
                 return
             self._observed = self._observed.forget(dataflow.export)
             self._live[dataflow.export] = dataflow
@@ -184,6 +190,17 @@ class Controller:
             raise
         if is_long(self._history, self._reduced_to):
             self._begin_reduced()
+
+    def _change(self, dataflow: DataflowDescription) -> None:
+        """Describe a live dataflow anew, where it stands among the commands."""
+        self._history = [
+            CreateDataflow(dataflow)
+            if isinstance(command, CreateDataflow)
+            and command.description.export == dataflow.export
+            else command
+            for command in self._history
+        ]
+        self._begin_reduced()
 
     def _begin_reduced(self) -> None:
         # A drop that no replica has confirmed yet would be lost with the old history.

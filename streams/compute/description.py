@@ -11,10 +11,12 @@ from dataclasses import dataclass
 from typing import Literal
 
 from streams.ids import CapabilityId, CollectionId, Timestamp, Topic
+from streams.plan.metadata import Included, Located
 from streams.plan.physical import Column
 
 Kind = Literal["view", "ingestion", "sink"]
 Envelope = Literal["none", "upsert"]
+KeyFormat = Literal["json", "text", "bytes"]
 
 NO_CAPABILITY = CapabilityId("")
 
@@ -32,11 +34,30 @@ class ImportDescription:
     hold: CapabilityId
 
 
+@dataclass(frozen=True, slots=True)
+class Start:
+    """Where a source begins to read its topic.
+
+    `generation` counts how often it resumed elsewhere (`streams.compute.binding`). `offsets`
+    are pairs of a partition and its first offset. Without any it begins at what the topic
+    holds; else a partition that is not named was made later, and is read from offset 0.
+    """
+
+    generation: int = 0
+    offsets: tuple[tuple[int, int], ...] = ()
+
+
+BEGINNING = Start()
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IngestionDescription:
     """The raw topic of a source. `topic_id` is the broker's: a re-created topic has another.
 
-    `keys` name columns, and are empty unless the envelope is `upsert`.
+    `keys` name columns, and are empty unless the envelope is `upsert`. `key_format` is how a
+    message's key is read: of the formats `text` and `bytes` it is the one key column.
+    `included` are columns too, the last ones, in this order. `located` are columns whose values
+    are not members of the same name.
     """
 
     topic: Topic
@@ -44,6 +65,10 @@ class IngestionDescription:
     envelope: Envelope
     keys: tuple[str, ...] = ()
     format: str = "json"
+    key_format: KeyFormat = "json"
+    start: Start = BEGINNING
+    included: tuple[Included, ...] = ()
+    located: tuple[Located, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,7 @@ The shard of the source carries its *binding*: for each partition the offset bef
 messages are ingested. An interval takes the messages from the binding to some later offsets,
 all at one time, and its Append names both ends. It counts only if its lower is the shard's
 upper and its from-offsets are the shard's binding (rule 18): intervals join without gap or
-overlap in time *and* in offsets, whichever writer wrote them.
+overlap in time *and* in offsets, independent of the writer.
 
     time of an interval [lower, upper)   =  max(now, lower);  upper = time + 1
     hence upper > lower, whatever the wall clock did (rule 27)
@@ -28,10 +28,11 @@ read back as counted, never before.
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from streams.compute import binding
+from streams.compute.binding import Offsets
+from streams.compute.description import BEGINNING, Start
 from streams.ids import Timestamp
 from streams.progress import Antichain
-
-Offsets = Mapping[int, int]
 
 MAX_SKEW_MS = 5_000
 """A writer whose clock is further than this from the broker's stops ticking (rule 27)."""
@@ -39,7 +40,7 @@ MAX_SKEW_MS = 5_000
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """The position of an ingestion: a frontier, and the offsets bound before it."""
+    """The position of an ingestion: a frontier, and the binding there."""
 
     frontier: Antichain
     offsets: Offsets
@@ -75,8 +76,9 @@ class Clock:
 class Ingest:
     """Take every message of `from_offsets .. to_offsets`, all at `time`, `lower` or later.
 
-    A partition that is not in `from_offsets` is read from the first offset it has. The
-    Append covers `[lower, upper)` and carries both mappings whole.
+    Both are bindings (`streams.compute.binding`). A partition that is not in `from_offsets` is
+    read from where the source starts. The Append covers `[lower, upper)` and carries both
+    mappings whole.
     """
 
     lower: Antichain
@@ -111,7 +113,10 @@ class Follow:
 
 @dataclass(frozen=True, slots=True)
 class Pause:
-    """Nothing to do until messages arrive or `until_ms`; None: until the clock is right."""
+    """Nothing to do until messages arrive, or `until_ms`.
+
+    None: until the clock is right, or a new description of the source comes.
+    """
 
     until_ms: int | None
 
@@ -138,28 +143,34 @@ def next_interval(
     topic: Mapping[int, Ends],
     clock: Clock,
     budget: int | None = None,
+    start: Start = BEGINNING,
 ) -> Ingestion:
     """Return the next action, `own` being the position of the ingestion's own state.
 
     Units: `budget` counts messages. The very first interval takes all there is, whatever the
     budget: the messages in the topic at the creation of the source are one snapshot at one
-    time.
+    time. A shard whose binding has a later generation than `start` is left alone: the source
+    has resumed elsewhere, and its new description is on the way.
     """
     if own != shard:
         return decide_lost(own, shard)
-    broken = _broken(shard.offsets, topic)
+    bound = binding.offsets(shard.offsets, start.generation)
+    begin = bound or dict(start.offsets)
+    broken = _broken(begin, topic)
     if broken is not None:
         return broken
-    if clock.skew_ms is None:
+    has_resumed = binding.generation(shard.offsets) > start.generation
+    if clock.skew_ms is None or has_resumed:
         return Pause(None)
     lower = shard.frontier
     now = Timestamp(max(clock.earlier_ms, lower.time))
     time = now if shard.offsets else lower.time
     upper = Antichain((Timestamp(now + 1),))
     limit = None if not shard.offsets else budget
-    reached = _reached(shard.offsets, topic, limit)
-    if reached != dict(shard.offsets):
-        return Ingest(lower, upper, time, shard.offsets, reached)
+    reached = _reached(begin, topic, limit)
+    if reached != bound:
+        to_offsets = binding.extended(shard.offsets, start.generation, reached)
+        return Ingest(lower, upper, time, shard.offsets, to_offsets)
     if abs(clock.skew_ms) > MAX_SKEW_MS:
         return Pause(None)
     due_ms = lower.time + clock.tick_ms
@@ -177,14 +188,14 @@ def decide_lost(own: Position, shard: Position) -> Rebuild | Follow:
     return Rebuild(shard)
 
 
-def ranges(step: Ingest, topic: Mapping[int, Ends]) -> dict[int, tuple[int, int]]:
+def ranges(
+    step: Ingest, topic: Mapping[int, Ends], start: Start = BEGINNING
+) -> dict[int, tuple[int, int]]:
     """For each partition with messages to read: the first offset, and the end."""
-    found = {}
-    for partition, stop in step.to_offsets.items():
-        start = step.from_offsets.get(partition, topic[partition].low)
-        if start < stop:
-            found[partition] = (start, stop)
-    return found
+    begin = binding.offsets(step.from_offsets, start.generation) or dict(start.offsets)
+    reached = binding.offsets(step.to_offsets, start.generation)
+    found = {p: (begin.get(p, topic[p].low), stop) for p, stop in reached.items()}
+    return {p: (first, stop) for p, (first, stop) in found.items() if first < stop}
 
 
 def _broken(offsets: Offsets, topic: Mapping[int, Ends]) -> Broken | None:

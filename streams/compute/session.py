@@ -196,10 +196,14 @@ class Session:
 
     def _reconcile(self) -> tuple["Session", tuple[Action, ...]]:
         dropped_now = {key for key, frontier in self.compactions.items() if frontier.is_empty}
-        wanted = {key: each for key, each in self.told.items() if key not in dropped_now}
-        kept = tuple(key for key, each in self.running.items() if wanted.get(key) == each)
+        wanted = {
+            key: description for key, description in self.told.items() if key not in dropped_now
+        }
+        kept = tuple(
+            key for key, description in self.running.items() if wanted.get(key) == description
+        )
         gone = [key for key in self.running if key not in kept]
-        new = [each for key, each in wanted.items() if key not in kept]
+        new = [description for key, description in wanted.items() if key not in kept]
         collections = sorted(dropped_now - set(gone))
         actions: tuple[Action, ...] = (
             *(Drop(key, silent=key not in dropped_now) for key in gone),

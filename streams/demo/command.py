@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.text import Text
 
 from streams.app import signals
-from streams.app.failing import failed
+from streams.app.error_output import failed
 from streams.demo.report import Choices, Report
 from streams.demo.run import run
 from streams.errors import InvalidUsage, SlackwaterError

@@ -11,7 +11,7 @@ from connectors.runtime.preparing import prepare
 from connectors.runtime.task import BindingOf, Limits, Materialization
 from connectors.sql.dialect import Database
 from connectors.transport.local import Local
-from streams.app.materialize.beside import Beside
+from streams.app.materialize.background import Beside
 from streams.demo.totals import CHECK, COMMITS, NAMES, TOTALS, Commit, commit
 from streams.demo.views import VIEWS
 from streams.errors import InvalidUsage
@@ -79,7 +79,7 @@ class InPostgres:
     def __init__(self, shards: Shards, database: Database, made: Materialization) -> None:
         self._database = database
         driver = Driver(Local(postgres.connector({})))
-        ids = [CollectionId(each.collection) for each in made.bindings]
+        ids = [CollectionId(binding.collection) for binding in made.bindings]
         prepare(driver, made, Following(shards, made.task, ids).open())
         for statement in CHECK:  # with tables and no session, so that no commit is missed
             database.execute(statement)

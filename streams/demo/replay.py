@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 
 from streams.demo.feed import Feed
 from streams.ids import Topic
-from streams.kafka.client.publish import Publisher
+from streams.kafka.client.bulk_producer import Publisher
 
 Times = npt.NDArray[np.int64]
 TICK_S = 0.1

@@ -13,7 +13,7 @@ from rich.text import Text
 from streams.app.embedded_postgres import EmbeddedPostgres
 from streams.app.environment import Environment, Settings
 from streams.app.freshness import Freshness, percentile
-from streams.app.services import now_ms
+from streams.app.service_process import now_ms
 from streams.app.signals import Stop
 from streams.demo import feed as feeds
 from streams.demo.check import History, Verdict, verify
@@ -27,7 +27,7 @@ from streams.demo.watch import Watch, loaded
 from streams.errors import Determinate, InvalidUsage
 from streams.ids import CollectionId, Timestamp, Topic
 from streams.kafka.client.broker import KafkaBroker
-from streams.kafka.client.publish import Publisher
+from streams.kafka.client.bulk_producer import Publisher
 from streams.kafka.client.raw import RawReader
 from streams.kafka.settings import ClientSettings
 from streams.kafka.topics import TopicKind, TopicSpec
@@ -47,8 +47,8 @@ BUSY = frozenset({Topic("flights"), Topic("plane_state")})
 def run(choices: Choices, console: Console, stopping: Stop) -> Report:
     """The whole demo.
 
-    Errors: Stopped when it is told to; InvalidUsage when it cannot begin here; SlackwaterError
-    when something does not come up.
+    Errors: Stopped when stopping is requested; InvalidUsage when it cannot begin here;
+    SlackwaterError when something does not come up.
     """
 
     def say(text: str) -> None:
@@ -288,8 +288,8 @@ class Show:
         sources = [self._history(name) for name in feeds.TOPICS]
         problems = [
             f"{each.name}: {count} error rows" for each, count in sources if count
-        ] + self._missing([each for each, _ in sources])
-        inputs = [each for each, _ in sources]
+        ] + self._missing([name for name, _ in sources])
+        inputs = [name for name, _ in sources]
         verdicts: list[Verdict] = []
         total = len(VIEWS) * self.choices.times
         with Progress(console=self.console, transient=True) as progress:

@@ -40,7 +40,7 @@ CHECK = (
   is_right boolean NOT NULL GENERATED ALWAYS AS ({IDENTITY}) STORED)""",
     f"""CREATE FUNCTION demo_check() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
   INSERT INTO demo_commits (read_through, {NAMES})
-  SELECT NEW.read_through::json, {", ".join(f"({each})" for each in TOTALS.values())};
+  SELECT NEW.read_through::json, {", ".join(f"({total})" for total in TOTALS.values())};
   RETURN NULL; END $$""",
     """CREATE CONSTRAINT TRIGGER demo_check AFTER UPDATE ON slackwater_checkpoints
   DEFERRABLE INITIALLY DEFERRED FOR EACH ROW
@@ -68,14 +68,14 @@ def commit(row: Sequence[object]) -> Commit:
         time=time_of(str(read_through)),
         noted_ms=int(str(noted_ms)),
         is_right=bool(is_right),
-        totals=dict(zip(TOTALS, (int(str(each)) for each in totals), strict=True)),
+        totals=dict(zip(TOTALS, (int(str(total)) for total in totals), strict=True)),
     )
 
 
 def time_of(read_through: str) -> Timestamp | None:
     """The one time that all tables hold; None if there is none."""
     sources: Mapping[str, Mapping[str, str]] = json.loads(read_through).get("sources", {})
-    uppers = {int(each["readThrough"]) for each in sources.values()}
+    uppers = {int(source["readThrough"]) for source in sources.values()}
     if len(sources) != len(VIEWS) or len(uppers) != 1:
         return None
     return Timestamp(uppers.pop() - 1)
@@ -96,7 +96,7 @@ def judged(
     """
     times = sorted({each.time for each in commits if each.time is not None})
     expected = totals_at(times, inputs, kernel)
-    since = max(each.since for each in inputs.values())
+    since = max(input_.since for input_ in inputs.values())
     for each in commits:
         wrong = int(not each.is_right) + int(each.time is None)
         if each.time is not None and each.time >= since:
@@ -132,8 +132,8 @@ def totals_at(
 ) -> Mapping[int, Mapping[str, int]]:
     """The totals at each time, of the inputs alone."""
     tables = {
-        name: each.updates.rename_columns([*each.names, "time", "diff"])
-        for name, each in inputs.items()
+        name: input_.updates.rename_columns([*input_.names, "time", "diff"])
+        for name, input_ in inputs.items()
     }
     moments = pa.table({"time": pa.array(times, pa.int64())})
     answer = kernel.query(TOTALS_AT, moments=moments, **tables)
@@ -147,13 +147,15 @@ def compared(
     rows = contents(history, time, kernel)
     shown = ", ".join(
         # Arrow has no value of its own for a HUGEINT
-        f'"{each.name}"::DECIMAL(38, 0)' if is_huge(each.type) else f'"{each.name}"'
-        for each in rows.schema
+        f'"{field.name}"::DECIMAL(38, 0)' if is_huge(field.type) else f'"{field.name}"'
+        for field in rows.schema
     )
     columns = kernel.query(f"SELECT {shown} FROM rows", rows=rows).columns
-    expected = Counter(map(plain, zip(*(each.to_pylist() for each in columns), strict=True)))
-    found = Counter(map(plain, actual))
-    wrong = (expected - found).total() + (found - expected).total()
+    expected = Counter(
+        map(plain, zip(*(column.to_pylist() for column in columns), strict=True))
+    )
+    counts = Counter(map(plain, actual))
+    wrong = (expected - counts).total() + (counts - expected).total()
     return Verdict(f"{history.name} in PostgreSQL", time, expected.total(), wrong)
 
 
@@ -165,6 +167,6 @@ def is_huge(kind: pa.DataType) -> bool:
 def plain(row: Sequence[object]) -> Row:
     """Values that are equal if they say the same: what has no zone is UTC."""
     return tuple(
-        each.replace(tzinfo=each.tzinfo or UTC) if isinstance(each, datetime) else each
-        for each in row
+        value.replace(tzinfo=value.tzinfo or UTC) if isinstance(value, datetime) else value
+        for value in row
     )

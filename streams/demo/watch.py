@@ -84,7 +84,7 @@ class Watch:
         return followed
 
     def _merged(self, old: pa.Table | None, new: pa.Table, upper: Timestamp) -> pa.Table:
-        tables = [each for each in (old, new) if each is not None and each.num_rows]
+        tables = [table for table in (old, new) if table is not None and table.num_rows]
         if not tables:
             return new if old is None else old
         together = pa.concat_tables(tables)

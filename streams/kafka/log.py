@@ -143,7 +143,7 @@ def all_stored(results: Sequence[Stored]) -> tuple[Offset, ...]:
     failed = [result for result in results if not isinstance(result, int)]
     if not failed:
         return offsets
-    if not offsets and all(isinstance(each, Determinate) for each in failed):
+    if not offsets and all(isinstance(error, Determinate) for error in failed):
         raise failed[0]
     text = str(failed[0])
     said = f"{len(offsets)} of {len(results)} stored: {text}" if offsets else text

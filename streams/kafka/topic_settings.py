@@ -123,11 +123,11 @@ def _number(pairs: Mapping[str, str], name: str, default: int) -> int:
 def _setting(name: str) -> tuple[TopicKind, str]:
     """Return the kind of topic and the broker's setting of a name."""
     prefix, _, setting = name.partition(".")
-    kind = next((each for each in _OURS if each.value == prefix), None)
+    kind = next((kind for kind in _OURS if kind.value == prefix), None)
     if kind is None or not setting:
         raise InvalidUsage(
             f"topic setting {name}: expected {REPLICATION}, {MIN_INSYNC}, {DATA_PARTITIONS}, or"
-            f" a broker's setting after {', '.join(f'{each}.' for each in _OURS)}"
+            f" a broker's setting after {', '.join(f'{kind}.' for kind in _OURS)}"
         )
     if setting in _OURS[kind]:
         hint = f"; {MIN_INSYNC} is chosen for all topics" if setting == MIN_INSYNC else ""

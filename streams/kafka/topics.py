@@ -1,7 +1,7 @@
 """Kinds of topics: their required configuration, creation and verification.
 
 Invariant: after `create` every named topic exists with the partitions, the durability and the
-settings of its kind, whichever client created it (rules 11 to 13). A topic with other settings
+settings of its kind, whatever client created it (rules 11 to 13). A topic with other settings
 is refused with the expected and the actual values; existing topics are never altered.
 """
 
@@ -9,10 +9,10 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from streams.errors import InvalidUsage
-from streams.ids import Topic
+from streams.ids import Offset, Topic
 
 MAXIMUM_RECORD_BYTES = 8 << 20
 """Largest record of a log or data topic, in bytes; chunks aim far lower, at about 900 KiB."""
@@ -98,6 +98,13 @@ def is_name(name: str) -> bool:
     return bool(_NAME.fullmatch(name)) and name not in {".", ".."}
 
 
+class OffsetRange(NamedTuple):
+    """The offsets of a partition that are readable now: `[low, high)`."""
+
+    low: Offset
+    high: Offset
+
+
 class Topics(Protocol):
     """The topics of a cluster."""
 
@@ -125,6 +132,18 @@ class Topics(Protocol):
 
     def names(self) -> frozenset[Topic]:
         """Return the names of all topics but Kafka's internal ones."""
+
+    def ends(self, topic: Topic) -> Mapping[int, OffsetRange]:
+        """Return the readable range of each partition.
+
+        Errors: Determinate, also if the topic does not exist.
+        """
+
+    def at_time(self, topic: Topic, ms: int) -> Mapping[int, Offset]:
+        """Return the offset of the first record of each partition at `ms` or later, or its end.
+
+        Units: milliseconds since the epoch, of the records' timestamps. Errors: as `ends`.
+        """
 
 
 RETENTION_MS = "retention.ms"

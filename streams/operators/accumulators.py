@@ -364,12 +364,12 @@ def _mapped(
     entries: Callable[[float_sums.Digits], float_sums.Digits],
 ) -> Totals:
     sums: list[Sum] = []
-    for each in totals.sums:
-        match each:
+    for sum_ in totals.sums:
+        match sum_:
             case None:
                 sums.append(None)
             case float_sums.Digits():
-                sums.append(entries(each))
+                sums.append(entries(sum_))
             case digits:
                 sums.append(numbers(digits))
     return Totals(numbers(totals.rows), tuple(numbers(c) for c in totals.counts), tuple(sums))

@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 from streams.operators.frame_visibility import beyond, keys, peers_of
 from streams.operators.interesting_times import Moments
 from streams.operators.min_max import Touched
-from streams.operators.ranked import Changed, Core
+from streams.operators.ordered_groups import Changed, Core
 from streams.plan.physical import Reach, Span
 from streams.trace.arrange import order
 from streams.trace.arrange.first_rows import Gaps, Leading, joined, within
@@ -117,16 +117,16 @@ class _Search:
         The first peers count though they may be those of the row at the end of the gap.
         """
         todo, enough = np.flatnonzero(wanted > 0), wanted
-        found: list[Leading] = []
+        leading: list[Leading] = []
         while len(todo):
             some = within(self.runs, gaps.choose(todo), enough[todo], self.kernel, last=last)
             if some is None:
                 break
             done = self._complete(some, wanted[todo], enough[todo])
             kept = np.flatnonzero(done[some.which])
-            found.append(some.choose(kept, todo[some.which[kept]]))
+            leading.append(some.choose(kept, todo[some.which[kept]]))
             todo, enough = todo[~done], enough * _GROWTH
-        return joined(found)
+        return joined(leading)
 
     def _complete(self, some: Leading, wanted: Ints, enough: Ints) -> Flags:
         """Whether nothing is left of a gap, or a group of peers begins that is not wanted."""

@@ -31,7 +31,7 @@ from streams.operators import join
 from streams.operators.context import Stepped
 from streams.operators.frame_visibility import beyond, keys
 from streams.operators.join import Side, Sides
-from streams.operators.ranked import sort_keys_of
+from streams.operators.ordered_groups import sort_keys_of
 from streams.plan.physical import Asof
 from streams.trace.arrange import order, ordered
 from streams.trace.arrange.first_rows import Gaps, within
@@ -65,9 +65,9 @@ def step(node: Asof, sides: Sides) -> Stepped:
     moved = _moved(ranged, node.end, work.kernel)
     parts = [*work.found(points, values), *work.within(moved)]
     parts += work.together(points, values, moved)
-    whole = consolidate(flatten(parts, arrow_schema(sides.made)), work.kernel)
+    output = consolidate(flatten(parts, arrow_schema(sides.made)), work.kernel)
     kept = {"left": work.kept(0, points), "right": work.kept(1, ranged.side)}
-    return Stepped(whole if whole.num_rows else None, runs=kept)
+    return Stepped(output if output.num_rows else None, runs=kept)
 
 
 def _moved(ranged: _Ranged, end: int, kernel: Kernel) -> _Ranged:
@@ -226,10 +226,10 @@ class _Work:
     def _pairs(self, left: Side, right: Side, one: Ints, two: Ints) -> pa.RecordBatch:
         """Pairs of rows, by place, without the end of the range."""
         self.kernel.allow(len(one) * join.LEAST_OF_PAIR)
-        made = join.pairs(left, right, one, two, self.schema)
+        joined = join.pairs(left, right, one, two, self.schema)
         place = len(self.sides.types[0]) + self.node.end
-        nothing = pa.nulls(made.num_rows, self.schema.field(place).type)
-        return made.set_column(place, self.schema.field(place), nothing)
+        nothing = pa.nulls(joined.num_rows, self.schema.field(place).type)
+        return joined.set_column(place, self.schema.field(place), nothing)
 
     def kept(self, side: int, changes: Side) -> list[RunName]:
         """A side's runs from now on."""

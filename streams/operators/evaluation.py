@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from streams.operators.contents import Contents
+from streams.operators.group_contents import Contents
 from streams.trace.columns import Ints, int64
 from streams.trace.kernel.connection import EvaluationFailed
 from streams.trace.kernel.kernel import Kernel, arrow_type

@@ -3,7 +3,7 @@
 *Peers* are candidates that the query's order does not tell apart; where it is rows that count
 each candidate is alone. By number a row sees the peers of so many that are there before it and
 behind it, and its own. By value (`plan.physical.Span`) it sees what lies between two values;
-that does not depend on what is there, so it is looked up once for each candidate.
+that does not depend on the rows, so it is looked up once for each candidate.
 """
 
 from collections.abc import Sequence
@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from streams.operators.linear import source_of
-from streams.operators.ranked import Candidates
+from streams.operators.ordered_groups import Candidates
 from streams.operators.running_sums import Sums, weights
 from streams.plan.physical import Reach, Span
 from streams.trace.arrange import order
@@ -87,7 +87,7 @@ def keys(
 ) -> list[pa.Array]:
     """Sort keys of rows without the empty text behind them: what begins all keys of rows."""
     found = evaluated(texts, columns, types, kernel)
-    return [pc.binary_slice(each.cast(pa.binary()), 0, -_SUFFIX) for each in found]
+    return [pc.binary_slice(key.cast(pa.binary()), 0, -_SUFFIX) for key in found]
 
 
 def evaluated(

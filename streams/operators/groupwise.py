@@ -19,10 +19,10 @@ from dataclasses import dataclass, field
 import numpy as np
 import pyarrow as pa
 
-from streams.operators import contents
-from streams.operators.contents import Pairs
+from streams.operators import group_contents
 from streams.operators.context import ERRORS, NEGATIVE, Ports, Scope, Stepped
 from streams.operators.evaluation import Evaluate, Evaluated, Types, evaluate, port, source
+from streams.operators.group_contents import Pairs
 from streams.operators.interesting_times import of_rows as moments_of
 from streams.plan.physical import Groupwise
 from streams.trace.arrange.runs import RunName
@@ -57,9 +57,11 @@ def step(
         return Stepped(None, runs=runs)
     keys = [canonical(rows.column(key)) for key in node.keys]
     moments, _ = moments_of(keys, int64(rows.column("time")), scope.kernel)
-    shape = contents.schema([key.type for key in keys], list(rows.schema)[:-2])
+    shape = group_contents.schema([key.type for key in keys], list(rows.schema)[:-2])
     changes = pa.RecordBatch.from_arrays([*keys, *rows.columns], schema=shape)
-    held, kept = contents.of_changes(changes, len(keys), moments, runs.get(_ROWS, []), scope)
+    held, kept = group_contents.of_changes(
+        changes, len(keys), moments, runs.get(_ROWS, []), scope
+    )
     statement = _statement(node, types, scope.kernel)
     collected = Collected(held.pairs, made, scope)
     for start, end in held.chunks():
@@ -102,7 +104,7 @@ class Collected:
         pair = some.rows["p"].combine_chunks().to_numpy() + start
         data = some.rows.select([f"c{index}" for index in range(len(self.made))])
         columns = flatten([data], data_schema(self.made))
-        changes = [self._moved(columns, *each) for each in self._times(pair)]
+        changes = [self._moved(columns, *change) for change in self._times(pair)]
         whole = flatten(changes, arrow_schema(self.made))
         self.parts.append(consolidate(whole, self.scope.kernel))
         self.failed.append(some.failed)
@@ -141,7 +143,7 @@ class Collected:
             self._errors(f"cannot evaluate {label}", self.failed),
             self._errors(NEGATIVE, self.negative),
         ]
-        return tuple(each for each in found if each.num_rows)
+        return tuple(batch for batch in found if batch.num_rows)
 
     def _errors(self, text: str, parts: list[Ints]) -> pa.RecordBatch:
         pair = np.concatenate([*parts, np.empty(0, np.int64)]).astype(np.int64)

@@ -256,7 +256,7 @@ class Joined:
 
     def __post_init__(self) -> None:
         keys = (self.node.left_keys, self.node.right_keys)
-        left, right = (Arrived(Input(*each)) for each in zip(self.types, keys, strict=True))
+        left, right = (Arrived(Input(*side)) for side in zip(self.types, keys, strict=True))
         self.arrived = (left, right)
 
     def step(

@@ -185,8 +185,8 @@ def _judged(
     """The pairs for which every residual predicate is true, and the errors."""
     if not residual:
         return Stepped(paired)
-    whole = tuple(Expression(f"c{i}", kind, f"c{i}") for i, kind in enumerate(made))
-    return linear.step(Linear(0, residual, whole), paired, made, made, kernel)
+    columns = tuple(Expression(f"c{i}", kind, f"c{i}") for i, kind in enumerate(made))
+    return linear.step(Linear(0, residual, columns), paired, made, made, kernel)
 
 
 def matches(

@@ -210,9 +210,9 @@ def _predicates(
     predicates: Sequence[Expression], rows: pa.RecordBatch, types: Sequence[str], kernel: Kernel
 ) -> tuple[Ints, list[Ints]]:
     """The rows to keep, and for each predicate the rows that are in error through it first."""
-    found = tried(predicates, rows, types, kernel)
-    values = [flags(found[f"v{i}"]) for i in range(len(predicates))]
-    failed = [flags(found[f"f{i}"]) for i in range(len(predicates))]
+    results = tried(predicates, rows, types, kernel)
+    values = [flags(results[f"v{i}"]) for i in range(len(predicates))]
+    failed = [flags(results[f"f{i}"]) for i in range(len(predicates))]
     open_ = np.all([value | fail for value, fail in zip(values, failed, strict=True)], axis=0)
     places = []
     for fail in failed:
@@ -229,10 +229,10 @@ def outputs_of(
     if not rows.num_rows:
         schema = data_schema([output.type for output in outputs])
         return {f.name: pa.nulls(0, f.type) for f in schema}, first
-    found = tried(outputs, rows, types, kernel)
+    results = tried(outputs, rows, types, kernel)
     for index in reversed(range(len(outputs))):
-        first[flags(found[f"f{index}"])] = index
-    return {f"c{i}": combined(found[f"v{i}"]) for i in range(len(outputs))}, first
+        first[flags(results[f"f{index}"])] = index
+    return {f"c{i}": combined(results[f"v{i}"]) for i in range(len(outputs))}, first
 
 
 def flags(column: pa.ChunkedArray) -> Flags:

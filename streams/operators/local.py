@@ -16,7 +16,8 @@ from pathlib import Path
 import pyarrow as pa
 
 from streams.operators.context import Emitted
-from streams.operators.engine import Context, Packet, advance, due, start
+from streams.operators.engine import Context, Packet, advance, start
+from streams.operators.rounds import inbox, wakes
 from streams.plan.physical import Dataflow, NodeId
 from streams.progress import Interval
 from streams.trace.arrange.runs import PIECE, RunName
@@ -71,14 +72,14 @@ class LocalDataflow:
             mapped = pool.map if self.parallel else map
             read = partial(self._started, interval)
             emitted = list(mapped(read, itertools.count(), _shares(imports)))
-            packets = [packet for each in emitted for packet in each.packets]
+            packets = [packet for share in emitted for packet in share.packets]
             for level in range(1, self.dataflow.depth + 1):
                 work = partial(self._advanced, interval, level, packets, before)
-                made = list(mapped(work, range(self.buckets)))
-                emitted += made
-                packets += [packet for each in made for packet in each.packets]
-        outputs = [each.output for each in emitted if each.output is not None]
-        errors = [each.errors for each in emitted if each.errors is not None]
+                advanced = list(mapped(work, range(self.buckets)))
+                emitted += advanced
+                packets += [packet for bucket in advanced for packet in bucket.packets]
+        outputs = [part.output for part in emitted if part.output is not None]
+        errors = [part.errors for part in emitted if part.errors is not None]
         return outputs, errors
 
     def _of(self, number: int) -> Context:
@@ -98,26 +99,22 @@ class LocalDataflow:
         before: Mapping[int, Mapping[str, list[RunName]]],
         bucket: int,
     ) -> Emitted:
-        inbox: dict[tuple[int, str], list[pa.Table]] = {}
-        for packet in packets:
-            if (packet.level, packet.bucket) == (level, bucket):
-                inbox.setdefault((packet.node, packet.port), []).append(packet.table)
         runs = before.get(bucket, {})
-        awake = inbox or interval.as_of
-        if not awake and level not in due(self.dataflow, runs, interval.upper):
+        mine = [p for p in packets if (p.level, p.bucket) == (level, bucket)]
+        if not mine and level not in wakes(self.dataflow, runs, interval):
             return Emitted((), None, None)
-        made, after = advance(
+        emitted, after = advance(
             self.dataflow,
             level,
             bucket,
-            inbox,
+            inbox(mine),
             runs,
             interval,
             self._of(bucket),
             buckets=self.buckets,
         )
         self.runs[bucket] = {**self.runs.get(bucket, {}), **after}
-        return made
+        return emitted
 
 
 def _of_another_thread(context: Context) -> Context:

@@ -10,7 +10,7 @@ It is as exact: DuckDB's sums of integers and decimals have 128 bits, and one th
 fails. Floats are not summed here, for their sums depend on the order. If anything fails, the
 rows are made one by one, and a failing row becomes an error.
 
-An expression that nobody evaluates cannot fail, so none may be left out: every output is a key
+An expression that is not evaluated cannot fail, so none may be left out: every output is a key
 or summed, or it is a column of the input. DuckDB evaluates what it both counts and sums, as a
 test holds it to.
 """
@@ -123,9 +123,9 @@ def _weighted(found: pa.Table, of: Shape, kernel: Kernel) -> pa.RecordBatch:
         values = accumulators.digits_of(whole[f"s{index}"], slot.kind)
         digits.append(bigint_sums.weighted_sums(groups, values, weights))
     counts = tuple(counted(f"n{index}") for index in range(len(of.slots)))
-    made = Totals(counted("n"), counts, tuple(digits))
+    totals = Totals(counted("n"), counts, tuple(digits))
     first = pa.array(groups.first)
     columns = [*(key.take(first) for key in keys), pa.array(times[groups.first])]
     return pa.RecordBatch.from_arrays(
-        [*columns, *accumulators.store(made, of.slots)], schema=of.partial
+        [*columns, *accumulators.store(totals, of.slots)], schema=of.partial
     )

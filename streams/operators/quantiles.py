@@ -30,7 +30,7 @@ import numpy as np
 import pyarrow as pa
 
 from streams.operators import min_max
-from streams.operators.contents import Pairs, pairs_of
+from streams.operators.group_contents import Pairs, pairs_of
 from streams.operators.interesting_times import Moments
 from streams.operators.interpolation import Between, between
 from streams.operators.min_max import Touched

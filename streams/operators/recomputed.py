@@ -13,8 +13,8 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from streams.operators.contents import Contents
 from streams.operators.evaluation import Evaluate, Evaluated, Types, evaluate, port, source
+from streams.operators.group_contents import Contents
 from streams.plan.physical import Aggregate
 from streams.trace.columns import Flags
 from streams.trace.kernel.kernel import Kernel, arrow_type

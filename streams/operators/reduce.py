@@ -23,7 +23,14 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from streams.operators import accumulators, contents, finalize, min_max, quantiles, recomputed
+from streams.operators import (
+    accumulators,
+    finalize,
+    group_contents,
+    min_max,
+    quantiles,
+    recomputed,
+)
 from streams.operators.accumulators import Slot, Sum, Totals
 from streams.operators.context import ERRORS, NEGATIVE, Ports, Scope, Stepped
 from streams.operators.interesting_times import Moments
@@ -75,7 +82,7 @@ class Shape:
     def rows(self) -> pa.Schema:
         """Input of the recomputed aggregates: changes of what they read."""
         data = [pa.field(f"c{read}", self.types[read]) for read in self.reads]
-        return contents.schema([self.types[key] for key in self.node.keys], data)
+        return group_contents.schema([self.types[key] for key in self.node.keys], data)
 
 
 def shape(node: Reduce, types: Sequence[pa.DataType]) -> Shape:
@@ -95,9 +102,9 @@ def shape(node: Reduce, types: Sequence[pa.DataType]) -> Shape:
     for index, slot in enumerate(slots):
         sums += slot.fields(index)
     last = [
-        pa.field(f"m{index}", min_max.stored(types[each.argument]))
-        for index, each in enumerate(_extremes(node))
-        if each.argument is not None
+        pa.field(f"m{index}", min_max.stored(types[aggregate.argument]))
+        for index, aggregate in enumerate(_extremes(node))
+        if aggregate.argument is not None
     ]
     searched = [aggregate.argument for aggregate in node.aggregates if aggregate.share]
     for index, argument in enumerate(searched):
@@ -264,7 +271,7 @@ def _recomputed(
         return [], np.zeros(len(moments.hashes) + len(moments.owner), np.bool_), {}
     rows = consolidate(flatten(ports.get(recomputed.ROWS, []), of.rows), scope.kernel)
     width, names = len(of.node.keys), runs.get(recomputed.ROWS, [])
-    held, kept = contents.of_changes(rows, width, moments, names, scope)
+    held, kept = group_contents.of_changes(rows, width, moments, names, scope)
     kinds = scope.dataflow.types[of.node.input]
     types = {f"c{read}": kinds[read] for read in of.reads}
     values, negative = recomputed.recomputed(held, of.general, types, scope.kernel)

@@ -12,7 +12,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from streams.operators.interesting_times import Moments
-from streams.operators.ranked import Candidates
+from streams.operators.ordered_groups import Candidates
 from streams.plan.physical import Before
 from streams.trace.arrange import order, ordered
 from streams.trace.arrange.runs import Run
@@ -65,7 +65,7 @@ def prefixes(
     if not before:
         return total
     first = held.values.take(pa.array(np.searchsorted(held.owner, np.arange(size))))
-    wanted = {each.argument for each in before if each.function != "rows"}
+    wanted = {prefix.argument for prefix in before if prefix.function != "rows"}
     entries = ordered.Entries(moments.forms, np.arange(size), moments.hashes, first, first)
     for run in runs:
         low = np.searchsorted(run.hashes, moments.hashes, "left")

@@ -11,9 +11,9 @@ comparison. Then an update (row, s, d) of the input stands for two of the output
     (row, max(s, enters), d)  and  (row, leaves, -d)      if max(s, enters) < leaves, else none
 
 This is linear in updates: what is retracted takes back its own end, and at birth, where s is
-as_of, whoever entered before enters then and whoever left before never does. Updates of the
-interval go out; those of later times are *pending*, and the step that reaches them puts them
-out though nothing may arrive.
+as_of, a row that entered before enters then, and one that left before never does. Updates of
+the interval go out; those of later times are *pending*, and the step that reaches them puts
+them out though nothing may arrive.
 
 Nothing is evaluated twice: predicates, bounds and outputs are computed with the producer
 (`partial`), and only rows that will live are sent. Where something fails for a row, it is an
@@ -170,7 +170,9 @@ def _living(
     picked = [
         combined(array) if isinstance(array, pa.ChunkedArray) else array for array in arrays
     ]
-    return pa.RecordBatch.from_arrays([each.take(there) for each in picked], schema=shape(made))
+    return pa.RecordBatch.from_arrays(
+        [column.take(there) for column in picked], schema=shape(made)
+    )
 
 
 def _tolerantly(
@@ -183,12 +185,12 @@ def _tolerantly(
     """As `_plainly`, each row for itself: first what decides on its life, then the outputs."""
     width = len(node.predicates)
     judged = (*node.predicates, *(bound.value for bound in node.bounds))
-    found = tried(judged, rows, types, kernel)
-    failed = np.stack([flags(found[f"f{i}"]) for i in range(len(judged))])
+    results = tried(judged, rows, types, kernel)
+    failed = np.stack([flags(results[f"f{i}"]) for i in range(len(judged))])
     passed = np.ones(rows.num_rows, np.bool_)
     for i in range(width):
-        passed &= flags(found[f"v{i}"]) | failed[i]
-    values = [combined(found[f"v{width + i}"]) for i in range(len(node.bounds))]
+        passed &= flags(results[f"v{i}"]) | failed[i]
+    values = [combined(results[f"v{width + i}"]) for i in range(len(node.bounds))]
     lives = _lives(node.bounds, values, rows.num_rows, failed[width:])
     times = np.maximum(int64(rows.column("time")), lives.enters)
     there = np.flatnonzero(passed & lives.known & (times < lives.leaves))

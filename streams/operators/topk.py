@@ -24,14 +24,14 @@ from collections.abc import Iterator, Mapping, Sequence
 import numpy as np
 import pyarrow as pa
 
-from streams.operators import min_max, ranked
+from streams.operators import min_max, ordered_groups
 from streams.operators.context import Ports, Scope, Stepped
 from streams.operators.evaluation import Evaluated
 from streams.operators.groupwise import Collected
 from streams.operators.interesting_times import Moments
 from streams.operators.interesting_times import of_rows as moments_of
 from streams.operators.min_max import Touched
-from streams.operators.ranked import Candidates, Core
+from streams.operators.ordered_groups import Candidates, Core
 from streams.plan.physical import TopK
 from streams.trace.arrange import keyed, order, ordered
 from streams.trace.arrange.first_rows import leading
@@ -68,7 +68,7 @@ def step(
     kernel, files = scope.kernel, scope.context.files
     keys = [canonical(rows.column(key)) for key in node.keys]
     moments, _ = moments_of(keys, int64(rows.column("time")), kernel)
-    changes = ranked.changes(node.order, rows, keys, types, kernel)
+    changes = ordered_groups.changes(node.order, rows, keys, types, kernel)
     touched = min_max.touched(changes, moments, kernel)
     before = files.open(runs.get(_ROWS, []))
     base = ordered.counts(before, touched.entries(moments), kernel)
@@ -79,14 +79,14 @@ def step(
         files, runs.get(_FIRST, []), moments.forms, moments.hashes, shape, kernel
     )
     core = _core(node, before, found, touched, moments, kernel)
-    held = ranked.candidates(rows, touched, base, core, moments)
-    below = ranked.below(touched, base, moments, found)
+    held = ordered_groups.candidates(rows, touched, base, core, moments)
+    below = ordered_groups.below(touched, base, moments, found)
     collected = Collected(held.pairs, types, scope)
     for start, end in _pieces(held):
         negative = np.flatnonzero(below[start:end] > 0) + start
         collected.add(_chosen(held, node, start, end, negative), start)
     first = _first(held, below, moments, shape)
-    sorted_rows = ranked.added(rows, touched, moments)
+    sorted_rows = ordered_groups.added(rows, touched, moments)
     kept = {
         _ROWS: ordered.insert(files, runs.get(_ROWS, []), sorted_rows, kernel),
         _FIRST: keyed.insert(files, runs.get(_FIRST, []), first, len(keys), kernel),

@@ -2,7 +2,7 @@
 
 DuckDB takes the lists apart, and continues the shorter ones by NULL. The lists are columns,
 so nothing can fail here. Cost: one call of DuckDB for all rows of an interval. A list that
-nobody reads behind this node is NULL there: n elements, each beside the list, are n^2 values.
+is not read behind this node is NULL there: n elements, each beside the list, are n^2 values.
 """
 
 from collections.abc import Sequence
@@ -32,7 +32,7 @@ def step(
         rows: the input's updates.
         types: the DuckDB types of the input's columns.
         made: those of the output.
-        read: the places of the output's columns that somebody reads.
+        read: the places of the output's columns that are read.
         kernel: the worker's DuckDB.
     """
     if not rows.num_rows:

@@ -78,7 +78,7 @@ def step(
 
 
 def _shape(node: Upsert, types: Sequence[str], width: int) -> pa.Schema:
-    kinds = [arrow_type(each) for each in types]
+    kinds = [arrow_type(type_) for type_ in types]
     more = [pa.field(f"c{i}", kind) for i, kind in enumerate(kinds[:width])]
     more += [pa.field("kind", pa.int64()), pa.field("error", pa.string())]
     return keyed.schema([kinds[key] for key in node.keys], more)
@@ -118,7 +118,7 @@ def _changes(
     previous = np.where(first, found.places[owner], current - 1)
     had = np.where(previous >= 0, kinds[previous], DELETION)
     has = kinds[current]
-    forms = [key_form(each, scope.kernel) for each in (*values, errors)]
+    forms = [key_form(column, scope.kernel) for column in (*values, errors)]
     codes = group([*forms, kinds], before + after).ids
     same = (previous >= 0) & (codes[previous] == codes[current])
     times = int64(rows.column("time"))

@@ -110,8 +110,8 @@ def _spread(less: int, factor: int) -> _Function:
     def function(sums: Sums) -> tuple[Doubles, Flags]:
         n = sums.n
         other = "y" if factor == 1 else "x"
-        found = quotients(sums.c("y", other), n * (n - less) * _UNIT**2)
-        return found, sums.counts <= less
+        quotient = quotients(sums.c("y", other), n * (n - less) * _UNIT**2)
+        return quotient, sums.counts <= less
 
     return function
 
@@ -146,9 +146,9 @@ def _correlation(sums: Sums) -> tuple[Doubles, Flags]:
 
 def _determination(sums: Sums) -> tuple[Doubles, Flags]:
     both, y, x = sums.c("y", "x"), sums.c("y", "y"), sums.c("x", "x")
-    found = quotients(both * both, y * x)
+    quotient = quotients(both * both, y * x)
     flat = np.asarray(x == 0, np.bool_)
-    return np.where(np.asarray(y == 0, np.bool_), 1.0, found), flat
+    return np.where(np.asarray(y == 0, np.bool_), 1.0, quotient), flat
 
 
 def _slope(sums: Sums) -> tuple[Doubles, Flags]:

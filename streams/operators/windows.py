@@ -11,8 +11,8 @@ either side again:
 The core rows (those no change touches) that can be in a neighbourhood at any time of the
 interval are the `back + ahead` nearest on either side of a touched row: found by search
 (`affected_rows`). All moments are then evaluated at once, as partitions of one statement
-(`neighbours`). What the outputs were is not remembered: they are a function of the contents, so
-the same bits come again (rule 23).
+(`neighbourhoods`). What the outputs were is not remembered: they are a function of the
+contents, so the same bits come again (rule 23).
 
 A group in which some row is there a negative number of times is an error at that time, and so
 is one with a row whose bounds by value DuckDB cannot compute; its rows come and go as a whole,
@@ -31,15 +31,15 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from streams.operators import affected_rows, min_max, ranked
+from streams.operators import affected_rows, min_max, ordered_groups
 from streams.operators.context import Ports, Scope, Stepped
 from streams.operators.evaluation import port, source
 from streams.operators.frame_visibility import evaluated, sight
 from streams.operators.groupwise import Collected, label
 from streams.operators.interesting_times import Moments
 from streams.operators.interesting_times import of_rows as moments_of
-from streams.operators.neighbours import Part, neighbourhoods
-from streams.operators.ranked import Changed
+from streams.operators.neighbourhoods import Part, neighbourhoods
+from streams.operators.ordered_groups import Changed
 from streams.operators.running_sums import columns_of, prefixes
 from streams.plan.physical import Before, Groupwise, Reach
 from streams.trace.arrange import keyed, ordered
@@ -82,11 +82,11 @@ def step(
     found = keyed.find(
         files, runs.get(_WRONG, []), moments.forms, moments.hashes, shape, kernel
     )
-    below = ranked.below(touched, base, moments, found)
+    below = ordered_groups.below(touched, base, moments, found)
     wrong = (below, _failing(reach, changed, found, kernel))
     whole = _whole(wrong[0] + wrong[1], moments)
     core = affected_rows.core(reach, before, changed, whole, kernel)
-    held = ranked.candidates(rows, touched, base, core, moments)
+    held = ordered_groups.candidates(rows, touched, base, core, moments)
     none = wrong[0] + wrong[1] > 0
     statement = _statement(node, reach, types[0], kernel)
     outputs = _Evaluated(held, moments, none, reach.before, statement)
@@ -94,7 +94,7 @@ def step(
     near = neighbourhoods(held, moments, sight(reach, held, types[0], kernel), whole, ahead)
     parts = [outputs.changes(part, types[1]) for part in near]
     counted = _counted(wrong, moments, shape)
-    added = ranked.added(rows, touched, moments)
+    added = ordered_groups.added(rows, touched, moments)
     kept = {
         _ROWS: ordered.insert(files, runs.get(_ROWS, []), added, kernel),
         _WRONG: keyed.insert(files, runs.get(_WRONG, []), counted, len(node.keys), kernel),
@@ -125,7 +125,7 @@ def _changed(
     """What is known of the changed rows, which are grouped by these columns."""
     keys = [canonical(rows.column(key)) for key in by]
     moments, _ = moments_of(keys, int64(rows.column("time")), kernel)
-    changes = ranked.changes(reach.order, rows, keys, types, kernel)
+    changes = ordered_groups.changes(reach.order, rows, keys, types, kernel)
     touched = min_max.touched(changes, moments, kernel)
     base = ordered.counts(runs, touched.entries(moments), kernel)
     return Changed(rows, types, touched, base, moments)
@@ -138,7 +138,7 @@ def _failing(reach: Reach, changed: Changed, found: keyed.Found, kernel: Kernel)
     if reach.span is not None:
         (flags,) = evaluated([reach.span.fails], rows.columns[:-2], changed.types, kernel)
         fails = flags.to_numpy(zero_copy_only=False)
-    return ranked.counted(
+    return ordered_groups.counted(
         changed.touched,
         changed.base,
         changed.moments,
@@ -171,11 +171,11 @@ def _counted(wrong: Sequence[Ints], moments: Moments, shape: pa.Schema) -> pa.Re
     """How many rows of each group are wrong from now on, where that changed."""
     last = moments.last + np.arange(len(moments.hashes)) + 1
     first = moments.bounds[0] + np.arange(len(moments.hashes))
-    now = [each[last] for each in wrong]
+    now = [column[last] for column in wrong]
     moved = np.flatnonzero((wrong[0][first] != now[0]) | (wrong[1][first] != now[1]))
     at, live = pa.array(moved), (now[0] + now[1])[moved] != 0
     columns = [pa.array(moments.hashes[moved]), *(key.take(at) for key in moments.keys)]
-    columns += [pa.array(live), *(pa.array(each[moved]) for each in now)]
+    columns += [pa.array(live), *(pa.array(column[moved]) for column in now)]
     return pa.RecordBatch.from_arrays(columns, schema=shape)
 
 
@@ -183,7 +183,7 @@ def _counted(wrong: Sequence[Ints], moments: Moments, shape: pa.Schema) -> pa.Re
 class _Evaluated:
     """The outputs of neighbourhoods; none where the group is an error."""
 
-    held: ranked.Candidates
+    held: ordered_groups.Candidates
     moments: Moments
     wrong: Flags
     before: Sequence[Before]

@@ -98,7 +98,7 @@ def compile_select(
 ) -> Selected:
     """Plan a SELECT whose rows are read once: as a view, but in the order it asks for.
 
-    Its columns may share names, since nobody has to tell them apart by these.
+    Its columns may share names, since they are not identified by these.
 
     Errors: as `compile_view`.
     """

@@ -127,7 +127,7 @@ def _function(record: Record) -> Function:
 
 
 def _expressions(record: Record, name: str) -> tuple[Expression, ...]:
-    return tuple(_expression(each) for each in _records(record, name))
+    return tuple(_expression(expression) for expression in _records(record, name))
 
 
 def _expression(record: Record) -> Expression:
@@ -144,8 +144,8 @@ def _linear(record: Record) -> Node:
 
 def _temporal(record: Record) -> Node:
     bounds = tuple(
-        Bound(_text(each, "comparison"), _expression(each.record("value")))
-        for each in _records(record, "bounds")
+        Bound(_text(bound, "comparison"), _expression(bound.record("value")))
+        for bound in _records(record, "bounds")
     )
     return Temporal(
         record.number("input"),

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 from streams.errors import InvalidStatement
 from streams.plan.physical import Column
+from streams.trace.kernel.types import parts
 
 PLAIN = (
     "BOOLEAN",
@@ -32,7 +33,9 @@ PLAIN = (
     "UUID",
     "JSON",
 )
-"""All but DECIMAL, which has a width and a scale."""
+"""All but DECIMAL, which has a width and a scale, and those with parts."""
+
+NESTED = ("LIST", "STRUCT", "MAP")
 
 _DECIMAL = re.compile(r"DECIMAL\(([0-9]+),\s*([0-9]+)\)")
 
@@ -45,7 +48,12 @@ def decimal(type_: str) -> tuple[int, int] | None:
 
 def is_source_type(type_: str) -> bool:
     """Tell whether a source's column may be of the type, spelled as DuckDB prints it."""
-    return type_ in PLAIN or decimal(type_) is not None
+    inside = parts(type_)
+    if inside is None:
+        return type_ in PLAIN or decimal(type_) is not None
+    if inside.kind not in NESTED or (inside.kind == "MAP" and inside.types[0] != "VARCHAR"):
+        return False
+    return all(map(is_source_type, inside.types))
 
 
 def refuse_source_types(columns: Sequence[Column]) -> None:
@@ -54,6 +62,7 @@ def refuse_source_types(columns: Sequence[Column]) -> None:
         if not is_source_type(column.type):
             raise InvalidStatement(
                 f"column {column.name} of type {column.type} cannot be read from a topic",
-                f"a source's columns are {', '.join(PLAIN)} or DECIMAL(width, scale)",
+                f"a source's columns are {', '.join(PLAIN)} or DECIMAL(width, scale), or"
+                " type[], STRUCT(...) or MAP(VARCHAR, type) of them",
                 "declare it JSON or VARCHAR, and take it apart in a view",
             )

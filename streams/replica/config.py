@@ -29,8 +29,8 @@ class ReplicaConfig:
 
     `name` is permanent: the replica's holds have it in their names. `state` is a directory of
     its own; losing it costs only a hydration. `points` maps crash points to the hit count that
-    kills, for tests (`streams.replica.crash`). With `timings` every micro-batch writes a line
-    to `timings.jsonl` there.
+    kills, for tests (`streams.replica.crash_injection`). With `timings` every micro-batch
+    writes a line to `timings.jsonl` there.
 
     `deadline_s` is the limit for the tasks of a micro-batch with almost no input; larger ones
     have more time (`streams.replica.driver.deadlines`).

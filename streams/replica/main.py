@@ -40,11 +40,11 @@ from streams.ids import CollectionId
 from streams.kafka.client.broker import KafkaBroker
 from streams.kafka.topics import Topics
 from streams.replica.config import ReplicaConfig
-from streams.replica.driver.answers import Answers
-from streams.replica.driver.causes import cause_of
-from streams.replica.driver.checkpoints import Store
-from streams.replica.driver.machinery import Machinery, assemble
-from streams.replica.driver.pulse import pulse
+from streams.replica.driver.assembly import Machinery, assemble
+from streams.replica.driver.checkpoint_store import Store
+from streams.replica.driver.error_causes import cause_of
+from streams.replica.driver.heartbeat import pulse
+from streams.replica.driver.status_reports import Answers
 from streams.replica.spark.session import spark_session
 
 log = logging.getLogger(__name__)

@@ -19,6 +19,7 @@ import signal
 import socket
 import sys
 from collections.abc import Mapping, Sequence
+from typing import NoReturn
 
 DAEMON = "pyspark.daemon"
 FORKED = (
@@ -53,9 +54,13 @@ def _forked(zygote: str, command: Sequence[str]) -> int:
         socket.send_fds(connection, [len(request).to_bytes(4, "big")], [0, 1, 2])
         connection.sendall(request)
         answers = connection.makefile("rb")
-        child = int(answers.readline())
+        child = int(answers.readline() or _gone())
         signal.signal(signal.SIGTERM, lambda *_: _end(child))
         return int(answers.readline() or FAILED)
+
+
+def _gone() -> NoReturn:
+    raise ConnectionResetError("the zygote ended before it answered")
 
 
 def _end(child: int) -> None:

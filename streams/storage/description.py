@@ -87,7 +87,7 @@ def loads(text: str) -> Description:
     """
     try:
         value = json.loads(text)
-        columns = tuple((each["name"], each["type"]) for each in value["columns"])
+        columns = tuple((column["name"], column["type"]) for column in value["columns"])
         required = tuple(value.get("required", ()))
         catalog = str(value.get("catalog", ""))
         return Description(columns, tuple(value["keys"]), value["kind"], required, catalog)

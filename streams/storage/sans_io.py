@@ -68,7 +68,7 @@ from streams.storage.log.outcomes import (
     Unavailable,
     UpperMismatch,
 )
-from streams.storage.write.writing import Checked, Write, Writing, bound, moved, renewal
+from streams.storage.write.update import Checked, Write, Writing, bound, moved, renewal
 
 T = TypeVar("T")
 

@@ -1,4 +1,4 @@
-"""A small table in a collection of its own: one owner writes it whole, anybody reads it.
+"""A small table in a collection of its own: one owner writes it whole, any client reads it.
 
 Its contents are the rows at its newest time. The owner is the writer that set the token of the
 write capability last: the log refuses every earlier writer, whatever it still has in flight.
@@ -102,8 +102,8 @@ class SmallTable:
         if upper > lower:
             if lower <= self._state.since.time:  # what has changed since is not known
                 lower, counts = MINIMUM_TIME, Counter()
-            held = Timestamp(upper - 1 if lower == MINIMUM_TIME else lower - 1)
-            updates, _ = load_stable(self._shards, self.id, (lower, upper), held)
+            as_of = Timestamp(upper - 1 if lower == MINIMUM_TIME else lower - 1)
+            updates, _ = load_stable(self._shards, self.id, (lower, upper), as_of)
             self._contents = upper, added(counts, updates)
         return [row for row, count in self._contents[1].items() if count > 0]
 

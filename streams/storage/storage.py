@@ -59,7 +59,7 @@ from streams.storage.sans_io import (
     Recount,
     converse,
 )
-from streams.storage.write.writing import Write, Writing, bound
+from streams.storage.write.update import Write, Writing, bound
 from streams.trace.kernel.pool import KernelPool
 
 T = TypeVar("T")

@@ -36,7 +36,7 @@ class ChunkFiles:
 
     def write_all(self, wanted: Sequence[ChunkWrite]) -> list[tuple[ChunkRef, ...]]:
         """Write the bodies of many topics."""
-        return [self.write(*each) for each in wanted]
+        return [self.write(*chunk_write) for chunk_write in wanted]
 
     def fetch(self, topic: Topic, refs: Sequence[ChunkRef]) -> list[bytes]:
         """Return the bodies. Errors: Corrupt."""
@@ -82,6 +82,10 @@ class Files:
 class NoMessages:
     """Has no raw topic."""
 
-    def fetch(self, topic: Topic, partition: int, lo: Offset, hi: Offset) -> pa.Table:
+    def fetch(
+        self, topic: Topic, partition: int, lo: Offset, hi: Offset, *, more: Sequence[str] = ()
+    ) -> pa.Table:
         """Errors: InvalidUsage."""
-        raise InvalidUsage(f"topic {topic}/{partition} is not read for a test: {lo} to {hi}")
+        raise InvalidUsage(
+            f"topic {topic}/{partition} is not read for a test: {lo} to {hi} {more}"
+        )

@@ -158,7 +158,7 @@ def maintain(  # noqa: PLR0913 - few are needed at once, and a public function k
         for name, definition in tables.items()
     }
     compiled = compile_view(query, catalog, defined(functions))
-    read = {str(each.collection) for each in compiled.dataflow.imports}
+    read = {str(imported.collection) for imported in compiled.dataflow.imports}
     rows = {name: _read(kernel, catalog[name].columns, updates.get(name)) for name in read}
     for name in keys.keys() & rows.keys():
         _refuse_duplicates(catalog[name], rows[name], kernel)
@@ -297,8 +297,10 @@ def _run(
     outputs, errors = [], []
     for lower, upper in pairwise([since, *uppers]):
         imports = {
-            index: pa.Table.from_batches([trace.clip(rows[str(each.collection)], lower, upper)])
-            for index, each in enumerate(compiled.dataflow.imports)
+            index: pa.Table.from_batches(
+                [trace.clip(rows[str(imported.collection)], lower, upper)]
+            )
+            for index, imported in enumerate(compiled.dataflow.imports)
         }
         made, failed = stepped.step(interval_of(lower, upper, as_of=lower == since), imports)
         outputs += made

@@ -29,8 +29,8 @@ from streams.kafka.log import ChunkRef
 from streams.plan import json as plan_json
 from streams.plan.physical import Dataflow
 from streams.progress import Interval
-from streams.replica.crash import Crash
-from streams.replica.driver.checkpoints import Store
+from streams.replica.crash_injection import Crash
+from streams.replica.driver.checkpoint_store import Store
 from streams.replica.spark.rounds import Rounds
 from streams.replica.spark.session import SparkSettings, spark_session
 from streams.replica.tasks import descriptor, report, rounds

@@ -14,21 +14,21 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
 from streams.app.environment import Environment
-from streams.app.failing import FAILED, failed
+from streams.app.error_output import FAILED, failed
 from streams.app.signals import Stop, Stopped, noted, unfinished
 from streams.errors import SlackwaterError
 from streams.kafka.client.broker import KafkaBroker
 from streams.kafka.embedded import EmbeddedBroker
 from streams.kafka.settings import ClientSettings
 from streams.torture.connectors.run import Broker, Run
-from streams.torture.entries import Entry
-from streams.torture.hostile.assault import Assault
+from streams.torture.hostile.attack_rounds import Assault
 from streams.torture.hostile.scene import scene, settings
 from streams.torture.hostile.surfaces import SURFACES
+from streams.torture.journal import Entry
+from streams.torture.oracle import Verdict
 from streams.torture.report import Report
 from streams.torture.simulation import Simulation
 from streams.torture.soak import Soak, new_seed
-from streams.torture.truth import Verdict
 from streams.torture.zygote import Zygote
 
 SECONDS = 60.0
@@ -198,7 +198,7 @@ def quiet() -> Iterator[None]:
 
 @contextmanager
 def ending_early() -> Iterator[Stop]:
-    """A run that is told to end ends early, with what it has found.
+    """A run that is asked to stop ends early, with its findings.
 
     One that has not begun ends the command. Errors: SystemExit.
     """
@@ -278,7 +278,7 @@ def assaulted(
 ) -> tuple[Assault, Verdict]:
     """A run of so many seconds or rounds, against an environment of its own.
 
-    Errors: Determinate when it does not start; Stopped when it is told to end before it has.
+    Errors: Determinate when it does not start; Stopped when it is asked to stop before it has.
     """
     seconds, rounds = length
     with ExitStack() as stack:

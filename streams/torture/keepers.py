@@ -10,8 +10,8 @@ from streams.storage.client.handles import NotForward, ReadCapability
 from streams.storage.log.events import Right
 from streams.storage.log.outcomes import RolledUp
 from streams.storage.log.state import CollectionState
-from streams.torture.entries import Did, Wrong
-from streams.torture.seat import Seat, Target
+from streams.torture.actor_context import Seat, Target
+from streams.torture.journal import Did, Wrong
 
 DAMAGE = (" is missing", " is a tombstone", "expected checksum", "expected key")
 """What a merge says of a chunk that is not what was written; nothing here damages any."""
@@ -52,9 +52,11 @@ class Keeper:
             if now < seen:
                 yield f"{name} went back from {seen} to {now}"
         self.since[target.id], self.upper[target.id] = since, upper
-        for held in state.capabilities.values():
-            stands = int(held.frontier.time)
-            name, mine = ("since", since) if held.right is Right.READ else ("upper", upper)
+        for capability in state.capabilities.values():
+            stands = int(capability.frontier.time)
+            name, mine = (
+                ("since", since) if capability.right is Right.READ else ("upper", upper)
+            )
             if mine > stands:
                 yield f"{name} {mine} has passed a capability at {stands}"
 

@@ -10,7 +10,7 @@ once the clock had passed after + lease before it was sent.
 from dataclasses import dataclass, field
 
 from streams.storage import Storage
-from streams.torture.entries import Wrong
+from streams.torture.journal import Wrong
 
 
 @dataclass(slots=True)

@@ -13,8 +13,8 @@ from streams.progress import frontier
 from streams.storage.client.handles import ReadCapability
 from streams.storage.read.options import Comparison, Operator, Options
 from streams.storage.read.subscription import Delivery, Subscription
-from streams.torture.entries import Followed, Looked, Wrong
-from streams.torture.seat import Seat, Target
+from streams.torture.actor_context import Seat, Target
+from streams.torture.journal import Followed, Looked, Wrong
 from streams.torture.writers import refuse
 
 LEASE_MS = 24 * 3_600_000

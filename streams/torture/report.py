@@ -10,8 +10,8 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from streams.torture.entries import Entry, line
-from streams.torture.truth import Verdict
+from streams.torture.journal import Entry, line
+from streams.torture.oracle import Verdict
 
 MOST_SHOWN = 10
 
@@ -37,8 +37,8 @@ class Report:
         console.print(table)
         if self.ended_by:
             console.print(f"ended early, by {Signals(self.ended_by).name}", highlight=False)
-        for each in self.verdict.wrong[:MOST_SHOWN]:
-            console.print(f"[red]wrong:[/] {escape(each)}", highlight=False, soft_wrap=True)
+        for fault in self.verdict.wrong[:MOST_SHOWN]:
+            console.print(f"[red]wrong:[/] {escape(fault)}", highlight=False, soft_wrap=True)
         if self.verdict.wrong:
             console.print(f"again: {self.again}", highlight=False)
 

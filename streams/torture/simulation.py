@@ -18,11 +18,11 @@ from streams.kafka.memory.logs import MemoryBroker
 from streams.kafka.memory.records import MemoryRawReader
 from streams.storage import Storage
 from streams.storage.client.shards import Shards
-from streams.torture.cast import SIMPLE, Actor, create, janitor, seeded_name
-from streams.torture.entries import Did, MemoryJournal, Wrong
-from streams.torture.judge import last_looks
-from streams.torture.seat import Seat, Target
-from streams.torture.truth import Verdict, judge
+from streams.torture.actor_context import Seat, Target
+from streams.torture.actors import SIMPLE, Actor, create, janitor, seeded_name
+from streams.torture.final_check import last_looks
+from streams.torture.journal import Did, MemoryJournal, Wrong
+from streams.torture.oracle import Verdict, judge
 from streams.trace.kernel.kernel import Kernel
 
 ROLES = ("writer", "writer", "writer", "guest", "guest", "reader", "reader", "reader")
@@ -87,7 +87,7 @@ class Simulation:
         self.now += 60_000
 
     def _tick(self) -> int:
-        """The broker's clock: it creeps, and now and then it jumps."""
+        """The broker's clock: it advances slowly, and sometimes it jumps."""
         jump = self.rng.choice([40_000, -40_000]) if self.rng.random() < 0.004 else 0  # noqa: PLR2004
         self.now += self.rng.randint(1, 20) + jump
         return self.now
@@ -164,7 +164,7 @@ class Simulation:
         return self.rng.choices(kinds, k=self.rng.randint(1, 6))
 
     def _between(self) -> None:
-        """At each touch of the broker: death, somebody else's turn, or nothing."""
+        """At each touch of the broker: death, another actor's turn, or nothing."""
         if not self.depth:
             return
         if self.rng.random() < KILLED:

@@ -16,15 +16,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
 
-from streams.app.services import now_ms
+from streams.app.service_process import now_ms
 from streams.app.signals import Stop
 from streams.kafka.embedded import EmbeddedBroker
 from streams.storage import Storage
-from streams.torture.cast import create
-from streams.torture.entries import Entry, FileJournal, read_journal
-from streams.torture.judge import last_looks
-from streams.torture.seat import Seat, Target
-from streams.torture.truth import Verdict, judge
+from streams.torture.actor_context import Seat, Target
+from streams.torture.actors import create
+from streams.torture.final_check import last_looks
+from streams.torture.journal import Entry, FileJournal, read_journal
+from streams.torture.oracle import Verdict, judge
 from streams.torture.worker import Plan
 from streams.torture.zygote import Zygote
 
@@ -123,7 +123,7 @@ class Soak:
                 self.zygote.kill(pid)
 
     def _afflict(self, workers: dict[Path, int], seconds: float) -> None:
-        """Kill processes, and now and then the broker, for so long."""
+        """Kill processes, and sometimes the broker, for so long."""
         end = time.monotonic() + seconds
         next_kill = time.monotonic() + self.rng.uniform(*KILL_EVERY_S)
         next_outage = time.monotonic() + self.rng.uniform(*OUTAGE_EVERY_S)
@@ -159,5 +159,5 @@ class Soak:
 
 
 def new_seed() -> int:
-    """A seed nobody has chosen."""
+    """A random seed."""
     return now_ms() % (1 << 31)

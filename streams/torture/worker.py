@@ -11,16 +11,16 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from random import Random
 
-from streams.app.services import new_id, now_ms
+from streams.app.service_process import new_id, now_ms
 from streams.errors import Determinate, Indeterminate, SlackwaterError
 from streams.files import write_whole
 from streams.ids import CapabilityId, CollectionId
 from streams.kafka.client.raw import RawReader
 from streams.kafka.settings import ClientSettings
 from streams.storage import Storage
-from streams.torture.cast import SIMPLE, Actor, janitor
-from streams.torture.entries import Did, FileJournal, Wrong
-from streams.torture.seat import Seat, Target
+from streams.torture.actor_context import Seat, Target
+from streams.torture.actors import SIMPLE, Actor, janitor
+from streams.torture.journal import Did, FileJournal, Wrong
 from streams.torture.writers import GUEST_LEASE_MS
 from streams.trace.kernel.kernel import Kernel
 
@@ -29,7 +29,7 @@ LONGEST_PAUSE_S = 0.03
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What a worker is told. `roles` take turns; clocks are `skew_ms` off."""
+    """The configuration of a worker. `roles` take turns; clocks are `skew_ms` off."""
 
     name: str
     roles: tuple[str, ...]
@@ -51,12 +51,12 @@ def load(path: Path) -> Plan:
     fields["roles"] = tuple(fields["roles"])
     fields["targets"] = tuple(
         Target(
-            CollectionId(each["id"]),
-            each["group"],
-            CapabilityId(each["read"]),
-            CapabilityId(each["write"]),
+            CollectionId(target["id"]),
+            target["group"],
+            CapabilityId(target["read"]),
+            CapabilityId(target["write"]),
         )
-        for each in fields["targets"]
+        for target in fields["targets"]
     )
     return Plan(**fields)
 
@@ -72,7 +72,7 @@ def run(plan: Plan) -> None:
 
 
 def take_turns(plan: Plan, name: str, journal: FileJournal) -> None:
-    """The actors' steps, for ever."""
+    """The actors' steps, without end."""
     rng = Random(f"{plan.seed} {name}")  # noqa: S311  chance, no secret
     with ExitStack() as stack:
         opened = Storage.kafka(
@@ -86,7 +86,9 @@ def take_turns(plan: Plan, name: str, journal: FileJournal) -> None:
             Seat(f"{name}.{number}", storage, rng, journal, plan.targets)
             for number in range(len(plan.roles))
         ]
-        actors = [actor(*each, plan) for each in zip(plan.roles, seats, strict=True)]
+        actors = [
+            actor(*assignment, plan) for assignment in zip(plan.roles, seats, strict=True)
+        ]
         while True:
             turn(seats[0], rng.choice(actors))
             time.sleep(rng.uniform(0, LONGEST_PAUSE_S))

@@ -17,10 +17,10 @@ from streams.storage.client.handles import (
     WriteCapability,
 )
 from streams.storage.log.outcomes import UpperMismatch
-from streams.storage.write.writing import Write
-from streams.torture.entries import Did, Row, Share, Told, Update, Wrong, Wrote
+from streams.storage.write.update import Write
+from streams.torture.actor_context import Seat, Target
+from streams.torture.journal import Did, Row, Share, Told, Update, Wrong, Wrote
 from streams.torture.leases import Lease
-from streams.torture.seat import Seat, Target
 
 SCHEMA = pa.schema(
     [
@@ -49,7 +49,7 @@ def table(updates: tuple[Update, ...]) -> pa.Table:
         [diff for _, _, diff in updates],
     ]
     return pa.table(
-        [pa.array(each, field_.type) for each, field_ in zip(columns, SCHEMA, strict=True)],
+        [pa.array(column, field_.type) for column, field_ in zip(columns, SCHEMA, strict=True)],
         schema=SCHEMA,
     )
 

@@ -1,7 +1,7 @@
 """Workers without the seconds that a fresh interpreter needs: forked from one that is ready.
 
 The zygote has imported everything and has no thread and no connection. It forks a worker for
-each plan, and kills one when it is told to. It reaps only whom it killed, so that a number
+each plan, and kills one on request. It reaps only whom it killed, so that a number
 never comes to mean another process.
 
     start PATH    ->  the worker's process id

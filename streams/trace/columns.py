@@ -1,7 +1,7 @@
 """Rows of Arrow columns as keys: canonical form, grouping, and a hash that never changes.
 
 Invariant: two rows are one key here exactly when DuckDB's GROUP BY puts them together, NULLs
-included, and of all equal keys the same bytes are emitted, whichever came first (rule 23):
+included, and of all equal keys the same bytes are emitted, whatever their order (rule 23):
 -0.0 becomes 0.0, every NaN the same NaN, and an interval its months, days below 30 and
 microseconds below a day.
 

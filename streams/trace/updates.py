@@ -78,7 +78,7 @@ def key_columns(
 ) -> tuple[list[pa.Array], list[pa.Array]]:
     """The columns at these positions in canonical form, and the same in key form."""
     clean = [canonical(rows.column(position)) for position in positions]
-    return clean, [key_form(each, kernel) for each in clean]
+    return clean, [key_form(column, kernel) for column in clean]
 
 
 def hash_columns(

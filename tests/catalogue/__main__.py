@@ -9,7 +9,7 @@ import sys
 import time
 from pathlib import Path
 
-from tests.catalogue.candidates import candidates
+from tests.catalogue.candidates import candidates, covering
 from tests.catalogue.sweep import Sweep
 
 
@@ -25,6 +25,8 @@ def main() -> int:
         if (not arguments.family or candidate.family in arguments.family)
         and (not arguments.function or candidate.function in arguments.function)
     ]
+    if arguments.covering:
+        chosen = list(covering(chosen, sweep.oracle.binds))
     defects = 0
     with Path(arguments.log).open("w") as log:
         for candidate, verdict in sweep.run(chosen):
@@ -40,6 +42,11 @@ def _arguments() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m tests.catalogue", description=__doc__)
     parser.add_argument("--family", nargs="*", default=[], help="all if nothing is said")
     parser.add_argument("--function", nargs="*", default=[], help="by the catalogue's name")
+    parser.add_argument(
+        "--covering",
+        action="store_true",
+        help="of the calls, those that have each type at each place beside two others",
+    )
     parser.add_argument("--seconds", type=float, default=0, help="for how long")
     parser.add_argument(
         "--log", default="catalogue.tsv", metavar="FILE", help="every verdict, a line each"

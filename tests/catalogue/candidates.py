@@ -1,7 +1,8 @@
 """What is put to the test: calls, casts, keys and windows, each a part of one query."""
 
 import re
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 import duckdb
@@ -10,6 +11,8 @@ from streams.bench.sql.signatures import CATALOGUE, Signature, calls, signatures
 from tests.catalogue.values import TYPES
 
 _COLUMN = re.compile(r"\b[xy]_\w+\b")
+_ARGUMENT = re.compile(r"\b[xy]_\w+\b|'[^']*'|\b\d+(?:\.\d+)?\b")
+"""A column or a constant."""
 _ORDERED = {
     "list", "array_agg", "string_agg", "group_concat", "listagg", "first", "last", "any_value",
     "arbitrary", "mode", "arg_min", "arg_max", "min_by", "max_by", "argmin", "argmax",
@@ -63,6 +66,9 @@ _WINDOWS = [
     "fill({x})", "lag({x} IGNORE NULLS)", "min({x})", "max({x})", "count({x})", "sum({x})",
     "avg({x})", "list({x})", "count(DISTINCT {x})",
 ]  # fmt: skip
+PARTNERS = 2
+"""In how many calls of a form `covering` has each argument at each place."""
+_WITHOUT_CALLS = {"cast", "try_cast"}
 _FILTERED = 5
 """Of so many calls of an aggregate one has a FILTER."""
 _OVER = "(PARTITION BY g ORDER BY {y}, id)"
@@ -96,6 +102,27 @@ def candidates(connection: duckdb.DuckDBPyConnection) -> Iterator[Candidate]:
     yield from dict.fromkeys(found)
     yield from _casts()
     yield from _keys()
+
+
+def covering(
+    candidates: Iterable[Candidate], binds: Callable[[Candidate], bool]
+) -> Iterator[Candidate]:
+    """Of the calls of a function in one form, those that bind and bring an argument to a place.
+
+    At that place it was in fewer than PARTNERS calls before. Of candidates without calls, all.
+    """
+    seen: Counter[tuple[str, int, str]] = Counter()
+    for candidate in candidates:
+        if candidate.shape == "query" or candidate.family in _WITHOUT_CALLS:
+            yield candidate
+            continue
+        form = _ARGUMENT.sub("?", candidate.text)
+        arguments = enumerate(_ARGUMENT.findall(candidate.text))
+        places = [(form, place, argument) for place, argument in arguments]
+        is_new = not places or any(seen[place] < PARTNERS for place in places)
+        if is_new and binds(candidate):
+            seen.update(places)
+            yield candidate
 
 
 def _calls(signature: Signature) -> Iterator[Candidate]:

@@ -84,6 +84,16 @@ class Oracle:
         finally:
             self.connection.execute("PRAGMA disable_optimizer")
 
+    def binds(self, candidate: Candidate) -> bool:
+        """Whether DuckDB knows the types of a candidate's answer."""
+        query = candidate.text
+        if candidate.shape != "query":
+            query = f"SELECT {query} FROM {'kept' if candidate.shape == 'row' else 'every'}"
+        try:
+            return bool(self._types(query))
+        except duckdb.Error:
+            return False
+
     def answer(self, candidate: Candidate) -> Answer:
         """Errors: Unanswered."""
         timer = threading.Timer(_SECONDS, self.connection.interrupt)

@@ -65,7 +65,11 @@ class World:
         self.bindings: list[dict[str, Any]] = [KEYED, LOG]
         self.shards = 1
 
-    def catch_up(self, crash: Callable[[str], None] = lambda _: None) -> Status:
+    def catch_up(
+        self,
+        crash: Callable[[str], None] = lambda _: None,
+        report: Callable[[Status], None] = lambda _: None,
+    ) -> Status:
         task = {
             "task": "shop",
             "connector": "ours",
@@ -81,6 +85,7 @@ class World:
             now_ms=lambda: 1000,
             stopping=NoPauses(),
             crash=crash,
+            report=report,
             letters=self.letters,
         )
         return runner.run(until_caught_up=True)
@@ -124,7 +129,8 @@ def fill(world: World, time: int = 13, count: int = 9, dear: tuple[int, ...] = (
 def test_the_refused_are_left_out_and_told(world: World) -> None:
     world.begin()
     fill(world)
-    assert world.catch_up().dead_letters == 2
+    status = world.catch_up()
+    assert (status.dead_letters, status.left_out) == ({"prices": 2}, {"prices": 2})
     assert world.prices == {f"i{n}": n for n in range(9) if n not in {3, 6}}
     assert world.endpoint.query("SELECT count(*) FROM log") == [(9,)]
     assert sorted(world.letters.items) == ["i3", "i6"]
@@ -141,6 +147,22 @@ def test_the_refused_are_left_out_and_told(world: World) -> None:
         "error": "",
     }
     assert set(world.checkpoint["ackIntents"]) == {"dead"}
+
+
+@SQLITE
+def test_first_contents_that_are_searched_tell_how_far_they_are(world: World) -> None:
+    """Rows that are decided stay so, from session to session; those left out count too."""
+    world.begin()
+    world.endpoint.query("DELETE FROM slackwater_checkpoints")
+    fill(world, dear=(3,))
+    statuses: list[Status] = []
+    world.catch_up(report=statuses.append)
+    told = [each.backfill for each in statuses if each.backfill is not None]
+    steps = [each for each in told if each.total == 9]
+    assert len(steps) > 3
+    assert max(each.done for each in steps) == 9
+    assert all(each.done <= each.total for each in told)
+    assert statuses[-1].backfill is None
 
 
 def test_a_later_change_heals(world: World) -> None:
@@ -263,6 +285,42 @@ def test_a_violated_key_is_told_once(world: World) -> None:
     ((topic, key, value),) = world.letters.written
     assert (topic, key) == ("dead", {"task": "shop", "place": "prices"})
     assert "key (item = a) is not unique: 2 rows" in value["error"]
+
+
+def test_a_table_that_is_written_anew_has_left_out_nothing_yet(world: World) -> None:
+    """What the checkpoint says of refused keys is of the table that was dropped."""
+    world.begin()
+    world.bindings = [KEYED]
+    fill(world, dear=(3,))
+    world.catch_up()
+    world.collections.append("u1", 16, [("i5", 5, 15, -1), ("i5", 500, 15, 1)])
+    assert world.catch_up().left_out == {"prices": 2}
+    world.bindings = [{**KEYED, "resource": {"table": "prices", "backfill": 1}}]
+    status = world.catch_up()
+    assert world.prices == {f"i{n}": {3: 103, 5: 500}.get(n, n) for n in range(9)}
+    assert status.left_out == {}
+
+
+@SQLITE
+def test_a_table_is_written_anew_while_its_transaction_is_on_its_way(world: World) -> None:
+    """The rows that were decided are decided of the table that was dropped."""
+    both: list[dict[str, Any]] = [KEYED, {**LOG, "dead_letters": "dead"}]
+    world.bindings = both
+    world.begin()
+    world.limits |= {"dead_letters": 1}
+    fill(world)
+    with pytest.raises(TooManyRefused):
+        world.catch_up()
+    assert world.checkpoint["ackIntents"].keys() >= {"next"}
+    anew = [{**each, "resource": {**each["resource"], "backfill": 1}} for each in both]
+    world.bindings = [anew[0], both[1]]
+    with pytest.raises(InvalidUsage, match=r"prices: dropped, .* which log has a part of"):
+        world.catch_up()
+    world.bindings = anew
+    status = world.catch_up()
+    assert len(world.prices) == 9
+    assert world.endpoint.query("SELECT count(*) FROM log") == [(9,)]
+    assert (status.left_out, status.stalls) == ({}, {})
 
 
 @SQLITE

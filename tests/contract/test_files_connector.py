@@ -159,6 +159,19 @@ def test_files_that_were_committed_and_not_moved_are_moved_once(
             assert list(rows(spec, 1)) == [testing.account("b", 1, 2)]
 
 
+def test_a_merged_range_is_one_file_once_it_is_committed(memory_path: Path) -> None:
+    """So the checkpoints of all ranges say whether they are at one time."""
+    kept = subject(memory_path)
+    spec = kept.applied("merged")
+    with kept.session(spec, 0, 9) as left:
+        testing.commit(left, 1)
+    ranges = Store(*files.reached(spec.endpoint_spec_json), spec.materialization).ranges
+    with kept.session(spec) as whole:
+        assert len(ranges()) == 3, "two parts, and the range of the session"
+        testing.commit(whole, 2)
+        assert [each.held.range for each in ranges()] == [(0, 0xFFFFFFFF)]
+
+
 def unfenced(monkeypatch: Any) -> None:
     monkeypatch.setattr(Store, "fence", lambda *_: None)
 

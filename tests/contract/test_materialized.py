@@ -6,6 +6,7 @@ import threading
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from connectors.protocol.messages import Extensions
@@ -153,6 +154,89 @@ def test_values_of_all_kinds_arrive(endpoint: Endpoint, collections: Collections
     collections.append("u1", 31, [(1, *TYPES.values(), 22, -1)])
     catch_up(endpoint, collections, bindings)
     assert endpoint.query("SELECT id FROM t") == [(2,)]
+
+
+EDGES = {
+    "BC date": ("DATE", "0044-03-15 (BC)", "0044-03-15 BC", "-0043-03-15"),
+    "1 BC": ("DATE", "0001-12-31 (BC)", "0001-12-31 BC", "0000-12-31"),
+    "far date": ("DATE", "12345-01-02", "12345-01-02", "12345-01-02"),
+    "date ahead": ("DATE", "infinity", "infinity", "infinity"),
+    "date before": ("DATE", "-infinity", "-infinity", "-infinity"),
+    "BC": (
+        "TIMESTAMP",
+        "0044-03-15 (BC) 12:00:00.25",
+        "0044-03-15 12:00:00.25+00 BC",
+        "-0043-03-15T12:00:00.25Z",
+    ),
+    "BC zoned": (
+        "TIMESTAMP WITH TIME ZONE",
+        "0044-03-15 (BC) 12:00:00+00",
+        "0044-03-15 12:00:00+00 BC",
+        "-0043-03-15T12:00:00Z",
+    ),
+    "ahead": ("TIMESTAMP", "infinity", "infinity", "infinity"),
+    "before": ("TIMESTAMP", "-infinity", "-infinity", "-infinity"),
+    "ahead zoned": ("TIMESTAMP WITH TIME ZONE", "infinity", "infinity", "infinity"),
+    "nanoseconds": (
+        "TIMESTAMP_NS",
+        "2026-01-02 03:04:05.123456",
+        "2026-01-02 03:04:05.123456+00",
+        "2026-01-02T03:04:05.123456Z",
+    ),
+    "nanoseconds ahead": ("TIMESTAMP_NS", "infinity", "infinity", "infinity"),
+}
+"""Of a type a value in DuckDB, then as PostgreSQL has it as text, and as SQLite has it."""
+
+
+def in_duckdb(kind: str, value: str) -> str:
+    """A time without a zone is one of UTC there."""
+    is_zoned = kind == "DATE" or "infinity" in value or value.endswith("+00")
+    return value if is_zoned else f"{value}+00"
+
+
+def edge_rows(edges: dict[str, Any], time: int, diff: int) -> pa.Table:
+    values = ", ".join(f"'{value}'::{kind}" for kind, value, *_ in edges.values())
+    return Kernel().query(f"SELECT {values}, {time}::BIGINT, {diff}::BIGINT")
+
+
+def test_times_at_the_edges_arrive(endpoint: Endpoint, collections: Collections) -> None:
+    """As values and as a key, by which the row is found again."""
+    columns = [(f"c{place}", kind) for place, (kind, *_) in enumerate(EDGES.values())]
+    names = [name for name, _ in columns]
+    collections.create("u1", columns, keys=(names[0], names[5]))
+    collections.append_table("u1", 21, edge_rows(EDGES, 11, 1))
+    bindings = [{"collection": "u1", "resource": {"table": "t"}}]
+    catch_up(endpoint, collections, bindings)
+    shown = ", ".join(f"CAST({name} AS VARCHAR)" for name in names)
+    file = endpoint.config.get("path", "")
+    at_utc = "SET TimeZone = 'UTC'; " if file.endswith(".duckdb") else ""
+    (row,) = endpoint.query(f"{at_utc}SELECT {shown} FROM t")
+    expected = [in_postgres for _, _, in_postgres, _ in EDGES.values()]
+    if file.endswith(".duckdb"):
+        expected = [in_duckdb(kind, value) for kind, value, _, _ in EDGES.values()]
+    elif file:
+        expected = [in_sqlite for _, _, _, in_sqlite in EDGES.values()]
+    assert dict(zip(EDGES, row, strict=True)) == dict(zip(EDGES, expected, strict=True))
+    collections.append_table("u1", 31, edge_rows(EDGES, 22, -1))
+    catch_up(endpoint, collections, bindings)
+    assert endpoint.query("SELECT * FROM t") == []
+
+
+def test_what_is_finer_than_microseconds_is_kept_or_refused_by_name(
+    endpoint: Endpoint, collections: Collections
+) -> None:
+    text = "2026-01-02 03:04:05.123456789"
+    collections.create("u1", [("id", "BIGINT"), ("at", "TIMESTAMP_NS")], keys=("id",))
+    rows = Kernel().query(f"SELECT 1::BIGINT, '{text}'::TIMESTAMP_NS, 11::BIGINT, 1::BIGINT")
+    collections.append_table("u1", 21, rows)
+    bindings = [{"collection": "u1", "resource": {"table": "t"}}]
+    if endpoint.config.get("path", "").endswith(".db"):
+        catch_up(endpoint, collections, bindings)
+        assert endpoint.query("SELECT at FROM t") == [(f"{text.replace(' ', 'T')}Z",)]
+        return
+    expected = "column at: expected at most six digits of a second, actual '2026-01-02T03:04"
+    with pytest.raises(ConnectorFailed, match=expected):
+        catch_up(endpoint, collections, bindings)
 
 
 def test_without_deletes_documents_say_that_they_are_gone(

@@ -108,6 +108,25 @@ def test_markers_take_offsets_and_no_rows(reader, session, topic):
     assert reader.fetch(topic, 0, Offset(1), Offset(5))["offset"].to_pylist() == [2, 4]
 
 
+def test_times_and_headers_come_when_they_are_asked_for(reader, session, topic):
+    headers = (("a", b"1"), ("a", b"\xff"), ("é", b""))
+    before = now_ms()
+    session().commit(
+        [OutRecord(topic, None, b"x", headers, 0), OutRecord(topic, None, b"y", (), 0)]
+    )
+    high = high_of(reader, topic, 0, 3)
+    assert reader.fetch(topic, 0, ZERO, high).schema == RAW_SCHEMA
+    found = reader.fetch(topic, 0, ZERO, high, more=("headers", "timestamp"))
+    assert found.schema.names == [*RAW_SCHEMA.names, "headers", "timestamp"]
+    assert found["headers"].to_pylist() == [
+        [{"key": key, "value": value} for key, value in headers],
+        [],
+    ]
+    assert all(before <= at <= now_ms() for at in found["timestamp"].to_pylist())
+    nothing = reader.fetch(topic, 0, high, high, more=("headers", "timestamp"))
+    assert nothing.schema == found.schema
+
+
 def test_adjacent_ranges_meet_exactly(reader, session, topic):
     writer = session()
     values = [b"%d" % number for number in range(100)]

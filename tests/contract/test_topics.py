@@ -126,3 +126,26 @@ def test_names_that_are_one_to_kafka_are_refused_and_why(storage, name):
     storage.topics.create([TopicSpec(Topic(f"{name}.a.b"), 1, TopicKind.LOG)])
     with pytest.raises(InvalidUsage, match=r"collide.*differ by '\.' and '_' alone"):
         storage.topics.create([TopicSpec(Topic(f"{name}.a_b"), 1, TopicKind.LOG)])
+
+
+def test_ends_cover_every_partition(storage, name):
+    storage.topics.create([TopicSpec(name, 1, TopicKind.LOG)])
+    assert storage.topics.ends(name) == {0: (0, 0)}
+    storage.logs.append([(name, b"a"), (name, b"b")])
+    assert storage.topics.ends(name) == {0: (0, 2)}
+    with pytest.raises(Determinate):
+        storage.topics.ends(Topic("contract.missing"))
+
+
+def test_the_first_record_at_a_time_or_later_is_found(storage, name):
+    storage.topics.create([TopicSpec(name, 1, TopicKind.LOG)])
+    assert storage.topics.at_time(name, 0) == {0: 0}
+    storage.logs.append([(name, b"a"), (name, b"b")])
+    tail = storage.logs.tail({name: Offset(0)})
+    times = [each.at_ms for each in tail.poll(5_000)]
+    tail.close()
+    assert storage.topics.at_time(name, 0) == {0: 0}
+    assert storage.topics.at_time(name, times[0]) == {0: 0}
+    assert storage.topics.at_time(name, times[-1] + 1) == {0: 2}  # its end
+    with pytest.raises(Determinate):
+        storage.topics.at_time(Topic("contract.missing"), 0)

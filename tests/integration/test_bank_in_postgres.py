@@ -14,10 +14,10 @@ from connectors.runtime.task import Materialization
 from connectors.sql.statements import Table
 from connectors.sql.transactor import Counts, Transactor
 from connectors.transport.local import Local
-from streams.app.materialize.beside import Beside
+from streams.app.materialize.background import Beside
 from streams.bench.consistency.bank import ACCOUNTS
-from streams.bench.consistency.books import Tally
 from streams.bench.consistency.reader import TWO_TOTALS, Reader
+from streams.bench.consistency.subscription_check import Tally
 from streams.bench.consistency.tables import KEYS
 from streams.errors import Determinate
 from streams.ids import Timestamp

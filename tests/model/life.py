@@ -14,10 +14,11 @@ from streams.ids import Timestamp
 from streams.kafka.log import ChunkRef
 from streams.plan import physical
 from streams.progress import Antichain, Interval, frontier
-from streams.replica.driver import attempt, work
-from streams.replica.driver.attempt import Attempt, Shard
-from streams.replica.driver.checkpoints import record_of
+from streams.replica.driver import append_attempt, work_units
+from streams.replica.driver.append_attempt import Attempt, Shard
+from streams.replica.driver.checkpoint_store import record_of
 from streams.replica.driver.dataflow import Dataflow, Phase
+from streams.replica.driver.dataflow_state import Build, OwnState, Record
 from streams.replica.driver.events import (
     Built,
     Event,
@@ -35,8 +36,7 @@ from streams.replica.driver.events import (
     Taken,
     Void,
 )
-from streams.replica.driver.stored import Build, OwnState, Record
-from streams.replica.driver.work import Quiet, SliceUnit, Unit, ViewUnit
+from streams.replica.driver.work_units import Quiet, SliceUnit, Unit, ViewUnit
 from streams.replica.tasks.descriptor import Runs
 from streams.replica.tasks.report import Result
 from streams.storage.log.state import CollectionState
@@ -192,18 +192,18 @@ class Life:
     ) -> Attempt:
         """The attempt of a step, or of the slice of a build that is under way."""
         result = Result(runs={ROUND: runs_of(names)[0]}, chunks=list(chunks))
-        return attempt.of_unit(self._unit(step), result, shard)
+        return append_attempt.of_unit(self._unit(step), result, shard)
 
     def _unit(self, step: Step) -> Unit:
         interval = Interval(step.lower.time, step.upper.time)
-        share = work.share(self.flow, interval, {}, None)
+        share = work_units.share(self.flow, interval, {}, None)
         if self.flow.build is not None:
             return SliceUnit(flow=self.flow, share=share, loads=(), build=self.flow.build)
         return ViewUnit(flow=self.flow, share=share, loads=())
 
     def idle(self, idle: Idle, shard: Shard) -> Attempt:
         """The attempt of an idle interval."""
-        return attempt.of_quiet(Quiet(self.flow, idle), shard)
+        return append_attempt.of_quiet(Quiet(self.flow, idle), shard)
 
     def ended(self, made: Attempt) -> bool:
         """Step the machine with an attempt's end; whether it counted. Errors: Lost."""

@@ -11,8 +11,9 @@ from typing import Any
 
 import pytest
 
-from streams.compaction import collector, plan
+from streams.compaction import plan
 from streams.progress import frontier
+from streams.storage.client import garbage
 from streams.storage.log import appends, capability_events, chunk_gc, machine, state
 from streams.storage.log.batches import Batch
 from streams.storage.log.events import Right
@@ -65,14 +66,14 @@ def hold(patch: Patch) -> None:
 
 
 def referenced(patch: Patch) -> None:
-    honest = collector.Collector._tombstone
+    honest = garbage.tombstone
 
-    def tombstone(self: Any, group: Any, found: Any, superseded: Any) -> Any:
+    def tombstone(shards: Any, group: Any, chunks: Any) -> Any:
         with pytest.MonkeyPatch.context() as inner:
             inner.setattr(state.State, "chunks", lambda _: frozenset())
-            return honest(self, group, found, superseded)
+            return honest(shards, group, chunks)
 
-    patch.setattr(collector.Collector, "_tombstone", tombstone)
+    patch.setattr(garbage, "tombstone", tombstone)
 
 
 def replaced(patch: Patch) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from streams.compaction import plan
-from streams.compaction.work import Compacted, Worker
+from streams.compaction.merge_execution import Compacted, Worker
 from streams.ids import CapabilityId, CollectionId, Topic
 from streams.progress import frontier
 from streams.storage.log.events import Acquire, Downgrade, Right

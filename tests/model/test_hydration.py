@@ -8,12 +8,12 @@ import pytest
 
 from streams.ids import CollectionId
 from streams.replica.config import Budgets
-from streams.replica.driver import pace
-from streams.replica.driver.answers import Answers, condition
+from streams.replica.driver import hydration_progress
+from streams.replica.driver.clock_skew import Skew
 from streams.replica.driver.dataflow import Phase
-from streams.replica.driver.skew import Skew
-from streams.replica.driver.spread import size_of
-from streams.replica.driver.stored import Build
+from streams.replica.driver.dataflow_state import Build
+from streams.replica.driver.status_reports import Answers, condition
+from streams.replica.driver.task_assignment import size_of
 from streams.replica.tasks.descriptor import ChunkLoad
 from tests.support.market import VIEWS, Market, settle
 from tests.support.sparkless import Dead, Replica
@@ -88,7 +88,7 @@ def test_every_row_of_the_snapshot_is_in_one_slice(market: Market, tmp_path: Pat
         for batch in world.shards.state(CollectionId(name)).batches
         for chunk in batch.chunks
     )
-    assert pace.rows_of(build.slices) == stored
+    assert hydration_progress.rows_of(build.slices) == stored
 
 
 def test_a_hydration_that_is_killed_again_and_again_does_no_slice_twice(

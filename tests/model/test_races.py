@@ -2,10 +2,10 @@
 
 The fold (`streams.storage.log.machine`), the decisions (`streams.compute.stepping`,
 `checkpoints`, `reclocking`) and the machines of a dataflow and of its attempts to append
-(`streams.replica.driver.dataflow`, `attempt`) are the real ones; Kafka, disks and processes are
-a model (`tests.model.world`). Each run draws its own weather and interleaving from its seed; at
-random moments and at its end every collection is compared with the truth at every time in
-[since, upper), and so is whatever a reader reads in the middle of it all.
+(`streams.replica.driver.dataflow`, `append_attempt`) are the real ones; Kafka, disks and
+processes are a model (`tests.model.world`). Each run draws its own weather and interleaving
+from its seed; at random moments and at its end every collection is compared with the truth at
+every time in [since, upper), and so is whatever a reader reads in the middle of it all.
 
 The second test takes one rule away at a time, and wants some run to go wrong for it. `make
 test` begins with the run that went wrong when the model was last searched; when the model

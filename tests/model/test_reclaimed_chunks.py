@@ -14,7 +14,7 @@ from streams.ids import CapabilityId, CollectionId
 from streams.kafka.memory.records import MemoryRawReader
 from streams.progress import Antichain, frontier
 from streams.replica.config import Budgets
-from streams.replica.driver.attempt import STAGE_LEASE_MS
+from streams.replica.driver.append_attempt import STAGE_LEASE_MS
 from streams.replica.driver.dataflow import Phase
 from streams.replica.driver.scheduler import LANES
 from streams.storage.log.events import Acquire, Downgrade, Reclaim, Right

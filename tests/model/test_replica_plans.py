@@ -11,13 +11,13 @@ import pytest
 
 from streams.compaction import plan
 from streams.compaction.collector import Collector
-from streams.compaction.work import Compacted, Worker
+from streams.compaction.merge_execution import Compacted, Worker
 from streams.ids import CapabilityId, CollectionId
 from streams.kafka.memory.records import MemoryRawReader
 from streams.progress import frontier
 from streams.replica.driver.holds import LEASE_MS
 from streams.replica.driver.scheduler import LaneName
-from streams.replica.driver.work import ViewUnit
+from streams.replica.driver.work_units import ViewUnit
 from streams.storage.log.events import Acquire, Downgrade, Drop, Reclaim, Right
 from streams.trace.kernel.kernel import Kernel
 from tests.support.market import Market, settle

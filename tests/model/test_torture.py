@@ -2,8 +2,8 @@
 
 import pytest
 
+from streams.torture.oracle import Verdict
 from streams.torture.simulation import Simulation, simulate
-from streams.torture.truth import Verdict
 from tests.model.storage_mutations import PATCHES, Mutation
 
 ATTEMPTS, STEPS = 12, 150

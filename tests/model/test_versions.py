@@ -13,12 +13,12 @@ import pytest
 from streams.ids import CollectionId
 from streams.operators.engine import Emitted
 from streams.progress import frontier
-from streams.replica.driver import work
+from streams.replica.driver import work_units
 from streams.replica.driver.dataflow import Phase
-from streams.replica.driver.inputs import View
+from streams.replica.driver.dataflow_state import OwnState
+from streams.replica.driver.import_state import View
 from streams.replica.driver.scheduler import LANES
-from streams.replica.driver.stored import OwnState
-from streams.replica.driver.views import output_of
+from streams.replica.driver.steady_planner import output_of
 from streams.replica.tasks import worker, write_chunks
 from streams.storage.log.events import Append
 from streams.storage.log.outcomes import Appended
@@ -57,7 +57,7 @@ class Versions:
         encoded = write_chunks.encode(Emitted((), row, None), output, types)
         chunks = worker.chunks(worker.KafkaClients(self.old.scheduler.config.kafka))
         (refs,) = write_chunks.write(chunks, [encoded])
-        part = work.part(flow, (upper, frontier(upper.time + 1)), refs)
+        part = work_units.part(flow, (upper, frontier(upper.time + 1)), refs)
         (outcome,) = shards.submit([(flow.description.group, Append((part,)))])
         assert isinstance(outcome, Appended)
 

@@ -29,9 +29,9 @@ from streams.compute.stepping import (
 from streams.ids import CapabilityId, CollectionId, Offset, Timestamp
 from streams.kafka.log import ChunkRef
 from streams.progress import EMPTY, Antichain, frontier
-from streams.replica.driver.attempt import SEES_SHARD, Attempt, Rest, Shard
+from streams.replica.driver.append_attempt import SEES_SHARD, Attempt, Rest, Shard
 from streams.replica.driver.dataflow import Phase
-from streams.replica.driver.stored import run_names
+from streams.replica.driver.dataflow_state import run_names
 from streams.storage.log.batches import Batch
 from streams.storage.log.events import Acquire, Create, Right, Stage
 from streams.storage.log.outcomes import (

@@ -23,7 +23,7 @@ from tests.random_sql.tables import Table, Update
 from tests.suites.replay import Held
 
 SLOW = 10.0
-"""Seconds beyond which a view is slow."""
+"""Seconds of processor time beyond which a view is slow."""
 LAST = 5
 _ORDERS = 6
 _LIMIT = re.compile(r"(.*?)\s+(LIMIT\b[^()]*)", re.IGNORECASE | re.DOTALL)
@@ -34,7 +34,7 @@ _OWN_FAILURES = (duckdb.InternalException, duckdb.FatalException)
 
 @dataclass(frozen=True)
 class Verdict:
-    """What became of a query, why, and the seconds that its view took.
+    """What became of a query, why, and the processor time that its view took.
 
     The word is right, undetermined, refused, unanswered (by DuckDB), BROKEN (DuckDB itself),
     slow (no answer in time), WRONG or INTERNAL.
@@ -51,7 +51,7 @@ class SuiteJudge(Judge):
 
     held: dict[str, Held] = field(default_factory=dict)
     maintained: float = 0.0
-    """When the view of the last case was there, by `time.monotonic`."""
+    """When the view of the last case was there, by `time.process_time`."""
 
     def verdict(self, query: str, held: list[Held], seed: str) -> Verdict:
         """Maintain the view and compare it. Errors: what is raised from outside (a timer)."""
@@ -61,9 +61,9 @@ class SuiteJudge(Judge):
         buckets = chance.choice((1, 2, 3))
         tables = tuple(_table(chance, each) for each in held)
         case = Case(tables=tables, query=query, pinned=query, last=LAST, buckets=buckets)
-        begun = time.monotonic()
+        begun = time.process_time()
         word, why = self._word(case)
-        return Verdict(word, why, (self.maintained or time.monotonic()) - begun)
+        return Verdict(word, why, (self.maintained or time.process_time()) - begun)
 
     def _word(self, case: Case) -> tuple[str, str]:
         try:
@@ -82,7 +82,7 @@ class SuiteJudge(Judge):
 
     def compare(self, case: Case, view: Maintained) -> None:
         """As the judge of cases, but DuckDB plans as it does: its joins end."""
-        self.maintained = time.monotonic()
+        self.maintained = time.process_time()
         self.connection.execute("PRAGMA enable_optimizer")
         super().compare(case, view)
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from streams.app.service import Service
+from streams.app.service_config import Service
 from tests.stranger.client import Client
 from tests.stranger.reader import Reader
 

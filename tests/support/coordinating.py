@@ -6,8 +6,8 @@ import json
 import time
 from collections.abc import Callable
 
-from streams.adapter.bindings import Check, no_connectors
 from streams.adapter.coordinator import Cluster, Coordinator, CoordinatorSettings
+from streams.adapter.materialization_tasks import Check, no_connectors
 from streams.adapter.results import Complete, Failed, Progress, Result, Rows
 from streams.adapter.workers.pool import Workers
 from streams.ids import CollectionId, Topic

@@ -13,11 +13,12 @@ class FenceScript:
         self.rows: list[Held] = []
         self.nonces: dict[tuple[int, int], str] = {}
         self.sessions: dict[str, Held] = {}
+        self.parts: dict[str, list[tuple[int, int]]] = {}
 
     def handle(self, case: Case) -> str:
         match case.directive:
             case "new":
-                self.rows, self.nonces, self.sessions = [], {}, {}
+                self.rows, self.nonces, self.sessions, self.parts = [], {}, {}, {}
                 return ""
             case "open":
                 apart = case.get("apart") == "yes"
@@ -42,16 +43,19 @@ class FenceScript:
         self.nonces |= dict.fromkeys((each.range for each in taken.parts), "")
         self.nonces[taken.row.range] = name
         self.sessions[name] = taken.row
+        self.parts[name] = [part.range for part in taken.parts]
         return "\n".join(map(shown, (*taken.parts, taken.row)))
 
     def commit(self, name: str, checkpoint: bytes) -> str:
-        """The guard of a commit: the row is still the session's."""
+        """The guard of a commit: the row is still the session's. Rows of its parts go."""
         mine = self.sessions[name]
         known = [(row.range, row.fence, self.nonces[row.range]) for row in self.rows]
         if (mine.range, mine.fence, name) not in known:
             return "fenced"
         index = known.index((mine.range, mine.fence, name))
         self.rows[index] = replace(self.rows[index], checkpoint=checkpoint)
+        parts = self.parts.pop(name, ())
+        self.rows = [row for row in self.rows if row.range not in parts]
         return "committed"
 
 

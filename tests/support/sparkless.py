@@ -19,6 +19,7 @@ from streams.compute.description import (
     IngestionDescription,
 )
 from streams.compute.reclocking import Ends
+from streams.compute.stalls import Told
 from streams.ids import CapabilityId, CollectionId, Timestamp, Topic
 from streams.kafka.memory.logs import MemoryBroker, MemoryChunks
 from streams.kafka.memory.records import MemoryRawReader
@@ -30,19 +31,18 @@ from streams.plan import json as plan_json
 from streams.plan.compile import Relation, compile_view
 from streams.plan.physical import Column
 from streams.replica.config import Budgets, ReplicaConfig
-from streams.replica.crash import Crash
+from streams.replica.crash_injection import Crash
 from streams.replica.driver import scheduler
-from streams.replica.driver.bell import Bell
-from streams.replica.driver.checkpoints import Store
+from streams.replica.driver.checkpoint_store import Store
+from streams.replica.driver.checkpoint_writer import Recorder
 from streams.replica.driver.commit import Committer
 from streams.replica.driver.dataflow import Dataflow
-from streams.replica.driver.measuring import Measurer
+from streams.replica.driver.maintenance import Idler, Keeper
 from streams.replica.driver.new_dataflow import new_dataflow
-from streams.replica.driver.recording import Recorder
+from streams.replica.driver.recovery import Starter
 from streams.replica.driver.scheduler import LANES, LaneName, Scheduler
-from streams.replica.driver.starting import Starter
-from streams.replica.driver.upkeep import Idler, Keeper
-from streams.replica.ingest.ranges import Told
+from streams.replica.driver.skew_measurement import Measurer
+from streams.replica.driver.wakeup import Bell
 from streams.replica.ingest.source import Resources
 from streams.replica.tasks import report, rounds, worker
 from streams.replica.tasks.exchange_blobs import SCHEMA, blobs, peek

@@ -21,6 +21,9 @@ time.sleep(600)
 """
 
 
+ALONE = "print(flush=True); input()"
+
+
 def test_a_family_is_killed_of_which_one_has_just_ended() -> None:
     with subprocess.Popen(
         [sys.executable, "-c", FAMILY], stdout=subprocess.PIPE, text=True
@@ -39,10 +42,15 @@ def test_a_family_is_killed_of_which_one_has_just_ended() -> None:
 
 def test_what_has_ended_has_no_family_no_command_line_and_takes_no_signal() -> None:
     with subprocess.Popen(
-        [sys.executable, "-c", "input()"], stdin=subprocess.PIPE, start_new_session=True
+        [sys.executable, "-c", ALONE],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        start_new_session=True,
     ) as process:
+        assert process.stdout is not None
+        process.stdout.readline()  # while it is being executed it has no command line
         (alone,) = family(process.pid)
-        assert command_line(alone)[1:] == ["-c", "input()"]
+        assert command_line(alone)[1:] == ["-c", ALONE]
         process.kill()
     assert family(process.pid) == frozenset()
     assert command_line(alone) == []

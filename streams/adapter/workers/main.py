@@ -2,7 +2,7 @@
 
     python -m streams.adapter.workers.main LIMITS DIRECTORY ERRORS
 
-takes requests on its standard input and answers on its standard output (`frames`, `requests`)
+takes requests on its standard input and answers on its standard output (`framing`, `requests`)
 until the input ends. The system refuses every allocation beyond the limit (RLIMIT_DATA); a
 process that cannot continue then exits, and its coordinator reports that as the statement's
 error. Python functions run here.
@@ -27,8 +27,8 @@ from typing import BinaryIO
 
 import pyarrow as pa
 
-from streams.adapter.workers.answering import Answering
-from streams.adapter.workers.frames import DATA, END, REQUEST, receive, send
+from streams.adapter.workers.framing import DATA, END, REQUEST, receive, send
+from streams.adapter.workers.handlers import Answering
 from streams.adapter.workers.limits import Limits
 from streams.adapter.workers.requests import Ended, Request
 from streams.errors import InvalidStatement, SlackwaterError
@@ -122,7 +122,7 @@ def _answered(
 
 
 def _claimed() -> tuple[BinaryIO, BinaryIO]:
-    """The pipes, which nobody else in this process can take for the standard streams."""
+    """The pipes, which no other code in this process can take for the standard streams."""
     given = os.fdopen(os.dup(0), "rb", buffering=0)
     taken = os.fdopen(os.dup(1), "wb", buffering=0)
     with Path(os.devnull).open("rb") as nothing:

@@ -16,10 +16,10 @@ from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import TypeVar
 
+from streams.adapter.workers.fair_semaphore import Turns
 from streams.adapter.workers.limits import Limits
 from streams.adapter.workers.process import Unstarted, Worker
 from streams.adapter.workers.requests import Ended, Request
-from streams.adapter.workers.turns import Turns
 
 log = logging.getLogger(__name__)
 

@@ -20,7 +20,8 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from streams.adapter.workers.frames import (
+from streams.adapter.workers.fair_semaphore import BEAT_S, Beats
+from streams.adapter.workers.framing import (
     DATA,
     END,
     LARGEST,
@@ -33,7 +34,6 @@ from streams.adapter.workers.frames import (
 from streams.adapter.workers.limits import HINT, WORKING, Limits, too_much_disk
 from streams.adapter.workers.main import OUT_OF_MEMORY, START_LOG
 from streams.adapter.workers.requests import Ended, Request, encoded
-from streams.adapter.workers.turns import BEAT_S, Beats
 from streams.errors import InvalidStatement
 
 log = logging.getLogger(__name__)

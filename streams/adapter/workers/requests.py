@@ -9,7 +9,7 @@ import pickle
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 
-from streams.adapter.workers.frames import Garbled
+from streams.adapter.workers.framing import Garbled
 from streams.ids import CollectionId, Timestamp
 from streams.plan.analyses.column_bounds import OPERATORS, Compared
 from streams.plan.compile import Relation
@@ -176,7 +176,7 @@ class Viewed:
             }:
                 return Viewed(
                     columns_told(facts),
-                    tuple(CollectionId(str(each)) for each in inputs),
+                    tuple(CollectionId(str(input_)) for input_ in inputs),
                     tuple(map(str, functions)),
                     tuple(map(str, keys)),
                 )
@@ -200,7 +200,7 @@ class Import:
         collection: object, columns: Iterable[int], where: Iterable[Sequence[object]]
     ) -> "Import":
         """One of a plan's facts. Errors: ValueError, TypeError."""
-        conditions = tuple(_compared(*each) for each in where)
+        conditions = tuple(_compared(*condition) for condition in where)
         return Import(str(collection), frozenset(map(int, columns)), conditions)
 
 
@@ -228,11 +228,11 @@ class Planned:
         return {
             "imports": [
                 [
-                    each.collection,
-                    sorted(each.columns),
-                    [[one.column, one.operator, one.value] for one in each.where],
+                    imported.collection,
+                    sorted(imported.columns),
+                    [[one.column, one.operator, one.value] for one in imported.where],
                 ]
-                for each in self.imports
+                for imported in self.imports
             ],
             "shown": [list(pair) for pair in self.shown],
         }
@@ -244,7 +244,7 @@ class Planned:
             match facts:
                 case {"imports": list(imports), "shown": list(shown)}:
                     return Planned(
-                        tuple(Import.told(*each) for each in imports),
+                        tuple(Import.told(*imported) for imported in imports),
                         tuple((str(name), str(kind)) for name, kind in shown),
                     )
                 case _:

@@ -6,7 +6,7 @@ from tempfile import SpooledTemporaryFile
 from types import TracebackType
 from typing import Self
 
-from streams.adapter.workers.frames import DATA, receive, send
+from streams.adapter.workers.framing import DATA, receive, send
 from streams.adapter.workers.limits import Limits, too_much_disk
 
 IN_MEMORY = 1 << 20

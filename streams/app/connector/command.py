@@ -14,8 +14,8 @@ from google.protobuf.message import Message
 from connectors import tasks
 from connectors.transport import stdio
 from schemas.materialize_pb2 import ApplyRequest, Constraint, SpecRequest, ValidateResponse
-from streams.app.connector.choice import OURS, driver_of, named
-from streams.app.failing import failed
+from streams.app.connector.lookup import OURS, driver_of, named
+from streams.app.error_output import failed
 from streams.errors import Determinate, SlackwaterError
 
 app = typer.Typer(

@@ -3,27 +3,30 @@
 import json
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple
 
 import typer
 from rich.console import Console
 
-from streams.app.failing import NO_ENVIRONMENT, failed
+from streams.app.common_options import Where, placed
+from streams.app.environment_access import expect_answer, reachable
+from streams.app.error_output import NO_ENVIRONMENT, failed
 from streams.app.printer import WIDE
-from streams.app.reaching import expect_answer, reachable
-from streams.app.service import Service
-from streams.app.services import configure_logging, now_ms
+from streams.app.service_config import Service
+from streams.app.service_process import configure_logging, now_ms
 from streams.app.signals import Stop, noted, unfinished
-from streams.app.where import Where, placed
 from streams.errors import Determinate, InvalidUsage, SlackwaterError
 from streams.kafka.client.broker import KafkaBroker
 from streams.storage.client.shards import Shards
 
+MOST_RANGES = 1_000
+
 if TYPE_CHECKING:
+    from connectors.driving import Driver
     from connectors.runtime.runner import Status
     from connectors.runtime.task import Materialization
 
@@ -52,6 +55,13 @@ class Place:
     namespace: str
 
 
+class OnSpark(NamedTuple):
+    """How a backfill runs: Spark's master, and in how many key ranges."""
+
+    master: str
+    ranges: int | None
+
+
 @app.callback()
 def materialize() -> None:
     """Keep collections in a database."""
@@ -69,6 +79,21 @@ def run(
             "--until-caught-up", help="End once the tables have all that is there now."
         ),
     ] = False,
+    backfill: Annotated[
+        Literal["spark"] | None,
+        typer.Option(help="Write what nothing is written of yet in a Spark job, then follow."),
+    ] = None,
+    master: Annotated[
+        str, typer.Option(help="Spark's master. Default: by Spark's own configuration.")
+    ] = "",
+    shards: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            max=MOST_RANGES,
+            help="Key ranges of the backfill. Default: 8, or the file's if they are more.",
+        ),
+    ] = None,
 ) -> None:
     """Follow the collections of a task into its endpoint, until Ctrl-C.
 
@@ -77,9 +102,13 @@ def run(
     Examples:
         slackwater materialize run shop.yaml
         slackwater materialize run shop.yaml --until-caught-up --json
+        slackwater materialize run shop.yaml --backfill spark --master 'local[4,4]' --shards 16
     """
+    if backfill is None and (master or shards is not None):
+        raise typer.BadParameter("--master and --shards are of --backfill spark: add it")
+    spark = None if backfill is None else OnSpark(master, shards)
     with noted() as stopping, begun(where, file) as (place, task):
-        status = followed(place, task, where, stopping, until_caught_up=until_caught_up)
+        status = followed(place, task, where, stopping, until_caught_up, spark)
     if until_caught_up and status.state != "done":
         raise unfinished(stopping.number)
 
@@ -142,8 +171,8 @@ def drop(where: Where, file: File) -> None:
 @contextmanager
 def begun(where: Where, file: Path) -> Iterator[tuple[Place, "Materialization"]]:
     """The brokers and the task; what goes wrong becomes an answer and an exit code."""
-    from streams.app.materialize.file import read  # noqa: PLC0415  it loads DuckDB
-    from streams.app.materialize.names import named  # noqa: PLC0415  and the SQL parser
+    from streams.app.materialize.catalog_lookup import named  # noqa: PLC0415  and the SQL parser
+    from streams.app.materialize.task_file import read  # noqa: PLC0415  it loads DuckDB
 
     with ExitStack() as stack:
         try:
@@ -166,15 +195,15 @@ def followed(
     task: "Materialization",
     where: Where,
     stopping: Stop,
-    *,
-    until_caught_up: bool,
+    until_caught_up: bool,  # noqa: FBT001  as the option
+    spark: OnSpark | None,
 ) -> "Status":
-    """Run the task. Errors: InvalidUsage and whatever ends it."""
+    """Run the task, after its backfill. Errors: InvalidUsage and whatever ends it."""
     from connectors.runtime.runner import Runner  # noqa: PLC0415
-    from streams.app.connector.choice import OURS, driver_of  # noqa: PLC0415
-    from streams.app.materialize import file as files  # noqa: PLC0415
-    from streams.app.materialize.letters import KafkaLetters  # noqa: PLC0415
-    from streams.app.materialize.shown import shown  # noqa: PLC0415
+    from streams.app.connector.lookup import OURS, driver_of  # noqa: PLC0415
+    from streams.app.materialize import task_file as files  # noqa: PLC0415
+    from streams.app.materialize.dead_letters import KafkaLetters  # noqa: PLC0415
+    from streams.app.materialize.status_output import shown  # noqa: PLC0415
 
     console = Console() if sys.stdout.isatty() else Console(width=WIDE)
     broker = place.broker
@@ -184,8 +213,11 @@ def followed(
         closing(KafkaLetters(broker, place.shards.namespace, task.task)) as letters,
     ):
         is_ours = task.connector in OURS
+        task = files.with_secrets(task, driver, os.environ, is_ours=is_ours)
+        if spark is not None:
+            filled(place, task, driver, stopping, screen.show, spark)
         runner = Runner(
-            files.with_secrets(task, driver, os.environ, is_ours=is_ours),
+            task,
             driver,
             place.shards,
             now_ms=now_ms,
@@ -194,6 +226,29 @@ def followed(
             letters=letters,
         )
         return runner.run(until_caught_up=until_caught_up)
+
+
+def filled(
+    place: Place,
+    task: "Materialization",
+    driver: "Driver",
+    stopping: Stop,
+    report: "Callable[[Status], None]",
+    spark: OnSpark,
+) -> None:
+    """Run the backfill. Errors: as `backfilled`."""
+    from streams.app.materialize.backfill import backfilled  # noqa: PLC0415
+
+    backfilled(
+        task,
+        driver,
+        place.shards,
+        kafka=place.broker.settings,
+        master=spark.master,
+        ranges=spark.ranges,
+        stopping=stopping,
+        report=report,
+    )
 
 
 @contextmanager

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from schemas.materializations import SPECS
-from streams.app.service import FENCED, Service
-from streams.app.services import now_ms
+from streams.app.service_config import FENCED, Service
+from streams.app.service_process import now_ms
 from streams.app.signals import Stop
 from streams.errors import SlackwaterError
 from streams.ids import Topic
@@ -45,7 +45,7 @@ def run(service: Service, stopping: Stop) -> int:
 
 
 def is_there(broker: KafkaBroker, topic: Topic) -> bool:
-    """Whether somebody has ever created a materialization."""
+    """Whether a materialization was ever created."""
     try:
         return broker.topics.describe(topic) is not None
     except SlackwaterError as error:
@@ -56,7 +56,7 @@ def is_there(broker: KafkaBroker, topic: Topic) -> bool:
 def kept(broker: KafkaBroker, service: Service, data_partitions: int, stopping: Stop) -> int:
     """Run materializations; the exit code."""
     from connectors.service.service import Service as Materializations  # noqa: PLC0415
-    from streams.replica.crash import Crash  # noqa: PLC0415
+    from streams.replica.crash_injection import Crash  # noqa: PLC0415
     from streams.storage.client.shards import Shards  # noqa: PLC0415
     from streams.storage.small_table import TakenOver  # noqa: PLC0415
 
@@ -93,9 +93,9 @@ def opened(
 ) -> Iterator["Endpoint"]:
     """A driver of the task's connector, with its secrets. Errors: InvalidUsage."""
     from connectors.service.keeper import Endpoint  # noqa: PLC0415
-    from streams.app.connector.choice import OURS, driver_of  # noqa: PLC0415
-    from streams.app.materialize.file import with_secrets  # noqa: PLC0415
-    from streams.app.materialize.letters import KafkaLetters  # noqa: PLC0415
+    from streams.app.connector.lookup import OURS, driver_of  # noqa: PLC0415
+    from streams.app.materialize.dead_letters import KafkaLetters  # noqa: PLC0415
+    from streams.app.materialize.task_file import with_secrets  # noqa: PLC0415
 
     with (
         driver_of(task.connector) as driver,

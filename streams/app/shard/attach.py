@@ -1,4 +1,4 @@
-"""Reaching the shards of a namespace: brokers are enough, nobody else need run.
+"""Attaches to the shards of a namespace: only brokers have to run, no service.
 
 Nothing is written and no capability is taken, so looking at a shard holds nothing back. The
 price: a reader may be overtaken by compaction, and gets an error that says so
@@ -14,16 +14,16 @@ from typing import Protocol
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from streams.app.failing import Refused
-from streams.app.reaching import expect_answer
-from streams.app.services import now_ms
-from streams.app.shard.space import SCAN_SCHEMA, Space, space_of, with_scan
+from streams.app.environment_access import expect_answer
+from streams.app.error_output import Refused
+from streams.app.service_process import now_ms
+from streams.app.shard.topic_usage import SCAN_SCHEMA, Space, space_of, with_scan
 from streams.errors import SlackwaterError
 from streams.ids import CollectionId, Offset, Topic
 from streams.kafka.client.broker import KafkaBroker
-from streams.kafka.client.raw import OffsetRange, RawReader
+from streams.kafka.client.raw import RawReader
 from streams.kafka.settings import ClientSettings
-from streams.kafka.topics import Topics
+from streams.kafka.topics import OffsetRange, Topics
 from streams.storage.client.id_registry import REGISTRY
 from streams.storage.client.shards import Shards
 from streams.storage.log.state import CollectionState, State
@@ -62,7 +62,7 @@ class Attached:
             for name in names
             if name.startswith(stem) and name.endswith(".log")
         ]
-        groups = (each for each in found if f"{stem}{each}.data" in names)
+        groups = (group for group in found if f"{stem}{group}.data" in names)
         return tuple(sorted(group for group in groups if group != REGISTRY))
 
     def open_all(self) -> Mapping[str, SlackwaterError]:
@@ -151,7 +151,7 @@ def measured(read: pa.Table) -> pa.Table:
 def unknown(
     id_: str, known: Sequence[str], broken: Mapping[str, SlackwaterError], namespace: str
 ) -> Refused:
-    """The answer to an id that nobody has."""
+    """The error for an unknown id."""
     like = difflib.get_close_matches(id_, known, n=3)
     detail = f"namespace {namespace} has {len(known)} shards"
     if broken:

@@ -15,17 +15,17 @@ import typer
 from rich.console import Console, RenderableType
 
 from streams.adapter.results import Result, line
-from streams.app.failing import FAILED, NO_ENVIRONMENT, Refused, explain, failed
+from streams.app.common_options import Where, placed
+from streams.app.error_output import FAILED, NO_ENVIRONMENT, Refused, explain, failed
 from streams.app.printer import Printer, console_for
-from streams.app.services import now_ms
+from streams.app.service_process import now_ms
 from streams.app.shard import show as screen
 from streams.app.shard.attach import Attached, attached
-from streams.app.shard.facts import facts_of, holders_of
-from streams.app.shard.mending import findings, repaired
-from streams.app.shard.picture import draw
-from streams.app.shard.words import parse_time
+from streams.app.shard.batch_chart import draw
+from streams.app.shard.formatting import parse_time
+from streams.app.shard.repair import findings, repaired
+from streams.app.shard.shard_info import facts_of, holders_of
 from streams.app.signals import Stop, Stopped, noted, unfinished
-from streams.app.where import Where, placed
 from streams.errors import Determinate, InvalidUsage, SlackwaterError
 from streams.ids import Timestamp
 
@@ -68,8 +68,8 @@ class Look:
         """Show the page to people, the objects to programs."""
         if not self.as_json:
             self.console.print(page, highlight=False)
-        for each in objects if self.as_json else ():
-            self.console.out(json.dumps(each, ensure_ascii=False), highlight=False)
+        for object_ in objects if self.as_json else ():
+            self.console.out(json.dumps(object_, ensure_ascii=False), highlight=False)
 
     def stream(self, results: Iterator[Result], stopping: Stop, *, ends_by: int = 0) -> None:
         """Show results as they come; the signal `ends_by` is a way to end, no other is.
@@ -192,7 +192,7 @@ def stats(
 ) -> None:
     """What a shard takes up: rows, chunks, bytes, garbage, and who holds what back.
 
-    Garbage is what compaction took out and nobody has reclaimed yet; with --scan also orphans,
+    Garbage is what compaction removed and has not reclaimed yet; with --scan also orphans,
     chunks that no event of the log names, and chunks that the log names but the topic lacks.
     Shards of one group share a data topic: its garbage is counted for all of them.
 

@@ -16,10 +16,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from streams.adapter.results import Columns, Complete, Notice, Progress, Result
-from streams.adapter.rows import rows
-from streams.adapter.timestamps import Bounds, freshest
-from streams.app.failing import Refused
-from streams.app.shard.facts import described
+from streams.adapter.row_encoding import rows
+from streams.adapter.timestamp_selection import Bounds, freshest
+from streams.app.error_output import Refused
+from streams.app.shard.shard_info import described
 from streams.app.signals import Stop
 from streams.errors import Determinate
 from streams.ids import MINIMUM_TIME, CollectionId, Timestamp
@@ -75,7 +75,7 @@ class Reader:
     def tail(
         self, as_of: Timestamp | None, until: Timestamp | None, *, snapshot: bool
     ) -> Iterator[Result]:
-        """The contents at a time and then every change, for ever, or until the time `until`.
+        """The contents at a time and then every change, without end or until the time `until`.
 
         Each interval is followed by a progress. Without `snapshot` the changes alone. Ends when
         the shard is sealed. Goes on when brokers were away for a while. Errors: as `read`;
@@ -176,7 +176,7 @@ class Reader:
             loaded = load_stable(self.shards, self.id, past, time, may_hold=False)
         except SinceViolation as passed:
             raise compacted(passed) from passed
-        updates, errors = (advanced(each, time) for each in loaded)
+        updates, errors = (advanced(table, time) for table in loaded)
         schema = arrow_schema([column.type for column in columns])
         now = at(flatten([updates], schema), time, self.kernel)
         wrong = alive(errors, time)
@@ -215,7 +215,7 @@ def compacted(passed: SinceViolation) -> Refused:
 
 
 def dropped(collection: CollectionId) -> Refused:
-    """The answer to a read of what nobody can read any more."""
+    """The error for a read below since."""
     return Refused(
         f"shard {collection} cannot be read", "it was dropped", "its id is never used again"
     )

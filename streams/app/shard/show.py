@@ -10,10 +10,8 @@ from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
-from streams.app.shard.facts import Holder, ShardFacts, Size
-from streams.app.shard.picture import Picture
-from streams.app.shard.space import Space
-from streams.app.shard.words import (
+from streams.app.shard.batch_chart import Picture
+from streams.app.shard.formatting import (
     bytes_text,
     count_text,
     date_of,
@@ -21,6 +19,8 @@ from streams.app.shard.words import (
     share_text,
     time_text,
 )
+from streams.app.shard.shard_info import Holder, ShardFacts, Size
+from streams.app.shard.topic_usage import Space
 from streams.progress import Antichain
 from streams.storage.log.events import Right
 
@@ -101,12 +101,12 @@ def garbage(space: Space) -> list[tuple[str, str]]:
     if space.scanned is None:
         lines.append(("orphans", "unknown: --scan reads the data topic to find them"))
     else:
-        found = space.scanned
-        lines.append(("deleted", f"{_chunks(found.deleted)}, awaiting the broker"))
-        lines.append(("orphans", f"{_chunks(found.orphan)}, not linked, or not yet"))
-        places = ", ".join(f"{chunk.partition}@{chunk.offset}" for chunk in found.missing[:10])
+        usage = space.scanned
+        lines.append(("deleted", f"{_chunks(usage.deleted)}, awaiting the broker"))
+        lines.append(("orphans", f"{_chunks(usage.orphan)}, not linked, or not yet"))
+        places = ", ".join(f"{chunk.partition}@{chunk.offset}" for chunk in usage.missing[:10])
         lines.append(
-            ("missing", f"{count_text(len(found.missing), 'chunk', 'chunks')} {places}".strip())
+            ("missing", f"{count_text(len(usage.missing), 'chunk', 'chunks')} {places}".strip())
         )
     known = "" if space.scanned else ", orphans excluded"
     share, total = share_text(space.garbage_share), bytes_text(space.total_bytes)
@@ -244,19 +244,19 @@ def holder_json(holder: Holder) -> Json:
 
 def space_json(space: Space) -> Json:
     """A data topic as `stats` has it; what takes a scan is null without one."""
-    found = space.scanned
+    usage = space.scanned
     return {
         "live": size_json(space.live),
         "staged": size_json(space.staged),
         "rollup": size_json(space.rollup),
         "superseded": size_json(space.superseded),
-        "deleted": size_json(found.deleted) if found else None,
-        "orphan": size_json(found.orphan) if found else None,
+        "deleted": size_json(usage.deleted) if usage else None,
+        "orphan": size_json(usage.orphan) if usage else None,
         "missing": [
             {"partition": chunk.partition, "offset": chunk.offset, "key": chunk.key}
-            for chunk in found.missing
+            for chunk in usage.missing
         ]
-        if found
+        if usage
         else None,
         "garbage_bytes": space.garbage_bytes,
         "total_bytes": space.total_bytes,

@@ -14,17 +14,17 @@ from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 
-from streams.app.failing import NO_ENVIRONMENT, failed
+from streams.app.common_options import Where, placed
+from streams.app.environment_access import expect_answer
+from streams.app.error_output import NO_ENVIRONMENT, failed
 from streams.app.printer import console_for
-from streams.app.reaching import expect_answer
 from streams.app.signals import noted, unfinished
-from streams.app.topic import shown
-from streams.app.topic.lines import Reading, blocks
-from streams.app.where import Where, placed
+from streams.app.topic import record_output
+from streams.app.topic.json_messages import Reading, blocks
 from streams.errors import Determinate, InvalidUsage, SlackwaterError
 from streams.ids import Offset, Topic
 from streams.kafka.client.broker import KafkaBroker
-from streams.kafka.client.publish import Publisher
+from streams.kafka.client.bulk_producer import Publisher
 from streams.kafka.client.raw import RawReader
 from streams.kafka.client.records import records
 from streams.kafka.settings import ClientSettings
@@ -314,10 +314,10 @@ def consume(
         ends = cluster.reader.ends(name)
         starts = {number: Offset(high if new else low) for number, (low, high) in ends.items()}
         stops = None if follow or new else {end: ends[end].high for end in ends}
-        schema_of, left = shown.cached(cluster.schema_of), limit
+        schema_of, left = record_output.cached(cluster.schema_of), limit
         for batch in records(cluster.settings, name, starts, stops):
             for record in batch[:left]:
-                _print(shown.as_object(record, schema_of), where)
+                _print(record_output.as_object(record, schema_of), where)
             left = None if left is None else left - len(batch)
             if stopping.is_set() or (left is not None and left <= 0):
                 break
@@ -326,14 +326,18 @@ def consume(
 
 
 def _print(record: dict[str, object], where: Where) -> None:
-    text = json.dumps(record, ensure_ascii=False) if where.as_json else shown.as_line(record)
+    text = (
+        json.dumps(record, ensure_ascii=False)
+        if where.as_json
+        else record_output.as_line(record)
+    )
     sys.stdout.write(text + "\n")
     sys.stdout.flush()
 
 
 def _pairs(given: list[str]) -> dict[str, str]:
     """`NAME=VALUE` as settings. Errors: typer.BadParameter."""
-    wrong = [each for each in given if "=" not in each]
+    wrong = [option for option in given if "=" not in option]
     if wrong:
         raise typer.BadParameter(f"--set: expected NAME=VALUE, got {wrong[0]!r}")
-    return dict(each.split("=", 1) for each in given)
+    return dict(option.split("=", 1) for option in given)

@@ -12,7 +12,7 @@ from connectors import duckdb, postgres, sqlite
 from streams.app.embedded_postgres import PACKAGE, EmbeddedPostgres, is_installed
 from streams.bench.connectors.contents import contents
 from streams.bench.connectors.measure import Spent, through
-from streams.bench.connectors.plain import upsert
+from streams.bench.connectors.psycopg_baseline import upsert
 from streams.bench.connectors.rows import Parts
 from streams.bench.connectors.steady import Steady, steady
 from streams.bench.figures import Figure, Outcome, at_least, at_most
@@ -34,7 +34,7 @@ def chosen(only: str) -> tuple[str, ...]:
 
     Errors: typer.BadParameter for one that there is not.
     """
-    names = tuple(each.strip() for each in only.split(",") if each.strip())
+    names = tuple(name.strip() for name in only.split(",") if name.strip())
     for name in names:
         if name not in DATABASES:
             raise typer.BadParameter(f"expected some of {', '.join(DATABASES)}, actual {name}")
@@ -126,7 +126,7 @@ def with_steady(found: Outcome, seen: Steady) -> Outcome:
 
 
 def outcome(measured: Mapping[str, Sequence[Spent]]) -> Outcome:
-    """The rates of each database, and what they are of the plain one's."""
+    """The rates of each database, and their ratio to psycopg's."""
     figures: list[Figure] = []
     breakdown: dict[str, Mapping[str, float]] = {}
     for name, both in measured.items():

@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from streams.app.services import now_ms
+from streams.app.service_process import now_ms
 from streams.errors import Determinate
 from streams.ids import CollectionId, Timestamp
 from streams.kafka.client.broker import KafkaBroker

@@ -40,8 +40,8 @@ class Rows(NamedTuple):
 
     def tuples(self) -> list[tuple[object, ...]]:
         """The same as a program has them that knows no columns."""
-        documents = [each.decode() for each in self.documents]
-        columns = [each.objects() for each in (*self.keys, *self.values)]
+        documents = [document.decode() for document in self.documents]
+        columns = [column.objects() for column in (*self.keys, *self.values)]
         return list(zip(*columns, documents, strict=True))
 
 
@@ -61,9 +61,9 @@ class Parts:
 def orders(first: int, count: int, factor: float) -> Rows:
     """Orders from one on; `factor` is of their amounts, so that another one changes them."""
     ids = np.arange(first, first + count)
-    regions = [f"region {each}" for each in (ids % REGIONS).tolist()]
+    regions = [f"region {region}" for region in (ids % REGIONS).tolist()]
     stamps = np.datetime_as_string(EPOCH + ids % DAY_S, timezone="UTC").tolist()
-    notes = [f"note on {each}" if each % 10 else None for each in ids.tolist()]
+    notes = [f"note on {id_}" if id_ % 10 else None for id_ in ids.tolist()]
     fields = [
         regions,
         ids.tolist(),
@@ -72,9 +72,9 @@ def orders(first: int, count: int, factor: float) -> Rows:
         notes,
         (ids % 2 == 0).tolist(),
     ]
-    names = [each.name for each in ORDERS.columns]
+    names = [column.name for column in ORDERS.columns]
     table = pa.table(dict(zip(names, fields, strict=True)))
-    columns = [Elements.of_array(each.combine_chunks()) for each in table.columns]
+    columns = [Elements.of_array(column.combine_chunks()) for column in table.columns]
     return Rows(columns[:2], columns[2:], _documents(table))
 
 

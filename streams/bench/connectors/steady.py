@@ -1,4 +1,4 @@
-"""Steady changes: a collection in memory that changes all the while, followed into PostgreSQL.
+"""Steady changes: a collection in memory changes continuously and is followed into PostgreSQL.
 
 Lags are behind the collection: from when a change can be read to when the commit that has it is
 confirmed. Broker and feeder are in this process and share its processors.
@@ -21,8 +21,8 @@ from connectors.runtime.runner import Status
 from connectors.runtime.task import Materialization
 from connectors.transport.local import Local
 from streams.app.freshness import percentile
-from streams.app.materialize.beside import Beside
-from streams.app.services import now_ms
+from streams.app.materialize.background import Beside
+from streams.app.service_process import now_ms
 from streams.bench.connectors.measure import Phases, timed
 from streams.bench.connectors.rows import EPOCH, REGIONS
 from streams.ids import CollectionId, Timestamp
@@ -157,8 +157,8 @@ def steady(config: Mapping[str, object], seconds: float, rate: int, live: int = 
         finally:
             beside.stop()
     finally:
-        for each in shards:
-            each.close()
+        for shard in shards:
+            shard.close()
 
 
 def measured(

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 
 ACCOUNTS = 10
 OPENING = 500
-"""Transfers before anybody looks: who never paid, or was never paid, has no balance."""
+"""Transfers before the first read: an account without a payment has no balance."""
 DISORDER = 100
 """A message may be overtaken by so many others."""
 

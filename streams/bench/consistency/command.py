@@ -10,18 +10,18 @@ from rich.progress import Progress
 from rich.table import Table
 
 from connectors.runtime.task import Materialization
-from streams.app.materialize.names import named
+from streams.app.materialize.catalog_lookup import named
 from streams.bench.consistency import bank
 from streams.bench.consistency.bank import CHECKS, IN_TIME, Transfers
-from streams.bench.consistency.books import Tally
 from streams.bench.consistency.reader import TWO_TOTALS
+from streams.bench.consistency.subscription_check import Tally
 from streams.bench.consistency.tables import Tables, tables
 from streams.bench.consistency.watching import Bank, observe
 from streams.bench.figures import Figure, Outcome, at_most
 from streams.bench.rig import rig
 from streams.ids import Topic
 from streams.kafka.client.broker import KafkaBroker
-from streams.kafka.client.publish import Publisher
+from streams.kafka.client.bulk_producer import Publisher
 from streams.kafka.settings import ClientSettings
 from streams.kafka.topics import TopicKind, TopicSpec
 
@@ -40,7 +40,8 @@ def consistency(console: Console, seconds: float, rate: int, *, postgres: bool) 
         broker = KafkaBroker(settings)
         stack.callback(broker.close)
         kinds = [
-            TopicSpec(each, PARTITIONS, TopicKind.RAW) for each in (TRANSACTIONS, CONFIRMATIONS)
+            TopicSpec(topic, PARTITIONS, TopicKind.RAW)
+            for topic in (TRANSACTIONS, CONFIRMATIONS)
         ]
         broker.topics.create(kinds)
         for statement in bank.sources(TRANSACTIONS, CONFIRMATIONS):
@@ -109,13 +110,13 @@ def outcome(seen: Seen, transfers: Transfers, commits: int | None = None) -> Out
     figures = [
         Figure(
             f"consistency_{way.lower()}_observations",
-            sum(each.observations for each in tallies.values()),
+            sum(tally.observations for tally in tallies.values()),
         )
         for way, tallies in seen.items()
     ]
     if commits is not None:
         figures.append(Figure("consistency_postgresql_commits", commits))
-    wrong = sum(each.wrong for tallies in seen.values() for each in tallies.values())
+    wrong = sum(tally.wrong for tallies in seen.values() for tally in tallies.values())
     return Outcome(
         "consistency",
         (

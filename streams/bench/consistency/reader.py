@@ -1,4 +1,4 @@
-"""A process that reads the bank's tables in PostgreSQL all the while, as anybody would.
+"""A process that reads the bank's tables in PostgreSQL continuously, as a client would.
 
 Each time it asks the bank's questions in one transaction of one snapshot, and two totals of two
 tables as two statements. Run as `python -m streams.bench.consistency.reader CONFIG`; it ends
@@ -15,7 +15,7 @@ from dataclasses import asdict
 from connectors import postgres
 from connectors.sql.dialect import Database
 from streams.bench.consistency.bank import CHECKS
-from streams.bench.consistency.books import Tally, tallies
+from streams.bench.consistency.subscription_check import Tally, tallies
 from streams.errors import Determinate
 
 SNAPSHOT = "BEGIN TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY"
@@ -39,7 +39,7 @@ def read(config: str, checks: Mapping[str, str]) -> Mapping[str, Tally]:
     found = tallies([TWO_TOTALS, *checks])
     with postgres.connect({}, postgres.Config.model_validate_json(config)) as database:
         look(database, checks, found)
-        print("reading", flush=True)  # noqa: T201  whoever started it waits for the word
+        print("reading", flush=True)  # noqa: T201  the parent waits for this line
         while not select.select([sys.stdin], [], [], 0)[0]:
             look(database, checks, found)
     return found
@@ -62,7 +62,7 @@ class Reader:
         answer, said = self._process.communicate()
         if self._process.returncode:
             raise Determinate(f"the reader of PostgreSQL could not go on: {said.decode()}")
-        return {name: Tally(**each) for name, each in json.loads(answer).items()}
+        return {name: Tally(**tally) for name, tally in json.loads(answer).items()}
 
     def kill(self) -> None:
         """Have it end at once, whatever it saw."""
@@ -72,4 +72,4 @@ class Reader:
 
 if __name__ == "__main__":
     seen = read(sys.argv[1], {name: CHECKS[name] for name in sys.argv[2:]})
-    print(json.dumps({name: asdict(each) for name, each in seen.items()}))  # noqa: T201  its answer
+    print(json.dumps({name: asdict(tally) for name, tally in seen.items()}))  # noqa: T201  its answer

@@ -1,4 +1,4 @@
-"""The bank's views in tables of a PostgreSQL, and a process that reads them all the while."""
+"""The bank's views in tables of a PostgreSQL, and a process that reads them continuously."""
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -8,10 +8,10 @@ from connectors.driving import Driver
 from connectors.runtime.task import Materialization
 from connectors.transport.local import Local
 from streams.app.embedded_postgres import EmbeddedPostgres
-from streams.app.materialize.beside import Beside
+from streams.app.materialize.background import Beside
 from streams.bench.consistency.bank import VIEWS
-from streams.bench.consistency.books import Tally
 from streams.bench.consistency.reader import Reader
+from streams.bench.consistency.subscription_check import Tally
 from streams.ids import Timestamp
 from streams.storage.client.shards import Shards
 

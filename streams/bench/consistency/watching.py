@@ -9,7 +9,7 @@ from typing import Protocol
 
 from streams.app.client import Client, Message
 from streams.bench.consistency.bank import CHECKS, OPENING, VIEWS, Transfers
-from streams.bench.consistency.books import Book, Books, Row, Tally, tallies
+from streams.bench.consistency.subscription_check import Book, Books, Row, Tally, tallies
 from streams.errors import Determinate, SlackwaterError
 
 FOLLOWED = (*VIEWS, "confirmations")
@@ -20,7 +20,7 @@ JUDGE_EVERY_S = 0.5
 
 Publish = Callable[[list[str]], None]
 Tell = Callable[[str, float], None]
-"""Is told what is being done, and the seconds that the bank has worked."""
+"""Called with the current action, and the seconds that the bank has worked."""
 
 
 @dataclass(slots=True)
@@ -83,8 +83,8 @@ class Watch:
         match message:
             case {"type": "rows", "rows": list(rows)}:
                 for at, diff, *row in rows:
-                    found: Row = tuple(row[:width])
-                    self.books.heard(view, at, diff, found)
+                    data: Row = tuple(row[:width])
+                    self.books.heard(view, at, diff, data)
             case {"type": "progress", "frontier": int(frontier)}:
                 self.books.complete(view, frontier)
             case {"type": "error", "error": dict(error)}:
@@ -121,7 +121,7 @@ class Bank:
     transfers: Transfers = field(default_factory=Transfers)
 
     def work(self, seconds: float, lot_done: Callable[[float], None]) -> None:
-        """Publish for so long; `lot_done` is told the seconds gone by, after each lot."""
+        """Publish for so long; after each lot call `lot_done` with the seconds elapsed."""
         began = time.monotonic()
         lot = max(1, int(self.rate * LOT_S))
         for number in itertools.count(1):
@@ -136,7 +136,7 @@ class Bank:
 
 
 class Companion(Protocol):
-    """Whoever else looks at the bank."""
+    """Another reader of the bank."""
 
     def begin(self, at_least: int) -> None:
         """The views are made, and have contents at this time."""
@@ -148,7 +148,7 @@ class Companion(Protocol):
 def observe(
     client: Client, bank: Bank, seconds: float, tell: Tell, companion: Companion | None = None
 ) -> Watch:
-    """Make the views, let the bank work, and look at them all the while.
+    """Make the views, let the bank work, and read them continuously.
 
     The sources exist already.
 

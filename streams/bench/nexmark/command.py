@@ -11,8 +11,8 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from streams.bench.figures import Outcome
-from streams.bench.nexmark import beside
-from streams.bench.nexmark.beside import Beside, Plan, Say
+from streams.bench.nexmark import comparison
+from streams.bench.nexmark.comparison import Beside, Plan, Say
 from streams.bench.nexmark.peers.installed import PEERS, Peer
 
 T = TypeVar("T")
@@ -22,7 +22,7 @@ INSTALL = "slackwater bench nexmark --install"
 
 def chosen(of: Mapping[str, T], text: str) -> list[T]:
     """Those that are named, in their order; all for no names. Errors: BadParameter."""
-    names = [each.strip() for each in text.split(",") if each.strip()]
+    names = [name.strip() for name in text.split(",") if name.strip()]
     unknown = [name for name in names if name not in of]
     if unknown:
         raise typer.BadParameter(f"expected some of {', '.join(of)}, got {','.join(unknown)}")
@@ -53,12 +53,12 @@ def nexmark(plan: Plan, console: Console, *, install: bool = False) -> Outcome:
     before = os.getloadavg()[0]
     found: list[Beside] = []
     with _progress(console, plan.runs) as say:
-        for each in beside.run(plan, say):
+        for each in comparison.run(plan, say):
             found.append(each)
             console.print(f"[dim]{told(each)}[/]")
     console.print(ratios(found, plan.peers))
     console.print(f"[dim]load average before: {before:.1f} on {os.cpu_count()} cores[/]")
-    return beside.outcome(plan, found)
+    return comparison.outcome(plan, found)
 
 
 def told(each: Beside) -> str:

@@ -27,7 +27,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from streams.bench.nexmark.letters import chosen, digits, joined, letters, one_of
+from streams.bench.nexmark.random_text import chosen, digits, joined, letters, one_of
 
 Ints = npt.NDArray[np.int64]
 

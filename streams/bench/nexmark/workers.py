@@ -31,12 +31,13 @@ from streams.errors import SlackwaterError
 from streams.ids import CollectionId
 from streams.operators import engine
 from streams.operators.context import Context, Emitted, Packet, RunsByOperator
+from streams.operators.rounds import inbox, wakes
 from streams.plan.compile import compile_view
 from streams.plan.physical import Dataflow, NodeId
 from streams.progress import Interval, interval_of
 from streams.replica.ingest.decode import Decoder
 from streams.replica.ingest.template import between
-from streams.replica.tasks.exchange_blobs import Head, pack, unpack
+from streams.replica.tasks.exchange_blobs import pack_packet, unpack
 from streams.trace import updates as trace
 from streams.trace.kernel.kernel import Kernel, arrow_schema
 
@@ -103,14 +104,14 @@ def run(task: Task) -> Ran:
         for process in started:
             process.kill()
         raise WorkerFailed(f'workers of "{task.case}" failed; what they said is above')
-    found = [answers.get() for _ in started]
-    names = dict.fromkeys(name for each in found for name in each.phases)
+    reports = [answers.get() for _ in started]
+    names = dict.fromkeys(name for report in reports for name in report.phases)
     return Ran(
-        max(each.seconds for each in found),
-        sum(each.cpu_seconds for each in found),
-        sum(each.updates for each in found),
-        {name: sum(each.phases.get(name, 0.0) for each in found) for name in names},
-        max(each.waited for each in found),
+        max(report.seconds for report in reports),
+        sum(report.cpu_seconds for report in reports),
+        sum(report.updates for report in reports),
+        {name: sum(report.phases.get(name, 0.0) for report in reports) for name in names},
+        max(report.waited for report in reports),
     )
 
 
@@ -177,14 +178,11 @@ class Worker:
     def _advance(
         self, level: int, packets: Sequence[Packet], interval: Interval, before: RunsByOperator
     ) -> Emitted:
-        inbox: dict[tuple[int, str], list[pa.Table]] = defaultdict(list)
-        for packet in packets:
-            inbox[packet.node, packet.port].append(packet.table)
-        if not inbox and not interval.as_of:
+        if not packets and level not in wakes(self.plan, before, interval):
             return Emitted((), None, None)
         context = self.context.of_task()
         emitted, after = engine.advance(
-            self.plan, level, self.number, inbox, before, interval, context,
+            self.plan, level, self.number, inbox(packets), before, interval, context,
             buckets=self.task.workers,
         )  # fmt: skip
         self.runs = {**self.runs, **after}
@@ -220,9 +218,9 @@ class Worker:
 
     def decode(self, at: int) -> dict[int, pa.Table]:
         """The updates of the micro-batch at a time, by import."""
-        found: dict[int, pa.Table] = {}
-        for index, each in enumerate(self.plan.imports):
-            kind = str(each.collection)
+        tables: dict[int, pa.Table] = {}
+        for index, imported in enumerate(self.plan.imports):
+            kind = str(imported.collection)
             part = partial(self.shares[kind].part, self.task.batches - at + 1)
             texts = self._timed("read", part)
             decode = partial(self.decoders[kind].decode, texts)
@@ -231,13 +229,15 @@ class Worker:
             place = {
                 column.name: number for number, column in enumerate(self.case.columns(kind))
             }
-            columns = [decoded.columns.column(place[column.name]) for column in each.columns]
+            columns = [
+                decoded.columns.column(place[column.name]) for column in imported.columns
+            ]
             count = decoded.columns.num_rows
             columns += [pa.array(np.full(count, at)), pa.array(np.ones(count, np.int64))]
-            found[index] = pa.table(
-                columns, schema=arrow_schema([c.type for c in each.columns])
+            tables[index] = pa.table(
+                columns, schema=arrow_schema([c.type for c in imported.columns])
             )
-        return found
+        return tables
 
     def write(self) -> int:
         """Leave the contents that the output adds up to; the number of its updates."""
@@ -248,7 +248,7 @@ class Worker:
             str(self.task.directory / f"result{self.number}.arrow"), rows.schema
         ) as to:
             to.write_batch(rows)
-        return sum(each.num_rows for each in self.output)
+        return sum(batch.num_rows for batch in self.output)
 
     def _timed(self, phase: str, work: Callable[[], T]) -> T:
         with self._phase(phase):
@@ -295,11 +295,7 @@ class Lines:
 def _send(file: Path, packets: Sequence[Packet]) -> None:
     with file.open("wb") as to:
         for packet in packets:
-            head = Head(
-                kind="update", step="", dataflow=CollectionId("view"), bucket=packet.bucket,
-                level=packet.level, node=packet.node, port=packet.port,
-            )  # fmt: skip
-            blob = pack(head, packet.table)
+            blob = pack_packet(packet, "", CollectionId("view"))
             to.write(len(blob).to_bytes(8, "little"))
             to.write(blob)
 
@@ -309,9 +305,7 @@ def _receive(file: Path) -> list[Packet]:
     at = 0
     while at < data.size:
         size = int.from_bytes(data.slice(at, 8).to_pybytes(), "little")
-        message = unpack(data.slice(at + 8, size))
-        head, table = message.head, message.table.replace_schema_metadata()
-        packets.append(Packet(head.bucket, head.level, head.node, head.port, table))
+        packets.append(unpack(data.slice(at + 8, size)).packet())
         at += 8 + size
     file.unlink()
     return packets

@@ -45,6 +45,7 @@ QUERIES = (
     "SELECT string_agg(DISTINCT l, ',' ORDER BY l) AS x FROM (SELECT [b::JSON] AS l FROM t)",
     "SELECT a::VARIANT AS x FROM t",
     "SELECT 'POINT(1 2)'::GEOMETRY AS x FROM t",
+    "SELECT sum(a) EXPORT_STATE AS x FROM t",
     "SELECT struct_pack() AS x FROM t",
     "SELECT TRY_CAST({'a': a} AS MAP(INTEGER, BIGINT)) AS x FROM t",
     "SELECT list_zip([union_value(n := a)], [a]) AS x FROM t",

@@ -73,11 +73,11 @@ def families(tallies: Tallies) -> dict[str, tuple[int, int, int, int]]:
 
 def refusals(tallies: Tallies) -> dict[Reason, list[tuple[str, Tally]]]:
     """By reason the functions that are refused for it."""
-    found: defaultdict[Reason, list[tuple[str, Tally]]] = defaultdict(list)
+    by_reason: defaultdict[Reason, list[tuple[str, Tally]]] = defaultdict(list)
     for (_, name), tally in tallies.items():
         for reason in tally.refused:
-            found[reason].append((name, tally))
-    return dict(sorted(found.items(), key=lambda each: each[0].construct))
+            by_reason[reason].append((name, tally))
+    return dict(sorted(by_reason.items(), key=lambda each: each[0].construct))
 
 
 def _families(tallies: Tallies) -> Iterator[list[str]]:

@@ -118,7 +118,8 @@ def calls(signature: Signature) -> Iterator[str]:
         seen = set()
         for step, number in product(steps, range(width)):
             arguments = [
-                each[(number + step * place) % len(each)] for place, each in enumerate(options)
+                option[(number + step * place) % len(option)]
+                for place, option in enumerate(options)
             ]
             seen.add(_written(signature, arguments))
         yield from sorted(seen)

@@ -76,7 +76,7 @@ def written(rig: Rig, name: str, lots: int) -> Lap:
         before, began = cpu(), time.perf_counter()
         for lot, table in enumerate(updates):
             moved = client.storage.update_and_downgrade(write, table, lot + 1)
-            assert isinstance(moved, WriteCapability), "nobody else writes here"
+            assert isinstance(moved, WriteCapability), "there is no other writer"
             write = moved
         return Lap(time.perf_counter() - began, cpu().since(before), client.chunks.written)
 

@@ -7,10 +7,10 @@ from rich.console import Console
 
 from streams.bench.figures import Outcome
 from streams.bench.storage.bulk import bulk
-from streams.bench.storage.cold import cold
+from streams.bench.storage.cold_open import cold
 from streams.bench.storage.growth import growth
 from streams.bench.storage.latency import append, create, listen
-from streams.bench.storage.many import many
+from streams.bench.storage.many_collections import many
 from streams.bench.storage.rig import Rig, rig
 
 PARTS: Mapping[str, Callable[[Rig], Outcome]] = {
@@ -29,7 +29,7 @@ def chosen(only: str) -> tuple[str, ...]:
 
     Errors: typer.BadParameter for one that there is not.
     """
-    names = tuple(each.strip() for each in only.split(",") if each.strip())
+    names = tuple(name.strip() for name in only.split(",") if name.strip())
     for name in names:
         if name not in PARTS:
             raise typer.BadParameter(f"expected some of {', '.join(PARTS)}, actual {name}")
@@ -42,7 +42,7 @@ def storage(
     """Run the parts, in their order, on a broker of their own."""
     outcomes = []
     with rig(scale, console, collections) as bench:
-        for name in (each for each in PARTS if each in names):
+        for name in (part for part in PARTS if part in names):
             bench.say(name)
             outcomes.append(PARTS[name](bench))
     return outcomes

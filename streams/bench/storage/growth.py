@@ -1,4 +1,4 @@
-"""How much room a collection takes while it is written to and compacted all the while.
+"""Disk space of a collection that is written and compacted continuously.
 
 A million rows are live. Each change takes a row out and puts another version of it in: 1,000 of
 them a second of logical time, in lots of a hundred, written as fast as it goes. With fewer rows
@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from streams.app.compacting import worker
+from streams.app.compaction_setup import worker
 from streams.bench.figures import Figure, Outcome, at_most
 from streams.bench.storage.rig import Client, Rig, load_average
 from streams.bench.storage.rows import DESCRIPTION, Ints, rows
@@ -80,27 +80,27 @@ def growth(rig: Rig) -> Outcome:
     load = Load(rig.scaled(LIVE, least=10_000), rig.scaled(SECONDS, least=300))
     with rig.client() as client:
         client.shards.create(GROWN, GROWN, DESCRIPTION, Timestamp(0), read=catalog_hold(GROWN))
-        found = grown(rig, client, load)
+        sizes = grown(rig, client, load)
         chunks = client.chunks
     took = time.perf_counter() - began
-    written = chunks.written - found.compacted
+    written = chunks.written - sizes.compacted
     return Outcome(
         "compaction",
         (
-            at_most("compaction_stored_ratio_max", chunks.most / found.live, "x", 3),
-            Figure("compaction_stored_ratio_end", found.after[-1] / found.live, "x"),
-            Figure("compaction_rewritten_ratio", found.compacted / written, "x"),
-            Figure("compaction_live_bytes", found.live, "B"),
+            at_most("compaction_stored_ratio_max", chunks.most / sizes.live, "x", 3),
+            Figure("compaction_stored_ratio_end", sizes.after[-1] / sizes.live, "x"),
+            Figure("compaction_rewritten_ratio", sizes.compacted / written, "x"),
+            Figure("compaction_live_bytes", sizes.live, "B"),
             Figure("compaction_live_rows", load.live),
             Figure("compaction_changes", load.lots * LOT),
             Figure("compaction_speedup", load.seconds / took, "x"),
-            Figure("compaction_share_of_time", found.rounds_s / took),
+            Figure("compaction_share_of_time", sizes.rounds_s / took),
             Figure("compaction_load", busy),
         ),
-        {"stored": over_time(found)},
+        {"stored": over_time(sizes)},
         note=f"{load.seconds} s of logical time in {took:.0f} s; {KEPT_MS // 1000} s of"
         " history are kept; on the broker's disk, with what its cleaner has yet to take:"
-        f" {on_disk(rig) / found.live:.1f} x",
+        f" {on_disk(rig) / sizes.live:.1f} x",
         of="stored after rounds, in terms of what is live",
     )
 
@@ -181,7 +181,7 @@ def appended(
 ) -> WriteCapability:
     """The capability after an append."""
     moved = client.storage.update_and_downgrade(write, updates, upper)
-    assert isinstance(moved, WriteCapability), "nobody else writes here"
+    assert isinstance(moved, WriteCapability), "there is no other writer"
     return moved
 
 
@@ -192,5 +192,5 @@ def compact(client: Client, job: Compaction, found: Growth) -> None:
     if done.failed:
         raise Determinate(f"compaction: {done.failed[0].reason}")
     found.rounds_s += time.perf_counter() - began
-    found.compacted += sum(each.bytes_written for each in done.compacted)
+    found.compacted += sum(merge.bytes_written for merge in done.compacted)
     found.after.append(client.chunks.stored)

@@ -100,7 +100,7 @@ def appended(client: Client, write: WriteCapability) -> WriteCapability:
     time_ = write.frontier.time
     updates = rows(np.arange(ROWS) + ROWS * time_, 0, time_)
     moved = client.storage.update_and_downgrade(write, updates, time_ + 1)
-    assert isinstance(moved, WriteCapability), "nobody else writes here"
+    assert isinstance(moved, WriteCapability), "there is no other writer"
     return moved
 
 

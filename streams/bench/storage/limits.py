@@ -1,4 +1,4 @@
-"""Where more collections would break: what a broker and a follower use, beside what there is.
+"""Limits on the number of collections: what a broker and a follower use of what is available.
 
 Each resource is looked at with no collections and with many; what lies in between is taken to
 grow by the collection. Read from /proc: elsewhere the table is empty.

@@ -6,7 +6,7 @@ there already. The coordinator runs in this process, with no replica to answer i
 
 from collections.abc import Sequence
 
-from streams.adapter import definitions
+from streams.adapter import ddl
 from streams.adapter.catalog import Birth, Create, Item
 from streams.adapter.catalog_log import CatalogLog
 from streams.adapter.coordinator import (
@@ -16,7 +16,7 @@ from streams.adapter.coordinator import (
     catalog_topic,
 )
 from streams.adapter.workers.pool import Workers
-from streams.app.services import new_id, now_ms
+from streams.app.service_process import new_id, now_ms
 from streams.bench.storage.rig import NAMESPACE, Client, Idle, Rig, Start, idle
 from streams.errors import Determinate
 from streams.ids import CollectionId, Timestamp, Topic
@@ -53,7 +53,7 @@ def source(client: Client, catalog: CatalogLog, name: str) -> Item:
     assert isinstance(statement, CreateSource), "it was written so"
     topics = client.broker.topics
     columns = statement.columns  # spelled as DuckDB does
-    return definitions.source(statement, text, catalog.state, topics, NAMESPACE, columns)
+    return ddl.source(statement, text, catalog.state, topics, NAMESPACE, columns)
 
 
 def _written(catalog: CatalogLog, item: Item) -> None:

@@ -17,8 +17,8 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
-from streams.app.services import now_ms
-from streams.bench.storage.watched import WatchedChunks, WatchedLogs
+from streams.app.service_process import now_ms
+from streams.bench.storage.instrumented import WatchedChunks, WatchedLogs
 from streams.kafka.client.broker import KafkaBroker
 from streams.kafka.embedded import EmbeddedBroker
 from streams.kafka.settings import ClientSettings

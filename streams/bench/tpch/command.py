@@ -43,7 +43,7 @@ def chosen(only: str) -> tuple[int, ...]:
 
     Errors: typer.BadParameter for one that there is not.
     """
-    names = [each.strip() for each in only.split(",") if each.strip()]
+    names = [name.strip() for name in only.split(",") if name.strip()]
     for name in names:
         if not name.isdecimal() or int(name) not in QUERIES:
             raise typer.BadParameter(f"expected queries from 1 to 22, actual {name}")

@@ -1,4 +1,4 @@
-"""TPC-H's tables at a scale, as Arrow, and changes of them that go on for ever.
+"""TPC-H's tables at a scale, as Arrow, and an endless sequence of changes.
 
 `generate` runs `tpchgen-cli`. `changes` gives batches of updates in the manner of the refresh
 functions (new orders with their items, old orders gone with theirs), and beside them rows of

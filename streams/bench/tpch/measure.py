@@ -157,9 +157,11 @@ def _changed(local: LocalDataflow, tables: Tables, read: Sequence[str]) -> list[
 def _stepped(local: LocalDataflow, interval: Interval, updates: Tables) -> tuple[Spent, int]:
     """What a step cost, and how many updates came out."""
     imports = {
-        index: updates[str(each.collection)].select([c.name for c in each.columns] + _MORE)
-        for index, each in enumerate(local.dataflow.imports)
-        if str(each.collection) in updates
+        index: updates[str(imported.collection)].select(
+            [c.name for c in imported.columns] + _MORE
+        )
+        for index, imported in enumerate(local.dataflow.imports)
+        if str(imported.collection) in updates
     }
     with _timed() as spent:
         outputs, errors = local.step(interval, imports)

@@ -21,7 +21,8 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined] # it re-export
 )
 
 from streams.errors import Determinate, Indeterminate
-from streams.ids import Topic
+from streams.ids import Offset, Topic
+from streams.kafka.client import offsets
 from streams.kafka.client.clients import ANSWER_TIMEOUT_S
 from streams.kafka.client.error_mapping import GONE, admin_fault, cause_of, read_fault
 from streams.kafka.log import Unanswered
@@ -31,6 +32,7 @@ from streams.kafka.topics import (
     SINGLE_BROKER,
     Durability,
     Found,
+    OffsetRange,
     TopicInfo,
     TopicKind,
     TopicSpec,
@@ -189,26 +191,36 @@ class KafkaTopics:
         found = self._metadata().topics
         return frozenset(Topic(name) for name in found if not name.startswith("__"))
 
+    @_renewing
+    def ends(self, topic: Topic) -> Mapping[int, OffsetRange]:
+        """Return the readable range of each partition."""
+        return offsets.ends(self._admin, topic)
+
+    @_renewing
+    def at_time(self, topic: Topic, ms: int) -> Mapping[int, Offset]:
+        """Return the offset of the first record of each partition at `ms` or later."""
+        return offsets.at_time(self._admin, topic, ms)
+
     def _leaders(self, topics: Collection[Topic]) -> Mapping[Topic, bool]:
         """Return the existing topics, and whether all their partitions have a leader.
 
         They are requested by name, so other topics of the cluster cost nothing.
         """
-        found: dict[Topic, bool] = {}
+        has_leaders: dict[Topic, bool] = {}
         for name, answer in self._described(topics).items():
             try:
                 partitions = self._answer(answer).partitions
-                found[Topic(name)] = all(
+                has_leaders[Topic(name)] = all(
                     partition.leader is not None for partition in partitions
                 )
             except KafkaException as error:
                 code = cause_of(error).code()
                 if code == KafkaError.LEADER_NOT_AVAILABLE:
-                    found[Topic(name)] = False
+                    has_leaders[Topic(name)] = False
                 elif code not in GONE | {KafkaError.TOPIC_EXCEPTION}:
                     # no topic can have this name
                     raise read_fault(f"describe topic {name}", error) from error
-        return found
+        return has_leaders
 
     def _answer(self, answer: "Future[T]") -> T:
         """Wait for an answer; meanwhile have the client look for a controller again.

@@ -88,7 +88,11 @@ class KafkaChunks:
         """Write the bodies of many topics with one flush."""
         count = self._readers["read_uncommitted"].count
         partitions = [uuid.uuid4().int % count(write.topic) for write in wanted]
-        missing = [(n, i) for n, each in enumerate(wanted) for i in range(len(each.bodies))]
+        missing = [
+            (n, i)
+            for n, chunk_write in enumerate(wanted)
+            for i in range(len(chunk_write.bodies))
+        ]
         refs: dict[tuple[int, int], ChunkRef] = {}
         while missing:
             out = [
@@ -104,7 +108,8 @@ class KafkaChunks:
                     refs[n, i] = ref
             missing = [place for place in missing if place not in refs]
         return [
-            tuple(refs[n, i] for i in range(len(each.bodies))) for n, each in enumerate(wanted)
+            tuple(refs[n, i] for i in range(len(chunk_write.bodies)))
+            for n, chunk_write in enumerate(wanted)
         ]
 
     def fetch(self, topic: Topic, refs: Sequence[ChunkRef]) -> list[bytes]:
@@ -120,8 +125,8 @@ class KafkaChunks:
     ) -> list[ChunkRecord]:
         if not refs:
             return []
-        found = self._readers[isolation].sweep(topic, refs)
-        return [found[topic, ref.partition, ref.offset] for ref in refs]
+        records = self._readers[isolation].sweep(topic, refs)
+        return [records[topic, ref.partition, ref.offset] for ref in refs]
 
     def fetch_all(
         self, wanted: Mapping[Topic, Sequence[ChunkRef]]

@@ -61,7 +61,9 @@ class KafkaLogs:
         self, records: Sequence[tuple[Topic, bytes]], stragglers_s: float | None
     ) -> tuple[Stored, ...]:
         outgoing = [Outgoing(topic, value, partition=0) for topic, value in records]
-        return tuple(_stored(each) for each in self._sender.send_each(outgoing, stragglers_s))
+        return tuple(
+            _stored(result) for result in self._sender.send_each(outgoing, stragglers_s)
+        )
 
     def bounds(self, topic: Topic) -> tuple[Offset, Offset]:
         """Return the first offset held and the next offset."""

@@ -35,8 +35,8 @@ class KafkaPositions:
 
     def load(self, topic: Topic, partitions: int) -> dict[int, Position]:
         """Return the saved positions of a topic's partitions. Errors: Determinate."""
-        asked = [TopicPartition(topic, number) for number in range(partitions)]
-        found = self._client.committed(asked, f"positions in {topic}")
+        requested = [TopicPartition(topic, number) for number in range(partitions)]
+        found = self._client.committed(requested, f"positions in {topic}")
         noted = {
             partition.partition: position_of(partition)
             for partition in found

@@ -169,8 +169,8 @@ class _Report:
             self.failed(error)
             return
         offset = message.offset()
-        known = Offset(offset) if offset is not None and offset >= 0 else None
-        self.delivered = Delivered(message.partition() or 0, known)
+        stored_at = Offset(offset) if offset is not None and offset >= 0 else None
+        self.delivered = Delivered(message.partition() or 0, stored_at)
         self._batch.reported(is_stored=True)
 
     def failed(self, error: KafkaError) -> None:
@@ -230,6 +230,6 @@ def _failure(results: Sequence[Sent]) -> Determinate | Indeterminate:
     """Return the error for records of which some were not stored."""
     failed = [result for result in results if not isinstance(result, Delivered)]
     stored = len(results) - len(failed)
-    certain = stored == 0 and all(isinstance(each, Determinate) for each in failed)
+    certain = stored == 0 and all(isinstance(error, Determinate) for error in failed)
     text = str(failed[0]) if stored == 0 else f"{stored} of {len(results)} stored: {failed[0]}"
     return Determinate(text) if certain else Indeterminate(text)

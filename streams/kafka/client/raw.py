@@ -9,37 +9,31 @@ The client returns one object per record; they are converted to Arrow columns he
 """
 
 import time
-from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 
 import numpy as np
 import pyarrow as pa
 from confluent_kafka import (
     Consumer,
-    IsolationLevel,
     KafkaException,
     Message,
-    TopicCollection,
     TopicPartition,
 )
-from confluent_kafka.admin import (  # type: ignore[attr-defined] # it re-exports without saying so
-    AdminClient,
-    OffsetSpec,
-)
+from confluent_kafka.admin import AdminClient
 
 from streams.errors import Determinate, InvalidUsage
 from streams.ids import Offset, Topic
-from streams.kafka.client import clients
+from streams.kafka.client import clients, offsets
 from streams.kafka.client.error_mapping import (
     END_OF_PARTITION,
     OUT_OF_RANGE,
     UNANSWERED,
-    UNSETTLED,
-    cause_of,
     read_fault,
 )
 from streams.kafka.log import Truncated
 from streams.kafka.settings import ClientSettings
+from streams.kafka.topics import OffsetRange
 from streams.values import uncollected
 
 RAW_SCHEMA = pa.schema(
@@ -52,9 +46,17 @@ RAW_SCHEMA = pa.schema(
 )
 """The schema of `fetch`: key and value of a record may be null."""
 
+MORE_COLUMNS = {
+    "timestamp": pa.int64(),
+    "headers": pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())])),
+}
+"""Columns of `fetch` that cost time, and come when they are asked for.
+
+Units: the timestamp in milliseconds since 1970, null if a record has none.
+"""
+
 _AT_ONCE = 5_000  # large enough to amortise a call, small enough for the cache
 _WAIT_S = 0.05
-_PASSING_S = 0.02
 
 COMMITTED: Mapping[str, clients.Setting] = {
     "isolation.level": "read_committed",
@@ -66,13 +68,6 @@ _PACE: Mapping[str, clients.Setting] = {
     "queued.max.messages.kbytes": 32 << 10,
     "check.crcs": True,
 }
-
-
-class OffsetRange(NamedTuple):
-    """The offsets of a partition that are readable now: `[low, high)`."""
-
-    low: Offset
-    high: Offset
 
 
 class RawReader:
@@ -91,42 +86,44 @@ class RawReader:
         """
         if self._admin is None:
             self._admin = clients.admin(self._settings)
-        deadline = time.monotonic() + clients.ANSWER_TIMEOUT_S
-        while True:
-            try:
-                return _ends(self._admin, topic)
-            except KafkaException as error:
-                if cause_of(error).code() not in UNSETTLED or time.monotonic() > deadline:
-                    raise read_fault(f"ends of topic {topic}", error) from error
-            time.sleep(_PASSING_S)
+        return offsets.ends(self._admin, topic)
 
     def fetch(
-        self, topic: Topic, partition: int, lo: Offset, hi: Offset, limit: int | None = None
+        self,
+        topic: Topic,
+        partition: int,
+        lo: Offset,
+        hi: Offset,
+        limit: int | None = None,
+        *,
+        more: Sequence[str] = (),
     ) -> pa.Table:
         """Return the committed records of `[lo, hi)`; `hi` is at most the end by `ends`.
 
         With a `limit`, the first records up to that number: the range read is then `[lo, last
-        offset + 1)`. Columns as in `RAW_SCHEMA`, in offset order.
+        offset + 1)`. Columns as in `RAW_SCHEMA`, then `more` of `MORE_COLUMNS`, in offset
+        order.
 
         Errors: Truncated if retention deleted `lo`; Determinate.
         """
         if hi < lo or (limit is not None and limit < 1):
             raise InvalidUsage(f"fetch of {topic}/{partition}: [{lo}, {hi}) with limit {limit}")
-        batches = [_columns((), partition)]
+        columns = partial(_columns, partition=partition, more=more)
+        batches = [columns(())]
         if lo < hi:
             try:
                 with uncollected():
-                    batches += self._read(topic, partition, lo, hi, limit)
+                    batches += map(columns, self._read(topic, partition, lo, hi, limit))
             except KafkaException as error:
                 raise read_fault(f"fetch {topic}/{partition}", error) from error
-        return pa.Table.from_batches(batches, RAW_SCHEMA)
+        return pa.Table.from_batches(batches)
 
     def _read(
         self, topic: Topic, partition: int, lo: Offset, hi: Offset, limit: int | None
-    ) -> list[pa.RecordBatch]:
+    ) -> Iterator[Sequence[Message]]:
         consumer = self._positioned(topic, partition, lo)
         left = hi - lo if limit is None else min(limit, hi - lo)
-        position, batches = int(lo), []
+        position = int(lo)
         deadline = time.monotonic() + clients.ANSWER_TIMEOUT_S
         while position < hi and left > 0:
             messages = consumer.consume(min(left, _AT_ONCE), _WAIT_S)
@@ -136,12 +133,11 @@ class RawReader:
                 position = max(position, behind(messages[-1]))
                 if position > hi:
                     records = [record for record in records if (record.offset() or 0) < hi]
-                batches.append(_columns(records, partition))
+                yield records
                 left -= len(records)
             elif time.monotonic() > deadline:
                 raise Determinate(f"fetch {topic}/{partition}: no answer in time")
         self._rest(consumer, TopicPartition(topic, partition, position), hi)
-        return batches
 
     def _positioned(self, topic: Topic, partition: int, lo: Offset) -> Consumer:
         """The consumer, positioned at `lo`; if it is there already its prefetch is kept."""
@@ -168,32 +164,6 @@ class RawReader:
             self._at = None
 
 
-def _ends(admin: AdminClient, topic: Topic) -> dict[int, OffsetRange]:
-    asked = admin.describe_topics(
-        TopicCollection([topic]), request_timeout=clients.ANSWER_TIMEOUT_S
-    )
-    partitions = [
-        TopicPartition(topic, partition.id) for partition in asked[topic].result().partitions
-    ]
-    lows = _offsets(admin, partitions, OffsetSpec.earliest())  # type: ignore[no-untyped-call] # the client leaves it untyped
-    highs = _offsets(admin, partitions, OffsetSpec.latest())  # type: ignore[no-untyped-call] # as above
-    return {number: OffsetRange(lows[number], highs[number]) for number in sorted(lows)}
-
-
-def _offsets(
-    admin: AdminClient, partitions: Sequence[TopicPartition], spec: OffsetSpec
-) -> dict[int, Offset]:
-    answers = admin.list_offsets(
-        dict.fromkeys(partitions, spec),
-        isolation_level=IsolationLevel.READ_COMMITTED,
-        request_timeout=clients.ANSWER_TIMEOUT_S,
-    )
-    return {
-        partition.partition: Offset(found.result().offset)
-        for partition, found in answers.items()
-    }
-
-
 def _records(
     messages: Sequence[Message], topic: Topic, partition: int, position: int
 ) -> Sequence[Message]:
@@ -201,7 +171,9 @@ def _records(
     errors = list(map(Message.error, messages))
     if not any(errors):
         return messages
-    told = [each for each, error in zip(messages, errors, strict=True) if error is not None]
+    told = [
+        message for message, error in zip(messages, errors, strict=True) if error is not None
+    ]
     for each in told:
         check(each, topic, partition, position)
     return [message for message in messages if message.error() is None]
@@ -229,13 +201,28 @@ def check(told: Message, topic: Topic, partition: int, position: int) -> None:
         raise read_fault(f"fetch {topic}/{partition}", error)
 
 
-def _columns(records: Sequence[Message], partition: int) -> pa.RecordBatch:
-    return pa.RecordBatch.from_arrays(
-        [
-            pa.array(list(map(Message.key, records)), pa.binary()),
-            pa.array(list(map(Message.value, records)), pa.binary()),
-            pa.array(np.full(len(records), partition, np.int32)),
-            pa.array(list(map(Message.offset, records)), pa.int64()),
-        ],
-        schema=RAW_SCHEMA,
+def _columns(records: Sequence[Message], partition: int, more: Sequence[str]) -> pa.RecordBatch:
+    columns = [
+        pa.array(list(map(Message.key, records)), pa.binary()),
+        pa.array(list(map(Message.value, records)), pa.binary()),
+        pa.array(np.full(len(records), partition, np.int32)),
+        pa.array(list(map(Message.offset, records)), pa.int64()),
+        *(_READ[name](records) for name in more),
+    ]
+    schema = pa.schema([*RAW_SCHEMA, *((name, MORE_COLUMNS[name]) for name in more)])
+    return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def _timestamps(records: Sequence[Message]) -> pa.Array:
+    times = [time_ms for _, time_ms in map(Message.timestamp, records)]
+    values = np.array(times, np.int64)
+    return pa.array(values, mask=values < 0)  # -1 stands for none
+
+
+def _headers(records: Sequence[Message]) -> pa.Array:
+    return pa.array(
+        [headers or () for headers in map(Message.headers, records)], MORE_COLUMNS["headers"]
     )
+
+
+_READ = {"timestamp": _timestamps, "headers": _headers}

@@ -22,7 +22,7 @@ from streams.kafka.log import (
     Tail,
     Unanswered,
 )
-from streams.kafka.topics import TopicInfo, Topics, TopicSpec
+from streams.kafka.topics import OffsetRange, TopicInfo, Topics, TopicSpec
 
 T = TypeVar("T")
 
@@ -173,3 +173,11 @@ class PatientTopics:
     def names(self) -> frozenset[Topic]:
         """Return the names of all topics; retried."""
         return self.patience.ask(self.inner.names)
+
+    def ends(self, topic: Topic) -> Mapping[int, OffsetRange]:
+        """Return the readable range of each partition; retried."""
+        return self.patience.ask(lambda: self.inner.ends(topic))
+
+    def at_time(self, topic: Topic, ms: int) -> Mapping[int, Offset]:
+        """Return the first offsets at a time or later; retried."""
+        return self.patience.ask(lambda: self.inner.at_time(topic, ms))

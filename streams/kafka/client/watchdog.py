@@ -47,7 +47,7 @@ class Asker:
             return None
         finally:
             self._lock.release()
-        return {name: each.error for name, each in found.items()}
+        return {name: topic.error for name, topic in found.items()}
 
     def close(self) -> None:
         """Release the connection."""

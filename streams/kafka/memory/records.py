@@ -12,10 +12,11 @@ import pyarrow as pa
 from streams.errors import InvalidUsage
 from streams.ids import Offset, Topic
 from streams.kafka.client.positions import Mark, Position
-from streams.kafka.client.raw import RAW_SCHEMA, OffsetRange
+from streams.kafka.client.raw import MORE_COLUMNS, RAW_SCHEMA
 from streams.kafka.client.transactions import Fenced, OutRecord
 from streams.kafka.log import Truncated
 from streams.kafka.memory.store import Partition, Store
+from streams.kafka.topics import OffsetRange
 
 
 class MemoryRawReader:
@@ -24,38 +25,39 @@ class MemoryRawReader:
     def __init__(self, store: Store) -> None:
         self._store = store
 
-    def ends(self, topic: Topic) -> dict[int, OffsetRange]:
+    def ends(self, topic: Topic) -> Mapping[int, OffsetRange]:
         """Return the readable range of each partition."""
-        with self._store.changed:
-            partitions = self._store.topic(topic).partitions
-            return {
-                number: OffsetRange(Offset(partition.low), Offset(partition.end))
-                for number, partition in enumerate(partitions)
-            }
+        return self._store.ends(topic)
 
     def fetch(
-        self, topic: Topic, partition: int, lo: Offset, hi: Offset, limit: int | None = None
+        self,
+        topic: Topic,
+        partition: int,
+        lo: Offset,
+        hi: Offset,
+        limit: int | None = None,
+        *,
+        more: Sequence[str] = (),
     ) -> pa.Table:
         """Return the first `limit` records of `[lo, hi)`."""
         if hi < lo or (limit is not None and limit < 1):
             raise InvalidUsage(f"fetch of {topic}/{partition}: [{lo}, {hi}) with limit {limit}")
         with self._store.changed:
-            held = self._store.partition(topic, partition)
-            if lo < hi and lo < held.low:
-                raise Truncated(topic, lo, f"partition {partition}: it begins at {held.low}")
-            records = held.since(lo, hi)[:limit]
-        columns = [
-            [record.key for record in records],
-            [record.value for record in records],
-            [partition] * len(records),
-            [record.offset for record in records],
-        ]
+            stored = self._store.partition(topic, partition)
+            if lo < hi and lo < stored.low:
+                raise Truncated(topic, lo, f"partition {partition}: it begins at {stored.low}")
+            records = stored.since(lo, hi)[:limit]
+        columns = {
+            "key": [record.key for record in records],
+            "value": [record.value for record in records],
+            "partition": [partition] * len(records),
+            "offset": [record.offset for record in records],
+            "timestamp": [record.at_ms for record in records],
+            "headers": [record.headers for record in records],
+        }
+        schema = pa.schema([*RAW_SCHEMA, *((name, MORE_COLUMNS[name]) for name in more)])
         return pa.table(
-            [
-                pa.array(column, field.type)
-                for column, field in zip(columns, RAW_SCHEMA, strict=True)
-            ],
-            schema=RAW_SCHEMA,
+            [pa.array(columns[field.name], field.type) for field in schema], schema=schema
         )
 
     def close(self) -> None:
@@ -141,9 +143,7 @@ class MemoryTransactions:
         return self._store.partition(record.topic, self._number(record))
 
     def _append(self, record: OutRecord) -> tuple[Topic, int]:
-        self._partition(record).append(
-            self._now_ms(), record.key, record.value, dict(record.headers)
-        )
+        self._partition(record).append(self._now_ms(), record.key, record.value, record.headers)
         return record.topic, self._number(record)
 
     def last_value(self, topic: Topic, key: bytes, partition: int = 0) -> bytes | None:

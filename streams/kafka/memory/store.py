@@ -19,6 +19,7 @@ from streams.kafka.topics import (
     MAXIMUM_RECORD_BYTES,
     SINGLE_BROKER,
     Found,
+    OffsetRange,
     TopicInfo,
     TopicKind,
     TopicSpec,
@@ -67,11 +68,11 @@ class Partition:
         at_ms: int,
         key: bytes | None,
         value: bytes | None,
-        headers: Mapping[str, bytes],
+        headers: Mapping[str, bytes] | Sequence[tuple[str, bytes]],
     ) -> Offset:
-        """Add a record at the end."""
+        """Add a record at the end. A name may be there more than once in a sequence."""
         offset = Offset(self.end)
-        kept = tuple(headers.items())
+        kept = tuple(headers.items() if isinstance(headers, Mapping) else headers)
         self.records.append(Record(offset, at_ms, key, value, kept, self.is_append_timed))
         self.end += 1
         return offset
@@ -172,6 +173,25 @@ class Store:
         """All topics."""
         with self.changed:
             return frozenset(self._topics)
+
+    def ends(self, topic: Topic) -> Mapping[int, OffsetRange]:
+        """Return the readable range of each partition."""
+        with self.changed:
+            return {
+                number: OffsetRange(Offset(partition.low), Offset(partition.end))
+                for number, partition in enumerate(self.topic(topic).partitions)
+            }
+
+    def at_time(self, topic: Topic, ms: int) -> Mapping[int, Offset]:
+        """Return the offset of the first record of each partition at `ms` or later."""
+        with self.changed:
+            return {
+                number: next(
+                    (record.offset for record in partition.records if record.at_ms >= ms),
+                    Offset(partition.end),
+                )
+                for number, partition in enumerate(self.topic(topic).partitions)
+            }
 
     def topic(self, topic: Topic) -> StoredTopic:
         """Return a topic. Errors: Determinate if it does not exist."""

@@ -29,7 +29,7 @@ _FORMS = [
 _TURNED = {"=": "=", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
 OPERATORS = frozenset(_TURNED)
 _EXACT_DIGITS = 15
-"""So many digits of a decimal make the same double, whoever converts it."""
+"""So many digits of a decimal make the same double in every implementation."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,14 +57,14 @@ def compared(dataflow: Dataflow, index: int) -> tuple[Compared, ...]:
     found = [_of(node, dataflow.types[source]) for node, source in readers]
     if not found or any(source == len(dataflow.nodes) - 1 for source in sources):
         return ()
-    return tuple(each for each in found[0] if all(each in others for others in found))
+    return tuple(bound for bound in found[0] if all(bound in others for others in found))
 
 
 def _of(node: Node, types: tuple[str, ...]) -> list[Compared]:
     if not isinstance(node, Linear | Temporal):
         return []
     parsed = [_parsed(predicate.sql, types) for predicate in node.predicates]
-    return [each for each in parsed if each is not None]
+    return [bound for bound in parsed if bound is not None]
 
 
 def _parsed(sql: str, types: tuple[str, ...]) -> Compared | None:

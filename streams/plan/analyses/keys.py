@@ -113,7 +113,7 @@ def key(node: Relational) -> tuple[int, ...] | None:
     if not is_unique(node, frozenset(found)):
         return None
     for place in reversed(found):
-        fewer = tuple(each for each in found if each != place)
+        fewer = tuple(column for column in found if column != place)
         if is_unique(node, frozenset(fewer)):
             found = fewer
     return found

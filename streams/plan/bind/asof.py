@@ -137,8 +137,8 @@ def _first_of_all(
     same = (row, Ref(start + 1, row.type, "row"))
     equal = (Call(Form.INFIX, EQUALS[True], same, "BOOLEAN"),)
     inner = kind is Kind.INNER
-    made = Product((marked, node), equal) if inner else Match(marked, node, kind, equal)
-    return pick(made, [*range(start), *range(start + 2, len(columns(made)))])
+    joined = Product((marked, node), equal) if inner else Match(marked, node, kind, equal)
+    return pick(joined, [*range(start), *range(start + 2, len(columns(joined)))])
 
 
 def _descends(asked: _Conditions) -> bool:

@@ -50,7 +50,7 @@ def _maps(source: str, target: str) -> Iterator[tuple[str, str]]:
 def _pairs(one: Parts, other: Parts) -> Iterator[tuple[str, str]]:
     """The types of the parts of a value that is cast, before and after."""
     if one.kind == "STRUCT" and other.kind == "MAP":
-        yield from ((each, other.types[1]) for each in one.types)
+        yield from ((type_, other.types[1]) for type_ in one.types)
     elif one.kind == other.kind and one.kind in _BY_NAME:
         after = dict(zip(map(str.lower, other.names), other.types, strict=True))
         for name, before in zip(map(str.lower, one.names), one.types, strict=True):

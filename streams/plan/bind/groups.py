@@ -178,7 +178,7 @@ def _of_set(
             outputs.append(Ref(found, own[found].type, own[found].name))
         else:
             outputs.append(Literal(f"CAST(NULL AS {key.type})", key.type, "NULL"))
-    start = len(chosen)  # one row for all has a column that nobody asked for
+    start = len(chosen)  # one row for all has a column that the query does not select
     called = own[start : start + len(whole.calls)]
     for place, column in enumerate(called, start):
         outputs.append(Ref(place, column.type, column.name))

@@ -79,8 +79,8 @@ def _count(record: Record, source: Relational, otherwise: int) -> Scalar:
     most = Literal(f"CAST('{_MOST}' AS UBIGINT)", "UBIGINT", str(_MOST))
     beyond = _infix(">", value, most, "BOOLEAN")
     checked = _checked(beyond, value, f"Max value for LIMIT/OFFSET is {_MOST}")
-    whole = Call(Form.CAST, "cast", (checked,), "BIGINT")
-    return Call(Form.COALESCE, Form.COALESCE.value, (whole, _number(otherwise)), "BIGINT")
+    integer = Call(Form.CAST, "cast", (checked,), "BIGINT")
+    return Call(Form.COALESCE, Form.COALESCE.value, (integer, _number(otherwise)), "BIGINT")
 
 
 def _share(record: Record, source: Relational) -> Scalar:

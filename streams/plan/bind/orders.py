@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from streams.plan.bind.groups import bind_orders, storable
 from streams.plan.bind.limits import computed, is_computed, limited
 from streams.plan.bind.scalars import bind_scalar, row_scope
+from streams.plan.bind.until_full import until_full
 from streams.plan.duckdb_plan import Record
 from streams.plan.ir import Order, Project, Relational, TopK, columns
 from streams.plan.scalar import Ref, Scalar
@@ -132,6 +133,8 @@ def _projected(below: Ordered, outputs: tuple[Scalar, ...], names: tuple[str, ..
 def _top(source: Relational, orders: tuple[Order, ...], bounds: Bounds) -> Relational:
     if bounds.computed is not None:
         return limited(source, orders, computed(bounds.computed, source))
+    if not orders and bounds.limit is not None:
+        source = until_full(source, bounds.offset + bounds.limit)
     return TopK(source, (), orders, bounds.offset, bounds.limit, bounds.percent)
 
 

@@ -185,7 +185,9 @@ def _raises(record: Record) -> bool:
 def _refuse_foreign(record: Record) -> None:
     """The arguments of a table function name columns of their one input, by its number."""
     (child,) = record.records("children")
-    for node in (node for each in record.records("expressions") for node in each.walk()):
+    for node in (
+        node for expression in record.records("expressions") for node in expression.walk()
+    ):
         if node.fields.get("expression_class") == "BOUND_COLUMN_REF":
             table = node.record("binding").number("table_index")
             if not child.has("table_index") or child.number("table_index") != table:
@@ -206,9 +208,9 @@ def _filter(record: Record, scope: _Scope) -> Relational:
 def _filtered_rows(record: Record, source: Relational) -> Relational:
     inside = row_scope(columns(source))
     parts = [conjuncts(bind_scalar(e, inside)) for e in record.records("expressions")]
-    kept = Filter(source, tuple(conjunct(part) for group in parts for part in group))
+    filtered = Filter(source, tuple(conjunct(part) for group in parts for part in group))
     places = bind_join.projection(record, "projection_map")
-    return kept if places is None else pick(kept, places)
+    return filtered if places is None else pick(filtered, places)
 
 
 def _group(record: Record, scope: _Scope) -> Relational:

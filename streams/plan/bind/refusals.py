@@ -19,7 +19,7 @@ from streams.trace.kernel.unions import has_union
 
 _EMPTY = r"(STRUCT|TUPLE)(\(\)|(?!\())"
 """A struct without members: DuckDB has two names for its type, and stores it in no table."""
-NOT_CARRIED = ("GEOMETRY", "PARQUET_VARIANT", "TYPE", "VARIANT", _EMPTY)
+NOT_CARRIED = ("AGGREGATE_STATE", "GEOMETRY", "PARQUET_VARIANT", "TYPE", "VARIANT", _EMPTY)
 """Types whose values Arrow does not bring back as they were: no column can be of them."""
 TABLE_FUNCTIONS = frozenset({"generate_series", "json_each", "json_tree", "range", "unnest"})
 

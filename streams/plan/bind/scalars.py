@@ -140,8 +140,8 @@ def _without_null(scalar: Scalar) -> Scalar:
     cases = (is_null, Call(Form.CAST, "cast", (error,), type_), element)
     body = Call(Form.CASE, "case", cases, type_)
     over = Call(Form.LAMBDA, "lambda", (body,), "LAMBDA", (element.name,))
-    whole = Call(Form.FUNCTION, "list_transform", (scalar, over), scalar.type)
-    return Call(Form.CHECKED, Form.CHECKED.value, (whole, scalar), scalar.type)
+    transformed = Call(Form.FUNCTION, "list_transform", (scalar, over), scalar.type)
+    return Call(Form.CHECKED, Form.CHECKED.value, (transformed, scalar), scalar.type)
 
 
 def _unwidened(scalar: Scalar) -> Scalar:

@@ -22,7 +22,7 @@ from streams.plan.typenames import stored, struct_type, type_name
 
 _NODES = ("json_each", "json_tree")
 NOTHING = Values(((Literal("true", "BOOLEAN", "true"),),), (Column("row", "BOOLEAN"),))
-"""One row without columns; it has one that nobody reads, because SQL wants one."""
+"""One row without columns; it has an unused one, because SQL requires one."""
 
 
 def function(name: str, record: Record, source: Relational | None) -> Relational:
@@ -84,9 +84,9 @@ def unnest(record: Record, source: Relational) -> Relational:
     """UNNEST in a select list: the input's columns, then the elements."""
     inside = row_scope(columns(source))
     lists, elements = [], []
-    for each in record.records("expressions"):
-        type_ = _element(each.record("return_type"))
-        value = bind_scalar(each.record("child"), inside)
+    for expression in record.records("expressions"):
+        type_ = _element(expression.record("return_type"))
+        value = bind_scalar(expression.record("child"), inside)
         lists.append(_cast(value, f"{type_}[]"))
         elements.append(Column("unnest", type_))
     return _unnested(source, lists, elements)
@@ -98,9 +98,9 @@ def _unnested(
     """The source's columns and the elements of the lists, which it does not have."""
     own = columns(source)
     width, count = len(own), len(lists)
-    kept = tuple(Ref(i, c.type, c.name) for i, c in enumerate(own))
+    refs = tuple(Ref(i, c.type, c.name) for i, c in enumerate(own))
     names = tuple(column.name for column in own) + ("list",) * count
-    listed = Project(source, (*kept, *lists), names)
+    listed = Project(source, (*refs, *lists), names)
     taken = Unnest(listed, tuple(range(width, width + count)), tuple(elements))
     return pick(taken, [*range(width), *range(width + count, width + 2 * count)])
 

@@ -41,10 +41,10 @@ def bind_window(record: Record, source: Relational) -> Relational:
     inside = row_scope(columns(source))
     partitions: dict[tuple[Scalar, ...], list[int]] = {}
     calls = []
-    for place, each in enumerate(record.records("expressions")):
-        keys = tuple(storable(bind_scalar(e, inside)) for e in each.records("partitions"))
+    for place, expression in enumerate(record.records("expressions")):
+        keys = tuple(storable(bind_scalar(e, inside)) for e in expression.records("partitions"))
         partitions.setdefault(keys, []).append(place)
-        calls.append(_call(each, source))
+        calls.append(_call(expression, source))
     node, order = source, []
     for keys, places in partitions.items():
         some = tuple(calls[place] for place in places)

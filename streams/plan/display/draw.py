@@ -111,8 +111,8 @@ def _plans(dataflow: Dataflow, names: Mapping[CollectionId, str]) -> Iterator[_P
         given = [f"input {place}" for place in range(len(node.inputs))]
         before = [f"{name} of the iteration before" for name in node.names]
         called = {
-            each.collection: name
-            for each, name in zip(node.body.imports, [*given, *before], strict=True)
+            imported.collection: name
+            for imported, name in zip(node.body.imports, [*given, *before], strict=True)
         }
         values = dict(zip(node.values, node.names, strict=True))
         title = f"#{number} repeats {', '.join(node.names)}"
@@ -136,7 +136,7 @@ def _rows(plan: _Plan) -> list[list[NodeId]]:
     far = dict.fromkeys(plan.values, 0)
     readers: dict[NodeId, list[NodeId]] = {}
     for number in range(len(plan.dataflow.nodes) - 1, -1, -1):
-        if number not in far:  # nobody reads it
+        if number not in far:  # it has no reader
             continue
         for source in inputs(plan.dataflow.nodes[number]):  # they come before their readers
             far[source] = max(far.get(source, 0), far[number] + 1)
@@ -146,7 +146,7 @@ def _rows(plan: _Plan) -> list[list[NodeId]]:
         rows[far[number]].append(number)
     place: dict[NodeId, float] = {}
     for row in rows:
-        near = {n: _mean([place[each] for each in readers.get(n, ())]) for n in row}
+        near = {n: _mean([place[reader] for reader in readers.get(n, ())]) for n in row}
         row.sort(key=lambda number: (near[number], number))
         for index, number in enumerate(row):
             place[number] = (index + 1) / (len(row) + 1)
@@ -160,7 +160,7 @@ def _mean(numbers: Sequence[float]) -> float:
 def _placed(plan: _Plan, rows: Sequence[Sequence[NodeId]], above: int) -> dict[NodeId, Box]:
     """Where each operator is drawn; rows are centred over one another."""
     lines = {number: _lines(plan, number) for row in rows for number in row}
-    widths = {number: LETTER * max(map(len, each)) + 2 * PAD for number, each in lines.items()}
+    widths = {number: LETTER * max(map(len, line)) + 2 * PAD for number, line in lines.items()}
     spans = [sum(widths[number] + GAP for number in row) for row in rows]
     boxes: dict[NodeId, Box] = {}
     y = above + 2 * GAP

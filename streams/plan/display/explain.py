@@ -183,7 +183,7 @@ def _body(loop: physical.Loop, depth: int) -> list[str]:
     lines: list[str] = []
     shown: set[int] = set()
     variables = loop.body.imports[len(loop.inputs) :]
-    names = {each.collection: n for each, n in zip(variables, loop.names, strict=True)}
+    names = {variable.collection: n for variable, n in zip(variables, loop.names, strict=True)}
     for name, value in zip(loop.names, loop.values, strict=True):
         lines.append(f"{'  ' * depth}{identifier(name)} :=")
         _walk(loop.body, names, value, (depth + 1, None), lines, shown)

@@ -16,7 +16,7 @@ where a partner is known for the rows T, and for the rows N there is one of whic
 predicates say NULL (three-valued logic). A pair's predicates are NULL only if a key equated by
 `=` is NULL on one side and nothing is false; so N joins the rows with such a NULL, which are
 few, on the keys that take NULL for equal, and the others not at all. Where the predicates are
-of a form that is never NULL, as those of EXISTS are bound, nobody is asked.
+of a form that is never NULL, as those of EXISTS are bound, no test is needed.
 
 Where only the existence of partners counts and keys decide it alone, the right side shrinks to
 its distinct keys: then the thousandth partner of a row costs nothing.

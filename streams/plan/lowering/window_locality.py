@@ -97,7 +97,7 @@ def _reach(looks: Sequence[_Look], call: WindowCall, row: Sequence[Ref]) -> Reac
     back, ahead = max(look.back for look in looks), max(look.ahead for look in looks)
     if max(back, ahead) > FARTHEST:
         return f"its calls look further than {FARTHEST:,} rows"
-    before = tuple(dict.fromkeys(each for look in looks for each in look.before))
+    before = tuple(dict.fromkeys(prefix for look in looks for prefix in look.before))
     # So many rows are no more than so many groups of peers.
     return Reach(order, back, ahead, peers if _Unit.GROUPS in units else "", None, before)
 
@@ -152,7 +152,7 @@ def _is_exact(call: WindowCall) -> bool:
         return False
     kind = call.arguments[0].type
     if call.function in _COMPARED:
-        return len(call.arguments) == 1 and not any(each in kind for each in _ROUNDED)
+        return len(call.arguments) == 1 and not any(name in kind for name in _ROUNDED)
     return call.function in {"sum", "avg"} and _is_summed(kind)
 
 

@@ -123,9 +123,11 @@ def _saves(node: DeltaJoin) -> bool:
     found = paths(node)
     if found is None:
         return False
-    copies = Counter(each.node for each in shared(node.inputs))
-    kept = Counter(each.node for each in {visit.arranged for path in found for visit in path})
-    more = sum((kept - copies).values())
+    copies = Counter(visit.node for visit in shared(node.inputs))
+    arrangements = Counter(
+        each.node for each in {visit.arranged for path in found for visit in path}
+    )
+    more = sum((arrangements - copies).values())
     return _unbounded(node, is_unique) > 0 and more <= _unbounded(node, looks_unique)
 
 

@@ -14,8 +14,8 @@ from streams.plan.scalar import Ref, Scalar, conjuncts, shift, substitute
 
 def flatten(node: Relational) -> Relational:
     """Flatten every product in the tree."""
-    kept = frozenset(_flattened(each, frozenset()) for each in repeated(node))
-    return _flattened(node, kept)
+    shared = frozenset(_flattened(subtree, frozenset()) for subtree in repeated(node))
+    return _flattened(node, shared)
 
 
 def _flattened(node: Relational, kept: frozenset[Relational]) -> Relational:

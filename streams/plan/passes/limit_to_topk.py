@@ -3,7 +3,7 @@
 `row_number() <= 3` above a window means that the window need not see the rest: it is then
 computed over three rows, and a search finds them (TopK). So it is where every call of the
 window has the value for a row that the rows before it decide. The predicate has nothing left
-to do then; and where nobody reads the number, as of a correlated LIMIT, `prune` drops it.
+to do then; and where the number is not read, as of a correlated LIMIT, `prune` drops it.
 """
 
 from dataclasses import replace

@@ -111,11 +111,11 @@ def _judged(node: Match, predicates: Sequence[Scalar], width: int) -> Relational
         kind, value = Kind.NULL_AWARE_ANTI, "false"
     else:
         return node
-    kept = Match(node.left, node.right, kind, node.predicates)
+    rejoined = Match(node.left, node.right, kind, node.predicates)
     own = columns(node.left)
     outputs = tuple(Ref(i, c.type, c.name) for i, c in enumerate(own))
     names = tuple(column.name for column in columns(node))
-    return Project(kept, (*outputs, Literal(value, "BOOLEAN", value)), names)
+    return Project(rejoined, (*outputs, Literal(value, "BOOLEAN", value)), names)
 
 
 def _full(node: Match, *, left: bool, right: bool) -> Relational:

@@ -121,7 +121,7 @@ class _Joined:
 
 @dataclass(frozen=True)
 class _Inputs:
-    """What there is to know about the inputs of a product."""
+    """The statistics of the inputs of a product."""
 
     product: Product
 

@@ -1,6 +1,6 @@
 """Drop every column that is not read, as early as possible.
 
-Narrow rows are cheap to move and to keep, and an expression or a scalar subquery that nobody
+Narrow rows are cheap to move and to keep, and an expression or a scalar subquery that nothing
 reads must not fail (rule 38). Leaves behind: every operator's input has just the columns the
 operator needs and its own output needs, except where all of them make up the row's identity
 (Distinct, set operations, the keys of Group). What the plan has several times keeps in every
@@ -49,7 +49,7 @@ _NOTHING = Literal("true", "BOOLEAN", "true")
 
 def prune(node: Relational) -> Relational:
     """Drop unread columns below the root, whose columns all stay."""
-    asked: dict[Relational, set[int]] = {each: set() for each in repeated(node)}
+    asked: dict[Relational, set[int]] = {subtree: set() for subtree in repeated(node)}
     if asked:
         _Pruner(asked).whole(node)  # to know what all readers of each copy ask for
     return _Pruner(asked).whole(node)
@@ -135,8 +135,8 @@ class _Pruner:
 
     def _filter(self, node: Filter, needed: tuple[int, ...]) -> Relational:
         read = _read(node.predicates, needed)
-        kept = Filter(self.exactly(node.input, read), _moved(node.predicates, read))
-        return pick(kept, [read.index(i) for i in needed])
+        filtered = Filter(self.exactly(node.input, read), _moved(node.predicates, read))
+        return pick(filtered, [read.index(i) for i in needed])
 
     def _product(self, node: Product, needed: tuple[int, ...]) -> Relational:
         parts, predicates, positions = self._inputs(node, needed)

@@ -5,7 +5,7 @@ judged when the statement is executed.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from sqlglot.tokenizer_core import TokenType
 
@@ -64,7 +64,39 @@ class DropBindings:
     relations: tuple[str, ...]
 
 
-Change = Pause | Resume | AddBindings | DropBindings
+@dataclass(frozen=True, slots=True)
+class Amendment:
+    """Options that get another value, and names of those that get the default again."""
+
+    values: Options = field(default_factory=dict)
+    reset: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class AmendEndpoint:
+    """Change options of the endpoint."""
+
+    amendment: Amendment
+
+
+@dataclass(frozen=True, slots=True)
+class AmendSettings:
+    """Change settings of how it is written."""
+
+    amendment: Amendment
+
+
+@dataclass(frozen=True, slots=True)
+class AmendBinding:
+    """Change options of where a source or view is kept."""
+
+    relation: str
+    amendment: Amendment
+
+
+Change = (
+    Pause | Resume | AddBindings | DropBindings | AmendEndpoint | AmendSettings | AmendBinding
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +130,9 @@ CREATE_USAGE = (
 )
 ALTER_USAGE = (
     "ALTER MATERIALIZATION name PAUSE | RESUME | ADD view (option value, ...), ..."
-    " | DROP BINDING view, ..."
+    " | DROP BINDING view, ... | [ALTER BINDING view] SET (option = value, ...)"
+    " | [ALTER BINDING view] RESET (option, ...) | SET WITH (setting = value, ...)"
+    " | RESET WITH (setting, ...)"
 )
 
 
@@ -141,11 +175,36 @@ def _dropped(cursor: Cursor) -> Change:
     return DropBindings(tuple(relations))
 
 
+def _set(cursor: Cursor) -> Change:
+    is_settings = cursor.accept("WITH")
+    return _amended(Amendment(values=_options(cursor)), is_settings=is_settings)
+
+
+def _reset(cursor: Cursor) -> Change:
+    is_settings = cursor.accept("WITH")
+    return _amended(Amendment(reset=_option_names(cursor)), is_settings=is_settings)
+
+
+def _amended(amendment: Amendment, *, is_settings: bool) -> Change:
+    return AmendSettings(amendment) if is_settings else AmendEndpoint(amendment)
+
+
+def _binding_amended(cursor: Cursor) -> Change:
+    cursor.expect("BINDING")
+    relation = cursor.name("the name of a view or source")
+    if cursor.choose(("SET", "RESET")) == "SET":
+        return AmendBinding(relation, Amendment(values=_options(cursor)))
+    return AmendBinding(relation, Amendment(reset=_option_names(cursor)))
+
+
 _CHANGES: Mapping[str, Callable[[Cursor], Change]] = {
     "PAUSE": lambda _: Pause(),
     "RESUME": lambda _: Resume(),
     "ADD": _added,
     "DROP": _dropped,
+    "SET": _set,
+    "RESET": _reset,
+    "ALTER": _binding_amended,
 }
 
 
@@ -153,7 +212,7 @@ def _bindings(cursor: Cursor) -> tuple[Bind, ...]:
     bindings = [_binding(cursor)]
     while cursor.accept(","):
         bindings.append(_binding(cursor))
-    _refuse_twice([each.relation for each in bindings])
+    _refuse_twice([binding.relation for binding in bindings])
     return tuple(bindings)
 
 
@@ -163,14 +222,14 @@ def _binding(cursor: Cursor) -> Bind:
 
 def _refuse_twice(relations: Sequence[str]) -> None:
     known = set[str]()
-    for each in relations:
-        if each.casefold() in known:
+    for relation in relations:
+        if relation.casefold() in known:
             raise InvalidStatement(
-                f"{each} appears twice",
+                f"{relation} appears twice",
                 "a materialization binds a view once",
                 "keep it a second time with another materialization",
             )
-        known.add(each.casefold())
+        known.add(relation.casefold())
 
 
 def _options(cursor: Cursor) -> Options:
@@ -186,6 +245,21 @@ def _options(cursor: Cursor) -> Options:
             break
     cursor.expect(")")
     return options
+
+
+def _option_names(cursor: Cursor) -> tuple[str, ...]:
+    """Names of options between parentheses."""
+    names: list[str] = []
+    cursor.expect("(")
+    while True:
+        name = _option_name(cursor)
+        if name in names:
+            raise InvalidStatement(f"option {name.upper()} appears twice")
+        names.append(name)
+        if not cursor.accept(","):
+            break
+    cursor.expect(")")
+    return tuple(names)
 
 
 def _option_name(cursor: Cursor) -> str:

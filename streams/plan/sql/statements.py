@@ -10,8 +10,9 @@ from enum import Enum
 
 from streams.errors import InvalidStatement
 from streams.ids import Timestamp
+from streams.plan.metadata import Located
 from streams.plan.physical import Column
-from streams.plan.sql import materializations
+from streams.plan.sql import materializations, messages, offsets
 from streams.plan.sql.durations import milliseconds
 from streams.plan.sql.limits import check_statements, check_text
 from streams.plan.sql.tokens import Cursor, split, tokenize
@@ -51,7 +52,9 @@ class CreateSource:
     envelope: Envelope
     keys: tuple[str, ...]  # of UPSERT, spelled like the columns
     if_not_exists: bool
+    messages: messages.Messages
     retain: "Retain | None" = None
+    start: offsets.Place = offsets.EARLIEST
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,14 +163,16 @@ Statement = (
     | Subscribe
     | Show
     | Alter
+    | offsets.ResumeSource
     | Drop
     | Explain
     | materializations.MaterializationStatement
 )
 
 _SOURCE_USAGE = (
-    "CREATE SOURCE [IF NOT EXISTS] name FROM KAFKA (TOPIC '...') (column type, ...)"
-    " FORMAT JSON [ENVELOPE NONE | UPSERT (KEY (columns))]"
+    "CREATE SOURCE [IF NOT EXISTS] name FROM KAFKA (TOPIC '...')"
+    f" (column type [PATH '$.a.b'], ...) {messages.USAGE}"
+    f" [ENVELOPE NONE | UPSERT (KEY (columns))] [START FROM {offsets.USAGE}]"
     " [WITH (RETAIN HISTORY FOR '...' | LAG BEHIND UPPER '...')]"
 )
 _VIEW_USAGE = (
@@ -187,6 +192,7 @@ _SHOW_USAGE = "SHOW SOURCES | MATERIALIZED VIEWS | SINKS | MATERIALIZATIONS | FU
 _ALTER_USAGE = (
     "ALTER SOURCE | MATERIALIZED VIEW name"
     " SET (RETAIN HISTORY FOR '...' | LAG BEHIND UPPER '...') | RESET (RETAIN HISTORY)"
+    f", ALTER SOURCE name RESUME FROM [TOPIC '...'] [{offsets.USAGE}]"
 )
 _DROP_USAGE = (
     "DROP SOURCE | MATERIALIZED VIEW | SINK | MATERIALIZATION | FUNCTION [IF EXISTS] name"
@@ -229,9 +235,12 @@ def _create_source(cursor: Cursor) -> Statement:
     name = cursor.name("a source name")
     cursor.expect("FROM", "KAFKA")
     topic, options = _kafka(cursor)
-    columns = _columns(cursor)
-    cursor.expect("FORMAT", "JSON")
+    located: list[Located] = []
+    columns = _columns(cursor, located)
+    read = messages.messages(cursor, columns, tuple(located))
     envelope, keys = _envelope(cursor, columns)
+    messages.refuse_paths_of_keys(read.located, keys)
+    start = offsets.place(cursor) if cursor.accept("START", "FROM") else offsets.EARLIEST
     retain = _retain(cursor) if cursor.accept("WITH") else None
     return CreateSource(
         name=name,
@@ -241,7 +250,9 @@ def _create_source(cursor: Cursor) -> Statement:
         envelope=envelope,
         keys=keys,
         if_not_exists=if_not_exists,
+        messages=read,
         retain=retain,
+        start=start,
     )
 
 
@@ -284,11 +295,12 @@ def _value(cursor: Cursor, option: str) -> str:
     )
 
 
-def _columns(cursor: Cursor) -> tuple[Column, ...]:
+def _columns(cursor: Cursor, located: list[Located] | None = None) -> tuple[Column, ...]:
+    """Columns between parentheses; those that may have paths add them to `located`."""
     cursor.expect("(")
-    columns = [_column(cursor)]
+    columns = [_column(cursor, located)]
     while cursor.accept(","):
-        columns.append(_column(cursor))
+        columns.append(_column(cursor, located))
     cursor.expect(")")
     seen = set()
     for column in columns:
@@ -300,9 +312,13 @@ def _columns(cursor: Cursor) -> tuple[Column, ...]:
     return tuple(columns)
 
 
-def _column(cursor: Cursor) -> Column:
+def _column(cursor: Cursor, located: list[Located] | None) -> Column:
     name = cursor.name("a column name")
-    type_ = cursor.until((",", ")", *_CONSTRAINTS))
+    words = () if located is None else ("PATH",)
+    type_ = cursor.until((",", ")", *words, *_CONSTRAINTS))
+    path = None if located is None else messages.path(cursor, name)
+    if located is not None and path is not None:
+        located.append(path)
     if any(cursor.at(word) for word in _CONSTRAINTS):
         raise cursor.refused(f"only a name and a type for column {name}")
     return Column(name, type_)
@@ -411,8 +427,12 @@ def _show(cursor: Cursor) -> Statement:
 def _alter(cursor: Cursor) -> Statement:
     kind = _KINDS[cursor.choose((Kind.SOURCE.value, Kind.VIEW.value))]
     name = cursor.name("a name")
-    if cursor.choose(("SET", "RESET")) == "SET":
+    actions = ("SET", "RESET", "RESUME") if kind is Kind.SOURCE else ("SET", "RESET")
+    action = cursor.choose(actions)
+    if action == "SET":
         return Alter(kind, name, _retain(cursor))
+    if action == "RESUME":
+        return offsets.resume(cursor, name)
     cursor.expect("(", "RETAIN", "HISTORY", ")")
     return Alter(kind, name, None)
 

@@ -2,9 +2,9 @@
 
 Each dataflow sends one Append, in waves of one flush each: first the dataflows that depend on
 no other, then those whose input was written in the same micro-batch
-(`streams.replica.driver.chain`) and counted. If an input did not count, its dependents are
+(`streams.replica.driver.fusion`) and counted. If an input did not count, its dependents are
 void: their state does not move. What an attempt submits, and how it ends, is decided in
-`streams.replica.driver.attempt`.
+`streams.replica.driver.append_attempt`.
 """
 
 import logging
@@ -13,15 +13,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from streams.ids import CollectionId, Topic
-from streams.replica.driver import attempt, measuring
-from streams.replica.driver.attempt import Attempt, Bound, Shard
-from streams.replica.driver.causes import failure_in
+from streams.replica.driver import append_attempt, skew_measurement
+from streams.replica.driver.append_attempt import Attempt, Bound, Shard
+from streams.replica.driver.checkpoint_writer import Recorder
 from streams.replica.driver.dataflow import Dataflow
+from streams.replica.driver.error_causes import failure_in
 from streams.replica.driver.events import Failed, Ran, Void
-from streams.replica.driver.recording import Recorder
+from streams.replica.driver.retry_policy import Failure
 from streams.replica.driver.scheduler import MicroBatch, Scheduler
-from streams.replica.driver.trouble import Failure
-from streams.replica.driver.work import Quiet
+from streams.replica.driver.work_units import Quiet
 from streams.replica.tasks.report import Result
 from streams.storage.log.outcomes import Outcome
 
@@ -49,10 +49,10 @@ class Committer:
             if result.failure is not None:
                 self._fail(unit.flow, result.failure)
                 continue
-            attempts.append(attempt.of_unit(unit, result, self._shard(unit.flow)))
+            attempts.append(append_attempt.of_unit(unit, result, self._shard(unit.flow)))
         attempts.extend(self._quiet(batch.quiet))
         attempts = self._checked(attempts)
-        has_chunks = any(each.chunks for each in attempts)
+        has_chunks = any(attempt.chunks for attempt in attempts)
         if has_chunks:
             self.scheduler.crash("after-chunks")
         began = time.monotonic()
@@ -68,8 +68,12 @@ class Committer:
         self._tell(self.settle(self._quiet(quiet)))
 
     def _quiet(self, quiet: Sequence[Quiet]) -> list[Attempt]:
-        present = [each for each in quiet if not self.scheduler.present(each.flow).gone]
-        return [attempt.of_quiet(each, self._shard(each.flow)) for each in present]
+        present = [
+            advance for advance in quiet if not self.scheduler.present(advance.flow).gone
+        ]
+        return [
+            append_attempt.of_quiet(advance, self._shard(advance.flow)) for advance in present
+        ]
 
     def _fail(self, flow: Dataflow, traceback: str) -> None:
         """Record a failure in a task of this dataflow alone."""
@@ -81,48 +85,50 @@ class Committer:
 
         The id is read after the messages: ids are never reused, so it was the same throughout.
         """
-        topics = {_topic(each.flow) for each in attempts if _reads_messages(each)}
+        topics = {_topic(attempt.flow) for attempt in attempts if _reads_messages(attempt)}
         now = {topic: self.scheduler.describe(topic) for topic in topics}
         checked = []
-        for each in attempts:
-            source = each.flow.description.source
-            if source is not None and _reads_messages(each):
+        for attempt in attempts:
+            source = attempt.flow.description.source
+            if source is not None and _reads_messages(attempt):
                 info = now[source.topic]
                 if info is None or info.id != source.topic_id:
                     text = f'topic "{source.topic}" was re-created or deleted'
-                    checked.append(each.ended(Failed(Failure(text))))
+                    checked.append(attempt.ended(Failed(Failure(text))))
                     continue
-            checked.append(each)
+            checked.append(attempt)
         return checked
 
     def settle(self, attempts: Sequence[Attempt]) -> list[Attempt]:
         """Append until every attempt counts, is void, or has failed; return them, ended."""
         left, settled, counted = list(attempts), list[Attempt](), set[CollectionId]()
-        while wave := [each for each in left if each.awaits <= counted]:
-            left = [each for each in left if not each.awaits <= counted]
+        while wave := [attempt for attempt in left if attempt.awaits <= counted]:
+            left = [attempt for attempt in left if not attempt.awaits <= counted]
             ended = self._settle(wave)
             settled += ended
-            counted.update(each.flow.id for each in ended if each.counts)
+            counted.update(attempt.flow.id for attempt in ended if attempt.counts)
             if left:
                 self.scheduler.crash("between-waves")
-        return settled + [each.ended(Void()) for each in left]
+        return settled + [attempt.ended(Void()) for attempt in left]
 
     def _settle(self, wave: Sequence[Attempt]) -> list[Attempt]:
-        ended = [each for each in wave if each.end is not None]
-        open_ = [(each, body) for each in wave if (body := each.body()) is not None]
+        ended = [attempt for attempt in wave if attempt.end is not None]
+        open_ = [(attempt, body) for attempt in wave if (body := attempt.body()) is not None]
         while open_:
-            events = [(each.flow.description.group, body) for each, body in open_]
-            outcomes = measuring.submit(self.scheduler, events)
+            events = [(attempt.flow.description.group, body) for attempt, body in open_]
+            outcomes = skew_measurement.submit(self.scheduler, events)
             answered = [
-                self._read_back(each, outcome).answered(outcome)
-                for (each, _), outcome in zip(open_, outcomes, strict=True)
+                self._read_back(attempt, outcome).answered(outcome)
+                for (attempt, _), outcome in zip(open_, outcomes, strict=True)
             ]
-            ended += [each for each in answered if each.end is not None]
-            open_ = [(each, body) for each in answered if (body := each.body()) is not None]
+            ended += [attempt for attempt in answered if attempt.end is not None]
+            open_ = [
+                (attempt, body) for attempt in answered if (body := attempt.body()) is not None
+            ]
         return ended
 
     def _read_back(self, each: Attempt, outcome: Outcome) -> Attempt:
-        if isinstance(outcome, attempt.SEES_SHARD):
+        if isinstance(outcome, append_attempt.SEES_SHARD):
             return replace(each, shard=self._shard(each.flow))
         return each
 
@@ -134,10 +140,10 @@ class Committer:
 
     def _tell(self, attempts: Sequence[Attempt]) -> None:
         with self.scheduler.lock:
-            for each in attempts:
-                assert each.end is not None, "an attempt is settled when it has ended"
-                self.scheduler.tell(each.flow, each.end)
-        self.recorder.record(each.flow for each in attempts)
+            for attempt in attempts:
+                assert attempt.end is not None, "an attempt is settled when it has ended"
+                self.scheduler.tell(attempt.flow, attempt.end)
+        self.recorder.record(attempt.flow for attempt in attempts)
 
 
 def _reads_messages(each: Attempt) -> bool:

@@ -1,8 +1,9 @@
 """A dataflow's whole life in a replica, as a machine. Pure.
 
 `Dataflow.step(event, at_ms)` returns the dataflow after an event, and effects. Nothing else
-changes one: the table (`streams.replica.driver.table`) holds the present dataflows and does the
-effects; who plans, runs, appends and records tells the table what happened. The phases:
+changes one: the table (`streams.replica.driver.dataflow_table`) holds the present dataflows and
+does the effects; who plans, runs, appends and records tells the table what happened. The
+phases:
 
     STARTING   its stored state has not been looked up yet
     BUILDING   a snapshot, or an interval that it missed, is processed in slices
@@ -49,7 +50,8 @@ from streams.ids import CapabilityId, CollectionId, Offset
 from streams.operators.engine import next_due
 from streams.plan import physical
 from streams.progress import Antichain, frontier, meet_all
-from streams.replica.driver import trouble
+from streams.replica.driver import retry_policy
+from streams.replica.driver.dataflow_state import Build, OwnState, Record
 from streams.replica.driver.events import (
     BatchLost,
     Built,
@@ -83,8 +85,7 @@ from streams.replica.driver.events import (
     Void,
     Waits,
 )
-from streams.replica.driver.stored import Build, OwnState, Record
-from streams.replica.driver.trouble import NOWHERE, Failure, Isolation, Place, Trouble
+from streams.replica.driver.retry_policy import NOWHERE, Failure, Isolation, Place, Trouble
 
 
 class Phase(Enum):
@@ -162,7 +163,7 @@ class Dataflow:
 
     def __post_init__(self) -> None:
         imports = self.description.imports
-        groups = frozenset({self.description.group, *(each.group for each in imports)})
+        groups = frozenset({self.description.group, *(imported.group for imported in imports)})
         object.__setattr__(self, "groups", groups)
 
     @property
@@ -179,7 +180,7 @@ class Dataflow:
     def scheduled(self) -> Antichain:
         """The least time at which its output changes without new input (rule 44)."""
         runs = () if self.own is None else self.own.runs.values()
-        times = [next_due(self.plan, each) for each in runs]
+        times = [next_due(self.plan, run) for run in runs]
         return meet_all(frontier(time) for time in times if time is not None)
 
     @property
@@ -320,15 +321,15 @@ def _failed(flow: Dataflow, failure: Failure, at_ms: int, *, for_good: bool = Fa
     After a few failures in a row a view's state is dropped, once, if it may be the cause; a
     source's build is, because its input may be gone.
     """
-    after = trouble.after(flow.trouble, failure, flow.place, at_ms)
+    after = retry_policy.after(flow.trouble, failure, flow.place, at_ms)
     failed = replace(flow, trouble=after)
     said = Log(logging.WARNING, "dataflow failed", {"reason": after.message})
     if for_good:
         return replace(failed, phase=Phase.FAILED), (said,)
     if flow.is_source:
-        is_hopeless = after.attempts % trouble.ATTEMPTS_BEFORE_REBUILD == 0
+        is_hopeless = after.attempts % retry_policy.ATTEMPTS_BEFORE_REBUILD == 0
         return _without_build(failed) if is_hopeless and flow.build else failed, (said,)
-    if trouble.wants_rebuild(after, failure):
+    if retry_policy.wants_rebuild(after, failure):
         dropped = replace(failed, trouble=replace(after, rebuilt=True), records=())
         return _then((dropped, (said, Forget())), _restarted)
     return failed, (said,)
@@ -381,13 +382,13 @@ def _recorded(flow: Dataflow, event: Recorded, at_ms: int) -> Next:
         return recorded, forget_build
     present = (*flow.records, event.record)
     kept = keep(present, event.upper)
-    frontiers = {each.checkpoint.frontier for each in kept}
-    dropped = tuple(each for each in present if each.checkpoint.frontier not in frontiers)
+    frontiers = {record.checkpoint.frontier for record in kept}
+    dropped = tuple(record for record in present if record.checkpoint.frontier not in frontiers)
     return replace(recorded, records=kept), (*forget_build, ForgetRecords(dropped))
 
 
 def keep(records: tuple[Record, ...], shard_upper: Antichain) -> tuple[Record, ...]:
     """Return the records to keep; of two at one frontier the later."""
-    latest = {each.checkpoint.frontier: each for each in records}
-    kept = set(retained([each.checkpoint for each in latest.values()], shard_upper))
-    return tuple(each for each in latest.values() if each.checkpoint in kept)
+    latest = {record.checkpoint.frontier: record for record in records}
+    needed = set(retained([record.checkpoint for record in latest.values()], shard_upper))
+    return tuple(record for record in latest.values() if record.checkpoint in needed)

@@ -12,9 +12,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import assert_never
 
-from streams.replica.driver.spread import size_of
-from streams.replica.driver.trouble import Isolation
-from streams.replica.driver.work import Unit
+from streams.replica.driver.retry_policy import Isolation
+from streams.replica.driver.task_assignment import size_of
+from streams.replica.driver.work_units import Unit
 from streams.replica.ingest import ranges
 from streams.replica.tasks.descriptor import ChunkLoad, RawLoad, Undo
 

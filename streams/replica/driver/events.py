@@ -2,7 +2,7 @@
 
 `Event` is the input of `Dataflow.step` (`streams.replica.driver.dataflow`), `Effect` its output
 beside the next dataflow. The end of an attempt to append is an event as well
-(`streams.replica.driver.attempt`).
+(`streams.replica.driver.append_attempt`).
 """
 
 from collections.abc import Mapping
@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 
 from streams.ids import CollectionId, Offset
 from streams.progress import Antichain
-from streams.replica.driver.stored import Build, OwnState, Record
-from streams.replica.driver.trouble import Failure
+from streams.replica.driver.dataflow_state import Build, OwnState, Record
+from streams.replica.driver.retry_policy import Failure
 
 # Work begins and ends
 

@@ -53,9 +53,9 @@ class Holder:
     def _states(self, flow: Dataflow) -> Mapping[str, State]:
         """Return the states of its imports' groups, as far as they can be followed."""
         found = {}
-        for each in flow.description.imports:
+        for imported in flow.description.imports:
             try:
-                found[each.group] = self.scheduler.shards.group_state(each.group)
+                found[imported.group] = self.scheduler.shards.group_state(imported.group)
             except (
                 SlackwaterError
             ):  # this flow fails by itself; the leases of others are renewed
@@ -69,7 +69,7 @@ class Holder:
         upper = self.scheduler.upper(flow)
         if upper is None:
             return None
-        return holds([each.checkpoint for each in flow.records], upper)
+        return holds([record.checkpoint for record in flow.records], upper)
 
 
 def moves(
@@ -77,16 +77,16 @@ def moves(
 ) -> list[tuple[str, Body]]:
     """Return the events for the flow's holds on its imports."""
     events: list[tuple[str, Body]] = []
-    for each in flow.description.imports:
-        group = groups.get(each.group)
-        if group is None or each.collection not in group.collections:
+    for imported in flow.description.imports:
+        group = groups.get(imported.group)
+        if group is None or imported.collection not in group.collections:
             continue
-        body = own_move(flow, each, wish, group)
+        body = own_move(flow, imported, wish, group)
         if body is not None:
-            events.append((each.group, body))
-        shared = group.collections[each.collection].capabilities.get(each.hold)
+            events.append((imported.group, body))
+        shared = group.collections[imported.collection].capabilities.get(imported.hold)
         if shared is not None and wish is not None and gains(shared, wish):
-            events.append((each.group, downgrade(each, each.hold, wish)))
+            events.append((imported.group, downgrade(imported, imported.hold, wish)))
     return events
 
 
@@ -135,7 +135,7 @@ def plan_of(flow: Dataflow, read: ImportDescription, group: State) -> Offset | N
 
 def later(held: Capability, plan: Offset | None) -> Offset | None:
     """Return the plan after a move, which only goes forward."""
-    known = [each for each in (held.plan, plan) if each is not None]
+    known = [plan_offset for plan_offset in (held.plan, plan) if plan_offset is not None]
     return max(known, default=None)
 
 
@@ -149,7 +149,7 @@ def frees(held: Capability, plan: Offset | None, group: State) -> bool:
     if plan is None:
         return False
     return held.plan is None or any(
-        held.plan <= each.offset < plan for each in group.superseded
+        held.plan <= batch.offset < plan for batch in group.superseded
     )
 
 

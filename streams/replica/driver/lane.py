@@ -6,7 +6,7 @@ lost. A query that dies all the same is restarted.
 
 A micro-batch that misses its deadline is cancelled, and so is one that blocks others. A query
 that Spark does not run, with or without a micro-batch, is restarted
-(`streams.replica.driver.watched`).
+(`streams.replica.driver.watchdog`).
 
 The query's checkpoint directory is fresh at every start: an old one could replay an interval
 whose inputs are compacted by now (rule 21). Spark's own progress is not used: the end of
@@ -32,11 +32,11 @@ from pyspark.sql.classic.dataframe import DataFrame
 from pyspark.sql.streaming import StreamingQuery
 
 from streams.errors import Indeterminate, SlackwaterError
-from streams.replica.driver import causes
+from streams.replica.driver import error_causes
+from streams.replica.driver.batch_timings import Timings
 from streams.replica.driver.commit import Committer
 from streams.replica.driver.scheduler import LaneName, Scheduler
-from streams.replica.driver.timings import Timings
-from streams.replica.driver.watched import Silence, Watched
+from streams.replica.driver.watchdog import Silence, Watched
 from streams.replica.spark.rounds import Rounds
 from streams.replica.spark.source import NAME
 from streams.replica.tasks import report
@@ -147,7 +147,7 @@ class Lane:
         except (PySparkException, Py4JError) as error:
             self.scheduler.defect = Indeterminate(
                 f"lane {self.name}: a silent query could not be stopped:"
-                f" {causes.failure_of(error).message}"
+                f" {error_causes.failure_of(error).message}"
             )
             return
         self.scheduler.abandon(self.name, failure)
@@ -155,7 +155,9 @@ class Lane:
 
     def _revive(self, query: StreamingQuery) -> None:
         """Restart the query; its micro-batch is given up."""
-        failure = causes.failure_of(query.exception() or Indeterminate("Spark ended the query"))
+        failure = error_causes.failure_of(
+            query.exception() or Indeterminate("Spark ended the query")
+        )
         log.warning(
             "a lane failed; restarting", extra={"lane": self.name, "cause": failure.message}
         )
@@ -167,7 +169,7 @@ class Lane:
         try:
             self.start()
         except (PySparkException, Py4JJavaError) as error:
-            failure = causes.failure_of(error)
+            failure = error_causes.failure_of(error)
             log.warning(
                 "a lane could not start", extra={"lane": self.name, "cause": failure.message}
             )

@@ -28,7 +28,7 @@ def new_dataflow(description: DataflowDescription, replica: str, buckets: int) -
         plan_name=plan_name(text),
         fingerprint=fingerprint(text, buckets),
         holds={
-            each.collection: CapabilityId(f"{each.hold}@{replica}")
-            for each in description.imports
+            imported.collection: CapabilityId(f"{imported.hold}@{replica}")
+            for imported in description.imports
         },
     )

@@ -1,14 +1,15 @@
 """The scheduler: the table of this replica's flows, and the micro-batch of each lane.
 
-Four lanes: `ingest` steps sources and the views near them (`streams.replica.driver.chain`),
+Four lanes: `ingest` steps sources and the views near them (`streams.replica.driver.fusion`),
 `steady` the other views, `hydrate` runs builds, and `apart` (quarantine) steps one at a time of
-those that may kill workers or never end (`streams.replica.driver.trouble`). A lane asks for its
-next micro-batch when Spark asks its source for the latest offset; the decision is made at that
-moment, written as a descriptor, and is valid until `finish` or `abandon`. A micro-batch that
-was given out and not finished is given out again, so that a restarted query does the same work.
+those that may kill workers or never end (`streams.replica.driver.retry_policy`). A lane asks
+for its next micro-batch when Spark asks its source for the latest offset; the decision is made
+at that moment, written as a descriptor, and is valid until `finish` or `abandon`. A micro-batch
+that was given out and not finished is given out again, so that a restarted query does the same
+work.
 
-It holds the table of dataflows (`streams.replica.driver.table`) and shares its lock. A decision
-is made from dataflows as they are at that moment; what it means for them are events.
+It holds the table of dataflows (`streams.replica.driver.dataflow_table`) and shares its lock. A
+decision is made from dataflows as they are at that moment; what it means for them are events.
 """
 
 import logging
@@ -19,18 +20,26 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
+from streams.compute.stalls import Told
 from streams.errors import Determinate, SlackwaterError
 from streams.ids import CollectionId, Topic
 from streams.kafka.topics import TopicInfo
 from streams.progress import Antichain
 from streams.replica.config import ReplicaConfig
-from streams.replica.crash import Crash
-from streams.replica.driver import builds, chain, sources, spread, views
-from streams.replica.driver.bell import Bell
-from streams.replica.driver.causes import failure_of
-from streams.replica.driver.checkpoints import Store
+from streams.replica.crash_injection import Crash
+from streams.replica.driver import (
+    fusion,
+    hydration_planner,
+    ingest_planner,
+    steady_planner,
+    task_assignment,
+)
+from streams.replica.driver.checkpoint_store import Store
+from streams.replica.driver.clock_skew import Skew
 from streams.replica.driver.dataflow import Dataflow, Phase
+from streams.replica.driver.dataflow_table import Table
 from streams.replica.driver.deadlines import Deadline, deadline
+from streams.replica.driver.error_causes import failure_of
 from streams.replica.driver.events import (
     BatchLost,
     Divided,
@@ -42,12 +51,10 @@ from streams.replica.driver.events import (
     Taken,
     Waits,
 )
-from streams.replica.driver.inputs import View
-from streams.replica.driver.skew import Skew
-from streams.replica.driver.table import Table
-from streams.replica.driver.trouble import Failure, Kind
-from streams.replica.driver.work import Quiet, Unit
-from streams.replica.ingest.ranges import Told
+from streams.replica.driver.import_state import View
+from streams.replica.driver.retry_policy import Failure, Kind
+from streams.replica.driver.wakeup import Bell
+from streams.replica.driver.work_units import Quiet, Unit
 from streams.replica.spark.scheduler_rpc import Question
 from streams.replica.tasks import descriptor
 from streams.replica.tasks.descriptor import Descriptor, Load
@@ -82,7 +89,7 @@ class MicroBatch:
 
     def flows(self) -> list[Dataflow]:
         """Return the dataflows that it moves."""
-        return [unit.flow for unit in self.units] + [each.flow for each in self.quiet]
+        return [unit.flow for unit in self.units] + [advance.flow for advance in self.quiet]
 
     @property
     def depth(self) -> int:
@@ -120,7 +127,7 @@ class Scheduler:
     stopping: bool = False
     defect: Exception | None = None
     """The internal error of a thread after which this process cannot continue."""
-    near: chain.Near = field(default_factory=chain.Near)
+    near: fusion.Near = field(default_factory=fusion.Near)
     is_open: bool = False
     """Whether lanes get work: not before all have started, because a start takes all cores."""
     skew: Skew = field(default_factory=Skew)
@@ -179,7 +186,7 @@ class Scheduler:
             return None
         lane.seq += 1
         loads = [load for unit in units for load in unit.loads]
-        tasks = spread.spread(loads, self.buckets) or ((),)
+        tasks = task_assignment.spread(loads, self.buckets) or ((),)
         batch = MicroBatch(
             lane=lane.name,
             seq=lane.seq,
@@ -221,7 +228,9 @@ class Scheduler:
                 _, far = self._divided()
                 return self._plan_views(far, view, now_ms), ()
             case "hydrate":
-                return builds.plan(self._trusted(), view, now_ms, budgets.slice_bytes), ()
+                return hydration_planner.plan(
+                    self._trusted(), view, now_ms, budgets.slice_bytes
+                ), ()
             case "apart":
                 return self._alone(self._suspects(), view, now_ms), ()
             case "ingest":
@@ -239,16 +248,16 @@ class Scheduler:
 
     def _plan_near(self, view: View, now_ms: int) -> tuple[tuple[Unit, ...], tuple[Quiet, ...]]:
         """Plan new messages, the views they reach, and near views that are behind."""
-        found = self.plan_sources(view, now_ms)
+        ingestion = self.plan_sources(view, now_ms)
         near, _ = self._divided()
-        if not found.units:
+        if not ingestion.units:
             return self._plan_views(near, view, now_ms), ()
-        batch = chain.Chain(
+        batch = fusion.Chain(
             view=view,
             now_ms=now_ms,
             budget=self.config.budgets.step_bytes,
-            units=list(found.units),
-            quiet=list(found.quiet),
+            units=list(ingestion.units),
+            quiet=list(ingestion.quiet),
         )
         batch.follow(near)
         behind = [flow for flow in near if flow.id not in batch.reached]
@@ -312,7 +321,7 @@ class Scheduler:
         """
         for flow in sorted(suspects, key=lambda flow: (flow.isolation.convictions, flow.tried)):
             units = (
-                builds.plan([flow], view, now_ms, self.config.budgets.slice_bytes)
+                hydration_planner.plan([flow], view, now_ms, self.config.budgets.slice_bytes)
                 or self._plan_views([flow], view, now_ms)
                 or self.plan_sources(view, now_ms, [flow]).units
             )
@@ -323,7 +332,7 @@ class Scheduler:
     def _plan_views(
         self, flows: Sequence[Dataflow], view: View, now_ms: int
     ) -> tuple[Unit, ...]:
-        plan = views.plan(flows, view, now_ms, self.config.budgets.step_bytes)
+        plan = steady_planner.plan(flows, view, now_ms, self.config.budgets.step_bytes)
         for lost in plan.lost:
             self.tell(lost.flow, Restarted())
         for waiting in plan.waiting:
@@ -333,9 +342,9 @@ class Scheduler:
 
     def plan_sources(
         self, view: View, now_ms: int, flows: Sequence[Dataflow] | None = None
-    ) -> sources.SourcePlan:
+    ) -> ingest_planner.SourcePlan:
         """Plan the sources, and move those that need no work."""
-        limits = sources.Limits(
+        limits = ingest_planner.Limits(
             messages=self.config.budgets.messages,
             message_bytes=self.config.budgets.message_bytes,
             slice_bytes=self.config.budgets.slice_bytes,
@@ -343,7 +352,7 @@ class Scheduler:
             skew_ms=self.skew.known(now_ms),
         )
         wanted = self._trusted() if flows is None else flows
-        plan = sources.plan(wanted, view, self.ends(), now_ms, limits)
+        plan = ingest_planner.plan(wanted, view, self.ends(), now_ms, limits)
         for stuck in plan.stuck:
             self.tell(stuck.flow, Failed(Failure(stuck.reason, Kind.UNREACHABLE)))
         for moved in plan.moved:

@@ -71,7 +71,9 @@ class Sinks:
         with self.lock:
             untold, self.untold = self.untold, {}
         return [
-            each for sink, status in untold.items() for each in sink_responses(sink, status)
+            sink_response
+            for sink, status in untold.items()
+            for sink_response in sink_responses(sink, status)
         ]
 
     def close(self) -> None:

@@ -17,7 +17,9 @@ In the order in which a step uses them:
             `engine.start`, and errors, to be added to those that `start` emits.
 `envelope`  messages to updates, without Kafka.
 `decode`    JSON texts to columns: `batch` for all that is regular, `decode_one` and `scan` for
-            the rest; `fields` says what each declared type accepts.
+            the rest; `fields` says what each declared type accepts, `nested` how values with
+            parts are taken apart, `layout` which members are read for the columns.
+`keys`      keys of messages, by their format; `metadata` the parts of messages as columns.
 
 A large first interval is cut by `windows`; all pieces share its time, and only the whole is
 appended. When a source's own shard is replayed, all chunks of one batch of the shard belong

@@ -147,7 +147,7 @@ def objects(texts: pa.Array) -> Flags:
 
     Shape: `texts` is binary without NULLs.
     """
-    found = _framed(texts) & ~_not_unicode(texts)
+    found = _framed(texts) & ~not_unicode(texts)
     data = _data(texts)
     if _has(data, b"NaN") or _has(data, b"Inf"):
         odd = pc.match_substring_regex(texts, ODD_LITERAL)
@@ -196,7 +196,7 @@ def _one_list(texts: pa.Array) -> pa.Array:
     return pa.ListArray.from_arrays(pa.array([0, len(texts)], pa.int32()), texts)
 
 
-def _not_unicode(texts: pa.Array) -> Flags:
+def not_unicode(texts: pa.Array) -> Flags:
     """Flag the texts that are not UTF-8, by bisection."""
     found = np.zeros(len(texts), np.bool_)
     pending = [(0, len(texts))]

@@ -12,8 +12,9 @@ failure, then by dividing: a batch that fails is read again in eighths, down to 
 """
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import pairwise
 
 import numpy as np
@@ -25,8 +26,11 @@ from streams.plan.physical import Column
 from streams.replica.ingest import timestamps
 from streams.replica.ingest.batch import BatchReader, Flags, objects, trim
 from streams.replica.ingest.decode_one import Refused, read
-from streams.replica.ingest.fields import Field, Value, fields
+from streams.replica.ingest.fields import Field, Value
+from streams.replica.ingest.layout import layout
+from streams.replica.ingest.nested import Opening, Read, Split, has_decimal
 from streams.replica.ingest.scan import NUMBER
+from streams.trace.kernel.arrow import empty_table
 from streams.trace.kernel.kernel import Kernel, data_schema
 
 Places = npt.NDArray[np.int64]
@@ -54,14 +58,35 @@ class Decoded:
 class Decoder:
     """Decodes messages into the given columns; keeps its statements prepared."""
 
-    def __init__(self, columns: Sequence[Column], kernel: Kernel) -> None:
-        self._fields = fields(columns)
+    def __init__(
+        self,
+        columns: Sequence[Column],
+        kernel: Kernel,
+        paths: Mapping[str, Sequence[str]] | None = None,
+        opening: Opening = lambda name: f'column "{name}',
+    ) -> None:
+        """Prepare. `paths` are the members' names on the way to a column's value."""
+        self._split = Split(kernel, exact=any(has_decimal(column.type) for column in columns))
+        slots = layout(columns, paths or {}, opening, partial(_within, kernel), self._split)
+        self._fields = tuple(slot.field for slot in slots)
+        self._readers = {i: slot.reader for i, slot in enumerate(slots) if slot.reader}
+        self._places = np.argsort([place for slot in slots for place in slot.places])
         self._kernel = kernel
         self._batches = BatchReader(self._fields, kernel)
         self._parsed = pa.schema(
-            [(f"c{index}", each.parsed or pa.null()) for index, each in enumerate(self._fields)]
+            [
+                (f"c{index}", field.parsed or pa.null())
+                for index, field in enumerate(self._fields)
+            ]
         )
-        self._engine = data_schema([field.type for field in self._fields])
+        self._engine = data_schema([column.type for column in columns])
+        self._converted = pa.schema(
+            (
+                f"c{i}",
+                pa.string() if i in self._readers else self._engine.field(s.places[0]).type,
+            )
+            for i, s in enumerate(slots)
+        )
 
     def decode(self, texts: pa.Array | pa.ChunkedArray) -> Decoded:
         """Return the columns of each message, and the reasons of those that cannot be decoded.
@@ -70,7 +95,7 @@ class Decoder:
         """
         chunks = texts.chunks if isinstance(texts, pa.ChunkedArray) else [texts]
         pieces = [self._decode(piece) for piece in _pieces(chunks)]
-        columns = pa.concat_tables([self._engine.empty_table(), *(p.columns for p in pieces)])
+        columns = pa.concat_tables([empty_table(self._engine), *(p.columns for p in pieces)])
         reasons = pa.concat_arrays([pa.array([], pa.string()), *(p.reasons for p in pieces)])
         return Decoded(columns, reasons)
 
@@ -146,7 +171,7 @@ class Decoder:
         """Convert parsed columns to the engine's; failed values add to the reasons."""
         parsed, fields = self._of_one_layout(parsed)
         if all(field.sql is None for field in fields):
-            return Decoded(parsed.cast(self._engine), reasons)
+            return Decoded(parsed.cast(self._converted), reasons)
         used = parsed
         if any(field.parsed is None for field in fields):
             sound = pc.if_else(pc.is_null(reasons), texts, pa.scalar(None, pa.binary()))
@@ -155,12 +180,38 @@ class Decoder:
             f"{field.render(field.sql or '{x}', f'c{index}', 'm')} AS c{index}"
             for index, field in enumerate(fields)
         )
-        shape = pa.schema([pa.field(each.name, _known(each.type)) for each in used.schema])
+        shape = pa.schema([pa.field(field.name, _known(field.type)) for field in used.schema])
         statement = self._kernel.prepare(f"SELECT {columns} FROM {{t}}", t=shape)
-        converted = statement.run(used.cast(shape)).cast(self._engine)
+        converted = statement.run(used.cast(shape)).cast(self._converted)
         for field, before, after in zip(fields, parsed.columns, converted.columns, strict=True):
             reasons = _lost(field, before, after, reasons)
-        return Decoded(converted, reasons)
+        return (
+            self._take_apart(used, converted, reasons)
+            if self._readers
+            else Decoded(converted, reasons)
+        )
+
+    def _take_apart(self, used: pa.Table, converted: pa.Table, reasons: pa.Array) -> Decoded:
+        """Return the columns, those read from texts in their places."""
+        columns: list[pa.Array] = []
+        for index, field in enumerate(self._fields):
+            values = whole(converted.column(index))
+            if index not in self._readers:
+                columns.append(values)
+                continue
+            texts = self._split.member(whole(used["m"]), values, field.name)
+            found, refused = self._readers[index].read(texts)
+            columns += found
+            reasons = pc.coalesce(
+                reasons, pc.binary_join_element_wise(field.opening, refused, "")
+            )
+        ordered = [columns[place] for place in self._places]
+        return Decoded(pa.table(ordered, schema=self._engine), reasons)
+
+    def read(self, texts: pa.Array) -> Read:
+        """Return the columns, each in one piece, and the reasons. As `decode`, of one array."""
+        decoded = self.decode(texts)
+        return [whole(column) for column in decoded.columns.columns], decoded.reasons
 
     def _of_one_layout(self, parsed: pa.Table) -> tuple[pa.Table, Sequence[Field]]:
         """Return the columns with timestamps parsed without DuckDB, where that is possible."""
@@ -172,6 +223,21 @@ class Decoder:
                     fields[index] = replace(field, sql=None)
                     parsed = parsed.set_column(index, parsed.field(index).name, read)
         return parsed, fields
+
+
+def _within(
+    kernel: Kernel,
+    columns: Sequence[Column],
+    opening: Opening,
+    paths: Mapping[str, Sequence[str]],
+) -> Decoder:
+    """Return the decoder of what is inside a value (`nested.Make`)."""
+    return Decoder(columns, kernel, paths, opening)
+
+
+def whole(column: pa.ChunkedArray) -> pa.Array:
+    """Return the column as one array."""
+    return pa.concat_arrays([pa.nulls(0, column.type), *column.chunks])
 
 
 def wrap_scalars(texts: pa.Array, name: str) -> pa.Array:

@@ -61,7 +61,7 @@ def _members(text: str) -> Mapping[str, list[Token]]:
 def _value(field: Field, found: Mapping[str, list[Token]]) -> Value | None:
     tokens = found.get(field.name, [])
     if len(tokens) > 1:
-        raise Refused(f'column "{field.name}": given {len(tokens)} times')
+        raise Refused(f'{field.opening}": given {len(tokens)} times')
     if not tokens or tokens[0].kind == "null" or field.parsed is None:
         return None
     value = field.read(tokens[0])

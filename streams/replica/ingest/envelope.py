@@ -1,13 +1,12 @@
 """Envelopes: turn messages of a topic into updates of the import (`plan.import_columns`).
 
-NONE: the value of a message is a row, once and for ever. A message that cannot be decoded, one
-without a value among them, is an error in its place.
+NONE: the value of a message is a row, which never changes. A message that cannot be decoded,
+one without a value among them, is an error in its place.
 
 UPSERT: the message is the new row of its key.
 
-- The key is a JSON object that holds the key columns, or, for a key of one column, a lone JSON
-  scalar. A key column must be there and not be null. Key columns in the value are not looked
-  at: the key decides.
+- The key holds the key columns, in the format that is declared (`keys`). A key column must be
+  there and not be null. Key columns in the value are not looked at: the key decides.
 - The value holds the other columns. No value (a tombstone) deletes the key's row. The JSON
   text `null` is not a tombstone but a value that cannot be decoded.
 - A value that cannot be decoded puts the key into error, until the key is written or deleted.
@@ -20,9 +19,9 @@ An error reads
     cannot decode message: topic T, partition P, offset O: reason
     cannot decode message: topic T, partition P, offset O, key K: reason
 
-the second for an UPSERT value, K the key's JSON text without the space around it. It names one
-message, so no two errors are equal; and because it contains the key, keyed state can be rebuilt
-from the shard (`replay`).
+the second for an UPSERT value, K the key as JSON without space around it (`Keys.shown`). It
+names one message, so no two errors are equal; and because it contains the key, keyed state can
+be rebuilt from the shard (`replay`).
 """
 
 import re
@@ -35,15 +34,15 @@ import pyarrow.compute as pc
 from streams.compute.description import IngestionDescription
 from streams.ids import Timestamp
 from streams.plan.physical import Column
-from streams.replica.ingest.decode import Decoded, Decoder, wrap_scalars
+from streams.replica.ingest.decode import Decoder, whole
+from streams.replica.ingest.keys import NO_TEXT, Keys
+from streams.replica.ingest.metadata import Metadata
 from streams.replica.ingest.plan import DELETION, ERROR, VALUE, import_columns, key_positions
 from streams.replica.ingest.scan import leading
 from streams.trace.kernel.kernel import Kernel, arrow_schema
 from streams.trace.updates import flatten, settle
 
 MAX_PARTITIONS = 1 << 15
-SPACE = " \t\n\r"
-NO_TEXT = pa.scalar(None, pa.string())
 ERRORS = pa.schema([("error", pa.string()), ("time", pa.int64()), ("diff", pa.int64())])
 KEYED_ERROR = re.compile(
     r"cannot decode message: topic [\w.-]+, partition \d+, offset \d+, key (?=\S)", re.ASCII
@@ -60,42 +59,54 @@ class Envelope:
         self, source: IngestionDescription, columns: Sequence[Column], kernel: Kernel
     ) -> None:
         positions = key_positions(source, columns)
-        rest = [index for index in range(len(columns)) if index not in positions]
+        declared = len(columns) - len(source.included)
+        included = range(declared, len(columns))
+        rest = [index for index in range(declared) if index not in positions]
         self._topic, self._kernel = source.topic, kernel
-        self._keys = tuple(columns[position] for position in positions)
-        self._key_decoder = Decoder(self._keys, kernel)
-        self._decoder = Decoder([columns[index] for index in rest], kernel)
-        self._places = np.argsort([*positions, *rest]).tolist()
+        key_columns = [columns[position] for position in positions]
+        self._keys = Keys(key_columns, source.key_format, kernel) if positions else None
+        paths = {each.column: each.path for each in source.located}
+        self._decoder = Decoder([columns[index] for index in rest], kernel, paths)
+        self._metadata = Metadata(source)
+        self._places = np.argsort([*positions, *rest, *included]).tolist()
         self._declared = arrow_schema([column.type for column in columns])
         self._schema = arrow_schema([c.type for c in import_columns(source, columns)])
 
     def updates(self, messages: pa.Table, time: Timestamp) -> Loaded:
         """Return the updates of the messages at `time`.
 
-        Shape: `messages` has key, value (binary, NULL when absent), partition (int32) and
-        offset (int64).
+        Shape: `messages` has key, value (binary, NULL when absent), partition (int32), offset
+        (int64), and the columns of `metadata.fetched`.
         """
-        if self._keys:
-            return self._upserts(messages, time)
-        decoded = self._decoder.decode(messages["value"])
-        sound = decoded.reasons.is_null()
-        errors = self._errors(messages, decoded.reasons)
+        if self._keys is not None:
+            return self._upserts(self._keys, messages, time)
+        rows, reasons = self._values(messages)
+        errors = self._errors(messages, reasons)
         return (
-            _updates(_filter(decoded.columns, sound).columns, time, self._schema),
+            _updates(_filter(rows, reasons.is_null()).columns, time, self._schema),
             errors_at(errors, time),
         )
 
-    def _upserts(self, messages: pa.Table, time: Timestamp) -> Loaded:
-        keys = self._decode_keys(whole(messages["key"]))
+    def _values(self, messages: pa.Table) -> tuple[pa.Table, pa.Array]:
+        """Return the columns of values and metadata, and the reasons of bad messages."""
+        decoded = self._decoder.decode(messages["value"])
+        columns, reasons = self._metadata.read(messages)
+        rows = decoded.columns
+        for number, column in enumerate(columns):
+            rows = rows.append_column(f"m{number}", column)
+        return rows, pc.coalesce(decoded.reasons, reasons)
+
+    def _upserts(self, reader: Keys, messages: pa.Table, time: Timestamp) -> Loaded:
+        keys = reader.decode(whole(messages["key"]))
         known = keys.reasons.is_null()
         errors = self._errors(messages, pc.binary_join_element_wise("key: ", keys.reasons, ""))
         messages = _filter(messages, known)
         value = whole(messages["value"])
-        decoded = self._decoder.decode(value)
+        values, reasons = self._values(messages)
         absent = value.is_null()
-        texts = self._keyed_errors(messages, pc.if_else(absent, NO_TEXT, decoded.reasons))
+        texts = self._keyed_errors(reader, messages, pc.if_else(absent, NO_TEXT, reasons))
         kinds = pc.if_else(absent, DELETION, pc.if_else(texts.is_null(), VALUE, ERROR))
-        rest = _only(decoded.columns, pc.equal(kinds, VALUE))
+        rest = _only(values, pc.equal(kinds, VALUE))
         rows = self._row(_filter(keys.columns, known), rest)
         partitions = messages["partition"].to_numpy().astype(np.int64)
         positions = messages["offset"].to_numpy() * MAX_PARTITIONS + partitions
@@ -106,8 +117,8 @@ class Envelope:
         """Return messages that reproduce the contents of a source's shard.
 
         State built from them equals that built from the topic. Errors of messages without a
-        readable key are left out, because they have no state; a source without keys has no
-        state at all, and nothing is replayed.
+        readable key are left out, because they have no state. Only for a source with keys:
+        another has no state at all.
 
         The input must be complete: all updates of each of its times. If a row of a key is
         retracted and another inserted at the same time, the latter is the key's row.
@@ -115,16 +126,19 @@ class Envelope:
         Shape: `updates` has the columns of the source, time, diff; `errors` is error, time,
         diff.
         """
+        assert self._keys is not None, "a source without keys has no state to rebuild"
         updates = self._settled(updates, self._declared)
         errors = self._settled(errors, ERRORS)
         texts = errors["error"].to_pylist()
         found = [None if text is None else KEYED_ERROR.match(text) for text in texts]
-        keyed = _filter(errors, pa.array([each is not None for each in found], pa.bool_()))
+        keyed = _filter(errors, pa.array([key is not None for key in found], pa.bool_()))
         raw = [match.string[match.end() :] for match in found if match is not None]
-        keys = self._decode_keys(
+        keys = self._keys.read_back(
             pa.array([leading(text).encode() for text in raw], pa.binary())
         )
         none = _only(self._decoder.decode(pa.nulls(len(raw), pa.binary())).columns, None)
+        for number, column in enumerate(self._metadata.nulls(len(raw))):
+            none = none.append_column(f"m{number}", column)
         rows = self._row(keys.columns, none)
         return (
             pa.concat_tables(
@@ -156,18 +170,6 @@ class Envelope:
     def _settled(self, updates: pa.Table, schema: pa.Schema) -> pa.Table:
         return pa.Table.from_batches([settle(flatten([updates], schema), self._kernel)])
 
-    def _decode_keys(self, texts: pa.Array) -> Decoded:
-        """Return the decoded keys, with a reason also if a key column is NULL."""
-        if len(self._keys) == 1:
-            texts = wrap_scalars(texts, self._keys[0].name)
-        decoded = self._key_decoder.decode(texts)
-        reasons = decoded.reasons
-        for column, values in zip(self._keys, decoded.columns.columns, strict=True):
-            reason = f'column "{column.name}": expected {column.type}, got no value'
-            missing = pc.if_else(whole(values.is_null()), reason, NO_TEXT)
-            reasons = pc.coalesce(reasons, missing)
-        return Decoded(decoded.columns, reasons)
-
     def _row(self, keys: pa.Table, rest: pa.Table) -> list[pa.ChunkedArray]:
         """Return the source's columns in order."""
         columns = [*keys.columns, *rest.columns]
@@ -179,11 +181,11 @@ class Envelope:
         where = self._where(_filter(messages, failed))
         return pc.binary_join_element_wise(where, reasons.filter(failed), ": ")
 
-    def _keyed_errors(self, messages: pa.Table, reasons: pa.Array) -> pa.Array:
+    def _keyed_errors(self, reader: Keys, messages: pa.Table, reasons: pa.Array) -> pa.Array:
         """Return the error text of each message that has a reason, and NULL for the others."""
         failed = reasons.is_valid()
         some = _filter(messages, failed)
-        keys = pc.utf8_trim(whole(some["key"]).cast(pa.string()), characters=SPACE)
+        keys = reader.shown(whole(some["key"]))
         where = pc.binary_join_element_wise(self._where(some), keys, ", key ")
         texts = pc.binary_join_element_wise(where, reasons.filter(failed), ": ")
         return pc.replace_with_mask(reasons, failed, texts)
@@ -201,11 +203,6 @@ class Envelope:
 def errors_at(texts: pa.Array, time: Timestamp) -> pa.Table:
     """Return new errors at a time. Shape: error, time, diff."""
     return _updates([texts], time, ERRORS)
-
-
-def whole(column: pa.ChunkedArray) -> pa.Array:
-    """Return the column as one array."""
-    return pa.concat_arrays([pa.array([], column.type), *column.chunks])
 
 
 def _updates(

@@ -36,8 +36,8 @@ refused.
 
 import math
 import re
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from decimal import Decimal, InvalidOperation
 from functools import partial
 
@@ -45,7 +45,6 @@ import numpy as np
 import pyarrow as pa
 
 from streams.errors import InvalidUsage
-from streams.plan.physical import Column
 from streams.plan.source_types import decimal, is_source_type
 from streams.replica.ingest.scan import NUMBER, Token, unquote
 
@@ -78,6 +77,8 @@ TEXTS: dict[str, tuple[str, str]] = {
     ),
 }
 JSON_TYPE = "json_type({message}, {pointer})"
+TWICE = "len(list_filter(json_keys({message}), lambda k: k = {name})) > 1"
+"""SQL over a message: whether the member is given more than once."""
 OTHER_STRING = (
     f"({JSON_TYPE} = 'VARCHAR' AND NOT regexp_full_match("
     f"json_extract_string({{message}}, {{pointer}}), '{NUMBER}'))"
@@ -90,6 +91,7 @@ DATED = {"DATE", "TIMESTAMP", "TIMESTAMP WITH TIME ZONE"}
 class Field:
     """A declared column and how JSON becomes its values.
 
+    `name` is the member's, `opening` the begin of reasons, up to the name of the column.
     `read` gives the parsed value of a token that is not null, or None when it is refused.
     `parsed` is None for a column that parsing leaves alone. `sql` is None where the parsed
     column is already what the engine wants. `probe` is SQL over `{message}`, true where a
@@ -98,6 +100,7 @@ class Field:
     """
 
     name: str
+    opening: str
     type: str
     read: Callable[[Token], Value | None]
     parsed: pa.DataType | None
@@ -117,7 +120,7 @@ class Field:
     def expected(self, got: str) -> str:
         """Return why a value is refused; `got` is its JSON text."""
         shown = got if len(got) <= MAX_SHOWN else got[:MAX_SHOWN] + "..."
-        return f'column "{self.name}": expected {self.type}, got {shown}'
+        return f'{self.opening}": expected {self.type}, got {shown}'
 
 
 def literal(text: str) -> str:
@@ -126,33 +129,37 @@ def literal(text: str) -> str:
     return "'" + quoted.replace("{", "'||chr(123)||'").replace("}", "'||chr(125)||'") + "'"
 
 
-def fields(columns: Sequence[Column]) -> tuple[Field, ...]:
-    """How to read these columns. Errors: InvalidUsage for a type that JSON cannot give."""
-    return tuple(_field(column.name, column.type) for column in columns)
+def text_field(name: str, opening: str, declared: str) -> Field:
+    """Return a field whose values are the JSON texts of a member, to be taken apart."""
+    sql = "nullif(json_extract({message}, {pointer})::VARCHAR, 'null')"
+    return Field(name, opening, declared, lambda token: token.text, None, sql, TWICE)
 
 
-def _field(name: str, declared: str) -> Field:
+def field(name: str, opening: str, declared: str) -> Field:
+    """How to read a column of a type without parts.
+
+    Errors: InvalidUsage for a type that JSON cannot give.
+    """
     if not is_source_type(declared):
-        raise InvalidUsage(f'column "{name}": a source cannot have a column of type {declared}')
+        raise InvalidUsage(f'{opening}": a source cannot have a column of type {declared}')
     if declared in SIMPLE:
         read, parsed, sql = SIMPLE[declared]
-        return Field(name, declared, read, parsed, sql, screen=_screen(parsed))
+        return Field(name, opening, declared, read, parsed, sql, screen=_screen(parsed))
     if declared in HUGE:
         sql = f"TRY_CAST({{x}} AS {declared})"
         read = partial(_decimal, 39, 0)  # the conversion checks the exact range
-        return Field(name, declared, read, pa.decimal256(39, 0), sql, OTHER_STRING)
+        return Field(name, opening, declared, read, pa.decimal256(39, 0), sql, OTHER_STRING)
     if declared in TEXTS:
         sql, screen = _text_sql(declared), _screen(pa.string())
-        return Field(name, declared, _string, pa.string(), sql, screen=screen)
+        return Field(name, opening, declared, _string, pa.string(), sql, screen=screen)
     if declared == "JSON":
-        sql = "nullif(json_extract({message}, {pointer})::VARCHAR, 'null')::JSON"
-        twice = "len(list_filter(json_keys({message}), lambda k: k = {name})) > 1"
-        return Field(name, declared, lambda token: token.text, None, sql, twice)
+        found = text_field(name, opening, declared)
+        return replace(found, sql=f"{found.sql}::JSON")
     shape = decimal(declared)
     assert shape, declared
     width, scale = shape
     read = partial(_decimal, width, scale)
-    return Field(name, declared, read, pa.decimal128(width, scale), None, OTHER_STRING)
+    return Field(name, opening, declared, read, pa.decimal128(width, scale), None, OTHER_STRING)
 
 
 def _screen(parsed: pa.DataType) -> str:

@@ -6,7 +6,9 @@
   Upsert wants them; Upsert runs on the key's bucket, at level 1.
 
 The import is the raw topic itself, not a collection: its id is `topic:` and the topic's name,
-which no catalog id can be.
+which no catalog id can be. Where the source resumed elsewhere the generation of its binding
+follows: so each generation has a fingerprint of its own, and its first Append fences those
+before (rule 24).
 """
 
 from collections.abc import Sequence
@@ -40,7 +42,7 @@ def import_columns(
 
 def key_positions(source: IngestionDescription, columns: Sequence[Column]) -> tuple[int, ...]:
     """Return the positions of the key's columns among the columns. Errors: InvalidUsage."""
-    names = [column.name for column in columns]
+    names = [column.name for column in columns[: len(columns) - len(source.included)]]
     unknown = [key for key in source.keys if key not in names]
     if unknown:
         raise InvalidUsage(f'key column "{unknown[0]}" is not a column of the source')
@@ -53,7 +55,9 @@ def dataflow(source: IngestionDescription, columns: Sequence[Column]) -> Dataflo
     """Return the plan of this ingestion. Errors: InvalidUsage for invalid keys."""
     keys = key_positions(source, columns)
     came = import_columns(source, columns)
-    imports = (Import(CollectionId(f"topic:{source.topic}"), came),)
+    generation = source.start.generation
+    name = f"topic:{source.topic}" + (f":{generation}" if generation else "")
+    imports = (Import(CollectionId(name), came),)
     source_types = tuple(column.type for column in came)
     if source.envelope == "none":
         return Dataflow(imports, (Source(0),), (source_types,), (0,), tuple(columns))

@@ -1,24 +1,18 @@
-"""Exact offset ranges of a raw topic: cutting, sharing out, and detecting loss. Pure.
+"""Exact offset ranges of a raw topic: cutting and sharing out. Pure.
 
 `streams.compute.reclocking` decides how far an interval reaches; the range of each partition
 that it takes is a `Slice` here. `Slice(p, lo, hi)` stands for the records of partition p at
 offsets in [lo, hi); there may be fewer records than offsets, since transaction markers, aborted
 records and compaction leave gaps.
 
-Invariants: `windows` and `assign` put every record of the slices in exactly one piece, for any
-budget and number of tasks. No offset is ever skipped: if one can no longer be read,
-`impediment` returns why, until an operator acts.
+Invariant: `windows` and `assign` put every record of the slices in exactly one piece, for any
+budget and number of tasks.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
-from streams.compute.description import IngestionDescription
-from streams.compute.reclocking import Ends
 from streams.ids import Offset
-
-SETTLED = 20
-"""Number of equal answers in a row after which they are not considered outdated."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,36 +30,6 @@ class Slice:
     def length(self) -> int:
         """The number of offsets, at least the number of records."""
         return self.hi - self.lo
-
-
-@dataclass(frozen=True, slots=True)
-class Stalled:
-    """Why nothing more can be read without skipping offsets."""
-
-    reason: str
-
-
-@dataclass(frozen=True, slots=True)
-class NotYet:
-    """The known ends of the topic are older than the binding: ask again."""
-
-
-@dataclass(frozen=True, slots=True)
-class Told:
-    """The broker's last answer about a topic: its id (None: it is gone) and its ends.
-
-    `shrunk` are partitions whose end was seen to go back under this id, which no append-only
-    log does; `repeats` is how often in a row this was the answer. `asked_ms` is the wall clock
-    before the ends were asked for (None: just now): whatever was acknowledged by then is below
-    them. `message_bytes` is the mean size of a message, 0 if it is unknown.
-    """
-
-    id: str | None
-    ends: Mapping[int, Ends]
-    shrunk: tuple[int, ...] = ()
-    repeats: int = field(default=0, compare=False)
-    asked_ms: int | None = field(default=None, compare=False)
-    message_bytes: int = field(default=0, compare=False)
 
 
 def slices(ranges: Mapping[int, tuple[int, int]]) -> tuple[Slice, ...]:
@@ -151,43 +115,3 @@ def _between(parts: Sequence[Slice], start: int, stop: int) -> tuple[Slice, ...]
             pieces.append(Slice(part.partition, Offset(lo), Offset(hi)))
         passed += part.length
     return tuple(pieces)
-
-
-def impediment(
-    source: IngestionDescription, bound: Mapping[int, int], told: Told
-) -> Stalled | NotYet | None:
-    """Return why the topic cannot be read on from the binding `bound`, or None.
-
-    A partition that is not in a binding is new, and must still hold its offset 0; only an empty
-    binding, that of a source which has read nothing, starts at whatever is held. An end before
-    the binding is first treated as an outdated answer: another replica may have read further.
-    """
-    name = f'topic "{source.topic}"'
-    if told.id is None:
-        return Stalled(f"{name} does not exist")
-    if told.id != source.topic_id:
-        return Stalled(f"{name} was re-created: expected id {source.topic_id}, got {told.id}")
-    if told.shrunk:
-        return Stalled(f"{name} has lost records at the end of partition {told.shrunk[0]}")
-    for partition in sorted(set(bound) | set(told.ends)) if bound else ():
-        reason = _gap(bound.get(partition, 0), told.ends.get(partition))
-        if reason is not None:
-            stalled = Stalled(f"{name}, partition {partition}: {reason}")
-            settled = told.repeats >= SETTLED or _overtaken(bound, told.ends)
-            return stalled if settled else NotYet()
-    return None
-
-
-def _overtaken(bound: Mapping[int, int], ends: Mapping[int, Ends]) -> bool:
-    """Whether unread records are gone: no later answer brings them back."""
-    return any(bound.get(partition, 0) < each.low for partition, each in ends.items())
-
-
-def _gap(expected: int, ends: Ends | None) -> str | None:
-    if ends is None:
-        return f"expected offset {expected}, got no such partition"
-    if expected < ends.low:
-        return f"offsets {expected} to {ends.low - 1} were deleted before they were read"
-    if ends.high < expected:
-        return f"expected to reach offset {expected}, got an end at {ends.high}"
-    return None

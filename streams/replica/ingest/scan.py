@@ -129,6 +129,20 @@ def members(text: str) -> list[tuple[str, Token]]:
     return found
 
 
+def items(text: str) -> list[Token]:
+    """Return the items of the only array in `text`, which is JSON, in order."""
+    cursor = _Cursor(text)
+    found: list[Token] = []
+    assert cursor.advance()[2] == "[", "the text is an array"
+    while cursor.levels:
+        following = TOKEN.match(text, cursor.at)
+        if following is not None and following["mark"] in {",", "]"}:
+            cursor.advance()
+        else:
+            found.append(_value(cursor))
+    return found
+
+
 def unquote(text: str) -> str:
     """Return the characters of a string token."""
     value = json.loads(text)

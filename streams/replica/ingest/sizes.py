@@ -1,8 +1,8 @@
 """Mean sizes of the messages of raw topics, from samples.
 
 A micro-batch takes a number of messages, which Kafka counts by offsets, and its memory follows
-their bytes, which Kafka does not tell. So a few messages are read now and then: at places that
-lie evenly over what came since the last sample, which is all of the topic at first.
+their bytes, which Kafka does not report. So a few messages are sampled periodically: at places
+that lie evenly over what came since the last sample, which is all of the topic at first.
 """
 
 from collections.abc import Mapping
@@ -48,8 +48,8 @@ class Sized:
 
     def fresh(self, ends: Mapping[int, Ends]) -> tuple[Slice, ...]:
         """What came since the sample."""
-        lows = {p: max(each.low, self.highs.get(p, each.low)) for p, each in ends.items()}
-        return slices({p: (lows[p], each.high) for p, each in ends.items()})
+        lows = {p: max(end.low, self.highs.get(p, end.low)) for p, end in ends.items()}
+        return slices({p: (lows[p], end.high) for p, end in ends.items()})
 
     def is_due(self, ends: Mapping[int, Ends], now_s: float) -> bool:
         """Whether enough has come for another sample."""
@@ -72,7 +72,7 @@ def sampled(
             continue
         records += found.num_rows
         size += sum(_bytes(found.column(name)) for name in ("key", "value"))
-    highs = {partition: each.high for partition, each in ends.items()}
+    highs = {partition: end.high for partition, end in ends.items()}
     if not records:
         return Sized(before.mean, highs, now_s)
     mean = max(1, size // records)

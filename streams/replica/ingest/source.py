@@ -14,6 +14,7 @@ import pyarrow as pa
 from streams.compute.description import IngestionDescription
 from streams.ids import Offset, Timestamp, Topic
 from streams.plan.physical import Column
+from streams.replica.ingest import metadata
 from streams.replica.ingest.envelope import Envelope, Loaded
 from streams.replica.ingest.ranges import Slice
 from streams.trace.kernel.kernel import Kernel
@@ -31,10 +32,19 @@ MESSAGES = pa.schema(
 class Reader(Protocol):
     """Reads raw topics: `streams.kafka.client.raw.RawReader`, or a table in memory in tests."""
 
-    def fetch(self, topic: Topic, partition: int, lo: Offset, hi: Offset) -> pa.Table:
+    def fetch(
+        self,
+        topic: Topic,
+        partition: int,
+        lo: Offset,
+        hi: Offset,
+        *,
+        more: Sequence[str] = (),
+    ) -> pa.Table:
         """Return the records at offsets in [lo, hi); fewer if there are gaps.
 
-        Shape: `MESSAGES`. Errors: Determinate when some can no longer be read.
+        Shape: `MESSAGES`, and `more` columns of `metadata.MORE`. Errors: Determinate when some
+        can no longer be read.
         """
 
 
@@ -48,10 +58,10 @@ class Resources:
     def envelope(self, source: IngestionDescription, columns: Sequence[Column]) -> Envelope:
         """Return the envelope of a source. Errors: InvalidUsage."""
         key = (source, tuple(columns))
-        found = self._envelopes.get(key)
-        if found is None:
-            found = self._envelopes[key] = Envelope(source, columns, self.kernel)
-        return found
+        envelope = self._envelopes.get(key)
+        if envelope is None:
+            envelope = self._envelopes[key] = Envelope(source, columns, self.kernel)
+        return envelope
 
 
 def load(
@@ -66,11 +76,13 @@ def load(
     Shape: updates are the import's columns, time, diff; errors are error, time, diff. Errors:
     Determinate if the broker no longer has the range, or cannot be reached.
     """
+    more = metadata.fetched(source)
     tables = [
-        resources.reader.fetch(source.topic, piece.partition, piece.lo, piece.hi)
+        resources.reader.fetch(source.topic, piece.partition, piece.lo, piece.hi, more=more)
         for piece in slices
     ]
-    messages = pa.concat_tables([MESSAGES.empty_table(), *tables])
+    schema = pa.schema([*MESSAGES, *((name, metadata.MORE[name]) for name in more)])
+    messages = pa.concat_tables([schema.empty_table(), *tables])
     return resources.envelope(source, columns).updates(messages, time)
 
 

@@ -19,9 +19,9 @@ from typing import Protocol
 import pyarrow as pa
 
 from streams.compute.reclocking import Ends
+from streams.compute.stalls import Told
 from streams.errors import Determinate
 from streams.ids import Offset, Topic
-from streams.replica.ingest.ranges import Told
 from streams.replica.ingest.sizes import Sized, sampled
 
 log = logging.getLogger(__name__)
@@ -187,10 +187,13 @@ def _after(before: Told | None, told: Told) -> Told:
     """Return the answer, combined with the one before."""
     if before is None or before.id != told.id:
         return told
-    shrunk = {p for p, ends in told.ends.items() if ends.high < before.ends.get(p, ends).high}
+    shrunk = dict(before.shrunk)
+    for partition, ends in told.ends.items():
+        if ends.high < before.ends.get(partition, ends).high:
+            shrunk[partition] = min(ends.high, shrunk.get(partition, ends.high))
     same = before.ends == told.ends
     return replace(
         told,
-        shrunk=tuple(sorted(shrunk.union(before.shrunk))),
+        shrunk=shrunk,
         repeats=before.repeats + 1 if same else 0,
     )

@@ -41,8 +41,8 @@ PRELOADED = (
 RAISE_ON_FLUSH = "PYTHON_DAEMON_KILL_WORKER_ON_FLUSH_FAILURE"
 """The variable that makes PySpark raise write errors instead of printing a trace."""
 
-CLOSED = (BrokenPipeError, ConnectionResetError)
-"""How a write fails when Spark has closed the socket."""
+CLOSED = (BrokenPipeError, ConnectionResetError, EOFError)
+"""How a write, and the read of Spark's secret, fail when Spark has closed the socket."""
 
 Worker = Callable[[socket.socket, bool], int]
 """Serves one task over a socket, authenticated or not yet; returns the exit code."""
@@ -68,7 +68,7 @@ def print_exc() -> None:
     """Print the stack trace of the exception being handled, but not of a closed socket.
 
     PySpark calls it in a fork that has failed, before it exits. The fork acknowledges its start
-    before it calls `worker`, and Spark may not wait for that.
+    before it calls `worker`, and Spark may wait neither for that nor to send its secret.
     """
     if not isinstance(sys.exc_info()[1], CLOSED):
         traceback.print_exc()
@@ -80,6 +80,11 @@ def main() -> None:
         importlib.import_module(name)
     gc.collect()
     gc.freeze()
+    serve()
+
+
+def serve() -> None:
+    """Run PySpark's daemon, whose forks exit silently when Spark closes their sockets."""
     os.environ[RAISE_ON_FLUSH] = "1"
     daemon = importlib.import_module("pyspark.daemon")
     daemon.worker = ending_quietly(daemon.worker)  # type: ignore[attr-defined]  # untyped

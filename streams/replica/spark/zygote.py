@@ -1,9 +1,10 @@
 """A zygote process: imports everything once and forks a child for each Python of Spark.
 
-    python -m streams.replica.spark.zygote SOCKET
+    python -m streams.replica.spark.zygote FILENO
 
-`streams.replica.zygote_client` sends it what to run. It exits when its standard input ends,
-that is, with the driver. It must stay single-threaded: a fork copies one thread and every lock.
+FILENO is a listening socket; there `streams.replica.zygote_client` sends what to run. It exits
+when its standard input ends, that is, with the driver. It must stay single-threaded: a fork
+copies one thread and every lock.
 """
 
 import gc
@@ -33,6 +34,9 @@ PRELOADED = (
     *worker_daemon.PRELOADED,
 )
 
+BACKLOG = 128
+"""Requests that may wait for the imports."""
+
 
 @contextmanager
 def zygote() -> Iterator[Path]:
@@ -47,27 +51,38 @@ def zygote() -> Iterator[Path]:
         directory_of_programs("slackwater-python-") as directory,
     ):
         address = Path(short) / "zygote"
-        command = [sys.executable, "-m", "streams.replica.spark.zygote", str(address)]
         python = directory / "python"
         started = [sys.executable, "-S", zygote_client.__file__, str(address)]
         write_program(python, f'exec {" ".join(map(quote, started))} "$@"')
-        with subprocess.Popen(command, stdin=subprocess.PIPE) as process:  # noqa: S603  ours
+        with _started(address) as process:
             try:
                 yield python
             finally:
                 process.kill()
 
 
-def serve(address: str) -> None:
-    """Import, then fork for each request."""
+def _started(address: Path) -> "subprocess.Popen[bytes]":
+    """Start a zygote that is reached at `address`.
+
+    It is given a socket that listens, so that requests wait for its imports. A Python that ran
+    by itself would import as much, and Spark's planner would fork from that one from then on.
+    """
+    with socket.socket(socket.AF_UNIX) as door:
+        door.bind(str(address))
+        door.listen(BACKLOG)
+        number = door.fileno()
+        command = [sys.executable, "-m", "streams.replica.spark.zygote", str(number)]
+        return subprocess.Popen(command, stdin=subprocess.PIPE, pass_fds=[number])  # noqa: S603  ours
+
+
+def serve(listening: int) -> None:
+    """Import, then fork for each request that comes to the socket `listening`."""
     for name in PRELOADED:
         importlib.import_module(name)
     gc.collect()
     gc.freeze()
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for our children
-    with socket.socket(socket.AF_UNIX) as door:
-        door.bind(address)
-        door.listen()
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # no process waits for our children
+    with socket.socket(fileno=listening) as door:
         while True:
             connection, _ = door.accept()
             with connection:
@@ -96,9 +111,12 @@ def _run(command: list[str], environment: dict[str, str]) -> int:
     zygote_client.adopt(environment)
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     module, sys.argv = command[0], command
-    sys.modules.pop(module)  # to be run, not to be found
     try:
-        runpy.run_module(module, run_name="__main__", alter_sys=True)
+        if module == zygote_client.DAEMON:
+            worker_daemon.serve()  # for Spark's planner; its stages have a daemon of ours
+        else:
+            sys.modules.pop(module)  # to be run, not to be found
+            runpy.run_module(module, run_name="__main__", alter_sys=True)
     except SystemExit as end:
         return end.code if isinstance(end.code, int) else zygote_client.FAILED
     return 0
@@ -107,15 +125,17 @@ def _run(command: list[str], environment: dict[str, str]) -> int:
 def main() -> None:
     """Serve until standard input ends."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # a Ctrl-C is for the driver
+    listening = int(sys.argv[1])
     # the wait for the end is a child's: we have one thread
-    _end_with_input()
-    serve(sys.argv[1])
+    _end_with_input(listening)
+    serve(listening)
 
 
-def _end_with_input() -> None:
+def _end_with_input(listening: int) -> None:
     """Let a child kill us, and exit, when the driver is gone."""
     parent = os.getpid()
     if os.fork() == 0:
+        os.close(listening)  # if this process is killed, no client may wait there
         while os.read(0, 1 << 10):
             pass
         if os.getppid() == parent:  # else it has ended, and its pid may be reused

@@ -1,7 +1,7 @@
 """Common subexpressions of a task's dataflows over the same updates, computed once.
 
 Updates are the same if they have one *origin*: pieces of a shard that are read unchanged, or
-the output of another dataflow in this task (`chain`).
+the output of another dataflow in this task (`fusion`).
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -61,15 +61,15 @@ def readers(
     shares: Mapping[CollectionId, Share], loads: Mapping[CollectionId, Sequence[Load]]
 ) -> Mapping[Origin, Sequence[Reader]]:
     """Return the readers of each origin in a task with these loads."""
-    found: dict[Origin, list[Reader]] = {}
+    by_origin: dict[Origin, list[Reader]] = {}
     for dataflow, share in shares.items():
         for collection, index in share.in_hand.items():
-            found.setdefault(collection, []).append((share.plan, index))
+            by_origin.setdefault(collection, []).append((share.plan, index))
         for load in loads.get(dataflow, ()):
             origin = origin_of(load)
             if origin is not None and isinstance(load, ChunkLoad):
-                found.setdefault(origin, []).append((share.plan, load.index))
-    return found
+                by_origin.setdefault(origin, []).append((share.plan, load.index))
+    return by_origin
 
 
 def origin_of(load: Load) -> Origin | None:

@@ -22,7 +22,7 @@ from streams.kafka.log import Chunks
 from streams.operators.engine import RunsByOperator
 from streams.plan.physical import Column
 from streams.progress import Interval
-from streams.replica.crash import Crash
+from streams.replica.crash_injection import Crash
 from streams.replica.ingest.ranges import Slice
 from streams.replica.ingest.source import Reader
 from streams.storage.read.reader import Piece

@@ -21,6 +21,7 @@ from typing import Literal
 import pyarrow as pa
 
 from streams.ids import CollectionId
+from streams.operators.context import Packet
 
 Kind = Literal["update", "wake", "report", "failure"]
 
@@ -52,6 +53,20 @@ class Message:
 
     head: Head
     table: pa.Table
+
+    def packet(self, base: int = 0) -> Packet:
+        """Return an update as the engine's packet; `base` is the round of level 0."""
+        head, table = self.head, self.table.replace_schema_metadata()
+        return Packet(head.bucket, head.level - base, head.node, head.port, table)
+
+
+def pack_packet(packet: Packet, step: str, dataflow: CollectionId, base: int = 0) -> bytes:
+    """Encode a packet of a dataflow as an update: the opposite of `Message.packet`."""
+    head = Head(
+        kind="update", step=step, dataflow=dataflow, bucket=packet.bucket,
+        level=base + packet.level, node=packet.node, port=packet.port,
+    )  # fmt: skip
+    return pack(head, packet.table)
 
 
 def pack(head: Head, table: pa.Table = _EMPTY) -> bytes:

@@ -105,8 +105,8 @@ def merge(plan: Dataflow, before: Mapping[int, Runs], result: Result) -> Mapping
 def of_levels(plan: Dataflow, runs: Runs, wanted: Collection[int]) -> Runs:
     """Return the runs of the operators at the given levels; their names begin with the node."""
     return {
-        name: each
-        for name, each in runs.items()
+        name: run
+        for name, run in runs.items()
         if plan.levels[int(name.split(".")[0])] in wanted
     }
 

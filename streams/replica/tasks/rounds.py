@@ -31,6 +31,7 @@ from streams.ids import CollectionId
 from streams.operators import engine
 from streams.operators.engine import Context, Emitted
 from streams.operators.linear import Computed
+from streams.operators.rounds import inbox, wakes
 from streams.replica.tasks import (
     common_subexpressions,
     load_inputs,
@@ -40,7 +41,16 @@ from streams.replica.tasks import (
 )
 from streams.replica.tasks.common_subexpressions import Sharing
 from streams.replica.tasks.descriptor import Descriptor, Load, Runs, Share, Undo
-from streams.replica.tasks.exchange_blobs import Head, Kind, Message, blobs, pack, rows, unpack
+from streams.replica.tasks.exchange_blobs import (
+    Head,
+    Kind,
+    Message,
+    blobs,
+    pack,
+    pack_packet,
+    rows,
+    unpack,
+)
 from streams.replica.tasks.load_inputs import Loader
 from streams.trace.kernel.kernel import arrow_schema
 from streams.trace.updates import flatten
@@ -146,12 +156,9 @@ class Task:
 
     def _send(self, done: Done) -> None:
         for packet in done.emitted.packets:
-            head = Head(
-                kind="update", step=self.batch.step, dataflow=done.share.dataflow,
-                bucket=packet.bucket, level=done.share.base + packet.level,
-                node=packet.node, port=packet.port,
-            )  # fmt: skip
-            self.out.append((packet.bucket, pack(head, packet.table)))
+            share = done.share
+            blob = pack_packet(packet, self.batch.step, share.dataflow, share.base)
+            self.out.append((packet.bucket, blob))
 
 
 def start_round(state: str, step: str, index: int) -> Iterator[pa.RecordBatch]:
@@ -173,10 +180,9 @@ def start_round(state: str, step: str, index: int) -> Iterator[pa.RecordBatch]:
 def _wake(task: Task, share: Share) -> None:
     """Wake buckets that may have no input: at a birth all, else those with due updates."""
     plan = worker.plan(task.state, share.plan)
-    born = range(1, plan.depth + 1) if share.interval.as_of else ()
     for bucket in range(task.batch.buckets):
         runs = share.runs.get(bucket, {})
-        for level in born or engine.due(plan, runs, share.interval.upper):
+        for level in wakes(plan, runs, share.interval):
             head = task.head("wake", share.dataflow, bucket, share.base + level)
             task.say(bucket, head)
 
@@ -247,7 +253,7 @@ def _take(task: Task, share: Share, handed: Sequence[Done]) -> Done:
     emitted = engine.start(
         plan, tables, share.interval, task.batch.buckets, task.context, computed=computed
     )
-    errors = [each for done in handed for each in _some(done.emitted.errors)]
+    errors = [error for done in handed for error in _some(done.emitted.errors)]
     emitted = _with(emitted, (), errors, plan.types[-1])
     read = sum(table.num_rows for table in tables.values())
     return Done(share, plan.types[-1], 0, bucket, emitted, None, read, _since_ms(began))
@@ -275,22 +281,19 @@ def _advance(
     level = round_ - share.base
     plan = worker.plan(task.state, share.plan)
     bucket = messages[0].head.bucket
-    inbox: dict[tuple[int, str], list[pa.Table]] = {}
-    for message in messages:
-        if message.head.kind == "update":
-            port = (message.head.node, message.head.port)
-            inbox.setdefault(port, []).append(message.table.replace_schema_metadata())
+    updates = (message for message in messages if message.head.kind == "update")
+    packets = [message.packet(share.base) for message in updates]
     emitted, runs = engine.advance(
         plan,
         level,
         bucket,
-        inbox,
+        inbox(packets),
         share.runs.get(bucket, {}),
         share.interval,
         task.context,
         buckets=task.batch.buckets,
     )
-    read = sum(table.num_rows for tables in inbox.values() for table in tables)
+    read = sum(packet.table.num_rows for packet in packets)
     return Done(share, plan.types[-1], level, bucket, emitted, runs, read, _since_ms(began))
 
 

@@ -56,8 +56,8 @@ def _from(updates: pa.Table | None, output: Output) -> pa.Table | None:
     if updates is None:
         return None
     new = pc.greater_equal(updates.column("time"), output.floor)
-    kept = updates if pc.all(new).as_py() else updates.filter(new)
-    return kept if kept.num_rows or kept is updates else None
+    rows = updates if pc.all(new).as_py() else updates.filter(new)
+    return rows if rows.num_rows or rows is updates else None
 
 
 def write(chunks: Chunks, wanted: Sequence[Encoded | None]) -> list[tuple[ChunkRef, ...]]:

@@ -44,5 +44,5 @@ class Pauses:
 
     def keep(self, collections: Iterable[CollectionId]) -> None:
         """Forget all collections but these."""
-        kept = set(collections)
-        self._pauses = {name: each for name, each in self._pauses.items() if name in kept}
+        live = set(collections)
+        self._pauses = {name: pause for name, pause in self._pauses.items() if name in live}

@@ -219,5 +219,5 @@ def rollups(entries: Sequence[Entry], skips: Skips) -> list[Rollup]:
         if codec.name_of(entry.value) == ROLLUP and entry.offset not in skips:
             with suppress(Corrupt):
                 found.append(decode(entry).body)
-    bodies = [each for each in found if isinstance(each, Rollup)]
+    bodies = [body for body in found if isinstance(body, Rollup)]
     return sorted(bodies, key=lambda body: body.upto, reverse=True)

@@ -21,14 +21,14 @@ from streams.ids import CollectionId, EventId, Offset, Topic
 from streams.kafka.client.retrying import is_worth_waiting
 from streams.kafka.log import Entry, Logs, Tail, Truncated
 from streams.storage.client.assignments import Moves
-from streams.storage.client.awaiting import Awaiting
+from streams.storage.client.expected_outcomes import Awaiting
 from streams.storage.client.group import MADE_ANEW, Group, OpenAgain, is_lost, lost
 from streams.storage.client.group_index import Homes
 from streams.storage.client.notifications import Telling
 from streams.storage.client.quiet_groups import Quiet
 from streams.storage.client.retries import Found, Healer
 from streams.storage.client.status import Status
-from streams.storage.client.waiting import Callback, Callbacks, Groups, Waiters, guarded
+from streams.storage.client.waiters import Callback, Callbacks, Groups, Waiters, guarded
 from streams.storage.log.events import Event
 from streams.storage.log.outcomes import Outcome, WrongGroup
 

@@ -166,7 +166,7 @@ class Group:
 
         Errors: Corrupt.
         """
-        gap = [Offset(each) for each in range(self.state.upto + 1, upto + 1)]
+        gap = [Offset(offset) for offset in range(self.state.upto + 1, upto + 1)]
         named = [offset for offset in gap if offset in self.skips]
         if len(gap) > 1 and len(named) < len(gap):
             raise Corrupt(

@@ -1,4 +1,4 @@
-"""The id registry: a log that decides which group an id belongs to, for ever.
+"""The id registry: a log that decides which group an id belongs to, permanently.
 
 The log of a group binds its ids, so a second Create of an id in the same group is found there.
 The *registry* keeps two clients from giving one id to different groups. It is a group too: its

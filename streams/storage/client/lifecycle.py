@@ -114,8 +114,8 @@ class Sealed(InvalidUsage):
 
     def __str__(self) -> str:
         return (
-            f"collection {self.collection} is sealed: its upper is empty, nobody may write:"
-            " read it, or create another collection"
+            f"collection {self.collection} is sealed and accepts no writes (its upper is empty)"
+            ": read it, or create another collection"
         )
 
 
@@ -148,7 +148,11 @@ class Forgotten(InvalidUsage):
 
 
 REFUSALS: Mapping[tuple[Command, Phase], type[InvalidUsage]] = {
-    **{(each, Phase.UNBOUND): NotBound for each in Command if each is not Command.CREATE},
+    **{
+        (command, Phase.UNBOUND): NotBound
+        for command in Command
+        if command is not Command.CREATE
+    },
     (Command.CREATE, Phase.BOUND): AlreadyBound,
     (Command.CREATE, Phase.SEALED): AlreadyBound,
     (Command.CREATE, Phase.FORGOTTEN): NeverReused,

@@ -7,12 +7,13 @@ caller decides when; `due` says whether it is worthwhile.
 
 import logging
 
-from streams.ids import Offset, Topic
+from streams.ids import Offset
 from streams.kafka.log import ChunkRef
+from streams.storage.client import garbage
 from streams.storage.client.shards import Shards
 from streams.storage.log import rollup
-from streams.storage.log.events import Reclaim, Rollup
-from streams.storage.log.outcomes import Outcome, Reclaimed, RolledUp
+from streams.storage.log.events import Rollup
+from streams.storage.log.outcomes import Outcome, RolledUp
 from streams.storage.log.state import State
 
 log = logging.getLogger(__name__)
@@ -69,23 +70,7 @@ def collect(shards: Shards, group: str) -> tuple[ChunkRef, ...]:
     Chunks that were never linked are not found here: that takes a scan of the data topic, which
     the compaction job does.
     """
-    superseded = candidates(shards.group_state(group))
-    if not superseded:
+    superseded = garbage.superseded(shards.group_state(group))
+    if not superseded or not garbage.raise_floor(shards, group, {}, superseded):
         return ()
-    floor: dict[int, int] = {}
-    for chunk in superseded:
-        floor[chunk.partition] = max(floor.get(chunk.partition, 0), chunk.offset + 1)
-    outcome = shards.submit([(group, Reclaim(floor))])[0]
-    if not isinstance(outcome, Reclaimed):
-        return ()
-    named = shards.group_state(group).chunks()
-    released = tuple(sorted(superseded - named, key=lambda each: (each.partition, each.offset)))
-    topic: Topic = shards.names(group).data
-    if released:
-        shards.chunks.forget(topic, released)
-    return released
-
-
-def candidates(state: State) -> frozenset[ChunkRef]:
-    """Return the chunks that a Reclaim may release now."""
-    return frozenset(chunk for each in state.superseded for chunk in each.chunks)
+    return garbage.tombstone(shards, group, superseded)

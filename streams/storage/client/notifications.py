@@ -8,7 +8,7 @@ from functools import partial
 
 from streams.kafka.log import Tail
 from streams.storage.client.status import Status
-from streams.storage.client.waiting import guarded
+from streams.storage.client.waiters import guarded
 
 log = logging.getLogger(__name__)
 

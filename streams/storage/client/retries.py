@@ -99,7 +99,7 @@ class Healer:
                 if not self._due:
                     self._thread = None
                     return
-                left = min(each.at_s for each in self._due.values()) - time.monotonic()
+                left = min(retry.at_s for retry in self._due.values()) - time.monotonic()
                 if left > 0:
                     self._changed.wait(left)
                     continue

@@ -25,7 +25,7 @@ from streams.storage.client.lifecycle import described
 from streams.storage.client.named_locks import Turns
 from streams.storage.client.status import Status
 from streams.storage.client.submit import RESEND_MS, Attempt, Sending
-from streams.storage.client.waiting import Callback, Groups
+from streams.storage.client.waiters import Callback, Groups
 from streams.storage.description import Description, dumps
 from streams.storage.limits import TooLarge
 from streams.storage.log.column_stats import with_ranges
@@ -138,7 +138,9 @@ class Shards:
         with self._opening.of(wanted):
             for name in wanted:
                 self.following.heal(name)
-            fresh = self._found([each for each in wanted if each not in self.following.groups])
+            fresh = self._found(
+                [group for group in wanted if group not in self.following.groups]
+            )
             recover(self.logs, self.chunks, fresh)
             for group in fresh:
                 self.following.follow(group)
@@ -311,8 +313,8 @@ class Shards:
 
     def _pass_marks(self, upto: Mapping[str, Offset]) -> None:
         """Reopen groups whose logs end with a transaction marker: no record is delivered."""
-        folded = {each: self.following.group(each).state.upto for each in upto}
-        late = [each for each in upto if folded[each] + 1 == upto[each]]
+        folded = {group: self.following.group(group).state.upto for group in upto}
+        late = [group for group in upto if folded[group] + 1 == upto[group]]
         for name in late[:MOST_LOOKS]:
             log = self.names(name).log
             if self.logs.is_bare(log, upto[name]):

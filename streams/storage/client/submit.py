@@ -121,8 +121,10 @@ class Sending:
         return group
 
     def _send(self, sent: Sequence[Sent], *, is_each: bool = False) -> list[Outcome]:
-        ids = [each.event.id for each in sent]
-        self.following.expect([(each.group.names.group, each.event) for each in sent])
+        ids = [submission.event.id for submission in sent]
+        self.following.expect(
+            [(submission.group.names.group, submission.event) for submission in sent]
+        )
         try:
             failures = self._append(sent)
             if len(failures) == len(sent):
@@ -130,16 +132,16 @@ class Sending:
                 is_answered = not self.following.is_silence()
                 if not (is_each and is_answered and isinstance(failure, Indeterminate)):
                     raise failure
-            stored = [each for each in sent if each.event.id not in failures]
+            stored = [submission for submission in sent if submission.event.id not in failures]
             self.following.await_answered(self._all_known(stored), groups_of(stored))
-            outcomes = [self._outcome(each) for each in sent]
+            outcomes = [self._outcome(submission) for submission in sent]
         finally:
             self.following.forget(ids)
-        found = [
+        answers = [
             Unavailable(str(failures[id_])) if outcome is None and id_ in failures else outcome
             for id_, outcome in zip(ids, outcomes, strict=True)
         ]
-        decided = [outcome for outcome in found if outcome is not None]
+        decided = [outcome for outcome in answers if outcome is not None]
         if len(decided) < len(ids):
             raise Indeterminate(
                 f"{len(ids) - len(decided)} events were appended, not read back, and may have"
@@ -162,7 +164,7 @@ class Sending:
     def _append(self, sent: Sequence[Sent]) -> Mapping[EventId, Failure]:
         """Append every event at least once; return why some were not, or may not be, stored."""
         failures: dict[EventId, Failure] = {}
-        open_ = [each for each in sent if self._outcome(each) is None]
+        open_ = [submission for submission in sent if self._outcome(submission) is None]
         began = time.monotonic()
         for wait_ms in self._waits():
             stragglers_ms = self._stragglers_ms(open_)
@@ -170,43 +172,48 @@ class Sending:
             if not again:
                 break
             self.following.wait(self._all_known(again), wait_ms, groups_of(again))
-            open_ = [each for each in again if self._outcome(each) is None]
+            open_ = [submission for submission in again if self._outcome(submission) is None]
             longest_ms = stragglers_ms if len(open_) < len(sent) else LONGEST_S * 1000
             is_over = (time.monotonic() - began) * 1000 >= longest_ms
             if not open_ or (is_over and not self.following.is_silence()):
                 break
         lost = [
-            each for each in sent if each.event.id in failures and self._outcome(each) is None
+            submission
+            for submission in sent
+            if submission.event.id in failures and self._outcome(submission) is None
         ]
         self.late.update(
-            each.group.names.log
-            for each in lost
-            if isinstance(failures[each.event.id], Indeterminate)
+            submission.group.names.log
+            for submission in lost
+            if isinstance(failures[submission.event.id], Indeterminate)
         )
-        return {each.event.id: failures[each.event.id] for each in lost}
+        return {submission.event.id: failures[submission.event.id] for submission in lost}
 
     def _stragglers_ms(self, open_: Sequence[Sent]) -> int:
         """Return how long decided events wait for these. Units: milliseconds."""
-        logs = {each.group.names.log for each in open_}
+        logs = {submission.group.names.log for submission in open_}
         return LATE_AGAIN_MS if logs & self.late else STRAGGLERS_MS
 
     def _try(
         self, open_: Sequence[Sent], failures: dict[EventId, Failure], stragglers_ms: int
     ) -> list[Sent]:
         """Append once; return the events that may or may not be stored."""
-        values = [(each.group.names.log, event_codec.encode(each.event)) for each in open_]
+        values = [
+            (submission.group.names.log, event_codec.encode(submission.event))
+            for submission in open_
+        ]
         results = self.logs.append_each(values, stragglers_ms)
         again = []
-        for each, result in zip(open_, results, strict=True):
-            id_, was_in_doubt = each.event.id, each.event.id in failures
+        for submission, result in zip(open_, results, strict=True):
+            id_, was_in_doubt = submission.event.id, submission.event.id in failures
             if isinstance(result, int):
                 failures.pop(id_, None)
-                self.late.discard(each.group.names.log)
+                self.late.discard(submission.group.names.log)
             elif isinstance(result, Indeterminate):
                 failures[id_] = result
-                again.append(each)
+                again.append(submission)
             elif was_in_doubt:
-                again.append(each)
+                again.append(submission)
             else:
                 failures[id_] = result
         return again
@@ -228,11 +235,11 @@ class Sending:
         def are_known() -> bool:
             while left and self.following.outcome(left[-1].event.id) is not None:
                 left.pop()
-            return all(self._outcome(each) is not None for each in reversed(left))
+            return all(self._outcome(submission) is not None for submission in reversed(left))
 
         return are_known
 
 
 def groups_of(sent: Sequence[Sent]) -> frozenset[str]:
     """Return the groups of the events."""
-    return frozenset(each.group.names.group for each in sent)
+    return frozenset(submission.group.names.group for submission in sent)

@@ -20,7 +20,7 @@ two services run at once:
    A command that had its effect but not its answer is executed again under the same names, and
    gets the outcome of the first.
 3. *A zombie does nothing.* Before events are sent, the service notes how far it has folded
-   their logs (`seen`), then looks whether anybody else has answered anything, and only then
+   their logs (`seen`), then looks whether another service has answered anything, and only then
    sends. Suppose a successor has carried out a command at offset p of a log, and the zombie
    sends its events later. If p > seen, rule 1 finds the first or the copy is stale. If
    p <= seen, the command was not answered at the time of the look, so its crowd was not done.

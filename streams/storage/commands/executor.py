@@ -34,7 +34,7 @@ from streams.storage.sans_io import (
     Submitted,
     Submitting,
 )
-from streams.storage.write.writing import Writing
+from streams.storage.write.update import Writing
 from streams.trace.kernel.pool import KernelPool
 
 log = logging.getLogger(__name__)

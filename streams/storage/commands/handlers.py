@@ -52,8 +52,8 @@ from streams.storage.read.options import Comparison, Operator, Options, selectio
 from streams.storage.read.reader import check_readable, end, is_complete, pieces
 from streams.storage.sans_io import Conversation, Conversations
 from streams.storage.storage import LEASE_MS
+from streams.storage.write.update import Write, Writing
 from streams.storage.write.validation import WrongRows
-from streams.storage.write.writing import Write, Writing
 
 LONG = 1 << 20
 """Decoded bytes of an update's rows from which on the command counts as long."""
@@ -185,9 +185,9 @@ def check_presented(command: Command) -> None:
 
     Its name is derived from public ids, so knowing the name gives no right.
     """
-    for each in presented(command):
-        if is_system(each.name):
-            raise InvalidCapability(each.id, f"{each.name} is the system's own")
+    for capability in presented(command):
+        if is_system(capability.name):
+            raise InvalidCapability(capability.id, f"{capability.name} is the system's own")
 
 
 def presented(command: Command) -> Sequence[Capability]:

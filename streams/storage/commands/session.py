@@ -20,10 +20,9 @@ import pyarrow as pa
 
 from streams.errors import Corrupt, Determinate, Indeterminate
 from streams.ids import Offset, Topic
-from streams.kafka.client.raw import OffsetRange
 from streams.kafka.client.transactions import Fenced, OutRecord
 from streams.kafka.log import Entry, Logs, Tail
-from streams.kafka.topics import TopicKind, Topics, TopicSpec
+from streams.kafka.topics import OffsetRange, TopicKind, Topics, TopicSpec
 from streams.storage.client.id_registry import Directory
 from streams.storage.client.shards import Shards
 from streams.storage.commands.dedup import (
@@ -250,7 +249,7 @@ class Session:
         careful, desk = self._history.careful, self._desk
         crashed = careful.begin(entries, desk.first)
         known = (crashed.get(entry.offset) or read(entry) for entry in entries)
-        records = [each for record in known for each in sort(self._ledger, [record])]
+        records = [item for record in known for item in sort(self._ledger, [record])]
         self._waiting = self._waiting[len(entries) :]
         sized = zip(records, (len(entry.value) for entry in entries), strict=True)
         is_alone = self._history.alone > 0 or careful.is_suspect(entries[0].offset)
@@ -293,7 +292,7 @@ class Session:
         )
         outcomes = iter(answering.answer(requests) if requests else ())
         return [
-            told(each, next(outcomes)) if isinstance(each, Request) else each for each in todo
+            told(item, next(outcomes)) if isinstance(item, Request) else item for item in todo
         ]
 
     def _settle(self, done: Sequence[Done]) -> bool:
@@ -388,7 +387,7 @@ class Session:
         with self._history.reading:
             high = self._wiring.records.ends(self._wiring.names.responses)[0].high
             found = itertools.chain.from_iterable(self._answers(high))
-            if any(self._ledger.is_overtaken(each) for each in found):
+            if any(self._ledger.is_overtaken(record) for record in found):
                 raise Fenced(self._wiring.names.transactional_id)
 
     def close(self, wait_s: float = 0.0) -> None:

@@ -240,7 +240,10 @@ def _create(record: Record) -> Command:
 
 
 def _subscribe_at(record: Record) -> Command:
-    where = tuple((each["column"], each["operator"], each["value"]) for each in record["where"])
+    where = tuple(
+        (comparison["column"], comparison["operator"], comparison["value"])
+        for comparison in record["where"]
+    )
     capability = to_capability(record["capability"])
     return SubscribeAt(capability, record["after"], record["until"], where)
 
@@ -248,12 +251,12 @@ def _subscribe_at(record: Record) -> Command:
 def _update(record: Record) -> Command:
     shares = tuple(
         Share(
-            to_capability(each["capability"]),
-            each["updates"],
-            to_chunks(each["chunks"]),
-            to_frontier(each["new_frontier"]),
+            to_capability(write["capability"]),
+            write["updates"],
+            to_chunks(write["chunks"]),
+            to_frontier(write["new_frontier"]),
         )
-        for each in record["writes"]
+        for write in record["writes"]
     )
     return UpdateAndDowngrade(shares, record["check_counts"])
 

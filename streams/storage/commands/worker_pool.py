@@ -136,7 +136,7 @@ class Threads:
         now = time.monotonic()
         crowds = self._under_way.values()
         together = [crowd for crowd in crowds if not crowd.crowd[0].is_alone]
-        is_free = all(now - each.began > SLOW_S for each in together)
+        is_free = all(now - job.began > SLOW_S for job in together)
         alone = ALONE - (len(crowds) - len(together))
         return Room(together=is_free and len(together) < TOGETHER, alone=alone)
 
@@ -167,17 +167,17 @@ class Threads:
         """Return crowds whose running time has doubled since they were last logged."""
         now = time.monotonic()
         crowds = []
-        for each in self._under_way.values():
-            if now - each.began > max(self.word_s, 2 * (each.told - each.began)):
-                each.told = now
-                crowds.append(SlowCrowd(each.crowd, now - each.began, where(each.thread)))
+        for job in self._under_way.values():
+            if now - job.began > max(self.word_s, 2 * (job.told - job.began)):
+                job.told = now
+                crowds.append(SlowCrowd(job.crowd, now - job.began, where(job.thread)))
         return crowds
 
     def leave(self, wait_s: float) -> None:
         """Wait for the threads."""
         deadline = time.monotonic() + wait_s
-        for each in self._under_way.values():
-            each.thread.join(max(0.0, deadline - time.monotonic()))
+        for job in self._under_way.values():
+            job.thread.join(max(0.0, deadline - time.monotonic()))
 
 
 def finished(crowd: Crowd, work: Work, caught: type[BaseException]) -> Done:

@@ -173,7 +173,7 @@ def used_up(
     chunks = list(linking.chunks)
     for stage in linking.stages:
         chunks += state.stages[stage].chunks
-    left = {name: each for name, each in state.stages.items() if name not in linking.stages}
+    left = {name: stage for name, stage in state.stages.items() if name not in linking.stages}
     return tuple(chunks), left
 
 

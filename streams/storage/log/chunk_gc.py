@@ -80,7 +80,7 @@ def reclaim(state: State, body: Reclaim) -> tuple[State, Decision]:
     ]
     oldest = min(plans, default=None)
     kept = tuple(
-        each for each in state.superseded if oldest is not None and oldest <= each.offset
+        batch for batch in state.superseded if oldest is not None and oldest <= batch.offset
     )
     return replace(state, floor=floor, superseded=kept), Reclaimed()
 

@@ -80,7 +80,7 @@ def earlier_of(
 
     @cache
     def ids() -> frozenset[EventId]:
-        return frozenset(each.id for each in read())
+        return frozenset(decision.id for decision in read())
 
     def may_hold(id_: EventId) -> bool:
         return id_ in ids() if next(asked) >= QUICK_LOOKS else is_in_bytes(id_)
@@ -126,13 +126,13 @@ class Window:
 
         It is the same for all readers, wherever their blocks begin.
         """
-        found: Block = {}
+        block: Block = {}
         earlier = () if self.earlier is None else self.earlier.read()
         for decided in chain(earlier, *(each.values() for each in (*self.blocks, self.newest))):
             if decided.offset >= at - WINDOW:
-                found.pop(decided.id, None)
-                found[decided.id] = decided
-        return iter(found.values())
+                block.pop(decided.id, None)
+                block[decided.id] = decided
+        return iter(block.values())
 
 
 def is_stale(seen: Offset, at: Offset) -> bool:

@@ -228,8 +228,8 @@ def ranged_records(chunks: tuple[ChunkRef, ...]) -> list[Record]:
     for chunk, record in zip(chunks, records, strict=True):
         if chunk.ranges:
             record["ranges"] = [
-                None if each is None else {"low": each.low, "high": each.high}
-                for each in chunk.ranges
+                None if range_ is None else {"low": range_.low, "high": range_.high}
+                for range_ in chunk.ranges
             ]
     return records
 
@@ -290,7 +290,7 @@ def to_part(record: Record) -> Part:
 def to_append(record: Record) -> Append:
     """An Append."""
     parts = tuple([to_part(part) for part in record["parts"]])
-    renewals = tuple([to_renewal(each) for each in record["renewals"]])
+    renewals = tuple([to_renewal(renewal) for renewal in record["renewals"]])
     return Append(parts, record["read_upto"], renewals)
 
 

@@ -74,9 +74,9 @@ def step(state: State, event: Event, offset: Offset, at_ms: int) -> tuple[State,
     state = tick(state, offset, at_ms)
     if state.group and event.group != state.group:
         return state, WrongGroup(expected=state.group)
-    known = recall(state, event, offset)
-    if known is not None:
-        return state, known
+    recalled = recall(state, event, offset)
+    if recalled is not None:
+        return state, recalled
     state, outcome = decide(state, event, offset)
     decided = Decided(event.id, offset, shortened(outcome))
     if event.id.startswith(COMMAND):

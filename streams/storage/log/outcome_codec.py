@@ -180,7 +180,9 @@ def first(record: Record) -> Antichain:
 
 
 MAKERS: Mapping[str, Callable[[Record], Decision]] = {
-    "Appended": lambda of: Appended(tuple(to_frontier(each) for each in of["frontiers"])),
+    "Appended": lambda of: Appended(
+        tuple(to_frontier(frontier) for frontier in of["frontiers"])
+    ),
     "UpperMismatch": lambda of: UpperMismatch(first(of), CollectionId(of["subject"])),
     "Acquired": lambda of: Acquired(first(of)),
     "Cloned": lambda of: Cloned(first(of)),

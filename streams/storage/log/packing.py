@@ -43,10 +43,10 @@ def packed(states: Sequence[State]) -> list[State]:
     window = _joined([list(state.window.remembered(state.upto)) for state in states])
     kept = _joined([list(state.kept) for state in states])
     shared = _shared(window, kept)
-    own = [each for each in window if each.offset not in shared]
+    own = [decision for decision in window if decision.offset not in shared]
     fields = {
-        "decided": [outcome_codec.to_record(each) for each in own],
-        "kept": [outcome_codec.to_record(each) for each in kept],
+        "decided": [outcome_codec.to_record(decision) for decision in own],
+        "kept": [outcome_codec.to_record(decision) for decision in kept],
     }
     body = bz2.compress(codec.encode(rollup.SCHEMA, {**EMPTY, **fields}))
     start = min(shared, default=None)
@@ -63,10 +63,10 @@ def _shared(window: Sequence[Decided], kept: Sequence[Decided]) -> frozenset[Off
     """Return the offset from which on all kept outcomes are in the window too."""
     if not window:
         return frozenset()
-    by_offset = {each.offset: each for each in window}
-    late = [each for each in kept if each.offset >= window[0].offset]
-    are_same = all(by_offset.get(each.offset) == each for each in late)
-    return frozenset(each.offset for each in late) if are_same else frozenset()
+    by_offset = {decision.offset: decision for decision in window}
+    late = [decision for decision in kept if decision.offset >= window[0].offset]
+    are_same = all(by_offset.get(decision.offset) == decision for decision in late)
+    return frozenset(decision.offset for decision in late) if are_same else frozenset()
 
 
 def _joined(parts: Sequence[list[Decided]]) -> list[Decided]:
@@ -74,7 +74,7 @@ def _joined(parts: Sequence[list[Decided]]) -> list[Decided]:
     joined: list[Decided] = []
     for part in parts:
         upto = joined[-1].offset if joined else Offset(-1)
-        joined.extend(each for each in part if each.offset > upto)
+        joined.extend(decision for decision in part if decision.offset > upto)
     return joined
 
 
@@ -90,7 +90,9 @@ def _earlier(upto: Offset, body: bytes, *shared_from: Offset | None) -> Earlier:
         if not shared_from:
             return tuple(kept)
         (start,) = shared_from
-        shared = () if start is None else (each for each in kept if each.offset >= start)
+        shared = (
+            () if start is None else (decision for decision in kept if decision.offset >= start)
+        )
         own = _read(body, "decided", upto)
         return tuple(sorted((*own, *shared), key=lambda each: each.offset))
 
@@ -100,4 +102,4 @@ def _earlier(upto: Offset, body: bytes, *shared_from: Offset | None) -> Earlier:
 def _read(body: bytes, field: str, upto: Offset) -> Iterator[Decided]:
     _, record = codec.decode(bz2.decompress(body))
     found = map(outcome_codec.from_record, record[field])
-    return (each for each in found if each.offset <= upto)
+    return (decision for decision in found if decision.offset <= upto)

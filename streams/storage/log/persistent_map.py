@@ -114,13 +114,13 @@ class Map(Mapping[K, V], Generic[K, V]):
 
 def _made(base: dict[K, V], over: dict[K, V | _Gone], count: int) -> Map[K, V]:
     """Return a map of dicts that are not shared, without a copy."""
-    made: Map[K, V] = Map.__new__(Map)
-    made._base, made._over, made._count = base, over, count  # noqa: SLF001  it is made here
-    return made
+    instance: Map[K, V] = Map.__new__(Map)
+    instance._base, instance._over, instance._count = base, over, count  # noqa: SLF001  it is made here
+    return instance
 
 
 def _merged(base: dict[K, V], over: dict[K, V | _Gone]) -> dict[K, V]:
     both = {**base, **over}
-    if any(each is GONE for each in over.values()):
-        both = {key: each for key, each in both.items() if each is not GONE}
+    if any(value is GONE for value in over.values()):
+        both = {key: value for key, value in both.items() if value is not GONE}
     return cast("dict[K, V]", both)

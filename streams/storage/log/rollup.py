@@ -117,12 +117,12 @@ def decode(body: bytes) -> State:
     name, record = codec.decode(body, leave_out=OUTCOMES)
     if name != SCHEMA:
         raise Corrupt(f"rollup: expected a {SCHEMA}, actual a {name}")
-    known = collections_of(to_collection(each) for each in record["collections"])
+    known = collections_of(to_collection(collection) for collection in record["collections"])
     fresh = Map({CollectionId(id_): True for id_ in record["dropped"]})
     collections = Collections(known.live, known.dropped.update(fresh))
     stages = {
-        each["name"]: StagedChunks(to_chunks(each["chunks"]), each["expires_ms"])
-        for each in record["stages"]
+        stage["name"]: StagedChunks(to_chunks(stage["chunks"]), stage["expires_ms"])
+        for stage in record["stages"]
     }
     return State(
         group=record["group"],
@@ -135,12 +135,12 @@ def decode(body: bytes) -> State:
         floor=to_offsets(record["floor"]) or {},
         stages=stages,
         superseded=tuple(
-            Superseded(each["offset"], to_chunks(each["chunks"]))
-            for each in record["superseded"]
+            Superseded(batch["offset"], to_chunks(batch["chunks"]))
+            for batch in record["superseded"]
         ),
         rollups=tuple(
-            Rollup(upto=each["upto"], chunks=to_chunks(each["chunks"]), hash=each["hash"])
-            for each in record["rollups"]
+            Rollup(upto=rollup["upto"], chunks=to_chunks(rollup["chunks"]), hash=rollup["hash"])
+            for rollup in record["rollups"]
         ),
         next_expiry_ms=first_expiry(collections.live, stages),
     )
@@ -152,7 +152,7 @@ def earlier(body: bytes, field: str, upto: Offset) -> Earlier:
     @cache
     def read() -> tuple[Decided, ...]:
         _, record = codec.decode(body)
-        return tuple(outcome_codec.from_record(each) for each in record[field])
+        return tuple(outcome_codec.from_record(decision) for decision in record[field])
 
     return earlier_of(upto, read, lambda id_: id_.encode() in body)
 
@@ -203,22 +203,22 @@ def batch_record(batch: Batch) -> Record:
 def to_collection(record: Record) -> CollectionState:
     """Return a collection from its fields."""
     capabilities = {
-        each["id"]: Capability(
-            Right(each["right"]),
-            to_frontier(each["frontier"]),
-            each["plan"],
-            each["lease_ms"],
-            each["expires_ms"],
-            each["token"],
+        capability["id"]: Capability(
+            Right(capability["right"]),
+            to_frontier(capability["frontier"]),
+            capability["plan"],
+            capability["lease_ms"],
+            capability["expires_ms"],
+            capability["token"],
         )
-        for each in record["capabilities"]
+        for capability in record["capabilities"]
     }
     return CollectionState(
         id=record["id"],
         description=record["description"],
         since=to_frontier(record["since"]),
         upper=to_frontier(record["upper"]),
-        batches=trace_of([to_batch(each) for each in record["batches"]]),
+        batches=trace_of([to_batch(batch) for batch in record["batches"]]),
         capabilities=Capabilities(capabilities),
         source=to_offsets(record["source"]),
         fingerprint=record["fingerprint"],

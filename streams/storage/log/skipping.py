@@ -61,7 +61,7 @@ def decode(value: bytes) -> Skip:
 
 def skips_of(entries: Sequence[Entry]) -> Skips:
     """Return the skips among the records. One that cannot be decoded is ignored."""
-    found: dict[Offset, Skip] = {}
+    skips: dict[Offset, Skip] = {}
     for entry in entries:
         if is_skip(entry.value):
             try:
@@ -69,5 +69,5 @@ def skips_of(entries: Sequence[Entry]) -> Skips:
             except Corrupt:
                 continue
             if skip.offset < entry.offset:
-                found.setdefault(skip.offset, skip)
-    return found
+                skips.setdefault(skip.offset, skip)
+    return skips

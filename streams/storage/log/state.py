@@ -131,19 +131,19 @@ class Capabilities(Mapping[CapabilityId, Capability]):
         """The earliest frontier of this right; None if there is none. Usually O(log n)."""
         if len(self._held) <= SMALL:
             first: Timestamp | None = None  # spelled out: this is the hot path
-            for each in self._held.values():
-                if each.right is right and (first is None or each.frontier.time < first):
-                    first = each.frontier.time
+            for hold in self._held.values():
+                if hold.right is right and (first is None or hold.frontier.time < first):
+                    first = hold.frontier.time
             return first
         # dropped entries stay in a heap until they come first, so heaps are rebuilt at times
         if self._heaps is None or self._entries > 2 * len(self._held) + SMALL:
             self._heaps = {
-                each: heap_of(
+                right: heap_of(
                     (held.frontier.time, name)
                     for name, held in self._held.items()
-                    if held.right is each
+                    if held.right is right
                 )
-                for each in Right
+                for right in Right
             }
             self._entries = len(self._held)
         heap = current(self._heaps[right], lambda name: self._time(name, right))
@@ -183,7 +183,7 @@ class CollectionState:
 
     @property
     def is_dropped(self) -> bool:
-        """Whether it is unreadable for ever."""
+        """Whether it is permanently unreadable."""
         return self.since.is_empty
 
 
@@ -380,7 +380,7 @@ class State:
     def _named(self) -> Iterator[tuple[ChunkRef, ...]]:
         yield from (stage.chunks for stage in self.stages.values())
         yield from (rollup.chunks for rollup in self.rollups)
-        yield from (each.chunks for each in self.superseded)
+        yield from (batch.chunks for batch in self.superseded)
         for collection in self.collections.live.values():
             yield from (batch.chunks for batch in collection.batches)
 

@@ -16,7 +16,7 @@ retry takes one with a plan, so that constant compaction cannot starve a long re
 """
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Protocol
@@ -306,10 +306,13 @@ def load_parts(
 
 
 @contextmanager
-def planned(shards: Shards, collection: CollectionId, as_of: Timestamp) -> Iterator[None]:
+def planned(
+    shards: Shards, collection: CollectionId, as_of: Timestamp
+) -> Iterator[Callable[[], None]]:
     """Protect the current chunks from the collector while the block runs.
 
-    Errors: as `Shards.submit`. A collection that was dropped meanwhile is not kept.
+    Yields what renews the lease, for who reads for longer than `READ_LEASE_MS`. Errors: as
+    `Shards.submit`. A collection that was dropped meanwhile is not kept.
     """
     group = shards.group_of(collection)
     hold = system_capability(collection, "read", fresh_uuid())
@@ -321,9 +324,13 @@ def planned(shards: Shards, collection: CollectionId, as_of: Timestamp) -> Itera
         lease_ms=READ_LEASE_MS,
         plan=shards.group_state(group).upto,
     )
-    shards.submit([(group, body)])
+
+    def renew() -> None:
+        shards.submit([(group, body)])
+
+    renew()
     try:
-        yield
+        yield renew
     finally:
         try:
             shards.submit([(group, Drop(collection, hold))])

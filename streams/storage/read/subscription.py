@@ -161,7 +161,7 @@ class Subscription:
         return collection
 
     def _deliver_snapshot(self, collection: CollectionState, as_of: Timestamp) -> Delivery:
-        past = Timestamp(min(as_of + 1, END))  # what is written for ever has earlier times
+        past = Timestamp(min(as_of + 1, END))  # all times of updates are earlier
         updates, errors = self._load(collection, (MINIMUM_TIME, past), as_of)
         delivery = self._delivered((advanced(updates, as_of), advanced(errors, as_of)), past)
         self._snapshot = None

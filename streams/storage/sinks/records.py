@@ -136,7 +136,7 @@ class Recorder:
             key_values(self.rows, position, column.to_pylist())
             for position, column in zip(self._keys, columns, strict=True)
         ]
-        return [pack(each) for each in zip(*elements, strict=True)]
+        return [pack(key) for key in zip(*elements, strict=True)]
 
     def _select(self, rows: pa.RecordBatch, selects: Sequence[str]) -> list[pa.ChunkedArray]:
         """Evaluate expressions over the columns in their Arrow types."""
@@ -169,5 +169,5 @@ def _data(rows: pa.RecordBatch) -> pa.Table:
 
 
 def _selected(selects: Sequence[str]) -> str:
-    listed = ", ".join(f"{each} AS v{index}" for index, each in enumerate(selects))
+    listed = ", ".join(f"{select} AS v{index}" for index, select in enumerate(selects))
     return f"SELECT {listed} FROM changed"

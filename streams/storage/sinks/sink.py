@@ -150,8 +150,8 @@ def is_among(ordered: Hashes, hashes: Hashes) -> Flags:
     if not len(ordered):
         return np.zeros(len(hashes), np.bool_)
     places = np.minimum(np.searchsorted(ordered, hashes), len(ordered) - 1)
-    found: Flags = ordered[places] == hashes
-    return found
+    flags: Flags = ordered[places] == hashes
+    return flags
 
 
 @dataclass(frozen=True, slots=True)

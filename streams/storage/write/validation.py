@@ -2,8 +2,8 @@
 
 Updates come as an Arrow table: the collection's columns in order, under their own names or as
 `c0 .. cn`, then `time` and `diff` as int64, in the columns' Arrow types or in types that cast
-without loss (`streams.storage.write.accepted`). If anything does not fit, all of it is refused
-before anything is stored.
+without loss (`streams.storage.write.arrow_types`). If anything does not fit, all of it is
+refused before anything is stored.
 """
 
 from dataclasses import dataclass
@@ -18,8 +18,8 @@ from streams.ids import CollectionId, Timestamp
 from streams.progress import END, Antichain, frontier
 from streams.storage.description import Description
 from streams.storage.limits import MOST_DIFF
-from streams.storage.write.accepted import Misfit, accepted
-from streams.storage.write.carried import check_unions
+from streams.storage.write.arrow_types import Misfit, accepted
+from streams.storage.write.union_structs import check_unions
 from streams.trace import updates as trace
 from streams.trace.columns import group, int64, key_form
 from streams.trace.exact.diffs import running
@@ -178,9 +178,9 @@ def shortfall(updates: pa.RecordBatch, own: int, kernel: Kernel) -> Shortfall | 
 
 def check_counts(id_: CollectionId, updates: pa.RecordBatch, own: int, kernel: Kernel) -> None:
     """Errors: NegativeMultiplicity if a row of the last `own` updates goes below zero."""
-    found = shortfall(updates, own, kernel)
-    if found is None:
+    missing = shortfall(updates, own, kernel)
+    if missing is None:
         return
     width = updates.num_columns - 2
-    values = [str(updates.column(i)[found.row]) for i in range(width)]
-    raise NegativeMultiplicity(id_, f"({', '.join(values)})", found.time, found.count)
+    values = [str(updates.column(i)[missing.row]) for i in range(width)]
+    raise NegativeMultiplicity(id_, f"({', '.join(values)})", missing.time, missing.count)

@@ -18,13 +18,13 @@ from connectors.sqlite import CONNECTOR
 from connectors.testing.faults import Act
 from connectors.transport.local import Local
 from connectors.transport.stdio import Command, Pipe
-from streams.app.services import now_ms
+from streams.app.service_process import now_ms
 from streams.app.signals import Stop
 from streams.kafka.log import Chunks, Logs
 from streams.kafka.topics import Topics
 from streams.storage.client.shards import Shards
 from streams.torture.connectors.scene import Mode, Scenario, Scene, scenarios
-from streams.torture.truth import Verdict
+from streams.torture.oracle import Verdict
 
 COMMAND = (
     *(sys.executable, "-c", "from streams.app.main import app; app()"),
@@ -116,7 +116,7 @@ class Run:
         self.figures[f"{scenario.fault.act}"] += 1
         self.figures["connectors killed as processes"] += is_process
         self.figures["looks at the tables"] += scene.reader.looks
-        self.wrong += [f"run {number}, {scenario}: {each}" for each in scene.wrong]
+        self.wrong += [f"run {number}, {scenario}: {fault}" for fault in scene.wrong]
 
 
 def closed(channel: Channel) -> None:

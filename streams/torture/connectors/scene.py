@@ -24,7 +24,7 @@ from connectors.testing.faults import EVENTS, Act, DriverDied, Fault, Faulty
 from connectors.transport.failures import causes
 from streams.storage.client.shards import Shards
 from streams.torture.connectors.ledger import ACCOUNTS, BRANCHES, Ledger
-from streams.torture.connectors.look import RANGES, TABLES, TASK, Reader, Seen
+from streams.torture.connectors.table_check import RANGES, TABLES, TASK, Reader, Seen
 from streams.trace.kernel.kernel import Kernel
 
 SHARDS = 2
@@ -137,7 +137,7 @@ class Scene:
         self._expect_all()
 
     def wander(self, sessions: int) -> None:
-        """Sessions of any number of ranges, some of which die at any commit of theirs."""
+        """Sessions of any number of ranges, some of which die at any of their commits."""
         bindings = [*ACCOUNTS_BOUND, LOG]
         for _ in range(sessions):
             self.ledger.transfer(self.rng.randint(1, 3))
@@ -243,7 +243,7 @@ class Scene:
         if event in {"load", "loaded", "prepared", "opened", "acknowledged"}:
             return
         with self._lock:
-            self.wrong += [f"at {event}: {each}" for each in self.reader.look(self._seen())]
+            self.wrong += [f"at {event}: {fault}" for fault in self.reader.look(self._seen())]
 
     def _seen(self) -> Seen:
         with connect(Config(path=str(self.file))) as database, database.transaction():
@@ -279,7 +279,7 @@ def is_expected(fault: Fault | None, ending: BaseException | None) -> bool:
 
 def caused(error: BaseException | None, kind: type[Exception]) -> bool:
     """Whether a failure came of one of this kind, on either side."""
-    return any(isinstance(each, kind) for each in causes(error))
+    return any(isinstance(cause, kind) for cause in causes(error))
 
 
 ACCOUNTS_BOUND: tuple[object, ...] = (

@@ -13,14 +13,14 @@ from streams.app.environment import Environment, Settings
 from streams.errors import Corrupt, Determinate, SlackwaterError
 from streams.ids import Offset, Topic
 from streams.kafka.client.broker import KafkaBroker
-from streams.kafka.client.publish import Publisher
+from streams.kafka.client.bulk_producer import Publisher
 from streams.kafka.client.raw import RawReader
 from streams.kafka.topics import TopicKind, TopicSpec
 from streams.storage import Storage
-from streams.torture.hostile.asking import Asker, Fields
-from streams.torture.hostile.fair import FairClock
-from streams.torture.hostile.followed import Followed, follows, reached
-from streams.torture.hostile.honest import (
+from streams.torture.hostile.attacker_knowledge import DESCRIPTION, TOPICS, Known, Victim
+from streams.torture.hostile.command_client import Asker, Fields
+from streams.torture.hostile.fair_clock import FairClock
+from streams.torture.hostile.honest_clients import (
     COLLECTION,
     SOURCE,
     TOPIC,
@@ -28,10 +28,10 @@ from streams.torture.hostile.honest import (
     HonestView,
     HonestWriter,
 )
-from streams.torture.hostile.known import DESCRIPTION, TOPICS, Known, Victim
 from streams.torture.hostile.senders import Senders
 from streams.torture.hostile.sessions import Session, definitions, reads
 from streams.torture.hostile.statements import STANDING
+from streams.torture.hostile.subscription_check import Followed, follows, reached
 
 VICTIMS = 3
 SPOILED = 2
@@ -103,7 +103,7 @@ class Scene:
         self.known.victims = [*usable, *fresh]
 
     def _hear(self, response: Fields) -> None:
-        """Note what services answer to anybody: what arrives nowhere is seen there."""
+        """Record all responses of services, including those to unknown clients."""
         error = response["error"]
         code = f" {error['code']}" if isinstance(error, dict) else ""
         self.answers[f"{response['status']}{code}"] += 1
@@ -131,7 +131,7 @@ class Scene:
             self.known.events += self._some(self.known.topic(log, "log"))
         del self.known.events[:-MOST_SAMPLES]
         found = self._some(self.known.topic(COLLECTION, "data"))
-        self.known.states += [each for each in found if is_state(each)]
+        self.known.states += [record for record in found if is_state(record)]
         del self.known.states[:-MOST_STATES]
         self.known.compute = self._some(self.known.topic("compute", "default", "commands"))
 
@@ -152,7 +152,7 @@ class Scene:
         """
         standing = {name for name, _ in STANDING}
         objects = self._objects()
-        there = {str(each["name"]): str(each["kind"]) for each in objects}
+        there = {str(object_["name"]): str(object_["kind"]) for object_ in objects}
         for name, kind in reversed(there.items()):
             if name.startswith("hostile") and name not in standing:
                 self._try(f'DROP {kind} "{name}"')
@@ -161,7 +161,7 @@ class Scene:
                 self._try(text)
 
     def _objects(self) -> Sequence[Message]:
-        """The objects there are. Errors: Determinate when nobody tells in time."""
+        """The objects there are. Errors: Determinate when there is no answer in time."""
         deadline = self.clock.now_s() + PATIENCE_S
         while True:
             try:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from urllib.parse import urlsplit
 
 from streams.errors import SlackwaterError
-from streams.kafka.client.foreign import ForeignProducer
+from streams.kafka.client.raw_producer import ForeignProducer
 from streams.kafka.settings import ClientSettings
 from streams.torture.hostile.inputs import Burst, Ending, Input, Record, Request
 

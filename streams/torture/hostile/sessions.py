@@ -3,7 +3,7 @@
 What they read is the honest view, and others like it that they make and drop. After n messages
 its row is (n, 1 + .. + n): so every answer says by itself whether it is right, whatever was
 published meanwhile. Each session has a thread, and says in `problem` what was wrong or late;
-the subscription's is in `streams.torture.hostile.followed`.
+the subscription's is in `streams.torture.hostile.subscription_check`.
 
 A statement that is refused or cut off is asked again until patience is over: on a machine that
 others load it may meet its limit of time. Patience is counted by a fair clock.
@@ -26,7 +26,7 @@ ASK_AGAIN_S = 0.1
 
 
 class Ended(Exception):
-    """The session is over: nobody asks any more."""
+    """The session is over: there are no more requests."""
 
 
 def total(messages: int) -> int:
@@ -178,7 +178,7 @@ def made(client: Client, name: str, text: str, *, wanted: bool) -> str:
 
 def names(client: Client) -> frozenset[str]:
     """The objects there are. Errors: Determinate."""
-    return frozenset(str(each["name"]) for each in client.objects())
+    return frozenset(str(object_["name"]) for object_ in client.objects())
 
 
 def complete(client: Client, view: str, least: int) -> str:

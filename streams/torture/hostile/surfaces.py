@@ -14,11 +14,17 @@ from random import Random
 
 from schemas import codec
 from streams.ids import Topic
-from streams.torture.hostile import sheets
-from streams.torture.hostile.asking import Fields
-from streams.torture.hostile.forging import bent, encoded, forged
+from streams.torture.hostile import arrow_streams
+from streams.torture.hostile.attacker_knowledge import (
+    KEYED_TOPIC,
+    RAW_TOPIC,
+    ROWS_TOPIC,
+    Known,
+    Victim,
+)
+from streams.torture.hostile.command_client import Fields
+from streams.torture.hostile.forged_records import bent, encoded, forged
 from streams.torture.hostile.inputs import Burst, Ending, Input, Record, Request
-from streams.torture.hostile.known import KEYED_TOPIC, RAW_TOPIC, ROWS_TOPIC, Known, Victim
 from streams.torture.hostile.mutations import mutated, noise, spliced
 from streams.torture.hostile.statements import message, row_message, statement
 
@@ -87,7 +93,7 @@ def rows_inline(rng: Random, known: Known) -> Generator[Input, Place, None]:
     victim = known.a_victim(rng)
     time = _time(rng, victim)
     is_bomb = rng.random() < 0.05  # noqa: PLR2004  each takes a good part of a second
-    body = sheets.bomb(time) if is_bomb else sheets.inline(rng, time)
+    body = arrow_streams.bomb(time) if is_bomb else arrow_streams.inline(rng, time)
     yield _command(known, _write(victim, body, [], time))
 
 
@@ -100,10 +106,10 @@ def chunk_beforehand(rng: Random, known: Known) -> Generator[Input, Place, None]
     """A chunk in a data topic, and the command that links it."""
     victim = known.a_victim(rng)
     time = _time(rng, victim)
-    body, rows = sheets.chunk(rng, time)
+    body, rows = arrow_streams.chunk(rng, time)
     key = str(uuid.uuid4())
     place = yield _chunk(rng, known, victim, body, rows, key)
-    references = [sheets.reference(rng, body, rows, key, place)]
+    references = [arrow_streams.reference(rng, body, rows, key, place)]
     if rng.random() < 0.1:  # noqa: PLR2004  now and then named twice
         references *= 2
     yield _command(known, _write(victim, None, references, time))
@@ -132,12 +138,12 @@ def _chunk(
 
 
 def data_bytes(rng: Random, known: Known) -> Generator[Input, Place, None]:
-    """A record that nothing names, in the data topic of anybody."""
+    """A record that nothing names, in any data topic."""
     owner = rng.choice((*known.others, known.a_victim(rng).collection))
     yield Record(
         surface="data",
         topic=known.topic(owner, "data"),
-        value=rng.choice((noise(rng), b"", sheets.chunk(rng, 0)[0])),
+        value=rng.choice((noise(rng), b"", arrow_streams.chunk(rng, 0)[0])),
         key=rng.choice((noise(rng), uuid.uuid4().bytes, str(uuid.uuid4()).encode(), b"x")),
         headers=(("group", noise(rng)), ("rows", noise(rng))),
         ending=rng.choice(list(Ending)),
@@ -178,7 +184,7 @@ def rollup(rng: Random, known: Known) -> Generator[Input, Place, None]:
         "group": victim.group,
         "seen": rng.choice((-1, 0, 3, 100)),
         "upto": rng.choice((0, 63, 64, 127, 1 << 40)),
-        "chunks": [sheets.reference(rng, body, 0, key, place)],
+        "chunks": [arrow_streams.reference(rng, body, 0, key, place)],
         "hash": hashlib.sha256(body).hexdigest(),
     }
     value = bent(rng, codec.encode("shard_rollup", fields), known.pool(names_others=False))
@@ -189,7 +195,7 @@ def linked(rng: Random, known: Known) -> Generator[Input, Place, None]:
     """A chunk that a record of the log links: no service has validated it."""
     victim = known.a_spoiled(rng)
     time = _time(rng, victim)
-    body, rows = sheets.chunk(rng, time)
+    body, rows = arrow_streams.chunk(rng, time)
     key = str(uuid.uuid4())
     place = yield _chunk(rng, known, victim, body, rows, key)
     part: Fields = {
@@ -197,7 +203,7 @@ def linked(rng: Random, known: Known) -> Generator[Input, Place, None]:
         "capability": victim.write["name"],
         "lower": time,
         "upper": time + 1,
-        "chunks": [{**sheets.reference(rng, body, rows, key, place), "ranges": None}],
+        "chunks": [{**arrow_streams.reference(rng, body, rows, key, place), "ranges": None}],
         "stages": [],
         "from_offsets": None,
         "to_offsets": None,

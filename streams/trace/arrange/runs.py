@@ -31,8 +31,8 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
+from streams.trace.arrange.disk_reserve import claim
 from streams.trace.arrange.merging import gathered
-from streams.trace.arrange.room import claim
 from streams.trace.columns import Ints, Words, ascending, is_ascending, spans, uint64
 
 LARGEST_MERGE = 1 << 30
@@ -161,7 +161,8 @@ class RunFiles:
     def write(self, pieces: Iterable[pa.RecordBatch]) -> list[RunName]:
         """A new run of these rows, sorted from piece to piece; no run when there are none.
 
-        Errors: OSError when the disk is full to its reserve (`streams.trace.arrange.room`).
+        Errors: OSError when the disk is full to its reserve
+        (`streams.trace.arrange.disk_reserve`).
         """
         found = gathered(pieces, self.piece)
         first = next(found, None)

@@ -140,7 +140,7 @@ def vectorised(
     Args:
         function: the function.
         returns: the Arrow type in which values of its result travel.
-        raised: is told what the function raises first, by its name.
+        raised: called with the function's first error, by its name.
 
     Errors: InvalidStatement as `compiled`; a call raises what the function does, TypeError for
         a result that is no array of the type, ValueError for one of another length.

@@ -424,4 +424,4 @@ def _arrow_schema(types: tuple[str, ...]) -> pa.Schema:
 
 @functools.lru_cache(maxsize=4096)
 def _data_schema(types: tuple[str, ...]) -> pa.Schema:
-    return pa.schema([(f"c{index}", arrow_type(each)) for index, each in enumerate(types)])
+    return pa.schema([(f"c{index}", arrow_type(type_)) for index, type_ in enumerate(types)])

@@ -1,4 +1,4 @@
-"""Kernels for many users that need one now and then, and never for long.
+"""Kernels shared by many users that need one rarely, and only briefly.
 
 A kernel takes 2 to 4 MiB: a thousand users of their own would take gigabytes.
 """

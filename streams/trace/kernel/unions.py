@@ -78,7 +78,7 @@ def as_key(value: str, type_: str) -> str:
     It is what `value` carries or, where the member is NULL, what no union has.
     """
     made = _parts(type_)
-    nothing = [f"CAST(NULL AS {carried(each)})" for each in made.types]
+    nothing = [f"CAST(NULL AS {carried(type_)})" for type_ in made.types]
     other = _packed((tag(made), *made.spelled), (f"CAST({NO_TAG} AS UTINYINT)", *nothing))
 
     def key(value: str) -> str:

@@ -34,9 +34,9 @@ def open_environment(
     return Environment(settings).start()
 
 
-def raw_topic(bootstrap: str, partitions: int = 2) -> str:
+def raw_topic(bootstrap: str, partitions: int = 2, name: str = "") -> str:
     """A new topic for a source to read."""
-    name = f"raw-{uuid.uuid4().hex[:8]}"
+    name = name or f"raw-{uuid.uuid4().hex[:8]}"
     admin = AdminClient({"bootstrap.servers": bootstrap})
     for done in admin.create_topics([NewTopic(name, partitions, 1)]).values():
         done.result()

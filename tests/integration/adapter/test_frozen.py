@@ -17,7 +17,7 @@ import pytest
 
 from streams.app.client import Client
 from streams.app.environment import Environment
-from streams.app.service import read_service
+from streams.app.service_config import read_service
 from streams.errors import InvalidStatement, SlackwaterError
 from streams.kafka.embedded import EmbeddedBroker
 from streams.torture.hostile.sessions import wrong

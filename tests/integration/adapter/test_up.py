@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from streams.app.environment import Environment
-from streams.app.reaching import find
+from streams.app.environment_access import find
 from streams.errors import InvalidUsage
 from streams.kafka.embedded import EmbeddedBroker
 from tests.integration.adapter.support import eventually, raw_topic

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from streams.app.materialize.letters import KafkaLetters
+from streams.app.materialize.dead_letters import KafkaLetters
 from streams.ids import Topic
 from streams.kafka.client.broker import KafkaBroker
 from streams.kafka.client.raw import RawReader

@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 
 from streams.app.client import Client
 from streams.app.commands import app
-from streams.app.service import Service
+from streams.app.service_config import Service
 from streams.errors import InvalidUsage
 from streams.ids import CollectionId, Timestamp, Topic
 from streams.kafka.client.admin import KafkaTopics

@@ -11,7 +11,7 @@ from schemas import rows
 from streams.app.topic import command
 from streams.ids import Topic
 from streams.kafka.client.broker import KafkaBroker
-from streams.kafka.client.foreign import ForeignProducer
+from streams.kafka.client.raw_producer import ForeignProducer
 from streams.kafka.embedded import EmbeddedBroker
 from streams.kafka.settings import ClientSettings
 from streams.kafka.topics import TopicKind, TopicSpec

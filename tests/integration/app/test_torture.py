@@ -11,7 +11,7 @@ import pytest
 
 from streams.ids import CapabilityId, CollectionId
 from streams.kafka.embedded import EmbeddedBroker
-from streams.torture.seat import Target
+from streams.torture.actor_context import Target
 from streams.torture.soak import Soak
 from streams.torture.worker import Plan
 from streams.torture.zygote import Zygote

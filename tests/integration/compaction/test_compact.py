@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyspark
 import pytest
 
-from streams.app.service import Service
+from streams.app.service_config import Service
 from streams.ids import CollectionId, Timestamp
 from streams.java import java_for_spark
 from streams.kafka.client.broker import KafkaBroker
@@ -268,7 +268,7 @@ def test_a_kill_at_any_moment_leaves_the_contents(
 
 
 def append_patiently(place: Place) -> None:
-    """One append; written anew when a collector was faster, as `--orphans` says."""
+    """One append; written again when a collector was faster, as `--orphans` says."""
     before = len(place.updates)
     while len(place.updates) == before:
         with contextlib.suppress(AssertionError):

@@ -11,7 +11,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from streams.app.keeper import BrokerKeeper
+from streams.app.broker_supervisor import BrokerKeeper
 from streams.errors import Determinate, InvalidUsage
 from streams.ids import Offset, Topic
 from streams.kafka.client.broker import KafkaBroker

@@ -6,7 +6,7 @@ from collections.abc import Callable
 import pytest
 
 from streams.kafka.embedded import EmbeddedBroker
-from streams.replica.driver import machinery
+from streams.replica.driver import assembly
 from streams.replica.main import Replica
 from tests.integration.replica.producing import Feed
 from tests.integration.replica.support import Bench, now_ms
@@ -26,7 +26,7 @@ def test_what_comes_is_not_stamped_by_a_wrong_clock(
     ahead_ms: int,
 ) -> None:
     ahead = ahead_ms
-    monkeypatch.setattr(machinery, "_now_ms", lambda: now_ms() + ahead)
+    monkeypatch.setattr(assembly, "_now_ms", lambda: now_ms() + ahead)
     raw = bench.raw_topic()
     feed = Feed(broker.bootstrap)
     feed.send(raw, [{"id": 0}])

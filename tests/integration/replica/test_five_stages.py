@@ -27,7 +27,7 @@ import pyspark
 import pytest
 
 from streams.kafka.embedded import EmbeddedBroker
-from streams.replica.driver.stored import Build
+from streams.replica.driver.dataflow_state import Build
 from streams.testing import maintain
 from tests.integration.replica import process
 from tests.integration.replica.producing import Feed

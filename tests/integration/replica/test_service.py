@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from streams.app.service import Service
+from streams.app.service_config import Service
 from streams.compute.controller import create_topics
 from streams.kafka.embedded import EmbeddedBroker
 from tests.integration.replica.producing import Feed
@@ -22,6 +22,11 @@ from tests.support.processes import eventually, family, service, settled, signal
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(400)]
 
 TRACE = re.compile(r"^\s+at |^Traceback|^Caused by|^  File |Exception|Error\b| ERROR |leaked")
+
+
+def expect_no_trace(log: Path) -> None:
+    text = log.read_text()
+    assert not [line for line in text.splitlines() if TRACE.search(line)], text
 
 
 @contextmanager
@@ -66,8 +71,7 @@ def test_it_serves_without_a_standard_input_and_a_clean_stop_leaves_no_traces(
             process.terminate()
         assert process.wait(60) == 0
         settled(everything)
-    told = (tmp_path / "log").read_text().splitlines()
-    assert [line for line in told if TRACE.search(line)] == []
+    expect_no_trace(tmp_path / "log")
 
 
 def test_it_waits_for_its_coordinator(bench: Bench, tmp_path: Path) -> None:
@@ -88,9 +92,8 @@ def test_it_ends_at_once_while_spark_starts(bench: Bench, tmp_path: Path) -> Non
         process.terminate()
         assert process.wait(20) == 0
         settled(everything)
-    told = (tmp_path / "log").read_text().splitlines()
-    assert "replica serves" not in " ".join(told)
-    assert [line for line in told if TRACE.search(line)] == []
+    assert "replica serves" not in (tmp_path / "log").read_text()
+    expect_no_trace(tmp_path / "log")
 
 
 def test_a_replica_without_brokers_says_so_in_one_line(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from streams.app.service import FENCED
+from streams.app.service_config import FENCED
 from streams.errors import InvalidUsage
 from streams.kafka.client.broker import KafkaBroker
 from streams.kafka.embedded import EmbeddedBroker

@@ -24,8 +24,8 @@ from streams.kafka.settings import ClientSettings
 from streams.progress import frontier
 from streams.storage.client import maintenance
 from streams.storage.client.group import Group
+from streams.storage.client.log_verification import Verdict, skip, verify
 from streams.storage.client.shards import Shards, write_capability
-from streams.storage.client.verifying import Verdict, skip, verify
 from streams.storage.description import Description
 from streams.storage.log import event_codec, rollup
 from streams.storage.log.events import Advance, Append, Event, Part

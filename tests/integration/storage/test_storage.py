@@ -20,7 +20,7 @@ from streams.storage.client.id_registry import Directory
 from streams.storage.client.lifecycle import AlreadyBound, NeverReused, NotBound, Unreadable
 from streams.storage.read.options import Comparison, Operator, Options
 from streams.storage.read.subscription import Delivery
-from streams.storage.write.writing import Write
+from streams.storage.write.update import Write
 from tests.support.storages import TABLE, contents, table, write
 
 pytestmark = pytest.mark.integration

@@ -9,8 +9,8 @@ from tests.support.coordinating import Environment
 
 @pytest.fixture
 def env(monkeypatch) -> Iterator[Environment]:
-    monkeypatch.setattr("streams.adapter.upkeep.BEAT_S", 0.05)
-    monkeypatch.setattr("streams.adapter.upkeep.LISTEN_MS", 10)
+    monkeypatch.setattr("streams.adapter.reconciler.BEAT_S", 0.05)
+    monkeypatch.setattr("streams.adapter.reconciler.LISTEN_MS", 10)
     environment = Environment()
     yield environment
     environment.stop()

@@ -16,7 +16,7 @@ def source(number: int, name: str) -> Item:
         statement=f"CREATE SOURCE {name} ...",
         columns=COLUMNS,
         source=IngestionDescription(
-            topic=Topic(name), topic_id="x", envelope="upsert", keys=("id",)
+            topic=Topic(name), topic_id="x", envelope="upsert", keys=("id",), key_format="json"
         ),
     )
 

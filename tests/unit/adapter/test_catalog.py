@@ -26,7 +26,7 @@ from streams.adapter.catalog import (
 )
 from streams.adapter.catalog_codec import decode, encode
 from streams.adapter.catalog_log import CatalogLog, Deposed
-from streams.adapter.materialized import (
+from streams.adapter.catalog_materializations import (
     Materialization,
     Materialize,
     Unbind,

@@ -317,7 +317,31 @@ def test_show_tells_frontiers_and_who_is_waited_for(env) -> None:
         (
             "CREATE SOURCE x FROM KAFKA (TOPIC 'orders') (a INT[]) FORMAT JSON"
             " ENVELOPE UPSERT (KEY (a))",
-            "column a of type INTEGER[] cannot be read from a topic",
+            "key column a of type INTEGER[] is not a single value",
+        ),
+        *(
+            (
+                f"CREATE SOURCE x FROM KAFKA (TOPIC 'orders') (a INT, b TEXT, c BLOB) {reads}",
+                message,
+            )
+            for reads, message in [
+                (
+                    "KEY FORMAT TEXT FORMAT JSON",
+                    "KEY FORMAT TEXT in a source of ENVELOPE NONE, which reads no keys",
+                ),
+                (
+                    "KEY FORMAT JSON FORMAT JSON INCLUDE KEY",
+                    "KEY FORMAT JSON in a source of ENVELOPE NONE, which does not take keys",
+                ),
+                (
+                    "KEY FORMAT TEXT FORMAT JSON ENVELOPE UPSERT (KEY (a))",
+                    "KEY FORMAT TEXT does not fit the key (a INTEGER)",
+                ),
+                (
+                    "KEY FORMAT BYTES FORMAT JSON ENVELOPE UPSERT (KEY (b, c))",
+                    "KEY FORMAT BYTES does not fit the key (b VARCHAR, c BLOB)",
+                ),
+            ]
         ),
         (ORDERS, "source orders already exists"),
         (

@@ -2,7 +2,7 @@
 
 import pytest
 
-from streams.adapter.objects import Objects
+from streams.adapter.provisioning import Objects
 from streams.compute.controller import Controller
 from streams.ids import CollectionId
 from streams.storage.policy import catalog_hold, downgrade

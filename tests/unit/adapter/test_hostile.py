@@ -71,7 +71,7 @@ def test_a_definition_that_a_defect_keeps_down_keeps_no_other_down(
         if at_start:
             damaged.setattr(env.workers, "answer", deep)
         else:
-            damaged.setattr("streams.adapter.objects.write_capability", deep)
+            damaged.setattr("streams.adapter.provisioning.write_capability", deep)
         if at_start:
             env.start()
         else:

@@ -15,9 +15,10 @@ from schemas.materializations import (
     Spec,
     State,
 )
-from streams.adapter import materializing
+from streams.adapter import materializations
 from streams.adapter.results import Complete, Notice
-from streams.adapter.show_materialized import NO_SERVICE, shown
+from streams.adapter.show_materializations import NO_SERVICE, shown
+from streams.app.materialize import task_validation
 from streams.errors import Corrupt, Determinate, InvalidStatement
 from streams.ids import CollectionId, Timestamp
 from streams.storage.client.shards import Shards
@@ -40,8 +41,8 @@ def check(task: Mapping[str, object]) -> Sequence[bool | None]:
 
 @pytest.fixture
 def env(monkeypatch: pytest.MonkeyPatch) -> Iterator[Environment]:
-    monkeypatch.setattr("streams.adapter.upkeep.BEAT_S", 0.05)
-    monkeypatch.setattr("streams.adapter.upkeep.LISTEN_MS", 10)
+    monkeypatch.setattr("streams.adapter.reconciler.BEAT_S", 0.05)
+    monkeypatch.setattr("streams.adapter.reconciler.LISTEN_MS", 10)
     environment = Environment(check=check)
     with_orders(environment)
     environment.rows(TOTALS)
@@ -173,9 +174,134 @@ def test_it_is_altered(env: Environment, runtime: Runtime) -> None:
     }
 
 
+def test_options_are_altered_and_the_rest_stays(env: Environment, runtime: Runtime) -> None:
+    env.rows(f"{SHOP} WITH (SHARDS 2, EVERY_MS 500)")
+    env.rows(
+        "ALTER MATERIALIZATION shop SET (PATH = 'other.db');"
+        "ALTER MATERIALIZATION shop SET WITH (ROWS = 9);"
+        "ALTER MATERIALIZATION shop RESET WITH (SHARDS, EVERY_MS);"
+        "ALTER MATERIALIZATION shop ALTER BINDING TOTALS SET (BACKFILL = 1, VERIFY 'ALWAYS');"
+        "ALTER MATERIALIZATION shop ALTER BINDING orders RESET (SELECT)"
+    )
+    spec = runtime.wanted()["m3"]
+    assert (spec.wanted, spec.unbound) == ("run", ())
+    assert spec.task == {
+        "task": "shop",
+        "connector": "sqlite",
+        "config": {"path": "other.db"},
+        "limits": {"rows": 9},
+        "bindings": [
+            {
+                "collection": "u2",
+                "key": ["id"],
+                "verify": "always",
+                "resource": {"table": "totals", "backfill": 1},
+            },
+            {"collection": "s1", "resource": {"table": "log", "delta_updates": True}},
+        ],
+    }
+    again = env.sql("ALTER MATERIALIZATION shop SET (PATH 'other.db')")
+    assert again[0] == Notice("shop stays as it is")
+
+
+def test_a_key_that_is_reset_is_that_of_the_definition(
+    env: Environment, runtime: Runtime
+) -> None:
+    env.rows(SHOP.replace("'totals'", "'totals', KEY (total)"))
+    assert tasks(runtime)["m3"]["bindings"][0]["key"] == ["total"]
+    env.rows("ALTER MATERIALIZATION shop ALTER BINDING totals RESET (KEY)")
+    assert tasks(runtime)["m3"]["bindings"][0]["key"] == ["id"]
+
+
+def test_other_columns_alone_leave_the_rows_that_are_there(env: Environment) -> None:
+    env.rows(SHOP)
+    alter = "ALTER MATERIALIZATION shop ALTER BINDING orders"
+    told = env.sql(f"{alter} SET (SELECT (ID, amount))")
+    assert isinstance(told[0], Notice)
+    assert "a raised BACKFILL has them written again" in told[0].message
+    assert len(env.sql(f"{alter} SET (SELECT (id), BACKFILL 1)")) == 1
+
+
+def test_a_connector_of_somebody_else_is_altered_by_how_it_is_reached(
+    env: Environment, runtime: Runtime, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(env.coordinator.materializing, "_check", lambda _: [None])
+    env.rows(
+        "CREATE MATERIALIZATION hook INTO CONNECTOR (COMMAND './a', CONFIG '{\"x\": 1}')"
+        ' BIND totals (RESOURCE \'{"path": "t", "n": 1}\')'
+    )
+
+    def altered(change: str) -> tuple[object, object, object]:
+        env.rows(f"ALTER MATERIALIZATION hook {change}")
+        task = tasks(runtime)["m3"]
+        return task["connector"], task["config"], task["bindings"][0]["resource"]
+
+    resource = {"path": "t", "n": 1}
+    assert altered("SET (CONFIG '{\"y\": 2}')") == ("./a", {"y": 2}, resource)
+    assert altered("SET (ADDRESS 'h:1')") == ("grpc:h:1", {"y": 2}, resource)
+    assert altered("SET (COMMAND './b')") == ("./b", {"y": 2}, resource)
+    assert altered("RESET (CONFIG)") == ("./b", {}, resource)
+    alter = "ALTER BINDING totals"
+    assert altered(f"{alter} RESET (N)") == ("./b", {}, {"path": "t"})
+    assert altered(f"{alter} SET (RESOURCE '{{\"q\": 1}}')") == ("./b", {}, {"q": 1})
+    failed = env.fails("ALTER MATERIALIZATION hook RESET (COMMAND)")
+    assert failed.message == "INTO CONNECTOR takes one of COMMAND and ADDRESS"
+
+
 @pytest.mark.parametrize(
     ("change", "expected"),
     [
+        ("SET (HOTS = 'db2')", "INTO: option hots is not known: did you mean host?"),
+        ("SET (PORT = 'x')", "INTO.port: expected integer, found a text"),
+        ("SET (PASSWORD = 'hunter2')", "INTO.password: expected 'env:NAME' or 'file:PATH'"),
+        ("RESET (HOST)", "INTO: option host is missing"),
+        (
+            "SET WITH (SHARDS 4)",
+            "materialization: shards: expected 1 of a task with dead letters, actual 4 and"
+            " dead_letters dead: set shards to 1, or leave dead_letters out",
+        ),
+        ("SET WITH (SHARDS 0)", "materialization: shards: Input should be greater than"),
+        ("ALTER BINDING totals SET (BACKFIL 1)", "BIND: option backfil is not known"),
+        ("ALTER BINDING totals SET (BACKFILL 'x')", "BIND.backfill: expected integer"),
+        ("ALTER BINDING totals SET (DEAD_LETTERS 'a b')", "materialization: bindings.0.dead"),
+    ],
+)
+def test_an_altered_option_is_judged_by_its_connector(
+    env: Environment, monkeypatch: pytest.MonkeyPatch, change: str, expected: str
+) -> None:
+    monkeypatch.setattr(env.coordinator.materializing, "_check", task_validation.check)
+    env.rows(
+        "CREATE MATERIALIZATION shop INTO POSTGRES (HOST 'db', DATABASE 'shop', USER 'u',"
+        " PASSWORD 'env:PGPASSWORD') BIND totals (TABLE 'totals', DEAD_LETTERS 'dead')"
+    )
+    version = env.coordinator.catalog.state.version
+    failed = env.fails(f"ALTER MATERIALIZATION shop {change}")
+    assert failed.message.startswith(expected)
+    assert "hunter2" not in f"{failed.message} {failed.detail} {failed.hint}"
+    assert env.coordinator.catalog.state.version == version
+
+
+@pytest.mark.parametrize(
+    ("change", "expected"),
+    [
+        ("SET WITH (EVERY 3)", "setting EVERY is not known"),
+        ("RESET (PORT)", "option PORT is not set, so it cannot be reset"),
+        ("RESET WITH (SHARDS)", "option SHARDS is not set, so it cannot be reset"),
+        ("ALTER BINDING nothing SET (BACKFILL 1)", "shop does not bind nothing"),
+        (
+            "ALTER BINDING totals RESET (VERIFY)",
+            "option VERIFY is not set, so it cannot be reset",
+        ),
+        ("ALTER BINDING totals SET (KEY (land))", "column land of totals does not exist"),
+        (
+            "ALTER BINDING totals SET (BACKFILL 2)",
+            "option BACKFILL of totals: expected at least 3, found 2",
+        ),
+        (
+            "ALTER BINDING totals RESET (BACKFILL)",
+            "option BACKFILL of totals: expected at least 3, found 0",
+        ),
+        ("ALTER BINDING orders RESET (DELTA UPDATES)", "orders has no key"),
         ("ADD totals (TABLE 't')", "shop binds totals already"),
         ("ADD nothing (TABLE 't')", "nothing does not exist"),
         ("DROP BINDING nothing", "shop does not bind nothing"),
@@ -185,7 +311,7 @@ def test_it_is_altered(env: Environment, runtime: Runtime) -> None:
 def test_changes_that_cannot_be_are_refused(
     env: Environment, change: str, expected: str
 ) -> None:
-    env.rows(SHOP)
+    env.rows(SHOP.replace("'totals'", "'totals', BACKFILL 3"))
     assert env.fails(f"ALTER MATERIALIZATION shop {change}").message == expected
     assert env.fails(f"ALTER MATERIALIZATION shopp {change}").detail == "there are shop"
 
@@ -246,17 +372,20 @@ def test_show_says_what_the_service_says(env: Environment, runtime: Runtime) -> 
         committed_ms=7,
         owner="host:8",
         stalls={"totals": "two rows of key 1"},
+        dead_letters={"log": 3, "totals": 1},
+        left_out={"totals": 1},
     )
     runtime.say(state)
     eventually(lambda: env.rows("SHOW MATERIALIZATIONS")[0][4] == "running")
     row = env.rows("SHOW MATERIALIZATIONS")[0]
-    assert row[5:] == [3, 4, 5, 6, 7, "host:8", "totals: two rows of key 1"]
+    letters = "log: 3 written, 0 left out, totals: 1 written, 1 left out"
+    assert row[5:] == [3, 4, 5, 6, 7, letters, "host:8", "totals: two rows of key 1"]
     env.rows("ALTER MATERIALIZATION shop PAUSE")
     assert env.rows("SHOW MATERIALIZATIONS")[0][4] == "pausing"
 
 
 def test_a_silent_service_is_none(env: Environment, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(materializing, "SILENT_S", -1.0)
+    monkeypatch.setattr(materializations, "SILENT_S", -1.0)
     env.rows(SHOP)
     row = env.rows("SHOW MATERIALIZATIONS")[0]
     assert (row[4], row[-1]) == ("no service", NO_SERVICE)

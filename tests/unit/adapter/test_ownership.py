@@ -68,7 +68,7 @@ def test_a_catalog_is_the_same_after_a_restart(env) -> None:
 def without_catalog(monkeypatch) -> None:
     """Shards are made as by versions that did not say which catalog made them."""
     monkeypatch.setattr(
-        "streams.adapter.objects.described",
+        "streams.adapter.provisioning.described",
         lambda item, _: described(item, ""),
     )
 

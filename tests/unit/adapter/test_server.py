@@ -9,12 +9,15 @@ from collections.abc import Iterator
 
 import pytest
 
-from streams.adapter import show_materialized
+from schemas.materializations import State
+from streams.adapter import show_materializations
+from streams.adapter.catalog_materializations import Materialization
 from streams.adapter.results import Columns, Complete, Failed, Notice, Progress, Result, Rows
 from streams.adapter.server import Server, serve
 from streams.adapter.sessions import Session, Sessions
 from streams.adapter.show import Shown
-from streams.compute.observed import Observed
+from streams.compute.replica_responses import Observed
+from streams.errors import Determinate
 from streams.ids import Timestamp
 from streams.plan.physical import Column
 from streams.progress import EMPTY, frontier
@@ -60,7 +63,7 @@ class Scripted:
     def conditions(self) -> tuple[Shown, ...]:
         return (Shown(source(1, "orders"), frontier(2), EMPTY, "running", "", "fine"),)
 
-    def materialized(self) -> tuple[show_materialized.Shown, ...]:
+    def materialized(self) -> tuple[show_materializations.Shown, ...]:
         return ()
 
 
@@ -253,6 +256,29 @@ def test_what_is_no_session_is_refused(server, headers) -> None:
 def test_health_follows_the_coordinator(server, answering) -> None:
     answering.is_alive = False
     assert ask(server, "GET", "/health") == (503, [{"alive": False}])
+
+
+def test_metrics_are_text_for_prometheus(server, answering, monkeypatch) -> None:
+    made = Materialization(id="m1", name="shop", statement="", task="{}", inputs=())
+    state = State(id="m1", rows=7)
+    shown = show_materializations.Shown(made, "sqlite", (), "running", state, None, "")
+    monkeypatch.setattr(answering, "materialized", lambda: (shown,))
+    connection = http.client.HTTPConnection("127.0.0.1", server.server_port, timeout=10)
+    connection.request("GET", "/metrics")
+    response = connection.getresponse()
+    assert response.status == 200
+    assert response.headers["Content-Type"] == "text/plain; version=0.0.4; charset=utf-8"
+    lines = response.read().decode().splitlines()
+    assert 'slackwater_materialization_rows_total{materialization="shop"} 7' in lines
+
+
+@pytest.mark.parametrize("path", ["/metrics", "/status"])
+def test_what_cannot_be_read_now_is_unavailable(server, answering, monkeypatch, path) -> None:
+    def fail() -> None:
+        raise Determinate("no broker")
+
+    monkeypatch.setattr(answering, "materialized", fail)
+    assert ask(server, "GET", path) == (503, [{"error": "no broker"}])
 
 
 def test_status_lists_every_object(server) -> None:

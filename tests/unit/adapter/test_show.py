@@ -1,7 +1,7 @@
 from streams.adapter.catalog import Catalog
 from streams.adapter.show import shown
-from streams.compute.observed import SILENCE_S, Observed
 from streams.compute.protocol import ResponseMessage, Status
+from streams.compute.replica_responses import SILENCE_S, Observed
 from streams.storage.log.persistent_map import Map
 from streams.storage.policy import LagBehindUpper
 from tests.unit.adapter.items import source

@@ -2,7 +2,7 @@
 
 import pytest
 
-from streams.adapter.objects import reading_hold
+from streams.adapter.provisioning import reading_hold
 from streams.adapter.results import Complete, Notice
 from streams.errors import Determinate, InvalidStatement, InvalidUsage
 from streams.ids import CollectionId

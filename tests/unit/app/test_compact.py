@@ -13,10 +13,10 @@ from streams.app import signals
 from streams.app.commands import app
 from streams.app.compact_command import FOLLOW_MS, show
 from streams.app.compact_once import named, policy_of
-from streams.app.compacting import groups_of
+from streams.app.compaction_setup import groups_of
 from streams.app.signals import Stop
+from streams.compaction.merge_execution import Compacted, LostRace
 from streams.compaction.runner import Round, Wish
-from streams.compaction.work import Compacted, LostRace
 from streams.errors import Determinate, InvalidUsage
 from streams.ids import CollectionId, Offset, Timestamp, Topic
 from streams.kafka.log import ChunkRef

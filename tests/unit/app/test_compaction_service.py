@@ -7,11 +7,11 @@ import threading
 import pytest
 
 from streams.app.compaction import rounds
-from streams.app.service import Service
+from streams.app.service_config import Service
 from streams.app.signals import Stop
 from streams.compaction.collector import Collector
+from streams.compaction.merge_execution import Worker
 from streams.compaction.runner import Compaction, Wish
-from streams.compaction.work import Worker
 from streams.ids import Timestamp
 from streams.kafka.memory.logs import MemoryBroker
 from streams.kafka.memory.records import MemoryRawReader

@@ -10,8 +10,8 @@ from typer.testing import CliRunner
 
 from streams.bench import command
 from streams.bench.consistency.bank import CHECKS, IN_TIME, VIEWS, Transfers
-from streams.bench.consistency.books import Book, Books, Row, Tally
 from streams.bench.consistency.command import table
+from streams.bench.consistency.subscription_check import Book, Books, Row, Tally
 from streams.bench.figures import Figure, Outcome, at_most
 
 Changes = Mapping[str, list[tuple[Row, int]]]

@@ -12,13 +12,13 @@ from typer.testing import CliRunner
 
 from connectors import postgres, sqlite
 from connectors.driving import Driver
-from connectors.runtime.runner import Status
+from connectors.runtime.runner import Backfill, Status
 from connectors.transport.local import Local
 from streams.adapter.catalog import Create
 from streams.adapter.catalog_log import CatalogLog
 from streams.app.commands import app
-from streams.app.materialize import file, names
-from streams.app.materialize.shown import shown
+from streams.app.materialize import catalog_lookup, task_file
+from streams.app.materialize.status_output import as_json, shown
 from streams.errors import InvalidUsage
 from streams.ids import Timestamp, Topic
 from streams.kafka.memory.logs import MemoryBroker
@@ -39,7 +39,7 @@ limits: {every_ms: 500}
 
 def task(path: Path, text: str) -> Any:
     (path / "task.yaml").write_text(text)
-    return file.read(path / "task.yaml")
+    return task_file.read(path / "task.yaml")
 
 
 def test_a_file_says_what_is_kept_where(tmp_path: Path) -> None:
@@ -52,7 +52,9 @@ def test_a_file_says_what_is_kept_where(tmp_path: Path) -> None:
 def test_names_and_keys_come_from_the_catalog(tmp_path: Path) -> None:
     broker = MemoryBroker(lambda: 1000)
     read = task(tmp_path, TASK % "env:PASSWORD")
-    assert names.named(read, broker.logs, broker.topics, "sw") == read, "there is no catalog"
+    assert catalog_lookup.named(read, broker.logs, broker.topics, "sw") == read, (
+        "there is no catalog"
+    )
     broker.topics.create([TopicSpec(Topic("sw.catalog"), 1, TopicKind.LOG)])
     catalog = CatalogLog(broker.logs, Topic("sw.catalog"), fresh_uuid)
     catalog.open()
@@ -67,7 +69,7 @@ def test_names_and_keys_come_from_the_catalog(tmp_path: Path) -> None:
         catalog.change(lambda _: next(waiting))
     for declared, expected in [("key: [country], ", ["country"]), ("", ["id"])]:
         text = (TASK % "env:PASSWORD").replace("key: [country], ", declared).replace("u7", "u3")
-        named = names.named(task(tmp_path, text), broker.logs, broker.topics, "sw")
+        named = catalog_lookup.named(task(tmp_path, text), broker.logs, broker.topics, "sw")
         assert [each.collection for each in named.bindings] == ["u2", "u3"]
         assert [each.key for each in named.bindings] == [expected, ["id"]]
 
@@ -80,6 +82,10 @@ def test_names_and_keys_come_from_the_catalog(tmp_path: Path) -> None:
         ("task: a b", "task: String should match pattern"),
         (TASK % "x" + "more: 1", "more: Extra inputs are not permitted"),
         ((TASK % "x").replace("verify: never", "verify: no"), "bindings.1.verify"),
+        (
+            (TASK % "x").replace("verify: never", "dead_letters: dead") + "shards: 4",
+            "shards: expected 1 of a task with dead letters, actual 4",
+        ),
     ],
 )
 def test_a_wrong_file_says_where(tmp_path: Path, text: str, problem: str) -> None:
@@ -90,20 +96,20 @@ def test_a_wrong_file_says_where(tmp_path: Path, text: str, problem: str) -> Non
 def test_no_file_holds_a_password(tmp_path: Path) -> None:
     driver = Driver(Local(postgres.connector({})))
     with pytest.raises(InvalidUsage, match="expected env:NAME or file:PATH"):
-        file.with_secrets(task(tmp_path, TASK % "hunter2"), driver, {}, is_ours=True)
+        task_file.with_secrets(task(tmp_path, TASK % "hunter2"), driver, {}, is_ours=True)
     read = task(tmp_path, TASK % "env:PASSWORD")
-    ours = file.with_secrets(read, driver, {"PASSWORD": "hunter2"}, is_ours=True)
+    ours = task_file.with_secrets(read, driver, {"PASSWORD": "hunter2"}, is_ours=True)
     assert ours.config["password"] == "env:PASSWORD", "it is kept in the endpoint as it is"
-    theirs = file.with_secrets(read, driver, {"PASSWORD": "hunter2"}, is_ours=False)
+    theirs = task_file.with_secrets(read, driver, {"PASSWORD": "hunter2"}, is_ours=False)
     assert theirs.config["password"] == "hunter2"
     with pytest.raises(InvalidUsage, match="expected the environment variable PASSWORD"):
-        file.with_secrets(read, driver, {}, is_ours=False)
+        task_file.with_secrets(read, driver, {}, is_ours=False)
 
 
 def test_others_find_secrets_in_files(tmp_path: Path) -> None:
     (tmp_path / "secret").write_text("open sesame\n")
     read = task(tmp_path, TASK % f"file:{tmp_path}/secret")
-    theirs = file.with_secrets(read, Driver(Local(sqlite.CONNECTOR)), {}, is_ours=False)
+    theirs = task_file.with_secrets(read, Driver(Local(sqlite.CONNECTOR)), {}, is_ours=False)
     assert theirs.config["password"] == "open sesame"
 
 
@@ -143,6 +149,30 @@ def test_people_are_told_what_has_changed() -> None:
     ]
 
 
+def on_terminal(*statuses: Status) -> str:
+    output = io.StringIO()
+    console = Console(file=output, width=100, force_terminal=True, color_system=None)
+    with shown(console, is_json=False) as screen:
+        for status in statuses:
+            screen.show(status)
+    return output.getvalue()
+
+
+def test_a_terminal_shows_how_far_the_first_contents_are() -> None:
+    filling = dataclasses.replace(RUNNING, rows=0, backfill=Backfill(1200, 4800))
+    text = on_terminal(filling)
+    assert "1,200 of 4,800 rows of first contents" in text
+    drawn = {line.count("\u2501") for line in text.splitlines()} - {0}
+    assert drawn == {10}, "a quarter of 40, each time it is drawn"
+    assert "\u2501" not in on_terminal(RUNNING)
+    assert "\u2501" not in "".join(said(is_json=False))
+
+
+def test_programs_are_told_how_far_the_first_contents_are() -> None:
+    filling = dataclasses.replace(RUNNING, backfill=Backfill(12, 48))
+    assert as_json(filling)["backfill"] == {"done": 12, "total": 48}
+
+
 def test_programs_get_an_object_a_line() -> None:
     first, last = [json.loads(line) for line in said(is_json=True)]
     assert (first["state"], first["rows"]) == ("running", 10)
@@ -152,11 +182,15 @@ def test_programs_get_an_object_a_line() -> None:
         "state": "done",
         "message": "",
         "time": 1_790_000_000_000,
+        "at_one_time": True,
         "behind_ms": 2000,
         "rows": 12,
         "commits": 3,
         "committed_ms": 5,
-        "dead_letters": 0,
+        "errors": 0,
+        "backfill": None,
+        "dead_letters": {},
+        "left_out": {},
         "stalls": dict(RUNNING.stalls),
     }
 

@@ -78,6 +78,14 @@ def test_who_ends_in_the_same_way_three_times_is_given_up_with_the_reason(
     assert all("exit code 1: OSError: no java" in each for each in told)
 
 
+def test_who_runs_long_enough_is_started_again_for_ever(tmp_path: Path) -> None:
+    child = ending("raise OSError('no java')", tmp_path / "log", stable_s=0.0)
+    child.start()
+    eventually(lambda: child.starts > 3)
+    child.stop()
+    assert not child.is_over
+
+
 def test_the_error_is_that_of_the_last_run(tmp_path: Path) -> None:
     log = tmp_path / "log"
     log.write_text("ERROR: of an earlier environment\n")
@@ -174,7 +182,7 @@ child.wait()
 def test_the_end_of_standard_input_ends_only_who_is_supervised(supervised: bool) -> None:
     program = f"""
 import sys
-from streams.app.services import until_signalled
+from streams.app.service_process import until_signalled
 stopping = until_signalled(supervised={supervised})
 print("ready", flush=True)
 sys.exit(0 if stopping.wait(60) else 7)

@@ -6,7 +6,7 @@ import pytest
 from typer.testing import CliRunner
 
 from streams.app.commands import app
-from streams.app.service import Service, read_service
+from streams.app.service_config import Service, read_service
 from streams.errors import InvalidUsage
 
 SECRET = "hunter2"

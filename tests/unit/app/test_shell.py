@@ -86,6 +86,15 @@ def test_an_empty_script_is_done_at_once(arguments, tmp_path, monkeypatch) -> No
     assert (result.exit_code, result.output) == (0, "")
 
 
+def test_each_command_that_is_given_runs(tmp_path, monkeypatch) -> None:
+    client = Scripted("http://nowhere")
+    monkeypatch.setattr("streams.app.sql.find", lambda _: (client, None, None))
+    arguments = ["-c", "SHOW SOURCES -- all of them", "-c", "SHOW SINKS;"]
+    result = CliRunner().invoke(app, ["sql", *arguments])
+    assert result.exit_code == 0
+    assert result.output == "notice: SHOW SOURCES -- all of them\n;\nSHOW SINKS;\n"
+
+
 def test_the_command_that_is_asked_for() -> None:
     assert asked_for(["--help"]) == ""
     assert asked_for(["-v", "sql", "-c", "up"]) == "sql"

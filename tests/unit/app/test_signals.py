@@ -166,7 +166,7 @@ def test_a_service_that_is_told_to_end_early_ends_in_order(service: str) -> None
         from streams.app import signals
         signals.listen(["{service}"])
         os.kill(os.getpid(), signal.SIGTERM)
-        from streams.app.services import until_signalled
+        from streams.app.service_process import until_signalled
         assert until_signalled().is_set()
         print("in order")
     """)

@@ -9,21 +9,21 @@ import typer
 from typer.testing import CliRunner
 
 from streams.adapter.workers.limits import Limits
-from streams.app import environment, reaching, up
+from streams.app import environment, environment_access, up
 from streams.app.commands import app
 from streams.app.coordinator import limits_of
-from streams.app.ends import End
-from streams.app.environment import Environment, Settings
+from streams.app.environment import SERVICES, Environment, Settings
+from streams.app.environment_access import reach
 from streams.app.processes import Child
-from streams.app.reaching import reach
 from streams.app.replica import config_of
-from streams.app.service import Service, read_service
+from streams.app.restart_policy import SPARK_STABLE_S, STABLE_S, End
+from streams.app.service_config import Service, read_service
 from streams.app.signals import Stop, Stopped
 from streams.app.up import chosen_topics, client_settings
 from streams.errors import Determinate, InvalidUsage
 from streams.kafka.settings import ClientSettings
 from streams.storage.client.shards import Shards
-from streams.trace.arrange import room
+from streams.trace.arrange import disk_reserve
 
 SECRET = "hunter2"
 
@@ -170,7 +170,7 @@ def test_an_environment_that_does_not_run_can_be_reached(tmp_path: Path) -> None
     file = tmp_path / "environment.json"
     file.write_text("{}")
     file.chmod(0o644)
-    reaching.write_file(tmp_path, kafka, "n", 7)
+    environment_access.write_file(tmp_path, kafka, "n", 7)
     assert reach(tmp_path) == (kafka, "n")
     assert file.stat().st_mode & 0o777 == 0o600
     assert json.loads(file.read_text())["url"] == "http://127.0.0.1:7"
@@ -214,7 +214,7 @@ def test_a_full_disk_excuses_services_and_the_broker(
     for full in ("OSError: [Errno 28] No space left on device", "Disk quota exceeded"):
         assert str(tmp_path) in environment.lack_of_room(End(1, full, 1.0))
     assert environment.lack_of_room(plain) == ""
-    monkeypatch.setattr(room, "usage", lambda _: (1000, 1 << 30))
+    monkeypatch.setattr(disk_reserve, "usage", lambda _: (1000, 1 << 30))
     assert "no room" in environment.lack_of_room(plain), "its log has no room for the reason"
 
 
@@ -243,6 +243,20 @@ def test_an_environment_ends_with_the_reason_of_a_service_that_was_given_up(
     assert len(asked) == 1
 
 
+def test_a_replica_that_waits_for_spark_in_vain_ends_soon_after_its_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Spark asks a master that does not answer for a minute, before it gives up."""
+    monkeypatch.setattr(Child, "start", lambda _: None)
+    environment = Environment(Settings(directory=tmp_path))
+    environment._kafka = ClientSettings("kafka:9092")
+    for name in SERVICES:
+        environment._start_service(name, 1)
+    stable = {name: child.stable_s for name, child in environment.children.items()}
+    assert stable.pop("replica") == SPARK_STABLE_S
+    assert set(stable.values()) == {STABLE_S}
+
+
 def test_who_lost_the_command_topics_to_another_service_is_told_once(tmp_path: Path) -> None:
     """SQL goes on, so it used to be said in a log alone."""
     said: list[str] = []
@@ -267,4 +281,4 @@ def test_a_damaged_file_is_told_and_written_anew(tmp_path: Path, text: str) -> N
     with pytest.raises(InvalidUsage, match="'slackwater up' rewrites it") as told:
         reach(tmp_path)
     assert SECRET not in str(told.value)
-    assert reaching.port_of(tmp_path) > 0
+    assert environment_access.port_of(tmp_path) > 0

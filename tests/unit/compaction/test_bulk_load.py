@@ -7,8 +7,8 @@ import pytest
 
 from schemas import chunk
 from streams.compaction.collector import Collector
+from streams.compaction.merge_execution import Worker
 from streams.compaction.runner import Compaction, Wish
-from streams.compaction.work import Worker
 from streams.ids import CollectionId
 from streams.kafka.log import ChunkRef
 from streams.kafka.memory.logs import MemoryBroker
@@ -19,7 +19,7 @@ from streams.storage.description import Description
 from streams.storage.read import reader as read
 from streams.storage.sans_io import Reclaimed
 from streams.storage.storage import Storage
-from streams.storage.write.writing import Write
+from streams.storage.write.update import Write
 from streams.trace.kernel.kernel import Kernel
 from tests.support.shard_clients import names, rows
 

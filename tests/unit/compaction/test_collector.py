@@ -8,7 +8,7 @@ import pytest
 
 from streams.compaction import plan
 from streams.compaction.collector import RESCAN_MS, Collector
-from streams.compaction.work import Compacted, Worker
+from streams.compaction.merge_execution import Compacted, Worker
 from streams.errors import Determinate
 from streams.ids import CapabilityId, Offset, Timestamp
 from streams.kafka.log import ChunkRef

@@ -7,12 +7,12 @@ import pytest
 
 from schemas import chunk
 from streams.app.compaction import rounds
-from streams.app.service import Service
-from streams.compaction import measure, plan
-from streams.compaction.rests import FIRST_PAUSE_MS, LONGEST_PAUSE_MS, Rests
+from streams.app.service_config import Service
+from streams.compaction import chunk_sizes, plan
+from streams.compaction.backoff import FIRST_PAUSE_MS, LONGEST_PAUSE_MS, Rests
+from streams.compaction.merge_execution import Result, Wanted, Worker
+from streams.compaction.merge_task import FETCH_PIECES, Limits, bucket_count, grouped, pieces
 from streams.compaction.runner import Compaction, Wish
-from streams.compaction.task import FETCH_PIECES, Limits, bucket_count, grouped, pieces
-from streams.compaction.work import Result, Wanted, Worker
 from streams.ids import CollectionId, Offset, Timestamp
 from streams.kafka.log import ChunkRef
 from streams.kafka.topics import MAXIMUM_RECORD_BYTES
@@ -64,15 +64,15 @@ def test_what_a_chunk_is_said_to_hold_is_bounded_by_what_a_record_can() -> None:
     def ref(size: int, count: int) -> ChunkRef:
         return ChunkRef(0, Offset(0), "k", 0, count, size)
 
-    assert [measure.bytes_of(ref(each, 0)) for each in (-1, 0, 7, 1 << 62)] == [
+    assert [chunk_sizes.bytes_of(ref(each, 0)) for each in (-1, 0, 7, 1 << 62)] == [
         1,
         1,
         7,
         MAXIMUM_RECORD_BYTES,
     ]
-    assert measure.rows_of(ref(10, -1)) == 0
-    assert measure.rows_of(ref(10, 3)) == 3
-    assert measure.rows_of(ref(10, 1 << 62)) == 160
+    assert chunk_sizes.rows_of(ref(10, -1)) == 0
+    assert chunk_sizes.rows_of(ref(10, 3)) == 3
+    assert chunk_sizes.rows_of(ref(10, 1 << 62)) == 160
     every = [Piece(ref(0, 0), Timestamp(0), Timestamp(9))] * (2 * FETCH_PIECES + 1)
     assert max(map(len, grouped(every, 1 << 30))) == FETCH_PIECES
 
@@ -85,7 +85,7 @@ def test_buckets_are_as_many_at_most_as_the_bytes_can_fill() -> None:
             link(one, (replace(ref, rows=1 << 62, size=1 << 62),))
         [merge] = plan.whole(replace(one.state(U1), since=frontier(1)))
         assert len(pieces(merge)) == 2
-        assert bucket_count(merge, 4, 1 << 20) <= 2 * 8 * 4 * measure.MOST_EXPANSION
+        assert bucket_count(merge, 4, 1 << 20) <= 2 * 8 * 4 * chunk_sizes.MOST_EXPANSION
 
 
 @pytest.mark.parametrize("key", [b"\xff\xfe\x00", bytes(range(128, 144)), "é".encode(), b""])

@@ -13,9 +13,9 @@ import pytest
 from streams.compaction import job, plan
 from streams.compaction.collector import Collector
 from streams.compaction.job import SparkWorker
+from streams.compaction.merge_execution import Compacted, Failed, LostRace, Wanted
+from streams.compaction.merge_task import Limits, Task, task_of
 from streams.compaction.staging import release, renewed, stage
-from streams.compaction.task import Limits, Task, task_of
-from streams.compaction.work import Compacted, Failed, LostRace, Wanted
 from streams.ids import CollectionId, Timestamp, Topic
 from streams.kafka.log import ChunkRef, ChunkWrite, Truncated
 from streams.kafka.memory.faulty import Fault, FaultyChunks

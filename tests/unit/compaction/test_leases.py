@@ -7,8 +7,8 @@ import pytest
 
 from streams.compaction.collector import Collector
 from streams.compaction.leases import expiries, sight_of
+from streams.compaction.merge_execution import Worker
 from streams.compaction.runner import Compaction, Wish
-from streams.compaction.work import Worker
 from streams.ids import Offset, Timestamp
 from streams.kafka.memory.logs import MemoryBroker
 from streams.kafka.memory.records import MemoryRawReader

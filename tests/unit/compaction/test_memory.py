@@ -9,9 +9,9 @@ import pyarrow as pa
 
 from schemas import chunk
 from streams.compaction import plan
-from streams.compaction.reduce import ERRORS, Part, split
-from streams.compaction.task import Limits
-from streams.compaction.work import Compacted, Worker
+from streams.compaction.consolidation import ERRORS, Part, split
+from streams.compaction.merge_execution import Compacted, Worker
+from streams.compaction.merge_task import Limits
 from streams.ids import CapabilityId, Timestamp, Topic
 from streams.kafka.log import ChunkRef, Chunks, ChunkWrite
 from streams.progress import frontier

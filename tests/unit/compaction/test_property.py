@@ -20,8 +20,8 @@ from hypothesis import strategies as st
 
 from streams.compaction import plan
 from streams.compaction.collector import Collector
-from streams.compaction.task import Limits
-from streams.compaction.work import Compacted, Worker
+from streams.compaction.merge_execution import Compacted, Worker
+from streams.compaction.merge_task import Limits
 from streams.ids import CapabilityId, Timestamp, Topic
 from streams.kafka.log import ChunkRecord, ChunkRef, Chunks, ChunkWrite
 from streams.kafka.memory.logs import MemoryBroker
@@ -129,7 +129,7 @@ class World:
             self.depth -= 1
 
     def append(self) -> None:
-        """Insert and retract rows over a few times; written anew when it was reclaimed."""
+        """Insert and retract rows over a few times; written again when it was reclaimed."""
         self.writer.sync(U1)
         lower = self.writer.state(U1).upper.time
         upper = lower + self.rng.choice([1, 1, 3])

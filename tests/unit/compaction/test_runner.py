@@ -7,10 +7,10 @@ from typing import cast
 
 import pytest
 
-from streams.compaction import measure, partitions
+from streams.compaction import chunk_sizes, partitions
 from streams.compaction.collector import Collector
+from streams.compaction.merge_execution import Worker
 from streams.compaction.runner import Compaction, Held, Wish
-from streams.compaction.work import Worker
 from streams.errors import InvalidUsage
 from streams.ids import CapabilityId, CollectionId, Offset, Timestamp
 from streams.kafka.log import ChunkRef
@@ -184,7 +184,7 @@ def test_a_data_topic_gets_partitions_as_it_comes_to_hold_much(
         fill(one, U1, 4)
         job.run_once(Wish())
         assert len(made.store.topic(topic).partitions) == 1
-        held = measure.total(one.group_state(U1).chunks())
+        held = chunk_sizes.total(one.group_state(U1).chunks())
         monkeypatch.setattr(partitions, "BYTES_OF_ONE", held // 2)
         asked = list[int]()
         grow = one.grow
@@ -210,7 +210,7 @@ def test_partitions_follow_what_is_held_not_what_is_claimed(
     size: int, wanted: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A reference may claim any size; a chunk is no larger than a record can be."""
-    monkeypatch.setattr(measure, "MAXIMUM_RECORD_BYTES", 1 << 20)
+    monkeypatch.setattr(chunk_sizes, "MAXIMUM_RECORD_BYTES", 1 << 20)
     monkeypatch.setattr(partitions, "BYTES_OF_ONE", 100 << 20)
     chunks = frozenset(
         ChunkRef(0, Offset(number), f"k{number}", 0, 1, 1 << 60) for number in range(size)

@@ -20,6 +20,7 @@ from streams.compute.protocol import (
     Schedule,
 )
 from streams.ids import CapabilityId, CollectionId, Timestamp, Topic
+from streams.plan.metadata import Included, Located
 from streams.plan.physical import Column
 from streams.progress import EMPTY, frontier
 
@@ -50,7 +51,13 @@ INGESTION = DataflowDescription(
     as_of=Timestamp(1_700_000_000_000),
     capability=CapabilityId("w-s1"),
     source=IngestionDescription(
-        topic=Topic("orders"), topic_id="AAAA", envelope="upsert", keys=("id",)
+        topic=Topic("orders"),
+        topic_id="AAAA",
+        envelope="upsert",
+        keys=("note",),
+        key_format="text",
+        included=(Included("offset", "o"), Included("key", "k")),
+        located=(Located("id", ("a", "b c")),),
     ),
 )
 SINK = DataflowDescription(

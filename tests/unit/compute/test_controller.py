@@ -1,5 +1,6 @@
 import itertools
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -12,7 +13,6 @@ from streams.compute.controller import (
     last_hello,
     response_topic,
 )
-from streams.compute.observed import Condition, Observed
 from streams.compute.protocol import (
     Command,
     CreateDataflow,
@@ -24,6 +24,7 @@ from streams.compute.protocol import (
     Status,
 )
 from streams.compute.reader import CommandReader, Unread
+from streams.compute.replica_responses import Condition, Observed
 from streams.compute.session import Drop, Session
 from streams.compute.writer import ATTEMPTS, ResponseWriter
 from streams.errors import Indeterminate
@@ -329,3 +330,21 @@ def test_a_create_does_not_look_through_all_that_was_created(logs, monkeypatch) 
     replica = Replica(logs)
     replica.run()
     assert set(replica.session.running) == {flow.export for flow in flows}
+
+
+def test_a_dataflow_that_is_described_anew_replaces_the_one_before(logs) -> None:
+    one = controller(logs)
+    one.start([description(U1), description(U2)], [])
+    replica = Replica(logs)
+    replica.run()
+    changed = replace(description(U1), name="changed")
+    one.create(changed)
+    actions = [type(action).__name__ for action in replica.run()]
+    assert actions.count("Drop") == actions.count("Create") == 1
+    assert actions.index("Drop") < actions.index("Create")
+    assert replica.session.running == {U1: changed, U2: description(U2)}
+    one.poll(0)
+    assert not one.observed.dropped
+    later = Replica(logs)
+    later.run()
+    assert list(later.session.running) == [U1, U2]  # imports before those who import them

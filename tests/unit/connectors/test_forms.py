@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from schemas.materialize_pb2 import SpecRequest
-from streams.app.connector.choice import OURS, named
+from streams.app.connector.lookup import OURS, named
 
 
 @pytest.mark.parametrize("name", OURS)

@@ -1,12 +1,15 @@
 """That the sweep over DuckDB's catalogue reaches every function, and finds what is wrong."""
 
 import random
+import re
+from collections import defaultdict
 from dataclasses import replace
 from functools import cache
 
 import pytest
 
-from tests.catalogue.candidates import Candidate, candidates, known
+from streams.bench.sql.columns import COLUMNS
+from tests.catalogue.candidates import PARTNERS, Candidate, candidates, covering, known
 from tests.catalogue.oracle import Answer, Oracle
 from tests.catalogue.sweep import Sweep
 from tests.catalogue.verdict import Verdict
@@ -37,6 +40,29 @@ def test_each_function_and_each_type_is_tried() -> None:
         signature.name for signature in known(oracle.connection)
     }
     assert {"key", "window", "cast", "try_cast"} <= {candidate.family for candidate in _all()}
+
+
+def test_a_covering_sweep_has_each_type_at_each_place_beside_two_others() -> None:
+    oracle = Oracle()
+    calls = [each for each in _all() if each.function in {"arg_min", "max_by", "list_concat"}]
+    chosen = list(covering(calls, oracle.binds))
+    assert len(chosen) < len(calls) / 2
+    assert chosen == list(covering(calls, oracle.binds))
+    for form in ("arg_min({}, {} ORDER BY id)", "max_by({}, {}, {} ORDER BY id)"):
+        pattern = re.compile(re.escape(form).replace(r"\{\}", r"([xy]_\w+|2)"))
+        arguments = [
+            found.groups() for each in chosen if (found := pattern.fullmatch(each.text))
+        ]
+        for place, other in ((0, 1), (1, 0)):
+            beside = defaultdict[str, set[str]](set)
+            for call in arguments:
+                beside[call[place][2:]].add(call[other])
+            assert all(len(beside[name]) >= PARTNERS for name in COLUMNS)
+
+
+def test_a_covering_sweep_leaves_out_no_cast_key_or_window() -> None:
+    others = [each for each in _all() if each.family in {"cast", "key", "window"}]
+    assert list(covering(others, lambda candidate: False)) == others
 
 
 def test_what_duckdb_agrees_with_is_right() -> None:

@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streams.ids import CollectionId
-from streams.operators import neighbours
+from streams.operators import neighbourhoods
 from streams.operators.local import LocalDataflow
 from streams.plan.compile import Relation, compile_view
 from streams.plan.physical import Column, Groupwise
@@ -192,7 +192,7 @@ def check(seed: int, *, negative: bool) -> None:
     asked = query(chance)
     cuts = sorted({*chance.sample(range(1, TIMES), chance.randrange(6)), TIMES})
     columns = {"t": "g INTEGER, x INTEGER, s VARCHAR"}
-    with patch.object(neighbours, "MOST_CELLS", chance.choice([1, 50, 1 << 18])):
+    with patch.object(neighbourhoods, "MOST_CELLS", chance.choice([1, 50, 1 << 18])):
         view = maintain(
             asked.view, columns, {"t": table(rows)}, cuts, merge_factor=chance.choice([0, 2])
         )

@@ -7,10 +7,10 @@ import pytest
 
 from streams.compute.protocol import Response, Status
 from streams.ids import CollectionId
-from streams.replica.driver import measuring
-from streams.replica.driver.answers import Answers
-from streams.replica.driver.measuring import Measurer
-from streams.replica.driver.skew import FORGET_MS
+from streams.replica.driver import skew_measurement
+from streams.replica.driver.clock_skew import FORGET_MS
+from streams.replica.driver.skew_measurement import Measurer
+from streams.replica.driver.status_reports import Answers
 from streams.storage.log.outcomes import Unavailable
 from tests.support.market import Market, settle
 from tests.support.sparkless import Replica
@@ -194,7 +194,7 @@ def test_without_a_source_that_waits_nothing_is_written(
     market: Market, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     replica = begin(market, tmp_path)
-    monkeypatch.setattr(measuring, "submit", lambda *_: pytest.fail("nobody asked"))
+    monkeypatch.setattr(skew_measurement, "submit", lambda *_: pytest.fail("nobody asked"))
     Measurer(replica.scheduler).measure()
 
 

@@ -16,10 +16,10 @@ from streams.plan import physical
 from streams.progress import EMPTY, frontier
 from streams.replica.driver import dataflow as machine
 from streams.replica.driver import events
-from streams.replica.driver.checkpoints import record_of
+from streams.replica.driver.checkpoint_store import record_of
 from streams.replica.driver.dataflow import HAPPENS, Dataflow, Phase
-from streams.replica.driver.stored import Build, OwnState, Record
-from streams.replica.driver.trouble import ATTEMPTS_BEFORE_REBUILD, Failure, Kind
+from streams.replica.driver.dataflow_state import Build, OwnState, Record
+from streams.replica.driver.retry_policy import ATTEMPTS_BEFORE_REBUILD, Failure, Kind
 
 NOW_MS = 1_000
 BOOM, SHARED = Failure("boom"), Failure("lost", Kind.LOST, dataflows=3)

@@ -13,13 +13,13 @@ from streams.compute.description import DataflowDescription
 from streams.ids import CollectionId, Timestamp
 from streams.plan import physical
 from streams.progress import frontier
-from streams.replica.crash import Crash
-from streams.replica.driver.answers import condition
-from streams.replica.driver.bell import Bell
+from streams.replica.crash_injection import Crash
+from streams.replica.driver.clock_skew import FORGET_MS, Skew
 from streams.replica.driver.dataflow import Dataflow, Phase
-from streams.replica.driver.skew import FORGET_MS, Skew
-from streams.replica.driver.stored import OwnState
-from streams.replica.driver.trouble import Trouble
+from streams.replica.driver.dataflow_state import OwnState
+from streams.replica.driver.retry_policy import Trouble
+from streams.replica.driver.status_reports import condition
+from streams.replica.driver.wakeup import Bell
 from streams.replica.spark.scheduler_rpc import Door, _connection, ask
 from streams.replica.zygote_client import STARTED_BY
 

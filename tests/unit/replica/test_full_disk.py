@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from streams.ids import CollectionId, Topic
-from streams.replica.driver.answers import condition
+from streams.replica.driver.clock_skew import Skew
 from streams.replica.driver.events import Restarted
 from streams.replica.driver.scheduler import LANES
-from streams.replica.driver.skew import Skew
-from streams.trace.arrange import room
+from streams.replica.driver.status_reports import condition
+from streams.trace.arrange import disk_reserve
 from tests.support.sparkless import START_MS, Replica, World
 
 LARGE, SMALL = CollectionId("large"), CollectionId("small")
@@ -65,7 +65,7 @@ def test_a_full_disk_stops_the_dataflow_that_fills_it_alone(
     world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     disk = Disk(tmp_path, 4 << 20)
-    monkeypatch.setattr(room, "usage", disk.usage)
+    monkeypatch.setattr(disk_reserve, "usage", disk.usage)
     replica = Replica(world, "a", tmp_path)
     send(world, 0, 2_000)
     turn(world, replica, 3)

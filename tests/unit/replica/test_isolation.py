@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 
 from streams.ids import CollectionId
-from streams.replica.driver.answers import condition
+from streams.replica.driver.clock_skew import Skew
+from streams.replica.driver.retry_policy import Failure, Isolation, Kind
 from streams.replica.driver.scheduler import LANES, LaneName
-from streams.replica.driver.skew import Skew
-from streams.replica.driver.trouble import Failure, Isolation, Kind
-from streams.replica.driver.watched import Watched
+from streams.replica.driver.status_reports import condition
+from streams.replica.driver.watchdog import Watched
 from tests.support.market import VIEWS, Market
 from tests.support.sparkless import Replica
 

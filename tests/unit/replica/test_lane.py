@@ -10,7 +10,7 @@ from pyspark.errors import PySparkException
 from streams.errors import Indeterminate
 from streams.replica.driver import lane as lane_module
 from streams.replica.driver.lane import Lane
-from streams.replica.driver.watched import LOOK_S, SILENT_S, Silence
+from streams.replica.driver.watchdog import LOOK_S, SILENT_S, Silence
 from tests.support.market import Market
 from tests.support.sparkless import Replica
 

@@ -4,10 +4,17 @@ import os
 import socket
 import subprocess
 import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
 
+import psutil
 import pytest
+
+from streams.replica import zygote_client
+from streams.replica.spark.zygote import zygote
+from tests.support.processes import eventually
 
 SCRIPT = """
 import importlib, os, socket, sys
@@ -66,22 +73,15 @@ def test_a_worker_goes_on_to_the_next_task() -> None:
 DAEMON = "from streams.replica.spark import worker_daemon as d; d.PRELOADED = (); d.main()"
 
 
-def address_of(output: IO[bytes]) -> str:
-    """The path of its socket, which it prints first, after a length of four bytes."""
-    return output.read(int.from_bytes(output.read(4), "big")).decode()
+OF_STAGES = (sys.executable, "-c", DAEMON)
 
 
-@pytest.mark.timeout(120)
-def test_a_socket_that_spark_closes_before_the_fork_answers_leaves_no_trace(
-    tmp_path: Path,
-) -> None:
-    environment = os.environ | {
-        "PYTHON_UNIX_DOMAIN_ENABLED": "true",
-        "PYTHON_WORKER_FACTORY_SOCK_DIR": str(tmp_path),
-    }
+@contextmanager
+def daemon(command: Sequence[str], **environment: str) -> Iterator[IO[bytes]]:
+    """A daemon's standard output. It has to end without a word on standard error."""
     with subprocess.Popen(
-        [sys.executable, "-c", DAEMON],
-        env=environment,
+        command,
+        env=os.environ | environment,
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -89,12 +89,64 @@ def test_a_socket_that_spark_closes_before_the_fork_answers_leaves_no_trace(
         assert process.stdin is not None
         assert process.stdout is not None
         assert process.stderr is not None
-        address = address_of(process.stdout)
+        yield process.stdout
+        process.stdin.close()
+        assert process.stderr.read() == b""
+
+
+def number(output: IO[bytes]) -> int:
+    return int.from_bytes(output.read(4), "big")
+
+
+@pytest.mark.timeout(120)
+def test_a_socket_that_spark_closes_before_the_fork_answers_leaves_no_trace(
+    tmp_path: Path,
+) -> None:
+    with daemon(
+        OF_STAGES,
+        PYTHON_UNIX_DOMAIN_ENABLED="true",
+        PYTHON_WORKER_FACTORY_SOCK_DIR=str(tmp_path),
+    ) as output:
+        address = output.read(number(output)).decode()
         for _ in range(3):
             with socket.socket(socket.AF_UNIX) as spark:
                 spark.connect(address)
         with socket.socket(socket.AF_UNIX) as spark:
             spark.connect(address)  # answered after the others were accepted
             assert int.from_bytes(spark.recv(4), "big") > 0
-        process.stdin.close()
-        assert process.stderr.read() == b""
+
+
+def expect_no_trace_without_a_secret(command: Sequence[str]) -> None:
+    """A fork that Spark has asked for, and to which it never sends its secret."""
+    with daemon(command, PYTHON_WORKER_FACTORY_SECRET="of Spark") as output:
+        port = number(output)
+        with socket.create_connection(("127.0.0.1", port)) as spark:
+            forked = int.from_bytes(spark.recv(4), "big")
+        assert forked > 0
+        eventually(lambda: not psutil.pid_exists(forked), 60)
+
+
+@pytest.mark.timeout(120)
+def test_a_socket_that_spark_closes_before_it_sends_the_secret_leaves_no_trace() -> None:
+    expect_no_trace_without_a_secret(OF_STAGES)
+
+
+@pytest.mark.timeout(240)
+def test_neither_does_one_of_the_daemon_of_sparks_planner() -> None:
+    """It is asked for while the zygote still imports, as when a replica starts."""
+    planner = "pyspark.sql.worker.plan_data_source_read"
+    with zygote() as python:
+        expect_no_trace_without_a_secret([str(python), "-m", "pyspark.daemon", planner])
+
+
+@pytest.mark.timeout(120)
+def test_a_python_whose_zygote_ends_runs_by_itself(tmp_path: Path) -> None:
+    with socket.socket(socket.AF_UNIX) as door:
+        door.bind(str(tmp_path / "zygote"))
+        door.listen()
+        client = [sys.executable, "-S", zygote_client.__file__, str(tmp_path / "zygote")]
+        planner = "pyspark.sql.worker.plan_data_source_read"
+        with daemon([*client, "-m", "pyspark.daemon", planner]) as output:
+            connection, _ = door.accept()
+            connection.close()
+            assert number(output) > 0  # the port of a daemon

@@ -15,10 +15,10 @@ from streams.storage import Storage
 from streams.storage.client.handles import WriteCapability
 from streams.storage.description import Description
 from streams.storage.limits import LARGEST_ROWS, MOST_DIFF, TooLarge
-from streams.storage.write import writing
-from streams.storage.write.foreign import Uncommitted, check_ref, staged
+from streams.storage.write import update
+from streams.storage.write.chunk_validation import Uncommitted, check_ref, staged
+from streams.storage.write.update import Write
 from streams.storage.write.validation import WrongRows, conform
-from streams.storage.write.writing import Write
 from tests.support import foreign
 from tests.support.storages import T1, T2, TABLE, Place, table
 
@@ -207,7 +207,7 @@ def test_a_chunk_in_a_transaction_does_not_count(place: Place) -> None:
 def test_the_chunks_that_are_counted_have_a_bound(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(writing, "LARGEST_COUNTED", 10)
+    monkeypatch.setattr(update, "LARGEST_COUNTED", 10)
     storage = place.client(checks_counts=True)
     _, held = storage.create(T1, TABLE)
     ref = write_chunk(storage, SOUND)

@@ -12,8 +12,8 @@ from streams.kafka.memory.logs import MemoryBroker
 from streams.progress import frontier
 from streams.storage.client import maintenance, retries
 from streams.storage.client.group import Group
+from streams.storage.client.log_verification import Verdict, skip, verify
 from streams.storage.client.shards import Shards
-from streams.storage.client.verifying import Verdict, skip, verify
 from streams.storage.log import rollup, skipping
 from streams.storage.log.events import Rollup
 from streams.storage.log.skipping import Skip

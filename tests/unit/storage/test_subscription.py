@@ -26,6 +26,8 @@ from streams.storage.log.state import State
 from streams.storage.read.options import Comparison, Operator, Options
 from streams.storage.read.reader import Loaded
 from streams.storage.read.subscription import Delivery, Subscription
+from streams.trace.kernel import pool
+from streams.trace.kernel.kernel import Kernel
 from tests.support.storages import T1, TABLE, Place, contents, end, write
 
 
@@ -332,3 +334,21 @@ def test_the_contents_of_a_sealed_collection_at_the_last_time_there_is(
     assert rows == {("b", 2), ("c", 3)}
     assert delivery.upper == EMPTY
     assert subscription.is_over
+
+
+def test_subscriptions_of_a_client_share_a_kernel(
+    storage: Storage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    started: list[Kernel] = []
+
+    def starting() -> Kernel:
+        started.append(Kernel())
+        return started[-1]
+
+    monkeypatch.setattr(pool, "Kernel", starting)
+    read, _ = filled(storage)
+    subscriptions = [storage.subscribe_at(storage.downgrade(read, 4)) for _ in range(3)]
+    for subscription in subscriptions:
+        taken(subscription)
+        assert -1 in taken(subscription).updates.column("diff").to_pylist()
+    assert len(started) == 1

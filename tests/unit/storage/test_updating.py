@@ -16,8 +16,8 @@ from streams.storage.client.lifecycle import Sealed
 from streams.storage.log.events import Reclaim
 from streams.storage.log.outcomes import UpperMismatch
 from streams.storage.sans_io import Recount
+from streams.storage.write.update import NothingBetween, RepeatedCapability, Write
 from streams.storage.write.validation import NegativeMultiplicity, OutsideInterval, WrongRows
-from streams.storage.write.writing import NothingBetween, RepeatedCapability, Write
 from tests.support.storages import T1, T2, TABLE, Place, contents, table, write
 
 

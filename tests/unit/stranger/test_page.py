@@ -20,7 +20,7 @@ from streams.storage.commands.wire import LONGEST_ID, Status, decode
 from streams.storage.description import Description
 from streams.storage.sans_io import check_new, check_stage
 from streams.storage.small_table import TakenOver
-from streams.storage.write.accepted import is_accepted
+from streams.storage.write.arrow_types import is_accepted
 from streams.trace.kernel.kernel import arrow_type
 
 SCHEMAS = Path(__file__).parents[3] / "schemas"

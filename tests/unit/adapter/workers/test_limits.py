@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from streams.adapter.selecting import kernel, refusing
+from streams.adapter.select import kernel, refusing
 from streams.adapter.workers.limits import LEAST_DISK, LEAST_MEMORY, Limits
 from streams.adapter.workers.spool import Spool
 from streams.errors import InvalidStatement, InvalidUsage

@@ -357,7 +357,7 @@ def test_a_view_is_planned_as_if_there_were_nothing_else(workers: Workers) -> No
 def test_what_a_statement_declares_comes_back_as_it_is_spelled(workers: Workers) -> None:
     _, facts = asked(workers, Types((Column("a", "int"), Column("b", "decimal(9,2)"))))
     assert columns_told(facts) == (Column("a", "INTEGER"), Column("b", "DECIMAL(9,2)"))
-    refused(lambda: asked(workers, Types((Column("a", "INTEGER[]"),))))
+    refused(lambda: asked(workers, Types((Column("a", "INTEGER[3]"),))))
     statement = CreateFunction(
         name="F",
         parameters=(Column("x", "int8"),),

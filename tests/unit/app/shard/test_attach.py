@@ -2,8 +2,8 @@
 
 import pytest
 
-from streams.app.failing import Refused
-from streams.app.reaching import expect_answer
+from streams.app.environment_access import expect_answer
+from streams.app.error_output import Refused
 from streams.errors import Determinate
 from streams.ids import CollectionId, Timestamp, Topic
 from streams.kafka.topics import TopicKind, TopicSpec

@@ -15,10 +15,10 @@ import typer
 from typer.testing import CliRunner
 
 from streams.app import signals
+from streams.app.common_options import Where
 from streams.app.shard import command
 from streams.app.shard.attach import Attached
 from streams.app.signals import Stop
-from streams.app.where import Where
 from streams.errors import Determinate
 from streams.ids import CollectionId, Timestamp, Topic
 from streams.kafka.memory.logs import MemoryBroker
@@ -308,7 +308,7 @@ def test_verify_says_what_is_wrong_and_repair_gets_past_it(
     made.logs.append([(Topic("sw.u1.log"), b"noise")])
     code, out, _ = run("verify", "u1", "--chunks")
     assert code == 1
-    assert "u1: 1 flaws" in out
+    assert "u1: 1 flaw\n" in out
     assert "offset 2:" in out
     assert "5 bytes: 6e 6f 69 73 65" in out
     assert "slackwater shard repair u1 --skip 2" in out

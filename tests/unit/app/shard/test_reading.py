@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 
 from streams.adapter.results import Columns, Complete, Notice, Progress, Result, Rows
-from streams.app.failing import Refused
+from streams.app.error_output import Refused
 from streams.app.shard.attach import Attached
 from streams.app.shard.reading import Reader
 from streams.errors import Determinate

@@ -12,8 +12,8 @@ from streams.app import signals
 from streams.app.commands import app
 from streams.app.signals import Stop
 from streams.torture import command
-from streams.torture.entries import Entry, parse
-from streams.torture.truth import Verdict
+from streams.torture.journal import Entry, parse
+from streams.torture.oracle import Verdict
 from tests.model.storage_mutations import PATCHES, Mutation
 
 COMMAND = ["torture", "storage", "--memory", "--seed", "3", "--steps", "60"]

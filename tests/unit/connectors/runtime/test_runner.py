@@ -67,6 +67,7 @@ class World:
         driver: Driver | None = None,
         stopping: threading.Event | None = None,
         now_ms: Callable[[], int] = lambda: 1000,
+        report: Callable[[Status], None] = lambda _: None,
     ) -> Runner:
         return Runner(
             self.task,
@@ -75,6 +76,7 @@ class World:
             now_ms=now_ms,
             stopping=stopping or threading.Event(),
             crash=crash,
+            report=report,
         )
 
     def catch_up(self, crash: Callable[[str], None] = lambda _: None) -> Status:
@@ -225,6 +227,28 @@ def test_a_violated_key_stops_its_binding_alone(world: World) -> None:
     world.collections.append("u2", 41)
     world.catch_up()
     assert world.query("SELECT country FROM revenue") == [("ch",)]
+
+
+@BOTH
+def test_first_contents_tell_how_far_they_are(world: World) -> None:
+    rows = [(f"c{number}", number, 11, 1) for number in range(300)]
+    world.collections.append("u1", 21, rows)
+    world.collections.append("u2", 21, [(1, "pen", 150, 12, 1)])
+    statuses: list[Status] = []
+    world.runner(report=statuses.append).run(until_caught_up=True)
+    told = [each.backfill for each in statuses if each.backfill is not None]
+    assert {each.total for each in told} == {301}
+    counts = [each.done for each in told]
+    assert (counts[0], counts[-1]) == (0, 301)
+    assert counts == sorted(counts)
+    assert len(counts) > (20 if "spill" in world.limits else 2)
+    assert statuses[-1].backfill is None
+
+    statuses.clear()
+    world.collections.append("u1", 31, [("c1", 1, 25, -1)])
+    world.collections.append("u2", 31)
+    world.runner(report=statuses.append).run(until_caught_up=True)
+    assert all(each.backfill is None for each in statuses), "it has its contents"
 
 
 def test_a_table_that_somebody_changed_is_found(world: World) -> None:

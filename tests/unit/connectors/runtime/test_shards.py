@@ -1,7 +1,10 @@
 """Tasks of several key ranges: split, merged, torn apart, and never behind what is written."""
 
 import dataclasses
+import json
+import sqlite3
 import threading
+from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
 from random import Random
@@ -14,9 +17,10 @@ from connectors.protocol.messages import Extensions
 from connectors.runtime import checkpoints
 from connectors.runtime.checkpoints import complete
 from connectors.runtime.ranges import EVERY_KEY, Reach, divided, joined, raised, within
-from connectors.runtime.runner import Runner
+from connectors.runtime.runner import APART, Runner, Status
 from connectors.runtime.task import Materialization
 from connectors.sqlite import CONNECTOR
+from connectors.testing.faults import Act, DriverDied, Fault, Faulty
 from connectors.transport.local import Local
 from schemas.flow_hash import LAST
 from streams.errors import InvalidUsage
@@ -91,6 +95,125 @@ def test_a_task_is_divided_at_will(
     scene.wander(6)
     assert not scene.wrong
     assert scene.reader.looks > 10
+
+
+TIMES = "SELECT count(DISTINCT read_through) FROM slackwater_checkpoints WHERE task = 'shop'"
+"""As the documentation has it: 1 if all keys are at one time."""
+PAIR = [
+    {"collection": "u1", "resource": {"table": "prices"}, "key": ["item"]},
+    {"collection": "u2", "resource": {"table": "stock"}, "key": ["item"]},
+]
+
+
+class Divided:
+    """A task of two collections in several shards, and what its table of checkpoints says."""
+
+    def __init__(self, collections: Collections, path: Path) -> None:
+        self.collections, self.path = collections, path
+        self.statuses: list[Status] = []
+        for id_ in ("u1", "u2"):
+            collections.create(id_, (("item", "VARCHAR"), ("amount", "BIGINT")))
+
+    def append(self, times: range) -> None:
+        """A new row in both at each time."""
+        for id_ in ("u1", "u2"):
+            rows = [(f"i{time}", time, time, 1) for time in times]
+            self.collections.append(id_, times[-1] + 1, rows)
+
+    def run(
+        self,
+        shards: int,
+        watch: Callable[[str], None] = lambda _: None,
+        fault: Fault | None = None,
+    ) -> None:
+        task = {
+            "task": "shop",
+            "connector": "sqlite",
+            "config": {"path": str(self.path)},
+            "bindings": PAIR,
+            "shards": shards,
+            "limits": {"rows": 2, "every_ms": 0},
+        }
+        Runner(
+            Materialization.model_validate(task),
+            Driver(Faulty(Local(CONNECTOR), fault, watch)),
+            self.collections.client(),
+            now_ms=lambda: 1000,
+            stopping=threading.Event(),
+            report=self.statuses.append,
+        ).run(until_caught_up=True)
+
+    def query(self, sql: str) -> list[Any]:
+        connection = sqlite3.connect(self.path, timeout=30)
+        try:
+            return connection.execute(sql).fetchall()
+        finally:
+            connection.close()
+
+    def look(self) -> tuple[dict[int, tuple[int, ...]], int]:
+        """By where a range begins, how far both collections are; and the answer to `TIMES`."""
+        looked = self.query(
+            f"SELECT key_begin, read_through, ({TIMES}) FROM slackwater_checkpoints"
+        )
+        frontiers = {
+            begin: tuple(
+                int(each["readThrough"])
+                for each in json.loads(text).get("sources", {}).values()
+            )
+            for begin, text, _ in looked
+        }
+        return frontiers, looked[0][2]
+
+
+def test_all_shards_are_cut_at_the_same_frontiers(
+    collections: Collections, memory_path: Path
+) -> None:
+    shop = Divided(collections, memory_path / "shop.db")
+    shop.append(range(11, 20))
+    looks: list[tuple[dict[int, tuple[int, ...]], int]] = []
+
+    def watch(event: str) -> None:
+        if event == "committed":
+            looks.append(shop.look())
+
+    shop.run(3, watch)
+    begins = [begin for begin, _ in divided(3)]
+    assert all(sorted(ranges) == begins for ranges, _ in looks)
+    history = [list(dict.fromkeys(ranges[begin] for ranges, _ in looks)) for begin in begins]
+    cuts = max(history, key=len)
+    assert len(cuts) > 3, "there were several transactions"
+    assert all(len(set(cut)) <= 1 for cut in cuts), "both tables are at one time"
+    for frontiers in history:
+        assert frontiers == [each for each in cuts if each in frontiers]
+    for ranges, count in looks:
+        times = sorted({cuts.index(each) for each in ranges.values()})
+        assert times in ([times[0]], [times[0], times[0] + 1]), "before a cut, or after it"
+        assert len(times) == count
+    assert shop.look()[1] == 1
+
+
+@pytest.mark.parametrize("shards", [1, 2, 4])
+def test_one_select_tells_whether_all_keys_are_at_one_time(
+    shards: int, collections: Collections, memory_path: Path
+) -> None:
+    """Apart after a death between two commits, together after the next transaction."""
+    shop = Divided(collections, memory_path / "shop.db")
+    shop.append(range(11, 14))
+    shop.run(3)
+    shop.append(range(14, 16))
+    with pytest.raises(DriverDied):
+        shop.run(3, fault=Fault(Act.DRIVER_DIES, "commit", 2))
+    assert [each.at_one_time for each in shop.statuses][-1:] == [False]
+    assert shop.query(TIMES) == [(2,)]
+    first = len(shop.statuses)
+    shop.append(range(16, 17))
+    shop.run(shards)
+    opened = next(each for each in shop.statuses[first:] if each.state == "running")
+    assert (opened.at_one_time, opened.message) == (False, APART)
+    assert [each.at_one_time for each in shop.statuses][-1:] == [True]
+    assert shop.query(TIMES) == [(1,)]
+    assert shop.query("SELECT count(*) FROM slackwater_checkpoints") == [(shards,)]
+    assert shop.query("SELECT count(*), sum(amount) FROM prices") == [(6, sum(range(11, 17)))]
 
 
 def runner(collections: Collections, connector: Any, path: Path, binding: Any) -> Runner:

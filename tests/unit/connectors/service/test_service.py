@@ -166,8 +166,12 @@ def test_what_the_endpoint_refuses_goes_to_the_dead_letters(world: World) -> Non
     world.collections.append("u1", 14, [(2, 200, 13, 1), (3, 30, 13, 1)])
     eventually(lambda: world.rows("t1") == [(1, 10), (3, 30)])
     eventually(lambda: [topic for topic, _ in world.written.letters] == ["dead"])
+    eventually(lambda: world.state("m1").dead_letters == {"t1": 1})
+    eventually(lambda: world.state("m1").left_out == {"t1": 1})
     world.collections.append("u1", 16, [(2, 200, 15, -1), (2, 20, 15, 1)])
     eventually(lambda: world.rows("t1") == [(1, 10), (2, 20), (3, 30)])
+    eventually(lambda: world.state("m1").left_out == {})
+    assert world.state("m1").dead_letters == {"t1": 1}
 
 
 BOTH = [
@@ -213,6 +217,43 @@ def test_it_runs_rests_changes_and_ends(world: World) -> None:
     eventually(lambda: world.state("m1").state == "none")
 
 
+def test_a_changed_endpoint_is_written_whole_and_one_that_was_wrong_goes_on(
+    world: World,
+) -> None:
+    world.collections.append("u1", 12, [(1, 10, 11, 1)])
+    world.start()
+    world.want(world.spec())
+    eventually(lambda: world.rows("t1") == [(1, 10)])
+    world.want(world.spec(file="nowhere/shop.db"))
+    eventually(lambda: world.state("m1").state == "stalled")
+    world.collections.append("u1", 14, [(2, 20, 13, 1)])
+    world.want(world.spec(file="other.db"))
+    eventually(lambda: world.rows("t1", "other.db") == [(1, 10), (2, 20)])
+    assert world.rows("t1") == [(1, 10)], "the first endpoint is left as it was"
+    world.want(world.spec())
+    eventually(lambda: world.state("m1").state == "failed")
+    assert "raise the binding's backfill" in world.state("m1").message
+    binding = {"collection": "u1", "resource": {"table": "t1", "backfill": 1}}
+    world.want(world.spec(bindings=[binding]))
+    eventually(lambda: world.rows("t1") == [(1, 10), (2, 20)])
+
+
+def test_a_raised_backfill_has_the_table_written_anew(world: World) -> None:
+    world.collections.append("u1", 12, [(1, 10, 11, 1), (2, 20, 11, 1)])
+    world.start()
+    binding: dict[str, Any] = {"collection": "u1", "select": ["total"]}
+    world.want(world.spec(bindings=[{**binding, "resource": {"table": "t1"}}]))
+    eventually(lambda: world.rows("t1") == [(1, 10), (2, 20)])
+    with closing(sqlite3.connect(world.path / "shop.db", timeout=30)) as connection:
+        connection.execute("UPDATE t1 SET total = -1")
+        connection.commit()
+    binding["resource"] = {"table": "t1", "backfill": 1}
+    world.want(world.spec(bindings=[binding]))
+    eventually(lambda: world.rows("t1") == [(1, 10), (2, 20)])
+    world.collections.append("u1", 14, [(2, 20, 13, -1)])
+    eventually(lambda: world.rows("t1") == [(1, 10)])
+
+
 def test_one_that_fails_stops_nobody_else_and_says_why(world: World) -> None:
     world.collections.append("u1", 12, [(1, 10, 11, 1)])
     (world.path / "taken.db").write_text("this is no database, and never was one")
@@ -234,6 +275,9 @@ def test_one_that_fails_stops_nobody_else_and_says_why(world: World) -> None:
     ]:
         eventually(lambda id_=id_, state=state: world.state(id_).state == state)  # type: ignore[misc]  # bound now
         assert why in world.state(id_).message
+    assert world.state("m1").errors > 0, "sessions that another one follows"
+    eventually(lambda: world.state("m2").errors > 1)
+    assert world.state("m5").errors == 0
     world.want(world.spec("m1", wanted="drop", file="nowhere/shop.db"))
     eventually(lambda: world.state("m1").state == "dropped")
     world.want(world.spec("m4", wanted="pause", file="taken.db"))

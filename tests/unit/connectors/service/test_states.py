@@ -18,27 +18,37 @@ RUNNING = Status(
     rows=7,
     commits=2,
     committed_ms=55,
+    errors=1,
     stalls={"t": "why"},
+    dead_letters={"t": 3},
+    left_out={"t": 1},
 )
 
 
 def test_a_run_goes_on_counting_where_the_one_before_was() -> None:
-    state = reported(State(id="m1"), RUNNING, rows=100, commits=10)
-    assert (state.rows, state.commits) == (107, 12)
+    begun = State(id="m1", rows=100, commits=10, errors=4, dead_letters={"t": 2, "u": 1})
+    state = reported(State(id="m1"), RUNNING, begun)
+    assert (state.rows, state.commits, state.errors) == (107, 12, 5)
     assert (state.behind_ms, state.behind_rows, state.time) == (9, 3, 90)
     assert state.stalls == {"t": "why"}
+    assert state.dead_letters == {"t": 5, "u": 1}
+    assert state.left_out == {"t": 1}
 
 
 def test_why_it_failed_is_said_until_it_runs_again() -> None:
-    failed = State(id="m1", state="failed", message="no such host", time=Timestamp(4))
-    starting = reported(failed, Status(task="shop", stalls={}), 0, 0)
+    failed = State(
+        id="m1", state="failed", message="no such host", time=Timestamp(4), left_out={"t": 7}
+    )
+    starting = reported(failed, Status(task="shop", stalls={}), failed)
+    assert starting.left_out == {"t": 7}, "the endpoint has not said otherwise"
     assert (starting.state, starting.message, starting.time) == ("failed", "no such host", 4)
-    running = reported(starting, RUNNING, 0, 0)
+    running = reported(starting, RUNNING, failed)
     assert (running.state, running.message) == ("running", "")
 
 
 def test_the_first_contents_are_a_backfill() -> None:
-    assert reported(State(id="m1"), replace(RUNNING, time=None), 0, 0).state == "backfilling"
+    new = State(id="m1")
+    assert reported(new, replace(RUNNING, time=None), new).state == "backfilling"
 
 
 def test_rates_are_of_the_last_seconds() -> None:

@@ -22,7 +22,7 @@ from streams.errors import InvalidUsage
 from streams.plan.physical import Column
 from streams.plan.source_types import PLAIN
 from streams.replica.ingest.decode import Decoder, wrap_scalars
-from streams.replica.ingest.fields import fields
+from streams.replica.ingest.fields import field
 from streams.trace.kernel.kernel import Kernel
 from tests.support.examples import examples
 
@@ -130,9 +130,10 @@ def double(value: object) -> object:
 def single(value: object) -> object:
     wide = double(value)
     try:
-        return struct.unpack("f", struct.pack("f", wide))[0]
+        narrow = struct.unpack("f", struct.pack("f", wide))[0]
     except (OverflowError, struct.error):
         return REFUSED
+    return REFUSED if math.isinf(narrow) else narrow  # midway to the next one it is no error
 
 
 def moment(zone: str, value: object) -> datetime | str:
@@ -483,7 +484,7 @@ def test_depth_does_no_harm_in_a_json_column():
 
 def test_a_type_that_json_cannot_give_is_refused():
     for kind in (*PLAIN, "DECIMAL(4,2)"):
-        assert fields([Column("c", kind)])[0].type == kind
+        assert field("c", "", kind).type == kind
     with pytest.raises(InvalidUsage, match="cannot have a column of type INTERVAL"):
         Decoder([Column("x", "INTERVAL")], KERNEL)
 

@@ -43,7 +43,10 @@ class Memory:
             schema=MESSAGES,
         )
 
-    def fetch(self, topic: Topic, partition: int, lo: Offset, hi: Offset) -> pa.Table:
+    def fetch(
+        self, topic: Topic, partition: int, lo: Offset, hi: Offset, *, more: Sequence[str] = ()
+    ) -> pa.Table:
+        assert not more
         here = pc.field("partition") == partition
         return self.table.filter(
             here & (pc.field("offset") >= lo) & (pc.field("offset") < hi)

@@ -1,23 +1,15 @@
-"""Every record of a range is read once, however it is cut, or the reading stalls."""
+"""Every record of a range is read once, however it is cut."""
 
 from itertools import pairwise
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streams.compute.description import IngestionDescription
-from streams.compute.reclocking import Ends
-from streams.ids import Offset, Topic
+from streams.ids import Offset
 from streams.replica.ingest import ranges
 from streams.replica.ingest.ranges import (
-    SETTLED,
-    NotYet,
     Slice,
-    Stalled,
-    Told,
     assign,
-    impediment,
     slices,
     windows,
 )
@@ -81,64 +73,3 @@ def test_one_large_partition_keeps_all_tasks_busy():
         (Slice(0, Offset(100), Offset(150)),),
         (Slice(0, Offset(150), Offset(200)),),
     )
-
-
-SOURCE = IngestionDescription(topic=Topic("events"), topic_id="a", envelope="none")
-
-
-@pytest.mark.parametrize(
-    ("bound", "told", "found"),
-    [
-        ({0: 5}, Told("a", {0: Ends(2, 9)}), None),
-        ({}, Told("a", {0: Ends(7, 9)}), None),
-        ({0: 5}, Told("a", {0: Ends(0, 5), 1: Ends(0, 3)}), None),
-        ({}, Told(None, {}), 'topic "events" does not exist'),
-        (
-            {0: 5},
-            Told("b", {0: Ends(0, 9)}),
-            'topic "events" was re-created: expected id a, got b',
-        ),
-        (
-            {0: 5},
-            Told("a", {0: Ends(0, 9)}, shrunk=(0,)),
-            'topic "events" has lost records at the end of partition 0',
-        ),
-        (
-            {0: 5},
-            Told("a", {0: Ends(8, 9)}),
-            'topic "events", partition 0: offsets 5 to 7 were deleted before they were read',
-        ),
-        (
-            {0: 5},
-            Told("a", {0: Ends(0, 5), 1: Ends(2, 3)}),
-            'topic "events", partition 1: offsets 0 to 1 were deleted before they were read',
-        ),
-        ({0: 5}, Told("a", {0: Ends(0, 4)}), NotYet()),
-        (
-            {0: 5},
-            Told("a", {0: Ends(0, 4)}, repeats=SETTLED),
-            'topic "events", partition 0: expected to reach offset 5, got an end at 4',
-        ),
-        (
-            {0: 5, 1: 0},
-            Told("a", {0: Ends(0, 5)}, repeats=SETTLED),
-            'topic "events", partition 1: expected offset 0, got no such partition',
-        ),
-    ],
-    ids=[
-        "goes on",
-        "starts at what is held",
-        "new partition",
-        "gone",
-        "re-created",
-        "shrunk",
-        "overtaken",
-        "new partition overtaken",
-        "old answer",
-        "truncated",
-        "partition lost",
-    ],
-)
-def test_nothing_is_passed_over(bound, told, found):
-    expected = Stalled(found) if isinstance(found, str) else found
-    assert impediment(SOURCE, bound, told) == expected

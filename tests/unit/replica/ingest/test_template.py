@@ -12,11 +12,12 @@ from hypothesis import strategies as st
 from streams.plan.physical import Column
 from streams.replica.ingest import batch, decode_one, template
 from streams.replica.ingest.decode import Decoder
-from streams.replica.ingest.fields import fields
+from streams.replica.ingest.fields import field
 from streams.trace.kernel.kernel import Kernel
 
-FIELDS = fields(
-    (
+FIELDS = [
+    field(column.name, "", column.type)
+    for column in (
         Column("a", "BIGINT"),
         Column("t", "TINYINT"),
         Column("u", "UBIGINT"),
@@ -25,7 +26,7 @@ FIELDS = fields(
         Column("b", "BOOLEAN"),
         Column("d", "DOUBLE"),
     )
-)
+]
 
 
 def exact(messages: Sequence[bytes]) -> list[list[object]] | None:

@@ -5,13 +5,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streams.plan.physical import Column
 from streams.replica.ingest import timestamps
-from streams.replica.ingest.fields import fields
+from streams.replica.ingest.fields import field
 from streams.trace.kernel.kernel import Kernel
 
 KERNEL = Kernel()
-(FIELD,) = fields((Column("t", "TIMESTAMP"),))
+FIELD = field("t", "", "TIMESTAMP")
 
 
 def exact(texts: list[str]) -> pa.Array:

@@ -7,10 +7,10 @@ import pyarrow as pa
 import pytest
 
 from streams.compute.reclocking import Ends
+from streams.compute.stalls import Told
 from streams.errors import Determinate
 from streams.ids import Offset, Topic
 from streams.kafka.client.raw import RAW_SCHEMA
-from streams.replica.ingest.ranges import Told
 from streams.replica.ingest.topic_ends import Watch
 
 TOPIC = Topic("events")
@@ -113,9 +113,9 @@ def test_an_end_that_goes_back_is_remembered(broker):
     broker.watch.add(TOPIC)
     assert broker.tells(Told("a", {0: Ends(0, 3)}))
     broker.high = 2
-    assert broker.tells(Told("a", {0: Ends(0, 2)}, shrunk=(0,)))
+    assert broker.tells(Told("a", {0: Ends(0, 2)}, shrunk={0: 2}))
     broker.high = 9
-    assert broker.tells(Told("a", {0: Ends(0, 9)}, shrunk=(0,)))
+    assert broker.tells(Told("a", {0: Ends(0, 9)}, shrunk={0: 2}))
 
 
 def test_a_topic_that_is_removed_is_told_no_more(broker):

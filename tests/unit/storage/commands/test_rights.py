@@ -2,7 +2,7 @@
 
 import pytest
 
-from streams.adapter.objects import hold_of, reading_hold
+from streams.adapter.provisioning import hold_of, reading_hold
 from streams.ids import CollectionId, Timestamp
 from streams.storage.log.events import Acquire, Right
 from streams.storage.policy import catalog_hold

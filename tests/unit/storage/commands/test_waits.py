@@ -239,7 +239,7 @@ def test_who_waits_for_long_is_named_with_what_it_waits_in(
         place.until(lambda: "a command takes long" in caplog.text)
     said = next(record for record in caplog.records if "takes long" in record.message)
     assert late in str(said.__dict__["of"])
-    assert "foreign.fetched" in str(said.__dict__["in"])
+    assert "chunk_validation.fetched" in str(said.__dict__["in"])
 
 
 def test_who_waits_beyond_every_deadline_ends_the_process(

@@ -16,12 +16,12 @@ from streams.progress import frontier
 from streams.storage.client.handles import WriteCapability
 from streams.storage.commands.handlers import table
 from streams.storage.description import loads
-from streams.storage.write.foreign import rows_of
+from streams.storage.write.chunk_validation import rows_of
 from streams.storage.write.validation import conform
-from streams.torture.hostile import sheets
-from streams.torture.hostile.forging import bent, forged
+from streams.torture.hostile import arrow_streams
+from streams.torture.hostile.attacker_knowledge import DESCRIPTION, Known, Victim
+from streams.torture.hostile.forged_records import bent, forged
 from streams.torture.hostile.inputs import Record, evidence_line
-from streams.torture.hostile.known import DESCRIPTION, Known, Victim
 from streams.torture.hostile.mutations import mutated, retold, spliced
 from streams.torture.hostile.scene import commands_of
 from streams.torture.hostile.surfaces import SURFACES
@@ -96,14 +96,14 @@ def test_many_chunks_and_rows_are_what_a_service_takes() -> None:
     description = loads(DESCRIPTION)
     taken: Counter[str] = Counter()
     for seed in range(100):
-        body, rows = sheets.chunk(Random(seed), 5)
+        body, rows = arrow_streams.chunk(Random(seed), 5)
         reference = ChunkRef(0, Offset(7), "k", zlib.crc32(body), rows, len(body))
         with contextlib.suppress(InvalidUsage):
             found = rows_of(CollectionId("c"), reference, body, description)
             taken["chunk"] += set(found.column("time").to_pylist()) == {5}
         writer = WriteCapability(CollectionId("c"), frontier(5), CapabilityId("w"))
         with contextlib.suppress(InvalidUsage):
-            sent = table(writer, sheets.inline(Random(seed), 5))
+            sent = table(writer, arrow_streams.inline(Random(seed), 5))
             found = conform(CollectionId("c"), sent, description)
             taken["inline"] += set(found.column("time").to_pylist()) == {5}
     assert min(taken["chunk"], taken["inline"]) > 20
@@ -153,7 +153,7 @@ def test_mutations_follow_their_seed() -> None:
 
 
 def test_a_bomb_is_small_until_it_is_unpacked() -> None:
-    assert len(sheets.bomb(1)) < 4 << 20
+    assert len(arrow_streams.bomb(1)) < 4 << 20
 
 
 def test_references_lie_now_and_then() -> None:
@@ -162,7 +162,7 @@ def test_references_lie_now_and_then() -> None:
     lies = [
         reference
         for seed in range(90)
-        if (reference := sheets.reference(Random(seed), b"abc", 2, "k", place))
+        if (reference := arrow_streams.reference(Random(seed), b"abc", 2, "k", place))
         and any(reference[name] != value for name, value in true.items())
     ]
     assert 10 < len(lies) < 60

@@ -9,7 +9,6 @@ import pytest
 
 from streams.app.client import Answer
 from streams.errors import Determinate, InvalidStatement
-from streams.torture.hostile.followed import Followed, follows, reached
 from streams.torture.hostile.sessions import (
     Session,
     complete,
@@ -19,6 +18,7 @@ from streams.torture.hostile.sessions import (
     total,
     wrong,
 )
+from streams.torture.hostile.subscription_check import Followed, follows, reached
 from tests.support.processes import eventually
 
 VIEW, SOURCE, TOPIC = "honest_view", "honest_source", "honest.raw"

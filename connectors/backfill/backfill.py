@@ -1,0 +1,212 @@
+"""Writes the first contents of a task in many key ranges at once, so that a session goes on.
+
+All ranges are written at the same time t, so that the endpoint is at one time once all have
+committed, and whoever follows the collections goes on from t. What a range has is in the
+endpoint alone: after a crash, of a task or of everything, what is missing is asked for again,
+and written at the same t.
+
+    1  a session of all keys fences what an attempt before has left, and says what is written
+    2  each range that is missing is opened once, one after another: from then on the tasks'
+       sessions of different ranges have nothing in common
+    3  the job (`connectors.backfill.job`) reads the collections and writes the ranges
+"""
+
+import logging
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
+from functools import partial
+
+from connectors.backfill.planning import Gap, Written, gaps_of, time_of
+from connectors.backfill.tasks import Cell, Plan, opening, reaches_of
+from connectors.driving import Driver
+from connectors.runtime.following import Following
+from connectors.runtime.preparing import Prepared, prepare
+from connectors.runtime.ranges import EVERY_KEY
+from connectors.runtime.reading import WAIT_MS
+from connectors.runtime.runner import TRIES, Status, Stopping, can_pass, check_divisible
+from connectors.runtime.session import DEAD_LETTERS
+from connectors.runtime.task import Materialization
+from streams.errors import InvalidUsage, SlackwaterError
+from streams.ids import CollectionId, Timestamp
+from streams.storage.client.backoff import longer_s
+from streams.storage.client.shards import Shards
+from streams.storage.read.reader import (
+    PART_BYTES,
+    READ_LEASE_MS,
+    planned,
+    snapshot_pieces,
+    stretches,
+)
+
+log = logging.getLogger(__name__)
+
+Job = Callable[[Plan, Sequence[Cell]], int]
+"""Writes all gaps of a plan; returns how many rows. Errors: InvalidUsage if trying again is of
+no use, Determinate."""
+
+RENEWAL_S = READ_LEASE_MS / 4_000
+
+
+class Backfill:
+    """The first contents of a task. One thread."""
+
+    def __init__(  # noqa: PLR0913  dependencies, passed by name
+        self,
+        task: Materialization,
+        driver: Driver,
+        shards: Shards,
+        *,
+        ranges: int,
+        job: Job,
+        stopping: Stopping,
+        report: Callable[[Status], None] = lambda _: None,
+    ) -> None:
+        """`ranges`: into how many parts all keys are divided at least."""
+        self._task, self._driver, self._shards = task, driver, shards
+        self._ranges, self._job, self._stopping = ranges, job, stopping
+        self._report = report
+        self._following = Following(shards, task.task, task.collections)
+        self._missing = 0
+        """How many ranges were to be written by the last attempt."""
+        self.status = Status(task=task.task, stalls={})
+
+    def run(self) -> Status:
+        """Write what is missing, or until it is stopped.
+
+        Errors: InvalidUsage if the task cannot be divided, or its contents not be written;
+        what has failed `TRIES` times, without any range written in between.
+        """
+        tries, pause_s, least = 0, 0.0, -1
+        while not self._stopping.is_set():
+            try:
+                if self._is_complete():
+                    break
+            except SlackwaterError as error:
+                if self._stopping.is_set():
+                    break
+                is_new = self._missing != least
+                least, tries = self._missing, 1 if is_new else tries + 1
+                pause_s = longer_s(0.0 if is_new else pause_s)
+                if tries >= TRIES or not can_pass(error):
+                    self._say(state="failed", message=str(error))
+                    raise
+                log.warning("backfill failed; another follows", extra={"cause": str(error)})
+                self._say(state="stalled", message=str(error))
+                self._stopping.wait(pause_s)
+        return self.status
+
+    def _is_complete(self) -> bool:
+        """Whether nothing is missing; if something is, one attempt to write it."""
+        prepared = prepare(self._driver, self._task, self._following.open())
+        check_divisible(prepared, self._ranges)
+        if any(each.dead_letters for each in self._task.bindings):
+            raise InvalidUsage(DEAD_LETTERS)
+        held = self._following.hold()
+        written = self._written(prepared)
+        gaps = gaps_of(written, self._ranges)
+        if not gaps:
+            return True
+        self._missing = len(gaps)
+        as_of = self._time(prepared, written, list(held.values()))
+        if as_of is None:
+            return False
+        for gap in gaps:
+            self._opened(prepared, gap)
+        plan = Plan(
+            prepared=prepared,
+            topics=tuple(map(self._shards.data_topic, prepared.collections)),
+            as_of=as_of,
+            gaps=gaps,
+            spill=self._task.limits.spill,
+        )
+        self._write(plan)
+        return False
+
+    def _written(self, prepared: Prepared) -> Written:
+        """Of each binding how far all keys are written; no older session can commit now."""
+        return self._opened(prepared, Gap(*EVERY_KEY, frozenset()))
+
+    def _opened(self, prepared: Prepared, gap: Gap) -> Written:
+        """Open a range, and leave it as it is."""
+        with self._driver.open(opening(prepared, gap), prepared.extensions) as stream:
+            if prepared.extensions.acknowledge:
+                stream.acknowledge()
+            written = reaches_of(prepared, stream)
+            stream.finish()
+        return written
+
+    def _time(
+        self, prepared: Prepared, written: Written, held: Sequence[Timestamp]
+    ) -> Timestamp | None:
+        """The time of the contents, once they are complete; None if it is stopped before."""
+        self._following.sync()
+        while not self._stopping.is_set():
+            uppers = {each: self._following.upper(each) for each in prepared.collections}
+            if (time := time_of(written, held, list(uppers.values()))) is not None:
+                return time
+            self._say(state="waiting", message=f"{', '.join(uppers)}: no complete time yet")
+            self._following.wait(partial(self._is_later, uppers), WAIT_MS)
+        return None
+
+    def _is_later(self, uppers: Mapping[CollectionId, Timestamp]) -> bool:
+        return any(self._following.upper(each) > upper for each, upper in uppers.items())
+
+    def _write(self, plan: Plan) -> None:
+        """Run the job over the present chunks of the collections, which are kept meanwhile."""
+        self._say(
+            state="backfilling",
+            message=f"{len(plan.gaps)} key ranges at {plan.as_of}",
+            upper=plan.frontier,
+        )
+        collections = dict.fromkeys(plan.prepared.collections)
+        with kept(self._shards, list(collections), plan.as_of):
+            rows = self._job(plan, list(self._cells(plan)))
+        self._say(
+            message="",
+            time=plan.as_of,
+            rows=self.status.rows + rows,
+            commits=self.status.commits + len(plan.gaps),
+        )
+
+    def _cells(self, plan: Plan) -> Iterator[Cell]:
+        """The chunks of all collections that are to be read, some at a time."""
+        wanted = frozenset[int]().union(*(gap.bindings for gap in plan.gaps))
+        for binding in sorted(wanted):
+            state = self._shards.state(plan.prepared.collections[binding])
+            pieces = snapshot_pieces(state, plan.as_of)
+            for some in stretches(pieces, PART_BYTES) if pieces else ():
+                yield Cell(binding, tuple(some))
+
+    def _say(self, **changes: object) -> None:
+        status = replace(self.status, **changes)  # type: ignore[arg-type]  # its fields
+        if status != self.status:
+            self.status = status
+            self._report(status)
+
+
+@contextmanager
+def kept(
+    shards: Shards, collections: Sequence[CollectionId], as_of: Timestamp
+) -> Iterator[None]:
+    """Protect the present chunks of collections while the block runs, however long."""
+    over = threading.Event()
+    with ExitStack() as stack:
+        renewals = [stack.enter_context(planned(shards, each, as_of)) for each in collections]
+
+        def renew() -> None:
+            while not over.wait(RENEWAL_S):
+                for each in renewals:
+                    try:
+                        each()
+                    except SlackwaterError as error:
+                        log.warning("cannot renew a hold", extra={"cause": str(error)})
+
+        thread = threading.Thread(target=renew, name="holds", daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            over.set()
+            thread.join()

@@ -1,0 +1,169 @@
+"""A backfill as a Spark job: its tasks read chunks, shuffle rows by key range, write ranges.
+
+    cells    (binding, pieces)                     one row for each few megabytes of chunks
+      read   (gap, binding, updates, errors)       by the hash of keys
+      shuffle by gap
+      write  (gap, rows, failure)                  one session of the endpoint and one commit
+
+A task that fails of what may pass, or since another attempt has taken its range over, raises:
+Spark tries it again, or goes on with the other attempt. Any other failure is returned, for
+trying again is of no use. Memory holds what `connectors.runtime.spilling` needs for a range.
+"""
+
+import itertools
+import pickle
+from collections.abc import Callable, Iterator, Sequence
+from functools import cache
+
+import pyarrow as pa
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+
+from connectors.backfill.tasks import Accessing, Cell, Plan, Rows, read, write
+from connectors.runtime.error_rows import NO_ERRORS
+from connectors.runtime.runner import can_pass
+from connectors.runtime.spilling import COMPRESSED
+from connectors.sql.fence import Fenced
+from connectors.transport.failures import causes
+from streams.errors import Determinate, InvalidUsage, SlackwaterError
+from streams.trace.kernel.kernel import Kernel
+from streams.trace.updates import flatten
+
+CELLS = "cell binary"
+ROWS = "gap int, binding int, updates binary, errors binary"
+DONE = "gap int, rows bigint, failure string"
+MARKER = -1
+"""The binding of a row that says that there is a gap; it may have no others."""
+BATCH = "spark.sql.execution.arrow.maxRecordsPerBatch"
+BATCH_ROWS = 16
+"""Rows that go from the JVM to a task together: each is a few megabytes."""
+
+Batches = Iterator[pa.RecordBatch]
+
+
+def run(session: SparkSession, accessing: Accessing, plan: Plan, cells: Sequence[Cell]) -> int:
+    """Write all gaps; return how many rows.
+
+    Errors: InvalidUsage if a gap cannot be written, Determinate if the job failed.
+    """
+    before = session.conf.get(BATCH)
+    session.conf.set(BATCH, str(BATCH_ROWS))
+    try:
+        pickled = [(pickle.dumps(cell),) for cell in [None, *cells]]
+        frame = session.createDataFrame(pickled, CELLS)
+        width = max(1, session.sparkContext.defaultParallelism)
+        rows = frame.repartition(width).mapInArrow(reader(plan, accessing), ROWS)
+        placed = rows.repartitionById(len(plan.gaps), "gap")
+        done: pa.Table = placed.mapInArrow(writer(plan, accessing), DONE).toArrow()
+    except (PySparkException, Py4JError) as error:
+        raise Determinate(f"spark: {reason(str(error))}") from error
+    finally:
+        session.conf.set(BATCH, before or "")
+    failures = [text for text in done.column("failure").to_pylist() if text is not None]
+    if failures:
+        raise InvalidUsage(failures[0])
+    return sum(done.column("rows").to_pylist())
+
+
+def reason(text: str) -> str:
+    """The cause of a failed job: the last line before the stack of the JVM."""
+    lines = text.partition("\n\tat ")[0].strip().splitlines()
+    return lines[-1].strip() if lines else "no reason given"
+
+
+def reader(plan: Plan, accessing: Accessing) -> Callable[[Batches], Batches]:
+    """The function of a task of the first stage."""
+
+    def run_task(cells: Batches) -> Batches:
+        with accessing() as access:
+            for batch in cells:
+                for text in batch.column("cell").to_pylist():
+                    cell: Cell | None = pickle.loads(text)  # noqa: S301  our own driver's
+                    if cell is None:
+                        yield markers(len(plan.gaps))
+                        continue
+                    yield from map(packed, read(plan, cell, access.load, kernel()))
+
+    return run_task
+
+
+def writer(plan: Plan, accessing: Accessing) -> Callable[[Batches], Batches]:
+    """The function of a task of the second stage, which has the rows of one gap."""
+
+    def run_task(batches: Batches) -> Batches:
+        first = next(batches, None)
+        if first is None:
+            return
+        number = first.column("gap")[0].as_py()
+        rows = (each for batch in itertools.chain([first], batches) for each in unpacked(batch))
+        try:
+            with accessing() as access:
+                yield done_row(number, write(plan, number, rows, access.driver, kernel()), None)
+        except SlackwaterError as error:
+            is_fenced = any(isinstance(cause, Fenced) for cause in causes(error))
+            if is_fenced or can_pass(error):
+                raise
+            yield done_row(number, 0, str(error))
+
+    return run_task
+
+
+def markers(count: int) -> pa.RecordBatch:
+    """A row of `ROWS` for each gap."""
+    nothing = pa.nulls(count, pa.binary())
+    numbers = pa.array(range(count), pa.int32())
+    names = ["gap", "binding", "updates", "errors"]
+    bindings = pa.array([MARKER] * count, pa.int32())
+    return pa.RecordBatch.from_arrays([numbers, bindings, nothing, nothing], names=names)
+
+
+def packed(rows: Rows) -> pa.RecordBatch:
+    """A row of `ROWS`."""
+    columns = {
+        "gap": pa.array([rows.gap], pa.int32()),
+        "binding": pa.array([rows.binding], pa.int32()),
+        "updates": pa.array([blob(pa.Table.from_batches([rows.updates]))], pa.binary()),
+        "errors": pa.array([blob(rows.errors) if rows.errors.num_rows else None], pa.binary()),
+    }
+    return pa.RecordBatch.from_pydict(columns)
+
+
+def unpacked(batch: pa.RecordBatch) -> Iterator[Rows]:
+    """What `packed` was given, of each row but markers."""
+    columns = [column.to_pylist() for column in batch.columns]
+    for gap, binding, rows, wrong in zip(*columns, strict=True):
+        if binding != MARKER:
+            updates = table_of(rows)
+            errors = NO_ERRORS if wrong is None else table_of(wrong)
+            yield Rows(gap, binding, flatten([updates], updates.schema), errors)
+
+
+def blob(table: pa.Table) -> bytes:
+    """A table as bytes."""
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, table.schema, options=COMPRESSED) as stream:
+        stream.write_table(table)
+    return bytes(sink.getvalue().to_pybytes())
+
+
+def table_of(data: bytes) -> pa.Table:
+    """What `blob` was given."""
+    with pa.ipc.open_stream(data) as stream:
+        return stream.read_all()
+
+
+def done_row(gap: int, rows: int, failure: str | None) -> pa.RecordBatch:
+    """A row of `DONE`."""
+    columns = {
+        "gap": pa.array([gap], pa.int32()),
+        "rows": pa.array([rows], pa.int64()),
+        "failure": pa.array([failure], pa.utf8()),
+    }
+    return pa.RecordBatch.from_pydict(columns)
+
+
+@cache
+def kernel() -> Kernel:
+    """This worker process's kernel."""
+    return Kernel()

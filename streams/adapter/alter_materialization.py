@@ -1,0 +1,126 @@
+"""Changes options of a materialization that is there: SET and RESET. Pure.
+
+The options that it has are taken together with those of the statement, and judged as those of a
+CREATE are (`streams.adapter.materialization_tasks`).
+"""
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from typing import cast
+
+from streams.adapter.catalog import Item
+from streams.adapter.materialization_tasks import (
+    FOREIGN,
+    OF_BINDING,
+    Json,
+    binding,
+    endpoint,
+    settings,
+)
+from streams.errors import InvalidStatement
+from streams.plan.sql.materializations import (
+    AmendEndpoint,
+    Amendment,
+    AmendSettings,
+    Bind,
+    Options,
+)
+
+BACKFILL = "backfill"
+"""The number in a resource that, raised, has the present rows written again."""
+
+REACHED_BY = frozenset({"command", "address"})
+"""Options of a foreign connector that exclude each other."""
+
+
+def amended_task(task: Json, change: AmendEndpoint | AmendSettings) -> Json:
+    """Return the task with other options of its own. Errors: InvalidStatement."""
+    if isinstance(change, AmendEndpoint):
+        return amended_endpoint(task, change.amendment)
+    return amended_settings(task, change.amendment)
+
+
+def amended_endpoint(task: Json, amendment: Amendment) -> Json:
+    """Return the task with other options of its endpoint. Errors: InvalidStatement."""
+    connector, config = str(task["connector"]), members(task["config"])
+    if connector.isidentifier():
+        return {**task, **endpoint(connector, amended(config, amendment))}
+    if REACHED_BY & amendment.values.keys():
+        reached = {}
+    elif connector.startswith("grpc:"):
+        reached = {"address": connector.removeprefix("grpc:")}
+    else:
+        reached = {"command": connector}
+    return {
+        **task,
+        **endpoint(FOREIGN, amended({**reached, "config": json.dumps(config)}, amendment)),
+    }
+
+
+def amended_settings(task: Json, amendment: Amendment) -> Json:
+    """Return the task with other settings of how it is written. Errors: InvalidStatement."""
+    rest = {name: value for name, value in task.items() if name not in {"shards", "limits"}}
+    shards = {"shards": task["shards"]} if "shards" in task else {}
+    before = {**shards, **members(task.get("limits", {}))}
+    return {**rest, **settings(amended(before, amendment))}
+
+
+def amended_binding(before: Json, item: Item, amendment: Amendment) -> Json:
+    """Return a binding of an object with other options. Errors: InvalidStatement."""
+    own = {name: value for name, value in before.items() if name in OF_BINDING}
+    resource = members(before["resource"])
+    refuse_unset(amendment.reset, [*own, *resource])
+    changed = binding(Bind(item.name, amendment.values), item)
+    kept = {} if "resource" in amendment.values else resource
+    others = [name for name in amendment.reset if name not in OF_BINDING]
+    after = {
+        **left({**before, **changed}, [name for name in amendment.reset if name in OF_BINDING]),
+        "resource": left({**kept, **members(changed["resource"])}, others),
+    }
+    refuse_lower(before, after, item.name)
+    return after
+
+
+def keeps_old_rows(before: Json, after: Json) -> bool:
+    """Whether rows that are there keep the columns that they had, though others are stated."""
+    is_same_place = before["resource"] == after["resource"]
+    return is_same_place and before.get("select") != after.get("select")
+
+
+def refuse_lower(before: Json, after: Json, name: str) -> None:
+    """Errors: InvalidStatement if the number of a backfill is lower than the last one."""
+    last, number = (members(each["resource"]).get(BACKFILL, 0) for each in (before, after))
+    if isinstance(last, int) and isinstance(number, int) and number < last:
+        raise InvalidStatement(
+            f"option {BACKFILL.upper()} of {name}: expected at least {last}, found {number}",
+            "each number has the table written again once",
+            f"{BACKFILL.upper()} = {last + 1} has it written again",
+        )
+
+
+def amended(options: Json, amendment: Amendment) -> Options:
+    """Options after a change. Errors: InvalidStatement if one that is reset is not set."""
+    refuse_unset(amendment.reset, options)
+    kept = cast("Options", left(options, amendment.reset))
+    return {**kept, **amendment.values}
+
+
+def refuse_unset(names: Sequence[str], present: Iterable[str]) -> None:
+    """Errors: InvalidStatement if a name is not among those that are set."""
+    known = sorted(present)
+    for name in names:
+        if name not in known:
+            raise InvalidStatement(
+                f"option {name.upper()} is not set, so it cannot be reset",
+                f"set are {', '.join(known).upper()}" if known else "none is set",
+            )
+
+
+def left(options: Json, names: Sequence[str]) -> Json:
+    """Options without those of some names."""
+    return {name: value for name, value in options.items() if name not in names}
+
+
+def members(value: object) -> Json:
+    """An object of a task, which is JSON."""
+    return dict(cast("Mapping[str, object]", value))

@@ -1,0 +1,300 @@
+"""Turns a CREATE statement into the object to create, checked against the catalog.
+
+Nothing is changed here. Every possible refusal happens now, in terms of the user's statement,
+so that the steps after the catalog's record fail only for transient reasons.
+"""
+
+from collections.abc import Mapping
+from typing import Literal
+
+from streams.adapter import offsets
+from streams.adapter.catalog import NAMES, Catalog, Item, ItemKind, unknown
+from streams.adapter.workers.requests import Viewed
+from streams.compute.description import IngestionDescription, SinkDescription
+from streams.errors import InvalidStatement
+from streams.ids import CollectionId, Topic
+from streams.kafka.topics import LONGEST_NAME, NAME_RULE, Topics, is_name
+from streams.plan import metadata
+from streams.plan.physical import Column
+from streams.plan.sql.messages import KeyFormat
+from streams.plan.sql.statements import (
+    Alter,
+    CreateMaterializedView,
+    CreateSink,
+    CreateSource,
+    Envelope,
+    Kind,
+    Retain,
+)
+from streams.storage.policy import LagBehindUpper, RetainHistory, Retention
+from streams.trace.kernel.functions import Function
+from streams.trace.kernel.types import parts
+
+KINDS: Mapping[Kind, ItemKind] = {
+    Kind.SOURCE: "source",
+    Kind.VIEW: "view",
+    Kind.SINK: "sink",
+}
+
+
+def source(
+    statement: CreateSource,
+    text: str,
+    catalog: Catalog,
+    topics: Topics,
+    namespace: str,
+    columns: tuple[Column, ...],
+) -> Item:
+    """Return the source of the statement, with these columns. Errors: InvalidStatement."""
+    _refuse_options(statement.options)
+    topic, topic_id = read_topic(statement.topic, topics, namespace)
+    envelope: Literal["none", "upsert"] = (
+        "upsert" if statement.envelope is Envelope.UPSERT else "none"
+    )
+    key_format = _key_format(statement, columns)
+    return Item(
+        id=catalog.next_id("source"),
+        kind="source",
+        name=statement.name,
+        statement=text,
+        columns=(*columns, *_included(statement, key_format)),
+        source=IngestionDescription(
+            topic=topic,
+            topic_id=topic_id,
+            envelope=envelope,
+            keys=statement.keys,
+            key_format=key_format,
+            included=statement.messages.included,
+            located=statement.messages.located,
+            start=offsets.start(statement.start, topic, topics),
+        ),
+        policy=retention(statement.retain),
+    )
+
+
+KEY_TYPES: Mapping[KeyFormat, str] = {"text": "VARCHAR", "bytes": "BLOB"}
+"""The type of the one key column of a format; JSON has any, and any number of columns."""
+
+
+def _key_format(statement: CreateSource, columns: tuple[Column, ...]) -> KeyFormat:
+    """Return the format of keys. Errors: InvalidStatement if the key columns do not fit it."""
+    for column in columns:
+        if column.name in statement.keys and parts(column.type) is not None:
+            raise InvalidStatement(
+                f"key column {column.name} of type {column.type} is not a single value",
+                "expected a type without LIST, STRUCT and MAP",
+            )
+    stated = statement.messages.key_format
+    if stated is not None and statement.envelope is Envelope.NONE:
+        return _included_format(statement, stated)
+    if stated is None or stated == "json":
+        return "json"
+    keys = [column for column in columns if column.name in statement.keys]
+    if [column.type for column in keys] != [KEY_TYPES[stated]]:
+        got = ", ".join(f"{column.name} {column.type}" for column in keys)
+        raise InvalidStatement(
+            f"KEY FORMAT {stated.upper()} does not fit the key ({got})",
+            f"expected one key column of type {KEY_TYPES[stated]}",
+            "change the column, or leave KEY FORMAT out if keys are JSON",
+        )
+    return stated
+
+
+def _included_format(statement: CreateSource, stated: KeyFormat) -> KeyFormat:
+    """Return the format of keys that are but included. Errors: InvalidStatement."""
+    if not any(included.part == "key" for included in statement.messages.included):
+        raise InvalidStatement(
+            f"KEY FORMAT {stated.upper()} in a source of ENVELOPE NONE, which reads no keys",
+            hint="leave it out, or declare ENVELOPE UPSERT (KEY (...)), or INCLUDE KEY",
+        )
+    if stated == "json":
+        raise InvalidStatement(
+            "KEY FORMAT JSON in a source of ENVELOPE NONE, which does not take keys apart",
+            "expected TEXT or BYTES",
+            "INCLUDE KEY with KEY FORMAT TEXT, and cast the column to JSON in a view",
+        )
+    return stated
+
+
+def _included(statement: CreateSource, key_format: KeyFormat) -> tuple[Column, ...]:
+    """Return the columns of INCLUDE."""
+    types = {**metadata.TYPES, "key": KEY_TYPES.get(key_format, metadata.TYPES["key"])}
+    return tuple(Column(each.column, types[each.part]) for each in statement.messages.included)
+
+
+def read_topic(name: str, topics: Topics, namespace: str) -> tuple[Topic, str]:
+    """Return a topic that a source is to read, and its id. Errors: InvalidStatement."""
+    topic = _topic(name)
+    info = topics.describe(topic)
+    if info is None:
+        raise InvalidStatement(f"topic {topic} does not exist", hint="create the topic first")
+    _refuse_ours(topic, namespace)
+    return topic, info.id
+
+
+def view(
+    statement: CreateMaterializedView, text: str, catalog: Catalog, viewed: Viewed
+) -> Item:
+    """Return the view of the statement, as a worker has planned it."""
+    return Item(
+        id=catalog.next_id("view"),
+        kind="view",
+        name=statement.name,
+        statement=text,
+        query=statement.query,
+        columns=viewed.columns,
+        inputs=viewed.inputs,
+        policy=retention(statement.retain),
+        functions=viewed.functions,
+    )
+
+
+def retention(retain: Retain | None) -> Retention | None:
+    """Return the read policy of a statement."""
+    if retain is None:
+        return None
+    return LagBehindUpper(retain.ms) if retain.behind_upper else RetainHistory(retain.ms)
+
+
+def sink(
+    statement: CreateSink, text: str, catalog: Catalog, topics: Topics, namespace: str
+) -> Item:
+    """Return the sink of the statement. Errors: InvalidStatement."""
+    _refuse_options(statement.options)
+    read = readable(statement.relation, catalog)
+    topic = _topic(statement.topic)
+    _refuse_ours(topic, namespace)
+    taken = [item for item in catalog.items.values() if item.sink and item.sink.topic == topic]
+    if taken:
+        raise InvalidStatement(f"topic {topic} is written by sink {taken[0].name}")
+    if topics.describe(topic) is not None:
+        raise InvalidStatement(
+            f"topic {topic} already exists",
+            "a sink creates its own topic, so that it has no other records",
+            "choose another topic, or delete this one first",
+        )
+    return Item(
+        id=catalog.next_id("sink"),
+        kind="sink",
+        name=statement.name,
+        statement=text,
+        columns=read.columns,
+        inputs=(read.id,),
+        sink=SinkDescription(topic, _spelled(statement.keys, read)),
+    )
+
+
+def readable(name: str, catalog: Catalog) -> Item:
+    """Return the source or view of this name. Errors: InvalidStatement."""
+    item = catalog.find(name)
+    if item is None:
+        raise unknown(name, catalog.ordered())
+    if item.kind == "sink":
+        raise InvalidStatement(f"sink {name} cannot be read", "expected a source or a view")
+    return item
+
+
+def alterable(statement: Alter, catalog: Catalog) -> Item:
+    """Return the object to alter. Errors: InvalidStatement if none has the name and kind."""
+    item = catalog.find(statement.name)
+    if item is None:
+        raise unknown(statement.name, catalog.ordered())
+    _refuse_other_kind(statement.kind, item, "ALTER")
+    return item
+
+
+def _refuse_other_kind(kind: Kind, item: Item, verb: str) -> None:
+    if item.kind != KINDS[kind]:
+        expected, actual = NAMES[KINDS[kind]], NAMES[item.kind]
+        raise InvalidStatement(
+            f"{item.name} is not a {expected} but a {actual}",
+            hint=f"use {verb} {actual.upper()} {item.name}",
+        )
+
+
+def droppable(kind: Kind, name: str, catalog: Catalog) -> Item | None:
+    """Return the object to drop; None if there is none of the name.
+
+    Errors: InvalidStatement if it is of another kind, or something depends on it.
+    """
+    item = catalog.find(name)
+    if item is None:
+        return None
+    _refuse_other_kind(kind, item, "DROP")
+    readers = [
+        f"{NAMES[dependant.kind]} {dependant.name}" for dependant in catalog.dependants(item.id)
+    ]
+    binding = catalog.materializations.binding(item.id)
+    readers += [f"materialization {materialization.name}" for materialization in binding]
+    if readers:
+        shown = ", ".join(readers)
+        raise InvalidStatement(
+            f"{NAMES[item.kind]} {name} cannot be dropped",
+            f"what depends on it: {shown}",
+            "drop those first",
+        )
+    return item
+
+
+def undefinable(name: str, catalog: Catalog) -> Function | None:
+    """Return the Python function to drop; None if there is none of the name.
+
+    Errors: InvalidStatement if views call it.
+    """
+    function = catalog.functions.get(name.casefold())
+    callers = catalog.callers(name)
+    if callers:
+        shown = ", ".join(f"{NAMES[caller.kind]} {caller.name}" for caller in callers)
+        raise InvalidStatement(
+            f"function {name} cannot be dropped", f"what calls it: {shown}", "drop those first"
+        )
+    return function
+
+
+def blocking(item: Item, uppers: Mapping[CollectionId, int]) -> CollectionId | None:
+    """Return the input with the least upper, if the object waits for it.
+
+    Shape: `uppers` of the object and its inputs; sealed ones are left out.
+    """
+    inputs = [
+        (uppers[collection], collection) for collection in item.inputs if collection in uppers
+    ]
+    if not inputs or item.id not in uppers:
+        return None
+    least, found = min(inputs)
+    return found if least <= uppers[item.id] else None
+
+
+def _refuse_options(options: Mapping[str, str]) -> None:
+    for name in options:
+        raise InvalidStatement(f"option {name} is not known", "expected TOPIC alone")
+
+
+def _topic(name: str) -> Topic:
+    """Errors: InvalidStatement if no topic can have the name."""
+    if not is_name(name):
+        shown = (
+            name if len(name) <= LONGEST_NAME else f"{name[:20]}... ({len(name)} characters)"
+        )
+        raise InvalidStatement(f"topic name '{shown}' is not valid", NAME_RULE)
+    return Topic(name)
+
+
+def _refuse_ours(topic: Topic, namespace: str) -> None:
+    if topic.startswith(f"{namespace}."):
+        raise InvalidStatement(
+            f"topic {topic} is one of this environment's own",
+            f"names that begin with {namespace}. are taken",
+        )
+
+
+def _spelled(keys: tuple[str, ...], read: Item) -> tuple[str, ...]:
+    """Return the key columns as the collection spells them. Errors: InvalidStatement."""
+    spelled = {column.name.casefold(): column.name for column in read.columns}
+    for key in keys:
+        if key.casefold() not in spelled:
+            known = ", ".join(column.name for column in read.columns)
+            raise InvalidStatement(
+                f"column {key} of {read.name} does not exist", f"its columns are {known}"
+            )
+    return tuple(spelled[key.casefold()] for key in keys)

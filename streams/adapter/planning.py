@@ -1,0 +1,85 @@
+"""Evaluates definitions in worker processes: planning evaluates users' expressions.
+
+The coordinator takes the resulting columns, names and plans, and evaluates no constant and no
+function itself, neither for a statement nor at a restart.
+"""
+
+from collections.abc import Callable, Generator, Iterable
+from dataclasses import dataclass
+from typing import Protocol
+
+from streams.adapter.catalog import Catalog, Item
+from streams.adapter.provisioning import relations
+from streams.adapter.results import Result
+from streams.adapter.workers.requests import (
+    Declare,
+    Ended,
+    Query,
+    Request,
+    Types,
+    View,
+    Viewed,
+    columns_told,
+    declared,
+)
+from streams.plan.physical import Column
+from streams.plan.sql import statements as sql
+from streams.trace.kernel.functions import Function
+
+
+class Evaluate(Protocol):
+    """Has a worker execute a request; yields beats for the user meanwhile."""
+
+    def __call__(
+        self, request: Request, take: Callable[[bytes], object] = bytes
+    ) -> Generator[Result, None, Ended]:
+        """Return the end of the answer; `take` gets its data."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedView:
+    """A view's query with its resolved names, its plan in JSON, and the facts of the plan."""
+
+    query: Query
+    plan: str
+    viewed: Viewed
+
+
+Evaluated = PlannedView | Function | tuple[Column, ...] | None
+"""A view, a function or the columns of a source; None if there is nothing to evaluate."""
+
+
+def meant(query: str, catalog: Catalog) -> Query:
+    """Return the text of a query with its resolved names."""
+    return Query(query, relations(catalog.ordered()), tuple(catalog.functions.values()))
+
+
+def query_of(item: Item, catalog: Catalog) -> Query:
+    """Return the query of a view in the catalog, with only the objects it reads and calls."""
+    inputs = [catalog.items[collection] for collection in item.inputs]
+    return Query(item.query, relations(inputs), catalog.called(item))
+
+
+def evaluated(
+    statement: sql.Statement, catalog: Catalog, evaluate: Evaluate
+) -> Generator[Result, None, Evaluated]:
+    """Evaluate a definition; None if its name is taken. Errors: InvalidStatement."""
+    match statement:
+        case sql.CreateMaterializedView() if catalog.find(statement.name) is None:
+            query, blocks = meant(statement.query, catalog), list[bytes]()
+            ended = yield from evaluate(View(query), blocks.append)
+            return PlannedView(query, joined(blocks), Viewed.told(ended.facts))
+        case sql.CreateSource() if catalog.find(statement.name) is None:
+            ended = yield from evaluate(Types(statement.columns))
+            return columns_told(ended.facts)
+        case sql.CreateFunction() if statement.name.casefold() not in catalog.functions:
+            ended = yield from evaluate(Declare(statement))
+            return declared(statement, ended.facts)
+        case _:
+            return None
+
+
+def joined(blocks: Iterable[bytes]) -> str:
+    """Return a worker's data as one text."""
+    return b"".join(blocks).decode(errors="replace")

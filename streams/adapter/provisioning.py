@@ -1,0 +1,347 @@
+"""Creates and removes the storage and dataflows of objects, in idempotent steps.
+
+The effects of catalog events happen here, and each step first checks whether it was done
+before, so that a coordinator may die between any two of them and the next one continues
+(`streams.adapter.catalog`). `crash` is called between the steps, for crash tests.
+
+An object holds its inputs by a critical read capability on each (rules 4 and 5), named after
+both. The hold is acquired before the first time is chosen, so that the time cannot be compacted
+away in between; the dataflow moves it afterwards.
+"""
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+
+from streams.adapter.catalog import Birth, Forget, Item, ItemKind
+from streams.adapter.catalog_log import CatalogLog
+from streams.adapter.ownership import described, strange
+from streams.adapter.plan_cache import Planner, Plans
+from streams.adapter.timestamp_selection import Bounds, birth
+from streams.compute.description import (
+    NO_CAPABILITY,
+    DataflowDescription,
+    ImportDescription,
+    Kind,
+)
+from streams.compute.sinks import sink_spec
+from streams.errors import Corrupt, InvalidStatement, InvalidUsage
+from streams.ids import CapabilityId, CollectionId, Timestamp
+from streams.kafka.log import Truncated
+from streams.kafka.topics import TopicKind, Topics, TopicSpec
+from streams.plan.compile import Relation
+from streams.storage.client.id_registry import Directory
+from streams.storage.client.shards import Shards, write_capability
+from streams.storage.client.submit import Unread, unread
+from streams.storage.log.events import Acquire, Body, Drop, Right, system_capability
+from streams.storage.log.outcomes import Acquired, Unavailable
+from streams.storage.log.state import CollectionState
+from streams.storage.policy import catalog_hold
+
+log = logging.getLogger(__name__)
+
+Crash = Callable[[str], None]
+
+KINDS: Mapping[ItemKind, Kind] = {"source": "ingestion", "view": "view", "sink": "sink"}
+
+
+def hold_of(reader: CollectionId, read: CollectionId) -> CapabilityId:
+    """Return the name of an object's read capability on another."""
+    return system_capability(reader, "reads", read)
+
+
+def reading_hold(collection: CollectionId) -> CapabilityId:
+    """The name of the capability of the coordinator's reads on a collection (`read_holds`)."""
+    return system_capability(collection, "reading")
+
+
+def relations(items: Sequence[Item]) -> dict[str, Relation]:
+    """Return the relations that names of sources and views resolve to."""
+    return {item.name: _relation(item) for item in items if item.kind != "sink"}
+
+
+def _relation(item: Item) -> Relation:
+    """Return an object as a relation. Equal at each start, because plans have to be equal."""
+    source = item.source
+    if source is None:
+        return Relation(item.id, item.columns)
+    keys = (source.keys,) if source.envelope == "upsert" else ()
+    return Relation(item.id, item.columns, keys, monotone=source.envelope == "none")
+
+
+def bounds_of(item: Item, state: CollectionState) -> Bounds:
+    """Return the interval in which an object can be read."""
+    return Bounds(item.name, state.since, state.upper)
+
+
+class Objects:
+    """Creates and removes objects. The coordinator serialises calls."""
+
+    def __init__(
+        self,
+        catalog: CatalogLog,
+        shards: Shards,
+        topics: Topics,
+        now_ms: Callable[[], int],
+        crash: Crash,
+        plan: Planner,
+    ) -> None:
+        self.plans = Plans(plan)
+        self._catalog, self._shards, self._topics = catalog, shards, topics
+        self._directory = Directory(shards)
+        self._now_ms, self.crash = now_ms, crash
+
+    def attach(self, items: Sequence[Item]) -> None:
+        """Follow the existing shards, a thousand at once, and hold them for our reads.
+
+        If one cannot be followed none is; `establish` then reports which, and why. Errors:
+        Determinate, Indeterminate: the cluster does not answer.
+        """
+        groups = [item.id for item in items if item.kind != "sink"]
+        logs = {group: self._shards.names(group).log for group in groups}
+        there = self._topics.describe_all(list(logs.values()))
+        try:
+            self._shards.open(*(group for group in groups if logs[group] in there))
+        except (InvalidUsage, Corrupt, Truncated) as cause:
+            log.warning("shards are opened one by one", extra={"cause": str(cause)})
+        else:
+            ours = [item.id for item in items if item.kind != "sink" and self._is_ours(item)]
+            self._hold_for_reads(
+                [collection for collection in ours if self._lacks_reads(collection)]
+            )
+
+    def _hold_for_reads(self, shards: Sequence[CollectionId]) -> None:
+        """Acquire the hold of our reads; if that fails, `establish` reports why."""
+        self._shards.submit(
+            [
+                (
+                    shard,
+                    Acquire(collection=shard, capability=reading_hold(shard), right=Right.READ),
+                )
+                for shard in shards
+            ]
+        )
+
+    def _lacks_reads(self, shard: CollectionId) -> bool:
+        """Whether a shard is followed without a hold of our reads."""
+        if not self._is_followed(shard):
+            return False
+        collection = self._shards.group_state(shard).collections.get(shard)
+        return collection is not None and reading_hold(shard) not in collection.capabilities
+
+    def establish(self, item: Item) -> DataflowDescription:
+        """Create what the object lacks, and return the description of its dataflow.
+
+        The objects that it reads are established already.
+        """
+        if item.kind != "source":
+            self._hold(item)
+            self.crash("after-holds")
+        if item.as_of is None:
+            as_of = self._birth(item)
+            item = self._catalog.change(lambda _: Birth(item.id, as_of)).items[item.id]
+            self.crash("after-birth")
+        if item.kind != "sink":
+            self._create_shard(item)
+        elif item.sink is not None:
+            own = sink_spec(describe(item), self._shards.namespace)
+            names = (item.sink.topic, own.progress_topic, own.schema_topic)
+            self._topics.create([TopicSpec(name, 1, TopicKind.OUTPUT) for name in names])
+        self.crash("after-shard")
+        return describe(item, self.plans.of(item, self._catalog.state))
+
+    def abolish(self, item: Item) -> None:
+        """Remove what a dropped object still has, once its dataflow has stopped.
+
+        Errors: Determinate, Indeterminate, Corrupt, of an input too; then call it again.
+        """
+        self.plans.forget(item.id)
+        catalog = self._catalog.state
+        inputs = [
+            catalog.items.get(collection) or catalog.dropped.get(collection)
+            for collection in item.inputs
+        ]
+        for read in inputs:
+            if read is not None and self._exists(read.id) and self._is_ours(read):
+                self._release(item.id, read.id)
+        self.crash("after-release")
+        if item.kind != "sink":
+            self._abolish_shard(item)
+        self.crash("before-forget")
+        self._catalog.change(lambda _: Forget(item.id))
+        log.info("object removed", extra={"id": item.id, "object": item.name})
+
+    def _abolish_shard(self, item: Item) -> None:
+        is_there = self._exists(item.id)
+        if is_there and not self._end_shard(item):
+            log.warning("shard of another catalog stays", extra={"id": item.id})
+            return
+        self.crash("after-drop")
+        self._retire(item)
+        self.crash("after-retire")
+        if is_there:
+            self._shards.delete(item.id)
+
+    def _end_shard(self, item: Item) -> bool:
+        """Drop the shard; return False if another catalog created it."""
+        try:
+            if self._has_shard(item.id):
+                if not self._is_ours(item):
+                    return False
+                self._shards.drop(item.id)
+        except (Corrupt, Truncated) as cause:  # its topics are deleted all the same
+            log.warning("shard is lost", extra={"id": item.id, "cause": str(cause)})
+        return True
+
+    def _retire(self, item: Item) -> None:
+        """Record the drop for clients that ask after the topics are deleted."""
+        try:
+            self._directory.retire(item.id, [item.id])
+        except (Corrupt, Truncated, Unread) as cause:
+            # a failed registry does not prevent the deletion of topics
+            log.warning("registry of ids is lost", extra={"id": item.id, "cause": str(cause)})
+
+    def refuse_taken(self, id_: CollectionId) -> None:
+        """Errors: InvalidStatement if the id of a new object has a shard already.
+
+        No object ever had the id, so another catalog created the shard.
+        """
+        if self._exists(id_):
+            names = self._shards.names(id_)
+            raise InvalidStatement(
+                f"id {id_} of the new object is taken: topic {names.log} exists",
+                "another catalog made it: the catalog's topic was deleted or replaced, and"
+                " numbers began again",
+                "put the catalog's topic back, or choose another namespace, or delete topics"
+                f" {names.log} and {names.data} if what they hold is not needed",
+            )
+
+    def _release(self, reader: CollectionId, read: CollectionId) -> None:
+        """Release an input. Errors: as `abolish`; then the hold may still exist."""
+        self._shards.open(read)
+        (outcome,) = self._shards.submit([(read, Drop(read, hold_of(reader, read)))])
+        if isinstance(outcome, Unavailable):
+            raise unread(outcome.reason)
+
+    def _hold(self, item: Item) -> None:
+        """Acquire missing holds on the inputs; the dataflow moves them from there on."""
+        wanted: list[tuple[str, Body]] = []
+        for collection in item.inputs:
+            self._shards.open(collection)
+            if hold_of(item.id, collection) not in self._shards.state(collection).capabilities:
+                hold = hold_of(item.id, collection)
+                wanted.append(
+                    (
+                        collection,
+                        Acquire(collection=collection, capability=hold, right=Right.READ),
+                    )
+                )
+        for (group, _), outcome in zip(wanted, self._shards.submit(wanted), strict=True):
+            if not isinstance(outcome, Acquired) or outcome.frontier.is_empty:
+                raise InvalidUsage(f"collection {group} cannot be held: {outcome}")
+
+    def _birth(self, item: Item) -> Timestamp:
+        """Choose the first time: by the inputs, or for a source the time of its definition.
+
+        That is the earlier of our clock and the broker's.
+        """
+        if not item.inputs:
+            # A source alone, or constants. Our clock may be ahead of everybody's, and a join
+            # would wait until the others have come so far (rule 27).
+            clocks = [self._now_ms()]
+            clocks += [] if item.created_ms is None else [item.created_ms]
+            return Timestamp(min(clocks))
+        self._shards.sync()
+        states = [self._shards.state(collection) for collection in item.inputs]
+        inputs = tuple(Bounds(state.id, state.since, state.upper) for state in states)
+        holds = [state.capabilities[hold_of(item.id, state.id)].frontier for state in states]
+        return birth(inputs, [hold.time for hold in holds])
+
+    def _create_shard(self, item: Item) -> None:
+        assert item.as_of is not None, "an object is born before its shard is made"
+        if not self._has_shard(item.id):
+            self._make_shard(item)
+        why = self._strange(item)
+        if why:
+            names = self._shards.names(item.id)
+            raise InvalidUsage(
+                f"shard {item.id} is not that of {item.name}: {why}; put the catalog's topic"
+                f" back, or drop {item.name} and delete topics {names.log} and {names.data} if"
+                " what they hold is not needed"
+            )
+        if self._lacks_reads(item.id):
+            self._hold_for_reads([item.id])
+
+    def _make_shard(self, item: Item) -> None:
+        assert item.as_of is not None, "an object is born before its shard is made"
+        self._shards.create(
+            item.id,
+            item.id,
+            described(item, self._catalog.state.identity),
+            item.as_of,
+            write=write_capability(item.id),
+            read=catalog_hold(item.id),
+        )
+
+    def _has_shard(self, collection: CollectionId) -> bool:
+        if not self._is_followed(collection) and not self._exists(collection):
+            return False
+        self._shards.open(collection)
+        return collection in self._shards.group_state(collection).collections
+
+    def is_made(self, item: Item) -> bool:
+        """Whether the object has a shard to read from; thread-safe."""
+        if item.as_of is None or item.id not in self._shards.following.groups:
+            return False
+        state = self._shards.group_state(item.id).collections.get(item.id)
+        return state is not None and not strange(item, self._catalog.state.identity, state)
+
+    def _strange(self, item: Item) -> str:
+        """Why the shard under the object's id is another's; empty if it is the object's."""
+        collection = self._shards.group_state(item.id).collections.get(item.id)
+        return (
+            ""
+            if collection is None
+            else strange(item, self._catalog.state.identity, collection)
+        )
+
+    def _is_ours(self, item: Item) -> bool:
+        """Whether the shard under the object's id, if followed, is not another object's.
+
+        A dropped shard does not name its creator, and may be removed.
+        """
+        if not self._is_followed(item.id):
+            return True
+        collection = self._shards.group_state(item.id).collections.get(item.id)
+        return collection is None or collection.is_dropped or not self._strange(item)
+
+    def _is_followed(self, group: str) -> bool:
+        followed = self._shards.following.groups.get(group)
+        return followed is not None and followed.failure is None
+
+    def _exists(self, group: str) -> bool:
+        return self._topics.describe(self._shards.names(group).log) is not None
+
+
+def describe(item: Item, plan: str = "") -> DataflowDescription:
+    """Return the dataflow of an object, equal each time, so that a replica recognises it.
+
+    The plan is a view's, in JSON.
+    """
+    assert item.as_of is not None, "an object is born before its dataflow is described"
+    is_sink = item.kind == "sink"
+    return DataflowDescription(
+        export=item.id,
+        kind=KINDS[item.kind],
+        name=item.name,
+        group="" if is_sink else item.id,
+        columns=item.columns,
+        as_of=item.as_of,
+        imports=tuple(
+            ImportDescription(collection, collection, hold_of(item.id, collection))
+            for collection in item.inputs
+        ),
+        plan=plan,
+        capability=NO_CAPABILITY if is_sink else write_capability(item.id),
+        source=item.source,
+        sink=item.sink,
+    )

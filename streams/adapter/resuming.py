@@ -1,0 +1,126 @@
+"""ALTER SOURCE ... RESUME FROM: a stalled source reads on elsewhere, in the next generation.
+
+The offsets are looked up once and written to the catalog. From there they get into the
+source's description, and a replica begins the generation with its next Append, which keeps the
+binding of the one before (`streams.compute.binding`). So what was skipped follows from two
+records: where a generation ended is in the shard, where the next one began is in the catalog.
+"""
+
+from collections.abc import Mapping
+from itertools import pairwise
+
+from streams.adapter.catalog import NAMES, Catalog, Item, Resume, unknown
+from streams.adapter.ddl import read_topic
+from streams.adapter.offsets import offsets
+from streams.compute import binding
+from streams.compute.description import IngestionDescription, Start
+from streams.compute.protocol import Status
+from streams.compute.reclocking import Ends
+from streams.compute.stalls import SETTLED, Stalled, Told, impediment, is_of_topic
+from streams.errors import InvalidStatement
+from streams.kafka.topics import Topics
+from streams.plan.sql.offsets import ResumeSource
+
+
+def source(name: str, catalog: Catalog) -> Item:
+    """Return the source of this name. Errors: InvalidStatement."""
+    item = catalog.find(name)
+    if item is None:
+        raise unknown(name, catalog.ordered())
+    if item.source is None:
+        raise InvalidStatement(
+            f"{item.name} is not a source but a {NAMES[item.kind]}",
+            hint="sources alone resume elsewhere",
+        )
+    return item
+
+
+def resume(
+    statement: ResumeSource,
+    item: Item,
+    topics: Topics,
+    namespace: str,
+    bound: Mapping[int, int],
+    status: Status | None,
+) -> Resume:
+    """Return the event; `bound` is the shard's binding, `status` what replicas say.
+
+    Errors: InvalidStatement, also if nothing keeps the source from reading on; Determinate.
+    """
+    read = item.source
+    assert read is not None, "an item of `source` has a source"
+    if not _is_stalled(read, bound, status, topics):
+        raise InvalidStatement(
+            f"source {item.name} is not stalled",
+            "it reads on from where it stands, and nothing has to be skipped",
+            "to read the topic anew, create another source with START FROM",
+        )
+    generation = read.start.generation + 1
+    if generation > binding.LAST:
+        raise InvalidStatement(
+            f"source {item.name} has resumed {read.start.generation:,} times",
+            "expected at most as many",
+            "create another source with START FROM",
+        )
+    topic, topic_id = read_topic(statement.topic or read.topic, topics, namespace)
+    start = Start(generation, offsets(statement.place, topic, topics))
+    return Resume(item.id, topic, topic_id, start)
+
+
+def _is_stalled(
+    read: IngestionDescription,
+    bound: Mapping[int, int],
+    status: Status | None,
+    topics: Topics,
+) -> bool:
+    """Whether the topic cannot be read on.
+
+    One answer of a broker about an end that went back may be outdated; it is believed if a
+    replica, which asks again and again, says that the source is stalled.
+    """
+    is_reported = status is not None and status.state == "stalled"
+    if status is not None and is_reported and is_of_topic(read, status.message):
+        return True
+    info = topics.describe(read.topic)
+    held = {} if info is None else topics.ends(read.topic)
+    told = Told(
+        None if info is None else info.id,
+        {partition: Ends(*each) for partition, each in held.items()},
+        repeats=SETTLED if is_reported else 0,
+    )
+    return isinstance(impediment(read, bound, told), Stalled)
+
+
+def resumptions(item: Item, bound: Mapping[int, int]) -> str:
+    """Return where a source resumed elsewhere, and what it skipped; empty if it never did."""
+    if item.source is None:
+        return ""
+    return "; ".join(
+        _resumption(before, after, bound)
+        for before, after in pairwise((*item.former, item.source))
+    )
+
+
+def _resumption(
+    before: IngestionDescription, after: IngestionDescription, bound: Mapping[int, int]
+) -> str:
+    began = dict(after.start.offsets)
+    ended = binding.offsets(bound, before.start.generation) or dict(before.start.offsets)
+    if before.topic_id != after.topic_id:
+        place = ", ".join(f"{p}: {offset}" for p, offset in sorted(ended.items())) or "nothing"
+        return (
+            f'resumed in topic "{after.topic}", id {after.topic_id}; of topic'
+            f' "{before.topic}", id {before.topic_id}, it had read up to offsets {place}'
+        )
+    changes = [
+        _change(partition, ended.get(partition, 0), offset)
+        for partition, offset in sorted(began.items())
+        if offset != ended.get(partition, 0)
+    ]
+    return f'resumed in topic "{after.topic}": {", ".join(changes) or "nothing was skipped"}'
+
+
+def _change(partition: int, ended: int, began: int) -> str:
+    if began > ended:
+        return f"partition {partition} skipped offsets {ended} to {began - 1}"
+    return f"partition {partition} went back from offset {ended} to {began}"

@@ -1,0 +1,59 @@
+"""Encodes tables as rows of an answer: DuckDB writes the JSON, a whole table at a time.
+
+A value that JSON can hold without loss is JSON: integers, finite floats, booleans, text, nested
+values. Other values are DuckDB's text.
+"""
+
+import json
+import re
+from collections.abc import Iterator, Sequence
+
+import pyarrow as pa
+
+from streams.adapter.results import Rows
+from streams.trace.kernel.kernel import Kernel, data_schema, typed
+from streams.trace.updates import flatten
+
+BLOCK = 1000
+"""Rows per piece of an answer."""
+
+_JSON = re.compile(
+    r"U?(TINY|SMALL|BIG|HUGE)?INT|U?INTEGER|BOOLEAN|VARCHAR|JSON|(STRUCT|MAP|UNION)\b.*|.*\[\d*\]",
+    re.DOTALL,
+)
+
+
+def as_json(column: str, duckdb_type: str) -> str:
+    """Return SQL for a column's values as JSON."""
+    if _JSON.fullmatch(duckdb_type):
+        return f"to_json({column})"
+    if duckdb_type in {"FLOAT", "DOUBLE"}:
+        text = f"to_json({column}::VARCHAR)"
+        return f"CASE WHEN isfinite({column}) THEN to_json({column}) ELSE {text} END"
+    return f"to_json({column}::VARCHAR)"
+
+
+def rows(table: pa.Table, types: Sequence[str], kernel: Kernel) -> Iterator[Rows]:
+    """Yield the table's rows in order. Shape: `types` are those of the columns, in order."""
+    if not table.num_rows:
+        return
+    names = [f"c{index}" for index in range(len(types))]
+    odd = [not kernel.round_trips(kind) for kind in types]
+    if any(odd):
+        table = pa.Table.from_batches([flatten([table], data_schema(types))])
+    values = [
+        typed(name, kind) if is_odd else name
+        for name, kind, is_odd in zip(names, types, odd, strict=True)
+    ]
+    cells = [as_json(*column) for column in zip(values, types, strict=True)]
+    texts = [f"coalesce({cell}::VARCHAR, 'null')" for cell in cells]
+    sql = f"SELECT '[' || concat_ws(', ', {', '.join(texts)}) || ']' AS row FROM answer"
+    named = table.rename_columns(names)
+    for start in range(0, named.num_rows, BLOCK):
+        block = kernel.query(sql, answer=named.slice(start, BLOCK))
+        yield Rows(tuple(block["row"].to_pylist()))
+
+
+def text_rows(values: Sequence[Sequence[str | int | None]]) -> Rows:
+    """Encode rows of our own, for SHOW and EXPLAIN."""
+    return Rows(tuple(json.dumps(value, ensure_ascii=False) for value in values))

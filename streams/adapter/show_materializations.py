@@ -1,0 +1,123 @@
+"""The rows of SHOW MATERIALIZATIONS. Pure."""
+
+import json
+from dataclasses import dataclass
+
+from schemas.materializations import State
+from streams.adapter.catalog import Catalog
+from streams.adapter.catalog_materializations import Materialization
+from streams.ids import Timestamp
+from streams.plan.physical import Column
+
+COLUMNS = (
+    Column("name", "VARCHAR"),
+    Column("id", "VARCHAR"),
+    Column("connector", "VARCHAR"),
+    Column("binds", "VARCHAR"),
+    Column("status", "VARCHAR"),
+    Column("behind_ms", "BIGINT"),
+    Column("behind_rows", "BIGINT"),
+    Column("rows", "BIGINT"),
+    Column("rows_per_s", "BIGINT"),
+    Column("committed", "BIGINT"),
+    Column("dead_letters", "VARCHAR"),
+    Column("owner", "VARCHAR"),
+    Column("detail", "VARCHAR"),
+)
+
+STATUSES = (
+    "starting", "waiting", "backfilling", "running", "pausing", "paused", "stalled", "failed",
+    "no service",
+)  # fmt: skip
+"""What the column `status` says."""
+
+NO_SERVICE = (
+    "no service runs materializations here: 'slackwater up' has one, 'slackwater materialize"
+    " serve' is one"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """A materialization and what the service says of it.
+
+    `behind_ms` is how far the endpoint is behind what the objects have in common.
+    """
+
+    materialization: Materialization
+    connector: str
+    binds: tuple[str, ...]
+    status: str
+    state: State
+    behind_ms: int | None
+    detail: str
+
+
+def shown(
+    made: Materialization,
+    state: State | None,
+    catalog: Catalog,
+    upper: Timestamp | None,
+    *,
+    is_silent: bool,
+) -> Shown:
+    """Return how a materialization is. `upper` is that of its objects together."""
+    told = state or State(id=made.id)
+    status, detail = told.state, told.message
+    if is_silent:
+        status, detail = "no service", NO_SERVICE
+    elif made.is_paused != (status == "paused"):
+        status = "pausing" if made.is_paused else "starting"
+    stalls = "; ".join(f"{place}: {why}" for place, why in told.stalls.items())
+    names = tuple(
+        catalog.items[input_].name for input_ in made.inputs if input_ in catalog.items
+    )
+    return Shown(
+        materialization=made,
+        connector=str(json.loads(made.task)["connector"]),
+        binds=names,
+        status=status,
+        state=told,
+        behind_ms=behind_ms(told, upper, is_running=status == "running"),
+        detail=detail or stalls,
+    )
+
+
+def behind_ms(state: State, upper: Timestamp | None, *, is_running: bool) -> int | None:
+    """How far the endpoint is behind: as the service says, and by now if it does not write."""
+    if is_running or state.time is None or upper is None:
+        return state.behind_ms
+    return max(0, upper - 1 - state.time)
+
+
+def dead_letters(state: State) -> str:
+    """The dead letters of each binding that has any, and how many keys lack their document."""
+    places = sorted(state.dead_letters.keys() | state.left_out.keys())
+    counts = [
+        (place, state.dead_letters.get(place, 0), state.left_out.get(place, 0))
+        for place in places
+    ]
+    return ", ".join(
+        f"{place}: {written} written, {missing} left out"
+        for place, written, missing in counts
+        if written or missing
+    )
+
+
+def row(each: Shown) -> tuple[str | int | None, ...]:
+    """Return a row of `COLUMNS`."""
+    return (
+        each.materialization.name,
+        each.materialization.id,
+        each.connector,
+        ", ".join(each.binds),
+        each.status,
+        each.behind_ms,
+        each.state.behind_rows,
+        each.state.rows,
+        each.state.rows_per_s,
+        each.state.committed_ms,
+        dead_letters(each.state),
+        each.state.owner,
+        each.detail,
+    )

@@ -1,0 +1,154 @@
+"""Executes the requests of a worker: plans, and the rows of a SELECT. No I/O.
+
+Between requests it keeps only caches.
+"""
+
+import pickle
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from typing import assert_never
+
+import pyarrow as pa
+
+from streams.adapter.row_encoding import rows
+from streams.adapter.select import answer, kernel, refusing
+from streams.adapter.workers.framing import LARGEST
+from streams.adapter.workers.limits import Limits, too_much
+from streams.adapter.workers.requests import (
+    Compute,
+    Declare,
+    Explain,
+    Import,
+    Plan,
+    Planned,
+    Query,
+    Request,
+    Types,
+    View,
+    Viewed,
+    column_facts,
+)
+from streams.errors import SlackwaterError
+from streams.ids import Timestamp
+from streams.plan import json as plans
+from streams.plan.analyses.column_bounds import compared
+from streams.plan.analyses.columns_read import columns_imported
+from streams.plan.analyses.keys import key
+from streams.plan.bind.binder import canonical_columns
+from streams.plan.bind.functions import function_of
+from streams.plan.compile import Selected, compile_select, compile_view, drawn, explain
+from streams.plan.source_types import refuse_source_types
+
+BLOCK_BYTES = 1 << 20
+"""About so many bytes of rows go in one frame."""
+
+
+class Answering:
+    """Executes requests, one after the other."""
+
+    def __init__(self, limits: Limits) -> None:
+        self._limits = limits
+        self._kernel = kernel(limits)
+        plan, _ = self._planned(Query("SELECT 1 AS one", {}, ()))
+        list(self._computed(plan, [], Timestamp(0)))
+
+    def answer(
+        self, request: Request, tables: Sequence[pa.Table], facts: dict[str, object]
+    ) -> Iterator[bytes]:
+        """Yield the data of an answer; its facts are put into `facts`.
+
+        Errors: InvalidStatement, InvalidUsage, RecursionError; MemoryError.
+        """
+        match request:
+            case Plan(query):
+                plan, planned = self._planned(query)
+                facts |= planned
+                yield pickle.dumps(plan)
+            case View(query):
+                text, viewed = _viewed(query)
+                facts |= viewed.facts()
+                yield text.encode()
+            case Explain(query, picture):
+                told = (drawn if picture else explain)(
+                    query.text, query.relations, query.functions
+                )
+                yield told.encode()
+            case Types(columns):
+                canonical = canonical_columns(columns)
+                refuse_source_types(canonical)
+                facts["columns"] = column_facts(canonical)
+            case Declare(statement):
+                function = function_of(statement)
+                pairs = zip(function.parameters, function.types, strict=True)
+                facts["columns"] = [list(pair) for pair in pairs]
+                facts["returns"] = function.returns
+            case Compute(plan, time):
+                selected: Selected = pickle.loads(plan)  # noqa: S301  one of us made it
+                facts["rows"] = yield from self._computed(selected, tables, time)
+            case _:
+                assert_never(request)
+
+    def _planned(self, query: Query) -> tuple[Selected, Mapping[str, object]]:
+        selected = compile_select(query.text, query.relations, query.functions)
+        imports = tuple(
+            Import(
+                str(imported.collection),
+                columns_imported(selected.dataflow, index),
+                compared(selected.dataflow, index),
+            )
+            for index, imported in enumerate(selected.dataflow.imports)
+        )
+        shown = tuple((column.name, column.type) for column in selected.shown)
+        return selected, Planned(imports, shown).facts()
+
+    def _computed(
+        self, selected: Selected, tables: Sequence[pa.Table], time: Timestamp
+    ) -> Generator[bytes, None, int]:
+        """Yield the rows in blocks; return their number."""
+        self._kernel.raised.clear()
+        try:
+            table = answer(selected, tables, time, self._kernel, self._limits)
+            types = [column.type for column in selected.shown]
+            with refusing(self._limits):
+                for piece in rows(table, types, self._kernel):
+                    yield from blocks(piece.rows)
+        except SlackwaterError:
+            self._kernel = kernel(self._limits)  # a fault of DuckDB's ends its database
+            raise
+        return int(table.num_rows)
+
+
+def _viewed(query: Query) -> tuple[str, Viewed]:
+    """Return a view's plan and its facts.
+
+    The plan is the one that its inputs and functions alone give: whatever else there is in a
+    catalog, it is the same at each start of a coordinator.
+    """
+    compiled = compile_view(query.text, query.relations, query.functions)
+    inputs = tuple(dict.fromkeys(imported.collection for imported in compiled.dataflow.imports))
+    functions = tuple(function.name for function in compiled.dataflow.functions)
+    needed = {n: r for n, r in query.relations.items() if r.id in inputs}
+    if len(needed) < len(query.relations) or len(functions) < len(query.functions):
+        compiled = compile_view(query.text, needed, compiled.dataflow.functions)
+    keys = tuple(compiled.columns[place].name for place in key(compiled.logical) or ())
+    return plans.dumps(compiled.dataflow), Viewed(compiled.columns, inputs, functions, keys)
+
+
+def blocks(texts: Sequence[str]) -> Iterator[bytes]:
+    """Yield rows as lines, in blocks of about BLOCK_BYTES.
+
+    Errors: InvalidStatement for a row that is too large.
+    """
+    block: list[bytes] = []
+    size = 0
+    for text in texts:
+        line = text.encode()
+        if len(line) > LARGEST - BLOCK_BYTES:
+            mib = (LARGEST - BLOCK_BYTES) >> 20
+            raise too_much(f"expected rows of at most {mib} MiB as JSON, got one with more")
+        block.append(line)
+        size += len(line)
+        if size > BLOCK_BYTES:
+            yield b"\n".join(block)
+            block, size = [], 0
+    if block:
+        yield b"\n".join(block)

@@ -1,0 +1,29 @@
+"""Arrow without pandas, which takes as long to load as all else that a service loads.
+
+PySpark needs pandas, so it is installed; the replica has it. Arrow imports it where it is, at
+its first conversion of Python's or NumPy's values, to know pandas' types and nulls by sight.
+"""
+
+import sys
+
+_HIDDEN = "pandas"
+
+
+class _Hiding:
+    """Tells the import system that pandas is not installed."""
+
+    def find_spec(self, fullname: str, *_: object, **__: object) -> None:
+        if fullname == _HIDDEN:
+            raise ModuleNotFoundError(f"{_HIDDEN} is not for this process", name=_HIDDEN)
+
+
+def without_pandas() -> None:
+    """Have Arrow look for pandas now, which it does once a process, and find none."""
+    hiding = _Hiding()
+    sys.meta_path.insert(0, hiding)
+    try:
+        import pyarrow as pa  # noqa: PLC0415  not imported before pandas is hidden
+
+        pa.array([None])
+    finally:
+        sys.meta_path.remove(hiding)

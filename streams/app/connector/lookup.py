@@ -1,0 +1,53 @@
+"""Finds a connector: a built-in one by name, another one by a command or an address."""
+
+import importlib
+import os
+import shlex
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+
+from connectors.connector import Connector
+from connectors.driving import Driver
+from connectors.transport.local import Local
+from connectors.transport.stdio import Command
+from streams.errors import InvalidUsage
+
+GRPC = "grpc:"
+
+
+OURS = ("duckdb", "files", "postgres", "sqlite", "webhook")
+
+
+def named(name: str, environment: Mapping[str, str] = os.environ) -> Connector:
+    """One of ours, which alone is loaded. Errors: InvalidUsage."""
+    if name not in OURS:
+        raise InvalidUsage(f"no connector {name!r}: expected one of {', '.join(OURS)}")
+    connector: Connector = importlib.import_module(f"connectors.{name}").connector(environment)
+    return connector
+
+
+@contextmanager
+def driver_of(choice: str, environment: Mapping[str, str] = os.environ) -> Iterator[Driver]:
+    """A driver of a name of ours, of `grpc:HOST:PORT`, or of a command.
+
+    `environment` is what one of ours looks secrets up in, and what a command gets.
+
+    Errors: InvalidUsage if it is neither.
+    """
+    if choice in OURS:
+        yield Driver(Local(named(choice, environment)))
+        return
+    if choice.startswith(GRPC):
+        from connectors.transport.rpc import Rpc  # noqa: PLC0415  only where it is wanted
+
+        rpc = Rpc(choice.removeprefix(GRPC))
+        yield Driver(rpc)
+        rpc.close()
+        return
+    words = shlex.split(choice)
+    if not words or "/" not in words[0]:
+        raise InvalidUsage(
+            f"no connector {choice!r}: expected {', '.join(OURS)}, grpc:HOST:PORT, or a"
+            " command whose program has a directory, as ./connector"
+        )
+    yield Driver(Command(words, environment))

@@ -1,0 +1,63 @@
+"""Collections by their names in an environment's catalog, and the keys of its views."""
+
+from collections.abc import Mapping, Sequence
+
+from connectors.runtime.task import BindingOf, Materialization
+from streams.adapter.catalog import Item
+from streams.adapter.catalog_log import CatalogLog
+from streams.adapter.coordinator import catalog_topic
+from streams.adapter.provisioning import relations
+from streams.errors import SlackwaterError
+from streams.kafka.log import Logs
+from streams.kafka.topics import Topics
+from streams.plan.analyses.keys import key
+from streams.plan.compile import compile_view
+from streams.storage.client.shards import fresh_uuid
+
+
+def named(task: Materialization, logs: Logs, topics: Topics, namespace: str) -> Materialization:
+    """The task with ids in place of names, and with the keys that views have by their queries.
+
+    A name that the catalog does not have is an id. Errors: Determinate.
+    """
+    items = catalog_items(logs, topics, namespace)
+    by_name = {**{str(item.id): item for item in items}, **{item.name: item for item in items}}
+    bindings = [
+        bound(binding, by_name.get(binding.collection), items) for binding in task.bindings
+    ]
+    return task.model_copy(update={"bindings": bindings})
+
+
+def catalog_items(logs: Logs, topics: Topics, namespace: str) -> Sequence[Item]:
+    """The sources and views; none where there is no catalog."""
+    topic = catalog_topic(namespace)
+    if topics.describe(topic) is None:
+        return ()
+    catalog = CatalogLog(logs, topic, fresh_uuid)
+    try:
+        return [item for item in catalog.sync().ordered() if item.kind != "sink"]
+    finally:
+        catalog.close()
+
+
+def bound(binding: BindingOf, item: Item | None, items: Sequence[Item]) -> BindingOf:
+    """A binding of what the catalog knows, if it does."""
+    if item is None:
+        return binding
+    update: Mapping[str, object] = {"collection": str(item.id)}
+    if binding.key is None and item.kind == "view":
+        update = {**update, "key": key_of(item, items)}
+    return binding.model_copy(update=update)
+
+
+def key_of(item: Item, items: Sequence[Item]) -> list[str] | None:
+    """The key of a view by its query; None if none is known, or a row is alone.
+
+    Also where the query calls functions that are not here: the key has to be declared then.
+    """
+    try:
+        compiled = compile_view(item.query, relations(items))
+    except SlackwaterError:
+        return None
+    places = key(compiled.logical)
+    return [item.columns[place].name for place in places] if places else None

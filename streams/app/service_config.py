@@ -1,0 +1,108 @@
+"""What the services of an environment are configured with: one file that the supervisor writes.
+
+Apart from the services themselves (`streams.app.service_process`), so that the shell need not
+load Spark and the planner to read it.
+"""
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import MISSING, asdict, dataclass, field, fields
+from pathlib import Path
+
+from streams.errors import InvalidUsage
+from streams.files import write_whole
+from streams.kafka.settings import ClientSettings
+
+FAILED = 1
+"""Exit code of a service that could not go on."""
+
+FENCED = 3
+"""Exit code of a coordinator that another one has taken over from."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Service:
+    """The configuration of a service.
+
+    `slice_bytes` is how much of the stored inputs a hydration takes at once, `deadline_ms` how
+    long the tasks of the smallest micro-batch may take. So many `statements` are computed at a
+    time, each within `statement_memory` and `statement_disk` (bytes) and `statement_ms`
+    (`streams.adapter.workers.limits`). `topics` are pairs as `streams.kafka.topic_settings`
+    reads them; `points` say where a test wants the service to die.
+    """
+
+    bootstrap: str
+    directory: str
+    namespace: str = "sw"
+    instance: str = "default"
+    buckets: int = 2
+    port: int = 0
+    replica: str = "r1"
+    master: str = "local[2,4]"
+    driver_memory: str = "1g"
+    slice_bytes: int = 16 << 20
+    deadline_ms: int = 60_000
+    retain_ms: int = 3_600_000
+    statements: int = 4
+    statement_memory: int = 2 << 30
+    statement_disk: int = 4 << 30
+    statement_ms: int = 60_000
+    compact_every_s: float = 30.0
+    timings: bool = False
+    client: Mapping[str, str] = field(default_factory=dict, repr=False)  # may hold secrets
+    topics: Mapping[str, str] = field(default_factory=dict)
+    points: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def kafka(self) -> ClientSettings:
+        """The connection to Kafka."""
+        return ClientSettings(self.bootstrap, tuple(sorted(self.client.items())))
+
+    def write(self, path: Path) -> None:
+        """Keep it as JSON, readable by the owner alone: it may hold secrets."""
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_whole(path, json.dumps(asdict(self), indent=2) + "\n", mode=0o600)
+
+
+def read_service(path: Path) -> Service:
+    """What `Service.write` wrote.
+
+    Errors: InvalidUsage when the file holds something else; it never shows a value, which may
+    be a secret.
+    """
+    try:
+        given = json.loads(path.read_text())
+    except (OSError, ValueError) as cause:
+        kind = type(cause).__name__
+        raise InvalidUsage(f"expected JSON in {path}, which cannot be read: {kind}") from cause
+    if not isinstance(given, dict):
+        raise InvalidUsage(f"expected one JSON object in {path}, got {type(given).__name__}")
+    faults = "; ".join(_faults(given))
+    if faults:
+        raise InvalidUsage(f"{path}: {faults}")
+    return Service(**given)
+
+
+_KINDS: Mapping[object, tuple[str, tuple[type, ...]]] = {
+    str: ("a text", (str,)),
+    int: ("a whole number", (int,)),
+    float: ("a number", (int, float)),
+    bool: ("true or false", (bool,)),
+}
+_OBJECT: tuple[str, tuple[type, ...]] = ("an object", (dict,))
+
+
+def _faults(given: Mapping[str, object]) -> Iterator[str]:
+    """What is wrong with the settings of a file."""
+    known = {each.name: each for each in fields(Service)}
+    for name in sorted(given.keys() - known.keys()):
+        yield f"{name}: no such setting"
+    for name, each in known.items():
+        if name not in given:
+            if each.default is MISSING and each.default_factory is MISSING:
+                yield f"{name}: missing"
+            continue
+        expected, types = _KINDS.get(each.type, _OBJECT)
+        value = given[name]
+        if not isinstance(value, types) or (isinstance(value, bool) and bool not in types):
+            yield f"{name}: expected {expected}, got {type(value).__name__}"

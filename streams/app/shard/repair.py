@@ -1,0 +1,111 @@
+"""`slackwater shard verify` and `repair`: what is wrong with logs, and the way past it."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from streams.app.error_output import Refused
+from streams.app.service_process import new_id
+from streams.app.shard.attach import Attached
+from streams.errors import InvalidUsage, SlackwaterError
+from streams.ids import EventId
+from streams.storage.client.group import Group
+from streams.storage.client.log_verification import Flaw, Verdict, skip, verify
+
+SHOWN_BYTES = 24
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """What was found about a group: a verdict, or why it cannot be read."""
+
+    group: str
+    verdict: Verdict | None
+    failure: str = ""
+
+    @property
+    def is_sound(self) -> bool:
+        """Whether nothing is wrong."""
+        return self.verdict is not None and self.verdict.is_sound
+
+    def lines(self) -> Iterator[str]:
+        """The finding for people."""
+        if self.verdict is None:
+            yield f"{self.group}: cannot be read: {self.failure}"
+            return
+        verdict = self.verdict
+        records = f"offsets {verdict.start} to {verdict.end - 1} agree with its rollups"
+        yield f"{self.group}: {records if self.is_sound else counted(len(verdict.flaws))}"
+        for each in verdict.skipped:
+            yield f"  offset {each.offset} is passed over: {each.reason}"
+        for flaw in verdict.flaws:
+            yield f"  {described(flaw)}"
+            if flaw.offset is not None:
+                command = f"slackwater shard repair {self.group} --skip {flaw.offset}"
+                yield f"    to pass it over: {command}"
+
+    def facts(self) -> Mapping[str, object]:
+        """The finding for programs."""
+        verdict = self.verdict
+        if verdict is None:
+            return {"group": self.group, "failure": self.failure}
+        return {
+            "group": self.group,
+            "from": verdict.start,
+            "to": verdict.end - 1,
+            "skipped": [each.offset for each in verdict.skipped],
+            "flaws": [{"offset": flaw.offset, "reason": flaw.reason} for flaw in verdict.flaws],
+        }
+
+
+def counted(flaws: int) -> str:
+    """The number of flaws, for people."""
+    return "1 flaw" if flaws == 1 else f"{flaws} flaws"
+
+
+def described(flaw: Flaw) -> str:
+    """A flaw in a line: where it is, what is wrong, and how the record begins."""
+    if flaw.offset is None:
+        return flaw.reason
+    shown = flaw.value[:SHOWN_BYTES].hex(" ")
+    record = f" ({len(flaw.value)} bytes: {shown})" if flaw.checksum is not None else ""
+    return f"offset {flaw.offset}: {flaw.reason}{record}"
+
+
+def findings(at: Attached, groups: tuple[str, ...], *, with_chunks: bool) -> Iterator[Finding]:
+    """What is to be said of each group; of all there are when none is named."""
+    for name in groups or at.groups():
+        try:
+            yield Finding(name, verdict_of(at, name, with_chunks=with_chunks))
+        except SlackwaterError as failure:
+            yield Finding(name, None, str(failure))
+
+
+def verdict_of(at: Attached, name: str, *, with_chunks: bool) -> Verdict:
+    """Check a group. Errors: Refused when there is none; as `verify`."""
+    identity = at.shards.identity(name)
+    if identity is None:
+        known = ", ".join(at.groups()) or "none"
+        raise Refused(f"group {name} does not exist", f"groups of {at.namespace}: {known}")
+    group = Group(at.shards.names(name), topic_id=identity, uuid=identity)
+    return verify(at.shards.logs, at.shards.chunks, group, with_chunks=with_chunks)
+
+
+def repaired(at: Attached, name: str, offset: int, reason: str, *, is_meant: bool) -> str:
+    """Have all readers pass over a record; what was done.
+
+    Errors: Refused unless it `is_meant`; InvalidUsage when nothing is wrong there.
+    """
+    verdict = verdict_of(at, name, with_chunks=False)
+    said = described(verdict.flaw_at(offset))
+    if not is_meant:
+        raise Refused(
+            f"group {name}: {said}",
+            "every reader of the log would pass it over for good, whatever it was meant to do",
+            "pass --yes to do it",
+        )
+    skip(at.shards.logs, verdict, offset, EventId(new_id()), reason or said)
+    left = verdict_of(at, name, with_chunks=False)
+    if any(flaw.offset == offset for flaw in left.flaws):
+        raise InvalidUsage(f"group {name}: offset {offset} is not passed over: {said}")
+    rest = f"; left: {counted(len(left.flaws))}" if left.flaws else ""
+    return f"group {name}: passed over {said}{rest}"

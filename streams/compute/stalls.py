@@ -1,0 +1,94 @@
+"""Detects that a topic cannot be read on from where a source stands, without loss. Pure.
+
+No offset is ever skipped silently: if one can no longer be read, `impediment` returns why,
+until an operator lets the source resume elsewhere (`ALTER SOURCE ... RESUME FROM`).
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from streams.compute import binding
+from streams.compute.description import IngestionDescription
+from streams.compute.reclocking import Ends
+
+SETTLED = 20
+"""Number of equal answers in a row after which they are not considered outdated."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stalled:
+    """Why nothing more can be read without skipping offsets."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class NotYet:
+    """The known ends of the topic are older than the binding: ask again."""
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """The broker's last answer about a topic: its id (None: it is gone) and its ends.
+
+    `shrunk` has the lowest end of each partition whose end was seen to go back under this id,
+    which no append-only log does; `repeats` is how often in a row this was the answer.
+    `asked_ms` is the wall clock before the ends were asked for (None: just now): whatever was
+    acknowledged by then is below them. `message_bytes` is the mean size of a message, 0 if it
+    is unknown.
+    """
+
+    id: str | None
+    ends: Mapping[int, Ends]
+    shrunk: Mapping[int, int] = field(default_factory=dict)
+    repeats: int = field(default=0, compare=False)
+    asked_ms: int | None = field(default=None, compare=False)
+    message_bytes: int = field(default=0, compare=False)
+
+
+def impediment(
+    source: IngestionDescription, bound: Mapping[int, int], told: Told
+) -> Stalled | NotYet | None:
+    """Return why the topic cannot be read on from the shard's binding `bound`, or None.
+
+    A partition without an offset is new, and must still hold its offset 0; only a source that
+    has read nothing and was given no offsets starts at whatever is held. An end before the
+    binding is first treated as an outdated answer: another replica may have read further.
+    """
+    name = f'topic "{source.topic}"'
+    if told.id is None:
+        return Stalled(f"{name} does not exist")
+    if told.id != source.topic_id:
+        return Stalled(f"{name} was re-created: expected id {source.topic_id}, got {told.id}")
+    start = source.start
+    at = binding.offsets(bound, start.generation) or dict(start.offsets)
+    for partition, end in sorted(told.shrunk.items()):
+        if at.get(partition, 0) > end:
+            return Stalled(f"{name} has lost records at the end of partition {partition}")
+    for partition in sorted(set(at) | set(told.ends)) if at else ():
+        reason = _gap(at.get(partition, 0), told.ends.get(partition))
+        if reason is not None:
+            stalled = Stalled(f"{name}, partition {partition}: {reason}")
+            settled = told.repeats >= SETTLED or _overtaken(at, told.ends)
+            return stalled if settled else NotYet()
+    return None
+
+
+def is_of_topic(source: IngestionDescription, reason: str) -> bool:
+    """Whether a replica's reason for a stall is one of `impediment`, not its clock or disk."""
+    return reason.startswith(f'topic "{source.topic}"')
+
+
+def _overtaken(at: Mapping[int, int], ends: Mapping[int, Ends]) -> bool:
+    """Whether unread records are gone: no later answer brings them back."""
+    return any(at.get(partition, 0) < end.low for partition, end in ends.items())
+
+
+def _gap(expected: int, ends: Ends | None) -> str | None:
+    if ends is None:
+        return f"expected offset {expected}, got no such partition"
+    if expected < ends.low:
+        return f"offsets {expected} to {ends.low - 1} were deleted before they were read"
+    if ends.high < expected:
+        return f"expected to reach offset {expected}, got an end at {ends.high}"
+    return None

@@ -1,0 +1,334 @@
+"""The neighbourhoods of changes in ordered groups, at every moment, side by side.
+
+A *cell* is a candidate (`ordered_groups.Candidates`) at a moment. At moment j the cells of a
+group in order are its rows just before j and from j on; where the counts of the two differ
+there is a change. Around each change lie
+
+    wanted     the rows that see the change: by number the `ahead` rows before it and the
+               `back` rows behind it, or peers of as many; by value as
+               `frame_visibility` has them
+    shown      and what the wanted ones see
+
+each counted among the rows that are there, on both sides of the moment. A *piece* is a run of
+cells that are shown, on one side of a moment: it can be evaluated as a partition of its own.
+
+A group with many moments is halved again and again: to the cells of a block of moments belong
+the candidates that change in it, and of the others as many as these changes may need. A half
+finds its own among those of the whole, until every block is one moment. So for c changes of
+which each makes r candidates cells it is O(c r log(times)) cells that are looked at.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from streams.operators.frame_visibility import Sight
+from streams.operators.interesting_times import Moments
+from streams.operators.ordered_groups import Candidates
+from streams.operators.running_sums import Sums, summed
+from streams.trace.columns import Flags, Ints, spans
+from streams.trace.exact.diffs import plus, products
+
+MOST_CELLS = 1 << 18
+"""Cells that are looked at together, unless one moment has more."""
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Pieces: `moment` has the moment of each, `after` whether it is as from then on.
+
+    For each cell shown there are its piece, its candidate, how often that is there and whether
+    it is wanted. `before` are the numbers over the rows before each piece.
+    """
+
+    moment: Ints
+    after: Flags
+    piece: Ints
+    entry: Ints
+    counts: Ints
+    wanted: Flags
+    before: Sums
+
+
+@dataclass(frozen=True, slots=True)
+class _Segments:
+    """Stretches of a long array: where each begins and ends, and which an element is of."""
+
+    start: Ints
+    end: Ints
+    which: Ints
+
+    def around(self, there: Flags, places: Ints, before: int, behind: int) -> tuple[Ints, Ints]:
+        """From each place as far as so many elements that are there on either side."""
+        upto = np.cumsum(there)
+        own = self.which[places]
+        first = np.searchsorted(upto, upto[places] - there[places] - before + 1)
+        last = np.searchsorted(upto, upto[places] + behind)
+        low: Ints = np.maximum(np.minimum(first, places), self.start[own])
+        high: Ints = np.minimum(np.maximum(last, places), self.end[own] - 1)
+        return low, high
+
+    def marked(self, low: Ints, high: Ints) -> Flags:
+        """The elements of the ranges [low, high]."""
+        edges = np.zeros(len(self.which) + 1, np.int64)
+        np.add.at(edges, low, 1)
+        np.add.at(edges, high + 1, -1)
+        return np.cumsum(edges[:-1]) > 0
+
+
+def _segments(sizes: Ints) -> _Segments:
+    ends = np.cumsum(sizes)
+    return _Segments(ends - sizes, ends, np.repeat(np.arange(len(sizes)), sizes))
+
+
+@dataclass(frozen=True, slots=True)
+class _Cells:
+    """Cells in segments, each with its candidate (ascending in a segment), and how they see.
+
+    `peers` are segments over the peers of each segment, whose cells begin at `first`; cell i
+    is one of the peers `peer[i]`.
+    """
+
+    of: _Segments
+    entry: Ints
+    sight: Sight
+    peers: _Segments
+    first: Ints
+    peer: Ints
+
+    def seen(self, there: Flags, places: Ints) -> tuple[Ints, Ints]:
+        """The first and the last cell that see each of these, or are its peers."""
+        ranges, sight = self.sight.ranges, self.sight
+        if ranges is not None:
+            return self._valued(ranges.seen, places, places)
+        low, high = self._counted(there, (places, places), sight.ahead, sight.back)
+        if sight.weights is not None:
+            high = self.of.end[self.of.which[places]] - 1
+        return low, high
+
+    def sees(self, there: Flags, low: Ints, high: Ints) -> tuple[Ints, Ints]:
+        """The first cell that those at `low` see, and the last that those at `high` do."""
+        ranges, sight = self.sight.ranges, self.sight
+        if ranges is None:
+            return self._counted(there, (low, high), sight.back, sight.ahead)
+        return self._valued(ranges.sees, low, high)
+
+    def places(self, which: Ints, entry: Ints, side: Literal["left", "right"] = "left") -> Ints:
+        """Where candidates stand, or would, in segments."""
+        size = int(self.entry.max(initial=0)) + 2
+        codes = self.of.which * size + self.entry
+        return np.searchsorted(codes, which * size + np.minimum(entry, size - 1), side)
+
+    def _counted(
+        self, there: Flags, ends: tuple[Ints, Ints], before: int, behind: int
+    ) -> tuple[Ints, Ints]:
+        """As far as so many peers that are there before the one and behind the other."""
+        if len(self.first) == len(there):  # each is alone
+            low, _ = self.of.around(there, ends[0], before, 0)
+            return low, self.of.around(there, ends[1], 0, behind)[1]
+        some = np.logical_or.reduceat(there, self.first)
+        low, _ = self.peers.around(some, self.peer[ends[0]], before, 0)
+        _, high = self.peers.around(some, self.peer[ends[1]], 0, behind)
+        return self.first[low], np.append(self.first, len(there))[high + 1] - 1
+
+    def _valued(self, ends: tuple[Ints, Ints], low: Ints, high: Ints) -> tuple[Ints, Ints]:
+        """The cells of the candidates from the first one's `ends` to the other's."""
+        which, entry = self.of.which, self.entry
+        begin = self.places(which[low], ends[0][entry[low]])
+        end = self.places(which[high], ends[1][entry[high]]) - 1
+        return np.minimum(begin, low), np.maximum(end, high)
+
+
+def _cells(sizes: Ints, entry: Ints, sight: Sight) -> _Cells:
+    of = _segments(sizes)
+    if sight.peer is None:
+        each = np.arange(len(entry))
+        return _Cells(of, entry, sight, of, each, each)
+    peer = sight.peer[entry]
+    begins = np.ones(len(entry), np.bool_)
+    begins[1:] = (peer[1:] != peer[:-1]) | (of.which[1:] != of.which[:-1])
+    first = np.flatnonzero(begins)
+    peers = _segments(np.bincount(of.which[first], minlength=len(sizes)))
+    return _Cells(of, entry, sight, peers, first, np.cumsum(begins) - 1)
+
+
+@dataclass(frozen=True, slots=True)
+class _Blocks:
+    """The moments [first, last) of each block, and its cells, of which it has `sizes` many.
+
+    `before` are the numbers over the rows of its group before the cells, a column a block.
+    """
+
+    first: Ints
+    last: Ints
+    sizes: Ints
+    entry: Ints
+    before: Sums
+
+    def choose(self, places: Ints) -> "_Blocks":
+        """These blocks alone."""
+        begin = (np.cumsum(self.sizes) - self.sizes)[places]
+        entry = self.entry[spans(begin, self.sizes[places])]
+        return _Blocks(
+            self.first[places],
+            self.last[places],
+            self.sizes[places],
+            entry,
+            self.before[:, places],
+        )
+
+    def halved(self) -> "_Blocks":
+        """The halves of each block, with the cells of the whole."""
+        twice = self.choose(np.repeat(np.arange(len(self.first)), 2))
+        middle = (self.first + self.last) >> 1
+        first = np.column_stack((self.first, middle)).ravel()
+        last = np.column_stack((middle, self.last)).ravel()
+        return _Blocks(first, last, twice.sizes, twice.entry, twice.before)
+
+
+@dataclass(frozen=True, slots=True)
+class Neighbourhoods:
+    """See the module. Groups that are `whole` are one neighbourhood."""
+
+    held: Candidates
+    moments: Moments
+    sight: Sight
+    whole: Flags
+    by_moment: Ints
+    """The changes in the order of their moments."""
+    before: Sums
+    """The numbers over the rows of each group before its candidates."""
+
+    def part(self, blocks: _Blocks) -> Part:
+        """The pieces of blocks of one moment each."""
+        cells, moment = _cells(blocks.sizes, blocks.entry, self.sight), blocks.first
+        own = cells.of.which
+        both = [self.held.counts(cells.entry, moment[own] - 1 + side) for side in (0, 1)]
+        changed = np.flatnonzero(both[0] != both[1])  # from below 0 to 0 too: the group heals
+        counts = [np.maximum(each, 0) for each in both]
+        whole = self.whole[self.moments.owner[moment]]
+        ends = _ends(cells, counts, changed, whole[own[changed]])
+        wanted = cells.of.marked(*ends)
+        shown = [cells.of.marked(*cells.sees(side > 0, *ends)) for side in counts]
+        if self.sight.weights is not None:
+            shown = [np.ones(len(own), np.bool_)] * 2
+        return _joined(cells, blocks, counts, (wanted, shown))
+
+    def all_(self) -> _Blocks:
+        """A block for each group, of all its candidates."""
+        first, last = self.moments.bounds
+        sizes = np.bincount(self.held.owner, minlength=len(first))
+        return _Blocks(first, last, sizes, np.arange(len(self.held.owner)), self.before)
+
+    def near(self, blocks: _Blocks) -> _Blocks:
+        """The blocks with those cells alone that are near to their changes."""
+        cells = _cells(blocks.sizes, blocks.entry, self.sight)
+        own = cells.of.which
+        changed = np.zeros(len(cells.entry), np.bool_)
+        changed[self._changed(blocks, cells)] = True
+        counts = self.held.counts(cells.entry, blocks.first[own] - 1)
+        still = ~changed & (counts > 0)
+        ends = cells.sees(still, *cells.seen(still, np.flatnonzero(changed)))
+        near = cells.of.marked(*ends) | self.whole[self.moments.owner[blocks.first]][own]
+        kept = np.flatnonzero(near & (changed | still))
+        sizes = np.bincount(own[kept], minlength=len(blocks.first))
+        before = blocks.before
+        if self.sight.weights is not None:  # what is left out is before all that is kept
+            left = np.flatnonzero(still & ~near)
+            amounts = products(self.sight.weights[:, cells.entry[left]], counts[left])
+            before = plus(before, summed(amounts, own[left], len(blocks.first)))
+        return _Blocks(blocks.first, blocks.last, sizes, cells.entry[kept], before)
+
+    def _changed(self, blocks: _Blocks, cells: _Cells) -> Ints:
+        """The cells of what changes within its block."""
+        held, ends = self.held, [blocks.first[0], blocks.last[-1]]
+        low, high = np.searchsorted(held.moment[self.by_moment], ends)
+        mine = self.by_moment[low:high]
+        block = np.searchsorted(blocks.first, held.moment[mine], "right") - 1
+        inside = held.moment[mine] < blocks.last[block]
+        return cells.places(block[inside], held.entry[mine][inside])
+
+
+def _ends(
+    cells: _Cells, counts: Sequence[Ints], changed: Ints, whole: Flags
+) -> tuple[Ints, Ints]:
+    """Of each change the first and the last cell that sees it."""
+    sides = [cells.seen(side > 0, changed) for side in counts]
+    low = np.minimum(sides[0][0], sides[1][0])
+    high = np.maximum(sides[0][1], sides[1][1])
+    own = cells.of.which[changed]
+    low = np.where(whole, cells.of.start[own], low)
+    return low, np.where(whole, cells.of.end[own] - 1, high)
+
+
+def _joined(
+    of: _Cells,
+    blocks: _Blocks,
+    counts: Sequence[Ints],
+    marks: tuple[Flags, Sequence[Flags]],
+) -> Part:
+    """The pieces of both sides of the moments, one side after the other."""
+    (wanted, shown), cells = marks, of.of
+    found: list[Ints] = []
+    pieces, kept, count = [], [], 0
+    for side, own in zip(counts, shown, strict=True):
+        begins = own.copy()
+        begins[1:] &= ~own[:-1] | (cells.which[1:] != cells.which[:-1])
+        piece = np.cumsum(begins) - 1 + count
+        some = np.flatnonzero(own & (side > 0))
+        found.append(cells.which[begins])
+        count += len(found[-1])
+        pieces.append(piece[some])
+        kept.append(some)
+    after = np.repeat(np.array([False, True]), [len(each) for each in found])
+    both = np.concatenate(kept)
+    there = [side[some] for side, some in zip(counts, kept, strict=True)]
+    block = np.concatenate(found)
+    return Part(
+        blocks.first[block],
+        after,
+        np.concatenate(pieces),
+        of.entry[both],
+        np.concatenate(there),
+        wanted[both],
+        blocks.before[:, block],
+    )
+
+
+def neighbourhoods(
+    held: Candidates, moments: Moments, sight: Sight, whole: Flags, before: Sums
+) -> Iterator[Part]:
+    """The neighbourhoods of all changes, some at a time.
+
+    Args:
+        held: the candidates of the changed groups.
+        moments: the moments.
+        sight: how far the candidates see.
+        whole: the groups of which everything is one neighbourhood.
+        before: the numbers over the rows of each group before its candidates.
+    """
+    by_moment = np.argsort(held.moment, kind="stable")
+    result = Neighbourhoods(held, moments, sight, whole, by_moment, before)
+    todo = [result.all_()]
+    while todo:
+        blocks = todo.pop()
+        middle = _middle(blocks.sizes)
+        if middle:
+            todo += [blocks.choose(np.arange(middle, len(blocks.first)))]
+            todo += [blocks.choose(np.arange(middle))]
+            continue
+        single = blocks.last - blocks.first == 1
+        if single.any():
+            yield result.part(blocks.choose(np.flatnonzero(single)))
+        if not single.all():
+            todo.append(result.near(blocks.choose(np.flatnonzero(~single)).halved()))
+
+
+def _middle(sizes: Ints) -> int:
+    """Where to part blocks that have too many cells together; 0 to leave them together."""
+    ends = np.cumsum(sizes)
+    if ends[-1] <= MOST_CELLS:
+        return 0
+    return min(max(int(np.searchsorted(ends, ends[-1] // 2)), 1), len(sizes) - 1)

@@ -1,0 +1,189 @@
+"""The rows of groups in order: what `topk` and `windows` share.
+
+State holds each group's rows in the order of DuckDB's sort key of the row, each with its
+multiplicity (`trace.ordered`). A change touches some rows; all others, the *core*, are as they
+were. What an operator needs of the core it finds by search; with the touched rows these are its
+*candidates*, in order within each group, and their counts are known at every moment.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from streams.operators import min_max
+from streams.operators.group_contents import Pairs, pairs_of
+from streams.operators.interesting_times import Moments
+from streams.operators.linear import source_of
+from streams.operators.min_max import Touched
+from streams.trace.arrange import keyed, order
+from streams.trace.columns import Flags, Ints, combined
+from streams.trace.exact.diffs import sums
+from streams.trace.kernel.kernel import Kernel
+
+
+def changes(
+    order_of: str,
+    rows: pa.RecordBatch,
+    keys: Sequence[pa.Array],
+    types: Sequence[str],
+    kernel: Kernel,
+) -> pa.RecordBatch:
+    """The changes as `extremes.touched` reads them: the value is the row's sort key.
+
+    `order_of` are the arguments of `create_sort_key` over columns of these `types`.
+    """
+    values = sort_keys_of(order_of, rows, types, kernel)
+    shape = min_max.schema([key.type for key in keys], pa.binary())
+    return pa.RecordBatch.from_arrays([*keys, values, *rows.columns[-2:]], schema=shape)
+
+
+def sort_keys_of(
+    order_of: str, rows: pa.RecordBatch, types: Sequence[str], kernel: Kernel
+) -> pa.Array:
+    """The sort keys of updates, whose columns have these `types`."""
+    # A key of at most eight bytes would be a BIGINT, but for the text that is nothing.
+    key = f"create_sort_key({order_of}, '', 'ASC NULLS LAST')"
+    text = f"SELECT {key} AS v FROM {source_of(types, kernel)}"
+    return combined(kernel.prepare(text, t=rows.schema).run(rows)["v"]).cast(pa.binary())
+
+
+@dataclass(frozen=True, slots=True)
+class Changed:
+    """The changed rows: columns of these DuckDB types, time, diff; and what is known of them.
+
+    `base` is how often each entry was there before the interval.
+    """
+
+    rows: pa.RecordBatch
+    types: Sequence[str]
+    touched: Touched
+    base: Ints
+    moments: Moments
+
+
+@dataclass(frozen=True, slots=True)
+class Core:
+    """Rows that no change touches: the group of each, as runs have them, their counts."""
+
+    owner: Ints
+    rows: pa.RecordBatch
+    counts: Ints
+
+
+@dataclass(frozen=True, slots=True)
+class Candidates:
+    """Rows of the changed groups, in order within each group.
+
+    Entries, changes and pairs are those of `group_contents.Contents`; `values` are the sort
+    keys. The changes of entry i are those from `begin[i]` to `begin[i + 1]`.
+    """
+
+    pairs: Pairs
+    rows: pa.RecordBatch
+    values: pa.Array
+    owner: Ints
+    base: Ints
+    entry: Ints
+    moment: Ints
+    sums: Ints
+    begin: Ints
+
+    def counts(self, entry: Ints, moment: Ints) -> Ints:
+        """The count of each entry after a moment; -1 stands for before the interval."""
+        result: Ints = self.base[entry]
+        begin = self.begin[entry]
+        changes = self.begin[entry + 1] - begin
+        once = np.flatnonzero(changes == 1)  # most rows come or go once, and need no search
+        place = begin[once]
+        result[once] += np.where(self.moment[place] <= moment[once], self.sums[place], 0)
+        often = np.flatnonzero(changes > 1)
+        if len(often):
+            size = len(self.pairs.owner)
+            codes = self.entry * size + self.moment
+            wanted = entry[often] * size + moment[often]
+            place = np.searchsorted(codes, wanted, "right") - 1
+            met = place >= begin[often]
+            result[often] += np.where(met, self.sums[place], 0)
+        return result
+
+
+def candidates(
+    rows: pa.RecordBatch, touched: Touched, base: Ints, core: Sequence[Core], moments: Moments
+) -> Candidates:
+    """The touched rows and those of the core, sorted by group and value, each once."""
+    at, width = pa.array(touched.place), len(moments.keys)
+    parts = [rows.select(list(range(rows.num_columns - 2))).take(at).columns]
+    parts += [some.rows.columns[2 + width : -1] for some in core]
+    data = [pa.concat_arrays(columns) for columns in zip(*parts, strict=True)]
+    values = pa.concat_arrays([touched.values.take(at), *(s.rows.column("v") for s in core)])
+    owner = np.concatenate((touched.owner, *(some.owner for some in core)))
+    counts = np.concatenate((base, *(some.counts for some in core)))
+    by_value, starts = order.sort([owner, order.ranks(values)])
+    chosen = by_value[starts]
+    number = np.empty(len(by_value), np.int64)
+    number[chosen] = np.arange(len(chosen))
+    sums, entry = touched.counts(np.zeros(len(base), np.int64)), number[touched.entry]
+    again = np.lexsort((touched.moment, entry))
+    names = rows.schema.names[:-2]
+    return Candidates(
+        pairs_of(moments),
+        pa.RecordBatch.from_arrays(data, names=names).take(pa.array(chosen)),
+        values.take(pa.array(chosen)),
+        owner[chosen],
+        counts[chosen],
+        entry[again],
+        touched.moment[again],
+        sums[again],
+        np.searchsorted(entry[again], np.arange(len(chosen) + 1)),
+    )
+
+
+Wrong = Callable[[Ints, Ints], Flags]
+"""From places of changed rows and how often they are there to whether they are wrong then."""
+
+
+def below(touched: Touched, base: Ints, moments: Moments, found: keyed.Found) -> Ints:
+    """For each pair how many rows of the group have a negative count.
+
+    `found` has their number before the interval in a column `below`.
+    """
+    return counted(touched, base, moments, (found, "below"), lambda _, counts: counts < 0)
+
+
+def counted(
+    touched: Touched,
+    base: Ints,
+    moments: Moments,
+    stored: tuple[keyed.Found, str],
+    wrong: Wrong,
+) -> Ints:
+    """For each pair how many rows of the group are wrong; as `stored` before the interval."""
+    after, place = touched.counts(base), touched.place[touched.entry]
+    was, now = wrong(place, after - touched.diff), wrong(place, after)
+    change = now.astype(np.int64) - was
+    at_moment = np.zeros(len(moments.owner), np.int64)
+    np.add.at(at_moment, touched.moment, change)
+    found, name = stored
+    before = found.rows_or_null(name).fill_null(0).to_numpy(zero_copy_only=False)
+    first = moments.bounds[0]
+    running = np.cumsum(at_moment)
+    since = running - (running - at_moment)[first][moments.owner]
+    pairs = pairs_of(moments)
+    return np.where(pairs.moment < 0, before[pairs.owner], 0) + np.where(
+        pairs.moment >= 0, before[pairs.owner] + since[np.maximum(pairs.moment, 0)], 0
+    )
+
+
+def added(rows: pa.RecordBatch, touched: Touched, moments: Moments) -> pa.RecordBatch:
+    """The changes as rows of the sorted arrangement, by group. Errors: DiffOverflow."""
+    net = sums(touched.diff, order.starts([touched.entry]))
+    kept = np.flatnonzero(net)
+    owner, at = pa.array(touched.owner[kept]), pa.array(touched.place[kept])
+    data = rows.select(list(range(rows.num_columns - 2))).take(at)
+    columns = [pa.array(moments.hashes).take(owner), *(k.take(owner) for k in moments.keys)]
+    columns += [touched.values.take(at), *data.columns, pa.array(net[kept])]
+    named = [("h", pa.uint64()), *((f"k{i}", key.type) for i, key in enumerate(moments.keys))]
+    schema = pa.schema([*named, ("v", pa.binary()), *data.schema, ("n", pa.int64())])
+    return pa.RecordBatch.from_arrays(columns, schema=schema)

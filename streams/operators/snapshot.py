@@ -1,0 +1,57 @@
+"""What a view holds at one time, from what its imports hold then: a dataflow stepped once.
+
+A view's contents at t are a function of those of its imports at t, whenever the view was made
+and however its history was cut into steps (rules 16, 23). So a caller that wants them once, and
+not maintained, takes the step of a dataflow that is born at t, and throws its state away.
+
+The state goes to run files as ever, so what is in memory are the rows on their way. The kernel
+says how many bytes of these there may be (`Kernel.most_bytes`).
+"""
+
+from collections.abc import Mapping
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import pyarrow as pa
+
+from streams.ids import Timestamp
+from streams.operators.context import ERRORS
+from streams.operators.local import LocalDataflow
+from streams.plan.physical import Dataflow
+from streams.progress import interval_of
+from streams.trace.kernel.kernel import Kernel, arrow_schema
+from streams.trace.updates import consolidate, flatten, settle
+
+
+def once(
+    dataflow: Dataflow, snapshots: Mapping[int, pa.Table], time: Timestamp, kernel: Kernel
+) -> tuple[pa.RecordBatch, pa.RecordBatch]:
+    """The rows and the errors at `time`; rows that stand there with equal ones are apart.
+
+    Args:
+        dataflow: the plan.
+        snapshots: by index of the import, updates that add up to its contents at `time`, at
+            that time: the import's columns under any names, then time and diff.
+        time: when.
+        kernel: the caller's, who is its only user meanwhile.
+
+    Shape: columns c0 .. cn, time, diff; and error, time, diff.
+    Errors: AnswerTooLarge when rows on the way take more bytes than the kernel may have.
+    """
+    schemas = [
+        arrow_schema([c.type for c in imported.columns]) for imported in dataflow.imports
+    ]
+    imports = {
+        index: pa.Table.from_batches([settle(flatten([table], schemas[index]), kernel)])
+        for index, table in snapshots.items()
+        if table.num_rows
+    }
+    with TemporaryDirectory(prefix="slackwater-select-") as directory:
+        local = LocalDataflow(dataflow, Path(directory), buckets=1, kernel=kernel)
+        born = interval_of(time, time + 1, as_of=True)
+        outputs, errors = local.step(born, imports)
+        schema = arrow_schema(dataflow.types[-1])
+        return (
+            settle(flatten(outputs, schema), kernel),
+            consolidate(flatten(errors, ERRORS), kernel),
+        )

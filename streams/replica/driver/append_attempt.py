@@ -1,0 +1,301 @@
+"""An attempt of a dataflow to append, as a machine. Pure.
+
+An attempt either has something to submit or has ended; `answered` is its step after an outcome.
+Its end is an event of the dataflow (`streams.replica.driver.events`). An Append's lower is the
+shard's upper, its upper is the step's; the state moves to the step's upper, however much of it
+was left to append (rule 16). Another writer may have been first:
+
+    a view       the rest of the interval is appended, with the same chunks: the other writer
+                 computed the same updates (rules 16, 18)
+    a source     the attempt is void: its chunks are orphans, its state does not move, and the
+                 next decision begins at the shard's new upper (rule 18)
+
+A collector may also have been first (rule 7). Then nothing counted: the step is repeated and
+writes its chunks again. A build whose stage is incomplete (its lease expired) or has a slice
+twice starts again. (`hydration_planner.resumed` recognises slices staged by a driver that has
+died.)
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import assert_never
+
+from streams.compute.reclocking import Tick
+from streams.compute.stepping import Idle, Step, clip
+from streams.ids import CollectionId
+from streams.kafka.log import ChunkRef
+from streams.progress import Antichain
+from streams.replica.driver import work_units
+from streams.replica.driver.dataflow import Dataflow
+from streams.replica.driver.dataflow_state import OwnState
+from streams.replica.driver.events import (
+    Built,
+    Counted,
+    End,
+    Failed,
+    Reclaimed,
+    Sliced,
+    Stepped,
+    Superseded,
+    Unstaged,
+    Void,
+)
+from streams.replica.driver.retry_policy import Failure
+from streams.replica.driver.work_units import Quiet, SliceUnit, SourceUnit, Unit, ViewUnit
+from streams.replica.tasks import report
+from streams.replica.tasks.report import Result
+from streams.storage.log.events import Append, Body, Offsets, Stage
+from streams.storage.log.outcomes import (
+    Appended,
+    ChunksReclaimed,
+    Fenced,
+    OffsetsMismatch,
+    Outcome,
+    Staged,
+    UnknownStage,
+    UpperMismatch,
+)
+
+STAGE_LEASE_MS = 3_600_000
+
+SEES_SHARD = (Staged, UpperMismatch)
+"""The outcomes after which an attempt depends on what others wrote meanwhile."""
+
+Bounds = tuple[Antichain, Antichain]
+
+
+@dataclass(frozen=True, slots=True)
+class Shard:
+    """A dataflow's shard, as folded so far.
+
+    `fingerprint` is that of the version that wrote it last; `stages` has the number of chunks
+    in each stage.
+    """
+
+    upper: Antichain
+    fingerprint: str
+    stages: Mapping[str, int]
+
+    def is_foreign(self, flow: Dataflow) -> bool:
+        """Whether another version has written a view's shard last (rule 24)."""
+        return not flow.is_source and self.fingerprint not in {"", flow.fingerprint}
+
+
+@dataclass(frozen=True, slots=True)
+class Rest:
+    """What is still open of an interval whose updates are the same for all writers."""
+
+    bounds: Bounds
+    chunks: tuple[ChunkRef, ...] = ()
+    stages: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """An interval of a source, with the offsets that it binds: all of it or nothing."""
+
+    bounds: Bounds
+    offsets: tuple[Offsets, Offsets]
+    chunks: tuple[ChunkRef, ...] = ()
+    stages: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Staging:
+    """A slice's chunks for a stage that has `total` of them then; none renew its lease."""
+
+    stage: str
+    total: int
+    chunks: tuple[ChunkRef, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Attempt:
+    """One dataflow's events of a commit, or how it ended; `counted` if it counts.
+
+    `awaits` names the dataflows whose attempts must have counted before.
+    """
+
+    flow: Dataflow
+    counted: Counted
+    now: Rest | Bound | Staging | End
+    awaits: frozenset[CollectionId] = frozenset()
+    shard: Shard
+    """As it was seen last."""
+
+    @property
+    def open(self) -> Rest | Bound | Staging | None:
+        """What is left to submit."""
+        return self.now if isinstance(self.now, Rest | Bound | Staging) else None
+
+    @property
+    def end(self) -> End | None:
+        """How it ended."""
+        return None if isinstance(self.now, Rest | Bound | Staging) else self.now
+
+    @property
+    def counts(self) -> bool:
+        """Whether its updates are appended, by it or by another writer."""
+        return isinstance(self.now, Stepped | Sliced | Built)
+
+    @property
+    def chunks(self) -> tuple[ChunkRef, ...]:
+        """The chunks that are left to submit."""
+        return () if self.open is None else self.open.chunks
+
+    def ended(self, end: End) -> "Attempt":
+        """Return the attempt, ended."""
+        return replace(self, now=end)
+
+    def body(self) -> Body | None:
+        """Return the event to append; None if it has ended."""
+        match self.open:
+            case None:
+                return None
+            case Staging(stage, _, chunks):
+                return Stage(stage=stage, chunks=chunks, lease_ms=STAGE_LEASE_MS)
+            case Rest(bounds, chunks, stages):
+                return Append((work_units.part(self.flow, bounds, chunks, None, stages),))
+            case Bound(bounds, offsets, chunks, stages):
+                return Append((work_units.part(self.flow, bounds, chunks, offsets, stages),))
+            case _:
+                assert_never(self.open)
+
+    def answered(self, outcome: Outcome) -> "Attempt":
+        """Return the attempt after the outcome of its event.
+
+        After an outcome in `SEES_SHARD` its shard has to be the one that was read back.
+        """
+        open_ = self.open
+        assert open_ is not None, "an attempt that ended has no event"
+        match outcome:
+            case UpperMismatch(current=current) if _may_go_on(self, open_):
+                assert isinstance(open_, Rest)
+                lower, upper = open_.bounds[0].join(current), open_.bounds[1]
+                is_open = lower.strictly_precedes(upper)
+                rest = replace(open_, bounds=(lower, upper)) if is_open else self.counted
+                return replace(self, now=rest)
+            case Fenced(fingerprint=fingerprint):
+                return self.ended(fenced_by(fingerprint))
+            case _:
+                return self.ended(self._end(outcome, open_))
+
+    def _end(self, outcome: Outcome, open_: Rest | Bound | Staging) -> End:
+        match outcome:
+            case Appended():
+                return self.counted
+            case Staged() if isinstance(open_, Staging):
+                is_whole = self.shard.stages.get(open_.stage) == open_.total
+                return self.counted if is_whole else Unstaged()
+            case UpperMismatch() | OffsetsMismatch():
+                return Void() if isinstance(open_, Bound) else Superseded()
+            case ChunksReclaimed():
+                return Reclaimed()
+            case UnknownStage():
+                return Unstaged()
+            case _:
+                return Failed(Failure(f"the append was refused: {outcome}"))
+
+
+def fenced_by(fingerprint: str) -> Failed:
+    """Return the failure of a version that another one has replaced."""
+    text = f"another version of the dataflow writes the shard: {fingerprint}"
+    return Failed(Failure(text), for_good=True)
+
+
+def _may_go_on(attempt: Attempt, open_: Rest | Bound | Staging) -> bool:
+    """Whether the updates that were appended meanwhile are the same as the attempt's."""
+    return isinstance(open_, Rest) and not attempt.shard.is_foreign(attempt.flow)
+
+
+def of_unit(unit: Unit, result: Result, shard: Shard) -> Attempt:
+    """Return the attempt after a unit's tasks."""
+    chunks = tuple(result.chunks)
+    now: Rest | Bound | End
+    match unit:
+        case ViewUnit(flow=flow, awaits=awaits):
+            counted = Stepped(_after(unit, result, None))
+            now = _rest(flow, counted, work_units.bounds(unit), shard, chunks)
+            return Attempt(flow=flow, counted=counted, now=now, awaits=awaits, shard=shard)
+        case SourceUnit(flow=flow, ingest=ingest):
+            counted = Stepped(_after(unit, result, ingest.to_offsets))
+            step, offsets = work_units.bounds(unit), (ingest.from_offsets, ingest.to_offsets)
+            now = Bound((step.lower, step.upper), offsets, chunks)
+            return Attempt(flow=flow, counted=counted, now=now, shard=shard)
+        case SliceUnit():
+            return _of_slice(unit, result, shard)
+        case _:
+            assert_never(unit)
+
+
+def of_quiet(quiet: Quiet, shard: Shard) -> Attempt:
+    """Return the attempt of an idle interval."""
+    flow, move = quiet.flow, quiet.move
+    assert flow.own is not None
+    counted = Stepped(replace(flow.own, frontier=move.upper))
+    match move:
+        case Tick(lower, upper, offsets):
+            now = Bound((lower, upper), (offsets, offsets))
+            return Attempt(flow=flow, counted=counted, now=now, shard=shard)
+        case Idle():
+            rest = _rest(flow, counted, move, shard)
+            return Attempt(
+                flow=flow, counted=counted, now=rest, awaits=quiet.awaits, shard=shard
+            )
+        case _:
+            assert_never(move)
+
+
+def _rest(
+    flow: Dataflow,
+    counted: Counted,
+    move: Step | Idle,
+    shard: Shard,
+    chunks: tuple[ChunkRef, ...] = (),
+    stages: tuple[str, ...] = (),
+) -> Rest | End:
+    """What is open of a view's interval; nothing beside what another version wrote."""
+    if shard.is_foreign(flow):
+        return Superseded()
+    bounds = clip(move, shard.upper)
+    return counted if bounds is None else Rest(bounds, chunks, stages)
+
+
+def _after(unit: ViewUnit | SourceUnit, result: Result, offsets: Offsets | None) -> OwnState:
+    own = unit.flow.own
+    assert own is not None
+    runs = report.merge(unit.flow.plan, own.runs, result)
+    return OwnState(own.incarnation, work_units.bounds(unit).upper, runs, offsets)
+
+
+def _of_slice(unit: SliceUnit, result: Result, shard: Shard) -> Attempt:
+    flow, build, chunks = unit.flow, unit.build, tuple(result.chunks)
+    runs = report.merge(flow.plan, build.runs, result)
+    after = replace(build, done=build.done + 1, runs=runs, ahead=0)
+    if after.done == len(build.slices):
+        return _of_last_slice(unit, Built(after), shard, chunks)
+    total = build.staged + (build.ahead or len(chunks))
+    counted = Sliced(replace(after, staged=total))
+    # a stage without new chunks is renewed; without any it is not there yet
+    staging = Staging(build.stage, total, () if build.ahead else chunks)
+    return Attempt(flow=flow, counted=counted, now=staging if total else counted, shard=shard)
+
+
+def _of_last_slice(
+    unit: SliceUnit, counted: Built, shard: Shard, chunks: tuple[ChunkRef, ...]
+) -> Attempt:
+    """Return the attempt that appends a build: beside another version's only as a whole."""
+    flow, build, step = unit.flow, unit.build, work_units.bounds(unit)
+    stages = (build.stage,) if build.staged else ()
+    bounds = clip(step, shard.upper) if build.writes else None
+    now: Rest | Bound | End
+    if bounds != (step.lower, step.upper) and shard.is_foreign(flow):
+        now = Superseded()
+    elif bounds is None:  # a source's messages were bound otherwise, if there is an interval
+        now = counted if build.ingest is None else Void()
+    elif build.ingest is None:
+        now = Rest(bounds, chunks, stages)
+    else:
+        offsets = (build.ingest.from_offsets, build.ingest.to_offsets)
+        now = Bound(bounds, offsets, chunks, stages)
+    return Attempt(flow=flow, counted=counted, now=now, shard=shard)

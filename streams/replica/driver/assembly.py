@@ -1,0 +1,221 @@
+"""Assembles the running parts of a replica once its instance is known.
+
+    sinks       one thread each
+    door        RPC server for the lanes' sources
+    lanes       streaming queries, three or four
+    starter     recovers the state of new dataflows
+    idler       appends idle intervals
+    measurer    measures the skew between our clock and the broker's
+    keeper      maintenance: holds, deferred records, garbage, dead lanes
+
+Creating and dropping a dataflow changes only the scheduler's table of flows: no query is
+restarted.
+"""
+
+import logging
+import os
+import time
+from dataclasses import dataclass
+from functools import partial
+
+from pyspark.sql import SparkSession
+
+from streams.compute.description import DataflowDescription
+from streams.compute.protocol import CreateInstance
+from streams.errors import SlackwaterError
+from streams.ids import CollectionId, Topic
+from streams.kafka.client.broker import KafkaBroker
+from streams.kafka.client.raw import RawReader
+from streams.kafka.topics import Topics
+from streams.replica.config import ReplicaConfig
+from streams.replica.crash_injection import Crash
+from streams.replica.driver.batch_timings import Timings
+from streams.replica.driver.checkpoint_store import Store
+from streams.replica.driver.checkpoint_writer import Recorder
+from streams.replica.driver.commit import Committer
+from streams.replica.driver.dataflow import Dataflow
+from streams.replica.driver.lane import Lane
+from streams.replica.driver.maintenance import Idler, Keeper, Looping
+from streams.replica.driver.new_dataflow import new_dataflow
+from streams.replica.driver.recovery import Starter
+from streams.replica.driver.scheduler import LANES, Scheduler
+from streams.replica.driver.sinks import Sinks
+from streams.replica.driver.skew_measurement import Measurer
+from streams.replica.driver.wakeup import Bell
+from streams.replica.ingest.topic_ends import Watch
+from streams.replica.spark.scheduler_rpc import Door
+from streams.storage.client.shards import Shards
+from streams.storage.log.events import Body, Drop
+
+log = logging.getLogger(__name__)
+
+DROP_POLL_MS = 100
+DRAIN_POLL_MS = 20
+DRAIN_S = 10.0
+"""How long a stop waits for running micro-batches.
+
+Supervisors wait two or three times as long before they kill.
+"""
+
+
+@dataclass(slots=True)
+class Machinery:
+    """The running parts of a replica."""
+
+    config: ReplicaConfig
+    shards: Shards
+    watch: Watch
+    scheduler: Scheduler
+    sinks: Sinks
+    door: Door
+    lanes: tuple[Lane, ...]
+    loops: tuple[Looping, ...]
+
+    def create(self, description: DataflowDescription) -> None:
+        """Start maintaining a dataflow."""
+        if description.kind == "sink":
+            self.sinks.create(description)
+            return
+        scheduler = self.scheduler
+        if description.source is not None:
+            self.watch.add(description.source.topic)
+        scheduler.table.add(new_dataflow(description, self.config.name, scheduler.buckets))
+
+    def drop(self, export: CollectionId) -> None:
+        """Stop maintaining a dataflow, and release this replica's holds."""
+        scheduler = self.scheduler
+        if self.sinks.drop(export):
+            return
+        flow = scheduler.table.drop(export)
+        if flow is None:
+            return
+        heard = 0
+        while scheduler.present(flow).busy:  # its running work still reads its shards
+            heard = scheduler.bell.wait(heard, DROP_POLL_MS)
+        scheduler.table.remove(flow)
+        scheduler.store.forget(export)
+        self._release(flow)
+        self._leave(flow)
+
+    def _release(self, flow: Dataflow) -> None:
+        """Release this replica's holds; a hold that stays keeps history, with no other harm."""
+        open_ = self.shards.groups()
+        events: list[tuple[str, Body]] = [
+            (imported.group, Drop(imported.collection, flow.holds[imported.collection]))
+            for imported in flow.description.imports
+            if imported.group in open_
+        ]
+        try:
+            self.shards.submit(events)
+        except SlackwaterError as failure:
+            log.warning(
+                "cannot release holds", extra={"dataflow": flow.id, "reason": str(failure)}
+            )
+
+    def _leave(self, flow: Dataflow) -> None:
+        """Stop following the groups that no other dataflow needs."""
+        source, others = flow.description.source, self.scheduler.flows.values()
+        needed = {group for other in others for group in other.groups}
+        needed.update(self.sinks.groups.values())
+        for group in flow.groups - needed:
+            self.shards.close(group)
+        topics = {
+            other.description.source.topic for other in others if other.description.source
+        }
+        if source is not None and source.topic not in topics:
+            self.watch.remove(source.topic)
+
+    def close(self) -> None:
+        """Stop everything once running work is done, or after `DRAIN_S` seconds."""
+        self.scheduler.stopping = True
+        self.scheduler.bell.ring()
+        self.sinks.close()
+        for loop in self.loops:
+            loop.join()
+        self._drain()
+        for lane in self.lanes:
+            lane.stop()
+        self.door.close()
+        self.watch.close()
+        self.shards.close()
+
+    def _drain(self) -> None:
+        """Wait for the lanes' micro-batches.
+
+        A micro-batch that is interrupted loses its work, and Spark and its workers log errors.
+        """
+        bell, deadline = self.scheduler.bell, time.monotonic() + DRAIN_S
+        heard = bell.count
+        while busy := [lane.name for lane in self.lanes if lane.is_busy]:
+            if time.monotonic() > deadline:
+                log.warning("micro-batches were abandoned", extra={"lanes": ", ".join(busy)})
+                return
+            heard = bell.wait(heard, DRAIN_POLL_MS)
+
+
+def assemble(
+    config: ReplicaConfig,
+    instance: CreateInstance,
+    store: Store,
+    broker: KafkaBroker,
+    spark: SparkSession,
+) -> Machinery:
+    """Create all parts and start them."""
+    bell = Bell()
+    shards = Shards(
+        broker.logs,
+        broker.chunks,
+        broker.topics,
+        namespace=instance.namespace,
+        now_ms=_now_ms,
+        pump=True,
+    )
+    shards.subscribe(lambda _: bell.ring())
+    topic_id = partial(_topic_id, broker.topics)
+    watch = Watch(RawReader(config.kafka), topic_id, bell.ring, _now_ms)
+    crash = Crash(config.points, config.state, os.getpgrp())
+    scheduler = Scheduler(
+        config=config,
+        shards=shards,
+        store=store,
+        bell=bell,
+        crash=crash,
+        buckets=instance.buckets,
+        now_ms=_now_ms,
+        ends=watch.ends,
+        describe=broker.topics.describe,
+    )
+    recorder = Recorder(scheduler, store, config.checkpoint_ms)
+    committer = Committer(scheduler, recorder)
+    door = Door(scheduler.answer)
+    timings = Timings(config.state / "timings.jsonl" if config.timings else None)
+    lanes = tuple(Lane(name, spark, scheduler, committer, door.path, timings) for name in LANES)
+    keeper = Keeper(scheduler, store, recorder, lanes)
+    loops = _loops(scheduler, store, committer, keeper)
+    for lane in lanes:
+        lane.tend()
+    scheduler.is_open = True
+    for loop in loops:
+        loop.start()
+    sinks = Sinks(instance.namespace, config.kafka, shards, _now_ms, crash)
+    return Machinery(config, shards, watch, scheduler, sinks, door, lanes, loops)
+
+
+def _loops(
+    scheduler: Scheduler, store: Store, committer: Committer, keeper: Keeper
+) -> tuple[Looping, ...]:
+    return (
+        Looping("starter", Starter(scheduler, store).start_all, scheduler),
+        Looping("idler", Idler(scheduler, committer).move, scheduler),
+        Looping("measurer", Measurer(scheduler).measure, scheduler),
+        Looping("keeper", keeper.run_once, scheduler),
+    )
+
+
+def _topic_id(topics: Topics, topic: Topic) -> str | None:
+    found = topics.describe(topic)
+    return None if found is None else found.id
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000

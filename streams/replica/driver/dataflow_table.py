@@ -1,0 +1,92 @@
+"""The table of this replica's dataflows: steps their machines, and does the effects.
+
+A dataflow in the table is a value (`streams.replica.driver.dataflow`): a reader of it keeps
+what it was, and `tell` is the only way to another one. Everything here happens under the
+table's lock, which is held for decisions too and never while waiting for Kafka, Spark or a file
+of a task.
+"""
+
+import logging
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import assert_never
+
+from streams.ids import CollectionId
+from streams.replica.driver.checkpoint_store import Store
+from streams.replica.driver.dataflow import Dataflow
+from streams.replica.driver.events import (
+    Dropped,
+    Effect,
+    Event,
+    Forget,
+    ForgetBuild,
+    ForgetRecords,
+    Log,
+    Ring,
+)
+from streams.replica.driver.wakeup import Bell
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class Table:
+    """The dataflows that run, and those that are dropped while work of them is in progress."""
+
+    store: Store
+    bell: Bell
+    now_ms: Callable[[], int]
+    lock: threading.RLock = field(default_factory=threading.RLock)
+    running: dict[CollectionId, Dataflow] = field(default_factory=dict)
+    leaving: dict[CollectionId, Dataflow] = field(default_factory=dict)
+
+    def of(self, flow: Dataflow) -> Dataflow:
+        """Return what a dataflow is at present."""
+        with self.lock:
+            return self.leaving.get(flow.id) or self.running[flow.id]
+
+    def add(self, flow: Dataflow) -> None:
+        """Add a new dataflow."""
+        with self.lock:
+            self.running[flow.id] = flow
+        self.bell.ring()
+
+    def drop(self, dataflow: CollectionId) -> Dataflow | None:
+        """Drop a dataflow; it is there until `remove`. None if there is none."""
+        with self.lock:
+            flow = self.running.pop(dataflow, None)
+            if flow is None:
+                return None
+            self.leaving[dataflow] = flow
+            return self.tell(flow, Dropped())
+
+    def remove(self, flow: Dataflow) -> None:
+        """Remove a dropped dataflow, none of whose work is in progress any more."""
+        with self.lock:
+            del self.leaving[flow.id]
+
+    def tell(self, flow: Dataflow, event: Event) -> Dataflow:
+        """Step a dataflow from its present state; return it as it is after the event."""
+        with self.lock:
+            place = self.leaving if flow.id in self.leaving else self.running
+            after, effects = place[flow.id].step(event, self.now_ms())
+            place[flow.id] = after
+            for effect in effects:
+                self._do(after, effect)
+            return after
+
+    def _do(self, flow: Dataflow, effect: Effect) -> None:
+        match effect:
+            case Ring():
+                self.bell.ring()
+            case Forget():
+                self.store.forget(flow.id)
+            case ForgetBuild():
+                self.store.put_build(flow.id, flow.fingerprint, None)
+            case ForgetRecords(records):
+                self.store.delete_records(flow.id, records)
+            case Log(level, text, facts):
+                log.log(level, text, extra={"dataflow": flow.id, **facts})
+            case _:
+                assert_never(effect)

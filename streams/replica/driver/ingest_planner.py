@@ -1,0 +1,297 @@
+"""Plans the ingestion lane: new messages of every source, bound to one time.
+
+All sources move together: if one has messages, the others tick to the same upper in the same
+commit, so that a view over several of them does not wait for the idle ones. Without messages
+they tick individually, about every second.
+
+`streams.compute.reclocking` decides for one source; this module adds the consequences for the
+dataflow's keyed state:
+
+    Follow    only time moved: take over the shard's position with the same state
+    Rebuild   without keyed state the same; with it, replay the shard's new updates
+
+The first interval of a source takes all messages in the topic, as one snapshot at one time; if
+that exceeds a micro-batch it becomes a build, in the hydration lane.
+"""
+
+import uuid
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from itertools import chain, groupby
+
+from streams.compute import reclocking
+from streams.compute.reclocking import (
+    Broken,
+    Clock,
+    Follow,
+    Ingest,
+    Ingestion,
+    Pause,
+    Position,
+    Rebuild,
+    Tick,
+)
+from streams.compute.stalls import NotYet, Stalled, Told, impediment
+from streams.ids import Timestamp, Topic
+from streams.progress import Interval, frontier
+from streams.replica.driver import work_units
+from streams.replica.driver.dataflow import Dataflow, Phase
+from streams.replica.driver.dataflow_state import Build, OwnState
+from streams.replica.driver.import_state import View
+from streams.replica.driver.steady_planner import output_of
+from streams.replica.driver.work_units import Quiet, SourceUnit
+from streams.replica.ingest import ranges
+from streams.replica.tasks.descriptor import ChunkLoad, RawLoad, Replay
+
+
+@dataclass(frozen=True, slots=True)
+class Stuck:
+    """A source that cannot be read on; `reason` is for display."""
+
+    flow: Dataflow
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Moved:
+    """A source whose own state moves to another position without any work."""
+
+    flow: Dataflow
+    own: OwnState
+
+
+@dataclass(frozen=True, slots=True)
+class Began:
+    """A source with more work than fits in one micro-batch."""
+
+    flow: Dataflow
+    build: Build
+
+
+@dataclass(frozen=True, slots=True)
+class SourcePlan:
+    """The next actions of the sources."""
+
+    units: tuple[SourceUnit, ...] = ()
+    quiet: tuple[Quiet, ...] = ()
+    stuck: tuple[Stuck, ...] = ()
+    moved: tuple[Moved, ...] = ()
+    began: tuple[Began, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """Limits: messages of a topic per micro-batch and their bytes, bytes per slice, idle ticks.
+
+    `skew_ms` is this clock less the broker's, None if unknown.
+    """
+
+    messages: int
+    message_bytes: int
+    slice_bytes: int
+    tick_ms: int
+    skew_ms: int | None
+
+    def messages_of(self, told: Told) -> int:
+        """How many messages of a topic a micro-batch takes: fewer where they are large."""
+        return min(self.messages, max(1, self.message_bytes // max(1, told.message_bytes)))
+
+
+def plan(
+    flows: Iterable[Dataflow],
+    view: View,
+    topics: Mapping[Topic, Told],
+    now_ms: int,
+    limits: Limits,
+) -> SourcePlan:
+    """Plan every running source that is not busy and whose topic's ends are known.
+
+    No interval goes beyond the moment at which the ends were requested: messages that were
+    acknowledged before a time are in the contents at that time, unless more are pending than a
+    micro-batch takes.
+    """
+    decided: list[tuple[Dataflow, Ingestion]] = []
+    stuck: list[Stuck] = []
+    ready = [flow for flow in flows if flow.own and flow.is_ready(Phase.RUNNING, now_ms)]
+    now_ms = _known_ms(ready, topics, now_ms)
+    clock = Clock(now_ms, limits.tick_ms, limits.skew_ms)
+    for flow in ready:
+        source = flow.description.source
+        if source is None or flow.own is None:
+            continue
+        told = topics.get(source.topic)
+        if told is None:
+            continue
+        shard = position(flow, view)
+        match impediment(source, shard.offsets, told):
+            case Stalled(reason):
+                stuck.append(Stuck(flow, reason))
+            case NotYet():
+                pass
+            case None:
+                own = flow.own.position
+                most = limits.messages_of(told)
+                interval = reclocking.next_interval(
+                    own, shard, told.ends, clock, most, source.start
+                )
+                decided.append((flow, interval))
+    found_plan = _plan(decided, view, topics, clock.earlier_ms, limits)
+    return replace(found_plan, stuck=(*found_plan.stuck, *stuck))
+
+
+def _known_ms(flows: Iterable[Dataflow], topics: Mapping[Topic, Told], now_ms: int) -> int:
+    """Return the request time of the oldest answer about these sources' topics."""
+    sources = [flow.description.source for flow in flows]
+    told = [
+        topics[source.topic]
+        for source in sources
+        if source is not None and source.topic in topics
+    ]
+    return min([now_ms, *(topic.asked_ms for topic in told if topic.asked_ms is not None)])
+
+
+def position(flow: Dataflow, view: View) -> Position:
+    """Return the position of a source's shard."""
+    state = view.state(flow.id)
+    return Position(state.upper, state.source or {})
+
+
+def _plan(
+    decided: list[tuple[Dataflow, Ingestion]],
+    view: View,
+    topics: Mapping[Topic, Told],
+    now_ms: int,
+    limits: Limits,
+) -> SourcePlan:
+    units: list[SourceUnit] = []
+    began: list[Began] = []
+    for flow, found in decided:
+        if isinstance(found, Ingest):
+            source = flow.description.source
+            assert source is not None
+            told = topics[source.topic]
+            slices = ranges.slices(reclocking.ranges(found, told.ends, source.start))
+            most = limits.messages_of(told)
+            if ranges.length(slices) > most:
+                began.append(Began(flow, _first(flow, found, slices, most)))
+            else:
+                units.append(_unit(flow, view, found, slices))
+        elif isinstance(found, Rebuild) and _is_keyed(flow):
+            began.append(Began(flow, _catch_up(flow, view, found.at, limits.slice_bytes)))
+    return SourcePlan(
+        units=tuple(units),
+        quiet=tuple(_ticks(decided, now_ms, together=bool(units))),
+        stuck=tuple(
+            _stuck(flow, found) for flow, found in decided if isinstance(found, Broken)
+        ),
+        moved=tuple(
+            Moved(flow, _at(flow, found.at))
+            for flow, found in decided
+            if isinstance(found, Follow) or (isinstance(found, Rebuild) and not _is_keyed(flow))
+        ),
+        began=tuple(began),
+    )
+
+
+def _is_keyed(flow: Dataflow) -> bool:
+    return flow.plan.depth > 0
+
+
+def _at(flow: Dataflow, at: Position) -> OwnState:
+    assert flow.own is not None
+    return replace(flow.own, frontier=at.frontier, offsets=at.offsets)
+
+
+def _ticks(
+    decided: list[tuple[Dataflow, Ingestion]], now_ms: int, *, together: bool
+) -> Iterable[Quiet]:
+    """Return idle sources that tick: all if any source is busy, else those that are due."""
+    for flow, found in decided:
+        if isinstance(found, Tick):
+            yield Quiet(flow, found)
+        elif together and isinstance(found, Pause) and found.until_ms is not None:
+            assert flow.own is not None
+            lower, offsets = flow.own.frontier, flow.own.offsets or {}
+            upper = work_units.after(max(Timestamp(now_ms), lower.time))
+            yield Quiet(flow, Tick(lower, upper, offsets))
+
+
+def _unit(
+    flow: Dataflow, view: View, found: Ingest, slices: tuple[ranges.Slice, ...]
+) -> SourceUnit:
+    assert flow.own is not None
+    interval = Interval(found.lower.time, found.upper.time)
+    load = _raw(flow, slices, found.time)
+    share = work_units.share(flow, interval, flow.own.runs, output_of(flow, view))
+    return SourceUnit(flow=flow, share=share, loads=(load,), ingest=found)
+
+
+def _raw(flow: Dataflow, slices: tuple[ranges.Slice, ...], time: Timestamp) -> RawLoad:
+    source, columns = flow.description.source, flow.description.columns
+    assert source is not None
+    return RawLoad(dataflow=flow.id, source=source, columns=columns, slices=slices, time=time)
+
+
+def _first(
+    flow: Dataflow, found: Ingest, slices: tuple[ranges.Slice, ...], messages: int
+) -> Build:
+    """Return a large first interval in slices such that later ones have later positions."""
+    assert flow.own is not None
+    windows = ranges.windows(slices, messages)
+    return Build(
+        incarnation=flow.own.incarnation,
+        lower=found.lower.time,
+        upper=found.upper.time,
+        as_of=False,
+        writes=True,
+        slices=tuple((_raw(flow, window, found.time),) for window in windows),
+        sizes=(0,) * len(windows),
+        runs=flow.own.runs,
+        ingest=found,
+        offsets=found.to_offsets,
+    )
+
+
+def _catch_up(flow: Dataflow, view: View, at: Position, slice_bytes: int) -> Build:
+    """Bring keyed state to the shard's frontier: replay what others appended since.
+
+    State at a frontier that counted equals the shard's contents there, so it lacks exactly the
+    updates in [own, shard); for empty state, the shard's whole history. They are read as
+    messages, in the order of their times; a slice takes whole batches. If since has reached the
+    frontier of the state, history was advanced to it: then the replay starts from empty state.
+    """
+    own, source = flow.own, flow.description.source
+    assert own is not None
+    assert source is not None
+    if not view.state(flow.id).since.less_equal(Timestamp(own.frontier.time - 1)):
+        own = OwnState("", frontier(flow.description.as_of), {}, {})
+    topic = view.shards.data_topic(flow.id)
+    replay = Replay(source, flow.description.columns)
+    lower, upper = own.frontier.time, at.frontier.time
+    pieces = sorted(
+        view.pieces(flow.id, lower, upper), key=lambda piece: (piece.lower, piece.upper)
+    )
+    batches = [tuple(same) for _, same in groupby(pieces, key=lambda p: (p.lower, p.upper))]
+    sizes = [sum(piece.ref.size for piece in batch) for batch in batches]
+    grouped = work_units.slices_of(batches, sizes, slice_bytes)
+    parts = [tuple(chain.from_iterable(group)) for group in grouped]
+    return Build(
+        incarnation=own.incarnation or uuid.uuid4().hex,
+        lower=lower,
+        upper=upper,
+        as_of=False,
+        writes=False,
+        slices=tuple((ChunkLoad(flow.id, 0, topic, part, replay=replay),) for part in parts),
+        sizes=tuple(sum(piece.ref.size for piece in part) for part in parts),
+        runs=own.runs,
+        offsets=at.offsets,
+    )
+
+
+def _stuck(flow: Dataflow, found: Broken) -> Stuck:
+    assert flow.description.source is not None
+    reason = (
+        f'topic "{flow.description.source.topic}", partition {found.partition}: expected '
+        f"offset {found.expected}, got offsets {found.ends.low} to {found.ends.high}"
+    )
+    return Stuck(flow, reason)

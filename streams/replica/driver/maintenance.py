@@ -1,0 +1,173 @@
+"""Background work beside the lanes: idle intervals, starts, holds, records, garbage, reports.
+
+Idle dataflows cost almost nothing: no micro-batch runs for an idle interval, a thread here
+appends it (rule 22). It does so at once, because others may wait for the time.
+"""
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from streams.compute.checkpoints import removable
+from streams.errors import SlackwaterError
+from streams.replica.driver import steady_planner
+from streams.replica.driver.checkpoint_store import Store
+from streams.replica.driver.checkpoint_writer import Recorder
+from streams.replica.driver.commit import Committer
+from streams.replica.driver.dataflow import Phase
+from streams.replica.driver.dataflow_state import run_names
+from streams.replica.driver.events import Released, Taken
+from streams.replica.driver.holds import Holder
+from streams.replica.driver.import_state import View
+from streams.replica.driver.lane import Lane
+from streams.replica.driver.scheduler import Scheduler
+from streams.replica.driver.work_units import Quiet
+from streams.storage.client.maintenance import keep_small
+from streams.trace.arrange.disk_reserve import lacking
+
+log = logging.getLogger(__name__)
+
+IDLE_POLL_MS = 200
+HOLDS_EVERY_S = 2.0
+RECORDS_EVERY_S = 5.0
+GARBAGE_EVERY_S = 10.0
+ROOM_EVERY_S = 2.0
+LANES_EVERY_S = 0.5
+SHARDS_EVERY_S = 30.0
+RETRY_S = 0.5
+MARGIN_S = 2.0
+"""How much older a run file may be than its timestamp says."""
+
+
+@dataclass(slots=True)
+class Idler:
+    """Moves idle dataflows."""
+
+    scheduler: Scheduler
+    committer: Committer
+
+    def move(self) -> None:
+        """Append every idle interval that exists now."""
+        scheduler = self.scheduler
+        with scheduler.lock:
+            quiet = self._plan()
+            for advance in quiet:
+                scheduler.tell(advance.flow, Taken())
+        if not quiet:
+            return
+        try:
+            self.committer.commit_quiet(quiet)
+        finally:
+            with scheduler.lock:
+                for advance in quiet:
+                    scheduler.tell(advance.flow, Released())
+            scheduler.bell.ring()
+
+    def _plan(self) -> tuple[Quiet, ...]:
+        scheduler = self.scheduler
+        view, now_ms = View(scheduler.shards), scheduler.now_ms()
+        budget = scheduler.config.budgets.step_bytes
+        found = steady_planner.plan(scheduler.sound(), view, now_ms, budget).quiet
+        fed = scheduler.plan_sources(view, now_ms)
+        return found if fed.units else (*found, *fed.quiet)
+
+
+@dataclass(slots=True)
+class Keeper:
+    """Moves holds, writes deferred records, collects garbage; `run_once` runs repeatedly."""
+
+    scheduler: Scheduler
+    store: Store
+    recorder: Recorder
+    lanes: Sequence[Lane]
+    clock: Callable[[], float] = time.monotonic
+    due: dict[str, float] = field(default_factory=dict)
+
+    def run_once(self) -> None:
+        """Do what is due."""
+        for name, every_s, duty in (
+            ("holds", HOLDS_EVERY_S, Holder(self.scheduler).move),
+            ("records", RECORDS_EVERY_S, self._record),
+            ("garbage", GARBAGE_EVERY_S, self._collect),
+            ("room", ROOM_EVERY_S, self._make_room),
+            ("lanes", LANES_EVERY_S, self._tend),
+            ("shards", SHARDS_EVERY_S, self._keep_small),
+        ):
+            if self.clock() >= self.due.get(name, 0.0):
+                self.due[name] = self.clock() + every_s
+                duty()
+
+    def _keep_small(self) -> None:
+        keep_small(self.scheduler.shards)
+
+    def _tend(self) -> None:
+        for lane in self.lanes:
+            lane.tend()
+
+    def _record(self) -> None:
+        """Write records for idle flows too, or their holds would not move."""
+        with self.scheduler.lock:
+            flows = [flow for flow in self.scheduler.flows.values() if not flow.busy]
+            self.recorder.record(flows)
+
+    def _make_room(self) -> None:
+        """On a full disk, delete the remains of a failed attempt at once."""
+        if lacking(self.store.directory):
+            self._collect()
+
+    def _collect(self) -> None:
+        """Delete run files that nothing names (rule 19)."""
+        with self.scheduler.lock:
+            running = [lane.current for lane in self.scheduler.lanes.values() if lane.current]
+            started = min([time.time(), *(batch.began_at for batch in running)])
+        found = self.store.run_files_before(started - MARGIN_S)
+        with self.scheduler.lock:
+            flows = list(self.scheduler.flows.values())
+            used = [run_names(flow.own.runs) for flow in flows if flow.own is not None]
+            used += [run_names(flow.build.runs) for flow in flows if flow.build is not None]
+            records = [record.checkpoint for flow in flows for record in flow.records]
+            # another recovery may still find its records, and so may a dataflow
+            # that this process, just started, was not told of yet
+            looked = {flow.id for flow in flows if flow.phase is not Phase.STARTING}
+            used += [self.store.named(each) for each in self.store.stored() - looked]
+        self.store.delete_runs(removable(found, records, used))
+
+
+@dataclass(slots=True)
+class Looping:
+    """A thread that repeats a job when the bell rings, and periodically without."""
+
+    name: str
+    duty: Callable[[], None]
+    scheduler: Scheduler
+    thread: threading.Thread | None = None
+
+    def start(self) -> None:
+        """Start the thread."""
+        self.thread = threading.Thread(target=self._run, name=self.name, daemon=True)
+        self.thread.start()
+
+    def join(self) -> None:
+        """Wait for the end of the running job; the scheduler is stopping."""
+        if self.thread is not None:
+            self.thread.join(timeout=10)
+
+    def _run(self) -> None:
+        heard = 0
+        while not self.scheduler.stopping:
+            heard = self.scheduler.bell.wait(heard, IDLE_POLL_MS)
+            try:
+                self.duty()
+            except SlackwaterError as failure:
+                log.warning(
+                    "background task %s failed; retrying",
+                    self.name,
+                    extra={"why": str(failure)},
+                )
+                time.sleep(RETRY_S)
+            except Exception as defect:
+                log.exception("%s failed", self.name)
+                self.scheduler.defect = defect
+                return

@@ -1,0 +1,212 @@
+"""Recovery: finds a new flow's state, and moves it to RUNNING or BUILDING (rule 17).
+
+A flow first acquires this replica's own hold on each import, so that its input stays readable
+whatever other replicas of the dataflow release; then `stepping.resume` decides whether a
+checkpoint is used or the state is rebuilt.
+"""
+
+import logging
+import uuid
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from streams.compute.checkpoints import Checkpoint, newest, of_fingerprint, usable
+from streams.compute.stepping import (
+    FromCheckpoint,
+    Hydrate,
+    Overtaken,
+    Resume,
+    can_hydrate,
+    resume,
+)
+from streams.errors import Determinate, Indeterminate, SlackwaterError
+from streams.ids import Timestamp
+from streams.plan import json as plan_json
+from streams.progress import frontier
+from streams.replica.driver import hydration_planner
+from streams.replica.driver.append_attempt import fenced_by
+from streams.replica.driver.checkpoint_store import Store, hydration_of
+from streams.replica.driver.dataflow import Dataflow, Phase
+from streams.replica.driver.dataflow_state import Build, OwnState
+from streams.replica.driver.error_causes import failure_of
+from streams.replica.driver.events import Failed, Hydrates, Known, Recovered, Released, Taken
+from streams.replica.driver.holds import acquire
+from streams.replica.driver.import_state import View
+from streams.replica.driver.retry_policy import Failure
+from streams.replica.driver.scheduler import Scheduler
+from streams.storage.log.outcomes import Acquired
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class Starter:
+    """Starts flows, in a thread of its own: it waits for Kafka."""
+
+    scheduler: Scheduler
+    store: Store
+
+    def start_all(self) -> None:
+        """Continue every flow that is STARTING and can proceed."""
+        scheduler = self.scheduler
+        with scheduler.lock:
+            now_ms = scheduler.now_ms()
+            flows = [f for f in scheduler.flows.values() if f.is_ready(Phase.STARTING, now_ms)]
+            for flow in flows:
+                scheduler.tell(flow, Taken())
+        started = [self._start(flow) for flow in flows]
+        # a flow that waits for imports is checked again when they move: ringing for it would
+        # wake ourselves at once
+        if any(flow.phase is not Phase.STARTING for flow in started):
+            scheduler.bell.ring()
+
+    def _start(self, flow: Dataflow) -> Dataflow:
+        scheduler = self.scheduler
+        try:
+            self._prepare(flow)
+            with scheduler.lock:
+                self._resume(scheduler.present(flow))
+        except SlackwaterError as cause:
+            scheduler.tell(flow, Failed(failure_to_start(cause)))
+        finally:
+            started = scheduler.tell(flow, Released())
+        return started
+
+    def _prepare(self, flow: Dataflow) -> None:
+        """Write the plan for the workers, follow the shards, and hold the imports."""
+        self.store.put_plan(flow.plan_name, plan_json.dumps(flow.plan))
+        shards, description = self.scheduler.shards, flow.description
+        for group in flow.groups - frozenset(shards.groups()):
+            shards.close(group)  # if it failed, to reopen it
+        shards.open(*sorted(flow.groups))
+        wanted = [
+            (imported.group, acquire(flow, imported, shards.group_state(imported.group).upto))
+            for imported in description.imports
+            if flow.holds[imported.collection]
+            not in shards.state(imported.collection).capabilities
+        ]
+        for (_, body), outcome in zip(wanted, shards.submit(wanted), strict=True):
+            if not isinstance(outcome, Acquired):
+                log.warning("hold refused", extra={"hold": body.capability, "why": outcome})
+        if not flow.records:
+            self.scheduler.tell(flow, Known(self.store.records(flow.id)))
+
+    def _resume(self, flow: Dataflow) -> None:
+        view = View(self.scheduler.shards)
+        if flow.is_source:
+            self._resume_source(flow, view)
+            return
+        before = view.state(flow.id).fingerprint
+        if before not in {"", flow.fingerprint}:
+            self._upgrade(flow, view, before)
+            return
+        fitting = of_fingerprint(
+            [record.checkpoint for record in flow.records], flow.fingerprint
+        )
+        records = tuple(record for record in flow.records if record.checkpoint in fitting)
+        flow = self.scheduler.tell(flow, Known(records))
+        stored = self._stored_build(flow, view)
+        match self._decide(flow, view, fitting, stored):
+            case FromCheckpoint(time):
+                found = [r for r in flow.records if r.checkpoint.frontier == time]
+                self.scheduler.tell(flow, Recovered(found[-1].state))
+                log.info("dataflow resumed", extra={"dataflow": flow.id, "frontier": time})
+            case Hydrate(as_of, done) if can_hydrate(as_of, view.of_flow(flow, _NOWHERE)):
+                self._hydrate(flow, view, as_of, stored if done else None)
+            case Hydrate():
+                pass  # the imports do not exist yet: checked again when they move
+            case Overtaken(as_of, since):
+                lost = f"an import cannot be read at {as_of} any more: its since is {since}"
+                self.scheduler.tell(flow, Failed(Failure(lost)))
+
+    def _upgrade(self, flow: Dataflow, view: View, before: str) -> None:
+        """Plan an upgrade if another fingerprint wrote the shard (rule 24)."""
+        state = view.state(flow.id)
+        if flow.fingerprint in state.fenced:
+            self.scheduler.tell(flow, fenced_by(before))
+            return
+        if state.upper.is_empty:
+            self.scheduler.tell(flow, Recovered(OwnState("", state.upper, {})))
+            return
+        as_of = state.upper.time
+        if not can_hydrate(as_of, view.of_flow(flow, _NOWHERE)):
+            return  # checked again when the imports move
+        budget = self.scheduler.config.budgets.slice_bytes
+        build = hydration_planner.upgrade(flow, view, as_of, budget)
+        self.scheduler.tell(flow, Known(()))
+        self.scheduler.tell(flow, Hydrates(_nothing(as_of), build))
+        log.info("upgrading dataflow", extra={"dataflow": flow.id, "from": before})
+
+    def _decide(
+        self,
+        flow: Dataflow,
+        view: View,
+        fitting: Sequence[Checkpoint],
+        stored: Build | None,
+    ) -> Resume:
+        hydration = None if stored is None else hydration_of(flow.fingerprint, stored)
+        return resume(
+            fitting,
+            view.state(flow.id).upper,
+            view.sinces(flow).values(),
+            flow.description.as_of,
+            hydration,
+        )
+
+    def _stored_build(self, flow: Dataflow, view: View) -> Build | None:
+        """Return the stored progress of a hydration, if it can be resumed (rule 20)."""
+        build = self.store.build(flow.id, flow.fingerprint)
+        if build is None:
+            return None
+        live = {
+            chunk.key
+            for imported in flow.description.imports
+            for batch in view.state(imported.collection).batches
+            for chunk in batch.chunks
+        }
+        hydration = hydration_of(flow.fingerprint, build)
+        if usable(hydration, flow.fingerprint, live, self.store.run_files()) is None:
+            return None
+        group = self.scheduler.shards.group_state(flow.description.group)
+        stage = group.stages.get(build.stage)
+        return hydration_planner.resumed(build, 0 if stage is None else len(stage.chunks))
+
+    def _hydrate(
+        self, flow: Dataflow, view: View, as_of: Timestamp, stored: Build | None
+    ) -> None:
+        budget = self.scheduler.config.budgets.slice_bytes
+        build = stored or hydration_planner.snapshot(flow, view, as_of, budget)
+        if stored is None and len(build.slices) > 1:
+            self.store.put_build(flow.id, flow.fingerprint, build)
+        self.scheduler.tell(flow, Hydrates(_nothing(as_of), build))
+        log.info(
+            "hydrating dataflow",
+            extra={"dataflow": flow.id, "as_of": as_of, "slices": len(build.slices)},
+        )
+
+    def _resume_source(self, flow: Dataflow, view: View) -> None:
+        """Resume a source from its last record, or without keyed state from the shard."""
+        shard = view.state(flow.id)
+        if flow.plan.depth == 0:
+            own = OwnState("", shard.upper, {}, shard.source or {})
+            self.scheduler.tell(flow, Recovered(own))
+            return
+        known = {record.checkpoint: record for record in flow.records}
+        best = newest(of_fingerprint(tuple(known), flow.fingerprint), shard.upper)
+        self.scheduler.tell(flow, Known(() if best is None else (known[best],)))
+        born = _nothing(flow.description.as_of)
+        self.scheduler.tell(flow, Recovered(born if best is None else known[best].state))
+
+
+def failure_to_start(cause: SlackwaterError) -> Failure:
+    """Classify a failure to start: an outage is not caused by the state."""
+    outside = isinstance(cause, Determinate | Indeterminate)
+    return failure_of(cause) if outside else Failure(str(cause))
+
+
+_NOWHERE = frontier(0)
+
+
+def _nothing(time: Timestamp) -> OwnState:
+    """Return empty state at a time."""
+    return OwnState(uuid.uuid4().hex, frontier(time), {}, {})

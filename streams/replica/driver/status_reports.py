@@ -1,0 +1,184 @@
+"""Status reports: the responses of a replica to its controller about each dataflow.
+
+Frontiers are reported when they move, at a limited rate; conditions when they change. At a new
+iteration of the protocol everything is reported again. A replica without reports writes a
+heartbeat.
+"""
+
+import logging
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from streams.compute.protocol import Alive, Frontiers, Hydration, Reconciled, Response, Status
+from streams.compute.reclocking import MAX_SKEW_MS
+from streams.compute.writer import ResponseWriter
+from streams.ids import CollectionId, Offset, Topic
+from streams.progress import EMPTY, Antichain
+from streams.replica.driver import hydration_progress
+from streams.replica.driver.clock_skew import Skew
+from streams.replica.driver.dataflow import Dataflow, Phase
+from streams.replica.driver.hydration_progress import Pace
+from streams.replica.driver.scheduler import Scheduler
+
+log = logging.getLogger(__name__)
+
+FRONTIERS_EVERY_S = 1.0
+ALIVE_EVERY_S = 2.0
+"""Heartbeats per timeout of the controller: all but one may be late."""
+BLOCKED_MS = 10_000
+
+Told = tuple[Antichain | None, Antichain | None]
+
+
+@dataclass(slots=True)
+class Answers:
+    """Writes the responses for the flows of one scheduler."""
+
+    writer: ResponseWriter
+    nonce: str = ""
+    clock: Callable[[], float] = time.monotonic
+    frontiers: dict[CollectionId, Told] = field(default_factory=dict)
+    status: dict[CollectionId, Status] = field(default_factory=dict)
+    hydrations: dict[CollectionId, Hydration] = field(default_factory=dict)
+    paces: dict[CollectionId, Pace] = field(default_factory=dict)
+    next_frontiers: float = 0.0
+    next_alive: float = 0.0
+
+    def begin(self, nonce: str) -> None:
+        """Start an iteration: forget what was reported."""
+        self.nonce = nonce
+        self.frontiers.clear()
+        self.status.clear()
+        self.hydrations.clear()
+
+    def reconciled(self, answer: Reconciled) -> None:
+        """Answer InitializationComplete."""
+        self._write([answer])
+
+    def dropped(self, export: CollectionId) -> None:
+        """Report that a dataflow no longer runs."""
+        self.frontiers.pop(export, None)
+        self.status.pop(export, None)
+        self._write([Frontiers(export, EMPTY, EMPTY)])
+
+    def refused(self, export: CollectionId, message: str) -> None:
+        """Report that a dataflow cannot run here: its plan is not understood."""
+        self._write([Status(export, Phase.FAILED.value, message)])
+
+    def passed_over(self, topic: Topic, offset: Offset, reason: str) -> None:
+        """Report a command that was skipped, under the name of the command topic."""
+        log.error("command skipped", extra={"offset": offset, "why": reason})
+        if self.nonce:
+            message = f"command at offset {offset} is skipped: {reason}"
+            status = Status(CollectionId(topic), Phase.FAILED.value, message)
+            self._write([status])
+
+    def tell(self, scheduler: Scheduler, of_sinks: Sequence[Response]) -> None:
+        """Write what is new."""
+        if not self.nonce:
+            return
+        with scheduler.lock:
+            flows = list(scheduler.flows.values())
+            responses: list[Response] = [
+                *of_sinks,
+                *self._conditions(flows, scheduler.now_ms(), scheduler.skew),
+                *self._hydrating(flows),
+            ]
+            if self.clock() >= self.next_frontiers:
+                self.next_frontiers = self.clock() + FRONTIERS_EVERY_S
+                responses.extend(self._moved(flows, scheduler))
+        self._write(responses)
+
+    def alive(self) -> None:
+        """Write a heartbeat if nothing was written for a while; from any thread."""
+        if self.nonce and self.clock() >= self.next_alive:
+            self._write([Alive()])
+
+    def _write(self, responses: Sequence[Response]) -> None:
+        self.writer.write(self.nonce, responses)
+        if responses:
+            self.next_alive = self.clock() + ALIVE_EVERY_S
+
+    def _conditions(self, flows: list[Dataflow], now_ms: int, skew: Skew) -> list[Status]:
+        found = [condition(flow, now_ms, skew) for flow in flows]
+        new = [status for status in found if self.status.get(status.id) != status]
+        self.status.update({status.id: status for status in new})
+        return new
+
+    def _hydrating(self, flows: list[Dataflow]) -> list[Hydration]:
+        """Return the progress of builds that have advanced."""
+        building = {flow.id: flow.build for flow in flows if flow.build is not None}
+        now_s = self.clock()
+        self.paces = {
+            id_: hydration_progress.follow(self.paces.get(id_), build, now_s)
+            for id_, build in building.items()
+        }
+        found = {
+            id_: Hydration(id_, pace.done, pace.total, pace.seconds_left)
+            for id_, pace in self.paces.items()
+        }
+        new = [
+            hydration
+            for id_, hydration in found.items()
+            if self.hydrations.get(id_) != hydration
+        ]
+        self.hydrations = found
+        return new
+
+    def _moved(self, flows: list[Dataflow], scheduler: Scheduler) -> list[Frontiers]:
+        moved = []
+        for flow in flows:
+            if flow.phase is Phase.STARTING or flow.own is None:
+                continue
+            upper = scheduler.upper(flow)
+            if upper is None:
+                continue
+            now = (upper, flow.own.frontier)
+            before = self.frontiers.get(flow.id, (None, None))
+            if now != before:
+                write, output = (
+                    new if new != old else None for new, old in zip(now, before, strict=True)
+                )
+                moved.append(Frontiers(flow.id, write, output))
+                self.frontiers[flow.id] = now
+        return moved
+
+
+def condition(flow: Dataflow, now_ms: int, skew: Skew) -> Status:
+    """Return the condition of a flow, for display; `skew` is that of the replica's clock."""
+    if _is_blocked(flow, now_ms):
+        message = f"waits for {', '.join(sorted(flow.blocked_by))}"
+        return Status(flow.id, "stalled", message)
+    build, trouble = flow.build, flow.trouble
+    if flow.is_source and trouble is None and skew.is_wrong:
+        return Status(flow.id, "stalled", _of_clock(skew))
+    progress = "" if build is None else f"{build.done} of {len(build.slices)} slices"
+    loads = flow.is_source and build is not None and flow.phase is Phase.RUNNING
+    state = (Phase.BUILDING if loads else flow.phase).value
+    if trouble is not None and flow.phase is not Phase.FAILED:
+        state = "stalled" if flow.is_source else "failed"
+    return Status(flow.id, state, "" if trouble is None else trouble.message, progress)
+
+
+def _of_clock(skew: Skew) -> str:
+    """Return the text about sources that do not tick because of clock skew (rule 27).
+
+    In whole seconds, so that it does not change at each measurement.
+    """
+    assert skew.last_ms is not None
+    seconds = round(abs(skew.last_ms) / 1000)
+    side = "ahead of" if skew.last_ms > 0 else "behind"
+    return (
+        f"expected clocks within {MAX_SKEW_MS // 1000} s of each other, this replica's is"
+        f" {seconds:,} s {side} the broker's: its time moves with messages only; set the clocks"
+    )
+
+
+def _is_blocked(flow: Dataflow, now_ms: int) -> bool:
+    """Whether a view does not advance because an import does not (rule 26)."""
+    if flow.is_source or flow.own is None or flow.trouble or flow.phase is not Phase.RUNNING:
+        return False
+    if flow.own.frontier.is_empty or not flow.blocked_by:
+        return False
+    return now_ms - flow.own.frontier.time > BLOCKED_MS

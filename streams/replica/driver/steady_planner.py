@@ -1,0 +1,85 @@
+"""Plans the steady lane: steps of all views with new input, in one micro-batch."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from streams.compute.stepping import Idle, Overtaken, Step, Wait, next_step
+from streams.ids import MINIMUM_TIME, CollectionId, Timestamp
+from streams.progress import Interval
+from streams.replica.driver import work_units
+from streams.replica.driver.dataflow import Dataflow, Phase
+from streams.replica.driver.import_state import NOWHERE, View
+from streams.replica.driver.work_units import Quiet, ViewUnit
+from streams.replica.tasks.descriptor import Output
+
+
+@dataclass(frozen=True, slots=True)
+class Lost:
+    """A flow whose state is useless: an import was compacted beyond it."""
+
+    flow: Dataflow
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """A flow that waits for these imports."""
+
+    flow: Dataflow
+    imports: tuple[CollectionId, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ViewPlan:
+    """The next actions of the views: micro-batch, idle appends, and flows to restart."""
+
+    units: tuple[ViewUnit, ...]
+    quiet: tuple[Quiet, ...]
+    lost: tuple[Lost, ...]
+    waiting: tuple[Waiting, ...]
+
+
+def plan(flows: Iterable[Dataflow], view: View, now_ms: int, budget: int) -> ViewPlan:
+    """Plan every running view that is not busy."""
+    units: list[ViewUnit] = []
+    quiet: list[Quiet] = []
+    lost: list[Lost] = []
+    waiting: list[Waiting] = []
+    for flow in flows:
+        if flow.is_source or flow.own is None or not flow.is_ready(Phase.RUNNING, now_ms):
+            continue
+        own = flow.own.frontier
+        inputs, scheduled = view.of_flow(flow, own), flow.scheduled
+        match next_step(own, inputs, scheduled=scheduled, budget=budget):
+            case Step() as step:
+                units.append(unit(flow, view, step))
+            case Idle() as idle:
+                quiet.append(Quiet(flow, idle))
+            case Overtaken():
+                lost.append(Lost(flow))
+            case Wait(imports):
+                waiting.append(Waiting(flow, imports))
+    return ViewPlan(tuple(units), tuple(quiet), tuple(lost), tuple(waiting))
+
+
+def unit(
+    flow: Dataflow, view: View, step: Step, until: Mapping[CollectionId, Timestamp] = NOWHERE
+) -> ViewUnit:
+    """Return a view's share of a micro-batch, with its input in the step's interval.
+
+    An import in `until` is read up to that time only.
+    """
+    assert flow.own is not None
+    assert not step.upper.is_empty, "updates have times, so a step with news has an upper"
+    lower, upper = step.lower.time, step.upper.time
+    share = work_units.share(flow, Interval(lower, upper), flow.own.runs, output_of(flow, view))
+    loads = view.loads(flow, lower, upper, until)
+    return ViewUnit(flow=flow, share=share, loads=loads)
+
+
+def output_of(flow: Dataflow, view: View) -> Output:
+    """Return where a dataflow writes, and from which time on."""
+    names = tuple(column.name for column in flow.description.columns)
+    headers = {"collection": flow.id.encode()}
+    upper = view.state(flow.id).upper
+    floor = MINIMUM_TIME if upper.is_empty else upper.time
+    return Output(view.shards.data_topic(flow.id), names, headers, floor)

@@ -1,0 +1,131 @@
+"""One dataflow's work in a micro-batch, and its description for the tasks."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TypeVar
+
+from streams.compute import checkpoints
+from streams.compute.reclocking import Ingest, Tick
+from streams.compute.stepping import Idle, Step
+from streams.ids import CollectionId, Timestamp
+from streams.kafka.log import ChunkRef
+from streams.progress import Antichain, Interval, frontier
+from streams.replica.driver.dataflow import Dataflow
+from streams.replica.driver.dataflow_state import Build
+from streams.replica.tasks.descriptor import ChunkLoad, Load, Output, Runs, Share
+from streams.storage.log.events import Offsets, Part
+from streams.storage.read.reader import Piece
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ViewUnit:
+    """A view's whole step.
+
+    `awaits` names the dataflows of the micro-batch whose Appends must have counted before.
+    """
+
+    flow: Dataflow
+    share: Share
+    loads: tuple[Load, ...]
+    awaits: frozenset[CollectionId] = frozenset()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourceUnit:
+    """A source's whole interval; `ingest` has the offsets to read."""
+
+    flow: Dataflow
+    share: Share
+    loads: tuple[Load, ...]
+    ingest: Ingest
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SliceUnit:
+    """The next slice of a dataflow's build."""
+
+    flow: Dataflow
+    share: Share
+    loads: tuple[Load, ...]
+    build: Build
+
+
+Unit = ViewUnit | SourceUnit | SliceUnit
+"""One dataflow's work in a micro-batch, as the dataflow was when it was planned."""
+
+
+def bounds(unit: Unit) -> Step:
+    """Return the interval of a unit; a slice's is its build's."""
+    return Step(frontier(unit.share.interval.lower), frontier(unit.share.interval.upper))
+
+
+@dataclass(frozen=True, slots=True)
+class Quiet:
+    """An idle interval of a dataflow: only time moves.
+
+    `awaits` is as in a `ViewUnit`.
+    """
+
+    flow: Dataflow
+    move: Idle | Tick
+    awaits: frozenset[CollectionId] = frozenset()
+
+
+def share(
+    flow: Dataflow, interval: Interval, runs: Mapping[int, Runs], output: Output | None
+) -> Share:
+    """Return the share of a dataflow in a micro-batch."""
+    return Share(
+        dataflow=flow.id,
+        plan=flow.plan_name,
+        interval=interval,
+        runs=runs,
+        output=output,
+    )
+
+
+def part(
+    flow: Dataflow,
+    bounds: tuple[Antichain, Antichain],
+    chunks: tuple[ChunkRef, ...] = (),
+    offsets: tuple[Offsets, Offsets] | None = None,
+    stages: tuple[str, ...] = (),
+) -> Part:
+    """Return the part of an Append for a dataflow."""
+    return Part(
+        collection=flow.id,
+        capability=flow.description.capability,
+        lower=bounds[0],
+        upper=bounds[1],
+        chunks=chunks,
+        stages=stages,
+        from_offsets=None if offsets is None else offsets[0],
+        to_offsets=None if offsets is None else offsets[1],
+        fingerprint=flow.fingerprint,
+    )
+
+
+def after(time: Timestamp) -> Antichain:
+    """Return the frontier of the times after `time`."""
+    return Antichain((Timestamp(time + 1),))
+
+
+def slices_of(
+    items: Sequence[T], sizes: Sequence[int], budget: int
+) -> tuple[tuple[T, ...], ...]:
+    """Cut items in order into slices of at most `budget`; one slice for no items."""
+    return tuple(
+        tuple(items[index] for index in part) for part in checkpoints.slices(sizes, budget)
+    )
+
+
+def joined(loads: Sequence[ChunkLoad]) -> tuple[ChunkLoad, ...]:
+    """Merge the loads so that each import has one."""
+    pieces: dict[int, tuple[Piece, ...]] = {}
+    first: dict[int, ChunkLoad] = {}
+    for load in loads:
+        pieces[load.index] = (*pieces.get(load.index, ()), *load.pieces)
+        first.setdefault(load.index, load)
+    return tuple(replace(load, pieces=pieces[index]) for index, load in first.items())

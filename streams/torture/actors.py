@@ -1,0 +1,69 @@
+"""Who takes part in a run, and the collections that they fight over."""
+
+from collections.abc import Callable
+from random import Random
+from typing import Protocol
+
+from streams.compaction.collector import Collector, Records
+from streams.compaction.merge_execution import Worker
+from streams.compaction.merge_task import Limits
+from streams.compaction.runner import Compaction
+from streams.ids import CollectionId
+from streams.storage import Storage
+from streams.torture.actor_context import DESCRIPTION, Seat, Target
+from streams.torture.keepers import Janitor, Keeper
+from streams.torture.readers import Reader
+from streams.torture.writers import Guest, Writer
+from streams.trace.kernel.kernel import Kernel
+
+GROUPS = {"alone": 1, "pair": 2, "three": 3}
+"""How many collections each group holds."""
+
+NARROW = Limits(bucket_bytes=16 << 10, fetch_bytes=8 << 10)
+"""So little memory that merges go through buckets on disk, sometimes."""
+
+
+class Actor(Protocol):
+    """Takes part, a step at a time."""
+
+    def step(self) -> None:
+        """Do something. Errors: Determinate, Indeterminate, which are no news."""
+
+
+def create(storage: Storage) -> tuple[Target, ...]:
+    """Make the collections, with critical capabilities for all to share."""
+    targets = []
+    for group, count in GROUPS.items():
+        for number in range(count):
+            id_ = CollectionId(f"{group}{number}")
+            read, write = storage.create(id_, DESCRIPTION, group=group, critical=True)
+            targets.append(Target(id_, group, read.name, write.name))
+    return tuple(targets)
+
+
+def janitor(
+    seat: Seat,
+    records: Records,
+    now_ms: Callable[[], int],
+    new_id: Callable[[], str],
+    kernel: Kernel,
+) -> Janitor:
+    """A compactor with a client of its own."""
+    shards = seat.storage.shards
+    worker = Worker(shards, kernel, new_id, limits=NARROW)
+    collector = Collector(shards, records, now_ms, grace_ms=1_000)
+    return Janitor(seat, Compaction(shards, worker, collector, now_ms))
+
+
+SIMPLE: dict[str, Callable[[Seat], Actor]] = {
+    "writer": Writer,
+    "guest": Guest,
+    "reader": Reader,
+    "keeper": Keeper,
+}
+"""Those who need nothing but a seat."""
+
+
+def seeded_name(rng: Random) -> str:
+    """A name that the seed decides."""
+    return f"{rng.getrandbits(128):032x}"

@@ -1,0 +1,69 @@
+"""The end of a run: all is read to its last update, by a reader that took no part in it.
+
+A process that died with a write capability holds upper back until its lease is over, so time
+has to pass first: `wait` makes it pass, one record at a time.
+"""
+
+from collections.abc import Callable, Sequence
+
+from streams.errors import SlackwaterError
+from streams.progress import frontier
+from streams.storage.client.handles import ReadCapability, WriteCapability
+from streams.storage.log.outcomes import UpperMismatch
+from streams.torture.actor_context import Seat, Target
+from streams.torture.journal import Entry, Looked, Wrong, Wrote
+
+MOST_TRIES = 200
+
+
+def ends(entries: Sequence[Entry]) -> dict[str, int]:
+    """The upper bound of the times of all possible writes, by collection."""
+    found: dict[str, int] = {}
+    for entry in entries:
+        for share in entry.shares if isinstance(entry, Wrote) else ():
+            found[share.collection] = max(found.get(share.collection, 0), share.upper)
+    return found
+
+
+def last_looks(seat: Seat, entries: Sequence[Entry], wait: Callable[[], None]) -> None:
+    """Read everything, and note it."""
+    uppers = ends(entries)
+    for target in seat.targets:
+        try:
+            as_of = close(seat, target, uppers.get(target.id, 0) + 1, wait)
+            look(seat, target, as_of)
+        except SlackwaterError as error:
+            what = f"{target.id} cannot be read at the end: {type(error).__name__}: {error}"
+            seat.journal.note(Wrong(seat.name, what))
+
+
+def close(seat: Seat, target: Target, upper: int, wait: Callable[[], None]) -> int:
+    """Move upper beyond all writes; returns the last time before it."""
+    storage = seat.storage
+    held = storage.heartbeat(WriteCapability(target.id, frontier(0), target.write))
+    upper = max(upper, int(held.frontier.time) + 1)
+    done = storage.update_and_downgrade(held, None, upper)
+    if isinstance(done, UpperMismatch):
+        seat.journal.note(Wrong(seat.name, f"{target.id}: a dead writer has written"))
+    for _ in range(MOST_TRIES):
+        storage.heartbeat(held)
+        if storage.shards.state(target.id).upper.time >= upper:
+            return upper - 1
+        wait()
+    seat.journal.note(Wrong(seat.name, f"{target.id}: upper does not reach {upper}"))
+    return int(storage.shards.state(target.id).upper.time) - 1
+
+
+def look(seat: Seat, target: Target, as_of: int) -> None:
+    """The contents at a time, for good."""
+    storage = seat.storage
+    held = storage.clone(ReadCapability(target.id, frontier(0), target.read))
+    subscription = storage.subscribe_at(storage.downgrade(held, as_of))
+    delivery = subscription.next(timeout_ms=60_000)
+    if delivery is None:
+        seat.journal.note(Wrong(seat.name, f"{target.id}: nothing comes as of {as_of}"))
+        return
+    contents = tuple(
+        ((row["c0"], row["c1"]), row["diff"]) for row in delivery.updates.to_pylist()
+    )
+    seat.journal.note(Looked(seat.name, target.id, as_of, None, contents, is_last=True))

@@ -1,0 +1,123 @@
+import itertools
+from math import isqrt
+
+import pytest
+
+from streams.compute.controller import Controller, create_topics, response_topic
+from streams.compute.protocol import (
+    Alive,
+    CreateInstance,
+    Frontiers,
+    Reconciled,
+    Response,
+    ResponseMessage,
+    Status,
+    process_name,
+    replica_of,
+)
+from streams.compute.replica_responses import SILENCE_S, Observed
+from streams.compute.writer import ResponseWriter
+from streams.ids import CollectionId
+from streams.kafka.memory.logs import MemoryBroker
+from streams.progress import frontier
+from streams.storage.log import persistent_map
+
+U1 = CollectionId("u1")
+RUNNING = Status(U1, "running")
+
+
+def hear(observed: Observed, process: str, now: float, response: Response) -> Observed:
+    return observed.step(ResponseMessage("n", process, int(now * 10), response), now)
+
+
+def test_a_replica_that_died_is_listed_no_more() -> None:
+    observed = hear(Observed(), "r1-a", 1.0, Reconciled(0, 0, 0))
+    observed = hear(observed, "r2-b", 1.0, RUNNING)
+    observed = hear(observed, "r1-a", 6.0, Alive())
+    assert observed.at(10.9).replicas == {"r1-a", "r2-b"}
+    assert observed.at(11.0).replicas == {"r1-a"}
+    assert not observed.at(15.9).is_deserted
+    assert observed.at(16.0).replicas == frozenset()
+    assert observed.at(16.0).is_deserted
+
+
+@pytest.mark.parametrize("word", [RUNNING, Frontiers(U1, frontier(5)), Alive()])
+def test_whatever_a_replica_says_shows_that_it_lives(word) -> None:
+    observed = hear(Observed(), "r1-a", 1.0, Reconciled(0, 0, 0))
+    assert hear(observed, "r1-a", 30.0, word).replicas == {"r1-a"}
+
+
+def test_a_successor_replaces_the_process_before_it() -> None:
+    observed = hear(Observed(), "r1-a", 1.0, Reconciled(0, 0, 0))
+    observed = hear(observed, "r-1-c", 1.0, Reconciled(0, 0, 0))
+    assert hear(observed, "r1-b", 2.0, Reconciled(0, 0, 0)).replicas == {"r1-b", "r-1-c"}
+
+
+def test_two_that_share_a_name_are_both_listed() -> None:
+    observed = hear(Observed(), "r1-a", 1.0, Reconciled(0, 0, 0))
+    observed = hear(observed, "r1-b", 2.0, Reconciled(0, 0, 0))
+    observed = hear(observed, "r1-a", 3.0, Alive())
+    assert hear(observed, "r1-b", 4.0, Alive()).replicas == {"r1-a", "r1-b"}
+
+
+def test_replicas_have_time_to_answer_a_new_iteration() -> None:
+    observed = hear(Observed(), "r1-a", 1.0, RUNNING).begin(100.0)
+    assert observed.replicas == frozenset()
+    assert observed.conditions[U1].status == RUNNING
+    assert not observed.at(100.0 + SILENCE_S - 0.1).is_deserted
+    assert observed.at(100.0 + SILENCE_S).is_deserted
+
+
+def test_a_process_signs_with_the_name_of_its_replica() -> None:
+    assert replica_of(process_name("east-1", "0f3a")) == "east-1"
+    assert replica_of("plain") == "plain"
+
+
+def test_a_controller_lists_who_spoke_lately() -> None:
+    broker = MemoryBroker(lambda: 1000)
+    create_topics(broker.topics, "sw", "default")
+    now, numbers = [50.0], itertools.count()
+    one = Controller(
+        broker.logs,
+        CreateInstance("sw", 2),
+        "default",
+        1,
+        lambda: f"n{next(numbers)}",
+        lambda: now[0],
+    )
+    one.start([], [])
+    assert [one.observed.is_deserted] == [False], "it has just begun to listen"
+    writer = ResponseWriter(broker.logs, response_topic("sw", "default"), "r1-a")
+    writer.write("n0", [Reconciled(0, 0, 0)])
+    one.poll(0)
+    assert one.observed.replicas == {"r1-a"}
+    now[0] += SILENCE_S
+    one.poll(0)
+    assert [one.observed.is_deserted] == [True]
+    writer.write("n0", [Alive()])
+    one.poll(0)
+    assert one.observed.replicas == {"r1-a"}
+
+
+@pytest.mark.parametrize("dataflows", [100, 10_000])
+def test_a_response_costs_no_look_at_what_the_others_said(monkeypatch, dataflows: int) -> None:
+    """Entries copied by each of many responses: a square root, where all were copied."""
+    observed = Observed()
+    for number in range(dataflows):
+        key = CollectionId(f"s{number}")
+        observed = hear(observed, "r1-a", 1.0, Frontiers(key, frontier(5)))
+    copied, made = [0], persistent_map._made
+
+    def counted(base: dict[str, object], over: dict[str, object], count: int) -> object:
+        copied[0] += len(over) or len(base)
+        return made(base, over, count)
+
+    monkeypatch.setattr(persistent_map, "_made", counted)
+    said = 500
+    for number in range(said):
+        key = CollectionId(f"s{number % dataflows}")
+        observed = hear(observed, "r1-a", 2.0, Frontiers(key, frontier(6)))
+    assert copied[0] > 0, "the map that is counted is the one in use"
+    assert copied[0] / said <= 3 * (isqrt(dataflows) + persistent_map.SMALL)
+    assert observed.conditions[CollectionId("s1")].write == frontier(6)
+    assert len(observed.forget(CollectionId("s1")).conditions) == dataflows - 1

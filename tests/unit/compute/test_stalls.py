@@ -1,0 +1,96 @@
+"""What keeps a source from reading on, and what does not."""
+
+from dataclasses import replace
+
+import pytest
+
+from streams.compute import binding
+from streams.compute.description import IngestionDescription, Start
+from streams.compute.reclocking import Ends
+from streams.compute.stalls import SETTLED, NotYet, Stalled, Told, impediment
+from streams.ids import Topic
+
+SOURCE = IngestionDescription(topic=Topic("events"), topic_id="a", envelope="none")
+
+
+@pytest.mark.parametrize(
+    ("bound", "told", "found"),
+    [
+        ({0: 5}, Told("a", {0: Ends(2, 9)}), None),
+        ({}, Told("a", {0: Ends(7, 9)}), None),
+        ({0: 5}, Told("a", {0: Ends(0, 5), 1: Ends(0, 3)}), None),
+        ({}, Told(None, {}), 'topic "events" does not exist'),
+        (
+            {0: 5},
+            Told("b", {0: Ends(0, 9)}),
+            'topic "events" was re-created: expected id a, got b',
+        ),
+        (
+            {0: 5},
+            Told("a", {0: Ends(0, 9)}, shrunk={0: 4}),
+            'topic "events" has lost records at the end of partition 0',
+        ),
+        ({0: 4}, Told("a", {0: Ends(0, 9)}, shrunk={0: 4}), None),
+        (
+            {0: 5},
+            Told("a", {0: Ends(8, 9)}),
+            'topic "events", partition 0: offsets 5 to 7 were deleted before they were read',
+        ),
+        (
+            {0: 5},
+            Told("a", {0: Ends(0, 5), 1: Ends(2, 3)}),
+            'topic "events", partition 1: offsets 0 to 1 were deleted before they were read',
+        ),
+        ({0: 5}, Told("a", {0: Ends(0, 4)}), NotYet()),
+        (
+            {0: 5},
+            Told("a", {0: Ends(0, 4)}, repeats=SETTLED),
+            'topic "events", partition 0: expected to reach offset 5, got an end at 4',
+        ),
+        (
+            {0: 5, 1: 0},
+            Told("a", {0: Ends(0, 5)}, repeats=SETTLED),
+            'topic "events", partition 1: expected offset 0, got no such partition',
+        ),
+    ],
+    ids=[
+        "goes on",
+        "starts at what is held",
+        "new partition",
+        "gone",
+        "re-created",
+        "shrunk",
+        "shrunk beyond what was read",
+        "overtaken",
+        "new partition overtaken",
+        "old answer",
+        "truncated",
+        "partition lost",
+    ],
+)
+def test_nothing_is_passed_over(bound, told, found):
+    expected = Stalled(found) if isinstance(found, str) else found
+    assert impediment(SOURCE, bound, told) == expected
+
+
+def started(generation: int, **offsets: int) -> IngestionDescription:
+    pairs = tuple((int(name[1:]), offset) for name, offset in offsets.items())
+    return replace(SOURCE, start=Start(generation, pairs))
+
+
+def test_a_source_that_has_read_nothing_needs_the_offsets_that_it_starts_at():
+    told = Told("a", {0: Ends(3, 9)})
+    assert impediment(started(0, p0=3), {}, told) is None
+    assert impediment(started(0, p0=2), {}, told) == Stalled(
+        'topic "events", partition 0: offsets 2 to 2 were deleted before they were read'
+    )
+
+
+def test_a_source_that_resumes_is_not_measured_by_where_it_stalled():
+    told = Told("a", {0: Ends(3, 9)}, shrunk={0: 4})
+    bound = {0: 50}
+    assert isinstance(impediment(SOURCE, bound, told), Stalled)
+    assert impediment(started(1, p0=4), bound, told) is None
+    bound = binding.extended(bound, 1, {0: 9})
+    assert isinstance(impediment(started(1, p0=4), bound, told), Stalled)  # 4 to 8 were lost
+    assert impediment(started(2, p0=3), bound, told) is None

@@ -1,0 +1,429 @@
+"""A backfill over shards in memory, with its job as a plain loop: whatever fails, and when."""
+
+import itertools
+import json
+import sqlite3
+import threading
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from connectors.backfill.backfill import Backfill
+from connectors.backfill.planning import Gap, gaps_of, time_of
+from connectors.backfill.tasks import Cell, Plan, Rows, read, write
+from connectors.driving import Driver
+from connectors.runtime.ranges import EVERY_KEY, Reach
+from connectors.runtime.runner import Runner, Status
+from connectors.runtime.task import Materialization
+from connectors.sql.fence import Fenced
+from connectors.sqlite import CONNECTOR
+from connectors.testing.faults import Act, Fault, Faulty
+from connectors.transport.failures import ConnectorFailed, causes
+from connectors.transport.local import Local
+from schemas.flow_hash import LAST
+from streams.errors import Determinate, InvalidUsage
+from streams.ids import CollectionId, Timestamp
+from streams.kafka.memory.logs import MemoryBroker
+from streams.storage.read.reader import READ_LEASE_MS, load, planned
+from streams.trace.kernel.kernel import Kernel
+from tests.support.collections import Collections
+from tests.support.file_connector import FileConnector
+
+KERNEL = Kernel()
+COLUMNS = (("item", "BIGINT"), ("amount", "BIGINT"))
+BINDINGS: list[dict[str, Any]] = [
+    {"collection": "u1", "resource": {"table": "prices"}},
+    {"collection": "u2", "resource": {"table": "stock"}, "key": ["item"]},
+    {
+        "collection": "u2",
+        "resource": {"table": "log", "delta_updates": True},
+        "key": ["item"],
+    },
+]
+TABLES = {"prices": "u1", "stock": "u2"}
+TIMES = "SELECT count(DISTINCT read_through) FROM slackwater_checkpoints"
+HALF = 0x80000000
+
+
+class Died(Exception):
+    """The process of the driver, or of a task, is gone."""
+
+
+class Shop:
+    """Two collections of which every time is known, and a task over them."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path / "shop.db"
+        self.collections = Collections()
+        self.contents: dict[str, dict[int, dict[int, int]]] = {}
+        self.statuses: list[Status] = []
+        self.connector: Any = CONNECTOR
+        self.upper = 11
+        for id_, keys in (("u1", ("item",)), ("u2", ())):
+            self.collections.create(id_, COLUMNS, keys=keys)
+            self.contents[id_] = {10: {}}
+
+    def append(self, times: int = 3, items: int = 12) -> None:
+        """At each time some items get another amount, and one goes."""
+        for id_, contents in self.contents.items():
+            rows: list[tuple[int, ...]] = []
+            for time in range(self.upper, self.upper + times):
+                before = contents[time - 1]
+                after = before | {n: time * 100 + n for n in range(time % 3, items, 3)}
+                after.pop(time % items, None)
+                rows += [(n, a, time, -1) for n, a in before.items() if after.get(n) != a]
+                rows += [(n, a, time, 1) for n, a in after.items() if before.get(n) != a]
+                contents[time] = after
+            self.collections.append(id_, self.upper + times, rows)
+        self.upper += times
+
+    def task(self, shards: int = 1, bindings: Any = BINDINGS) -> Materialization:
+        return Materialization.model_validate(
+            {
+                "task": "shop",
+                "connector": "sqlite",
+                "config": {"path": str(self.path)},
+                "bindings": bindings,
+                "limits": {"every_ms": 0},
+                "shards": shards,
+            }
+        )
+
+    def backfill(self, job: Any = None, ranges: int = 4, bindings: Any = BINDINGS) -> Status:
+        return Backfill(
+            self.task(bindings=bindings),
+            Driver(Local(self.connector)),
+            self.collections.client(),
+            ranges=ranges,
+            job=job or self.job(),
+            stopping=threading.Event(),
+            report=self.statuses.append,
+        ).run()
+
+    def job(
+        self, fail: Callable[[int], None] = lambda _: None
+    ) -> Callable[[Plan, Sequence[Cell]], int]:
+        """As on Spark, in one process; `fail` is called after each gap that is written."""
+
+        def run(plan: Plan, cells: Sequence[Cell]) -> int:
+            total = 0
+            for number, rows in enumerate(self.rows(plan, cells)):
+                total += write(plan, number, rows, Driver(Local(self.connector)), KERNEL)
+                fail(number)
+            return total
+
+        return run
+
+    def rows(self, plan: Plan, cells: Sequence[Cell]) -> list[list[Rows]]:
+        """Of each gap."""
+        placed = defaultdict[int, list[Rows]](list)
+        chunks = self.collections.broker.chunks
+        for cell in cells:
+            for rows in read(plan, cell, lambda *some: load(chunks, *some), KERNEL):
+                placed[rows.gap].append(rows)
+        return [placed[number] for number in range(len(plan.gaps))]
+
+    def follow(self, shards: int = 1, bindings: Any = BINDINGS) -> Status:
+        return Runner(
+            self.task(shards, bindings),
+            Driver(Local(self.connector)),
+            self.collections.client(),
+            now_ms=lambda: 1000,
+            stopping=threading.Event(),
+        ).run(until_caught_up=True)
+
+    def query(self, sql: str) -> list[Any]:
+        connection = sqlite3.connect(self.path, timeout=30)
+        try:
+            return connection.execute(sql).fetchall()
+        finally:
+            connection.close()
+
+    def frontier(self) -> int:
+        """Up to where all tables are. They have to be at one time."""
+        rows = self.query("SELECT read_through FROM slackwater_checkpoints")
+        texts = {text for (text,) in rows}
+        assert len(texts) == 1
+        sources = json.loads(texts.pop())["sources"].values()
+        (frontier,) = {int(each["readThrough"]) for each in sources}
+        return frontier
+
+    def check(self, frontier: int, birth: int) -> None:
+        """All tables are what the collections were just before `frontier`."""
+        assert self.frontier() == frontier
+        for table, id_ in TABLES.items():
+            rows = self.query(f"SELECT item, amount FROM {table}")
+            assert sorted(rows) == sorted(self.contents[id_][frontier - 1].items())
+        logged = self.query("SELECT item, amount, slackwater_time, slackwater_diff FROM log")
+        assert sorted(logged) == sorted(self.history(birth, frontier))
+
+    def history(self, birth: int, frontier: int) -> Iterator[tuple[int, int, int, int]]:
+        """Of the delta updates: the contents at their birth, then all changes."""
+        contents = self.contents["u2"] | {birth - 1: {}}
+        for time in range(birth, frontier):
+            before, after = contents[time - 1], contents[time]
+            for item in before.keys() | after.keys():
+                if before.get(item) != after.get(item):
+                    gone = [] if item not in before else [(item, before[item], time, -1)]
+                    come = [] if item not in after else [(item, after[item], time, 1)]
+                    yield from [*gone, *come]
+
+
+@pytest.fixture
+def shop(memory_path: Path) -> Iterator[Shop]:
+    made = Shop(memory_path)
+    yield made
+    made.collections.close()
+
+
+@pytest.mark.parametrize("shards", [1, 3])
+def test_all_ranges_are_written_at_one_time_and_followed_from_there(
+    shards: int, shop: Shop
+) -> None:
+    shop.append()
+    status = shop.backfill()
+    assert (status.time, status.commits) == (13, 4)
+    shop.check(14, birth=13)
+    assert shop.backfill().commits == 0, "nothing is missing"
+    shop.append()
+    shop.follow(shards)
+    shop.check(17, birth=13)
+
+
+@pytest.mark.parametrize("dies_at", range(4))
+@pytest.mark.parametrize("ranges", [1, 3, 4])
+def test_what_a_death_leaves_is_written_at_the_same_time(
+    dies_at: int, ranges: int, shop: Shop
+) -> None:
+    """Whatever the collections have become since, and in however many ranges."""
+    shop.append()
+
+    def die(number: int) -> None:
+        if number == dies_at:
+            raise Died
+
+    with pytest.raises(Died):
+        shop.backfill(shop.job(die))
+    shop.append()
+    shop.backfill(ranges=ranges)
+    shop.check(14, birth=13)
+    shop.follow()
+    shop.check(17, birth=13)
+
+
+def test_a_follower_writes_what_a_death_has_left(shop: Shop) -> None:
+    """Without a backfill, that is: each part of the keys goes on from where it is."""
+    shop.append()
+
+    def die(number: int) -> None:
+        if number == 1:
+            raise Died
+
+    keyed = BINDINGS[:2]
+    with pytest.raises(Died):
+        shop.backfill(shop.job(die), bindings=keyed)
+    assert shop.query(TIMES) == [(2,)], "two ranges are written and two are not"
+    shop.append()
+    shop.follow(bindings=keyed)
+    assert shop.frontier() == 17
+    for table, id_ in TABLES.items():
+        rows = shop.query(f"SELECT item, amount FROM {table}")
+        assert sorted(rows) == sorted(shop.contents[id_][16].items())
+
+
+def test_a_failed_job_is_tried_again_and_writes_nothing_twice(shop: Shop) -> None:
+    shop.append()
+    failures = [1, 0]
+
+    def fail(number: int) -> None:
+        if failures and number == failures[0]:
+            failures.pop(0)
+            raise Determinate("an executor is lost")
+
+    shop.backfill(shop.job(fail))
+    assert not failures
+    shop.check(14, birth=13)
+    assert "stalled" in [each.state for each in shop.statuses]
+
+
+def test_a_job_that_never_gets_on_ends(shop: Shop) -> None:
+    shop.append()
+    tries: list[int] = []
+
+    def fail(plan: Plan, cells: Sequence[Cell]) -> int:
+        tries.append(len(cells))
+        raise Determinate("no executors")
+
+    with pytest.raises(Determinate, match="no executors"):
+        shop.backfill(fail)
+    assert len(tries) == 5
+
+
+def test_a_task_that_runs_again_writes_nothing(shop: Shop) -> None:
+    shop.append()
+    rows: list[int] = []
+
+    def run(plan: Plan, cells: Sequence[Cell]) -> int:
+        for number, some in enumerate(shop.rows(plan, cells)):
+            for _ in range(2):
+                rows.append(write(plan, number, some, Driver(Local(CONNECTOR)), KERNEL))
+        return sum(rows)
+
+    shop.backfill(run)
+    assert all(again == 0 for again in rows[1::2])
+    assert sum(rows) == sum(len(shop.contents[id_][13]) for id_ in ("u1", "u2", "u2"))
+    shop.check(14, birth=13)
+
+
+@pytest.mark.parametrize("event", ["store", "commit"])
+def test_of_two_attempts_of_a_task_the_older_cannot_commit(event: str, shop: Shop) -> None:
+    """As of a speculative task: the first stands still until the other has committed."""
+    shop.append()
+    ends: list[BaseException] = []
+
+    def run(plan: Plan, cells: Sequence[Cell]) -> int:
+        first, *others = shop.rows(plan, cells)
+        shim = Faulty(Local(CONNECTOR), Fault(Act.ZOMBIE, event))
+
+        def stand_still() -> None:
+            try:
+                write(plan, 0, first, Driver(shim), Kernel())
+            except ConnectorFailed as error:
+                ends.append(error)
+
+        thread = threading.Thread(target=stand_still)
+        thread.start()
+        assert shim.fired.wait(60)
+        for number, rows in enumerate([first, *others]):
+            write(plan, number, rows, Driver(Local(CONNECTOR)), KERNEL)
+        shim.resumed.set()
+        thread.join()
+        return 0
+
+    shop.backfill(run)
+    assert [isinstance(cause, Fenced) for cause in causes(ends[0])].count(True) == 1
+    shop.check(14, birth=13)
+
+
+def test_a_binding_that_comes_later_begins_with_the_others(shop: Shop) -> None:
+    shop.append()
+    shop.follow(bindings=BINDINGS[:1])
+    assert shop.backfill().time == 13
+    shop.check(14, birth=13)
+    shop.append()
+    shop.follow(shards=2)
+    shop.check(17, birth=13)
+
+
+def test_a_key_that_is_violated_is_named(shop: Shop) -> None:
+    shop.append()
+    shop.collections.append("u2", 15, [(5, 1, 14, 1), (5, 2, 14, 1)])
+    shop.collections.append("u1", 15)
+    with pytest.raises(InvalidUsage, match=r"stock: key \(item = 5\) is not unique: . rows"):
+        shop.backfill()
+    assert shop.statuses[-1].state == "failed"
+    shop.collections.append("u2", 16, [(5, 1, 15, -1), (5, 2, 15, -1)])
+    shop.collections.append("u1", 16)
+    shop.follow(bindings=BINDINGS[:2])
+    assert sorted(shop.query("SELECT item, amount FROM stock")) == sorted(
+        shop.contents["u2"][13].items()
+    )
+
+
+def test_a_collection_in_error_is_named(shop: Shop) -> None:
+    shop.append()
+    for id_ in ("u1", "u2"):
+        errors = [("division by zero", 14, 1)] if id_ == "u1" else []
+        shop.collections.append(id_, 15, [], errors)
+    with pytest.raises(InvalidUsage, match=r"prices: .*division by zero"):
+        shop.backfill()
+
+
+def test_who_cannot_be_divided_is_told_so(shop: Shop) -> None:
+    shop.append()
+    plain = [{"collection": "u2", "resource": {"table": "t", "delta_updates": True}}]
+    with pytest.raises(InvalidUsage, match="t has no key by which its rows could be divided"):
+        shop.backfill(bindings=plain)
+    dead = [BINDINGS[0] | {"dead_letters": "dead"}]
+    with pytest.raises(InvalidUsage, match="dead letters"):
+        shop.backfill(bindings=dead)
+    shop.connector = FileConnector()
+    assert not shop.connector.extensions.subranges
+    with pytest.raises(InvalidUsage, match="does not offer the extension subranges"):
+        shop.backfill(bindings=[BINDINGS[0] | {"resource": {"table": "u"}}])
+
+
+def test_it_waits_for_a_complete_time(shop: Shop) -> None:
+    """And ends if it is told to stop before."""
+    stopping = threading.Event()
+    statuses: list[Status] = []
+
+    def report(status: Status) -> None:
+        statuses.append(status)
+        stopping.set()
+
+    backfill = Backfill(
+        shop.task(),
+        Driver(Local(CONNECTOR)),
+        shop.collections.client(),
+        ranges=2,
+        job=shop.job(),
+        stopping=stopping,
+        report=report,
+    )
+    backfill.run()
+    assert [(each.state, each.message) for each in statuses] == [
+        ("waiting", "u1, u2: no complete time yet")
+    ]
+
+
+def test_a_hold_is_renewed_as_long_as_its_block_runs() -> None:
+    clock = itertools.count(1000, 10)  # of the log: it moves on with each record
+    collections, u1 = Collections(MemoryBroker(lambda: next(clock))), CollectionId("u1")
+    collections.create("u1", COLUMNS)
+
+    def expires() -> int:
+        held = collections.shards.state(u1).capabilities
+        return max(each.expires_ms or 0 for _, each in held.items())
+
+    with planned(collections.shards, u1, Timestamp(12)) as renew:
+        before = expires()
+        renew()
+        assert expires() > before > READ_LEASE_MS
+    assert expires() == 0, "it is given up"
+    collections.close()
+
+
+def reach(begin: int, end: int, frontier: int | None) -> Reach:
+    return Reach(begin, end, None if frontier is None else Timestamp(frontier))
+
+
+def test_gaps_are_what_is_missing() -> None:
+    nothing, whole = [reach(*EVERY_KEY, None)], [reach(*EVERY_KEY, 7)]
+    assert gaps_of([nothing, whole], 2) == (
+        Gap(0, HALF - 1, frozenset({0})),
+        Gap(HALF, LAST, frozenset({0})),
+    )
+    assert gaps_of([whole, whole], 5) == ()
+    apart = [reach(0, 9, None), reach(10, HALF, 7), reach(HALF + 1, LAST, None)]
+    assert gaps_of([apart, whole], 1) == (
+        Gap(0, 9, frozenset({0})),
+        Gap(HALF + 1, LAST, frozenset({0})),
+    )
+    assert gaps_of([apart, nothing], 1) == (
+        Gap(0, 9, frozenset({0, 1})),
+        Gap(10, HALF, frozenset({1})),
+        Gap(HALF + 1, LAST, frozenset({0, 1})),
+    )
+
+
+def test_the_time_is_that_of_what_is_there() -> None:
+    held, uppers = [Timestamp(3)], [Timestamp(9), Timestamp(8)]
+    nothing, some = [reach(*EVERY_KEY, None)], [reach(0, 9, 6), reach(10, LAST, None)]
+    assert time_of([nothing], held, uppers) == 7, "the latest that is complete"
+    assert time_of([nothing, some], held, uppers) == 5
+    assert time_of([nothing], [Timestamp(8)], uppers) is None, "held later than it is complete"
+    assert time_of([some], held, [Timestamp(5)]) is None

@@ -1,0 +1,53 @@
+import threading
+from collections.abc import Sequence
+
+from streams.compute.protocol import Alive, Reconciled, Response
+from streams.errors import Indeterminate
+from streams.ids import CollectionId
+from streams.replica.driver import heartbeat
+from streams.replica.driver.status_reports import ALIVE_EVERY_S, Answers
+
+
+class Written:
+    """Keeps what is answered; fails the first `failing` times."""
+
+    def __init__(self, failing: int = 0) -> None:
+        self.responses: list[Response] = []
+        self.failing = failing
+        self.lives = threading.Event()
+
+    def write(self, _: str, responses: Sequence[Response]) -> None:
+        if self.failing:
+            self.failing -= 1
+            raise Indeterminate("no broker answers")
+        self.responses += responses
+        if Alive() in responses:
+            self.lives.set()
+
+
+def test_a_replica_that_has_nothing_to_say_says_that_it_lives() -> None:
+    written, now = Written(), [100.0]
+    answers = Answers(written, clock=lambda: now[0])  # type: ignore[arg-type]
+    answers.alive()
+    assert written.responses == [], "there is no iteration yet"
+    answers.begin("n")
+    answers.reconciled(Reconciled(0, 0, 0))
+    now[0] += ALIVE_EVERY_S - 0.1
+    answers.alive()
+    assert written.responses == [Reconciled(0, 0, 0)]
+    now[0] += 0.1
+    answers.alive()
+    answers.alive()
+    assert written.responses == [Reconciled(0, 0, 0), Alive()]
+    answers.refused(CollectionId("u1"), "no such operator")
+    now[0] += ALIVE_EVERY_S
+    answers.alive()
+    assert written.responses[-1] == Alive()
+
+
+def test_it_lives_while_the_thread_that_hears_commands_waits(monkeypatch) -> None:
+    monkeypatch.setattr(heartbeat, "BEAT_S", 0.001)
+    written = Written(failing=2)
+    answers = Answers(written, nonce="n")  # type: ignore[arg-type]
+    with heartbeat.pulse(answers):
+        assert written.lives.wait(10), "nobody tells, and brokers failed twice"
