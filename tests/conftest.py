@@ -2,7 +2,6 @@
 
 import os
 import sys
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -11,14 +10,18 @@ import pytest
 from hypothesis import settings
 
 from streams.kafka.embedded import EmbeddedBroker
+from streams.temporary import temporary_directory
 from tests.support.postgres import Server
 
 MEMORY = Path("/dev/shm")
 
-# No deadline: a busy machine is no failure. `make test-long` tries "long" examples of each
-# property, and `tests.support.examples` scales those that say how many they want.
+# No deadline: a busy machine is no failure. `make test` tries the same examples in each run, so
+# that what fails is what was changed; `make test-long` draws new ones, "long" of each property
+# (D251). `tests.support.examples` scales those that say how many they want.
 for name, most in {"short": 40, "long": 300, "thorough": 5000}.items():
-    settings.register_profile(name, max_examples=most, deadline=None)
+    settings.register_profile(
+        name, max_examples=most, deadline=None, derandomize=name == "short"
+    )
 settings.load_profile("short")
 
 
@@ -51,8 +54,8 @@ def in_memory(otherwise: Path) -> Iterator[Path]:
     if not MEMORY.is_dir():
         yield otherwise
         return
-    with tempfile.TemporaryDirectory(dir=MEMORY) as path:
-        yield Path(path)
+    with temporary_directory("slackwater-test-", MEMORY) as path:
+        yield path
 
 
 @pytest.fixture(scope="session")
@@ -81,7 +84,7 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 
     Clients that tests leave open have daemon threads, whose engines outlive the interpreter;
     DuckDB's binding would list each object of theirs as leaked, forty lines behind the result.
-    Services end in the same way (`streams.app.services.serve`).
+    Services end in the same way (`streams.app.service_process.serve`).
     """
     if EXIT_STATUS in config.stash:
         sys.stdout.flush()
