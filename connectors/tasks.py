@@ -7,8 +7,8 @@ from typing import Literal
 from pydantic import BaseModel, Field, JsonValue
 
 from connectors.config import STRICT, parsed
-from connectors.driving import Driver
-from connectors.protocol import building
+from connectors.driver import Driver
+from connectors.protocol import spec_builder
 from schemas.flow_pb2 import FLOW_SINK, MaterializationSpec
 from schemas.materialize_pb2 import ValidateRequest, ValidateResponse
 
@@ -37,10 +37,10 @@ class CollectionOf(BaseModel):  # type: ignore[explicit-any] # JSON is recursive
     keys: list[str] = Field(min_length=1)
     fields: list[FieldOf]
 
-    def built(self) -> building.Collection:
+    def built(self) -> spec_builder.Collection:
         """As the protocol describes it."""
         columns = [
-            building.Column(
+            spec_builder.Column(
                 name=each.name,
                 types=each.types,
                 required=each.required,
@@ -50,7 +50,7 @@ class CollectionOf(BaseModel):  # type: ignore[explicit-any] # JSON is recursive
             )
             for each in self.fields
         ]
-        return building.Collection(name=self.name, keys=self.keys, columns=columns)
+        return spec_builder.Collection(name=self.name, keys=self.keys, columns=columns)
 
 
 class BindingOf(BaseModel):  # type: ignore[explicit-any] # JSON is recursive
@@ -94,7 +94,7 @@ class Task(BaseModel):  # type: ignore[explicit-any] # JSON is recursive
     ) -> MaterializationSpec:
         """What Apply and Open are given, once the connector has said where each goes."""
         bindings = [
-            building.Bind(
+            spec_builder.Bind(
                 collection=each.collection.built(),
                 resource=each.resource,
                 path=list(answer.resource_path),
@@ -103,7 +103,7 @@ class Task(BaseModel):  # type: ignore[explicit-any] # JSON is recursive
             )
             for each, answer in zip(self.bindings, validated, strict=True)
         ]
-        return building.materialization(self.task, self.config, bindings)
+        return spec_builder.materialization(self.task, self.config, bindings)
 
 
 def parse(text: str) -> Task:

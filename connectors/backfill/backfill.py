@@ -18,16 +18,16 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from functools import partial
 
-from connectors.backfill.planning import Gap, Written, gaps_of, time_of
+from connectors.backfill.plan import Gap, Written, gaps_of, time_of
 from connectors.backfill.tasks import Cell, Plan, opening, reaches_of
-from connectors.driving import Driver
-from connectors.runtime.following import Following
-from connectors.runtime.preparing import Prepared, prepare
+from connectors.driver import Driver
+from connectors.runtime.follower import Following
 from connectors.runtime.ranges import EVERY_KEY
-from connectors.runtime.reading import WAIT_MS
+from connectors.runtime.reader import WAIT_MS
 from connectors.runtime.runner import TRIES, Status, Stopping, can_pass, check_divisible
 from connectors.runtime.session import DEAD_LETTERS
 from connectors.runtime.task import Materialization
+from connectors.runtime.task_setup import Prepared, prepare
 from streams.errors import InvalidUsage, SlackwaterError
 from streams.ids import CollectionId, Timestamp
 from streams.storage.client.backoff import longer_s

@@ -7,7 +7,7 @@
 
 A task that fails of what may pass, or since another attempt has taken its range over, raises:
 Spark tries it again, or goes on with the other attempt. Any other failure is returned, for
-trying again is of no use. Memory holds what `connectors.runtime.spilling` needs for a range.
+trying again is of no use. Memory holds what `connectors.runtime.spill` needs for a range.
 """
 
 import itertools
@@ -23,9 +23,9 @@ from pyspark.sql import SparkSession
 from connectors.backfill.tasks import Accessing, Cell, Plan, Rows, read, write
 from connectors.runtime.error_rows import NO_ERRORS
 from connectors.runtime.runner import can_pass
-from connectors.runtime.spilling import COMPRESSED
+from connectors.runtime.spill import COMPRESSED
 from connectors.sql.fence import Fenced
-from connectors.transport.failures import causes
+from connectors.transport.errors import causes
 from streams.errors import Determinate, InvalidUsage, SlackwaterError
 from streams.trace.kernel.kernel import Kernel
 from streams.trace.updates import flatten

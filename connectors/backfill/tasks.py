@@ -19,19 +19,19 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from connectors.backfill.planning import Gap
-from connectors.driving import Driver, Stream
+from connectors.backfill.plan import Gap
+from connectors.driver import Driver, Stream
 from connectors.protocol import messages
 from connectors.runtime import checkpoints
-from connectors.runtime.cutting import Part, Position
 from connectors.runtime.documents import Encoder
 from connectors.runtime.error_rows import NO_ERRORS
-from connectors.runtime.hashing import KeyHasher
+from connectors.runtime.key_hasher import KeyHasher
 from connectors.runtime.lane import Lane
-from connectors.runtime.preparing import Prepared
 from connectors.runtime.ranges import Hashes, Reach, places_of
 from connectors.runtime.session import ONE_SHARD
-from connectors.runtime.spilling import Spill
+from connectors.runtime.spill import Spill
+from connectors.runtime.task_setup import Prepared
+from connectors.runtime.transactions import Part, Position
 from streams.errors import InvalidUsage
 from streams.ids import Timestamp, Topic
 from streams.storage.read.reader import Loaded, Piece

@@ -14,8 +14,8 @@ from pydantic import BaseModel, Field
 
 from connectors.config import STRICT, form, secret
 from connectors.connector import Refused
-from connectors.postgres import eras
-from connectors.postgres.copying import copy_text
+from connectors.postgres import date_format
+from connectors.postgres.copy_format import copy_text
 from connectors.sql import values
 from connectors.sql.columns import Column, Kind
 from connectors.sql.connector import Resource, SqlConnector
@@ -41,8 +41,8 @@ CONVERTS: Mapping[Kind, values.Convert] = dict.fromkeys(TYPES, values.text) | {
     Kind.INTEGER: values.whole,
     Kind.NUMBER: values.number,
     Kind.BOOLEAN: values.boolean,
-    Kind.DATE: eras.date,
-    Kind.TIMESTAMP: eras.instant,
+    Kind.DATE: date_format.date,
+    Kind.TIMESTAMP: date_format.instant,
     Kind.BYTES: values.binary,
     Kind.JSON: values.json_text,
 }

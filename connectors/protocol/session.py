@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from enum import Enum, auto
 from functools import partial
 
-from connectors.protocol import checks
+from connectors.protocol import message_validation
 from connectors.protocol.messages import (
     Acknowledge,
     Acknowledged,
@@ -165,13 +165,13 @@ class Session:
             case Store():
                 return self._store(message)
             case Opened():
-                checks.check_opened(message, self.range, self.extensions)
+                message_validation.check_opened(message, self.range, self.extensions)
             case _:
                 _check_checkpoint(message)
         return partial(_CHANGES.get(type(message), _nothing), self)
 
     def _open(self, message: Open) -> Callable[[], None]:
-        checks.check_open(message, self.offered)
+        message_validation.check_open(message, self.offered)
         bindings = bounds_of(message.materialization)
 
         def change() -> None:
@@ -182,16 +182,16 @@ class Session:
         return change
 
     def _load(self, message: Load) -> Callable[[], None]:
-        bound = checks.binding(Side.DRIVER, "Load", message.binding, self.bindings)
+        bound = message_validation.binding(Side.DRIVER, "Load", message.binding, self.bindings)
         if bound.delta:
             detail = f"Load: expected no delta updates, as binding {message.binding} has"
             broken(Side.DRIVER, Rule.DELTA, detail)
-        checks.check_tuples("Load", message.keys, len(bound.keys))
+        message_validation.check_tuples("Load", message.keys, len(bound.keys))
         keys, packed = self.keys[message.binding], message.keys.packed
-        checks.check_range("Load", packed, *self.range)
-        checks.check_once(Side.DRIVER, Rule.LOADED_ONCE, "Load", packed, keys.seen)
+        message_validation.check_range("Load", packed, *self.range)
+        message_validation.check_once(Side.DRIVER, Rule.LOADED_ONCE, "Load", packed, keys.seen)
         if self.side is Side.DRIVER:
-            checks.check_not_committing(packed, keys.committing)
+            message_validation.check_not_committing(packed, keys.committing)
 
         def change() -> None:
             self.loads += 1
@@ -201,11 +201,13 @@ class Session:
         return change
 
     def _loaded(self, message: Loaded) -> Callable[[], None]:
-        checks.binding(Side.CONNECTOR, "Loaded", message.binding, self.bindings)
-        checks.check_documents(Side.CONNECTOR, "Loaded", message.documents)
+        message_validation.binding(Side.CONNECTOR, "Loaded", message.binding, self.bindings)
+        message_validation.check_documents(Side.CONNECTOR, "Loaded", message.documents)
         keys = self.keys[message.binding]
         batch = self._keys_of(message) if self.side is Side.DRIVER else set()
-        checks.check_returned(keys.returned + len(message.documents), len(keys.seen))
+        message_validation.check_returned(
+            keys.returned + len(message.documents), len(keys.seen)
+        )
 
         def change() -> None:
             keys.returned += len(message.documents)
@@ -217,16 +219,18 @@ class Session:
         """The keys of loaded documents, which were all asked for."""
         keys = self.keys[message.binding]
         pointers = self.bindings[message.binding].key_pointers
-        packed = checks.document_keys(message.documents, pointers)
-        return checks.check_requested(packed, keys.requested, keys.seen)
+        packed = message_validation.document_keys(message.documents, pointers)
+        return message_validation.check_requested(packed, keys.requested, keys.seen)
 
     def _store(self, message: Store) -> Callable[[], None]:
-        bound = checks.binding(Side.DRIVER, "Store", message.binding, self.bindings)
-        checks.check_store(message, bound, self.extensions)
+        bound = message_validation.binding(Side.DRIVER, "Store", message.binding, self.bindings)
+        message_validation.check_store(message, bound, self.extensions)
         keys = self.keys[message.binding]
-        checks.check_range("Store", message.keys.packed, *self.range)
+        message_validation.check_range("Store", message.keys.packed, *self.range)
         packed = () if bound.delta else message.keys.packed
-        checks.check_once(Side.DRIVER, Rule.STORED_ONCE, "Store", packed, keys.stored)
+        message_validation.check_once(
+            Side.DRIVER, Rule.STORED_ONCE, "Store", packed, keys.stored
+        )
         is_kept = len(keys.stored) < MOST_STORED
         return partial(keys.stored.update, packed if is_kept else ())
 
@@ -237,7 +241,7 @@ def _check_checkpoint(message: Message) -> None:
             detail = "Flush: expected a checkpoint, actual none"
             driver_holds(Rule.CHECKPOINT, message.checkpoint, detail)
         case Flushed():
-            checks.check_driver_checkpoint(message)
+            message_validation.check_driver_checkpoint(message)
         case _:
             pass
 

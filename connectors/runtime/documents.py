@@ -12,8 +12,8 @@ import pyarrow as pa
 
 from connectors.protocol import messages
 from connectors.protocol.messages import Tuples
-from connectors.runtime.cutting import Bound, Part
 from connectors.runtime.fields import META, Field, fields_of, with_changes
+from connectors.runtime.transactions import Bound, Part
 from schemas import flow_tuple
 from schemas.blobs import Blobs
 from schemas.flow_columns import Elements

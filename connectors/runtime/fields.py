@@ -9,7 +9,7 @@ RFC 3339 has no years before 1 and no infinite times: years are signed as in ISO
 import re
 from dataclasses import dataclass
 
-from connectors.protocol import building
+from connectors.protocol import spec_builder
 from streams.storage.description import Description
 from streams.trace.kernel.kernel import printed
 
@@ -129,11 +129,11 @@ def collection_of(
     *,
     document: bool,
     is_keyed: bool = True,
-) -> building.Collection:
+) -> spec_builder.Collection:
     """As the protocol describes it. A null in a key is an error, but not in delta updates."""
     never_null = {*(keys if is_keyed else ()), *description.required}
     columns = [
-        building.Column(
+        spec_builder.Column(
             name=field.name,
             types=(*field.form.types, *(() if field.name in never_null else ("null",))),
             required=field.name in never_null,
@@ -142,4 +142,4 @@ def collection_of(
         )
         for field in fields_of(description).values()
     ]
-    return building.Collection(name=name, keys=keys, columns=columns, document=document)
+    return spec_builder.Collection(name=name, keys=keys, columns=columns, document=document)

@@ -10,14 +10,14 @@ from collections.abc import Set as AbstractSet
 
 import numpy as np
 
-from connectors.driving import Stream
+from connectors.driver import Stream
 from connectors.protocol import messages
-from connectors.protocol.checks import document_keys
+from connectors.protocol.message_validation import document_keys
 from connectors.protocol.messages import Flushed, Subrange, Tuples
-from connectors.runtime.cutting import Bound, Part
 from connectors.runtime.documents import CHANGED, GONE, Encoder
 from connectors.runtime.fields import META
 from connectors.runtime.ranges import KeyRange
+from connectors.runtime.transactions import Bound, Part
 from streams.errors import InvalidUsage
 
 Place = tuple[int, int]

@@ -12,18 +12,18 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Protocol
 
-from connectors.driving import Driver
+from connectors.driver import Driver
 from connectors.protocol import messages
-from connectors.runtime.cutting import Position, Transaction
-from connectors.runtime.following import Following
-from connectors.runtime.preparing import Prepared, prepare
+from connectors.runtime.dead_letters import Letters, Refusals
+from connectors.runtime.follower import Following
 from connectors.runtime.ranges import EVERY_KEY, KeyRange, divided
-from connectors.runtime.reading import WAIT_MS
+from connectors.runtime.reader import WAIT_MS
 from connectors.runtime.recovery import Kept, RecoveryLog
-from connectors.runtime.refusing import Letters, Refusals
 from connectors.runtime.session import Session, Step
 from connectors.runtime.task import Materialization
-from connectors.transport.failures import causes, is_known
+from connectors.runtime.task_setup import Prepared, prepare
+from connectors.runtime.transactions import Position, Transaction
+from connectors.transport.errors import causes, is_known
 from streams.errors import Determinate, Indeterminate, InvalidUsage, SlackwaterError
 from streams.ids import CollectionId, Timestamp
 from streams.storage.client.backoff import longer_s

@@ -14,17 +14,15 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from connectors.driving import Stream
+from connectors.driver import Stream
 from connectors.protocol import messages, patch
 from connectors.runtime import checkpoints
-from connectors.runtime.cutting import Bound, Cutter, Part, Position, Transaction
-from connectors.runtime.dead import Dead, LeftOut
+from connectors.runtime.dead_letter_keys import Dead, LeftOut
 from connectors.runtime.documents import Encoder, operations
 from connectors.runtime.fields import TIME
-from connectors.runtime.following import Following
-from connectors.runtime.hashing import KeyHasher
+from connectors.runtime.follower import Following
+from connectors.runtime.key_hasher import KeyHasher
 from connectors.runtime.lane import Lane
-from connectors.runtime.preparing import Prepared
 from connectors.runtime.ranges import (
     EVERY_KEY,
     KeyRange,
@@ -33,9 +31,11 @@ from connectors.runtime.ranges import (
     places_of,
     standing_at,
 )
-from connectors.runtime.reading import NO_DIFFS, Reading, counted
+from connectors.runtime.reader import NO_DIFFS, Reading, counted
 from connectors.runtime.recovery import Kept, RecoveryLog
 from connectors.runtime.task import Materialization
+from connectors.runtime.task_setup import Prepared
+from connectors.runtime.transactions import Bound, Cutter, Part, Position, Transaction
 from streams.errors import InvalidUsage
 from streams.ids import MINIMUM_TIME, CollectionId, Timestamp
 from streams.storage.read.options import Options, selection

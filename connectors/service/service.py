@@ -9,8 +9,8 @@ import logging
 from collections.abc import Callable
 
 from connectors.runtime.runner import Stopping
-from connectors.service.keeper import Keeper, Opened
-from connectors.service.states import is_due
+from connectors.service.status import is_due
+from connectors.service.supervisor import Keeper, Opened
 from schemas.materializations import (
     KIND,
     SPEC_COLUMNS,

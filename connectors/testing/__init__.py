@@ -15,10 +15,10 @@ import json
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from connectors.driving import Stream
+from connectors.driver import Stream
 from connectors.protocol import messages
 from connectors.protocol.messages import Extensions, Tuples
-from connectors.testing.kit import (
+from connectors.testing.harness import (
     ACCOUNTS,
     FIRST,
     LAST,
@@ -40,7 +40,7 @@ from connectors.testing.kit import (
     write,
 )
 from connectors.testing.types import EVERYTHING, documents, store_of
-from connectors.transport.failures import ConnectorFailed
+from connectors.transport.errors import ConnectorFailed
 from schemas import materialize_pb2 as wire
 from schemas.flow_tuple import element
 

@@ -10,7 +10,7 @@
 from collections.abc import Callable, Sequence
 
 from connectors import testing
-from connectors.driving import Stream
+from connectors.driver import Stream
 from connectors.protocol import messages
 from connectors.testing import (
     ALLOWED,
@@ -30,7 +30,7 @@ from connectors.testing import (
     store_both,
     write,
 )
-from connectors.transport.failures import ConnectorFailed
+from connectors.transport.errors import ConnectorFailed
 from schemas.flow_pb2 import MaterializationSpec
 
 Rows = Callable[[MaterializationSpec, int], Sequence[Document]]

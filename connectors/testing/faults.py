@@ -10,10 +10,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from connectors.driving import Channel, Transport
-from connectors.protocol import messages, seed
+from connectors.driver import Channel, Transport
+from connectors.protocol import arena_codec, messages
 from connectors.protocol.messages import Message
-from connectors.transport.failures import ConnectorFailed
+from connectors.transport.errors import ConnectorFailed
 from streams.errors import Determinate
 
 PATIENCE_S = 60.0
@@ -122,7 +122,7 @@ class FaultyChannel:
 
     def send(self, data: bytes) -> None:
         """Errors: ConnectorFailed, DriverDied."""
-        event = REQUESTS[type(seed.parse_request(data))]
+        event = REQUESTS[type(arena_codec.parse_request(data))]
         act = self.shim.strikes(event)
         if act is not None:
             self._suffer(act, event)
@@ -137,7 +137,7 @@ class FaultyChannel:
         data = self.inner.receive()
         if data is None:
             return None
-        event = RESPONSES[type(seed.parse_response(data))]
+        event = RESPONSES[type(arena_codec.parse_response(data))]
         act = self.shim.strikes(event)
         if act is not None:
             self._suffer(act, event)

@@ -3,8 +3,8 @@
 import json
 
 from connectors.protocol import messages
-from connectors.protocol.building import Collection, Column
 from connectors.protocol.messages import Tuples
+from connectors.protocol.spec_builder import Collection, Column
 from schemas.flow_pb2 import MaterializationSpec
 from schemas.flow_tuple import element
 

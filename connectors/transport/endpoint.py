@@ -11,7 +11,7 @@ from typing import Self
 from pydantic import BaseModel, Field, JsonValue, model_validator
 
 from connectors.config import STRICT, parsed
-from connectors.driving import Transport
+from connectors.driver import Transport
 from connectors.transport.rpc import Rpc
 from connectors.transport.stdio import Command
 

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from typing import IO
 
 from connectors.protocol.violations import Rule, Side, broken
-from connectors.transport.failures import LONGEST
+from connectors.transport.errors import LONGEST
 
 LENGTH_BYTES = 4
 

@@ -3,9 +3,9 @@
 from queue import Full, Queue, SimpleQueue
 from threading import Thread
 
-from connectors import serving
+from connectors import dispatch
 from connectors.connector import Connector
-from connectors.transport.failures import ConnectorFailed, text_of
+from connectors.transport.errors import ConnectorFailed, text_of
 
 AHEAD = 16
 """So many requests wait for the connector; a driver that is faster waits itself."""
@@ -25,7 +25,7 @@ class Local:
     def call(self, name: str, request: bytes) -> bytes:
         """Errors: ConnectorFailed."""
         try:
-            return serving.CALLS[name](self.connector, request)
+            return dispatch.CALLS[name](self.connector, request)
         except Exception as error:
             raise ConnectorFailed(text_of(error)) from error
 
@@ -79,7 +79,7 @@ class LocalStream:
 
     def _serve(self) -> None:
         try:
-            for response in serving.transactions(self.connector, iter(self._next, None)):
+            for response in dispatch.transactions(self.connector, iter(self._next, None)):
                 self.responses.put(response)
         except Exception as error:  # noqa: BLE001 whatever it is, the driver is told
             self.responses.put(error)

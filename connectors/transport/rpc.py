@@ -7,9 +7,9 @@ from queue import Full, Queue
 
 import grpc
 
-from connectors import serving
+from connectors import dispatch
 from connectors.connector import Connector
-from connectors.transport.failures import LONGEST, ConnectorFailed, text_of
+from connectors.transport.errors import LONGEST, ConnectorFailed, text_of
 from streams.errors import Determinate, InvalidUsage
 
 SERVICE = "materialize.Driver"
@@ -30,7 +30,7 @@ def server(connector: Connector, address: str) -> tuple[grpc.Server, int]:
     running = grpc.server(ThreadPoolExecutor(STREAMS), options=OPTIONS)
     handlers = {
         METHODS[name]: grpc.unary_unary_rpc_method_handler(partial(_unary, connector, call))
-        for name, call in serving.CALLS.items()
+        for name, call in dispatch.CALLS.items()
     }
     handlers["Transactions"] = grpc.stream_stream_rpc_method_handler(
         partial(_stream, connector)
@@ -43,7 +43,7 @@ def server(connector: Connector, address: str) -> tuple[grpc.Server, int]:
 
 
 def _unary(
-    connector: Connector, call: serving.Call, request: bytes, context: grpc.ServicerContext
+    connector: Connector, call: dispatch.Call, request: bytes, context: grpc.ServicerContext
 ) -> bytes:
     try:
         return call(connector, request)
@@ -56,7 +56,7 @@ def _stream(
     connector: Connector, requests: Iterator[bytes], context: grpc.ServicerContext
 ) -> Iterator[bytes]:
     try:
-        yield from serving.transactions(connector, requests)
+        yield from dispatch.transactions(connector, requests)
     except Exception as error:  # noqa: BLE001 whatever it is, the driver is told
         if context.is_active():
             context.abort(status_of(error), text_of(error))

@@ -13,16 +13,16 @@ from queue import SimpleQueue
 from threading import Thread
 from typing import IO
 
-from connectors import serving
+from connectors import dispatch
 from connectors.connector import Connector
 from connectors.protocol.violations import Side, Violation
 from connectors.transport import frames
-from connectors.transport.failures import ConnectorFailed, text_of
+from connectors.transport.errors import ConnectorFailed, text_of
 
 log = logging.getLogger(__name__)
 
 TRANSACTIONS = "transactions"
-CALLS = (*serving.CALLS, TRANSACTIONS)
+CALLS = (*dispatch.CALLS, TRANSACTIONS)
 LAST_LINES = 20
 GRACE_S = 5.0
 """How long a process may take to end when its input has."""
@@ -36,11 +36,11 @@ def serve(
     try:
         if call == TRANSACTIONS:
             requests = frames.read_all(reading, Side.DRIVER)
-            for response in serving.transactions(connector, requests):
+            for response in dispatch.transactions(connector, requests):
                 frames.write(writing, response)
         else:
             request = frames.read(reading, Side.DRIVER)
-            frames.write(writing, serving.CALLS[call](connector, request or b""))
+            frames.write(writing, dispatch.CALLS[call](connector, request or b""))
     except Exception as error:  # noqa: BLE001 whatever it is, it is the process's last word
         errors.write(f"{text_of(error)}\n".encode())
         errors.flush()

@@ -14,7 +14,7 @@ from pydantic import BaseModel, Field, JsonValue, model_validator
 
 from connectors.config import STRICT, form, parsed, schema_text, secret
 from connectors.protocol.messages import Extensions, Open
-from connectors.webhook.sending import Sender
+from connectors.webhook.http_client import Sender
 from connectors.webhook.transactor import IN_MEMORY, Limits, Transactor
 from schemas.flow_pb2 import CollectionSpec
 from schemas.materialize_pb2 import (

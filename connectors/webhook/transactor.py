@@ -17,7 +17,7 @@ from google.protobuf.json_format import MessageToDict
 from google.protobuf.message import DecodeError
 
 from connectors.protocol.messages import Flush, Flushed, Load, Loaded, Open, Store, Subrange
-from connectors.webhook.sending import Sender
+from connectors.webhook.http_client import Sender
 from schemas.blobs import Blobs
 from schemas.consumer_pb2 import Checkpoint
 

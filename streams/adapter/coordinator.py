@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import assert_never
 
-from streams.adapter import ddl, resuming, show, show_materializations
+from streams.adapter import ddl, resume_source, show, show_materializations
 from streams.adapter.catalog import (
     NAMES,
     Catalog,
@@ -30,7 +30,7 @@ from streams.adapter.catalog import (
 from streams.adapter.catalog_log import CatalogLog, Deposed
 from streams.adapter.materialization_tasks import Check, no_connectors
 from streams.adapter.materializations import Materializing
-from streams.adapter.planning import (
+from streams.adapter.planner import (
     Evaluated,
     PlannedView,
     evaluated,
@@ -354,10 +354,10 @@ class Coordinator:
         return (Complete(f"ALTER {statement.kind.value}", {"id": item.id}),)
 
     def _resume(self, statement: ResumeSource) -> tuple[Result, ...]:
-        item = resuming.source(statement.name, self.catalog.sync())
+        item = resume_source.source(statement.name, self.catalog.sync())
         self.shards.sync()
         condition = self.observed.conditions.get(item.id)
-        resume = resuming.resume(
+        resume = resume_source.resume(
             statement,
             item,
             self._cluster.topics,

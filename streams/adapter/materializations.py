@@ -45,7 +45,7 @@ from streams.adapter.materialization_tasks import (
     refuse_keyless,
     settings,
 )
-from streams.adapter.planning import Evaluate, query_of
+from streams.adapter.planner import Evaluate, query_of
 from streams.adapter.results import Columns, Complete, Notice, Result
 from streams.adapter.row_encoding import text_rows
 from streams.adapter.show_materializations import COLUMNS, Shown, row, shown

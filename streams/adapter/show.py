@@ -6,7 +6,7 @@ from typing import assert_never
 
 from streams.adapter.catalog import Catalog, Item, ItemKind
 from streams.adapter.ddl import blocking
-from streams.adapter.resuming import resumptions
+from streams.adapter.resume_source import resumptions
 from streams.compute.protocol import Hydration
 from streams.compute.replica_responses import HYDRATING, Condition, Observed
 from streams.ids import CollectionId

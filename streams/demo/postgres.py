@@ -5,10 +5,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from connectors import postgres
-from connectors.driving import Driver
-from connectors.runtime.following import Following
-from connectors.runtime.preparing import prepare
+from connectors.driver import Driver
+from connectors.runtime.follower import Following
 from connectors.runtime.task import BindingOf, Limits, Materialization
+from connectors.runtime.task_setup import prepare
 from connectors.sql.dialect import Database
 from connectors.transport.local import Local
 from streams.app.materialize.background import Beside

@@ -26,7 +26,7 @@ from streams.operators import (
 from streams.operators.context import Ports, Scope, Stepped
 from streams.operators.linear import Computed
 from streams.operators.wiring import layout
-from streams.plan.analyses.columns_read import columns_read
+from streams.plan.analyses.column_usage import columns_read
 from streams.plan.physical import (
     Arrange,
     Asof,

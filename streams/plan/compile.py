@@ -20,7 +20,7 @@ from streams.plan.display.explain import explain_logical, explain_physical
 from streams.plan.duckdb_plan import Record
 from streams.plan.lowering.intervals import carriable
 from streams.plan.lowering.lower import lower
-from streams.plan.passes import carriers, optimise
+from streams.plan.passes import lower_unions, optimise
 from streams.plan.passes.fold_constants import settle
 from streams.plan.physical import Column, Dataflow, Source
 from streams.plan.scalar import Ref, Scalar, refs
@@ -119,7 +119,7 @@ def _compiled(
 ) -> Compiled:
     refuse_types(columns, ())
     logical = optimise(settled)
-    dataflow = lower(logical, carriers.columns(columns))
+    dataflow = lower(logical, lower_unions.columns(columns))
     if functions:
         called = named(functions, plans.dumps(dataflow))
         dataflow = replace(dataflow, functions=called)
@@ -152,7 +152,7 @@ def _settled(
         columns = columns if is_shown else _named_apart(columns)
         tied = mutual_recursion.tie(block, values, unchecked.rows)
         refuse_elsewhere(tied)
-        settled = settle(carriers.carry(tied), bound.computable)
+        settled = settle(lower_unions.carry(tied), bound.computable)
         _refuse_failing_constants(settled, bound)
     return replace(unchecked, rows=settled), columns
 

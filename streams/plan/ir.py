@@ -25,7 +25,7 @@ class Get:
     """A collection of the catalog, with all its columns.
 
     `keys` are sets of columns by which no two rows are equal, each kept by the operator that
-    makes the collection (`plan.unique`). If it is `monotone` no row ever leaves it.
+    makes the collection (`plan.analyses.keys`). If it is `monotone` no row ever leaves it.
     """
 
     relation: str

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from streams.plan.physical import Expression
 from streams.plan.scalar import Call, Form, Literal, Parameter, Ref, Scalar, carrier
-from streams.plan.typenames import identifier, quoted
+from streams.plan.type_names import identifier, quoted
 from streams.trace.kernel import unions
 from streams.trace.kernel.functions import without_hash
 

@@ -32,7 +32,7 @@ import pyarrow as pa
 from streams.errors import Determinate, Indeterminate, InvalidUsage
 from streams.ids import MINIMUM_TIME, CollectionId
 from streams.kafka.client.broker import KafkaBroker
-from streams.kafka.client.retrying import Patience, PatientChunks, PatientLogs, PatientTopics
+from streams.kafka.client.retries import Patience, PatientChunks, PatientLogs, PatientTopics
 from streams.kafka.log import ChunkRef, Unanswered
 from streams.kafka.memory.logs import MemoryBroker
 from streams.kafka.settings import ClientSettings

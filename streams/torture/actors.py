@@ -11,7 +11,7 @@ from streams.compaction.runner import Compaction
 from streams.ids import CollectionId
 from streams.storage import Storage
 from streams.torture.actor_context import DESCRIPTION, Seat, Target
-from streams.torture.keepers import Janitor, Keeper
+from streams.torture.maintainers import Janitor, Keeper
 from streams.torture.readers import Reader
 from streams.torture.writers import Guest, Writer
 from streams.trace.kernel.kernel import Kernel

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from random import Random
 
 from streams.errors import Determinate, Indeterminate, SlackwaterError
-from streams.kafka.client.retrying import Patience, PatientChunks
+from streams.kafka.client.retries import Patience, PatientChunks
 from streams.kafka.memory.faulty import Fault, FaultyBroker
 from streams.kafka.memory.logs import MemoryBroker
 from streams.kafka.memory.records import MemoryRawReader

@@ -8,7 +8,7 @@ import duckdb
 import pyarrow as pa
 
 from streams.errors import InvalidStatement
-from streams.plan.typenames import stored as stored_type
+from streams.plan.type_names import stored as stored_type
 from streams.testing import Maintained, maintain
 from streams.trace.kernel.unions import as_union, carried
 from tests.catalogue.candidates import Candidate

@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 
 from connectors import duckdb, postgres, sqlite, testing
-from connectors.driving import Driver
+from connectors.driver import Driver
 from connectors.sql import fence, transactor
 from connectors.sql.fence import Fenced, Held
 from connectors.sql.file_database import FileDatabase
 from connectors.sql.transactor import Transactor
-from connectors.transport.failures import ConnectorFailed
+from connectors.transport.errors import ConnectorFailed
 from connectors.transport.local import Local
 from streams.errors import InvalidUsage
 from tests.support.file_connector import FileConnector

@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from connectors.runtime import refusing
+from connectors.runtime import dead_letters
 from connectors.runtime import runner as runner_module
-from connectors.runtime.refusing import TooManyRefused
+from connectors.runtime.dead_letters import TooManyRefused
 from connectors.runtime.runner import Behind, Runner, Status
 from connectors.runtime.task import Materialization
-from connectors.transport import failures
-from connectors.transport.failures import ConnectorFailed
+from connectors.transport import errors
+from connectors.transport.errors import ConnectorFailed
 from streams.errors import Indeterminate, InvalidUsage
 from tests.support.collections import Collections
 from tests.support.endpoints import Endpoint, on_postgres, on_sqlite
@@ -260,13 +260,13 @@ def test_a_change_of_delta_updates_is_left_out_for_good(world: World) -> None:
 @SQLITE
 def test_a_connector_that_does_not_say_is_asked_often(world: World, monkeypatch: Any) -> None:
     """Of one that is behind a pipe there is text alone."""
-    monkeypatch.setattr(refusing, "Refused", NotImplementedError)
-    known = failures.is_known
+    monkeypatch.setattr(dead_letters, "Refused", NotImplementedError)
+    known = errors.is_known
 
     def is_known(error: Any) -> bool:
         return known(error) and "too much" not in str(error)
 
-    for module in (refusing, runner_module):
+    for module in (dead_letters, runner_module):
         monkeypatch.setattr(module, "is_known", is_known)
     world.begin()
     fill(world, count=6)

@@ -8,17 +8,17 @@ from typing import Any
 import pytest
 
 from connectors import testing
-from connectors.driving import Stream
+from connectors.driver import Stream
 from connectors.protocol import messages
 from connectors.protocol.violations import Violation
 from connectors.sql.transactor import held
-from connectors.transport.failures import ConnectorFailed
+from connectors.transport.errors import ConnectorFailed
 from schemas.flow_pb2 import MaterializationSpec
 from tests.support import datadriven
 from tests.support.datadriven import Case
 from tests.support.endpoints import Endpoint, on_duckdb, on_postgres, on_sqlite
 from tests.support.fence_script import bounds, shown
-from tests.support.materializing import NAMES
+from tests.support.materialization_tasks import NAMES
 
 ROWS = """SELECT key_begin, key_end, fence, opened, checkpoint FROM slackwater_checkpoints
   WHERE task = '{}' ORDER BY opened, key_begin"""

@@ -9,12 +9,12 @@ import duckdb
 import pytest
 
 from connectors import files, testing
-from connectors.driving import Driver
+from connectors.driver import Driver
 from connectors.files import transactor
 from connectors.files.store import Store
-from connectors.protocol.building import Collection, Column
+from connectors.protocol.spec_builder import Collection, Column
 from connectors.testing import delta
-from connectors.transport.failures import ConnectorFailed
+from connectors.transport.errors import ConnectorFailed
 from connectors.transport.local import Local
 from schemas import materialize_pb2 as wire
 from tests.support.endpoints import Endpoint, write

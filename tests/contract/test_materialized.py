@@ -13,7 +13,7 @@ from connectors.protocol.messages import Extensions
 from connectors.runtime.lane import Drifted
 from connectors.runtime.runner import Runner
 from connectors.runtime.task import Materialization
-from connectors.transport.failures import ConnectorFailed
+from connectors.transport.errors import ConnectorFailed
 from streams.errors import InvalidUsage
 from streams.trace.kernel.kernel import Kernel
 from tests.support.collections import Collections

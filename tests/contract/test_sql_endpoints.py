@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from connectors.protocol.building import Collection, Column
+from connectors.protocol.spec_builder import Collection, Column
 from connectors.sql.connector import check_tables
-from connectors.transport.failures import ConnectorFailed
+from connectors.transport.errors import ConnectorFailed
 from streams.errors import InvalidUsage
 from tests.support.endpoints import Endpoint, on_duckdb, on_postgres, on_sqlite, write
-from tests.support.materializing import NAMES, PAIRS
+from tests.support.materialization_tasks import NAMES, PAIRS
 
 ODD = Collection(
     name="odd",

@@ -9,17 +9,17 @@ from typing import Any
 
 import pytest
 
-from connectors.driving import Driver, Stream, Transport
+from connectors.driver import Driver, Stream, Transport
 from connectors.protocol import messages
 from connectors.protocol.messages import Extensions, Loaded, Tuples
 from connectors.protocol.violations import Rule, Side, Violation
-from connectors.transport.failures import ConnectorFailed
+from connectors.transport.errors import ConnectorFailed
 from connectors.transport.local import Local
 from connectors.transport.rpc import Rpc, server
 from connectors.transport.stdio import Command
 from schemas import materialize_pb2 as wire
 from tests.support.file_connector import FileConnector
-from tests.support.materializing import NAMES, store, task
+from tests.support.materialization_tasks import NAMES, store, task
 
 ROOT = Path(__file__).parents[2]
 COMMAND = [sys.executable, "-m", "tests.support.file_connector"]

@@ -12,14 +12,14 @@ import pytest
 
 from connectors import testing, webhook
 from connectors.connector import Refused
-from connectors.driving import Driver
+from connectors.driver import Driver
 from connectors.protocol import messages
 from connectors.runtime.runner import Runner
 from connectors.runtime.task import Materialization
-from connectors.transport.failures import ConnectorFailed
+from connectors.transport.errors import ConnectorFailed
 from connectors.transport.local import Local
 from connectors.transport.stdio import Command
-from connectors.webhook.sending import Sender
+from connectors.webhook.http_client import Sender
 from connectors.webhook.transactor import Cutting, Limits
 from schemas.blobs import Blobs
 from schemas.materialize_pb2 import SpecRequest

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from connectors import testing
-from connectors.driving import Driver
+from connectors.driver import Driver
 from connectors.transport.local import Local
 from connectors.transport.stdio import Command
 from schemas.materialize_pb2 import SpecRequest

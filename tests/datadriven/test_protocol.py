@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from tests.support import datadriven
-from tests.support.materializing import ProtocolScript
+from tests.support.materialization_tasks import ProtocolScript
 
 
 @pytest.mark.parametrize("script", datadriven.scripts("protocol"), ids=lambda path: path.stem)

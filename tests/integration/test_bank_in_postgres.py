@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from connectors import postgres as connector
-from connectors.driving import Driver
+from connectors.driver import Driver
 from connectors.runtime.task import Materialization
 from connectors.sql.statements import Table
 from connectors.sql.transactor import Counts, Transactor

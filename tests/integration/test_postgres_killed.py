@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from connectors import postgres as connector
-from connectors.driving import Driver
+from connectors.driver import Driver
 from connectors.runtime.runner import Runner
 from connectors.runtime.task import Materialization
 from connectors.sql.transactor import Transactor

@@ -16,7 +16,7 @@ from streams.ids import CapabilityId, CollectionId, Topic
 from streams.progress import frontier
 from streams.storage.log.events import Acquire, Downgrade, Right
 from streams.trace.kernel.kernel import Kernel
-from tests.support import judging
+from tests.support import duckdb_oracle
 from tests.support.sparkless import Replica, World
 
 PEOPLE = CollectionId("people")
@@ -48,8 +48,8 @@ def compact(world: World) -> None:
 
 def present(world: World) -> dict[tuple[int, str], int]:
     world.shards.sync()
-    people, errors = judging.updates(world.shards, world.relations["people"])
-    assert judging.net(errors) == {}
+    people, errors = duckdb_oracle.updates(world.shards, world.relations["people"])
+    assert duckdb_oracle.net(errors) == {}
     found: dict[tuple[int, str], int] = {}
     for row in people.to_pylist():
         pair = (row["id"], row["name"])

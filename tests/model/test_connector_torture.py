@@ -11,7 +11,7 @@ import pytest
 
 from connectors.protocol.session import Session
 from connectors.protocol.violations import Violation
-from connectors.runtime import ranges, reading, session
+from connectors.runtime import ranges, reader, session
 from connectors.sql import fence
 from connectors.sql.fence import Fenced, Held
 from connectors.sql.transactor import Counts, Transactor
@@ -198,7 +198,7 @@ def the_furthest_part_counts(patch: pytest.MonkeyPatch) -> None:
 
 def parts_ahead_are_read_again(patch: pytest.MonkeyPatch) -> None:
     """What some parts have is written to them once more."""
-    patch.setattr(reading, "unwritten", lambda _, hashes, __: pa.array([True] * len(hashes)))
+    patch.setattr(reader, "unwritten", lambda _, hashes, __: pa.array([True] * len(hashes)))
 
 
 DEFECTS: dict[Act, tuple[Patch, str]] = {

@@ -10,9 +10,9 @@ from streams.ids import CollectionId
 from streams.replica.config import Budgets
 from streams.replica.driver.dataflow import Phase
 from streams.replica.driver.scheduler import LaneName
-from tests.support import judging
+from tests.support import duckdb_oracle
 from tests.support.market import VIEWS, Market, settle
-from tests.support.racing import SEEDS, race_at_random
+from tests.support.racing_replicas import SEEDS, race_at_random
 from tests.support.sparkless import Replica
 
 Act = Callable[[Replica], object]
@@ -225,5 +225,5 @@ def test_two_ingestions_of_one_topic_race(
     world = market.world
     world.shards.sync()
     assert market.check_people() >= 5
-    orders, _ = judging.updates(world.shards, world.relations["orders"])
+    orders, _ = duckdb_oracle.updates(world.shards, world.relations["orders"])
     assert sorted(orders["id"].to_pylist()) == list(range(market.sent))

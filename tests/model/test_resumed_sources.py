@@ -14,7 +14,7 @@ from streams.kafka.topics import TopicKind, TopicSpec
 from streams.replica.driver.scheduler import LANES
 from tests.model.test_compacted_sources import present as people
 from tests.model.test_compacted_sources import send as send_person
-from tests.support import judging
+from tests.support import duckdb_oracle
 from tests.support.sparkless import Replica, World
 
 EVENTS = CollectionId("events")
@@ -44,8 +44,8 @@ def attempt(world: World, replica: Replica) -> None:
 
 def present(world: World) -> Counter[str]:
     world.shards.sync()
-    rows, errors = judging.updates(world.shards, world.relations["events"])
-    assert judging.net(errors) == {}
+    rows, errors = duckdb_oracle.updates(world.shards, world.relations["events"])
+    assert duckdb_oracle.net(errors) == {}
     found: Counter[str] = Counter()
     for row in rows.to_pylist():
         found[row["name"]] += row["_diff"]

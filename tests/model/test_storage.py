@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from streams.errors import Determinate, InvalidUsage
-from streams.kafka.client.retrying import Patience, PatientChunks
+from streams.kafka.client.retries import Patience, PatientChunks
 from streams.kafka.memory.faulty import Fault, FaultyBroker
 from streams.progress import EMPTY, Antichain, frontier
 from streams.storage import Storage

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from streams.replica.config import Budgets
-from tests.support import judging
-from tests.support.racing import SEEDS, race_at_random
+from tests.support import duckdb_oracle
+from tests.support.racing_replicas import SEEDS, race_at_random
 from tests.support.sparkless import Replica, World
 
 SESSIONS = (("id", "BIGINT"), ("starts", "BIGINT"), ("ends", "BIGINT"))
@@ -65,8 +65,8 @@ class Sessions:
         world.shards.sync()
         tables = {}
         for name, relation in world.relations.items():
-            tables[name], errors = judging.updates(world.shards, relation)
-            assert judging.net(errors) == {}
+            tables[name], errors = duckdb_oracle.updates(world.shards, relation)
+            assert duckdb_oracle.net(errors) == {}
         for name, (query, inputs) in VIEWS.items():
             born = next(
                 description.as_of
@@ -76,7 +76,7 @@ class Sessions:
             since = max(born, *(world.since(each) for each in (name, *inputs)))
             upper = min(world.upper(each) for each in (name, *inputs))
             given = {each: tables[each] for each in inputs}
-            tried += judging.judge(query, tables[name], given, (since, upper), times=60)
+            tried += duckdb_oracle.judge(query, tables[name], given, (since, upper), times=60)
         return tried
 
 
@@ -95,7 +95,7 @@ def test_rows_go_though_nothing_arrives(
     sessions.check()
     flow = replica.scheduler.flows
     assert all(each.scheduled.is_empty for each in flow.values()), "nothing is left to wait for"
-    rows, _ = judging.updates(sessions.world.shards, sessions.world.relations["live"])
+    rows, _ = duckdb_oracle.updates(sessions.world.shards, sessions.world.relations["live"])
     assert rows.num_rows
     assert sum(rows["_diff"].to_pylist()) == 0
 

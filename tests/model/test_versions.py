@@ -23,9 +23,9 @@ from streams.replica.tasks import worker, write_chunks
 from streams.storage.log.events import Append
 from streams.storage.log.outcomes import Appended
 from streams.trace.kernel.kernel import Kernel, arrow_schema
-from tests.support import judging
+from tests.support import duckdb_oracle
 from tests.support.market import Market, settle
-from tests.support.racing import SEEDS, act_at_random
+from tests.support.racing_replicas import SEEDS, act_at_random
 from tests.support.sparkless import Replica
 
 VIEW = CollectionId("everything")
@@ -98,8 +98,8 @@ class Versions:
         world = self.market.world
         world.shards.sync()
         assert world.shards.state(VIEW).fingerprint.endswith("2")
-        got, _ = judging.updates(world.shards, world.relations[VIEW])
-        orders, _ = judging.updates(world.shards, world.relations["orders"])
+        got, _ = duckdb_oracle.updates(world.shards, world.relations[VIEW])
+        orders, _ = duckdb_oracle.updates(world.shards, world.relations["orders"])
         counts: dict[int, int] = {}
         for n, diff in zip(got["n"].to_pylist(), got["_diff"].to_pylist(), strict=True):
             counts[n] = counts.get(n, 0) + diff

@@ -36,7 +36,7 @@ from streams.errors import InvalidStatement
 from streams.plan.compile import bound_plan
 from streams.plan.ir import Relational, children
 from streams.plan.passes import optimise
-from streams.plan.typenames import quoted, stored
+from streams.plan.type_names import quoted, stored
 from streams.testing import Maintained, maintain
 from streams.testing.maintain import defined
 from streams.trace.kernel.connection import create

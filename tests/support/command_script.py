@@ -12,7 +12,7 @@ from typing import Any
 from streams.ids import CollectionId
 from streams.kafka.client.transactions import Fenced
 from streams.storage.read.options import Options
-from tests.support.commanding import DESCRIPTION, NAMES, Killed, World, stream
+from tests.support.command_service import DESCRIPTION, NAMES, Killed, World, stream
 from tests.support.datadriven import Case
 
 LATER = {"new_frontier", "start", "after", "until", "lease_ms"}

@@ -13,10 +13,10 @@ from connectors import duckdb as duckdb_connector
 from connectors import postgres as postgres_connector
 from connectors import sqlite as sqlite_connector
 from connectors import testing
-from connectors.driving import Driver
+from connectors.driver import Driver
 from connectors.protocol import messages
-from connectors.protocol.building import Bind, Collection, materialization
 from connectors.protocol.messages import Tuples
+from connectors.protocol.spec_builder import Bind, Collection, materialization
 from connectors.transport.local import Local
 from schemas import materialize_pb2 as wire
 from schemas.flow_pb2 import MaterializationSpec

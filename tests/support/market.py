@@ -6,7 +6,7 @@ import random
 import pytest
 
 from streams.ids import CollectionId, Topic
-from tests.support import judging
+from tests.support import duckdb_oracle
 from tests.support.sparkless import START_MS, Replica, World
 
 ORDERS = (("id", "BIGINT"), ("customer", "BIGINT"), ("amount", "BIGINT"))
@@ -72,7 +72,7 @@ class Market:
 
     def check_people(self) -> int:
         """At the end of each batch the shard says what the messages up to its binding say."""
-        people, _ = judging.updates(self.world.shards, self.world.relations["people"])
+        people, _ = duckdb_oracle.updates(self.world.shards, self.world.relations["people"])
         rows = people.to_pylist()
         batches = list(self.world.shards.state(CollectionId("people")).batches)
         for batch in batches:
@@ -96,15 +96,15 @@ class Market:
         world.shards.sync()
         tables = {}
         for name, relation in world.relations.items():
-            tables[name], errors = judging.updates(world.shards, relation)
-            assert judging.net(errors) == {}
+            tables[name], errors = duckdb_oracle.updates(world.shards, relation)
+            assert duckdb_oracle.net(errors) == {}
         assert sorted(tables["orders"]["id"].to_pylist()) == list(range(self.sent))
         for name, (query, inputs) in VIEWS.items():
             born = next(d.as_of for d in world.descriptions if d.export == name)
             since = max(born, *(world.since(each) for each in (name, *inputs)))
             upper = min(world.upper(each) for each in (name, *inputs))
             given = {each: tables[each] for each in inputs}
-            judging.judge(query, tables[name], given, (since, upper), times=25)
+            duckdb_oracle.judge(query, tables[name], given, (since, upper), times=25)
 
 
 def settle(market: Market, replica: Replica) -> None:

@@ -13,7 +13,7 @@ from streams.plan.analyses.fallible import can_fail
 from streams.plan.lowering import aggregate_sql
 from streams.plan.scalar import Ref, Scalar
 from streams.plan.to_sql import sql
-from streams.plan.typenames import quoted
+from streams.plan.type_names import quoted
 
 
 def to_sql(node: ir.Relational) -> str:

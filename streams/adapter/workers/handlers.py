@@ -31,7 +31,7 @@ from streams.errors import SlackwaterError
 from streams.ids import Timestamp
 from streams.plan import json as plans
 from streams.plan.analyses.column_bounds import compared
-from streams.plan.analyses.columns_read import columns_imported
+from streams.plan.analyses.column_usage import columns_imported
 from streams.plan.analyses.keys import key
 from streams.plan.bind.binder import canonical_columns
 from streams.plan.bind.functions import function_of

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
 from connectors.connector import Connector
-from connectors.driving import Driver
+from connectors.driver import Driver
 from connectors.transport.local import Local
 from connectors.transport.stdio import Command
 from streams.errors import InvalidUsage

@@ -10,7 +10,7 @@ from importlib import import_module as module  # of what loads Spark, for who wa
 from connectors.backfill.backfill import Backfill, Job
 from connectors.backfill.tasks import Access, Cell, Plan
 from connectors.config import variables
-from connectors.driving import Driver
+from connectors.driver import Driver
 from connectors.runtime.runner import Status
 from connectors.runtime.task import Materialization
 from streams.app.compaction_setup import cancelling

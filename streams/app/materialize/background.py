@@ -4,7 +4,7 @@ import threading
 import time
 from collections.abc import Callable
 
-from connectors.driving import Driver
+from connectors.driver import Driver
 from connectors.runtime.runner import Runner, Status
 from connectors.runtime.task import Materialization
 from streams.app.service_process import now_ms

@@ -26,7 +26,7 @@ from streams.storage.client.shards import Shards
 MOST_RANGES = 1_000
 
 if TYPE_CHECKING:
-    from connectors.driving import Driver
+    from connectors.driver import Driver
     from connectors.runtime.runner import Status
     from connectors.runtime.task import Materialization
 
@@ -156,7 +156,7 @@ def drop(where: Where, file: File) -> None:
     Examples:
         slackwater materialize drop shop.yaml
     """
-    from connectors.runtime.following import Following  # noqa: PLC0415  it loads DuckDB
+    from connectors.runtime.follower import Following  # noqa: PLC0415  it loads DuckDB
     from connectors.runtime.recovery import RecoveryLog  # noqa: PLC0415
 
     with begun(where, file) as (place, task):

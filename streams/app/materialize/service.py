@@ -20,7 +20,7 @@ from streams.kafka.topic_settings import topic_choices
 
 if TYPE_CHECKING:
     from connectors.runtime.task import Materialization
-    from connectors.service.keeper import Endpoint
+    from connectors.service.supervisor import Endpoint
 
 log = logging.getLogger(__name__)
 
@@ -92,7 +92,7 @@ def opened(
     broker: KafkaBroker, namespace: str, task: "Materialization"
 ) -> Iterator["Endpoint"]:
     """A driver of the task's connector, with its secrets. Errors: InvalidUsage."""
-    from connectors.service.keeper import Endpoint  # noqa: PLC0415
+    from connectors.service.supervisor import Endpoint  # noqa: PLC0415
     from streams.app.connector.lookup import OURS, driver_of  # noqa: PLC0415
     from streams.app.materialize.dead_letters import KafkaLetters  # noqa: PLC0415
     from streams.app.materialize.task_file import with_secrets  # noqa: PLC0415

@@ -12,7 +12,7 @@ from pathlib import Path
 import yaml
 
 from connectors.config import exposed, resolved
-from connectors.driving import Driver
+from connectors.driver import Driver
 from connectors.runtime.task import Materialization, parse
 from schemas.materialize_pb2 import SpecRequest
 from streams.errors import InvalidUsage

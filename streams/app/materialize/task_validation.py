@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 from streams.errors import InvalidStatement
 
 if TYPE_CHECKING:  # connectors are loaded by the first statement that needs one
+    from connectors.json_schema import Json
     from connectors.runtime.task import Materialization
-    from connectors.schemas import Json
     from schemas.materialize_pb2 import SpecResponse
 
 SPEC_S = 10.0
@@ -90,7 +90,7 @@ def refused(
 ) -> Iterator[str]:
     """What is wrong with a task, by the schemas of its connector."""
     from connectors.config import exposed  # noqa: PLC0415
-    from connectors.schemas import marked, refusals  # noqa: PLC0415
+    from connectors.json_schema import marked, refusals  # noqa: PLC0415
 
     yield from refusals(endpoint, task.config, "INTO", is_closed=is_ours)
     for place in exposed(endpoint, task.config, "INTO"):
@@ -110,7 +110,7 @@ def refused(
 
 def deltas(task: "Materialization", resource: "Json") -> Sequence[bool | None]:
     """Of each binding whether it takes every change as a row."""
-    from connectors.schemas import marked  # noqa: PLC0415
+    from connectors.json_schema import marked  # noqa: PLC0415
 
     found = marked(resource, "x-delta-updates")
     if found is None:

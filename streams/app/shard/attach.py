@@ -2,7 +2,7 @@
 
 Nothing is written and no capability is taken, so looking at a shard holds nothing back. The
 price: a reader may be overtaken by compaction, and gets an error that says so
-(`streams.app.shard.reading`).
+(`streams.app.shard.shard_reader`).
 """
 
 import difflib

@@ -30,7 +30,7 @@ from streams.errors import Determinate, InvalidUsage, SlackwaterError
 from streams.ids import Timestamp
 
 if TYPE_CHECKING:
-    from streams.app.shard.reading import Reader
+    from streams.app.shard.shard_reader import Reader
 
 app = typer.Typer(
     name="shard",
@@ -104,7 +104,7 @@ def looking(where: Where) -> Iterator[Look]:
 def reader_of(at: Attached, id_: str, stopping: Stop) -> "Reader":
     """A reader of a shard, until it is asked to stop. Errors: as `Attached.find`."""
     # what evaluates rows takes seconds to load: only where rows are read
-    from streams.app.shard.reading import Reader  # noqa: PLC0415
+    from streams.app.shard.shard_reader import Reader  # noqa: PLC0415
     from streams.trace.kernel.kernel import Kernel  # noqa: PLC0415
 
     return Reader(at.shards, at.find(id_), Kernel(), stopping)

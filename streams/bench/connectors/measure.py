@@ -10,10 +10,10 @@ from typing import TypeVar
 
 from pydantic import BaseModel
 
-from connectors.driving import Driver, Stream
+from connectors.driver import Driver, Stream
 from connectors.protocol import messages
-from connectors.protocol.building import Bind, materialization
 from connectors.protocol.messages import Extensions, Tuples
+from connectors.protocol.spec_builder import Bind, materialization
 from connectors.sql.columns import Column
 from connectors.sql.connector import Resource, SqlConnector
 from connectors.sql.dialect import Database, Existing, Name

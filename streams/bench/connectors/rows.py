@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from connectors.protocol.building import Collection, Column
+from connectors.protocol.spec_builder import Collection, Column
 from schemas.blobs import Blobs
 from schemas.flow_columns import Elements
 

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from connectors import postgres
-from connectors.driving import Driver
+from connectors.driver import Driver
 from connectors.runtime.runner import Status
 from connectors.runtime.task import Materialization
 from connectors.transport.local import Local

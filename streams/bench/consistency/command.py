@@ -13,10 +13,10 @@ from connectors.runtime.task import Materialization
 from streams.app.materialize.catalog_lookup import named
 from streams.bench.consistency import bank
 from streams.bench.consistency.bank import CHECKS, IN_TIME, Transfers
+from streams.bench.consistency.observers import Bank, observe
 from streams.bench.consistency.reader import TWO_TOTALS
 from streams.bench.consistency.subscription_check import Tally
 from streams.bench.consistency.tables import Tables, tables
-from streams.bench.consistency.watching import Bank, observe
 from streams.bench.figures import Figure, Outcome, at_most
 from streams.bench.rig import rig
 from streams.ids import Topic

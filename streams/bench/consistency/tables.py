@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 
 from connectors import postgres
-from connectors.driving import Driver
+from connectors.driver import Driver
 from connectors.runtime.task import Materialization
 from connectors.transport.local import Local
 from streams.app.embedded_postgres import EmbeddedPostgres

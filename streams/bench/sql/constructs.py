@@ -9,7 +9,7 @@ from streams.ids import CollectionId
 from streams.plan.bind.refusals import NOT_CARRIED
 from streams.plan.compile import Relation, compile_view
 from streams.plan.physical import Column
-from streams.plan.typenames import contains
+from streams.plan.type_names import contains
 
 _SUFFIX = " is not supported in a materialized view"
 _COLUMN = re.compile(r"column (?:c\d+|x) of type (.*)", re.DOTALL)

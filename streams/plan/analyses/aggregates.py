@@ -6,7 +6,7 @@ whatever else DuckDB has: it recomputes them for each group and time at which th
 changes. And some are refused, because no order of the rows makes their answer one (rule 39).
 """
 
-from streams.plan.typenames import contains
+from streams.plan.type_names import contains
 
 EXTREMES = frozenset({"min", "max"})
 _LINEAR = frozenset({"count", "sum", "avg", "bool_and", "bool_or"})

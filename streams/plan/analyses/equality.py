@@ -7,7 +7,7 @@ from streams.plan.analyses.nested import rebuilt
 from streams.plan.ir import AggregateCall
 from streams.plan.physical import Column
 from streams.plan.scalar import Call, Form, Literal, Scalar
-from streams.plan.typenames import contains
+from streams.plan.type_names import contains
 
 _FLOATS = ("FLOAT", "DOUBLE")
 _VAGUE = (*_FLOATS, "INTERVAL")

@@ -6,9 +6,9 @@ a source) and are followed upwards: where a predicate equates a column with what
 determine, they determine it too, and with a key they determine the rest of its input's row. So
 the rows of orders beside their customer have the key of orders.
 
-No key is ever taken on trust. What a key lets us leave out (`passes.unique`) would have made
-one row of two equal ones, or an error of a negative count; without an operator that sees to the
-key, either would be a wrong answer and not an error.
+Declared keys are not trusted. An operator that a key makes redundant
+(`passes.redundant_by_key`) would have merged equal rows, or reported a negative count; if no
+operator enforces the key, removing that operator gives a wrong answer instead of an error.
 
 Every answer is safe: False only means that nothing is known.
 

@@ -8,7 +8,7 @@ depth's power.
 from collections.abc import Callable
 
 from streams.plan.scalar import Call, Form, Literal, Parameter, Scalar
-from streams.plan.typenames import struct_type
+from streams.plan.type_names import struct_type
 from streams.trace.kernel.types import Parts, parts
 
 Representative = Callable[[Scalar], Scalar]

@@ -26,7 +26,7 @@ from streams.plan.duckdb_plan import Record, parse
 from streams.plan.physical import Column
 from streams.plan.refusal import Refusal
 from streams.plan.sql.ordinality import numbered
-from streams.plan.typenames import quoted, stored
+from streams.plan.type_names import quoted, stored
 from streams.trace.kernel.connection import FAILURES, create
 from streams.trace.kernel.functions import Function, without_hash
 

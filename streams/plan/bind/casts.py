@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 
 from streams.plan.duckdb_plan import Record
 from streams.plan.refusal import Refusal
-from streams.plan.typenames import type_name
+from streams.plan.type_names import type_name
 from streams.trace.kernel.types import Parts, parts
 
 _LISTS = frozenset({"LIST", "ARRAY"})

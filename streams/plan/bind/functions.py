@@ -7,7 +7,7 @@ from streams.plan.bind.binder import binder, canonical_columns, known_functions
 from streams.plan.bind.refusals import is_carried
 from streams.plan.physical import Column
 from streams.plan.sql.statements import CreateFunction
-from streams.plan.typenames import contains
+from streams.plan.type_names import contains
 from streams.trace.kernel.arrow import is_plain
 from streams.trace.kernel.functions import Function, compiled
 from streams.trace.kernel.kernel import arrow_type

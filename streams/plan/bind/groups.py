@@ -37,7 +37,7 @@ from streams.plan.physical import Rule
 from streams.plan.refusal import Refusal
 from streams.plan.scalar import Call, Form, Literal, Ref, Scalar, refs, rewrite
 from streams.plan.to_sql import label
-from streams.plan.typenames import contains, stored, type_name
+from streams.plan.type_names import contains, stored, type_name
 
 # Where equal keys may look different (intervals, collations) DuckDB groups by a normal form and
 # shows the first key it met; the least one does not depend on the order (rule 23).

@@ -13,7 +13,7 @@ from itertools import pairwise
 from streams.errors import InvalidStatement
 from streams.plan.duckdb_plan import Record
 from streams.plan.scalar import Literal
-from streams.plan.typenames import quoted, type_name
+from streams.plan.type_names import quoted, type_name
 
 _INTEGERS = frozenset({
     "TINYINT", "SMALLINT", "INTEGER", "BIGINT", "UTINYINT", "USMALLINT", "UINTEGER",

@@ -9,9 +9,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from streams.plan.bind.groups import bind_orders, storable
+from streams.plan.bind.limited_recursion import until_full
 from streams.plan.bind.limits import computed, is_computed, limited
 from streams.plan.bind.scalars import bind_scalar, row_scope
-from streams.plan.bind.until_full import until_full
 from streams.plan.duckdb_plan import Record
 from streams.plan.ir import Order, Project, Relational, TopK, columns
 from streams.plan.scalar import Ref, Scalar

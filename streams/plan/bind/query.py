@@ -42,7 +42,7 @@ from streams.plan.physical import Column, Rule
 from streams.plan.refusal import Refusal
 from streams.plan.scalar import Ref, Scalar, conjuncts
 from streams.plan.to_sql import label
-from streams.plan.typenames import stored, type_name
+from streams.plan.type_names import stored, type_name
 
 _NUMBER = "limit_rownum"  # and how it numbers the rows there; over partitions it is a LIMIT
 _SEVERAL = "More than one row returned by a subquery used as an expression"

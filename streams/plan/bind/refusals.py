@@ -14,7 +14,7 @@ from streams.plan.duckdb_plan import Record
 from streams.plan.physical import Column
 from streams.plan.refusal import Refusal
 from streams.plan.sql.tokens import tokenize
-from streams.plan.typenames import contains
+from streams.plan.type_names import contains
 from streams.trace.kernel.unions import has_union
 
 _EMPTY = r"(STRUCT|TUPLE)(\(\)|(?!\())"

@@ -12,7 +12,7 @@ from streams.plan.bind.literals import literal
 from streams.plan.duckdb_plan import Record
 from streams.plan.physical import Column
 from streams.plan.scalar import Call, Form, Literal, Parameter, Ref, Scalar
-from streams.plan.typenames import stored, type_name
+from streams.plan.type_names import stored, type_name
 from streams.trace.kernel.unions import has_union
 
 _NUMBER = "BIGINT"  # the type of DuckDB's numbers of rows

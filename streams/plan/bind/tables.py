@@ -18,7 +18,7 @@ from streams.plan.passes.prune_columns import pick
 from streams.plan.physical import Column
 from streams.plan.refusal import Refusal
 from streams.plan.scalar import Call, Form, Literal, Ref, Scalar
-from streams.plan.typenames import stored, struct_type, type_name
+from streams.plan.type_names import stored, struct_type, type_name
 
 _NODES = ("json_each", "json_tree")
 NOTHING = Values(((Literal("true", "BOOLEAN", "true"),),), (Column("row", "BOOLEAN"),))

@@ -14,7 +14,7 @@ from streams.plan.ir import (
 from streams.plan.lowering.excluded_frames import checked
 from streams.plan.refusal import Refusal
 from streams.plan.scalar import Ref, Scalar
-from streams.plan.typenames import stored, type_name
+from streams.plan.type_names import stored, type_name
 
 _FUNCTIONS = {
     "WINDOW_ROW_NUMBER": "row_number",

@@ -15,7 +15,7 @@ from streams.plan.lowering.aggregate_sql import (
 from streams.plan.physical import Dataflow
 from streams.plan.scalar import Scalar
 from streams.plan.to_sql import label
-from streams.plan.typenames import identifier
+from streams.plan.type_names import identifier
 
 _SHOWN = 12  # columns of a relation before the line gets too long to read
 

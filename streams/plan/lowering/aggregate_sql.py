@@ -29,7 +29,7 @@ from streams.plan.ir import (
 )
 from streams.plan.scalar import Ref, Scalar, refs
 from streams.plan.to_sql import label, sql
-from streams.plan.typenames import contains, identifier
+from streams.plan.type_names import contains, identifier
 
 Text = Callable[[Scalar], str]
 

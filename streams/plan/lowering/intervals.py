@@ -10,7 +10,7 @@ from streams.plan.analyses.nested import bound, rebuilt
 from streams.plan.physical import Expression
 from streams.plan.scalar import Call, Form, Literal, Parameter, Ref, Scalar
 from streams.plan.to_sql import label, sql
-from streams.plan.typenames import contains
+from streams.plan.type_names import contains
 
 MOST_HOURS = 2_562_046
 """Whole hours below a day's part of which every nanosecond has a number of 64 bits."""

@@ -42,7 +42,7 @@ from streams.plan.ir import (
     columns,
 )
 from streams.plan.passes.prune_columns import pick
-from streams.plan.passes.unique import unique
+from streams.plan.passes.redundant_by_key import unique
 from streams.plan.physical import Column, Rule
 from streams.plan.scalar import (
     Call,

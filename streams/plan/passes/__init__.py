@@ -7,19 +7,19 @@ file. Each states what it leaves behind, and the next may rely on it.
 from collections.abc import Callable
 
 from streams.plan.ir import Loop, Relational, parts, with_parts
+from streams.plan.passes.binary_joins import joins
 from streams.plan.passes.canonical import canonical
-from streams.plan.passes.deltas import deltas
+from streams.plan.passes.delta_joins import deltas
 from streams.plan.passes.flatten import flatten
 from streams.plan.passes.fuse import fuse
-from streams.plan.passes.joins import joins
+from streams.plan.passes.join_order import order
 from streams.plan.passes.limit_to_topk import limits
-from streams.plan.passes.order import order
 from streams.plan.passes.project_group_inputs import groups
 from streams.plan.passes.prune_columns import prune
 from streams.plan.passes.pushdown import pushdown
+from streams.plan.passes.redundant_by_key import unique
 from streams.plan.passes.selfjoins import selfjoins
 from streams.plan.passes.semijoins import semijoins
-from streams.plan.passes.unique import unique
 
 Pass = Callable[[Relational], Relational]
 

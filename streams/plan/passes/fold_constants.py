@@ -23,7 +23,7 @@ from streams.plan.ir import (
     parts,
     with_parts,
 )
-from streams.plan.passes.comparisons import compared_as_dates
+from streams.plan.passes.date_comparisons import compared_as_dates
 from streams.plan.scalar import Call, Form, Literal, Parameter, Ref, Scalar, walk
 from streams.plan.to_sql import label, sql
 

@@ -23,7 +23,7 @@ from streams.plan.ir import (
     columns,
     with_children,
 )
-from streams.plan.passes.order import sizes
+from streams.plan.passes.join_order import sizes
 from streams.plan.scalar import Ref, Scalar, refs, remap
 
 _OF_LEFT = frozenset({Kind.SEMI, Kind.ANTI, Kind.NULL_AWARE_ANTI})

@@ -14,7 +14,7 @@ from sqlglot.tokenizer_core import TokenType
 from streams.errors import InvalidStatement
 from streams.plan.keywords import RESERVED
 from streams.plan.sql.tokens import Token, tokenize
-from streams.plan.typenames import quoted
+from streams.plan.type_names import quoted
 
 _LISTS = frozenset({"unnest", "generate_series", "range"})
 _VALUES = '"values of the call"'

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from schemas import codec
 from streams.errors import Corrupt, Determinate
 from streams.ids import Offset, Topic
-from streams.kafka.client.retrying import is_worth_waiting
+from streams.kafka.client.retries import is_worth_waiting
 from streams.kafka.log import ChunkRef, Chunks, Entry, Logs, Truncated
 from streams.storage.client.group import Group, decode
 from streams.storage.log import rollup

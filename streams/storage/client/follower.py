@@ -18,7 +18,7 @@ from functools import partial
 
 from streams.errors import Corrupt, Determinate, InvalidUsage, SlackwaterError
 from streams.ids import CollectionId, EventId, Offset, Topic
-from streams.kafka.client.retrying import is_worth_waiting
+from streams.kafka.client.retries import is_worth_waiting
 from streams.kafka.log import Entry, Logs, Tail, Truncated
 from streams.storage.client.assignments import Moves
 from streams.storage.client.expected_outcomes import Awaiting

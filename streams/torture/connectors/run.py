@@ -12,7 +12,7 @@ from itertools import cycle
 from pathlib import Path
 from random import Random
 
-from connectors.driving import Channel, Transport
+from connectors.driver import Channel, Transport
 from connectors.protocol.messages import Extensions
 from connectors.sqlite import CONNECTOR
 from connectors.testing.faults import Act

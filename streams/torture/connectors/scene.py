@@ -12,7 +12,7 @@ from enum import StrEnum
 from pathlib import Path
 from random import Random
 
-from connectors.driving import Channel, Driver, Transport
+from connectors.driver import Channel, Driver, Transport
 from connectors.protocol.violations import Violation
 from connectors.runtime.lane import Drifted
 from connectors.runtime.runner import Runner
@@ -21,7 +21,7 @@ from connectors.runtime.task import Materialization
 from connectors.sql.fence import Fenced
 from connectors.sqlite import Config, connect
 from connectors.testing.faults import EVENTS, Act, DriverDied, Fault, Faulty
-from connectors.transport.failures import causes
+from connectors.transport.errors import causes
 from streams.storage.client.shards import Shards
 from streams.torture.connectors.ledger import ACCOUNTS, BRANCHES, Ledger
 from streams.torture.connectors.table_check import RANGES, TABLES, TASK, Reader, Seen

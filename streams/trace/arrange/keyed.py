@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from streams.trace.arrange import merging
+from streams.trace.arrange import merge
 from streams.trace.arrange.runs import RunFiles, RunName, by_hash, lookup, repeated
 from streams.trace.columns import Flags, Ints, Words, group, key_form, same
 from streams.trace.kernel.kernel import Kernel
@@ -99,7 +99,7 @@ def insert(
     count = files.victims(names, rows)
     kept, merged = list(names[: len(names) - count]), names[len(names) - count :]
     parts = [*(run.rows for run in files.open(merged)), rows]
-    pieces = merging.by_hash(parts, files.piece)
+    pieces = merge.by_hash(parts, files.piece)
     return [
         *kept,
         *files.write(_merged(piece, keys, kernel, gone=not kept) for piece in pieces),

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 import numpy as np
 import pyarrow as pa
 
-from streams.trace.arrange import merging
+from streams.trace.arrange import merge
 from streams.trace.arrange.runs import Run, RunFiles, RunName, in_order, lookup
 from streams.trace.columns import Ints, Words, group, int64, key_form
 from streams.trace.exact.diffs import sum_by
@@ -47,7 +47,7 @@ def insert(
     count = files.victims(names, rows)
     kept, merged = list(names[: len(names) - count]), names[len(names) - count :]
     parts = [*(run.rows for run in files.open(merged)), rows]
-    pieces = merging.by_hash(parts, files.piece)
+    pieces = merge.by_hash(parts, files.piece)
     return [*kept, *files.write(_merged(piece, kernel) for piece in pieces)]
 
 

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from streams.trace.arrange import merging, order
+from streams.trace.arrange import merge, order
 from streams.trace.arrange.runs import Run, RunFiles, RunName
 from streams.trace.columns import (
     Flags,
@@ -153,15 +153,15 @@ def insert(
 
 def _pieces(parts: Sequence[pa.RecordBatch], limit: int) -> Iterator[list[pa.RecordBatch]]:
     """The parts in pieces of at most `limit` bytes; the values of a key are cut apart too."""
-    if merging.held(parts) <= limit:
+    if merge.held(parts) <= limit:
         yield list(parts)
         return
     *runs, new = parts
     parts = [*runs, new.take(pa.array(_sorted([new], order.ranks(compared(new)))[0]))]
-    for piece in merging.by_hash(parts, limit):
+    for piece in merge.by_hash(parts, limit):
         columns = [uint64(part.column("h")) for part in piece]
         ends = {int(column[place]) for column in columns for place in (0, -1)}
-        if len(ends) > 1 or merging.size_of(piece) <= limit:
+        if len(ends) > 1 or merge.size_of(piece) <= limit:
             yield piece
         else:
             yield from _by_value(piece, limit)
@@ -169,7 +169,7 @@ def _pieces(parts: Sequence[pa.RecordBatch], limit: int) -> Iterator[list[pa.Rec
 
 def _by_value(parts: Sequence[pa.RecordBatch], limit: int) -> Iterator[list[pa.RecordBatch]]:
     """Parts of one hash, each in order of value, in pieces of at most `limit` bytes."""
-    places = merging.sampled(parts, limit)
+    places = merge.sampled(parts, limit)
     samples = order.comparables(
         pa.concat_arrays(
             [compared(part).take(pa.array(at)) for part, at in zip(parts, places, strict=True)]
@@ -182,7 +182,7 @@ def _by_value(parts: Sequence[pa.RecordBatch], limit: int) -> Iterator[list[pa.R
         )
         for part in parts
     ]
-    yield from merging.cut(parts, before, limit)
+    yield from merge.cut(parts, before, limit)
 
 
 def _merged(parts: Sequence[pa.RecordBatch], kernel: Kernel) -> pa.RecordBatch:

@@ -18,7 +18,7 @@ from collections.abc import Sequence
 import numpy as np
 import pyarrow as pa
 
-from streams.trace.arrange import merging
+from streams.trace.arrange import merge
 from streams.trace.arrange.runs import RunFiles, RunName
 from streams.trace.columns import int64, uint64
 from streams.trace.kernel.kernel import Kernel
@@ -63,7 +63,7 @@ def insert(
     count = files.victims(names, updates)
     kept, merged = list(names[: len(names) - count]), names[len(names) - count :]
     parts = [rows for name in merged for rows in _left(files, name)]
-    pieces = merging.by_hash([*parts, _run(updates)], files.piece)
+    pieces = merge.by_hash([*parts, _run(updates)], files.piece)
     written = files.write(_run(_merged(piece, kernel)) for piece in pieces)
     return [*kept, *([*name, int(files.open([name])[0].hashes[0])] for name in written)]
 

@@ -5,9 +5,9 @@ its pages are the host's page cache, shared by all workers. Its first column `h`
 hash of the row's key, ascending; what the other columns mean is the arrangement's business. An
 arrangement is a list of runs, oldest first.
 
-A run of more than `PIECE` bytes has several batches, its pieces, since it was merged so
-(`trace.merging`). The order of its rows goes on from piece to piece, and each is read as if it
-were a run of its own; what merges with what is a matter of whole runs.
+A run of more than `PIECE` bytes has several record batches, its pieces, because it was merged
+that way (`trace.arrange.merge`). Its rows are in order across pieces, and each piece is read as
+if it were a run; the choice of what to merge is made for whole runs.
 
 Runs are written once under names that were never used before and never change. No code here
 deletes one: an older checkpoint may still name it (rule 19). To make a file costs a hundred
@@ -32,7 +32,7 @@ import numpy as np
 import pyarrow as pa
 
 from streams.trace.arrange.disk_reserve import claim
-from streams.trace.arrange.merging import gathered
+from streams.trace.arrange.merge import gathered
 from streams.trace.columns import Ints, Words, ascending, is_ascending, spans, uint64
 
 LARGEST_MERGE = 1 << 30

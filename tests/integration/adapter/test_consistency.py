@@ -4,7 +4,7 @@ import pytest
 
 from streams.bench.consistency.bank import CHECKS, IN_TIME, OPENING, VIEWS, sources
 from streams.bench.consistency.command import working_bank
-from streams.bench.consistency.watching import observe
+from streams.bench.consistency.observers import observe
 from streams.ids import Topic
 from tests.integration.adapter.support import raw_topic
 

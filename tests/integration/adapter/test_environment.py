@@ -22,7 +22,7 @@ from tests.integration.adapter.support import (
     topics,
     upper,
 )
-from tests.integration.replica.producing import Feed
+from tests.integration.replica.json_producer import Feed
 from tests.stranger.client import Client
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]

@@ -22,7 +22,7 @@ from streams.errors import InvalidStatement, SlackwaterError
 from streams.kafka.embedded import EmbeddedBroker
 from streams.torture.hostile.sessions import wrong
 from tests.integration.adapter.support import eventually, open_environment, raw_topic
-from tests.integration.replica.producing import Feed
+from tests.integration.replica.json_producer import Feed
 from tests.stranger.client import Client as Stranger
 from tests.stranger.reader import Reader
 from tests.support.command_place import TABLE, rows

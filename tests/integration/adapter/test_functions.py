@@ -4,7 +4,7 @@ import pytest
 
 from streams.errors import InvalidStatement
 from tests.integration.adapter.support import eventually, raw_topic
-from tests.integration.replica.producing import Feed
+from tests.integration.replica.json_producer import Feed
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(1200)]
 

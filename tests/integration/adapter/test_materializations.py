@@ -12,7 +12,7 @@ from streams.app.environment import Environment
 from streams.errors import InvalidStatement
 from streams.kafka.embedded import EmbeddedBroker
 from tests.integration.adapter.support import eventually, raw_topic
-from tests.integration.replica.producing import Feed
+from tests.integration.replica.json_producer import Feed
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
 

@@ -7,7 +7,7 @@ import pytest
 
 from streams.app.environment import Environment
 from tests.integration.adapter.support import eventually, raw_topic
-from tests.integration.replica.producing import Feed
+from tests.integration.replica.json_producer import Feed
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]
 

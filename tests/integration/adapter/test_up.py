@@ -17,7 +17,7 @@ from streams.app.environment_access import find
 from streams.errors import InvalidUsage
 from streams.kafka.embedded import EmbeddedBroker
 from tests.integration.adapter.support import eventually, raw_topic
-from tests.integration.replica.producing import Feed
+from tests.integration.replica.json_producer import Feed
 from tests.support.processes import family, ignoring_ctrl_c, kill_all, settled
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]

@@ -35,7 +35,7 @@ from streams.storage.description import Description
 from streams.storage.log.events import Acquire, Right
 from streams.storage.read import reader as read
 from streams.trace.kernel.functions import Function
-from tests.support import judging
+from tests.support import duckdb_oracle
 
 BUCKETS = 2
 
@@ -198,7 +198,7 @@ class Bench:
 
     def updates(self, name: str) -> tuple[pa.Table, pa.Table]:
         """Everything a collection ever said up to its upper, and its errors."""
-        return judging.updates(self.shards, self.relations[name])
+        return duckdb_oracle.updates(self.shards, self.relations[name])
 
     def table(self, name: str) -> pa.Table:
         found, errors = self.updates(name)
@@ -211,7 +211,7 @@ def judge(bench: Bench, view: str, query: str, inputs: Sequence[str]) -> int:
     upper = min(bench.upper(name) for name in [view, *inputs])
     tables = {name: bench.table(name) for name in inputs}
     bounds = (bench.descriptions[view].as_of, upper)
-    return judging.judge(query, bench.table(view), tables, bounds)
+    return duckdb_oracle.judge(query, bench.table(view), tables, bounds)
 
 
 def open_bench(bootstrap: str) -> Bench:

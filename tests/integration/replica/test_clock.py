@@ -8,7 +8,7 @@ import pytest
 from streams.kafka.embedded import EmbeddedBroker
 from streams.replica.driver import assembly
 from streams.replica.main import Replica
-from tests.integration.replica.producing import Feed
+from tests.integration.replica.json_producer import Feed
 from tests.integration.replica.support import Bench, now_ms
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]

@@ -30,7 +30,7 @@ from streams.kafka.embedded import EmbeddedBroker
 from streams.replica.driver.dataflow_state import Build
 from streams.testing import maintain
 from tests.integration.replica import process
-from tests.integration.replica.producing import Feed
+from tests.integration.replica.json_producer import Feed
 from tests.integration.replica.support import Bench
 from tests.support.processes import command_line, family
 

@@ -13,9 +13,9 @@ from streams.kafka.embedded import EmbeddedBroker
 from streams.replica.main import Replica
 from streams.trace.kernel.functions import Function
 from tests.integration.adapter.support import eventually
-from tests.integration.replica.producing import Feed
+from tests.integration.replica.json_producer import Feed
 from tests.integration.replica.support import Bench
-from tests.support.mounting import may_mount, mounting, run_unshared
+from tests.support.small_disk import may_mount, mounting, run_unshared
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]
 

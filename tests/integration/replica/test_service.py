@@ -15,7 +15,7 @@ import pytest
 from streams.app.service_config import Service
 from streams.compute.controller import create_topics
 from streams.kafka.embedded import EmbeddedBroker
-from tests.integration.replica.producing import Feed
+from tests.integration.replica.json_producer import Feed
 from tests.integration.replica.support import Bench, now_ms
 from tests.support.processes import eventually, family, service, settled, signal_group
 

@@ -22,7 +22,7 @@ from pyspark.sql import SparkSession
 from connectors.backfill import job
 from connectors.backfill.backfill import Backfill
 from connectors.backfill.tasks import Access
-from connectors.driving import Driver
+from connectors.driver import Driver
 from connectors.runtime.runner import Runner
 from connectors.runtime.task import Materialization
 from connectors.testing.faults import Act, Fault, Faulty

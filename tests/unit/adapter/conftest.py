@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.support.coordinating import Environment
+from tests.support.coordinators import Environment
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from streams.ids import CollectionId
 from streams.progress import EMPTY
 from streams.storage import Storage
 from streams.storage.client.lifecycle import NotBound
-from tests.support.coordinating import (
+from tests.support.coordinators import (
     NOW,
     ORDERS,
     SINK,

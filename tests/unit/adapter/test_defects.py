@@ -6,7 +6,7 @@ from streams.adapter.provisioning import Objects
 from streams.compute.controller import Controller
 from streams.ids import CollectionId
 from streams.storage.policy import catalog_hold, downgrade
-from tests.support.coordinating import NOW, TOTALS, eventually, with_orders
+from tests.support.coordinators import NOW, TOTALS, eventually, with_orders
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,7 @@
 import pytest
 
 from streams.adapter.results import Complete
-from tests.support.coordinating import NOW, TOTALS, eventually, with_orders
+from tests.support.coordinators import NOW, TOTALS, eventually, with_orders
 
 DEEP = "the statement is nested too deeply"
 

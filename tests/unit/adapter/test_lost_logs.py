@@ -8,7 +8,7 @@ from streams.kafka.topics import TopicKind, TopicSpec
 from streams.progress import EMPTY
 from streams.storage import Storage
 from streams.storage.client.id_registry import REGISTRY
-from tests.support.coordinating import (
+from tests.support.coordinators import (
     NOW,
     Environment,
     eventually,

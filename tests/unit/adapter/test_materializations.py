@@ -24,7 +24,7 @@ from streams.ids import CollectionId, Timestamp
 from streams.storage.client.shards import Shards
 from streams.storage.description import Description
 from streams.storage.small_table import SmallTable
-from tests.support.coordinating import NOW, TOTALS, Environment, eventually, with_orders
+from tests.support.coordinators import NOW, TOTALS, Environment, eventually, with_orders
 
 SHOP = (
     "CREATE MATERIALIZATION shop INTO SQLITE (PATH 'shop.db')"

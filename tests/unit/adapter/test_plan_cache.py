@@ -12,7 +12,7 @@ from streams.adapter.plan_cache import Plans
 from streams.adapter.workers.pool import MOST
 from streams.adapter.workers.process import WorkerLost
 from streams.storage.client.backoff import LONGEST_PAUSE_S
-from tests.support.coordinating import NOW, TOTALS, with_orders
+from tests.support.coordinators import NOW, TOTALS, with_orders
 from tests.unit.adapter.items import source, view
 
 CATALOG = Catalog()

@@ -10,7 +10,7 @@ from streams.adapter.workers.limits import Limits
 from streams.adapter.workers.pool import Workers
 from streams.ids import Topic
 from streams.kafka.log import ChunkRef
-from tests.support.coordinating import NOW, Environment, with_orders
+from tests.support.coordinators import NOW, Environment, with_orders
 
 CLOSURE = (
     "WITH MUTUALLY RECURSIVE r(n INT) AS (SELECT 1 UNION SELECT n + 1 FROM r WHERE n < 3)"

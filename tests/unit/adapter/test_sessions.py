@@ -10,7 +10,7 @@ from streams.adapter.results import Complete, Failed, Notice, Progress, Result
 from streams.adapter.sessions import Session, Sessions
 from streams.errors import Determinate
 from streams.ids import Timestamp
-from tests.support.coordinating import NOW, TOTALS, eventually, rows_of, with_orders
+from tests.support.coordinators import NOW, TOTALS, eventually, rows_of, with_orders
 
 
 @pytest.fixture

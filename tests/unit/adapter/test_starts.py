@@ -5,7 +5,7 @@ import pytest
 from streams.adapter.results import Complete
 from streams.compute.description import Start
 from streams.ids import Offset, Topic
-from tests.support.coordinating import NOW, ORDERS, Environment, eventually
+from tests.support.coordinators import NOW, ORDERS, Environment, eventually
 
 
 @pytest.fixture

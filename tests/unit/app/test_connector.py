@@ -12,9 +12,9 @@ import pytest
 from typer.testing import CliRunner
 
 from connectors import sqlite, testing
-from connectors.driving import Driver
+from connectors.driver import Driver
 from connectors.protocol import messages
-from connectors.transport.failures import ConnectorFailed
+from connectors.transport.errors import ConnectorFailed
 from connectors.transport.local import Local
 from connectors.transport.rpc import Rpc, server
 from connectors.transport.stdio import Command

@@ -11,7 +11,7 @@ from rich.console import Console
 from typer.testing import CliRunner
 
 from connectors import postgres, sqlite
-from connectors.driving import Driver
+from connectors.driver import Driver
 from connectors.runtime.runner import Backfill, Status
 from connectors.transport.local import Local
 from streams.adapter.catalog import Create

@@ -11,7 +11,7 @@ from connectors.protocol import messages
 from connectors.protocol.messages import Extensions, Tuples
 from connectors.protocol.session import ACKNOWLEDGED, SEED, Phase, Session
 from connectors.protocol.violations import Rule, Side, Violation
-from tests.support.materializing import store, task
+from tests.support.materialization_tasks import store, task
 
 BOTH = Extensions(acknowledge=True, delete=True)
 TASK = task()

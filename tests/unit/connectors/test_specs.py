@@ -2,8 +2,8 @@
 
 import pytest
 
-from connectors.protocol import calls
-from connectors.protocol.building import Bind, Collection, Column, materialization
+from connectors.protocol import call_validation
+from connectors.protocol.spec_builder import Bind, Collection, Column, materialization
 from connectors.protocol.specs import bounds_of, check_materialization
 from connectors.protocol.violations import Rule, Side, Violation
 from schemas.flow_pb2 import MaterializationSpec
@@ -14,7 +14,7 @@ from schemas.materialize_pb2 import (
     ValidateRequest,
     ValidateResponse,
 )
-from tests.support.materializing import NAMES, task
+from tests.support.materialization_tasks import NAMES, task
 
 
 def changed(change) -> MaterializationSpec:
@@ -138,14 +138,14 @@ def test_an_incomplete_specification_is_the_drivers_fault(change):
         check_materialization(spec)
     assert (caught.value.side, caught.value.rule) == (Side.DRIVER, Rule.SPEC)
     with pytest.raises(Violation):
-        calls.check_apply_request(ApplyRequest(materialization=spec, version="v1"))
+        call_validation.check_apply_request(ApplyRequest(materialization=spec, version="v1"))
 
 
 def test_apply_has_a_version():
     """Seed, "Apply": the version of the materialization being applied."""
-    calls.check_apply_request(ApplyRequest(materialization=task(), version="v1"))
+    call_validation.check_apply_request(ApplyRequest(materialization=task(), version="v1"))
     with pytest.raises(Violation, match="expected a version"):
-        calls.check_apply_request(ApplyRequest(materialization=task()))
+        call_validation.check_apply_request(ApplyRequest(materialization=task()))
 
 
 def test_values_can_be_selected_and_pointers_are_escaped():
@@ -160,11 +160,11 @@ def test_values_can_be_selected_and_pointers_are_escaped():
 def test_spec_answers_with_two_schemas():
     """Seed, "Spec": endpoint specification schema, resource specification schema."""
     good = SpecResponse(endpoint_spec_schema_json="{}", resource_spec_schema_json="{}")
-    calls.check_spec_response(good)
+    call_validation.check_spec_response(good)
     for bad in ("", "{", "[]"):
         response = SpecResponse(endpoint_spec_schema_json="{}", resource_spec_schema_json=bad)
         with pytest.raises(Violation, match="resource schema") as caught:
-            calls.check_spec_response(response)
+            call_validation.check_spec_response(response)
         assert caught.value.side is Side.CONNECTOR
 
 
@@ -186,12 +186,12 @@ def response() -> ValidateResponse:
 
 def test_validate_answers_each_binding_in_order():
     """Seed, "Validate": data bindings with constraints, resource path, delta updates."""
-    calls.check_validate_request(request())
-    calls.check_validate_response(request(), response())
+    call_validation.check_validate_request(request())
+    call_validation.check_validate_response(request(), response())
     short = response()
     del short.bindings[1]
     with pytest.raises(Violation, match="expected 2 bindings, actual 1") as caught:
-        calls.check_validate_response(request(), short)
+        call_validation.check_validate_response(request(), short)
     assert (caught.value.side, caught.value.rule) == (Side.CONNECTOR, Rule.BINDING)
 
 
@@ -200,7 +200,7 @@ def test_a_resource_path_is_there_and_its_own(path):
     wrong = response()
     wrong.bindings[1].resource_path[:] = path
     with pytest.raises(Violation, match="binding 1: expected a resource path of its own"):
-        calls.check_validate_response(request(), wrong)
+        call_validation.check_validate_response(request(), wrong)
 
 
 @pytest.mark.parametrize(
@@ -216,7 +216,7 @@ def test_a_constraint_is_of_a_projection_of_a_known_type_and_says_why(field, con
     wrong = response()
     wrong.bindings[0].constraints[field].CopyFrom(constraint)
     with pytest.raises(Violation) as caught:
-        calls.check_validate_response(request(), wrong)
+        call_validation.check_validate_response(request(), wrong)
     assert caught.value.side is Side.CONNECTOR
 
 
@@ -224,4 +224,4 @@ def test_a_request_to_validate_is_complete():
     wrong = request()
     wrong.bindings[0].field_config_json["gone"] = "{}"
     with pytest.raises(Violation, match="'gone'"):
-        calls.check_validate_request(wrong)
+        call_validation.check_validate_request(wrong)

@@ -12,7 +12,7 @@ from streams.kafka.client import admin, clients
 from streams.kafka.client.admin import KafkaTopics
 from streams.kafka.log import Unanswered
 from streams.kafka.settings import ClientSettings
-from tests.unit.kafka.speaking import Speaking
+from tests.unit.kafka.admin_handshake import Speaking
 
 
 class Stuck:

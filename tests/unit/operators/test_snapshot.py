@@ -9,7 +9,7 @@ import pytest
 from streams.errors import InvalidStatement
 from streams.ids import Timestamp
 from streams.operators.snapshot import once
-from streams.plan.analyses.columns_read import columns_imported
+from streams.plan.analyses.column_usage import columns_imported
 from streams.plan.compile import compile_select, compile_view
 from streams.testing import Maintained, maintain
 from streams.testing.maintain import _read, defined

@@ -10,7 +10,7 @@ import pytest
 from streams.plan.bind.literals import literal
 from streams.plan.duckdb_plan import parse
 from streams.plan.keywords import KEYWORDS, RESERVED
-from streams.plan.typenames import identifier, type_name
+from streams.plan.type_names import identifier, type_name
 from tests.support.plan_tables import VALUES, connect
 
 CONSTANTS = [

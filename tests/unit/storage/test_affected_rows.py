@@ -16,7 +16,7 @@ from streams.storage.write.affected_rows import touched
 from streams.storage.write.validation import shortfall
 from streams.trace.kernel.kernel import Kernel, arrow_schema
 from streams.trace.updates import flatten
-from tests.support.commanding import DESCRIPTION, World, update
+from tests.support.command_service import DESCRIPTION, World, update
 
 ROWS = 20_000
 

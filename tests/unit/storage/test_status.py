@@ -10,7 +10,7 @@ import pytest
 
 from streams.errors import Determinate
 from streams.ids import Offset, Topic
-from streams.kafka.client.retrying import Patience, PatientChunks, PatientLogs, PatientTopics
+from streams.kafka.client.retries import Patience, PatientChunks, PatientLogs, PatientTopics
 from streams.kafka.log import Entry, Tail, Truncated, Unanswered
 from streams.kafka.memory.faulty import Fault, FaultyBroker, FaultyChunks
 from streams.storage import Storage

@@ -12,16 +12,16 @@ from typing import Any
 import pytest
 
 from connectors.backfill.backfill import Backfill
-from connectors.backfill.planning import Gap, gaps_of, time_of
+from connectors.backfill.plan import Gap, gaps_of, time_of
 from connectors.backfill.tasks import Cell, Plan, Rows, read, write
-from connectors.driving import Driver
+from connectors.driver import Driver
 from connectors.runtime.ranges import EVERY_KEY, Reach
 from connectors.runtime.runner import Runner, Status
 from connectors.runtime.task import Materialization
 from connectors.sql.fence import Fenced
 from connectors.sqlite import CONNECTOR
 from connectors.testing.faults import Act, Fault, Faulty
-from connectors.transport.failures import ConnectorFailed, causes
+from connectors.transport.errors import ConnectorFailed, causes
 from connectors.transport.local import Local
 from schemas.flow_hash import LAST
 from streams.errors import Determinate, InvalidUsage

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from connectors.driving import Driver
-from connectors.runtime.following import Following
+from connectors.driver import Driver
+from connectors.runtime.follower import Following
 from connectors.runtime.recovery import Kept, RecoveryLog, TakenOver
 from connectors.runtime.runner import Runner
 from connectors.runtime.task import Materialization

@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 
 from connectors import sqlite as sqlite_connector
-from connectors.driving import Driver
-from connectors.runtime.following import Following, hold_of
+from connectors.driver import Driver
+from connectors.runtime.follower import Following, hold_of
 from connectors.runtime.lane import Drifted
 from connectors.runtime.runner import Behind, Runner, Status
 from connectors.runtime.task import Materialization
-from connectors.transport.failures import ConnectorFailed
+from connectors.transport.errors import ConnectorFailed
 from connectors.transport.local import Local
 from streams.errors import Determinate, InvalidUsage
 from streams.ids import CollectionId

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from connectors.driving import Driver
+from connectors.driver import Driver
 from connectors.protocol.messages import Extensions
 from connectors.runtime import checkpoints
 from connectors.runtime.checkpoints import complete

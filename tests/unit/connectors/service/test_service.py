@@ -14,10 +14,10 @@ import pytest
 
 from connectors import sqlite
 from connectors.connector import Connector
-from connectors.driving import Driver
+from connectors.driver import Driver
 from connectors.runtime.task import Materialization
-from connectors.service.keeper import Endpoint
 from connectors.service.service import Service
+from connectors.service.supervisor import Endpoint
 from connectors.transport.local import Local
 from schemas.materializations import (
     KIND,

@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 
 from connectors import sqlite
-from connectors.protocol.building import Collection, Column
-from connectors.transport.failures import ConnectorFailed
+from connectors.protocol.spec_builder import Collection, Column
+from connectors.transport.errors import ConnectorFailed
 from schemas import materialize_pb2 as wire
 from streams.errors import Determinate
 from tests.support.endpoints import Endpoint, failing, write
-from tests.support.materializing import NAMES
+from tests.support.materialization_tasks import NAMES
 
 
 @pytest.fixture

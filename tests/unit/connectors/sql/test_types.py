@@ -15,17 +15,17 @@ from connectors import duckdb as duckdb_connector
 from connectors import postgres as postgres_connector
 from connectors import testing
 from connectors.config import secret
-from connectors.protocol import messages, seed
-from connectors.protocol.building import Collection, Column
+from connectors.protocol import arena_codec, messages
+from connectors.protocol.spec_builder import Collection, Column
 from connectors.sql import columns as sql_columns
 from connectors.sql.columns import Kind
 from connectors.sql.file_database import FileDatabase
-from connectors.transport.failures import ConnectorFailed
+from connectors.transport.errors import ConnectorFailed
 from schemas.flow_columns import Elements
 from schemas.materialize_pb2 import SpecRequest
 from streams.errors import Determinate, InvalidUsage
 from tests.support.endpoints import Endpoint, failing, write
-from tests.support.materializing import NAMES
+from tests.support.materialization_tasks import NAMES
 from tests.support.postgres import Server
 
 ID = Column(name="id", types=("integer",))
@@ -296,11 +296,11 @@ def test_sessions_that_open_together_take_turns(on_postgres: Endpoint) -> None:
                 opening = on_postgres.driver.transport.transactions()
                 waiting = "SELECT count(*) FROM pg_locks WHERE NOT granted"
                 request = messages.Open(materialization=spec, version="1")
-                for part in seed.encode_request(request):
+                for part in arena_codec.encode_request(request):
                     opening.send(part.SerializeToString())
                 while on_postgres.query(waiting) == [(0,)]:
                     pass
-            opened = seed.parse_response(opening.receive() or b"")
+            opened = arena_codec.parse_response(opening.receive() or b"")
         assert isinstance(opened, messages.Opened)
         assert opened.checkpoint == testing.checkpoint(1)
         opening.close()

@@ -18,7 +18,7 @@ from streams.kafka.memory.faulty import Fault, FaultyLogs
 from streams.kafka.memory.records import MemoryMarks
 from streams.storage.commands import session as session_module
 from streams.storage.commands.wire import id_of
-from tests.support.commanding import DESCRIPTION, NAMES, Killed, World, update
+from tests.support.command_service import DESCRIPTION, NAMES, Killed, World, update
 
 
 @pytest.fixture

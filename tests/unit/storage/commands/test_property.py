@@ -14,7 +14,7 @@ from schemas import codec
 from streams.ids import CollectionId
 from streams.kafka.client.transactions import Fenced
 from streams.storage.commands import dedup, session
-from tests.support.commanding import DESCRIPTION, NAMES, Killed, World, update
+from tests.support.command_service import DESCRIPTION, NAMES, Killed, World, update
 from tests.support.examples import examples
 
 T = CollectionId("t")

@@ -6,7 +6,7 @@ from streams.adapter.provisioning import hold_of, reading_hold
 from streams.ids import CollectionId, Timestamp
 from streams.storage.log.events import Acquire, Right
 from streams.storage.policy import catalog_hold
-from tests.support.commanding import DESCRIPTION, Record, World, code, made, update
+from tests.support.command_service import DESCRIPTION, Record, World, code, made, update
 
 
 @pytest.fixture

@@ -19,7 +19,7 @@ from streams.storage.client.handles import WriteCapability
 from streams.storage.commands import handlers
 from streams.storage.commands import session as session_module
 from streams.storage.commands.session import TRIES, readable
-from tests.support.commanding import (
+from tests.support.command_service import (
     DESCRIPTION,
     NAMES,
     SCHEMA,

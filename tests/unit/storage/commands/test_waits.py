@@ -19,7 +19,7 @@ from streams.storage.commands import session as session_module
 from streams.storage.commands.service import CommandService
 from streams.storage.commands.worker_pool import Stuck, Threads
 from streams.storage.limits import LARGEST_ROWS
-from tests.support.commanding import DESCRIPTION, World, stream, update
+from tests.support.command_service import DESCRIPTION, World, stream, update
 
 PATIENCE_S = 60.0
 

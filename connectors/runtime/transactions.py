@@ -140,7 +140,7 @@ class Written(Protocol):
 
 
 class Large(Protocol):
-    """What a binding writes, where it is on disk: `connectors.runtime.spilling`."""
+    """What a binding writes, where it is on disk: `connectors.runtime.spill`."""
 
     upper: Timestamp
     """All changes before it are in it, and the binding moves to nowhere else."""

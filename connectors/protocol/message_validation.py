@@ -8,8 +8,8 @@ from collections.abc import Set as AbstractSet
 import numpy as np
 from google.protobuf.message import DecodeError
 
+from connectors.protocol.json_pointers import key_of, keys_of
 from connectors.protocol.messages import Extensions, Flushed, Open, Opened, Store, Tuples
-from connectors.protocol.pointers import key_of, keys_of
 from connectors.protocol.specs import Bound, check_materialization
 from connectors.protocol.violations import (
     Rule,

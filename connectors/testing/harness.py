@@ -6,10 +6,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import count
 
-from connectors.driving import Driver, Stream
-from connectors.protocol import messages, seed
-from connectors.protocol.building import Bind, Collection, Column, materialization
+from connectors.driver import Driver, Stream
+from connectors.protocol import arena_codec, messages
 from connectors.protocol.messages import Extensions, Tuples
+from connectors.protocol.spec_builder import Bind, Collection, Column, materialization
 from schemas import materialize_pb2 as wire
 from schemas.consumer_pb2 import Checkpoint
 from schemas.flow_pb2 import MaterializationSpec
@@ -83,7 +83,7 @@ class Subject:
     @property
     def offered(self) -> Extensions:
         """What the connector's Spec says."""
-        return seed.extensions(self.driver.spec(wire.SpecRequest()).extensions)
+        return arena_codec.extensions(self.driver.spec(wire.SpecRequest()).extensions)
 
     @contextmanager
     def session(

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from connectors import files, postgres, sqlite
-from connectors.schemas import marked, refusals
+from connectors.json_schema import marked, refusals
 from schemas.materialize_pb2 import SpecRequest
 
 POSTGRES = json.loads(

@@ -7,7 +7,7 @@ how far it is:
     2. rows of the others, which are numbered: a range of them that is refused is tried by
        halves, one that is taken is never written again
     3. a row that is refused alone is a dead letter. It is told to the topic first, then a step
-       leaves it out, and remembers its key (`connectors.runtime.dead`)
+       leaves it out, and remembers its key (`connectors.runtime.dead_letter_keys`)
 
 Each try that is refused costs a session; of n rows the one at fault is found by about log2 n.
 """
@@ -17,11 +17,11 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 
 from connectors.connector import Refused
-from connectors.runtime.cutting import Part, Transaction, Written
-from connectors.runtime.dead import LeftOut
+from connectors.runtime.dead_letter_keys import LeftOut
 from connectors.runtime.session import Session, Step, encoded
 from connectors.runtime.task import Materialization
-from connectors.transport.failures import causes, is_known
+from connectors.runtime.transactions import Part, Transaction, Written
+from connectors.transport.errors import causes, is_known
 from streams.errors import InvalidUsage, SlackwaterError
 
 TRIES = 5

@@ -2,7 +2,7 @@
 
 What waits is at most what goes into a transaction; beyond that nothing is read, so collections
 are followed as fast as the endpoint commits. An interval that memory does not hold, as the
-first contents of a large collection, waits on disk (`connectors.runtime.spilling`).
+first contents of a large collection, waits on disk (`connectors.runtime.spill`).
 """
 
 import shutil
@@ -12,13 +12,13 @@ import numpy as np
 import pyarrow as pa
 
 from connectors.runtime import checkpoints
-from connectors.runtime.cutting import Cutter, Transaction
-from connectors.runtime.following import Amount, Following
-from connectors.runtime.hashing import KeyHasher
-from connectors.runtime.preparing import Prepared
+from connectors.runtime.follower import Amount, Following
+from connectors.runtime.key_hasher import KeyHasher
 from connectors.runtime.ranges import EVERY_KEY, unwritten
-from connectors.runtime.spilling import Spill
+from connectors.runtime.spill import Spill
 from connectors.runtime.task import Limits
+from connectors.runtime.task_setup import Prepared
+from connectors.runtime.transactions import Cutter, Transaction
 from streams.ids import MINIMUM_TIME, CollectionId, Timestamp
 from streams.storage.sinks.sink import NO_KEYS, Hashes, Integers
 from streams.trace.columns import int64

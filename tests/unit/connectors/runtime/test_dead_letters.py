@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from connectors.runtime.refusing import Search
+from connectors.runtime.dead_letters import Search
 
 
 @given(total=st.integers(0, 300), data=st.data())

@@ -9,7 +9,7 @@ import pytest
 from streams.adapter.results import Columns, Complete, Notice, Progress, Result, Rows
 from streams.app.error_output import Refused
 from streams.app.shard.attach import Attached
-from streams.app.shard.reading import Reader
+from streams.app.shard.shard_reader import Reader
 from streams.errors import Determinate
 from streams.ids import Timestamp, Topic
 from streams.kafka.log import ChunkRef
@@ -209,7 +209,7 @@ def test_errors_come_and_go_in_a_tail(one, at, kernel) -> None:
 
 
 def test_a_tail_says_how_far_it_is_while_nothing_comes(one, at, kernel, monkeypatch) -> None:
-    monkeypatch.setattr("streams.app.shard.reading.BEAT_MS", 1)
+    monkeypatch.setattr("streams.app.shard.shard_reader.BEAT_MS", 1)
     append(one, 0, 4, rows("a", time=1))
     told = reader(at, kernel).tail(None, None, snapshot=True)
     assert [next(told) for _ in range(4)][2:] == [Progress(frontier(4)), Progress(frontier(4))]
@@ -218,7 +218,7 @@ def test_a_tail_says_how_far_it_is_while_nothing_comes(one, at, kernel, monkeypa
 
 
 def test_a_tail_says_when_no_broker_answers(one, at, kernel, monkeypatch) -> None:
-    monkeypatch.setattr("streams.app.shard.reading.BEAT_MS", 1)
+    monkeypatch.setattr("streams.app.shard.shard_reader.BEAT_MS", 1)
     append(one, 0, 4, rows("a", time=1))
     silences = iter([0, 4_000, 5_000, 0, 0])
     monkeypatch.setattr(at.shards, "status", lambda: Status(next(silences)))
@@ -231,7 +231,7 @@ def test_a_tail_says_when_no_broker_answers(one, at, kernel, monkeypatch) -> Non
 
 
 def test_a_tail_goes_on_when_the_broker_is_back(one, at, kernel, monkeypatch) -> None:
-    monkeypatch.setattr("streams.app.shard.reading.BEAT_MS", 1)
+    monkeypatch.setattr("streams.app.shard.shard_reader.BEAT_MS", 1)
     append(one, 0, 4, rows("a", time=1))
     append(one, 4, None, rows("b", time=5))
     fetch, failures = at.shards.chunks.fetch, [Determinate("no answer in time")]

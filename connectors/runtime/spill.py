@@ -12,8 +12,8 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from connectors.runtime.cutting import Bound, Cutter, Part, Position
 from connectors.runtime.error_rows import NO_ERRORS
+from connectors.runtime.transactions import Bound, Cutter, Part, Position
 from streams.ids import Timestamp
 from streams.storage.sinks.sink import NO_KEYS, Hashes, Integers
 from streams.trace.kernel.kernel import Kernel

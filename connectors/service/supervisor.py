@@ -12,13 +12,13 @@ from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import NamedTuple
 
-from connectors.driving import Driver
-from connectors.runtime.following import Following
+from connectors.driver import Driver
+from connectors.runtime.dead_letters import Letters
+from connectors.runtime.follower import Following
 from connectors.runtime.recovery import RecoveryLog
-from connectors.runtime.refusing import Letters
 from connectors.runtime.runner import Runner, Status
 from connectors.runtime.task import Materialization, parse
-from connectors.service.states import Rate, reported
+from connectors.service.status import Rate, reported
 from schemas.materializations import DROPPED, Spec, State
 from streams.errors import InvalidUsage, SlackwaterError
 from streams.ids import CollectionId

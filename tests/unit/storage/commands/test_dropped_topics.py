@@ -4,7 +4,7 @@ import pytest
 
 from streams.ids import CollectionId, Timestamp, Topic
 from streams.storage.client.id_registry import Directory
-from tests.support.commanding import DESCRIPTION, World, code, made
+from tests.support.command_service import DESCRIPTION, World, code, made
 from tests.support.storages import end
 
 

@@ -5,12 +5,12 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from connectors.driving import Driver
-from connectors.protocol import building, seed
+from connectors.driver import Driver
+from connectors.protocol import arena_codec, spec_builder
 from connectors.protocol.messages import Extensions
-from connectors.runtime.cutting import Bound
 from connectors.runtime.fields import META, TIME, collection_of, with_changes
 from connectors.runtime.task import BindingOf, Materialization
+from connectors.runtime.transactions import Bound
 from schemas.flow_pb2 import FLOW_SINK, MaterializationSpec
 from schemas.materialize_pb2 import (
     ApplyRequest,
@@ -54,13 +54,13 @@ def prepare(driver: Driver, task: Materialization, descriptions: Descriptions) -
     Errors: InvalidUsage if a binding has no key, or the connector refuses a field; Violation,
     ConnectorFailed.
     """
-    extensions = seed.extensions(driver.spec(SpecRequest()).extensions)
+    extensions = arena_codec.extensions(driver.spec(SpecRequest()).extensions)
     answers = validated(driver, task, descriptions)
     binds = [
         bind(each, described(each, descriptions), answer)
         for each, answer in zip(task.bindings, answers, strict=True)
     ]
-    spec = building.materialization(task.task, task.config, binds)
+    spec = spec_builder.materialization(task.task, task.config, binds)
     text = spec.SerializeToString(deterministic=True)
     version = hashlib.sha256(text).hexdigest()[:12]
     applied = driver.apply(ApplyRequest(materialization=spec, version=version))
@@ -136,7 +136,7 @@ def keys_of(binding: BindingOf, description: Description) -> tuple[str, ...]:
 
 def collection(
     binding: BindingOf, description: Description, *, delta: bool, document: bool = True
-) -> building.Collection:
+) -> spec_builder.Collection:
     """The collection of a binding, as the protocol describes it."""
     keys = keys_of(binding, description)
     if META in description.names:
@@ -173,10 +173,14 @@ def bind(
     binding: BindingOf,
     description: Description,
     answer: ValidateResponse.Binding,
-) -> building.Bind:
+) -> spec_builder.Bind:
     """A binding as it is applied. Errors: InvalidUsage."""
     delta, constraints = answer.delta_updates, answer.constraints
-    wanted = constraints[building.DOCUMENT].type if building.DOCUMENT in constraints else None
+    wanted = (
+        constraints[spec_builder.DOCUMENT].type
+        if spec_builder.DOCUMENT in constraints
+        else None
+    )
     bound = collection(
         binding, description, delta=delta, document=not delta or wanted in REQUIRED
     )
@@ -188,7 +192,7 @@ def bind(
     ]
     if refused:
         raise InvalidUsage(f"{place}: {'; '.join(refused)}")
-    return building.Bind(
+    return spec_builder.Bind(
         collection=bound,
         resource=binding.resource,
         path=list(answer.resource_path),
@@ -198,7 +202,7 @@ def bind(
 
 
 def selected(
-    binding: BindingOf, bound: building.Collection, answer: ValidateResponse.Binding
+    binding: BindingOf, bound: spec_builder.Collection, answer: ValidateResponse.Binding
 ) -> list[str]:
     """The fields of a binding: those asked for, those that delta updates add, the required."""
     chosen = binding.select

@@ -12,7 +12,7 @@ from streams.storage.log import rollup
 from streams.storage.log.events import Replace
 from streams.storage.log.outcomes import Replaced
 from streams.storage.storage import Storage
-from tests.support.commanding import DESCRIPTION, SCHEMA, World, update
+from tests.support.command_service import DESCRIPTION, SCHEMA, World, update
 
 T = CollectionId("t")
 

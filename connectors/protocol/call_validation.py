@@ -2,7 +2,7 @@
 
 import json
 
-from connectors.protocol.checks import check_version
+from connectors.protocol.message_validation import check_version
 from connectors.protocol.specs import (
     check_collection,
     check_json,

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from connectors.runtime.runner import Status
-from connectors.service.states import Rate, is_due, reported
+from connectors.service.status import Rate, is_due, reported
 from schemas.materializations import HEARTBEAT_S, State
 from streams.ids import Timestamp
 

@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from connectors.runtime.cutting import Cutter, Position
-from connectors.runtime.reading import counted
-from connectors.runtime.spilling import PARTS, Spill, divided
+from connectors.runtime.reader import counted
+from connectors.runtime.spill import PARTS, Spill, divided
+from connectors.runtime.transactions import Cutter, Position
 from streams.ids import Timestamp
-from tests.unit.connectors.runtime.test_cutting import (
+from tests.unit.connectors.runtime.test_transactions import (
     BIRTH,
     KERNEL,
     Update,

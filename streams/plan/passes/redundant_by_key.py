@@ -1,10 +1,10 @@
 """Leave out what changes nothing because of a key.
 
-A Distinct of rows that are distinct already goes; and a Group by what is a key, where each
-group is one row, and its aggregates are expressions over it. Only keys that an operator keeps
-count (`plan.unique`), so that no duplicate and no negative count passes here that what is left
-out would have caught. Relies on `canonical`: a column that has a representative is no key for
-us. Leaves behind: no Distinct, and no Group of such aggregates, over a key.
+Removes a Distinct over rows that are distinct already, and a Group by a key, where each group
+is one row and its aggregates are expressions over that row. Only keys that an operator enforces
+count (`plan.analyses.keys`): the removed operator would have caught duplicates and negative
+counts. Relies on `canonical`: a column that has a representative is no key here. Leaves behind:
+no Distinct, and no Group of such aggregates, over a key.
 """
 
 from dataclasses import replace

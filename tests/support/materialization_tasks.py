@@ -5,9 +5,9 @@ import shlex
 from typing import Any
 
 from connectors.protocol import messages
-from connectors.protocol.building import Bind, Collection, Column, materialization
 from connectors.protocol.messages import Extensions, Tuples
 from connectors.protocol.session import Session
+from connectors.protocol.spec_builder import Bind, Collection, Column, materialization
 from connectors.protocol.violations import Side, Violation
 from schemas.flow_pb2 import MaterializationSpec
 from tests.support.datadriven import Case

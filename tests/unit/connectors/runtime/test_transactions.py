@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from connectors.runtime.cutting import Bound, Cutter, Part, Position, Transaction
+from connectors.runtime.transactions import Bound, Cutter, Part, Position, Transaction
 from streams.ids import Timestamp
 from streams.storage.description import Description
 from streams.trace.kernel.kernel import Kernel

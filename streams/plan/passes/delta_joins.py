@@ -6,7 +6,7 @@ refer to keys no intermediate result has more rows than the largest input, and t
 by several keys would cost more. So a Product becomes a delta join if
 
     - some intermediate result has no key that bounds it: neither what is joined so far nor the
-      next input is unique in the columns that connect the two (`plan.unique`); and
+      next input is unique in the columns that connect the two (`plan.analyses.keys`); and
     - of no collection more copies are kept than the tree of joins would keep of it; or as many
       more as there are intermediate results for which not even a guess at keys (`estimates`)
       gives a bound. Each may then cost a copy of an input, and saves what has no bound.

@@ -6,8 +6,8 @@ from typing import Protocol, Self, TypeVar
 
 from google.protobuf.message import DecodeError, Message
 
-from connectors.protocol import messages, seed
-from connectors.protocol.calls import (
+from connectors.protocol import arena_codec, messages
+from connectors.protocol.call_validation import (
     check_apply_request,
     check_spec_response,
     check_validate_request,
@@ -77,7 +77,7 @@ class Driver:
         Errors: Violation, ConnectorFailed.
         """
         if offered is None:
-            offered = seed.extensions(self.spec(wire.SpecRequest()).extensions)
+            offered = arena_codec.extensions(self.spec(wire.SpecRequest()).extensions)
         stream = Stream(self.transport.transactions(), Session(Side.DRIVER, offered))
         stream.open(message)
         return stream
@@ -133,7 +133,7 @@ class Stream:
     def send(self, message: Request) -> None:
         """Errors: Violation by the driver, and nothing was sent; ConnectorFailed."""
         self.session.take(message)
-        for encoded in seed.encode_request(message):
+        for encoded in arena_codec.encode_request(message):
             self.channel.send(encoded.SerializeToString())
 
     def receive(self) -> Response:
@@ -142,7 +142,7 @@ class Stream:
         if data is None:
             detail = f"the stream ended in {self.session.where}"
             broken(Side.CONNECTOR, Rule.END, detail)
-        response = seed.parse_response(data)
+        response = arena_codec.parse_response(data)
         self.session.take(response)
         return response
 
@@ -172,7 +172,7 @@ class Stream:
         self.session.end()
         self.channel.finish()
         if (data := self.channel.receive()) is not None:
-            self.session.take(seed.parse_response(data))
+            self.session.take(arena_codec.parse_response(data))
             broken(
                 Side.CONNECTOR, Rule.END, "expected the end of the stream, actual a response"
             )

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from connectors.runtime.cutting import Bound, Part, Transaction
+from connectors.runtime.transactions import Bound, Part, Transaction
 from streams.storage.sinks.sink import Flags, Hashes
 from streams.trace.kernel.kernel import Kernel
 from streams.trace.updates import hash_columns
@@ -25,7 +25,7 @@ class LeftOut:
     """A row of a transaction that is not written."""
 
     row: int
-    """Its number, as `connectors.runtime.refusing` counts them."""
+    """Its number, as `connectors.runtime.dead_letters` counts them."""
     binding: int
     key: int
     """The hash of its key."""

@@ -6,8 +6,8 @@ from contextlib import ExitStack
 from google.protobuf.message import DecodeError, Message
 
 from connectors.connector import Connector, Transactor
-from connectors.protocol import messages, seed
-from connectors.protocol.calls import (
+from connectors.protocol import arena_codec, messages
+from connectors.protocol.call_validation import (
     check_apply_request,
     check_spec_response,
     check_validate_request,
@@ -26,7 +26,7 @@ def spec(connector: Connector, data: bytes) -> bytes:
     request = wire.SpecRequest()
     parse(request, data)
     response = connector.spec(request)
-    response.extensions.CopyFrom(seed.encode_extensions(connector.extensions))
+    response.extensions.CopyFrom(arena_codec.encode_extensions(connector.extensions))
     check_spec_response(response)
     return response.SerializeToString()
 
@@ -65,8 +65,8 @@ def transactions(connector: Connector, data: Iterable[bytes]) -> Iterator[bytes]
 
     Errors: Violation; whatever the connector raises. The session is over then.
     """
-    for response in serve(connector, map(seed.parse_request, data)):
-        for message in seed.encode_response(response):
+    for response in serve(connector, map(arena_codec.parse_request, data)):
+        for message in arena_codec.encode_response(response):
             yield message.SerializeToString()
 
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streams.trace.arrange import merging, multiset, order, ordered
+from streams.trace.arrange import merge, multiset, order, ordered
 from streams.trace.arrange.runs import RunFiles, RunName
 from streams.trace.columns import Ints, uint64
 from tests.support.examples import examples
@@ -37,13 +37,13 @@ def test_the_pieces_are_the_whole_and_their_hashes_ascend(
 ) -> None:
     parts = [part(sorted(each), number) for number, each in enumerate(hashes[:-1])]
     parts += [part(each, len(parts)) for each in hashes[-1:]]  # the last in any order
-    pieces = list(merging.by_hash(parts, limit))
+    pieces = list(merge.by_hash(parts, limit))
     together = [row for piece in pieces for row in sorted(rows_of(piece), key=lambda r: r[0])]
     assert together == sorted(rows_of(parts), key=lambda r: r[0])
     ranges = [[row[0] for row in rows_of(piece)] for piece in pieces]
     assert all(max(one) < min(other) for one, other in itertools.pairwise(ranges) if one)
     for piece, found in zip(pieces, ranges, strict=True):
-        assert merging.size_of(piece) <= limit or len(set(found)) == 1
+        assert merge.size_of(piece) <= limit or len(set(found)) == 1
 
 
 @pytest.mark.parametrize("parts", [1, 2, 7])
@@ -53,14 +53,14 @@ def test_pieces_are_as_few_as_the_limit_lets(parts: int) -> None:
         part(np.sort(chance.integers(0, 1 << 60, 20_000 // (1 << number))))
         for number in range(parts)
     ]
-    sizes = [merging.size_of(piece) for piece in merging.by_hash(several, LIMIT)]
+    sizes = [merge.size_of(piece) for piece in merge.by_hash(several, LIMIT)]
     assert max(sizes) <= LIMIT
     assert len(sizes) <= 1 + sum(sizes) / (0.7 * LIMIT)
 
 
 def test_one_key_with_much_leaves_the_others_their_pieces() -> None:
     many = part(np.sort(np.append(np.arange(5000), np.full(3000, 2500))))
-    sizes = [merging.size_of(piece) for piece in merging.by_hash([many], LIMIT)]
+    sizes = [merge.size_of(piece) for piece in merge.by_hash([many], LIMIT)]
     *others, largest = sorted(sizes)
     assert largest == 3001 * ROW
     assert max(others) <= LIMIT
@@ -69,7 +69,7 @@ def test_one_key_with_much_leaves_the_others_their_pieces() -> None:
 @given(st.lists(st.integers(0, 300), max_size=30))
 def test_what_is_gathered_is_not_less_than_half_a_piece(sizes: list[int]) -> None:
     pieces = [part(list(range(size))) for size in sizes]
-    found = list(merging.gathered(pieces, LIMIT))
+    found = list(merge.gathered(pieces, LIMIT))
     assert rows_of(found) == rows_of(pieces)
     assert all(2 * each.nbytes >= LIMIT for each in found[:-1])
     assert all(each.num_rows for each in found)
@@ -86,7 +86,7 @@ def largest_merged(monkeypatch: pytest.MonkeyPatch, module: object) -> list[int]
     really = module._merged  # type: ignore[attr-defined]
 
     def merged(parts: list[pa.RecordBatch], *rest: object) -> pa.RecordBatch:
-        sizes.append(merging.size_of(parts))
+        sizes.append(merge.size_of(parts))
         return really(parts, *rest)
 
     monkeypatch.setattr(module, "_merged", merged)

@@ -7,12 +7,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from connectors.protocol import messages, seed, slices
+from connectors.protocol import arena_codec, messages, slices
 from connectors.protocol.messages import Extensions, Tuples
 from connectors.protocol.violations import Rule, Side, Violation
 from schemas.flow_pb2 import Slice
 from schemas.materialize_pb2 import TransactionRequest, TransactionResponse
-from tests.support.materializing import store, task
+from tests.support.materialization_tasks import store, task
 
 OPEN = messages.Open(
     materialization=task(),
@@ -45,14 +45,14 @@ RESPONSES = [
 
 @pytest.mark.parametrize("message", REQUESTS, ids=range(len(REQUESTS)))
 def test_a_request_is_what_it_was(message):
-    (encoded,) = seed.encode_request(message)
-    assert seed.parse_request(encoded.SerializeToString()) == message
+    (encoded,) = arena_codec.encode_request(message)
+    assert arena_codec.parse_request(encoded.SerializeToString()) == message
 
 
 @pytest.mark.parametrize("message", RESPONSES, ids=range(len(RESPONSES)))
 def test_a_response_is_what_it_was(message):
-    (encoded,) = seed.encode_response(message)
-    assert seed.parse_response(encoded.SerializeToString()) == message
+    (encoded,) = arena_codec.encode_response(message)
+    assert arena_codec.parse_response(encoded.SerializeToString()) == message
 
 
 ROWS = st.lists(
@@ -65,12 +65,12 @@ def test_rows_are_cut_into_messages_of_bounded_size(rows, size, count):
     """Seed, "Load" and "Store": any number of messages, with slices of their own arenas."""
     message = store(0, *[(text, number, "{}") for text, number in rows])
     patch = pytest.MonkeyPatch()
-    patch.setattr(seed, "ARENA_BYTES", size)
-    patch.setattr(seed, "ROWS", count)
+    patch.setattr(arena_codec, "ARENA_BYTES", size)
+    patch.setattr(arena_codec, "ROWS", count)
     with patch.context():
-        encoded = [each.SerializeToString() for each in seed.encode_request(message)]
+        encoded = [each.SerializeToString() for each in arena_codec.encode_request(message)]
     patch.undo()
-    parts: list[Any] = list(map(seed.parse_request, encoded))
+    parts: list[Any] = list(map(arena_codec.parse_request, encoded))
     assert all(isinstance(part, messages.Store) for part in parts)
     assert [key for part in parts for key in part.keys.packed] == message.keys.packed
     assert [value for part in parts for value in part.values.packed] == message.values.packed
@@ -85,7 +85,7 @@ def test_slices_may_overlap_and_share_bytes():
     """Seed, "Load": start and end offsets inside of the arena."""
     overlapping = [Slice(begin=0, end=2), Slice(begin=1, end=3), Slice(begin=3, end=3)]
     load = TransactionRequest.Load(arena=b"abc", packed_keys=overlapping)
-    message = seed.decode_request(TransactionRequest(load=load))
+    message = arena_codec.decode_request(TransactionRequest(load=load))
     assert isinstance(message, messages.Load)
     assert message.keys.packed == [b"ab", b"bc", b""]
 
@@ -124,15 +124,15 @@ def test_a_slice_outside_of_its_arena_is_a_violation(begin, end):
     bad = [Slice(begin=0, end=1), Slice(begin=begin, end=end)]
     load = {"arena": b"abc", "packed_keys": bad}
     with pytest.raises(Violation, match="slice 1: expected a part of an arena of 3") as caught:
-        seed.decode_request(TransactionRequest(load=load))
+        arena_codec.decode_request(TransactionRequest(load=load))
     assert (caught.value.side, caught.value.rule) == (Side.DRIVER, Rule.SLICE)
     loaded = {"arena": b"abc", "docs_json": bad}
     with pytest.raises(Violation) as caught:
-        seed.decode_response(TransactionResponse(loaded=loaded))
+        arena_codec.decode_response(TransactionResponse(loaded=loaded))
     assert (caught.value.side, caught.value.rule) == (Side.CONNECTOR, Rule.SLICE)
     for field in ("packed_keys", "packed_values", "docs_json"):
         with pytest.raises(Violation, match="Store"):
-            seed.decode_request(TransactionRequest(store={"arena": b"abc", field: bad}))
+            arena_codec.decode_request(TransactionRequest(store={"arena": b"abc", field: bad}))
 
 
 @pytest.mark.parametrize(
@@ -142,15 +142,15 @@ def test_a_slice_outside_of_its_arena_is_a_violation(begin, end):
 )
 def test_a_message_has_one_variant(message):
     with pytest.raises(Violation, match="expected one field") as caught:
-        seed.parse_request(message.SerializeToString())
+        arena_codec.parse_request(message.SerializeToString())
     assert (caught.value.side, caught.value.rule) == (Side.DRIVER, Rule.VARIANT)
 
 
 @given(st.binary(max_size=60))
 def test_hostile_bytes_are_messages_or_violations(data):
     for parse, side in [
-        (seed.parse_request, Side.DRIVER),
-        (seed.parse_response, Side.CONNECTOR),
+        (arena_codec.parse_request, Side.DRIVER),
+        (arena_codec.parse_response, Side.CONNECTOR),
     ]:
         try:
             parse(data)
