@@ -1,5 +1,6 @@
 """Commands run here in the process of the tests, which goes on after them."""
 
+import logging
 import signal
 from collections.abc import Iterator
 
@@ -15,3 +16,18 @@ def own_signals() -> Iterator[None]:
     yield
     for number, handler in before.items():
         signal.signal(number, handler)
+
+
+@pytest.fixture(autouse=True)
+def own_logging() -> Iterator[None]:
+    """A service's log lines end with its test.
+
+    Its handler would write to an output that is closed: each line of each later test would
+    fail, and print two stacks to say so.
+    """
+    root = logging.getLogger()
+    level, before = root.level, tuple(root.handlers)
+    yield
+    root.setLevel(level)
+    for handler in set(root.handlers).difference(before):
+        root.removeHandler(handler)

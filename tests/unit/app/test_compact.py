@@ -1,6 +1,7 @@
 """`slackwater compact`: which groups there are, what it says, and how it ends."""
 
 import json
+import logging
 import signal
 from pathlib import Path
 from typing import Any
@@ -149,3 +150,8 @@ def test_what_is_said_of_no_brokers_is_refused(
     done = CliRunner().invoke(app, [command, "--directory", str(tmp_path), *more])
     assert done.exit_code == 2
     assert "expected --brokers" in done.output
+
+
+def test_no_line_is_logged_to_the_output_of_an_earlier_test() -> None:
+    """`slackwater storage` above logs to its output, which is closed by now."""
+    assert logging.StreamHandler not in map(type, logging.getLogger().handlers)
