@@ -6,6 +6,12 @@ RUN := $(VENV)/bin
 STAMP := $(VENV)/.synced
 WHOLE := $(if $(filter output-sync,$(.FEATURES)),--output-sync=target)
 
+# Tests start hundreds of processes of Python: each would compile what it imports, half of its
+# start, where wheels came without bytecode or the user wants none beside the sources (D254).
+unexport PYTHONDONTWRITEBYTECODE
+BYTECODE := $(VENV)/bytecode
+export PYTHONPYCACHEPREFIX := $(CURDIR)/$(BYTECODE)
+
 .DEFAULT_GOAL := help
 .PHONY: help setup demo demo-postgres test test-unit test-parts test-models test-integration test-services test-replica test-long check format lint types lock protocol up bench clean
 
@@ -17,6 +23,7 @@ setup: $(STAMP) ## bootstrap uv and the locked dependencies into .venv
 $(STAMP): requirements.lock pyproject.toml
 	@test -x $(RUN)/python || $(PYTHON) -m venv $(VENV)
 	@test -x $(RUN)/uv || $(RUN)/python -m pip install --quiet --disable-pip-version-check uv
+	@rm -rf $(BYTECODE) # of a package of another version, with files of the same size and date
 	$(RUN)/uv pip sync --quiet --python $(RUN)/python --require-hashes requirements.lock
 	$(RUN)/uv pip install --quiet --python $(RUN)/python --no-deps --no-build-isolation --editable .
 	@touch $@
