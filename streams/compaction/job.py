@@ -30,6 +30,7 @@ from streams.compaction.merge_execution import (
     Result,
     Wanted,
     attempt,
+    log_failure,
     lost_or_corrupt,
     reason_of,
     swap,
@@ -80,13 +81,14 @@ class SparkWorker:
         """Execute merges, all in one Spark job."""
         tasks: dict[int, Task] = {}
         stages: dict[int, Staging] = {}
-        failures: dict[int, str] = {}
+        refused: dict[int, Failed] = {}
         for number, (collection, merge) in enumerate(wanted):
             try:
                 task = task_of(self.shards, collection, merge, self.limits)
                 stages[number] = staging_of(self.shards, collection, self.new_id())
             except Exception as error:  # noqa: BLE001  of this merge; the others continue
-                failures[number] = reason_of(error)
+                log_failure(collection, error)
+                refused[number] = Failed(collection, reason_of(error))
             else:
                 tasks[number] = task
         staged = [(task.collection, stages[number].name) for number, task in tasks.items()]
@@ -96,9 +98,8 @@ class SparkWorker:
             except PySparkException as error:
                 why = self.kafka.masked(f"spark: {error}")
                 return [Failed(collection, why) for collection, _ in wanted]
-            found = {**written, **failures}
             return [
-                attempt(self._finisher(found.get(number, ())), *each)
+                refused.get(number) or attempt(self._finisher(written.get(number, ())), *each)
                 for number, each in enumerate(wanted)
             ]
 

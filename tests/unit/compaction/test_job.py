@@ -196,9 +196,13 @@ def test_leases_are_renewed_as_long_as_a_merge_takes() -> None:
         assert one.group_state("u1").stages == {}
 
 
+@pytest.mark.parametrize("heals", [False, True])
 def test_a_group_that_fails_before_it_is_staged_fails_alone(
     monkeypatch: pytest.MonkeyPatch,
+    *,
+    heals: bool,
 ) -> None:
+    """A group whose log is sound heals after half a second: its merge has failed all the same."""
     made = broker()
     with client(made) as one:
         wanted = filled(one)
@@ -214,6 +218,14 @@ def test_a_group_that_fails_before_it_is_staged_fails_alone(
 
         monkeypatch.setattr(job, "task_of", failing)
         worker = without_spark(monkeypatch, made, one, 1 << 30)
+        run = SparkWorker._run
+
+        def running(self: SparkWorker, *what: Any) -> list[pa.RecordBatch]:
+            if heals:
+                one.following.heal("u2")
+            return run(self, *what)
+
+        monkeypatch.setattr(SparkWorker, "_run", running)
         done, failed = worker.compact_all([*wanted, (other, wanted[0][1])])
         assert isinstance(done, Compacted)
         assert isinstance(failed, Failed)
