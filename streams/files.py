@@ -7,9 +7,10 @@ import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from tempfile import TemporaryDirectory, gettempdir
+from tempfile import gettempdir
 
 from streams.errors import Determinate
+from streams.temporary import temporary_directory
 
 
 def write_whole(path: Path, content: bytes | str, mode: int = 0o644) -> None:
@@ -45,7 +46,7 @@ def directory_of_programs(prefix: str) -> Iterator[Path]:
     for place in (Path(gettempdir()), Path.home() / ".cache", Path(sys.prefix)):
         with ExitStack() as stack:
             try:
-                directory = Path(stack.enter_context(TemporaryDirectory("", prefix, place)))
+                directory = Path(stack.enter_context(temporary_directory(prefix, place)))
                 _run_something(directory / "probe")
             except OSError as cause:
                 refused.append(f"{place} ({cause.strerror or cause})")

@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import NamedTuple
 
 import numpy as np
@@ -36,6 +35,7 @@ from streams.errors import InvalidUsage
 from streams.ids import Timestamp, Topic
 from streams.storage.read.reader import Loaded, Piece
 from streams.storage.sinks.sink import Integers
+from streams.temporary import temporary_directory
 from streams.trace.kernel.kernel import Kernel
 from streams.trace.updates import advance, consolidate, flatten
 
@@ -137,7 +137,8 @@ def sliced(rows: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
 def write(plan: Plan, number: int, rows: Iterable[Rows], driver: Driver, kernel: Kernel) -> int:
     """Write a gap, unless it is written; return how many rows. Errors: Unfit; as `Stream`."""
     gap = plan.gaps[number]
-    with TemporaryDirectory(prefix="slackwater-", dir=plan.spill or None) as directory:
+    place = Path(plan.spill) if plan.spill else None
+    with temporary_directory("slackwater-", place) as directory:
         spills = {
             binding: Spill(
                 plan.prepared.bounds[binding],

@@ -9,7 +9,6 @@ room that the state of 10 N takes.
 Ratios are of processor time: the machine may have other work to do.
 """
 
-import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -27,6 +26,7 @@ from streams.operators.local import LocalDataflow
 from streams.plan.compile import Relation, compile_view
 from streams.plan.physical import Column
 from streams.progress import interval_of
+from streams.temporary import temporary_directory
 
 Ints = npt.NDArray[np.int64]
 
@@ -144,7 +144,7 @@ class Measured:
 
 def measure(case: Case, size: int) -> Measured:
     """What changes cost over a state of so many rows."""
-    with tempfile.TemporaryDirectory(prefix="slackwater-") as directory:
+    with temporary_directory("slackwater-") as directory:
         view = _View(case, size, Path(directory))
         state_mib = view.state_mib()
         costs = Measured({count: view.cost(count, STEPS, WARM) for count in CHANGES})

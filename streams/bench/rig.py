@@ -1,6 +1,5 @@
 """What every benchmark runs on: a fresh environment, a producer, and a reader of shards."""
 
-import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -18,6 +17,7 @@ from streams.kafka.client.bulk_producer import Publisher
 from streams.kafka.client.raw import RawReader
 from streams.kafka.topics import TopicKind, TopicSpec
 from streams.storage.client.shards import Shards
+from streams.temporary import temporary_directory
 
 PARTITIONS = 2
 PATIENCE_S = 300.0
@@ -71,7 +71,7 @@ class Rig:
 @contextmanager
 def rig(say: Say, directory: Path | None = None) -> Iterator[Rig]:
     """A rig on an environment of its own, thrown away afterwards."""
-    with tempfile.TemporaryDirectory(prefix="slackwater-", ignore_cleanup_errors=True) as made:
+    with temporary_directory("slackwater-") as made:
         settings = Settings(directory=directory or Path(made), timings=True)
         with Environment(settings, say) as environment:
             broker = KafkaBroker(environment.kafka)

@@ -14,7 +14,6 @@ import logging
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 from streams.compaction.consolidation import Part, split, together
 from streams.compaction.merge_task import (
@@ -36,6 +35,7 @@ from streams.storage.client.shards import Shards, fresh_uuid
 from streams.storage.log import outcomes
 from streams.storage.log.events import Replace
 from streams.storage.log.outcomes import Outcome
+from streams.temporary import temporary_directory
 from streams.trace.kernel.kernel import Kernel
 
 
@@ -136,7 +136,7 @@ class Worker:
         """Return the chunks of the merged batch; those of several buckets are staged."""
         parts = self._parts(task, most_bytes)
         if name is not None:
-            with TemporaryDirectory(prefix="slackwater-", dir=self.scratch) as directory:
+            with temporary_directory("slackwater-", self.scratch) as directory:
                 spill = Spill(Path(directory), task.schema)
                 for part in parts:
                     spill.add(split(part, task.buckets, self.kernel))

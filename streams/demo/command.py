@@ -1,7 +1,6 @@
 """`slackwater demo`: the main job on real data, watched live and checked at the end."""
 
 import json
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,6 +15,7 @@ from streams.app.error_output import failed
 from streams.demo.report import Choices, Report
 from streams.demo.run import run
 from streams.errors import InvalidUsage, SlackwaterError
+from streams.temporary import temporary_directory
 
 DAY_S = 86_400.0
 
@@ -108,5 +108,5 @@ def _directory(chosen: Path | None) -> Iterator[Path]:
     if chosen is not None:
         yield chosen.absolute()
         return
-    with tempfile.TemporaryDirectory(prefix="slackwater-", ignore_cleanup_errors=True) as made:
+    with temporary_directory("slackwater-") as made:
         yield Path(made)

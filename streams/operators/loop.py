@@ -21,7 +21,6 @@ order of a millisecond, for each operator at each iteration at which something a
 """
 
 import itertools
-import tempfile
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -52,6 +51,7 @@ from streams.plan.physical import (
     TopK,
 )
 from streams.progress import interval_of
+from streams.temporary import temporary_directory
 from streams.trace.arrange.runs import RunCache, RunName, SharedFile
 from streams.trace.kernel.kernel import arrow_schema
 from streams.trace.updates import consolidate, flatten, settle
@@ -69,7 +69,7 @@ def step(node: Loop, ports: Ports, runs: Mapping[str, list[RunName]], scope: Sco
         runs: the runs of the body's operators, by node and arrangement.
         scope: the worker's means.
     """
-    with tempfile.TemporaryDirectory(prefix="slackwater-") as directory:
+    with temporary_directory("slackwater-") as directory:
         turning = _Turning(node, scope, _apart(node, scope, Path(directory)), runs)
         turning.begin(ports)
         turning.run()

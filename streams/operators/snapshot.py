@@ -10,7 +10,6 @@ says how many bytes of these there may be (`Kernel.most_bytes`).
 
 from collections.abc import Mapping
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 import pyarrow as pa
 
@@ -19,6 +18,7 @@ from streams.operators.context import ERRORS
 from streams.operators.local import LocalDataflow
 from streams.plan.physical import Dataflow
 from streams.progress import interval_of
+from streams.temporary import temporary_directory
 from streams.trace.kernel.kernel import Kernel, arrow_schema
 from streams.trace.updates import consolidate, flatten, settle
 
@@ -46,7 +46,7 @@ def once(
         for index, table in snapshots.items()
         if table.num_rows
     }
-    with TemporaryDirectory(prefix="slackwater-select-") as directory:
+    with temporary_directory("slackwater-select-") as directory:
         local = LocalDataflow(dataflow, Path(directory), buckets=1, kernel=kernel)
         born = interval_of(time, time + 1, as_of=True)
         outputs, errors = local.step(born, imports)

@@ -27,7 +27,6 @@ a temporary directory, with an exchange between two buckets: in this process, or
 `engine="spark"` in Spark's workers.
 """
 
-import tempfile
 import threading
 from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
@@ -49,6 +48,7 @@ from streams.plan.compile import Compiled, Relation, compile_view
 from streams.plan.physical import Column
 from streams.plan.sql.statements import CreateFunction, parse
 from streams.progress import interval_of
+from streams.temporary import temporary_directory
 from streams.trace import updates as trace
 from streams.trace.columns import Ints, int64
 from streams.trace.exact.diffs import copies
@@ -163,7 +163,7 @@ def maintain(  # noqa: PLR0913 - few are needed at once, and a public function k
     for name in keys.keys() & rows.keys():
         _refuse_duplicates(catalog[name], rows[name], kernel)
     since, uppers = _cuts([int64(row.column("time")) for row in rows.values()], frontiers)
-    with tempfile.TemporaryDirectory(prefix="slackwater-") as directory:
+    with temporary_directory("slackwater-") as directory:
         stepped = start(compiled.dataflow, Path(directory), buckets, merge_factor)
         return _run(stepped, kernel, compiled, rows, (since, uppers))
 

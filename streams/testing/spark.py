@@ -17,7 +17,6 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import cache, partial
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 import pyarrow as pa
 from pyspark.sql import SparkSession
@@ -39,6 +38,7 @@ from streams.replica.tasks.exchange_blobs import SCHEMA, blobs, peek
 from streams.replica.tasks.report import Result
 from streams.storage.read import reader
 from streams.storage.read.reader import Piece
+from streams.temporary import temporary_directory
 from streams.testing.chunk_files import ChunkFiles, Files
 
 BLOBS = "bucket int, blob binary"
@@ -62,7 +62,7 @@ def current_session() -> SparkSession:
 def _own_session() -> SparkSession:
     stack = ExitStack()
     atexit.register(stack.close)
-    directory = stack.enter_context(TemporaryDirectory(prefix="slackwater-"))
+    directory = stack.enter_context(temporary_directory("slackwater-"))
     return stack.enter_context(spark_session(SparkSettings(), Path(directory)))
 
 

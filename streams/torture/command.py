@@ -1,7 +1,6 @@
 """`slackwater torture`: hours of bad luck in a minute, and every answer checked."""
 
 import logging
-import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
@@ -20,6 +19,7 @@ from streams.errors import SlackwaterError
 from streams.kafka.client.broker import KafkaBroker
 from streams.kafka.embedded import EmbeddedBroker
 from streams.kafka.settings import ClientSettings
+from streams.temporary import temporary_directory
 from streams.torture.connectors.run import Broker, Run
 from streams.torture.hostile.attack_rounds import Assault
 from streams.torture.hostile.scene import scene, settings
@@ -243,7 +243,7 @@ def simulated(seed: int, steps: int, stopping: Stop) -> tuple[Verdict, Sequence[
 
 def soaked(seed: int, seconds: float, stopping: Stop) -> tuple[Verdict, Sequence[Entry]]:
     """A run on a broker of its own. Errors: Determinate when it does not start."""
-    with tempfile.TemporaryDirectory(prefix="slackwater-torture-") as scratch:
+    with temporary_directory("slackwater-torture-") as scratch:
         place = Path(scratch)
         with (
             Zygote(place / "workers.log") as zygote,
@@ -257,7 +257,7 @@ def soaked(seed: int, seconds: float, stopping: Stop) -> tuple[Verdict, Sequence
 
 def struck(seed: int, seconds: float, stopping: Stop) -> Verdict:
     """Faults of connectors. Errors: Determinate when the broker does not start."""
-    with tempfile.TemporaryDirectory(prefix="slackwater-torture-") as scratch:
+    with temporary_directory("slackwater-torture-") as scratch:
         place = Path(scratch)
         with (
             EmbeddedBroker(place / "broker") as embedded,
@@ -282,9 +282,7 @@ def assaulted(
     """
     seconds, rounds = length
     with ExitStack() as stack:
-        made = keep or stack.enter_context(
-            tempfile.TemporaryDirectory(prefix="slackwater-input-", ignore_cleanup_errors=True)
-        )
+        made = keep or stack.enter_context(temporary_directory("slackwater-input-"))
         settled = settings(Path(made).absolute())
         environment = stack.enter_context(Environment(settled, stopping=stopping))
         progress, task = stack.enter_context(bar("attacking", seconds))

@@ -54,6 +54,12 @@ def kill_all(processes: Iterable[psutil.Process]) -> None:
             process.kill()
 
 
+def kill(pid: int) -> None:
+    """`kill -9` of a process, unless it has just ended."""
+    with contextlib.suppress(psutil.NoSuchProcess):
+        psutil.Process(pid).kill()
+
+
 def ignoring_ctrl_c() -> None:
     """What a shell does in the background jobs of a script, before it runs them."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)

@@ -12,6 +12,7 @@ import pytest
 from streams import files
 from streams.errors import Determinate
 from streams.files import directory_of_programs, write_program, write_whole
+from streams.temporary import OWNER
 
 
 def test_readers_see_the_old_content_or_the_new_and_never_a_part(tmp_path: Path) -> None:
@@ -71,7 +72,7 @@ def test_programs_lie_where_they_can_be_run(
     monkeypatch.setenv("HOME", str(home))
     with directory_of_programs("p-") as first:
         assert first.parent == system
-        assert list(first.iterdir()) == []
+        assert [each.name for each in first.iterdir()] == [OWNER]
     noexec(monkeypatch, system)
     with directory_of_programs("p-") as second:
         assert second.parent == home / ".cache"

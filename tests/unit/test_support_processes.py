@@ -1,13 +1,16 @@
 """The helper by which tests kill and wait for processes, while these end by themselves."""
 
+import re
 import signal
 import subprocess
 import sys
+from pathlib import Path
 
 from tests.support.processes import (
     command_line,
     family,
     is_alive,
+    kill,
     kill_all,
     settled,
     signal_group,
@@ -55,5 +58,19 @@ def test_what_has_ended_has_no_family_no_command_line_and_takes_no_signal() -> N
     assert family(process.pid) == frozenset()
     assert command_line(alone) == []
     signal_group(process.pid, signal.SIGKILL)
+    kill(process.pid)
     kill_all([alone])
     settled([alone], 0)
+
+
+def test_no_test_kills_a_process_by_its_number_itself() -> None:
+    """It may have ended: ProcessLookupError, once in a thousand runs."""
+    tests = Path(__file__).parents[1]
+    bare = [
+        f"{file.relative_to(tests)}:{number}"
+        for file in sorted(tests.rglob("*.py"))
+        for number, line in enumerate(file.read_text().splitlines(), 1)
+        if re.search(r"\bos\.kill(pg)?\((?!os\.get(pid|pgrp)\(\))", line)
+        and file.name not in {"processes.py", Path(__file__).name}
+    ]
+    assert not bare, "use tests.support.processes"

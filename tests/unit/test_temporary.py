@@ -1,5 +1,6 @@
 """Temporary directories outlive nobody: those of killed processes are removed by the next."""
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -64,6 +65,20 @@ def test_what_is_not_known_to_be_abandoned_stays(tmp_path: Path) -> None:
         assert aim.exists(), "a link leads elsewhere"
     remove_abandoned("b-", tmp_path)
     assert not other.exists()
+
+
+@pytest.mark.parametrize("package", ["streams", "connectors"])
+def test_every_directory_is_removed_by_the_next_process(package: str) -> None:
+    """A directory that `tempfile` makes stays for ever when its process is killed."""
+    root = Path(__file__).parents[2]
+    bare = [
+        f"{file.relative_to(root)}:{number}"
+        for file in sorted((root / package).rglob("*.py"))
+        for number, line in enumerate(file.read_text().splitlines(), 1)
+        if re.search(r"\b(TemporaryDirectory|mkdtemp)\b", line)
+        and file != root / "streams" / "temporary.py"
+    ]
+    assert not bare, "use streams.temporary"
 
 
 def test_no_place_is_told(tmp_path: Path) -> None:

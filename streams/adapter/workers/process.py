@@ -7,15 +7,13 @@ import logging
 import os
 import re
 import select
-import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 import threading
 import time
 from collections.abc import Callable, Generator, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 
 import pyarrow as pa
@@ -35,8 +33,11 @@ from streams.adapter.workers.limits import HINT, WORKING, Limits, too_much_disk
 from streams.adapter.workers.main import OUT_OF_MEMORY, START_LOG
 from streams.adapter.workers.requests import Ended, Request, encoded
 from streams.errors import InvalidStatement
+from streams.temporary import temporary_directory
 
 log = logging.getLogger(__name__)
+
+PREFIX = "slackwater-worker-"
 
 START_S = 180.0
 """How long a worker may take to start. It takes a second, and minutes on a machine so busy that
@@ -74,10 +75,13 @@ class Worker:
         self._fit = self._is_ready = False
         self._why: InvalidStatement | None = None
         self._looked = 0.0
+        self._stack = ExitStack()
         try:
-            self._directory = tempfile.mkdtemp(prefix="slackwater-worker-", dir=directory)
+            made = self._stack.enter_context(temporary_directory(PREFIX, directory))
+            self._directory = str(made)
             self._process = self._spawned()
         except OSError as error:
+            self._stack.close()
             raise unstarted(f"{type(error).__name__}: {error}") from error
 
     def _spawned(self) -> subprocess.Popen[bytes]:
@@ -237,7 +241,7 @@ class Worker:
         for pipe in (self._process.stdin, self._process.stdout):
             if pipe is not None:
                 pipe.close()
-        shutil.rmtree(self._directory, ignore_errors=True)
+        self._stack.close()
 
 
 def _streamed(table: pa.Table) -> memoryview:

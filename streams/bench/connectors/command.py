@@ -1,6 +1,5 @@
 """Which databases, the table of what each took, and what dominates."""
 
-import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -16,6 +15,7 @@ from streams.bench.connectors.psycopg_baseline import upsert
 from streams.bench.connectors.rows import Parts
 from streams.bench.connectors.steady import Steady, steady
 from streams.bench.figures import Figure, Outcome, at_least, at_most
+from streams.temporary import temporary_directory
 
 DATABASES = ("sqlite", "duckdb", "postgres")
 PASSES = ("backfill", "changes")
@@ -54,7 +54,7 @@ def connectors(
 
     say(f"{count:,} rows in transactions of {BATCH:,}")
     passes = [(False, Parts(count, BATCH, 0.25)), (True, Parts(count, BATCH, 0.5))]
-    with tempfile.TemporaryDirectory(prefix="slackwater-") as directory:
+    with temporary_directory("slackwater-") as directory:
         measured = dict(_measured(names, Path(directory), passes, say))
     found = outcome(measured)
     if "postgres" not in names or not seconds or not is_installed():
@@ -67,7 +67,7 @@ def connectors(
 def first_contents(count: int, console: Console) -> Outcome:
     """Follow a collection of a tenth of the rows into SQLite, and one of all: rate, memory."""
     figures: list[Figure] = []
-    with tempfile.TemporaryDirectory(prefix="slackwater-", ignore_cleanup_errors=True) as made:
+    with temporary_directory("slackwater-") as made:
         for peak in contents((count // 10, count), Path(made)):
             console.print(f"[dim]first contents: {peak.rows:,} rows[/]")
             figures += [

@@ -8,7 +8,6 @@ is outside each clock is said where it is measured (`workers`, `peers.on_flink`,
 """
 
 import os
-import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,6 +23,7 @@ from streams.bench.nexmark.events import COLUMNS, events
 from streams.bench.nexmark.peers.installed import Peer, Took
 from streams.bench.nexmark.workers import Ran
 from streams.plan.compile import compile_view
+from streams.temporary import temporary_directory
 from streams.trace.kernel.kernel import Kernel
 
 Say = Callable[[str], None]
@@ -60,7 +60,7 @@ class Beside:
 
 def run(plan: Plan, say: Say) -> Iterator[Beside]:
     """Run everything, query by query. Errors: WorkerFailed, PeerFailed."""
-    with tempfile.TemporaryDirectory(prefix="slackwater-") as directory:
+    with temporary_directory("slackwater-") as directory:
         inputs = Path(directory) / "inputs"
         say(f"writing {plan.events:,} events")
         write_inputs(plan.events, inputs)

@@ -1,7 +1,6 @@
 """What the benchmarks of storage run on: an embedded broker of their own, and clients of it."""
 
 import os
-import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -24,6 +23,7 @@ from streams.kafka.embedded import EmbeddedBroker
 from streams.kafka.settings import ClientSettings
 from streams.storage import Storage
 from streams.storage.client.shards import Shards
+from streams.temporary import temporary_directory
 
 NAMESPACE = "bench"
 Step = Callable[[int], None]
@@ -92,7 +92,7 @@ class Rig:
 @contextmanager
 def rig(scale: float, console: Console, collections: int | None = None) -> Iterator[Rig]:
     """A rig on a broker of its own, thrown away afterwards."""
-    with tempfile.TemporaryDirectory(prefix="slackwater-", ignore_cleanup_errors=True) as made:
+    with temporary_directory("slackwater-") as made:
         directory = Path(made)
         with EmbeddedBroker(directory) as broker:
             yield Rig(broker.bootstrap, directory, scale, console, collections)

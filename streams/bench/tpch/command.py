@@ -1,6 +1,5 @@
 """`slackwater bench tpch`: which queries, at what scale, and the table of what they cost."""
 
-import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
@@ -15,6 +14,7 @@ from streams.bench.figures import Figure, Outcome, at_most
 from streams.bench.tpch import data
 from streams.bench.tpch.measure import CHANGES, THREADS, Query, Spent, measure
 from streams.bench.tpch.queries import QUERIES
+from streams.temporary import temporary_directory
 
 SMALLER = 10
 """The state is this many times smaller in the second run, with which changes are compared."""
@@ -54,7 +54,7 @@ def tpch(numbers: Sequence[int], scale: float, console: Console) -> Outcome:
     """Measure the queries, one after the other, and print what each costs."""
     bar = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
     with (
-        tempfile.TemporaryDirectory(prefix="slackwater-") as directory,
+        temporary_directory("slackwater-") as directory,
         Progress(*bar, TimeElapsedColumn(), console=console, transient=True) as progress,
     ):
         task = progress.add_task("data", total=2 * len(numbers))

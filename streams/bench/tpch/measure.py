@@ -11,7 +11,6 @@ in which others ran; `cpu` is the processor time of this process, threads of lib
 included, and is what ratios of change costs are made of.
 """
 
-import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -30,6 +29,7 @@ from streams.operators.wiring import layout
 from streams.plan.compile import Relation, compile_view
 from streams.plan.physical import Dataflow, NodeId
 from streams.progress import Interval, interval_of
+from streams.temporary import temporary_directory
 from streams.trace.kernel.kernel import Kernel
 
 THREADS = 2
@@ -112,10 +112,10 @@ def measure(number: int, scale: float, tables: Tables) -> Query:
     layout(dataflow)  # a worker makes it once; DuckDB's connection is not timed either
     snapshot = {name: data.updates(table, 0) for name, table in read.items()}
     hydrating, changing = Stages(), Stages()
-    with tempfile.TemporaryDirectory(prefix="slackwater-") as directory:
+    with temporary_directory("slackwater-") as directory:
         hydrations = [
-            _hydrated(dataflow, Path(tempfile.mkdtemp(dir=directory)), snapshot, hydrating)
-            for _ in range(ROUNDS)
+            _hydrated(dataflow, directory / str(number), snapshot, hydrating)
+            for number in range(ROUNDS)
         ]
         local, _, rows = hydrations[-1]
         local.watch(changing.watch)
@@ -129,6 +129,7 @@ def _hydrated(
     dataflow: Dataflow, directory: Path, snapshot: Tables, stages: Stages
 ) -> tuple[LocalDataflow, Spent, int]:
     """A dataflow over the snapshot, what that cost, and how many updates came out."""
+    directory.mkdir()
     local = LocalDataflow(dataflow, directory, buckets=THREADS, parallel=True)
     local.watch(stages.watch)
     return local, *_stepped(local, interval_of(0, 1, as_of=True), snapshot)

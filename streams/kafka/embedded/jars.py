@@ -13,13 +13,13 @@ import contextlib
 import logging
 import shutil
 import subprocess
-import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from streams.errors import Determinate
 from streams.java import find_javas, package_directory
 from streams.kafka.embedded.trust import write_trust_store
+from streams.temporary import temporary_directory
 
 log = logging.getLogger(__name__)
 
@@ -51,7 +51,7 @@ def kafka_jars(cache: Path) -> Path:
     said: list[str] = []
     log.info("fetching the broker's jars, once", extra={"cache": str(cache)})
     for name, fetch in _ways():
-        with tempfile.TemporaryDirectory(dir=cache, prefix="fetching-") as scratch:
+        with temporary_directory("fetching-", cache) as scratch:
             libs = Path(scratch) / "libs"
             problem = fetch(Path(scratch), libs)
             if not problem and (libs / _MARK).exists():

@@ -7,17 +7,16 @@ polling. When the driver dies the connection breaks, and the source ends with it
 
 import json
 import logging
-import shutil
 import socket
-import tempfile
 import threading
 from collections.abc import Callable, Mapping
+from contextlib import ExitStack
 from functools import cache
-from pathlib import Path
 from socketserver import StreamRequestHandler, ThreadingUnixStreamServer
 from typing import IO, Any, cast
 
 from streams.errors import Indeterminate
+from streams.temporary import temporary_directory
 
 log = logging.getLogger(__name__)
 
@@ -31,8 +30,8 @@ class Door:
 
     def __init__(self, answer: Answer) -> None:
         # a state directory's path may be longer than the hundred bytes of a socket's name
-        self._directory = Path(tempfile.mkdtemp(prefix="slackwater-"))
-        self.path = self._directory / "door"
+        self._stack = ExitStack()
+        self.path = self._stack.enter_context(temporary_directory("slackwater-")) / "door"
         self._server = ThreadingUnixStreamServer(str(self.path), _handler(answer))
         self._server.daemon_threads = True
         self._thread = threading.Thread(
@@ -44,7 +43,7 @@ class Door:
         """Stop the server."""
         self._server.shutdown()
         self._server.server_close()
-        shutil.rmtree(self._directory, ignore_errors=True)
+        self._stack.close()
 
 
 def _handler(answer: Answer) -> type[StreamRequestHandler]:

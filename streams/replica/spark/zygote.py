@@ -20,11 +20,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from shlex import quote
-from tempfile import TemporaryDirectory
 
 from streams.files import directory_of_programs, write_program
 from streams.replica import zygote_client
 from streams.replica.spark import worker_daemon
+from streams.temporary import temporary_directory
 
 PRELOADED = (
     "pandas",
@@ -45,9 +45,7 @@ def zygote() -> Iterator[Path]:
     Errors: Determinate if the executable cannot be written.
     """
     with (
-        TemporaryDirectory(
-            prefix="slackwater-"
-        ) as short,  # for the hundred bytes of a socket's name
+        temporary_directory("slackwater-") as short,  # for the hundred bytes of a socket's name
         directory_of_programs("slackwater-python-") as directory,
     ):
         address = Path(short) / "zygote"

@@ -10,7 +10,7 @@ import pytest
 
 from streams.app.environment import Environment, Settings
 from streams.app.processes import Child
-from tests.support.processes import eventually, is_alive
+from tests.support.processes import eventually, is_alive, kill
 
 FAMILY = """
 import subprocess, sys, time
@@ -38,7 +38,7 @@ def test_a_child_that_dies_comes_back_and_its_group_goes_with_it(tmp_path) -> No
         (first,) = born(tmp_path / "log", 1)
         pid = child.pid
         assert pid is not None
-        os.kill(pid, signal.SIGKILL)
+        kill(pid)
         eventually(lambda: not is_alive(first))
         born(tmp_path / "log", 2)
         assert child.pid != pid

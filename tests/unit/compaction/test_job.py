@@ -202,7 +202,7 @@ def test_a_group_that_fails_before_it_is_staged_fails_alone(
     *,
     heals: bool,
 ) -> None:
-    """A group whose log is sound heals after half a second: its merge has failed all the same."""
+    """A group whose log is sound heals after half a second: its merge has failed already."""
     made = broker()
     with client(made) as one:
         wanted = filled(one)

@@ -38,7 +38,7 @@ from streams.plan.sql.statements import CreateFunction
 from streams.torture.hostile.statements import MONSTERS
 from streams.trace.kernel.functions import Function
 from streams.trace.kernel.kernel import arrow_schema
-from tests.support.processes import eventually
+from tests.support.processes import eventually, kill
 
 Returned = TypeVar("Returned")
 
@@ -138,7 +138,7 @@ def test_a_worker_that_dies_unused_is_replaced() -> None:
         with done(workers.lend()) as worker:
             done(worker.ask(View(Query("SELECT 1 AS one", {}, ()))))
             pid = worker.pid
-        os.kill(pid, 9)
+        kill(pid)
         eventually(lambda: not worker.is_fit)  # a process with threads takes a moment to die
         assert honest(workers)
     finally:
