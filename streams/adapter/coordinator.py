@@ -28,6 +28,7 @@ from streams.adapter.catalog import (
     Undefine,
 )
 from streams.adapter.catalog_log import CatalogLog, Deposed
+from streams.adapter.delays import Delay, delay_of
 from streams.adapter.materialization_tasks import Check, no_connectors
 from streams.adapter.materializations import Materializing
 from streams.adapter.planner import (
@@ -39,6 +40,7 @@ from streams.adapter.planner import (
     query_of,
 )
 from streams.adapter.provisioning import Crash, Objects
+from streams.adapter.read_errors import with_way_out
 from streams.adapter.read_holds import Guards
 from streams.adapter.reads import Reads, When, unreadable
 from streams.adapter.reconciler import Upkeep
@@ -143,7 +145,7 @@ class Coordinator:
         )
         self.guards = Guards()
         self.sessions = Sessions(time.monotonic)
-        self._reads = Reads(self.shards, self.guards, workers, self._unmade)
+        self._reads = Reads(self.shards, self.guards, workers, self._unmade, self._delay)
         self._objects = Objects(
             self.catalog, self.shards, cluster.topics, now_ms, crash, self._plan
         )
@@ -299,6 +301,9 @@ class Coordinator:
         )
         return "it is being made" if first is None else problems[first]
 
+    def _delay(self, item: Item) -> Delay | None:
+        return delay_of(item, self.catalog.state, self.observed)
+
     def _create(
         self, statement: ObjectDefinition, text: str, found: Evaluated
     ) -> tuple[Result, ...] | None:
@@ -437,6 +442,6 @@ class Coordinator:
             except InvalidUsage:
                 continue  # a sink, or an object whose shard is still to be made
             except SlackwaterError as failure:
-                problems[item.id] = str(failure)
+                problems[item.id] = with_way_out(failure, item, self.shards)
         observed = self.controller.observed
         return show.shown(self.catalog.state, states, observed, problems, self._policy)

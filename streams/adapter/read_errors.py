@@ -1,12 +1,19 @@
-"""A collection with an error that is alive at a time cannot be read at that time.
+"""What keeps a collection from being read, in the words of who reads it.
 
-The read returns the error.
+A collection with an error that is alive at a time cannot be read at that time: the read returns
+the error. One whose log is halted is not read until an operator has looked at the log.
 """
+
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import pyarrow as pa
 
-from streams.errors import InvalidStatement
-from streams.ids import Timestamp
+from streams.adapter.catalog import Item
+from streams.errors import Corrupt, InvalidStatement, SlackwaterError
+from streams.ids import CollectionId, Timestamp
+from streams.kafka.log import Truncated
+from streams.storage.client.shards import Shards
 from streams.storage.read.soundness import alive
 
 
@@ -22,3 +29,32 @@ def refuse_errors(name: str, errors: pa.Table, time: Timestamp) -> None:
         first,
         "the collection can be read again once what causes the error is retracted",
     )
+
+
+VERIFY = "says what is wrong, and the way past it"
+
+
+def with_way_out(error: SlackwaterError, item: Item, shards: Shards) -> str:
+    """Return an error's text; for a halted log of the item or its inputs, also what to do."""
+    text = str(error)
+    if not isinstance(error, Corrupt | Truncated):
+        return text
+    logs = {f"log {shards.names(id_).log}": id_ for id_ in (item.id, *item.inputs)}
+    id_ = next((id_ for log, id_ in logs.items() if log in text), None)
+    return text if id_ is None else f"{text}; 'slackwater shard verify {id_}' {VERIFY}"
+
+
+@contextmanager
+def halted(name: str, id_: CollectionId) -> Iterator[None]:
+    """Turn a log that cannot be followed, or a chunk that is damaged, into a refusal.
+
+    Errors: InvalidStatement with the cause, and the command that says what to do.
+    """
+    try:
+        yield
+    except (Corrupt, Truncated) as cause:
+        raise InvalidStatement(
+            f"{name} cannot be read: its log or its chunks are damaged",
+            str(cause),
+            f"'slackwater shard verify {id_} --chunks' {VERIFY}",
+        ) from cause

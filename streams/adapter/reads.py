@@ -18,9 +18,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from streams.adapter.catalog import Item
+from streams.adapter.delays import Delay, Delays
 from streams.adapter.provisioning import bounds_of, relations
 from streams.adapter.pruning import Allowance, Wanted
-from streams.adapter.read_errors import refuse_errors
+from streams.adapter.read_errors import halted, refuse_errors
 from streams.adapter.read_holds import Guard, Guards
 from streams.adapter.results import Columns, Complete, Notice, Progress, Result, Rows
 from streams.adapter.row_encoding import rows
@@ -67,6 +68,9 @@ PATIENT_BEATS = 3
 MADE_MS = 60_000
 """How long a read waits until its objects are created."""
 
+FAILING_BEATS = 60
+"""Number of beats after which a read ends for which a dataflow has failed all the while."""
+
 _Returned = TypeVar("_Returned")
 
 TIME = Column("slackwater_time", "BIGINT")
@@ -100,9 +104,10 @@ class Reads:
         guards: Guards,
         workers: Workers,
         unmade: Callable[[Item], str],
+        delay: Callable[[Item], Delay | None],
     ) -> None:
         self._shards, self._guards = shards, guards
-        self._workers, self._unmade = workers, unmade
+        self._workers, self._unmade, self._delay = workers, unmade, delay
 
     def select(
         self,
@@ -208,9 +213,9 @@ class Reads:
         schema = arrow_schema([column.type for column in item.columns])
         lower = Timestamp(time + 1)
         while True:
-            yield from self._wait([item], lower)
+            yield from self._wait([item], lower, is_endless=True)
             state = self._state(item)
-            with refusing(item.name):
+            with refusing(item.name), halted(item.name, item.id):
                 news = reader.changes(self._shards, state, lower)
             updates, wrong = news.updates, first_error(news.errors)
             if wrong is not None:
@@ -232,7 +237,8 @@ class Reads:
         """Wait until the items are readable at one time; return the time."""
         for item in items:
             yield from self._made(item)
-            self._shards.sync(item.id)
+            with halted(item.name, item.id):
+                self._shards.sync(item.id)
         after = when.session.time
         match choose(self._bounds(items), when.as_of, after):
             case Unreadable(name, since):
@@ -249,7 +255,7 @@ class Reads:
         Errors: TimeoutError with the cause; InvalidStatement when it was dropped.
         """
         told, waited_ms = "", 0
-        while why := self._unmade(item):
+        while why := self._why_unmade(item):
             if waited_ms >= MADE_MS:
                 raise TimeoutError(
                     f"{item.name} is defined, but not made in {MADE_MS // 1000} s: {why}"
@@ -257,25 +263,29 @@ class Reads:
             if why != told:
                 yield Notice(f"waits for {item.name}, which is not made yet: {why}")
                 told = why
-            self._shards.wait(lambda: not self._unmade(item), BEAT_MS)
+            self._shards.wait(lambda: not self._why_unmade(item), BEAT_MS)
             waited_ms += BEAT_MS
             yield Progress(frontier(0))
+
+    def _why_unmade(self, item: Item) -> str:
+        with halted(item.name, item.id):
+            return self._unmade(item)
 
     def _snapshot(
         self, item: Item, time: Timestamp, selection: Selecting = EVERYTHING
     ) -> Loaded:
         """The contents at a time. Errors: InvalidStatement when since has passed it."""
-        with refusing(item.name):
+        with refusing(item.name), halted(item.name, item.id):
             return snapshot(self._shards, item.id, time, selection=selection)
 
     def _fetched(self, item: Item, time: Timestamp, wanted: Wanted) -> int:
         """The bytes, as stored, of the chunks that are read of the contents at a time."""
-        with refusing(item.name):
+        with refusing(item.name), halted(item.name, item.id):
             pieces = snapshot_pieces(self._shards.state(item.id), time)
         return sum(piece.ref.size for piece in pieces if wanted.may_match(piece.ref))
 
     def _bounds(self, items: Sequence[Item]) -> tuple[Bounds, ...]:
-        return tuple(bounds_of(item, self._shards.state(item.id)) for item in items)
+        return tuple(bounds_of(item, self._state(item)) for item in items)
 
     def _state(self, item: Item) -> CollectionState:
         """The state of what is being read. Errors: InvalidStatement when it was dropped.
@@ -283,7 +293,8 @@ class Reads:
         A dropped collection's upper is empty, just as that of one which is complete.
         """
         try:
-            state = self._shards.state(item.id)
+            with halted(item.name, item.id):
+                state = self._shards.state(item.id)
         except InvalidUsage as cause:  # the topics are gone as well
             raise unreadable(item.name, None, None) from cause
         if state.is_dropped:
@@ -291,11 +302,19 @@ class Reads:
         return state
 
     def _wait(
-        self, items: Sequence[Item], time: Timestamp, *, is_session_s: bool = False
+        self,
+        items: Sequence[Item],
+        time: Timestamp,
+        *,
+        is_session_s: bool = False,
+        is_endless: bool = False,
     ) -> Iterator[Result]:
-        """Beats until the items are final at `time`; says what a session waits for.
+        """Beats until the items are final at `time`; says what is waited for.
 
-        Errors: InvalidStatement.
+        Failed dataflows are tried again: a read ends with the cause when one has failed for
+        `FAILING_BEATS` in a row, unless it is endless.
+
+        Errors: InvalidStatement, TimeoutError.
         """
 
         def final() -> bool:
@@ -304,18 +323,23 @@ class Reads:
         if final():
             return
         groups = {self._shards.group_of(item.id) for item in items}
+        delays = Delays(time, self._delay, FAILING_BEATS if not is_endless else None)
         beats = 0
         while not self._shards.wait(final, BEAT_MS, groups):
             beats += 1
             if is_session_s and beats == PATIENT_BEATS:
-                behind = [e.name for e in items if not is_complete(self._state(e), time)]
+                behind = ", ".join(item.name for item in self._behind(items, time))
                 yield Notice(
-                    f"waits for {', '.join(behind)} to come to {time}, the time of this"
+                    f"waits for {behind} to come to {time}, the time of this"
                     " session's last read; AS OF reads earlier"
                 )
+            yield from map(Notice, delays.beat(self._behind(items, time)))
             uppers = [self._state(item).upper for item in items]
             least = min((upper.time for upper in uppers if not upper.is_empty), default=0)
             yield Progress(frontier(min(least, time)))
+
+    def _behind(self, items: Sequence[Item], time: Timestamp) -> list[Item]:
+        return [item for item in items if not is_complete(self._state(item), time)]
 
 
 def beating(work: Generator[None, None, _Returned]) -> Generator[Result, None, _Returned]:

@@ -20,6 +20,7 @@ from streams.adapter.catalog import Catalog, Item
 from streams.adapter.catalog_log import CatalogLog, Deposed
 from streams.adapter.materializations import Materializing
 from streams.adapter.provisioning import Objects
+from streams.adapter.read_errors import with_way_out
 from streams.adapter.read_holds import Guards
 from streams.adapter.retention import History
 from streams.compute.controller import Controller
@@ -172,10 +173,11 @@ class Upkeep:
             self._pauses.over(item.id)
 
     def _note(self, item: Item, error: SlackwaterError, said: str) -> None:
-        if self.problems.get(item.id) != str(error):
-            facts = {"id": item.id, "object": item.name, "cause": str(error)}
+        cause = with_way_out(error, item, self._keeper.shards)
+        if self.problems.get(item.id) != cause:
+            facts = {"id": item.id, "object": item.name, "cause": cause}
             log.warning("%s; retrying", said, extra=facts)
-        self.problems[item.id] = str(error)
+        self.problems[item.id] = cause
 
     def _note_lasting(self, item: Item, error: SlackwaterError, said: str) -> None:
         self._note(item, error, said)

@@ -81,6 +81,33 @@ def test_show_says_what_a_group_failed_of(env: Environment) -> None:
     assert (kept[0], kept[3], kept[4]) == ("bids", NOW + 10, "running")
 
 
+@pytest.mark.parametrize("statement", ["SELECT id FROM orders", "SUBSCRIBE orders"])
+def test_a_read_of_a_halted_log_names_the_way_out(env: Environment, statement: str) -> None:
+    with_both(env)
+    fail(env)
+    failed = env.fails(statement)
+    assert failed.message == "orders cannot be read: its log or its chunks are damaged"
+    assert f"log {LOST}/0@" in failed.detail
+    assert "'slackwater shard verify s1 --chunks'" in failed.hint
+    (lost, _) = env.rows("SHOW SOURCES")
+    assert "'slackwater shard verify s1'" in str(lost[6])
+
+
+def test_a_read_over_a_log_that_was_halted_before_the_start_names_the_way_out(
+    env: Environment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    replica = with_both(env)
+    assert isinstance(env.sql("CREATE MATERIALIZED VIEW v AS FROM orders")[-1], Complete)
+    eventually(lambda: len(replica.created) == 3)
+    monkeypatch.setattr("streams.adapter.reads.MADE_MS", 50)
+    spoil(env)
+    env.start()
+    for name in ("orders", "v"):
+        failed = env.fails(f"SELECT * FROM {name}")
+        assert failed.message.startswith(f"{name} is defined, but not made in ")
+        assert "'slackwater shard verify s1'" in failed.message
+
+
 def delete(of: Environment) -> None:
     """Somebody deletes the topics."""
     of.broker.topics.delete([LOST, Topic("sw.s1.data")])

@@ -6,10 +6,11 @@ import threading
 import pytest
 
 from streams.adapter import sessions
-from streams.adapter.results import Complete, Failed, Notice, Progress, Result
+from streams.adapter.results import Complete, Failed, Notice, Progress, Result, Rows
 from streams.adapter.sessions import Session, Sessions
+from streams.compute.protocol import Status
 from streams.errors import Determinate
-from streams.ids import Timestamp
+from streams.ids import CollectionId, Timestamp
 from tests.support.coordinators import NOW, TOTALS, eventually, rows_of, with_orders
 
 
@@ -183,3 +184,56 @@ def test_a_read_of_the_unmade_ends_when_it_is_dropped(env, unmade) -> None:
     last = list(stream)[-1]
     assert isinstance(last, Failed)
     assert (last.message, last.detail) == ("totals cannot be read any more", "it was dropped")
+
+
+@pytest.fixture
+def unborn(env, monkeypatch):
+    """A view that has not come to its first time, and the replica that maintains it."""
+    monkeypatch.setattr("streams.adapter.reads.BEAT_MS", 10)
+    replica = with_orders(env)
+    replica.append("s1", NOW + 10)
+    env.sql(TOTALS)
+    eventually(lambda: len(replica.created) == 2)
+    return replica
+
+
+BROKEN = "totals has failed: ZeroDivisionError: division by zero"
+
+
+def status_of(env, id_: str) -> object:
+    return {shown.item.id: shown.status for shown in env.coordinator.conditions()}[id_]
+
+
+def broken(env, replica) -> None:
+    cause = "ZeroDivisionError: division by zero"
+    replica.say(Status(CollectionId("u2"), "failed", cause))
+    eventually(lambda: status_of(env, "u2") == "failed")
+
+
+@pytest.mark.parametrize("statement", ["SELECT * FROM totals", "SUBSCRIBE totals"])
+def test_a_read_says_why_a_view_does_not_come_to_its_first_time(env, unborn, statement) -> None:
+    broken(env, unborn)
+    stream = env.coordinator.execute(statement)
+    said = next(result for result in stream if isinstance(result, Notice))
+    assert said == Notice(f"waits for totals: {BROKEN}")
+    unborn.append("u2", NOW + 10, [((1, 1.0), NOW + 9, 1)])
+    results = list(itertools.takewhile(lambda result: not isinstance(result, Rows), stream))
+    assert not [result for result in results if isinstance(result, Notice)], "once"
+    stream.close()
+
+
+def test_a_read_ends_with_the_cause_of_what_stays_failed(env, unborn, monkeypatch) -> None:
+    monkeypatch.setattr("streams.adapter.reads.FAILING_BEATS", 5)
+    broken(env, unborn)
+    failed = env.fails("SELECT * FROM totals")
+    assert failed.message == f"totals does not come to {NOW + 9}: {BROKEN}"
+
+
+def test_a_read_names_the_input_that_holds_it_up(env, unborn) -> None:
+    unborn.say(Status(CollectionId("s1"), "stalled", "there is no topic orders"))
+    unborn.say(Status(CollectionId("u2"), "stalled", "waits for s1"))
+    eventually(lambda: status_of(env, "u2") == "stalled")
+    stream = env.coordinator.execute("SELECT * FROM totals")
+    said = next(result for result in stream if isinstance(result, Notice))
+    assert said == Notice("waits for totals: orders has stalled: there is no topic orders")
+    stream.close()

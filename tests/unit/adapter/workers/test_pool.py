@@ -1,6 +1,5 @@
 """A statement that takes too much, too long, or ends its process costs its own failure only."""
 
-import os
 import threading
 import time
 from collections.abc import Callable, Generator, Iterator

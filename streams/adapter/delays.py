@@ -1,0 +1,81 @@
+"""Why a collection does not come to a time, as its replicas say. Pure.
+
+A read that waits tells its user; a dataflow that failed is tried again, so the read goes on
+waiting for a while.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+from streams.adapter.catalog import Catalog, Item
+from streams.compute.replica_responses import Observed
+from streams.ids import Timestamp
+
+FAILED = "failed"
+LATE = frozenset({FAILED, "stalled"})
+"""States of a `Status` in which a dataflow does not move on."""
+
+NO_REPLICA = "no replica runs"
+
+
+@dataclass(frozen=True, slots=True)
+class Delay:
+    """What holds a collection up. With `has_failed` it may last."""
+
+    cause: str
+    has_failed: bool
+
+
+def delay_of(item: Item, catalog: Catalog, observed: Observed) -> Delay | None:
+    """Return what holds a collection up: of all that it depends on, what comes first."""
+    if observed.is_deserted:
+        return Delay(NO_REPLICA, has_failed=False)
+    for cause in _upstream(item, catalog):
+        condition = observed.conditions.get(cause.id)
+        status = None if condition is None else condition.status
+        if status is not None and status.state in LATE:
+            told = f"{cause.name} has {status.state}: {status.message}"
+            return Delay(told, has_failed=status.state == FAILED)
+    return None
+
+
+def _upstream(item: Item, catalog: Catalog) -> list[Item]:
+    """Return an item and all that it depends on, inputs first."""
+    stack, wanted = [item], {item.id: item}
+    while stack:
+        inputs = [catalog.items.get(id_) for id_ in stack.pop().inputs]
+        fresh = [found for found in inputs if found is not None and found.id not in wanted]
+        wanted.update({found.id: found for found in fresh})
+        stack.extend(fresh)
+    return sorted(wanted.values(), key=lambda found: found.number)
+
+
+@dataclass(slots=True)
+class Delays:
+    """What one read has said of delays while it waits for `time`.
+
+    It ends after `most` beats in a row in which something has failed; None is never.
+    """
+
+    time: Timestamp
+    delay: Callable[[Item], Delay | None]
+    most: int | None
+    told: str = ""
+    failing: int = field(default=0)
+
+    def beat(self, behind: Sequence[Item]) -> Iterator[str]:
+        """Yield what is new about the collections that are behind.
+
+        Errors: TimeoutError with the cause.
+        """
+        found = [(item, delay) for item in behind if (delay := self.delay(item)) is not None]
+        failed = [each for each in found if each[1].has_failed]
+        self.failing = self.failing + 1 if failed else 0
+        if not found:
+            return
+        item, delay = (failed or found)[0]
+        if self.most is not None and self.failing >= self.most:
+            raise TimeoutError(f"{item.name} does not come to {self.time}: {delay.cause}")
+        if delay.cause != self.told:
+            self.told = delay.cause
+            yield f"waits for {item.name}: {delay.cause}"
