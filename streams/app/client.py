@@ -128,13 +128,23 @@ class Client:
 
         Errors: Determinate when no server answers.
         """
-        try:
-            with urllib.request.urlopen(f"{self.url}/status", timeout=5) as response:  # noqa: S310
-                found = json.load(response)["objects"]
-        except (urllib.error.URLError, ConnectionError, TimeoutError) as cause:
-            raise Determinate(f"no coordinator answers at {self.url}") from cause
+        found = self._status()["objects"]
         assert isinstance(found, list)
         return found
+
+    def replicas(self) -> list[str]:
+        """The replicas that serve. Errors: Determinate when no server answers."""
+        found = self._status()["replicas"]
+        assert isinstance(found, list)
+        return found
+
+    def _status(self) -> Message:
+        try:
+            with urllib.request.urlopen(f"{self.url}/status", timeout=5) as response:  # noqa: S310
+                status: Message = json.load(response)
+        except (urllib.error.URLError, ConnectionError, TimeoutError) as cause:
+            raise Determinate(f"no coordinator answers at {self.url}") from cause
+        return status
 
     def is_healthy(self) -> bool:
         """Whether the coordinator answers."""

@@ -203,6 +203,21 @@ class Environment:
                 raise Determinate(f"{name} did not start: see {where}")
             time.sleep(_LOOK_EVERY_S)
 
+    def await_replica(self) -> None:
+        """Wait until a replica serves, and with it views. Errors: as `check`."""
+        if self._serves():
+            return
+        self._say("statements are answered; the replica is starting, and views wait for it")
+        while not self._serves():
+            self.check()
+            self._stopping.wait(_LOOK_EVERY_S)
+
+    def _serves(self) -> bool:
+        try:
+            return bool(self.client.replicas())
+        except Determinate:
+            return False
+
     def sql(self, text: str) -> list[Answer]:
         """Run statements. Errors: as `check`; InvalidStatement, Determinate, Indeterminate."""
         self.check()

@@ -221,6 +221,7 @@ def _run(settings: Settings, console: Console) -> NoReturn:
         console.print(f"Kafka        [green]{environment.kafka.bootstrap}[/]")
         console.print(f"SQL          [green]{environment.client.url}/sql[/]")
         console.print("logs        ", Text(str(settings.directory / "logs")))
+        environment.await_replica()
         shell = escape(f"slackwater sql --directory {settings.directory.absolute()}")
         text = f"ready: try [bold]{shell}[/] in another terminal; Ctrl-C ends"
         console.print(text, soft_wrap=True)

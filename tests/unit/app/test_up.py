@@ -1,15 +1,20 @@
 """The options of `slackwater up`: what they mean, and what is said when they mean nothing."""
 
 import json
+from collections.abc import Callable
+from io import StringIO
 from pathlib import Path
+from types import SimpleNamespace
 from typing import cast
 
 import pytest
 import typer
+from rich.console import Console
 from typer.testing import CliRunner
 
 from streams.adapter.workers.limits import Limits
 from streams.app import environment, environment_access, up
+from streams.app.client import Client
 from streams.app.commands import app
 from streams.app.coordinator import limits_of
 from streams.app.environment import SERVICES, Environment, Settings
@@ -282,3 +287,43 @@ def test_a_damaged_file_is_told_and_written_anew(tmp_path: Path, text: str) -> N
         reach(tmp_path)
     assert SECRET not in str(told.value)
     assert environment_access.port_of(tmp_path) > 0
+
+
+class Starting(Environment):
+    """An environment whose coordinator answers, and whose replica starts while it is asked."""
+
+    def __init__(self, settings: Settings, say: Callable[[str], None], stopping: Stop) -> None:
+        super().__init__(settings, say, stopping)
+        self._kafka = ClientSettings("kafka:9092")
+        self.asked: list[str] = []
+        said = self._say
+
+        def replicas() -> list[str]:
+            self.asked.append("")
+            if len(self.asked) == 1:
+                raise Determinate("no coordinator answers")
+            if len(self.asked) > 3:
+                said("it serves")
+                stopping.set()
+                return ["r1"]
+            return []
+
+        self.client = cast("Client", SimpleNamespace(url="http://here", replicas=replicas))
+
+    def _start(self) -> None:
+        pass
+
+
+def test_an_environment_is_ready_once_a_replica_serves(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(up, "Environment", Starting)
+    written = StringIO()
+    with pytest.raises(Stopped):
+        up._run(Settings(directory=tmp_path), Console(file=written, width=200))
+    lines = written.getvalue().splitlines()
+    order = [
+        next(number for number, line in enumerate(lines) if line.startswith(start))
+        for start in ("SQL ", "statements are answered; the replica is", "it serves", "ready:")
+    ]
+    assert order == sorted(order)
