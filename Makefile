@@ -13,7 +13,7 @@ BYTECODE := $(VENV)/bytecode
 export PYTHONPYCACHEPREFIX := $(CURDIR)/$(BYTECODE)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-postgres test test-unit test-parts test-models test-integration test-services test-replica test-long check format lint types lock protocol up bench clean
+.PHONY: help setup demo demo-postgres test test-unit test-parts test-operators test-models test-integration test-services test-replica test-long check format lint types lock protocol up bench clean
 
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-18s %s\n", $$1, $$2}'
@@ -36,26 +36,31 @@ demo-postgres: setup ## the same, and the views in a PostgreSQL, checked in SQL 
 
 test: setup ## every change: all that proves correctness, on a real broker and Spark too
 	@echo "those that compute beside those that wait: each run is shown when it has ended"
-	@$(MAKE) --no-print-directory --keep-going --jobs=3 $(WHOLE) \
-	  test-parts test-services test-replica test-models
+	@$(BESIDE) --jobs=3 test-parts test-services test-replica test-operators test-models
 
+BESIDE := $(MAKE) --no-print-directory --keep-going $(WHOLE)
 UNIT := -m "not integration and not e2e and not long"
+OPERATORS := tests/unit/operators
 
 test-unit: setup ## the tests of `make test` without broker and Spark
-	$(RUN)/python -m pytest $(UNIT)
+	@$(BESIDE) --jobs=2 test-parts test-operators test-models
 
-test-parts: setup # those of `make test-unit` but the models
-	$(RUN)/python -m pytest $(UNIT) --ignore=tests/model
+test-parts: setup # those of `make test-unit` but the operators and the models, which take as long
+	$(RUN)/python -m pytest $(UNIT) --ignore=$(OPERATORS) --ignore=tests/model
 
-test-models: setup # the models; in `make test` once another run has ended
+test-operators: setup # the operators; in `make test` once another run has ended
+	$(RUN)/python -m pytest $(UNIT) $(OPERATORS)
+
+test-models: setup # the models, at last
 	$(RUN)/python -m pytest $(UNIT) tests/model
 
 test-integration: test-services test-replica ## the tests of `make test` on a real broker and real Spark
 
+OUTSIDE := tests/contract tests/integration
 REPLICA := tests/integration/replica
 
 test-services: setup # those of `make test-integration` but the replica's
-	$(RUN)/python -m pytest -m "integration and not long" --ignore=$(REPLICA)
+	$(RUN)/python -m pytest -m "integration and not long" $(OUTSIDE) --ignore=$(REPLICA)
 
 test-replica: setup # the replica's
 	$(RUN)/python -m pytest -m "integration and not long" $(REPLICA)

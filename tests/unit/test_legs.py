@@ -1,0 +1,51 @@
+"""The runs of `make test`: what one leaves out another runs, and each collects what it runs."""
+
+import re
+from pathlib import Path
+
+ROOT = Path(__file__).parent.parent.parent
+MARK = re.compile(r"mark\.(integration|e2e)\b")
+
+
+def legs() -> dict[str, str]:
+    """The arguments of pytest in each target that calls it once, without variables."""
+    text = (ROOT / "Makefile").read_text()
+    variables = dict(re.findall(r"^([A-Z]+) := (.*)$", text, re.MULTILINE))
+    recipe = re.compile(
+        r"^(test-[a-z]+): setup #.*\n\t\$\(RUN\)/python -m pytest (.*)$", re.MULTILINE
+    )
+    return {
+        target: re.sub(r"\$\(([A-Z]+)\)", lambda name: variables[name[1]], arguments)
+        for target, arguments in recipe.findall(text)
+        if target != "test-long"
+    }
+
+
+def places(arguments: str) -> set[str]:
+    return set(re.findall(r"(?<!=)\btests/\S+", arguments)) - left_out(arguments)
+
+
+def left_out(arguments: str) -> set[str]:
+    return set(re.findall(r"--ignore=(\S+)", arguments))
+
+
+def test_what_a_leg_leaves_out_another_runs() -> None:
+    units = [each for each in legs().values() if "not integration" in each]
+    others = [each for each in legs().values() if "not integration" not in each]
+    assert (len(units), len(others)) == (3, 2)
+    for group in (units, others):
+        gone = set[str]().union(*map(left_out, group))
+        assert gone
+        assert gone <= set[str]().union(*map(places, group))
+    assert any(not places(each) for each in units)  # the rest of the tree
+
+
+def test_only_legs_on_a_broker_or_spark_have_tests_that_need_one() -> None:
+    services = places(legs()["test-services"])
+    marked = {
+        path.relative_to(ROOT).as_posix()
+        for path in (ROOT / "tests").rglob("*.py")
+        if MARK.search(path.read_text())
+    } - {Path(__file__).relative_to(ROOT).as_posix()}
+    assert len(marked) > 20
+    assert {path for path in marked if "/".join(path.split("/")[:2]) not in services} == set()
