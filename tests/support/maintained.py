@@ -30,6 +30,7 @@ class Tables:
     ) -> None:
         self.columns, self.keys = columns, keys
         self.connection = connect()
+        self._schemas = dict[str, str]()
         self.definitions = {
             name: ", ".join(f'"{column}" {kind}' for column, kind in of.items())
             for name, of in columns.items()
@@ -38,11 +39,26 @@ class Tables:
             name: list(history(chance, list(of.values()))) for name, of in columns.items()
         }
 
-    def load(self, name: str, more: str, rows: list[Literals]) -> None:
-        """Make a table hold these rows; `more` defines columns beside the relation's."""
+    def _enter(self, contents: Mapping[str, list[Literals]], more: str = "") -> None:
+        """Make the tables hold these rows; `more` defines columns beside the relations'.
+
+        Tables that held them before are in a schema of their own, and are taken again: many
+        views are compared over one history.
+        """
+        key = f"{more} {contents}"
+        known = key in self._schemas
+        schema = self._schemas.setdefault(key, f"contents_{len(self._schemas)}")
+        if not known:
+            self.connection.execute(f"CREATE SCHEMA {schema}")
+        self.connection.execute(f"SET schema = '{schema}'")
+        if not known:
+            for name, rows in contents.items():
+                self._load(name, more, rows)
+
+    def _load(self, name: str, more: str, rows: list[Literals]) -> None:
         kinds = [*self.columns[name].values(), *["BIGINT"] * more.count("BIGINT")]
         body = f"{self.definitions[name]}{more}"
-        self.connection.execute(f'CREATE OR REPLACE TABLE "{name}" ({body})')
+        self.connection.execute(f'CREATE TABLE "{name}" ({body})')
         if rows:
             # each literal with its own cast: a list of them would have one type first
             cells = [
@@ -55,12 +71,16 @@ class Tables:
     def maintain(
         self, query: str, chance: random.Random, engine: Literal["local", "spark"] = "local"
     ) -> Maintained:
-        updates = {}
         self.connection.execute("SET arrow_lossless_conversion = true")
-        for name in self.columns:
-            rows = [[*row, str(at), str(diff)] for row, at, diff in self.histories[name]]
-            self.load(name, ", _time BIGINT, _diff BIGINT", rows)
-            updates[name] = self.connection.sql(self._selected(name)).to_arrow_table()
+        changes = {
+            name: [[*row, str(at), str(diff)] for row, at, diff in self.histories[name]]
+            for name in self.columns
+        }
+        self._enter(changes, ", _time BIGINT, _diff BIGINT")
+        updates = {
+            name: self.connection.sql(self._selected(name)).to_arrow_table()
+            for name in self.columns
+        }
         cuts = [*sorted(chance.sample(range(1, TIMES), chance.randrange(TIMES - 1))), TIMES]
         return maintain(
             query,
@@ -83,12 +103,14 @@ class Tables:
 
     def fill(self, time: int) -> None:
         """Make the tables what the relations are at a time."""
+        contents = dict[str, list[Literals]]()
         for name in self.columns:
             counts: Counter[tuple[str, ...]] = Counter()
             for row, at, diff in self.histories[name]:
                 if at <= time:
                     counts[tuple(row)] += diff
-            self.load(name, "", [list(row) for row in counts.elements()])
+            contents[name] = [list(row) for row in counts.elements()]
+        self._enter(contents)
 
 
 def history(
