@@ -48,6 +48,8 @@ MOST_PREPARED = 4000
 MOST_TEXT = 1 << 20
 """Characters of the statements that a kernel keeps ready; each takes 50 to 80 bytes."""
 
+_PLACE = re.compile(r"""'(?:[^']|'')*'|"(?:[^"]|"")*"|\{(\w+)\}""")
+"""The place of a port; braces in a text or in a name are the user's."""
 UNBOUNDED = 1 << 62
 """So many bytes that an answer never has more."""
 
@@ -280,7 +282,7 @@ class Kernel:
         names = {name: f"port_{number}_{name}" for name in ports}
         for name, port in ports.items():
             self._connection.register(names[name], port)
-        text = re.sub(r"\{(\w+)\}", lambda found: names[found[1]], sql)
+        text = _PLACE.sub(lambda found: names[found[1]] if found[1] else found[0], sql)
         self._execute(f"PREPARE statement_{number} AS {text}")
         execute = functools.partial(self._executed, f"EXECUTE statement_{number}")
         scan = functools.partial(self._scan, names.values())

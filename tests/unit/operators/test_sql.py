@@ -7,7 +7,7 @@ import pytest
 
 from streams.errors import InvalidStatement, InvalidUsage
 from streams.testing import maintain
-from tests.support.maintained import Tables, compare
+from tests.support.maintained import Tables, compare, history
 from tests.support.plan_tables import NESTED, VALUES, connect
 
 WIDE = [
@@ -32,6 +32,28 @@ def test_every_type_is_payload_and_key(column: str) -> None:
             assert column in {"bits", "bitss", "e", "enums", "tz"}
             continue
         compare(tables, view, query, every=2)
+
+
+BRACES = [
+    "SELECT s || '{t}' AS x, s ~* 'a{1}' AS y, s LIKE '%{rows}' AS z FROM texts",
+    "SELECT {'a{t}': s} AS x, \"q{0}\" AS y FROM texts WHERE s <> '{0}'",
+    "SELECT TRY(CAST(s || '{t}' AS INTEGER)) AS x, s || 'a''{t}' AS y FROM texts",
+    "SELECT string_agg(s || '{t}', '{n}' ORDER BY s) AS x FROM texts",
+    "SELECT \"q{0}\" || '{t}' AS k, count(*) FILTER (s = '{t}') AS n FROM texts GROUP BY 1",
+    "SELECT s, lag(s, 1, '{t}') OVER (PARTITION BY s || '{' ORDER BY \"q{0}\") AS x FROM texts",
+    "SELECT unnest([s, '{t}']) AS x FROM texts",
+    "SELECT a.s FROM texts a JOIN texts b ON a.s || '{t}' = b.\"q{0}\" || '{t}' AND a.s > '{'",
+]
+
+
+@pytest.mark.parametrize("query", BRACES)
+def test_braces_in_a_text_or_a_name_are_text(query: str) -> None:
+    chance = random.Random(query)
+    tables = Tables({"texts": {"s": "VARCHAR", "q{0}": "VARCHAR"}}, chance)
+    pool = {"VARCHAR": ["'a'", "'{t}'", "'b{3}'", "NULL"]}
+    kinds = ["VARCHAR", "VARCHAR"]
+    tables.histories["texts"] = list(history(chance, kinds, pool, range(8, 14)))
+    compare(tables, tables.maintain(query, chance), query)
 
 
 def test_a_row_that_fails_beside_booleans_in_a_list() -> None:
