@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import duckdb
 import pyarrow as pa
 
+from streams.trace.kernel.unions import as_struct
 from tests.catalogue.candidates import Candidate
 from tests.catalogue.values import LAST, ROWS, History, create, history
 from tests.support.plan_tables import as_text, connect
@@ -110,7 +111,8 @@ class Oracle:
 
     def _of_rows(self, candidate: Candidate) -> Answer:
         (type_,) = self._types(f"SELECT {candidate.text} AS c0 FROM kept")
-        query = f"SELECT id, ({candidate.text})::VARCHAR FROM kept"
+        text = as_struct(f"({candidate.text})", type_)
+        query = f"SELECT id, ({text})::VARCHAR FROM kept"
         try:
             found = self.connection.execute(query).fetchall()
         except _FAILS:

@@ -10,11 +10,11 @@ import pyarrow as pa
 from streams.errors import InvalidStatement
 from streams.plan.type_names import stored as stored_type
 from streams.testing import Maintained, maintain
-from streams.trace.kernel.unions import as_union, carried
+from streams.trace.kernel.unions import carried
 from tests.catalogue.candidates import Candidate
 from tests.catalogue.oracle import Answer, Oracle, Rows
 from tests.catalogue.values import LAST, TYPES, updates
-from tests.support.plan_tables import as_text
+from tests.support.plan_tables import as_text, in_arrow
 
 SLOW = 10.0
 """Seconds of processor time beyond which a view is slow: what else runs does not count."""
@@ -61,12 +61,11 @@ def _view(oracle: Oracle, asked: list[Candidate]) -> Maintained:
     if asked[0].shape != "query":
         listed = ", ".join(f"{each.text} AS c{place}" for place, each in enumerate(asked))
         query = _QUERIES[asked[0].shape].format(listed)
-    columns = [f'"{name}"' for name in ["id", "g", *names]]
-    kept = oracle.connection.sql(f"SELECT {', '.join(columns)} FROM kept ORDER BY id")
+    kept = in_arrow(oracle.connection, "kept", "id").select(["id", "g", *names])
     return maintain(
         query,
         {"every": f"id INTEGER, g INTEGER{definition}"},
-        {"every": updates(kept.to_arrow_table(), oracle.changes)},
+        {"every": updates(kept, oracle.changes)},
         list(range(1, LAST + 2)),
     )
 
@@ -81,9 +80,8 @@ def _difference(oracle: Oracle, asked: list[tuple[Candidate, Answer]], view: Mai
     stored = list(map(stored_type, wanted))
     if own != stored:
         return f"types: the view has {own}, DuckDB {stored}"
-    shown = ["VARCHAR"] * len(types) if shape == "row" else types
     try:
-        histories = _contents(oracle.connection, view, types, shown)
+        histories = _contents(oracle.connection, view, types, exact=shape == "row")
     except duckdb.Error as error:
         return f"unreadable: {_line(error)}"
     for at in range(view.since, view.upper):
@@ -128,13 +126,16 @@ def _wanted(oracle: Oracle, shape: str, answers: list[Answer], at: int) -> tuple
 
 
 def _contents(
-    connection: duckdb.DuckDBPyConnection, view: Maintained, types: list[str], shown: list[str]
+    connection: duckdb.DuckDBPyConnection, view: Maintained, types: list[str], *, exact: bool
 ) -> list[Rows]:
     """The view's rows, as text, at each time from 0 on."""
     connection.register("changes", pa.Table.from_batches([view._updates]))
+    listed = [(f"c{place}", carried(type_)) for place, type_ in enumerate(types)]
     casts = [
-        as_text(as_union(f"CAST(c{place} AS {carried(type_)})", type_), kind)
-        for place, (type_, kind) in enumerate(zip(types, shown, strict=True))
+        f"CAST(CAST({column} AS {kind}) AS VARCHAR)"
+        if exact
+        else as_text(f"CAST({column} AS {kind})", kind)
+        for column, kind in listed
     ]
     found = connection.execute(f"SELECT time, diff, {', '.join(casts)} FROM changes").fetchall()
     histories = []

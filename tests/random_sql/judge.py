@@ -36,17 +36,17 @@ from streams.errors import InvalidStatement
 from streams.plan.compile import bound_plan
 from streams.plan.ir import Relational, children
 from streams.plan.passes import optimise
-from streams.plan.type_names import quoted, stored
+from streams.plan.type_names import stored
 from streams.testing import Maintained, maintain
 from streams.testing.maintain import defined
 from streams.trace.kernel.connection import create
 from streams.trace.kernel.functions import vectorised
 from streams.trace.kernel.kernel import Kernel, arrow_type
-from streams.trace.kernel.unions import as_struct, as_union, carried
+from streams.trace.kernel.unions import carried
 from tests.random_sql.case import Case, catalog, has_unions, spans_times
 from tests.random_sql.tables import Table
 from tests.support.plan_sql import to_sql
-from tests.support.plan_tables import as_text, connect, shown
+from tests.support.plan_tables import as_text, carriers, connect, in_arrow, shown
 from tests.support.recursive import naive
 
 SEVERAL = "a scalar subquery returned more than one row"
@@ -261,10 +261,8 @@ class Judge:
         """The view's rows at each time from 0 on."""
         # Not `view.updates`: DuckDB does not read a batch of no enums but empty lists of them.
         self.connection.register("changes", pa.Table.from_batches([view._updates]))
-        listed = ", ".join(
-            as_text(as_union(f"CAST(c{n} AS {carried(type_)})", type_), type_)
-            for n, type_ in enumerate(types)
-        )
+        kinds = enumerate(map(carried, types))
+        listed = ", ".join(as_text(f"CAST(c{n} AS {kind})", kind) for n, kind in kinds)
         rows = self.connection.execute(f"SELECT time, diff, {listed} FROM changes").fetchall()
         histories = []
         for time in range(view.upper):
@@ -310,7 +308,7 @@ class Judge:
             else:  # each row on its own: its cells have no casts
                 for row in listed:
                     execute(f"INSERT INTO {kept} VALUES ({row})")
-        found = self.connection.sql(f"FROM {kept} ORDER BY rowid").to_arrow_table()
+        found = in_arrow(self.connection, kept, "rowid")
         self.connection.register(live, _lives(table, places, last))
         names = ", ".join(f'"{name}"' for name in found.column_names)
         execute(
@@ -345,11 +343,8 @@ def _text_of(case: Case, plan: Relational) -> str:
         return to_sql(plan)
     tables = []
     for name, relation in catalog(case, Kernel()).items():
-        listed = (
-            f"{as_struct(quoted(column.name), column.type)} AS {quoted(column.name)}"
-            for column in relation.columns
-        )
-        tables.append(f"{name} AS (SELECT {', '.join(listed)} FROM memory.main.{name})")
+        listed = carriers((column.name, column.type) for column in relation.columns)
+        tables.append(f"{name} AS (SELECT {listed} FROM memory.main.{name})")
     return f"WITH {', '.join(tables)} {to_sql(plan)}"
 
 

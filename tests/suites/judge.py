@@ -16,11 +16,14 @@ from dataclasses import dataclass, field
 import duckdb
 import pyarrow as pa
 
+from streams.plan.type_names import quoted
 from streams.testing import Maintained
+from streams.trace.kernel.unions import as_union, carried
 from tests.random_sql.case import Case
 from tests.random_sql.judge import Judge, Refused
 from tests.random_sql.tables import Table, Update
 from tests.suites.replay import Held
+from tests.support.plan_tables import in_arrow
 
 SLOW = 10.0
 """Seconds of processor time beyond which a view is slow."""
@@ -91,7 +94,7 @@ class SuiteJudge(Judge):
         held, execute = self.held[table.name], self.connection.execute
         kept, live = f"rows_of_{table.name}", f"lives_of_{table.name}"
         names = [f'"{name}"' for name, _ in held.columns]
-        casts = [f'CAST("{name}" AS {kind}) AS "{name}"' for name, kind in held.columns]
+        casts = [f"{_own(quoted(n), kind)} AS {quoted(n)}" for n, kind in held.columns]
         ids = pa.array(range(held.rows.num_rows), pa.int64())
         self.connection.register("held_rows", held.rows.append_column("_id", ids))
         listed = ", ".join([*casts, "_id"])
@@ -105,8 +108,8 @@ class SuiteJudge(Judge):
             f" FROM {kept} k JOIN {live} l ON k._id = l.place"
             f" WHERE l.time = getvariable('now') ORDER BY {', '.join([salted, *columns])}"
         )
-        rows = self.connection.sql(f"SELECT {', '.join(names)} FROM {kept} ORDER BY _id")
-        return _updates(rows.to_arrow_table(), table)
+        rows = in_arrow(self.connection, kept, "_id").drop_columns(["_id"])
+        return _updates(rows, table)
 
     def _is_undetermined(
         self, case: Case, view: Maintained, time: int, types: list[str],
@@ -166,6 +169,11 @@ def _history(chance: random.Random, rows: int) -> tuple[Update, ...]:
             come = chance.randint(0, LAST - 1)
             updates += [Update(row, come, 1), Update(row, chance.randint(come + 1, LAST), -1)]
     return tuple(updates)
+
+
+def _own(carrier: str, kind: str) -> str:
+    """SQL for the value of what carries it in `Held.rows`."""
+    return as_union(f"CAST({carrier} AS {carried(kind)})", kind)
 
 
 def _updates(rows: pa.Table, table: Table) -> pa.Table:

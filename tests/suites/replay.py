@@ -12,7 +12,7 @@ import duckdb
 import pyarrow as pa
 
 from tests.suites.scripts import Statement
-from tests.support.plan_tables import connect
+from tests.support.plan_tables import carriers, connect
 
 ROWS = 40
 """Rows of a table that a view is maintained over."""
@@ -54,7 +54,7 @@ _FILLED = {
 
 @dataclass(frozen=True)
 class Held:
-    """A table: its columns with their types, and its rows in Arrow."""
+    """A table: its columns with their types, and its rows in Arrow, unions as their structs."""
 
     name: str
     columns: tuple[tuple[str, str], ...]
@@ -139,8 +139,8 @@ class Replay:
 
     def _held(self, name: str) -> Held:
         columns = tuple((row[0], row[1]) for row in self._described(f'"{name}"'))
-        rows = self.connection.sql(f'SELECT * FROM "{name}" LIMIT {ROWS}').to_arrow_table()
-        return Held(name, columns, rows)
+        text = f'SELECT {carriers(columns)} FROM "{name}" LIMIT {ROWS}'
+        return Held(name, columns, self.connection.sql(text).to_arrow_table())
 
 
 def _cell(kind: str, place: int) -> str:

@@ -6,11 +6,14 @@ from collections.abc import Iterator, Mapping
 from typing import Literal
 
 import duckdb
+import pyarrow as pa
 
 from streams.testing import Maintained, maintain
-from streams.trace.kernel.kernel import printed
-from streams.trace.kernel.unions import as_struct
-from tests.support.plan_tables import LITERALS, NESTED, VALUES, answer, connect
+from streams.trace import updates as trace
+from streams.trace.columns import int64
+from streams.trace.exact.diffs import copies
+from streams.trace.kernel.kernel import printed, typed
+from tests.support.plan_tables import LITERALS, NESTED, VALUES, answer, carriers, connect
 
 POOL = {kind: literals for kind, *literals in (VALUES | NESTED).values()} | LITERALS
 Literals = list[str]
@@ -94,12 +97,10 @@ class Tables:
         )
 
     def _selected(self, name: str) -> str:
-        """Arrow has no union of which a member is NULL: what carries it stands for it."""
-        columns = [
-            as_struct(f'"{column}"', printed(kind)) + f' AS "{column}"'
-            for column, kind in self.columns[name].items()
-        ]
-        return f'SELECT {", ".join(columns)}, _time, _diff FROM "{name}"'
+        columns = carriers(
+            (column, printed(kind)) for column, kind in self.columns[name].items()
+        )
+        return f'SELECT {columns}, _time, _diff FROM "{name}"'
 
     def fill(self, time: int) -> None:
         """Make the tables what the relations are at a time."""
@@ -139,10 +140,12 @@ def compare(tables: Tables, view: Maintained, query: str, every: int = 1) -> Non
         except (duckdb.OutOfRangeException, duckdb.ConversionException):
             continue
         assert not view.errors_at(time), (query, time)
-        tables.connection.register("got", view.at(time))
+        assert view.at(time).num_rows == len(want[1])
+        rows = trace.at(view._updates, time, view._kernel)  # whose unions are not Arrow's
+        counts = copies(int64(rows.column("diff")))
+        tables.connection.register("got", pa.Table.from_batches([rows.take(pa.array(counts))]))
         casts = [
-            f'CAST("{column.name}" AS {column.type}) AS c{i}'
-            for i, column in enumerate(view.columns)
+            f"{typed(f'c{i}', column.type)} AS c{i}" for i, column in enumerate(view.columns)
         ]
         got = answer(tables.connection, f"SELECT {', '.join(casts)} FROM got")
         assert got == want, (query, time)

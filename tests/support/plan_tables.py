@@ -2,15 +2,17 @@
 
 import random
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 import duckdb
+import pyarrow as pa
 
 from streams.ids import CollectionId
 from streams.plan.compile import Relation
 from streams.plan.physical import Column
-from streams.trace.kernel.unions import as_struct, as_union
+from streams.plan.type_names import quoted
+from streams.trace.kernel.unions import as_struct, as_union, carried, has_union
 
 # Every type DuckDB has that a table can hold, with values at its edges.
 VALUES = {
@@ -45,7 +47,8 @@ VALUES = {
     "a": ("INTEGER[3]", "NULL", "[1, 2, 3]"),
     "st": ('STRUCT(x INTEGER, "Y y" VARCHAR)', "NULL", "{'x': 1, 'Y y': 'z'}"),
     "m": ("MAP(VARCHAR, INTEGER)", "NULL", "MAP {'x': 1, 'y': NULL}", "MAP {}"),
-    "un": ("UNION(n INTEGER, t VARCHAR)", "NULL", "union_value(n := 1)", "'text'"),
+    "un": ("UNION(n INTEGER, t VARCHAR)", "NULL", "union_value(n := 1)", "'text'",
+           "union_value(t := NULL::VARCHAR)"),
     "j": ("JSON", "NULL", '\'{"a": [1, {"b": null}]}\'', "'3'"),
     "no": ("BIGNUM", "NULL", "'12345678901234567890123456789012345678901234567890'"),
     "ls": ("STRUCT(x INTEGER)[]", "NULL", "[{'x': 1}, NULL]"),
@@ -74,10 +77,13 @@ NESTED = {
     "md": ("MAP(INTEGER, DOUBLE)", "NULL", "'{1=nan, 2=-0.0}'", "MAP {}"),
     "ml": ("MAP(VARCHAR, INTEGER[])", "NULL", "MAP {'a': [1, NULL], 'b': NULL}", "MAP {}"),
     "us": ("UNION(s STRUCT(x INTEGER, y VARCHAR), l INTEGER[])", "NULL",
-           "union_value(s := {'x': 1, 'y': NULL})", "union_value(l := [1, NULL])"),
-    "lu": ("UNION(n INTEGER, t VARCHAR)[]", "NULL", "[union_value(n := 1), NULL]", "[]"),
+           "union_value(s := {'x': 1, 'y': NULL})", "union_value(l := [1, NULL])",
+           "union_value(l := NULL::INTEGER[])"),
+    "lu": ("UNION(n INTEGER, t VARCHAR)[]", "NULL", "[union_value(n := 1), NULL]", "[]",
+           "[union_value(n := NULL::INTEGER)]"),
     "su": ("STRUCT(u UNION(n INTEGER, t VARCHAR), x INTEGER[2])", "NULL",
-           "{'u': union_value(t := 'x'), 'x': [1, NULL]}", "{'u': NULL, 'x': NULL}"),
+           "{'u': union_value(t := 'x'), 'x': [1, NULL]}", "{'u': NULL, 'x': NULL}",
+           "{'u': union_value(n := NULL::INTEGER), 'x': NULL}"),
     "aa": ("INTEGER[2][2]", "NULL", "[[1, 2], [3, NULL]]", "[NULL, [1, 2]]"),
 }  # fmt: skip
 
@@ -171,11 +177,22 @@ def _insert(connection: duckdb.DuckDBPyConnection, table: str, rows: list[list[s
 def carry(connection: duckdb.DuckDBPyConnection, name: str) -> None:
     """Make a table what plans read: with structs for unions in its columns."""
     columns = connection.execute(f'DESCRIBE "{name}"').fetchall()
-    listed = ", ".join(
-        as_struct(f'"{column}"', kind) + f' AS "{column}"' for column, kind, *_ in columns
-    )
+    listed = carriers((column, kind) for column, kind, *_ in columns)
     connection.execute(f'ALTER TABLE "{name}" RENAME TO "whole {name}"')
     connection.execute(f'CREATE VIEW "{name}" AS SELECT {listed} FROM "whole {name}"')
+
+
+def carriers(columns: Iterable[tuple[str, str]]) -> str:
+    """SQL for columns, by name and type, with the structs that carry unions: Arrow's unions do
+    not tell a NULL from a member that is NULL."""
+    return ", ".join(f"{as_struct(quoted(n), kind)} AS {quoted(n)}" for n, kind in columns)
+
+
+def in_arrow(connection: duckdb.DuckDBPyConnection, table: str, order: str) -> pa.Table:
+    """The rows of a table, given in SQL, in an order, as `maintain` takes them."""
+    described = connection.execute(f"DESCRIBE {table}").fetchall()
+    listed = carriers((name, kind) for name, kind, *_ in described)
+    return connection.sql(f"SELECT {listed} FROM {table} ORDER BY {order}").to_arrow_table()
 
 
 def shown(query: str, columns: Sequence[Column]) -> str:
@@ -198,8 +215,11 @@ def as_text(column: str, type_: str) -> str:
     """The value as text, in which equal values that print apart are one.
 
     Floats are rounded, large ones to ten digits: DuckDB's own sums differ in the last bits from
-    run to run. A NaN is one, a zero has no sign, and an interval is compared by its length.
+    run to run. A NaN is one, a zero has no sign, and an interval is compared by its length. A
+    union is the struct that carries it, which tells a NULL from a member that is NULL.
     """
+    if has_union(type_):
+        return as_text(as_struct(column, type_), carried(type_))
     if type_ in {"FLOAT", "DOUBLE"}:
         return (
             f"CASE WHEN isnan({column}) THEN 'nan' WHEN abs(round({column}, 9)) < 1e6"
@@ -211,9 +231,6 @@ def as_text(column: str, type_: str) -> str:
     if type_ in {"FLOAT[]", "DOUBLE[]", "INTERVAL[]"}:
         values = f"list_transform({column}, lambda e: {as_text('e', type_[:-2])})"
         return f"CAST({values} AS VARCHAR)"
-    if type_.startswith("UNION") and type_.endswith(")"):
-        # what is read back of Arrow is NULL where the member is
-        column = f"coalesce(CAST({column} AS VARCHAR), 'NULL')"
     if re.search(r"\b(FLOAT|DOUBLE|INTERVAL)\b", type_):
         unsigned = f"regexp_replace(CAST({column} AS VARCHAR), '-0\\.0\\b', '0.0', 'g')"
         return f"replace({unsigned}, '30 days', '1 month')"

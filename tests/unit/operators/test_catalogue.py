@@ -13,7 +13,7 @@ from tests.catalogue.candidates import PARTNERS, Candidate, candidates, covering
 from tests.catalogue.oracle import Answer, Oracle
 from tests.catalogue.sweep import Sweep
 from tests.catalogue.verdict import Verdict
-from tests.support.plan_tables import connect
+from tests.support.plan_tables import as_text, connect, in_arrow
 
 INTERNAL = (
     "inequal num bindings", "failed to cast expression", "INTERNAL Error",
@@ -70,6 +70,39 @@ def test_what_duckdb_agrees_with_is_right() -> None:
     words = {one: verdict.word for one, verdict in sweep.run(RIGHT)}
     assert words == dict.fromkeys(RIGHT, "right")
     assert sum(sweep.counts.values()) == len(RIGHT)
+
+
+UNIONS = [
+    Candidate("union", "IS NULL", "(x_un IS NULL)"),
+    Candidate("union", "union_tag", "union_tag(x_us)"),
+    Candidate("union", "list", "list(x_lu ORDER BY id)", "group"),
+    Candidate("key", "group", "SELECT x_un AS c, count(*) AS n FROM every GROUP BY 1", "query"),
+    Candidate("key", "distinct", "SELECT DISTINCT x_su AS c FROM every", "query"),
+    Candidate(
+        "window", "lag", "SELECT id, lag(x_un) OVER (ORDER BY id) AS c FROM every", "query"
+    ),
+]
+"""What a union that is NULL answers otherwise than one whose member is NULL."""
+
+
+def test_a_union_of_which_a_member_is_null_reaches_the_view_as_it_is() -> None:
+    sweep = Sweep()
+    words = {one: verdict.word for one, verdict in sweep.run(UNIONS)}
+    assert words == dict.fromkeys(UNIONS, "right")
+
+
+@pytest.mark.parametrize("type_", ["UNION(n INTEGER, t VARCHAR)", "UNION(n INTEGER)[]"])
+def test_a_null_is_told_from_a_member_that_is_null(type_: str) -> None:
+    connection = connect()
+    connection.execute(f"CREATE TABLE t (u {type_})")
+    member = "union_value(n := NULL::INTEGER)"
+    for value in ("NULL", member):
+        value_of = f"[{value}]" if type_.endswith("[]") else value
+        connection.execute(f"INSERT INTO t VALUES ({value_of})")
+    texts = connection.execute(f"SELECT {as_text('u', type_)} FROM t").fetchall()
+    assert len(set(texts)) == len(texts)
+    rows = in_arrow(connection, "t", "rowid")["u"].to_pylist()
+    assert rows[0] != rows[1]
 
 
 @pytest.mark.parametrize("which", [0, 1], ids=["the even ones", "the odd ones"])
