@@ -1,9 +1,10 @@
 """Many candidates in one view, taken apart where they are not right."""
 
+import re
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from tests.catalogue.candidates import Candidate
 from tests.catalogue.oracle import Answer, Oracle, Unanswered
@@ -11,6 +12,7 @@ from tests.catalogue.verdict import VERDICTS, Verdict, judge
 
 TOGETHER = 24
 """Candidates that one view computes, if none of them fails anywhere."""
+_JOINED = re.compile(r" JOIN every b ON (?=a\.\w+ <)")
 
 
 @dataclass
@@ -62,12 +64,23 @@ class Sweep:
             yield candidate, verdict
 
     def _is_undetermined(self, candidate: Candidate) -> bool:
-        """Whether DuckDB says what the view says when it plans the query in its own way."""
+        """Whether DuckDB says what the view says when it plans the query in another way.
+
+        That is its own way, or a filter for the condition of a join: where a member is NULL,
+        its joins order unions as structs, while `<` is NULL (D252).
+        """
+        filtered = replace(candidate, text=_JOINED.sub(", every b WHERE ", candidate.text))
+        others = [(self.oracle.with_optimiser, candidate), (self.oracle.answer, filtered)]
+        return any(self._says(candidate, answer, other) for answer, other in others)
+
+    def _says(
+        self, candidate: Candidate, answer: Callable[[Candidate], Answer], other: Candidate
+    ) -> bool:
+        """Whether the view of a candidate is what DuckDB answers to the other."""
         try:
-            answer = self.oracle.with_optimiser(candidate)
+            return judge(self.oracle, [(candidate, answer(other))]).word == "right"
         except Unanswered:
             return False
-        return judge(self.oracle, [(candidate, answer)]).word == "right"
 
     def table(self) -> list[str]:
         """Lines: for each family how many candidates got which verdict."""

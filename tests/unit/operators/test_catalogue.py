@@ -91,6 +91,12 @@ def test_a_union_of_which_a_member_is_null_reaches_the_view_as_it_is() -> None:
     assert words == dict.fromkeys(UNIONS, "right")
 
 
+def test_joins_that_order_unions_as_no_expression_does_are_undetermined() -> None:
+    text = "SELECT a.id, b.id AS other FROM every a JOIN every b ON a.x_un < b.y_un"
+    ((_, verdict),) = Sweep().run([Candidate("key", "less join", text, "query")])
+    assert verdict.word == "undetermined"
+
+
 @pytest.mark.parametrize("type_", ["UNION(n INTEGER, t VARCHAR)", "UNION(n INTEGER)[]"])
 def test_a_null_is_told_from_a_member_that_is_null(type_: str) -> None:
     connection = connect()
