@@ -29,6 +29,9 @@ from streams.plan.sql.materializations import (
 BACKFILL = "backfill"
 """The number in a resource that, raised, has the present rows written again."""
 
+DELTA = "delta_updates"
+"""The option of a resource that keeps every change as a row."""
+
 REACHED_BY = frozenset({"command", "address"})
 """Options of a foreign connector that exclude each other."""
 
@@ -95,6 +98,31 @@ def refuse_lower(before: Json, after: Json, name: str) -> None:
             f"option {BACKFILL.upper()} of {name}: expected at least {last}, found {number}",
             "each number has the table written again once",
             f"{BACKFILL.upper()} = {last + 1} has it written again",
+        )
+
+
+def refuse_reshaped(before: Json, after: Json, name: str) -> None:
+    """Refuse another key, or every change for the present rows, in a table that is there.
+
+    Errors: InvalidStatement.
+    """
+    old, new = (members(each["resource"]) for each in (before, after))
+    if left(old, (BACKFILL, DELTA)) != left(new, (BACKFILL, DELTA)):
+        return  # another place
+    numbers = [each.get(BACKFILL, 0) for each in (old, new)]
+    deltas = [bool(each.get(DELTA, False)) for each in (old, new)]
+    if deltas[0] != deltas[1]:
+        what = "DELTA UPDATES"
+    elif before.get("key") != after.get("key") and not all(deltas):
+        what = f"KEY ({', '.join(map(str, cast('Sequence[str]', after.get('key', ()))))})"
+    else:
+        return
+    if numbers[0] == numbers[1]:
+        raise InvalidStatement(
+            f"{what} of {name} changes, and its table is of another shape",
+            "rows that are there are kept as they are",
+            f"BACKFILL = {int(str(numbers[0])) + 1} in the same statement has the table made"
+            " and written anew; or name another one",
         )
 
 

@@ -25,7 +25,12 @@ from schemas.materializations import (
     State,
     Wanted,
 )
-from streams.adapter.alter_materialization import amended_binding, amended_task, keeps_old_rows
+from streams.adapter.alter_materialization import (
+    amended_binding,
+    amended_task,
+    keeps_old_rows,
+    refuse_reshaped,
+)
 from streams.adapter.catalog import Catalog, Item
 from streams.adapter.catalog_log import CatalogLog, Deposed
 from streams.adapter.catalog_materializations import (
@@ -209,6 +214,7 @@ class Materializing:
         after = amended_binding(bindings[number], item, amendment)
         if needs_key(after):
             after = yield from self._with_key(after, item, catalog)
+        refuse_reshaped(bindings[number], after, item.name)
         if keeps_old_rows(bindings[number], after):
             yield Notice(
                 f"rows of {item.name} that are there keep the columns that they have;"

@@ -20,6 +20,7 @@ from streams.kafka.client.broker import KafkaBroker
 from streams.kafka.embedded import EmbeddedBroker
 from streams.kafka.settings import ClientSettings
 from streams.temporary import temporary_directory
+from streams.torture.connectors.databases import NAMES, installed, places
 from streams.torture.connectors.run import Broker, Run
 from streams.torture.hostile.attack_rounds import Assault
 from streams.torture.hostile.scene import scene, settings
@@ -153,30 +154,43 @@ def input_(  # noqa: PLR0913  the options of a command, each by name
 
 
 @app.command()
-def connectors(*, seconds: Seconds = SECONDS, seed: Seed = None, json: Json = None) -> None:
+def connectors(
+    *,
+    seconds: Seconds = SECONDS,
+    seed: Seed = None,
+    json: Json = None,
+    database: Annotated[
+        list[str] | None,
+        typer.Option(help=f"One of {', '.join(NAMES)}; may be repeated. Default: all."),
+    ] = None,
+) -> None:
     """Faults at the messages between a materialization and its connector, one after another.
 
     Either side dies, stalls, says something twice, or stands still until another one has taken
     over, at the n-th message of each kind: with tables, with tables of every change, while a
-    task is split into key ranges and while ranges are merged. After each commit every row is
-    compared with the collection at the time that the table says it has. Runs on an embedded
-    broker of its own, into SQLite; some connectors are processes that are killed.
+    task is split into key ranges, while ranges are merged, and with dead letters. After each
+    commit every row is compared with the collection at the time that the table says it has.
+    Runs on an embedded broker of its own, into SQLite, PostgreSQL (the wheel, if it is
+    installed) and DuckDB in turn; some connectors are processes that are killed.
 
     Exit codes: 0 nothing was wrong, 1 something was, or the broker does not start, 2 usage.
 
     Examples:
         slackwater torture connectors --seconds 600
         slackwater torture connectors --seed 7 --json outcome.json
+        slackwater torture connectors --database postgres
     """
+    names = known(database)
     chosen = new_seed() if seed is None else seed
     typer.echo(f"seed {chosen}")
     began = time.monotonic()
     try:
         with quiet(), ending_early() as stopping:
-            verdict = struck(chosen, seconds, stopping)
+            verdict = struck(chosen, seconds, names, stopping)
     except SlackwaterError as error:
         raise failed(error) from error
-    again = f"slackwater torture connectors --seconds {seconds:g} --seed {chosen}"
+    into = "".join(f" --database {name}" for name in names)
+    again = f"slackwater torture connectors --seconds {seconds:g} --seed {chosen}{into}"
     told(Report(chosen, again, time.monotonic() - began, verdict, stopping.number), json)
     if verdict.wrong:
         raise typer.Exit(FAILED)
@@ -255,18 +269,29 @@ def soaked(seed: int, seconds: float, stopping: Stop) -> tuple[Verdict, Sequence
             return run.run(seconds), run.evidence
 
 
-def struck(seed: int, seconds: float, stopping: Stop) -> Verdict:
-    """Faults of connectors. Errors: Determinate when the broker does not start."""
+def known(names: Sequence[str] | None) -> tuple[str, ...]:
+    """The databases to write; by default all that are here. Errors: typer.BadParameter."""
+    unknown = sorted(set(names or ()) - set(NAMES))
+    if unknown:
+        raise typer.BadParameter(
+            f"expected some of {', '.join(NAMES)}, got {', '.join(unknown)}"
+        )
+    return tuple(dict.fromkeys(names or installed()))
+
+
+def struck(seed: int, seconds: float, names: tuple[str, ...], stopping: Stop) -> Verdict:
+    """Faults of connectors. Errors: Determinate when a server does not start."""
     with temporary_directory("slackwater-torture-") as scratch:
         place = Path(scratch)
         with (
             EmbeddedBroker(place / "broker") as embedded,
             closing(KafkaBroker(ClientSettings(embedded.bootstrap))) as broker,
+            places(names, place) as made,
             bar("torturing", seconds) as (progress, task),
         ):
             collections = Broker(broker.logs, broker.chunks, broker.topics)
             tell = partial(shown, progress, task)
-            return Run(collections, place, seed, tell, stopping).run(seconds)
+            return Run(collections, made, seed, tell, stopping).run(seconds)
 
 
 def assaulted(

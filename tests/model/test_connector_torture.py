@@ -1,6 +1,7 @@
 """Faults between a materialization and its connector: nothing goes wrong, and defects do."""
 
 import contextlib
+import itertools
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from random import Random
@@ -11,22 +12,25 @@ import pytest
 
 from connectors.protocol.session import Session
 from connectors.protocol.violations import Violation
-from connectors.runtime import ranges, reader, session
+from connectors.runtime import dead_letters, ranges, reader, session
+from connectors.runtime.dead_letters import Refusals
 from connectors.sql import fence
 from connectors.sql.fence import Fenced, Held
 from connectors.sql.transactor import Counts, Transactor
 from connectors.testing.faults import EVENTS, Act, Fault
-from connectors.transport.local import Local
 from streams.app.signals import Stop
 from streams.kafka.memory.logs import MemoryBroker
-from streams.torture.connectors.run import ACKNOWLEDGING, Broker, closed
+from streams.torture.connectors.databases import Place, on_duckdb, on_postgres, on_sqlite
+from streams.torture.connectors.run import Broker, closed
 from streams.torture.connectors.run import Run as Soak
 from streams.torture.connectors.scene import Mode, Scenario, Scene, scenarios
+from tests.support.postgres import Server
 
-Run = Callable[[Scenario], list[str]]
+Run = Callable[..., list[str]]
 
 AT = dict(zip(Act, ["store", "commit", "committed", "prepare", "load"], strict=True))
 """Where each fault comes in the short form; a table of every change loads nothing."""
+NUMBERS = itertools.count()
 QUICK = {(Mode.SPLIT, Act.ZOMBIE), (Mode.MERGE, Act.DRIVER_DIES)}
 
 
@@ -39,7 +43,7 @@ SHORT = [
     pytest.param(
         scenario(mode, act),
         marks=()
-        if mode in {Mode.STANDARD, Mode.DELTA} or (mode, act) in QUICK
+        if mode in {Mode.STANDARD, Mode.DELTA, Mode.DEAD_LETTERS} or (mode, act) in QUICK
         else pytest.mark.long,
     )
     for mode in Mode
@@ -48,16 +52,24 @@ SHORT = [
 
 
 @pytest.fixture
-def run(memory_path: Path) -> Iterator[Run]:
+def run(memory_path: Path, request: pytest.FixtureRequest) -> Iterator[Run]:
     scenes: list[Scene] = []
 
-    def wrong(chosen: Scenario) -> list[str]:
+    def place(database: str) -> Place:
+        if database == "postgres":
+            server: Server = request.getfixturevalue("postgres")
+            return on_postgres(server.embedded.config, f"torture_{next(NUMBERS)}")
+        made = {"sqlite": on_sqlite, "duckdb": on_duckdb}[database]
+        return made(memory_path / f"{len(scenes)}.{database}")
+
+    def wrong(chosen: Scenario, database: str = "sqlite") -> list[str]:
         memory = MemoryBroker(lambda: 1000)
         broker = Broker(memory.logs, memory.chunks, memory.topics)
+        where = place(database)
         scene = Scene(
             shards=lambda: broker.client("sw"),
-            transport=Local(ACKNOWLEDGING),
-            file=memory_path / f"{len(scenes)}.db",
+            transport=where.transport,
+            place=where,
             rng=Random(1),
             now_ms=lambda: 1000,
             kill=closed,
@@ -82,6 +94,28 @@ def test_no_fault_at_any_message_loses_or_repeats_anything(chosen: Scenario, run
     assert not run(chosen)
 
 
+IN_OTHERS = [
+    pytest.param(
+        database,
+        scenario(mode, act),
+        marks=()
+        if (mode, act)
+        in {(Mode.STANDARD, Act.CONNECTOR_DIES), (Mode.DEAD_LETTERS, Act.DRIVER_DIES)}
+        else pytest.mark.long,
+    )
+    for database in ("postgres", "duckdb")
+    for mode in Mode
+    for act in Act
+]
+
+
+@pytest.mark.parametrize(("database", "chosen"), IN_OTHERS, ids=str)
+def test_a_fault_loses_and_repeats_nothing_in_any_database(
+    database: str, chosen: Scenario, run: Run
+) -> None:
+    assert not run(chosen, database)
+
+
 def test_a_fault_that_never_comes_about_fails_the_run(run: Run) -> None:
     (wrong,) = run(Scenario(Mode.DELTA, Fault(Act.STALL, "commit", 99)))
     assert wrong == "stall at commit 99: it never came about"
@@ -90,13 +124,14 @@ def test_a_fault_that_never_comes_about_fails_the_run(run: Run) -> None:
 def test_a_run_counts_what_it_did(memory_path: Path) -> None:
     memory = MemoryBroker(lambda: 1000)
     broker = Broker(memory.logs, memory.chunks, memory.topics)
-    verdict = Soak(broker, memory_path, seed=5).run(0)
+    places = lambda number: on_sqlite(memory_path / f"{number}.db")  # noqa: E731
+    verdict = Soak(broker, places, seed=5).run(0)
     assert verdict.wrong == ()
     assert verdict.figures["scenarios"] == 1
     assert verdict.figures["looks at the tables"] > 5
     stopped = Stop()
     stopped.set()
-    (wrong,) = Soak(broker, memory_path, seed=5, stopping=stopped).run(0).wrong
+    (wrong,) = Soak(broker, places, seed=5, stopping=stopped).run(0).wrong
     assert wrong == "no scenario was run: nothing was tested"
 
 
@@ -108,6 +143,21 @@ def test_every_kind_of_message_has_its_faults() -> None:
 
 
 Patch = Callable[[pytest.MonkeyPatch], None]
+
+
+def letters_are_lost(patch: pytest.MonkeyPatch) -> None:
+    """A document is left out, and nobody is told."""
+    patch.setattr(Refusals, "_write", lambda *_: None)
+
+
+def a_range_loses_its_last_row(patch: pytest.MonkeyPatch) -> None:
+    """Of the rows that are tried together the last one is not written."""
+    ranges_of = dead_letters.ranges
+
+    def short(transaction: Any, numbers: Any, begin: int, end: int) -> Any:
+        return ranges_of(transaction, numbers, begin, max(begin + 1, end - 1))
+
+    patch.setattr(dead_letters, "ranges", short)
 
 
 def rows_are_seen_early(patch: pytest.MonkeyPatch) -> None:
@@ -208,6 +258,7 @@ DEFECTS: dict[Act, tuple[Patch, str]] = {
     Act.REPEAT: (nobody_minds_the_order, "commit"),
     Act.ZOMBIE: (the_fence_is_open, "commit"),
 }
+OF_DEAD_LETTERS = [letters_are_lost, a_range_loses_its_last_row]
 OF_RANGES = [
     (parts_begin_at_zero, Mode.SPLIT),
     (the_narrowest_row_counts, Mode.MERGE),
@@ -224,7 +275,7 @@ PLANTED = [
     for act, (defect, event) in DEFECTS.items()
 ] + [
     pytest.param(defect, Scenario(mode, Fault(Act.DRIVER_DIES, "prepare", 1)))
-    for defect, mode in OF_RANGES
+    for defect, mode in [*OF_RANGES, *((each, Mode.DEAD_LETTERS) for each in OF_DEAD_LETTERS)]
 ]
 
 
@@ -237,5 +288,20 @@ def test_every_scenario_finds_a_planted_defect(
     with monkeypatch.context() as patch:
         defect(patch)
         wrong = run(chosen)
+    assert wrong
+    assert "never came about" not in wrong[0]
+
+
+@pytest.mark.parametrize("database", ["postgres", "duckdb"])
+@pytest.mark.parametrize(
+    ("defect", "mode"),
+    [(the_checkpoint_is_early, Mode.DELTA), (letters_are_lost, Mode.DEAD_LETTERS)],
+)
+def test_a_planted_defect_is_found_in_every_database(
+    defect: Patch, mode: Mode, database: str, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patch:
+        defect(patch)
+        wrong = run(Scenario(mode, Fault(Act.CONNECTOR_DIES, "commit", 2)), database)
     assert wrong
     assert "never came about" not in wrong[0]

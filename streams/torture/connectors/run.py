@@ -1,6 +1,5 @@
 """Scenarios one after another, each with a namespace and a database of its own."""
 
-import dataclasses
 import os
 import sys
 import time
@@ -9,33 +8,26 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from itertools import cycle
-from pathlib import Path
 from random import Random
 
 from connectors.driver import Channel, Transport
-from connectors.protocol.messages import Extensions
-from connectors.sqlite import CONNECTOR
 from connectors.testing.faults import Act
-from connectors.transport.local import Local
 from connectors.transport.stdio import Command, Pipe
 from streams.app.service_process import now_ms
 from streams.app.signals import Stop
 from streams.kafka.log import Chunks, Logs
 from streams.kafka.topics import Topics
 from streams.storage.client.shards import Shards
+from streams.torture.connectors.databases import Places
 from streams.torture.connectors.scene import Mode, Scenario, Scene, scenarios
 from streams.torture.oracle import Verdict
 
 COMMAND = (
     *(sys.executable, "-c", "from streams.app.main import app; app()"),
-    *("connector", "serve", "sqlite"),
+    *("connector", "serve"),
 )
 EVERY = 8
 """One in so many runs has its connector in processes, which are killed; they take long."""
-ACKNOWLEDGING = dataclasses.replace(
-    CONNECTOR, extensions=Extensions(acknowledge=True, delete=True, subranges=True)
-)
-"""SQLite, with every message that there is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,10 +47,10 @@ class Broker:
 
 @dataclass(slots=True)
 class Run:
-    """Runs under `directory`; the seed decides their order and what each writes."""
+    """Runs, each in a place of its own; the seed decides their order and what each writes."""
 
     broker: Broker
-    directory: Path
+    places: Places
     seed: int
     tell: Callable[[float], None] = lambda _: None
     stopping: Stop = field(default_factory=Stop)
@@ -94,29 +86,31 @@ class Run:
 
     def one(self, number: int, scenario: Scenario, rng: Random) -> None:
         """One scenario."""
-        is_process = number % EVERY == EVERY - 1 and "acknowledge" not in scenario.fault.event
-        transport: Transport = Local(ACKNOWLEDGING)
+        place = self.places(number)
+        is_due = number % EVERY == EVERY - 1 and "acknowledge" not in scenario.fault.event
+        is_process = is_due and place.has_many
+        transport: Transport = place.transport
         if is_process:
-            transport = Command(COMMAND, os.environ)
-        file = self.directory / f"{number}.db"
+            transport = Command((*COMMAND, place.name), os.environ)
         namespace = f"torture{number}"
         scene = Scene(
             shards=lambda: self.broker.client(namespace),
             transport=transport,
-            file=file,
+            place=place,
             rng=rng,
             now_ms=now_ms,
             kill=killed if is_process else closed,
         )
         with closing(scene):
             scene.run(scenario)
-        file.unlink(missing_ok=True)
         self.figures["scenarios"] += 1
         self.figures[f"{scenario.mode}"] += 1
+        self.figures[place.name] += 1
         self.figures[f"{scenario.fault.act}"] += 1
         self.figures["connectors killed as processes"] += is_process
         self.figures["looks at the tables"] += scene.reader.looks
-        self.wrong += [f"run {number}, {scenario}: {fault}" for fault in scene.wrong]
+        run = f"run {number}, {place.name}, {scenario}"
+        self.wrong += [f"{run}: {fault}" for fault in scene.wrong]
 
 
 def closed(channel: Channel) -> None:

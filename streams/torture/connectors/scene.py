@@ -4,12 +4,12 @@ A run goes wrong if a look at the tables finds something, if a fault does not co
 a session ends otherwise than its fault says.
 """
 
+import json
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from enum import StrEnum
-from pathlib import Path
 from random import Random
 
 from connectors.driver import Channel, Driver, Transport
@@ -18,11 +18,12 @@ from connectors.runtime.lane import Drifted
 from connectors.runtime.runner import Runner
 from connectors.runtime.session import Forgotten
 from connectors.runtime.task import Materialization
+from connectors.sql.ddl import CHECKPOINTS
 from connectors.sql.fence import Fenced
-from connectors.sqlite import Config, connect
 from connectors.testing.faults import EVENTS, Act, DriverDied, Fault, Faulty
 from connectors.transport.errors import causes
 from streams.storage.client.shards import Shards
+from streams.torture.connectors.databases import REFUSED, Place
 from streams.torture.connectors.ledger import ACCOUNTS, BRANCHES, Ledger
 from streams.torture.connectors.table_check import RANGES, TABLES, TASK, Reader, Seen
 from streams.trace.kernel.kernel import Kernel
@@ -42,6 +43,8 @@ class Mode(StrEnum):
     """All of them; one range before, several when the fault comes."""
     MERGE = "merge"
     """The other way round, and the ranges stand at different times."""
+    DEAD_LETTERS = "dead-letters"
+    """Tables with keys, one of which refuses some documents."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,17 +88,33 @@ def is_possible(scenario: Scenario) -> bool:
 
 
 @dataclass(slots=True)
+class Told:
+    """The dead letters: of each account the amount that was refused last."""
+
+    amounts: dict[str, int] = field(default_factory=dict)
+
+    def write(self, topic: str, key: bytes, value: bytes) -> None:
+        """As `connectors.runtime.dead_letters.Letters`."""
+        letter = json.loads(value)
+        document = letter.get("document")
+        if document is None:  # of a binding that stands still
+            raise AssertionError(f"{topic} {key!r}: {letter['error']}")
+        self.amounts[document["account"]] = document["amount"]
+
+
+@dataclass(slots=True)
 class Scene:
     """The task on one database; `transport` reaches its connector."""
 
     shards: Callable[[], Shards]
     """A new client of the collections'."""
     transport: Transport
-    file: Path
+    place: Place
     rng: Random
     now_ms: Callable[[], int]
     kill: Callable[[Channel], None] = lambda channel: channel.close()
     """How the connector of a stream dies."""
+    letters: Told = field(default_factory=Told)
     wrong: list[str] = field(default_factory=list)
     stopping: threading.Event = field(default_factory=threading.Event)
     stack: ExitStack = field(default_factory=ExitStack)
@@ -117,6 +136,9 @@ class Scene:
     def _run(self, scenario: Scenario) -> None:
         fault, mode = scenario.fault, scenario.mode
         bindings = bindings_of(scenario)
+        if mode is Mode.DEAD_LETTERS:
+            self.place.make_choosy()
+            self.reader.choosy = REFUSED
         self.ledger.transfer(2)
         if mode is Mode.MERGE:
             self._tear(bindings)
@@ -217,8 +239,8 @@ class Scene:
         """A session until it is caught up. Errors: whatever ends it; DriverDied."""
         value = {
             "task": TASK,
-            "connector": "sqlite",
-            "config": {"path": str(self.file)},
+            "connector": self.place.name,
+            "config": dict(self.place.config),
             "bindings": bindings,
             "shards": shards,
             "limits": {"every_ms": 0, "idle_ms": 0, "rows": TRANSACTION_ROWS},
@@ -230,6 +252,7 @@ class Scene:
             now_ms=self.now_ms,
             stopping=self.stopping,
             kernel=Kernel(),
+            letters=self.letters,
         )
         runner.run(until_caught_up=True)
 
@@ -246,9 +269,9 @@ class Scene:
             self.wrong += [f"at {event}: {fault}" for fault in self.reader.look(self._seen())]
 
     def _seen(self) -> Seen:
-        with connect(Config(path=str(self.file))) as database, database.transaction():
+        with self.place.opened() as database, database.transaction():
             there = [name for name in TABLES if database.columns_of((name,))]
-            if not there:
+            if not there or not database.columns_of(CHECKPOINTS):
                 return Seen([], {})
             tables = {
                 name: [tuple(row) for row in database.select(TABLES[name])] for name in there
@@ -264,6 +287,8 @@ class Scene:
         }
         if behind:
             self.wrong.append(f"expected all keys at {self.ledger.upper}, actual {behind}")
+        if self.reader.choosy:
+            self.wrong += self.reader.left_out(self._seen(), self.letters.amounts)
 
 
 def is_expected(fault: Fault | None, ending: BaseException | None) -> bool:
@@ -287,6 +312,15 @@ ACCOUNTS_BOUND: tuple[object, ...] = (
     {"collection": BRANCHES, "resource": {"table": "branches"}, "verify": "always"},
 )
 """All is compared each time, so that there are loads."""
+CHOOSY: tuple[object, ...] = (
+    {
+        "collection": ACCOUNTS,
+        "resource": {"table": "balances", "adopt": True},
+        "verify": "always",
+        "dead_letters": "letters",
+    },
+    {"collection": BRANCHES, "resource": {"table": "branches"}, "verify": "always"},
+)
 LOG: object = {
     "collection": ACCOUNTS,
     "resource": {"table": "log", "delta_updates": True},
@@ -301,6 +335,8 @@ def bindings_of(scenario: Scenario) -> list[object]:
             return [*ACCOUNTS_BOUND]
         case Mode.DELTA:
             return [LOG]
+        case Mode.DEAD_LETTERS:
+            return [*CHOOSY]
         case _:
             fault = scenario.fault
             is_unseen = (fault.act, fault.event) == (Act.REPEAT, "store")

@@ -17,6 +17,7 @@ from schemas.flow_tuple import pack
 from streams.ids import CollectionId
 from streams.torture.connectors.ledger import (
     ACCOUNTS,
+    BIRTH,
     BRANCHES,
     HOLDERS,
     OFFICES,
@@ -63,6 +64,8 @@ class Reader:
     ledger: Ledger
     before: Counter[tuple[str, str]] = field(default_factory=Counter)
     looks: int = 0
+    choosy: int = 0
+    """The table of balances refuses multiples of it; 0: it takes all amounts."""
 
     def look(self, seen: Seen) -> Iterator[str]:
         """Everything that is wrong."""
@@ -74,8 +77,36 @@ class Reader:
                 if reached < before:
                     yield f"{table}: {key} goes back from {before} to {reached}"
                 self.before[table, key] = reached
+            if self.choosy and table == "balances":
+                continue  # it is written in steps, and what is refused is left out
             check = self._log if table == "log" else self._table
             yield from check(table, rows, frontiers)
+
+    def left_out(self, seen: Seen, told: Mapping[str, int]) -> Iterator[str]:
+        """Everything that is wrong with the table that refuses some, once all is written.
+
+        A key whose last amount is refused keeps what was accepted before, and there is a letter
+        of it. The others are as without dead letters.
+        """
+        expected = self.ledger.at(ACCOUNTS, self.ledger.upper - 1)
+        rows = seen.tables["balances"]
+        actual = {str(key): int(str(amount)) for key, amount in rows}
+        if len(actual) != len(rows):
+            yield f"balances: a key twice in {rows}"
+        for key in KEYS[ACCOUNTS]:
+            amount, kept = expected.get(key), actual.get(key)
+            if amount is None or amount % self.choosy:
+                if kept != amount:
+                    yield f"balances: {key}: expected {amount}, actual {kept}"
+                continue
+            if told.get(key) != amount:
+                yield f"balances: {key}: no letter of {amount}, but of {told.get(key)}"
+            if kept is not None and not self._was(key, kept):
+                yield f"balances: {key}: it never had {kept}"
+
+    def _was(self, key: str, amount: int) -> bool:
+        times = range(BIRTH, self.ledger.upper)
+        return any(self.ledger.at(ACCOUNTS, time).get(key) == amount for time in times)
 
     def _table(self, table: str, rows: Rows, frontiers: Mapping[str, int]) -> Iterator[str]:
         """A table with a key has the contents."""

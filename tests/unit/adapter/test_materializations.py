@@ -209,8 +209,28 @@ def test_a_key_that_is_reset_is_that_of_the_definition(
 ) -> None:
     env.rows(SHOP.replace("'totals'", "'totals', KEY (total)"))
     assert tasks(runtime)["m3"]["bindings"][0]["key"] == ["total"]
+    failed = env.fails("ALTER MATERIALIZATION shop ALTER BINDING totals RESET (KEY)")
+    assert failed.message == "KEY (id) of totals changes, and its table is of another shape"
+    assert failed.hint.startswith("BACKFILL = 1 in the same statement")
+    env.rows("ALTER MATERIALIZATION shop ALTER BINDING totals SET (KEY (id), BACKFILL 1)")
     env.rows("ALTER MATERIALIZATION shop ALTER BINDING totals RESET (KEY)")
     assert tasks(runtime)["m3"]["bindings"][0]["key"] == ["id"]
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        "KEY (total), BACKFILL 1",
+        "DELTA UPDATES, BACKFILL 1",
+        "KEY (total), TABLE 'elsewhere'",
+    ],
+)
+def test_another_shape_is_that_of_a_table_that_is_made_anew(
+    env: Environment, options: str
+) -> None:
+    env.rows(SHOP)
+    env.rows(f"ALTER MATERIALIZATION shop ALTER BINDING totals SET ({options})")
+    env.rows("ALTER MATERIALIZATION shop ALTER BINDING orders SET (KEY (amount))")
 
 
 def test_other_columns_alone_leave_the_rows_that_are_there(env: Environment) -> None:
@@ -301,7 +321,18 @@ def test_an_altered_option_is_judged_by_its_connector(
             "ALTER BINDING totals RESET (BACKFILL)",
             "option BACKFILL of totals: expected at least 3, found 0",
         ),
-        ("ALTER BINDING orders RESET (DELTA UPDATES)", "orders has no key"),
+        (
+            "ALTER BINDING totals SET (KEY (total))",
+            "KEY (total) of totals changes, and its table is of another shape",
+        ),
+        (
+            "ALTER BINDING totals SET (DELTA UPDATES)",
+            "DELTA UPDATES of totals changes, and its table is of another shape",
+        ),
+        (
+            "ALTER BINDING orders RESET (DELTA UPDATES)",
+            "DELTA UPDATES of orders changes, and its table is of another shape",
+        ),
         ("ADD totals (TABLE 't')", "shop binds totals already"),
         ("ADD nothing (TABLE 't')", "nothing does not exist"),
         ("DROP BINDING nothing", "shop does not bind nothing"),

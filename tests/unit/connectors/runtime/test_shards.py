@@ -25,6 +25,7 @@ from connectors.transport.local import Local
 from schemas.flow_hash import LAST
 from streams.errors import InvalidUsage
 from streams.ids import CollectionId, Timestamp
+from streams.torture.connectors.databases import on_sqlite
 from streams.torture.connectors.scene import Scene
 from tests.support.collections import Collections
 from tests.support.file_connector import FileConnector
@@ -88,7 +89,7 @@ def test_a_task_is_divided_at_will(
     scene = Scene(
         shards=collections.client,
         transport=Local(CONNECTOR),
-        file=memory_path / "bank.db",
+        place=on_sqlite(memory_path / "bank.db"),
         rng=Random(seed),
         now_ms=lambda: 1000,
     )
