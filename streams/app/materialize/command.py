@@ -46,6 +46,12 @@ File = Annotated[
 ]
 
 
+MetricsOption = Annotated[
+    str,
+    typer.Option(metavar="HOST:PORT", help="Answer GET /metrics here, as text for Prometheus."),
+]
+
+
 @dataclass(frozen=True, slots=True)
 class Place:
     """Brokers, and a client of their shards."""
@@ -69,7 +75,7 @@ def materialize() -> None:
 
 @app.command()
 @placed
-def run(
+def run(  # noqa: PLR0913  the options of a command, each by name
     where: Where,
     file: File,
     *,
@@ -94,6 +100,7 @@ def run(
             help="Key ranges of the backfill. Default: 8, or the file's if they are more.",
         ),
     ] = None,
+    metrics: MetricsOption = "",
 ) -> None:
     """Follow the collections of a task into its endpoint, until Ctrl-C.
 
@@ -102,13 +109,18 @@ def run(
     Examples:
         slackwater materialize run shop.yaml
         slackwater materialize run shop.yaml --until-caught-up --json
+        slackwater materialize run shop.yaml --metrics 127.0.0.1:9464
         slackwater materialize run shop.yaml --backfill spark --master 'local[4,4]' --shards 16
     """
     if backfill is None and (master or shards is not None):
         raise typer.BadParameter("--master and --shards are of --backfill spark: add it")
     spark = None if backfill is None else OnSpark(master, shards)
-    with noted() as stopping, begun(where, file) as (place, task):
-        status = followed(place, task, where, stopping, until_caught_up, spark)
+    with (
+        noted() as stopping,
+        begun(where, file) as (place, task),
+        measured(task, metrics) as measure,
+    ):
+        status = followed(place, task, where, stopping, until_caught_up, spark, measure)
     if until_caught_up and status.state != "done":
         raise unfinished(stopping.number)
 
@@ -190,13 +202,27 @@ def begun(where: Where, file: Path) -> Iterator[tuple[Place, "Materialization"]]
             raise failed(error, as_json=where.as_json) from error
 
 
-def followed(
+@contextmanager
+def measured(task: "Materialization", metrics: str) -> "Iterator[Callable[[Status], None]]":
+    """Serve metrics, if it is wished for; yield what takes reports. Errors: InvalidUsage."""
+    if not metrics:
+        yield lambda _: None
+        return
+    from streams.app.materialize.metrics_server import Measured, place_of, served  # noqa: PLC0415
+
+    told = Measured(task.task, task.connector)
+    with served(told, place_of(metrics)):
+        yield told.report
+
+
+def followed(  # noqa: PLR0913, PLR0917  as the options
     place: Place,
     task: "Materialization",
     where: Where,
     stopping: Stop,
     until_caught_up: bool,  # noqa: FBT001  as the option
     spark: OnSpark | None,
+    measure: "Callable[[Status], None]" = lambda _: None,
 ) -> "Status":
     """Run the task, after its backfill. Errors: InvalidUsage and whatever ends it."""
     from connectors.runtime.runner import Runner  # noqa: PLC0415
@@ -214,15 +240,20 @@ def followed(
     ):
         is_ours = task.connector in OURS
         task = files.with_secrets(task, driver, os.environ, is_ours=is_ours)
+
+        def report(status: "Status") -> None:
+            screen.show(status)
+            measure(status)
+
         if spark is not None:
-            filled(place, task, driver, stopping, screen.show, spark)
+            filled(place, task, driver, stopping, report, spark)
         runner = Runner(
             task,
             driver,
             place.shards,
             now_ms=now_ms,
             stopping=stopping,
-            report=screen.show,
+            report=report,
             letters=letters,
         )
         return runner.run(until_caught_up=until_caught_up)

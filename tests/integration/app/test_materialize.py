@@ -1,9 +1,11 @@
 """`slackwater materialize` on a real broker, killed in the middle, into a file of SQLite."""
 
 import json
+import socket
 import sqlite3
 import subprocess
 import sys
+import urllib.request
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
@@ -59,7 +61,12 @@ def test_it_goes_on_where_it_was_killed(
     file.write_text((TASK % database).replace("totals\n    res", "u1\n    res"))
     where = ["--brokers", broker.bootstrap, "--namespace", collections.namespace, "--json"]
     command = [sys.executable, "-m", "streams.app.main", "materialize", "run", str(file)]
-    with subprocess.Popen([*command, *where], stdout=subprocess.PIPE, text=True) as process:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        at = f"127.0.0.1:{free.getsockname()[1]}"
+    with subprocess.Popen(
+        [*command, *where, "--metrics", at], stdout=subprocess.PIPE, text=True
+    ) as process:
         assert process.stdout is not None
         for line in process.stdout:
             if json.loads(line)["state"] == "running":
@@ -68,7 +75,13 @@ def test_it_goes_on_where_it_was_killed(
             rows_of(database, "SELECT count(*) FROM log")[0][0] < 4
         ):
             assert process.poll() is None
+        with urllib.request.urlopen(f"http://{at}/metrics", timeout=10) as response:
+            metrics = response.read().decode()
         process.kill()
+    assert (
+        'slackwater_materialization_state{materialization="shop",state="running"} 1' in metrics
+    )
+    assert int(metrics.partition('commits_total{materialization="shop"} ')[2].split()[0]) > 0
     times = rows_of(database, "SELECT max(slackwater_time), count(*) FROM log")
     totals = rows_of(database, "SELECT sum(total) FROM totals")
     summed = rows_of(database, "SELECT sum(total * slackwater_diff) FROM log")
