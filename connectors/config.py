@@ -28,18 +28,19 @@ def parsed(model: type[Model], what: str, text: str) -> Model:
 def problems(error: ValidationError) -> str:
     """What is wrong with a configuration; values are not shown, since some are secrets."""
     return "; ".join(
-        f"{'.'.join(map(str, each['loc'])) or 'all'}: {each['msg']}" for each in error.errors()
+        f"{'.'.join(map(str, problem['loc'])) or 'all'}: {problem['msg']}"
+        for problem in error.errors()
     )
 
 
 def form(order: int, *, secret: bool = False, mark: str = "") -> dict[str, JsonValue]:
     """What a form is told of a property, beside its type. `mark` is true, as `x-...`."""
-    told: dict[str, JsonValue] = {"order": order}
+    hints: dict[str, JsonValue] = {"order": order}
     if secret:
-        told["secret"] = True
+        hints["secret"] = True
     if mark:
-        told[mark] = True
-    return told
+        hints[mark] = True
+    return hints
 
 
 def schema_text(model: type[BaseModel]) -> str:
@@ -71,9 +72,9 @@ def resolved(environment: Mapping[str, str], value: JsonValue) -> JsonValue:
     """A configuration with what its references refer to. Errors: as `secret`."""
     match value:
         case dict():
-            return {name: resolved(environment, each) for name, each in value.items()}
+            return {name: resolved(environment, member) for name, member in value.items()}
         case list():
-            return [resolved(environment, each) for each in value]
+            return [resolved(environment, element) for element in value]
         case str():
             return secret(environment, value)
         case _:
@@ -84,11 +85,11 @@ def variables(value: JsonValue) -> Iterator[str]:
     """The environment variables that a configuration refers to."""
     match value:
         case dict():
-            for each in value.values():
-                yield from variables(each)
+            for member in value.values():
+                yield from variables(member)
         case list():
-            for each in value:
-                yield from variables(each)
+            for member in value:
+                yield from variables(member)
         case str() if value.startswith("env:"):
             yield value.removeprefix("env:")
         case _:
@@ -106,6 +107,6 @@ def exposed(schema: JsonValue, value: JsonValue, where: str) -> Iterator[str]:
     properties = schema.get("properties")
     inner = properties if isinstance(properties, dict) else {}
     if isinstance(value, dict):
-        for name, each in value.items():
+        for name, member in value.items():
             other = schema.get("additionalProperties")
-            yield from exposed(inner.get(name, other), each, f"{where}.{name}")
+            yield from exposed(inner.get(name, other), member, f"{where}.{name}")

@@ -156,7 +156,7 @@ class Stream:
         loaded = list(self._until_flushed())
         flushed = loaded.pop()
         assert isinstance(flushed, messages.Flushed), "the last is"
-        return [each for each in loaded if isinstance(each, Loaded)], flushed
+        return [message for message in loaded if isinstance(message, Loaded)], flushed
 
     def _until_flushed(self) -> Iterator[Response]:
         while self.session.phase is Phase.FLUSHING:

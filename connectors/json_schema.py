@@ -47,17 +47,17 @@ def _refused(
     schema = _meant(root, schema)
     options = schema.get("anyOf") or schema.get("oneOf")
     if isinstance(options, list):
-        found = [
-            list(_refused(root, each, value, what, is_closed=is_closed))
-            for each in options
-            if isinstance(each, dict)
+        by_option = [
+            list(_refused(root, option, value, what, is_closed=is_closed))
+            for option in options
+            if isinstance(option, dict)
         ]
-        if found and all(found):
-            yield min(found, key=len)[0]
+        if by_option and all(by_option):
+            yield min(by_option, key=len)[0]
         return
     kinds = schema.get("type")
-    wanted = [each for each in (kinds if isinstance(kinds, list) else [kinds]) if each in KINDS]
-    if wanted and not any(KINDS[str(each)](value) for each in wanted):
+    wanted = [kind for kind in (kinds if isinstance(kinds, list) else [kinds]) if kind in KINDS]
+    if wanted and not any(KINDS[str(kind)](value) for kind in wanted):
         names = " or ".join(map(str, wanted))
         yield f"{what}: expected {names}, found {NAMES[type(value)]}"
         return
@@ -67,8 +67,8 @@ def _refused(
         yield from _members(root, schema, value, what, is_closed=is_closed)
     items = schema.get("items")
     if isinstance(value, list) and isinstance(items, dict):
-        for place, each in enumerate(value):
-            yield from _refused(root, items, each, f"{what}[{place}]", is_closed=False)
+        for place, element in enumerate(value):
+            yield from _refused(root, items, element, f"{what}[{place}]", is_closed=False)
 
 
 def _meant(root: Schema, schema: Schema) -> Schema:
@@ -76,10 +76,10 @@ def _meant(root: Schema, schema: Schema) -> Schema:
     reference = schema.get("$ref")
     if not isinstance(reference, str) or not reference.startswith("#/"):
         return schema
-    found: JsonValue = dict(root)
+    target: JsonValue = dict(root)
     for name in reference.removeprefix("#/").split("/"):
-        found = found.get(name, {}) if isinstance(found, dict) else {}
-    return found if isinstance(found, dict) else {}
+        target = target.get(name, {}) if isinstance(target, dict) else {}
+    return target if isinstance(target, dict) else {}
 
 
 def _members(
@@ -87,10 +87,10 @@ def _members(
 ) -> Iterator[str]:
     properties, required = schema.get("properties"), schema.get("required")
     properties = properties if isinstance(properties, dict) else {}
-    for name, each in value.items():
+    for name, property_ in value.items():
         member = properties.get(name)
         if isinstance(member, dict):
-            yield from _refused(root, member, each, f"{what}.{name}", is_closed=False)
+            yield from _refused(root, member, property_, f"{what}.{name}", is_closed=False)
         elif is_closed and name not in properties:
             yield f"{what}: option {name} is not known: {_instead(name, properties)}"
     for option in required if isinstance(required, list) else []:
@@ -125,7 +125,7 @@ def _bounded(schema: Schema, value: JsonValue, what: str) -> Iterator[str]:
 def marked(schema: Schema, mark: str) -> tuple[str, JsonValue] | None:
     """The property with a mark, as `x-delta-updates`, and its default; None without one."""
     properties = schema.get("properties")
-    for name, each in properties.items() if isinstance(properties, dict) else ():
-        if isinstance(each, dict) and each.get(mark) is True:
-            return name, each.get("default")
+    for name, member in properties.items() if isinstance(properties, dict) else ():
+        if isinstance(member, dict) and member.get(mark) is True:
+            return name, member.get("default")
     return None

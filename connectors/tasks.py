@@ -41,14 +41,14 @@ class CollectionOf(BaseModel):  # type: ignore[explicit-any] # JSON is recursive
         """As the protocol describes it."""
         columns = [
             spec_builder.Column(
-                name=each.name,
-                types=each.types,
-                required=each.required,
-                format=each.format,
-                base64=each.base64,
-                description=each.description,
+                name=column.name,
+                types=column.types,
+                required=column.required,
+                format=column.format,
+                base64=column.base64,
+                description=column.description,
             )
-            for each in self.fields
+            for column in self.fields
         ]
         return spec_builder.Collection(name=self.name, keys=self.keys, columns=columns)
 
@@ -77,10 +77,10 @@ class Task(BaseModel):  # type: ignore[explicit-any] # JSON is recursive
         """What Validate is asked."""
         bindings = [
             ValidateRequest.Binding(
-                resource_spec_json=json.dumps(each.resource),
-                collection=each.collection.built().spec(),
+                resource_spec_json=json.dumps(binding.resource),
+                collection=binding.collection.built().spec(),
             )
-            for each in self.bindings
+            for binding in self.bindings
         ]
         return ValidateRequest(
             materialization=self.task,
@@ -95,13 +95,13 @@ class Task(BaseModel):  # type: ignore[explicit-any] # JSON is recursive
         """What Apply and Open are given, once the connector has said where each goes."""
         bindings = [
             spec_builder.Bind(
-                collection=each.collection.built(),
-                resource=each.resource,
+                collection=binding.collection.built(),
+                resource=binding.resource,
                 path=list(answer.resource_path),
                 delta=answer.delta_updates,
-                fields=each.select,
+                fields=binding.select,
             )
-            for each, answer in zip(self.bindings, validated, strict=True)
+            for binding, answer in zip(self.bindings, validated, strict=True)
         ]
         return spec_builder.materialization(self.task, self.config, bindings)
 

@@ -200,16 +200,16 @@ def opened(body: bytes, most_bytes: int) -> stream.Stream:
     Errors: Corrupt; stream.TooMuch when it decodes to more than `most_bytes`.
     """
     try:
-        found = stream.read(body, most_bytes)
+        decoded = stream.read(body, most_bytes)
     except stream.TooMuch:
         raise
     except Corrupt as cause:
         raise Corrupt(f"chunk: {cause}") from cause
-    check_types(found.schema)
-    for sheet in found.batches:
+    check_types(decoded.schema)
+    for sheet in decoded.batches:
         if sheet.column("time").null_count or sheet.column("diff").null_count:
             raise Corrupt("chunk: expected no NULL in time and diff, actual one or more")
-    return found
+    return decoded
 
 
 def check_types(schema: pa.Schema) -> None:

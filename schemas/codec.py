@@ -56,14 +56,14 @@ class Registry:
 @cache
 def registry() -> Registry:
     """The schemas in the package, parsed once a process."""
-    found = [
+    schemas = [
         load(entry.name.removesuffix(".avsc"), entry.read_text(encoding="utf-8"))
         for entry in sorted((files("schemas") / "avro").iterdir(), key=lambda entry: entry.name)
         if entry.name.endswith(".avsc")
     ]
-    by_header = {schema.header: schema for schema in found}
-    assert len(by_header) == len(found), "two schemas with one canonical form"
-    return Registry({schema.name: schema for schema in found}, by_header)
+    by_header = {schema.header: schema for schema in schemas}
+    assert len(by_header) == len(schemas), "two schemas with one canonical form"
+    return Registry({schema.name: schema for schema in schemas}, by_header)
 
 
 def load(name: str, text: str) -> Schema:

@@ -95,8 +95,8 @@ class Elements:
             return every
         column = np.full(self.length, None, object)
         for part in self.parts:
-            held = part.drop_null().to_numpy(zero_copy_only=False).astype(object)
-            column[_valid(part)] = held
+            values = part.drop_null().to_numpy(zero_copy_only=False).astype(object)
+            column[_valid(part)] = values
         elements: list[Element] = column.tolist()
         return elements
 
@@ -185,8 +185,8 @@ def _packed(codes: Offsets, words: Words, counts: Offsets) -> pa.Array:
     rows = np.empty((len(codes), WORD + 1), np.uint8)
     rows[:, 0] = codes
     rows[:, 1:] = words.astype(">u8").view(np.uint8).reshape(-1, WORD)
-    kept = np.arange(WORD) >= (WORD - counts)[:, None]
-    data = rows[np.concatenate((np.ones((len(rows), 1), bool), kept), axis=1)]
+    mask = np.arange(WORD) >= (WORD - counts)[:, None]
+    data = rows[np.concatenate((np.ones((len(rows), 1), bool), mask), axis=1)]
     ends = np.cumsum(counts + 1)
     begins = ends - counts - 1
     return Blobs.cut(data.tobytes(), begins, ends).array

@@ -97,10 +97,10 @@ class State:
     @staticmethod
     def of(row: Sequence[object]) -> "State":
         """The reverse of `row`. Errors: Corrupt."""
-        known = {each.name for each in fields(State)}
+        names = {field.name for field in fields(State)}
         try:
             id_, text = map(str, row)
-            told = {name: each for name, each in json.loads(text).items() if name in known}
-            return replace(State(id=id_), **told)
+            members = {name: value for name, value in json.loads(text).items() if name in names}
+            return replace(State(id=id_), **members)
         except (ValueError, AttributeError, TypeError) as error:
             raise Corrupt(f"{STATES}: expected a state: {error!r}") from error

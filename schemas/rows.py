@@ -96,8 +96,8 @@ def form_of(duckdb_type: str) -> Form:
     nested = FORMS[-1]
     if re.fullmatch(nested.pattern, duckdb_type, re.DOTALL):
         return nested
-    found = (form for form in FORMS if re.fullmatch(form.pattern, duckdb_type, re.DOTALL))
-    return next(found, TEXT)
+    matches = (form for form in FORMS if re.fullmatch(form.pattern, duckdb_type, re.DOTALL))
+    return next(matches, TEXT)
 
 
 @dataclass(frozen=True, slots=True)

@@ -101,15 +101,15 @@ class Backfill:
         """Whether nothing is missing; if something is, one attempt to write it."""
         prepared = prepare(self._driver, self._task, self._following.open())
         check_divisible(prepared, self._ranges)
-        if any(each.dead_letters for each in self._task.bindings):
+        if any(binding.dead_letters for binding in self._task.bindings):
             raise InvalidUsage(DEAD_LETTERS)
-        held = self._following.hold()
+        holds = self._following.hold()
         written = self._written(prepared)
         gaps = gaps_of(written, self._ranges)
         if not gaps:
             return True
         self._missing = len(gaps)
-        as_of = self._time(prepared, written, list(held.values()))
+        as_of = self._time(prepared, written, list(holds.values()))
         if as_of is None:
             return False
         for gap in gaps:
@@ -138,20 +138,25 @@ class Backfill:
         return written
 
     def _time(
-        self, prepared: Prepared, written: Written, held: Sequence[Timestamp]
+        self, prepared: Prepared, written: Written, holds: Sequence[Timestamp]
     ) -> Timestamp | None:
         """The time of the contents, once they are complete; None if it is stopped before."""
         self._following.sync()
         while not self._stopping.is_set():
-            uppers = {each: self._following.upper(each) for each in prepared.collections}
-            if (time := time_of(written, held, list(uppers.values()))) is not None:
+            uppers = {
+                collection: self._following.upper(collection)
+                for collection in prepared.collections
+            }
+            if (time := time_of(written, holds, list(uppers.values()))) is not None:
                 return time
             self._say(state="waiting", message=f"{', '.join(uppers)}: no complete time yet")
             self._following.wait(partial(self._is_later, uppers), WAIT_MS)
         return None
 
     def _is_later(self, uppers: Mapping[CollectionId, Timestamp]) -> bool:
-        return any(self._following.upper(each) > upper for each, upper in uppers.items())
+        return any(
+            self._following.upper(collection) > upper for collection, upper in uppers.items()
+        )
 
     def _write(self, plan: Plan) -> None:
         """Run the job over the present chunks of the collections, which are kept meanwhile."""
@@ -193,13 +198,16 @@ def kept(
     """Protect the present chunks of collections while the block runs, however long."""
     over = threading.Event()
     with ExitStack() as stack:
-        renewals = [stack.enter_context(planned(shards, each, as_of)) for each in collections]
+        renewals = [
+            stack.enter_context(planned(shards, collection, as_of))
+            for collection in collections
+        ]
 
         def renew() -> None:
             while not over.wait(RENEWAL_S):
-                for each in renewals:
+                for renewal in renewals:
                     try:
-                        each()
+                        renewal()
                     except SlackwaterError as error:
                         log.warning("cannot renew a hold", extra={"cause": str(error)})
 

@@ -96,7 +96,7 @@ def writer(plan: Plan, accessing: Accessing) -> Callable[[Batches], Batches]:
         if first is None:
             return
         number = first.column("gap")[0].as_py()
-        rows = (each for batch in itertools.chain([first], batches) for each in unpacked(batch))
+        rows = (row for batch in itertools.chain([first], batches) for row in unpacked(batch))
         try:
             with accessing() as access:
                 yield done_row(number, write(plan, number, rows, access.driver, kernel()), None)

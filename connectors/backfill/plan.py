@@ -35,7 +35,9 @@ def gaps_of(written: Written, count: int) -> tuple[Gap, ...]:
     begins |= {reach.key_begin for reaches in written for reach in reaches}
     ordered = sorted(begins)
     ends = [*(begin - 1 for begin in ordered[1:]), LAST]
-    gaps = [Gap(*each, missing(written, each)) for each in zip(ordered, ends, strict=True)]
+    gaps = [
+        Gap(*bounds, missing(written, bounds)) for bounds in zip(ordered, ends, strict=True)
+    ]
     return tuple(gap for gap in gaps if gap.bindings)
 
 
@@ -44,12 +46,12 @@ def missing(written: Written, key_range: KeyRange) -> frozenset[int]:
     return frozenset(
         number
         for number, reaches in enumerate(written)
-        if any(each.frontier is None for each in within(reaches, key_range))
+        if any(reach.frontier is None for reach in within(reaches, key_range))
     )
 
 
 def time_of(
-    written: Written, held: Sequence[Timestamp], uppers: Sequence[Timestamp]
+    written: Written, holds: Sequence[Timestamp], uppers: Sequence[Timestamp]
 ) -> Timestamp | None:
     """The time whose contents are to be written; None if they are not complete yet.
 
@@ -57,12 +59,12 @@ def time_of(
     time of that; the latest time that is complete, if nothing is.
     """
     begun = [
-        Timestamp(each.frontier - 1)
+        Timestamp(reach.frontier - 1)
         for reaches in written
-        for each in reaches
-        if each.frontier is not None
+        for reach in reaches
+        if reach.frontier is not None
     ]
-    start = max([*held, *begun])
+    start = max([*holds, *begun])
     latest = Timestamp(min(uppers) - 1)
     time = start if begun else max(start, latest)
     return time if time <= latest else None

@@ -190,7 +190,7 @@ def reaches_of(prepared: Prepared, stream: Stream) -> Sequence[Sequence[Reach]]:
         checkpoints.decode(part.checkpoint, prepared.names, (part.key_begin, part.key_end))
         for part in parts
     ]
-    return [[each for part in decoded for each in part[name]] for name in prepared.names]
+    return [[reach for part in decoded for reach in part[name]] for name in prepared.names]
 
 
 class Writing:
@@ -215,7 +215,7 @@ class Writing:
         wanted = {
             number: spills[number]
             for number, parts in enumerate(reaches)
-            if any(each.frontier is None for each in parts)
+            if any(reach.frontier is None for reach in parts)
         }
         if not wanted:
             return 0
@@ -236,8 +236,8 @@ class Writing:
         """With what had nothing at the backfill's time, and all else where it is."""
         written = {
             name: [
-                Reach(each.key_begin, each.key_end, each.frontier or self._plan.frontier)
-                for each in parts
+                Reach(reach.key_begin, reach.key_end, reach.frontier or self._plan.frontier)
+                for reach in parts
             ]
             for name, parts in zip(self._plan.prepared.names, reaches, strict=True)
         }

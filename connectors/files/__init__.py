@@ -139,31 +139,31 @@ def resource_of(index: int, text: str) -> Resource:
 
 def directories(spec: MaterializationSpec) -> list[Directory]:
     """The directories of a task. Errors: InvalidUsage if one is divided by what it lacks."""
-    made: list[Directory] = []
+    planned: list[Directory] = []
     for index, binding in enumerate(spec.bindings):
         resource = resource_of(index, binding.resource_spec_json)
         shape = shape_of(binding.collection, binding.field_selection)
-        missing = set(resource.partition_by) - {each.name for each in shape.columns}
+        missing = set(resource.partition_by) - {column.name for column in shape.columns}
         if missing:
             raise InvalidUsage(f"binding {index}: partition_by: no selected field {missing}")
-        made.append(
+        planned.append(
             Directory(path=resource.path, shape=shape, partition_by=resource.partition_by)
         )
-    return made
+    return planned
 
 
 def constraints(resource: Resource, spec: CollectionSpec) -> Mapping[str, Constraint]:
     """A constraint for every projection."""
-    found: dict[str, Constraint] = {}
-    for each in spec.projections:
-        if each.ptr in spec.key_ptrs or each.field in resource.partition_by:
+    by_field: dict[str, Constraint] = {}
+    for projection in spec.projections:
+        if projection.ptr in spec.key_ptrs or projection.field in resource.partition_by:
             kind, reason = Constraint.LOCATION_REQUIRED, "it is part of the key or of the path"
-        elif kind_of(each) is None:
+        elif kind_of(projection) is None:
             kind, reason = Constraint.FIELD_FORBIDDEN, "it is always null"
         else:
             kind, reason = Constraint.LOCATION_RECOMMENDED, "it has a column of its own"
-        found[each.field] = Constraint(type=kind, reason=reason)
-    return found
+        by_field[projection.field] = Constraint(type=kind, reason=reason)
+    return by_field
 
 
 CONNECTOR = FilesConnector()

@@ -75,7 +75,7 @@ class Transactor:
             data.append(Elements.of_array(Blobs.of(message.documents).array))
         arrays = arrays_of(shape.columns, data, CONVERTS)
         pending = self.pending[message.binding]
-        pending.append(pa.table(arrays, names=[each.name for each in shape.columns]))
+        pending.append(pa.table(arrays, names=[column.name for column in shape.columns]))
         if sum(table.nbytes for table in pending) >= LARGEST:
             self._write(message.binding)
 
@@ -141,21 +141,21 @@ def open_range(store: Store, message: Open) -> tuple[Range, TakenOver]:
         store.put(range_of(part))
     own = range_of(taken.row)
     store.put(own)
-    written = {each.range for each in (*taken.parts, taken.row)}
+    written = {part.range for part in (*taken.parts, taken.row)}
     for key_range in taken.deletes:
         if key_range not in written:
             store.remove(*key_range)
     return own, taken
 
 
-def range_of(held: Held) -> Range:
+def range_of(part: Held) -> Range:
     """A range that nothing was written of since it was opened."""
     return Range(
-        key_begin=held.key_begin,
-        key_end=held.key_end,
-        fence=held.fence,
-        opened=held.opened,
+        key_begin=part.key_begin,
+        key_end=part.key_end,
+        fence=part.fence,
+        opened=part.opened,
         nonce=secrets.token_hex(8),
         transaction=0,
-        checkpoint=base64.b64encode(held.checkpoint).decode(),
+        checkpoint=base64.b64encode(part.checkpoint).decode(),
     )

@@ -86,8 +86,8 @@ def decode_response(message: TransactionResponse) -> Response:
 
 def _opened(message: TransactionResponse.Opened) -> messages.Opened:
     subranges = tuple(
-        messages.Subrange(each.key_begin, each.key_end, each.flow_checkpoint)
-        for each in message.subranges
+        messages.Subrange(subrange.key_begin, subrange.key_end, subrange.flow_checkpoint)
+        for subrange in message.subranges
     )
     return messages.Opened(message.flow_checkpoint, subranges)
 
@@ -200,9 +200,11 @@ def encode_response(message: Response) -> Iterator[TransactionResponse]:
 
 def _encode_opened(message: messages.Opened) -> TransactionResponse.Opened:
     opened = TransactionResponse.Opened(flow_checkpoint=message.checkpoint)
-    for each in message.subranges:
+    for subrange in message.subranges:
         opened.subranges.add(
-            key_begin=each.key_begin, key_end=each.key_end, flow_checkpoint=each.checkpoint
+            key_begin=subrange.key_begin,
+            key_end=subrange.key_end,
+            flow_checkpoint=subrange.checkpoint,
         )
     return opened
 

@@ -54,11 +54,11 @@ def check_validate_request(request: ValidateRequest) -> None:
 
 def check_validate_response(request: ValidateRequest, response: ValidateResponse) -> None:
     """Each binding is answered, in order. Errors: Violation by the connector."""
-    asked, answered = len(request.bindings), len(response.bindings)
+    requested, answered = len(request.bindings), len(response.bindings)
     connector_holds(
         Rule.BINDING,
-        asked == answered,
-        f"Validate: expected {asked} bindings, actual {answered}",
+        requested == answered,
+        f"Validate: expected {requested} bindings, actual {answered}",
     )
     paths = [tuple(binding.resource_path) for binding in response.bindings]
     for index, path in enumerate(paths):
@@ -68,7 +68,9 @@ def check_validate_response(request: ValidateRequest, response: ValidateResponse
             f"Validate: binding {index}: expected a resource path of its own, actual {path}",
         )
     for index, binding in enumerate(response.bindings):
-        fields = {each.field for each in request.bindings[index].collection.projections}
+        fields = {
+            projection.field for projection in request.bindings[index].collection.projections
+        }
         for name, constraint in binding.constraints.items():
             check_constraint(f"Validate: binding {index}: {name!r}", constraint)
             connector_holds(
@@ -80,8 +82,8 @@ def check_validate_response(request: ValidateRequest, response: ValidateResponse
 
 def check_constraint(where: str, constraint: Constraint) -> None:
     """A constraint is of a known type and says why. Errors: Violation by the connector."""
-    known = constraint.type in Constraint.Type.values()
-    connector_holds(Rule.SPEC, known, f"{where}: there is no constraint {constraint.type}")
+    is_known = constraint.type in Constraint.Type.values()
+    connector_holds(Rule.SPEC, is_known, f"{where}: there is no constraint {constraint.type}")
     connector_holds(Rule.SPEC, constraint.reason, f"{where}: expected a reason, actual none")
 
 

@@ -28,10 +28,10 @@ def elements_at(objects: Sequence[Mapping[str, object]], pointer: str) -> list[E
     """What each document has at a pointer."""
     name = pointer[1:]
     if pointer and not set(name) & {"/", "~"}:  # a member of the root, as keys mostly are
-        found: Sequence[object] = [each.get(name) for each in objects]
+        members: Sequence[object] = [document.get(name) for document in objects]
     else:
-        found = [at(each, pointer) for each in objects]
-    return list(map(flow_tuple.element, found))
+        members = [at(document, pointer) for document in objects]
+    return list(map(flow_tuple.element, members))
 
 
 def key_of(document: bytes, pointers: Sequence[str]) -> bytes:
@@ -42,7 +42,7 @@ def key_of(document: bytes, pointers: Sequence[str]) -> bytes:
     value = json.loads(document)
     if not isinstance(value, dict):
         raise ValueError(f"expected an object, actual {type(value).__name__}")  # noqa: TRY004
-    return flow_tuple.pack([flow_tuple.element(at(value, each)) for each in pointers])
+    return flow_tuple.pack([flow_tuple.element(at(value, pointer)) for pointer in pointers])
 
 
 def at(value: object, pointer: str) -> object:

@@ -52,8 +52,8 @@ def check_version(what: str, version: str) -> None:
 def check_opened(message: Opened, key_range: tuple[int, int], extensions: Extensions) -> None:
     """Errors: Violation by the connector."""
     check_flow_checkpoint(message.checkpoint)
-    for each in message.subranges:
-        check_flow_checkpoint(each.checkpoint)
+    for subrange in message.subranges:
+        check_flow_checkpoint(subrange.checkpoint)
     if not message.subranges:
         return
     connector_holds(
@@ -61,8 +61,8 @@ def check_opened(message: Opened, key_range: tuple[int, int], extensions: Extens
         extensions.subranges and not message.checkpoint,
         "Opened: expected one checkpoint: Open did not announce subranges, or both are there",
     )
-    begins = [each.key_begin for each in message.subranges]
-    ends = [each.key_end for each in message.subranges]
+    begins = [subrange.key_begin for subrange in message.subranges]
+    ends = [subrange.key_end for subrange in message.subranges]
     connector_holds(
         Rule.RANGE,
         begins == [key_range[0], *(end + 1 for end in ends[:-1])]
@@ -173,12 +173,12 @@ def check_store(message: Store, bound: Bound, extensions: Extensions) -> None:
     )
 
 
-def check_returned(returned: int, asked: int) -> None:
+def check_returned(returned: int, requested: int) -> None:
     """Errors: Violation by the connector if it returns more than was asked for."""
     connector_holds(
         Rule.REQUESTED,
-        returned <= asked,
-        f"Loaded: expected at most {asked} documents, actual {returned}",
+        returned <= requested,
+        f"Loaded: expected at most {requested} documents, actual {returned}",
     )
 
 

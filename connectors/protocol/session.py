@@ -253,7 +253,7 @@ def _begin(session: Session) -> None:
 def _start_commit(session: Session) -> None:
     session.transaction += 1
     session.loads = 0
-    session.keys = [Keys(committing=each.stored) for each in session.keys]
+    session.keys = [Keys(committing=keys.stored) for keys in session.keys]
 
 
 def _committed(session: Session) -> None:
@@ -262,8 +262,8 @@ def _committed(session: Session) -> None:
 
 
 def _release(session: Session) -> None:
-    for each in session.keys:
-        each.committing = set()
+    for keys in session.keys:
+        keys.committing = set()
 
 
 def _nothing(_: Session) -> None:

@@ -35,11 +35,11 @@ def encode(number: int, begins: Offsets, ends: Offsets) -> bytes:
     """A repeated field of slices."""
     parts = [_field(BEGIN, begins), _field(END, ends)]
     body = np.concatenate([data for data, _ in parts], axis=1)
-    kept = np.concatenate([kept for _, kept in parts], axis=1)
+    mask = np.concatenate([mask for _, mask in parts], axis=1)
     head = np.empty((len(begins), 2), np.uint8)
-    head[:, 0], head[:, 1] = tag_of(number), kept.sum(axis=1)
+    head[:, 0], head[:, 1] = tag_of(number), mask.sum(axis=1)
     rows = np.concatenate((head, body), axis=1)
-    every = np.concatenate((np.ones(head.shape, bool), kept), axis=1)
+    every = np.concatenate((np.ones(head.shape, bool), mask), axis=1)
     encoded: bytes = rows[every].tobytes()
     return encoded
 
@@ -51,8 +51,8 @@ def _field(tag: int, values: Offsets) -> tuple[Bytes, NDArray[np.bool_]]:
     data = np.empty((len(values), 1 + VARINT), np.uint8)
     data[:, 0] = tag
     data[:, 1:] = groups & LOW | MORE * more
-    kept = np.concatenate((values[:, None], groups), axis=1) > 0
-    return data, kept
+    mask = np.concatenate((values[:, None], groups), axis=1) > 0
+    return data, mask
 
 
 def decode(message: Message, *names: str) -> Iterator[tuple[Offsets, Offsets]]:
@@ -74,7 +74,7 @@ def decode(message: Message, *names: str) -> Iterator[tuple[Offsets, Offsets]]:
 
 def one_by_one(slices: Sequence[Slice]) -> tuple[Offsets, Offsets]:
     """Whatever there is beside the two fields."""
-    pairs = np.array([(each.begin, each.end) for each in slices], np.int64).reshape(-1, 2)
+    pairs = np.array([(part.begin, part.end) for part in slices], np.int64).reshape(-1, 2)
     return pairs[:, 0], pairs[:, 1]
 
 

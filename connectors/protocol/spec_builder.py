@@ -54,7 +54,7 @@ class Collection:
 
     def spec(self) -> CollectionSpec:
         """The specification that a connector is given."""
-        projections = [projection(each, self.keys) for each in self.columns]
+        projections = [projection(column, self.keys) for column in self.columns]
         if self.document:
             inference = Inference(types=["object"], must_exist=True)
             projections.append(Projection(ptr="", field=DOCUMENT, inference=inference))
@@ -86,7 +86,7 @@ class Bind:
         """The fields in the order of the protocol."""
         names = self.fields
         if names is None:
-            names = [each.name for each in self.collection.columns]
+            names = [column.name for column in self.collection.columns]
         values = sorted(set(names) - set(self.collection.keys))
         return FieldSelection(
             keys=self.collection.keys,
@@ -104,7 +104,7 @@ def materialization(
         materialization=name,
         endpoint_type=FLOW_SINK,
         endpoint_spec_json=json.dumps(endpoint),
-        bindings=[binding(name, each) for each in bindings],
+        bindings=[binding(name, bind) for bind in bindings],
         shard_template=ShardSpec(
             id=f"materialize/{name}",
             recovery_log_prefix="recovery",

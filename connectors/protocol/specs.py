@@ -49,7 +49,7 @@ def check_materialization(spec: MaterializationSpec) -> None:
     """Errors: Violation of the rule `spec`, which names the binding and the field."""
     check_name("materialization", spec.materialization)
     check_json("endpoint configuration", spec.endpoint_spec_json)
-    check_unique("resource path", [tuple(each.resource_path) for each in spec.bindings])
+    check_unique("resource path", [tuple(binding.resource_path) for binding in spec.bindings])
     for index, binding in enumerate(spec.bindings):
         where = f"binding {index}"
         check_json(f"{where}: resource configuration", binding.resource_spec_json)
@@ -84,8 +84,8 @@ def check_collection(where: str, spec: CollectionSpec) -> None:
     check_name(f"{where}: collection", spec.collection)
     must(spec.schema_uri, f"{where}: expected a schema URI, actual none")
     must(spec.key_ptrs, f"{where}: expected a key, actual none")
-    check_unique(f"{where}: projection", [each.field for each in spec.projections])
-    keys = {each.ptr for each in spec.projections if each.is_primary_key}
+    check_unique(f"{where}: projection", [projection.field for projection in spec.projections])
+    keys = {projection.ptr for projection in spec.projections if projection.is_primary_key}
     for pointer in spec.key_ptrs:
         must(
             pointer.startswith("/") and pointer in keys,
@@ -95,7 +95,7 @@ def check_collection(where: str, spec: CollectionSpec) -> None:
 
 def check_selection(where: str, collection: CollectionSpec, spec: FieldSelection) -> None:
     """Errors: Violation unless the fields are projections: the key, values, the document."""
-    pointers = {each.field: each.ptr for each in collection.projections}
+    pointers = {projection.field: projection.ptr for projection in collection.projections}
     selected = [*spec.keys, *spec.values, *filter(None, [spec.document])]
     check_unique(f"{where}: selected field", selected)
     for name in selected:

@@ -103,11 +103,13 @@ def encode(written: Reaches, key_range: KeyRange, dead: Dead) -> bytes:
 def named(binding: Binding, reaches: Sequence[Reach]) -> Iterator[tuple[str, Timestamp]]:
     """The sources of a binding; what was not begun has none."""
     collection, place = binding
-    for each in reaches:
-        if each.frontier is None:
+    for reach in reaches:
+        if reach.frontier is None:
             continue
-        part = f"{OF_RANGE}{each.key_begin:08x}-{each.key_end:08x}" if len(reaches) > 1 else ""
-        yield f"{collection}{part}{SEPARATOR}{place}", each.frontier
+        part = (
+            f"{OF_RANGE}{reach.key_begin:08x}-{reach.key_end:08x}" if len(reaches) > 1 else ""
+        )
+        yield f"{collection}{part}{SEPARATOR}{place}", reach.frontier
 
 
 def decode(checkpoint: bytes, bindings: Sequence[Binding], key_range: KeyRange) -> Reaches:
@@ -124,15 +126,15 @@ def decode(checkpoint: bytes, bindings: Sequence[Binding], key_range: KeyRange) 
     written: dict[Binding, list[Reach]] = {}
     holders: dict[str, str] = {}
     for name, source in sources.items():
-        held, _, place = name.partition(SEPARATOR)
-        collection, _, part = held.partition(OF_RANGE)
+        source_key, _, place = name.partition(SEPARATOR)
+        collection, _, part = source_key.partition(OF_RANGE)
         begin, end = (int(text, 16) for text in part.split("-")) if part else key_range
         holders[place] = collection
         reach = Reach(begin, end, Timestamp(source.read_through))
         written.setdefault((CollectionId(collection), place), []).append(reach)
     for collection, place in bindings:
         check_holder(place, collection, holders.get(place, collection))
-    return {each: complete(written.get(each, []), key_range) for each in bindings}
+    return {binding: complete(written.get(binding, []), key_range) for binding in bindings}
 
 
 def check_holder(place: str, collection: str, holder: str) -> None:
@@ -148,11 +150,11 @@ def complete(reaches: Sequence[Reach], key_range: KeyRange) -> Sequence[Reach]:
     """With the keys of the range that nothing is written of."""
     begin, end = key_range
     parts: list[Reach] = []
-    for each in within(reaches, key_range):
-        if begin < each.key_begin:
-            parts.append(Reach(begin, each.key_begin - 1, None))
-        parts.append(each)
-        begin = each.key_end + 1
+    for reach in within(reaches, key_range):
+        if begin < reach.key_begin:
+            parts.append(Reach(begin, reach.key_begin - 1, None))
+        parts.append(reach)
+        begin = reach.key_end + 1
     if begin <= end:
         parts.append(Reach(begin, end, None))
     return joined(parts)

@@ -56,14 +56,14 @@ class Dead:
         exists = piece.exists.copy()
         for key in np.intersect1d(hashes, hashes_of(keys)).tolist():
             exists[hashes == key] = keys[key]
-        kept = exists | ~piece.deletes
+        mask = exists | ~piece.deletes
         alike = ~np.isin(
             hash_columns(piece.before, bound.places, self._kernel), hashes_of(keys)
         )
         return Part(
-            piece.rows.filter(flags(kept)),
-            exists[kept],
-            piece.deletes[kept],
+            piece.rows.filter(flags(mask)),
+            exists[mask],
+            piece.deletes[mask],
             piece.before.filter(flags(alike)),
         )
 

@@ -145,12 +145,12 @@ class Refusals:
             return
         if session.written is None:
             self._search, self._left_out = None, []
-            kept = [
+            required = [
                 None if number in numbers else part
                 for number, part in enumerate(transaction.parts)
             ]
             session.optional = places
-            yield Step(at(session, transaction, kept, numbers), transaction, 0)
+            yield Step(at(session, transaction, required, numbers), transaction, 0)
         search = self._resumed(session, rows_of(transaction, numbers))
         while True:
             begin, end = search.written, search.written + search.size

@@ -52,11 +52,11 @@ class Encoder:
         self._values = [fields[name] for name in selection.values]
         self._types = shown.types
         self._marks, self._kernel = marks, kernel
-        members = [f"{text_of(each.name)}, {each.member}" for each in fields.values()]
+        members = [f"{text_of(field.name)}, {field.member}" for field in fields.values()]
         if marks:
             members.append(f"{text_of(META)}, json_object('op', op)")
         elements = [*self._keys, *self._values]
-        listed = [f"{each.value} AS e{place}" for place, each in enumerate(elements)]
+        listed = [f"{element.value} AS e{place}" for place, element in enumerate(elements)]
         document = f"json_object({', '.join(members)})::VARCHAR AS document"
         self._sql = f"SELECT {', '.join([*listed, document])} FROM changed"
 

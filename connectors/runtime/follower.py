@@ -57,7 +57,10 @@ class Following:
 
     def open(self) -> Mapping[CollectionId, Description]:
         """Open the collections. Errors: InvalidUsage if there is none of an id, or no more."""
-        return {each: loads(self._opened(each).description) for each in self.collections}
+        return {
+            collection: loads(self._opened(collection).description)
+            for collection in self.collections
+        }
 
     def _opened(self, collection: CollectionId) -> CollectionState:
         state = self._found(collection)
@@ -86,33 +89,35 @@ class Following:
         """
         wanted: list[tuple[str, Body]] = [
             (
-                self._shards.group_of(each),
+                self._shards.group_of(collection),
                 Acquire(
-                    collection=each, capability=hold_of(self._task, each), right=Right.READ
+                    collection=collection,
+                    capability=hold_of(self._task, collection),
+                    right=Right.READ,
                 ),
             )
-            for each in self.collections
+            for collection in self.collections
         ]
         outcomes = self._shards.submit(wanted)
-        held: dict[CollectionId, Timestamp] = {}
-        for each, outcome in zip(self.collections, outcomes, strict=True):
+        times: dict[CollectionId, Timestamp] = {}
+        for collection, outcome in zip(self.collections, outcomes, strict=True):
             if not isinstance(outcome, Acquired) or outcome.frontier.is_empty:
-                raise InvalidUsage(f"collection {each} cannot be held: {outcome}")
-            held[each] = outcome.frontier.time
-        return held
+                raise InvalidUsage(f"collection {collection} cannot be held: {outcome}")
+            times[collection] = outcome.frontier.time
+        return times
 
     def release(self, frontiers: Mapping[CollectionId, Timestamp]) -> None:
         """Give up the changes before these frontiers, which the endpoint has."""
         moves: list[tuple[str, Body]] = [
             (
-                self._shards.group_of(each),
+                self._shards.group_of(collection),
                 Downgrade(
-                    collection=each,
-                    capability=hold_of(self._task, each),
+                    collection=collection,
+                    capability=hold_of(self._task, collection),
                     frontier=frontier(time - 1),
                 ),
             )
-            for each, time in frontiers.items()
+            for collection, time in frontiers.items()
             if time > MINIMUM_TIME
         ]
         self._shards.submit(moves)
@@ -123,25 +128,36 @@ class Following:
         One that was dropped holds nothing. Errors: InvalidUsage if there is none of an id;
         Indeterminate.
         """
-        present = [each for each in self.collections if not self._found(each).is_dropped]
-        held = tuple(
-            each
-            for each in present
-            if hold_of(self._task, each) in self._shards.state(each).capabilities
+        present = [
+            collection
+            for collection in self.collections
+            if not self._found(collection).is_dropped
+        ]
+        held_collections = tuple(
+            collection
+            for collection in present
+            if hold_of(self._task, collection) in self._shards.state(collection).capabilities
         )
         drops: list[tuple[str, Body]] = [
-            (self._shards.group_of(each), Drop(each, hold_of(self._task, each)))
-            for each in held
+            (
+                self._shards.group_of(collection),
+                Drop(collection, hold_of(self._task, collection)),
+            )
+            for collection in held_collections
         ]
-        for each, outcome in zip(held, self._shards.submit(drops), strict=True):
+        for collection, outcome in zip(
+            held_collections, self._shards.submit(drops), strict=True
+        ):
             if not isinstance(outcome, Dropped):
-                raise Indeterminate(f"collection {each}: expected no hold any more: {outcome}")
-        return held
+                raise Indeterminate(
+                    f"collection {collection}: expected no hold any more: {outcome}"
+                )
+        return held_collections
 
     def sync(self) -> None:
         """Read the logs to their present ends."""
-        for each in self.collections:
-            self._shards.sync(each)
+        for collection in self.collections:
+            self._shards.sync(collection)
 
     def upper(self, collection: CollectionId) -> Timestamp:
         """The changes before it are all there."""
@@ -149,7 +165,7 @@ class Following:
 
     def wait(self, ready: Callable[[], bool], timeout_ms: int) -> bool:
         """Wait until something holds of the collections; return whether it does."""
-        groups = [self._shards.group_of(each) for each in self.collections]
+        groups = [self._shards.group_of(collection) for collection in self.collections]
         return self._shards.wait(ready, timeout_ms, tuple(dict.fromkeys(groups)))
 
     def parts(

@@ -22,7 +22,7 @@ class KeyHasher:
         self._fields = list(fields_of(Description(tuple(columns))).values())
         self._types = [type_ for _, type_ in columns]
         self._kernel = kernel
-        listed = [f"{each.value} AS e{place}" for place, each in enumerate(self._fields)]
+        listed = [f"{field.value} AS e{place}" for place, field in enumerate(self._fields)]
         self._sql = f"SELECT {', '.join(listed)} FROM keys"
 
     def hashes(self, keys: Sequence[pa.Array]) -> Hashes:

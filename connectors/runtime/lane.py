@@ -49,10 +49,10 @@ class Lane:
         """Of the hashes of its keys."""
         return self.stream.session.range
 
-    def subranges(self, kept: bytes) -> Sequence[Subrange]:
-        """The checkpoints of its keys; `kept` is what the log says, where that counts."""
+    def subranges(self, logged: bytes) -> Sequence[Subrange]:
+        """The checkpoints of its keys; `logged` is what the log says, where that counts."""
         return self.stream.subranges or [
-            Subrange(*self.key_range, self.stream.checkpoint or kept)
+            Subrange(*self.key_range, self.stream.checkpoint or logged)
         ]
 
     def load(self, place: Place, piece: Part) -> None:
@@ -98,10 +98,10 @@ class Lane:
     def store(self, place: Place, piece: Part) -> None:
         """Send rows."""
         index, _ = place
-        asked = self._asked.pop(place, None)
-        if asked is not None and self._marks:
+        load = self._asked.pop(place, None)
+        if load is not None and self._marks:
             there = self._there[index]
-            piece = with_exists(piece, [key in there for key in asked.packed])
+            piece = with_exists(piece, [key in there for key in load.packed])
         for message in self._encoders[index].stores(index, piece):
             self.stream.send(message)
 
@@ -117,10 +117,10 @@ def compare(place: str, expected: dict[bytes, bytes], actual: dict[bytes, bytes]
     One that was deleted, where nothing can be deleted, is marked so.
     """
     for key in expected.keys() | actual.keys():
-        wanted, found = plain(expected.get(key)), plain(actual.get(key))
-        if wanted != found:
+        wanted, stored = plain(expected.get(key)), plain(actual.get(key))
+        if wanted != stored:
             raise Drifted(
-                f"{place}: expected {shown(wanted)}, actual {shown(found)}: somebody else has"
+                f"{place}: expected {shown(wanted)}, actual {shown(stored)}: somebody else has"
                 " changed it; put it back, or drop the table and the task's checkpoint to"
                 " have it written again"
             )

@@ -53,17 +53,17 @@ def joined(reaches: Iterable[Reach]) -> tuple[Reach, ...]:
 def within(reaches: Sequence[Reach], key_range: KeyRange) -> tuple[Reach, ...]:
     """What of them is in a range, with the range's own ends."""
     begin, end = key_range
-    inside = [each for each in reaches if each.key_begin <= end and each.key_end >= begin]
+    inside = [reach for reach in reaches if reach.key_begin <= end and reach.key_end >= begin]
     return joined(
-        Reach(max(begin, each.key_begin), min(end, each.key_end), each.frontier)
-        for each in inside
+        Reach(max(begin, reach.key_begin), min(end, reach.key_end), reach.frontier)
+        for reach in inside
     )
 
 
 def raised(reaches: Sequence[Reach], frontier: Timestamp) -> tuple[Reach, ...]:
     """Once all of them are written up to a frontier at least; none if all stand at it."""
     moved = joined(
-        replace(each, frontier=max(each.frontier or frontier, frontier)) for each in reaches
+        replace(reach, frontier=max(reach.frontier or frontier, frontier)) for reach in reaches
     )
     return moved if len(moved) > 1 else ()
 
@@ -77,8 +77,8 @@ def standing_at(
     reaches: Sequence[Reach], frontier: Timestamp, hashes: Hashes
 ) -> NDArray[np.bool_]:
     """Which hashes are of a part that is written up to a frontier."""
-    places = places_of([each.key_begin for each in reaches], hashes)
-    inside: NDArray[np.bool_] = np.array([each.frontier == frontier for each in reaches])
+    places = places_of([reach.key_begin for reach in reaches], hashes)
+    inside: NDArray[np.bool_] = np.array([reach.frontier == frontier for reach in reaches])
     return inside[places]
 
 
@@ -86,7 +86,7 @@ def unwritten(reaches: Sequence[Reach], hashes: Hashes, times: NDArray[np.int64]
     """Which changes are not written yet, by the hashes of their keys and their times."""
     lowest = np.iinfo(np.int64).min
     frontiers = np.array(
-        [lowest if each.frontier is None else each.frontier for each in reaches], np.int64
+        [lowest if reach.frontier is None else reach.frontier for reach in reaches], np.int64
     )
-    places = places_of([each.key_begin for each in reaches], hashes)
+    places = places_of([reach.key_begin for reach in reaches], hashes)
     return pa.array(times >= frontiers[places])

@@ -163,7 +163,7 @@ class Reading:
     def _first(self, index: int) -> Timestamp:
         """From where on a binding is to be read."""
         at, lower = self.cutter.positions[index], self.cutter.upper(index)
-        is_begun = at.is_begun and all(each.frontier is not None for each in at.reaches)
+        is_begun = at.is_begun and all(reach.frontier is not None for reach in at.reaches)
         return lower if is_begun or lower > at.frontier else MINIMUM_TIME
 
     def _held(self, index: int) -> Timestamp:
@@ -181,7 +181,7 @@ class Reading:
     def _spill(self, index: int, upper: Timestamp) -> None:
         """Read a binding up to a time, onto the disk."""
         name, interval = self._prepared.collections[index], (self._first(index), upper)
-        held = self._held(index)
+        rows_in_memory = self._held(index)
         if not self.cutter.is_large(index):
             at, bound = self.cutter.positions[index], self.cutter.bindings[index]
             directory = self._directory / f"{index}-{upper}"
@@ -189,7 +189,7 @@ class Reading:
             updates, errors = self.cutter.drain(index)
             self._spills[index].add(pa.Table.from_batches([updates]), errors)
         spill = self._spills[index]
-        for updates, errors in self._following.parts(name, interval, held):
+        for updates, errors in self._following.parts(name, interval, rows_in_memory):
             spill.add(self._unwritten(index, updates), errors)
         spill.decide(upper)
         self.cutter.spill(index, spill)
@@ -230,5 +230,5 @@ def counted(hashes: Hashes, diffs: Integers) -> Hashes:
     order = np.argsort(hashes)
     ordered = hashes[order]
     starts = np.flatnonzero(np.append(True, ordered[1:] != ordered[:-1]))
-    kept: Hashes = ordered[starts[np.add.reduceat(diffs[order], starts) != 0]]
-    return kept
+    remaining: Hashes = ordered[starts[np.add.reduceat(diffs[order], starts) != 0]]
+    return remaining

@@ -54,17 +54,17 @@ class RecoveryLog:
                 self._kept = Kept(flow, driver)
         return self._kept
 
-    def write(self, kept: Kept) -> None:
+    def write(self, checkpoints: Kept) -> None:
         """Keep the checkpoints of a commit. Errors: as `open`."""
-        if kept == self._kept:
+        if checkpoints == self._kept:
             return
         try:
             if not self._table.is_owned:
                 self._table.own()
-            self._table.write([(kept.flow, kept.driver)])
+            self._table.write([(checkpoints.flow, checkpoints.driver)])
         except small_table.TakenOver as error:
             raise self._taken_over(error) from error
-        self._kept = kept
+        self._kept = checkpoints
 
     def drop(self) -> None:
         """Remove the log, once the task is to run no more. Errors: as `open`."""

@@ -166,11 +166,11 @@ class Runner:
         prepared = prepare(self._driver, self._task, following.open())
         self._say(applied=self.status.applied or prepared.applied)
         recovery = RecoveryLog(self._shards, self._holder)
-        kept = recovery.open()
+        checkpoints = recovery.open()
         with ExitStack() as stack:
             streams = [
                 stack.enter_context(self._driver.open(message, prepared.extensions))
-                for message in openings(self._task, prepared, kept)
+                for message in openings(self._task, prepared, checkpoints)
             ]
             directory = stack.enter_context(spilling(self._task.limits.spill))
             if prepared.extensions.acknowledge:
@@ -182,7 +182,7 @@ class Runner:
                 following=following,
                 streams=streams,
                 log=recovery,
-                kept=kept,
+                checkpoints=checkpoints,
                 kernel=self._kernel,
                 directory=directory,
             )
@@ -198,7 +198,7 @@ class Runner:
         return self.status
 
     def _opened(self, session: Session) -> None:
-        begun = [each.frontier - 1 for each in session.committed if each.is_begun]
+        begun = [position.frontier - 1 for position in session.committed if position.is_begun]
         time = Timestamp(max(begun)) if begun else None
         self._ahead = None
         is_one = is_at_one_time(session.committed)
@@ -275,7 +275,7 @@ class Runner:
         if self._now_ms() - self._released_ms >= RELEASE_MS:
             session.release()
             self._released_ms = self._now_ms()
-        begun = [each.frontier for each in transaction.positions if each.is_begun]
+        begun = [position.frontier for position in transaction.positions if position.is_begun]
         self._say(
             state="running",
             message="",
@@ -335,7 +335,9 @@ class Runner:
             self._report(status)
 
 
-def openings(task: Materialization, prepared: Prepared, kept: Kept) -> Iterator[messages.Open]:
+def openings(
+    task: Materialization, prepared: Prepared, checkpoints: Kept
+) -> Iterator[messages.Open]:
     """What each stream begins with. Errors: InvalidUsage if the task cannot be divided."""
     for begin, end in key_ranges(task, prepared):
         yield messages.Open(
@@ -343,7 +345,7 @@ def openings(task: Materialization, prepared: Prepared, kept: Kept) -> Iterator[
             version=prepared.version,
             key_begin=begin,
             key_end=end,
-            driver_checkpoint=kept.driver or b"{}",
+            driver_checkpoint=checkpoints.driver or b"{}",
             extensions=prepared.extensions,
         )
 
@@ -373,7 +375,7 @@ def check_divisible(prepared: Prepared, count: int) -> None:
 
 def is_at_one_time(positions: Sequence[Position]) -> bool:
     """Whether no binding has parts of its keys that are written further than others."""
-    return not any(each.reaches for each in positions)
+    return not any(position.reaches for position in positions)
 
 
 def is_caught_up(session: Session, target: Timestamp | None) -> bool:
@@ -381,7 +383,11 @@ def is_caught_up(session: Session, target: Timestamp | None) -> bool:
     if target is None:
         return False
     positions = session.cutter.positions
-    behind = [each for each in positions if not each.is_begun or each.frontier < target]
+    behind = [
+        position
+        for position in positions
+        if not position.is_begun or position.frontier < target
+    ]
     if behind and session.cutter.stalls:
         reasons = [f"{name}: {reason}" for name, reason in session.cutter.stalls.items()]
         raise Behind("; ".join(reasons))
@@ -404,4 +410,4 @@ def can_pass(error: SlackwaterError) -> bool:
     """Whether another session may do better."""
     if not is_known(error):
         return True
-    return any(isinstance(each, Determinate | Indeterminate) for each in causes(error))
+    return any(isinstance(cause, Determinate | Indeterminate) for cause in causes(error))

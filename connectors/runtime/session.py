@@ -81,12 +81,12 @@ class Session:
         following: Following,
         streams: Sequence[Stream],
         log: RecoveryLog,
-        kept: Kept,
+        checkpoints: Kept,
         kernel: Kernel,
         directory: Path,
     ) -> None:
         self.task, self.prepared, self.following = task, prepared, following
-        self.log, self.kept, self.kernel = log, kept, kernel
+        self.log, self.kept, self.kernel = log, checkpoints, kernel
         marks = not prepared.extensions.delete
         encoders = [
             Encoder(bound, binding.field_selection, kernel, marks=marks)
@@ -95,7 +95,7 @@ class Session:
         self.lanes = [Lane(stream, prepared.bounds, encoders) for stream in streams]
         self.hashers = [KeyHasher(bound.key_columns, kernel) for bound in prepared.bounds]
         self.is_authoritative = all(lane.is_authoritative for lane in self.lanes)
-        self.is_logged = not self.is_authoritative or bool(kept.driver)
+        self.is_logged = not self.is_authoritative or bool(checkpoints.driver)
         self.encoders = encoders
         if self.is_logged and len(self.lanes) > 1:
             raise InvalidUsage(ONE_SHARD)
@@ -111,9 +111,9 @@ class Session:
             directory=directory,
             kernel=kernel,
         )
-        self.is_first = any(each.is_begun for each in self.cutter.positions)
+        self.is_first = any(position.is_begun for position in self.cutter.positions)
         self.committed = self.cutter.positions
-        self.driver = kept.driver
+        self.driver = checkpoints.driver
 
     @property
     def places(self) -> list[str]:
@@ -133,7 +133,7 @@ class Session:
         dead: dict[str, Mapping[int, bool]] = {}
         for part in ranges:
             dead.update(checkpoints.dead_of(part.checkpoint))
-        is_optional = any(each.dead_letters for each in self.task.bindings)
+        is_optional = any(binding.dead_letters for binding in self.task.bindings)
         if len(self.lanes) > 1 and (any(intents) or dead or is_optional):
             raise InvalidUsage(DEAD_LETTERS)
         self.dead = Dead(self.prepared.bounds, dead, self.kernel)
@@ -153,15 +153,15 @@ class Session:
             return intent
         aims = checkpoints.places_of(intent.checkpoint)
         numbered = dict(zip(self.places, self.prepared.places, strict=True))
-        kept = [place for place in intent.optional if numbered.get(place) in aims]
-        changed = [place for place in intent.optional if place not in kept]
-        if kept and changed:
+        unchanged = [place for place in intent.optional if numbered.get(place) in aims]
+        changed = [place for place in intent.optional if place not in unchanged]
+        if unchanged and changed:
             raise InvalidUsage(
                 f"{', '.join(changed)}: dropped, or its backfill raised, while a transaction"
-                f" with dead letters is on its way, which {', '.join(kept)} has a part of: do"
-                " the same to that, or undo the change until the transaction is written"
+                f" with dead letters is on its way, which {', '.join(unchanged)} has a part of:"
+                " do the same to that, or undo the change until the transaction is written"
             )
-        return intent if kept else None
+        return intent if unchanged else None
 
     def _kept_dead(self) -> Dead:
         """The refused keys of tables that are not written anew."""
@@ -175,25 +175,25 @@ class Session:
         return Dead(self.prepared.bounds, keys, self.kernel)
 
     def _resumed(
-        self, held: Mapping[CollectionId, Timestamp], intent: checkpoints.Intent | None
+        self, holds: Mapping[CollectionId, Timestamp], intent: checkpoints.Intent | None
     ) -> Cutter:
         """Where the endpoint is; a binding that it does not have yet begins with the others."""
         names = self.prepared.names
         written = self._written()
-        begun = [each.frontier for reaches in written for each in reaches if each.frontier]
-        start = Timestamp(max([*held.values(), *(each - 1 for each in begun)]))
+        begun = [reach.frontier for reaches in written for reach in reaches if reach.frontier]
+        start = Timestamp(max([*holds.values(), *(frontier - 1 for frontier in begun)]))
         self.birth = start if intent is None else intent.birth
         positions = []
         for name, bound, reaches in zip(names, self.prepared.bounds, written, strict=True):
-            frontiers = [each.frontier for each in reaches if each.frontier is not None]
+            frontiers = [reach.frontier for reach in reaches if reach.frontier is not None]
             if not frontiers:
                 positions.append(Position(self.birth, is_begun=False))
                 continue
             time = min(frontiers)
-            if time <= held[name[0]]:
+            if time <= holds[name[0]]:
                 raise Forgotten(
                     f"{bound.name} holds {name[0]} before {time}, and changes before"
-                    f" {held[name[0]]} are compacted away: another session of the task has"
+                    f" {holds[name[0]]} are compacted away: another session of the task has"
                     " gone on since, or was in another endpoint, or the hold was dropped:"
                     " raise the binding's backfill, or drop the table and the task's"
                     " checkpoint, to have it written again"
@@ -207,17 +207,19 @@ class Session:
         """Of each binding how far its keys are written, as the endpoint says, or the log."""
         names = self.prepared.names
         decoded = [
-            checkpoints.decode(each.checkpoint, names, (each.key_begin, each.key_end))
+            checkpoints.decode(
+                subrange.checkpoint, names, (subrange.key_begin, subrange.key_end)
+            )
             for lane in self.lanes
-            for each in lane.subranges(self.kept.flow)
+            for subrange in lane.subranges(self.kept.flow)
         ]
-        return [joined(each for part in decoded for each in part[name]) for name in names]
+        return [joined(reach for part in decoded for reach in part[name]) for name in names]
 
     def _live(self, collection: CollectionId, bound: Bound, reaches: Sequence[Reach]) -> Hashes:
         """The keys that have a row before what their part is written up to."""
         if bound.delta:
             return NO_KEYS
-        frontiers = {each.frontier for each in reaches if each.frontier is not None}
+        frontiers = {reach.frontier for reach in reaches if reach.frontier is not None}
         live = [
             self._live_before(collection, bound, reaches, frontier) for frontier in frontiers
         ]

@@ -67,7 +67,7 @@ class Materialization(BaseModel):  # type: ignore[explicit-any] # JSON is recurs
     @property
     def collections(self) -> tuple[CollectionId, ...]:
         """What it follows, once names are resolved."""
-        return tuple(CollectionId(each.collection) for each in self.bindings)
+        return tuple(CollectionId(binding.collection) for binding in self.bindings)
 
 
 def parse(what: str, value: object) -> Materialization:
@@ -87,7 +87,7 @@ def parse(what: str, value: object) -> Materialization:
 
 def refuse_shards(what: str, task: Materialization) -> None:
     """Errors: InvalidUsage: which rows are refused is searched for in one session alone."""
-    topics = sorted({each.dead_letters for each in task.bindings if each.dead_letters})
+    topics = sorted({binding.dead_letters for binding in task.bindings if binding.dead_letters})
     if task.shards > 1 and topics:
         raise InvalidUsage(
             f"{what}: shards: expected 1 of a task with dead letters, actual {task.shards} and"

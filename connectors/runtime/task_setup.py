@@ -57,8 +57,8 @@ def prepare(driver: Driver, task: Materialization, descriptions: Descriptions) -
     extensions = arena_codec.extensions(driver.spec(SpecRequest()).extensions)
     answers = validated(driver, task, descriptions)
     binds = [
-        bind(each, described(each, descriptions), answer)
-        for each, answer in zip(task.bindings, answers, strict=True)
+        bind(binding, described(binding, descriptions), answer)
+        for binding, answer in zip(task.bindings, answers, strict=True)
     ]
     spec = spec_builder.materialization(task.task, task.config, binds)
     text = spec.SerializeToString(deterministic=True)
@@ -66,18 +66,18 @@ def prepare(driver: Driver, task: Materialization, descriptions: Descriptions) -
     applied = driver.apply(ApplyRequest(materialization=spec, version=version))
     bounds = [
         Bound(
-            name=".".join(each.path),
+            name=".".join(bind.path),
             description=described(binding, descriptions),
-            keys=tuple(each.collection.keys),
-            delta=each.delta,
+            keys=tuple(bind.collection.keys),
+            delta=bind.delta,
         )
-        for binding, each in zip(task.bindings, binds, strict=True)
+        for binding, bind in zip(task.bindings, binds, strict=True)
     ]
     return Prepared(
         spec=spec,
         version=version,
         bounds=tuple(bounds),
-        collections=tuple(CollectionId(each.collection) for each in task.bindings),
+        collections=tuple(CollectionId(binding.collection) for binding in task.bindings),
         places=tuple(
             place_of(bound.name, binding)
             for bound, binding in zip(bounds, task.bindings, strict=True)
@@ -102,7 +102,7 @@ def validated(
     driver: Driver, task: Materialization, descriptions: Descriptions
 ) -> Sequence[ValidateResponse.Binding]:
     """The connector's answers. Which bindings take delta updates, it says itself."""
-    deltas = [is_delta(each, described(each, descriptions)) for each in task.bindings]
+    deltas = [is_delta(binding, described(binding, descriptions)) for binding in task.bindings]
     answers = driver.validate(request(task, descriptions, deltas)).bindings
     for binding, answer in zip(task.bindings, answers, strict=True):
         if not answer.delta_updates and not keys_of(binding, described(binding, descriptions)):
@@ -110,7 +110,7 @@ def validated(
                 f"collection {binding.collection} has no key: declare the columns that identify"
                 " a row, as `key: [id]`, or take delta updates"
             )
-    if [each.delta_updates for each in answers] != deltas:
+    if [answer.delta_updates for answer in answers] != deltas:
         deltas = [each.delta_updates for each in answers]
         answers = driver.validate(request(task, descriptions, deltas)).bindings
     return answers
@@ -125,7 +125,7 @@ def keys_of(binding: BindingOf, description: Description) -> tuple[str, ...]:
     """The key that was declared, or the collection's. Errors: InvalidUsage."""
     keys = description.keys if binding.key is None else tuple(binding.key)
     names = description.names
-    wrong = [each for each in (*keys, *(binding.select or ())) if each not in names]
+    wrong = [name for name in (*keys, *(binding.select or ())) if name not in names]
     if wrong:
         raise InvalidUsage(
             f"collection {binding.collection}: expected columns among {', '.join(names)},"
@@ -156,10 +156,12 @@ def request(
     """What Validate is asked."""
     bindings = [
         ValidateRequest.Binding(
-            resource_spec_json=json.dumps(each.resource),
-            collection=collection(each, described(each, descriptions), delta=delta).spec(),
+            resource_spec_json=json.dumps(binding.resource),
+            collection=collection(
+                binding, described(binding, descriptions), delta=delta
+            ).spec(),
         )
-        for each, delta in zip(task.bindings, deltas, strict=True)
+        for binding, delta in zip(task.bindings, deltas, strict=True)
     ]
     return ValidateRequest(
         materialization=task.task,
@@ -186,9 +188,9 @@ def bind(
     )
     place = ".".join(answer.resource_path)
     refused = [
-        f"{name}: {each.reason}"
-        for name, each in constraints.items()
-        if each.type == Constraint.UNSATISFIABLE
+        f"{name}: {constraint.reason}"
+        for name, constraint in constraints.items()
+        if constraint.type == Constraint.UNSATISFIABLE
     ]
     if refused:
         raise InvalidUsage(f"{place}: {'; '.join(refused)}")
@@ -207,10 +209,13 @@ def selected(
     """The fields of a binding: those asked for, those that delta updates add, the required."""
     chosen = binding.select
     if chosen is not None:
-        return [*chosen, *(each.name for each in bound.columns[-2:] if answer.delta_updates)]
+        return [
+            *chosen,
+            *(column.name for column in bound.columns[-2:] if answer.delta_updates),
+        ]
     allowed = {
         name
-        for name, each in answer.constraints.items()
-        if each.type != Constraint.FIELD_FORBIDDEN
+        for name, constraint in answer.constraints.items()
+        if constraint.type != Constraint.FIELD_FORBIDDEN
     }
-    return [each.name for each in bound.columns if each.name in allowed]
+    return [column.name for column in bound.columns if column.name in allowed]

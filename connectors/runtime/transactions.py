@@ -89,7 +89,9 @@ class Position:
     @property
     def furthest(self) -> Timestamp:
         """Up to where the part is written that is written furthest."""
-        return max([self.frontier, *(each.frontier or self.frontier for each in self.reaches)])
+        return max(
+            [self.frontier, *(reach.frontier or self.frontier for reach in self.reaches)]
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,8 +224,8 @@ class Cutter:
         self.stalls: Mapping[str, str] = {}
         """Which bindings stood still at the last cut, and why."""
         self._pending = [
-            _Pending(flatten([], each.schema), NO_KEYS, NO_ERRORS, at.frontier)
-            for each, at in zip(self.bindings, self.positions, strict=True)
+            _Pending(flatten([], bound.schema), NO_KEYS, NO_ERRORS, at.frontier)
+            for bound, at in zip(self.bindings, self.positions, strict=True)
         ]
 
     def upper(self, index: int) -> Timestamp:
@@ -237,7 +239,7 @@ class Cutter:
     @property
     def large_upper(self) -> Timestamp | None:
         """Where the next transaction ends, if a binding waits on disk."""
-        uppers = [each.large.upper for each in self._pending if each.large is not None]
+        uppers = [pending.large.upper for pending in self._pending if pending.large is not None]
         return max(uppers, default=None)
 
     def is_large(self, index: int) -> bool:
@@ -294,9 +296,9 @@ class Cutter:
         """
         aim = self.large_upper or aim
         if aim is not None:
-            is_there = min(each.upper for each in self._pending) >= aim
+            is_there = min(pending.upper for pending in self._pending) >= aim
             return self._cut_within(aim) if is_there else None
-        upper = Timestamp(min(each.upper for each in self._pending))
+        upper = Timestamp(min(pending.upper for pending in self._pending))
         bounded = self._bounded(upper)
         if bounded < upper and (transaction := self._cut_within(bounded)) is not None:
             return transaction
@@ -335,8 +337,10 @@ class Cutter:
 
     def _bounded(self, upper: Timestamp) -> Timestamp:
         """The last frontier below which there are not too many updates, but one time's."""
-        common = max(each.furthest for each in self.positions)
-        times = np.concatenate([int64(each.updates.column("time")) for each in self._pending])
+        common = max(position.furthest for position in self.positions)
+        times = np.concatenate(
+            [int64(pending.updates.column("time")) for pending in self._pending]
+        )
         times = np.maximum(times[times < upper], common)
         if len(times) <= self._most:
             return upper
@@ -486,6 +490,6 @@ class Cutter:
         data = pa.Table.from_batches([row.select(range(row.num_columns - 2))])
         selected = ", ".join(f"c{place}::VARCHAR" for place in bound.places)
         tables = {"changed": (data, bound.description.types)}
-        found = self._kernel.query_as(f"SELECT {selected} FROM changed", tables)
-        pairs = zip(bound.keys, found.columns, strict=True)
+        texts = self._kernel.query_as(f"SELECT {selected} FROM changed", tables)
+        pairs = zip(bound.keys, texts.columns, strict=True)
         return "(" + ", ".join(f"{name} = {value[0].as_py()}" for name, value in pairs) + ")"

@@ -104,7 +104,7 @@ class Service:
                 specs.append(Spec.of(row))
             except Corrupt as error:
                 log.warning("a specification is passed over", extra={"cause": str(error)})
-        return sorted(specs, key=lambda each: each.id)
+        return sorted(specs, key=lambda spec: spec.id)
 
     def _keeper(self, spec: Spec) -> Keeper:
         return Keeper(
@@ -119,16 +119,16 @@ class Service:
     def _say(self) -> None:
         """Write how all are, if that is due."""
         now_ms = self._now_ms()
-        states = [each.state(now_ms) for _, each in sorted(self._keepers.items())]
+        states = [keeper.state(now_ms) for _, keeper in sorted(self._keepers.items())]
         since_ms = now_ms - (self._written_ms or 0)
         is_new = self._written_ms is None
         if is_due(self._written, states, since_ms=since_ms, is_new=is_new):
-            self._states.write([each.row() for each in states])
+            self._states.write([state.row() for state in states])
             self._written, self._written_ms = states, now_ms
 
     def _end(self) -> None:
-        for each in self._keepers.values():
-            each.want(None)
+        for keeper in self._keepers.values():
+            keeper.want(None)
         deadline_ms = self._now_ms() + int(END_S * 1000)
-        for each in self._keepers.values():
-            each.join(max(0, deadline_ms - self._now_ms()) / 1000)
+        for keeper in self._keepers.values():
+            keeper.join(max(0, deadline_ms - self._now_ms()) / 1000)

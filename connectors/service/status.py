@@ -83,7 +83,7 @@ def is_due(
     """
     if is_new or since_ms >= HEARTBEAT_S * 1000:
         return True
-    if [said(each) for each in written] != [said(each) for each in states]:
+    if [said(state) for state in written] != [said(state) for state in states]:
         return True
     return written != states and since_ms >= NUMBERS_MS
 

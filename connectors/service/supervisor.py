@@ -144,9 +144,9 @@ class Keeper:
 
     def _release(self, spec: Spec, collections: tuple[CollectionId, ...]) -> None:
         """Give up holds. A collection that is not there any more holds nothing."""
-        for each in collections:
+        for collection in collections:
             try:
-                Following(self._shards, holder_of(spec.id), [each]).drop()
+                Following(self._shards, holder_of(spec.id), [collection]).drop()
             except InvalidUsage as gone:
                 log.info("nothing to release", extra=facts(spec, gone))
 

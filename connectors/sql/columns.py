@@ -68,7 +68,7 @@ class Shape:
 
 def shape_of(collection: CollectionSpec, selection: FieldSelection) -> Shape:
     """The columns of the fields that are selected."""
-    columns = {each.field: column(each) for each in collection.projections}
+    columns = {projection.field: column(projection) for projection in collection.projections}
     return Shape(
         keys=tuple(columns[name] for name in selection.keys),
         values=tuple(columns[name] for name in selection.values),

@@ -112,10 +112,10 @@ class SqlConnector(Generic[Config, Kept]):
         """Errors: InvalidUsage; Determinate if the database cannot be reached."""
         response = ValidateResponse()
         resources = [
-            self._resource(index, each.resource_spec_json)
-            for index, each in enumerate(request.bindings)
+            self._resource(index, binding.resource_spec_json)
+            for index, binding in enumerate(request.bindings)
         ]
-        check_tables(self.dialect, [each.name for each in resources])
+        check_tables(self.dialect, [resource.name for resource in resources])
         with self._connect(request.endpoint_spec_json) as database:
             applied = bindings_of(tasks(self.dialect, database))
             for resource, binding in zip(resources, request.bindings, strict=True):
@@ -137,9 +137,9 @@ class SqlConnector(Generic[Config, Kept]):
         spec = request.materialization
         with self._connect(spec.endpoint_spec_json) as database, database.transaction():
             statements = list(self._statements(spec, database))
-            known = tasks(self.dialect, database)
+            recorded = tasks(self.dialect, database)
             row = (request.version, spec_text(spec))
-            record = known.get(spec.materialization) != row
+            record = recorded.get(spec.materialization) != row
             if not request.dry_run:
                 for statement in statements:
                     database.execute(statement)
@@ -165,8 +165,10 @@ class SqlConnector(Generic[Config, Kept]):
 
     def _tables(self, spec: MaterializationSpec) -> list[Table]:
         task = spec.materialization
-        tables = [self._table(task, index, each) for index, each in enumerate(spec.bindings)]
-        check_tables(self.dialect, [each.name for each in tables])
+        tables = [
+            self._table(task, index, binding) for index, binding in enumerate(spec.bindings)
+        ]
+        check_tables(self.dialect, [table.name for table in tables])
         return tables
 
     def _table(self, task: str, index: int, binding: MaterializationSpec.Binding) -> Table:

@@ -18,8 +18,8 @@ def constraints(
 ) -> dict[str, Constraint]:
     """A constraint for every projection."""
     return {
-        each.field: constraint(dialect, spec, each, existing, delta=delta)
-        for each in spec.projections
+        projection.field: constraint(dialect, spec, projection, existing, delta=delta)
+        for projection in spec.projections
     }
 
 
@@ -71,7 +71,7 @@ def unnameable(dialect: Dialect, spec: CollectionSpec, name: str) -> str | None:
         return f"{problem}; give the field another name"
     if same(name) in map(same, RESERVED):
         return f"{name} is a name of ours; give the field another name"
-    others = [each.field for each in spec.projections if each.field != name]
+    others = [projection.field for projection in spec.projections if projection.field != name]
     if twins := [other for other in others if same(other) == same(name)]:
         return f"{dialect.name} cannot tell the column from {twins[0]}; rename one of them"
     return None

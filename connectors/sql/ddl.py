@@ -52,7 +52,7 @@ def changes(table: Table, existing: Mapping[str, Existing]) -> Iterator[str]:
     target = f"ALTER TABLE {table.dialect.table(table.name)}"
     for column in wanted:
         yield from adapt(table, target, column, existing.get(column.name))
-    yield from comments(table, [each for each in wanted if each.name not in existing])
+    yield from comments(table, [column for column in wanted if column.name not in existing])
     names = {column.name for column in wanted}
     for name, actual in existing.items():
         if name not in names and not actual.nullable and table.dialect.strict_nulls:

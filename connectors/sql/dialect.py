@@ -74,7 +74,7 @@ class Dialect:
     def columns(self, columns: Sequence[Column], of: str = "") -> list[str]:
         """Columns in a statement, of a table's alias."""
         prefix = f"{of}." if of else ""
-        return [prefix + self.quote(each.name) for each in columns]
+        return [prefix + self.quote(column.name) for column in columns]
 
 
 def double_quoted(name: str) -> str:

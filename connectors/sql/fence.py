@@ -96,7 +96,7 @@ class TakenOver:
     def subranges(self) -> tuple[Subrange, ...]:
         """Where each part of the range is, if they stand apart."""
         return tuple(
-            Subrange(each.key_begin, each.key_end, each.checkpoint) for each in self.parts
+            Subrange(part.key_begin, part.key_end, part.checkpoint) for part in self.parts
         )
 
 

@@ -67,7 +67,7 @@ def binary(elements: Elements) -> pa.Array:
     _expect(elements, [pa.string()], "text in base64")
     texts = elements.part(pa.string()).to_pylist()
     decoded = [
-        None if each is None else base64.b64decode(each, validate=True) for each in texts
+        None if text is None else base64.b64decode(text, validate=True) for text in texts
     ]
     return pa.array(decoded, pa.binary())
 
@@ -120,5 +120,5 @@ def _text(part: pa.Array) -> pa.Array:
 
 def _dumped(part: pa.Array) -> pa.Array:
     """Doubles and text where others stand beside them: few columns have them."""
-    texts = [None if each is None else json.dumps(each) for each in part.to_pylist()]
+    texts = [None if value is None else json.dumps(value) for value in part.to_pylist()]
     return pa.array(texts, pa.string())

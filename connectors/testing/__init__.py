@@ -246,7 +246,8 @@ def check_subranges(subject: Subject) -> None:
 def parts_of(stream: Stream) -> list[tuple[int, int, int]]:
     """The subranges of Opened, and how far each was read."""
     return [
-        (each.key_begin, each.key_end, number_of(each.checkpoint)) for each in stream.subranges
+        (subrange.key_begin, subrange.key_end, number_of(subrange.checkpoint))
+        for subrange in stream.subranges
     ]
 
 
@@ -259,11 +260,11 @@ def check_types(subject: Subject) -> None:
         stream.send(store_of(task, written))
         stream.commit()
         acknowledge(stream)
-        keys = Tuples.of([[element(each["id"])] for each in written])
+        keys = Tuples.of([[element(document["id"])] for document in written])
         stream.send(messages.Load(0, keys))
         loaded, _ = stream.flush(checkpoint(2))
-        found = [json.loads(each) for part in loaded for each in part.documents]
-        for expected, actual in zip(written, sorted(found, key=number), strict=True):
+        loaded_documents = [json.loads(text) for part in loaded for text in part.documents]
+        for expected, actual in zip(written, sorted(loaded_documents, key=number), strict=True):
             assert actual == expected, f"a document that came back: {actual}"
 
 

@@ -86,9 +86,9 @@ def check_crashes(subject: Subject, rows: Rows) -> None:
             number = at(stream)
             allowed = ALLOWED.get(event, {1})
             assert number in allowed, f"crash after {event}: actual checkpoint {number}"
-            held = [list(rows(task, binding)) for binding in (0, 1)]
+            contents = [list(rows(task, binding)) for binding in (0, 1)]
             both = [[account("a", 1, 2)], [account("b", 1, 2)]]
-            assert held == (both if number == 2 else [[], []]), f"crash after {event}"
+            assert contents == (both if number == 2 else [[], []]), f"crash after {event}"
             if number == 1:
                 stream.flush(checkpoint(2))
                 store_both(stream)

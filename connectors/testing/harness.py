@@ -66,11 +66,11 @@ class Subject:
             Bind(
                 collection=collection,
                 resource=self.resource(name),
-                path=list(each.resource_path),
-                delta=each.delta_updates,
-                fields=taken(collection, each),
+                path=list(binding.resource_path),
+                delta=binding.delta_updates,
+                fields=taken(collection, binding),
             )
-            for name, each in zip(names, validated, strict=True)
+            for name, binding in zip(names, validated, strict=True)
         ]
         return materialization(f"testing/{number}", self.endpoint, binds)
 
@@ -144,13 +144,13 @@ def store(
     binding: int = 0,
 ) -> None:
     """Store documents of one kind."""
-    keys = [(element(each["branch"]), element(each["id"])) for each in documents]
+    keys = [(element(document["branch"]), element(document["id"])) for document in documents]
     size = len(documents)
     message = messages.Store(
         binding=binding,
         keys=Tuples.of(keys),
-        values=Tuples.of([(element(each["amount"]),) for each in documents]),
-        documents=[json.dumps(each).encode() for each in documents],
+        values=Tuples.of([(element(document["amount"]),) for document in documents]),
+        documents=[json.dumps(document).encode() for document in documents],
         exists=[exists] * size,
         deletes=[True] * size if deletes else (),
     )
@@ -189,8 +189,10 @@ def read(stream: Stream, number: int, places: Sequence[Place]) -> list[Document]
 def flushed(stream: Stream, number: int) -> list[Document]:
     """The documents that were asked for, sorted."""
     loaded, _ = stream.flush(checkpoint(number))
-    documents: list[Document] = [json.loads(each) for part in loaded for each in part.documents]
-    return sorted(documents, key=lambda each: (str(each["branch"]), str(each["id"])))
+    documents: list[Document] = [json.loads(text) for part in loaded for text in part.documents]
+    return sorted(
+        documents, key=lambda document: (str(document["branch"]), str(document["id"]))
+    )
 
 
 def at(stream: Stream) -> int:

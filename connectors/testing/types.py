@@ -52,10 +52,12 @@ VALUES: dict[str, tuple[object, ...]] = {
 def documents() -> list[Value]:
     """One without anything, then one for each value."""
     bare: Value = {"id": 0, **dict.fromkeys(VALUES)}
-    found = [bare]
+    variants = [bare]
     for name, values in VALUES.items():
-        found += [bare | {"id": len(found) + place, name: v} for place, v in enumerate(values)]
-    return found
+        variants += [
+            bare | {"id": len(variants) + place, name: v} for place, v in enumerate(values)
+        ]
+    return variants
 
 
 def store_of(task: MaterializationSpec, documents: list[Value]) -> messages.Store:
@@ -63,13 +65,13 @@ def store_of(task: MaterializationSpec, documents: list[Value]) -> messages.Stor
     (binding,) = task.bindings
     chosen = binding.field_selection
     keys, values = (
-        Tuples.of([[element(each[name]) for name in names] for each in documents])
+        Tuples.of([[element(document[name]) for name in names] for document in documents])
         for names in (chosen.keys, chosen.values)
     )
     return messages.Store(
         binding=0,
         keys=keys,
         values=values,
-        documents=[json.dumps(each).encode() for each in documents],
+        documents=[json.dumps(document).encode() for document in documents],
         exists=[False] * len(documents),
     )

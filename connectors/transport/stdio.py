@@ -104,7 +104,9 @@ class Pipe:
         self.output, self.errors = piped(process.stdout), piped(process.stderr)
         self.said: deque[str] = deque(maxlen=LAST_LINES)
         self.responses: SimpleQueue[bytes | Violation | None] = SimpleQueue()
-        self.threads = [Thread(target=each, daemon=True) for each in (self._read, self._log)]
+        self.threads = [
+            Thread(target=target, daemon=True) for target in (self._read, self._log)
+        ]
         for thread in self.threads:
             thread.start()
 

@@ -202,18 +202,18 @@ def path_of(index: int, text: str) -> str:
 
 def constraints(spec: CollectionSpec) -> Mapping[str, Constraint]:
     """A constraint for every projection: the document has them all."""
-    found: dict[str, Constraint] = {}
-    for each in spec.projections:
-        if each.ptr in spec.key_ptrs:
+    by_field: dict[str, Constraint] = {}
+    for projection in spec.projections:
+        if projection.ptr in spec.key_ptrs:
             kind, reason = Constraint.LOCATION_REQUIRED, "it is part of the key"
-        elif each.ptr == "":
+        elif projection.ptr == "":
             kind, reason = Constraint.FIELD_REQUIRED, "documents are what is sent"
         else:
             kind, reason = Constraint.FIELD_OPTIONAL, "the document has it"
-        found[each.field] = Constraint(type=kind, reason=reason)
-    if "" not in {each.ptr for each in spec.projections}:
+        by_field[projection.field] = Constraint(type=kind, reason=reason)
+    if "" not in {projection.ptr for projection in spec.projections}:
         raise InvalidUsage(f"collection {spec.collection}: expected a field of the document")
-    return found
+    return by_field
 
 
 def connector(environment: Mapping[str, str]) -> WebhookConnector:

@@ -86,8 +86,8 @@ class Transactor:
         self.sender, self.file, self.limits = sender, file, limits
         self.task = spec.materialization
         self.range = (f"{message.key_begin:08x}", f"{message.key_end:08x}")
-        self.paths = ["/".join(each.resource_path) for each in spec.bindings]
-        self.collections = [each.collection.collection for each in spec.bindings]
+        self.paths = ["/".join(binding.resource_path) for binding in spec.bindings]
+        self.collections = [binding.collection.collection for binding in spec.bindings]
         self.kept = limits_of(message.driver_checkpoint) or limits
         """Those of this transaction: others count once the log has them."""
         self.through = b""
@@ -167,4 +167,4 @@ def read_through(checkpoint: bytes) -> object:
     except DecodeError:
         return {}
     sources: dict[str, dict[str, str]] = value.get("sources", {})
-    return {name: int(each.get("readThrough", 0)) for name, each in sources.items()}
+    return {name: int(source.get("readThrough", 0)) for name, source in sources.items()}

@@ -74,11 +74,11 @@ def amended_binding(before: Json, item: Item, amendment: Amendment) -> Json:
     resource = members(before["resource"])
     refuse_unset(amendment.reset, [*own, *resource])
     changed = binding(Bind(item.name, amendment.values), item)
-    kept = {} if "resource" in amendment.values else resource
+    resource_options = {} if "resource" in amendment.values else resource
     others = [name for name in amendment.reset if name not in OF_BINDING]
     after = {
         **left({**before, **changed}, [name for name in amendment.reset if name in OF_BINDING]),
-        "resource": left({**kept, **members(changed["resource"])}, others),
+        "resource": left({**resource_options, **members(changed["resource"])}, others),
     }
     refuse_lower(before, after, item.name)
     return after
@@ -92,7 +92,9 @@ def keeps_old_rows(before: Json, after: Json) -> bool:
 
 def refuse_lower(before: Json, after: Json, name: str) -> None:
     """Errors: InvalidStatement if the number of a backfill is lower than the last one."""
-    last, number = (members(each["resource"]).get(BACKFILL, 0) for each in (before, after))
+    last, number = (
+        members(task_binding["resource"]).get(BACKFILL, 0) for task_binding in (before, after)
+    )
     if isinstance(last, int) and isinstance(number, int) and number < last:
         raise InvalidStatement(
             f"option {BACKFILL.upper()} of {name}: expected at least {last}, found {number}",
@@ -129,8 +131,8 @@ def refuse_reshaped(before: Json, after: Json, name: str) -> None:
 def amended(options: Json, amendment: Amendment) -> Options:
     """Options after a change. Errors: InvalidStatement if one that is reset is not set."""
     refuse_unset(amendment.reset, options)
-    kept = cast("Options", left(options, amendment.reset))
-    return {**kept, **amendment.values}
+    remaining = cast("Options", left(options, amendment.reset))
+    return {**remaining, **amendment.values}
 
 
 def refuse_unset(names: Sequence[str], present: Iterable[str]) -> None:

@@ -295,7 +295,9 @@ class Catalog:
                 return f"function {function.name} already exists" if taken else ""
             case Undefine(name):
                 return self._objection_to_undefine(name)
-            case Materialize(made) if lost := set(made.inputs) - self.items.keys():
+            case Materialize(materialization) if (
+                lost := set(materialization.inputs) - self.items.keys()
+            ):
                 return f"no object {min(lost)}"
             case Materialize() | Unmaterialize() | Unbind():
                 return self.materializations.objection(body, self.last_number + 1)
@@ -390,8 +392,8 @@ class Catalog:
                 functions = {**self.functions, function.name.casefold(): function}
                 return replace(self, functions=functions)
             case Undefine(name):
-                kept = {k: f for k, f in self.functions.items() if k != name.casefold()}
-                return replace(self, functions=kept)
+                remaining = {k: f for k, f in self.functions.items() if k != name.casefold()}
+                return replace(self, functions=remaining)
             case Materialize() | Unmaterialize() | Unbind():
                 after = self.materializations.applied(body)
                 last = max([self.last_number, *(item.number for item in after.live.values())])
@@ -402,11 +404,11 @@ class Catalog:
 
 def unknown(name: str, items: Iterable[Item]) -> InvalidStatement:
     """Return the error for an unknown source or view, with a similar name."""
-    known = [item.name for item in items if item.kind != "sink"]
-    spelled = {name.casefold(): name for name in known}
+    names = [item.name for item in items if item.kind != "sink"]
+    spelled = {name.casefold(): name for name in names}
     close = difflib.get_close_matches(name.casefold(), spelled, n=1)
     return InvalidStatement(
         f"{name} does not exist",
-        f"there are {', '.join(known)}" if known else "there is nothing yet",
+        f"there are {', '.join(names)}" if names else "there is nothing yet",
         f"did you mean {spelled[close[0]]}?" if close else "",
     )

@@ -80,8 +80,8 @@ def _fields(  # noqa: C901, PLR0911, PLR0912 - one case an event
             return "catalog_define", _function_fields(function)
         case Undefine(name):
             return "catalog_undefine", {"name": name}
-        case Materialize(made):
-            return "catalog_materialize", _materialization_fields(made)
+        case Materialize(materialization):
+            return "catalog_materialize", _materialization_fields(materialization)
         case Unmaterialize(id_):
             return "catalog_unmaterialize", {"id": id_}
         case Unbind(id_):
@@ -177,15 +177,15 @@ def _function(record: Record) -> Function:
     )
 
 
-def _materialization_fields(made: Materialization) -> Record:
+def _materialization_fields(materialization: Materialization) -> Record:
     return {
-        "id": made.id,
-        "name": made.name,
-        "statement": made.statement,
-        "task": made.task,
-        "inputs": list(made.inputs),
-        "unbound": list(made.unbound),
-        "paused": made.is_paused,
+        "id": materialization.id,
+        "name": materialization.name,
+        "statement": materialization.statement,
+        "task": materialization.task,
+        "inputs": list(materialization.inputs),
+        "unbound": list(materialization.unbound),
+        "paused": materialization.is_paused,
     }
 
 

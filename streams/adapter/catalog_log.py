@@ -113,7 +113,7 @@ class CatalogLog:
 
     def _read_until(self, end: Offset, wanted: EventId | None) -> Outcome | None:
         """Fold up to the offset `end`; return the outcome of the event's first copy."""
-        found: Outcome | None = None
+        first_outcome: Outcome | None = None
         bounds = self._position, end
         for entry in records_until(self._logs, self._tail, self._topic, bounds):
             self._position = Offset(entry.offset + 1)
@@ -125,7 +125,7 @@ class CatalogLog:
                 continue
             at_ms = entry.at_ms if entry.is_append_time else None
             self._state, outcome = self._state.step(event, at_ms)
-            if event.id == wanted and found is None:
-                found = outcome
+            if event.id == wanted and first_outcome is None:
+                first_outcome = outcome
         self._position = max(self._position, end)
-        return found
+        return first_outcome

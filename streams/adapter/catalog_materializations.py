@@ -65,12 +65,12 @@ class Materializations:
     def find(self, name: str) -> Materialization | None:
         """Return the one of this name, compared without case."""
         wanted = name.casefold()
-        found = (
+        matches = (
             materialization
             for materialization in self.live.values()
             if materialization.name.casefold() == wanted
         )
-        return next(found, None)
+        return next(matches, None)
 
     def binding(self, collection: CollectionId) -> tuple[Materialization, ...]:
         """Return those that bind an object, oldest first."""
@@ -83,12 +83,15 @@ class Materializations:
     def objection(self, body: Materialize | Unmaterialize | Unbind, next_number: int) -> str:
         """Why an event is invalid, inputs aside; empty if it is not."""
         match body:
-            case Materialize(made):
-                taken = self.find(made.name)
-                if taken is not None and taken.id != made.id:
+            case Materialize(materialization):
+                taken = self.find(materialization.name)
+                if taken is not None and taken.id != materialization.id:
                     return f"materialization {taken.name} already exists"
-                if made.id not in self.live and made.number != next_number:
-                    return f"expected the number {next_number}, got the id {made.id}"
+                if (
+                    materialization.id not in self.live
+                    and materialization.number != next_number
+                ):
+                    return f"expected the number {next_number}, got the id {materialization.id}"
                 return ""
             case Unmaterialize(key):
                 return "" if key in self.live else f"no materialization {key}"
@@ -98,8 +101,8 @@ class Materializations:
     def applied(self, body: Materialize | Unmaterialize | Unbind) -> "Materializations":
         """The materializations after a valid event."""
         match body:
-            case Materialize(made):
-                return replace(self, live={**self.live, made.id: made})
+            case Materialize(materialization):
+                return replace(self, live={**self.live, materialization.id: materialization})
             case Unmaterialize(key):
                 ending = {**self.ending, key: self.live[key]}
                 return Materializations(without(self.live, key), ending)
@@ -107,6 +110,10 @@ class Materializations:
                 return replace(self, ending=without(self.ending, key))
 
 
-def without(known: Mapping[str, Materialization], key: str) -> Mapping[str, Materialization]:
+def without(
+    materializations: Mapping[str, Materialization], key: str
+) -> Mapping[str, Materialization]:
     """All but one."""
-    return {id_: materialization for id_, materialization in known.items() if id_ != key}
+    return {
+        id_: materialization for id_, materialization in materializations.items() if id_ != key
+    }

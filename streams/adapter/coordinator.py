@@ -271,12 +271,12 @@ class Coordinator:
         done: tuple[Result, ...] | None = None
         while done is None:  # again if another definition came in between
             catalog = self.catalog.state
-            found = yield from evaluated(statement, catalog, self._reads.evaluate)
+            evaluation = yield from evaluated(statement, catalog, self._reads.evaluate)
             with self._definitions:
                 if isinstance(statement, sql.CreateFunction):
-                    done = self._create_function(statement, found)
+                    done = self._create_function(statement, evaluation)
                 else:
-                    done = self._create(statement, text, found)
+                    done = self._create(statement, text, evaluation)
         yield from done
 
     def _plan(self, item: Item, catalog: Catalog) -> str:
@@ -289,10 +289,10 @@ class Coordinator:
 
         Errors: InvalidStatement when it was dropped.
         """
-        found = self.catalog.state.items.get(item.id)
-        if found is None:
+        current = self.catalog.state.items.get(item.id)
+        if current is None:
             raise unreadable(item.name, None, None)
-        if self._objects.is_made(found):
+        if self._objects.is_made(current):
             return ""
         problems = self._upkeep.problems
         first = next(
@@ -305,18 +305,18 @@ class Coordinator:
         return delay_of(item, self.catalog.state, self.observed)
 
     def _create(
-        self, statement: ObjectDefinition, text: str, found: Evaluated
+        self, statement: ObjectDefinition, text: str, evaluation: Evaluated
     ) -> tuple[Result, ...] | None:
         """Create an object; None if the catalog has changed since the evaluation."""
         existing = self.catalog.sync().find(statement.name)
         if existing is None:
-            item = self._define(statement, text, found)
+            item = self._define(statement, text, evaluation)
             if item is None:
                 return None
             if item.kind != "sink":
                 self._objects.refuse_taken(item.id)
-            if isinstance(found, PlannedView):
-                self._objects.plans.keep(item.id, found.plan)
+            if isinstance(evaluation, PlannedView):
+                self._objects.plans.keep(item.id, evaluation.plan)
             defined = Create(item)
             item = self.catalog.change(lambda _: defined).items[item.id]
             self._crash("after-catalog")
@@ -336,15 +336,17 @@ class Coordinator:
             Complete(f"CREATE {NAMES[existing.kind].upper()}", {"id": existing.id}),
         )
 
-    def _define(self, statement: ObjectDefinition, text: str, found: Evaluated) -> Item | None:
+    def _define(
+        self, statement: ObjectDefinition, text: str, evaluation: Evaluated
+    ) -> Item | None:
         """Return the object to create; None if the catalog has changed since the evaluation."""
         catalog, topics = self.catalog.state, self._cluster.topics
         namespace = self._settings.namespace
-        match statement, found:
+        match statement, evaluation:
             case sql.CreateSource(), tuple(columns):
                 return ddl.source(statement, text, catalog, topics, namespace, columns)
-            case sql.CreateMaterializedView(query=query), PlannedView(known, _, viewed):
-                if known != meant(query, catalog):
+            case sql.CreateMaterializedView(query=query), PlannedView(meaning, _, viewed):
+                if meaning != meant(query, catalog):
                     return None
                 return ddl.view(statement, text, catalog, viewed)
             case sql.CreateSink(), _:
@@ -388,15 +390,15 @@ class Coordinator:
         return (Complete(tag, {"id": item.id}),)
 
     def _create_function(
-        self, statement: sql.CreateFunction, found: Evaluated
+        self, statement: sql.CreateFunction, evaluation: Evaluated
     ) -> tuple[Result, ...] | None:
         """Create a function; None if it has yet to be evaluated."""
         done = Complete("CREATE FUNCTION")
         existing = self.catalog.sync().functions.get(statement.name.casefold())
         if existing is None:
-            if not isinstance(found, Function):
+            if not isinstance(evaluation, Function):
                 return None
-            self.catalog.change(lambda _: Define(found))
+            self.catalog.change(lambda _: Define(evaluation))
             return (done,)
         if not statement.if_not_exists:
             raise InvalidStatement(
@@ -417,16 +419,18 @@ class Coordinator:
 
     def _show(self, kind: sql.Kind) -> Iterator[Result]:
         wanted = ddl.KINDS[kind]
-        found = [condition for condition in self.conditions() if condition.item.kind == wanted]
+        conditions = [
+            condition for condition in self.conditions() if condition.item.kind == wanted
+        ]
         yield Columns(show.COLUMNS)
-        yield text_rows([show.row(each) for each in found])
-        yield Complete(f"SHOW {len(found)}")
+        yield text_rows([show.row(condition) for condition in conditions])
+        yield Complete(f"SHOW {len(conditions)}")
 
     def _show_functions(self) -> Iterator[Result]:
-        found = show.function_rows(self.catalog.state)
+        rows = show.function_rows(self.catalog.state)
         yield Columns(show.FUNCTION_COLUMNS)
-        yield text_rows(found)
-        yield Complete(f"SHOW {len(found)}")
+        yield text_rows(rows)
+        yield Complete(f"SHOW {len(rows)}")
 
     def materialized(self) -> tuple[show_materializations.Shown, ...]:
         """Return every materialization with what the service that runs it says."""

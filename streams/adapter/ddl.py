@@ -91,9 +91,9 @@ def _key_format(statement: CreateSource, columns: tuple[Column, ...]) -> KeyForm
         return "json"
     keys = [column for column in columns if column.name in statement.keys]
     if [column.type for column in keys] != [KEY_TYPES[stated]]:
-        got = ", ".join(f"{column.name} {column.type}" for column in keys)
+        spelled = ", ".join(f"{column.name} {column.type}" for column in keys)
         raise InvalidStatement(
-            f"KEY FORMAT {stated.upper()} does not fit the key ({got})",
+            f"KEY FORMAT {stated.upper()} does not fit the key ({spelled})",
             f"expected one key column of type {KEY_TYPES[stated]}",
             "change the column, or leave KEY FORMAT out if keys are JSON",
         )
@@ -119,7 +119,10 @@ def _included_format(statement: CreateSource, stated: KeyFormat) -> KeyFormat:
 def _included(statement: CreateSource, key_format: KeyFormat) -> tuple[Column, ...]:
     """Return the columns of INCLUDE."""
     types = {**metadata.TYPES, "key": KEY_TYPES.get(key_format, metadata.TYPES["key"])}
-    return tuple(Column(each.column, types[each.part]) for each in statement.messages.included)
+    return tuple(
+        Column(included.column, types[included.part])
+        for included in statement.messages.included
+    )
 
 
 def read_topic(name: str, topics: Topics, namespace: str) -> tuple[Topic, str]:
@@ -261,8 +264,8 @@ def blocking(item: Item, uppers: Mapping[CollectionId, int]) -> CollectionId | N
     ]
     if not inputs or item.id not in uppers:
         return None
-    least, found = min(inputs)
-    return found if least <= uppers[item.id] else None
+    least, blocker = min(inputs)
+    return blocker if least <= uppers[item.id] else None
 
 
 def _refuse_options(options: Mapping[str, str]) -> None:
@@ -293,8 +296,8 @@ def _spelled(keys: tuple[str, ...], read: Item) -> tuple[str, ...]:
     spelled = {column.name.casefold(): column.name for column in read.columns}
     for key in keys:
         if key.casefold() not in spelled:
-            known = ", ".join(column.name for column in read.columns)
+            names = ", ".join(column.name for column in read.columns)
             raise InvalidStatement(
-                f"column {key} of {read.name} does not exist", f"its columns are {known}"
+                f"column {key} of {read.name} does not exist", f"its columns are {names}"
             )
     return tuple(spelled[key.casefold()] for key in keys)

@@ -73,31 +73,31 @@ def endpoint(connector: str, options: Options) -> Json:
 def settings(options: Options) -> Json:
     """Return the settings of a task. Errors: InvalidStatement."""
     rest = plain(options)
-    found = {"shards": rest.pop("shards")} if "shards" in rest else {}
+    shards = {"shards": rest.pop("shards")} if "shards" in rest else {}
     for name in rest:
         if name not in LIMITS:
-            known = ", ".join(name.upper() for name in ("shards", *LIMITS))
-            raise InvalidStatement(f"setting {name.upper()} is not known", f"expected {known}")
-    return {**found, "limits": rest} if rest else found
+            names = ", ".join(name.upper() for name in ("shards", *LIMITS))
+            raise InvalidStatement(f"setting {name.upper()} is not known", f"expected {names}")
+    return {**shards, "limits": rest} if rest else shards
 
 
 def binding(bind: Bind, item: Item) -> Json:
     """Return a binding of an object. Errors: InvalidStatement."""
     rest = dict(bind.options)
-    found: Json = {"collection": str(item.id)}
+    task_binding: Json = {"collection": str(item.id)}
     for name in ("key", "select"):
         if name in rest:
-            found[name] = spelled(names_of(rest.pop(name), name), item)
+            task_binding[name] = spelled(names_of(rest.pop(name), name), item)
     if "verify" in rest:
-        found["verify"] = text_of(rest.pop("verify"), "verify").lower()
-        if found["verify"] not in VERIFY:
+        task_binding["verify"] = text_of(rest.pop("verify"), "verify").lower()
+        if task_binding["verify"] not in VERIFY:
             raise InvalidStatement(
                 f"option VERIFY of {bind.relation}: expected one of {', '.join(VERIFY)}"
             )
     if "dead_letters" in rest:
-        found["dead_letters"] = text_of(rest.pop("dead_letters"), "dead_letters")
+        task_binding["dead_letters"] = text_of(rest.pop("dead_letters"), "dead_letters")
     resource = configured(rest.pop("resource", "{}"), "resource")
-    return {**found, "resource": {**resource, **plain(rest)}}
+    return {**task_binding, "resource": {**resource, **plain(rest)}}
 
 
 def bound(binds: Sequence[Bind], catalog: Catalog) -> list[tuple[Item, Json]]:
@@ -106,9 +106,9 @@ def bound(binds: Sequence[Bind], catalog: Catalog) -> list[tuple[Item, Json]]:
     return [(item, binding(bind, item)) for item, bind in zip(items, binds, strict=True)]
 
 
-def needs_key(found: Json) -> bool:
+def needs_key(task_binding: Json) -> bool:
     """Whether a key is to be looked for."""
-    return "key" not in found
+    return "key" not in task_binding
 
 
 def refuse_keyless(
@@ -118,9 +118,9 @@ def refuse_keyless(
 
     Errors: InvalidStatement.
     """
-    for found, is_delta in zip(bindings, deltas, strict=True):
-        if is_delta is False and "key" not in found:
-            name = names[str(found["collection"])]
+    for task_binding, is_delta in zip(bindings, deltas, strict=True):
+        if is_delta is False and "key" not in task_binding:
+            name = names[str(task_binding["collection"])]
             raise InvalidStatement(
                 f"{name} has no key",
                 "nothing in its definition says which columns identify a row",
@@ -137,13 +137,13 @@ def plain(options: Options) -> Json:
 def configured(value: Value, name: str) -> Json:
     """An object in JSON. Errors: InvalidStatement, which shows no value: it may be a secret."""
     try:
-        found = json.loads(text_of(value, name))
+        document = json.loads(text_of(value, name))
     except ValueError as error:
         raise InvalidStatement(f"option {name.upper()}: expected JSON: {error}") from error
-    if not isinstance(found, dict):
-        kind = type(found).__name__
+    if not isinstance(document, dict):
+        kind = type(document).__name__
         raise InvalidStatement(f"option {name.upper()}: expected a JSON object, found a {kind}")
-    return found
+    return document
 
 
 def text_of(value: Value, name: str) -> str:
@@ -165,11 +165,11 @@ def names_of(value: Value, name: str) -> tuple[str, ...]:
 
 def spelled(names: Sequence[str], item: Item) -> list[str]:
     """Columns as the object spells them. Errors: InvalidStatement."""
-    known = {column.name.casefold(): column.name for column in item.columns}
+    columns = {column.name.casefold(): column.name for column in item.columns}
     for name in names:
-        if name.casefold() not in known:
+        if name.casefold() not in columns:
             raise InvalidStatement(
                 f"column {name} of {item.name} does not exist",
-                f"its columns are {', '.join(known.values())}",
+                f"its columns are {', '.join(columns.values())}",
             )
-    return [known[name.casefold()] for name in names]
+    return [columns[name.casefold()] for name in names]

@@ -100,10 +100,10 @@ class Materializing:
             case sql.DropMaterialization():
                 yield from self._drop(statement)
             case sql.ShowMaterializations():
-                found = self.shown()
+                materializations = self.shown()
                 yield Columns(COLUMNS)
-                yield text_rows([row(each) for each in found])
-                yield Complete(f"SHOW {len(found)}")
+                yield text_rows([row(materialization) for materialization in materializations])
+                yield Complete(f"SHOW {len(materializations)}")
 
     def _create(self, statement: sql.CreateMaterialization, text: str) -> Iterator[Result]:
         tag = "CREATE MATERIALIZATION"
@@ -225,35 +225,41 @@ class Materializing:
     def _drop(self, statement: sql.DropMaterialization) -> Iterator[Result]:
         tag = "DROP MATERIALIZATION"
         with self._definitions:
-            found = self._catalog.sync().materializations.find(statement.name)
-            if found is None and not statement.if_exists:
+            materialization = self._catalog.sync().materializations.find(statement.name)
+            if materialization is None and not statement.if_exists:
                 raise absent(statement.name, self._catalog.state)
-            problem = "" if found is None else self._change(Unmaterialize(found.id))
-        if found is None:
+            problem = (
+                ""
+                if materialization is None
+                else self._change(Unmaterialize(materialization.id))
+            )
+        if materialization is None:
             yield Notice(f"materialization {statement.name} does not exist")
             yield Complete(tag)
             return
-        yield from noticed(found.name, problem)
-        yield Complete(tag, {"id": found.id})
+        yield from noticed(materialization.name, problem)
+        yield Complete(tag, {"id": materialization.id})
 
     def _bound(
         self, binds: Sequence[sql.Bind], catalog: Catalog
     ) -> Generator[Result, None, list[Json]]:
         """Return bindings, with the keys that follow from definitions."""
         bindings = []
-        for item, found in bound(binds, catalog):
-            is_keyed = not needs_key(found)
+        for item, task_binding in bound(binds, catalog):
+            is_keyed = not needs_key(task_binding)
             bindings.append(
-                found if is_keyed else (yield from self._with_key(found, item, catalog))
+                task_binding
+                if is_keyed
+                else (yield from self._with_key(task_binding, item, catalog))
             )
         return bindings
 
     def _with_key(
-        self, found: Json, item: Item, catalog: Catalog
+        self, task_binding: Json, item: Item, catalog: Catalog
     ) -> Generator[Result, None, Json]:
         """Return a binding with the key that follows from the definition, if one does."""
         keys = yield from self._key(item, catalog)
-        return {**found, "key": list(keys)} if keys else found
+        return {**task_binding, "key": list(keys)} if keys else task_binding
 
     def _key(self, item: Item, catalog: Catalog) -> Generator[Result, None, tuple[str, ...]]:
         """Return the columns that identify a row of an object by its definition."""
@@ -344,18 +350,18 @@ class Materializing:
         with self._reading:
             if not self._states.find():
                 return {}
-            found = []
-            for each in self._states.rows():
+            states = []
+            for stored in self._states.rows():
                 try:
-                    found.append(State.of(each))
+                    states.append(State.of(stored))
                 except Corrupt as error:
                     log.warning("a state is passed over", extra={"cause": str(error)})
-            return {state.id: state for state in found}
+            return {state.id: state for state in states}
 
-    def _upper(self, made: Materialization) -> Timestamp | None:
+    def _upper(self, materialization: Materialization) -> Timestamp | None:
         """Return up to where all that it binds is; None if that is not known."""
         try:
-            uppers = [self._shards.state(input_).upper for input_ in made.inputs]
+            uppers = [self._shards.state(input_).upper for input_ in materialization.inputs]
         except SlackwaterError:
             return None
         return min((upper.time for upper in uppers if not upper.is_empty), default=None)
@@ -369,17 +375,20 @@ def specs(materializations: Materializations) -> Iterator[Spec]:
         yield spec_of(ending, "drop")
 
 
-def spec_of(made: Materialization, wanted: Wanted) -> Spec:
+def spec_of(materialization: Materialization, wanted: Wanted) -> Spec:
     """What is wanted of one."""
-    task = json.loads(made.task)
-    return Spec(id=made.id, wanted=wanted, task=task, unbound=made.unbound)
+    task = json.loads(materialization.task)
+    return Spec(
+        id=materialization.id, wanted=wanted, task=task, unbound=materialization.unbound
+    )
 
 
-def unchanged(made: Materialization, change: sql.Change) -> str:
+def unchanged(materialization: Materialization, change: sql.Change) -> str:
     """The notice for a statement that changes nothing."""
     if isinstance(change, sql.Pause | sql.Resume):
-        return f"{made.name} is {'paused' if made.is_paused else 'not paused'}"
-    return f"{made.name} stays as it is"
+        state = "paused" if materialization.is_paused else "not paused"
+        return f"{materialization.name} is {state}"
+    return f"{materialization.name} stays as it is"
 
 
 def bindings_of(task: Json) -> list[Json]:
@@ -394,10 +403,10 @@ def inputs_of(bindings: Sequence[Json]) -> tuple[CollectionId, ...]:
 
 def known(name: str, catalog: Catalog) -> Materialization:
     """Return the materialization of a name. Errors: InvalidStatement."""
-    found = catalog.materializations.find(name)
-    if found is None:
+    materialization = catalog.materializations.find(name)
+    if materialization is None:
         raise absent(name, catalog)
-    return found
+    return materialization
 
 
 def absent(name: str, catalog: Catalog) -> InvalidStatement:
@@ -411,27 +420,31 @@ def absent(name: str, catalog: Catalog) -> InvalidStatement:
     )
 
 
-def one_bound(made: Materialization, relation: str, catalog: Catalog) -> CollectionId:
+def one_bound(
+    materialization: Materialization, relation: str, catalog: Catalog
+) -> CollectionId:
     """Return the id of a bound object by its name. Errors: InvalidStatement."""
-    names = {catalog.items[input_].name.casefold(): input_ for input_ in made.inputs}
+    names = {catalog.items[input_].name.casefold(): input_ for input_ in materialization.inputs}
     if relation.casefold() not in names:
-        known_names = ", ".join(catalog.items[input_].name for input_ in made.inputs)
-        raise InvalidStatement(f"{made.name} does not bind {relation}", f"binds {known_names}")
+        known_names = ", ".join(catalog.items[input_].name for input_ in materialization.inputs)
+        raise InvalidStatement(
+            f"{materialization.name} does not bind {relation}", f"binds {known_names}"
+        )
     return names[relation.casefold()]
 
 
 def refuse_bound(
-    made: Materialization, added: Sequence[CollectionId], catalog: Catalog
+    materialization: Materialization, added: Sequence[CollectionId], catalog: Catalog
 ) -> None:
     """Errors: InvalidStatement if one is bound already."""
     for collection in added:
-        if collection in made.inputs:
+        if collection in materialization.inputs:
             name = catalog.items[collection].name
             raise InvalidStatement(
-                f"{made.name} binds {name} already",
+                f"{materialization.name} binds {name} already",
                 "a materialization binds a view once",
-                f"drop the binding first: ALTER MATERIALIZATION {made.name} DROP BINDING"
-                f" {name}",
+                f"drop the binding first: ALTER MATERIALIZATION {materialization.name} DROP"
+                f" BINDING {name}",
             )
 
 

@@ -171,18 +171,18 @@ def by_binding(materializations: Sequence[Shown]) -> Iterator[Family]:
     )
 
 
-def named(each: Shown) -> dict[str, str]:
+def named(shown: Shown) -> dict[str, str]:
     """The label of all samples of a materialization."""
-    return {"materialization": each.materialization.name}
+    return {"materialization": shown.materialization.name}
 
 
-def described(each: Shown) -> dict[str, str]:
+def described(shown: Shown) -> dict[str, str]:
     """The labels that say what it is."""
     return {
-        **named(each),
-        "id": each.materialization.id,
-        "connector": each.connector,
-        "owner": each.state.owner,
+        **named(shown),
+        "id": shown.materialization.id,
+        "connector": shown.connector,
+        "owner": shown.state.owner,
     }
 
 

@@ -28,18 +28,18 @@ def offsets(place: Place, topic: Topic, topics: Topics) -> tuple[tuple[int, int]
     lows = {partition: int(end.low) for partition, end in ends.items()}
     match place:
         case Earliest():
-            found = lows
+            begins = lows
         case Latest():
-            found = {partition: int(end.high) for partition, end in ends.items()}
+            begins = {partition: int(end.high) for partition, end in ends.items()}
         case Offsets(chosen):
             _refuse_missing(topic, dict(chosen), ends)
-            found = {**lows, **dict(chosen)}
+            begins = {**lows, **dict(chosen)}
         case AtTime(ms):
             later = topics.at_time(topic, ms)
-            found = {p: max(low, later.get(p, low)) for p, low in lows.items()}
+            begins = {p: max(low, later.get(p, low)) for p, low in lows.items()}
         case _:
             assert_never(place)
-    return tuple(sorted(found.items()))
+    return tuple(sorted(begins.items()))
 
 
 def _refuse_missing(
@@ -47,15 +47,15 @@ def _refuse_missing(
 ) -> None:
     """Errors: InvalidStatement for an offset that the topic does not hold."""
     for partition, offset in chosen.items():
-        held = ends.get(partition)
-        if held is None:
+        range_ = ends.get(partition)
+        if range_ is None:
             raise InvalidStatement(
                 f"topic {topic} has no partition {partition}",
                 f"its partitions are 0 to {max(ends, default=0)}",
             )
-        if not held.low <= offset <= held.high:
+        if not range_.low <= offset <= range_.high:
             raise InvalidStatement(
                 f"topic {topic}, partition {partition} does not hold offset {offset}",
-                f"the first message is at offset {held.low}, the next one will be at"
-                f" {held.high}",
+                f"the first message is at offset {range_.low}, the next one will be at"
+                f" {range_.high}",
             )

@@ -28,8 +28,8 @@ class Plans:
         if not wanted:
             return
         with ThreadPoolExecutor(min(MOST, len(wanted)), "plans") as pool:
-            made = pool.map(lambda item: self._tried(item, catalog), wanted)
-            self._made.update(zip((item.id for item in wanted), made, strict=True))
+            plans = pool.map(lambda item: self._tried(item, catalog), wanted)
+            self._made.update(zip((item.id for item in wanted), plans, strict=True))
 
     def _tried(self, item: Item, catalog: Catalog) -> str | Exception:
         try:
@@ -43,11 +43,11 @@ class Plans:
         A failed plan is retried the next time.
         """
         self.prepare([item], catalog)
-        made = self._made.get(item.id, "")
-        if isinstance(made, Exception):
+        plan = self._made.get(item.id, "")
+        if isinstance(plan, Exception):
             del self._made[item.id]
-            raise made
-        return made
+            raise plan
+        return plan
 
     def keep(self, id_: CollectionId, plan: str) -> None:
         """Store a plan that was just made in place of an earlier one."""

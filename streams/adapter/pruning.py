@@ -63,10 +63,12 @@ class Wanted:
         Errors: InvalidStatement when all that came so far takes too many bytes.
         """
         for place in range(updates.num_columns - 2):
-            given = updates.schema.field(place)
-            if place not in self.columns and is_plain(given.type):
-                nothing = pa.nulls(updates.num_rows, given.type)
-                updates = updates.set_column(place, given.with_nullable(nullable=True), nothing)
+            column = updates.schema.field(place)
+            if place not in self.columns and is_plain(column.type):
+                nothing = pa.nulls(updates.num_rows, column.type)
+                updates = updates.set_column(
+                    place, column.with_nullable(nullable=True), nothing
+                )
         self.allowance.take(updates.nbytes)
         self.taken += updates.nbytes
         return updates

@@ -19,11 +19,11 @@ from streams.storage.read.soundness import alive
 
 def refuse_errors(name: str, errors: pa.Table, time: Timestamp) -> None:
     """Errors: InvalidStatement if an error is alive at `time`."""
-    found = alive(errors, time)
-    if not found.num_rows:
+    rows = alive(errors, time)
+    if not rows.num_rows:
         return
-    first = found.column("error")[0].as_py()
-    count = sum(found.column("diff").to_pylist())
+    first = rows.column("error")[0].as_py()
+    count = sum(rows.column("diff").to_pylist())
     raise InvalidStatement(
         f"{name} holds {'an error' if count == 1 else f'{count} errors'} at {time}",
         first,

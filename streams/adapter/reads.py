@@ -260,7 +260,7 @@ class Reads:
                 raise TimeoutError(
                     f"{item.name} is defined, but not made in {MADE_MS // 1000} s: {why}"
                 )
-            if why != told:
+            if why != reported:
                 yield Notice(f"waits for {item.name}, which is not made yet: {why}")
                 told = why
             self._shards.wait(lambda: not self._why_unmade(item), BEAT_MS)

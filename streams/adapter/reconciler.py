@@ -71,8 +71,8 @@ class Upkeep:
         self._complete: Catalog | None = None
         self._stopped = threading.Event()
         self._threads = [
-            threading.Thread(target=self._run, args=(each, wait_s), name=name, daemon=True)
-            for name, each, wait_s in (
+            threading.Thread(target=self._run, args=(work, wait_s), name=name, daemon=True)
+            for name, work, wait_s in (
                 ("responses", self._listen, 0.0),
                 ("upkeep", self._beat, BEAT_S),
             )
@@ -212,7 +212,7 @@ class Upkeep:
             catalog = self._keeper.catalog.sync()
             self._catch_up(catalog)
             gone = self._keeper.controller.observed.dropped
-            for item in sorted(catalog.dropped.values(), key=lambda each: -each.number):
+            for item in sorted(catalog.dropped.values(), key=lambda item: -item.number):
                 if not self._pauses.is_due(item.id):
                     continue
                 if item.id in gone:
@@ -229,8 +229,8 @@ class Upkeep:
         """
         for item in self._due(catalog):
             self.retry(item)
-        known, count = self._seen
-        if catalog is not known or len(self._asked) != count:
+        seen, count = self._seen
+        if catalog is not seen or len(self._asked) != count:
             self._seen = catalog, len(self._asked)
             self._history.look_after(
                 item for id_, item in catalog.items.items() if id_ in self._asked

@@ -82,13 +82,13 @@ def _is_stalled(
     if status is not None and is_reported and is_of_topic(read, status.message):
         return True
     info = topics.describe(read.topic)
-    held = {} if info is None else topics.ends(read.topic)
-    told = Told(
+    ends = {} if info is None else topics.ends(read.topic)
+    observation = Told(
         None if info is None else info.id,
-        {partition: Ends(*each) for partition, each in held.items()},
+        {partition: Ends(*bounds) for partition, bounds in ends.items()},
         repeats=SETTLED if is_reported else 0,
     )
-    return isinstance(impediment(read, bound, told), Stalled)
+    return isinstance(impediment(read, bound, observation), Stalled)
 
 
 def resumptions(item: Item, bound: Mapping[int, int]) -> str:

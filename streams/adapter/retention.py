@@ -101,8 +101,8 @@ class History:
             self._try_alone(collection)
 
     def _try(self, wanted: Sequence[CollectionId]) -> None:
-        kept = list(self._kept([self._items[collection] for collection in wanted]))
-        self._wanted -= self._move(kept)
+        collections = list(self._kept([self._items[collection] for collection in wanted]))
+        self._wanted -= self._move(collections)
 
     def _try_alone(self, wanted: CollectionId) -> None:
         try:
@@ -126,12 +126,12 @@ class History:
         self._wanted |= self._items.keys() & moved
         self._wanted.update(self._due_at.take(self.now_ms()))
 
-    def _move(self, kept: Sequence[Kept]) -> set[CollectionId]:
+    def _move(self, collections: Sequence[Kept]) -> set[CollectionId]:
         """Move the holds; returns the collections without readers, which are done."""
-        now_ms = self._now(kept)
+        now_ms = self._now(collections)
         moves: list[tuple[str, Body]] = []
         done: set[CollectionId] = set()
-        for state, policy in kept:
+        for state, policy in collections:
             moved = downgrade(state, catalog_hold(state.id), policy, now_ms)
             reading = self.guards.frontier(state.id)
             followed = self._follow(state, moved, reading)
@@ -154,21 +154,21 @@ class History:
         """Remember when the collection is due, if it does not move before."""
         self._due_at.set(state.id, due_ms(state, catalog_hold(state.id), policy))
 
-    def _now(self, kept: Sequence[Kept]) -> int:
+    def _now(self, collections: Sequence[Kept]) -> int:
         """The earlier of the two clocks; the broker is asked if something depends on it."""
-        due = self._due(kept, self.now_ms())
+        due = self._due(collections, self.now_ms())
         if due is not None:
             is_time = self._asked_at is None or self.clock() - self._asked_at > ASK_EVERY_S
-            if is_time or self._due(kept, self.now_ms() - self._ahead_ms) is not None:
+            if is_time or self._due(collections, self.now_ms() - self._ahead_ms) is not None:
                 self._ask(due)
         return self.now_ms() - self._ahead_ms
 
-    def _due(self, kept: Sequence[Kept], now_ms: int) -> CollectionState | None:
+    def _due(self, collections: Sequence[Kept], now_ms: int) -> CollectionState | None:
         """A collection that would let history go if it were so late."""
         return next(
             (
                 state
-                for state, policy in kept
+                for state, policy in collections
                 if isinstance(policy, RetainHistory)
                 and downgrade(state, catalog_hold(state.id), policy, now_ms) is not None
             ),
@@ -194,13 +194,13 @@ class History:
     ) -> Downgrade | None:
         """Move our reads' hold to the catalog's, but not past a read in progress."""
         catalog = state.capabilities.get(catalog_hold(state.id))
-        held = state.capabilities.get(reading_hold(state.id))
-        if catalog is None or held is None:
+        hold = state.capabilities.get(reading_hold(state.id))
+        if catalog is None or hold is None:
             return None
         target = catalog.frontier if moved is None else moved.frontier
         if not reading.is_empty:
             target = target.meet(reading)
-        if not held.frontier.strictly_precedes(target):
+        if not hold.frontier.strictly_precedes(target):
             return None
         return Downgrade(
             collection=state.id, capability=reading_hold(state.id), frontier=target

@@ -109,12 +109,12 @@ def _raised(failure: str, kernel: Kernel) -> str:
     """What the Python functions that a failed expression calls have raised."""
     # The rows of errors name expressions alone: what is raised may differ from call to call.
     called = {word.casefold() for word in re.findall(r"\w+", failure)}
-    told = [
+    messages = [
         f"; {name} raised {raised}"
         for name, raised in kernel.raised.items()
         if name.casefold() in called
     ]
-    return "".join(told)
+    return "".join(messages)
 
 
 def _expanded(rows: pa.RecordBatch) -> int:

@@ -154,8 +154,8 @@ class Handler(BaseHTTPRequestHandler):
             if len(text) == length:
                 self._in_session(text)
             else:
-                told = f"expected {length} bytes of statements, got {len(text)}"
-                self._answer(HTTPStatus.BAD_REQUEST, {"error": told})
+                message = f"expected {length} bytes of statements, got {len(text)}"
+                self._answer(HTTPStatus.BAD_REQUEST, {"error": message})
 
     def _length(self) -> int | None:
         """Return the length of the body; None if the header is missing or invalid."""
@@ -239,20 +239,20 @@ def status(answering: Answering) -> dict[str, object]:
         "objects": objects,
         "materializations": [
             {
-                **dict(zip(names, show_materializations.row(each), strict=True)),
-                **_by_binding(each),
-                "errors": each.state.errors,
+                **dict(zip(names, show_materializations.row(materialization), strict=True)),
+                **_by_binding(materialization),
+                "errors": materialization.state.errors,
             }
-            for each in answering.materialized()
+            for materialization in answering.materialized()
         ],
     }
 
 
 def _by_binding(
-    each: show_materializations.Shown,
+    shown: show_materializations.Shown,
 ) -> dict[str, dict[str, str] | dict[str, int]]:
     """Return what is known of single bindings."""
-    state = each.state
+    state = shown.state
     return {
         "stalls": dict(state.stalls),
         "dead_letters": dict(state.dead_letters),
@@ -260,14 +260,14 @@ def _by_binding(
     }
 
 
-def _in_numbers(each: Shown) -> dict[str, int | str | None] | None:
+def _in_numbers(shown: Shown) -> dict[str, int | str | None] | None:
     """Return the progress of a hydration; `done` and `total` are in units of `unit`."""
-    hydration = each.hydration
+    hydration = shown.hydration
     if hydration is None:
         return None
     return {
         "done": hydration.done,
         "total": hydration.total,
-        "unit": UNITS[each.item.kind],
+        "unit": UNITS[shown.item.kind],
         "seconds_left": hydration.seconds_left,
     }

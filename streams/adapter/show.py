@@ -73,21 +73,23 @@ def shown(
     for key, condition in observed.conditions.items():
         if key not in uppers and condition.write is not None and not condition.write.is_empty:
             uppers[key] = condition.write.time
-    found = tuple(
+    objects = tuple(
         _shown(item, catalog, states.get(item.id), observed, uppers)
         for item in catalog.ordered()
     )
     return tuple(
-        replace(each, status="failed", detail=problems[each.item.id])
-        if each.item.id in problems
-        else each
-        for each in (_with_policy(each, policy) for each in found)
+        replace(object_, status="failed", detail=problems[object_.item.id])
+        if object_.item.id in problems
+        else object_
+        for object_ in (_with_policy(object_, policy) for object_ in objects)
     )
 
 
-def _with_policy(each: Shown, policy: Retention) -> Shown:
-    item = each.item
-    return each if item.kind == "sink" else replace(each, retains=retains(item.policy, policy))
+def _with_policy(shown: Shown, policy: Retention) -> Shown:
+    item = shown.item
+    return (
+        shown if item.kind == "sink" else replace(shown, retains=retains(item.policy, policy))
+    )
 
 
 def _shown(
@@ -147,17 +149,17 @@ def _state(reported: str, observed: Observed, *, is_loaded: bool) -> str:
     return reported or "starting"
 
 
-def row(each: Shown) -> tuple[str | int | None, ...]:
+def row(shown: Shown) -> tuple[str | int | None, ...]:
     """Return the object as a row of `COLUMNS`."""
     return (
-        each.item.name,
-        each.item.id,
-        _time(each.since),
-        _time(each.upper),
-        each.status,
-        each.progress,
-        each.detail,
-        each.retains,
+        shown.item.name,
+        shown.item.id,
+        _time(shown.since),
+        _time(shown.upper),
+        shown.status,
+        shown.progress,
+        shown.detail,
+        shown.retains,
     )
 
 
@@ -187,5 +189,5 @@ def retains(policy: Retention | None, default: Retention) -> str:
     return said if policy else f"{said} (default)"
 
 
-def _time(known: Antichain | None) -> int | None:
-    return None if known is None or known.is_empty else known.time
+def _time(frontier: Antichain | None) -> int | None:
+    return None if frontier is None or frontier.is_empty else frontier.time

@@ -54,7 +54,7 @@ class Shown:
 
 
 def shown(
-    made: Materialization,
+    materialization: Materialization,
     state: State | None,
     catalog: Catalog,
     upper: Timestamp | None,
@@ -62,23 +62,25 @@ def shown(
     is_silent: bool,
 ) -> Shown:
     """Return how a materialization is. `upper` is that of its objects together."""
-    told = state or State(id=made.id)
-    status, detail = told.state, told.message
+    state_ = state or State(id=materialization.id)
+    status, detail = state_.state, state_.message
     if is_silent:
         status, detail = "no service", NO_SERVICE
-    elif made.is_paused != (status == "paused"):
-        status = "pausing" if made.is_paused else "starting"
-    stalls = "; ".join(f"{place}: {why}" for place, why in told.stalls.items())
+    elif materialization.is_paused != (status == "paused"):
+        status = "pausing" if materialization.is_paused else "starting"
+    stalls = "; ".join(f"{place}: {why}" for place, why in state_.stalls.items())
     names = tuple(
-        catalog.items[input_].name for input_ in made.inputs if input_ in catalog.items
+        catalog.items[input_].name
+        for input_ in materialization.inputs
+        if input_ in catalog.items
     )
     return Shown(
-        materialization=made,
-        connector=str(json.loads(made.task)["connector"]),
+        materialization=materialization,
+        connector=str(json.loads(materialization.task)["connector"]),
         binds=names,
         status=status,
-        state=told,
-        behind_ms=behind_ms(told, upper, is_running=status == "running"),
+        state=state_,
+        behind_ms=behind_ms(state_, upper, is_running=status == "running"),
         detail=detail or stalls,
     )
 
@@ -104,20 +106,20 @@ def dead_letters(state: State) -> str:
     )
 
 
-def row(each: Shown) -> tuple[str | int | None, ...]:
+def row(shown: Shown) -> tuple[str | int | None, ...]:
     """Return a row of `COLUMNS`."""
     return (
-        each.materialization.name,
-        each.materialization.id,
-        each.connector,
-        ", ".join(each.binds),
-        each.status,
-        each.behind_ms,
-        each.state.behind_rows,
-        each.state.rows,
-        each.state.rows_per_s,
-        each.state.committed_ms,
-        dead_letters(each.state),
-        each.state.owner,
-        each.detail,
+        shown.materialization.name,
+        shown.materialization.id,
+        shown.connector,
+        ", ".join(shown.binds),
+        shown.status,
+        shown.behind_ms,
+        shown.state.behind_rows,
+        shown.state.rows,
+        shown.state.rows_per_s,
+        shown.state.committed_ms,
+        dead_letters(shown.state),
+        shown.state.owner,
+        shown.detail,
     )

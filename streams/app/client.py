@@ -42,8 +42,8 @@ class ReadSession:
     @property
     def headers(self) -> dict[str, str]:
         """What a request carries. The time outlives the coordinator that told it."""
-        told = {} if self.time is None else {"Slackwater-Session-Time": str(self.time)}
-        return {"Slackwater-Session": self.token, **told}
+        headers = {} if self.time is None else {"Slackwater-Session-Time": str(self.time)}
+        return {"Slackwater-Session": self.token, **headers}
 
     def hear(self, message: Message) -> None:
         """Take note of the time in what completes a statement."""
@@ -108,8 +108,8 @@ class Client:
         rows: list[tuple[object, ...]] = []
         for message in self.stream(text):
             match message:
-                case {"type": "columns", "columns": list(found)}:
-                    columns = tuple(column["name"] for column in found)
+                case {"type": "columns", "columns": list(names)}:
+                    columns = tuple(column["name"] for column in names)
                 case {"type": "rows", "rows": list(some)}:
                     rows += [tuple(row) for row in some]
                 case {"type": "complete", "tag": str(tag)}:

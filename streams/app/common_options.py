@@ -45,12 +45,12 @@ class Where:
         Errors: InvalidUsage when the directory has no environment; typer.BadParameter.
         """
         chosen = client_settings(self.client or [])
-        bootstrap, found, name = self.brokers, dict[str, str](), NAMESPACE
+        bootstrap, extra, name = self.brokers, dict[str, str](), NAMESPACE
         if not bootstrap:
             kafka, name = reach(self.directory.absolute())
-            bootstrap, found = kafka.bootstrap, dict(kafka.extra)
+            bootstrap, extra = kafka.bootstrap, dict(kafka.extra)
         try:
-            settings = ClientSettings(bootstrap, tuple(sorted({**found, **chosen}.items())))
+            settings = ClientSettings(bootstrap, tuple(sorted({**extra, **chosen}.items())))
         except InvalidUsage as error:
             raise typer.BadParameter(str(error)) from error
         return settings, self.namespace or name

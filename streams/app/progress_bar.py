@@ -57,17 +57,19 @@ def watch(
 def _condition(watched: Watched, id_: str) -> Described | None:
     """The object's condition while there is something to wait for."""
     try:
-        found = [object_ for object_ in watched.objects() if object_["id"] == id_]
+        conditions = [object_ for object_ in watched.objects() if object_["id"] == id_]
     except SlackwaterError:
         return None
-    return found[0] if found and found[0]["status"] in UNDER_WAY else None
+    return conditions[0] if conditions and conditions[0]["status"] in UNDER_WAY else None
 
 
-def _show(bar: Progress, task: TaskID, found: Described) -> None:
-    match found["hydration"]:
+def _show(bar: Progress, task: TaskID, condition: Described) -> None:
+    match condition["hydration"]:
         case {"done": int(done), "total": int(total), "unit": unit, "seconds_left": left}:
             said = "" if left is None else f"{left:,} s left"
             text = f"{done:,} of {total:,} {unit}"
             bar.update(task, description=text, completed=done, total=total, left=said)
         case _:
-            bar.update(task, description=str(found["detail"] or found["status"]), total=None)
+            bar.update(
+                task, description=str(condition["detail"] or condition["status"]), total=None
+            )

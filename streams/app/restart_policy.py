@@ -118,8 +118,8 @@ def last_error(text: str) -> str:
     lines = [line.rstrip() for line in text.splitlines() if line.strip()]
     errors = [line for index, line in enumerate(lines) if _is_error(lines, index)]
     errors = [line for line in errors if not _ECHO.search(line)] or errors
-    found = (errors or [line for line in lines[-1:] if not _FINE.search(line)] or [""])[-1]
-    return _STAMP.sub("", found)[:LONGEST_ERROR].strip()
+    last_line = (errors or [line for line in lines[-1:] if not _FINE.search(line)] or [""])[-1]
+    return _STAMP.sub("", last_line)[:LONGEST_ERROR].strip()
 
 
 def _is_error(lines: Sequence[str], index: int) -> bool:

@@ -71,16 +71,16 @@ def read_service(path: Path) -> Service:
     be a secret.
     """
     try:
-        given = json.loads(path.read_text())
+        document = json.loads(path.read_text())
     except (OSError, ValueError) as cause:
         kind = type(cause).__name__
         raise InvalidUsage(f"expected JSON in {path}, which cannot be read: {kind}") from cause
-    if not isinstance(given, dict):
-        raise InvalidUsage(f"expected one JSON object in {path}, got {type(given).__name__}")
-    faults = "; ".join(_faults(given))
+    if not isinstance(document, dict):
+        raise InvalidUsage(f"expected one JSON object in {path}, got {type(document).__name__}")
+    faults = "; ".join(_faults(document))
     if faults:
         raise InvalidUsage(f"{path}: {faults}")
-    return Service(**given)
+    return Service(**document)
 
 
 _KINDS: Mapping[object, tuple[str, tuple[type, ...]]] = {
@@ -92,17 +92,17 @@ _KINDS: Mapping[object, tuple[str, tuple[type, ...]]] = {
 _OBJECT: tuple[str, tuple[type, ...]] = ("an object", (dict,))
 
 
-def _faults(given: Mapping[str, object]) -> Iterator[str]:
+def _faults(document: Mapping[str, object]) -> Iterator[str]:
     """What is wrong with the settings of a file."""
-    known = {each.name: each for each in fields(Service)}
-    for name in sorted(given.keys() - known.keys()):
+    fields_by_name = {setting.name: setting for setting in fields(Service)}
+    for name in sorted(document.keys() - fields_by_name.keys()):
         yield f"{name}: no such setting"
-    for name, each in known.items():
-        if name not in given:
-            if each.default is MISSING and each.default_factory is MISSING:
+    for name, setting in fields_by_name.items():
+        if name not in document:
+            if setting.default is MISSING and setting.default_factory is MISSING:
                 yield f"{name}: missing"
             continue
-        expected, types = _KINDS.get(each.type, _OBJECT)
-        value = given[name]
+        expected, types = _KINDS.get(setting.type, _OBJECT)
+        value = document[name]
         if not isinstance(value, types) or (isinstance(value, bool) and bool not in types):
             yield f"{name}: expected {expected}, got {type(value).__name__}"

@@ -78,10 +78,10 @@ def storage(  # noqa: PLR0913  the options of a command, each by name
         slackwater storage --brokers kafka.example:9092 --client @client.properties
             --topic commands.retention.ms=86400000
     """
-    told = None if config is None else configured(config)
+    settings = None if config is None else configured(config)
     stopping = until_signalled(supervised=supervised)
-    if told is not None:
-        serve(run, told, stopping)
+    if settings is not None:
+        serve(run, settings, stopping)
     try:
         service = _alone(directory, brokers, client_settings(client or []), namespace)
     except SlackwaterError as error:

@@ -33,7 +33,7 @@ NAMESPACE = "sw"
 """What our topics' names begin with when nothing else is said."""
 
 
-def client_settings(given: list[str]) -> dict[str, str]:
+def client_settings(options: list[str]) -> dict[str, str]:
     """`NAME=VALUE` pairs, and those of `@FILE`s, as settings; the last of a name counts.
 
     A file keeps secrets off the command line, which everybody on the machine can read. What is
@@ -42,8 +42,8 @@ def client_settings(given: list[str]) -> dict[str, str]:
     Errors: typer.BadParameter.
     """
     pairs: list[str] = []
-    for each in given:
-        pairs += lines_of(Path(each[1:])) if each.startswith("@") else [each]
+    for option in options:
+        pairs += lines_of(Path(option[1:])) if option.startswith("@") else [option]
     return named(pairs)
 
 
@@ -83,9 +83,9 @@ def named(pairs: list[str]) -> dict[str, str]:
     return {name.strip(): value for name, _, value in split}
 
 
-def chosen_topics(given: list[str]) -> dict[str, str]:
+def chosen_topics(options: list[str]) -> dict[str, str]:
     """`NAME=VALUE` pairs that choose something of our topics. Errors: typer.BadParameter."""
-    pairs = named(given)
+    pairs = named(options)
     try:
         topic_choices(pairs)
     except InvalidUsage as error:
@@ -103,10 +103,10 @@ def duration(text: str) -> int:
 
 def deadline(text: str) -> int:
     """The milliseconds of a step's or a statement's deadline. Errors: typer.BadParameter."""
-    found = duration(text)
-    if found < LEAST_DEADLINE_MS:
+    ms = duration(text)
+    if ms < LEAST_DEADLINE_MS:
         raise typer.BadParameter(f"expected at least one second, got {text!r}")
-    return found
+    return ms
 
 
 LEAST_DEADLINE_MS = 1000

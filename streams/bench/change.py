@@ -108,12 +108,12 @@ def change(say: Callable[[str], None], names: tuple[str, ...], rows: int) -> Out
         few, many = (measure(CASES[name], size) for size in (rows, rows * GROWTH))
         line = table[name] = {}
         for count in CHANGES:
-            one, other = few.changes[count], many.changes[count]
+            of_few, of_many = few.changes[count], many.changes[count]
             line |= {
-                f"{count:,} of N, ms": one.wall_ms,
-                f"{count:,} of 10 N, ms": other.wall_ms,
+                f"{count:,} of N, ms": of_few.wall_ms,
+                f"{count:,} of 10 N, ms": of_many.wall_ms,
             }
-            ratio = other.cpu_ms / one.cpu_ms
+            ratio = of_many.cpu_ms / of_few.cpu_ms
             figures.append(at_most(f"change_ratio_{name}_{count}", ratio, "x", 1.3))
         line["state of 10 N, MiB"] = many.state_mib
         if CASES[name].times:

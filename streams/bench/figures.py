@@ -75,7 +75,7 @@ def _show_breakdown(outcome: Outcome, console: Console) -> None:
         console.print(f"[bold]{outcome.bench}[/]: {outcome.note}")
     if not outcome.breakdown:
         return
-    phases = list(dict.fromkeys(p for each in outcome.breakdown.values() for p in each))
+    phases = list(dict.fromkeys(p for values in outcome.breakdown.values() for p in values))
     table = Table(outcome.by, *phases, title=f"{outcome.bench}: {outcome.of}")
     for lane, values in outcome.breakdown.items():
         table.add_row(lane, *(f"{values.get(phase, 0):,.2f}" for phase in phases))

@@ -73,7 +73,9 @@ def split(part: Part, buckets: int, kernel: Kernel) -> list[Part]:
         return [part]
     updates = scattered(part.updates, buckets, kernel)
     errors = scattered(part.errors, buckets, kernel)
-    return [Part(one, other) for one, other in zip(updates, errors, strict=True)]
+    return [
+        Part(update_rows, other) for update_rows, other in zip(updates, errors, strict=True)
+    ]
 
 
 def scattered(rows: pa.RecordBatch, buckets: int, kernel: Kernel) -> list[pa.RecordBatch]:

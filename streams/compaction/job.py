@@ -145,15 +145,15 @@ def session(master: str, name: str = "slackwater compact") -> Iterator[SparkSess
     builder = builder.master(master) if master else builder
     with java_for_spark():
         with own_interrupt():
-            made = builder.getOrCreate()
+            session_ = builder.getOrCreate()
         try:
-            context = made.sparkContext
+            context = session_.sparkContext
             context.setLogLevel("ERROR")
             if context.master.startswith("local"):
                 context.pythonExec = sys.executable
-            yield made
+            yield session_
         finally:
-            made.stop()
+            session_.stop()
 
 
 def gathered(rows: Sequence[pa.RecordBatch]) -> dict[int, Written]:
@@ -192,9 +192,9 @@ def read_cell(number: int, task: Task, kafka: ClientSettings) -> Batches:
         for part in read_parts(broker(kafka).chunks, task, 0, LIMITS.bucket_bytes, kernel()):
             yield parts_rows(
                 [
-                    (number, bucket, packed(each.updates), packed(each.errors), None)
-                    for bucket, each in enumerate(split(part, task.buckets, kernel()))
-                    if each.rows
+                    (number, bucket, packed(cell.updates), packed(cell.errors), None)
+                    for bucket, cell in enumerate(split(part, task.buckets, kernel()))
+                    if cell.rows
                 ]
             )
     except Exception as error:  # noqa: BLE001  a task that raises ends the job, and with it all merges
@@ -216,7 +216,9 @@ def parts_rows(rows: Sequence[PartsRow]) -> pa.RecordBatch:
         ]
     )
     columns = list(zip(*rows, strict=True)) if rows else [()] * len(schema)
-    arrays = [pa.array(column, each.type) for column, each in zip(columns, schema, strict=True)]
+    arrays = [
+        pa.array(column, field.type) for column, field in zip(columns, schema, strict=True)
+    ]
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 

@@ -48,9 +48,9 @@ def sight_of(last: Sight | None, state: State, now_ms: int) -> Sight:
     """
     if last is not None and last.upto == state.upto:
         return last
-    known = {} if last is None else last.overdue_ms
+    overdue_ms = {} if last is None else last.overdue_ms
     since = min(state.appended_ms, now_ms) - state.clock_ms
-    overdue = {expiry: known.get(expiry, since + expiry) for expiry in expiries(state)}
+    overdue = {expiry: overdue_ms.get(expiry, since + expiry) for expiry in expiries(state)}
     return Sight(state.upto, now_ms, overdue)
 
 

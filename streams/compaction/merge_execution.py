@@ -96,7 +96,7 @@ class Worker:
 
     def compact_all(self, wanted: Sequence[Wanted]) -> list[Result | Failed]:
         """Execute merges, one after the other."""
-        return [attempt(self.compact, *each) for each in wanted if not self.is_stopping()]
+        return [attempt(self.compact, *merge) for merge in wanted if not self.is_stopping()]
 
     def compact(self, collection: CollectionId, merge: Merge) -> Result:
         """Execute a merge.

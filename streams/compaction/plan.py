@@ -103,8 +103,8 @@ def geometric(collection: CollectionState) -> tuple[Merge, ...]:
     if collection.since.is_empty:
         return ()
     since = collection.since.time
-    found = [run for stretch in stretches(collection) for run in runs(stretch, since)]
-    return tuple(Merge(run, since) for run in found if is_worthwhile(run, since))
+    runs_ = [run for stretch in stretches(collection) for run in runs(stretch, since)]
+    return tuple(Merge(run, since) for run in runs_ if is_worthwhile(run, since))
 
 
 def whole(collection: CollectionState) -> tuple[Merge, ...]:
@@ -191,7 +191,7 @@ def weight(bytes_: int) -> float:
 
 def longest(stack: Sequence[Run], *, is_settled: bool) -> int:
     """Return where the longest run at the end of the stack that is worth merging begins."""
-    found, total, largest, heavy = len(stack) - 1, 0, 0, 0.0
+    begin, total, largest, heavy = len(stack) - 1, 0, 0, 0.0
     covered: list[tuple[int, int]] = []
     count = 0
     for place in range(len(stack) - 1, -1, -1):
@@ -204,8 +204,8 @@ def longest(stack: Sequence[Run], *, is_settled: bool) -> int:
         cover(covered, stack[place])
         is_whole = len(covered) == 1
         if is_whole and pays(total, largest, weight(total) - heavy, is_settled=is_settled):
-            found = place
-    return found
+            begin = place
+    return begin
 
 
 def cover(covered: list[tuple[int, int]], run: Run) -> None:

@@ -209,11 +209,11 @@ class Compaction:
     def _held(self, wish: Wish, now_ms: int) -> list[Held]:
         """Return the collections whose since is held back behind the policy's."""
         assert wish.policy is not None
-        found = [
+        held_back = [
             self._held_back(state, policy.wish(wish.policy, state.upper, now_ms))
             for _, state in self._states(wish)
         ]
-        return [hold for hold in found if hold is not None]
+        return [hold for hold in held_back if hold is not None]
 
     def _held_back(self, state: CollectionState, wished: Antichain | None) -> Held | None:
         """Return the read capabilities that hold since behind the desired one."""
@@ -260,7 +260,7 @@ class Compaction:
                 log_failure(state.id, error)
                 done.note(Failed(state.id, reason_of(error)))
                 self.rests.failed(state.id)
-        return sorted(wanted, key=lambda each: each[1].size)
+        return sorted(wanted, key=lambda entry: entry[1].size)
 
     def _merged(self, wanted: Sequence[Wanted]) -> list[Result | Failed]:
         """Return the result of each merge; if the worker fails, all of them have failed."""

@@ -83,8 +83,8 @@ def stage(
     Errors: as `Shards.submit`.
     """
     group = shards.group_of(collection)
-    found = [shards.submit([(group, body)])[0] for body in stages(name, refs)]
-    return next((outcome for outcome in found if not is_staged(outcome)), found[0])
+    outcomes = [shards.submit([(group, body)])[0] for body in stages(name, refs)]
+    return next((outcome for outcome in outcomes if not is_staged(outcome)), outcomes[0])
 
 
 def stages(name: str, refs: tuple[ChunkRef, ...]) -> Iterator[Stage]:

@@ -75,11 +75,11 @@ def retained(
     They are the greatest one at or below it, from which a restart would continue, and all later
     ones, whose Appends are not known to count.
     """
-    kept = tuple(checkpoints)
-    needed = newest(kept, shard_upper)
+    retained_ = tuple(checkpoints)
+    needed = newest(retained_, shard_upper)
     if needed is None:
-        return kept
-    return tuple(c for c in kept if c is needed or c.frontier > needed.frontier)
+        return retained_
+    return tuple(c for c in retained_ if c is needed or c.frontier > needed.frontier)
 
 
 def removable(
@@ -131,9 +131,9 @@ def usable(
     """
     if hydration is None or hydration.fingerprint != fingerprint:
         return None
-    kept = all(key in live_chunks for key in hydration.chunks)
-    found = all(run in found_runs for run in hydration.runs)
-    return hydration if kept and found else None
+    has_chunks = all(key in live_chunks for key in hydration.chunks)
+    has_runs = all(run in found_runs for run in hydration.runs)
+    return hydration if has_chunks and has_runs else None
 
 
 def _at_or_below(time: Timestamp, upper: Antichain) -> bool:

@@ -126,8 +126,8 @@ def _instance(record: Record) -> CreateInstance:
 
 def _response_fields(response: Response) -> tuple[str, Record]:
     match response:
-        case Reconciled(kept, created, dropped):
-            fields: Record = {"kept": kept, "created": created, "dropped": dropped}
+        case Reconciled(retained, created, dropped):
+            fields: Record = {"kept": retained, "created": created, "dropped": dropped}
             return "compute_reconciled", fields
         case Frontiers(id, write, output):
             fields = {"id": id, "write": _elements(write), "output": _elements(output)}
@@ -207,9 +207,11 @@ def ingestion_fields(source: IngestionDescription) -> Record:
         "keys": list(source.keys),
         "key_format": source.key_format,
         "start": start_fields(source.start),
-        "included": [{"part": each.part, "column": each.column} for each in source.included],
+        "included": [
+            {"part": included.part, "column": included.column} for included in source.included
+        ],
         "located": [
-            {"column": each.column, "path": list(each.path)} for each in source.located
+            {"column": located.column, "path": list(located.path)} for located in source.located
         ],
     }
 
@@ -273,9 +275,11 @@ def ingestion(record: Record) -> IngestionDescription:
         keys=tuple(record["keys"]),
         key_format=record["key_format"],
         start=start(record["start"]),
-        included=tuple(Included(each["part"], each["column"]) for each in record["included"]),
+        included=tuple(
+            Included(entry["part"], entry["column"]) for entry in record["included"]
+        ),
         located=tuple(
-            Located(each["column"], tuple(each["path"])) for each in record["located"]
+            Located(entry["column"], tuple(entry["path"])) for entry in record["located"]
         ),
     )
 

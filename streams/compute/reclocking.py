@@ -194,8 +194,8 @@ def ranges(
     """For each partition with messages to read: the first offset, and the end."""
     begin = binding.offsets(step.from_offsets, start.generation) or dict(start.offsets)
     reached = binding.offsets(step.to_offsets, start.generation)
-    found = {p: (begin.get(p, topic[p].low), stop) for p, stop in reached.items()}
-    return {p: (first, stop) for p, (first, stop) in found.items() if first < stop}
+    ranges_ = {p: (begin.get(p, topic[p].low), stop) for p, stop in reached.items()}
+    return {p: (first, stop) for p, (first, stop) in ranges_.items() if first < stop}
 
 
 def _broken(offsets: Offsets, topic: Mapping[int, Ends]) -> Broken | None:

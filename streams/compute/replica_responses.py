@@ -137,7 +137,7 @@ def _heard(before: Mapping[str, float], process: str, now: float) -> Mapping[str
     if process in before:
         return {**before, process: now}
     name = replica_of(process)
-    replaced = {each: REPLACED for each in before if replica_of(each) == name}
+    replaced = {former: REPLACED for former in before if replica_of(former) == name}
     return {**before, **replaced, process: now}
 
 

@@ -199,11 +199,11 @@ class Session:
         wanted = {
             key: description for key, description in self.told.items() if key not in dropped_now
         }
-        kept = tuple(
+        unchanged = tuple(
             key for key, description in self.running.items() if wanted.get(key) == description
         )
-        gone = [key for key in self.running if key not in kept]
-        new = [description for key, description in wanted.items() if key not in kept]
+        gone = [key for key in self.running if key not in unchanged]
+        new = [description for key, description in wanted.items() if key not in unchanged]
         collections = sorted(dropped_now - set(gone))
         actions: tuple[Action, ...] = (
             *(Drop(key, silent=key not in dropped_now) for key in gone),
@@ -214,6 +214,6 @@ class Session:
                 for key, frontier in self.compactions.items()
                 if key in wanted
             ),
-            Reconcile(kept, len(new), len(gone)),
+            Reconcile(unchanged, len(new), len(gone)),
         )
         return replace(self, stage=Stage.READ_ONLY, running=wanted), actions

@@ -47,7 +47,7 @@ class Told:
 
 
 def impediment(
-    source: IngestionDescription, bound: Mapping[int, int], told: Told
+    source: IngestionDescription, bound: Mapping[int, int], observation: Told
 ) -> Stalled | NotYet | None:
     """Return why the topic cannot be read on from the shard's binding `bound`, or None.
 
@@ -56,20 +56,22 @@ def impediment(
     binding is first treated as an outdated answer: another replica may have read further.
     """
     name = f'topic "{source.topic}"'
-    if told.id is None:
+    if observation.id is None:
         return Stalled(f"{name} does not exist")
-    if told.id != source.topic_id:
-        return Stalled(f"{name} was re-created: expected id {source.topic_id}, got {told.id}")
+    if observation.id != source.topic_id:
+        return Stalled(
+            f"{name} was re-created: expected id {source.topic_id}, got {observation.id}"
+        )
     start = source.start
     at = binding.offsets(bound, start.generation) or dict(start.offsets)
-    for partition, end in sorted(told.shrunk.items()):
+    for partition, end in sorted(observation.shrunk.items()):
         if at.get(partition, 0) > end:
             return Stalled(f"{name} has lost records at the end of partition {partition}")
-    for partition in sorted(set(at) | set(told.ends)) if at else ():
-        reason = _gap(at.get(partition, 0), told.ends.get(partition))
+    for partition in sorted(set(at) | set(observation.ends)) if at else ():
+        reason = _gap(at.get(partition, 0), observation.ends.get(partition))
         if reason is not None:
             stalled = Stalled(f"{name}, partition {partition}: {reason}")
-            settled = told.repeats >= SETTLED or _overtaken(at, told.ends)
+            settled = observation.repeats >= SETTLED or _overtaken(at, observation.ends)
             return stalled if settled else NotYet()
     return None
 

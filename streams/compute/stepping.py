@@ -212,11 +212,11 @@ def holds(
     checkpoint at or below the shard's upper *as read back* (rules 17 and 21), and not beyond
     the as_of of a hydration in progress.
     """
-    held = [] if hydration is None else [frontier(hydration.as_of)]
+    times = [] if hydration is None else [frontier(hydration.as_of)]
     needed = newest(checkpoints, shard_upper)
     if needed is not None:
-        held.append(hold_at(frontier(needed.frontier)))
-    return meet_all(held) if held else None
+        times.append(hold_at(frontier(needed.frontier)))
+    return meet_all(times) if times else None
 
 
 def _readable(since: Antichain, as_of: Timestamp) -> bool:

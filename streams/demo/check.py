@@ -83,8 +83,8 @@ def verify(
 def changes(histories: Sequence[History]) -> list[int]:
     """The times at which any of the collections changed, ascending."""
     times = [pc.unique(history.updates.column("time")) for history in histories]
-    found: list[int] = pc.unique(pa.concat_arrays(times)).sort().to_pylist()
-    return found
+    times_: list[int] = pc.unique(pa.concat_arrays(times)).sort().to_pylist()
+    return times_
 
 
 def contents(history: History, time: Timestamp, kernel: Kernel) -> pa.Table:

@@ -82,10 +82,10 @@ def _view(
         count = followed.contents.num_rows
         for row in zip(*_top(view, followed, kernel), strict=True):
             table.add_row(*(_text(value) for value in row))
-    told = f"{count} rows"
+    text = f"{count} rows"
     if tables is not None:
-        told += f", {tables.rows.get(view.name, 0)} in PostgreSQL"
-    return Panel(table, title=f"{view.title} [dim]({told})[/]", title_align="left")
+        text += f", {tables.rows.get(view.name, 0)} in PostgreSQL"
+    return Panel(table, title=f"{view.title} [dim]({text})[/]", title_align="left")
 
 
 def _top(view: View, followed: Followed, kernel: Kernel) -> list[list[object]]:

@@ -76,14 +76,16 @@ def task(config: Mapping[str, object], ids: Mapping[str, CollectionId]) -> Mater
 class InPostgres:
     """The materialization, and what PostgreSQL says of its tables."""
 
-    def __init__(self, shards: Shards, database: Database, made: Materialization) -> None:
+    def __init__(
+        self, shards: Shards, database: Database, materialization: Materialization
+    ) -> None:
         self._database = database
         driver = Driver(Local(postgres.connector({})))
-        ids = [CollectionId(binding.collection) for binding in made.bindings]
-        prepare(driver, made, Following(shards, made.task, ids).open())
+        ids = [CollectionId(binding.collection) for binding in materialization.bindings]
+        prepare(driver, materialization, Following(shards, materialization.task, ids).open())
         for statement in CHECK:  # with tables and no session, so that no commit is missed
             database.execute(statement)
-        self._beside = Beside(made, driver, shards)
+        self._beside = Beside(materialization, driver, shards)
 
     def start(self) -> None:
         """Begin to write."""
@@ -119,7 +121,7 @@ class InPostgres:
         latest = list(self._database.select(LATEST))
         if not latest:
             return Seen()
-        commits, wrong, *counts = (int(str(each)) for each in latest[0])
+        commits, wrong, *counts = (int(str(value)) for value in latest[0])
         behind_ms = 0
         if status.time is not None and status.upper is not None:
             behind_ms = max(status.upper - 1 - status.time, 0)
@@ -148,8 +150,8 @@ def in_postgres(
 ) -> Iterator[InPostgres]:
     """The tables of all views, empty, and checked from the first commit on."""
     with postgres.connect({}, postgres.Config.model_validate(config)) as database:
-        kept = InPostgres(shards, database, task(config, ids))
+        postgres_ = InPostgres(shards, database, task(config, ids))
         try:
-            yield kept
+            yield postgres_
         finally:
-            kept.stop()
+            postgres_.stop()

@@ -125,8 +125,8 @@ class Show:
         self._create()
         with ExitStack() as stack:
             if server is not None:
-                kept = in_postgres(self.shards, server.config, self.ids)
-                self.tables = stack.enter_context(kept)
+                postgres = in_postgres(self.shards, server.config, self.ids)
+                self.tables = stack.enter_context(postgres)
             return self._play()
 
     def _play(self) -> Report:
@@ -239,7 +239,7 @@ class Show:
         )
         shown = [(view, watch.refresh(view.name)) for view in VIEWS]
         sources = [watch.frontiers(name) for name in feeds.TOPICS]
-        collections = [*sources, *(each for _, each in shown)]
+        collections = [*sources, *(frontier for _, frontier in shown)]
         tables = None if self.tables is None else self.tables.seen()
         return render(numbers, shown, collections, self.kernel, tables=tables)
 
@@ -281,13 +281,13 @@ class Show:
 
     def _stuck(self, what: str) -> str:
         rows = self._conditions()
-        told = "; ".join(f"{r['name']}: {r['status']} {r['detail']}" for r in rows)
-        return f"{what} after {SETTLE_TIMEOUT_S:.0f} s: {told}"
+        statuses = "; ".join(f"{r['name']}: {r['status']} {r['detail']}" for r in rows)
+        return f"{what} after {SETTLE_TIMEOUT_S:.0f} s: {statuses}"
 
     def _prove(self) -> tuple[tuple[Verdict, ...], tuple[str, ...]]:
         sources = [self._history(name) for name in feeds.TOPICS]
         problems = [
-            f"{each.name}: {count} error rows" for each, count in sources if count
+            f"{source.name}: {count} error rows" for source, count in sources if count
         ] + self._missing([name for name, _ in sources])
         inputs = [name for name, _ in sources]
         verdicts: list[Verdict] = []

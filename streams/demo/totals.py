@@ -83,7 +83,9 @@ def time_of(read_through: str) -> Timestamp | None:
 
 def lags_ms(commits: Sequence[Commit]) -> tuple[float, float]:
     """By how much commits are later than the times that they hold: half, and nine tenths."""
-    lags = [float(each.noted_ms - each.time) for each in commits if each.time is not None]
+    lags = [
+        float(commit.noted_ms - commit.time) for commit in commits if commit.time is not None
+    ]
     return percentile(lags, 0.5), percentile(lags, 0.9)
 
 
@@ -94,15 +96,15 @@ def judged(
 
     Where the inputs were compacted since, that they are in step is all that can be known.
     """
-    times = sorted({each.time for each in commits if each.time is not None})
+    times = sorted({commit.time for commit in commits if commit.time is not None})
     expected = totals_at(times, inputs, kernel)
     since = max(input_.since for input_ in inputs.values())
-    for each in commits:
-        wrong = int(not each.is_right) + int(each.time is None)
-        if each.time is not None and each.time >= since:
-            wanted = expected[each.time]
-            wrong += sum(each.totals[name] != wanted[name] for name in TOTALS)
-        time = Timestamp(0) if each.time is None else each.time
+    for commit in commits:
+        wrong = int(not commit.is_right) + int(commit.time is None)
+        if commit.time is not None and commit.time >= since:
+            wanted = expected[commit.time]
+            wrong += sum(commit.totals[name] != wanted[name] for name in TOTALS)
+        time = Timestamp(0) if commit.time is None else commit.time
         yield Verdict("totals in PostgreSQL", time, len(TOTALS), wrong)
 
 

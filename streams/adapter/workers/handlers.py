@@ -68,10 +68,10 @@ class Answering:
                 facts |= viewed.facts()
                 yield text.encode()
             case Explain(query, picture):
-                told = (drawn if picture else explain)(
+                explained = (drawn if picture else explain)(
                     query.text, query.relations, query.functions
                 )
-                yield told.encode()
+                yield explained.encode()
             case Types(columns):
                 canonical = canonical_columns(columns)
                 refuse_source_types(canonical)

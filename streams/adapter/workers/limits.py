@@ -30,13 +30,13 @@ class Limits:
 
     def __post_init__(self) -> None:
         """Errors: InvalidUsage for limits within which no statement could be answered."""
-        for name, least, got in (
+        for name, least, limit in (
             ("bytes of memory", LEAST_MEMORY, self.memory),
             ("bytes on disk", LEAST_DISK, self.disk),
             ("seconds", LEAST_SECONDS, self.seconds),
         ):
-            if got < least:
-                raise InvalidUsage(f"a statement has {least:,} {name} at least, got {got:,}")
+            if limit < least:
+                raise InvalidUsage(f"a statement has {least:,} {name} at least, got {limit:,}")
 
     def encoded(self) -> str:
         """Encode for the command line of a worker."""

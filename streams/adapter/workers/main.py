@@ -76,13 +76,13 @@ def _data_bytes() -> int:
 def serve(answering: Answering, bounds: Bounds, pipes: tuple[BinaryIO, BinaryIO]) -> None:
     """Answer requests until the input ends, or this process is spent."""
     # The coordinator ends what takes too long; an alarm does where there is none any more.
-    given, taken = pipes
+    requests, taken = pipes
     send(taken, END, Ended().encoded())  # it has started
-    while (frame := receive(given)) is not None:
+    while (frame := receive(requests)) is not None:
         kind, body = frame
         assert kind == REQUEST, "a request comes first"
         count, request = pickle.loads(body)  # noqa: S301  the coordinator's
-        tables = [_table(given) for _ in range(count)]
+        tables = [_table(requests) for _ in range(count)]
         signal.setitimer(signal.ITIMER_REAL, bounds.seconds + _ORPHAN_S)
         ended = _answered(answering, request, tables, taken)
         signal.setitimer(signal.ITIMER_REAL, 0)
@@ -93,8 +93,8 @@ def serve(answering: Answering, bounds: Bounds, pipes: tuple[BinaryIO, BinaryIO]
             return
 
 
-def _table(given: BinaryIO) -> pa.Table:
-    frame = receive(given)
+def _table(stream: BinaryIO) -> pa.Table:
+    frame = receive(stream)
     assert frame is not None, "the coordinator ended"
     return pa.ipc.open_stream(pa.py_buffer(frame[1])).read_all()
 
@@ -123,12 +123,12 @@ def _answered(
 
 def _claimed() -> tuple[BinaryIO, BinaryIO]:
     """The pipes, which no other code in this process can take for the standard streams."""
-    given = os.fdopen(os.dup(0), "rb", buffering=0)
+    requests = os.fdopen(os.dup(0), "rb", buffering=0)
     taken = os.fdopen(os.dup(1), "wb", buffering=0)
     with Path(os.devnull).open("rb") as nothing:
         os.dup2(nothing.fileno(), 0)
     os.dup2(2, 1)
-    return given, taken
+    return requests, taken
 
 
 def main(arguments: Sequence[str]) -> int:

@@ -164,11 +164,11 @@ class Worker:
     def _conversation(
         self, request: Request, tables: Sequence[pa.Table], take: Callable[[bytes], object]
     ) -> Generator[None, None, Ended]:
-        given = self._process.stdin
-        assert given is not None, "it was made with pipes"
-        send(given, REQUEST, encoded(request, len(tables)))
+        stdin = self._process.stdin
+        assert stdin is not None, "it was made with pipes"
+        send(stdin, REQUEST, encoded(request, len(tables)))
         for table in tables:
-            send(given, TABLE, _streamed(table))
+            send(stdin, TABLE, _streamed(table))
         return (yield from self._ended(take))
 
     def _ended(self, take: Callable[[bytes], object]) -> Generator[None, None, Ended]:
@@ -227,9 +227,9 @@ class Worker:
         )
 
     def _unstarted(self, code: int | None) -> Unstarted:
-        told = (Path(self._directory) / START_LOG).read_text(errors="replace").strip()
-        log.error("a worker did not start", extra={"code": code, "told": told})
-        lines = told.splitlines()
+        log_text = (Path(self._directory) / START_LOG).read_text(errors="replace").strip()
+        log.error("a worker did not start", extra={"code": code, "told": log_text})
+        lines = log_text.splitlines()
         named = [line for line in lines if _NAMES_AN_ERROR.search(line)]
         ended = f"it ended with {_spelled(code)}"
         return unstarted(f"{ended}: {(named or lines)[-1]}" if lines else ended)

@@ -107,12 +107,17 @@ class Ended:
     def decoded(body: bytes) -> "Ended":
         """The reverse of `encoded`. Errors: Garbled."""
         try:
-            told = json.loads(body)
-            refused = told["refused"]
+            document = json.loads(body)
+            refused = document["refused"]
             if refused is not None:
                 message, detail, hint = map(str, refused)
                 refused = message, detail, hint
-            return Ended(dict(told["facts"]), refused, str(told["defect"]), bool(told["spent"]))
+            return Ended(
+                dict(document["facts"]),
+                refused,
+                str(document["defect"]),
+                bool(document["spent"]),
+            )
         except (ValueError, TypeError, KeyError) as error:
             raise Garbled("a worker's answer does not end as it has to") from error
 
@@ -230,7 +235,10 @@ class Planned:
                 [
                     imported.collection,
                     sorted(imported.columns),
-                    [[one.column, one.operator, one.value] for one in imported.where],
+                    [
+                        [predicate.column, predicate.operator, predicate.value]
+                        for predicate in imported.where
+                    ],
                 ]
                 for imported in self.imports
             ],

@@ -70,13 +70,13 @@ def described(what: str, schema: str) -> Iterator[str]:
     value = json.loads(schema)
     required = value.get("required", [])
     yield f"{what} configuration:"
-    for name, each in value.get("properties", {}).items():
+    for name, property_ in value.get("properties", {}).items():
         marks = [
             *(["required"] if name in required else []),
-            *(["secret"] if each.get("secret") else []),
+            *(["secret"] if property_.get("secret") else []),
         ]
-        kind = " ".join([str(each.get("type", "any")), *marks])
-        yield f"  {name} ({kind}): {each.get('description', '')}".rstrip(": ")
+        kind = " ".join([str(property_.get("type", "any")), *marks])
+        yield f"  {name} ({kind}): {property_.get('description', '')}".rstrip(": ")
 
 
 @app.command()

@@ -172,12 +172,16 @@ def drop(where: Where, file: File) -> None:
     from connectors.runtime.recovery import RecoveryLog  # noqa: PLC0415
 
     with begun(where, file) as (place, task):
-        held = Following(place.shards, task.task, task.collections).drop()
+        collections = Following(place.shards, task.task, task.collections).drop()
         RecoveryLog(place.shards, task.task).drop()
     if where.as_json:
-        typer.echo(json.dumps({"type": "dropped", "task": task.task, "collections": held}))
+        typer.echo(
+            json.dumps({"type": "dropped", "task": task.task, "collections": collections})
+        )
         return
-    typer.echo(f"{task.task}: holds nothing more of {', '.join(held) or 'any collection'}")
+    typer.echo(
+        f"{task.task}: holds nothing more of {', '.join(collections) or 'any collection'}"
+    )
 
 
 @contextmanager

@@ -49,10 +49,10 @@ def refuse_unknown(name: str, ours: Sequence[str]) -> None:
     if name in ours or "/" in name or name.startswith("grpc:"):
         return
     close = difflib.get_close_matches(name, ours, n=1)
-    known = ", ".join(name.upper() for name in ours)
+    names = ", ".join(name.upper() for name in ours)
     raise InvalidStatement(
         f"connector {name.upper()} is not known",
-        f"expected {known}, or CONNECTOR (COMMAND './program' | ADDRESS 'HOST:PORT')",
+        f"expected {names}, or CONNECTOR (COMMAND './program' | ADDRESS 'HOST:PORT')",
         f"did you mean {close[0].upper()}?" if close else "",
     )
 
@@ -99,21 +99,21 @@ def refused(
             " not be in a statement"
         )
     place_of = marked(resource, "x-collection-name")
-    kept: set[str] = set()
+    places: set[str] = set()
     for binding in task.bindings:
         yield from refusals(resource, binding.resource, "BIND", is_closed=is_ours)
         place = str(binding.resource.get(place_of[0], "")) if place_of else ""
-        if place and place in kept:
+        if place and place in places:
             yield f"BIND: two bindings are kept in {place}"
-        kept.add(place)
+        places.add(place)
 
 
 def deltas(task: "Materialization", resource: "Json") -> Sequence[bool | None]:
     """Of each binding whether it takes every change as a row."""
     from connectors.json_schema import marked  # noqa: PLC0415
 
-    found = marked(resource, "x-delta-updates")
-    if found is None:
+    property_ = marked(resource, "x-delta-updates")
+    if property_ is None:
         return [None for _ in task.bindings]
-    name, default = found
+    name, default = property_
     return [bool(binding.resource.get(name, default)) for binding in task.bindings]

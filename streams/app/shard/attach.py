@@ -57,12 +57,12 @@ class Attached:
         """The names of all groups that hold data: a log topic and a data topic each."""
         names = self.topics.names()
         stem = f"{self.namespace}."
-        found = [
+        candidates = [
             name.removeprefix(stem).removesuffix(".log")
             for name in names
             if name.startswith(stem) and name.endswith(".log")
         ]
-        groups = (group for group in found if f"{stem}{group}.data" in names)
+        groups = (group for group in candidates if f"{stem}{group}.data" in names)
         return tuple(sorted(group for group in groups if group != REGISTRY))
 
     def open_all(self) -> Mapping[str, SlackwaterError]:
@@ -121,13 +121,13 @@ class Attached:
             return space_of(self.state(group))
         topic = self.shards.names(group).data
         ends = self.records.ends(topic)
-        found = [
+        tables = [
             sheet
             for partition, (low, high) in ends.items()
             for sheet in self._sweep(topic, partition, low, high)
         ]
         self.shards.sync()
-        whole = pa.concat_tables([SCAN_SCHEMA.empty_table(), *found])
+        whole = pa.concat_tables([SCAN_SCHEMA.empty_table(), *tables])
         return with_scan(self.state(group), whole, {end: ends[end].high for end in ends})
 
     def _sweep(
@@ -149,11 +149,11 @@ def measured(read: pa.Table) -> pa.Table:
 
 
 def unknown(
-    id_: str, known: Sequence[str], broken: Mapping[str, SlackwaterError], namespace: str
+    id_: str, names: Sequence[str], broken: Mapping[str, SlackwaterError], namespace: str
 ) -> Refused:
     """The error for an unknown id."""
-    like = difflib.get_close_matches(id_, known, n=3)
-    detail = f"namespace {namespace} has {len(known)} shards"
+    like = difflib.get_close_matches(id_, names, n=3)
+    detail = f"namespace {namespace} has {len(names)} shards"
     if broken:
         detail += f", and {len(broken)} groups that cannot be read: {', '.join(sorted(broken))}"
     meant = f"did you mean {' or '.join(like)}? " if like else ""

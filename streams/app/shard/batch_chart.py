@@ -82,8 +82,8 @@ def draw(
     for batch in every:
         classes.setdefault(size_class(batch), []).append(batch)
     rows = tuple(
-        Row(class_text(each), cells(classes[each], axis), len(classes[each]))
-        for each in sorted(classes, reverse=True)
+        Row(class_text(size), cells(classes[size], axis), len(classes[size]))
+        for size in sorted(classes, reverse=True)
     )
     return Picture(
         axis,

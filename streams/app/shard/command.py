@@ -129,13 +129,13 @@ def list_(where: Where) -> None:
     """
     with looking(where) as look:
         broken = look.at.open_all()
-        found = [
+        rows = [
             facts_of(group, collection)
             for group in look.at.shards.groups()
             for collection in look.at.state(group).collections.values()
         ]
-        found.sort(key=lambda each: each.id)
-        look.tell(screen.list_table(found), [screen.shard_json(facts) for facts in found])
+        rows.sort(key=lambda row: row.id)
+        look.tell(screen.list_table(rows), [screen.shard_json(facts) for facts in rows])
         for group, error in broken.items():
             explain(Refused(f"group {group} cannot be read", str(error)), as_json=where.as_json)
     raise typer.Exit(FAILED if broken else 0)

@@ -23,9 +23,9 @@ def bytes_text(size: int) -> str:
     return f"{value:.0f} {unit}" if value == int(value) else f"{value:.1f} {unit}"
 
 
-def count_text(count: int, one: str, many: str) -> str:
+def count_text(count: int, singular: str, many: str) -> str:
     """A number of things."""
-    return f"{count:,} {one if count == 1 else many}"
+    return f"{count:,} {singular if count == 1 else many}"
 
 
 def share_text(share: float) -> str:

@@ -35,8 +35,8 @@ class Finding:
         verdict = self.verdict
         records = f"offsets {verdict.start} to {verdict.end - 1} agree with its rollups"
         yield f"{self.group}: {records if self.is_sound else counted(len(verdict.flaws))}"
-        for each in verdict.skipped:
-            yield f"  offset {each.offset} is passed over: {each.reason}"
+        for event in verdict.skipped:
+            yield f"  offset {event.offset} is passed over: {event.reason}"
         for flaw in verdict.flaws:
             yield f"  {described(flaw)}"
             if flaw.offset is not None:
@@ -52,7 +52,7 @@ class Finding:
             "group": self.group,
             "from": verdict.start,
             "to": verdict.end - 1,
-            "skipped": [each.offset for each in verdict.skipped],
+            "skipped": [event.offset for event in verdict.skipped],
             "flaws": [{"offset": flaw.offset, "reason": flaw.reason} for flaw in verdict.flaws],
         }
 
@@ -84,8 +84,8 @@ def verdict_of(at: Attached, name: str, *, with_chunks: bool) -> Verdict:
     """Check a group. Errors: Refused when there is none; as `verify`."""
     identity = at.shards.identity(name)
     if identity is None:
-        known = ", ".join(at.groups()) or "none"
-        raise Refused(f"group {name} does not exist", f"groups of {at.namespace}: {known}")
+        names = ", ".join(at.groups()) or "none"
+        raise Refused(f"group {name} does not exist", f"groups of {at.namespace}: {names}")
     group = Group(at.shards.names(name), topic_id=identity, uuid=identity)
     return verify(at.shards.logs, at.shards.chunks, group, with_chunks=with_chunks)
 

@@ -127,24 +127,28 @@ def holders_of(state: State, collection: CollectionState, now_ms: int) -> tuple[
     return tuple(sorted(holders, key=_place))
 
 
-def _place(each: Holder) -> tuple[str, bool, int, str]:
-    empty = each.frontier.is_empty
-    return each.right.value, empty, 0 if empty else each.frontier.time, each.id
+def _place(holder: Holder) -> tuple[str, bool, int, str]:
+    empty = holder.frontier.is_empty
+    return holder.right.value, empty, 0 if empty else holder.frontier.time, holder.id
 
 
 def holder(
-    state: State, collection: CollectionState, id_: CapabilityId, each: Capability, now_ms: int
+    state: State,
+    collection: CollectionState,
+    id_: CapabilityId,
+    capability: Capability,
+    now_ms: int,
 ) -> Holder:
     """One capability and what it holds back."""
-    ends = each.expires_ms
+    ends = capability.expires_ms
     return Holder(
         id=id_,
-        right=each.right,
-        frontier=each.frontier,
+        right=capability.right,
+        frontier=capability.frontier,
         held_back=held_back(collection, id_),
-        plan=each.plan,
-        kept=kept_by(state, each.plan),
-        lease_ms=each.lease_ms,
+        plan=capability.plan,
+        kept=kept_by(state, capability.plan),
+        lease_ms=capability.lease_ms,
         expires_in_ms=None if ends is None else ends - clock_at(state, now_ms),
     )
 
@@ -163,7 +167,7 @@ def held_back(collection: CollectionState, id_: CapabilityId) -> int | None:
     ]
     if not others:
         return None
-    target = min(others, key=lambda each: each.time)
+    target = min(others, key=lambda frontier_of: frontier_of.time)
     now = collection.upper if mine.right is Right.WRITE else collection.since
     if mine.right is Right.READ and not collection.upper.is_empty:
         target = target.meet(frontier(collection.upper.time - 1))

@@ -108,9 +108,9 @@ def garbage(space: Space) -> list[tuple[str, str]]:
         lines.append(
             ("missing", f"{count_text(len(usage.missing), 'chunk', 'chunks')} {places}".strip())
         )
-    known = "" if space.scanned else ", orphans excluded"
+    note = "" if space.scanned else ", orphans excluded"
     share, total = share_text(space.garbage_share), bytes_text(space.total_bytes)
-    return [*lines, ("garbage", f"{share} of {total}{known}")]
+    return [*lines, ("garbage", f"{share} of {total}{note}")]
 
 
 def size_text(size: Size) -> str:

@@ -60,10 +60,10 @@ class Space:
     @property
     def garbage_bytes(self) -> int:
         """Bytes that are not needed, of what was scanned."""
-        found = self.superseded.bytes
+        total = self.superseded.bytes
         if self.scanned is not None:
-            found += self.scanned.deleted.bytes + self.scanned.orphan.bytes
-        return found
+            total += self.scanned.deleted.bytes + self.scanned.orphan.bytes
+        return total
 
     @property
     def total_bytes(self) -> int:

@@ -87,8 +87,10 @@ class Cluster:
             return None
         ends = self.reader.ends(topic)
         for partition, (low, high) in ends.items():
-            found = self.reader.fetch(topic, partition, low, high)
-            texts = dict(zip(found["key"].to_pylist(), found["value"].to_pylist(), strict=True))
+            records = self.reader.fetch(topic, partition, low, high)
+            texts = dict(
+                zip(records["key"].to_pylist(), records["value"].to_pylist(), strict=True)
+            )
             if text := texts.get(fingerprint):
                 return str(text, errors="replace")
         return None
@@ -335,9 +337,9 @@ def _print(record: dict[str, object], where: Where) -> None:
     sys.stdout.flush()
 
 
-def _pairs(given: list[str]) -> dict[str, str]:
+def _pairs(texts: list[str]) -> dict[str, str]:
     """`NAME=VALUE` as settings. Errors: typer.BadParameter."""
-    wrong = [option for option in given if "=" not in option]
+    wrong = [option for option in texts if "=" not in option]
     if wrong:
         raise typer.BadParameter(f"--set: expected NAME=VALUE, got {wrong[0]!r}")
-    return dict(option.split("=", 1) for option in given)
+    return dict(option.split("=", 1) for option in texts)

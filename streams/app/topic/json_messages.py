@@ -52,15 +52,15 @@ class Reading:
             return None
         if not text.startswith("{"):
             raise InvalidUsage(f"line {number}: expected a JSON object with {self._named()}")
-        found = {name: token.text for name, token in members(text)}
-        if missing := [name for name in self.key if name not in found]:
+        values = {name: token.text for name, token in members(text)}
+        if missing := [name for name in self.key if name not in values]:
             raise InvalidUsage(
                 f"line {number}: no member {missing[0]!r} to make the key of"
-                f" (it has {', '.join(found) or 'none'})"
+                f" (it has {', '.join(values) or 'none'})"
             )
         if len(self.key) == 1:
-            return found[self.key[0]]
-        parts = (f"{json.dumps(name, ensure_ascii=False)}:{found[name]}" for name in self.key)
+            return values[self.key[0]]
+        parts = (f"{json.dumps(name, ensure_ascii=False)}:{values[name]}" for name in self.key)
         return f"{{{','.join(parts)}}}"
 
     def _named(self) -> str:
@@ -92,5 +92,5 @@ def blocks(stream: BinaryIO) -> Iterator[list[bytes]]:
 
 def _some(stream: BinaryIO) -> bytes:
     read = getattr(stream, "read1", stream.read)
-    found: bytes = read(BLOCK_BYTES)
-    return found
+    block: bytes = read(BLOCK_BYTES)
+    return block

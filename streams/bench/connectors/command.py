@@ -56,12 +56,12 @@ def connectors(
     passes = [(False, Parts(count, BATCH, 0.25)), (True, Parts(count, BATCH, 0.5))]
     with temporary_directory("slackwater-") as directory:
         measured = dict(_measured(names, Path(directory), passes, say))
-    found = outcome(measured)
+    result = outcome(measured)
     if "postgres" not in names or not seconds or not is_installed():
-        return found
+        return result
     say(f"PostgreSQL: {rate:,} changes a second")
     with EmbeddedPostgres() as server:
-        return with_steady(found, steady(server.config, seconds, rate))
+        return with_steady(result, steady(server.config, seconds, rate))
 
 
 def first_contents(count: int, console: Console) -> Outcome:
@@ -104,7 +104,7 @@ def _measured(
         yield "postgres", through(postgres.connector({}), server.config, passes, say)
 
 
-def with_steady(found: Outcome, seen: Steady) -> Outcome:
+def with_steady(outcome: Outcome, seen: Steady) -> Outcome:
     """The figures of steady changes too."""
     figures = (
         at_least("postgres_steady_changes_per_s", round(seen.rate), "", 0.95 * RATE),
@@ -116,10 +116,10 @@ def with_steady(found: Outcome, seen: Steady) -> Outcome:
         phase: seconds * 1000 / seen.changes * PER
         for phase, seconds in sorted(seen.phases.items())
     }
-    breakdown = {**found.breakdown, "postgres steady": phases}
+    breakdown = {**outcome.breakdown, "postgres steady": phases}
     return replace(
-        found,
-        figures=(*found.figures, *figures),
+        outcome,
+        figures=(*outcome.figures, *figures),
         breakdown=breakdown,
         note=_dominates(breakdown),
     )

@@ -135,7 +135,7 @@ def through(
         materialization=task, version="1", extensions=Extensions(delete=True)
     )
     with driver.open(opening) as stream:
-        spent = [_pass(stream, phases, each, say, exists=exists) for exists, each in passes]
+        spent = [_pass(stream, phases, rows, say, exists=exists) for exists, rows in passes]
         stream.finish()
     return spent
 
@@ -164,9 +164,9 @@ def _pass(
         wall, cpu = wall + time.perf_counter() - began, cpu + time.process_time() - began_cpu
         count += len(rows)
         resident.look(count)
-    found = dict(phases.seconds)
-    found["decode and check"] = cpu - sum(found.values()) + found.get("waiting", 0.0)
-    return Spent(count, wall, cpu, found, resident.growth_mb)
+    seconds = dict(phases.seconds)
+    seconds["decode and check"] = cpu - sum(seconds.values()) + seconds.get("waiting", 0.0)
+    return Spent(count, wall, cpu, seconds, resident.growth_mb)
 
 
 class Resident:

@@ -179,15 +179,15 @@ def measured(
     spent = time.perf_counter() - began
     beside.reach(Timestamp(feeder.time), PATIENCE_S)
     feeding, cpu = time.thread_time() - feeding, time.process_time() - cpu
-    found = dict(phases.seconds)
-    waiting = found.get("waiting", 0.0)
-    others = cpu - feeding - sum(found.values()) + waiting
+    seconds_by_phase = dict(phases.seconds)
+    waiting = seconds_by_phase.get("waiting", 0.0)
+    others = cpu - feeding - sum(seconds_by_phase.values()) + waiting
     return Steady(
         seconds=spent,
         changes=ticks * round(rate * EVERY_S),
         commits=beside.status.commits - commits,
         lags=tuple(lags.found),
-        phases={**found, "follow, cut, pack, check": others, "the feeder": feeding},
+        phases={**seconds_by_phase, "follow, cut, pack, check": others, "the feeder": feeding},
     )
 
 

@@ -45,10 +45,10 @@ def sources(transactions: str, confirmations: str) -> tuple[str, ...]:
     )
 
 
-def _same(one: str, other: str) -> str:
+def _same(left: str, other: str) -> str:
     return (
-        f"SELECT count(*) = 0 FROM (({one} EXCEPT ALL {other})"
-        f" UNION ALL ({other} EXCEPT ALL {one}))"
+        f"SELECT count(*) = 0 FROM (({left} EXCEPT ALL {other})"
+        f" UNION ALL ({other} EXCEPT ALL {left}))"
     )
 
 
@@ -86,9 +86,9 @@ class Transfers:
 
     def transactions(self, count: int) -> list[str]:
         """The next transfers, slightly out of order."""
-        made = list(self._transfers(count))
+        transactions = list(self._transfers(count))
         order = sorted(range(count), key=lambda place: place + self.rng.uniform(0, DISORDER))
-        return [made[place] for place in order]
+        return [transactions[place] for place in order]
 
     def _transfers(self, count: int) -> Iterator[str]:
         for id_ in range(self.sent, self.sent + count):

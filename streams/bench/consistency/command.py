@@ -50,9 +50,9 @@ def consistency(console: Console, seconds: float, rate: int, *, postgres: bool) 
         def resolved(task: Materialization) -> Materialization:
             return named(task, broker.logs, broker.topics, bench.environment.settings.namespace)
 
-        kept: Tables | None = None
+        postgres_tables: Tables | None = None
         if postgres:
-            kept = stack.enter_context(tables(bench.shards, resolved))
+            postgres_tables = stack.enter_context(tables(bench.shards, resolved))
         with Progress(console=console, transient=True) as bar:
             task = bar.add_task("", total=seconds)
 
@@ -60,12 +60,14 @@ def consistency(console: Console, seconds: float, rate: int, *, postgres: bool) 
                 bar.update(task, description=doing, completed=gone)
 
             working = working_bank(settings, TRANSACTIONS, CONFIRMATIONS, rate)
-            watch = observe(bench.environment.client, working, seconds, tell, kept)
+            watch = observe(bench.environment.client, working, seconds, tell, postgres_tables)
     seen = {"SUBSCRIBE": watch.subscribed, "SELECT": watch.selected}
-    if kept is not None:
-        seen["PostgreSQL"] = kept.read
+    if postgres_tables is not None:
+        seen["PostgreSQL"] = postgres_tables.read
     console.print(table(seen))
-    return outcome(seen, working.transfers, None if kept is None else kept.commits)
+    return outcome(
+        seen, working.transfers, None if postgres_tables is None else postgres_tables.commits
+    )
 
 
 def working_bank(

@@ -23,26 +23,28 @@ TWO_TOTALS = "credits beside debits"
 TOTALS = ("SELECT sum(credits) FROM credits", "SELECT sum(debits) FROM debits")
 
 
-def look(database: Database, checks: Mapping[str, str], found: Mapping[str, Tally]) -> None:
+def look(
+    database: Database, checks: Mapping[str, str], tallies_by_check: Mapping[str, Tally]
+) -> None:
     """One transaction: the two totals, then every check."""
     database.execute(SNAPSHOT)
     credit, debit = (next(iter(database.select(sql)))[0] for sql in TOTALS)
-    found[TWO_TOTALS].note(holds=credit is not None and credit == debit)
+    tallies_by_check[TWO_TOTALS].note(holds=credit is not None and credit == debit)
     for name, sql in checks.items():
         (row,) = database.select(sql)
-        found[name].note(holds=row[0] is True)
+        tallies_by_check[name].note(holds=row[0] is True)
     database.execute("COMMIT")
 
 
 def read(config: str, checks: Mapping[str, str]) -> Mapping[str, Tally]:
     """Look until standard input ends. Errors: Determinate."""
-    found = tallies([TWO_TOTALS, *checks])
+    tallies_by_check = tallies([TWO_TOTALS, *checks])
     with postgres.connect({}, postgres.Config.model_validate_json(config)) as database:
-        look(database, checks, found)
+        look(database, checks, tallies_by_check)
         print("reading", flush=True)  # noqa: T201  the parent waits for this line
         while not select.select([sys.stdin], [], [], 0)[0]:
-            look(database, checks, found)
-    return found
+            look(database, checks, tallies_by_check)
+    return tallies_by_check
 
 
 class Reader:

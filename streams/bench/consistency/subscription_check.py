@@ -77,10 +77,10 @@ class Books:
     def judge(self) -> None:
         """Look at the books at every time of a change that is complete in all of them."""
         began = [book.began for book in self.books.values()]
-        known = [each for each in began if each is not None]
-        if len(known) < len(began):
+        known_starts = [time for time in began if time is not None]
+        if len(known_starts) < len(began):
             return
-        first, until = max(known), min(book.frontier for book in self.books.values())
+        first, until = max(known_starts), min(book.frontier for book in self.books.values())
         times = {time for book in self.books.values() for time in book.entries if time < until}
         for time in sorted(times):
             for book in self.books.values():
@@ -103,15 +103,18 @@ def right(books: Mapping[str, Counter[Row]]) -> dict[str, bool]:
     settled = Counter(
         {(id_, id_ if id_ in confirmed else None): n for id_, n in accepted.items()}
     )
-    balance = {(each, credit[each] - debit[each]): 1 for each in credit.keys() & debit.keys()}
-    found = (
+    balance = {
+        (account, credit[account] - debit[account]): 1
+        for account in credit.keys() & debit.keys()
+    }
+    checks = (
         books["total"] == {(0,): 1},
         sum(credit.values()) == sum(debit.values()) == accepted.total(),
         books["balance"] == balance,
         books["outer_join"] == {(id_, id_): n for id_, n in accepted.items()},
         books["confirmed"] == settled,
     )
-    return dict(zip(CHECKS, found, strict=True))
+    return dict(zip(CHECKS, checks, strict=True))
 
 
 def _by_account(rows: Counter[Row]) -> Counter[int]:

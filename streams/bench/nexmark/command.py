@@ -26,7 +26,7 @@ def chosen(of: Mapping[str, T], text: str) -> list[T]:
     unknown = [name for name in names if name not in of]
     if unknown:
         raise typer.BadParameter(f"expected some of {', '.join(of)}, got {','.join(unknown)}")
-    return [each for name, each in of.items() if not names or name in names]
+    return [case for name, case in of.items() if not names or name in names]
 
 
 def peers_of(text: str) -> list[Peer]:
@@ -51,37 +51,37 @@ def nexmark(plan: Plan, console: Console, *, install: bool = False) -> Outcome:
     ready = [peer for peer in plan.peers if peer.is_installed]
     plan = Plan(plan.events, plan.batch, plan.cases, ready)
     before = os.getloadavg()[0]
-    found: list[Beside] = []
+    results: list[Beside] = []
     with _progress(console, plan.runs) as say:
-        for each in comparison.run(plan, say):
-            found.append(each)
-            console.print(f"[dim]{told(each)}[/]")
-    console.print(ratios(found, plan.peers))
+        for result in comparison.run(plan, say):
+            results.append(result)
+            console.print(f"[dim]{told(result)}[/]")
+    console.print(ratios(results, plan.peers))
     console.print(f"[dim]load average before: {before:.1f} on {os.cpu_count()} cores[/]")
-    return comparison.outcome(plan, found)
+    return comparison.outcome(plan, results)
 
 
-def told(each: Beside) -> str:
+def told(result: Beside) -> str:
     """A line about a query that has ended."""
-    seconds = [f"slackwater {_shown(each.ours.seconds, each.ours.cpu_seconds)}"]
-    for name, took in each.took.items():
+    seconds = [f"slackwater {_shown(result.ours.seconds, result.ours.cpu_seconds)}"]
+    for name, took in result.took.items():
         seconds.append(f"{name} {_shown(took.seconds, took.cpu_seconds)}")
-    return f"{each.case.name}: {', '.join(seconds)} s (CPU s)"
+    return f"{result.case.name}: {', '.join(seconds)} s (CPU s)"
 
 
-def ratios(found: Sequence[Beside], peers: Sequence[Peer]) -> Table:
+def ratios(results: Sequence[Beside], peers: Sequence[Peer]) -> Table:
     """Seconds and CPU seconds of each system, what takes most of ours, and theirs to ours."""
     heads = [head for peer in peers for head in (peer.name, f"x {peer.name}", "contents")]
     title = "seconds (CPU seconds); ratios to ours"
     table = Table("query", "slackwater", "mostly", *heads, title=title)
-    for each in found:
-        phase, share = each.ours.dominated
-        cells = [each.case.name, _shown(each.ours.seconds, each.ours.cpu_seconds)]
+    for result in results:
+        phase, share = result.ours.dominated
+        cells = [result.case.name, _shown(result.ours.seconds, result.ours.cpu_seconds)]
         cells.append(f"{phase} {share:.0%}")
         for peer in peers:
-            took, differs = each.took[peer.name], each.differs[peer.name]
-            wall = took.seconds / each.ours.seconds
-            cpu = took.cpu_seconds / each.ours.cpu_seconds
+            took, differs = result.took[peer.name], result.differs[peer.name]
+            wall = took.seconds / result.ours.seconds
+            cpu = took.cpu_seconds / result.ours.cpu_seconds
             colour = "green" if wall >= peer.aim else "red"
             cells += [
                 _shown(took.seconds, took.cpu_seconds),

@@ -70,9 +70,9 @@ def run(plan: Plan, say: Say) -> Iterator[Beside]:
 
 def write_inputs(count: int, directory: Path) -> None:
     """Leave the events as JSON lines, those of each kind dealt out to the workers' files."""
-    found = events(count, SEED)
+    generated = events(count, SEED)
     for kind in COLUMNS:
-        texts = json_lines.texts(found.of(kind))
+        texts = json_lines.texts(generated.of(kind))
         (directory / kind).mkdir(parents=True)
         for number in range(WORKERS):
             mine = texts.take(pa.array(np.arange(number, len(texts), WORKERS)))
@@ -103,40 +103,40 @@ def _case(plan: Plan, case: Case, inputs: Path, directory: Path, say: Say) -> Be
     return Beside(case, ours, took, differs)
 
 
-def outcome(plan: Plan, found: Sequence[Beside]) -> Outcome:
+def outcome(plan: Plan, results: Sequence[Beside]) -> Outcome:
     """The figures of all queries."""
     figures: list[Figure] = []
-    for each in found:
-        name = each.case.name
+    for result in results:
+        name = result.case.name
         figures += [
-            Figure(f"nexmark_{name}_s", each.ours.seconds, "s"),
-            Figure(f"nexmark_{name}_cpu_s", each.ours.cpu_seconds, "s"),
-            Figure(f"nexmark_{name}_waited_s", each.ours.waited, "s"),
+            Figure(f"nexmark_{name}_s", result.ours.seconds, "s"),
+            Figure(f"nexmark_{name}_cpu_s", result.ours.cpu_seconds, "s"),
+            Figure(f"nexmark_{name}_waited_s", result.ours.waited, "s"),
         ]
         for peer in plan.peers:
-            figures += _beside(each, peer)
+            figures += _beside(result, peer)
     load = os.getloadavg()[0]
     note = (
         f"{plan.events:,} events in micro-batches of {plan.batch:,}, {WORKERS} workers each; x"
         f" is the peer's seconds divided by ours; load average at the end {load:.1f}"
     )
-    phases = {each.case.name: each.ours.phases for each in found}
+    phases = {result.case.name: result.ours.phases for result in results}
     return Outcome(
         "nexmark", tuple(figures), phases, note, "CPU seconds of our workers", "query"
     )
 
 
-def _beside(each: Beside, peer: Peer) -> list[Figure]:
-    name, took = f"nexmark_{each.case.name}", each.took[peer.name]
+def _beside(result: Beside, peer: Peer) -> list[Figure]:
+    name, took = f"nexmark_{result.case.name}", result.took[peer.name]
     return [
         Figure(f"{name}_{peer.name}_s", took.seconds, "s"),
         Figure(f"{name}_{peer.name}_cpu_s", took.cpu_seconds, "s"),
-        at_least(f"{name}_x_{peer.name}", took.seconds / each.ours.seconds, "x", peer.aim),
+        at_least(f"{name}_x_{peer.name}", took.seconds / result.ours.seconds, "x", peer.aim),
         at_least(
             f"{name}_cpu_x_{peer.name}",
-            took.cpu_seconds / each.ours.cpu_seconds,
+            took.cpu_seconds / result.ours.cpu_seconds,
             "x",
             peer.aim,
         ),
-        Figure(f"{name}_{peer.name}_differs", each.differs[peer.name] or "no"),
+        Figure(f"{name}_{peer.name}_differs", result.differs[peer.name] or "no"),
     ]

@@ -62,23 +62,23 @@ def _fields(columns: Sequence[Column]) -> list[tuple[str, pa.DataType]]:
 def _read(files: Sequence[Path], schema: pa.Schema) -> pa.Table:
     options = pj.ParseOptions(explicit_schema=schema, unexpected_field_behavior="ignore")
     block = pj.ReadOptions(block_size=64 << 20)
-    found = [
+    batches = [
         pj.read_json(str(file), block, options).select(schema.names)
         for file in files
         if file.stat().st_size
     ]
-    return pa.concat_tables([schema.empty_table(), *found])
+    return pa.concat_tables([schema.empty_table(), *batches])
 
 
 def _added_up(
     sql: str, columns: Sequence[Column], kernel: Kernel, **tables: pa.Table
 ) -> pa.Table:
-    given: Mapping[str, pa.Table] = tables
+    by_name: Mapping[str, pa.Table] = tables
     casts = ", ".join(f"CAST({_quoted(c)} AS {c.type}) AS {_quoted(c)}" for c in columns)
     return kernel.query(
         f"SELECT {casts}, sum(diff)::BIGINT AS diff FROM ({sql}) GROUP BY ALL"
         " HAVING sum(diff) <> 0",
-        **given,
+        **by_name,
     )
 
 

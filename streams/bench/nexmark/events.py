@@ -180,9 +180,9 @@ def _channels(count: int, rng: np.random.Generator) -> tuple[pa.Array, pa.Array]
     names = [letters(np.full(len(kinds), 5), rng).to_pylist() for _ in range(3)]
     ids = [0] * len(HOT_CHANNELS) + rng.integers(0, 1 << 30, CHANNELS).tolist()
     pages = [
-        f"https://www.nexmark.com/{one}/{two}/{three}/item.htm?query=1"
+        f"https://www.nexmark.com/{first}/{two}/{three}/item.htm?query=1"
         + (f"&channel_id={number}" if number % 10 else "")
-        for one, two, three, number in zip(*names, ids, strict=True)
+        for first, two, three, number in zip(*names, ids, strict=True)
     ]
     hot = rng.integers(0, len(HOT_CHANNELS), count)
     usual = len(HOT_CHANNELS) + rng.integers(0, CHANNELS, count)

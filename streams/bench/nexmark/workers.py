@@ -69,7 +69,7 @@ class Ran:
     @property
     def dominated(self) -> tuple[str, float]:
         """The phase that takes the most, and its share."""
-        phase = max(self.phases, key=lambda each: self.phases[each])
+        phase = max(self.phases, key=lambda phase: self.phases[phase])
         return phase, self.phases[phase] / max(self.cpu_seconds, 1e-9)
 
 
@@ -207,11 +207,11 @@ class Worker:
         began = time.perf_counter()
         self.barrier.wait(PATIENCE_S)
         self.waited += time.perf_counter() - began
-        found = [packet for packet in emitted.packets if packet.bucket == self.number]
+        own_packets = [packet for packet in emitted.packets if packet.bucket == self.number]
         for other in others:
             file = self._file(exchange, other, self.number)
-            found += self._timed("exchange", partial(_receive, file))
-        return found
+            own_packets += self._timed("exchange", partial(_receive, file))
+        return own_packets
 
     def _file(self, exchange: int, sender: int, receiver: int) -> Path:
         return self.task.directory / f"x{exchange}-{sender}-{receiver}"
@@ -275,7 +275,7 @@ class Lines:
 
     def part(self, parts: int) -> pa.ChunkedArray:
         """One of so many equal parts of what is left; the next has a line that is cut."""
-        found = []
+        buffers = []
         goal = self._at + (self._file.stat().st_size - self._at) // parts
         with self._file.open("rb") as source:
             source.seek(self._at)
@@ -287,9 +287,9 @@ class Lines:
                 begins = np.concatenate(([0], ends + 1))
                 self._rest = whole[begins[-1] :]
                 if len(ends):
-                    found.append(between(pa.py_buffer(whole), begins[:-1], ends))
+                    buffers.append(between(pa.py_buffer(whole), begins[:-1], ends))
         assert parts > 1 or not self._rest, "a file of lines ends with one"
-        return pa.chunked_array(found, pa.binary())
+        return pa.chunked_array(buffers, pa.binary())
 
 
 def _send(file: Path, packets: Sequence[Packet]) -> None:

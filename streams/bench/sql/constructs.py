@@ -73,7 +73,7 @@ def construct(message: str) -> str:
         return text
     if _EMPTY.fullmatch(match[1]):
         return "a column of a struct without members"
-    kind = next((each for each in NOT_CARRIED if contains(match[1], each)), match[1])
+    kind = next((type_ for type_ in NOT_CARRIED if contains(match[1], type_)), match[1])
     return f"a column of type {kind}"
 
 

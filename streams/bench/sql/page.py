@@ -77,7 +77,7 @@ def refusals(tallies: Tallies) -> dict[Reason, list[tuple[str, Tally]]]:
     for (_, name), tally in tallies.items():
         for reason in tally.refused:
             by_reason[reason].append((name, tally))
-    return dict(sorted(by_reason.items(), key=lambda each: each[0].construct))
+    return dict(sorted(by_reason.items(), key=lambda entry: entry[0].construct))
 
 
 def _families(tallies: Tallies) -> Iterator[list[str]]:

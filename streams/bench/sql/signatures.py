@@ -130,7 +130,7 @@ def _options(kind: str | None, side: str) -> list[str]:
     if kind == "LAMBDA":
         return _LAMBDAS
     if kind in _WRITTEN:
-        return [each.format(side) for each in _WRITTEN[kind]]
+        return [template.format(side) for template in _WRITTEN[kind]]
     if kind in ("ANY", "T", "K", "V", None):
         return [f"{side}_{name}" for name in COLUMNS]
     if kind in ("ANY[]", "T[]"):

@@ -57,16 +57,16 @@ Tallies = Mapping[tuple[str, str], Tally]
 
 def catalogue(kernel: Kernel) -> list[Signature]:
     """The overloads of DuckDB's catalogue."""
-    found = kernel.query(CATALOGUE)
-    rows: Iterator[Row] = zip(*(column.to_pylist() for column in found.columns), strict=True)
+    table = kernel.query(CATALOGUE)
+    rows: Iterator[Row] = zip(*(column.to_pylist() for column in table.columns), strict=True)
     return signatures(list(rows))
 
 
-def survey(found: Sequence[Signature], most: int, tick: Callable[[], None]) -> Tallies:
+def survey(signatures: Sequence[Signature], most: int, tick: Callable[[], None]) -> Tallies:
     """What becomes of at most so many calls of each overload; `tick` is called after each."""
     every: defaultdict[tuple[str, str], list[str]] = defaultdict(list)
-    aggregates = {signature.name for signature in found if signature.kind == "aggregate"}
-    for signature in found:
+    aggregates = {signature.name for signature in signatures if signature.kind == "aggregate"}
+    for signature in signatures:
         every[signature.family, signature.name] += list(calls(signature))[:most]
     tallies = {}
     for (family, name), written in every.items():

@@ -87,11 +87,13 @@ def read(rig: Rig, name: str, lots: int) -> Lap:
     Errors: Determinate when it is not what was written.
     """
     with rig.client() as client:
-        held, write = client.storage.acquire_capabilities(CollectionId(name), critical=True)
+        read_handle, write = client.storage.acquire_capabilities(
+            CollectionId(name), critical=True
+        )
         client.storage.drop(write)  # it would hold upper back
-        held = client.storage.downgrade(held, lots - 1)
+        read_handle = client.storage.downgrade(read_handle, lots - 1)
         before, began = cpu(), time.perf_counter()
-        delivery = client.storage.subscribe_at(held).next(PATIENCE_MS)
+        delivery = client.storage.subscribe_at(read_handle).next(PATIENCE_MS)
         lap = Lap(time.perf_counter() - began, cpu().since(before))
     count = lots * LOT
     expected = count * (count - 1) // 2

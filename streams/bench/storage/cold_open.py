@@ -61,8 +61,8 @@ def cold(rig: Rig) -> Outcome:
         rounds = sum(made(rig, client, count))
     made_s = time.perf_counter() - began
     opens = [opened(rig, count) for _ in range(OPENS)]
-    seconds = median(each.seconds for each in opens)
-    connected_s = median(each.connected_s for each in opens)
+    seconds = median(opened.seconds for opened in opens)
+    connected_s = median(opened.connected_s for opened in opens)
     return Outcome(
         "cold",
         (

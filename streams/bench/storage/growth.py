@@ -105,12 +105,13 @@ def growth(rig: Rig) -> Outcome:
     )
 
 
-def over_time(found: Growth) -> dict[str, float]:
+def over_time(growth: Growth) -> dict[str, float]:
     """What was stored after some of the rounds, from the first to the last."""
-    rounds = len(found.after)
+    rounds = len(growth.after)
     shown = sorted({round(share * (rounds - 1) / 8) for share in range(9)})
     return {
-        f"{(each + 1) * ROUND_MS // 1000} s": found.after[each] / found.live for each in shown
+        f"{(round_ + 1) * ROUND_MS // 1000} s": growth.after[round_] / growth.live
+        for round_ in shown
     }
 
 
@@ -122,7 +123,7 @@ def on_disk(rig: Rig) -> int:
 
 def grown(rig: Rig, client: Client, load: Load) -> Growth:
     """Load the rows, change them and compact; merge all of it in the end."""
-    found, clock = Growth(), Clock()
+    growth, clock = Growth(), Clock()
     with closing(RawReader(client.broker.settings)) as records:
         collector = Collector(client.shards, records, clock)
         job = Compaction(client.shards, worker(client.shards), collector, clock)
@@ -135,14 +136,14 @@ def grown(rig: Rig, client: Client, load: Load) -> Growth:
                 write = changed(client, write, ids, versions, clock.now_ms)
                 step(1)
                 if clock.now_ms // ROUND_MS > before // ROUND_MS:
-                    compact(client, job, found)
+                    compact(client, job, growth)
         job.run_once(Wish(policy=LagBehindUpper(0), whole=True))
     batches = client.shards.state(GROWN).batches
-    found.live = sum(ref.size for batch in batches for ref in batch.chunks)
+    growth.live = sum(ref.size for batch in batches for ref in batch.chunks)
     rows_left = sum(ref.rows for batch in batches for ref in batch.chunks)
     if rows_left != load.live:
         raise Determinate(f"live rows: expected {load.live:,}, actual {rows_left:,}")
-    return found
+    return growth
 
 
 @dataclass(slots=True)
@@ -185,12 +186,12 @@ def appended(
     return moved
 
 
-def compact(client: Client, job: Compaction, found: Growth) -> None:
+def compact(client: Client, job: Compaction, growth: Growth) -> None:
     """A round, as the compaction of an environment runs it."""
     began = time.perf_counter()
     done = job.run_once(Wish(policy=LagBehindUpper(KEPT_MS), patient=True))
     if done.failed:
         raise Determinate(f"compaction: {done.failed[0].reason}")
-    found.rounds_s += time.perf_counter() - began
-    found.compacted += sum(merge.bytes_written for merge in done.compacted)
-    found.after.append(client.chunks.stored)
+    growth.rounds_s += time.perf_counter() - began
+    growth.compacted += sum(merge.bytes_written for merge in done.compacted)
+    growth.after.append(client.chunks.stored)

@@ -125,8 +125,8 @@ def listen(rig: Rig) -> Outcome:
     if len(heard) < WARM_UP + count - 1:  # the contents at time 0 were not asked for
         raise Determinate(f"listen: expected {WARM_UP + count - 1} times, actual {len(heard)}")
     counted = [number for number in heard if number >= WARM_UP]
-    whole = [(heard[each] - called[each]) * 1000 for each in counted]
-    after = [(heard[each] - returned[each]) * 1000 for each in counted]
+    whole = [(heard[number] - called[number]) * 1000 for number in counted]
+    after = [(heard[number] - returned[number]) * 1000 for number in counted]
     return Outcome(
         "listen",
         (
@@ -140,9 +140,9 @@ def listen(rig: Rig) -> Outcome:
     )
 
 
-def hear(told: Subscription, heard: dict[int, float]) -> None:
+def hear(subscription: Subscription, heard: dict[int, float]) -> None:
     """Note when the rows of each time come, until the subscription ends."""
-    for delivery in told:
+    for delivery in subscription:
         now = time.perf_counter()
         times = set(delivery.updates.column("time").to_pylist())
         heard.update(dict.fromkeys(times, now))

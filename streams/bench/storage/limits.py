@@ -30,8 +30,8 @@ class Use:
 
 def broker_pid() -> int | None:
     """The broker that this process has started: of its children the one with most maps."""
-    found = [(len(_lines(PROC / f"{pid}/maps")), pid) for pid in descendants(os.getpid())]
-    return max(found)[1] if found else None
+    processes = [(len(_lines(PROC / f"{pid}/maps")), pid) for pid in descendants(os.getpid())]
+    return max(processes)[1] if processes else None
 
 
 def used(pid: int | None, percent: float) -> Use:
@@ -80,12 +80,12 @@ def table(count: int, none: tuple[Use, Use], many: tuple[Use, Use], most: Use) -
 
 def row(count: int, before: float, after: float, limit: float) -> Mapping[str, float]:
     """One resource: what it is now and at so many more, and at how many nothing is left."""
-    each = max(0.0, after - before) / count
+    per_collection = max(0.0, after - before) / count
     return {
         f"at {count:,}": after,
-        f"at {ASKED:,}": before + each * ASKED,
+        f"at {ASKED:,}": before + per_collection * ASKED,
         "limit": limit,
-        "full at": (limit - before) / each if each else 0.0,
+        "full at": (limit - before) / per_collection if per_collection else 0.0,
     }
 
 
@@ -97,8 +97,8 @@ def _most_files(pid: int | None) -> float:
 
 
 def _kib(file: Path, name: str) -> float:
-    found = [line.split()[1] for line in _lines(file) if line.startswith(name)]
-    return float(found[0]) if found else 0.0
+    values = [line.split()[1] for line in _lines(file) if line.startswith(name)]
+    return float(values[0]) if values else 0.0
 
 
 def _lines(file: Path) -> list[str]:

@@ -63,14 +63,16 @@ def many(rig: Rig) -> Outcome:
     alone = idle(rig)  # with all of them, and without a follower
     gc.collect()
     own = used(os.getpid(), 0.0)
-    found = [followed(rig, ids) for _ in range(OPENS)]
+    results = [followed(rig, ids) for _ in range(OPENS)]
     started = restarted(rig, ids)
     before = Followed(alone, broker, own)
-    where = table(count, (broker, own), (found[0].broker, found[0].own), limits(broker_pid()))
+    where = table(
+        count, (broker, own), (results[0].broker, results[0].own), limits(broker_pid())
+    )
     return Outcome(
         "many",
         (
-            *figures(count, before, found, started),
+            *figures(count, before, results, started),
             Figure("many_collections", count),
             Figure("many_load", load),
         ),
@@ -86,16 +88,17 @@ def many(rig: Rig) -> Outcome:
 
 
 def figures(
-    count: int, before: "Followed", found: Sequence["Followed"], started: Idle
+    count: int, before: "Followed", results: Sequence["Followed"], started: Idle
 ) -> tuple[Figure, ...]:
     """What so many collections cost, beside what none do."""
-    first, thousands = found[0], max(1.0, count / COLLECTIONS)
-    opened = [each.idle.ready for each in found]
-    ready_s = median(each.seconds for each in opened)
+    first, thousands = results[0], max(1.0, count / COLLECTIONS)
+    opened = [result.idle.ready for result in results]
+    ready_s = median(opening.seconds for opening in opened)
     open_s = Cpu(
-        median(each.cpu.ours for each in opened), median(each.cpu.broker for each in opened)
+        median(opening.cpu.ours for opening in opened),
+        median(opening.cpu.broker for opening in opened),
     )
-    percent = median(each.idle.percent for each in found)
+    percent = median(result.idle.percent for result in results)
     kib = (first.own.mib - before.own.mib) * 1024 / count
     alone, burdened = before.idle.broker_percent, first.idle.broker_percent
     shared = max(0.0, burdened - alone) * FOLLOWERS * 300 / count

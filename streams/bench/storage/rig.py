@@ -123,10 +123,10 @@ def descendants(pid: int) -> list[int]:
         fields = _stat(entry)
         if fields:
             children.setdefault(int(fields[1]), []).append(int(entry.parent.name))
-    found = list(children.get(pid, []))
-    for each in found:
-        found.extend(children.get(each, []))
-    return found
+    pids = list(children.get(pid, []))
+    for pid_ in pids:
+        pids.extend(children.get(pid_, []))
+    return pids
 
 
 def _used_s(pid: int) -> float:

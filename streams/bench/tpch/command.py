@@ -58,20 +58,20 @@ def tpch(numbers: Sequence[int], scale: float, console: Console) -> Outcome:
         Progress(*bar, TimeElapsedColumn(), console=console, transient=True) as progress,
     ):
         task = progress.add_task("data", total=2 * len(numbers))
-        found: dict[float, list[Query]] = {}
+        queries: dict[float, list[Query]] = {}
         for size in (scale / SMALLER, scale):
             where = Path(directory) / f"{size:g}"
             where.mkdir()
             progress.update(task, description=f"data at scale {size:g}")
             tables = data.generate(size, where)
-            found[size] = []
+            queries[size] = []
             for number in numbers:
                 progress.update(task, description=f"query {number} at scale {size:g}")
                 measured = measure(number, size, tables)
-                found[size].append(measured)
+                queries[size].append(measured)
                 progress.advance(task)
                 console.print(f"[dim]{told(measured, size)}[/]")
-    small, large = found.values()
+    small, large = queries.values()
     pairs = [Pair(*both) for both in zip(large, small, strict=True)]
     console.print(costs(pairs, scale))
     console.print(stages(pairs))

@@ -48,13 +48,13 @@ def generate(scale: float, directory: Path) -> dict[str, pa.Table]:
     Errors: InvalidUsage when the generator is not installed.
     """
     beside = str(Path(sys.executable).parent)
-    found = shutil.which(GENERATOR, path=beside) or shutil.which(GENERATOR)
-    if found is None:
+    path = shutil.which(GENERATOR, path=beside) or shutil.which(GENERATOR)
+    if path is None:
         raise InvalidUsage(
             f"{GENERATOR} makes TPC-H's data and is not installed: pip install {GENERATOR}"
         )
     options = ["--scale-factor", f"{scale:g}", "--output-dir", str(directory), "--quiet"]
-    subprocess.run([found, "parquet", *options], check=True)  # noqa: S603 - a fixed program, numbers and a path
+    subprocess.run([path, "parquet", *options], check=True)  # noqa: S603 - a fixed program, numbers and a path
     return {name: _read(directory / f"{name}.parquet") for name in TABLES}
 
 
@@ -70,8 +70,10 @@ def _read(path: Path) -> pa.Table:
 
 def columns(table: pa.Table) -> tuple[Column, ...]:
     """The columns with their DuckDB types."""
-    found = Kernel().query("DESCRIBE FROM t", t=table.slice(0, 0))
-    pairs = zip(found["column_name"].to_pylist(), found["column_type"].to_pylist(), strict=True)
+    described = Kernel().query("DESCRIBE FROM t", t=table.slice(0, 0))
+    pairs = zip(
+        described["column_name"].to_pylist(), described["column_type"].to_pylist(), strict=True
+    )
     return tuple(Column(name, kind) for name, kind in pairs)
 
 
@@ -107,10 +109,10 @@ def changes(
     shares = [max(2, round(size * part.units / rows)) for part in parts]
     batches = min(len(o) // share for o, share in zip(orders, shares, strict=True))
     for batch in range(batches):
-        made: dict[str, pa.Table] = {}
-        for each, order, share in zip(parts, orders, shares, strict=True):
-            made |= each.change(order[batch * share :][:share], first + batch)
-        yield made
+        changed: dict[str, pa.Table] = {}
+        for part, order, share in zip(parts, orders, shares, strict=True):
+            changed |= part.change(order[batch * share :][:share], first + batch)
+        yield changed
 
 
 @dataclass(frozen=True, slots=True)

@@ -93,7 +93,7 @@ class Stages:
     def shares(self, dataflow: Dataflow) -> dict[str, float]:
         """The share of each node in all, the largest first."""
         total = sum(self.seconds.values()) or 1.0
-        ordered = sorted(self.seconds.items(), key=lambda each: -each[1])
+        ordered = sorted(self.seconds.items(), key=lambda entry: -entry[1])
         return {
             f"{type(dataflow.nodes[node]).__name__} #{node}": seconds / total
             for node, seconds in ordered

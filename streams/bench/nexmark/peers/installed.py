@@ -60,8 +60,8 @@ class Peer:
         script = str(SCRIPTS / f"on_{self.name}.py")
         said = _run([str(self.python), script, *arguments])
         try:
-            found = json.loads(said.strip().splitlines()[-1])
-            return Took(found["seconds"], found["cpu_seconds"])
+            report = json.loads(said.strip().splitlines()[-1])
+            return Took(report["seconds"], report["cpu_seconds"])
         except (IndexError, KeyError, ValueError) as cause:
             raise PeerFailed(f"expected a line of figures, got: {said[-SAID:]}") from cause
 

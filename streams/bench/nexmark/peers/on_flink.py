@@ -70,7 +70,7 @@ QUERIES = {
 
 def environment(workers: str, batch: str) -> TableEnvironment:
     """A streaming environment with the settings that the module names."""
-    made = TableEnvironment.create(EnvironmentSettings.in_streaming_mode())
+    environment_ = TableEnvironment.create(EnvironmentSettings.in_streaming_mode())
     settings = {
         "parallelism.default": workers,
         "taskmanager.numberOfTaskSlots": workers,
@@ -84,17 +84,17 @@ def environment(workers: str, batch: str) -> TableEnvironment:
         "taskmanager.memory.network.fraction": "0.2",
     }
     for name, value in settings.items():
-        made.get_config().set(name, value)
-    return made
+        environment_.get_config().set(name, value)
+    return environment_
 
 
 def main() -> None:
     """Run one query and say what it took."""
     query, inputs, workers, batch, *changelog = sys.argv[1:]
-    made = environment(workers, batch)
+    tables = environment(workers, batch)
     for kind, columns in COLUMNS.items():
         late = WATERMARK if query == "q5" and kind == "bid" else ""
-        made.execute_sql(
+        tables.execute_sql(
             f"""CREATE TABLE {kind} ({columns}{late}) WITH ('connector' = 'filesystem',
             'path' = '{(Path(inputs) / kind).as_uri()}', 'format' = 'json',
             'json.timestamp-format.standard' = 'ISO-8601')"""
@@ -104,9 +104,9 @@ def main() -> None:
     if changelog:
         path = Path(changelog[0]).as_uri()
         sink = f"'connector' = 'filesystem', 'path' = '{path}', 'format' = 'debezium-json'"
-    made.execute_sql(f"CREATE TABLE answer ({result}) WITH ({sink})")
+    tables.execute_sql(f"CREATE TABLE answer ({result}) WITH ({sink})")
     before = cpu_seconds()
-    submitted = made.execute_sql(f"INSERT INTO answer {statement}")
+    submitted = tables.execute_sql(f"INSERT INTO answer {statement}")
     client = submitted.get_job_client()
     assert client is not None
     done = client.get_job_execution_result().result()

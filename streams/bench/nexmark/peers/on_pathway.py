@@ -46,18 +46,18 @@ def read(kind: str) -> pw.Table:
         for name, dtype in COLUMNS[QUERY][kind].items()
     }
     paths = {f"{kind}_{name}": f"/{name}" for name in COLUMNS[QUERY][kind]}
-    made = pw.io.jsonlines.read(
+    table = pw.io.jsonlines.read(
         str(Path(INPUTS) / kind),
         schema=pw.schema_builder(columns),
         json_field_paths=paths,
         mode="static",
     )
     times = {
-        name: made[name].dt.strptime(FORMAT)
+        name: table[name].dt.strptime(FORMAT)
         for name in columns
         if name.endswith(("dateTime", "expires"))
     }
-    return made.with_columns(**times)
+    return table.with_columns(**times)
 
 
 def aggregate() -> pw.Table:
@@ -96,9 +96,9 @@ def q4() -> pw.Table:
         begin=auction.auction_dateTime,
         end=auction.auction_expires,
     )
-    kept = both.filter((both.at >= both.begin) & (both.at <= both.end))
-    best = kept.groupby(kept.auction, kept.category).reduce(
-        category=kept.category, final=pw.reducers.max(kept.price)
+    in_time = both.filter((both.at >= both.begin) & (both.at <= both.end))
+    best = in_time.groupby(in_time.auction, in_time.category).reduce(
+        category=in_time.category, final=pw.reducers.max(in_time.price)
     )
     return best.groupby(best.category).reduce(
         category=best.category, average=pw.reducers.avg(best.final)
@@ -142,11 +142,11 @@ QUERIES = {"aggregate": aggregate, "q3": q3, "q4": q4, "q5": q5, "topk": topk}
 
 def main() -> None:
     """Run one query and say what it took."""
-    made = QUERIES[QUERY]()
+    result = QUERIES[QUERY]()
     if CHANGELOG:
-        pw.io.jsonlines.write(made, CHANGELOG[0])
+        pw.io.jsonlines.write(result, CHANGELOG[0])
     else:
-        pw.io.null.write(made)
+        pw.io.null.write(result)
     began, cpu = time.perf_counter(), time.process_time()
     pw.run(monitoring_level=pw.MonitoringLevel.NONE)
     taken = {"seconds": time.perf_counter() - began, "cpu_seconds": time.process_time() - cpu}
