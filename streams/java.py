@@ -141,5 +141,5 @@ def _output(command: Sequence[str]) -> str:
 
 def parse_version(text: str) -> int | None:
     """The feature release in the output of `java -version`; before 9, the minor number."""
-    found = re.search(r'version "(?:1\.)?(\d+)', text)
-    return int(found.group(1)) if found else None
+    match = re.search(r'version "(?:1\.)?(\d+)', text)
+    return int(match.group(1)) if match else None

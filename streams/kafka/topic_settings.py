@@ -86,11 +86,11 @@ def topic_choices(pairs: Mapping[str, str]) -> TopicChoices:
 
 def _check_memory(settings: Mapping[TopicKind, Mapping[str, str]]) -> None:
     """Errors: InvalidUsage if responses would expire before their commands."""
-    kept = {
+    retention = {
         kind: _retention_ms(kind, settings.get(kind, {}))
         for kind in (TopicKind.COMMANDS, TopicKind.RESPONSES)
     }
-    wrong = short_memory(kept[TopicKind.COMMANDS], kept[TopicKind.RESPONSES])
+    wrong = short_memory(retention[TopicKind.COMMANDS], retention[TopicKind.RESPONSES])
     if wrong:
         raise InvalidUsage(f"topic setting {TopicKind.RESPONSES}.{RETENTION_MS}: {wrong}")
 

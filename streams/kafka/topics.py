@@ -232,9 +232,9 @@ def short_memory(commands_ms: int, responses_ms: int) -> str:
     )
 
 
-def exchange_problems(found: Mapping[TopicKind, "Found"]) -> Mapping[TopicKind, str]:
+def exchange_problems(actual: Mapping[TopicKind, "Found"]) -> Mapping[TopicKind, str]:
     """Return how the existing topics of commands and responses do not fit each other."""
-    commands, responses = found[TopicKind.COMMANDS], found[TopicKind.RESPONSES]
+    commands, responses = actual[TopicKind.COMMANDS], actual[TopicKind.RESPONSES]
     wrong = short_memory(
         int(commands.settings[RETENTION_MS]), int(responses.settings[RETENTION_MS])
     )
@@ -261,7 +261,7 @@ class Found:
     settings: Mapping[str, str]
 
 
-def differences(spec: TopicSpec, durability: Durability, found: Found) -> tuple[str, ...]:
+def differences(spec: TopicSpec, durability: Durability, actual: Found) -> tuple[str, ...]:
     """Return how an existing topic differs from the required one, one phrase each.
 
     A raw topic is the user's: it is only read, whatever its settings. A data topic may have any
@@ -270,23 +270,23 @@ def differences(spec: TopicSpec, durability: Durability, found: Found) -> tuple[
     if spec.kind is TopicKind.RAW:
         return ()
     wrong = []
-    if found.partitions != spec.partitions and spec.kind is not TopicKind.DATA:
-        wrong.append(f"partitions: expected {spec.partitions}, found {found.partitions}")
+    if actual.partitions != spec.partitions and spec.kind is not TopicKind.DATA:
+        wrong.append(f"partitions: expected {spec.partitions}, found {actual.partitions}")
     wanted = settings_of(spec.kind, durability)
     wrong.extend(
-        f"{key}: expected {wanted[key]}, found {found.settings.get(key)}"
+        f"{key}: expected {wanted[key]}, found {actual.settings.get(key)}"
         for key in _VERIFIED[spec.kind]
-        if found.settings.get(key) != wanted[key]
+        if actual.settings.get(key) != wanted[key]
     )
-    if found.replication < durability.replication:
+    if actual.replication < durability.replication:
         wrong.append(
             f"replication: expected at least {durability.replication}, "
-            f"found {found.replication}"
+            f"found {actual.replication}"
         )
-    if int(found.settings.get("min.insync.replicas", "1")) < durability.min_insync:
+    if int(actual.settings.get("min.insync.replicas", "1")) < durability.min_insync:
         wrong.append(
             f"min.insync.replicas: expected at least {durability.min_insync}, "
-            f"found {found.settings.get('min.insync.replicas')}"
+            f"found {actual.settings.get('min.insync.replicas')}"
         )
     return tuple(wrong)
 

@@ -80,6 +80,6 @@ def frontier(time: Timestamp | int) -> Antichain:
 def meet_all(frontiers: Iterable[Antichain]) -> Antichain:
     """The meet of many frontiers; EMPTY, the meet's neutral element, when there are none."""
     result = EMPTY
-    for each in frontiers:
-        result = result.meet(each)
+    for frontier_ in frontiers:
+        result = result.meet(frontier_)
     return result

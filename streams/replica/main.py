@@ -147,8 +147,8 @@ class _Server:
             self._forget_others()
             self.has_reconciled = False
         if self.machinery is not None:
-            told = self.machinery.sinks.responses()
-            self.answers.tell(self.machinery.scheduler, told)
+            responses = self.machinery.sinks.responses()
+            self.answers.tell(self.machinery.scheduler, responses)
 
     def _step(self, heard: Heard) -> tuple[Action, ...]:
         """Return a command's actions: none if it is unreadable or illegal in this stage."""
@@ -179,9 +179,9 @@ class _Server:
                 self._drop(export, silent=silent)
             case Compact():
                 pass  # the readers of an export hold its since: we hold only imports
-            case Reconcile(kept, created, dropped):
+            case Reconcile(retained, created, dropped):
                 self.has_reconciled = True
-                self.answers.reconciled(Reconciled(len(kept), created, dropped))
+                self.answers.reconciled(Reconciled(len(retained), created, dropped))
             case Write():
                 self.may_write = True
                 self._create()

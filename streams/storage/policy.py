@@ -87,10 +87,14 @@ def due_ms(collection: CollectionState, hold: CapabilityId, policy: Retention) -
 
     None if the collection has to move first.
     """
-    held = collection.capabilities.get(hold)
-    if held is None or held.right is not Right.READ or not isinstance(policy, RetainHistory):
+    capability = collection.capabilities.get(hold)
+    if (
+        capability is None
+        or capability.right is not Right.READ
+        or not isinstance(policy, RetainHistory)
+    ):
         return None
-    least = held.frontier.time + window_ms(policy) // 10 + 1
+    least = capability.frontier.time + window_ms(policy) // 10 + 1
     if not collection.upper.is_empty and collection.upper.time - 1 < least:
         return None
     return least + policy.duration_ms
@@ -103,10 +107,10 @@ def downgrade(
 
     A move is a record in the log, so it waits until a tenth of the window would be released.
     """
-    held = collection.capabilities.get(hold)
-    if held is None or held.right is not Right.READ:
+    capability = collection.capabilities.get(hold)
+    if capability is None or capability.right is not Right.READ:
         return None
     to = wish(policy, collection.upper, now_ms)
-    if to is None or to.time <= held.frontier.time + window_ms(policy) // 10:
+    if to is None or to.time <= capability.frontier.time + window_ms(policy) // 10:
         return None
     return Downgrade(collection=collection.id, capability=hold, frontier=to)

@@ -244,14 +244,14 @@ class Conversations:
         self, writes: Sequence[Write]
     ) -> Conversation[tuple[WriteCapability, ...] | UpperMismatch]:
         """Write, and move the capabilities. Errors: as `Storage.update_and_downgrade`."""
-        for each in writes:
-            self.asking.usable(Command.UPDATE, each.capability)
+        for write in writes:
+            self.asking.usable(Command.UPDATE, write.capability)
         try:
             group = self.writing.group(writes)
             checked = self._checked(writes)
         except InvalidUsage:
-            for each in writes:
-                self.asking.current(Command.UPDATE, each.capability)
+            for write in writes:
+                self.asking.current(Command.UPDATE, write.capability)
             raise
         pairs = tuple(zip(writes, checked.rows, strict=True))
         inline = [(write.capability.id, own) for write, own in pairs if own is not None]
@@ -306,10 +306,10 @@ class Conversations:
     def _culprit(self, writes: Sequence[Write]) -> WriteCapability:
         """Return the first of the capabilities that the log does not know; else the first."""
         for write in writes:
-            held = self.shards.state(write.capability.id).capabilities.get(
+            stored = self.shards.state(write.capability.id).capabilities.get(
                 write.capability.name
             )
-            if held is None or held.token != write.capability.token:
+            if stored is None or stored.token != write.capability.token:
                 return write.capability
         return writes[0].capability
 
@@ -324,15 +324,15 @@ class Conversations:
         check_stage(name)
         if lease_ms:
             check_lease(lease_ms)
-        held = f"client:{capability.id}:{name}"
+        stage_name = f"client:{capability.id}:{name}"
         self.asking.writable(capability)
         group = self.shards.group_of(capability.id)
-        known = self.shards.group_state(group).stages.get(held)
-        count = len(chunks) + (len(known.chunks) if known else 0)
+        staged = self.shards.group_state(group).stages.get(stage_name)
+        count = len(chunks) + (len(staged.chunks) if staged else 0)
         if not self.asking.is_decided:
             what = f"chunks of stage {name} (link them, and use another stage)"
             check_size(what, MOST_CHUNKS, count)
-        body = Stage(stage=held, chunks=chunks, lease_ms=lease_ms)
+        body = Stage(stage=stage_name, chunks=chunks, lease_ms=lease_ms)
         match (yield from submitted([(group, body)]))[0]:
             case Staged():
                 return
@@ -419,30 +419,30 @@ class Conversations:
         )
         match (yield from self._asked(capability.id, body))[0]:
             case Downgraded(at) if at == target:
-                kept = capability.token if token is None else token
-                return replace(capability, frontier=target, token=kept)
+                next_token = capability.token if token is None else token
+                return replace(capability, frontier=target, token=next_token)
             case Downgraded(at):
                 raise NotForward(capability.id, at, target)
             case outcome:
                 raise self.asking.refused(Command.USE, capability, outcome)
 
     def drop(
-        self, held: ReadCapability | WriteCapability, *, whole: bool = False
+        self, capability: ReadCapability | WriteCapability, *, whole: bool = False
     ) -> Conversation[None]:
         """Drop a capability, or with it a collection. Errors: as `Storage.drop`."""
-        id_ = held.id
+        id_ = capability.id
         if whole and CATALOG_ID.fullmatch(id_):
             raise InvalidUsage(f"collection {id_} is the catalog's: drop it in SQL")
         collection = self.directory.find(id_)
         self.directory.check(Command.DROP, id_, collection)
         if phase_of(collection) is Phase.FORGOTTEN:
             return
-        body = Drop(id_, held.name, held.token, whole, sole=whole)
+        body = Drop(id_, capability.name, capability.token, whole, sole=whole)
         (outcome,) = yield from self._asked(id_, body)
         if outcome == Refused(Misuse.OTHER_WRITERS):
             raise StillWritable(id_)
         if not isinstance(outcome, Dropped):
-            raise self.asking.refused(Command.DROP, held, outcome)
+            raise self.asking.refused(Command.DROP, capability, outcome)
 
     def heartbeat(self, capability: Held) -> Conversation[Held]:
         """Renew a lease. Errors: as `Storage.heartbeat`."""

@@ -60,8 +60,8 @@ class SmallTable:
                 return False
             self._shards.open(self.id)
             self._shards.sync_group(self.id)
-        found = self._shards.group_state(self.id).collections.get(self.id)
-        self._is_open = found is not None and not found.is_dropped
+        state = self._shards.group_state(self.id).collections.get(self.id)
+        self._is_open = state is not None and not state.is_dropped
         return self._is_open
 
     def own(self) -> None:
@@ -74,12 +74,12 @@ class SmallTable:
     def take_over(self) -> None:
         """Become the owner of a table that is there. Errors: TakenOver; as `find`."""
         name = write_capability(self.id)
-        held = self._state.capabilities[name]
+        capability = self._state.capabilities[name]
         move = Downgrade(
             collection=self.id,
             capability=name,
-            frontier=held.frontier,
-            token=held.token,
+            frontier=capability.frontier,
+            token=capability.token,
             new_token=self._token,
         )
         (outcome,) = self._shards.submit([(self.id, move)])

@@ -111,8 +111,13 @@ class Storage:
         It reads the whole collection at every write, and again if others have written to it
         meanwhile.
         """
-        made = broker or MemoryBroker(wall_clock_ms)
-        shards = Shards(made.logs, made.chunks, made.topics, now_ms=wall_clock_ms)
+        storage_broker = broker or MemoryBroker(wall_clock_ms)
+        shards = Shards(
+            storage_broker.logs,
+            storage_broker.chunks,
+            storage_broker.topics,
+            now_ms=wall_clock_ms,
+        )
         return cls(shards, checks_counts=checks_counts, lease_ms=lease_ms)
 
     @classmethod
@@ -327,7 +332,9 @@ class Storage:
         commands, target = self._commands(), bound(new_frontier)
         return self._ask(lambda: commands.downgrade(capability, target, token), capability.id)
 
-    def drop(self, held: ReadCapability | WriteCapability, *, whole: bool = False) -> None:
+    def drop(
+        self, capability: ReadCapability | WriteCapability, *, whole: bool = False
+    ) -> None:
         """Drop a capability and, if `whole`, the collection with it.
 
         Dropping the last write capability seals the collection. If another is left and expires,
@@ -342,7 +349,7 @@ class Storage:
         another write capability is live, and InvalidUsage for objects of the SQL catalog.
         """
         commands = self._commands()
-        self._ask(lambda: commands.drop(held, whole=whole), held.id)
+        self._ask(lambda: commands.drop(capability, whole=whole), capability.id)
 
     def heartbeat(self, capability: Held) -> Held:
         """Renew a lease; return the capability with its present frontier.

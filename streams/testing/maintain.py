@@ -188,12 +188,12 @@ def defined(texts: str | Sequence[str]) -> tuple[Function, ...]:
     Errors: InvalidUsage for another statement, InvalidStatement for what cannot be made.
     """
     texts = [texts] if isinstance(texts, str) else texts
-    found = [statement for text in texts for statement in parse(text)]
-    for each in found:
-        if not isinstance(each, CreateFunction):
-            raise InvalidUsage(f"expected CREATE FUNCTION, got {type(each).__name__}")
+    statements = [statement for text in texts for statement in parse(text)]
+    for statement in statements:
+        if not isinstance(statement, CreateFunction):
+            raise InvalidUsage(f"expected CREATE FUNCTION, got {type(statement).__name__}")
     return tuple(
-        function_of(function) for function in found if isinstance(function, CreateFunction)
+        function_of(function) for function in statements if isinstance(function, CreateFunction)
     )
 
 
@@ -280,7 +280,7 @@ def _cuts(times: Sequence[Ints], frontiers: Sequence[int] | None) -> tuple[int, 
     uppers = [int(time) + 1 for time in seen] or [1]
     if frontiers is not None:
         uppers = [int(upper) for upper in frontiers]
-        if not uppers or any(one >= other for one, other in pairwise(uppers)):
+        if not uppers or any(upper >= next_upper for upper, next_upper in pairwise(uppers)):
             raise InvalidUsage(f"frontiers are not ascending: {uppers}")
     since = min(uppers[0] - 1, *(int(time) for time in seen[:1]), uppers[0] - 1)
     return since, uppers
@@ -302,8 +302,8 @@ def _run(
             )
             for index, imported in enumerate(compiled.dataflow.imports)
         }
-        made, failed = stepped.step(interval_of(lower, upper, as_of=lower == since), imports)
-        outputs += made
+        step, failed = stepped.step(interval_of(lower, upper, as_of=lower == since), imports)
+        outputs += step
         errors += failed
     schema = arrow_schema([column.type for column in compiled.columns])
     return Maintained(

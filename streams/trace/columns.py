@@ -134,23 +134,23 @@ def ascending(words: Words) -> Ints:
     packed = (words & ~low) | np.arange(rows, dtype=np.uint64)
     packed.sort()
     order: Ints = (packed & low).view(np.int64)
-    found = words[order]
-    if (found[1:] < found[:-1]).any():
-        order = order[np.argsort(found, kind="stable")]
+    ordered = words[order]
+    if (ordered[1:] < ordered[:-1]).any():
+        order = order[np.argsort(ordered, kind="stable")]
     return order
 
 
-def searched(held: Words, asked: Words, *, after: bool) -> Ints:
-    """For each hash asked for, how many of those held are below it, or equal too if `after`.
+def searched(sorted_words: Words, wanted_words: Words, *, after: bool) -> Ints:
+    """Return how many of `sorted_words` are below each wanted word, or at most it if `after`.
 
-    Both ascend. Where the many are few times the others, to merge them costs less.
+    Both inputs ascend. A merge is cheaper unless one input is much longer than the other.
     """
-    if len(held) > _TIMES * len(asked) or len(held) < _FEW:
-        return np.searchsorted(held, asked, "right" if after else "left")
-    first, second = (held, asked) if after else (asked, held)
+    if len(sorted_words) > _TIMES * len(wanted_words) or len(sorted_words) < _FEW:
+        return np.searchsorted(sorted_words, wanted_words, "right" if after else "left")
+    first, second = (sorted_words, wanted_words) if after else (wanted_words, sorted_words)
     order = np.argsort(np.concatenate((first, second)), kind="stable")
-    mine = order >= len(held) if after else order < len(asked)
-    return np.flatnonzero(mine) - np.arange(len(asked))
+    mine = order >= len(sorted_words) if after else order < len(wanted_words)
+    return np.flatnonzero(mine) - np.arange(len(wanted_words))
 
 
 def new_runs(ordered: Words) -> Flags:
@@ -208,11 +208,11 @@ def group(keys: Sequence[pa.Array | Ints], rows: int) -> Groups:
     return Groups(codes, first_rows(codes))
 
 
-def same(one: pa.Array, other: pa.Array) -> Flags:
+def same(left: pa.Array, right: pa.Array) -> Flags:
     """Flag where two columns in key form are equal; NULL is a value like others."""
-    equal = pc.equal(one, other)
+    equal = pc.equal(left, right)
     if equal.null_count:
-        equal = pc.or_(pc.fill_null(equal, False), pc.and_(one.is_null(), other.is_null()))  # noqa: FBT003 - pyarrow's own signature
+        equal = pc.or_(pc.fill_null(equal, False), pc.and_(left.is_null(), right.is_null()))  # noqa: FBT003 - pyarrow's own signature
     result: Flags = equal.to_numpy(zero_copy_only=False)
     return result
 

@@ -105,9 +105,9 @@ def consolidate(updates: pa.RecordBatch, kernel: Kernel) -> pa.RecordBatch:
     keys = [key_form(updates.column(i), kernel) for i in range(width)]
     groups = group([*keys, int64(updates.column(TIME))], updates.num_rows)
     totals = sum_by(groups, diffs)
-    kept = np.flatnonzero(totals)
-    rows = updates.take(pa.array(groups.first[kept]))
-    return with_diffs(rows, totals[kept])
+    nonzero = np.flatnonzero(totals)
+    rows = updates.take(pa.array(groups.first[nonzero]))
+    return with_diffs(rows, totals[nonzero])
 
 
 def with_diffs(updates: pa.RecordBatch, diffs: Ints) -> pa.RecordBatch:

@@ -188,8 +188,8 @@ class KafkaTopics:
     @_renewing
     def names(self) -> frozenset[Topic]:
         """Return the names of all topics but Kafka's internal ones."""
-        found = self._metadata().topics
-        return frozenset(Topic(name) for name in found if not name.startswith("__"))
+        topics = self._metadata().topics
+        return frozenset(Topic(name) for name in topics if not name.startswith("__"))
 
     @_renewing
     def ends(self, topic: Topic) -> Mapping[int, OffsetRange]:
@@ -282,29 +282,31 @@ class KafkaTopics:
         ours = [spec for spec in specs if spec.kind is not TopicKind.RAW]
         if not ours:
             return
-        found = self._found([spec.name for spec in ours])
-        refuse({spec.name: differences(spec, durability, found[spec.name]) for spec in ours})
+        described = self._found([spec.name for spec in ours])
+        refuse(
+            {spec.name: differences(spec, durability, described[spec.name]) for spec in ours}
+        )
 
     def _verify_exchange(self, specs: Sequence[TopicSpec]) -> None:
         """Verify that the settings of commands and responses fit each other."""
         pair = {spec.kind: spec.name for spec in specs if spec.kind in EXCHANGED}
         if pair.keys() != EXCHANGED:
             return
-        found = self._found(list(pair.values()))
-        wrong = exchange_problems({kind: found[name] for kind, name in pair.items()})
+        described = self._found(list(pair.values()))
+        wrong = exchange_problems({kind: described[name] for kind, name in pair.items()})
         refuse({pair[kind]: [problem] for kind, problem in wrong.items()})
 
     def _found(self, names: Sequence[Topic]) -> Mapping[Topic, Found]:
         settings, answers = self._settings(names), self._described(names)
-        found = {}
+        described = {}
         for name in names:
             try:
                 partitions = self._answer(answers[name]).partitions
             except KafkaException as error:
                 raise read_fault(f"describe topic {name}", error) from error
             copies = min((len(partition.replicas) for partition in partitions), default=0)
-            found[name] = Found(len(partitions), copies, settings[name])
-        return found
+            described[name] = Found(len(partitions), copies, settings[name])
+        return described
 
     def _settings(self, topics: Iterable[Topic]) -> Mapping[str, Mapping[str, str]]:
         resources = [ConfigResource(ConfigResource.Type.TOPIC, topic) for topic in topics]

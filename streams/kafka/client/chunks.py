@@ -138,11 +138,11 @@ class KafkaChunks:
             for topic, refs in wanted.items():
                 _check_places(topic, refs)
             _require(consumer, wanted)
-            found = _Sweep(consumer, wanted).run()
+            messages = _Sweep(consumer, wanted).run()
         finally:
             consumer.close()
         return {
-            topic: [found[topic, ref.partition, ref.offset].body for ref in refs]
+            topic: [messages[topic, ref.partition, ref.offset].body for ref in refs]
             for topic, refs in wanted.items()
         }
 
@@ -234,10 +234,10 @@ class _Reader:
 
     def count(self, topic: Topic) -> int:
         """The number of partitions of the topic; it may have grown in the last few minutes."""
-        known = self._partitions.get(topic)
-        if known is None or time.monotonic() - known.at > _COUNTED_S:
+        partitions = self._partitions.get(topic)
+        if partitions is None or time.monotonic() - partitions.at > _COUNTED_S:
             return self._look_up(topic, self._asker())
-        return known.partitions
+        return partitions.partitions
 
     def count_beyond(self, topic: Topic, partition: int) -> int:
         """Like `count`, looked up again if this partition is not among the known ones."""
@@ -247,10 +247,10 @@ class _Reader:
     def _look_up(self, topic: Topic, consumer: Consumer) -> int:
         """Look up the partitions. Errors: Determinate, also if the topic does not exist."""
         try:
-            found = consumer.list_topics(topic, timeout=clients.ANSWER_TIMEOUT_S)
+            metadata = consumer.list_topics(topic, timeout=clients.ANSWER_TIMEOUT_S)
         except KafkaException as error:
             raise read_fault(f"look up {topic}", error) from error
-        count = len(found.topics[topic].partitions) if topic in found.topics else 0
+        count = len(metadata.topics[topic].partitions) if topic in metadata.topics else 0
         if count == 0:
             raise Determinate(f"topic {topic} does not exist")
         self._partitions[topic] = Counted(count, time.monotonic())
@@ -415,22 +415,22 @@ def _name(topic: Topic, ref: ChunkRef) -> str:
     return f"{topic}/{ref.partition}@{ref.offset}"
 
 
-def headers_of(found: Message) -> Sequence[tuple[str, bytes | None]]:
+def headers_of(message: Message) -> Sequence[tuple[str, bytes | None]]:
     """Return the headers of a record, in order."""
-    headers = found.headers() or []
+    headers = message.headers() or []
     pairs = headers.items() if isinstance(headers, dict) else headers
     return [
         (name, value.encode() if isinstance(value, str) else value) for name, value in pairs
     ]
 
 
-def checked(topic: Topic, ref: ChunkRef, found: Message) -> bytes:
+def checked(topic: Topic, ref: ChunkRef, message: Message) -> bytes:
     """Return the body of a record that must be the given chunk. Errors: Corrupt."""
-    if found.key() != ref.key.encode():
+    if message.key() != ref.key.encode():
         raise Corrupt(
-            f"chunk {_name(topic, ref)}: expected key {ref.key}, found {found.key()!r}"
+            f"chunk {_name(topic, ref)}: expected key {ref.key}, found {message.key()!r}"
         )
-    body = found.value()
+    body = message.value()
     if body is None:
         raise Corrupt(f"chunk {_name(topic, ref)} is a tombstone")
     if (checksum := zlib.crc32(body)) != ref.checksum:

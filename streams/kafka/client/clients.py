@@ -94,6 +94,6 @@ def _made(settings: ClientSettings, make: Callable[[], T]) -> T:
     try:
         return make()
     except KafkaException as error:
-        told = settings.masked(cause_of(error).str())
+        reason = settings.masked(cause_of(error).str())
     # raised here, not above: the cause may show a secret
-    raise InvalidUsage(f"client settings are invalid: {told}")
+    raise InvalidUsage(f"client settings are invalid: {reason}")

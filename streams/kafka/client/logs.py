@@ -191,12 +191,12 @@ def _settled(ask: Callable[[], T], require: Callable[[], None], doing: str) -> T
 def _require_logs(consumer: Consumer, topics: Collection[Topic]) -> None:
     """Errors: Determinate for a topic that does not exist, InvalidUsage for more partitions."""
     try:
-        one = next(iter(topics)) if len(topics) == 1 else None
-        found = consumer.list_topics(one, timeout=clients.ANSWER_TIMEOUT_S).topics
+        only_topic = next(iter(topics)) if len(topics) == 1 else None
+        metadata = consumer.list_topics(only_topic, timeout=clients.ANSWER_TIMEOUT_S).topics
     except KafkaException as error:
         raise read_fault("look up logs", error) from error
     for topic in topics:
-        info = found.get(topic)
+        info = metadata.get(topic)
         if info is None or info.error is not None:
             raise Determinate(f"topic {topic} does not exist")
         if len(info.partitions) != 1:

@@ -60,15 +60,15 @@ def _ends(admin: AdminClient, topic: Topic) -> dict[int, OffsetRange]:
 
 def _at_time(admin: AdminClient, topic: Topic, ms: int) -> dict[int, Offset]:
     partitions = _partitions(admin, topic)
-    found = _offsets(admin, partitions, OffsetSpec.for_timestamp(ms))
+    offsets = _offsets(admin, partitions, OffsetSpec.for_timestamp(ms))
     highs = _offsets(admin, partitions, OffsetSpec.latest())  # type: ignore[no-untyped-call] # as above
-    return {p: highs[p] if found[p] < 0 else found[p] for p in sorted(found)}
+    return {p: highs[p] if offsets[p] < 0 else offsets[p] for p in sorted(offsets)}
 
 
 def _partitions(admin: AdminClient, topic: Topic) -> list[TopicPartition]:
-    asked = admin.describe_topics(TopicCollection([topic]), request_timeout=ANSWER_TIMEOUT_S)
+    futures = admin.describe_topics(TopicCollection([topic]), request_timeout=ANSWER_TIMEOUT_S)
     return [
-        TopicPartition(topic, partition.id) for partition in asked[topic].result().partitions
+        TopicPartition(topic, partition.id) for partition in futures[topic].result().partitions
     ]
 
 

@@ -36,10 +36,10 @@ class KafkaPositions:
     def load(self, topic: Topic, partitions: int) -> dict[int, Position]:
         """Return the saved positions of a topic's partitions. Errors: Determinate."""
         requested = [TopicPartition(topic, number) for number in range(partitions)]
-        found = self._client.committed(requested, f"positions in {topic}")
+        committed = self._client.committed(requested, f"positions in {topic}")
         noted = {
             partition.partition: position_of(partition)
-            for partition in found
+            for partition in committed
             if partition.error is None
         }
         return {number: position for number, position in noted.items() if position is not None}
@@ -96,10 +96,10 @@ class _Client:
         self._group = group
         self._made: Consumer | None = None
 
-    def committed(self, asked: list[TopicPartition], what: str) -> list[TopicPartition]:
+    def committed(self, partitions: list[TopicPartition], what: str) -> list[TopicPartition]:
         """Return the offsets of the group. Errors: Determinate."""
         try:
-            return self._consumer().committed(asked, timeout=clients.ANSWER_TIMEOUT_S)
+            return self._consumer().committed(partitions, timeout=clients.ANSWER_TIMEOUT_S)
         except KafkaException as error:
             raise read_fault(what, error) from error
 

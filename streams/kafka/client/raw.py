@@ -171,11 +171,11 @@ def _records(
     errors = list(map(Message.error, messages))
     if not any(errors):
         return messages
-    told = [
+    failed = [
         message for message, error in zip(messages, errors, strict=True) if error is not None
     ]
-    for each in told:
-        check(each, topic, partition, position)
+    for message in failed:
+        check(message, topic, partition, position)
     return [message for message in messages if message.error() is None]
 
 
@@ -190,9 +190,9 @@ def behind(message: Message) -> int:
     return offset if error.code() == END_OF_PARTITION else 0
 
 
-def check(told: Message, topic: Topic, partition: int, position: int) -> None:
+def check(message: Message, topic: Topic, partition: int, position: int) -> None:
     """Ignore events that do not end a read. Errors: Truncated, Determinate for all others."""
-    error = told.error()
+    error = message.error()
     assert error is not None
     if error.code() in OUT_OF_RANGE:
         raise Truncated(topic, position, f"partition {partition}: {error.str()}")

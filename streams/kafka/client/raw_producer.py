@@ -61,8 +61,8 @@ class ForeignProducer:
             self._producer.flush(_TIMEOUT_S)
             self._end(commits=commits)
         except (KafkaException, BufferError) as error:
-            told = cause_of(error).str() if isinstance(error, KafkaException) else str(error)
-            raise Determinate(f"record for {topic}: {told}") from error
+            reason = cause_of(error).str() if isinstance(error, KafkaException) else str(error)
+            raise Determinate(f"record for {topic}: {reason}") from error
         return _position(topic, placed)
 
     def _end(self, *, commits: bool) -> None:

@@ -47,7 +47,9 @@ def records(
         consumer.assign(
             [TopicPartition(topic, number, start) for number, start in starts.items()]
         )
-        while ends is None or any(positions[each] < end for each, end in ends.items()):
+        while ends is None or any(
+            positions[partition] < end for partition, end in ends.items()
+        ):
             messages = consumer.consume(_AT_ONCE, _WAIT_S)
             batch = [
                 _record(message)

@@ -175,9 +175,9 @@ class KafkaTail:
         consumer = self._consumer(seat)
         if seat is Seat.BUSY or not self._idle_has_begun:
             self._idle_has_begun = self._idle_has_begun or seat is Seat.IDLE
-            one = places[0].topic if len(places) == 1 else None
+            only_topic = places[0].topic if len(places) == 1 else None
             with contextlib.suppress(KafkaException):
-                consumer.list_topics(one, timeout=_LEARN_S)
+                consumer.list_topics(only_topic, timeout=_LEARN_S)
         consumer.incremental_assign(places)
 
     def _entries(self, seat: Seat, messages: Sequence[Message]) -> tuple[Entry, ...]:

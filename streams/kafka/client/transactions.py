@@ -157,8 +157,8 @@ class Transactions:
         length = _FIRST_LOOK_BACK
         while high > low:
             start = Offset(max(low, high - length))
-            found = self._reader.fetch(topic, partition, start, high)
-            hits = found.filter(pc.equal(found["key"], pa.scalar(key, pa.binary())))
+            records = self._reader.fetch(topic, partition, start, high)
+            hits = records.filter(pc.equal(records["key"], pa.scalar(key, pa.binary())))
             if hits.num_rows:
                 value: bytes | None = hits["value"][-1].as_py()
                 return value

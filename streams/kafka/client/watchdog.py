@@ -42,12 +42,12 @@ class Asker:
         try:
             if self._consumer is None:
                 self._consumer = clients.consumer(self._settings, {}, {})
-            found = self._consumer.list_topics(topic, timeout=_LOOK_TIMEOUT_S).topics
+            topics = self._consumer.list_topics(topic, timeout=_LOOK_TIMEOUT_S).topics
         except KafkaException:
             return None
         finally:
             self._lock.release()
-        return {name: topic.error for name, topic in found.items()}
+        return {name: topic.error for name, topic in topics.items()}
 
     def close(self) -> None:
         """Release the connection."""
@@ -86,15 +86,15 @@ class Lookout:
         twice is gone if a request by its name confirms it.
         """
         began = time.monotonic()
-        one, before = next(iter(followed), None), self._unseen
+        topic, before = next(iter(followed), None), self._unseen
         at_all = bool(before) or (len(followed) > 1 and began >= self._look_at_all_at)
-        there = self._asker.topics() if at_all or one is None else self._named(one)
+        there = self._asker.topics() if at_all or topic is None else self._named(topic)
         gone: list[Topic] = []
         if there is None:
             self._silent_since = self._silent_since or began
         else:
             self._silent_since = None
-            topics = followed if at_all else followed & {one}
+            topics = followed if at_all else followed & {topic}
             unseen = frozenset(topic for topic in topics if _is_gone(there, topic))
             gone = [topic for topic in unseen & before if self._is_gone_by_name(topic)]
             self._unseen = unseen

@@ -246,10 +246,10 @@ def _free_ports(*wanted: int) -> tuple[int, int]:
 def _bind(ports: tuple[int, ...]) -> list[int]:
     sockets = [socket.socket() for _ in ports]
     try:
-        for each, port in zip(sockets, ports, strict=True):
-            each.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            each.bind(("127.0.0.1", port))
-        return [each.getsockname()[1] for each in sockets]
+        for socket_, port in zip(sockets, ports, strict=True):
+            socket_.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            socket_.bind(("127.0.0.1", port))
+        return [socket_.getsockname()[1] for socket_ in sockets]
     finally:
-        for each in sockets:
-            each.close()
+        for socket_ in sockets:
+            socket_.close()

@@ -18,9 +18,11 @@ _WHITENER = b"Mighty Aphrodite"
 
 def write_trust_store(path: Path) -> Path:
     """Write the authorities that this machine trusts to `path`; returns it."""
-    found = ssl.create_default_context().get_ca_certs(binary_form=True)
-    body = _number(_MAGIC) + _number(_VERSION) + _number(len(found))
-    body += b"".join(_entry(index, certificate) for index, certificate in enumerate(found))
+    certificates = ssl.create_default_context().get_ca_certs(binary_form=True)
+    body = _number(_MAGIC) + _number(_VERSION) + _number(len(certificates))
+    body += b"".join(
+        _entry(index, certificate) for index, certificate in enumerate(certificates)
+    )
     seal = hashlib.sha1(_PASSWORD.encode("utf-16-be") + _WHITENER + body)  # noqa: S324  the format's
     path.write_bytes(body + seal.digest())
     return path

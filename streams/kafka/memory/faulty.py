@@ -98,8 +98,8 @@ class FaultyLogs:
     def surface(self, most: int | None = None) -> None:
         """Write up to `most` of the pending appends, the oldest first."""
         count = len(self.pending) if most is None else most
-        found, self.pending = self.pending[:count], self.pending[count:]
-        for records in found:
+        surfaced, self.pending = self.pending[:count], self.pending[count:]
+        for records in surfaced:
             self.inner.append(records)
 
     def bounds(self, topic: Topic) -> tuple[Offset, Offset]:

@@ -33,9 +33,9 @@ _LONGEST_NAME = 249
 _APPEND_TIMED = frozenset(TopicKind) - {TopicKind.OUTPUT, TopicKind.RAW}
 
 
-def are_one(one: Topic, other: Topic) -> bool:
+def are_one(topic: Topic, other: Topic) -> bool:
     """Whether a broker treats two names as one: its metrics have no dots."""
-    return len(one) == len(other) and one.replace(".", "_") == other.replace(".", "_")
+    return len(topic) == len(other) and topic.replace(".", "_") == other.replace(".", "_")
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,8 +72,10 @@ class Partition:
     ) -> Offset:
         """Add a record at the end. A name may be there more than once in a sequence."""
         offset = Offset(self.end)
-        kept = tuple(headers.items() if isinstance(headers, Mapping) else headers)
-        self.records.append(Record(offset, at_ms, key, value, kept, self.is_append_timed))
+        record_headers = tuple(headers.items() if isinstance(headers, Mapping) else headers)
+        self.records.append(
+            Record(offset, at_ms, key, value, record_headers, self.is_append_timed)
+        )
         self.end += 1
         return offset
 
@@ -139,8 +141,8 @@ class Store:
             said = f"name: collides with existing topics: {', '.join(alike)}{ALIKE}"
             return [said] if alike else ()
         settings = settings_of(topic.spec.kind, SINGLE_BROKER)
-        found = Found(len(topic.partitions), 1, settings)
-        return differences(spec, SINGLE_BROKER, found)
+        actual = Found(len(topic.partitions), 1, settings)
+        return differences(spec, SINGLE_BROKER, actual)
 
     def grow(self, topic: Topic, partitions: int) -> None:
         """Add missing partitions."""
@@ -166,8 +168,8 @@ class Store:
 
     def describe_all(self, topics: Sequence[Topic]) -> Mapping[Topic, TopicInfo]:
         """Return the ids and partitions of the topics that exist."""
-        found = {topic: self.describe(topic) for topic in topics}
-        return {topic: info for topic, info in found.items() if info is not None}
+        described = {topic: self.describe(topic) for topic in topics}
+        return {topic: info for topic, info in described.items() if info is not None}
 
     def names(self) -> frozenset[Topic]:
         """All topics."""

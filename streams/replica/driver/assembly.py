@@ -213,8 +213,8 @@ def _loops(
 
 
 def _topic_id(topics: Topics, topic: Topic) -> str | None:
-    found = topics.describe(topic)
-    return None if found is None else found.id
+    info = topics.describe(topic)
+    return None if info is None else info.id
 
 
 def _now_ms() -> int:

@@ -77,12 +77,12 @@ class Store:
         Incomplete records are useless and are deleted; so are unreadable ones: another version
         may have written them, and all of them are a cache.
         """
-        found = self.run_files()
+        run_files = self.run_files()
         paths = [path for path in self._folder(dataflow).iterdir() if path.name[0].isdigit()]
         read = [record for path in paths if (record := _readable(path, _load)) is not None]
-        self.delete_records(dataflow, [r for r in read if not r.checkpoint.runs <= found])
-        whole = [record for record in read if record.checkpoint.runs <= found]
-        return tuple(sorted(whole, key=lambda each: each.checkpoint.frontier))
+        self.delete_records(dataflow, [r for r in read if not r.checkpoint.runs <= run_files])
+        whole = [record for record in read if record.checkpoint.runs <= run_files]
+        return tuple(sorted(whole, key=lambda record: record.checkpoint.frontier))
 
     def put_record(self, dataflow: CollectionId, record: Record) -> None:
         """Write a record."""
@@ -139,12 +139,12 @@ class Store:
 
     def run_files_before(self, seconds: float) -> frozenset[str]:
         """The names of the run files last written before a time of the system's clock."""
-        found = set()
+        files = set()
         for path in (self.directory / "runs").iterdir():
             with suppress(FileNotFoundError):  # a worker deleted an incomplete file
                 if path.stat().st_mtime < seconds:
-                    found.add(path.name)
-        return frozenset(found)
+                    files.add(path.name)
+        return frozenset(files)
 
     def delete_runs(self, names: Iterable[str]) -> None:
         """Delete run files."""

@@ -127,10 +127,10 @@ class Committer:
             ]
         return ended
 
-    def _read_back(self, each: Attempt, outcome: Outcome) -> Attempt:
+    def _read_back(self, attempt: Attempt, outcome: Outcome) -> Attempt:
         if isinstance(outcome, append_attempt.SEES_SHARD):
-            return replace(each, shard=self._shard(each.flow))
-        return each
+            return replace(attempt, shard=self._shard(attempt.flow))
+        return attempt
 
     def _shard(self, flow: Dataflow) -> Shard:
         shards = self.scheduler.shards
@@ -146,8 +146,8 @@ class Committer:
         self.recorder.record(attempt.flow for attempt in attempts)
 
 
-def _reads_messages(each: Attempt) -> bool:
-    return isinstance(each.now, Bound) and each.now.offsets[0] != each.now.offsets[1]
+def _reads_messages(attempt: Attempt) -> bool:
+    return isinstance(attempt.now, Bound) and attempt.now.offsets[0] != attempt.now.offsets[1]
 
 
 def _topic(flow: Dataflow) -> Topic:

@@ -381,10 +381,10 @@ def _recorded(flow: Dataflow, event: Recorded, at_ms: int) -> Next:
     if event.upper is None:
         return recorded, forget_build
     present = (*flow.records, event.record)
-    kept = keep(present, event.upper)
-    frontiers = {record.checkpoint.frontier for record in kept}
+    retained = keep(present, event.upper)
+    frontiers = {record.checkpoint.frontier for record in retained}
     dropped = tuple(record for record in present if record.checkpoint.frontier not in frontiers)
-    return replace(recorded, records=kept), (*forget_build, ForgetRecords(dropped))
+    return replace(recorded, records=retained), (*forget_build, ForgetRecords(dropped))
 
 
 def keep(records: tuple[Record, ...], shard_upper: Antichain) -> tuple[Record, ...]:

@@ -63,9 +63,11 @@ def is_cancelled(error: BaseException) -> bool:
 
 def _innermost(text: str) -> str:
     text = text.rpartition(_RECENT)[2]
-    before, found, after = text.rpartition(_TRACEBACK)
-    lines = [line for line in (after if found else before or text).splitlines() if line.strip()]
-    if found:  # frames are indented, the exception behind them is not
+    before, separator, after = text.rpartition(_TRACEBACK)
+    lines = [
+        line for line in (after if separator else before or text).splitlines() if line.strip()
+    ]
+    if separator:  # frames are indented, the exception behind them is not
         lines = [line for line in lines if not line[0].isspace()] or lines
     else:
         lines = [line for line in lines if not line.startswith(_WRAPPERS)] or lines

@@ -60,9 +60,9 @@ class Near:
 
     def of(self, flows: Sequence[Dataflow], now_s: float) -> frozenset[CollectionId]:
         """Return the near views among these flows."""
-        asked = tuple(flow.id for flow in flows)
-        if asked != self.flows or now_s >= self.until_s:
-            self.flows, self.found, self.until_s = asked, near(flows), now_s + KEEP_S
+        ids = tuple(flow.id for flow in flows)
+        if ids != self.flows or now_s >= self.until_s:
+            self.flows, self.found, self.until_s = ids, near(flows), now_s + KEEP_S
         return self.found
 
 
@@ -152,9 +152,9 @@ class Chain:
         fed = {
             awaited: self.reached[awaited] for awaited in awaits if self.reached[awaited].fed
         }
-        if any(not _fits(each, step) for each in fed.values()):
+        if any(not _fits(reached, step) for reached in fed.values()):
             return
-        until = {each: reached.lower.time for each, reached in fed.items()}
+        until = {collection: reached.lower.time for collection, reached in fed.items()}
         unit = steady_planner.unit(flow, self.view, step, until)
         share = replace(
             unit.share,

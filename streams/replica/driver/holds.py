@@ -52,15 +52,15 @@ class Holder:
 
     def _states(self, flow: Dataflow) -> Mapping[str, State]:
         """Return the states of its imports' groups, as far as they can be followed."""
-        found = {}
+        states = {}
         for imported in flow.description.imports:
             try:
-                found[imported.group] = self.scheduler.shards.group_state(imported.group)
+                states[imported.group] = self.scheduler.shards.group_state(imported.group)
             except (
                 SlackwaterError
             ):  # this flow fails by itself; the leases of others are renewed
                 continue
-        return found
+        return states
 
     def _wish(self, flow: Dataflow) -> Antichain | None:
         """The earliest time that a restart could need (rule 17); None: leave the holds."""
@@ -95,12 +95,12 @@ def own_move(
 ) -> Acquire | Downgrade | None:
     """The move of this replica's hold on an import; None while there is little to gain."""
     name = flow.holds[read.collection]
-    held = group.collections[read.collection].capabilities.get(name)
-    if held is None:
+    hold = group.collections[read.collection].capabilities.get(name)
+    if hold is None:
         return acquire(flow, read, group.upto, wish)
-    plan = later(held, plan_of(flow, read, group))
-    moved = wish is not None and gains(held, wish)
-    if not (moved or frees(held, plan, group) or is_due(held, group)):
+    plan = later(hold, plan_of(flow, read, group))
+    moved = wish is not None and gains(hold, wish)
+    if not (moved or frees(hold, plan, group) or is_due(hold, group)):
         return None
     return downgrade(read, name, wish or frontier(MINIMUM_TIME), plan)
 
@@ -133,28 +133,28 @@ def plan_of(flow: Dataflow, read: ImportDescription, group: State) -> Offset | N
     return flow.read_from.get(read.collection) if flow.busy else group.upto
 
 
-def later(held: Capability, plan: Offset | None) -> Offset | None:
+def later(hold: Capability, plan: Offset | None) -> Offset | None:
     """Return the plan after a move, which only goes forward."""
-    known = [plan_offset for plan_offset in (held.plan, plan) if plan_offset is not None]
-    return max(known, default=None)
+    offsets = [plan_offset for plan_offset in (hold.plan, plan) if plan_offset is not None]
+    return max(offsets, default=None)
 
 
-def gains(held: Capability, wish: Antichain) -> bool:
+def gains(hold: Capability, wish: Antichain) -> bool:
     """Whether the move releases times."""
-    return held.frontier.strictly_precedes(wish)
+    return hold.frontier.strictly_precedes(wish)
 
 
-def frees(held: Capability, plan: Offset | None, group: State) -> bool:
+def frees(hold: Capability, plan: Offset | None, group: State) -> bool:
     """Whether the move releases chunks that a merge removed."""
     if plan is None:
         return False
-    return held.plan is None or any(
-        held.plan <= batch.offset < plan for batch in group.superseded
+    return hold.plan is None or any(
+        hold.plan <= batch.offset < plan for batch in group.superseded
     )
 
 
-def is_due(held: Capability, group: State) -> bool:
+def is_due(hold: Capability, group: State) -> bool:
     """Whether half of the lease is over."""
-    if held.expires_ms is None or held.lease_ms is None:
+    if hold.expires_ms is None or hold.lease_ms is None:
         return False
-    return held.expires_ms - group.clock_ms < held.lease_ms // 2
+    return hold.expires_ms - group.clock_ms < hold.lease_ms // 2

@@ -31,9 +31,9 @@ class Pace:
     seconds_left: int | None = None
 
 
-def follow(known: Pace | None, build: Build, now_s: float) -> Pace:
+def follow(pace: Pace | None, build: Build, now_s: float) -> Pace:
     """Return the pace after another observation; unchanged while no further slice is done."""
-    if known is None or known.incarnation != build.incarnation or build.done < known.slices:
+    if pace is None or pace.incarnation != build.incarnation or build.done < pace.slices:
         done = rows_of(build.slices[: build.done])
         return Pace(
             incarnation=build.incarnation,
@@ -43,12 +43,12 @@ def follow(known: Pace | None, build: Build, now_s: float) -> Pace:
             done=done,
             total=rows_of(build.slices),
         )
-    if build.done == known.slices:
-        return known
+    if build.done == pace.slices:
+        return pace
     done = rows_of(build.slices[: build.done])
-    spent_s, read = now_s - known.began_s, done - known.began_rows
-    left = ceil(spent_s * (known.total - done) / read) if read else None
-    return replace(known, slices=build.done, done=done, seconds_left=left)
+    spent_s, read = now_s - pace.began_s, done - pace.began_rows
+    left = ceil(spent_s * (pace.total - done) / read) if read else None
+    return replace(pace, slices=build.done, done=done, seconds_left=left)
 
 
 def rows_of(slices: Sequence[Sequence[Load]]) -> int:

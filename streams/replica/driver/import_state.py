@@ -55,11 +55,11 @@ class View:
 
     def input(self, collection: CollectionId, own: Antichain) -> Input:
         """Return an import, with its batches from `own` on."""
-        known = self.inputs.get((collection, own))
-        if known is None:
-            known = _input(self.state(collection), own)
-            self.inputs[collection, own] = known
-        return known
+        input_ = self.inputs.get((collection, own))
+        if input_ is None:
+            input_ = _input(self.state(collection), own)
+            self.inputs[collection, own] = input_
+        return input_
 
     def pieces(
         self, collection: CollectionId, lower: Timestamp, upper: Timestamp
@@ -82,10 +82,10 @@ class View:
         An import in `until` is read up to that time only.
         """
         return tuple(
-            ChunkLoad(flow.id, index, self.shards.data_topic(imported.collection), found)
+            ChunkLoad(flow.id, index, self.shards.data_topic(imported.collection), pieces)
             for index, imported in enumerate(flow.description.imports)
             if (end := until.get(imported.collection, upper)) > lower
-            and (found := self.pieces(imported.collection, lower, end))
+            and (pieces := self.pieces(imported.collection, lower, end))
         )
 
     def sinces(self, flow: Dataflow) -> Mapping[CollectionId, Antichain]:

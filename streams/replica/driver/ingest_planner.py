@@ -92,9 +92,11 @@ class Limits:
     tick_ms: int
     skew_ms: int | None
 
-    def messages_of(self, told: Told) -> int:
+    def messages_of(self, observation: Told) -> int:
         """How many messages of a topic a micro-batch takes: fewer where they are large."""
-        return min(self.messages, max(1, self.message_bytes // max(1, told.message_bytes)))
+        return min(
+            self.messages, max(1, self.message_bytes // max(1, observation.message_bytes))
+        )
 
 
 def plan(
@@ -119,20 +121,20 @@ def plan(
         source = flow.description.source
         if source is None or flow.own is None:
             continue
-        told = topics.get(source.topic)
-        if told is None:
+        observation = topics.get(source.topic)
+        if observation is None:
             continue
         shard = position(flow, view)
-        match impediment(source, shard.offsets, told):
+        match impediment(source, shard.offsets, observation):
             case Stalled(reason):
                 stuck.append(Stuck(flow, reason))
             case NotYet():
                 pass
             case None:
                 own = flow.own.position
-                most = limits.messages_of(told)
+                most = limits.messages_of(observation)
                 interval = reclocking.next_interval(
-                    own, shard, told.ends, clock, most, source.start
+                    own, shard, observation.ends, clock, most, source.start
                 )
                 decided.append((flow, interval))
     found_plan = _plan(decided, view, topics, clock.earlier_ms, limits)
@@ -142,12 +144,14 @@ def plan(
 def _known_ms(flows: Iterable[Dataflow], topics: Mapping[Topic, Told], now_ms: int) -> int:
     """Return the request time of the oldest answer about these sources' topics."""
     sources = [flow.description.source for flow in flows]
-    told = [
+    observations = [
         topics[source.topic]
         for source in sources
         if source is not None and source.topic in topics
     ]
-    return min([now_ms, *(topic.asked_ms for topic in told if topic.asked_ms is not None)])
+    return min(
+        [now_ms, *(topic.asked_ms for topic in observations if topic.asked_ms is not None)]
+    )
 
 
 def position(flow: Dataflow, view: View) -> Position:
@@ -165,29 +169,30 @@ def _plan(
 ) -> SourcePlan:
     units: list[SourceUnit] = []
     began: list[Began] = []
-    for flow, found in decided:
-        if isinstance(found, Ingest):
+    for flow, decision in decided:
+        if isinstance(decision, Ingest):
             source = flow.description.source
             assert source is not None
-            told = topics[source.topic]
-            slices = ranges.slices(reclocking.ranges(found, told.ends, source.start))
-            most = limits.messages_of(told)
+            observation = topics[source.topic]
+            slices = ranges.slices(reclocking.ranges(decision, observation.ends, source.start))
+            most = limits.messages_of(observation)
             if ranges.length(slices) > most:
-                began.append(Began(flow, _first(flow, found, slices, most)))
+                began.append(Began(flow, _first(flow, decision, slices, most)))
             else:
-                units.append(_unit(flow, view, found, slices))
-        elif isinstance(found, Rebuild) and _is_keyed(flow):
-            began.append(Began(flow, _catch_up(flow, view, found.at, limits.slice_bytes)))
+                units.append(_unit(flow, view, decision, slices))
+        elif isinstance(decision, Rebuild) and _is_keyed(flow):
+            began.append(Began(flow, _catch_up(flow, view, decision.at, limits.slice_bytes)))
     return SourcePlan(
         units=tuple(units),
         quiet=tuple(_ticks(decided, now_ms, together=bool(units))),
         stuck=tuple(
-            _stuck(flow, found) for flow, found in decided if isinstance(found, Broken)
+            _stuck(flow, decision) for flow, decision in decided if isinstance(decision, Broken)
         ),
         moved=tuple(
-            Moved(flow, _at(flow, found.at))
-            for flow, found in decided
-            if isinstance(found, Follow) or (isinstance(found, Rebuild) and not _is_keyed(flow))
+            Moved(flow, _at(flow, decision.at))
+            for flow, decision in decided
+            if isinstance(decision, Follow)
+            or (isinstance(decision, Rebuild) and not _is_keyed(flow))
         ),
         began=tuple(began),
     )
@@ -206,10 +211,10 @@ def _ticks(
     decided: list[tuple[Dataflow, Ingestion]], now_ms: int, *, together: bool
 ) -> Iterable[Quiet]:
     """Return idle sources that tick: all if any source is busy, else those that are due."""
-    for flow, found in decided:
-        if isinstance(found, Tick):
-            yield Quiet(flow, found)
-        elif together and isinstance(found, Pause) and found.until_ms is not None:
+    for flow, decision in decided:
+        if isinstance(decision, Tick):
+            yield Quiet(flow, decision)
+        elif together and isinstance(decision, Pause) and decision.until_ms is not None:
             assert flow.own is not None
             lower, offsets = flow.own.frontier, flow.own.offsets or {}
             upper = work_units.after(max(Timestamp(now_ms), lower.time))
@@ -217,13 +222,13 @@ def _ticks(
 
 
 def _unit(
-    flow: Dataflow, view: View, found: Ingest, slices: tuple[ranges.Slice, ...]
+    flow: Dataflow, view: View, decision: Ingest, slices: tuple[ranges.Slice, ...]
 ) -> SourceUnit:
     assert flow.own is not None
-    interval = Interval(found.lower.time, found.upper.time)
-    load = _raw(flow, slices, found.time)
+    interval = Interval(decision.lower.time, decision.upper.time)
+    load = _raw(flow, slices, decision.time)
     share = work_units.share(flow, interval, flow.own.runs, output_of(flow, view))
-    return SourceUnit(flow=flow, share=share, loads=(load,), ingest=found)
+    return SourceUnit(flow=flow, share=share, loads=(load,), ingest=decision)
 
 
 def _raw(flow: Dataflow, slices: tuple[ranges.Slice, ...], time: Timestamp) -> RawLoad:
@@ -233,22 +238,22 @@ def _raw(flow: Dataflow, slices: tuple[ranges.Slice, ...], time: Timestamp) -> R
 
 
 def _first(
-    flow: Dataflow, found: Ingest, slices: tuple[ranges.Slice, ...], messages: int
+    flow: Dataflow, decision: Ingest, slices: tuple[ranges.Slice, ...], messages: int
 ) -> Build:
     """Return a large first interval in slices such that later ones have later positions."""
     assert flow.own is not None
     windows = ranges.windows(slices, messages)
     return Build(
         incarnation=flow.own.incarnation,
-        lower=found.lower.time,
-        upper=found.upper.time,
+        lower=decision.lower.time,
+        upper=decision.upper.time,
         as_of=False,
         writes=True,
-        slices=tuple((_raw(flow, window, found.time),) for window in windows),
+        slices=tuple((_raw(flow, window, decision.time),) for window in windows),
         sizes=(0,) * len(windows),
         runs=flow.own.runs,
-        ingest=found,
-        offsets=found.to_offsets,
+        ingest=decision,
+        offsets=decision.to_offsets,
     )
 
 
@@ -288,10 +293,10 @@ def _catch_up(flow: Dataflow, view: View, at: Position, slice_bytes: int) -> Bui
     )
 
 
-def _stuck(flow: Dataflow, found: Broken) -> Stuck:
+def _stuck(flow: Dataflow, broken: Broken) -> Stuck:
     assert flow.description.source is not None
     reason = (
-        f'topic "{flow.description.source.topic}", partition {found.partition}: expected '
-        f"offset {found.expected}, got offsets {found.ends.low} to {found.ends.high}"
+        f'topic "{flow.description.source.topic}", partition {broken.partition}: expected '
+        f"offset {broken.expected}, got offsets {broken.ends.low} to {broken.ends.high}"
     )
     return Stuck(flow, reason)

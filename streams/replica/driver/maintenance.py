@@ -69,9 +69,9 @@ class Idler:
         scheduler = self.scheduler
         view, now_ms = View(scheduler.shards), scheduler.now_ms()
         budget = scheduler.config.budgets.step_bytes
-        found = steady_planner.plan(scheduler.sound(), view, now_ms, budget).quiet
+        quiet = steady_planner.plan(scheduler.sound(), view, now_ms, budget).quiet
         fed = scheduler.plan_sources(view, now_ms)
-        return found if fed.units else (*found, *fed.quiet)
+        return quiet if fed.units else (*quiet, *fed.quiet)
 
 
 @dataclass(slots=True)
@@ -122,7 +122,7 @@ class Keeper:
         with self.scheduler.lock:
             running = [lane.current for lane in self.scheduler.lanes.values() if lane.current]
             started = min([time.time(), *(batch.began_at for batch in running)])
-        found = self.store.run_files_before(started - MARGIN_S)
+        files = self.store.run_files_before(started - MARGIN_S)
         with self.scheduler.lock:
             flows = list(self.scheduler.flows.values())
             used = [run_names(flow.own.runs) for flow in flows if flow.own is not None]
@@ -131,8 +131,8 @@ class Keeper:
             # another recovery may still find its records, and so may a dataflow
             # that this process, just started, was not told of yet
             looked = {flow.id for flow in flows if flow.phase is not Phase.STARTING}
-            used += [self.store.named(each) for each in self.store.stored() - looked]
-        self.store.delete_runs(removable(found, records, used))
+            used += [self.store.named(name) for name in self.store.stored() - looked]
+        self.store.delete_runs(removable(files, records, used))
 
 
 @dataclass(slots=True)

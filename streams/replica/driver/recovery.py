@@ -108,8 +108,8 @@ class Starter:
         stored = self._stored_build(flow, view)
         match self._decide(flow, view, fitting, stored):
             case FromCheckpoint(time):
-                found = [r for r in flow.records if r.checkpoint.frontier == time]
-                self.scheduler.tell(flow, Recovered(found[-1].state))
+                at_time = [r for r in flow.records if r.checkpoint.frontier == time]
+                self.scheduler.tell(flow, Recovered(at_time[-1].state))
                 log.info("dataflow resumed", extra={"dataflow": flow.id, "frontier": time})
             case Hydrate(as_of, done) if can_hydrate(as_of, view.of_flow(flow, _NOWHERE)):
                 self._hydrate(flow, view, as_of, stored if done else None)
@@ -191,11 +191,15 @@ class Starter:
             own = OwnState("", shard.upper, {}, shard.source or {})
             self.scheduler.tell(flow, Recovered(own))
             return
-        known = {record.checkpoint: record for record in flow.records}
-        best = newest(of_fingerprint(tuple(known), flow.fingerprint), shard.upper)
-        self.scheduler.tell(flow, Known(() if best is None else (known[best],)))
+        records_by_checkpoint = {record.checkpoint: record for record in flow.records}
+        best = newest(
+            of_fingerprint(tuple(records_by_checkpoint), flow.fingerprint), shard.upper
+        )
+        self.scheduler.tell(flow, Known(() if best is None else (records_by_checkpoint[best],)))
         born = _nothing(flow.description.as_of)
-        self.scheduler.tell(flow, Recovered(born if best is None else known[best].state))
+        self.scheduler.tell(
+            flow, Recovered(born if best is None else records_by_checkpoint[best].state)
+        )
 
 
 def failure_to_start(cause: SlackwaterError) -> Failure:

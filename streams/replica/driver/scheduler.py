@@ -161,23 +161,23 @@ class Scheduler:
             return self._latest(lane, question["start"])
         with self.lock:
             batch = lane.current
-            known = batch is not None and batch.seq == question["seq"]
-            return [batch.step, batch.tasks] if batch is not None and known else ["", 0]
+            is_current = batch is not None and batch.seq == question["seq"]
+            return [batch.step, batch.tasks] if batch is not None and is_current else ["", 0]
 
     def _latest(self, lane: LanePlace, start: object) -> object:
-        asked = time.monotonic()
+        asked_at = time.monotonic()
         heard = self.bell.count
         while True:
             with self.lock:
-                batch = lane.current or self._begin(lane, asked)
+                batch = lane.current or self._begin(lane, asked_at)
             if batch is not None:
                 return offset_of(batch)
-            left_ms = LONG_POLL_MS - (time.monotonic() - asked) * 1000
+            left_ms = LONG_POLL_MS - (time.monotonic() - asked_at) * 1000
             if left_ms <= 0 or self.stopping:
                 return start
             heard = self.bell.wait(heard, left_ms)
 
-    def _begin(self, lane: LanePlace, asked: float) -> MicroBatch | None:
+    def _begin(self, lane: LanePlace, asked_at: float) -> MicroBatch | None:
         if self.stopping or not self.is_open:
             return None
         view = View(self.shards)
@@ -193,7 +193,7 @@ class Scheduler:
             units=units,
             quiet=quiet,
             tasks=len(tasks),
-            asked=asked,
+            asked=asked_at,
             decided=time.monotonic(),
             deadline=deadline(units, self.config.deadline_s),
             began_at=time.time(),

@@ -101,8 +101,8 @@ class Answers:
             self.next_alive = self.clock() + ALIVE_EVERY_S
 
     def _conditions(self, flows: list[Dataflow], now_ms: int, skew: Skew) -> list[Status]:
-        found = [condition(flow, now_ms, skew) for flow in flows]
-        new = [status for status in found if self.status.get(status.id) != status]
+        conditions = [condition(flow, now_ms, skew) for flow in flows]
+        new = [status for status in conditions if self.status.get(status.id) != status]
         self.status.update({status.id: status for status in new})
         return new
 
@@ -114,16 +114,16 @@ class Answers:
             id_: hydration_progress.follow(self.paces.get(id_), build, now_s)
             for id_, build in building.items()
         }
-        found = {
+        hydrations = {
             id_: Hydration(id_, pace.done, pace.total, pace.seconds_left)
             for id_, pace in self.paces.items()
         }
         new = [
             hydration
-            for id_, hydration in found.items()
+            for id_, hydration in hydrations.items()
             if self.hydrations.get(id_) != hydration
         ]
-        self.hydrations = found
+        self.hydrations = hydrations
         return new
 
     def _moved(self, flows: list[Dataflow], scheduler: Scheduler) -> list[Frontiers]:

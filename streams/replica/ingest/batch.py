@@ -67,9 +67,9 @@ class BatchReader:
         for each field that has a parsed type, in order.
         """
         if len(texts) >= template.ENOUGH and self._parsed:
-            found = template.read(texts, self._parsed)
-            if found is not None:
-                return found
+            columns = template.read(texts, self._parsed)
+            if columns is not None:
+                return columns
         table = self._parse(texts)
         if table is None and self._quoted is not None:
             bare = pc.replace_substring_regex(texts.view(pa.string()), self._quoted, r"\1 \2 ")
@@ -92,21 +92,21 @@ class BatchReader:
 
     def doubtful(self, texts: pa.Array, table: pa.Table) -> Flags:
         """Flag the rows of `read` with values for which the reader is too lenient."""
-        found = np.zeros(len(texts), np.bool_)
+        doubtful = np.zeros(len(texts), np.bool_)
         for field in self._fields:
             if field.parsed == pa.float64():
                 values = table.column(field.name).to_numpy()
                 if field.type == "FLOAT":
                     with np.errstate(over="ignore"):
                         values = values.astype(np.float32)
-                found |= np.isinf(values)
+                doubtful |= np.isinf(values)
             elif field.parsed is not None and pa.types.is_decimal128(field.parsed):
-                found |= _too_wide(table.column(field.name))
+                doubtful |= _too_wide(table.column(field.name))
         if self._probes:
-            found |= self._ask(
+            doubtful |= self._ask(
                 texts, " OR ".join(f"coalesce({p}, false)" for p in self._probes)
             )
-        return found
+        return doubtful
 
     def suspicious(self, texts: pa.Array) -> Flags:
         """Flag the texts that probably made a read fail: a guess that saves time."""
@@ -147,12 +147,12 @@ def objects(texts: pa.Array) -> Flags:
 
     Shape: `texts` is binary without NULLs.
     """
-    found = _framed(texts) & ~not_unicode(texts)
+    are_objects = _framed(texts) & ~not_unicode(texts)
     data = _data(texts)
     if _has(data, b"NaN") or _has(data, b"Inf"):
         odd = pc.match_substring_regex(texts, ODD_LITERAL)
-        found &= ~odd.to_numpy(zero_copy_only=False)
-    return found
+        are_objects &= ~odd.to_numpy(zero_copy_only=False)
+    return are_objects
 
 
 def trim(texts: pa.Array) -> pa.Array:
@@ -167,14 +167,14 @@ def _framed(texts: pa.Array) -> Flags:
     offsets = np.frombuffer(texts.buffers()[1], np.int32)
     offsets = offsets[texts.offset : texts.offset + len(texts) + 1]
     first, last = offsets[:-1], offsets[1:] - 1
-    found: Flags = first < last
-    if not len(texts) or not found.any():
-        return found
+    are_framed: Flags = first < last
+    if not len(texts) or not are_framed.any():
+        return are_framed
     data = np.frombuffer(texts.buffers()[2], np.uint8)
     top = len(data) - 1
-    found &= data[np.minimum(first, top)] == ord("{")
-    found &= data[np.minimum(last, top)] == ord("}")
-    return found
+    are_framed &= data[np.minimum(first, top)] == ord("{")
+    are_framed &= data[np.minimum(last, top)] == ord("}")
+    return are_framed
 
 
 def _data(texts: pa.Array) -> npt.NDArray[np.uint8]:
@@ -198,18 +198,18 @@ def _one_list(texts: pa.Array) -> pa.Array:
 
 def not_unicode(texts: pa.Array) -> Flags:
     """Flag the texts that are not UTF-8, by bisection."""
-    found = np.zeros(len(texts), np.bool_)
+    invalid = np.zeros(len(texts), np.bool_)
     pending = [(0, len(texts))]
     while pending:
         start, stop = pending.pop()
         if _is_unicode(texts.slice(start, stop - start)):
             continue
         if stop - start == 1:
-            found[start] = True
+            invalid[start] = True
         else:
             middle = (start + stop) // 2
             pending += [(start, middle), (middle, stop)]
-    return found
+    return invalid
 
 
 def _is_unicode(texts: pa.Array) -> bool:

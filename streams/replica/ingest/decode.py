@@ -130,9 +130,9 @@ class Decoder:
     ) -> list[tuple[Places, pa.Array]]:
         """Return smaller batches to try in place of one that failed."""
         if first:
-            kept = ~self._batches.suspicious(some)
-            if not kept.all():
-                return [(where[kept], some.filter(pa.array(kept)))]
+            mask = ~self._batches.suspicious(some)
+            if not mask.all():
+                return [(where[mask], some.filter(pa.array(mask)))]
         return [
             (where[cut[0] : cut[-1] + 1], some.slice(cut[0], len(cut)))
             for cut in np.array_split(np.arange(len(where)), BRANCHES)
@@ -162,8 +162,8 @@ class Decoder:
                 rows.append((None,) * len(self._fields))
                 reasons.append(str(refused))
         columns = [
-            pa.array([row[index] for row in rows], each.type)
-            for index, each in enumerate(self._parsed)
+            pa.array([row[index] for row in rows], field.type)
+            for index, field in enumerate(self._parsed)
         ]
         return pa.table(columns, schema=self._parsed), reasons
 
@@ -200,8 +200,8 @@ class Decoder:
                 columns.append(values)
                 continue
             texts = self._split.member(whole(used["m"]), values, field.name)
-            found, refused = self._readers[index].read(texts)
-            columns += found
+            arrays, refused = self._readers[index].read(texts)
+            columns += arrays
             reasons = pc.coalesce(
                 reasons, pc.binary_join_element_wise(field.opening, refused, "")
             )
@@ -272,22 +272,22 @@ def _lost(
         json.dumps(v, ensure_ascii=False) if isinstance(v, str) else str(v) for v in values
     ]
     return pc.coalesce(
-        reasons, _spread([field.expected(each) for each in shown], places, len(reasons))
+        reasons, _spread([field.expected(text) for text in shown], places, len(reasons))
     )
 
 
 def _pieces(chunks: Sequence[pa.Array]) -> Iterator[pa.Array]:
     """Yield the texts in parts of about `PIECE_BYTES` each, in order."""
-    held: list[pa.Array] = []
+    buffered: list[pa.Array] = []
     size = 0
     for part in (part for chunk in chunks for part in _cut(chunk)):
-        held.append(part)
+        buffered.append(part)
         size += _size(part)
         if size >= PIECE_BYTES:
-            yield pa.concat_arrays(held)
-            held, size = [], 0
-    if held:
-        yield pa.concat_arrays(held)
+            yield pa.concat_arrays(buffered)
+            buffered, size = [], 0
+    if buffered:
+        yield pa.concat_arrays(buffered)
 
 
 def _cut(texts: pa.Array) -> Iterator[pa.Array]:

@@ -33,8 +33,8 @@ def read(raw: bytes | None, fields: Sequence[Field]) -> list[Value | None]:
     """
     if raw is None:
         raise Refused("expected a JSON object, got nothing")
-    found = _members(_text(raw))
-    return [_value(field, found) for field in fields]
+    tokens = _members(_text(raw))
+    return [_value(field, tokens) for field in fields]
 
 
 def _text(raw: bytes) -> str:
@@ -47,19 +47,19 @@ def _text(raw: bytes) -> str:
 
 
 def _members(text: str) -> Mapping[str, list[Token]]:
-    found: dict[str, list[Token]] = {}
+    tokens: dict[str, list[Token]] = {}
     try:
         if not text.lstrip(SPACE.decode()).startswith("{"):
             raise Refused(f"expected a JSON object, got {CALLED[document(text).kind]}")
         for name, token in members(text):
-            found.setdefault(name, []).append(token)
+            tokens.setdefault(name, []).append(token)
     except Malformed as error:
         raise Refused(str(error)) from None
-    return found
+    return tokens
 
 
-def _value(field: Field, found: Mapping[str, list[Token]]) -> Value | None:
-    tokens = found.get(field.name, [])
+def _value(field: Field, members: Mapping[str, list[Token]]) -> Value | None:
+    tokens = members.get(field.name, [])
     if len(tokens) > 1:
         raise Refused(f'{field.opening}": given {len(tokens)} times')
     if not tokens or tokens[0].kind == "null" or field.parsed is None:

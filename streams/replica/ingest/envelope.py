@@ -65,7 +65,7 @@ class Envelope:
         self._topic, self._kernel = source.topic, kernel
         key_columns = [columns[position] for position in positions]
         self._keys = Keys(key_columns, source.key_format, kernel) if positions else None
-        paths = {each.column: each.path for each in source.located}
+        paths = {located.column: located.path for located in source.located}
         self._decoder = Decoder([columns[index] for index in rest], kernel, paths)
         self._metadata = Metadata(source)
         self._places = np.argsort([*positions, *rest, *included]).tolist()
@@ -98,16 +98,16 @@ class Envelope:
 
     def _upserts(self, reader: Keys, messages: pa.Table, time: Timestamp) -> Loaded:
         keys = reader.decode(whole(messages["key"]))
-        known = keys.reasons.is_null()
+        is_valid = keys.reasons.is_null()
         errors = self._errors(messages, pc.binary_join_element_wise("key: ", keys.reasons, ""))
-        messages = _filter(messages, known)
+        messages = _filter(messages, is_valid)
         value = whole(messages["value"])
         values, reasons = self._values(messages)
         absent = value.is_null()
         texts = self._keyed_errors(reader, messages, pc.if_else(absent, NO_TEXT, reasons))
         kinds = pc.if_else(absent, DELETION, pc.if_else(texts.is_null(), VALUE, ERROR))
         rest = _only(values, pc.equal(kinds, VALUE))
-        rows = self._row(_filter(keys.columns, known), rest)
+        rows = self._row(_filter(keys.columns, is_valid), rest)
         partitions = messages["partition"].to_numpy().astype(np.int64)
         positions = messages["offset"].to_numpy() * MAX_PARTITIONS + partitions
         columns = [*rows, pa.array(positions), kinds.cast(pa.uint8()), texts]
@@ -130,9 +130,9 @@ class Envelope:
         updates = self._settled(updates, self._declared)
         errors = self._settled(errors, ERRORS)
         texts = errors["error"].to_pylist()
-        found = [None if text is None else KEYED_ERROR.match(text) for text in texts]
-        keyed = _filter(errors, pa.array([key is not None for key in found], pa.bool_()))
-        raw = [match.string[match.end() :] for match in found if match is not None]
+        matches = [None if text is None else KEYED_ERROR.match(text) for text in texts]
+        keyed = _filter(errors, pa.array([key is not None for key in matches], pa.bool_()))
+        raw = [match.string[match.end() :] for match in matches if match is not None]
         keys = self._keys.read_back(
             pa.array([leading(text).encode() for text in raw], pa.binary())
         )
@@ -213,16 +213,16 @@ def _updates(
     return pa.table([*columns, times, pa.array(np.ones(count, np.int64))], schema=schema)
 
 
-def _filter(table: pa.Table, kept: pa.Array) -> pa.Table:
-    return table if kept.true_count == len(kept) else table.filter(kept)
+def _filter(table: pa.Table, mask: pa.Array) -> pa.Table:
+    return table if mask.true_count == len(mask) else table.filter(mask)
 
 
-def _only(table: pa.Table, kept: pa.Array | None) -> pa.Table:
+def _only(table: pa.Table, mask: pa.Array | None) -> pa.Table:
     """Return the table with NULL in every column of the rows that are not kept."""
-    if kept is not None and kept.true_count == len(kept):
+    if mask is not None and mask.true_count == len(mask):
         return table
     places = np.arange(table.num_rows)
     dropped = (
-        np.ones(len(places), np.bool_) if kept is None else ~kept.to_numpy(zero_copy_only=False)
+        np.ones(len(places), np.bool_) if mask is None else ~mask.to_numpy(zero_copy_only=False)
     )
     return table.take(pa.array(places, mask=dropped))

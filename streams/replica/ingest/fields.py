@@ -117,9 +117,9 @@ class Field:
         """Return the SQL with its operands."""
         return sql.format(x=x, message=message, pointer=self.pointer, name=literal(self.name))
 
-    def expected(self, got: str) -> str:
-        """Return why a value is refused; `got` is its JSON text."""
-        shown = got if len(got) <= MAX_SHOWN else got[:MAX_SHOWN] + "..."
+    def expected(self, actual: str) -> str:
+        """Return why a value is refused; `actual` is its JSON text."""
+        shown = actual if len(actual) <= MAX_SHOWN else actual[:MAX_SHOWN] + "..."
         return f'{self.opening}": expected {self.type}, got {shown}'
 
 
@@ -153,8 +153,8 @@ def field(name: str, opening: str, declared: str) -> Field:
         sql, screen = _text_sql(declared), _screen(pa.string())
         return Field(name, opening, declared, _string, pa.string(), sql, screen=screen)
     if declared == "JSON":
-        found = text_field(name, opening, declared)
-        return replace(found, sql=f"{found.sql}::JSON")
+        field_ = text_field(name, opening, declared)
+        return replace(field_, sql=f"{field_.sql}::JSON")
     shape = decimal(declared)
     assert shape, declared
     width, scale = shape

@@ -64,8 +64,8 @@ class Keys:
             return pc.utf8_trim(raw.cast(pa.string()), characters=SPACE)
         keys = pa.table({"k": raw.cast(pa.string()) if self._format == "text" else raw})
         quoted = f"SELECT {QUOTED[self._format]} AS k FROM {{t}}"
-        found = self._kernel.prepare(quoted, t=keys.schema).run(keys)
-        return pa.concat_arrays([pa.array([], pa.string()), *found["k"].chunks])
+        table = self._kernel.prepare(quoted, t=keys.schema).run(keys)
+        return pa.concat_arrays([pa.array([], pa.string()), *table["k"].chunks])
 
     def _complete(self, decoded: Decoded) -> Decoded:
         """Return the keys, with a reason more where a key column is NULL."""
@@ -86,9 +86,9 @@ def as_text(raw: pa.Array) -> tuple[pa.Array, pa.Array]:
     if not bad.any():
         return raw.cast(pa.string()), pa.nulls(len(raw), pa.string())
     places = np.flatnonzero(bad)
-    told = [_not_utf8(key) for key in raw.take(pa.array(places)).to_pylist()]
+    messages = [_not_utf8(key) for key in raw.take(pa.array(places)).to_pylist()]
     flags = pa.array(bad)
-    reasons = pc.replace_with_mask(pa.nulls(len(raw), pa.string()), flags, pa.array(told))
+    reasons = pc.replace_with_mask(pa.nulls(len(raw), pa.string()), flags, pa.array(messages))
     return pc.if_else(flags, pa.scalar(None, pa.binary()), raw).cast(pa.string()), reasons
 
 

@@ -29,7 +29,9 @@ REASON = "timestamp: expected milliseconds that a TIMESTAMP holds, got "
 
 def fetched(source: IngestionDescription) -> tuple[str, ...]:
     """Return what is fetched of the messages of a source beside keys, values and places."""
-    return tuple(name for name in MORE if name in {each.part for each in source.included})
+    return tuple(
+        name for name in MORE if name in {included.part for included in source.included}
+    )
 
 
 class Metadata:
@@ -80,7 +82,7 @@ class Metadata:
 def _moments(milliseconds: pa.Array) -> tuple[pa.Array, pa.Array]:
     """Return milliseconds since 1970 as timestamps, and reasons where there is none."""
     beyond = pc.greater(milliseconds, LAST_MS)
-    told = pc.binary_join_element_wise(REASON, milliseconds.cast(pa.string()), "")
-    reasons = pc.if_else(beyond, told, NO_TEXT)
-    held = pc.if_else(beyond, pa.scalar(None, pa.int64()), milliseconds)
-    return pc.multiply(held, 1000).cast(pa.timestamp("us")), reasons
+    messages = pc.binary_join_element_wise(REASON, milliseconds.cast(pa.string()), "")
+    reasons = pc.if_else(beyond, messages, NO_TEXT)
+    in_range = pc.if_else(beyond, pa.scalar(None, pa.int64()), milliseconds)
+    return pc.multiply(in_range, 1000).cast(pa.timestamp("us")), reasons

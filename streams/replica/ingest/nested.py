@@ -205,14 +205,16 @@ class Split:
     def __init__(self, kernel: Kernel, *, exact: bool) -> None:
         self._kernel, self._exact = kernel, exact
 
-    def member(self, texts: pa.Array, found: pa.Array, name: str) -> pa.Array:
-        """Return a member of each object, which DuckDB has `found`. NULL if there is none."""
-        return present(self._by_hand(texts, found, lambda text: dict(_pairs(text)).get(name)))
+    def member(self, texts: pa.Array, extracted: pa.Array, name: str) -> pa.Array:
+        """Return a member of each object, which DuckDB `extracted`; NULL if none."""
+        return present(
+            self._by_hand(texts, extracted, lambda text: dict(_pairs(text)).get(name))
+        )
 
     def items(self, texts: pa.Array) -> pa.Array:
         """Return the items of each array. Shape: list of string."""
-        found = self._run("json_extract(x, '$[*]')::VARCHAR[]", texts)
-        return self._by_hand(texts, found, lambda text: [item.text for item in items(text)])
+        extracted = self._run("json_extract(x, '$[*]')::VARCHAR[]", texts)
+        return self._by_hand(texts, extracted, lambda text: [item.text for item in items(text)])
 
     def entries(self, texts: pa.Array) -> tuple[pa.Array, pa.Array]:
         """Return the names and the values of the members. Shape: lists of string."""
@@ -225,23 +227,25 @@ class Split:
 
     def _run(self, sql: str, texts: pa.Array) -> pa.Array:
         statement = self._kernel.prepare(f"SELECT {sql} AS x FROM {{t}}", t=TEXT)
-        found = statement.run(pa.table([texts], schema=TEXT))["x"].cast(ITEMS)
-        return pa.concat_arrays([pa.array([], ITEMS), *found.chunks])
+        extracted = statement.run(pa.table([texts], schema=TEXT))["x"].cast(ITEMS)
+        return pa.concat_arrays([pa.array([], ITEMS), *extracted.chunks])
 
     def _by_hand(
-        self, texts: pa.Array, found: pa.Array, read: Callable[[str], object]
+        self, texts: pa.Array, extracted: pa.Array, read: Callable[[str], object]
     ) -> pa.Array:
         """Return what was found, in texts with a long number what `read` returns."""
         if not self._exact:
-            return found
+            return extracted
         long = pc.fill_null(pc.match_substring_regex(texts, LONG), fill_value=False)
         places = np.flatnonzero(long.to_numpy(zero_copy_only=False))
         if not len(places):
-            return found
+            return extracted
         values = [read(text) for text in texts.take(pa.array(places)).to_pylist()]
-        index = np.arange(len(found))
-        index[places] = len(found) + np.arange(len(places))
-        return pa.concat_arrays([found, pa.array(values, found.type)]).take(pa.array(index))
+        index = np.arange(len(extracted))
+        index[places] = len(extracted) + np.arange(len(places))
+        return pa.concat_arrays([extracted, pa.array(values, extracted.type)]).take(
+            pa.array(index)
+        )
 
 
 def _pairs(text: str) -> list[tuple[str, str]]:
@@ -278,8 +282,8 @@ def _framed(texts: pa.Array, mark: str, expected: str) -> tuple[pa.Array, pa.Arr
         pc.binary_join_element_wise(pc.utf8_slice_codeunits(texts, 0, MAX_SHOWN), "...", ""),
         texts,
     )
-    told = pc.binary_join_element_wise(f'": expected {expected}, got ', shown, "")
-    return pc.if_else(right, texts, NO_TEXT), pc.if_else(right, NO_TEXT, told)
+    reasons = pc.binary_join_element_wise(f'": expected {expected}, got ', shown, "")
+    return pc.if_else(right, texts, NO_TEXT), pc.if_else(right, NO_TEXT, reasons)
 
 
 def _offsets(lists: pa.Array) -> npt.NDArray[np.int32]:
@@ -310,7 +314,7 @@ def _repeated(owner: npt.NDArray[np.int64], keys: pa.Array) -> pa.Array:
         return pa.array(np.zeros(len(keys), np.bool_))
     twice = counts.filter(pc.greater(counts["count_all"], 1)).select(["owner", "key"])
     places = table.append_column("place", pa.array(np.arange(len(keys))))
-    found = places.join(twice, ["owner", "key"], join_type="left semi")["place"].to_numpy()
+    repeated = places.join(twice, ["owner", "key"], join_type="left semi")["place"].to_numpy()
     flags = np.zeros(len(keys), np.bool_)
-    flags[found] = True
+    flags[repeated] = True
     return pa.array(flags)

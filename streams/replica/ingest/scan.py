@@ -117,30 +117,30 @@ def leading(text: str) -> str:
 def members(text: str) -> list[tuple[str, Token]]:
     """Return the members of the only object in `text`, in order. Errors: Malformed."""
     cursor = _Cursor(text)
-    found: list[tuple[str, Token]] = []
+    pairs: list[tuple[str, Token]] = []
     assert cursor.advance()[2] == "{", "the text is an object"
     while cursor.levels:
         kind, _, word = cursor.advance()
         if kind == "string":
             name = unquote(word)
             cursor.advance()
-            found.append((name, _value(cursor)))
+            pairs.append((name, _value(cursor)))
     _finish(cursor)
-    return found
+    return pairs
 
 
 def items(text: str) -> list[Token]:
     """Return the items of the only array in `text`, which is JSON, in order."""
     cursor = _Cursor(text)
-    found: list[Token] = []
+    tokens: list[Token] = []
     assert cursor.advance()[2] == "[", "the text is an array"
     while cursor.levels:
         following = TOKEN.match(text, cursor.at)
         if following is not None and following["mark"] in {",", "]"}:
             cursor.advance()
         else:
-            found.append(_value(cursor))
-    return found
+            tokens.append(_value(cursor))
+    return tokens
 
 
 def unquote(text: str) -> str:

@@ -67,11 +67,11 @@ def sampled(
     records, size = 0, 0
     for slice_, offset in places(before.fresh(ends)):
         try:
-            found = reader.fetch(topic, slice_.partition, offset, slice_.hi, _AT_ONCE)
+            messages = reader.fetch(topic, slice_.partition, offset, slice_.hi, _AT_ONCE)
         except SlackwaterError:
             continue
-        records += found.num_rows
-        size += sum(_bytes(found.column(name)) for name in ("key", "value"))
+        records += messages.num_rows
+        size += sum(_bytes(messages.column(name)) for name in ("key", "value"))
     highs = {partition: end.high for partition, end in ends.items()}
     if not records:
         return Sized(before.mean, highs, now_s)
@@ -82,12 +82,12 @@ def sampled(
 def places(parts: tuple[Slice, ...]) -> list[tuple[Slice, Offset]]:
     """Some offsets that lie evenly over the slices, laid end to end."""
     total, ends = length(parts), list(accumulate(part.length for part in parts))
-    count, found = min(total, _PLACES), []
+    count, chosen = min(total, _PLACES), []
     for place in (total * number // count for number in range(count)):
         index = next(i for i, end in enumerate(ends) if place < end)
         slice_ = parts[index]
-        found.append((slice_, Offset(slice_.hi - (ends[index] - place))))
-    return found
+        chosen.append((slice_, Offset(slice_.hi - (ends[index] - place))))
+    return chosen
 
 
 def _bytes(column: pa.ChunkedArray) -> int:

@@ -93,14 +93,14 @@ class Template:
 def template_of(message: bytes) -> Template | None:
     """Return a template for messages like this one; None if one is unlikely to work."""
     try:
-        found = members(message.decode())
+        pairs = members(message.decode())
     except (Malformed, UnicodeDecodeError):
         return None
-    names = [name for name, _ in found]
+    names = [name for name, _ in pairs]
     if b"\\" in message or len(set(names)) < len(names):
         return None
     constants, slots, at, done = [], [], 0, 0
-    for name, token in found:
+    for name, token in pairs:
         at = message.index(b'"', at) + len(name.encode()) + 2
         value = token.text.encode()
         at = message.index(value, at)
@@ -116,7 +116,7 @@ def template_of(message: bytes) -> Template | None:
             return None
         at += len(value)
     constants.append(message[done:])
-    booleans = frozenset(name for name, token in found if token.kind == "boolean")
+    booleans = frozenset(name for name, token in pairs if token.kind == "boolean")
     return Template(tuple(constants), tuple(slots), booleans)
 
 
@@ -155,10 +155,10 @@ def _lot(
         kind = kinds.get(number)
         if slot.kind == "number" or (kind is not None and pa.types.is_integer(kind)):
             values = _numbers(texts, *bounds[number])
-            made = None if values is None else _typed(values, kind or pa.int64())
-            if made is None:
+            column = None if values is None else _typed(values, kind or pa.int64())
+            if column is None:
                 return None
-            columns[number] = made
+            columns[number] = column
         elif kind is not None:
             columns[number] = between(texts.buffer, *bounds[number]).view(pa.string())
     arrays = [
@@ -201,8 +201,8 @@ class _Texts:
         """Return `size` bytes from each position on, end to end."""
         room = len(self.data) - size + 1
         view = np.ndarray((room,), f"V{size}", self.data, strides=(1,))
-        found: npt.NDArray[np.void] = view[places]
-        return found
+        selected: npt.NDArray[np.void] = view[places]
+        return selected
 
 
 def _bounds(texts: _Texts, template: Template) -> list[tuple[Ints, Ints]] | None:
@@ -210,11 +210,11 @@ def _bounds(texts: _Texts, template: Template) -> list[tuple[Ints, Ints]] | None
     data, constants = texts.data, template.constants
     if len(data) < WORD or data.min() < SPACE or (data == BACKSLASH).any():
         return None
-    each = sum(constant.count(b'"') for constant in constants)
-    found = np.flatnonzero(data == QUOTE)
-    if len(found) != each * len(texts.begins):
+    quotes_per_message = sum(constant.count(b'"') for constant in constants)
+    quote_places = np.flatnonzero(data == QUOTE)
+    if len(quote_places) != quotes_per_message * len(texts.begins):
         return None
-    quotes = found.reshape(-1, each)
+    quotes = quote_places.reshape(-1, quotes_per_message)
     bounds, done, at = [], texts.begins, 0
     for constant in constants:
         first = constant.find(b'"')

@@ -68,10 +68,10 @@ def _is_framed(rows: Bytes) -> bool:
 
 def _number(digits: Bytes, start: int, stop: int) -> Ints:
     """Return the numbers in some columns; 0 for none."""
-    found: Ints = np.zeros(digits.shape[1], np.int64)
+    number: Ints = np.zeros(digits.shape[1], np.int64)
     for place in range(start, stop):
-        found = found * 10 + digits[place]
-    return found
+        number = number * 10 + digits[place]
+    return number
 
 
 def _days(year: Ints, month: Ints, day: Ints) -> Ints | None:
@@ -82,5 +82,5 @@ def _days(year: Ints, month: Ints, day: Ints) -> Ints | None:
     first, following = months.astype("datetime64[D]"), (months + 1).astype("datetime64[D]")
     if (day < 1).any() or (day > (following - first).view(np.int64)).any():
         return None
-    found: Ints = first.view(np.int64) + day - 1
-    return found
+    days: Ints = first.view(np.int64) + day - 1
+    return days

@@ -99,9 +99,9 @@ class Watch:
         """Return the answers for the followed topics whose last request succeeded."""
         with self._lock:
             return {
-                topic: each.told
-                for topic, each in self._topics.items()
-                if each.told is not None
+                topic: watched.told
+                for topic, watched in self._topics.items()
+                if watched.told is not None
             }
 
     def close(self) -> None:
@@ -115,7 +115,7 @@ class Watch:
         while not self._stop.is_set():
             now = time.monotonic()
             with self._lock:
-                due = [topic for topic, each in self._topics.items() if each.due_s <= now]
+                due = [topic for topic, watched in self._topics.items() if watched.due_s <= now]
             moved = [self._ask(topic) for topic in due]
             if any(moved):
                 self._ring()
@@ -133,14 +133,14 @@ class Watch:
             watched = self._topics.get(topic)
         if watched is None:
             return False
-        told, trouble = self._told(topic, watched)
-        if told is not None:
-            told = self._measured(topic, watched, told)
+        observation, trouble = self._told(topic, watched)
+        if observation is not None:
+            observation = self._measured(topic, watched, observation)
         if trouble and trouble != watched.trouble:
             log.warning("topic cannot be followed", extra={"topic": topic, "reason": trouble})
         with self._lock:
-            moved = told != watched.told
-            watched.told, watched.trouble = told, trouble
+            moved = observation != watched.told
+            watched.told, watched.trouble = observation, trouble
             watched.pause_s = SHORTEST_S if moved else min(LONGEST_S, watched.pause_s * GROWTH)
             watched.due_s = time.monotonic() + watched.pause_s
         return moved
@@ -149,10 +149,10 @@ class Watch:
         """Return the broker's answer, or why there is none."""
         asked_ms = self._now_ms()
         try:
-            found = self._reader.ends(topic)
+            ranges = self._reader.ends(topic)
         except Determinate as error:
             return self._gone(topic), str(error)
-        ends = {partition: Ends(*found[partition]) for partition in found}
+        ends = {partition: Ends(*ranges[partition]) for partition in ranges}
         before, now = watched.told, time.monotonic()
         if (
             before is not None
@@ -166,14 +166,14 @@ class Watch:
         except Determinate as error:
             return None, str(error)
 
-    def _measured(self, topic: Topic, watched: _Watched, told: Told) -> Told:
+    def _measured(self, topic: Topic, watched: _Watched, observation: Told) -> Told:
         """The answer with the mean size of a message."""
         now_s = time.monotonic()
-        if watched.told is not None and watched.told.id != told.id:
+        if watched.told is not None and watched.told.id != observation.id:
             watched.sized = Sized()
-        if watched.sized.is_due(told.ends, now_s):
-            watched.sized = sampled(self._reader, topic, watched.sized, told.ends, now_s)
-        return replace(told, message_bytes=watched.sized.mean)
+        if watched.sized.is_due(observation.ends, now_s):
+            watched.sized = sampled(self._reader, topic, watched.sized, observation.ends, now_s)
+        return replace(observation, message_bytes=watched.sized.mean)
 
     def _gone(self, topic: Topic) -> Told | None:
         """Return the answer for a topic without ends: that it does not exist, if so."""
@@ -183,17 +183,17 @@ class Watch:
             return None
 
 
-def _after(before: Told | None, told: Told) -> Told:
+def _after(before: Told | None, observation: Told) -> Told:
     """Return the answer, combined with the one before."""
-    if before is None or before.id != told.id:
-        return told
+    if before is None or before.id != observation.id:
+        return observation
     shrunk = dict(before.shrunk)
-    for partition, ends in told.ends.items():
+    for partition, ends in observation.ends.items():
         if ends.high < before.ends.get(partition, ends).high:
             shrunk[partition] = min(ends.high, shrunk.get(partition, ends.high))
-    same = before.ends == told.ends
+    same = before.ends == observation.ends
     return replace(
-        told,
+        observation,
         shrunk=shrunk,
         repeats=before.repeats + 1 if same else 0,
     )

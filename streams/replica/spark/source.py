@@ -70,15 +70,15 @@ class LaneReader(DataSourceStreamReader):  # type: ignore[misc]  # Spark's class
 
     def latestOffset(self, start: Offset, limit: object) -> Offset:  # noqa: ARG002, N802  Spark's
         """Return the next offset; after a timeout without work, `start`."""
-        found = ask(self._socket, {"ask": "latest", "lane": self._lane, "start": start})
-        assert isinstance(found, dict)
-        return found
+        answer = ask(self._socket, {"ask": "latest", "lane": self._lane, "start": start})
+        assert isinstance(answer, dict)
+        return answer
 
     def partitions(self, start: Offset, end: Offset) -> list[TaskPartition]:  # noqa: ARG002  Spark's
         """Return the tasks of the micro-batch that `end` names; none if it is gone."""
-        found = ask(self._socket, {"ask": "tasks", "lane": self._lane, "seq": end["seq"]})
-        assert isinstance(found, list)
-        step, tasks = found
+        answer = ask(self._socket, {"ask": "tasks", "lane": self._lane, "seq": end["seq"]})
+        assert isinstance(answer, list)
+        step, tasks = answer
         return [TaskPartition(self._state, step, index) for index in range(tasks)]
 
     def read(self, partition: TaskPartition) -> Iterator["pa.RecordBatch"]:

@@ -32,13 +32,13 @@ class Loader:
         """Return the updates of one load. Errors: Corrupt; Determinate if Kafka fails."""
         match load:
             case ChunkLoad(topic=topic, pieces=pieces):
-                found = self._fetch(topic, pieces)
+                loaded = self._fetch(topic, pieces)
                 if load.as_of is not None:
-                    found = _at(found, load.as_of)
+                    loaded = _at(loaded, load.as_of)
                 if load.replay is None:
-                    return found
+                    return loaded
                 replay = load.replay
-                return source.replay(replay.source, replay.columns, found, self.resources)
+                return source.replay(replay.source, replay.columns, loaded, self.resources)
             case Undo(topic=topic, pieces=pieces, time=time):
                 updates, errors = _at(self._fetch(topic, pieces), time)
                 return _negated(updates), _negated(errors)
@@ -50,12 +50,12 @@ class Loader:
                 assert_never(load)
 
     def _fetch(self, topic: Topic, pieces: tuple[Piece, ...]) -> Loaded:
-        found = self.loaded.get((topic, pieces))
-        if found is None:
+        loaded = self.loaded.get((topic, pieces))
+        if loaded is None:
             updates, errors = read.load(self.chunks, topic, pieces)
-            found = updates.combine_chunks(), errors  # once, not for each dataflow
-            self.loaded[topic, pieces] = found
-        return found
+            loaded = updates.combine_chunks(), errors  # once, not for each dataflow
+            self.loaded[topic, pieces] = loaded
+        return loaded
 
 
 def _at(loaded: Loaded, time: Timestamp) -> Loaded:

@@ -97,7 +97,7 @@ def merge(plan: Dataflow, before: Mapping[int, Runs], result: Result) -> Mapping
     """Return the state after a micro-batch: buckets without a report stay unchanged."""
     after = dict(before)
     for (bucket, level), runs in result.runs.items():
-        others = {each for each in plan.levels if each != level}
+        others = {level_ for level_ in plan.levels if level_ != level}
         after[bucket] = {**of_levels(plan, after.get(bucket, {}), others), **runs}
     return after
 

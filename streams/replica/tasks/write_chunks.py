@@ -71,4 +71,7 @@ def write(chunks: Chunks, wanted: Sequence[Encoded | None]) -> list[tuple[ChunkR
         for encoded in some
     ]
     written = iter(chunks.write_all(writes) if some else [])
-    return [() if each is None else with_ranges(next(written), each.updates) for each in wanted]
+    return [
+        () if encoded is None else with_ranges(next(written), encoded.updates)
+        for encoded in wanted
+    ]

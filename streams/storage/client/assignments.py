@@ -30,8 +30,8 @@ class Moves:
     def make(self) -> None:
         """Execute the requests; only the polling thread may call this."""
         with self._lock:
-            asked, self._asked = self._asked, []
-        for is_end, run in groupby(asked, key=_is_end):
+            requests, self._asked = self._asked, []
+        for is_end, run in groupby(requests, key=_is_end):
             if is_end:
                 for topic, _ in run:
                     self._tail.remove(topic)

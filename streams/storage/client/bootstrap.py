@@ -88,11 +88,11 @@ def past_of(group: Group, bounds: tuple[Offset, Offset], entries: Sequence[Entry
     """Return a group with the offsets at which its fold may begin."""
     low, end = bounds
     skips = skips_of(entries)
-    reaching = [each for each in rollups(entries, skips) if each.upto + 1 >= low]
+    reaching = [rollup for rollup in rollups(entries, skips) if rollup.upto + 1 >= low]
     upto = reaching[0].upto if reaching else Offset(-1)
-    before = [each for each in reaching if each.upto < upto]
+    before = [rollup for rollup in reaching if rollup.upto < upto]
     empty = (None,) if low == 0 else ()
-    furthest = [each for each in reaching if each.upto == upto]
+    furthest = [rollup for rollup in reaching if rollup.upto == upto]
     return Past(group, low, end, entries, skips, (*before, *empty), tuple(furthest))
 
 
@@ -167,8 +167,8 @@ def read_all(
     try:
         silence = 0
         while missing:
-            found = tail.poll(POLL_MS)
-            silence = 0 if found else silence + 1
+            polled = tail.poll(POLL_MS)
+            silence = 0 if polled else silence + 1
             if silence % LOOK_EVERY == LOOK_EVERY - 1 and not tail.silent_ms():
                 for topic in [
                     topic
@@ -178,7 +178,7 @@ def read_all(
                     del missing[topic]
             if silence > PATIENCE and not is_worth_waiting(tail):
                 raise Determinate(f"logs cannot be read to their ends: {sorted(missing)}")
-            for entry in found:
+            for entry in polled:
                 entries[entry.topic].append(entry)
                 if entry.offset + 1 >= missing.get(entry.topic, 0):
                     missing.pop(entry.topic, None)
@@ -214,10 +214,10 @@ def fetched_ahead(chunks: Chunks, pasts: Sequence[Past]) -> Bodies:
 
 def rollups(entries: Sequence[Entry], skips: Skips) -> list[Rollup]:
     """The Rollups among the entries, the latest first. The fold reports unreadable ones."""
-    found = []
+    rollups_ = []
     for entry in entries:
         if codec.name_of(entry.value) == ROLLUP and entry.offset not in skips:
             with suppress(Corrupt):
-                found.append(decode(entry).body)
-    bodies = [body for body in found if isinstance(body, Rollup)]
+                rollups_.append(decode(entry).body)
+    bodies = [body for body in rollups_ if isinstance(body, Rollup)]
     return sorted(bodies, key=lambda body: body.upto, reverse=True)

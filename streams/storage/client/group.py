@@ -233,7 +233,7 @@ class Group:
         if self.retained and self.retained[0] is oldest:
             self.hashes[self.retained.popleft().upto] = hash_
         since = self.state.upto - WINDOW
-        self.hashes = {upto: each for upto, each in self.hashes.items() if upto >= since}
+        self.hashes = {upto: hash_ for upto, hash_ in self.hashes.items() if upto >= since}
 
     def _take_packed(self, was: State, state: State, retained: Sequence[State]) -> None:
         if self.state is was:  # else records arrived meanwhile: it is not quiet

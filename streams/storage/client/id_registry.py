@@ -187,9 +187,9 @@ class Directory:
             if isinstance(outcome, Unavailable):
                 raise unread(outcome.reason)
 
-    def check(self, command: Command, id_: CollectionId, found: CollectionState | None) -> None:
+    def check(self, command: Command, id_: CollectionId, state: CollectionState | None) -> None:
         """Raise the error of the command in the id's state (`client.lifecycle`)."""
-        usage = refusal(command, id_, found)
+        usage = refusal(command, id_, state)
         if isinstance(usage, NotBound):
             raise NotBound(id_, self.claimant(id_))
         if usage is not None:
@@ -223,9 +223,9 @@ class Directory:
         """
         self.waits()
         is_catalogs = CATALOG_ID.fullmatch(id_) is not None
-        known = None if is_catalogs else self.registered(id_)
-        if known is not None:
-            return known
+        registered = None if is_catalogs else self.registered(id_)
+        if registered is not None:
+            return registered
         own = self.shards.identity(id_)
         if own is not None:
             return Entry(id_, own)

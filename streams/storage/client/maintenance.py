@@ -29,8 +29,8 @@ def due(state: State) -> bool:
     are batches: the cost per event is constant.
     """
     covered = state.rollups[-1].upto if state.rollups else Offset(-1)
-    held = sum(collection.batches.count for collection in state.collections.live.values())
-    return state.upto - covered >= max(LEAST_EVENTS, held)
+    batches = sum(collection.batches.count for collection in state.collections.live.values())
+    return state.upto - covered >= max(LEAST_EVENTS, batches)
 
 
 def keep_small(shards: Shards) -> None:

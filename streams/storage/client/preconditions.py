@@ -95,8 +95,8 @@ class Asking:
                 f"expected a {needed.value.lower()} capability, actual a {right.value.lower()}"
                 " capability",
             )
-        held = collection.capabilities.get(capability.name)
-        if held is None or held.right is not right_of(capability):
+        stored = collection.capabilities.get(capability.name)
+        if stored is None or stored.right is not right_of(capability):
             raise not_held(self.shards.group_state(self.shards.group_of(id_)), capability)
         return collection
 
@@ -122,8 +122,8 @@ class Asking:
         Errors: as `usable`, and FencedCapability.
         """
         collection = self.current(Command.UPDATE, capability)
-        held = collection.capabilities.get(capability.name)
-        if held is not None and held.token != capability.token and not self.is_decided:
+        stored = collection.capabilities.get(capability.name)
+        if stored is not None and stored.token != capability.token and not self.is_decided:
             raise FencedCapability(capability.id)
         return collection
 

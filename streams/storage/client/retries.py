@@ -113,18 +113,18 @@ class Healer:
         if due is None or began < due.at_s:
             return
         try:
-            found = self._attempt(name)
+            result = self._attempt(name)
         except Exception:  # an error in one attempt does not affect the others
             log.exception("retry raised", extra={"of": name})
-            found = Found.ILL
+            result = Found.ILL
         with self._changed:
             if self._due.get(name) is due:  # else it was rescheduled or forgotten meanwhile
-                self._again(name, due, found, time.monotonic() - began)
+                self._again(name, due, result, time.monotonic() - began)
 
-    def _again(self, name: str, due: Due, found: Found, took_s: float) -> None:
-        if found is Found.DONE:
+    def _again(self, name: str, due: Due, result: Found, took_s: float) -> None:
+        if result is Found.DONE:
             del self._due[name]
             return
-        longest = RAREST_PAUSE_S if found is Found.GONE else LONGEST_PAUSE_S
+        longest = RAREST_PAUSE_S if result is Found.GONE else LONGEST_PAUSE_S
         pause_s = max(due.pause_s, took_s * SHARE)
         self._due[name] = Due(time.monotonic() + pause_s, min(2 * due.pause_s, longest))

@@ -137,18 +137,18 @@ def sort(ledger: Ledger, records: Sequence[Request | Report]) -> list[Sorted]:
     done: list[Sorted] = []
     for record in records:
         if record.id:
-            known = ledger.find(record.id)
-            known = fresh.get(record.id) if known is None else known
+            checksum = ledger.find(record.id)
+            checksum = fresh.get(record.id) if checksum is None else checksum
             fresh.setdefault(record.id, record.checksum)
-            done.append(record if known is None else again(record, known))
+            done.append(record if checksum is None else again(record, checksum))
         else:
             done.append(record)
     return done
 
 
-def again(request: Request | Report, known: int) -> Report:
+def again(request: Request | Report, checksum: int) -> Report:
     """Return the report for an id that was used before."""
-    if known == request.checksum:
+    if checksum == request.checksum:
         outcome = Outcome(status=Status.REPEATED)
     else:
         outcome = Outcome(

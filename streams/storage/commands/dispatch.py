@@ -149,31 +149,34 @@ class Desk:
         self,
         records: Iterable[tuple[Request | Report, int]],
         home: Home,
-        given: Home = lambda _: None,
+        registered: Home = lambda _: None,
         *,
         is_alone: bool,
     ) -> None:
         """Add records, each with its size.
 
-        `home` returns the group that holds a followed collection, `given` the group that the
+        `home` returns the group that holds a followed collection, `registered` the one that the
         registry gave an id to.
         """
         for record, size in records:
-            item = self._item(record, size, home, given)
+            item = self._item(record, size, home, registered)
             item.laid = self._turns
             item.is_alone = item.is_alone or is_alone
             self._items[item.offset] = item
             self._ids[record.id] += 1
             self.size += size
 
-    def _item(self, record: Request | Report, size: int, home: Home, given: Home) -> Item:
+    def _item(self, record: Request | Report, size: int, home: Home, registered: Home) -> Item:
         ids = {f"id:{record.id}"} if record.id else set()
         if isinstance(record, Report) or (record.id and self._ids[record.id]):
             return Item(record, size, frozenset(), frozenset(ids), None, is_alone=False)
         about, creation = subjects(record.command), None
         followed = {collection: home(collection) for collection in about}
         # an id by itself, too: its group may come to be known between two commands
-        homes = {each: found or given(each) for each, found in followed.items()}
+        homes = {
+            collection: group or registered(collection)
+            for collection, group in followed.items()
+        }
         groups = {group for group in homes.values() if group is not None}
         if len({*homes.values()}) > 1:  # if a group is known, all its collections are
             about, groups = (

@@ -162,8 +162,8 @@ class Answering:
         conversations = Conversations(
             self._shards, self._directory, asking, self._writing, None, creator=seed
         )
-        asked = Asked(conversations, self._counting)
-        return Talk(request, seed, begun(asked, request), is_decided=is_decided)
+        handlers = Asked(conversations, self._counting)
+        return Talk(request, seed, begun(handlers, request), is_decided=is_decided)
 
     def _go_on(self, talk: Talk, answer: Stored | Submitted | None) -> None:
         """Resume the generator until its next request or its result.
@@ -291,15 +291,15 @@ class Answering:
         return group.state.upto
 
 
-def begun(asked: Asked, request: Request) -> Conversation[Outcome]:
+def begun(handlers: Asked, request: Request) -> Conversation[Outcome]:
     """Return the command's generator; errors in the command are raised at its first `next`."""
-    return (yield from asked.ask(request.command))
+    return (yield from handlers.ask(request.command))
 
 
 def failed(failure: Exception) -> Outcome:
     """Return the outcome for a command that failed for an external reason."""
-    known = isinstance(failure, SlackwaterError)
-    code = type(failure).__name__ if known else "Defect"
+    is_expected = isinstance(failure, SlackwaterError)
+    code = type(failure).__name__ if is_expected else "Defect"
     return Outcome(status=Status.FAILED, code=code, message=str(failure) or repr(failure))
 
 

@@ -111,20 +111,22 @@ class Asked:
         talk = replace(self.conversations, lease_ms=lease_ms)
         match command:
             case AcquireCapabilities():
-                made = talk.acquire(command.collection, command.token)
+                conversation = talk.acquire(command.collection, command.token)
             case Create(id_, text, start, group):
-                made = talk.create(id_, loads(text), start, group)
+                conversation = talk.create(id_, loads(text), start, group)
             case _:
                 assert_never(command)
-        return (yield from made)
+        return (yield from conversation)
 
     def _drop(self, command: Drop) -> Conversation[Outcome]:
-        held = command.capability
-        if held is None:
+        capability = command.capability
+        if capability is None:
             raise InvalidCapability(command.collection, "a drop presents one, none was given")
-        if held.id != command.collection:
-            raise InvalidCapability(command.collection, f"it is one to collection {held.id}")
-        yield from self.conversations.drop(held, whole=command.whole)
+        if capability.id != command.collection:
+            raise InvalidCapability(
+                command.collection, f"it is one to collection {capability.id}"
+            )
+        yield from self.conversations.drop(capability, whole=command.whole)
         return Outcome(status=Status.DONE)
 
     def _update(self, command: UpdateAndDowngrade) -> Conversation[Outcome]:
@@ -145,11 +147,11 @@ class Asked:
                 return Outcome(status=Status.DONE, capabilities=moved)
 
     def _stage(self, command: Stage) -> Conversation[Outcome]:
-        held = command.capability
-        if not isinstance(held, WriteCapability):
-            raise InvalidCapability(held.id, "it is not a write capability")
+        capability = command.capability
+        if not isinstance(capability, WriteCapability):
+            raise InvalidCapability(capability.id, "it is not a write capability")
         lease_ms = LEASE_MS if command.lease_ms is None else command.lease_ms
-        yield from self.conversations.stage(held, command.stage, command.chunks, lease_ms)
+        yield from self.conversations.stage(capability, command.stage, command.chunks, lease_ms)
         return Outcome(status=Status.DONE)
 
     def _subscribe_at(self, command: SubscribeAt) -> Conversation[Outcome]:
@@ -169,14 +171,14 @@ class Asked:
         shards = self.conversations.shards
         lower = MINIMUM_TIME if after is None else Timestamp(after + 1)
         upper = end(collection) if command.until is None else command.until
-        found = pieces(collection, lower, min(end(collection), upper))
+        pieces_ = pieces(collection, lower, min(end(collection), upper))
         if after is None and not is_complete(collection, as_of):
-            found = ()  # the contents at as_of are not known yet
+            pieces_ = ()  # the contents at as_of are not known yet
         wanted = selection(options_of(command), loads(collection.description)).may_match
-        found = tuple(piece for piece in found if wanted(piece.ref))
-        check_size("chunks of the cut", MOST_PIECES, len(found))
+        pieces_ = tuple(piece for piece in pieces_ if wanted(piece.ref))
+        check_size("chunks of the cut", MOST_PIECES, len(pieces_))
         topic = shards.data_topic(collection.id)
-        cut = Cut(collection.since, collection.upper, topic, found)
+        cut = Cut(collection.since, collection.upper, topic, pieces_)
         return Outcome(status=Status.DONE, cut=cut)
 
 

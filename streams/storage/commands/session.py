@@ -198,10 +198,10 @@ class Session:
         """Read the responses from the last position to `high`."""
         while self._looked < high:
             topic = self._wiring.names.responses
-            found = self._wiring.records.fetch(topic, 0, self._looked, high, _AT_ONCE)
-            yield list(readable(found.column("value").to_pylist()))
-            is_all = found.num_rows < _AT_ONCE
-            self._looked = high if is_all else Offset(found.column("offset")[-1].as_py() + 1)
+            records = self._wiring.records.fetch(topic, 0, self._looked, high, _AT_ONCE)
+            yield list(readable(records.column("value").to_pylist()))
+            is_all = records.num_rows < _AT_ONCE
+            self._looked = high if is_all else Offset(records.column("offset")[-1].as_py() + 1)
 
     def _unanswered(self) -> OffsetRange:
         """Return a range with all unanswered records; it may hold others too."""
@@ -240,21 +240,21 @@ class Session:
     def _take(self, wait_ms: int) -> None:
         """Give the next records to the desk, waiting for them; a suspect is taken alone."""
         if not self._waiting:
-            found = self._tail.poll(wait_ms)
+            polled = self._tail.poll(wait_ms)
             is_answered = self._ledger.is_answered
-            self._waiting = [entry for entry in found if not is_answered(entry.offset)]
+            self._waiting = [entry for entry in polled if not is_answered(entry.offset)]
         entries = self._fitting()
         if not entries:
             return
         careful, desk = self._history.careful, self._desk
         crashed = careful.begin(entries, desk.first)
-        known = (crashed.get(entry.offset) or read(entry) for entry in entries)
-        records = [item for record in known for item in sort(self._ledger, [record])]
+        commands = (crashed.get(entry.offset) or read(entry) for entry in entries)
+        records = [item for record in commands for item in sort(self._ledger, [record])]
         self._waiting = self._waiting[len(entries) :]
         sized = zip(records, (len(entry.value) for entry in entries), strict=True)
         is_alone = self._history.alone > 0 or careful.is_suspect(entries[0].offset)
-        home, given = self._wiring.shards.following.home, self._directory.given
-        desk.lay(sized, home, given, is_alone=is_alone)
+        home, registered = self._wiring.shards.following.home, self._directory.given
+        desk.lay(sized, home, registered, is_alone=is_alone)
         self._wiring.reached("read")
 
     def _fitting(self) -> Sequence[Entry]:
@@ -268,7 +268,7 @@ class Session:
             return () if len(desk) else self._waiting[:1]
         first = self._waiting[0].offset if desk.first is None else desk.first
         near = itertools.takewhile(
-            lambda each: each.offset < first + SPAN and not is_suspect(each.offset),
+            lambda entry: entry.offset < first + SPAN and not is_suspect(entry.offset),
             self._waiting[:BATCH],
         )
         some = list(near)
@@ -299,12 +299,12 @@ class Session:
         """Answer finished crowds, and have the others retried."""
         finished: list[Finished] = []
         is_fine = True
-        for each in done:
-            if each.failure is not None:
-                self._failed(each.crowd, each.failure)
+        for item in done:
+            if item.failure is not None:
+                self._failed(item.crowd, item.failure)
                 is_fine = False
                 continue
-            pairs = list(zip(each.crowd, each.reports, strict=True))
+            pairs = list(zip(item.crowd, item.reports, strict=True))
             self._desk.put_back([item for item, report in pairs if report is None], 0.0)
             finished += [(item, report) for item, report in pairs if report is not None]
         if finished:
@@ -332,8 +332,8 @@ class Session:
         tries, at = self._history.tries, item.offset
         tries[at] = tries.get(at, 0) + 1
         if tries[at] >= TRIES:
-            known = item.record
-            item.record = Report(at, known.checksum, failed(failure), known.id)
+            record = item.record
+            item.record = Report(at, record.checksum, failed(failure), record.id)
 
     def _answer(self, finished: Sequence[Finished]) -> None:
         """Errors: as `Writer.commit`; commands that are answered one by one use up a try."""
@@ -386,8 +386,8 @@ class Session:
         """Errors: Fenced when another service has answered anything."""
         with self._history.reading:
             high = self._wiring.records.ends(self._wiring.names.responses)[0].high
-            found = itertools.chain.from_iterable(self._answers(high))
-            if any(self._ledger.is_overtaken(record) for record in found):
+            answers = itertools.chain.from_iterable(self._answers(high))
+            if any(self._ledger.is_overtaken(record) for record in answers):
                 raise Fenced(self._wiring.names.transactional_id)
 
     def close(self, wait_s: float = 0.0) -> None:

@@ -197,12 +197,12 @@ def id_of(value: bytes) -> str:
         if byte < 1 << 7:
             break
     size = length >> 1
-    found = body[taken : taken + size]
+    bytes_ = body[taken : taken + size]
     try:
-        text = found.decode()
+        text = bytes_.decode()
     except UnicodeDecodeError:
         return ""
-    is_whole = length % 2 == 0 and len(found) == size
+    is_whole = length % 2 == 0 and len(bytes_) == size
     return text if is_whole and len(text) <= LONGEST_ID else ""
 
 
@@ -285,8 +285,8 @@ def _downgrade(record: Record) -> Command:
 
 
 def _drop(record: Record) -> Command:
-    held = record["capability"]
-    presented = None if held is None else to_capability(held)
+    capability = record["capability"]
+    presented = None if capability is None else to_capability(capability)
     return Drop(record["collection"], presented, record["whole"])
 
 

@@ -152,16 +152,16 @@ class Threads:
 
     def done(self, wait_s: float) -> list[Done]:
         """Return finished crowds; wait for the first."""
-        found: list[Done] = []
+        results: list[Done] = []
         try:
-            found.append(self._done.get(timeout=wait_s))
+            results.append(self._done.get(timeout=wait_s))
             while True:
-                found.append(self._done.get_nowait())
+                results.append(self._done.get_nowait())
         except queue.Empty:
             pass
-        for each in found:
-            del self._under_way[id(each.crowd)]
-        return found
+        for result in results:
+            del self._under_way[id(result.crowd)]
+        return results
 
     def waits(self) -> list[SlowCrowd]:
         """Return crowds whose running time has doubled since they were last logged."""

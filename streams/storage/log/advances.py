@@ -31,8 +31,12 @@ def pass_time(state: State, body: Advance, offset: Offset) -> tuple[State, Decis
 def is_idle(collection: CollectionState, body: Advance) -> bool:
     """Whether the system may move the collection: it writes there, and no writer lags it."""
     system = write_capability(collection.id)
-    held = collection.capabilities.get(system)
-    if held is None or held.right is not Right.WRITE or held.frontier.time > body.lower:
+    capability = collection.capabilities.get(system)
+    if (
+        capability is None
+        or capability.right is not Right.WRITE
+        or capability.frontier.time > body.lower
+    ):
         return False
     if len(collection.capabilities) == 1:
         return True

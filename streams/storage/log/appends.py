@@ -95,19 +95,19 @@ def invalid(state: State, renewal: Renewal) -> Decision | None:
     refusal = not_held(state, renewal)
     if refusal is not None:
         return refusal
-    held = state.collections[renewal.collection].capabilities[renewal.capability]
-    if held.frontier != renewal.frontier:
-        return UpperMismatch(held.frontier, renewal.collection)
+    capability = state.collections[renewal.collection].capabilities[renewal.capability]
+    if capability.frontier != renewal.frontier:
+        return UpperMismatch(capability.frontier, renewal.collection)
     return None
 
 
 def renewed(state: State, renewal: Renewal) -> State:
     """The state with the capability's lease renewed; no other lease ends earlier for it."""
     collection = state.collections[renewal.collection]
-    held = collection.capabilities[renewal.capability]
-    if held.lease_ms is None:
+    capability = collection.capabilities[renewal.capability]
+    if capability.lease_ms is None:
         return state
-    later = replace(held, expires_ms=state.expiry(held.lease_ms))
+    later = replace(capability, expires_ms=state.expiry(capability.lease_ms))
     capabilities = collection.capabilities.set(renewal.capability, later)
     return with_collection(state, replace(collection, capabilities=capabilities))
 

@@ -160,22 +160,22 @@ class Trace:
     def replace(self, gone: Iterable[Batch], new: Batch) -> "Trace":
         """The trace without some of its batches, and with `new`."""
         names = {(batch.offset, batch.part) for batch in gone}
-        kept = [batch for batch in self if (batch.offset, batch.part) not in names]
-        return trace_of([*kept, new])
+        remaining = [batch for batch in self if (batch.offset, batch.part) not in names]
+        return trace_of([*remaining, new])
 
     def _with_lane(self, number: int, lane: Lane) -> "Trace":
         return Trace((*self.lanes[:number], lane, *self.lanes[number + 1 :]))
 
     def _empty_before(self, batch: Batch) -> Batch | None:
         """The newest empty batch that ends where `batch` begins, with the same binding."""
-        found = None
+        first = None
         for lane in self.lanes:
             candidate = _ending_at(lane, batch.lower)
             if candidate is None or candidate.chunks or candidate.source != batch.source:
                 continue
-            if found is None or (candidate.offset, candidate.part) > (found.offset, found.part):
-                found = candidate
-        return found
+            if first is None or (candidate.offset, candidate.part) > (first.offset, first.part):
+                first = candidate
+        return first
 
     def _widen(self, old: Batch, by: Batch) -> "Trace":
         since = max(old.since, by.since)

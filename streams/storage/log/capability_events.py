@@ -80,9 +80,11 @@ def decide(state: State, body: Grant, offset: Offset) -> tuple[State, Decision]:
     if collection is None or collection.is_dropped:
         gone = isinstance(body, Drop) and collection is not None
         return state, Dropped() if gone else UnknownCollection(body.collection)
-    held = None if body.capability is None else collection.capabilities.get(body.capability)
-    if held is not None and held.token != body.token:
-        return state, TokenMismatch(held.token)
+    capability = (
+        None if body.capability is None else collection.capabilities.get(body.capability)
+    )
+    if capability is not None and capability.token != body.token:
+        return state, TokenMismatch(capability.token)
     return granted(state, collection, body, offset)
 
 
@@ -238,8 +240,8 @@ def drop(
 def others_write(collection: CollectionState, capability: CapabilityId) -> bool:
     """Tell whether a write capability other than this one is live."""
     return any(
-        held.right is Right.WRITE and name != capability
-        for name, held in collection.capabilities.items()
+        other.right is Right.WRITE and name != capability
+        for name, other in collection.capabilities.items()
     )
 
 
@@ -262,7 +264,7 @@ def with_expiry(state: State, expires_ms: int | None) -> State:
     """Return the state, set to look for expired leases at `expires_ms` at the latest."""
     if expires_ms is None:
         return state
-    known = state.next_expiry_ms
+    next_ms = state.next_expiry_ms
     return replace(
-        state, next_expiry_ms=expires_ms if known is None else min(known, expires_ms)
+        state, next_expiry_ms=expires_ms if next_ms is None else min(next_ms, expires_ms)
     )

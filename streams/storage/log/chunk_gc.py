@@ -79,10 +79,10 @@ def reclaim(state: State, body: Reclaim) -> tuple[State, Decision]:
         if capability.plan is not None
     ]
     oldest = min(plans, default=None)
-    kept = tuple(
+    still_read = tuple(
         batch for batch in state.superseded if oldest is not None and oldest <= batch.offset
     )
-    return replace(state, floor=floor, superseded=kept), Reclaimed()
+    return replace(state, floor=floor, superseded=still_read), Reclaimed()
 
 
 def swap(state: State, body: Replace, offset: Offset) -> tuple[State, Decision]:

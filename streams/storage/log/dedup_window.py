@@ -62,8 +62,8 @@ class Earlier:
         """Return the last decision of this id, and the number of decisions after it."""
         if not self.may_hold(id_):
             return None
-        found = enumerate(reversed(self.read()))
-        return next((place for place in found if place[1].id == id_), None)
+        decisions = enumerate(reversed(self.read()))
+        return next((place for place in decisions if place[1].id == id_), None)
 
 
 def earlier_of(
@@ -76,14 +76,14 @@ def earlier_of(
     An id among them occurs in the bytes. Searching the bytes is quick but linear in their
     length, so after a few lookups the ids are decoded and searched instead.
     """
-    asked = count()
+    lookups = count()
 
     @cache
     def ids() -> frozenset[EventId]:
         return frozenset(decision.id for decision in read())
 
     def may_hold(id_: EventId) -> bool:
-        return id_ in ids() if next(asked) >= QUICK_LOOKS else is_in_bytes(id_)
+        return id_ in ids() if next(lookups) >= QUICK_LOOKS else is_in_bytes(id_)
 
     return Earlier(upto, read, may_hold)
 
@@ -101,9 +101,9 @@ class Window:
         for block in (self.newest, *reversed(self.blocks)):
             if block and _last_offset(block) <= seen:
                 return None
-            found = block.get(id_)
-            if found is not None:
-                return found.outcome if found.offset > seen else None
+            decision = block.get(id_)
+            if decision is not None:
+                return decision.outcome if decision.offset > seen else None
         if self.earlier is None or self.earlier.upto <= seen:
             return None
         place = self.earlier.find(id_)
@@ -117,9 +117,9 @@ class Window:
         if len(newest) < BLOCK:
             return Window(self.blocks, newest, self.earlier)
         oldest = decided.offset - WINDOW
-        kept = tuple(block for block in self.blocks if _last_offset(block) >= oldest)
+        recent = tuple(block for block in self.blocks if _last_offset(block) >= oldest)
         is_needed = self.earlier is not None and self.earlier.upto >= oldest
-        return Window((*kept, newest), {}, self.earlier if is_needed else None)
+        return Window((*recent, newest), {}, self.earlier if is_needed else None)
 
     def remembered(self, at: Offset) -> Iterator[Decided]:
         """Yield the last decision of each id remembered at offset `at`, in log order.
@@ -128,7 +128,9 @@ class Window:
         """
         block: Block = {}
         earlier = () if self.earlier is None else self.earlier.read()
-        for decided in chain(earlier, *(each.values() for each in (*self.blocks, self.newest))):
+        for decided in chain(
+            earlier, *(block.values() for block in (*self.blocks, self.newest))
+        ):
             if decided.offset >= at - WINDOW:
                 block.pop(decided.id, None)
                 block[decided.id] = decided
@@ -162,9 +164,9 @@ class Kept:
     def find(self, id_: EventId) -> Decision | None:
         """Return the decision of this event if it is one of the last `KEPT`."""
         for block in (self.newest, *reversed(self.blocks)):
-            found = block.get(id_)
-            if found is not None:
-                number, decided = found
+            decision = block.get(id_)
+            if decision is not None:
+                number, decided = decision
                 return decided.outcome if number >= self.count - KEPT else None
         place = None if self.earlier is None else self.earlier.find(id_)
         if place is None:

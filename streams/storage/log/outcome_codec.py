@@ -72,8 +72,8 @@ def to_record(decided: Decided) -> Record:
         "number": 0,
     }
     name = type(decided.outcome).__name__
-    known = {"offset": decided.offset, "id": decided.id, "outcome": name}
-    return {**known, **empty, **fields(decided.outcome)}
+    record = {"offset": decided.offset, "id": decided.id, "outcome": name}
+    return {**record, **empty, **fields(decided.outcome)}
 
 
 def fields(outcome: Decision) -> Record:

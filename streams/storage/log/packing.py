@@ -94,12 +94,12 @@ def _earlier(upto: Offset, body: bytes, *shared_from: Offset | None) -> Earlier:
             () if start is None else (decision for decision in kept if decision.offset >= start)
         )
         own = _read(body, "decided", upto)
-        return tuple(sorted((*own, *shared), key=lambda each: each.offset))
+        return tuple(sorted((*own, *shared), key=lambda decided: decided.offset))
 
     return earlier_of(upto, read, lambda id_: id_.encode() in bz2.decompress(body))
 
 
 def _read(body: bytes, field: str, upto: Offset) -> Iterator[Decided]:
     _, record = codec.decode(bz2.decompress(body))
-    found = map(outcome_codec.from_record, record[field])
-    return (decision for decision in found if decision.offset <= upto)
+    outcomes = map(outcome_codec.from_record, record[field])
+    return (decision for decision in outcomes if decision.offset <= upto)

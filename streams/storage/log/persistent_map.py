@@ -38,12 +38,12 @@ class Map(Mapping[K, V], Generic[K, V]):
         self._count = len(self._base)
 
     def __getitem__(self, key: K) -> V:
-        found = self._over.get(key) if self._over else None
-        if found is None:
+        value = self._over.get(key) if self._over else None
+        if value is None:
             return self._base[key]
-        if found is GONE:
+        if value is GONE:
             raise KeyError(key)
-        return cast("V", found)
+        return cast("V", value)
 
     @overload
     def get(self, key: K, /) -> V | None: ...
@@ -53,10 +53,10 @@ class Map(Mapping[K, V], Generic[K, V]):
 
     def get(self, key: K, /, default: V | D | None = None) -> V | D | None:
         """Return the value of a key, or the default; without the cost of a KeyError."""
-        found = self._over.get(key) if self._over else None
-        if found is None:
+        value = self._over.get(key) if self._over else None
+        if value is None:
             return self._base.get(key, default)
-        return default if found is GONE else cast("V", found)
+        return default if value is GONE else cast("V", value)
 
     def __contains__(self, key: object) -> bool:
         return self._has(cast("K", key))

@@ -117,9 +117,9 @@ def decode(body: bytes) -> State:
     name, record = codec.decode(body, leave_out=OUTCOMES)
     if name != SCHEMA:
         raise Corrupt(f"rollup: expected a {SCHEMA}, actual a {name}")
-    known = collections_of(to_collection(collection) for collection in record["collections"])
+    decoded = collections_of(to_collection(collection) for collection in record["collections"])
     fresh = Map({CollectionId(id_): True for id_ in record["dropped"]})
-    collections = Collections(known.live, known.dropped.update(fresh))
+    collections = Collections(decoded.live, decoded.dropped.update(fresh))
     stages = {
         stage["name"]: StagedChunks(to_chunks(stage["chunks"]), stage["expires_ms"])
         for stage in record["stages"]

@@ -66,11 +66,11 @@ class Capabilities(Mapping[CapabilityId, Capability]):
 
     def __init__(
         self,
-        held: Mapping[CapabilityId, Capability] | None = None,
+        capabilities: Mapping[CapabilityId, Capability] | None = None,
         heaps: Mapping[Right, Heap] | None = None,
         entries: int = 0,
     ) -> None:
-        self._held = held if isinstance(held, Map) else Map(held)
+        self._held = capabilities if isinstance(capabilities, Map) else Map(capabilities)
         self._heaps = None if heaps is None or len(self._held) <= SMALL else dict(heaps)
         self._entries = entries
 
@@ -122,10 +122,10 @@ class Capabilities(Mapping[CapabilityId, Capability]):
 
     def remove(self, *names: CapabilityId) -> "Capabilities":
         """Return the capabilities without some, which may be missing."""
-        held = self._held
+        remaining = self._held
         for name in names:
-            held = held.remove(name)
-        return Capabilities(held, self._heaps, self._entries)
+            remaining = remaining.remove(name)
+        return Capabilities(remaining, self._heaps, self._entries)
 
     def earliest(self, right: Right) -> Timestamp | None:
         """The earliest frontier of this right; None if there is none. Usually O(log n)."""
@@ -139,9 +139,9 @@ class Capabilities(Mapping[CapabilityId, Capability]):
         if self._heaps is None or self._entries > 2 * len(self._held) + SMALL:
             self._heaps = {
                 right: heap_of(
-                    (held.frontier.time, name)
-                    for name, held in self._held.items()
-                    if held.right is right
+                    (capability.frontier.time, name)
+                    for name, capability in self._held.items()
+                    if capability.right is right
                 )
                 for right in Right
             }
@@ -151,8 +151,12 @@ class Capabilities(Mapping[CapabilityId, Capability]):
         return None if heap is None else Timestamp(heap.time)
 
     def _time(self, name: str, right: Right) -> Timestamp | None:
-        held = self._held.get(CapabilityId(name))
-        return held.frontier.time if held is not None and held.right is right else None
+        capability = self._held.get(CapabilityId(name))
+        return (
+            capability.frontier.time
+            if capability is not None and capability.right is right
+            else None
+        )
 
 
 @value(frozen=True, slots=True, kw_only=True)

@@ -28,10 +28,10 @@ def said_of(errors: pa.Table, start: Timestamp, last: Timestamp) -> str:
 
     It may have come later than what began that: two rows of a key, for example.
     """
-    time, found = start, alive(errors, start)
-    if not found.num_rows:
-        time, found = last, alive(errors, last)
-    return f"the collection is in error at {time}: {found.column('error')[0].as_py()}"
+    time, errors_at = start, alive(errors, start)
+    if not errors_at.num_rows:
+        time, errors_at = last, alive(errors, last)
+    return f"the collection is in error at {time}: {errors_at.column('error')[0].as_py()}"
 
 
 def first_error(errors: pa.Table) -> Timestamp | None:
@@ -47,7 +47,7 @@ def summed(errors: pa.Table, by: Sequence[str]) -> pa.Table:
     columns = [combined(errors.column(name)) for name in by]
     groups = group(columns, errors.num_rows)
     totals = sum_by(groups, int64(combined(errors.column("diff"))))
-    kept = np.flatnonzero(totals)
-    first = pa.array(groups.first[kept])
-    arrays = [*(column.take(first) for column in columns), pa.array(totals[kept])]
+    nonzero = np.flatnonzero(totals)
+    first = pa.array(groups.first[nonzero])
+    arrays = [*(column.take(first) for column in columns), pa.array(totals[nonzero])]
     return pa.table(arrays, names=[*by, "diff"])

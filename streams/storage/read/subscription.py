@@ -152,11 +152,11 @@ class Subscription:
         id_ = self.capability.id
         collection = self._shards.state(id_)
         check(Command.SUBSCRIBE, id_, collection)
-        held = collection.capabilities.get(self.capability.name)
-        if held is None or held.right is not Right.READ:
+        capability = collection.capabilities.get(self.capability.name)
+        if capability is None or capability.right is not Right.READ:
             group = self._shards.group_of(id_)
             raise not_held(self._shards.group_state(group), self.capability)
-        if held.token != self.capability.token:
+        if capability.token != self.capability.token:
             raise FencedCapability(id_)
         return collection
 

@@ -112,8 +112,8 @@ class Recorder:
         """Return the updates that take effect, at the times at which they do."""
         arrays = [*raw.columns[:-2], pa.array(settled.times), raw.columns[-1]]
         moved = pa.RecordBatch.from_arrays(arrays, schema=raw.schema)
-        kept = moved.filter(pa.array(settled.times >= 0))
-        return consolidate(kept, self._kernel)
+        settled_rows = moved.filter(pa.array(settled.times >= 0))
+        return consolidate(settled_rows, self._kernel)
 
     def _records(self, ready: pa.RecordBatch, decided: Changes) -> tuple[OutRecord, ...]:
         if not len(decided.rows):
@@ -157,11 +157,11 @@ class Recorder:
         return f"key {key} is not unique: {stall.count} rows have it at {stall.time}"
 
     def _key_text(self, rows: pa.RecordBatch, row: int) -> str:
-        one = rows.slice(row, 1)
-        columns = self._select_as(one, [f"c{key}::VARCHAR" for key in self._keys])
+        single = rows.slice(row, 1)
+        columns = self._select_as(single, [f"c{key}::VARCHAR" for key in self._keys])
         names = [self._columns.names[key] for key in self._keys]
         pairs = zip(names, columns, strict=True)
-        return "(" + ", ".join(f"{name} = {each[0].as_py()}" for name, each in pairs) + ")"
+        return "(" + ", ".join(f"{name} = {column[0].as_py()}" for name, column in pairs) + ")"
 
 
 def _data(rows: pa.RecordBatch) -> pa.Table:

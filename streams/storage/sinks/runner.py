@@ -212,8 +212,8 @@ class SinkRunner:
     def _resume(self, recorder: Recorder) -> _At:
         """Where the earlier sessions stopped, and the keys in the topic at that point."""
         spec = self._spec
-        found = self._writer.last_value(spec.progress_topic, spec.sink.encode())
-        progress = None if found is None else decode(found)
+        record = self._writer.last_value(spec.progress_topic, spec.sink.encode())
+        progress = None if record is None else decode(record)
         # Progress from before the sink's birth is that of an earlier sink of this id, whose
         # catalog is gone.
         if progress is None or progress.frontier < spec.as_of:

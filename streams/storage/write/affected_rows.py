@@ -68,6 +68,6 @@ def bounds_of(column: pa.Array) -> Range | None:
     return None if pc.any(is_odd).as_py() else range_of(column)
 
 
-def meets(one: Range, other: Range) -> bool:
+def meets(left: Range, right: Range) -> bool:
     """Whether a value may lie within both."""
-    return bool(one.low <= other.high and other.low <= one.high)  # type: ignore[operator]  # of one column
+    return bool(left.low <= right.high and right.low <= left.high)  # type: ignore[operator]  # of one column

@@ -127,7 +127,9 @@ def _is_accepted_nested(actual: pa.DataType, kind: pa.DataType) -> bool:
     pairs = [
         (actual.field(index).type, kind.field(index).type) for index in range(kind.num_fields)
     ]
-    return all(uniform(one) == uniform(own) or _is_simple(one, own) for one, own in pairs)
+    return all(
+        uniform(actual) == uniform(own) or _is_simple(actual, own) for actual, own in pairs
+    )
 
 
 def _is_simple(actual: pa.DataType, kind: pa.DataType) -> bool:
@@ -149,9 +151,9 @@ def _cast(chunk: pa.Array, kind: pa.DataType) -> pa.Array:
         return _cast(chunk.dictionary_decode(), kind)
     if isinstance(chunk, pa.ExtensionArray):
         chunk = chunk.storage
-    made = chunk.cast(kind)
-    made.validate(full=True)
-    return made
+    converted = chunk.cast(kind)
+    converted.validate(full=True)
+    return converted
 
 
 def _storage(chunk: pa.Array, kind: pa.BaseExtensionType) -> pa.Array:

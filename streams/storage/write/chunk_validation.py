@@ -130,12 +130,12 @@ def check_record(
             id_, f"chunk {place(ref)}: expected {ref.size} bytes, actual {len(record.body)}"
         )
     for name, value in expected.items():
-        found = [value for key, value in record.headers if key == name]
-        if found != [value]:
+        values = [value for key, value in record.headers if key == name]
+        if values != [value]:
             raise WrongRows(
                 id_,
                 f"chunk {place(ref)}: expected header {name} once, {value!r}, actual"
-                f" {brief(str(found))}",
+                f" {brief(str(values))}",
             )
 
 

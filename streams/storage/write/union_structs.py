@@ -22,19 +22,19 @@ def check_unions(column: pa.ChunkedArray, duckdb_type: str) -> None:
 
 
 def _check(array: pa.Array, kind: str) -> None:
-    made = parts(kind) if has_union(kind) else None
-    if made is None:
+    union = parts(kind) if has_union(kind) else None
+    if union is None:
         return
-    if made.kind == "UNION":
+    if union.kind == "UNION":
         tag, *inside = array.flatten()
         _check_tags(array, tag, inside)
-    elif made.kind == "MAP":
+    elif union.kind == "MAP":
         inside = [array.keys, array.items]
-    elif made.kind in {"LIST", "ARRAY"}:
+    elif union.kind in {"LIST", "ARRAY"}:
         inside = [array.flatten()]
     else:
         inside = array.flatten()
-    for part, type_ in zip(inside, made.types, strict=True):
+    for part, type_ in zip(inside, union.types, strict=True):
         _check(part, type_)
 
 

@@ -156,14 +156,14 @@ class Writing:
         if not parts:
             return [(group, renewal(write.capability)) for write in writes]
         ends = {part.capability: part.upper for part in parts}
-        held = [write.capability for write in writes if write.capability.name not in ends]
+        unmoved = [write.capability for write in writes if write.capability.name not in ends]
         due = [moved(write) for write in writes if self.is_due(write)]
         last = [
             capability for capability in due if capability.frontier == ends[capability.name]
         ]
         if len(parts) > 1:
-            held, last = [*held, *last], []
-        renewals = tuple(held_of(capability) for capability in held)
+            unmoved, last = [*unmoved, *last], []
+        renewals = tuple(held_of(capability) for capability in unmoved)
         append = Append(tuple(parts), read_upto, renewals)
         return [(group, append), *((group, renewal(capability)) for capability in last)]
 
@@ -232,8 +232,10 @@ class Writing:
     def is_lost(self, write: Write) -> bool:
         """Whether the capability is gone, or already beyond the write's frontier."""
         capabilities = self.shards.state(write.capability.id).capabilities
-        held = capabilities.get(write.capability.name)
-        return held is None or write.capability.frontier.strictly_precedes(held.frontier)
+        capability = capabilities.get(write.capability.name)
+        return capability is None or write.capability.frontier.strictly_precedes(
+            capability.frontier
+        )
 
     def staged(self, write: Write, description: Description) -> list[pa.Table]:
         """Return the rows of the chunks that the caller has written, in the engine's types.
@@ -242,7 +244,7 @@ class Writing:
 
         Errors: as `chunk_validation.staged`; OutsideInterval.
         """
-        id_, kept, size = write.capability.id, [], 0
+        id_, checked_rows, size = write.capability.id, [], 0
         if not write.chunks:
             return []
         about = (id_, description, self.shards.headers(id_))
@@ -251,37 +253,40 @@ class Writing:
         ):
             check_times(id_, rows, write.capability.frontier, write.upper)
             if self.kernels is not None:
-                kept.append(rows)
+                checked_rows.append(rows)
                 size += rows.nbytes
                 check_size(
                     "bytes of chunks whose multiplicities are checked", LARGEST_COUNTED, size
                 )
-        return kept
+        return checked_rows
 
     def is_due(self, write: Write) -> bool:
         """Whether the capability moves and half of its lease is over."""
         id_, name = write.capability.id, write.capability.name
-        held = self.shards.state(id_).capabilities.get(name)
+        capability = self.shards.state(id_).capabilities.get(name)
         if (
             write.is_heartbeat
-            or held is None
-            or held.lease_ms is None
-            or held.expires_ms is None
+            or capability is None
+            or capability.lease_ms is None
+            or capability.expires_ms is None
         ):
             return False
         clock = self.shards.group_state(self.shards.group_of(id_)).clock_ms
-        return held.expires_ms - clock < held.lease_ms // 2 and not write.upper.is_empty
+        return (
+            capability.expires_ms - clock < capability.lease_ms // 2
+            and not write.upper.is_empty
+        )
 
 
 def check_chained(writes: Sequence[Write]) -> None:
     """Errors: RepeatedCapability if writes of one capability are not consecutive."""
     ends: dict[CapabilityId, Antichain] = {}
     for write in writes:
-        held = write.capability
-        expected = ends.get(held.name, held.frontier)
-        if held.frontier != expected:
-            raise RepeatedCapability(held, expected)
-        ends[held.name] = write.upper
+        capability = write.capability
+        expected = ends.get(capability.name, capability.frontier)
+        if capability.frontier != expected:
+            raise RepeatedCapability(capability, expected)
+        ends[capability.name] = write.upper
 
 
 def part_of(write: Write, chunks: tuple[ChunkRef, ...]) -> Part:

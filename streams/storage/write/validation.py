@@ -76,8 +76,8 @@ def conform(id_: CollectionId, updates: pa.Table, description: Description) -> p
     expected = arrow_schema(description.types)
     user = [*description.names, "time", "diff"]
     is_ambiguous = not set(description.names).isdisjoint(expected.names[:-2])
-    known = [user] if is_ambiguous else [user, expected.names]
-    if updates.column_names not in known:
+    accepted = [user] if is_ambiguous else [user, expected.names]
+    if updates.column_names not in accepted:
         actual = brief(str(updates.column_names))
         raise WrongRows(id_, f"expected columns {brief(str(user))}, actual {actual}")
     columns = [

@@ -19,8 +19,8 @@ _TEXTS = (os.strerror(errno.ENOSPC), os.strerror(errno.EDQUOT))
 
 def usage(directory: Path) -> tuple[int, int]:
     """The bytes of a directory's file system that are free for us, and all it has."""
-    found = os.statvfs(directory)
-    return found.f_bavail * found.f_frsize, found.f_blocks * found.f_frsize
+    stat = os.statvfs(directory)
+    return stat.f_bavail * stat.f_frsize, stat.f_blocks * stat.f_frsize
 
 
 def lacking(directory: Path, size: int = 0) -> int:

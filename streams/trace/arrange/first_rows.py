@@ -136,7 +136,7 @@ class _Walk:
     def until(self, wanted: Ints) -> Leading | None:
         """Rows of each key until so many are found."""
         lacking = wanted.copy()
-        found: list[tuple[Ints, Ints, Ints, Ints]] = []
+        ranges: list[tuple[Ints, Ints, Ints, Ints]] = []
         reach = np.clip(wanted, 4, _FARTHEST)
         while True:
             nothing = np.zeros(len(wanted), np.int64)
@@ -152,9 +152,9 @@ class _Walk:
             ends = np.append(starts, len(which))[1:] - 1
             met = which[starts]
             lacking[met] = np.maximum(lacking[met] - saturated(weight, starts)[ends], 0)
-            found.append((which, read.cursor[live], read.places[live], counts))
+            ranges.append((which, read.cursor[live], read.places[live], counts))
             reach *= 2
-        return _gathered(self.runs, found)
+        return _gathered(self.runs, ranges)
 
     def _judged(self, read: Read, todo: Ints) -> tuple[Ints, Ints]:
         """The rows read that are there, one of each, and their counts; the cursors move on."""
@@ -181,12 +181,12 @@ class _Walk:
 
 
 def _gathered(
-    runs: Sequence[Run], found: Sequence[tuple[Ints, Ints, Ints, Ints]]
+    runs: Sequence[Run], ranges: Sequence[tuple[Ints, Ints, Ints, Ints]]
 ) -> Leading | None:
-    if not found:
+    if not ranges:
         return None
     which, cursor, places, counts = (
-        np.concatenate([part[i] for part in found]) for i in range(4)
+        np.concatenate([part[i] for part in ranges]) for i in range(4)
     )
     parts, order_of = [], np.empty(len(which), np.int64)
     done = 0

@@ -58,25 +58,27 @@ def find(
         kernel: for keys of nested types.
     """
     parts, read = [], 0
-    found = np.full(len(hashes), -1, np.int64)
+    places_found = np.full(len(hashes), -1, np.int64)
     for run in files.open(names):
         which, places = lookup(run, hashes)
         if not len(places):
             continue
-        rows, asked = run.rows.take(pa.array(places)), pa.array(which)
+        rows, key_places = run.rows.take(pa.array(places)), pa.array(which)
         equal = np.ones(len(places), np.bool_)
         for index, key in enumerate(keys):
-            equal &= same(key_form(rows.column(1 + index), kernel), key.take(asked))
-        found[which[equal]] = read + np.flatnonzero(equal)  # a newer run comes later
+            equal &= same(key_form(rows.column(1 + index), kernel), key.take(key_places))
+        places_found[which[equal]] = read + np.flatnonzero(equal)  # a newer run comes later
         parts.append(rows)
         read += len(places)
     if not parts:
-        return Found(_empty(shape), found)
+        return Found(_empty(shape), places_found)
     rows = parts[0] if len(parts) == 1 else pa.concat_batches(parts)
     live = rows.column("live")
     if live.true_count < len(live):
-        found[(found >= 0) & ~live.to_numpy(zero_copy_only=False)[found]] = -1
-    return Found(rows, found)
+        places_found[
+            (places_found >= 0) & ~live.to_numpy(zero_copy_only=False)[places_found]
+        ] = -1
+    return Found(rows, places_found)
 
 
 def _empty(shape: pa.Schema) -> pa.RecordBatch:
@@ -97,12 +99,12 @@ def insert(
     if not rows.num_rows:
         return list(names)
     count = files.victims(names, rows)
-    kept, merged = list(names[: len(names) - count]), names[len(names) - count :]
+    remaining, merged = list(names[: len(names) - count]), names[len(names) - count :]
     parts = [*(run.rows for run in files.open(merged)), rows]
     pieces = merge.by_hash(parts, files.piece)
     return [
-        *kept,
-        *files.write(_merged(piece, keys, kernel, gone=not kept) for piece in pieces),
+        *remaining,
+        *files.write(_merged(piece, keys, kernel, gone=not remaining) for piece in pieces),
     ]
 
 
@@ -128,9 +130,9 @@ def _latest(
     if not len(pairs):
         return order
     keep = np.ones(len(order), np.bool_)
-    one, other = pa.array(order[pairs]), pa.array(order[pairs + 1])
+    first, second = pa.array(order[pairs]), pa.array(order[pairs + 1])
     columns = [rows.column(1 + index) for index in range(keys)]
-    if all(_same(column.take(one), column.take(other), kernel).all() for column in columns):
+    if all(_same(column.take(first), column.take(second), kernel).all() for column in columns):
         keep[pairs] = False  # no hash is that of two keys
         return order[keep]
     twins = repeated(hashes)
@@ -144,5 +146,5 @@ def _latest(
     return order[keep]
 
 
-def _same(one: pa.Array, other: pa.Array, kernel: Kernel) -> Flags:
-    return same(key_form(one, kernel), key_form(other, kernel))
+def _same(left: pa.Array, right: pa.Array, kernel: Kernel) -> Flags:
+    return same(key_form(left, kernel), key_form(right, kernel))

@@ -45,10 +45,10 @@ def insert(
     if not rows.num_rows:
         return list(names)
     count = files.victims(names, rows)
-    kept, merged = list(names[: len(names) - count]), names[len(names) - count :]
+    remaining, merged = list(names[: len(names) - count]), names[len(names) - count :]
     parts = [*(run.rows for run in files.open(merged)), rows]
     pieces = merge.by_hash(parts, files.piece)
-    return [*kept, *files.write(_merged(piece, kernel) for piece in pieces)]
+    return [*remaining, *files.write(_merged(piece, kernel) for piece in pieces)]
 
 
 def _merged(parts: Sequence[pa.RecordBatch], kernel: Kernel) -> pa.RecordBatch:
@@ -68,9 +68,9 @@ def _cancel(rows: pa.RecordBatch, hashes: Words, kernel: Kernel) -> pa.RecordBat
     diffs = diffs.copy()
     diffs[suspects] = 0
     diffs[suspects[first]] = totals
-    kept = pa.array(np.flatnonzero(diffs))
+    nonzero = pa.array(np.flatnonzero(diffs))
     columns = [*rows.columns[:-1], pa.array(diffs)]
-    return pa.RecordBatch.from_arrays(columns, schema=rows.schema).take(kept)
+    return pa.RecordBatch.from_arrays(columns, schema=rows.schema).take(nonzero)
 
 
 def _sums(rows: pa.RecordBatch, kernel: Kernel) -> tuple[Ints, Ints]:

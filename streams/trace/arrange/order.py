@@ -111,12 +111,12 @@ def comparables(column: pa.Array) -> Comparable:
     return ranks_of(raw(column)) if is_ranked(column.type) else column
 
 
-def less(one: Comparable, other: Comparable) -> Flags:
-    """Where `one` is before `other`."""
-    if isinstance(one, np.ndarray):
-        below: Flags = one < other
+def less(left: Comparable, right: Comparable) -> Flags:
+    """Where `left` is before `right`."""
+    if isinstance(left, np.ndarray):
+        below: Flags = left < right
         return below
-    return np.asarray(pc.less(one, other).to_numpy(zero_copy_only=False), np.bool_)
+    return np.asarray(pc.less(left, right).to_numpy(zero_copy_only=False), np.bool_)
 
 
 def choose(values: Comparable, places: Ints) -> Comparable:

@@ -83,10 +83,10 @@ def compared(rows: pa.RecordBatch) -> pa.Array:
 def same_key(run: Run, places: Ints, entries: Entries, which: Ints, kernel: Kernel) -> Flags:
     """Whether the run's row at a place has the key of the entry it was found for."""
     result = np.ones(len(places), np.bool_)
-    at, asked = pa.array(places), pa.array(entries.owner[which])
+    at, owners = pa.array(places), pa.array(entries.owner[which])
     for index, key in enumerate(entries.keys):
         column = key_form(run.rows.column(1 + index).take(at), kernel)
-        result &= same(column, key.take(asked))
+        result &= same(column, key.take(owners))
     return result
 
 
@@ -113,12 +113,12 @@ def _places(
     sizes = high - low
     if sizes.sum() <= _SCANNED * len(sizes):
         which, places = np.repeat(np.arange(len(sizes)), sizes), spans(low, sizes)
-        here, asked = read(places), order.choose(wanted, which)
-        equal = ~(order.less(here, asked) | order.less(asked, here))
+        here, wanted_here = read(places), order.choose(wanted, which)
+        equal = ~(order.less(here, wanted_here) | order.less(wanted_here, here))
         return which[equal], places[equal]
     first = order.bound(read, low, high, wanted, after=False)
-    found = _end(read, first, high, wanted) - first
-    return np.repeat(np.arange(len(first)), found), spans(first, found)
+    matches = _end(read, first, high, wanted) - first
+    return np.repeat(np.arange(len(first)), matches), spans(first, matches)
 
 
 def _end(
@@ -145,10 +145,10 @@ def insert(
     if not rows.num_rows:
         return list(names)
     count = files.victims(names, rows)
-    kept, merged = list(names[: len(names) - count]), names[len(names) - count :]
+    remaining, merged = list(names[: len(names) - count]), names[len(names) - count :]
     parts = [*(run.rows for run in files.open(merged)), rows]
     pieces = _pieces(parts, files.piece)
-    return [*kept, *files.write(_merged(piece, kernel) for piece in pieces)]
+    return [*remaining, *files.write(_merged(piece, kernel) for piece in pieces)]
 
 
 def _pieces(parts: Sequence[pa.RecordBatch], limit: int) -> Iterator[list[pa.RecordBatch]]:
@@ -234,9 +234,11 @@ def _summed(
         numbers = numbers.copy()
         numbers[suspects] = 0
         numbers[suspects[groups.first]] = totals
-    kept = np.flatnonzero(numbers)
-    columns = [column.take(pa.array(places[kept])) for column in rows.columns[:-1]]
-    return pa.RecordBatch.from_arrays([*columns, pa.array(numbers[kept])], schema=rows.schema)
+    nonzero = np.flatnonzero(numbers)
+    columns = [column.take(pa.array(places[nonzero])) for column in rows.columns[:-1]]
+    return pa.RecordBatch.from_arrays(
+        [*columns, pa.array(numbers[nonzero])], schema=rows.schema
+    )
 
 
 @dataclass(slots=True)
@@ -279,7 +281,7 @@ def extreme(
     """
     cursors = [cursor_at(run, start, largest=largest) for run in runs]
     todo = np.arange(len(start.owner))
-    keys, found = [np.empty(0, np.int64)], [start.values.slice(0, 0)]
+    keys, values = [np.empty(0, np.int64)], [start.values.slice(0, 0)]
     reach = _FIRST_REACH
     while True:
         todo = todo[
@@ -290,13 +292,13 @@ def extreme(
         read = read_on(cursors, start, todo, reach, kernel)
         hits, places = _settle(cursors, read, start, touched, todo, largest=largest)
         keys.append(todo[hits])
-        found.append(read.values.take(pa.array(places)))
+        values.append(read.values.take(pa.array(places)))
         todo = np.delete(todo, hits)
         reach *= 2
     order_of = np.full(len(start.owner), -1, np.int64)
     done = np.concatenate(keys)
     order_of[done] = np.arange(len(done))
-    return pa.concat_arrays(found).take(pa.array(order_of, mask=order_of < 0))
+    return pa.concat_arrays(values).take(pa.array(order_of, mask=order_of < 0))
 
 
 def cursor_at(run: Run, start: Entries, *, largest: bool) -> Cursor:

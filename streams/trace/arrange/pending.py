@@ -34,10 +34,10 @@ def take(
     files: RunFiles, names: Sequence[RunName], upper: int
 ) -> tuple[list[pa.RecordBatch], list[RunName]]:
     """The updates whose times are below `upper`, and the runs without them."""
-    due, kept = [], []
+    due, remaining = [], []
     for name in names:
         if int(name[2]) >= upper:
-            kept.append(name)
+            remaining.append(name)
             continue
         left, next_time = 0, None
         for run in files.open([name]):
@@ -47,8 +47,8 @@ def take(
             if next_time is None and end < len(run.hashes):
                 next_time = int(run.hashes[end])
         if next_time is not None:
-            kept.append([name[0], left, next_time])
-    return due, kept
+            remaining.append([name[0], left, next_time])
+    return due, remaining
 
 
 def insert(
@@ -61,11 +61,11 @@ def insert(
     if not updates.num_rows:
         return list(names)
     count = files.victims(names, updates)
-    kept, merged = list(names[: len(names) - count]), names[len(names) - count :]
+    remaining, merged = list(names[: len(names) - count]), names[len(names) - count :]
     parts = [rows for name in merged for rows in _left(files, name)]
     pieces = merge.by_hash([*parts, _run(updates)], files.piece)
     written = files.write(_run(_merged(piece, kernel)) for piece in pieces)
-    return [*kept, *([*name, int(files.open([name])[0].hashes[0])] for name in written)]
+    return [*remaining, *([*name, int(files.open([name])[0].hashes[0])] for name in written)]
 
 
 def _merged(parts: Sequence[pa.RecordBatch], kernel: Kernel) -> pa.RecordBatch:

@@ -164,12 +164,12 @@ class RunFiles:
         Errors: OSError when the disk is full to its reserve
         (`streams.trace.arrange.disk_reserve`).
         """
-        found = gathered(pieces, self.piece)
-        first = next(found, None)
+        batches = gathered(pieces, self.piece)
+        first = next(batches, None)
         if first is None:
             return []
         size = first.get_total_buffer_size()
-        second = next(found, None) if size <= SMALL_RUN else None
+        second = next(batches, None) if size <= SMALL_RUN else None
         if second is None and size <= SMALL_RUN:
             # Kept as well: to open it again costs more than all its bytes.
             name = self.shared.add(self.directory, _content(first), self.new_name)
@@ -177,7 +177,7 @@ class RunFiles:
             return [[name, first.num_rows]]
         file = self.new_name()
         begun = [first] if second is None else [first, second]
-        pieces = self._claimed(chain(begun, found))
+        pieces = self._claimed(chain(begun, batches))
         try:
             with pa.OSFile(self.path(file), "wb") as sink:
                 rows = _write(sink, first.schema, pieces)

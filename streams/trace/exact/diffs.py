@@ -84,12 +84,12 @@ def _reduced(values: Ints, starts: Ints) -> Ints:
     return totals
 
 
-def plus(one: Ints, other: Ints) -> Ints:
+def plus(left: Ints, right: Ints) -> Ints:
     """The sums, one by one. Errors: DiffOverflow."""
-    made = one + other
-    if ((one ^ made) & (other ^ made) < 0).any():
+    total = left + right
+    if ((left ^ total) & (right ^ total) < 0).any():
         raise DiffOverflow("a sum")
-    return made
+    return total
 
 
 def negated(values: Ints) -> Ints:
@@ -99,15 +99,15 @@ def negated(values: Ints) -> Ints:
     return -values
 
 
-def products(one: Ints, other: Ints) -> Ints:
+def products(left: Ints, right: Ints) -> Ints:
     """The products, one by one. Errors: DiffOverflow."""
-    made = one * other
-    if largest(one) * largest(other) >= _END:
+    product = left * right
+    if largest(left) * largest(right) >= _END:
         # a double is near enough: what wraps around is off by 2^64
-        near = one.astype(np.float64) * other.astype(np.float64)
-        if (np.abs(near - made) > np.abs(near) * 1e-9).any():
+        near = left.astype(np.float64) * right.astype(np.float64)
+        if (np.abs(near - product) > np.abs(near) * 1e-9).any():
             raise DiffOverflow("a product")
-    return made
+    return product
 
 
 def followed(changes: Ints, starts: Ints, before: Ints) -> Ints:
@@ -147,10 +147,10 @@ def saturated(values: Ints, starts: Ints) -> Ints:
     if largest(values) * values.size < _END:
         return _restarted(values, starts, _lengths(values, starts)) if values.size else values
     high, low = running(values, starts)
-    made = (high << _HALF) | low
-    made[high > _HIGHEST] = LARGEST
-    made[high < ~_HIGHEST] = ~LARGEST
-    return made
+    value = (high << _HALF) | low
+    value[high > _HIGHEST] = LARGEST
+    value[high < ~_HIGHEST] = ~LARGEST
+    return value
 
 
 def copies(counts: Ints) -> Ints:

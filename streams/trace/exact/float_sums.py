@@ -61,12 +61,12 @@ def split(values: Doubles, weights: Ints, owner: Ints) -> Digits:
     return join(result, Digits(owner[odd], special, weights[odd]))
 
 
-def products(one: Doubles, other: Doubles, weights: Ints, owner: Ints) -> Digits:
+def products(left: Doubles, right: Doubles, weights: Ints, owner: Ints) -> Digits:
     """The entries of `one[i] * other[i] * weights[i]` for sum `owner[i]`, in units of 2^-2148.
 
     What is not finite counts as zero: the sums of the factors say that it is there.
     """
-    (a, place_a, sign_a), (b, place_b, sign_b) = _parts(one), _parts(other)
+    (a, place_a, sign_a), (b, place_b, sign_b) = _parts(left), _parts(right)
     signs, place = np.where(sign_a != sign_b, -weights, weights), place_a + place_b
     high_a, low_a, high_b, low_b = a >> _HALF, a & _LOW_HALF, b >> _HALF, b & _LOW_HALF
     parts = [(high_a * high_b, 2 * _HALF), (high_a * low_b, _HALF)]
@@ -133,8 +133,8 @@ def gather(entries: Digits) -> Digits:
     cells = (int(entries.owner.max()) + 1) * span
     if cells <= max(4 * len(codes), 1 << 12):
         totals = sum_at(codes, cells, entries.digits)
-        kept = np.flatnonzero(totals)
-        return Digits(kept // span, kept % span + MINUS_INFINITY, totals[kept])
+        nonzero = np.flatnonzero(totals)
+        return Digits(nonzero // span, nonzero % span + MINUS_INFINITY, totals[nonzero])
     groups: Groups = group([codes], len(codes))
     totals = sum_by(groups, entries.digits)
     codes = codes[groups.first]
@@ -250,17 +250,17 @@ def _round_window(
     high: npt.NDArray[np.uint64], rest: npt.NDArray[np.uint64], sticky: npt.NDArray[np.bool_]
 ) -> tuple[Doubles, Ints]:
     """53 bits of a 128-bit window, rounded half to even, and how far it was shifted left."""
-    one = np.uint64(1)
+    bit = np.uint64(1)
     # frexp of the upper half is exact: it has at most 32 bits.
     bits = np.frexp((high >> np.uint64(32)).astype(np.float64))[1]
     shift = np.where(high == 0, 0, 32 - bits).astype(np.int64)
     left = shift.astype(np.uint64)
     right = np.uint64(63) - left
-    high = (high << left) | ((rest >> one) >> right)
+    high = (high << left) | ((rest >> bit) >> right)
     rest = rest << left
     mantissa = high >> np.uint64(11)
     tail = high & np.uint64(0x7FF)
     half = np.uint64(0x400)
     more = sticky | (rest != 0)
-    up = (tail > half) | ((tail == half) & (more | ((mantissa & one) == one)))
+    up = (tail > half) | ((tail == half) & (more | ((mantissa & bit) == bit)))
     return (mantissa + up.astype(np.uint64)).astype(np.float64), shift

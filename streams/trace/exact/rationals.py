@@ -17,8 +17,8 @@ _BITS = 70
 
 def quotients(numerators: Integers, denominators: Integers) -> Doubles:
     """Each numerator over its denominator; NaN over zero, and infinity beyond all doubles."""
-    found = _QUOTIENT(numerators, denominators)
-    return np.asarray(found, np.float64)
+    results = _QUOTIENT(numerators, denominators)
+    return np.asarray(results, np.float64)
 
 
 def roots(numerators: Integers, denominators: Integers) -> Doubles:
@@ -26,8 +26,8 @@ def roots(numerators: Integers, denominators: Integers) -> Doubles:
 
     NaN over zero.
     """
-    found = _ROOT(numerators, denominators)
-    return np.asarray(found, np.float64)
+    results = _ROOT(numerators, denominators)
+    return np.asarray(results, np.float64)
 
 
 def _quotient(numerator: int, denominator: int) -> float:
@@ -49,8 +49,8 @@ def _root(numerator: int, denominator: int) -> float:
     whole, rest = divmod(scaled, over)
     root = math.isqrt(whole)
     sticky = rest != 0 or root * root != whole
-    found = _quotient((2 * root + sticky) << max(-shift, 0), 1 << (1 + max(shift, 0)))
-    return -found if (numerator < 0) != (denominator < 0) else found
+    result = _quotient((2 * root + sticky) << max(-shift, 0), 1 << (1 + max(shift, 0)))
+    return -result if (numerator < 0) != (denominator < 0) else result
 
 
 _QUOTIENT = np.frompyfunc(_quotient, 2, 1)

@@ -87,7 +87,7 @@ class Function:
 
 def without_hash(text: str) -> str:
     """The text with functions by their names instead of their symbols."""
-    return _HASH.sub(lambda found: found[1] or "", text)
+    return _HASH.sub(lambda match: match[1] or "", text)
 
 
 def compiled(function: Function) -> Written:
@@ -103,22 +103,22 @@ def compiled(function: Function) -> Written:
         exec(code, namespace)  # noqa: S102 - to run what the user wrote is what was asked for
     except Exception as error:
         raise InvalidStatement(refused, f"its text fails with {said(error)}") from error
-    made = namespace.get(function.name)
-    if not callable(made):
+    defined = namespace.get(function.name)
+    if not callable(defined):
         raise InvalidStatement(
             refused,
             f"its text defines no function {function.name}",
             f"the body must have a line def {function.name}({', '.join(function.parameters)}):",
         )
     try:
-        inspect.signature(made).bind(*function.parameters)
+        inspect.signature(defined).bind(*function.parameters)
     except (TypeError, ValueError) as error:
         raise InvalidStatement(
             refused,
             f"the Python function does not take {len(function.types)} arguments by position",
             f"it is declared as {function.name}({function.signature})",
         ) from error
-    return made
+    return defined
 
 
 def said(error: Exception) -> str:
@@ -145,7 +145,7 @@ def vectorised(
     Errors: InvalidStatement as `compiled`; a call raises what the function does, TypeError for
         a result that is no array of the type, ValueError for one of another length.
     """
-    made = compiled(function)
+    function_object = compiled(function)
 
     def call(*columns: pa.ChunkedArray) -> pa.Array:
         arrays = [_plain(column) for column in columns]
@@ -154,7 +154,7 @@ def vectorised(
             # Of one row a result that is no longer than that proves nothing: an aggregate, say.
             arrays = [pa.concat_arrays([array, array]) for array in arrays]
         try:
-            result = _checked(function, made(*arrays), returns, len(arrays[0]))
+            result = _checked(function, function_object(*arrays), returns, len(arrays[0]))
         except (ImportError, MemoryError) as error:
             raise RuntimeError(f"{UNFIT} {function.name}: {said(error)}") from error
         except Exception as error:

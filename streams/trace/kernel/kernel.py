@@ -183,9 +183,9 @@ class Kernel:
         Errors: StatementRefused; EvaluationFailed when a constant in it fails.
         """
         key = (sql, tuple(ports.items()))
-        found = self._prepared.get(key)
-        if found is None:
-            found = self._prepared[key] = self._make(sql, ports)
+        statement = self._prepared.get(key)
+        if statement is None:
+            statement = self._prepared[key] = self._make(sql, ports)
             self._text += len(sql)
             while self._is_full():
                 (text, _), last = self._prepared.popitem(last=False)
@@ -193,7 +193,7 @@ class Kernel:
                 self._forget(last)
         else:
             self._prepared.move_to_end(key)
-        return found
+        return statement
 
     def allow(self, size: int) -> None:
         """Say that rows of so many bytes are to be made. Errors: AnswerTooLarge."""
@@ -385,13 +385,13 @@ def arrow_type(duckdb_type: str) -> pa.DataType:
         connection.execute(
             UTC
         )  # a cursor has the machine's time zone, whatever its connection has
-        made = connection.sql(
+        relation = connection.sql(
             f"SELECT NULL::{carried(printed(duckdb_type))} AS x"
         ).to_arrow_table()
-    found = made.schema.field(0).type
-    if found == _BOOL8:
+    type_ = relation.schema.field(0).type
+    if type_ == _BOOL8:
         return pa.bool_()
-    return decoded(found)
+    return decoded(type_)
 
 
 @functools.lru_cache(maxsize=4096)

@@ -74,16 +74,16 @@ def _exact(array: pa.Array) -> pa.Array:
     buffers, size = array.buffers(), len(array)
     if types.is_struct(kind):
         children = [_exact(array.field(index)) for index in range(kind.num_fields)]
-        made = _struct([field.name for field in kind.fields], children)
-        return pa.Array.from_buffers(made, size, buffers[:1], children=children)
+        struct = _struct([field.name for field in kind.fields], children)
+        return pa.Array.from_buffers(struct, size, buffers[:1], children=children)
     if types.is_map(kind):
         children = [_exact(array.keys), _exact(array.items)]
         child = pa.StructArray.from_arrays(children, ["key", "value"])
     else:
         child = _exact(array.values)
     if types.is_fixed_size_list(kind):
-        made = pa.list_(child.type, kind.list_size)
-        return pa.Array.from_buffers(made, size, buffers[:1], children=[child])
+        struct = pa.list_(child.type, kind.list_size)
+        return pa.Array.from_buffers(struct, size, buffers[:1], children=[child])
     return pa.Array.from_buffers(pa.list_(child.type), size, buffers[:2], children=[child])
 
 

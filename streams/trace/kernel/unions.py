@@ -31,25 +31,25 @@ def has_union(type_: str) -> bool:
 @lru_cache(maxsize=4096)
 def carried(type_: str) -> str:
     """The type of columns whose values are of `type_`: with a STRUCT for every UNION."""
-    made = parts(type_) if has_union(type_) else None
-    if made is None:
+    structure = parts(type_) if has_union(type_) else None
+    if structure is None:
         return type_
-    inside = tuple(map(carried, made.types))
-    members = [f"{name} {kind}" for name, kind in zip(made.spelled, inside, strict=False)]
-    match made.kind:
+    inside = tuple(map(carried, structure.types))
+    members = [f"{name} {kind}" for name, kind in zip(structure.spelled, inside, strict=False)]
+    match structure.kind:
         case "LIST" | "ARRAY":
-            return f"{inside[0]}[{made.size}]"
+            return f"{inside[0]}[{structure.size}]"
         case "STRUCT":
             return f"STRUCT({', '.join(members)})"
         case "UNION":
-            return f"STRUCT({', '.join([f'{tag(made)} UTINYINT', *members])})"
+            return f"STRUCT({', '.join([f'{tag(structure)} UTINYINT', *members])})"
         case kind:
             return f"{kind}({', '.join(inside)})"
 
 
-def tag(made: Parts) -> str:
+def tag(structure: Parts) -> str:
     """The name of the struct's first field: `tag`, with `_` behind it while a member has it."""
-    name, taken = "tag", {name.lower() for name in made.names}
+    name, taken = "tag", {name.lower() for name in structure.names}
     while name in taken:
         name += "_"
     return name
@@ -67,9 +67,9 @@ def as_union(value: str, type_: str) -> str:
 
 def member(value: str, type_: str, name: str) -> str:
     """SQL for the member of the union that the expression carries; `name` is SQL text."""
-    made = _parts(type_)
-    place = [_text(name).lower() for name in made.names].index(name.lower())
-    return as_union(_field(value, made.names[place]), made.types[place])
+    structure = _parts(type_)
+    place = [_text(name).lower() for name in structure.names].index(name.lower())
+    return as_union(_field(value, structure.names[place]), structure.types[place])
 
 
 def as_key(value: str, type_: str) -> str:
@@ -77,9 +77,11 @@ def as_key(value: str, type_: str) -> str:
 
     It is what `value` carries or, where the member is NULL, what no union has.
     """
-    made = _parts(type_)
-    nothing = [f"CAST(NULL AS {carried(type_)})" for type_ in made.types]
-    other = _packed((tag(made), *made.spelled), (f"CAST({NO_TAG} AS UTINYINT)", *nothing))
+    structure = _parts(type_)
+    nothing = [f"CAST(NULL AS {carried(type_)})" for type_ in structure.types]
+    other = _packed(
+        (tag(structure), *structure.spelled), (f"CAST({NO_TAG} AS UTINYINT)", *nothing)
+    )
 
     def key(value: str) -> str:
         return f"CASE WHEN {_has_member(value, type_)} THEN {value} ELSE {other} END"
@@ -89,16 +91,16 @@ def as_key(value: str, type_: str) -> str:
 
 def _has_member(value: str, type_: str) -> str:
     """Whether a union is NULL or has a value; a union for a value is asked in its turn."""
-    made = _parts(type_)
+    structure = _parts(type_)
     cases = []
-    for place, kind in enumerate(made.types):
-        found = _field(value, made.names[place])
-        there = f"({found} IS NOT NULL)"
+    for place, kind in enumerate(structure.types):
+        member_value = _field(value, structure.names[place])
+        there = f"({member_value} IS NOT NULL)"
         inner = parts(kind)
         if inner is not None and inner.kind == "UNION":
-            there = f"({there} AND {_has_member(found, kind)})"
+            there = f"({there} AND {_has_member(member_value, kind)})"
         cases.append(f"WHEN {place} THEN {there}")
-    return f"(CASE {_field(value, tag(made))} {' '.join(cases)} ELSE true END)"
+    return f"(CASE {_field(value, tag(structure))} {' '.join(cases)} ELSE true END)"
 
 
 Inside = Callable[[str, int], str]
@@ -114,23 +116,23 @@ class _Way:
 
 
 def _struct_of(value: str, type_: str, inside: Inside) -> str:
-    made = _parts(type_)
+    structure = _parts(type_)
     number = f"CAST(enum_code(union_tag({value})) AS UTINYINT)"
     members = [
         inside(f"union_extract({value}, {_text(name)})", place)
-        for place, name in enumerate(made.names)
+        for place, name in enumerate(structure.names)
     ]
-    return _packed((tag(made), *made.spelled), (number, *members))
+    return _packed((tag(structure), *structure.spelled), (number, *members))
 
 
 def _union_of(value: str, type_: str, inside: Inside) -> str:
-    made = _parts(type_)
+    structure = _parts(type_)
     cases = [
-        f"WHEN {place} THEN CAST(union_value({made.spelled[place]} :="
+        f"WHEN {place} THEN CAST(union_value({structure.spelled[place]} :="
         f" {inside(_field(value, name), place)}) AS {type_})"
-        for place, name in enumerate(made.names)
+        for place, name in enumerate(structure.names)
     ]
-    return f"CASE {_field(value, tag(made))} {' '.join(cases)} END"
+    return f"CASE {_field(value, tag(structure))} {' '.join(cases)} END"
 
 
 _AS_STRUCT = _Way(_struct_of, carried)
@@ -139,22 +141,22 @@ _AS_UNION = _Way(_union_of, lambda type_: type_)
 
 def _converted(value: str, type_: str, depth: int, way: _Way) -> str:
     """The value with every union in it converted; `depth` lambdas are around."""
-    made = parts(type_) if has_union(type_) else None
-    if made is None:
+    structure = parts(type_) if has_union(type_) else None
+    if structure is None:
         return value
-    if made.kind == "ARRAY":
-        before = carried(made.types[0]) if way is _AS_UNION else made.types[0]
+    if structure.kind == "ARRAY":
+        before = carried(structure.types[0]) if way is _AS_UNION else structure.types[0]
         listed = f"CAST({value} AS {before}[])"
-        found = _converted(listed, f"{made.types[0]}[]", depth, way)
-        return f"CAST({found} AS {way.result(type_)})"
+        converted = _converted(listed, f"{structure.types[0]}[]", depth, way)
+        return f"CAST({converted} AS {way.result(type_)})"
     variable = f'"carried@{depth}"'
 
     def inside(part: str, place: int) -> str:
-        return _converted(part, made.types[place], depth + 1, way)
+        return _converted(part, structure.types[place], depth + 1, way)
 
-    if made.kind == "LIST":
+    if structure.kind == "LIST":
         return _each(value, variable, inside(variable, 0))
-    if made.kind == "MAP":
+    if structure.kind == "MAP":
         sides = [inside(_field(variable, name), i) for i, name in enumerate(("key", "value"))]
         entry = f'struct_pack("key" := {sides[0]}, "value" := {sides[1]})'
         return f"map_from_entries({_each(f'map_entries({value})', variable, entry)})"
@@ -165,28 +167,30 @@ def _by_name(value: str, variable: str, body: Callable[[str], str]) -> str:
     """The body, in which the value is read several times, over a name for it."""
     if _NAME.fullmatch(value):
         return f"({body(value)})"
-    each = _each(f"list_value({value})", variable, body(variable))
-    return f"array_extract({each}, 1)"
+    mapped = _each(f"list_value({value})", variable, body(variable))
+    return f"array_extract({mapped}, 1)"
 
 
 def _whole(value: str, type_: str, inside: Inside, way: _Way) -> str:
     """A struct, tuple or union, given by a name."""
-    made = _parts(type_)
-    if made.kind == "UNION":
+    structure = _parts(type_)
+    if structure.kind == "UNION":
         packed = way.union(value, type_, inside)
-    elif made.kind == "STRUCT":
-        fields = [inside(_field(value, name), i) for i, name in enumerate(made.names)]
-        packed = _packed(made.spelled, fields)
+    elif structure.kind == "STRUCT":
+        fields = [inside(_field(value, name), i) for i, name in enumerate(structure.names)]
+        packed = _packed(structure.spelled, fields)
     else:
-        at = [f"struct_extract_at({value}, {place + 1})" for place in range(len(made.types))]
+        at = [
+            f"struct_extract_at({value}, {place + 1})" for place in range(len(structure.types))
+        ]
         packed = f"row({', '.join(inside(part, place) for place, part in enumerate(at))})"
     return f"CASE WHEN ({value} IS NULL) THEN NULL ELSE {packed} END"
 
 
 def _parts(type_: str) -> Parts:
-    found = parts(type_)
-    assert found is not None, type_
-    return found
+    structure = parts(type_)
+    assert structure is not None, type_
+    return structure
 
 
 def _packed(names: Sequence[str], values: Sequence[str]) -> str:
