@@ -98,19 +98,28 @@ def slots_of(aggregates: Sequence[Aggregate], types: Sequence[pa.DataType]) -> t
         if kinds.get(key, COUNTED) == COUNTED:
             kinds[key] = kind
     sums = [Slot(argument, distinct, kind) for (argument, distinct), kind in kinds.items()]
-    return (*sums, *(Slot(one, distinct, PRODUCT, other) for one, other, distinct in products))
+    return (
+        *sums,
+        *(Slot(first, distinct, PRODUCT, second) for first, second, distinct in products),
+    )
 
 
-def _factors(each: Aggregate) -> list[tuple[int, bool]]:
-    arguments = (each.argument, each.other)
-    return [(argument, each.distinct) for argument in arguments if argument is not None]
+def _factors(aggregate: Aggregate) -> list[tuple[int, bool]]:
+    arguments = (aggregate.argument, aggregate.other)
+    return [(argument, aggregate.distinct) for argument in arguments if argument is not None]
 
 
-def _products(each: Aggregate) -> list[tuple[int, int, bool]]:
+def _products(aggregate: Aggregate) -> list[tuple[int, int, bool]]:
     """The pairs of arguments whose products a function of DEVIATIONS needs."""
-    arguments = {"y": each.argument, "x": each.argument if each.other is None else each.other}
-    pairs = [(arguments[one], arguments[other]) for one, other in DEVIATIONS[each.function]]
-    return [(a, b, each.distinct) for a, b in pairs if a is not None and b is not None]
+    arguments = {
+        "y": aggregate.argument,
+        "x": aggregate.argument if aggregate.other is None else aggregate.other,
+    }
+    pairs = [
+        (arguments[first], arguments[second])
+        for first, second in DEVIATIONS[aggregate.function]
+    ]
+    return [(a, b, aggregate.distinct) for a, b in pairs if a is not None and b is not None]
 
 
 def place(
@@ -118,8 +127,8 @@ def place(
 ) -> int:
     """The number of the slot of an argument, or of the product of two."""
     wanted = (argument, other, distinct)
-    found = (i for i, s in enumerate(slots) if (s.argument, s.other, s.distinct) == wanted)
-    return next(found)
+    positions = (i for i, s in enumerate(slots) if (s.argument, s.other, s.distinct) == wanted)
+    return next(positions)
 
 
 def sum_kind(kind: pa.DataType) -> str:
@@ -163,9 +172,9 @@ def of_rows(
         values = column(slot.argument)
         other = None if slot.other is None else column(slot.other)
         present = diffs
-        for each in (values, other):
-            if each is not None and each.null_count:
-                present = np.where(each.is_null().to_numpy(zero_copy_only=False), 0, present)
+        for array in (values, other):
+            if array is not None and array.null_count:
+                present = np.where(array.is_null().to_numpy(zero_copy_only=False), 0, present)
         counts.append(sum_by(groups, present))
         if other is None:
             sums.append(_sum_rows(groups, present, values, slot))
@@ -184,8 +193,8 @@ def _sum_rows(groups: Groups, weights: Ints, column: pa.Array, slot: Slot) -> Su
     )
 
 
-def _sum_products(groups: Groups, weights: Ints, one: pa.Array, other: pa.Array) -> Sum:
-    a, b = _doubles(one, weights), _doubles(other, weights)
+def _sum_products(groups: Groups, weights: Ints, left: pa.Array, right: pa.Array) -> Sum:
+    a, b = _doubles(left, weights), _doubles(right, weights)
     return float_sums.carried(float_sums.gather(float_sums.products(a, b, weights, groups.ids)))
 
 
@@ -272,12 +281,12 @@ def _choose_entries(entries: float_sums.Digits, places: Ints) -> float_sums.Digi
     return float_sums.Digits(owner, entries.bins[where], entries.digits[where])
 
 
-def joined(one: Totals, other: Totals) -> Totals:
-    """The totals of the groups of `one`, then those of `other`."""
+def joined(left: Totals, right: Totals) -> Totals:
+    """The totals of the groups of `left`, then those of `right`."""
     sums: list[Sum] = []
-    for a, b in zip(one.sums, other.sums, strict=True):
+    for a, b in zip(left.sums, right.sums, strict=True):
         if isinstance(a, float_sums.Digits) and isinstance(b, float_sums.Digits):
-            owner = np.concatenate((a.owner, b.owner + len(one.rows)))
+            owner = np.concatenate((a.owner, b.owner + len(left.rows)))
             bins, digits = (
                 np.concatenate((a.bins, b.bins)),
                 np.concatenate((a.digits, b.digits)),
@@ -287,8 +296,8 @@ def joined(one: Totals, other: Totals) -> Totals:
             sums.append(np.concatenate((a, b), axis=-1))
         else:
             sums.append(None)
-    counts = tuple(np.concatenate(each) for each in zip(one.counts, other.counts, strict=True))
-    return Totals(np.concatenate((one.rows, other.rows)), counts, tuple(sums))
+    counts = tuple(np.concatenate(pair) for pair in zip(left.counts, right.counts, strict=True))
+    return Totals(np.concatenate((left.rows, right.rows)), counts, tuple(sums))
 
 
 def summed(totals: Totals, groups: Groups) -> Totals:

@@ -38,8 +38,8 @@ def core(
     columns = changed.rows.take(pa.array(touched.place)).columns[:-2]
     between = _between(touched, changed.moments)
     search = _Search(reach, runs, columns, changed.types, width, whole, kernel)
-    found = [search.near(between, last=last) for last in (False, True)]
-    return [Core(between.owner[s.which], s.rows, s.counts) for s in found if s is not None]
+    nearby = [search.near(between, last=last) for last in (False, True)]
+    return [Core(between.owner[s.which], s.rows, s.counts) for s in nearby if s is not None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,17 +88,17 @@ class _Search:
         """Of each gap the rows behind its beginning, or for `last` those before its end."""
         reach, whole = self.reach, self.whole[between.owner]
         anchors = between.behind if last else between.before
-        asked = anchors.is_valid().to_numpy(zero_copy_only=False)
+        is_anchored = anchors.is_valid().to_numpy(zero_copy_only=False)
         number = _ALL if reach.span else reach.back + reach.ahead
         if reach.before:  # all behind the first touched row, and of those before it as usual
-            asked &= between.before.is_null().to_numpy(zero_copy_only=False) | (not last)
+            is_anchored &= between.before.is_null().to_numpy(zero_copy_only=False) | (not last)
             number = number if last else _ALL
-        wanted = np.where(whole, 0 if last else _ALL, np.where(asked, number, 0))
+        wanted = np.where(whole, 0 if last else _ALL, np.where(is_anchored, number, 0))
         gaps = between.gaps
         if reach.span is not None:
             gaps = self._clipped(gaps, anchors, reach.span, whole, last=last)
         elif reach.peers:
-            return self._of_peers(gaps, np.where(asked, wanted + 1, wanted), last=last)
+            return self._of_peers(gaps, np.where(is_anchored, wanted + 1, wanted), last=last)
         return within(self.runs, gaps, wanted, self.kernel, last=last)
 
     def _clipped(
@@ -123,8 +123,8 @@ class _Search:
             if some is None:
                 break
             done = self._complete(some, wanted[todo], enough[todo])
-            kept = np.flatnonzero(done[some.which])
-            leading.append(some.choose(kept, todo[some.which[kept]]))
+            unfinished = np.flatnonzero(done[some.which])
+            leading.append(some.choose(unfinished, todo[some.which[unfinished]]))
             todo, enough = todo[~done], enough * _GROWTH
         return joined(leading)
 

@@ -65,9 +65,9 @@ def step(node: Asof, sides: Sides) -> Stepped:
     moved = _moved(ranged, node.end, work.kernel)
     parts = [*work.found(points, values), *work.within(moved)]
     parts += work.together(points, values, moved)
-    output = consolidate(flatten(parts, arrow_schema(sides.made)), work.kernel)
-    kept = {"left": work.kept(0, points), "right": work.kept(1, ranged.side)}
-    return Stepped(output if output.num_rows else None, runs=kept)
+    output = consolidate(flatten(parts, arrow_schema(sides.output_types)), work.kernel)
+    run_names = {"left": work.kept(0, points), "right": work.kept(1, ranged.side)}
+    return Stepped(output if output.num_rows else None, runs=run_names)
 
 
 def _moved(ranged: _Ranged, end: int, kernel: Kernel) -> _Ranged:
@@ -175,10 +175,10 @@ class _Work:
             return
         columns = nearest.rows.columns[2 + len(self.by(1)) : -1]
         _, ends = self.ranges(columns)
-        asked = values.take(pa.array(nearest.which))
-        inside = np.flatnonzero(pc.less(asked, ends).to_numpy(zero_copy_only=False))
-        held = self._held(columns, nearest.counts, 1)
-        yield self._pairs(points, held, nearest.which[inside], inside)
+        keys_of_pairs = values.take(pa.array(nearest.which))
+        inside = np.flatnonzero(pc.less(keys_of_pairs, ends).to_numpy(zero_copy_only=False))
+        contents = self._held(columns, nearest.counts, 1)
+        yield self._pairs(points, contents, nearest.which[inside], inside)
 
     def within(self, moved: _Ranged) -> Iterator[pa.RecordBatch]:
         """The rows on the left that were there before the interval beside right's changes."""
@@ -190,8 +190,8 @@ class _Work:
         some = within(runs, gaps, enough, self.kernel, last=False, signed=True)
         if some is not None:
             columns = some.rows.columns[2 + len(self.by(0)) : -1]
-            held = self._held(columns, some.counts, 0)
-            yield self._pairs(held, moved.side, np.arange(len(some.which)), some.which)
+            contents = self._held(columns, some.counts, 0)
+            yield self._pairs(contents, moved.side, np.arange(len(some.which)), some.which)
 
     def together(
         self, points: Side, values: pa.Array, moved: _Ranged
@@ -206,16 +206,18 @@ class _Work:
         most = int(ranks.max()) + 1
         codes = owner[:size] * most + ranks[:size]
         by_code = np.argsort(codes, kind="stable")
-        ends = [owner[size:] * most + each for each in np.split(ranks[size:], 2)]
+        ends = [owner[size:] * most + codes for codes in np.split(ranks[size:], 2)]
         low, high = (np.searchsorted(codes[by_code], end) for end in ends)
         counts = high - low
         for begin, end in join.portions(counts):
             here = counts[begin:end]
-            one, two = (
+            left_rows, right_rows = (
                 by_code[spans(low[begin:end], here)],
                 np.repeat(np.arange(begin, end), here),
             )
-            yield consolidate(self._pairs(points, moved.side, one, two), self.kernel)
+            yield consolidate(
+                self._pairs(points, moved.side, left_rows, right_rows), self.kernel
+            )
 
     def _held(self, columns: Sequence[pa.Array], counts: Ints, side: int) -> Side:
         """Rows of a side's state as a side of pairs."""
@@ -223,10 +225,12 @@ class _Work:
         rows = pa.RecordBatch.from_arrays(list(columns), schema=schema)
         return Side(rows, np.empty(0, np.uint64), [], counts, None)
 
-    def _pairs(self, left: Side, right: Side, one: Ints, two: Ints) -> pa.RecordBatch:
+    def _pairs(
+        self, left: Side, right: Side, left_places: Ints, right_places: Ints
+    ) -> pa.RecordBatch:
         """Pairs of rows, by place, without the end of the range."""
-        self.kernel.allow(len(one) * join.LEAST_OF_PAIR)
-        joined = join.pairs(left, right, one, two, self.schema)
+        self.kernel.allow(len(left_places) * join.LEAST_OF_PAIR)
+        joined = join.pairs(left, right, left_places, right_places, self.schema)
         place = len(self.sides.types[0]) + self.node.end
         nothing = pa.nulls(joined.num_rows, self.schema.field(place).type)
         return joined.set_column(place, self.schema.field(place), nothing)

@@ -38,8 +38,8 @@ def _wanted(dataflow: Dataflow, index: int) -> Iterator[Wanted]:
         if not isinstance(node, Linear) or node.predicates:
             continue
         if dataflow.nodes[node.input] == Source(index):
-            types, made = dataflow.types[node.input], dataflow.types[number]
-            for output, kind in zip(node.outputs, made, strict=True):
+            types, output_types = dataflow.types[node.input], dataflow.types[number]
+            for output, kind in zip(node.outputs, output_types, strict=True):
                 if pick(output, types, kind) is None:
                     yield output.sql, kind
 

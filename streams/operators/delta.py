@@ -39,7 +39,7 @@ def step(
     node: Arrange | Lookup,
     ports: Ports,
     runs: Mapping[str, list[RunName]],
-    made: Sequence[str],
+    output_types: Sequence[str],
     scope: Scope,
 ) -> Stepped:
     """The updates of an arrangement's input, and its new runs; or what a stream finds.
@@ -49,12 +49,12 @@ def step(
         ports: the input's updates, `in`; or those of the `stream`, and as `arranged` the
             changes of the arrangement in the interval.
         runs: the arrangement's before the interval, `rows`.
-        made: the DuckDB types of the output's columns.
+        output_types: the DuckDB types of the output's columns.
         scope: the worker's means.
     """
     if isinstance(node, Arrange):
-        return _arrange(node, ports, runs, made, scope)
-    return _lookup(node, ports, runs, made, scope)
+        return _arrange(node, ports, runs, output_types, scope)
+    return _lookup(node, ports, runs, output_types, scope)
 
 
 def _arrange(
@@ -66,20 +66,20 @@ def _arrange(
 ) -> Stepped:
     rows = flatten(ports["in"], arrow_schema(types))
     changes = join.changed(rows, node.keys, node, scope.kernel)
-    kept = multiset.insert(
+    run_names = multiset.insert(
         scope.context.files,
         runs.get(ROWS, []),
         join.stored(changes, types),
         scope.kernel,
     )
-    return Stepped(changes.rows, runs={ROWS: kept})
+    return Stepped(changes.rows, runs={ROWS: run_names})
 
 
 def _lookup(
     node: Lookup,
     ports: Ports,
     runs: Mapping[str, list[RunName]],
-    made: Sequence[str],
+    output_types: Sequence[str],
     scope: Scope,
 ) -> Stepped:
     if "stream" not in ports:
@@ -94,22 +94,22 @@ def _lookup(
     )
     side = join.changed(rows, node.keys, keeper, kernel)
     past = join.arranged(runs.get(ROWS, []), side.hashes, types[1], keeper.keys, scope)
-    schema = arrow_schema(made)
+    schema = arrow_schema(output_types)
     met = join.matches(side, past, kernel)
-    found = [join.pairs(side, past, *match, schema) for match in met]
+    batches = [join.pairs(side, past, *match, schema) for match in met]
     assert side.times is not None, "updates have times"
     latest = side.times - 1 if node.strict else side.times
     if len(latest) and news.num_rows and int64(news.column("time")).min() <= latest.max():
         present = join.changed(news, keeper.keys, keeper, kernel)
-        found += _seen(side, latest, present, schema, kernel)
-    return Stepped(flatten(found, schema))
+        batches += _seen(side, latest, present, schema, kernel)
+    return Stepped(flatten(batches, schema))
 
 
 def _seen(
-    asked: join.Side, latest: Ints, present: join.Side, schema: pa.Schema, kernel: Kernel
+    lookups: join.Side, latest: Ints, present: join.Side, schema: pa.Schema, kernel: Kernel
 ) -> Iterator[pa.RecordBatch]:
     """What was asked beside the changes of this interval up to the latest time it sees."""
     assert present.times is not None, "updates have times"
-    for one, two in join.matches(asked, present, kernel):
-        seen = present.times[two] <= latest[one]
-        yield join.pairs(asked, present, one[seen], two[seen], schema)
+    for lookup_places, present_places in join.matches(lookups, present, kernel):
+        seen = present.times[present_places] <= latest[lookup_places]
+        yield join.pairs(lookups, present, lookup_places[seen], present_places[seen], schema)

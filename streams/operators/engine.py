@@ -170,11 +170,11 @@ def _next_at(number: NodeId, runs: RunsByOperator) -> int | None:
 
 
 def _by_operator(runs: RunsByOperator) -> dict[NodeId, dict[str, list[RunName]]]:
-    found: dict[NodeId, dict[str, list[RunName]]] = {}
+    by_node: dict[NodeId, dict[str, list[RunName]]] = {}
     for name, names in runs.items():
         operator, _, arrangement = name.partition(".")
-        found.setdefault(int(operator), {})[arrangement] = names
-    return found
+        by_node.setdefault(int(operator), {})[arrangement] = names
+    return by_node
 
 
 @dataclass(slots=True)
@@ -199,7 +199,7 @@ class _Level:
     def run(self, runs: RunsByOperator) -> dict[str, list[RunName]]:
         """Step every node of the level, in order; its runs from now on."""
         before = _by_operator(runs)
-        kept: dict[str, list[RunName]] = {}
+        run_names: dict[str, list[RunName]] = {}
         for number, level in enumerate(self.scope.dataflow.levels):
             if level != self.level:
                 continue
@@ -211,8 +211,10 @@ class _Level:
                 self.errors += stepped.errors
                 if stepped.output is not None and stepped.output.num_rows:
                     self._deliver(number, stepped.output)
-            kept |= {f"{number}.{arrangement}": names for arrangement, names in after.items()}
-        return kept
+            run_names |= {
+                f"{number}.{arrangement}": names for arrangement, names in after.items()
+            }
+        return run_names
 
     def _keeper(self, number: NodeId) -> NodeId:
         """Whose state a node reads: an arrangement's serves lookups of any level."""
@@ -243,17 +245,17 @@ class _Level:
         types = dataflow.types[node.input]
         with self.scope.context.watch(number):
             rows = flatten(self.ports[number]["in"], arrow_schema(types))
-            made = pre_aggregation.partial(node, shape, rows, types, self.scope.kernel)
-        if made is None:
+            partial_sums = pre_aggregation.partial(node, shape, rows, types, self.scope.kernel)
+        if partial_sums is None:
             return False
         with self.scope.context.watch(edge.consumer):
-            self._route(edge, edge.port, made, tuple(range(len(shape.node.keys))))
+            self._route(edge, edge.port, partial_sums, tuple(range(len(shape.node.keys))))
         return True
 
     def _rows(self, number: NodeId) -> int:
         """How many rows have come to a node."""
         parts = self.ports.get(number, {}).values()
-        return sum(part.num_rows for each in parts for part in each)
+        return sum(part.num_rows for batch in parts for part in batch)
 
     def _is_awake(self, number: NodeId, runs: RunsByOperator) -> bool:
         """Whether a node has anything to do: something came, is born, or is due."""
@@ -279,11 +281,11 @@ class _Level:
         node, ports = self.scope.dataflow.nodes[number], self.ports.get(number, {})
         if isinstance(node, Loop):
             return loop.step(node, ports, runs, self.scope)
-        known = linear.NOTHING
+        computed = linear.NOTHING
         if isinstance(node, Linear):
-            known = self.computed.get(node.input, linear.NOTHING)
+            computed = self.computed.get(node.input, linear.NOTHING)
         birth = self._is_born(number)
-        return nodes.step(number, ports, runs, self.scope, known=known, birth=birth)
+        return nodes.step(number, ports, runs, self.scope, computed=computed, birth=birth)
 
     def _deliver(self, number: NodeId, rows: pa.RecordBatch) -> None:
         """To the output, to consumers on this level, and into packets for later ones."""

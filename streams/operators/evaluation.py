@@ -41,13 +41,13 @@ class Evaluated:
     negative: Ints
 
 
-def evaluate(held: Contents, start: int, end: int, statement: Evaluate) -> Evaluated:
+def evaluate(contents: Contents, start: int, end: int, statement: Evaluate) -> Evaluated:
     """What the pairs [start, end) come to; numbers of pairs in the rows are less `start`.
 
     Where DuckDB raises, the pairs are halved until the one that fails stands alone: one bad
     group costs no other group its result.
     """
-    rows, negative = held.at(start, end)
+    rows, negative = contents.at(start, end)
     numbers = rows.column("p")
     if len(negative):
         fine = ~np.isin(int64(numbers), negative - start)

@@ -79,8 +79,8 @@ def _summed(aggregate: Aggregate, counts: Ints, total: Sum, source: pa.DataType)
 
 def _truth(aggregate: Aggregate, counts: Ints, trues: Ints) -> Values:
     """Whether all, or some, of the values are true, by how many are."""
-    found = trues == counts if aggregate.function == "bool_and" else trues > 0
-    return Values(pa.array(found, mask=counts == 0))
+    values = trues == counts if aggregate.function == "bool_and" else trues > 0
+    return Values(pa.array(values, mask=counts == 0))
 
 
 def _counted(counts: Ints, kind: str) -> pa.Array:

@@ -48,31 +48,31 @@ class Sight:
     weights: Sums | None = None
 
 
-def sight(reach: Reach, held: Candidates, types: Sequence[str], kernel: Kernel) -> Sight:
+def sight(reach: Reach, candidates: Candidates, types: Sequence[str], kernel: Kernel) -> Sight:
     """How far the candidates see, whose columns have these types."""
     if reach.before:
-        amounts = weights(reach.before, held.rows.columns, len(held.owner))
-        plain = sight(replace(reach, before=()), held, types, kernel)
+        amounts = weights(reach.before, candidates.rows.columns, len(candidates.owner))
+        plain = sight(replace(reach, before=()), candidates, types, kernel)
         return replace(plain, weights=amounts)
     if reach.span is not None:
-        return Sight(0, 0, ranges=_ranges(reach.span, held, types, kernel))
+        return Sight(0, 0, ranges=_ranges(reach.span, candidates, types, kernel))
     if not reach.peers:
         return Sight(reach.back, reach.ahead)
-    (own,) = keys([peers_of(reach)], held.rows.columns, types, kernel)
+    (own,) = keys([peers_of(reach)], candidates.rows.columns, types, kernel)
     begins = np.zeros(len(own), np.int64)
-    begins[order.starts([held.owner, order.ranks(own)])] = 1
+    begins[order.starts([candidates.owner, order.ranks(own)])] = 1
     return Sight(reach.back, reach.ahead, np.cumsum(begins) - 1)
 
 
-def _ranges(span: Span, held: Candidates, types: Sequence[str], kernel: Kernel) -> Ranges:
+def _ranges(span: Span, candidates: Candidates, types: Sequence[str], kernel: Kernel) -> Ranges:
     texts = [*span.sees, *span.seen]
-    found = keys(texts, held.rows.columns, types, kernel)
-    low = np.searchsorted(held.owner, held.owner)
-    high = np.searchsorted(held.owner, held.owner, "right")
-    read = order.reader(held.values)
+    values = keys(texts, candidates.rows.columns, types, kernel)
+    low = np.searchsorted(candidates.owner, candidates.owner)
+    high = np.searchsorted(candidates.owner, candidates.owner, "right")
+    read = order.reader(candidates.values)
     ends = [
         order.bound(read, low, high, beyond(key) if last else key, after=bool(last))
-        for key, last in zip(found, (0, 1, 0, 1), strict=True)
+        for key, last in zip(values, (0, 1, 0, 1), strict=True)
     ]
     return Ranges((ends[0], ends[1]), (ends[2], ends[3]))
 
@@ -86,8 +86,8 @@ def keys(
     texts: Sequence[str], columns: Sequence[pa.Array], types: Sequence[str], kernel: Kernel
 ) -> list[pa.Array]:
     """Sort keys of rows without the empty text behind them: what begins all keys of rows."""
-    found = evaluated(texts, columns, types, kernel)
-    return [pc.binary_slice(key.cast(pa.binary()), 0, -_SUFFIX) for key in found]
+    results = evaluated(texts, columns, types, kernel)
+    return [pc.binary_slice(key.cast(pa.binary()), 0, -_SUFFIX) for key in results]
 
 
 def evaluated(
@@ -99,8 +99,8 @@ def evaluated(
     rows = pa.RecordBatch.from_arrays([*columns, nothing, nothing], schema=arrow_schema(types))
     named = ", ".join(f"{text} AS v{index}" for index, text in enumerate(texts))
     statement = kernel.prepare(f"SELECT {named} FROM {source_of(types, kernel)}", t=rows.schema)
-    found = statement.run(rows)
-    return [combined(found[f"v{index}"]) for index in range(len(texts))]
+    results = statement.run(rows)
+    return [combined(results[f"v{index}"]) for index in range(len(texts))]
 
 
 def beyond(prefix: pa.Array) -> pa.Array:

@@ -157,8 +157,8 @@ def of_changes(
     entry, at, sums = _changes(entries.ids[len(old) :], moment, int64(rows.column("diff")))
     hashes = pa.array(moments.hashes[new])
     added = [hashes, *rows.columns[:-2], rows.column("diff")]
-    kept = pa.RecordBatch.from_arrays(added, schema=multiset.schema(shape))
-    runs = multiset.insert(files, names, kept, kernel)
+    added_rows = pa.RecordBatch.from_arrays(added, schema=multiset.schema(shape))
+    runs = multiset.insert(files, names, added_rows, kernel)
     pairs = pairs_of(moments)
     return Contents(pairs, entries.rows, entries.owner, base, entry, at, sums), runs
 
@@ -178,7 +178,7 @@ def _data(
 ) -> pa.RecordBatch:
     """The data columns of both, one below the other."""
     pairs = list(zip(old, new, strict=True))[width:]
-    arrays = [pa.concat_arrays([one, other]) for one, other in pairs]
+    arrays = [pa.concat_arrays([left, right]) for left, right in pairs]
     return pa.RecordBatch.from_arrays(arrays, schema=pa.schema(list(shape)[width:]))
 
 

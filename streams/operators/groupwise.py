@@ -38,7 +38,7 @@ def step(
     ports: Ports,
     runs: Mapping[str, list[RunName]],
     types: Sequence[str],
-    made: Sequence[str],
+    output_types: Sequence[str],
     scope: Scope,
 ) -> Stepped:
     """The changes of what the groups come to, the errors, and the new runs.
@@ -48,7 +48,7 @@ def step(
         ports: updates on port `in`.
         runs: the operator's runs.
         types: the DuckDB types of the input's columns.
-        made: those of the output.
+        output_types: those of the output.
         scope: the worker's means.
     """
     rows = flatten(ports.get("in", []), arrow_schema(types))
@@ -59,14 +59,14 @@ def step(
     moments, _ = moments_of(keys, int64(rows.column("time")), scope.kernel)
     shape = group_contents.schema([key.type for key in keys], list(rows.schema)[:-2])
     changes = pa.RecordBatch.from_arrays([*keys, *rows.columns], schema=shape)
-    held, kept = group_contents.of_changes(
+    contents, run_names = group_contents.of_changes(
         changes, len(keys), moments, runs.get(_ROWS, []), scope
     )
     statement = _statement(node, types, scope.kernel)
-    collected = Collected(held.pairs, made, scope)
-    for start, end in held.chunks():
-        collected.add(evaluate(held, start, end, statement), start)
-    return Stepped(collected.output(), collected.errors(label(node)), {_ROWS: kept})
+    collected = Collected(contents.pairs, output_types, scope)
+    for start, end in contents.chunks():
+        collected.add(evaluate(contents, start, end, statement), start)
+    return Stepped(collected.output(), collected.errors(label(node)), {_ROWS: run_names})
 
 
 def label(node: Groupwise) -> str:
@@ -93,7 +93,7 @@ class Collected:
     """The differences of consecutive pairs, chunk after chunk."""
 
     pairs: Pairs
-    made: Sequence[str]
+    output_types: Sequence[str]
     scope: Scope
     parts: list[pa.RecordBatch] = field(default_factory=list)
     failed: list[Ints] = field(default_factory=list)
@@ -102,10 +102,10 @@ class Collected:
     def add(self, some: Evaluated, start: int) -> None:
         """What the pairs from `start` on come to: there from their time to the next one's."""
         pair = some.rows["p"].combine_chunks().to_numpy() + start
-        data = some.rows.select([f"c{index}" for index in range(len(self.made))])
-        columns = flatten([data], data_schema(self.made))
+        data = some.rows.select([f"c{index}" for index in range(len(self.output_types))])
+        columns = flatten([data], data_schema(self.output_types))
         changes = [self._moved(columns, *change) for change in self._times(pair)]
-        whole = flatten(changes, arrow_schema(self.made))
+        whole = flatten(changes, arrow_schema(self.output_types))
         self.parts.append(consolidate(whole, self.scope.kernel))
         self.failed.append(some.failed)
         self.negative.append(some.negative)
@@ -127,23 +127,23 @@ class Collected:
     ) -> pa.RecordBatch:
         arrays = rows.take(pa.array(places)).columns
         diffs = np.full(len(places), diff, np.int64)
-        schema = arrow_schema(self.made)
+        schema = arrow_schema(self.output_types)
         return pa.RecordBatch.from_arrays(
             [*arrays, pa.array(times), pa.array(diffs)], schema=schema
         )
 
     def output(self) -> pa.RecordBatch | None:
         """The changes of all chunks."""
-        whole = flatten(self.parts, arrow_schema(self.made))
+        whole = flatten(self.parts, arrow_schema(self.output_types))
         return consolidate(whole, self.scope.kernel) if whole.num_rows else None
 
     def errors(self, label: str) -> tuple[pa.RecordBatch, ...]:
         """The errors of the pairs that failed."""
-        found = [
+        batches = [
             self._errors(f"cannot evaluate {label}", self.failed),
             self._errors(NEGATIVE, self.negative),
         ]
-        return tuple(batch for batch in found if batch.num_rows)
+        return tuple(batch for batch in batches if batch.num_rows)
 
     def _errors(self, text: str, parts: list[Ints]) -> pa.RecordBatch:
         pair = np.concatenate([*parts, np.empty(0, np.int64)]).astype(np.int64)

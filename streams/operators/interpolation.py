@@ -40,10 +40,10 @@ def between(values: pa.Array, places: Between, kind: str, kernel: Kernel) -> pa.
     if not len(apart):
         return canonical(low)
     high = wide.take(pa.array(places.high[apart]))
-    found = _interpolated(low.take(pa.array(apart)), high, places.share[apart], kernel)
+    interpolated = _interpolated(low.take(pa.array(apart)), high, places.share[apart], kernel)
     at = np.arange(len(low))
     at[apart] = len(low) + np.arange(len(apart))
-    return canonical(pa.concat_arrays([low, found]).take(pa.array(at)))
+    return canonical(pa.concat_arrays([low, interpolated]).take(pa.array(at)))
 
 
 def _cast(values: pa.Array, kind: str, kernel: Kernel) -> pa.Array:
@@ -58,8 +58,10 @@ def _cast(values: pa.Array, kind: str, kernel: Kernel) -> pa.Array:
 def _interpolated(low: pa.Array, high: pa.Array, share: Shares, kernel: Kernel) -> pa.Array:
     kind = low.type
     if pa.types.is_timestamp(kind) or pa.types.is_time(kind):
-        one, other = (pa.array(_micros(each).astype(np.float64)) for each in (low, high))
-        exact = _filled(one, other, share, kernel).to_numpy()
+        low_values, high_values = (
+            pa.array(_micros(array).astype(np.float64)) for array in (low, high)
+        )
+        exact = _filled(low_values, high_values, share, kernel).to_numpy()
         whole = np.copysign(np.floor(np.abs(exact) + 0.5), exact)
         return pa.array(whole.astype(np.int64)).view(kind)
     if pa.types.is_floating(kind):
@@ -73,14 +75,14 @@ def _micros(values: pa.Array) -> Ints:
 
 
 def _of_floats(low: pa.Array, high: pa.Array, share: Shares, kernel: Kernel) -> pa.Array:
-    one, other = (each.to_numpy().astype(np.float64) for each in (low, high))
-    finite: Flags = np.isfinite(one) & np.isfinite(other)
+    low_values, high_values = (array.to_numpy().astype(np.float64) for array in (low, high))
+    finite: Flags = np.isfinite(low_values) & np.isfinite(high_values)
     with np.errstate(invalid="ignore", over="ignore"):
         if low.type == pa.float64():
-            made = one * (1.0 - share) + other * share
+            values = low_values * (1.0 - share) + high_values * share
         else:
-            made = one + (other - one) * share
-    result = made.astype(low.type.to_pandas_dtype())
+            values = low_values + (high_values - low_values) * share
+    result = values.astype(low.type.to_pandas_dtype())
     some = pa.array(np.flatnonzero(finite))
     filled = _filled(low.take(some), high.take(some), share[finite], kernel)
     result[finite] = filled.to_numpy()

@@ -59,9 +59,9 @@ class Input:
     changed: pa.Schema = field(init=False)
 
     def __post_init__(self) -> None:
-        kept = multiset.schema(data_schema([*self.types, ITERATION]))
-        object.__setattr__(self, "kept", kept)
-        changed = kept.insert(len(kept) - 1, pa.field("time", pa.int64()))
+        schema = multiset.schema(data_schema([*self.types, ITERATION]))
+        object.__setattr__(self, "kept", schema)
+        changed = schema.insert(len(schema) - 1, pa.field("time", pa.int64()))
         object.__setattr__(self, "changed", changed)
 
 
@@ -99,10 +99,10 @@ class Arrived:
 
     def knows(self, hashes: Words) -> Flags:
         """Which of these keys have changes."""
-        known = np.zeros(len(hashes), np.bool_)
+        is_known = np.zeros(len(hashes), np.bool_)
         for part in self.parts:
-            known[lookup(part, hashes)[0]] = True
-        return known
+            is_known[lookup(part, hashes)[0]] = True
+        return is_known
 
     def added(self, scope: Scope, names: Sequence[RunName]) -> list[RunName]:
         """The runs of the state with the changes in it."""
@@ -165,10 +165,10 @@ class Touched:
         """Those that were visited at an earlier iteration of this step."""
         if self.born and self.scope.interval.as_of and iteration > 1:
             return visited
-        known = np.zeros(len(visited), np.bool_)
+        is_known = np.zeros(len(visited), np.bool_)
         for arrived in self.arrived.values():
-            known |= arrived.knows(visited)
-        return visited[known]
+            is_known |= arrived.knows(visited)
+        return visited[is_known]
 
     def _stored(self, port: str, hashes: Words) -> pa.RecordBatch:
         names, shape = self.runs.get(port, []), self.inputs[port].kept
@@ -278,8 +278,8 @@ class Joined:
             width = len(self.types[i])
             self.arrived[i].add(hashes[i], iteration, _without(side.rows, width))
         if terms:
-            made = (*self.types[0], ITERATION, *self.types[1], ITERATION)
-            pairs, _ = join.product(terms, self.node, made, self.scope.kernel)
+            output_types = (*self.types[0], ITERATION, *self.types[1], ITERATION)
+            pairs, _ = join.product(terms, self.node, output_types, self.scope.kernel)
             yield from self._by_iteration(pairs)
 
     def close(self) -> dict[str, list[RunName]]:

@@ -74,13 +74,13 @@ class Sides:
     """What a step of a join is given: the sides are 0, `left`, and 1, `right`.
 
     `ports` have the updates of each side and `runs` its state; `types` are the DuckDB types of
-    its columns, and `made` those of the output.
+    its columns, and `output_types` those of the output.
     """
 
     ports: Ports
     runs: Mapping[str, list[RunName]]
     types: tuple[Sequence[str], Sequence[str]]
-    made: Sequence[str]
+    output_types: Sequence[str]
     scope: Scope
 
     def updates(self, side: int) -> pa.RecordBatch:
@@ -105,18 +105,18 @@ def step(node: Join, sides: Sides) -> Stepped:
         for i in (0, 1)
     ]
     terms = ((changes[0], states[1]), (states[0], changes[1]), (changes[0], changes[1]))
-    output, errors = product(terms, node, sides.made, kernel)
-    kept = {
+    output, errors = product(terms, node, sides.output_types, kernel)
+    run_names = {
         side: multiset.insert(
             scope.context.files, sides.names(i), stored(changes[i], types[i]), kernel
         )
         for i, side in enumerate(SIDES)
     }
-    return Stepped(output if output.num_rows else None, errors, kept)
+    return Stepped(output if output.num_rows else None, errors, run_names)
 
 
 def product(
-    terms: Sequence[tuple[Side, Side]], node: Join, made: Sequence[str], kernel: Kernel
+    terms: Sequence[tuple[Side, Side]], node: Join, output_types: Sequence[str], kernel: Kernel
 ) -> tuple[pa.RecordBatch, tuple[pa.RecordBatch, ...]]:
     """The pairs of each term, of which one side at least has times, and the errors of pairs."""
     parts: list[pa.RecordBatch] = []
@@ -124,14 +124,14 @@ def product(
     size = 0
     for left, right in terms:
         for match in matches(left, right, kernel, in_portions=bool(node.residual)):
-            paired = pairs(left, right, *match, arrow_schema(made))
-            judged = _judged(paired, node.residual, made, kernel)
+            paired = pairs(left, right, *match, arrow_schema(output_types))
+            judged = _judged(paired, node.residual, output_types, kernel)
             errors += judged.errors
             if judged.output is not None:
                 parts.append(judged.output)
                 size += judged.output.nbytes
                 kernel.allow(size)
-    return flatten(parts, arrow_schema(made)), tuple(errors)
+    return flatten(parts, arrow_schema(output_types)), tuple(errors)
 
 
 def changed(
@@ -179,14 +179,14 @@ def arranged(
 def _judged(
     paired: pa.RecordBatch,
     residual: tuple[Expression, ...],
-    made: Sequence[str],
+    output_types: Sequence[str],
     kernel: Kernel,
 ) -> Stepped:
     """The pairs for which every residual predicate is true, and the errors."""
     if not residual:
         return Stepped(paired)
-    columns = tuple(Expression(f"c{i}", kind, f"c{i}") for i, kind in enumerate(made))
-    return linear.step(Linear(0, residual, columns), paired, made, made, kernel)
+    columns = tuple(Expression(f"c{i}", kind, f"c{i}") for i, kind in enumerate(output_types))
+    return linear.step(Linear(0, residual, columns), paired, output_types, output_types, kernel)
 
 
 def matches(
@@ -199,26 +199,36 @@ def matches(
     if not left.rows.num_rows or not right.rows.num_rows:
         return
     swapped = left.rows.num_rows > right.rows.num_rows
-    asked, held = (right.hashes, left.hashes) if swapped else (left.hashes, right.hashes)
-    starts = searched(held, asked, after=False)
-    counts = searched(held, asked, after=True) - starts
-    for begin, end in portions(counts) if in_portions else [(0, len(asked))]:
+    wanted, present = (right.hashes, left.hashes) if swapped else (left.hashes, right.hashes)
+    starts = searched(present, wanted, after=False)
+    counts = searched(present, wanted, after=True) - starts
+    for begin, end in portions(counts) if in_portions else [(0, len(wanted))]:
         here = counts[begin:end]
         kernel.allow(int(here.sum()) * LEAST_OF_PAIR)
-        one = np.repeat(np.arange(begin, end), here)
-        two = spans(starts[begin:end], here)
-        yield _of_equal_keys(left, right, *((two, one) if swapped else (one, two)))
+        wanted_places = np.repeat(np.arange(begin, end), here)
+        present_places = spans(starts[begin:end], here)
+        yield _of_equal_keys(
+            left,
+            right,
+            *((present_places, wanted_places) if swapped else (wanted_places, present_places)),
+        )
 
 
-def _of_equal_keys(left: Side, right: Side, one: Ints, two: Ints) -> tuple[Ints, Ints]:
+def _of_equal_keys(
+    left: Side, right: Side, left_places: Ints, right_places: Ints
+) -> tuple[Ints, Ints]:
     """The pairs whose keys are equal, and not their hashes alone."""
     if is_exact(left.forms) and is_exact(right.forms):
-        return one, two
-    equal = np.ones(len(one), np.bool_)
-    at_left, at_right = pa.array(one), pa.array(two)
+        return left_places, right_places
+    equal = np.ones(len(left_places), np.bool_)
+    at_left, at_right = pa.array(left_places), pa.array(right_places)
     for a, b in zip(left.forms, right.forms, strict=True):
         equal &= same(a.take(at_left), b.take(at_right))
-    return (one, two) if equal.all() else (one[equal], two[equal])
+    return (
+        (left_places, right_places)
+        if equal.all()
+        else (left_places[equal], right_places[equal])
+    )
 
 
 def portions(matches: Ints) -> Iterator[tuple[int, int]]:
@@ -231,17 +241,24 @@ def portions(matches: Ints) -> Iterator[tuple[int, int]]:
         begin = max(end, begin + 1)
 
 
-def pairs(left: Side, right: Side, one: Ints, two: Ints, schema: pa.Schema) -> pa.RecordBatch:
-    """The pairs of left's rows at `one` with right's at `two`, as updates."""
+def pairs(
+    left: Side, right: Side, left_places: Ints, right_places: Ints, schema: pa.Schema
+) -> pa.RecordBatch:
+    """The pairs of left's rows at `left_places` with right's at `right_places`, as updates."""
     times = [
-        side.times[at] for side, at in ((left, one), (right, two)) if side.times is not None
+        side.times[at]
+        for side, at in ((left, left_places), (right, right_places))
+        if side.times is not None
     ]
     time = np.maximum(times[0], times[1]) if len(times) > 1 else times[0]
-    at_left, at_right = pa.array(one), pa.array(two)
+    at_left, at_right = pa.array(left_places), pa.array(right_places)
     width = _width(left), _width(right)
     columns = [column.take(at_left) for column in left.rows.columns[: width[0]]]
     columns += [column.take(at_right) for column in right.rows.columns[: width[1]]]
-    columns += [pa.array(time), pa.array(products(left.diffs[one], right.diffs[two]))]
+    columns += [
+        pa.array(time),
+        pa.array(products(left.diffs[left_places], right.diffs[right_places])),
+    ]
     return pa.RecordBatch.from_arrays(columns, schema=schema)
 
 

@@ -41,7 +41,7 @@ def step(
     node: Linear,
     rows: pa.RecordBatch,
     types: Sequence[str],
-    made: Sequence[str],
+    output_types: Sequence[str],
     kernel: Kernel,
     computed: Computed = NOTHING,
 ) -> Stepped:
@@ -51,41 +51,41 @@ def step(
         node: what to compute.
         rows: the input's updates.
         types: the DuckDB types of the input's columns.
-        made: those of the output.
+        output_types: those of the output.
         kernel: the worker's DuckDB.
         computed: expressions that were computed over exactly these rows.
     """
     if not rows.num_rows:
         return Stepped(None)
-    found = [
+    parts = [
         _found(output, rows, types, kind, computed)
-        for output, kind in zip(node.outputs, made, strict=True)
+        for output, kind in zip(node.outputs, output_types, strict=True)
     ]
-    if not node.predicates and all(column is not None for column in found):
-        columns = [*found, rows.column("time"), rows.column("diff")]
-        return Stepped(pa.RecordBatch.from_arrays(columns, schema=arrow_schema(made)))
+    if not node.predicates and all(column is not None for column in parts):
+        columns = [*parts, rows.column("time"), rows.column("diff")]
+        return Stepped(pa.RecordBatch.from_arrays(columns, schema=arrow_schema(output_types)))
     try:
-        return Stepped(_plainly(node, rows, types, made, kernel))
+        return Stepped(_plainly(node, rows, types, output_types, kernel))
     except EvaluationFailed:
-        return _tolerantly(node, rows, types, made, kernel)
+        return _tolerantly(node, rows, types, output_types, kernel)
 
 
 def _found(
     output: Expression,
     rows: pa.RecordBatch,
     types: Sequence[str],
-    made: str,
+    type_: str,
     computed: Computed,
 ) -> pa.Array | None:
     """The values of an output that need not be computed."""
-    position = pick(output, types, made)
-    return computed.get((output.sql, made)) if position is None else rows.column(position)
+    position = pick(output, types, type_)
+    return computed.get((output.sql, type_)) if position is None else rows.column(position)
 
 
-def pick(output: Expression, types: Sequence[str], made: str) -> int | None:
+def pick(output: Expression, types: Sequence[str], type_: str) -> int | None:
     """The position of the column that this output is, if it is one."""
     match = _COLUMN.fullmatch(output.sql.strip().strip('"'))
-    if not match or types[int(match[1])] != made:
+    if not match or types[int(match[1])] != type_:
         return None
     return int(match[1])
 
@@ -105,40 +105,40 @@ def _plainly(
     node: Linear,
     rows: pa.RecordBatch,
     types: Sequence[str],
-    made: Sequence[str],
+    output_types: Sequence[str],
     kernel: Kernel,
 ) -> pa.RecordBatch:
     outputs = [f"{output.sql} AS c{index}" for index, output in enumerate(node.outputs)]
     where = " AND ".join(f"({predicate.sql})" for predicate in node.predicates)
     sql = f"SELECT {', '.join([*outputs, 'time', 'diff'])} FROM {source_of(types, kernel)}"
     statement = kernel.prepare(sql + (f" WHERE {where}" if where else ""), t=rows.schema)
-    return flatten([statement.run(rows)], arrow_schema(made))
+    return flatten([statement.run(rows)], arrow_schema(output_types))
 
 
 def _tolerantly(
     node: Linear,
     rows: pa.RecordBatch,
     types: Sequence[str],
-    made: Sequence[str],
+    output_types: Sequence[str],
     kernel: Kernel,
 ) -> Stepped:
     errors = []
     if node.predicates:
-        kept, failed = _predicates(node.predicates, rows, types, kernel)
+        passing, failed = _predicates(node.predicates, rows, types, kernel)
         for expression, places in zip(node.predicates, failed, strict=True):
             errors.append(failures(expression, rows, places))
-        rows = rows.take(pa.array(kept))
+        rows = rows.take(pa.array(passing))
     columns, first = outputs_of(node.outputs, rows, types, kernel)
     for index, expression in enumerate(node.outputs):
         errors.append(failures(expression, rows, np.flatnonzero(first == index)))
     fine = pa.array(np.flatnonzero(first < 0))
-    data = flatten([pa.table(columns)], data_schema(made)) if made else None
+    data = flatten([pa.table(columns)], data_schema(output_types)) if output_types else None
     arrays = [
         *(data.columns if data is not None else []),
         rows.column("time"),
         rows.column("diff"),
     ]
-    result = pa.RecordBatch.from_arrays(arrays, schema=arrow_schema(made)).take(fine)
+    result = pa.RecordBatch.from_arrays(arrays, schema=arrow_schema(output_types)).take(fine)
     return Stepped(result, tuple(error for error in errors if error.num_rows))
 
 

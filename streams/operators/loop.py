@@ -165,12 +165,14 @@ class _Turning:
         """What came of it."""
         body, kernel = self.node.body, self.scope.kernel
         schema = arrow_schema(body.types[self.node.values[self.node.result]])
-        kept = {
+        run_names = {
             f"{number}.{port}": names
             for number, operator in self.operators.items()
             for port, names in operator.close().items()
         }
-        return Stepped(settle(flatten(self.output, schema), kernel), tuple(self.errors), kept)
+        return Stepped(
+            settle(flatten(self.output, schema), kernel), tuple(self.errors), run_names
+        )
 
     def _operator(self, number: NodeId) -> Operator | None:
         """What keeps differences for a node; None for one that has nothing to remember."""
@@ -209,8 +211,8 @@ class _Turning:
         birth = isinstance(node, Reduce) and not node.keys
         edges = {
             _port(edge.port): edge
-            for each in arranged.edges
-            for edge in each
+            for edges in arranged.edges
+            for edge in edges
             if edge.consumer == number
         }
 

@@ -83,10 +83,10 @@ def partial(
     ranks = order.ranks(order.comparable(values, kernel))
     by_change, starts = order.sort([owner, ranks, int64(rows.column("time"))])
     net = sums(int64(rows.column("diff"))[by_change], starts)
-    kept = np.flatnonzero(net)
-    first = pa.array(by_change[starts[kept]])
+    nonzero = np.flatnonzero(net)
+    first = pa.array(by_change[starts[nonzero]])
     arrays = [*(key.take(first) for key in keys), values.take(first)]
-    arrays += [rows.column("time").take(first), pa.array(net[kept])]
+    arrays += [rows.column("time").take(first), pa.array(net[nonzero])]
     shape = schema([key.type for key in keys], column.type)
     return pa.RecordBatch.from_arrays(arrays, schema=shape)
 
@@ -119,14 +119,14 @@ class Touched:
         """Some of the entries (ascending) and their changes, as if there were no others."""
         number = np.full(len(self.owner), -1, np.int64)
         number[chosen] = np.arange(len(chosen))
-        kept = np.flatnonzero(number[self.entry] >= 0)
+        nonzero = np.flatnonzero(number[self.entry] >= 0)
         return replace(
             self,
             owner=self.owner[chosen],
             place=self.place[chosen],
-            entry=number[self.entry[kept]],
-            moment=self.moment[kept],
-            diff=self.diff[kept],
+            entry=number[self.entry[nonzero]],
+            moment=self.moment[nonzero],
+            diff=self.diff[nonzero],
         )
 
     def counts(self, base: Ints) -> Ints:
@@ -167,15 +167,15 @@ def insert(
 ) -> list[RunName]:
     """The runs of the arrangement with the changes added."""
     net = sums(of.diff, order.starts([of.entry]))
-    kept = np.flatnonzero(net)
+    nonzero = np.flatnonzero(net)
     # Entries lie owner by owner, and owners in the order of their hashes.
-    owner, at = pa.array(of.owner[kept]), pa.array(of.place[kept])
+    owner, at = pa.array(of.owner[nonzero]), pa.array(of.place[nonzero])
     keys = [key.take(owner) for key in moments.keys]
     shape = ordered.schema([key.type for key in keys], of.values.type)
     arrays = [pa.array(moments.hashes).take(owner), *keys, of.values.take(at)]
     if "s" in shape.names:
         arrays.append(of.compared.take(at))
-    rows = pa.RecordBatch.from_arrays([*arrays, pa.array(net[kept])], schema=shape)
+    rows = pa.RecordBatch.from_arrays([*arrays, pa.array(net[nonzero])], schema=shape)
     return ordered.insert(scope.context.files, names, rows, scope.kernel)
 
 
@@ -268,10 +268,12 @@ def _core(of: Touched, before: pa.Array, lost: Flags, search: Search) -> pa.Arra
     keys, hashes = search.moments.forms, search.moments.hashes[groups]
     start = ordered.Entries(keys, groups, hashes, values, compared)
     passed = of.entries(search.moments, np.flatnonzero(lost[of.owner]))
-    found = ordered.extreme(search.runs, start, passed, search.kernel, largest=search.largest)
+    extremes = ordered.extreme(
+        search.runs, start, passed, search.kernel, largest=search.largest
+    )
     places = np.arange(len(before))
     places[groups] = len(before) + np.arange(len(groups))
-    return pa.concat_arrays([before, found]).take(pa.array(places))
+    return pa.concat_arrays([before, extremes]).take(pa.array(places))
 
 
 def _sweep(of: Touched, base: Ints, moments: Moments, rank: Ints) -> Ints:
@@ -331,8 +333,8 @@ def distinct(
     size = len(moments.owner)
     values = of.values.take(pa.array(of.place[of.entry]))
     groups = Groups(of.moment, np.arange(size))
-    made = accumulators.of_rows(groups, changes, lambda _: values, [slot])
-    return made.counts[0], made.sums[0]
+    totals = accumulators.of_rows(groups, changes, lambda _: values, [slot])
+    return totals.counts[0], totals.sums[0]
 
 
 def step(

@@ -144,8 +144,8 @@ class _Cells:
 def _cells(sizes: Ints, entry: Ints, sight: Sight) -> _Cells:
     of = _segments(sizes)
     if sight.peer is None:
-        each = np.arange(len(entry))
-        return _Cells(of, entry, sight, of, each, each)
+        entries = np.arange(len(entry))
+        return _Cells(of, entry, sight, of, entries, entries)
     peer = sight.peer[entry]
     begins = np.ones(len(entry), np.bool_)
     begins[1:] = (peer[1:] != peer[:-1]) | (of.which[1:] != of.which[:-1])
@@ -192,7 +192,7 @@ class _Blocks:
 class Neighbourhoods:
     """See the module. Groups that are `whole` are one neighbourhood."""
 
-    held: Candidates
+    candidates: Candidates
     moments: Moments
     sight: Sight
     whole: Flags
@@ -205,9 +205,9 @@ class Neighbourhoods:
         """The pieces of blocks of one moment each."""
         cells, moment = _cells(blocks.sizes, blocks.entry, self.sight), blocks.first
         own = cells.of.which
-        both = [self.held.counts(cells.entry, moment[own] - 1 + side) for side in (0, 1)]
+        both = [self.candidates.counts(cells.entry, moment[own] - 1 + side) for side in (0, 1)]
         changed = np.flatnonzero(both[0] != both[1])  # from below 0 to 0 too: the group heals
-        counts = [np.maximum(each, 0) for each in both]
+        counts = [np.maximum(bound, 0) for bound in both]
         whole = self.whole[self.moments.owner[moment]]
         ends = _ends(cells, counts, changed, whole[own[changed]])
         wanted = cells.of.marked(*ends)
@@ -219,8 +219,8 @@ class Neighbourhoods:
     def all_(self) -> _Blocks:
         """A block for each group, of all its candidates."""
         first, last = self.moments.bounds
-        sizes = np.bincount(self.held.owner, minlength=len(first))
-        return _Blocks(first, last, sizes, np.arange(len(self.held.owner)), self.before)
+        sizes = np.bincount(self.candidates.owner, minlength=len(first))
+        return _Blocks(first, last, sizes, np.arange(len(self.candidates.owner)), self.before)
 
     def near(self, blocks: _Blocks) -> _Blocks:
         """The blocks with those cells alone that are near to their changes."""
@@ -228,27 +228,27 @@ class Neighbourhoods:
         own = cells.of.which
         changed = np.zeros(len(cells.entry), np.bool_)
         changed[self._changed(blocks, cells)] = True
-        counts = self.held.counts(cells.entry, blocks.first[own] - 1)
+        counts = self.candidates.counts(cells.entry, blocks.first[own] - 1)
         still = ~changed & (counts > 0)
         ends = cells.sees(still, *cells.seen(still, np.flatnonzero(changed)))
         near = cells.of.marked(*ends) | self.whole[self.moments.owner[blocks.first]][own]
-        kept = np.flatnonzero(near & (changed | still))
-        sizes = np.bincount(own[kept], minlength=len(blocks.first))
+        affected = np.flatnonzero(near & (changed | still))
+        sizes = np.bincount(own[affected], minlength=len(blocks.first))
         before = blocks.before
         if self.sight.weights is not None:  # what is left out is before all that is kept
             left = np.flatnonzero(still & ~near)
             amounts = products(self.sight.weights[:, cells.entry[left]], counts[left])
             before = plus(before, summed(amounts, own[left], len(blocks.first)))
-        return _Blocks(blocks.first, blocks.last, sizes, cells.entry[kept], before)
+        return _Blocks(blocks.first, blocks.last, sizes, cells.entry[affected], before)
 
     def _changed(self, blocks: _Blocks, cells: _Cells) -> Ints:
         """The cells of what changes within its block."""
-        held, ends = self.held, [blocks.first[0], blocks.last[-1]]
-        low, high = np.searchsorted(held.moment[self.by_moment], ends)
+        candidates, ends = self.candidates, [blocks.first[0], blocks.last[-1]]
+        low, high = np.searchsorted(candidates.moment[self.by_moment], ends)
         mine = self.by_moment[low:high]
-        block = np.searchsorted(blocks.first, held.moment[mine], "right") - 1
-        inside = held.moment[mine] < blocks.last[block]
-        return cells.places(block[inside], held.entry[mine][inside])
+        block = np.searchsorted(blocks.first, candidates.moment[mine], "right") - 1
+        inside = candidates.moment[mine] < blocks.last[block]
+        return cells.places(block[inside], candidates.entry[mine][inside])
 
 
 def _ends(
@@ -271,21 +271,21 @@ def _joined(
 ) -> Part:
     """The pieces of both sides of the moments, one side after the other."""
     (wanted, shown), cells = marks, of.of
-    found: list[Ints] = []
-    pieces, kept, count = [], [], 0
+    place_lists: list[Ints] = []
+    pieces, candidate_lists, count = [], [], 0
     for side, own in zip(counts, shown, strict=True):
         begins = own.copy()
         begins[1:] &= ~own[:-1] | (cells.which[1:] != cells.which[:-1])
         piece = np.cumsum(begins) - 1 + count
         some = np.flatnonzero(own & (side > 0))
-        found.append(cells.which[begins])
-        count += len(found[-1])
+        place_lists.append(cells.which[begins])
+        count += len(place_lists[-1])
         pieces.append(piece[some])
-        kept.append(some)
-    after = np.repeat(np.array([False, True]), [len(each) for each in found])
-    both = np.concatenate(kept)
-    there = [side[some] for side, some in zip(counts, kept, strict=True)]
-    block = np.concatenate(found)
+        candidate_lists.append(some)
+    after = np.repeat(np.array([False, True]), [len(places) for places in place_lists])
+    both = np.concatenate(candidate_lists)
+    there = [side[some] for side, some in zip(counts, candidate_lists, strict=True)]
+    block = np.concatenate(place_lists)
     return Part(
         blocks.first[block],
         after,
@@ -298,19 +298,19 @@ def _joined(
 
 
 def neighbourhoods(
-    held: Candidates, moments: Moments, sight: Sight, whole: Flags, before: Sums
+    candidates: Candidates, moments: Moments, sight: Sight, whole: Flags, before: Sums
 ) -> Iterator[Part]:
     """The neighbourhoods of all changes, some at a time.
 
     Args:
-        held: the candidates of the changed groups.
+        candidates: the candidates of the changed groups.
         moments: the moments.
         sight: how far the candidates see.
         whole: the groups of which everything is one neighbourhood.
         before: the numbers over the rows of each group before its candidates.
     """
-    by_moment = np.argsort(held.moment, kind="stable")
-    result = Neighbourhoods(held, moments, sight, whole, by_moment, before)
+    by_moment = np.argsort(candidates.moment, kind="stable")
+    result = Neighbourhoods(candidates, moments, sight, whole, by_moment, before)
     todo = [result.all_()]
     while todo:
         blocks = todo.pop()

@@ -62,7 +62,7 @@ def step(  # noqa: C901, PLR0911, PLR0912 - one case for each kind of node
     runs: Mapping[str, list[RunName]],
     scope: Scope,
     *,
-    known: Computed = linear.NOTHING,
+    computed: Computed = linear.NOTHING,
     birth: bool = False,
 ) -> Stepped:
     """Step one node of the scope's dataflow.
@@ -72,35 +72,39 @@ def step(  # noqa: C901, PLR0911, PLR0912 - one case for each kind of node
         ports: what has come to it, by port.
         runs: its runs, by arrangement; of a Lookup those of its Arrange, at the lower.
         scope: the dataflow, the interval and the worker's means.
-        known: of a Linear, what is known of its input's rows.
+        computed: of a Linear, what is known of its input's rows.
         birth: whether the row of a Reduce without keys is born here.
     """
     dataflow = scope.dataflow
-    node, made = dataflow.nodes[number], dataflow.types[number]
+    node, output_types = dataflow.nodes[number], dataflow.types[number]
     match node:
         case Source() | Union() | Negate() | Linear() | Unnest():
-            return _by_row(number, ports, scope, known)
+            return _by_row(number, ports, scope, computed)
         case Constant():
-            return Stepped(_constant(node, made, scope))
+            return Stepped(_constant(node, output_types, scope))
         case Temporal():
-            return temporal.step(ports, runs, made, scope)
+            return temporal.step(ports, runs, output_types, scope)
         case Join() | Asof():
-            return _joined(node, ports, runs, made, scope)
+            return _joined(node, ports, runs, output_types, scope)
         case Arrange() | Lookup():
-            return delta.step(node, ports, runs, made, scope)
+            return delta.step(node, ports, runs, output_types, scope)
         case Reduce() | Distinct():
             shape = layout(dataflow).shapes[number]
-            return reduce.step(shape, ports, runs, made, scope, birth=birth)
+            return reduce.step(shape, ports, runs, output_types, scope, birth=birth)
         case Threshold():
-            return threshold.step(node, ports, runs, made, scope)
+            return threshold.step(node, ports, runs, output_types, scope)
         case TopK(input=source):
             return topk.step(node, ports, runs, dataflow.types[source], scope)
         case Groupwise(input=source, reach=Reach() as reach):
-            return windows.step(node, reach, ports, runs, (dataflow.types[source], made), scope)
+            return windows.step(
+                node, reach, ports, runs, (dataflow.types[source], output_types), scope
+            )
         case Groupwise(input=source):
-            return groupwise.step(node, ports, runs, dataflow.types[source], made, scope)
+            return groupwise.step(
+                node, ports, runs, dataflow.types[source], output_types, scope
+            )
         case Upsert(input=source):
-            return upsert.step(node, ports, runs, dataflow.types[source], made, scope)
+            return upsert.step(node, ports, runs, dataflow.types[source], output_types, scope)
         case Loop():
             raise AssertionError("a loop steps the nodes of its body")
         case _:
@@ -111,33 +115,35 @@ def _joined(
     node: Join | Asof,
     ports: Ports,
     runs: Mapping[str, list[RunName]],
-    made: tuple[str, ...],
+    output_types: tuple[str, ...],
     scope: Scope,
 ) -> Stepped:
     types = scope.dataflow.types[node.left], scope.dataflow.types[node.right]
-    sides = join.Sides(ports, runs, types, made, scope)
+    sides = join.Sides(ports, runs, types, output_types, scope)
     return asof.step(node, sides) if isinstance(node, Asof) else join.step(node, sides)
 
 
-def _by_row(number: NodeId, ports: Ports, scope: Scope, known: Computed) -> Stepped:
+def _by_row(number: NodeId, ports: Ports, scope: Scope, computed: Computed) -> Stepped:
     """Step a node without state, whose rows have nothing to do with each other."""
     dataflow, kernel = scope.dataflow, scope.kernel
-    node, made = dataflow.nodes[number], dataflow.types[number]
-    types = dataflow.types[node.input] if isinstance(node, Linear | Unnest) else made
+    node, output_types = dataflow.nodes[number], dataflow.types[number]
+    types = dataflow.types[node.input] if isinstance(node, Linear | Unnest) else output_types
     rows = flatten(ports["in"], arrow_schema(types))
     match node:
         case Negate():
             return Stepped(with_diffs(rows, negated(int64(rows.column("diff")))))
         case Linear():
-            return linear.step(node, rows, types, made, kernel, known)
+            return linear.step(node, rows, types, output_types, kernel, computed)
         case Unnest():
-            return unnest.step(node, rows, types, made, columns_read(dataflow, number), kernel)
+            return unnest.step(
+                node, rows, types, output_types, columns_read(dataflow, number), kernel
+            )
         case _:
             return Stepped(rows)
 
 
-def _constant(node: Constant, made: tuple[str, ...], scope: Scope) -> pa.RecordBatch:
+def _constant(node: Constant, output_types: tuple[str, ...], scope: Scope) -> pa.RecordBatch:
     rows = scope.kernel.query(
         f"SELECT *, {int(scope.interval.lower)}::BIGINT, 1::BIGINT FROM ({node.sql})"
     )
-    return flatten([rows], arrow_schema(made))
+    return flatten([rows], arrow_schema(output_types))

@@ -144,12 +144,12 @@ Wrong = Callable[[Ints, Ints], Flags]
 """From places of changed rows and how often they are there to whether they are wrong then."""
 
 
-def below(touched: Touched, base: Ints, moments: Moments, found: keyed.Found) -> Ints:
+def below(touched: Touched, base: Ints, moments: Moments, stored: keyed.Found) -> Ints:
     """For each pair how many rows of the group have a negative count.
 
-    `found` has their number before the interval in a column `below`.
+    `stored` has their number before the interval in a column `below`.
     """
-    return counted(touched, base, moments, (found, "below"), lambda _, counts: counts < 0)
+    return counted(touched, base, moments, (stored, "below"), lambda _, counts: counts < 0)
 
 
 def counted(
@@ -165,8 +165,8 @@ def counted(
     change = now.astype(np.int64) - was
     at_moment = np.zeros(len(moments.owner), np.int64)
     np.add.at(at_moment, touched.moment, change)
-    found, name = stored
-    before = found.rows_or_null(name).fill_null(0).to_numpy(zero_copy_only=False)
+    runs_of_rows, name = stored
+    before = runs_of_rows.rows_or_null(name).fill_null(0).to_numpy(zero_copy_only=False)
     first = moments.bounds[0]
     running = np.cumsum(at_moment)
     since = running - (running - at_moment)[first][moments.owner]
@@ -179,11 +179,11 @@ def counted(
 def added(rows: pa.RecordBatch, touched: Touched, moments: Moments) -> pa.RecordBatch:
     """The changes as rows of the sorted arrangement, by group. Errors: DiffOverflow."""
     net = sums(touched.diff, order.starts([touched.entry]))
-    kept = np.flatnonzero(net)
-    owner, at = pa.array(touched.owner[kept]), pa.array(touched.place[kept])
+    nonzero = np.flatnonzero(net)
+    owner, at = pa.array(touched.owner[nonzero]), pa.array(touched.place[nonzero])
     data = rows.select(list(range(rows.num_columns - 2))).take(at)
     columns = [pa.array(moments.hashes).take(owner), *(k.take(owner) for k in moments.keys)]
-    columns += [touched.values.take(at), *data.columns, pa.array(net[kept])]
+    columns += [touched.values.take(at), *data.columns, pa.array(net[nonzero])]
     named = [("h", pa.uint64()), *((f"k{i}", key.type) for i, key in enumerate(moments.keys))]
     schema = pa.schema([*named, ("v", pa.binary()), *data.schema, ("n", pa.int64())])
     return pa.RecordBatch.from_arrays(columns, schema=schema)

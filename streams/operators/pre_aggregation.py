@@ -36,14 +36,16 @@ FEWEST = 1 << 14
 """Rows from which on it pays: of fewer, most of the cost is that of a statement."""
 
 
-def is_summed(node: Linear, of: Shape, types: Sequence[str], made: Sequence[str]) -> bool:
+def is_summed(
+    node: Linear, of: Shape, types: Sequence[str], output_types: Sequence[str]
+) -> bool:
     """Whether a Reduce of this shape can be given the sums of a Linear's rows.
 
     Args:
         node: the Linear.
         of: the shape of the Reduce that reads it.
         types: the DuckDB types of the Linear's input.
-        made: those of its outputs.
+        output_types: those of its outputs.
     """
     if of.sorted_arguments or of.reads or any(slot.kind not in _KINDS for slot in of.slots):
         return False
@@ -52,7 +54,7 @@ def is_summed(node: Linear, of: Shape, types: Sequence[str], made: Sequence[str]
         return False
     summed = {slot.argument for slot in of.slots if slot.kind != COUNTED}
     return all(
-        index in summed or index in keys or pick(output, types, made[index]) is not None
+        index in summed or index in keys or pick(output, types, output_types[index]) is not None
         for index, output in enumerate(node.outputs)
     )
 
@@ -81,10 +83,10 @@ def partial(
     """
     statement = kernel.prepare(_statement(node, of, types, kernel), t=rows.schema)
     try:
-        found = statement.run(rows)
+        result = statement.run(rows)
     except EvaluationFailed:
         return None
-    return _weighted(found, of, kernel)
+    return _weighted(result, of, kernel)
 
 
 def _statement(node: Linear, of: Shape, types: Sequence[str], kernel: Kernel) -> str:
@@ -101,15 +103,15 @@ def _statement(node: Linear, of: Shape, types: Sequence[str], kernel: Kernel) ->
     return text + (f" WHERE {where}" if where else "") + " GROUP BY ALL"
 
 
-def _weighted(found: pa.Table, of: Shape, kernel: Kernel) -> pa.RecordBatch:
+def _weighted(result: pa.Table, of: Shape, kernel: Kernel) -> pa.RecordBatch:
     """The totals by key and time of sums by key, time and diff."""
     width = len(of.node.keys)
     kinds = pa.schema(list(of.partial)[:width])
-    keys = flatten([found.select(range(width))], kinds).columns if width else []
-    names = found.column_names[width:]
-    whole = {name: combined(found.column(name)) for name in names}
+    keys = flatten([result.select(range(width))], kinds).columns if width else []
+    names = result.column_names[width:]
+    whole = {name: combined(result.column(name)) for name in names}
     times, diffs = int64(whole["time"]), int64(whole["diff"])
-    groups = group([*(key_form(key, kernel) for key in keys), times], found.num_rows)
+    groups = group([*(key_form(key, kernel) for key in keys), times], result.num_rows)
 
     def counted(name: str) -> Ints:
         return sum_by(groups, products(int64(whole[name]), diffs))

@@ -124,22 +124,24 @@ def of_argument(
 
 def quantile(of: Touched, search: Search) -> Quantile:
     """The quantile at every moment, and the state after the interval."""
-    known = _anchored(of, search)
-    among = _candidates(of, known, search)
-    asked = np.flatnonzero(known.answered)
-    apart = asked[known.high[asked] > known.low[asked]]
-    places, rest = _nth(among, known, np.concatenate((asked, apart)), len(asked))
-    low = np.full(len(known.count), _NOWHERE)
-    low[asked] = places[: len(asked)]
+    anchored = _anchored(of, search)
+    among = _candidates(of, anchored, search)
+    answered = np.flatnonzero(anchored.answered)
+    apart = answered[anchored.high[answered] > anchored.low[answered]]
+    places, rest = _nth(among, anchored, np.concatenate((answered, apart)), len(answered))
+    low = np.full(len(anchored.count), _NOWHERE)
+    low[answered] = places[: len(answered)]
     high = low.copy()
-    high[apart] = places[len(asked) :]
-    at = known.pairs.places
-    share = np.where(high > low, known.share, 0.0)
-    share[apart] = known.share[apart]
+    high[apart] = places[len(answered) :]
+    at = anchored.pairs.places
+    share = np.where(high > low, anchored.share, 0.0)
+    share[apart] = anchored.share[apart]
     column = _column(among.values, Between(low[at], high[at], share[at]), search)
-    passed = np.full(len(known.count), 0)
-    passed[asked] = rest[: len(asked)]
-    return Quantile(column, known.negatives[at] > 0, _state(known, among, low, passed, search))
+    passed = np.full(len(anchored.count), 0)
+    passed[answered] = rest[: len(answered)]
+    return Quantile(
+        column, anchored.negatives[at] > 0, _state(anchored, among, low, passed, search)
+    )
 
 
 def _anchored(of: Touched, search: Search) -> _Anchored:
@@ -161,14 +163,14 @@ def _anchored(of: Touched, search: Search) -> _Anchored:
 
 def _anchors(of: Touched, search: Search) -> pa.Array:
     """The anchor of each group: a group without one has no core, and any value will do."""
-    kept = search.state.found.rows_or_null(f"anchor{search.index}")
-    first = np.searchsorted(of.owner, np.arange(len(kept)))
+    anchors = search.state.found.rows_or_null(f"anchor{search.index}")
+    first = np.searchsorted(of.owner, np.arange(len(anchors)))
     met = first < len(of.owner)
     met[met] = of.owner[first[met]] == np.flatnonzero(met)
-    new = kept.is_null().to_numpy(zero_copy_only=False)
+    new = anchors.is_null().to_numpy(zero_copy_only=False)
     touched = of.values.take(pa.array(of.place))
-    places = np.where(new, len(kept) + first, np.arange(len(kept)))
-    return pa.concat_arrays([kept, touched]).take(pa.array(places, mask=new & ~met))
+    places = np.where(new, len(anchors) + first, np.arange(len(anchors)))
+    return pa.concat_arrays([anchors, touched]).take(pa.array(places, mask=new & ~met))
 
 
 def _stored(search: Search, name: str) -> Ints:
@@ -226,9 +228,9 @@ class _Candidates:
     outside: Ints
 
 
-def _candidates(of: Touched, known: _Anchored, search: Search) -> _Candidates:
-    down, up = _core(of, known, search)
-    size, entries = len(known.anchor), len(of.owner)
+def _candidates(of: Touched, anchored: _Anchored, search: Search) -> _Candidates:
+    down, up = _core(of, anchored, search)
+    size, entries = len(anchored.anchor), len(of.owner)
     owner = np.concatenate((of.owner, down.owner, up.owner))
     base = np.concatenate((search.base, down.counts, up.counts))
     touched = pa.array(of.place)
@@ -237,10 +239,10 @@ def _candidates(of: Touched, known: _Anchored, search: Search) -> _Candidates:
     by_value, _ = order.sort([owner, order.ranks(compared)], nearly=True)
     place = np.empty(len(by_value), np.int64)
     place[by_value] = np.arange(len(by_value))
-    at, there = known.pairs.places, np.flatnonzero(base)
-    outside = known.below[at[:size]].copy()
+    at, there = anchored.pairs.places, np.flatnonzero(base)
+    outside = anchored.below[at[:size]].copy()
     np.subtract.at(outside, down.owner, down.counts)
-    np.subtract.at(outside, of.owner[known.lower], search.base[known.lower])
+    np.subtract.at(outside, of.owner[anchored.lower], search.base[anchored.lower])
     return _Candidates(
         values.take(pa.array(by_value)),
         np.searchsorted(owner[by_value], np.arange(size + 1)),
@@ -261,56 +263,62 @@ class _Side:
     compared: pa.Array
 
 
-def _core(of: Touched, known: _Anchored, search: Search) -> tuple[_Side, _Side]:
+def _core(of: Touched, anchored: _Anchored, search: Search) -> tuple[_Side, _Side]:
     """The core as far below the anchors and, with them, above as any rank wanted may lie."""
     moments, kernel = search.state.moments, search.state.kernel
-    groups = np.flatnonzero(known.anchor.is_valid().to_numpy(zero_copy_only=False))
-    values = known.anchor.drop_null()
+    groups = np.flatnonzero(anchored.anchor.is_valid().to_numpy(zero_copy_only=False))
+    values = anchored.anchor.drop_null()
     hashes, compared = moments.hashes[groups], order.comparable(values, kernel)
     start = ordered.Entries(moments.forms, groups, hashes, values, compared)
     passed = of.entries(moments)
     sides = []
     for last in (True, False):
-        reach = known.below - known.low if last else known.high - known.below + 1
-        most = np.where(known.answered, reach, 0)
-        first = known.pairs.places[: len(known.anchor)]
+        reach = anchored.below - anchored.low if last else anchored.high - anchored.below + 1
+        most = np.where(anchored.answered, reach, 0)
+        first = anchored.pairs.places[: len(anchored.anchor)]
         wanted = np.maximum.reduceat(most, first)[groups]
         but = _both(passed, start) if last else passed
-        found = leading(search.state.runs, start, but, wanted, kernel, last=last)
-        if found is None:
+        candidates = leading(search.state.runs, start, but, wanted, kernel, last=last)
+        if candidates is None:
             none = np.empty(0, np.int64)
             sides.append(_Side(none, none, values.slice(0, 0), compared.slice(0, 0)))
             continue
-        rows = found.rows
+        rows = candidates.rows
         column = ordered.compared(rows)
-        sides.append(_Side(groups[found.which], found.counts, rows.column("v"), column))
+        sides.append(
+            _Side(groups[candidates.which], candidates.counts, rows.column("v"), column)
+        )
     return sides[0], sides[1]
 
 
-def _both(one: ordered.Entries, other: ordered.Entries) -> ordered.Entries:
+def _both(left: ordered.Entries, right: ordered.Entries) -> ordered.Entries:
     return ordered.Entries(
-        one.keys,
-        np.concatenate((one.owner, other.owner)),
-        np.concatenate((one.hashes, other.hashes)),
-        pa.concat_arrays([one.values, other.values]),
-        pa.concat_arrays([one.compared, other.compared]),
+        left.keys,
+        np.concatenate((left.owner, right.owner)),
+        np.concatenate((left.hashes, right.hashes)),
+        pa.concat_arrays([left.values, right.values]),
+        pa.concat_arrays([left.compared, right.compared]),
     )
 
 
-def _nth(among: _Candidates, known: _Anchored, asked: Ints, lows: int) -> tuple[Ints, Ints]:
+def _nth(
+    among: _Candidates, anchored: _Anchored, questions: Ints, lows: int
+) -> tuple[Ints, Ints]:
     """For each pair asked for the place of the value at its rank, and the rank among equals.
 
     The first `lows` of them are asked for their lower rank, the others for the higher one.
     """
-    owner = known.pairs.owner
-    rank = np.where(np.arange(len(asked)) < lows, known.low[asked], known.high[asked])
-    rank -= among.outside[owner[asked]]
-    pair = np.concatenate((among.pair, asked))
-    question = np.repeat([False, True], [len(among.pair), len(asked)])
+    owner = anchored.pairs.owner
+    rank = np.where(
+        np.arange(len(questions)) < lows, anchored.low[questions], anchored.high[questions]
+    )
+    rank -= among.outside[owner[questions]]
+    pair = np.concatenate((among.pair, questions))
+    question = np.repeat([False, True], [len(among.pair), len(questions)])
     sorting = np.argsort(pair * 2 + question, kind="stable")
     begin = among.begin[owner[pair]]
     within = np.concatenate((among.place, begin[len(among.pair) :])) - begin
-    found, rest = _descend(
+    values, rest = _descend(
         owner[pair[sorting]],
         within[sorting],
         np.concatenate((among.weight, rank))[sorting],
@@ -320,7 +328,7 @@ def _nth(among: _Candidates, known: _Anchored, asked: Ints, lows: int) -> tuple[
     number = np.empty(len(sorting), np.int64)
     number[sorting] = np.arange(len(sorting))
     mine = number[len(among.pair) :]
-    return found[mine] + begin[len(among.pair) :], rest[mine]
+    return values[mine] + begin[len(among.pair) :], rest[mine]
 
 
 def _descend(
@@ -348,9 +356,9 @@ def _descend(
         parted = np.concatenate((np.flatnonzero(~right), np.flatnonzero(right)))
         node, value, weight = node[parted], value[parted], weight[parted]
         question, place = question[parted], place[parted]
-    found, rest = np.empty_like(value), np.empty_like(weight)
-    found[place], rest[place] = value, weight
-    return found, rest
+    values, rest = np.empty_like(value), np.empty_like(weight)
+    values[place], rest[place] = value, weight
+    return values, rest
 
 
 def _column(values: pa.Array, places: Between, search: Search) -> pa.Array:
@@ -362,15 +370,15 @@ def _column(values: pa.Array, places: Between, search: Search) -> pa.Array:
 
 
 def _state(
-    known: _Anchored, among: _Candidates, low: Ints, rest: Ints, search: Search
+    anchored: _Anchored, among: _Candidates, low: Ints, rest: Ints, search: Search
 ) -> list[pa.Array]:
     """The stored columns: where there is an answer, the value found is the new anchor."""
-    size = len(known.anchor)
-    last = known.pairs.places[size + search.state.moments.last]
-    answered = known.answered[last]
-    empty = (known.count[last] == 0) & (known.negatives[last] == 0)
-    pool = pa.concat_arrays([known.anchor, among.values])
+    size = len(anchored.anchor)
+    last = anchored.pairs.places[size + search.state.moments.last]
+    answered = anchored.answered[last]
+    empty = (anchored.count[last] == 0) & (anchored.negatives[last] == 0)
+    pool = pa.concat_arrays([anchored.anchor, among.values])
     places = np.where(answered, size + low[last], np.arange(size))
     anchor = pool.take(pa.array(places, mask=empty))
-    below = np.where(answered, known.low[last] - rest[last], known.below[last])
-    return [anchor, *map(pa.array, (below, known.count[last], known.negatives[last]))]
+    below = np.where(answered, anchored.low[last] - rest[last], anchored.below[last])
+    return [anchor, *map(pa.array, (below, anchored.count[last], anchored.negatives[last]))]

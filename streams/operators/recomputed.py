@@ -38,19 +38,19 @@ class Recomputed:
 
 
 def recomputed(
-    held: Contents, calls: Sequence[Aggregate], types: Types, kernel: Kernel
+    contents: Contents, calls: Sequence[Aggregate], types: Types, kernel: Kernel
 ) -> tuple[list[Recomputed], Flags]:
     """The aggregates, and where a group has some row a negative number of times.
 
     Of a group without rows an aggregate is what it is over no rows.
     """
-    size, places = len(held.pairs.owner), held.pairs.places
+    size, places = len(contents.pairs.owner), contents.pairs.places
     negative, result = np.zeros(size, np.bool_), []
     for call in calls:
         statement, empty = _statement(call, types, kernel), _over_nothing(call, types, kernel)
         parts, failed = [empty.slice(0, 0)], np.zeros(size, np.bool_)
-        for start, end in held.chunks():
-            some = evaluate(held, start, end, statement)
+        for start, end in contents.chunks():
+            some = evaluate(contents, start, end, statement)
             failed[some.failed] = True
             negative[some.negative] = True
             parts.append(_spread(some, end - start, empty))
@@ -67,17 +67,17 @@ def _statement(call: Aggregate, types: Types, kernel: Kernel) -> Evaluate:
 def _over_nothing(call: Aggregate, types: Types, kernel: Kernel) -> pa.Array:
     schema = port(types)
     statement = kernel.prepare(f"SELECT {call.sql} AS v FROM {source(types, kernel)}", t=schema)
-    found = statement.run(flatten([], schema))["v"]
-    return _cast(pa.table([found], ["v"]), arrow_type(call.type))
+    results = statement.run(flatten([], schema))["v"]
+    return _cast(pa.table([results], ["v"]), arrow_type(call.type))
 
 
 def _spread(some: Evaluated, size: int, empty: pa.Array) -> pa.Array:
     """A value for each of the pairs; that over no rows for those without."""
     pair = some.rows["p"].combine_chunks().to_numpy()
-    found = _cast(some.rows.select(["v"]), empty.type)
-    places = np.full(size, len(found), np.int64)
+    values = _cast(some.rows.select(["v"]), empty.type)
+    places = np.full(size, len(values), np.int64)
     places[pair] = np.arange(len(pair))
-    return pa.concat_arrays([found, empty]).take(pa.array(places))
+    return pa.concat_arrays([values, empty]).take(pa.array(places))
 
 
 def _cast(table: pa.Table, kind: pa.DataType) -> pa.Array:

@@ -138,9 +138,11 @@ def partial(of: Shape, rows: pa.RecordBatch, kernel: Kernel) -> dict[str, pa.Rec
     times, diffs = int64(rows.column("time")), int64(rows.column("diff"))
     groups = by_key if times.min() == times.max() else group([by_key.ids, times], len(times))
     plain = [slot for slot in of.slots if not slot.distinct]
-    made = accumulators.of_rows(groups, diffs, rows.column, plain)
+    totals = accumulators.of_rows(groups, diffs, rows.column, plain)
     first = pa.array(groups.first)
-    everything = made if plain == [*of.slots] else _with_distinct(made, of.slots, groups.count)
+    everything = (
+        totals if plain == [*of.slots] else _with_distinct(totals, of.slots, groups.count)
+    )
     columns = [*(key.take(first) for key in keys), pa.array(times[groups.first])]
     columns += accumulators.store(everything, of.slots)
     result = {"partial": pa.RecordBatch.from_arrays(columns, schema=of.partial)}
@@ -153,21 +155,21 @@ def partial(of: Shape, rows: pa.RecordBatch, kernel: Kernel) -> dict[str, pa.Rec
     return result
 
 
-def _with_distinct(made: Totals, slots: Sequence[Slot], size: int) -> Totals:
+def _with_distinct(totals: Totals, slots: Sequence[Slot], size: int) -> Totals:
     """The totals with empty parts for the DISTINCT slots, which the step fills."""
     empty = accumulators.nothing(size, slots)
     counts, sums = list(empty.counts), list(empty.sums)
     plain = [index for index, slot in enumerate(slots) if not slot.distinct]
-    for index, count, total in zip(plain, made.counts, made.sums, strict=True):
+    for index, count, total in zip(plain, totals.counts, totals.sums, strict=True):
         counts[index], sums[index] = count, total
-    return Totals(made.rows, tuple(counts), tuple(sums))
+    return Totals(totals.rows, tuple(counts), tuple(sums))
 
 
 def step(
     of: Shape,
     ports: Ports,
     runs: Mapping[str, list[RunName]],
-    made: Sequence[str],
+    output_types: Sequence[str],
     scope: Scope,
     *,
     birth: bool,
@@ -178,7 +180,7 @@ def step(
         of: the shape of the operator.
         ports: what `partial` sent, from everywhere.
         runs: the operator's runs.
-        made: the DuckDB types of the output.
+        output_types: the DuckDB types of the output.
         scope: the interval, and the worker's means.
         birth: whether the single row of an operator without keys is born in this call.
     """
@@ -191,24 +193,24 @@ def step(
     width, times = len(of.node.keys), int64(rows.column("time"))
     moments, groups = moments_of(rows.columns[:width], times, kernel)
     changes = accumulators.summed(accumulators.read(rows, of.slots), groups)
-    found = keyed.find(
+    stored = keyed.find(
         files, runs.get(_KEYS, []), moments.forms, moments.hashes, of.state, kernel
     )
-    old = accumulators.choose(accumulators.read(found.rows, of.slots), found.places)
-    sorted_, kept = _ordered(of, ports, moments, found, runs, scope)
+    old = accumulators.choose(accumulators.read(stored.rows, of.slots), stored.places)
+    sorted_, run_names = _ordered(of, ports, moments, stored, runs, scope)
     distinct = accumulators.replaced(changes, sorted_.distinct)
     after = accumulators.accumulated(old, distinct, moments.owner)
-    had = found.places >= 0 if not width else old.rows > 0
+    had = stored.places >= 0 if not width else old.rows > 0
     values, negative, kept_rows = _recomputed(of, ports, moments, runs, scope)
-    kept |= kept_rows
+    run_names |= kept_rows
     for quantile in sorted_.quantiles:
         negative = negative | quantile.negative
     changed = Changed(of, moments, (old, after), had, sorted_, values, negative)
-    output, errors = changed.emit(made, kernel)
+    output, errors = changed.emit(output_types, kernel)
     last = after if moments.single else accumulators.choose(after, moments.last)
     state = _state(of, moments, last, sorted_)
-    kept[_KEYS] = keyed.insert(files, runs.get(_KEYS, []), state, width, kernel)
-    return Stepped(output, errors, kept)
+    run_names[_KEYS] = keyed.insert(files, runs.get(_KEYS, []), state, width, kernel)
+    return Stepped(output, errors, run_names)
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,7 +226,7 @@ def _ordered(
     of: Shape,
     ports: Ports,
     moments: Moments,
-    found: keyed.Found,
+    stored: keyed.Found,
     runs: Mapping[str, list[RunName]],
     scope: Scope,
 ) -> tuple[Sorted, dict[str, list[RunName]]]:
@@ -232,17 +234,17 @@ def _ordered(
     minima: dict[int, Extreme] = {}
     searched: dict[int, Quantile] = {}
     distinct: dict[int, tuple[Ints, Sum]] = {}
-    kept: dict[str, list[RunName]] = {}
+    run_names: dict[str, list[RunName]] = {}
     keys = [of.types[key] for key in of.node.keys]
     for argument in of.sorted_arguments:
         name, kind = min_max.name(argument), of.types[argument]
         names = runs.get(name, [])
-        touched, before, kept[name] = min_max.step(
+        touched, before, run_names[name] = min_max.step(
             argument, ports, names, (keys, kind), moments, scope
         )
         for index, aggregate in enumerate(of.extremes):
             if aggregate.argument == argument:
-                last = found.rows_or_null(f"m{index}")
+                last = stored.rows_or_null(f"m{index}")
                 search = Search(moments, before, scope.kernel, aggregate.function == "max")
                 minima[index] = min_max.extreme(touched, last, search)
         wanted = [
@@ -250,13 +252,13 @@ def _ordered(
             for i, aggregate in enumerate(of.quantiles)
             if aggregate.argument == argument
         ]
-        state = quantiles.State(found, moments, before, scope.kernel)
+        state = quantiles.State(stored, moments, before, scope.kernel)
         searched |= quantiles.of_argument(touched, wanted, state)
         for index, slot in enumerate(of.slots):
             if slot.distinct and slot.argument == argument:
                 distinct[index] = min_max.distinct(touched, moments, before, slot, scope.kernel)
     first = [minima[index] for index in range(len(minima))]
-    return Sorted(first, [searched[i] for i in range(len(searched))], distinct), kept
+    return Sorted(first, [searched[i] for i in range(len(searched))], distinct), run_names
 
 
 def _recomputed(
@@ -271,11 +273,11 @@ def _recomputed(
         return [], np.zeros(len(moments.hashes) + len(moments.owner), np.bool_), {}
     rows = consolidate(flatten(ports.get(recomputed.ROWS, []), of.rows), scope.kernel)
     width, names = len(of.node.keys), runs.get(recomputed.ROWS, [])
-    held, kept = group_contents.of_changes(rows, width, moments, names, scope)
+    contents, run_names = group_contents.of_changes(rows, width, moments, names, scope)
     kinds = scope.dataflow.types[of.node.input]
     types = {f"c{read}": kinds[read] for read in of.reads}
-    values, negative = recomputed.recomputed(held, of.general, types, scope.kernel)
-    return values, negative, {recomputed.ROWS: kept}
+    values, negative = recomputed.recomputed(contents, of.general, types, scope.kernel)
+    return values, negative, {recomputed.ROWS: run_names}
 
 
 def _birth(of: Shape, time: int) -> pa.RecordBatch:
@@ -312,7 +314,7 @@ class Changed:
     negative: Flags
 
     def emit(
-        self, made: Sequence[str], kernel: Kernel
+        self, output_types: Sequence[str], kernel: Kernel
     ) -> tuple[pa.RecordBatch | None, tuple[pa.RecordBatch, ...]]:
         """At each moment the row before it retracted and the row after it inserted."""
         old, after = self.states
@@ -342,7 +344,7 @@ class Changed:
         arrays = [key.take(pa.array(owner[changed])) for key in self.moments.keys]
         arrays += [column.take(source) for column in rows.columns]
         arrays += [pa.array(self.moments.times[changed]), _signs(gone, come)]
-        output = pa.RecordBatch.from_arrays(arrays, schema=arrow_schema(made))
+        output = pa.RecordBatch.from_arrays(arrays, schema=arrow_schema(output_types))
         return output, self._errors(rows.error[previous], rows.error[count:])
 
     def _rows(self, state: Totals, alive: Flags, minima: Sequence[pa.Array]) -> _Rows:
@@ -398,15 +400,15 @@ def _unstored(values: pa.Array, kind: pa.DataType) -> pa.Array:
     return values.cast(pa.bool_()) if pa.types.is_boolean(kind) else values
 
 
-def _state(of: Shape, moments: Moments, last: Totals, found: Sorted) -> pa.RecordBatch:
+def _state(of: Shape, moments: Moments, last: Totals, sorted_: Sorted) -> pa.RecordBatch:
     """The rows of state after the interval. A row that says nothing is not live."""
-    least = [extreme.after.take(pa.array(moments.last)) for extreme in found.minima]
+    least = [extreme.after.take(pa.array(moments.last)) for extreme in sorted_.minima]
     live = accumulators.something(last)
-    for each in (*least, *(quantile.state[0] for quantile in found.quantiles)):
-        live |= each.is_valid().to_numpy(zero_copy_only=False)
+    for column in (*least, *(quantile.state[0] for quantile in sorted_.quantiles)):
+        live |= column.is_valid().to_numpy(zero_copy_only=False)
     if not of.node.keys:
         live[:] = True
     columns = [pa.array(moments.hashes), *moments.keys, pa.array(live)]
     columns += [*accumulators.store(last, of.slots), *least]
-    columns += [column for quantile in found.quantiles for column in quantile.state]
+    columns += [column for quantile in sorted_.quantiles for column in quantile.state]
     return pa.RecordBatch.from_arrays(columns, schema=of.state)

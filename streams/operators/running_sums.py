@@ -32,13 +32,13 @@ _PIECE = 1 << 20
 def weights(before: Sequence[Before], columns: Sequence[pa.Array], size: int) -> Sums:
     """What each row adds to the numbers, once."""
     rows: list[Ints] = []
-    for each in before:
-        if each.function == "rows":
+    for aggregate in before:
+        if aggregate.function == "rows":
             rows.append(np.ones(size, np.int64))
             continue
-        column = columns[each.argument]
+        column = columns[aggregate.argument]
         there = column.is_valid().to_numpy(zero_copy_only=False)
-        if each.function == "count":
+        if aggregate.function == "count":
             rows.append(there.astype(np.int64))
             continue
         values = np.where(there, order.raw(column).astype(np.int64), 0)
@@ -55,7 +55,7 @@ def summed(amounts: Sums, which: Ints, size: int) -> Sums:
 def prefixes(
     before: Sequence[Before],
     runs: Sequence[Run],
-    held: Candidates,
+    candidates: Candidates,
     moments: Moments,
     kernel: Kernel,
 ) -> Sums:
@@ -64,7 +64,7 @@ def prefixes(
     total = np.zeros((sum(2 if e.function == "sum" else 1 for e in before), size), np.int64)
     if not before:
         return total
-    first = held.values.take(pa.array(np.searchsorted(held.owner, np.arange(size))))
+    first = candidates.values.take(pa.array(np.searchsorted(candidates.owner, np.arange(size))))
     wanted = {prefix.argument for prefix in before if prefix.function != "rows"}
     entries = ordered.Entries(moments.forms, np.arange(size), moments.hashes, first, first)
     for run in runs:
@@ -94,13 +94,13 @@ def _pieces(low: Ints, end: Ints) -> Iterator[tuple[Ints, Ints]]:
 
 def columns_of(before: Sequence[Before], sums: Sums) -> list[pa.Array]:
     """The numbers as columns of their types."""
-    rows, found = iter(sums), []
-    for each in before:
-        if each.function == "sum":
-            found.append(_wide(next(rows), next(rows), arrow_type(each.type)))
+    rows, columns = iter(sums), []
+    for aggregate in before:
+        if aggregate.function == "sum":
+            columns.append(_wide(next(rows), next(rows), arrow_type(aggregate.type)))
         else:
-            found.append(pa.array(next(rows)))
-    return found
+            columns.append(pa.array(next(rows)))
+    return columns
 
 
 def _wide(high: Ints, low: Ints, kind: pa.DataType) -> pa.Array:

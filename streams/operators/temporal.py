@@ -50,22 +50,22 @@ _ALWAYS = np.iinfo(np.int64).min
 _PER_MS = {"ms": 1, "us": 1_000, "ns": 1_000_000}
 
 
-def shape(made: Sequence[str]) -> pa.Schema:
+def shape(output_types: Sequence[str]) -> pa.Schema:
     """What is sent: outputs or, where something failed, its text; the end; time and diff."""
     last = [(name, pa.int64()) for name in ("leaves", "time", "diff")]
-    return pa.schema([*data_schema(made), ("error", pa.string()), *last])
+    return pa.schema([*data_schema(output_types), ("error", pa.string()), *last])
 
 
-def sent_by(made: Sequence[str]) -> tuple[int, ...]:
+def sent_by(output_types: Sequence[str]) -> tuple[int, ...]:
     """The columns that an update and its retraction agree on, and many rows do not."""
-    return (*range(len(made)), len(made) + 1)
+    return (*range(len(output_types)), len(output_types) + 1)
 
 
 def partial(
     node: Temporal,
     rows: pa.RecordBatch,
     types: Sequence[str],
-    made: Sequence[str],
+    output_types: Sequence[str],
     kernel: Kernel,
 ) -> pa.RecordBatch:
     """The updates of rows that will live, at the time of their entry (`shape`).
@@ -74,21 +74,21 @@ def partial(
         node: what to compute.
         rows: the input's updates.
         types: the DuckDB types of the input's columns.
-        made: those of the output.
+        output_types: those of the output.
         kernel: the worker's DuckDB.
     """
     if not rows.num_rows:
-        return flatten([], shape(made))
+        return flatten([], shape(output_types))
     try:
-        return _plainly(node, rows, types, made, kernel)
+        return _plainly(node, rows, types, output_types, kernel)
     except EvaluationFailed:
-        return _tolerantly(node, rows, types, made, kernel)
+        return _tolerantly(node, rows, types, output_types, kernel)
 
 
 def step(
     ports: Ports,
     runs: Mapping[str, list[RunName]],
-    made: Sequence[str],
+    output_types: Sequence[str],
     scope: Scope,
 ) -> Stepped:
     """The updates of the interval, the errors, and the pending runs from now on.
@@ -96,18 +96,18 @@ def step(
     Args:
         ports: what `partial` made of updates, on port `in`.
         runs: the operator's runs.
-        made: the DuckDB types of the output.
+        output_types: the DuckDB types of the output.
         scope: the worker's means.
     """
     files, upper = scope.context.files, int(scope.interval.upper)
-    arrived = _updates(flatten(ports.get("in", []), shape(made)))
+    arrived = _updates(flatten(ports.get("in", []), shape(output_types)))
     due, names = pending.take(files, runs.get(PENDING, []), upper)
     later = int64(arrived.column("time")) >= upper
     names = pending.insert(files, names, arrived.filter(pa.array(later)), scope.kernel)
     now = flatten([arrived.filter(pa.array(~later)), *due], arrived.schema)
     failed = now.column("error").is_valid()
     errors = now.filter(failed).select(ERRORS.names)
-    width = len(made)
+    width = len(output_types)
     fine = now.filter(pc.invert(failed)).select([*range(width), width + 1, width + 2])
     return Stepped(fine, (errors,) if errors.num_rows else (), {PENDING: names})
 
@@ -139,7 +139,7 @@ def _plainly(
     node: Temporal,
     rows: pa.RecordBatch,
     types: Sequence[str],
-    made: Sequence[str],
+    output_types: Sequence[str],
     kernel: Kernel,
 ) -> pa.RecordBatch:
     parts = [f"{output.sql} AS c{i}" for i, output in enumerate(node.outputs)]
@@ -147,13 +147,17 @@ def _plainly(
     where = " AND ".join(f"({predicate.sql})" for predicate in node.predicates)
     sql = f"SELECT {', '.join([*parts, 'time', 'diff'])} FROM {source_of(types, kernel)}"
     statement = kernel.prepare(sql + (f" WHERE {where}" if where else ""), t=rows.schema)
-    found = statement.run(rows)
-    values = [combined(found[f"b{i}"]) for i in range(len(node.bounds))]
-    lives = _lives(node.bounds, values, found.num_rows)
-    columns = [found[f"c{i}"] for i in range(len(made))]
-    data = flatten([pa.table(columns, names=data_schema(made).names)], data_schema(made))
-    errors = pa.nulls(found.num_rows, pa.string())
-    return _living([*data.columns, errors], lives, combined(found["time"]), found["diff"], made)
+    result = statement.run(rows)
+    values = [combined(result[f"b{i}"]) for i in range(len(node.bounds))]
+    lives = _lives(node.bounds, values, result.num_rows)
+    columns = [result[f"c{i}"] for i in range(len(output_types))]
+    data = flatten(
+        [pa.table(columns, names=data_schema(output_types).names)], data_schema(output_types)
+    )
+    errors = pa.nulls(result.num_rows, pa.string())
+    return _living(
+        [*data.columns, errors], lives, combined(result["time"]), result["diff"], output_types
+    )
 
 
 def _living(
@@ -161,7 +165,7 @@ def _living(
     lives: _Lives,
     time: pa.Array,
     diff: pa.Array | pa.ChunkedArray,
-    made: Sequence[str],
+    output_types: Sequence[str],
 ) -> pa.RecordBatch:
     """The rows that will be there at some time."""
     times = np.maximum(int64(time), lives.enters)
@@ -171,7 +175,7 @@ def _living(
         combined(array) if isinstance(array, pa.ChunkedArray) else array for array in arrays
     ]
     return pa.RecordBatch.from_arrays(
-        [column.take(there) for column in picked], schema=shape(made)
+        [column.take(there) for column in picked], schema=shape(output_types)
     )
 
 
@@ -179,7 +183,7 @@ def _tolerantly(
     node: Temporal,
     rows: pa.RecordBatch,
     types: Sequence[str],
-    made: Sequence[str],
+    output_types: Sequence[str],
     kernel: Kernel,
 ) -> pa.RecordBatch:
     """As `_plainly`, each row for itself: first what decides on its life, then the outputs."""
@@ -194,19 +198,19 @@ def _tolerantly(
     lives = _lives(node.bounds, values, rows.num_rows, failed[width:])
     times = np.maximum(int64(rows.column("time")), lives.enters)
     there = np.flatnonzero(passed & lives.known & (times < lives.leaves))
-    kept = rows.take(pa.array(there))
-    columns, first = outputs_of(node.outputs, kept, types, kernel)
+    passing = rows.take(pa.array(there))
+    columns, first = outputs_of(node.outputs, passing, types, kernel)
     first = np.where(first >= 0, first + len(judged), first)
     broken = failed[:, there]
     first = np.where(broken.any(axis=0), broken.argmax(axis=0), first)
-    data = flatten([pa.table(columns)], data_schema(made))
+    data = flatten([pa.table(columns)], data_schema(output_types))
     place = pa.array(np.arange(len(there)), mask=first >= 0)
     arrays = [
         *(column.take(place) for column in data.columns),
         _texts([*judged, *node.outputs], first),
     ]
-    arrays += [pa.array(lives.leaves[there]), pa.array(times[there]), kept.column("diff")]
-    return pa.RecordBatch.from_arrays(arrays, schema=shape(made))
+    arrays += [pa.array(lives.leaves[there]), pa.array(times[there]), passing.column("diff")]
+    return pa.RecordBatch.from_arrays(arrays, schema=shape(output_types))
 
 
 def _texts(expressions: Sequence[Expression], first: Ints) -> pa.Array:
@@ -225,10 +229,10 @@ def _lives(
 ) -> _Lives:
     """What the bounds make of their values; one that failed says nothing."""
     enters, leaves = np.full(rows, _ALWAYS), np.full(rows, _NEVER)
-    known = np.ones(rows, np.bool_)
+    is_valid = np.ones(rows, np.bool_)
     for index, (bound, value) in enumerate(zip(bounds, values, strict=True)):
         silent = np.zeros(rows, np.bool_) if failed is None else failed[index]
-        known &= value.is_valid().to_numpy(zero_copy_only=False) | silent
+        is_valid &= value.is_valid().to_numpy(zero_copy_only=False) | silent
         least, past = _moments(value)
         if bound.comparison in {">", ">=", "="}:
             lowest = past if bound.comparison == ">" else least
@@ -236,7 +240,7 @@ def _lives(
         if bound.comparison in {"<", "<=", "="}:
             end = least if bound.comparison == "<" else past
             leaves = np.where(silent, leaves, np.minimum(leaves, end))
-    return _Lives(enters, leaves, known)
+    return _Lives(enters, leaves, is_valid)
 
 
 def _moments(value: pa.Array) -> tuple[Ints, Ints]:

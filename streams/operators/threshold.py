@@ -46,9 +46,11 @@ def _either(condition: Ints, value: Ints) -> Ints:
 
 
 def _marks(n: Ints) -> tuple[Ints, ...]:
-    known = n[1] > 0
-    unknown = n[2] > 0 if len(n) > 2 else np.zeros_like(known)  # noqa: PLR2004 - its inputs
-    return tuple(_either(w, n[0]) for w in (known, ~known & unknown, ~known & ~unknown))
+    is_known = n[1] > 0
+    unknown = n[2] > 0 if len(n) > 2 else np.zeros_like(is_known)  # noqa: PLR2004 - its inputs
+    return tuple(
+        _either(w, n[0]) for w in (is_known, ~is_known & unknown, ~is_known & ~unknown)
+    )
 
 
 def _single(n: Ints) -> tuple[Ints, ...]:
@@ -74,7 +76,7 @@ def step(
     node: Threshold,
     ports: Ports,
     runs: Mapping[str, list[RunName]],
-    made: Sequence[str],
+    output_types: Sequence[str],
     scope: Scope,
 ) -> Stepped:
     """The changes of the rows' multiplicities over the interval, the errors, the new runs.
@@ -83,10 +85,10 @@ def step(
         node: the operator.
         ports: updates of each input, by its number.
         runs: the operator's runs.
-        made: the DuckDB types of the output.
+        output_types: the DuckDB types of the output.
         scope: the worker's means.
     """
-    types = made[:-1] if node.rule in MARKED else made
+    types = output_types[:-1] if node.rule in MARKED else output_types
     schema = arrow_schema(types)
     parts = [flatten(ports.get(str(i), []), schema) for i in range(len(node.inputs))]
     rows = flatten(parts, schema)
@@ -100,14 +102,16 @@ def step(
     changes = sum_at(cells, len(parts) * groups.count, int64(rows.column("diff")))
     changes = changes.reshape(len(parts), groups.count)
     names = runs.get(_COUNTS, [])
-    found = keyed.find(files, names, moments.forms, moments.hashes, shape, kernel)
-    old = _read(found, len(parts))
+    stored = keyed.find(files, names, moments.forms, moments.hashes, shape, kernel)
+    old = _read(stored, len(parts))
     before, after = _followed(old, changes, moments)
-    kept = keyed.insert(
+    run_names = keyed.insert(
         files, names, _state(moments, old, after[:, moments.last], shape), width, kernel
     )
-    output = _changed(node.rule, moments, before, after, made)
-    return Stepped(output, _errors(node.rule, moments.times, before, after), {_COUNTS: kept})
+    output = _changed(node.rule, moments, before, after, output_types)
+    return Stepped(
+        output, _errors(node.rule, moments.times, before, after), {_COUNTS: run_names}
+    )
 
 
 def _shape(types: Sequence[str], inputs: int) -> pa.Schema:
@@ -115,12 +119,12 @@ def _shape(types: Sequence[str], inputs: int) -> pa.Schema:
     return keyed.schema([field.type for field in data_schema(types)], counts)
 
 
-def _read(found: keyed.Found, inputs: int) -> Ints:
+def _read(stored: keyed.Found, inputs: int) -> Ints:
     """The counts of every row that changed, one row an input."""
-    counts = np.zeros((inputs, len(found.places)), np.int64)
-    there = found.places >= 0
+    counts = np.zeros((inputs, len(stored.places)), np.int64)
+    there = stored.places >= 0
     for i in range(inputs):
-        counts[i, there] = int64(found.rows.column(f"n{i}"))[found.places[there]]
+        counts[i, there] = int64(stored.rows.column(f"n{i}"))[stored.places[there]]
     return counts
 
 
@@ -143,7 +147,7 @@ def _state(moments: Moments, old: Ints, last: Ints, shape: pa.Schema) -> pa.Reco
 
 
 def _changed(
-    rule: Rule, moments: Moments, before: Ints, after: Ints, made: Sequence[str]
+    rule: Rule, moments: Moments, before: Ints, after: Ints, output_types: Sequence[str]
 ) -> pa.RecordBatch:
     """The rows whose multiplicity, under some mark, changes at a moment."""
     was, now = (_RULES[rule](np.maximum(counts, 0)) for counts in (before, after))
@@ -154,7 +158,7 @@ def _changed(
     if rule in MARKED:
         columns.append(pa.array(_MARKS).take(pa.array(variant)))
     columns += [pa.array(moments.times[moment]), pa.array(diffs[variant, moment])]
-    return pa.RecordBatch.from_arrays(columns, schema=arrow_schema(made))
+    return pa.RecordBatch.from_arrays(columns, schema=arrow_schema(output_types))
 
 
 def _errors(rule: Rule, times: Ints, before: Ints, after: Ints) -> tuple[pa.RecordBatch, ...]:

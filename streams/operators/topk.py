@@ -75,35 +75,35 @@ def step(
     shape = keyed.schema(
         [key.type for key in keys], [pa.field("v", pa.binary()), pa.field("below", pa.int64())]
     )
-    found = keyed.find(
+    stored = keyed.find(
         files, runs.get(_FIRST, []), moments.forms, moments.hashes, shape, kernel
     )
-    core = _core(node, before, found, touched, moments, kernel)
-    held = ordered_groups.candidates(rows, touched, base, core, moments)
-    below = ordered_groups.below(touched, base, moments, found)
-    collected = Collected(held.pairs, types, scope)
-    for start, end in _pieces(held):
+    core = _core(node, before, stored, touched, moments, kernel)
+    candidates = ordered_groups.candidates(rows, touched, base, core, moments)
+    below = ordered_groups.below(touched, base, moments, stored)
+    collected = Collected(candidates.pairs, types, scope)
+    for start, end in _pieces(candidates):
         negative = np.flatnonzero(below[start:end] > 0) + start
-        collected.add(_chosen(held, node, start, end, negative), start)
-    first = _first(held, below, moments, shape)
+        collected.add(_chosen(candidates, node, start, end, negative), start)
+    first = _first(candidates, below, moments, shape)
     sorted_rows = ordered_groups.added(rows, touched, moments)
-    kept = {
+    run_names = {
         _ROWS: ordered.insert(files, runs.get(_ROWS, []), sorted_rows, kernel),
         _FIRST: keyed.insert(files, runs.get(_FIRST, []), first, len(keys), kernel),
     }
-    return Stepped(collected.output(), collected.errors("LIMIT"), kept)
+    return Stepped(collected.output(), collected.errors("LIMIT"), run_names)
 
 
 def _core(
     node: TopK,
     runs: Sequence[Run],
-    found: keyed.Found,
+    stored: keyed.Found,
     touched: Touched,
     moments: Moments,
     kernel: Kernel,
 ) -> list[Core]:
     """The first rows that no change touches."""
-    low = found.rows_or_null("v")
+    low = stored.rows_or_null("v")
     groups = np.flatnonzero(low.is_valid().to_numpy(zero_copy_only=False))
     if not len(groups) or not runs:
         return []
@@ -114,15 +114,15 @@ def _core(
     return [] if some is None else [Core(groups[some.which], some.rows, some.counts)]
 
 
-def _pieces(held: Candidates) -> Iterator[tuple[int, int]]:
+def _pieces(candidates: Candidates) -> Iterator[tuple[int, int]]:
     """Ranges of pairs that are looked at together.
 
     A piece looks at all candidates once, and for each of its pairs at what it changes: of n
     candidates and c changes at t times, pieces of sqrt(t n / c) times cost the least.
     """
-    owner, size = held.pairs.owner, len(held.pairs.owner)
-    sizes, times = np.bincount(held.owner, minlength=size), np.bincount(owner)
-    changes = np.bincount(held.owner[held.entry], minlength=size)
+    owner, size = candidates.pairs.owner, len(candidates.pairs.owner)
+    sizes, times = np.bincount(candidates.owner, minlength=size), np.bincount(owner)
+    changes = np.bincount(candidates.owner[candidates.entry], minlength=size)
     best = np.sqrt(times * sizes[: len(times)] / np.maximum(changes[: len(times)], 1))
     cells = np.minimum(sizes[: len(times)], _MOST_CELLS // (best.astype(np.int64) + 1))
     ends, start = np.cumsum(cells[owner] + 1), 0
@@ -134,22 +134,24 @@ def _pieces(held: Candidates) -> Iterator[tuple[int, int]]:
         start = end
 
 
-def _chosen(held: Candidates, node: TopK, start: int, end: int, negative: Ints) -> Evaluated:
+def _chosen(
+    candidates: Candidates, node: TopK, start: int, end: int, negative: Ints
+) -> Evaluated:
     """The rows that the pairs [start, end) come to; none of the `negative` ones."""
-    owner = held.pairs.owner[start:end]
-    entries = _piece(held, node, start, end)
-    first = np.searchsorted(held.owner[entries], owner)
-    sizes = np.searchsorted(held.owner[entries], owner, "right") - first
+    owner = candidates.pairs.owner[start:end]
+    entries = _piece(candidates, node, start, end)
+    first = np.searchsorted(candidates.owner[entries], owner)
+    sizes = np.searchsorted(candidates.owner[entries], owner, "right") - first
     entry, pair = entries[spans(first, sizes)], np.repeat(np.arange(end - start), sizes)
-    counts = np.maximum(held.counts(entry, held.pairs.moment[start:end][pair]), 0)
+    counts = np.maximum(candidates.counts(entry, candidates.pairs.moment[start:end][pair]), 0)
     before, upto = _ranks(counts, pair)
     low, high = min(node.offset, LARGEST), min(node.upto, LARGEST)
     times = np.clip(upto, low, high) - np.clip(before, low, high)
     times[np.isin(pair + start, negative)] = 0
     place = copies(times)
-    rows = held.rows.take(pa.array(entry[place]))
+    rows = candidates.rows.take(pa.array(entry[place]))
     columns = [pa.array(pair[place]), *rows.columns]
-    names = ["p", *(f"c{index}" for index in range(held.rows.num_columns))]
+    names = ["p", *(f"c{index}" for index in range(candidates.rows.num_columns))]
     table = pa.Table.from_arrays(columns, names=names)
     return Evaluated(table, np.empty(0, np.int64), negative)
 
@@ -166,34 +168,36 @@ def _ranks(counts: Ints, owner: Ints) -> tuple[Ints, Ints]:
     return before, upto
 
 
-def _piece(held: Candidates, node: TopK, start: int, end: int) -> Ints:
+def _piece(candidates: Candidates, node: TopK, start: int, end: int) -> Ints:
     """The entries that matter to these pairs: those they change, and the first others."""
-    owners = held.pairs.owner[start:end]
-    low, high = np.searchsorted(held.owner, [owners[0], owners[-1] + 1])
+    owners = candidates.pairs.owner[start:end]
+    low, high = np.searchsorted(candidates.owner, [owners[0], owners[-1] + 1])
     entries = np.arange(low, high)
-    moments = held.pairs.moment[start:end]
+    moments = candidates.pairs.moment[start:end]
     inside = moments[moments >= 0]
     changed = np.zeros(len(entries), np.bool_)
     if len(inside):
-        mine = (held.moment >= inside[0]) & (held.moment <= inside[-1])
-        changed[held.entry[mine] - low] = True
-    at = np.full(len(held.pairs.owner), -1, np.int64)
+        mine = (candidates.moment >= inside[0]) & (candidates.moment <= inside[-1])
+        changed[candidates.entry[mine] - low] = True
+    at = np.full(len(candidates.pairs.owner), -1, np.int64)
     at[owners[::-1]] = moments[::-1]  # the first of these pairs of each group
-    counts = np.maximum(held.counts(entries, at[held.owner[entries]]), 0)
+    counts = np.maximum(candidates.counts(entries, at[candidates.owner[entries]]), 0)
     still = np.where(changed, 0, counts)
-    ahead, _ = _ranks(still, held.owner[entries])
+    ahead, _ = _ranks(still, candidates.owner[entries])
     return entries[changed | ((still > 0) & (ahead < node.upto))]
 
 
-def _first(held: Candidates, below: Ints, moments: Moments, shape: pa.Schema) -> pa.RecordBatch:
+def _first(
+    candidates: Candidates, below: Ints, moments: Moments, shape: pa.Schema
+) -> pa.RecordBatch:
     """Of each group the first row that is there from now on, and how many are negative."""
-    entries = np.arange(len(held.owner))
-    alive: Flags = held.counts(entries, moments.last[held.owner]) > 0
+    entries = np.arange(len(candidates.owner))
+    alive: Flags = candidates.counts(entries, moments.last[candidates.owner]) > 0
     there = np.flatnonzero(alive)
-    groups, at = np.unique(held.owner[there], return_index=True)
+    groups, at = np.unique(candidates.owner[there], return_index=True)
     place = np.full(len(moments.hashes), -1, np.int64)
     place[groups] = there[at]
-    values = held.values.take(pa.array(place, mask=place < 0))
+    values = candidates.values.take(pa.array(place, mask=place < 0))
     pairs = moments.last + np.arange(len(moments.hashes)) + 1
     live = pa.array((place >= 0) | (below[pairs] != 0))
     columns = [pa.array(moments.hashes), *moments.keys, live, values, pa.array(below[pairs])]

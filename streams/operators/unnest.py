@@ -21,7 +21,7 @@ def step(
     node: Unnest,
     rows: pa.RecordBatch,
     types: Sequence[str],
-    made: Sequence[str],
+    output_types: Sequence[str],
     read: AbstractSet[int],
     kernel: Kernel,
 ) -> Stepped:
@@ -31,7 +31,7 @@ def step(
         node: which columns are lists.
         rows: the input's updates.
         types: the DuckDB types of the input's columns.
-        made: those of the output.
+        output_types: those of the output.
         read: the places of the output's columns that are read.
         kernel: the worker's DuckDB.
     """
@@ -42,5 +42,5 @@ def step(
     columns = [f"NULL::{types[i]} AS c{i}" if i in unread else f"c{i}" for i in range(width)]
     columns += [f"unnest(c{at}) AS c{width + i}" for i, at in enumerate(node.lists)]
     text = f"SELECT {', '.join([*columns, 'time', 'diff'])} FROM {source_of(types, kernel)}"
-    found = kernel.prepare(text, t=rows.schema).run(rows)
-    return Stepped(flatten([found], arrow_schema(made)))
+    result = kernel.prepare(text, t=rows.schema).run(rows)
+    return Stepped(flatten([result], arrow_schema(output_types)))

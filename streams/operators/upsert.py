@@ -39,7 +39,7 @@ def step(
     ports: Ports,
     runs: Mapping[str, list[RunName]],
     types: Sequence[str],
-    made: Sequence[str],
+    output_types: Sequence[str],
     scope: Scope,
 ) -> Stepped:
     """The changes of the collection over the interval, the errors, and the new runs.
@@ -49,13 +49,13 @@ def step(
         ports: updates on port `in`: value columns, position, kind, error, time, diff.
         runs: the operator's runs.
         types: the DuckDB types of the input's columns.
-        made: those of the value columns.
+        output_types: those of the value columns.
         scope: the worker's means.
     """
     rows = flatten(ports.get("in", []), arrow_schema(types))
     if not rows.num_rows:
         return Stepped(None, runs=runs)
-    kernel, files, width = scope.kernel, scope.context.files, len(made)
+    kernel, files, width = scope.kernel, scope.context.files, len(output_types)
     forms = [key_form(canonical(rows.column(key)), kernel) for key in node.keys]
     by_key = group(forms, rows.num_rows)
     winners = _winners(rows, by_key.ids)
@@ -64,17 +64,17 @@ def step(
     forms = [form.take(first) for form in forms]
     hashes = hash_keys(forms, by_key.count)
     shape = _shape(node, types, width)
-    found = keyed.find(files, runs.get(_KEYS, []), forms, hashes, shape, kernel)
+    stored = keyed.find(files, runs.get(_KEYS, []), forms, hashes, shape, kernel)
     new = np.append(owner[1:] != owner[:-1], [True])
-    changes = _changes(found, rows, owner, width, scope)
+    changes = _changes(stored, rows, owner, width, scope)
     last = rows.take(pa.array(np.flatnonzero(new)))
     kinds = _kinds(last)
     keys = [canonical(last.column(key)) for key in node.keys]
     columns = [pa.array(hashes), *keys, pa.array(kinds != DELETION)]
     columns += [*last.columns[:width], pa.array(kinds), last.column(width + 2)]
     state = pa.RecordBatch.from_arrays(columns, schema=shape)
-    kept = keyed.insert(files, runs.get(_KEYS, []), state, len(node.keys), kernel)
-    return Stepped(changes.output, changes.errors, {_KEYS: kept})
+    run_names = keyed.insert(files, runs.get(_KEYS, []), state, len(node.keys), kernel)
+    return Stepped(changes.output, changes.errors, {_KEYS: run_names})
 
 
 def _shape(node: Upsert, types: Sequence[str], width: int) -> pa.Schema:
@@ -102,10 +102,10 @@ def _winners(rows: pa.RecordBatch, owner: Ints) -> Ints:
 
 
 def _changes(
-    found: keyed.Found, rows: pa.RecordBatch, owner: Ints, width: int, scope: Scope
+    stored: keyed.Found, rows: pa.RecordBatch, owner: Ints, width: int, scope: Scope
 ) -> Stepped:
     """What is retracted and inserted, given the winners in order of key, then time."""
-    state = found.rows
+    state = stored.rows
     offset = state.schema.get_field_index("live") + 1
     before, after = state.num_rows, rows.num_rows
     values = [
@@ -115,7 +115,7 @@ def _changes(
     kinds = np.concatenate((int64(state.column("kind")), _kinds(rows)))
     current = before + np.arange(after)
     first = np.append([True], owner[1:] != owner[:-1])
-    previous = np.where(first, found.places[owner], current - 1)
+    previous = np.where(first, stored.places[owner], current - 1)
     had = np.where(previous >= 0, kinds[previous], DELETION)
     has = kinds[current]
     forms = [key_form(column, scope.kernel) for column in (*values, errors)]

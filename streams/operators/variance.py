@@ -55,24 +55,24 @@ class Sums:
     def nearest(self, name: str) -> Doubles:
         """The sum of y or x as IEEE 754 has it where a value is NaN or infinite."""
         entries = self._entries(self._place(self._column(name)))
-        found = float_sums.nearest(entries, len(self.totals.rows))
-        return np.where(float_sums.is_special(entries, len(found)), found, 0.0)
+        results = float_sums.nearest(entries, len(self.totals.rows))
+        return np.where(float_sums.is_special(entries, len(results)), results, 0.0)
 
     def s(self, name: str) -> Integers:
         """The sum of y or x."""
         return self._integers(self._place(self._column(name)))
 
-    def c(self, one: str, other: str) -> Integers:
+    def c(self, first: str, second: str) -> Integers:
         """N S(ab) - S(a) S(b), for y or x; its unit is that of products."""
-        product = self._integers(self._place(self._column(one), self._column(other)))
-        above: Integers = self.n * product - self.s(one) * self.s(other)
+        product = self._integers(self._place(self._column(first), self._column(second)))
+        above: Integers = self.n * product - self.s(first) * self.s(second)
         return above
 
     def _column(self, name: str) -> int:
         first, second = self.aggregate.argument, self.aggregate.other
-        found = first if name == "y" or second is None else second
-        assert found is not None
-        return found
+        operand = first if name == "y" or second is None else second
+        assert operand is not None
+        return operand
 
     def _place(self, column: int, other: int | None = None) -> int:
         return place(self.slots, column, other, distinct=self.aggregate.distinct)
@@ -89,11 +89,11 @@ class Sums:
 def value(aggregate: Aggregate, totals: Totals, slots: Sequence[Slot]) -> pa.Array:
     """The value of a function of DEVIATIONS for each group; NULL over no pairs."""
     sums = Sums(aggregate, totals, slots)
-    found, null = _FUNCTIONS[aggregate.function](sums)
-    found = np.where(sums.special, np.nan, found)
+    values, null = _FUNCTIONS[aggregate.function](sums)
+    values = np.where(sums.special, np.nan, values)
     if aggregate.function in _NOTHING_OF_ONE:
-        found = np.where(sums.counts == 1, 0.0, found)  # DuckDB does not look at the value
-    return pa.array(found, mask=null | (sums.counts <= 0))
+        values = np.where(sums.counts == 1, 0.0, values)  # DuckDB does not look at the value
+    return pa.array(values, mask=null | (sums.counts <= 0))
 
 
 _NOTHING_OF_ONE = frozenset({"var_pop", "stddev_pop", "regr_sxx", "regr_syy"})
@@ -135,8 +135,8 @@ def _average(name: str) -> _Function:
     )
 
 
-def _squares(one: str, other: str) -> _Function:
-    return lambda sums: (quotients(sums.c(one, other), sums.n * _UNIT**2), _some(sums))
+def _squares(first: str, second: str) -> _Function:
+    return lambda sums: (quotients(sums.c(first, second), sums.n * _UNIT**2), _some(sums))
 
 
 def _correlation(sums: Sums) -> tuple[Doubles, Flags]:

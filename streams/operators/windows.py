@@ -79,39 +79,41 @@ def step(
     touched, base, moments = changed.touched, changed.base, changed.moments
     counts = [pa.field("below", pa.int64()), pa.field("failing", pa.int64())]
     shape = keyed.schema([key.type for key in moments.keys], counts)
-    found = keyed.find(
+    stored = keyed.find(
         files, runs.get(_WRONG, []), moments.forms, moments.hashes, shape, kernel
     )
-    below = ordered_groups.below(touched, base, moments, found)
-    wrong = (below, _failing(reach, changed, found, kernel))
+    below = ordered_groups.below(touched, base, moments, stored)
+    wrong = (below, _failing(reach, changed, stored, kernel))
     whole = _whole(wrong[0] + wrong[1], moments)
     core = affected_rows.core(reach, before, changed, whole, kernel)
-    held = ordered_groups.candidates(rows, touched, base, core, moments)
+    candidates = ordered_groups.candidates(rows, touched, base, core, moments)
     none = wrong[0] + wrong[1] > 0
     statement = _statement(node, reach, types[0], kernel)
-    outputs = _Evaluated(held, moments, none, reach.before, statement)
-    ahead = prefixes(reach.before, before, held, moments, kernel)
-    near = neighbourhoods(held, moments, sight(reach, held, types[0], kernel), whole, ahead)
+    outputs = _Evaluated(candidates, moments, none, reach.before, statement)
+    ahead = prefixes(reach.before, before, candidates, moments, kernel)
+    near = neighbourhoods(
+        candidates, moments, sight(reach, candidates, types[0], kernel), whole, ahead
+    )
     parts = [outputs.changes(part, types[1]) for part in near]
     counted = _counted(wrong, moments, shape)
     added = ordered_groups.added(rows, touched, moments)
-    kept = {
+    run_names = {
         _ROWS: ordered.insert(files, runs.get(_ROWS, []), added, kernel),
         _WRONG: keyed.insert(files, runs.get(_WRONG, []), counted, len(node.keys), kernel),
     }
     output = consolidate(flatten(parts, arrow_schema(types[1])), kernel)
-    errors = Collected(held.pairs, types[1], scope)
-    return Stepped(output, _errors(errors, wrong, label(node)), kept)
+    errors = Collected(candidates.pairs, types[1], scope)
+    return Stepped(output, _errors(errors, wrong, label(node)), run_names)
 
 
 def _errors(
-    found: Collected, wrong: tuple[Ints, Ints], name: str
+    collected: Collected, wrong: tuple[Ints, Ints], name: str
 ) -> tuple[pa.RecordBatch, ...]:
     """The errors of groups with rows of negative counts, and of others with rows that fail."""
     below, failing = wrong
-    found.negative.append(np.flatnonzero(below > 0))
-    found.failed.append(np.flatnonzero((failing > 0) & (below == 0)))
-    return found.errors(name)
+    collected.negative.append(np.flatnonzero(below > 0))
+    collected.failed.append(np.flatnonzero((failing > 0) & (below == 0)))
+    return collected.errors(name)
 
 
 def _changed(
@@ -131,7 +133,7 @@ def _changed(
     return Changed(rows, types, touched, base, moments)
 
 
-def _failing(reach: Reach, changed: Changed, found: keyed.Found, kernel: Kernel) -> Ints:
+def _failing(reach: Reach, changed: Changed, stored: keyed.Found, kernel: Kernel) -> Ints:
     """For each pair how many different rows of the group there are for which DuckDB raises."""
     rows = changed.rows
     fails = np.zeros(rows.num_rows, np.bool_)
@@ -142,7 +144,7 @@ def _failing(reach: Reach, changed: Changed, found: keyed.Found, kernel: Kernel)
         changed.touched,
         changed.base,
         changed.moments,
-        (found, "failing"),
+        (stored, "failing"),
         lambda place, counts: fails[place] & (counts > 0),
     )
 
@@ -189,16 +191,16 @@ class _Evaluated:
     before: Sequence[Before]
     statement: Prepared
 
-    def changes(self, part: Part, made: Sequence[str]) -> pa.RecordBatch:
+    def changes(self, part: Part, output_types: Sequence[str]) -> pa.RecordBatch:
         """What the outputs of these neighbourhoods were, retracted, and what they are."""
         rows = self._rows(part)
-        found = self.statement.run(rows)
-        piece = found["p"].combine_chunks().to_numpy()
+        result = self.statement.run(rows)
+        piece = result["p"].combine_chunks().to_numpy()
         moment, sign = part.moment[piece], np.where(part.after[piece], 1, -1)
-        columns = [found[f"c{index}"] for index in range(len(made))]
+        columns = [result[f"c{index}"] for index in range(len(output_types))]
         columns += [pa.array(self.moments.times[moment]), pa.array(sign.astype(np.int64))]
-        table = pa.Table.from_arrays(columns, names=arrow_schema(made).names)
-        return flatten([table], arrow_schema(made))
+        table = pa.Table.from_arrays(columns, names=arrow_schema(output_types).names)
+        return flatten([table], arrow_schema(output_types))
 
     def _rows(self, part: Part) -> pa.RecordBatch:
         """The rows as often as they are there: piece, number among equals, whether wanted."""

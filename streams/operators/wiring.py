@@ -74,8 +74,8 @@ class Layout:
             case Reduce() | Distinct():
                 shape = self.shapes[edge.consumer]
                 by = tuple(range(len(shape.node.keys)))
-                made = reduce.partial(shape, rows, kernel)
-                return {port: (part, by) for port, part in made.items()}
+                partials = reduce.partial(shape, rows, kernel)
+                return {port: (part, by) for port, part in partials.items()}
             case Upsert():
                 return {edge.port: (upsert.partial(node, rows, kernel), edge.keys)}
             case Temporal(input=source):
@@ -116,7 +116,7 @@ def layout(dataflow: Dataflow) -> Layout:
 def _presummed(
     dataflow: Dataflow, edges: Sequence[tuple[Edge, ...]], shapes: Mapping[NodeId, reduce.Shape]
 ) -> dict[NodeId, Edge]:
-    found: dict[NodeId, Edge] = {}
+    by_node: dict[NodeId, Edge] = {}
     for number, node in enumerate(dataflow.nodes):
         if not isinstance(node, Linear) or len(edges[number]) != 1:
             continue
@@ -124,8 +124,8 @@ def _presummed(
         types = dataflow.types[node.input], dataflow.types[number]
         shape = shapes.get(edge.consumer)
         if shape is not None and pre_aggregation.is_summed(node, shape, *types):
-            found[number] = edge
-    return found
+            by_node[number] = edge
+    return by_node
 
 
 def _settled(dataflow: Dataflow) -> tuple[bool, ...]:
@@ -136,9 +136,9 @@ def _settled(dataflow: Dataflow) -> tuple[bool, ...]:
             case Reduce() | Groupwise() | TopK() | Distinct() | Threshold() | Upsert():
                 settled.append(True)
             case Linear(input=source):
-                kept = {output.sql for output in node.outputs}
+                names = {output.sql for output in node.outputs}
                 width = len(dataflow.types[source])
-                settled.append(settled[source] and kept >= {f"c{i}" for i in range(width)})
+                settled.append(settled[source] and names >= {f"c{i}" for i in range(width)})
             case _:
                 settled.append(False)
     return tuple(settled)

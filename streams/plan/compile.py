@@ -102,10 +102,10 @@ def compile_select(
 
     Errors: as `compile_view`.
     """
-    found, shown = _settled(query, catalog, functions, is_shown=True)
-    behind = ir.columns(found.rows)[found.width :]
-    view = _compiled(found.rows, (*shown, *behind), functions)
-    orders = tuple(map(_sort_key, found.orders))
+    bound_query, shown = _settled(query, catalog, functions, is_shown=True)
+    behind = ir.columns(bound_query.rows)[bound_query.width :]
+    view = _compiled(bound_query.rows, (*shown, *behind), functions)
+    orders = tuple(map(_sort_key, bound_query.orders))
     return Selected(view.dataflow, view.columns, shown, orders)
 
 
@@ -177,45 +177,49 @@ def _declared(binding: mutual_recursion.Binding) -> tuple[Column, ...]:
 def _value(
     binding: mutual_recursion.Binding,
     block: mutual_recursion.Block,
-    known: Mapping[str, Relation],
+    relations: Mapping[str, Relation],
     bound: Binder,
 ) -> ir.Relational:
-    found = len(bound.bind(binding.query).columns)
-    if found != len(binding.columns):
+    width = len(bound.bind(binding.query).columns)
+    if width != len(binding.columns):
         raise InvalidStatement(
             f"{binding.name} is declared with {len(binding.columns)} columns,"
-            f" its query has {found}"
+            f" its query has {width}"
         )
-    return _bind(binding.cast, block, known, bound)[0].rows
+    return _bind(binding.cast, block, relations, bound)[0].rows
 
 
 def _bind(
     query: str,
     block: mutual_recursion.Block,
-    known: Mapping[str, Relation],
+    relations: Mapping[str, Relation],
     bound: Binder,
     *,
     is_shown: bool = False,
 ) -> tuple[Ordered, tuple[Column, ...]]:
-    refuse(bound, query, _column_names(known))
+    refuse(bound, query, _column_names(relations))
     answer = bound.bind(query)
     # Words like current_date, and macros, turn into functions only when they are bound.
     refuse_unstable(_functions(answer.plan))
     refuse_today(answer.plan)
     refuse_casts(answer.plan, bound.computable)
     refuse_correlated(bound, query)
-    names = {name.lower(): (name, relation.id) for name, relation in known.items()}
-    found = (bind_shown if is_shown else bind)(answer.plan, names, block.limit)
-    rows = _described(found.rows, {relation.id: relation for relation in known.values()})
-    return replace(found, rows=rows), answer.columns
+    names = {name.lower(): (name, relation.id) for name, relation in relations.items()}
+    bound_query = (bind_shown if is_shown else bind)(answer.plan, names, block.limit)
+    rows = _described(
+        bound_query.rows, {relation.id: relation for relation in relations.values()}
+    )
+    return replace(bound_query, rows=rows), answer.columns
 
 
-def _described(node: ir.Relational, known: Mapping[CollectionId, Relation]) -> ir.Relational:
+def _described(
+    node: ir.Relational, relations: Mapping[CollectionId, Relation]
+) -> ir.Relational:
     """The plan with what the catalog knows of each collection's rows."""
     if isinstance(node, ir.Get):
-        relation = known[node.collection]
+        relation = relations[node.collection]
         return replace(node, keys=relation.places, monotone=relation.monotone)
-    return ir.with_parts(node, tuple(_described(part, known) for part in ir.parts(node)))
+    return ir.with_parts(node, tuple(_described(part, relations) for part in ir.parts(node)))
 
 
 def explain(
@@ -229,7 +233,7 @@ def explain(
     names = {relation.id: name for name, relation in catalog.items()}
     lines = [
         "logical plan",
-        explain_logical(compiled.logical, known=True),
+        explain_logical(compiled.logical, with_facts=True),
         "",
         "physical plan",
         explain_physical(compiled.dataflow, names),
@@ -307,9 +311,9 @@ def _refuse_failing_constants(node: ir.Relational, bound: Binder) -> None:
     if isinstance(node, ir.Values):
         rows = node.rows
     elif isinstance(node, ir.Window):
-        given = (argument for call in node.calls for argument in call.arguments)
+        arguments = (argument for call in node.calls for argument in call.arguments)
         constants = tuple(
-            scalar for scalar in given if carriable(scalar) != scalar and not refs(scalar)
+            scalar for scalar in arguments if carriable(scalar) != scalar and not refs(scalar)
         )
         rows = (constants,) if constants else ()
     for row in rows:

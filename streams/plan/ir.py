@@ -479,17 +479,21 @@ def parts(node: Relational) -> tuple[Relational, ...]:
     return node.values if isinstance(node, Loop) else children(node)
 
 
-def with_parts(node: Relational, made: tuple[Relational, ...]) -> Relational:
+def with_parts(node: Relational, new_parts: tuple[Relational, ...]) -> Relational:
     """The same node made of other parts."""
-    return replace(node, values=made) if isinstance(node, Loop) else with_children(node, made)
+    return (
+        replace(node, values=new_parts)
+        if isinstance(node, Loop)
+        else with_children(node, new_parts)
+    )
 
 
 def gets(node: Relational) -> tuple[Get, ...]:
     """The collections the tree reads, each once, in order of first appearance."""
     if isinstance(node, Get):
         return (node,)
-    found = dict.fromkeys(get for part in parts(node) for get in gets(part))
-    return tuple(found)
+    unique_gets = dict.fromkeys(get for part in parts(node) for get in gets(part))
+    return tuple(unique_gets)
 
 
 def variables(node: Relational) -> frozenset[str]:

@@ -239,8 +239,8 @@ def _reach(record: Record) -> Reach:
         _text(record, "peers"),
         None if record.raw("span") is None else _span(record.record("span")),
         tuple(
-            Before(_text(each, "function"), each.number("argument"), _text(each, "type"))
-            for each in _records(record, "before")
+            Before(_text(entry, "function"), entry.number("argument"), _text(entry, "type"))
+            for entry in _records(record, "before")
         ),
     )
 

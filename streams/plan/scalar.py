@@ -139,12 +139,12 @@ class Equality:
     other: Scalar
     null_equal: bool
 
-    def oriented(self, known: frozenset[int], new: frozenset[int]) -> "Equality | None":
+    def oriented(self, bound_places: frozenset[int], new: frozenset[int]) -> "Equality | None":
         """The equality with `one` over known columns and `other` over new ones, if it is."""
-        for one, other in ((self.one, self.other), (self.other, self.one)):
-            left, right = refs(one), refs(other)
-            if left and right and left <= known and right <= new:
-                return Equality(one, other, self.null_equal)
+        for first, second in ((self.one, self.other), (self.other, self.one)):
+            left, right = refs(first), refs(second)
+            if left and right and left <= bound_places and right <= new:
+                return Equality(first, second, self.null_equal)
         return None
 
 
@@ -154,8 +154,8 @@ def equality(predicate: Scalar) -> Equality | None:
         return None
     for null_equal, name in EQUALS.items():
         if predicate.name == name:
-            one, other = predicate.arguments
-            return Equality(one, other, null_equal)
+            left, right = predicate.arguments
+            return Equality(left, right, null_equal)
     return None
 
 

@@ -18,11 +18,11 @@ MOST_TRIES = 200
 
 def ends(entries: Sequence[Entry]) -> dict[str, int]:
     """The upper bound of the times of all possible writes, by collection."""
-    found: dict[str, int] = {}
+    uppers: dict[str, int] = {}
     for entry in entries:
         for share in entry.shares if isinstance(entry, Wrote) else ():
-            found[share.collection] = max(found.get(share.collection, 0), share.upper)
-    return found
+            uppers[share.collection] = max(uppers.get(share.collection, 0), share.upper)
+    return uppers
 
 
 def last_looks(seat: Seat, entries: Sequence[Entry], wait: Callable[[], None]) -> None:
@@ -40,13 +40,13 @@ def last_looks(seat: Seat, entries: Sequence[Entry], wait: Callable[[], None]) -
 def close(seat: Seat, target: Target, upper: int, wait: Callable[[], None]) -> int:
     """Move upper beyond all writes; returns the last time before it."""
     storage = seat.storage
-    held = storage.heartbeat(WriteCapability(target.id, frontier(0), target.write))
-    upper = max(upper, int(held.frontier.time) + 1)
-    done = storage.update_and_downgrade(held, None, upper)
+    capability = storage.heartbeat(WriteCapability(target.id, frontier(0), target.write))
+    upper = max(upper, int(capability.frontier.time) + 1)
+    done = storage.update_and_downgrade(capability, None, upper)
     if isinstance(done, UpperMismatch):
         seat.journal.note(Wrong(seat.name, f"{target.id}: a dead writer has written"))
     for _ in range(MOST_TRIES):
-        storage.heartbeat(held)
+        storage.heartbeat(capability)
         if storage.shards.state(target.id).upper.time >= upper:
             return upper - 1
         wait()
@@ -57,8 +57,8 @@ def close(seat: Seat, target: Target, upper: int, wait: Callable[[], None]) -> i
 def look(seat: Seat, target: Target, as_of: int) -> None:
     """The contents at a time, for good."""
     storage = seat.storage
-    held = storage.clone(ReadCapability(target.id, frontier(0), target.read))
-    subscription = storage.subscribe_at(storage.downgrade(held, as_of))
+    capability = storage.clone(ReadCapability(target.id, frontier(0), target.read))
+    subscription = storage.subscribe_at(storage.downgrade(capability, as_of))
     delivery = subscription.next(timeout_ms=60_000)
     if delivery is None:
         seat.journal.note(Wrong(seat.name, f"{target.id}: nothing comes as of {as_of}"))

@@ -140,7 +140,7 @@ def line(entry: Entry) -> str:
 def read_journal(path: Path) -> list[Entry]:
     """The entries of a file, but for a last line that was cut off."""
     lines = path.read_text().split("\n")
-    return [parse(each) for each in lines[:-1]]
+    return [parse(line) for line in lines[:-1]]
 
 
 def parse(text: str) -> Entry:

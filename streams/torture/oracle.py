@@ -71,7 +71,7 @@ class Truth:
 def judge(entries: Sequence[Entry]) -> Verdict:
     """Compare everything with everything."""
     wrong = [f"{entry.who}: {entry.what}" for entry in entries if isinstance(entry, Wrong)]
-    told = {entry.id: entry.counted for entry in entries if isinstance(entry, Told)}
+    outcomes = {entry.id: entry.counted for entry in entries if isinstance(entry, Told)}
     last = {
         entry.collection: {row for row, _ in entry.contents}
         for entry in entries
@@ -82,18 +82,18 @@ def judge(entries: Sequence[Entry]) -> Verdict:
     for entry in entries:
         if not isinstance(entry, Wrote):
             continue
-        found = {share.witness in last.get(share.collection, ()) for share in entry.shares}
-        if len(found) > 1:
+        witnessed = {share.witness in last.get(share.collection, ()) for share in entry.shares}
+        if len(witnessed) > 1:
             wrong.append(f"write {entry.id}: half of it is there: {entry.shares}")
-        counted = told.get(entry.id)
+        counted = outcomes.get(entry.id)
         doubts += counted is None
-        if counted is not None and found != {counted}:
+        if counted is not None and witnessed != {counted}:
             wrong.append(contradiction(entry, counted=counted))
-        if counted or (counted is None and found == {True}):
+        if counted or (counted is None and witnessed == {True}):
             truth.add(entry)
     wrong.extend(overlaps(truth))
     wrong.extend(misread(truth, entries))
-    return Verdict(figures(entries, told, doubts), tuple(wrong))
+    return Verdict(figures(entries, outcomes, doubts), tuple(wrong))
 
 
 def contradiction(wrote: Wrote, *, counted: bool) -> str:
@@ -111,11 +111,12 @@ def overlaps(truth: Truth) -> Iterator[str]:
             by_capability[share.capability].append(share)
         for mine in by_capability.values():
             mine.sort(key=lambda share: (share.lower, share.upper))
-            for one, next_ in pairwise(mine):
-                if next_.lower < one.upper:
+            for share, next_ in pairwise(mine):
+                if next_.lower < share.upper:
                     yield (
-                        f"collection {collection}: {one.witness} has [{one.lower}, {one.upper})"
-                        f" and {next_.witness} has [{next_.lower}, {next_.upper}) as well"
+                        f"collection {collection}: {share.witness} has"
+                        f" [{share.lower}, {share.upper}) and {next_.witness} has"
+                        f" [{next_.lower}, {next_.upper}) as well"
                     )
 
 
@@ -129,8 +130,8 @@ def misread(truth: Truth, entries: Iterable[Entry]) -> Iterator[str]:
             case Followed():
                 interval = f"[{entry.lower}, {entry.upper})"
                 place = f"{entry.reader} followed {entry.collection} in {interval}"
-                found = total(((row, time), diff) for row, time, diff in entry.updates)
-                yield from difference(place, truth.changes(entry), found)
+                contents = total(((row, time), diff) for row, time, diff in entry.updates)
+                yield from difference(place, truth.changes(entry), contents)
             case Wrote() | Told() | Wrong() | Did():
                 pass
 
@@ -144,11 +145,11 @@ def difference(place: str, expected: Counter[K], actual: Counter[K]) -> Iterator
     yield f"{place}: missing {few(missing)}, too much {few(surplus)}"
 
 
-def few(found: dict[K, int]) -> str:
+def few(differences: dict[K, int]) -> str:
     """The first of many."""
-    first = sorted(found.items(), key=str)[:MOST_ROWS_SHOWN]
+    first = sorted(differences.items(), key=str)[:MOST_ROWS_SHOWN]
     shown = ", ".join(f"{key} x {count}" for key, count in first)
-    more = len(found) - MOST_ROWS_SHOWN
+    more = len(differences) - MOST_ROWS_SHOWN
     return (shown or "nothing") + (f" and {more} more" if more > 0 else "")
 
 
@@ -160,12 +161,12 @@ def total(pairs: Iterable[tuple[K, int]]) -> Counter[K]:
     return alive(counts)
 
 
-def alive(found: Counter[K]) -> Counter[K]:
+def alive(rows: Counter[K]) -> Counter[K]:
     """Without the entries of multiplicity zero."""
-    return Counter({key: count for key, count in found.items() if count})
+    return Counter({key: count for key, count in rows.items() if count})
 
 
-def figures(entries: Sequence[Entry], told: dict[str, bool], doubts: int) -> dict[str, int]:
+def figures(entries: Sequence[Entry], outcomes: dict[str, bool], doubts: int) -> dict[str, int]:
     """What a summary says."""
     counts: Counter[str] = Counter()
     for entry in entries:
@@ -176,7 +177,7 @@ def figures(entries: Sequence[Entry], told: dict[str, bool], doubts: int) -> dic
                 counts["reads checked"] += 1
             case Wrote() | Told() | Wrong():
                 pass
-    counted = sum(told.values())
+    counted = sum(outcomes.values())
     return {
         "appends": counted,
         "races lost": counts.pop("races lost", 0),

@@ -74,22 +74,22 @@ class Reader:
     def _come(self) -> Listening:
         target, storage = self.seat.some_target(), self.seat.storage
         shared = ReadCapability(target.id, frontier(0), target.read)
-        held = storage.clone(shared, lease_ms=LEASE_MS)
-        lower, upper = int(held.frontier.time), self._upper(target)
+        capability = storage.clone(shared, lease_ms=LEASE_MS)
+        lower, upper = int(capability.frontier.time), self._upper(target)
         if upper > lower:
-            held = storage.downgrade(held, self.seat.rng.randrange(lower, upper))
+            capability = storage.downgrade(capability, self.seat.rng.randrange(lower, upper))
         snapshot = self.seat.rng.random() < 0.7  # noqa: PLR2004  mostly
-        return self._subscribed(target, held, held, snapshot=snapshot)
+        return self._subscribed(target, capability, capability, snapshot=snapshot)
 
     def _subscribed(
-        self, target: Target, held: ReadCapability, at: ReadCapability, *, snapshot: bool
+        self, target: Target, capability: ReadCapability, at: ReadCapability, *, snapshot: bool
     ) -> Listening:
-        """Subscribe at `at`, which is `held` or stands beyond it."""
+        """Subscribe at `at`, which is `capability` or stands beyond it."""
         below = self.seat.rng.choice([None, None, 20])
         where = () if below is None else (Comparison("number", Operator.LESS, below),)
         options = Options(snapshot=snapshot, where=where)
         subscription = self.seat.storage.subscribe_at(at, options)
-        return Listening(target, held, below, snapshot, subscription)
+        return Listening(target, capability, below, snapshot, subscription)
 
     def _upper(self, target: Target) -> int:
         return int(self.seat.storage.shards.state(target.id).upper.time)
@@ -136,9 +136,9 @@ class Reader:
             snapshot=self.seat.rng.random() < 0.5,  # noqa: PLR2004
         )
 
-    def _pass_on(self, held: ReadCapability) -> ReadCapability:
-        passed = self.seat.storage.transfer(held)
-        refuse(self.seat, held)
+    def _pass_on(self, capability: ReadCapability) -> ReadCapability:
+        passed = self.seat.storage.transfer(capability)
+        refuse(self.seat, capability)
         return passed
 
     def _let_go(self, now: Listening) -> None:

@@ -67,16 +67,16 @@ class Pen:
         self.number += 1
         return self.seat.name, self.number
 
-    def share(self, held: WriteCapability, upper: int) -> Share:
+    def share(self, capability: WriteCapability, upper: int) -> Share:
         """Some updates for [frontier, upper)."""
-        rng, lower = self.seat.rng, int(held.frontier.time)
+        rng, lower = self.seat.rng, int(capability.frontier.time)
         rows = [(self.fresh(), 1) for _ in range(rng.randint(1, MOST_ROWS))]
-        mine = self.live.setdefault(held.id, [])
+        mine = self.live.setdefault(capability.id, [])
         gone = [
             (mine.pop(rng.randrange(len(mine))), -1) for _ in range(rng.randint(0, 3)) if mine
         ]
         updates = tuple((row, rng.randrange(lower, upper), diff) for row, diff in rows + gone)
-        return Share(held.id, held.name, lower, upper, updates)
+        return Share(capability.id, capability.name, lower, upper, updates)
 
     def counted(self, share: Share) -> None:
         """The rows of a write that counted may be retracted, but for its witness."""
@@ -85,21 +85,22 @@ class Pen:
 
 
 def write(
-    seat: Seat, pen: Pen, held: list[WriteCapability]
+    seat: Seat, pen: Pen, capabilities: list[WriteCapability]
 ) -> list[WriteCapability] | UpperMismatch | None:
     """One write under capabilities of one group; None when the outcome is not known.
 
     Errors: InvalidUsage, noted as a write that did not count; Determinate, likewise.
     """
     uppers = [
-        int(capability.frontier.time) + seat.rng.randint(1, FARTHEST) for capability in held
+        int(capability.frontier.time) + seat.rng.randint(1, FARTHEST)
+        for capability in capabilities
     ]
-    shares = tuple(pen.share(*each) for each in zip(held, uppers, strict=True))
+    shares = tuple(pen.share(*share) for share in zip(capabilities, uppers, strict=True))
     id_ = f"{seat.name}.{pen.number}"
     seat.journal.note(Wrote(id_, shares))
     first, *rest = (
         Write(capability, table(share.updates), frontier(share.upper))
-        for capability, share in zip(held, shares, strict=True)
+        for capability, share in zip(capabilities, shares, strict=True)
     )
     try:
         done = send(seat, first, rest)
@@ -123,8 +124,8 @@ def send(seat: Seat, first: Write, rest: list[Write]) -> list[WriteCapability] |
     if rest:
         several = update(first.capability, updates, upper, *rest)
         return several if isinstance(several, UpperMismatch) else list(several)
-    one = update(first.capability, updates, upper)
-    return one if isinstance(one, UpperMismatch) else [one]
+    batch = update(first.capability, updates, upper)
+    return batch if isinstance(batch, UpperMismatch) else [batch]
 
 
 @dataclass(slots=True)
@@ -147,7 +148,9 @@ class Writer:
         target = self.seat.some_target()
         targets = [target]
         if self.seat.rng.random() < SEVERAL:
-            targets = [each for each in self.seat.targets if each.group == target.group]
+            targets = [
+                target_ for target_ in self.seat.targets if target_.group == target.group
+            ]
         done = write(self.seat, self.pen, [self.held[target.id] for target in targets])
         match done:
             case None:
@@ -177,8 +180,8 @@ class Guest:
 
     def step(self) -> None:
         """Come, write, pass on, go. Errors: as `write`."""
-        held, lease = self.held, self.lease
-        if held is None or lease is None:
+        capability, lease = self.held, self.lease
+        if capability is None or lease is None:
             with suppress(
                 InvalidCapability
             ):  # what was acquired may expire before it is cloned
@@ -188,7 +191,7 @@ class Guest:
         sent_at = lease.clock()
         wrong = lease.too_late(sent_at)
         try:
-            was_honoured = self._act(held, lease, sent_at)
+            was_honoured = self._act(capability, lease, sent_at)
         except InvalidCapability:
             self.held = None
             self.seat.note_if(lease.refused())
@@ -208,31 +211,31 @@ class Guest:
         self.lease.renewed(before)
         storage.drop(write_)
 
-    def _act(self, held: WriteCapability, lease: Lease, sent_at: int) -> bool:
+    def _act(self, capability: WriteCapability, lease: Lease, sent_at: int) -> bool:
         """Whether the capability was exercised, and honoured."""
         storage = self.seat.storage
         match self.seat.rng.randrange(8):
             case 0:
                 self.held = None
-                storage.drop(held)
-                refuse(self.seat, held)
+                storage.drop(capability)
+                refuse(self.seat, capability)
                 return False  # to drop what is gone is no error
             case 1:
                 self.held = None  # no process has it, and it expires
                 return False
             case 2:
-                self.held = storage.transfer(held)
+                self.held = storage.transfer(capability)
                 lease.renewed(sent_at)
-                refuse(self.seat, held)
+                refuse(self.seat, capability)
             case 3:
-                self.held = storage.heartbeat(held)
+                self.held = storage.heartbeat(capability)
                 lease.renewed(sent_at)
             case _:
-                return self._write(held, lease)
+                return self._write(capability, lease)
         return True
 
-    def _write(self, held: WriteCapability, lease: Lease) -> bool:
-        done = write(self.seat, self.pen, [held])
+    def _write(self, capability: WriteCapability, lease: Lease) -> bool:
+        done = write(self.seat, self.pen, [capability])
         lease.perhaps_renewed()
         if isinstance(done, UpperMismatch):
             what = f"lost a race without another writer: {done}"

@@ -89,8 +89,8 @@ def killed(pid: int) -> int:
 def main() -> None:
     """Do as the lines say."""
     for line in sys.stdin:
-        command, _, given = line.strip().partition(" ")
-        print(born(Path(given)) if command == "start" else killed(int(given)), flush=True)  # noqa: T201  the answer
+        command, _, argument = line.strip().partition(" ")
+        print(born(Path(argument)) if command == "start" else killed(int(argument)), flush=True)  # noqa: T201  the answer
 
 
 if __name__ == "__main__":

@@ -70,8 +70,8 @@ def is_accumulated(function: str, arguments: tuple[str, ...], result: str) -> bo
 
 def is_quantile(function: str, argument: str) -> bool:
     """Tell whether an aggregate is found by search among the values of its argument's type."""
-    known = argument in _SEARCHED or argument.startswith("DECIMAL(")
-    return function in _QUANTILES and known
+    is_searched = argument in _SEARCHED or argument.startswith("DECIMAL(")
+    return function in _QUANTILES and is_searched
 
 
 def is_interpolated(function: str, argument: str) -> bool:

@@ -78,8 +78,10 @@ def _rows(  # noqa: C901, PLR0911, PLR0912 - one case a node
         case Values():
             return _decibels(len(node.rows))
         case Filter():
-            kept = _rows(node.input, filtered=filtered)
-            return kept - sum(map(selectivity, node.predicates)) if filtered else kept
+            input_rows = _rows(node.input, filtered=filtered)
+            return (
+                input_rows - sum(map(selectivity, node.predicates)) if filtered else input_rows
+            )
         case Project() | Window() | Negate():
             return _rows(node.input, filtered=filtered)
         case Group():

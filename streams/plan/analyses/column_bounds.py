@@ -54,10 +54,10 @@ def compared(dataflow: Dataflow, index: int) -> tuple[Compared, ...]:
         for node in dataflow.nodes
         if source in inputs(node)
     ]
-    found = [_of(node, dataflow.types[source]) for node, source in readers]
-    if not found or any(source == len(dataflow.nodes) - 1 for source in sources):
+    bounds = [_of(node, dataflow.types[source]) for node, source in readers]
+    if not bounds or any(source == len(dataflow.nodes) - 1 for source in sources):
         return ()
-    return tuple(bound for bound in found[0] if all(bound in others for others in found))
+    return tuple(bound for bound in bounds[0] if all(bound in others for others in bounds))
 
 
 def _of(node: Node, types: tuple[str, ...]) -> list[Compared]:

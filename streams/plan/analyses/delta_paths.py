@@ -71,26 +71,26 @@ class Equal:
 
 def starts(inputs: Sequence[Relational]) -> list[int]:
     """The first column of each input in the row of all, and the number of columns."""
-    found = [0]
+    offsets = [0]
     for part in inputs:
-        found.append(found[-1] + len(columns(part)))
-    return found
+        offsets.append(offsets[-1] + len(columns(part)))
+    return offsets
 
 
 def equals(node: DeltaJoin) -> tuple[tuple[Equal, ...], ...]:
     """For each input the predicates that connect it."""
     cuts = starts(node.inputs)
     homes = [n for n, part in enumerate(node.inputs) for _ in columns(part)]
-    found: list[list[Equal]] = [[] for _ in cuts[1:]]
+    by_input: list[list[Equal]] = [[] for _ in cuts[1:]]
     for predicate in node.predicates:
         match equality(predicate):
-            case Equality(Ref(index=one), Ref(index=other), null_equal):
-                for a, b in ((one, other), (other, one)):
+            case Equality(Ref(index=first), Ref(index=second), null_equal):
+                for a, b in ((first, second), (second, first)):
                     if homes[a] != homes[b]:
-                        found[homes[a]].append(Equal(predicate, a, homes[b], b, null_equal))
+                        by_input[homes[a]].append(Equal(predicate, a, homes[b], b, null_equal))
             case _:
                 pass
-    return tuple(map(tuple, found))
+    return tuple(map(tuple, by_input))
 
 
 def shared(inputs: Sequence[Relational]) -> tuple[Shared, ...]:
@@ -131,37 +131,41 @@ def paths(node: DeltaJoin) -> tuple[tuple[Visit, ...], ...] | None:
     A path goes on with an arrangement that there is already, if there is one, in the order of
     the inputs.
     """
-    made: dict[Arranged, None] = {}
-    found = [tuple(_path(node, first, made)) for first in range(len(node.inputs))]
-    complete = all(len(path) == len(node.inputs) - 1 for path in found)
-    return tuple(found) if complete else None
+    arranged: dict[Arranged, None] = {}
+    paths_ = [tuple(_path(node, first, arranged)) for first in range(len(node.inputs))]
+    complete = all(len(path) == len(node.inputs) - 1 for path in paths_)
+    return tuple(paths_) if complete else None
 
 
-def _path(node: DeltaJoin, first: int, made: dict[Arranged, None]) -> Iterator[Visit]:
+def _path(node: DeltaJoin, first: int, arranged: dict[Arranged, None]) -> Iterator[Visit]:
     connected, reads, cuts = equals(node), shared(node.inputs), starts(node.inputs)
-    known = {first}
+    bound_inputs = {first}
     while True:
         nexts = [
             visit
             for number in range(len(node.inputs))
-            if number not in known
-            and (visit := _visit(number, reads[number], cuts[number], connected[number], known))
+            if number not in bound_inputs
+            and (
+                visit := _visit(
+                    number, reads[number], cuts[number], connected[number], bound_inputs
+                )
+            )
         ]
         if not nexts:
             return
-        chosen = min(nexts, key=lambda visit: visit.arranged not in made)
-        made[chosen.arranged] = None
-        known.add(chosen.input)
+        chosen = min(nexts, key=lambda visit: visit.arranged not in arranged)
+        arranged[chosen.arranged] = None
+        bound_inputs.add(chosen.input)
         yield chosen
 
 
 def _visit(
-    number: int, read: Shared, start: int, connected: Sequence[Equal], known: set[int]
+    number: int, read: Shared, start: int, connected: Sequence[Equal], bound_inputs: set[int]
 ) -> Visit | None:
     """The lookup of an input from those that are known, if anything connects it with them."""
     by: dict[int, Equal] = {}
     for equal in connected:
-        if equal.to in known:
+        if equal.to in bound_inputs:
             by.setdefault(read.places[equal.column - start], equal)
     if not by:
         return None

@@ -35,21 +35,21 @@ def side(node: Relational, start: int) -> Side:
 
 
 def equalities(
-    predicates: Sequence[Scalar], known: frozenset[int], new: frozenset[int]
+    predicates: Sequence[Scalar], places: frozenset[int], new: frozenset[int]
 ) -> list[tuple[Scalar, Equality]]:
     """The predicates that are keys between known columns and new ones, and how.
 
     A key that can fail is one only if there is no other: else it is judged after the join,
     on the rows that the others let through.
     """
-    found: list[tuple[Scalar, Equality]] = []
+    pairs: list[tuple[Scalar, Equality]] = []
     for predicate in predicates:
         equated = equality(predicate)
-        oriented = equated.oriented(known, new) if equated else None
+        oriented = equated.oriented(places, new) if equated else None
         if oriented:
-            found.append((predicate, oriented))
-    safe = [pair for pair in found if not can_fail(pair[0])]
-    return safe or found
+            pairs.append((predicate, oriented))
+    safe = [pair for pair in pairs if not can_fail(pair[0])]
+    return safe or pairs
 
 
 def with_keys(of: Side, keys: Sequence[Scalar]) -> Side:
@@ -76,12 +76,12 @@ def with_keys(of: Side, keys: Sequence[Scalar]) -> Side:
 
 
 def keyed(
-    left: Side, right: Side, found: Sequence[Equality]
+    left: Side, right: Side, equated: Sequence[Equality]
 ) -> tuple[Side, Side, tuple[Key, ...]]:
     """Both sides with a column for each key, and which of these are equal."""
-    left = with_keys(left, [equality.one for equality in found])
-    right = with_keys(right, [equality.other for equality in found])
-    keys = tuple(Key(left.keys[e.one], right.keys[e.other], e.null_equal) for e in found)
+    left = with_keys(left, [equality.one for equality in equated])
+    right = with_keys(right, [equality.other for equality in equated])
+    keys = tuple(Key(left.keys[e.one], right.keys[e.other], e.null_equal) for e in equated)
     return left, right, keys
 
 

@@ -109,14 +109,14 @@ def key(node: Relational) -> tuple[int, ...] | None:
 
     Of a relation with at most one row it is empty.
     """
-    found = tuple(range(len(columns(node))))
-    if not is_unique(node, frozenset(found)):
+    places = tuple(range(len(columns(node))))
+    if not is_unique(node, frozenset(places)):
         return None
-    for place in reversed(found):
-        fewer = tuple(column for column in found if column != place)
+    for place in reversed(places):
+        fewer = tuple(column for column in places if column != place)
         if is_unique(node, frozenset(fewer)):
-            found = fewer
-    return found
+            places = fewer
+    return places
 
 
 def is_single(node: Match) -> bool:
@@ -147,14 +147,14 @@ def join_predicates(node: Join) -> tuple[Scalar, ...]:
     equal = tuple(
         Call(
             Form.INFIX,
-            EQUALS[each.null_equal],
+            EQUALS[key_.null_equal],
             (
-                Ref(each.left, left[each.left].type, left[each.left].name),
-                Ref(len(left) + each.right, right[each.right].type, right[each.right].name),
+                Ref(key_.left, left[key_.left].type, left[key_.left].name),
+                Ref(len(left) + key_.right, right[key_.right].type, right[key_.right].name),
             ),
             "BOOLEAN",
         )
-        for each in node.keys
+        for key_ in node.keys
     )
     return equal + node.residual
 
@@ -230,17 +230,17 @@ def _product(
     for part in inputs:
         pending[start] = part
         start += len(columns(part))
-    known = places
+    determined = places
     while pending:
-        known = _closed(known, predicates)
-        found = [
+        determined = _closed(determined, predicates)
+        places_ = [
             at
             for at, part in pending.items()
-            if is_unique(part, _below(known, at, len(columns(part))))
+            if is_unique(part, _below(determined, at, len(columns(part))))
         ]
-        for at in found:
-            known |= frozenset(range(at, at + len(columns(pending.pop(at)))))
-        if not found:
+        for at in places_:
+            determined |= frozenset(range(at, at + len(columns(pending.pop(at)))))
+        if not places_:
             return False
     return True
 
@@ -266,8 +266,8 @@ def _determined(predicates: Sequence[Scalar], fixed: Places) -> Iterator[tuple[i
         equated = equality(predicate)
         if equated is None:
             continue
-        one, other = equated.one, equated.other
-        for column, by in ((one, other), (other, one)):
+        left, right = equated.one, equated.other
+        for column, by in ((left, right), (right, left)):
             place = same_column(column)
             if place is not None and (refs(by) <= fixed or _is_function(by)):
                 yield place, refs(by)

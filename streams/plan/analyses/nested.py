@@ -22,25 +22,25 @@ def rebuilt(scalar: Scalar, representative: Representative, depth: int = 0) -> S
         representative: of a part that is not nested.
         depth: how many lambdas are around it.
     """
-    made = parts(scalar.type)
-    if made is None:
+    structure = parts(scalar.type)
+    if structure is None:
         return representative(scalar)
-    match made.kind:
+    match structure.kind:
         case "LIST":
-            return _each(scalar, made.types[0], representative, depth)
+            return _each(scalar, structure.types[0], representative, depth)
         case "ARRAY":
-            kind = f"{made.types[0]}[]"
+            kind = f"{structure.types[0]}[]"
             listed = Call(Form.CAST, "cast", (scalar,), kind)
-            found = _each(listed, made.types[0], representative, depth)
-            return Call(Form.CAST, "cast", (found,), scalar.type)
+            rebuilt_items = _each(listed, structure.types[0], representative, depth)
+            return Call(Form.CAST, "cast", (rebuilt_items,), scalar.type)
         case "MAP":
-            entry = struct_type(zip(("key", "value"), made.types, strict=True))
+            entry = struct_type(zip(("key", "value"), structure.types, strict=True))
             entries = _function("map_entries", (scalar,), f"{entry}[]")
-            found = _each(entries, entry, representative, depth)
-            return _function("map_from_entries", (found,), scalar.type)
+            rebuilt_items = _each(entries, entry, representative, depth)
+            return _function("map_from_entries", (rebuilt_items,), scalar.type)
         case _:
             variable = Parameter(f"value@r{depth}", scalar.type)
-            whole = _whole(variable, made, representative, depth + 1)
+            whole = _whole(variable, structure, representative, depth + 1)
             return bound(scalar, variable, whole)
 
 
@@ -62,26 +62,30 @@ def bound(scalar: Scalar, variable: Parameter, body: Scalar) -> Scalar:
     return _function("array_extract", (_transformed(alone, variable, body), first), scalar.type)
 
 
-def _whole(value: Parameter, made: Parts, representative: Representative, depth: int) -> Scalar:
+def _whole(
+    value: Parameter, structure: Parts, representative: Representative, depth: int
+) -> Scalar:
     """A struct or tuple that is not NULL, rebuilt."""
     null = Literal(f"CAST(NULL AS {value.type})", value.type, "NULL")
     is_null = Call(Form.IS_NULL, "is null", (value,), "BOOLEAN")
-    places = range(len(made.types))
-    scalars = [rebuilt(_part(value, made, place), representative, depth) for place in places]
+    places = range(len(structure.types))
+    scalars = [
+        rebuilt(_part(value, structure, place), representative, depth) for place in places
+    ]
     packed = (
-        Call(Form.FUNCTION, "struct_pack", tuple(scalars), value.type, made.names)
-        if made.kind == "STRUCT"
+        Call(Form.FUNCTION, "struct_pack", tuple(scalars), value.type, structure.names)
+        if structure.kind == "STRUCT"
         else _function("row", tuple(scalars), value.type)
     )
     return Call(Form.CASE, "case", (is_null, null, packed), value.type)
 
 
-def _part(value: Parameter, made: Parts, place: int) -> Scalar:
-    type_ = made.types[place]
-    if made.kind == "TUPLE":
+def _part(value: Parameter, structure: Parts, place: int) -> Scalar:
+    type_ = structure.types[place]
+    if structure.kind == "TUPLE":
         at = Literal(f"CAST('{place + 1}' AS BIGINT)", "BIGINT", str(place + 1))
         return _function("struct_extract_at", (value, at), type_)
-    return _function("struct_extract", (value, _text(made.names[place])), type_)
+    return _function("struct_extract", (value, _text(structure.names[place])), type_)
 
 
 def _text(text: str) -> Literal:

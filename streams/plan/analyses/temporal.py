@@ -46,13 +46,13 @@ def conjunct(predicate: Scalar) -> Scalar:
         return predicate
     if not isinstance(predicate, Call) or len(predicate.arguments) != 2:  # noqa: PLR2004 - a comparison
         raise Refusal(f"mz_now() in {_words(predicate)}", _ALONE).raised()
-    one, other = predicate.arguments
+    left, right = predicate.arguments
     name = "=" if predicate.name == "IS NOT DISTINCT FROM" else predicate.name
-    if not _mentions(one):
-        one, other, name = other, one, _MIRRORED.get(name, "")
-    if name not in _MIRRORED or _mentions(other):
+    if not _mentions(left):
+        left, right, name = right, left, _MIRRORED.get(name, "")
+    if name not in _MIRRORED or _mentions(right):
         raise Refusal(f"mz_now() in {_words(predicate)}", _ALONE).raised()
-    return Call(Form.TEMPORAL, name, (_checked(one, other),), "BOOLEAN")
+    return Call(Form.TEMPORAL, name, (_checked(left, right),), "BOOLEAN")
 
 
 def is_temporal(predicate: Scalar) -> bool:

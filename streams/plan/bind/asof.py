@@ -81,58 +81,60 @@ def asof(record: Record, left: Relational, right: Relational) -> Relational:
 
 def _conditions(record: Record, left: Relational, right: Relational) -> _Conditions:
     keys, inequalities, others = list[Call](), list[Call](), list[Scalar]()
-    for each in record.records("conditions"):
-        found = condition(each, left, right)
-        if not each.has("right") or not isinstance(found, Call):
-            others += (part for part in conjuncts(found) if not is_true(part))
-        elif found.name in EQUALS.values():
-            keys.append(found)
-        elif found.name in _INEQUALITIES:
-            inequalities.append(found)
+    for record_ in record.records("conditions"):
+        predicate = condition(record_, left, right)
+        if not record_.has("right") or not isinstance(predicate, Call):
+            others += (part for part in conjuncts(predicate) if not is_true(part))
+        elif predicate.name in EQUALS.values():
+            keys.append(predicate)
+        elif predicate.name in _INEQUALITIES:
+            inequalities.append(predicate)
         else:
-            others.append(found)
+            others.append(predicate)
     (inequality,) = inequalities  # DuckDB takes one
     return _Conditions(tuple(keys), inequality, tuple(others))
 
 
-def _nearest(left: Relational, right: Relational, kind: Kind, asked: _Conditions) -> Relational:
+def _nearest(
+    left: Relational, right: Relational, kind: Kind, conditions: _Conditions
+) -> Relational:
     """The join of left's points with right's ranges."""
-    start, (point, beginning) = len(columns(left)), asked.inequality.arguments
-    if asked.others:  # about left's row alone: without a point nothing is near it
+    start, (point, beginning) = len(columns(left)), conditions.inequality.arguments
+    if conditions.others:  # about left's row alone: without a point nothing is near it
         nothing = Literal(f"CAST(NULL AS {point.type})", point.type, "NULL")
-        given = conjunction(asked.others)
-        point = Call(Form.CASE, Form.CASE.value, (given, point, nothing), point.type)
-    mine = [key.arguments[0] for key in asked.keys]
-    theirs = [shift(key.arguments[1], -start) for key in asked.keys]
+        predicate = conjunction(conditions.others)
+        point = Call(Form.CASE, Form.CASE.value, (predicate, point, nothing), point.type)
+    mine = [key.arguments[0] for key in conditions.keys]
+    theirs = [shift(key.arguments[1], -start) for key in conditions.keys]
     beginning = shift(beginning, -start)
-    one, at_left = with_columns(left, (*mine, point))
-    other, at_right = with_columns(right, (*theirs, beginning))
-    order = Order(at_right(beginning), _descends(asked), nulls_first=True)
+    left_with_point, at_left = with_columns(left, (*mine, point))
+    right_with_begin, at_right = with_columns(right, (*theirs, beginning))
+    order = Order(at_right(beginning), _descends(conditions), nulls_first=True)
     end = WindowCall("lag", (order.scalar,), order.scalar.type, (order,), None)
-    ranged = Window(other, tuple(map(at_right, theirs)), (end,), ("end",))
-    width = len(columns(one))
-    places = (order.scalar, Ref(len(columns(other)), end.type, "end"))
+    ranged = Window(right_with_begin, tuple(map(at_right, theirs)), (end,), ("end",))
+    width = len(columns(left_with_point))
+    places = (order.scalar, Ref(len(columns(right_with_begin)), end.type, "end"))
     sought = (at_left(point), *(shift(place, width) for place in places))
     predicates = [
         Call(Form.INFIX, key.name, (at_left(ours), shift(at_right(its), width)), "BOOLEAN")
-        for key, ours, its in zip(asked.keys, mine, theirs, strict=True)
+        for key, ours, its in zip(conditions.keys, mine, theirs, strict=True)
     ]
-    predicates.append(Call(Form.NEAREST, asked.inequality.name, sought, "BOOLEAN"))
-    match = Match(one, ranged, kind, tuple(predicates))
+    predicates.append(Call(Form.NEAREST, conditions.inequality.name, sought, "BOOLEAN"))
+    match = Match(left_with_point, ranged, kind, tuple(predicates))
     return pick(match, [*range(start), *range(width, width + len(columns(right)))])
 
 
 def _first_of_all(
-    left: Relational, right: Relational, kind: Kind, asked: _Conditions
+    left: Relational, right: Relational, kind: Kind, conditions: _Conditions
 ) -> Relational:
     """The nearest of all pairs that meet the conditions, for each different row on the left."""
     start, marked = len(columns(left)), identified(shared(left))
     row = Ref(start, columns(marked)[start].type, "row")
     behind = {i: i + (i >= start) for i in range(start + len(columns(right)))}
-    every = (*asked.keys, asked.inequality, *asked.others)
+    every = (*conditions.keys, conditions.inequality, *conditions.others)
     both = Product((Distinct(marked), right), tuple(remap(scalar, behind) for scalar in every))
-    by = remap(asked.inequality.arguments[1], behind)
-    order = Order(by, _descends(asked), nulls_first=True)
+    by = remap(conditions.inequality.arguments[1], behind)
+    order = Order(by, _descends(conditions), nulls_first=True)
     node = pick(TopK(both, (row,), (order,), 0, 1), range(start, len(columns(both))))
     same = (row, Ref(start + 1, row.type, "row"))
     equal = (Call(Form.INFIX, EQUALS[True], same, "BOOLEAN"),)
@@ -141,6 +143,6 @@ def _first_of_all(
     return pick(joined, [*range(start), *range(start + 2, len(columns(joined)))])
 
 
-def _descends(asked: _Conditions) -> bool:
+def _descends(conditions: _Conditions) -> bool:
     """Whether the nearest of right's rows is the one with the greatest value."""
-    return asked.inequality.name in {">=", ">"}
+    return conditions.inequality.name in {">=", ">"}

@@ -163,17 +163,19 @@ def unstable_functions() -> Mapping[str, str]:
         # `error` is marked VOLATILE only so that DuckDB does not raise it while planning
         " WHERE stability <> 'CONSISTENT' AND function_name <> 'error'"
     )
-    found = {str(name): str(stability) for name, stability in rows.fetchall()} | dict(_CLOCKS)
+    stabilities = {str(name): str(stability) for name, stability in rows.fetchall()} | dict(
+        _CLOCKS
+    )
     macros = connection.execute(
         "SELECT lower(function_name), lower(macro_definition) FROM duckdb_functions()"
         " WHERE function_type = 'macro' AND macro_definition IS NOT NULL"
     ).fetchall()
     for _ in range(_MACROS_IN_MACROS):
-        called = {n: set(re.findall(r"\w+", d)) & found.keys() for n, d in macros}
-        found = {
+        called = {n: set(re.findall(r"\w+", d)) & stabilities.keys() for n, d in macros}
+        stabilities = {
             n: "a macro over " + min(words) for n, words in called.items() if words
-        } | found
-    return found
+        } | stabilities
+    return stabilities
 
 
 _CLOCKS = dict.fromkeys(

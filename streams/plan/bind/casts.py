@@ -28,43 +28,49 @@ def refuse_casts(plan: Record, computable: Callable[[str], bool]) -> None:
         if node.fields.get("type") != "OPERATOR_CAST":
             continue
         (source,) = map(type_name, node.records("arguments"))
-        for struct, made in _maps(source, type_name(node.record("return_type"))):
-            if not computable(_keyed(struct, made)):
+        for struct, map_type in _maps(source, type_name(node.record("return_type"))):
+            if not computable(_keyed(struct, map_type)):
                 raise Refusal(
-                    f"a cast of {struct} to {made}",
+                    f"a cast of {struct} to {map_type}",
                     "its keys are the names of the members: cast to MAP(VARCHAR, ...)",
                 ).raised()
 
 
 def _maps(source: str, target: str) -> Iterator[tuple[str, str]]:
     """The structs inside a value that become maps, with those maps."""
-    one, other = parts(source), parts(target)
-    if one is None or other is None:
+    source_parts, target_parts = parts(source), parts(target)
+    if source_parts is None or target_parts is None:
         return
-    if (one.kind, other.kind) == ("STRUCT", "MAP"):
+    if (source_parts.kind, target_parts.kind) == ("STRUCT", "MAP"):
         yield source, target
-    for before, after in _pairs(one, other):
+    for before, after in _pairs(source_parts, target_parts):
         yield from _maps(before, after)
 
 
-def _pairs(one: Parts, other: Parts) -> Iterator[tuple[str, str]]:
+def _pairs(source_parts: Parts, target_parts: Parts) -> Iterator[tuple[str, str]]:
     """The types of the parts of a value that is cast, before and after."""
-    if one.kind == "STRUCT" and other.kind == "MAP":
-        yield from ((type_, other.types[1]) for type_ in one.types)
-    elif one.kind == other.kind and one.kind in _BY_NAME:
-        after = dict(zip(map(str.lower, other.names), other.types, strict=True))
-        for name, before in zip(map(str.lower, one.names), one.types, strict=True):
+    if source_parts.kind == "STRUCT" and target_parts.kind == "MAP":
+        yield from ((type_, target_parts.types[1]) for type_ in source_parts.types)
+    elif source_parts.kind == target_parts.kind and source_parts.kind in _BY_NAME:
+        after = dict(zip(map(str.lower, target_parts.names), target_parts.types, strict=True))
+        for name, before in zip(
+            map(str.lower, source_parts.names), source_parts.types, strict=True
+        ):
             if name in after:
                 yield before, after[name]
-    elif {one.kind, other.kind} <= _LISTS or one.kind in {"STRUCT", "TUPLE", other.kind}:
-        yield from zip(one.types, other.types, strict=False)
+    elif {source_parts.kind, target_parts.kind} <= _LISTS or source_parts.kind in {
+        "STRUCT",
+        "TUPLE",
+        target_parts.kind,
+    }:
+        yield from zip(source_parts.types, target_parts.types, strict=False)
 
 
-def _keyed(struct: str, made: str) -> str:
+def _keyed(struct: str, map_type: str) -> str:
     """SQL that has a value if the names are keys, each another one."""
-    source, target = parts(struct), parts(made)
+    source, target = parts(struct), parts(map_type)
     assert source is not None, struct
-    assert target is not None, made
+    assert target is not None, map_type
     names = ("'" + name.replace("'", "''") + "'" for name in source.names)
     keys = [f"CAST({name} AS {target.types[0]})" for name in names]
     return f"map([{', '.join(keys)}], [{', '.join(['true'] * len(keys))}])"

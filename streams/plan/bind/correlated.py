@@ -54,8 +54,8 @@ def _refuse_within(join: Record, around: AbstractSet[int]) -> None:
 def _held(plan: Record) -> Iterator[int]:
     """The numbers of the CTEs that hold the left sides of correlated joins."""
     for node in plan.walk():
-        held = node.fields.get("type") == "LOGICAL_MATERIALIZED_CTE"
-        if held and node.text("ctename").startswith(DELIM):
+        is_materialized = node.fields.get("type") == "LOGICAL_MATERIALIZED_CTE"
+        if is_materialized and node.text("ctename").startswith(DELIM):
             yield node.number("table_index")
 
 

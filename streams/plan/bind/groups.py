@@ -91,8 +91,8 @@ def _of_sets(
     """The groups of all grouping sets; keys beyond those that are written are in each set."""
     written = len(record.records("groups"))
     whole = tuple(range(len(keys)))
-    found = [tuple(sorted(_places(item))) for item in record.items("grouping_sets")]
-    sets = [each + whole[written:] for each in found] or [whole]
+    written_sets = [tuple(sorted(_places(item))) for item in record.items("grouping_sets")]
+    sets = [set_ + whole[written:] for set_ in written_sets] or [whole]
     functions = [_places(item) for item in record.items("grouping_functions")]
     if sets == [whole] and not functions:
         return _known(_grouped(source, keys, calls))
@@ -174,8 +174,8 @@ def _of_set(
     outputs: list[Scalar] = []
     for place, key in enumerate(whole.keys):
         if place in chosen:
-            found = chosen.index(place)
-            outputs.append(Ref(found, own[found].type, own[found].name))
+            index = chosen.index(place)
+            outputs.append(Ref(index, own[index].type, own[index].name))
         else:
             outputs.append(Literal(f"CAST(NULL AS {key.type})", key.type, "NULL"))
     start = len(chosen)  # one row for all has a column that the query does not select
@@ -323,14 +323,14 @@ def _refuse_enum(function: str, argument: Scalar) -> None:
         raise Refusal(f"{function} of {argument.type}", hint).raised()
 
 
-def _of_pairs(call: AggregateCall, one: Scalar, other: Scalar) -> AggregateCall:
+def _of_pairs(call: AggregateCall, left: Scalar, right: Scalar) -> AggregateCall:
     """A function of the pairs of which neither is NULL: both are NULL in all others."""
-    both = [_not_null(one), _not_null(other)]
+    both = [_not_null(left), _not_null(right)]
     met = _and(*([call.condition] if call.condition is not None else []), *both)
     if call.function == "regr_count":
-        return AggregateCall("count", _filtered(_TRUE, met, one, other), call.type)
+        return AggregateCall("count", _filtered(_TRUE, met, left, right), call.type)
     return AggregateCall(
-        call.function, _filtered(one, met), call.type, more=(_filtered(other, met),)
+        call.function, _filtered(left, met), call.type, more=(_filtered(right, met),)
     )
 
 

@@ -41,8 +41,8 @@ def comparison(record: Record, left: Relational, right: Relational) -> Relationa
     """
     scalars = [
         part
-        for each in record.records("conditions")
-        for part in conjuncts(condition(each, left, right))
+        for record_ in record.records("conditions")
+        for part in conjuncts(condition(record_, left, right))
     ]
     return _joined(record, left, right, tuple(scalars))
 
@@ -59,14 +59,14 @@ def arbitrary(record: Record, left: Relational, right: Relational) -> Relational
 
 def projection(record: Record, name: str) -> tuple[int, ...] | None:
     """The columns that DuckDB keeps of a result; None where it keeps all of them."""
-    found = record.items(name)
-    return tuple(int(str(item)) for item in found) if found else None
+    entries = record.items(name)
+    return tuple(int(str(item)) for item in entries) if entries else None
 
 
 def _joined(
-    record: Record, left: Relational, right: Relational, found: tuple[Scalar, ...]
+    record: Record, left: Relational, right: Relational, scalars: tuple[Scalar, ...]
 ) -> Relational:
-    predicates = tuple(scalar for scalar in found if not is_true(scalar))
+    predicates = tuple(scalar for scalar in scalars if not is_true(scalar))
     kind = record.text("join_type")
     if kind == "RIGHT":
         return handed(_turned(left, right, predicates), record, left, right)
@@ -78,12 +78,12 @@ def _joined(
     return handed(Match(left, right, _KINDS[kind], predicates), record, left, right)
 
 
-def _turned(left: Relational, right: Relational, found: tuple[Scalar, ...]) -> Relational:
+def _turned(left: Relational, right: Relational, scalars: tuple[Scalar, ...]) -> Relational:
     """A RIGHT join: LEFT from the other side, and the columns put back."""
     ours, theirs = len(columns(left)), len(columns(right))
     places = [*range(theirs, theirs + ours), *range(theirs)]
     # A row of both begins with right's columns now.
-    moved = tuple(remap(scalar, dict(enumerate(places))) for scalar in found)
+    moved = tuple(remap(scalar, dict(enumerate(places))) for scalar in scalars)
     return pick(Match(right, left, Kind.LEFT, moved), places)
 
 
@@ -103,10 +103,12 @@ def condition(record: Record, left: Relational, right: Relational) -> Scalar:
     if not record.has("right"):  # no comparison of a side with the other
         both = row_scope(columns(left) + columns(right))
         return bind_scalar(record.record("left"), both)
-    one = bind_scalar(record.record("left"), row_scope(columns(left)))
+    left_scalar = bind_scalar(record.record("left"), row_scope(columns(left)))
     theirs = bind_scalar(record.record("right"), row_scope(columns(right)))
     other = shift(theirs, len(columns(left)))
-    return Call(Form.INFIX, _COMPARISONS[record.text("comparison")], (one, other), "BOOLEAN")
+    return Call(
+        Form.INFIX, _COMPARISONS[record.text("comparison")], (left_scalar, other), "BOOLEAN"
+    )
 
 
 def is_true(scalar: Scalar) -> bool:

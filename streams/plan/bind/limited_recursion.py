@@ -78,7 +78,7 @@ def _ended(loop: Loop, source: Relational, count: int) -> Loop:
     lacks = Call(Form.INFIX, "<", (Ref(0, "BIGINT", "count"), least), "BOOLEAN")
     lacking = Project(Filter(number, (lacks,)), (_TRUE,), ("row",))
     bodies = zip(variables, map(shared, loop.values), strict=True)
-    return replace(loop, values=tuple(_while(lacking, one, body) for one, body in bodies))
+    return replace(loop, values=tuple(_while(lacking, name, body) for name, body in bodies))
 
 
 def _while(condition: Relational, before: Variable, value: Relational) -> Relational:

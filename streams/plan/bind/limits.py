@@ -115,8 +115,8 @@ def _checked(fails: Scalar, value: Scalar, text: str) -> Scalar:
     return Call(Form.CASE, Form.CASE.value, (fails, typed, value), value.type)
 
 
-def _infix(name: str, one: Scalar, other: Scalar, kind: str) -> Scalar:
-    return Call(Form.INFIX, name, (one, other), kind)
+def _infix(name: str, left: Scalar, right: Scalar, kind: str) -> Scalar:
+    return Call(Form.INFIX, name, (left, right), kind)
 
 
 def _number(value: int) -> Literal:

@@ -167,8 +167,8 @@ def _scalar_subquery(record: Record, scope: _Scope) -> Relational | None:
     inside = row_scope(columns(source))
     firsts = [calls[record.record("else_expr").number("index")] for record in shown]
     values = tuple(storable(bind_scalar(e.records("children")[0], inside)) for e in firsts)
-    one = Project(source, values, tuple(map(label, values)))
-    single = Match(bind_table.NOTHING, one, Kind.SINGLE, ())
+    single_row = Project(source, values, tuple(map(label, values)))
+    single = Match(bind_table.NOTHING, single_row, Kind.SINGLE, ())
     return pick(single, range(1, 1 + len(values)))
 
 

@@ -76,14 +76,14 @@ def recursion(
     """
     types = [[column.type for column in columns(part)] for part in (base, term)]
     assert types[0] == types[1], types
-    made: Loop
+    result: Loop
     if additive(term):
         rows = Union((base, term))
         value = rows if keeps_all else Distinct(rows)
-        made = Loop(loop, (name,), (value,), 0, limit)
+        result = Loop(loop, (name,), (value,), 0, limit)
     else:
-        made = _stepwise(loop, name, base, shared(term), limit, keeps_all=keeps_all)
-    return closed(made)
+        result = _stepwise(loop, name, base, shared(term), limit, keeps_all=keeps_all)
+    return closed(result)
 
 
 def closed(loop: Loop) -> Loop:

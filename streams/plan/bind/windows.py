@@ -92,8 +92,10 @@ def _frame(record: Record, source: Relational) -> Frame | None:
     by_peers = exclude in {"GROUP", "TIES"}
     # The whole partition is one frame in ROWS and in RANGE, where peers are those of the query.
     kind = kinds.pop() if kinds else "RANGE" if by_peers else "ROWS"
-    one, other = (_offset(record, name, source, kind) for name in ("start_expr", "end_expr"))
-    return Frame(kind, _bound(start), one, _bound(end), other, exclude)
+    begin_offset, end_offset = (
+        _offset(record, name, source, kind) for name in ("start_expr", "end_expr")
+    )
+    return Frame(kind, _bound(start), begin_offset, _bound(end), end_offset, exclude)
 
 
 def _bound(name: str) -> str:
@@ -106,9 +108,9 @@ def _offset(record: Record, name: str, source: Relational, kind: str) -> Scalar 
     """How far a bound lies from the row. For RANGE DuckDB adds it to the order's value."""
     if not record.has(name):
         return None
-    found = record.record(name)
-    while kind == "RANGE" and found.text("type") == "OPERATOR_CAST":
-        (found,) = found.records("children")
+    expression = record.record(name)
+    while kind == "RANGE" and expression.text("type") == "OPERATOR_CAST":
+        (expression,) = expression.records("children")
     if kind == "RANGE":
-        found = found.records("children")[1]
-    return bind_scalar(found, row_scope(columns(source)))
+        expression = expression.records("children")[1]
+    return bind_scalar(expression, row_scope(columns(source)))

@@ -65,8 +65,8 @@ class _Plan:
         """The first line of an operator's box."""
         if not self.prefix:
             return f"#{number} round {self.dataflow.levels[number]}"
-        given = self.values.get(number)
-        return f"#{self.prefix}{number}" + (f" is {given}" if given else "")
+        name = self.values.get(number)
+        return f"#{self.prefix}{number}" + (f" is {name}" if name else "")
 
     def edges(self) -> Iterator[tuple[NodeId, NodeId]]:
         """Each operator with each of its inputs."""
@@ -108,11 +108,11 @@ def _plans(dataflow: Dataflow, names: Mapping[CollectionId, str]) -> Iterator[_P
     for number, node in enumerate(dataflow.nodes):
         if not isinstance(node, Loop):
             continue
-        given = [f"input {place}" for place in range(len(node.inputs))]
+        inputs = [f"input {place}" for place in range(len(node.inputs))]
         before = [f"{name} of the iteration before" for name in node.names]
         called = {
             imported.collection: name
-            for imported, name in zip(node.body.imports, [*given, *before], strict=True)
+            for imported, name in zip(node.body.imports, [*inputs, *before], strict=True)
         }
         values = dict(zip(node.values, node.names, strict=True))
         title = f"#{number} repeats {', '.join(node.names)}"
@@ -176,7 +176,7 @@ def _placed(plan: _Plan, rows: Sequence[Sequence[NodeId]], above: int) -> dict[N
 
 def _lines(plan: _Plan, number: NodeId) -> tuple[str, ...]:
     """What stands in a box; all of a long text is in its tooltip."""
-    kept = textwrap.wrap(
+    lines = textwrap.wrap(
         plan.text(number),
         LETTERS_A_LINE,
         max_lines=LINES,
@@ -184,7 +184,7 @@ def _lines(plan: _Plan, number: NodeId) -> tuple[str, ...]:
         break_on_hyphens=False,
     )
     types = textwrap.shorten(", ".join(plan.dataflow.types[number]), LETTERS_A_LINE)
-    return (plan.heading(number), *kept, f"({types})")
+    return (plan.heading(number), *lines, f"({types})")
 
 
 def _frame(picture: Element, box: Box) -> None:

@@ -20,21 +20,21 @@ from streams.plan.type_names import identifier
 _SHOWN = 12  # columns of a relation before the line gets too long to read
 
 
-def explain_logical(node: ir.Relational, depth: int = 0, *, known: bool = False) -> str:
+def explain_logical(node: ir.Relational, depth: int = 0, *, with_facts: bool = False) -> str:
     """The logical plan, one operator a line, inputs indented below.
 
-    With what is `known` of the rows: a key, and whether they only ever become more.
+    With what is `with_facts` of the rows: a key, and whether they only ever become more.
     """
-    line = "  " * depth + _logical(node) + (_known(node) if known else "")
-    parts = (explain_logical(part, depth + 1, known=known) for part in ir.parts(node))
+    line = "  " * depth + _logical(node) + (_known(node) if with_facts else "")
+    parts = (explain_logical(part, depth + 1, with_facts=with_facts) for part in ir.parts(node))
     return "\n".join([line, *parts])
 
 
 def _known(node: ir.Relational) -> str:
     notes = []
-    if (found := key(node)) is not None:
+    if (key_ := key(node)) is not None:
         own = ir.columns(node)
-        names = ", ".join(identifier(own[place].name) for place in found)
+        names = ", ".join(identifier(own[place].name) for place in key_)
         notes.append(f"key {names}" if names else "at most one row")
     if ir.gets(node) and is_monotone(node):
         notes.append("append-only")
@@ -278,8 +278,8 @@ def _groupwise(node: physical.Groupwise) -> str:
     width = len(node.outputs)
     shown = [e.sql for i, e in enumerate(node.outputs) if e.sql != f"c{i}"]
     where = f" where {node.condition.sql}" if node.condition else ""
-    kept = f"{width - len(shown)} columns kept"
-    return f"recomputes {_scope(node)}{', '.join([kept, *shown])}{where}"
+    note = f"{width - len(shown)} columns kept"
+    return f"recomputes {_scope(node)}{', '.join([note, *shown])}{where}"
 
 
 def _scope(node: physical.Groupwise) -> str:

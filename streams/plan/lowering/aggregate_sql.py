@@ -162,8 +162,8 @@ def _origin(node: Relational, place: int) -> tuple[int, ...]:
     match node:
         case Project():
             output = node.outputs[place]
-            found = _origin(node.input, output.index) if isinstance(output, Ref) else (place,)
-            return (int(not isinstance(output, Ref)), *found)
+            origin = _origin(node.input, output.index) if isinstance(output, Ref) else (place,)
+            return (int(not isinstance(output, Ref)), *origin)
         case Filter() | Distinct() | TopK():
             return _origin(node.input, place)
         case Window() | Unnest():

@@ -49,23 +49,23 @@ def window(call: WindowCall, row: Sequence[Ref]) -> str:
     peers = _key(aggregate_sql.sort_key(call.orders, ())) if call.orders else "true"
     value = sql(call.arguments[0]) if call.arguments else "true"
     parts = [f"'peers': {peers}", f"'value': {value}"]
-    kept = f"framed.peers <> {peers}"
+    predicate = f"framed.peers <> {peers}"
     if call.frame.exclude == "TIES":
         itself = _key(
             f"{aggregate_sql.sort_key((), row)}, i, '{_SAME}'" if row else f"i, '{_SAME}'"
         )
         parts.append(f"'itself': {itself}")
-        kept = f"({kept} OR framed.itself = {itself})"
+        predicate = f"({predicate} OR framed.itself = {itself})"
     order = _inner_order(call, row)
     if order:
         parts.insert(0, f"'place': {_key(order)}")
     if call.condition is not None:
         parts.append(f"'meets': {sql(call.condition)}")
-        kept += " AND framed.meets"
+        predicate += " AND framed.meets"
     if call.ignore_nulls:
-        kept += " AND framed.value IS NOT NULL"
+        predicate += " AND framed.value IS NOT NULL"
     rows = f"list({{{', '.join(parts)}}}) OVER ({aggregate_sql.over_rows(call, row)})"
-    left = f"list_filter(coalesce({rows}, []), lambda framed: {kept})"
+    left = f"list_filter(coalesce({rows}, []), lambda framed: {predicate})"
     if order:
         left = f"list_sort({_distinct(left) if _orders_distinct(call) else left})"
     values = f"list_transform({left}, lambda framed: framed.value)"

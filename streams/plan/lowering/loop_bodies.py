@@ -46,9 +46,9 @@ def split(loop: Loop) -> Body:
     """Take a loop apart into what is computed once and what is repeated."""
     cutter = _Cutter()
     values = tuple(cutter.cut(_bounded(_simple(value))) for value in loop.values)
-    given = [Import(_input(number), columns(node)) for node, number in cutter.inputs.items()]
+    imports = [Import(_input(number), columns(node)) for node, number in cutter.inputs.items()]
     own = [Import(_variable(n), columns(value)) for n, value in enumerate(loop.values)]
-    return Body(tuple(cutter.inputs), (*given, *own), values)
+    return Body(tuple(cutter.inputs), (*imports, *own), values)
 
 
 def _input(number: int) -> CollectionId:
@@ -64,8 +64,8 @@ def _bounded(value: Relational) -> Relational:
     root = value
     while isinstance(root, Project | Filter):
         root = root.input
-    known = isinstance(root, Distinct | Group) or not variables(value)
-    return value if known else Threshold((value,), Rule.BOUNDED)
+    is_bounded = isinstance(root, Distinct | Group) or not variables(value)
+    return value if is_bounded else Threshold((value,), Rule.BOUNDED)
 
 
 def _simple(node: Relational) -> Relational:

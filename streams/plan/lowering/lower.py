@@ -179,8 +179,8 @@ class _Builder:
         keys, level = self._meet(left, right, node.keys)
         sides = left, right, tuple(k.left for k in keys), tuple(k.right for k in keys)
         nulls = tuple(key.null_equal for key in keys)
-        found = asof(node, sides, nulls)
-        joined = found or physical.Join(*sides, nulls, tuple(map(expression, node.residual)))
+        nearest = asof(node, sides, nulls)
+        joined = nearest or physical.Join(*sides, nulls, tuple(map(expression, node.residual)))
         width = len(self.types[left])
         types = self.types[left] + self.types[right]
         slots = self._spread(left, level, keys)
@@ -190,14 +190,18 @@ class _Builder:
         self, left: int, right: int, keys: tuple[ir.Key, ...]
     ) -> tuple[tuple[ir.Key, ...], int]:
         """The keys in the order to hash them, and the level of the join."""
-        one, other = self.placements[left], self.placements[right]
-        level = max(one.level, other.level)
+        left_placement, right_placement = self.placements[left], self.placements[right]
+        level = max(left_placement.level, right_placement.level)
         if level == 0:
             return keys, 1
-        if one.level == other.level:
-            same = same_pairs(one.slots, other.slots, keys)
+        if left_placement.level == right_placement.level:
+            same = same_pairs(left_placement.slots, right_placement.slots, keys)
             return keys if same is None else same, level + (same is None)
-        staying, side = (one, "left") if one.level > other.level else (other, "right")
+        staying, side = (
+            (left_placement, "left")
+            if left_placement.level > right_placement.level
+            else (right_placement, "right")
+        )
         order = as_hashed(staying.slots, keys, side)
         return keys if order is None else order, level + (order is None)
 
@@ -211,8 +215,8 @@ class _Builder:
     def _delta(self, node: ir.DeltaJoin) -> int:
         ways = paths(node)
         assert ways is not None, "the pass `deltas` makes only what predicates connect"
-        made = frozenset(visit.arranged for way in ways for visit in way)
-        ends = tuple(self._path(node, first, way, made) for first, way in enumerate(ways))
+        arranged = frozenset(visit.arranged for way in ways for visit in way)
+        ends = tuple(self._path(node, first, way, arranged) for first, way in enumerate(ways))
         placed = [self.placements[end] for end in ends]
         level = max(placement.level for placement in placed)
         return self._append(
@@ -224,7 +228,7 @@ class _Builder:
         node: ir.DeltaJoin,
         first: int,
         way: tuple[Visit, ...],
-        made: frozenset[Arranged],
+        arranged: frozenset[Arranged],
     ) -> int:
         """The combinations that the changes of one input make."""
         reads, cuts = shared(node.inputs), starts(node.inputs)
@@ -233,7 +237,7 @@ class _Builder:
         # Where the input is arranged as its first lookup asks, its changes are there already.
         keys = tuple(places[column] for column in way[0].known)
         same = Arranged(reads[first].node, keys, way[0].arranged.null_equal)
-        number = self._arranged(same) if same in made else self.add(fuse(same.node))
+        number = self._arranged(same) if same in arranged else self.add(fuse(same.node))
         pending = list(node.predicates)
         for visit in way:
             width = len(self.types[number])
@@ -270,8 +274,8 @@ class _Builder:
     def _arranged(self, wanted: Arranged) -> int:
         number = self.add(fuse(wanted.node))
         placement = by_just(self.placements[number], wanted.keys)
-        made = physical.Arrange(number, wanted.keys, wanted.null_equal)
-        return self._append(made, self.types[number], placement)
+        arrange = physical.Arrange(number, wanted.keys, wanted.null_equal)
+        return self._append(arrange, self.types[number], placement)
 
     def _kept(self, number: int, predicates: Sequence[Scalar], places: Sequence[int]) -> int:
         """The rows that pass, and of them these columns."""
@@ -299,8 +303,8 @@ class _Builder:
 
     def _by(self, source: int, keys: tuple[int, ...]) -> tuple[int, Slots]:
         """The level for an operator over groups by these columns, and how rows are spread."""
-        level, kept = self._together(source, frozenset(keys))
-        return level, kept or tuple(frozenset({key}) for key in keys)
+        level, slots = self._together(source, frozenset(keys))
+        return level, slots or tuple(frozenset({key}) for key in keys)
 
     def _window(self, node: ir.Window) -> int:
         row = aggregate_sql.whole_row(node.input)
@@ -321,8 +325,8 @@ class _Builder:
         source, keys = self.add(node.input), tuple(_position(key) for key in node.keys)
         level, slots = self._by(source, keys)
         order = aggregate_sql.sort_key(node.orders, aggregate_sql.whole_row(node.input))
-        made = physical.TopK(source, keys, order, node.offset, node.offset + node.limit)
-        return self._append(made, _types(node), Placement(level, slots))
+        topk = physical.TopK(source, keys, order, node.offset, node.offset + node.limit)
+        return self._append(topk, _types(node), Placement(level, slots))
 
     def _rest(self, node: ir.TopK) -> int:
         """A share of the rows, or all but the first: more than a search could find."""
@@ -349,16 +353,16 @@ class _Builder:
         """The level for an operator over rows with equal keys, and their spread if kept."""
         placement = self.placements[source]
         if placement.level and placement.slots:
-            kept = tuple(slot & keys for slot in placement.slots)
-            if all(kept):
-                return placement.level, kept
+            slots = tuple(slot & keys for slot in placement.slots)
+            if all(slots):
+                return placement.level, slots
         return placement.level + 1, None
 
     def _distinct(self, node: ir.Distinct) -> int:
         source, types = self.add(node.input), _types(node)
         everything = frozenset(range(len(types)))
-        level, kept = self._together(source, everything)
-        slots = kept or tuple(frozenset({i}) for i in sorted(everything))
+        level, kept_slots = self._together(source, everything)
+        slots = kept_slots or tuple(frozenset({i}) for i in sorted(everything))
         return self._append(physical.Distinct(source), types, Placement(level, slots))
 
     def _union(self, node: ir.Union) -> int:
@@ -394,7 +398,7 @@ class _Builder:
 
     def _loop(self, node: ir.Loop) -> int:
         body = loop_bodies.split(node)
-        given = tuple(map(self.add, body.inputs))
+        inputs = tuple(map(self.add, body.inputs))
         builder = _Builder(body.imports)
         values = tuple(map(builder.add, body.values))
         repeated = Dataflow(
@@ -406,9 +410,9 @@ class _Builder:
         )
         limit = node.limit
         loop = physical.Loop(
-            given, repeated, node.names, values, node.result, limit.iterations, limit.fails
+            inputs, repeated, node.names, values, node.result, limit.iterations, limit.fails
         )
-        level = max(self.placements[number].level for number in given) + 1
+        level = max(self.placements[number].level for number in inputs) + 1
         return self._append(loop, _types(node), Placement(level, ()))
 
 

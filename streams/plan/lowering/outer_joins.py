@@ -69,24 +69,24 @@ def expand(node: Match) -> Relational:
 
 def _expanded(node: Match) -> Relational:
     pairing = _pairing(node)
-    left, known = pairing.left, pairing.known()
+    left, known_rows = pairing.left, pairing.known()
     shown = list(range(len(columns(node.left))))
     match node.kind:
         case Kind.LEFT | Kind.FULL | Kind.SINGLE:
             paired = _single if node.kind is Kind.SINGLE else _outer
             return paired(node, pairing)
         case Kind.SEMI if not pairing.residual:
-            return pick(known, shown)
+            return pick(known_rows, shown)
         case Kind.SEMI:
-            return pick(Threshold((left, known), Rule.WITH), shown)
+            return pick(Threshold((left, known_rows), Rule.WITH), shown)
         case Kind.ANTI:
-            return pick(Threshold((left, known), Rule.WITHOUT), shown)
+            return pick(Threshold((left, known_rows), Rule.WITHOUT), shown)
         case Kind.NULL_AWARE_ANTI:
-            partners = _all([known, *pairing.unknown()])
+            partners = _all([known_rows, *pairing.unknown()])
             return pick(Threshold((left, partners), Rule.WITHOUT), shown)
         case Kind.MARK:
             unknown = [_all(parts)] if (parts := pairing.unknown()) else []
-            marked = Threshold((left, known, *unknown), Rule.MARK)
+            marked = Threshold((left, known_rows, *unknown), Rule.MARK)
             return pick(marked, [*shown, len(columns(left))])
         case Kind.INNER | Kind.RIGHT:
             raise AssertionError("a join to the nearest row")
@@ -117,23 +117,23 @@ def _nearest(node: Match, sought: Call, pairing: "_Pairing") -> Relational:
     own, others = columns(node.left), columns(node.right)
     width = len(columns(pairing.left))
     end = max(refs(sought)) - len(own)
-    kept = [place for place in range(len(others)) if place != end]
+    places = [place for place in range(len(others)) if place != end]
     names = tuple(column.name for column in own + others)
 
     def beside(first: tuple[Scalar, ...], source: Relational, start: int) -> Project:
         """Right's columns, which begin at `start`, behind these."""
         shown = list(_nulls(others))
-        for number, place in enumerate(kept):
+        for number, place in enumerate(places):
             shown[place] = _ref(columns(source)[start:], number, start)
         return Project(source, (*first, *shown), names)
 
-    pairs = pick(joined, [*range(len(own)), *(width + place for place in kept)])
+    pairs = pick(joined, [*range(len(own)), *(width + place for place in places)])
     parts = [beside(_refs(own), pairs, len(own))]
     if node.kind in {Kind.LEFT, Kind.FULL}:
         alone = Threshold((pairing.left, pick(joined, range(width))), Rule.WITHOUT)
         parts.append(Project(alone, _refs(own) + _nulls(others), names))
     if node.kind in {Kind.RIGHT, Kind.FULL}:
-        sides = pick(pairing.right, kept), pick(joined, [width + place for place in kept])
+        sides = pick(pairing.right, places), pick(joined, [width + place for place in places])
         parts.append(beside(_nulls(own), Threshold(sides, Rule.BUT_ONE), 0))
     return Union(tuple(parts))
 
@@ -210,20 +210,20 @@ class _Pairing:
 
     def _equal(self, key: Key) -> Scalar:
         left, right = columns(self.left), columns(self.right)
-        one, other = _ref(left, key.left), _ref(right, key.right, len(left))
-        return Call(Form.INFIX, "=", (one, other), "BOOLEAN")
+        left_ref, right_ref = _ref(left, key.left), _ref(right, key.right, len(left))
+        return Call(Form.INFIX, "=", (left_ref, right_ref), "BOOLEAN")
 
 
 def _pairing(node: Match) -> _Pairing:
     width = len(columns(node.left))
     ours = frozenset(range(width))
     theirs = frozenset(range(width, width + len(columns(node.right))))
-    found = equijoin.equalities(node.predicates, ours, theirs)
-    taken = [predicate for predicate, _ in found]
+    equated = equijoin.equalities(node.predicates, ours, theirs)
+    taken = [predicate for predicate, _ in equated]
     left, right, keys = equijoin.keyed(
         equijoin.side(node.left, 0),
         equijoin.side(node.right, width),
-        [equality for _, equality in found],
+        [equality for _, equality in equated],
     )
     rest = [predicate for predicate in node.predicates if predicate not in taken]
     return _Pairing(left.node, right.node, keys, _residual(left, right, rest))

@@ -60,11 +60,11 @@ def same_pairs(
     """The keys, if both sides are hashed by the same pairs of them in the same order."""
     if left is None or right is None or len(left) != len(right):
         return None
-    found = [
-        next((key for key in keys if key.left in one and key.right in other), None)
-        for one, other in zip(left, right, strict=True)
+    pairs = [
+        next((key for key in keys if key.left in left_slot and key.right in right_slot), None)
+        for left_slot, right_slot in zip(left, right, strict=True)
     ]
-    return None if None in found else keys
+    return None if None in pairs else keys
 
 
 def as_hashed(

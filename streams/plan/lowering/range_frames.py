@@ -70,9 +70,9 @@ def span(order: Order, calls: Sequence[Offsets]) -> Span:
     slack = any(map(_has_months, before + behind))
     seen, needed = (_SEEN_SLACK * slack, _NEEDED_SLACK * slack)
     both = [
-        (*one, *other)
-        for one in ((), *((scalar,) for scalar in before))
-        for other in ((), *((scalar,) for scalar in behind))
+        (*before_terms, *behind_terms)
+        for before_terms in ((), *((scalar,) for scalar in before))
+        for behind_terms in ((), *((scalar,) for scalar in behind))
     ][1:]
     return Span(
         (

@@ -46,7 +46,9 @@ def is_running(call: WindowCall) -> bool:
 
 def continued(call: WindowCall, text: str, before: tuple[Before, ...]) -> str:
     """The call's text over the last rows, as it is behind those `before`: `b0`, `b1`, ..."""
-    names = [f"b{before.index(each)}" for each in needed(call)] if is_running(call) else []
+    names = (
+        [f"b{before.index(argument)}" for argument in needed(call)] if is_running(call) else []
+    )
     if not names:
         return text
     if len(names) == 1:

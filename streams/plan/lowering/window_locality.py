@@ -71,11 +71,11 @@ def reach(calls: Sequence[WindowCall], row: Sequence[Ref]) -> Reach | str:
     """
     looks, reasons = [], []
     for call in calls:
-        found = _look(call)
-        if isinstance(found, _Look):
-            looks.append(found)
+        distance = _look(call)
+        if isinstance(distance, _Look):
+            looks.append(distance)
         else:
-            reasons.append(found)
+            reasons.append(distance)
     if reasons:
         return reasons[0]
     if any(call.orders != calls[0].orders for call in calls):

@@ -54,16 +54,16 @@ def _arrange(product: Product) -> Relational:
     pending = list(product.predicates)
     constants = [part for part in inputs if _constant_row(part.node)]
     tables = [part for part in inputs if part not in constants] or [constants.pop(0)]
-    made = _first(tables.pop(0))
+    side = _first(tables.pop(0))
     for part in constants:
-        made = _with_constants(made, part)
-    made = _settle(made, pending)
+        side = _with_constants(side, part)
+    side = _settle(side, pending)
     while tables:
-        chosen = next((p for p in tables if _keys(made, p, pending)), tables[0])
+        chosen = next((p for p in tables if _keys(side, p, pending)), tables[0])
         tables.remove(chosen)
-        made = _settle(_join(made, chosen, pending), pending)
-    last = _filtered(made.node, [made.moved(predicate) for predicate in pending])
-    return pick(last, [made.positions[i] for i in range(start)])
+        side = _settle(_join(side, chosen, pending), pending)
+    last = _filtered(side.node, [side.moved(predicate) for predicate in pending])
+    return pick(last, [side.positions[i] for i in range(start)])
 
 
 def _first(part: _Input) -> Side:
@@ -85,22 +85,22 @@ def _constants(node: Relational) -> tuple[Scalar, ...]:
     return node.rows[0]
 
 
-def _with_constants(made: Side, part: _Input) -> Side:
-    own = columns(made.node)
+def _with_constants(side: Side, part: _Input) -> Side:
+    own = columns(side.node)
     outputs = tuple(Ref(i, c.type, c.name) for i, c in enumerate(own)) + _constants(part.node)
     names = tuple(c.name for c in own) + tuple(c.name for c in columns(part.node))
     positions = {i: len(own) + i - part.start for i in part.columns}
-    node = Project(made.node, outputs, names)
-    return replace(made, node=node, positions=made.positions | positions)
+    node = Project(side.node, outputs, names)
+    return replace(side, node=node, positions=side.positions | positions)
 
 
-def _settle(made: Side, pending: list[Scalar]) -> Side:
+def _settle(side: Side, pending: list[Scalar]) -> Side:
     """Apply what can be judged now; what can fail waits for the last join."""
-    ready = _ready(pending, frozenset(made.positions), temporal=True)
-    return replace(made, node=_filtered(made.node, [made.moved(p) for p in ready]))
+    ready = _ready(pending, frozenset(side.positions), temporal=True)
+    return replace(side, node=_filtered(side.node, [side.moved(p) for p in ready]))
 
 
-def _ready(pending: list[Scalar], known: frozenset[int], *, temporal: bool) -> list[Scalar]:
+def _ready(pending: list[Scalar], positions: frozenset[int], *, temporal: bool) -> list[Scalar]:
     """What these columns are enough for and cannot fail; it is pending no more.
 
     Comparisons with the logical time are for a Filter: a join cannot let rows go later.
@@ -108,7 +108,7 @@ def _ready(pending: list[Scalar], known: frozenset[int], *, temporal: bool) -> l
     ready = [
         p
         for p in pending
-        if refs(p) <= known and not can_fail(p) and (temporal or not is_temporal(p))
+        if refs(p) <= positions and not can_fail(p) and (temporal or not is_temporal(p))
     ]
     for predicate in ready:
         pending.remove(predicate)
@@ -119,18 +119,18 @@ def _filtered(node: Relational, predicates: list[Scalar]) -> Relational:
     return Filter(node, tuple(predicates)) if predicates else node
 
 
-def _keys(made: Side, part: _Input, pending: list[Scalar]) -> bool:
+def _keys(side: Side, part: _Input, pending: list[Scalar]) -> bool:
     """Tell whether a pending predicate connects the two."""
-    return bool(equalities(pending, frozenset(made.positions), part.columns))
+    return bool(equalities(pending, frozenset(side.positions), part.columns))
 
 
-def _join(made: Side, part: _Input, pending: list[Scalar]) -> Side:
-    known = frozenset(made.positions)
-    found = equalities(pending, known, part.columns)
-    for predicate, _ in found:
+def _join(side: Side, part: _Input, pending: list[Scalar]) -> Side:
+    positions = frozenset(side.positions)
+    equated = equalities(pending, positions, part.columns)
+    for predicate, _ in equated:
         pending.remove(predicate)
-    left, right, keys = keyed(made, _first(part), [equality for _, equality in found])
+    left, right, keys = keyed(side, _first(part), [equality for _, equality in equated])
     # All pairs of two inputs may be too many to be made first and judged then.
-    both = known | part.columns
+    both = positions | part.columns
     residual = [] if keys else _ready(pending, both, temporal=False)
     return joined(left, right, keys, residual)

@@ -74,10 +74,10 @@ def _ref(place: int, column: Column) -> Ref:
 def _group(node: Group) -> Relational:
     calls = tuple(map(_call, node.calls))
     shown = [place for place, key in enumerate(node.keys) if is_shown(key)]
-    kept = tuple(_call(least(node.keys[place])) for place in shown)
+    key_values = tuple(_call(least(node.keys[place])) for place in shown)
     more = tuple(node.names[place] for place in shown)
     keys = tuple(map(representative, node.keys))
-    group = Group(node.input, keys, (*calls, *kept), (*node.names, *more))
+    group = Group(node.input, keys, (*calls, *key_values), (*node.names, *more))
     if not shown:
         return group
     own, width = columns(group), len(node.names)

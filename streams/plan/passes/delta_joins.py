@@ -63,7 +63,7 @@ def _delta(product: Product) -> Relational:
     # What can fail is asked of combinations that pass all else, and the time of the rest.
     scalars = [p for p in product.predicates if not can_fail(p) and not is_temporal(p)]
     last = [p for p in product.predicates if p not in scalars]
-    ends = {p: found for p in scalars if (found := _ends(p, sides)) is not None}
+    ends = {p: ends_of for p in scalars if (ends_of := _ends(p, sides)) is not None}
     for number, key in (end for pair in ends.values() for end in pair):
         sides[number] = with_keys(sides[number], [key])
     whole = _whole(sides)
@@ -84,17 +84,17 @@ def _ends(predicate: Scalar, sides: Sequence[Side]) -> _Ends | None:
     equated = equality(predicate)
     if equated is None:
         return None
-    one, other = _home(equated.one, sides), _home(equated.other, sides)
-    if one is None or other is None or one == other:
+    first_end, second_end = _home(equated.one, sides), _home(equated.other, sides)
+    if first_end is None or second_end is None or first_end == second_end:
         return None
-    return (one, equated.one), (other, equated.other)
+    return (first_end, equated.one), (second_end, equated.other)
 
 
 def _home(scalar: Scalar, sides: Sequence[Side]) -> int | None:
     """The input that has all the columns of an expression."""
     read = refs(scalar)
-    found = (n for n, part in enumerate(sides) if read and read <= part.positions.keys())
-    return next(found, None)
+    homes = (n for n, part in enumerate(sides) if read and read <= part.positions.keys())
+    return next(homes, None)
 
 
 def _whole(sides: Sequence[Side]) -> Side:
@@ -114,18 +114,18 @@ def _between(predicate: Scalar, ends: _Ends, sides: Sequence[Side]) -> Scalar:
     assert isinstance(predicate, Call)
     cuts = starts([part.node for part in sides])
     places = [(number, sides[number].keys[key]) for number, key in ends]
-    found = [(cuts[n] + place, columns(sides[n].node)[place]) for n, place in places]
-    return replace(predicate, arguments=tuple(Ref(at, c.type, c.name) for at, c in found))
+    pairs = [(cuts[n] + place, columns(sides[n].node)[place]) for n, place in places]
+    return replace(predicate, arguments=tuple(Ref(at, c.type, c.name) for at, c in pairs))
 
 
 def _saves(node: DeltaJoin) -> bool:
     """Tell whether the delta join is to keep less than joins would."""
-    found = paths(node)
-    if found is None:
+    paths_ = paths(node)
+    if paths_ is None:
         return False
     copies = Counter(visit.node for visit in shared(node.inputs))
     arrangements = Counter(
-        each.node for each in {visit.arranged for path in found for visit in path}
+        arranged.node for arranged in {visit.arranged for path in paths_ for visit in path}
     )
     more = sum((arrangements - copies).values())
     return _unbounded(node, is_unique) > 0 and more <= _unbounded(node, looks_unique)
@@ -134,24 +134,24 @@ def _saves(node: DeltaJoin) -> bool:
 def _unbounded(node: DeltaJoin, unique: Unique) -> int:
     """How many intermediate results there are that no key bounds, if these keys are."""
     connected, count = equals(node), 0
-    known = [0]
-    while len(known) < len(node.inputs) - 1:
-        new, by = next(_connected(node, connected, known))
+    joined = [0]
+    while len(joined) < len(node.inputs) - 1:
+        new, by = next(_connected(node, connected, joined))
         bounded = unique(node.inputs[new], _own(node, new, by)) or _determined(
-            node, connected, known, by, unique
+            node, connected, joined, by, unique
         )
         count += not bounded
-        known.append(new)
+        joined.append(new)
     return count
 
 
 def _connected(
-    node: DeltaJoin, connected: Sequence[Sequence[Equal]], known: Sequence[int]
+    node: DeltaJoin, connected: Sequence[Sequence[Equal]], joined: Sequence[int]
 ) -> Iterator[tuple[int, list[Equal]]]:
     """The inputs that may be joined next, and what connects them."""
     for number in range(len(node.inputs)):
-        by = [equal for equal in connected[number] if equal.to in known]
-        if number not in known and by:
+        by = [equal for equal in connected[number] if equal.to in joined]
+        if number not in joined and by:
             yield number, by
 
 
@@ -164,7 +164,7 @@ def _own(node: DeltaJoin, number: int, by: Sequence[Equal]) -> frozenset[int]:
 def _determined(
     node: DeltaJoin,
     connected: Sequence[Sequence[Equal]],
-    known: Sequence[int],
+    joined: Sequence[int],
     by: Sequence[Equal],
     unique: Unique,
 ) -> bool:
@@ -174,7 +174,7 @@ def _determined(
     while True:
         nexts = [
             number
-            for number in set(known) - fixed
+            for number in set(joined) - fixed
             if unique(
                 node.inputs[number],
                 frozenset(e.other - cuts[number] for e in by if e.to == number)
@@ -182,5 +182,5 @@ def _determined(
             )
         ]
         if not nexts:
-            return fixed == set(known)
+            return fixed == set(joined)
         fixed.update(nexts)

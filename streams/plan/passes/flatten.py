@@ -18,18 +18,18 @@ def flatten(node: Relational) -> Relational:
     return _flattened(node, shared)
 
 
-def _flattened(node: Relational, kept: frozenset[Relational]) -> Relational:
-    node = with_children(node, tuple(_flattened(child, kept) for child in children(node)))
-    return _flat(node, kept) if isinstance(node, Product) else node
+def _flattened(node: Relational, opaque: frozenset[Relational]) -> Relational:
+    node = with_children(node, tuple(_flattened(child, opaque) for child in children(node)))
+    return _flat(node, opaque) if isinstance(node, Product) else node
 
 
-def _flat(node: Product, kept: frozenset[Relational]) -> Relational:
+def _flat(node: Product, opaque: frozenset[Relational]) -> Relational:
     parts: list[Relational] = []
     predicates: list[Scalar] = []
     outputs: list[Scalar] = []
     start = 0
     for part in node.inputs:
-        inner, picked = _opened(part, kept)
+        inner, picked = _opened(part, opaque)
         parts += inner.inputs
         predicates += [shift(predicate, start) for predicate in inner.predicates]
         outputs += [shift(output, start) for output in picked]
@@ -46,17 +46,17 @@ def _flat(node: Product, kept: frozenset[Relational]) -> Relational:
 
 
 def _opened(
-    part: Relational, kept: frozenset[Relational]
+    part: Relational, opaque: frozenset[Relational]
 ) -> tuple[Product, tuple[Scalar, ...]]:
     """The part as a product, and which of the product's columns the part has."""
     inner, picked = part, _all(part)
     if (
         isinstance(part, Project)
-        and part not in kept
+        and part not in opaque
         and all(isinstance(o, Ref) for o in part.outputs)
     ):
         inner, picked = part.input, part.outputs
-    if isinstance(inner, Product) and not {part, inner} & kept:
+    if isinstance(inner, Product) and not {part, inner} & opaque:
         return inner, picked
     return Product((inner,), ()), picked
 

@@ -129,23 +129,28 @@ class _Inputs:
     def every(self) -> list[Decibels]:
         """The guessed number of rows of each before it was filtered."""
         inputs = self.product.inputs
-        found = [unfiltered(part) for part in inputs]
+        unfiltered_inputs = [unfiltered(part) for part in inputs]
         references = list(self._references())
         for _ in inputs:  # as long as a chain of them can be
-            for one, other in references:
-                found[one] = max(found[one], min(found[other] + _REFERS, found[one] + _REFERS))
-        return found
+            for first, second in references:
+                unfiltered_inputs[first] = max(
+                    unfiltered_inputs[first],
+                    min(
+                        unfiltered_inputs[second] + _REFERS, unfiltered_inputs[first] + _REFERS
+                    ),
+                )
+        return unfiltered_inputs
 
     def _references(self) -> Iterator[tuple[int, int]]:
         """Pairs of inputs of which the first one refers to a key of the second."""
         inputs, equal = self.product.inputs, dict[tuple[int, int], set[tuple[int, int]]]()
-        for asked in self.asked:
-            if asked.sides is None:
+        for predicate in self.asked:
+            if predicate.sides is None:
                 continue
-            (one, other) = (term.column for term in asked.sides)
-            if one is not None and other is not None:
-                equal.setdefault((one[0], other[0]), set()).add((one[1], other[1]))
-                equal.setdefault((other[0], one[0]), set()).add((other[1], one[1]))
+            (first, second) = (term.column for term in predicate.sides)
+            if first is not None and second is not None:
+                equal.setdefault((first[0], second[0]), set()).add((first[1], second[1]))
+                equal.setdefault((second[0], first[0]), set()).add((second[1], first[1]))
         for (refers, referred), pairs in equal.items():
             by, to = frozenset(at for at, _ in pairs), frozenset(at for _, at in pairs)
             if looks_unique(inputs[referred], to) and not looks_unique(inputs[refers], by):
@@ -174,36 +179,40 @@ class _Inputs:
         starts = _starts(self.product)
         return [_asked(predicate, starts) for predicate in self.product.predicates]
 
-    def connected(self, known: frozenset[int]) -> list[int]:
+    def connected(self, joined: frozenset[int]) -> list[int]:
         """The inputs to join next: those that an equality connects, or else all the others."""
-        others = [n for n in range(len(self.sizes)) if n not in known]
-        found = [n for n in others if self._keys(known, n)] or others
-        return [n for n in found if n in self.plain] or found
+        others = [n for n in range(len(self.sizes)) if n not in joined]
+        candidates = [n for n in others if self._keys(joined, n)] or others
+        return [n for n in candidates if n in self.plain] or candidates
 
-    def _keys(self, known: frozenset[int], new: int) -> list[tuple[_Term, _Term]]:
-        found = []
-        for asked in self.asked:
-            if asked.sides is None or new not in asked.inputs:
+    def _keys(self, joined: frozenset[int], new: int) -> list[tuple[_Term, _Term]]:
+        keys = []
+        for predicate in self.asked:
+            if predicate.sides is None or new not in predicate.inputs:
                 continue
-            one, other = asked.sides
-            if other.inputs != {new}:
-                one, other = other, one
-            if other.inputs == {new} and one.inputs and one.inputs <= known:
-                found.append((one, other))
-        return found
+            first, second = predicate.sides
+            if second.inputs != {new}:
+                first, second = second, first
+            if second.inputs == {new} and first.inputs and first.inputs <= joined:
+                keys.append((first, second))
+        return keys
 
-    def join(self, made: _Joined, new: int) -> _Joined:
+    def join(self, joined: _Joined, new: int) -> _Joined:
         """The inputs with one more behind them."""
-        known = frozenset(made.order)
-        keys = self._keys(known, new)
-        size = made.size + self.sizes[new] - self._values(keys, new)
-        for asked in self.asked:
-            if asked.sides is None and new in asked.inputs and asked.inputs <= known | {new}:
-                size -= asked.kept
+        inputs_joined = frozenset(joined.order)
+        keys = self._keys(inputs_joined, new)
+        size = joined.size + self.sizes[new] - self._values(keys, new)
+        for predicate in self.asked:
+            if (
+                predicate.sides is None
+                and new in predicate.inputs
+                and predicate.inputs <= inputs_joined | {new}
+            ):
+                size -= predicate.kept
         size = max(size, 0)
-        last = len(made.order) + 1 == len(self.sizes)
-        cost = made.cost if last else tuple(sorted((*made.cost, size), reverse=True))
-        return _Joined((*made.order, new), size, cost)
+        last = len(joined.order) + 1 == len(self.sizes)
+        cost = joined.cost if last else tuple(sorted((*joined.cost, size), reverse=True))
+        return _Joined((*joined.order, new), size, cost)
 
     def _values(self, keys: Sequence[tuple[_Term, _Term]], new: int) -> Decibels:
         """The distinct values of the keys, on the side that has more."""
@@ -213,11 +222,11 @@ class _Inputs:
         for term in (term for pair in keys for term in pair):
             if term.column is not None:
                 by_input.setdefault(term.column[0], set()).add(term.column[1])
-        found = [(n, frozenset(places)) for n, places in by_input.items()]
+        pairs = [(n, frozenset(places)) for n, places in by_input.items()]
         inputs, every = self.product.inputs, self.every
-        if all(is_guess(inputs[n], places) for n, places in found):
-            return min(every[n] for n, _ in found)  # one of them is no key
-        return max(values(inputs[n], places, every[n]) for n, places in found)
+        if all(is_guess(inputs[n], places) for n, places in pairs):
+            return min(every[n] for n, _ in pairs)  # one of them is no key
+        return max(values(inputs[n], places, every[n]) for n, places in pairs)
 
 
 def _asked(predicate: Scalar, starts: Sequence[int]) -> _Asked:
@@ -225,9 +234,9 @@ def _asked(predicate: Scalar, starts: Sequence[int]) -> _Asked:
     sides = None
     equated = equality(predicate)
     if equated is not None:
-        one, other = _term(equated.one, starts), _term(equated.other, starts)
-        if one.inputs and other.inputs and not one.inputs & other.inputs:
-            sides = (one, other)
+        first, second = _term(equated.one, starts), _term(equated.other, starts)
+        if first.inputs and second.inputs and not first.inputs & second.inputs:
+            sides = (first, second)
     return _Asked(inputs, selectivity(predicate), sides)
 
 
@@ -257,25 +266,27 @@ def _best(inputs: _Inputs) -> _Joined:
     count = len(inputs.sizes)
     many = [n for n in range(count) if n not in inputs.single] or range(count)
     first = [_Joined((n,), inputs.sizes[n], ()) for n in many]
-    first = [each for each in first if each.order[0] in inputs.plain] or first
+    first = [start for start in first if start.order[0] in inputs.plain] or first
     if count > EVERY_ORDER:
-        return min((_greedy(inputs, each) for each in first), key=lambda made: made.rank)
-    best = {frozenset(each.order): each for each in first}
+        return min((_greedy(inputs, start) for start in first), key=lambda order: order.rank)
+    best = {frozenset(start.order): start for start in first}
     for _ in range(count - 1):
         longer: dict[frozenset[int], _Joined] = {}
-        for known, made in best.items():
-            for new in inputs.connected(known):
-                joined = inputs.join(made, new)
-                found = longer.get(known | {new})
-                if found is None or joined.rank < found.rank:
-                    longer[known | {new}] = joined
+        for chosen, prefix in best.items():
+            for new in inputs.connected(chosen):
+                joined = inputs.join(prefix, new)
+                best_so_far = longer.get(chosen | {new})
+                if best_so_far is None or joined.rank < best_so_far.rank:
+                    longer[chosen | {new}] = joined
         best = longer
     (joined,) = best.values()
     return joined
 
 
-def _greedy(inputs: _Inputs, made: _Joined) -> _Joined:
-    while len(made.order) < len(inputs.sizes):
-        each = [inputs.join(made, new) for new in inputs.connected(frozenset(made.order))]
-        made = min(each, key=lambda joined: (joined.size, joined.order))
-    return made
+def _greedy(inputs: _Inputs, joined: _Joined) -> _Joined:
+    while len(joined.order) < len(inputs.sizes):
+        candidates = [
+            inputs.join(joined, new) for new in inputs.connected(frozenset(joined.order))
+        ]
+        joined = min(candidates, key=lambda joined: (joined.size, joined.order))
+    return joined

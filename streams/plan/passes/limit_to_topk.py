@@ -66,12 +66,12 @@ def _bound(predicate: Scalar, numbers: set[int]) -> int | None:
     """The greatest row number that the predicate lets through, if it is about one."""
     if not isinstance(predicate, Call) or len(predicate.arguments) != 2:  # noqa: PLR2004 - a comparison
         return None
-    one, other = predicate.arguments
+    left, right = predicate.arguments
     name: str | None = predicate.name
-    if isinstance(one, Literal):
-        one, other, name = other, one, _MIRRORED.get(predicate.name)
-    if not isinstance(one, Ref) or one.index not in numbers or name not in _MOST:
+    if isinstance(left, Literal):
+        left, right, name = right, left, _MIRRORED.get(predicate.name)
+    if not isinstance(left, Ref) or left.index not in numbers or name not in _MOST:
         return None
-    if not isinstance(other, Literal) or not other.label.isdigit():
+    if not isinstance(right, Literal) or not right.label.isdigit():
         return None
-    return int(other.label) + _MOST[name]
+    return int(right.label) + _MOST[name]

@@ -96,8 +96,8 @@ def _all(scalars: tuple[Scalar, ...]) -> tuple[Scalar, ...]:
 
 def _carrier(scalar: Scalar) -> Scalar:
     """The expression over carried columns, and its value carried."""
-    made = _value(scalar)
-    return carrier(made) if has_union(made.type) else made
+    value = _value(scalar)
+    return carrier(value) if has_union(value.type) else value
 
 
 def _value(scalar: Scalar) -> Scalar:
@@ -134,11 +134,13 @@ def _judged(predicate: Scalar) -> Scalar:
     if equated is None or not has_union(equated.one.type):
         return _value(predicate)
     assert isinstance(predicate, Call)
-    one, other = _value(equated.one), _value(equated.other)
-    made = parts_of(one.type)
-    is_key = made is not None and made.kind == "UNION" and not equated.null_equal
-    left = Call(Form.AS_KEY, Form.AS_KEY.value, (one,), carried(one.type))
-    return replace(predicate, arguments=(left if is_key else carrier(one), carrier(other)))
+    left_value, right = _value(equated.one), _value(equated.other)
+    structure = parts_of(left_value.type)
+    is_key = structure is not None and structure.kind == "UNION" and not equated.null_equal
+    left = Call(Form.AS_KEY, Form.AS_KEY.value, (left_value,), carried(left_value.type))
+    return replace(
+        predicate, arguments=(left if is_key else carrier(left_value), carrier(right))
+    )
 
 
 def _aggregate(call: AggregateCall) -> AggregateCall:

@@ -91,9 +91,9 @@ def _order_of(scalar: Scalar, arguments: Mapping[Scalar, Scalar]) -> Scalar:
     DuckDB's normal form of a struct that was put together is one of its members: it is in no
     column, and DuckDB orders by it where it orders by the struct.
     """
-    found = _of_arguments(scalar, arguments)
-    if found is not None:
-        return found
+    order = _of_arguments(scalar, arguments)
+    if order is not None:
+        return order
     return next(c for argument, c in arguments.items() if refs(scalar) <= refs(argument))
 
 

@@ -49,10 +49,10 @@ _NOTHING = Literal("true", "BOOLEAN", "true")
 
 def prune(node: Relational) -> Relational:
     """Drop unread columns below the root, whose columns all stay."""
-    asked: dict[Relational, set[int]] = {subtree: set() for subtree in repeated(node)}
-    if asked:
-        _Pruner(asked).whole(node)  # to know what all readers of each copy ask for
-    return _Pruner(asked).whole(node)
+    required: dict[Relational, set[int]] = {subtree: set() for subtree in repeated(node)}
+    if required:
+        _Pruner(required).whole(node)  # to know what all readers of each copy ask for
+    return _Pruner(required).whole(node)
 
 
 def pick(node: Relational, positions: Sequence[int]) -> Relational:
@@ -81,10 +81,10 @@ class _Pruner:
             return self._pruned(node, needed)
         self.asked[node].update(needed)
         wide = tuple(sorted(self.asked[node]))
-        made, own = self._pruned(node, wide), self._pruned(node, needed)
-        if wide == needed or states(own) < states(made):
+        pruned, own = self._pruned(node, wide), self._pruned(node, needed)
+        if wide == needed or states(own) < states(pruned):
             return own
-        return pick(made, [wide.index(i) for i in needed])
+        return pick(pruned, [wide.index(i) for i in needed])
 
     def whole(self, node: Relational) -> Relational:
         """The node with all its columns."""
@@ -216,40 +216,40 @@ class _Pruner:
 
     def _group(self, node: Group, needed: tuple[int, ...]) -> Relational:
         width = len(node.keys)
-        kept = sorted({i - width for i in needed if i >= width})
-        if not kept and not node.keys:
-            kept = [0]  # a row without columns again
-        calls = tuple(node.calls[i] for i in kept)
+        places = sorted({i - width for i in needed if i >= width})
+        if not places and not node.keys:
+            places = [0]  # a row without columns again
+        calls = tuple(node.calls[i] for i in places)
         arguments = tuple(scalar for call in calls for scalar in call.scalars)
         read = _read(node.keys + arguments)
-        names = node.names[:width] + tuple(node.names[width + i] for i in kept)
+        names = node.names[:width] + tuple(node.names[width + i] for i in places)
         moved = tuple(call.over(partial(_move, read=read)) for call in calls)
         grouped = Group(self.exactly(node.input, read), _moved(node.keys, read), moved, names)
         return pick(
-            grouped, [i if i < width else width + kept.index(i - width) for i in needed]
+            grouped, [i if i < width else width + places.index(i - width) for i in needed]
         )
 
     def _window(self, node: Window, needed: tuple[int, ...]) -> Relational:
         width = len(columns(node.input))
-        kept = sorted({i - width for i in needed if i >= width})
-        if not kept:
+        places = sorted({i - width for i in needed if i >= width})
+        if not places:
             return self.exactly(node.input, needed)
-        calls = tuple(node.calls[i] for i in kept)
+        calls = tuple(node.calls[i] for i in places)
         scalars = node.keys + tuple(scalar for call in calls for scalar in call.scalars)
         read = _read(scalars, [i for i in needed if i < width])
         if node.shared:
-            read, kept, calls = tuple(range(width)), list(range(len(node.calls))), node.calls
+            read, places, calls = tuple(range(width)), list(range(len(node.calls))), node.calls
         moved = Window(
             self.exactly(node.input, read),
             _moved(node.keys, read),
             tuple(call.over(partial(_move, read=read)) for call in calls),
-            tuple(node.names[i] for i in kept),
+            tuple(node.names[i] for i in places),
             node.shared,
         )
         size = max(len(read), 1)  # rows without columns have one
         return pick(
             moved,
-            [read.index(i) if i < width else size + kept.index(i - width) for i in needed],
+            [read.index(i) if i < width else size + places.index(i - width) for i in needed],
         )
 
     def _top(self, node: TopK, needed: tuple[int, ...]) -> Relational:

@@ -219,8 +219,8 @@ def _through_partitions(node: Window | TopK, predicates: Predicates) -> Relation
     keys = {key.index for key in node.keys if isinstance(key, Ref) and not node.shared}
 
     def of_keys(predicate: Scalar) -> bool:
-        found = refs(predicate)
-        return bool(found) and found <= keys and _exact(predicate)
+        places = refs(predicate)
+        return bool(places) and places <= keys and _exact(predicate)
 
     below, above = _split(predicates, of_keys)
     return _filter(replace(node, input=_push(node.input, below)), above)

@@ -80,11 +80,11 @@ def _pairs(
 ) -> Iterator[tuple[Scalar, Ref]]:
     """The predicates that equate a column with itself, and this column of the collection."""
     for place, own in enumerate(first.get.columns):
-        one = Ref(first.start + place, own.type, own.name)
+        first_ref = Ref(first.start + place, own.type, own.name)
         other = Ref(second.start + place, own.type, own.name)
         for predicate in predicates:
             equated = equality(predicate)
-            if equated is not None and {equated.one, equated.other} == {one, other}:
+            if equated is not None and {equated.one, equated.other} == {first_ref, other}:
                 yield predicate, Ref(place, own.type, own.name)
 
 

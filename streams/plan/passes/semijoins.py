@@ -70,8 +70,8 @@ def _below(node: Match, readers: _Readers) -> Relational | None:
             return _of_input(node, node.left)
         case Project(input=below, outputs=outputs) if not any(map(can_fail, outputs)):
             moved = _over(node, below, outputs)
-            made = None if moved is None else _below(moved, readers)
-            return None if made is None else replace(node.left, input=made)
+            rewritten = None if moved is None else _below(moved, readers)
+            return None if rewritten is None else replace(node.left, input=rewritten)
         case _:
             return None
 
@@ -89,11 +89,11 @@ def _over(node: Match, below: Relational, outputs: tuple[Scalar, ...]) -> Match 
 
 def _of_input(node: Match, product: Product) -> Relational | None:
     read, start = _read(node), 0
-    result, each = sizes(product)
+    result, input_rows = sizes(product)
     for place, part in enumerate(product.inputs):
         end = start + len(columns(part))
         if read and all(start <= column < end for column in read):
-            if each[place] > result:
+            if input_rows[place] > result:
                 return None
             inputs = list(product.inputs)
             inputs[place] = _matched(node, part, {at: at - start for at in read})

@@ -221,15 +221,15 @@ def _binding(cursor: Cursor) -> Bind:
 
 
 def _refuse_twice(relations: Sequence[str]) -> None:
-    known = set[str]()
+    names = set[str]()
     for relation in relations:
-        if relation.casefold() in known:
+        if relation.casefold() in names:
             raise InvalidStatement(
                 f"{relation} appears twice",
                 "a materialization binds a view once",
                 "keep it a second time with another materialization",
             )
-        known.add(relation.casefold())
+        names.add(relation.casefold())
 
 
 def _options(cursor: Cursor) -> Options:

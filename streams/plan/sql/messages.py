@@ -76,10 +76,10 @@ def _name(word: str) -> str:
 
 def refuse_paths_of_keys(located: tuple[Located, ...], keys: tuple[str, ...]) -> None:
     """Errors: InvalidStatement for a key column with a path."""
-    for each in located:
-        if each.column in keys:
+    for column in located:
+        if column.column in keys:
             raise InvalidStatement(
-                f"key column {each.column} has a PATH",
+                f"key column {column.column} has a PATH",
                 "key columns are read from the message's key, by their names",
             )
 
@@ -91,13 +91,13 @@ def _included(cursor: Cursor, columns: tuple[Column, ...]) -> tuple[Included, ..
     while cursor.accept(","):
         included.append(_one_included(cursor))
     taken = {column.name.lower() for column in columns}
-    for each in included:
-        if each.column.lower() in taken:
+    for column in included:
+        if column.column.lower() in taken:
             raise InvalidStatement(
-                f"column {each.column} of INCLUDE appears twice",
-                hint=f"give it another name: INCLUDE {each.part.upper()} AS ...",
+                f"column {column.column} of INCLUDE appears twice",
+                hint=f"give it another name: INCLUDE {column.part.upper()} AS ...",
             )
-        taken.add(each.column.lower())
+        taken.add(column.column.lower())
     return tuple(included)
 
 

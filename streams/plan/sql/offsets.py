@@ -76,15 +76,15 @@ def resume(cursor: Cursor, name: str) -> ResumeSource:
 
 def _offsets(cursor: Cursor) -> Offsets:
     cursor.expect("(")
-    found = [_pair(cursor)]
+    pairs = [_pair(cursor)]
     while cursor.accept(","):
-        found.append(_pair(cursor))
+        pairs.append(_pair(cursor))
     cursor.expect(")")
-    partitions = [partition for partition, _ in found]
+    partitions = [partition for partition, _ in pairs]
     twice = {partition for partition in partitions if partitions.count(partition) > 1}
     if twice:
         raise InvalidStatement(f"partition {min(twice)} appears twice in OFFSETS")
-    return Offsets(tuple(sorted(found)))
+    return Offsets(tuple(sorted(pairs)))
 
 
 def _pair(cursor: Cursor) -> tuple[int, int]:

@@ -38,10 +38,10 @@ def numbered(query: str) -> str:
             place for place in reversed(range(len(tokens) - 2)) if _is_numbered(tokens, place)
         ]
         calls = (_rewritten(query, tokens, place) for place in places)
-        found = next((text for text in calls if text is not None), None)
-        if found is None:
+        first_text = next((text for text in calls if text is not None), None)
+        if first_text is None:
             return query
-        query = found
+        query = first_text
 
 
 def _is_numbered(tokens: Sequence[Token], place: int) -> bool:

@@ -338,8 +338,8 @@ def _envelope(cursor: Cursor, columns: tuple[Column, ...]) -> tuple[Envelope, tu
     spelled = {column.name.lower(): column.name for column in columns}
     for key in keys:
         if key.lower() not in spelled:
-            known = ", ".join(column.name for column in columns)
-            raise InvalidStatement(f"key column {key} does not exist", f"columns are {known}")
+            names = ", ".join(column.name for column in columns)
+            raise InvalidStatement(f"key column {key} does not exist", f"columns are {names}")
     return Envelope.UPSERT, tuple(spelled[key.lower()] for key in keys)
 
 

@@ -96,11 +96,11 @@ class Cursor:
     def refused(self, expected: str) -> InvalidStatement:
         """The error for what stands at the cursor."""
         token = self.current
-        found = self.source[token.start : token.end] if token else "the end of the statement"
+        text = self.source[token.start : token.end] if token else "the end of the statement"
         offset = token.start if token else self.tokens[-1].end
         hint = f"the statement is {self.usage}" if self.usage else ""
         return InvalidStatement(
-            f"expected {expected}, found {found}", place(self.source, offset), hint
+            f"expected {expected}, found {text}", place(self.source, offset), hint
         )
 
     def at(self, *words: str) -> bool:
@@ -112,9 +112,9 @@ class Cursor:
 
     def accept(self, *words: str) -> bool:
         """Step behind these words if they come next."""
-        found = self.at(*words)
-        self.position += len(words) if found else 0
-        return found
+        word = self.at(*words)
+        self.position += len(words) if word else 0
+        return word
 
     def expect(self, *words: str) -> None:
         """Step behind these words, which must come next."""
@@ -162,13 +162,13 @@ class Cursor:
     def names(self, what: str) -> tuple[str, ...]:
         """Names between parentheses, at least one, none twice (compared without case)."""
         self.expect("(")
-        found = [self.name(what)]
+        names_ = [self.name(what)]
         while self.accept(","):
-            found.append(self.name(what))
+            names_.append(self.name(what))
         self.expect(")")
-        if len({name.lower() for name in found}) < len(found):
-            raise InvalidStatement(f"{what} appears twice in ({', '.join(found)})")
-        return tuple(found)
+        if len({name.lower() for name in names_}) < len(names_):
+            raise InvalidStatement(f"{what} appears twice in ({', '.join(names_)})")
+        return tuple(names_)
 
     def rest(self) -> str:
         """The user's text from here to the statement's end, untouched."""

@@ -160,8 +160,8 @@ def written(ranges: Rows, table: str, keys: Sequence[str]) -> dict[str, int]:
     latest: dict[str, tuple[int, int]] = dict.fromkeys(keys, (0, 0))
     for begin, end, opened, text in ranges:
         for name, source in Checkpoint.FromString(base64.b64decode(str(text))).sources.items():
-            held, _, place = name.partition(";")
-            part = held.partition("@")[2]
+            source_key, _, place = name.partition(";")
+            part = source_key.partition("@")[2]
             low, high = (int(bound, 16) for bound in part.split("-")) if part else (begin, end)
             for key in keys if place == table else ():
                 if int(str(low)) <= HASHES[key] <= int(str(high)):

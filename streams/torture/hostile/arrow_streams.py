@@ -121,8 +121,8 @@ def inline(rng: Random, time: int) -> bytes:
 def chunk(rng: Random, time: int) -> tuple[bytes, int]:
     """A chunk's value, and the number of rows it may claim."""
     if rng.random() < ALLOWED:
-        given = allowed(rng, time)
-        return sound_chunk(given, rng.choice(CODECS)), len(given)
+        sound = allowed(rng, time)
+        return sound_chunk(sound, rng.choice(CODECS)), len(sound)
     rows = rng.randrange(MOST_ROWS)
     data = pa.StructArray.from_arrays(
         [rng.choice(_TEXT_COLUMNS)(rng, rows), _numbers(rng, rows)],

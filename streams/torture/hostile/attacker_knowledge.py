@@ -86,10 +86,10 @@ class Known:
         mine = [victim.collection for victim in victims]
         collections = [*mine, *(self.others if names_others else ())]
         guessed = [f"{id_}.{right}" for id_ in self.others for right in RIGHTS]
-        held = [
+        names = [
             str(right["name"]) for victim in victims for right in (victim.read, victim.write)
         ]
-        rights = [*held, *guessed]
+        rights = [*names, *guessed]
         return Pool(
             named={
                 "collection": collections,

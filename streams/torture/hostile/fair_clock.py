@@ -61,9 +61,9 @@ def ours(processes: Iterable[Process], me: int) -> int:
         children.setdefault(process.parent, []).append(process.pid)
     family, fresh = {me}, [me]
     while fresh:
-        found = children.get(fresh.pop(), [])
-        family.update(found)
-        fresh += found
+        pids = children.get(fresh.pop(), [])
+        family.update(pids)
+        fresh += pids
     led = {process.session for process in there.values() if process.session in family - {me}}
     mine = (
         process for process in there.values() if process.pid in family or process.session in led

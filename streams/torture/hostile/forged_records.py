@@ -72,13 +72,13 @@ def _record_inside(
 ) -> tuple[dict[str, Json], Json] | None:
     """A record that the value is or begins with, and its schema."""
     for option in schema if isinstance(schema, list) else [schema]:
-        known = types.get(_short(option), option) if isinstance(option, str) else option
-        if not isinstance(known, dict):
+        definition = types.get(_short(option), option) if isinstance(option, str) else option
+        if not isinstance(definition, dict):
             continue
-        if known["type"] == "record" and isinstance(value, dict):
-            return value, known
-        if known["type"] == "array" and isinstance(value, list) and value:
-            return _record_inside(value[0], known["items"], types)
+        if definition["type"] == "record" and isinstance(value, dict):
+            return value, definition
+        if definition["type"] == "array" and isinstance(value, list) and value:
+            return _record_inside(value[0], definition["items"], types)
     return None
 
 
@@ -90,8 +90,8 @@ def _define(schema: Json, types: dict[str, Json]) -> None:
     elif isinstance(schema, dict):
         if "name" in schema and schema["type"] in {"record", "enum", "fixed"}:
             types[schema["name"]] = schema
-        for each in schema.get("fields", ()):
-            _define(each["type"], types)
+        for field in schema.get("fields", ()):
+            _define(field["type"], types)
         _define(schema.get("items"), types)
 
 
@@ -107,11 +107,11 @@ def _value(
     if isinstance(schema, list):
         return _value(rng, rng.choice(schema), pool, types, name, depth)
     if isinstance(schema, str):
-        known = types.get(_short(schema))
+        definition = types.get(_short(schema))
         return (
             _leaf(rng, schema, pool, name)
-            if known is None
-            else _composed(rng, known, pool, types, name, depth)
+            if definition is None
+            else _composed(rng, definition, pool, types, name, depth)
         )
     return _composed(rng, schema, pool, types, name, depth)
 
@@ -124,8 +124,8 @@ def _composed(
         case "record":
             _define(schema, types)
             return {
-                each["name"]: _value(rng, each["type"], pool, types, each["name"], depth + 1)
-                for each in schema["fields"]
+                field["name"]: _value(rng, field["type"], pool, types, field["name"], depth + 1)
+                for field in schema["fields"]
             }
         case "array":
             count = rng.choice((0, 1, 1, rng.randrange(MOST_ITEMS))) if depth < DEEPEST else 0
@@ -141,7 +141,7 @@ def _leaf(rng: Random, type_: str, pool: Pool, name: str) -> Json:
     """A random value of a primitive type, for a field of this name."""
     numbers = (*INTEGERS, *pool.integers, rng.randrange(1_000))
     likely = pool.named.get(name, pool.texts) or TEXTS
-    made: Mapping[str, Callable[[], Json]] = {
+    generators: Mapping[str, Callable[[], Json]] = {
         "null": lambda: None,
         "boolean": lambda: rng.random() < 0.5,  # noqa: PLR2004  either
         "int": lambda: max(-(1 << 31), min((1 << 31) - 1, rng.choice(numbers))),
@@ -150,4 +150,4 @@ def _leaf(rng: Random, type_: str, pool: Pool, name: str) -> Json:
         "bytes": lambda: noise(rng),
         "string": lambda: rng.choice(likely if rng.random() < 0.7 else TEXTS),  # noqa: PLR2004  mostly
     }
-    return made[type_]()
+    return generators[type_]()

@@ -88,11 +88,11 @@ class HonestWriter:
             delivery = subscription.next(WAIT_MS)
         if delivery is None:
             raise Determinate(f"expected contents as of {at}, none came in time")
-        found = contents(delivery.updates)
+        contents_ = contents(delivery.updates)
         wanted = +self.rows
-        if found == wanted and not delivery.errors.num_rows:
+        if contents_ == wanted and not delivery.errors.num_rows:
             return ""
-        missing, surplus = wanted - found, found - wanted
+        missing, surplus = wanted - contents_, contents_ - wanted
         return f"{COLLECTION} as of {at}: {len(missing)} rows missing, {len(surplus)} too many"
 
     def batches(self) -> int:

@@ -130,8 +130,8 @@ class Scene:
         for log in logs:
             self.known.events += self._some(self.known.topic(log, "log"))
         del self.known.events[:-MOST_SAMPLES]
-        found = self._some(self.known.topic(COLLECTION, "data"))
-        self.known.states += [record for record in found if is_state(record)]
+        chunks = self._some(self.known.topic(COLLECTION, "data"))
+        self.known.states += [record for record in chunks if is_state(record)]
         del self.known.states[:-MOST_STATES]
         self.known.compute = self._some(self.known.topic("compute", "default", "commands"))
 
@@ -140,10 +140,10 @@ class Scene:
         try:
             low, high = self.records.ends(topic)[0]
             start = Offset(max(low, high - NEWEST))
-            found = self.records.fetch(topic, 0, start, high)
+            records = self.records.fetch(topic, 0, start, high)
         except SlackwaterError:
             return []
-        return [value for value in found.column("value").to_pylist() if _is_ours(value)]
+        return [value for value in records.column("value").to_pylist() if _is_ours(value)]
 
     def tidy(self) -> None:
         """Drop what hostile statements made, and make again what they dropped.
@@ -199,16 +199,18 @@ def scene(environment: Environment, name: str) -> Iterator[Scene]:
         writer = HonestWriter(asker, storage, PATIENCE_S)
         view = HonestView(environment.client, Publisher(kafka), PATIENCE_S, clock.now_s)
         writer.create()
-        known = Known(namespace, (COLLECTION, *view.create()))
+        knowledge = Known(namespace, (COLLECTION, *view.create()))
         sessions = tuple(
             Session(environment.client, PATIENCE_S, clock.now_s, lambda: view.published)
             for _ in range(SESSIONS)
         )
         for session in sessions:
             stack.callback(session.close)
-        made = Scene(environment, senders, asker, records, writer, view, known, clock, sessions)
-        made.prepare()
-        yield made
+        scene_ = Scene(
+            environment, senders, asker, records, writer, view, knowledge, clock, sessions
+        )
+        scene_.prepare()
+        yield scene_
 
 
 def commands_of(victim: Victim) -> list[bytes]:
@@ -219,7 +221,7 @@ def commands_of(victim: Victim) -> list[bytes]:
         "chunks": [],
         "new_frontier": 5,
     }
-    given: list[tuple[str, dict[str, object]]] = [
+    commands: list[tuple[str, dict[str, object]]] = [
         ("create", {"collection": victim.collection, "description": DESCRIPTION}),
         ("update_and_downgrade", {"writes": [share]}),
         ("acquire_capabilities", {"collection": victim.collection}),
@@ -233,7 +235,7 @@ def commands_of(victim: Victim) -> list[bytes]:
     ]
     return [
         codec.encode(f"command_{name}", {"id": f"{victim.collection}-{name}", **fields})
-        for name, fields in given
+        for name, fields in commands
     ]
 
 

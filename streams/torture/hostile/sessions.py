@@ -38,9 +38,9 @@ def wrong(rows: Sequence[Row], least: int) -> str:
     """What is wrong with the contents of a view that has seen `least` messages before."""
     if len(rows) != 1:
         return f"expected one row, got {list(rows)[:3]}"
-    ((seen, found),) = rows
-    if not isinstance(seen, int) or int(str(found or 0)) != total(seen):
-        return f"expected the sum of the first {seen} messages, got {found}"
+    ((seen, actual),) = rows
+    if not isinstance(seen, int) or int(str(actual or 0)) != total(seen):
+        return f"expected the sum of the first {seen} messages, got {actual}"
     return f"it went back from {least} messages to {seen}" if seen < least else ""
 
 

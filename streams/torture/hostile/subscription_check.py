@@ -40,8 +40,8 @@ class Followed:
         if frontier < self.frontier:
             return f"the frontier went back from {self.frontier} to {frontier}"
         before, self.frontier = self.frontier, frontier
-        changes, self._coming = sorted(self._coming, key=lambda each: each[0]), []
-        for time, some in groupby(changes, key=lambda each: each[0]):
+        changes, self._coming = sorted(self._coming, key=lambda update: update[0]), []
+        for time, some in groupby(changes, key=lambda update: update[0]):
             if not before <= time < frontier:
                 return f"a change at {time} between the frontiers {before} and {frontier}"
             for _, diff, row in some:
@@ -80,8 +80,8 @@ def reached(session: Session, followed: Followed, seen: int, time: int) -> str:
     def missing() -> str:
         if session.problem or (followed.seen >= seen and followed.frontier > time):
             return ""
-        told = f"{followed.seen} of {seen} messages"
-        return f"told of {told} and of the times before {followed.frontier}, not of {time}"
+        progress = f"{followed.seen} of {seen} messages"
+        return f"told of {progress} and of the times before {followed.frontier}, not of {time}"
 
     late = session.until(missing)
     return session.problem or (late and f"subscription: {late}")

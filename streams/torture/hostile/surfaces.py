@@ -38,8 +38,8 @@ def _schemas(start: str) -> list[str]:
     return [name for name in codec.registry().by_name if name.startswith(start)]
 
 
-def _command(known: Known, value: bytes | None, **more: object) -> Record:
-    topic = known.topic("storage", "commands")
+def _command(knowledge: Known, value: bytes | None, **more: object) -> Record:
+    topic = knowledge.topic("storage", "commands")
     return Record(surface="command", topic=topic, value=value, **more)  # type: ignore[arg-type]  # key and ending as given
 
 
@@ -49,31 +49,31 @@ def any_bytes(rng: Random, samples: Sequence[bytes]) -> bytes | None:
         return None
     if not samples or rng.random() < 0.2:  # noqa: PLR2004  now and then nothing known
         return noise(rng)
-    made = mutated(rng, rng.choice(samples)), spliced(rng, samples)
-    return rng.choice(made)
+    payloads = mutated(rng, rng.choice(samples)), spliced(rng, samples)
+    return rng.choice(payloads)
 
 
-def command_bytes(rng: Random, known: Known) -> Generator[Input, Place, None]:
+def command_bytes(rng: Random, knowledge: Known) -> Generator[Input, Place, None]:
     """Bytes in the topic of commands, also in transactions that are aborted."""
-    value = any_bytes(rng, known.commands)
-    yield _command(known, value, ending=rng.choice(list(Ending)))
+    value = any_bytes(rng, knowledge.commands)
+    yield _command(knowledge, value, ending=rng.choice(list(Ending)))
 
 
-def command_forged(rng: Random, known: Known) -> Generator[Input, Place, None]:
+def command_forged(rng: Random, knowledge: Known) -> Generator[Input, Place, None]:
     """A command that its schema allows."""
     name = rng.choice(
         [schema for schema in _schemas("command_") if schema != "command_response"]
     )
-    pool = known.pool(names_others=name != "command_acquire_capabilities")
-    yield _command(known, forged(rng, name, pool))
+    pool = knowledge.pool(names_others=name != "command_acquire_capabilities")
+    yield _command(knowledge, forged(rng, name, pool))
 
 
-def command_bent(rng: Random, known: Known) -> Generator[Input, Place, None]:
+def command_bent(rng: Random, knowledge: Known) -> Generator[Input, Place, None]:
     """A real command with one field changed, or a copy of it."""
-    sample = rng.choice(known.commands)
+    sample = rng.choice(knowledge.commands)
     is_copy = rng.random() < 0.2  # noqa: PLR2004  now and then
     yield _command(
-        known, sample if is_copy else bent(rng, sample, known.pool(names_others=False))
+        knowledge, sample if is_copy else bent(rng, sample, knowledge.pool(names_others=False))
     )
 
 
@@ -88,13 +88,13 @@ def _write(victim: Victim, updates: bytes | None, chunks: list[Fields], time: in
     return codec.encode("command_update_and_downgrade", fields)
 
 
-def rows_inline(rng: Random, known: Known) -> Generator[Input, Place, None]:
+def rows_inline(rng: Random, knowledge: Known) -> Generator[Input, Place, None]:
     """Rows in a command that are no rows."""
-    victim = known.a_victim(rng)
+    victim = knowledge.a_victim(rng)
     time = _time(rng, victim)
     is_bomb = rng.random() < 0.05  # noqa: PLR2004  each takes a good part of a second
     body = arrow_streams.bomb(time) if is_bomb else arrow_streams.inline(rng, time)
-    yield _command(known, _write(victim, body, [], time))
+    yield _command(knowledge, _write(victim, body, [], time))
 
 
 def _time(rng: Random, victim: Victim) -> int:
@@ -102,21 +102,21 @@ def _time(rng: Random, victim: Victim) -> int:
     return int(at) if isinstance(at, int) and at < 1 << 60 else rng.randrange(100)
 
 
-def chunk_beforehand(rng: Random, known: Known) -> Generator[Input, Place, None]:
+def chunk_beforehand(rng: Random, knowledge: Known) -> Generator[Input, Place, None]:
     """A chunk in a data topic, and the command that links it."""
-    victim = known.a_victim(rng)
+    victim = knowledge.a_victim(rng)
     time = _time(rng, victim)
     body, rows = arrow_streams.chunk(rng, time)
     key = str(uuid.uuid4())
-    place = yield _chunk(rng, known, victim, body, rows, key)
+    place = yield _chunk(rng, knowledge, victim, body, rows, key)
     references = [arrow_streams.reference(rng, body, rows, key, place)]
     if rng.random() < 0.1:  # noqa: PLR2004  now and then named twice
         references *= 2
-    yield _command(known, _write(victim, None, references, time))
+    yield _command(knowledge, _write(victim, None, references, time))
 
 
 def _chunk(
-    rng: Random, known: Known, victim: Victim, body: bytes, rows: int, key: str
+    rng: Random, knowledge: Known, victim: Victim, body: bytes, rows: int, key: str
 ) -> Record:
     headers = {
         "group": victim.group.encode(),
@@ -128,7 +128,7 @@ def _chunk(
         headers[rng.choice(sorted(headers))] = noise(rng)
     return Record(
         surface="chunk",
-        topic=known.topic(victim.collection, "data"),
+        topic=knowledge.topic(victim.collection, "data"),
         value=body,
         key=key.encode() if rng.random() < 0.9 else noise(rng),  # noqa: PLR2004  mostly right
         headers=tuple(headers.items()),
@@ -137,12 +137,12 @@ def _chunk(
     )
 
 
-def data_bytes(rng: Random, known: Known) -> Generator[Input, Place, None]:
+def data_bytes(rng: Random, knowledge: Known) -> Generator[Input, Place, None]:
     """A record that nothing names, in any data topic."""
-    owner = rng.choice((*known.others, known.a_victim(rng).collection))
+    owner = rng.choice((*knowledge.others, knowledge.a_victim(rng).collection))
     yield Record(
         surface="data",
-        topic=known.topic(owner, "data"),
+        topic=knowledge.topic(owner, "data"),
         value=rng.choice((noise(rng), b"", arrow_streams.chunk(rng, 0)[0])),
         key=rng.choice((noise(rng), uuid.uuid4().bytes, str(uuid.uuid4()).encode(), b"x")),
         headers=(("group", noise(rng)), ("rows", noise(rng))),
@@ -150,35 +150,35 @@ def data_bytes(rng: Random, known: Known) -> Generator[Input, Place, None]:
     )
 
 
-def log_record(rng: Random, known: Known) -> Generator[Input, Place, None]:
+def log_record(rng: Random, knowledge: Known) -> Generator[Input, Place, None]:
     """A record in the log of a collection of the attacker's."""
-    victim = known.a_spoiled(rng)
-    pool = known.pool_of(victim)
+    victim = knowledge.a_spoiled(rng)
+    pool = knowledge.pool_of(victim)
     roll = rng.random()
-    if roll < 0.2 or not known.events:  # noqa: PLR2004  a fifth
-        value = any_bytes(rng, known.events)
+    if roll < 0.2 or not knowledge.events:  # noqa: PLR2004  a fifth
+        value = any_bytes(rng, knowledge.events)
     elif roll < 0.6:  # noqa: PLR2004  two fifths
-        value = bent(rng, rng.choice(known.events), pool)
+        value = bent(rng, rng.choice(knowledge.events), pool)
     else:
         kinds = [schema for schema in _schemas("shard_") if "state" not in schema]
         value = forged(rng, rng.choice(kinds), pool)
     ending = rng.choice((*[Ending.PLAIN] * 8, Ending.ABORTED, Ending.COMMITTED))
-    topic = known.topic(victim.collection, "log")
+    topic = knowledge.topic(victim.collection, "log")
     yield Record(surface="log", topic=topic, value=value, ending=ending)
 
 
-def rollup(rng: Random, known: Known) -> Generator[Input, Place, None]:
+def rollup(rng: Random, knowledge: Known) -> Generator[Input, Place, None]:
     """A Rollup that no fold has made: a state in the data topic, and the event for it."""
-    victim = known.a_spoiled(rng)
-    pool = known.pool_of(victim)
-    is_bent = known.states and rng.random() < 0.5  # noqa: PLR2004  half of them
+    victim = knowledge.a_spoiled(rng)
+    pool = knowledge.pool_of(victim)
+    is_bent = knowledge.states and rng.random() < 0.5  # noqa: PLR2004  half of them
     body = (
-        bent(rng, rng.choice(known.states), pool)
+        bent(rng, rng.choice(knowledge.states), pool)
         if is_bent
         else forged(rng, "shard_state", pool)
     )
     key = str(uuid.uuid4())
-    place = yield _chunk(rng, known, victim, body, 0, key)
+    place = yield _chunk(rng, knowledge, victim, body, 0, key)
     fields: Fields = {
         "id": uuid.uuid4().hex,
         "group": victim.group,
@@ -187,17 +187,17 @@ def rollup(rng: Random, known: Known) -> Generator[Input, Place, None]:
         "chunks": [arrow_streams.reference(rng, body, 0, key, place)],
         "hash": hashlib.sha256(body).hexdigest(),
     }
-    value = bent(rng, codec.encode("shard_rollup", fields), known.pool(names_others=False))
-    yield Record(surface="rollup", topic=known.topic(victim.collection, "log"), value=value)
+    value = bent(rng, codec.encode("shard_rollup", fields), knowledge.pool(names_others=False))
+    yield Record(surface="rollup", topic=knowledge.topic(victim.collection, "log"), value=value)
 
 
-def linked(rng: Random, known: Known) -> Generator[Input, Place, None]:
+def linked(rng: Random, knowledge: Known) -> Generator[Input, Place, None]:
     """A chunk that a record of the log links: no service has validated it."""
-    victim = known.a_spoiled(rng)
+    victim = knowledge.a_spoiled(rng)
     time = _time(rng, victim)
     body, rows = arrow_streams.chunk(rng, time)
     key = str(uuid.uuid4())
-    place = yield _chunk(rng, known, victim, body, rows, key)
+    place = yield _chunk(rng, knowledge, victim, body, rows, key)
     part: Fields = {
         "collection": victim.collection,
         "capability": victim.write["name"],
@@ -219,7 +219,7 @@ def linked(rng: Random, known: Known) -> Generator[Input, Place, None]:
         "read_upto": None,
     }
     value = encoded(rng, "shard_append", event)
-    yield Record(surface="linked", topic=known.topic(victim.collection, "log"), value=value)
+    yield Record(surface="linked", topic=knowledge.topic(victim.collection, "log"), value=value)
     victim.write = {**victim.write, "frontier": time + 1}
 
 
@@ -299,26 +299,29 @@ def http_bytes(rng: Random, _: Known) -> Generator[Input, Place, None]:
     )
 
 
-def response_bytes(rng: Random, known: Known) -> Generator[Input, Place, None]:
+def response_bytes(rng: Random, knowledge: Known) -> Generator[Input, Place, None]:
     """Bytes where services answer."""
     topic = rng.choice((("storage", "responses"), ("compute", "default", "responses")))
-    samples = known.commands + known.compute
+    samples = knowledge.commands + knowledge.compute
     names = [schema for schema in _schemas("compute_") if schema != "compute_hello"]
-    made = any_bytes(rng, samples), forged(rng, rng.choice(names), known.pool())
+    payloads = any_bytes(rng, samples), forged(rng, rng.choice(names), knowledge.pool())
     yield Record(
         surface="response",
-        topic=known.topic(*topic),
-        value=rng.choice(made),
+        topic=knowledge.topic(*topic),
+        value=rng.choice(payloads),
         ending=rng.choice((Ending.PLAIN, Ending.ABORTED)),
     )
 
 
-def compute_bytes(rng: Random, known: Known) -> Generator[Input, Place, None]:
+def compute_bytes(rng: Random, knowledge: Known) -> Generator[Input, Place, None]:
     """Commands for replicas that cannot be read, or come from an unknown iteration."""
     names = [schema for schema in _schemas("compute_") if schema != "compute_hello"]
-    made = any_bytes(rng, known.compute), forged(rng, rng.choice(names), known.pool())
-    topic: Topic = known.topic("compute", "default", "commands")
-    yield Record(surface="compute", topic=topic, value=rng.choice(made))
+    payloads = (
+        any_bytes(rng, knowledge.compute),
+        forged(rng, rng.choice(names), knowledge.pool()),
+    )
+    topic: Topic = knowledge.topic("compute", "default", "commands")
+    yield Record(surface="compute", topic=topic, value=rng.choice(payloads))
 
 
 SURFACES: Mapping[str, tuple[Surface, int]] = {
