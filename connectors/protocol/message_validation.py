@@ -202,7 +202,7 @@ def check_requested(
     """Loaded keys were asked for, and each document is returned once."""
     batch = set(packed)
     if not batch.issubset(seen):
-        detail = f"Loaded: nobody asked for {some(batch.difference(seen))}"
+        detail = f"Loaded: not requested: {some(batch.difference(seen))}"
         broken(Side.CONNECTOR, Rule.REQUESTED, detail)
     check_once(Side.CONNECTOR, Rule.LOADED_ONCE, "Loaded", packed, batch.difference(requested))
     return batch

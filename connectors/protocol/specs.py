@@ -121,7 +121,7 @@ def check_shuffle(where: str, spec: Shuffle) -> None:
     must(spec.source_uuid_ptr, f"{where}: shuffle: expected a UUID pointer, actual none")
     must(
         bool(spec.shuffle_key_ptr) != spec.HasField("shuffle_lambda"),
-        f"{where}: shuffle: expected key pointers or a lambda, one of the two",
+        f"{where}: shuffle: expected key pointers or a lambda, not both",
     )
 
 

@@ -103,7 +103,7 @@ class Service:
             try:
                 specs.append(Spec.of(row))
             except Corrupt as error:
-                log.warning("a specification is passed over", extra={"cause": str(error)})
+                log.warning("skipping an unreadable specification", extra={"cause": str(error)})
         return sorted(specs, key=lambda spec: spec.id)
 
     def _keeper(self, spec: Spec) -> Keeper:

@@ -206,10 +206,10 @@ def check_merge(subject: Subject) -> None:
         commit(left, 2)
     with subject.session(task, MIDDLE, LAST) as right:
         commit(right, 3)
-    with raises(ConnectorFailed, "a range whose parts stand apart"):
+    with raises(ConnectorFailed, "a range with a gap between its parts"):
         enter(subject, task, seed_alone)
     with subject.session(task, FIRST, MIDDLE - 1) as left:
-        assert at(left) == 2, "a refused range fences nobody"
+        assert at(left) == 2, "a refused range fences no session"
         commit(left, 3)
     with subject.session(task) as whole:
         assert at(whole) == 3, "parts at one checkpoint are merged"
@@ -231,7 +231,7 @@ def check_subranges(subject: Subject) -> None:
         commit(left, 2)
         apart = [(FIRST, MIDDLE - 1, 2), (MIDDLE, LAST, 1)]
         with subject.session(task) as whole:
-            assert parts_of(whole) == apart, "the parts stand apart"
+            assert parts_of(whole) == apart, "the parts have a gap between them"
             with raises(ConnectorFailed, "a commit of a part that was merged"):
                 commit(left, 3)
             subject.abandon(whole)

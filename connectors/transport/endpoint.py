@@ -30,7 +30,7 @@ class Endpoint(BaseModel):  # type: ignore[explicit-any] # JSON is recursive
     @model_validator(mode="after")
     def _one(self) -> Self:
         if (self.command is None) == (self.grpc is None):
-            raise ValueError("expected command or grpc, one of the two")
+            raise ValueError("expected command or grpc, not both")
         return self
 
     @property

@@ -98,8 +98,8 @@ def refuse_lower(before: Json, after: Json, name: str) -> None:
     if isinstance(last, int) and isinstance(number, int) and number < last:
         raise InvalidStatement(
             f"option {BACKFILL.upper()} of {name}: expected at least {last}, found {number}",
-            "each number has the table written again once",
-            f"{BACKFILL.upper()} = {last + 1} has it written again",
+            "each new number rewrites the table once",
+            f"{BACKFILL.upper()} = {last + 1} rewrites it",
         )
 
 

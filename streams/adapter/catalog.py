@@ -409,6 +409,6 @@ def unknown(name: str, items: Iterable[Item]) -> InvalidStatement:
     close = difflib.get_close_matches(name.casefold(), spelled, n=1)
     return InvalidStatement(
         f"{name} does not exist",
-        f"there are {', '.join(names)}" if names else "there is nothing yet",
+        f"there are {', '.join(names)}" if names else "nothing has been created yet",
         f"did you mean {spelled[close[0]]}?" if close else "",
     )

@@ -299,7 +299,7 @@ class Coordinator:
             (collection for collection in (item.id, *item.inputs) if collection in problems),
             None,
         )
-        return "it is being made" if first is None else problems[first]
+        return "it is being created" if first is None else problems[first]
 
     def _delay(self, item: Item) -> Delay | None:
         return delay_of(item, self.catalog.state, self.observed)
@@ -325,14 +325,14 @@ class Coordinator:
             problem = self._upkeep.problems.get(item.id)
             if problem is None:
                 return (done,)
-            return Notice(f"{item.name} is defined, but not made yet: {problem}"), done
+            return Notice(f"{item.name} is defined, but not created yet: {problem}"), done
         if not statement.if_not_exists:
             raise InvalidStatement(
                 f"{NAMES[existing.kind]} {existing.name} already exists",
-                hint="names are compared without case; drop it or choose another name",
+                hint="names are case-insensitive; drop it or choose another name",
             )
         return (
-            Notice(f"{existing.name} already exists and stays as it is"),
+            Notice(f"{existing.name} already exists and is unchanged"),
             Complete(f"CREATE {NAMES[existing.kind].upper()}", {"id": existing.id}),
         )
 
@@ -405,7 +405,7 @@ class Coordinator:
                 f"function {existing.name} already exists",
                 hint="drop it, and the views that call it, or choose another name",
             )
-        return Notice(f"{existing.name} already exists and stays as it is"), done
+        return Notice(f"{existing.name} already exists and is unchanged"), done
 
     def _drop_function(self, statement: sql.DropFunction) -> tuple[Result, ...]:
         done = Complete("DROP FUNCTION")

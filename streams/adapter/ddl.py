@@ -286,7 +286,7 @@ def _topic(name: str) -> Topic:
 def _refuse_ours(topic: Topic, namespace: str) -> None:
     if topic.startswith(f"{namespace}."):
         raise InvalidStatement(
-            f"topic {topic} is one of this environment's own",
+            f"topic {topic} belongs to this environment",
             f"names that begin with {namespace}. are taken",
         )
 

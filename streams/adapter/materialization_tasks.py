@@ -50,7 +50,7 @@ def endpoint(connector: str, options: Options) -> Json:
     if not connector.isidentifier():
         raise InvalidStatement(
             f"connector {connector!r} is not known",
-            hint="a connector of yours is INTO CONNECTOR (COMMAND './program')",
+            hint="for your own connector write INTO CONNECTOR (COMMAND './program')",
         )
     if connector != FOREIGN:
         return {"connector": connector, "config": plain(options)}

@@ -119,9 +119,9 @@ class Materializing:
                 if not statement.if_not_exists:
                     raise InvalidStatement(
                         f"materialization {existing.name} already exists",
-                        hint="names are compared without case; drop it or choose another name",
+                        hint="names are case-insensitive; drop it or choose another name",
                     )
-                yield Notice(f"{existing.name} already exists and stays as it is")
+                yield Notice(f"{existing.name} already exists and is unchanged")
                 yield Complete(tag, {"id": existing.id})
                 return
             bindings = yield from self._bound(statement.bindings, catalog)
@@ -217,8 +217,8 @@ class Materializing:
         refuse_reshaped(bindings[number], after, item.name)
         if keeps_old_rows(bindings[number], after):
             yield Notice(
-                f"rows of {item.name} that are there keep the columns that they have;"
-                " a raised BACKFILL has them written again"
+                f"rows of {item.name} that exist already keep their columns;"
+                " raise BACKFILL to rewrite them"
             )
         return [*bindings[:number], after, *bindings[number + 1 :]]
 
@@ -355,7 +355,7 @@ class Materializing:
                 try:
                     states.append(State.of(stored))
                 except Corrupt as error:
-                    log.warning("a state is passed over", extra={"cause": str(error)})
+                    log.warning("skipping an unreadable state", extra={"cause": str(error)})
             return {state.id: state for state in states}
 
     def _upper(self, materialization: Materialization) -> Timestamp | None:
@@ -388,7 +388,7 @@ def unchanged(materialization: Materialization, change: sql.Change) -> str:
     if isinstance(change, sql.Pause | sql.Resume):
         state = "paused" if materialization.is_paused else "not paused"
         return f"{materialization.name} is {state}"
-    return f"{materialization.name} stays as it is"
+    return f"{materialization.name} is unchanged"
 
 
 def bindings_of(task: Json) -> list[Json]:
@@ -465,4 +465,4 @@ LONGEST_NAME = 100
 def noticed(name: str, problem: str) -> Iterator[Result]:
     """What the user has to know if the service could not be told."""
     if problem:
-        yield Notice(f"{name}: the service will be told once brokers answer: {problem}")
+        yield Notice(f"{name}: the service will be notified once brokers answer: {problem}")

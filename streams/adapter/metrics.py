@@ -73,7 +73,7 @@ def gauges(materializations: Sequence[Shown]) -> Iterator[Family]:
     yield Family(
         "lag_seconds",
         "gauge",
-        "Time by which the endpoint is behind what is bound.",
+        "Lag of the endpoint behind the bound collections.",
         samples(
             (named(materialization), seconds(materialization.behind_ms))
             for materialization in materializations
@@ -162,7 +162,7 @@ def by_binding(materializations: Sequence[Shown]) -> Iterator[Family]:
     yield Family(
         "stalled",
         "gauge",
-        "1 for a binding that stands still; SHOW MATERIALIZATIONS says why.",
+        "1 for a binding that is stalled; SHOW MATERIALIZATIONS says why.",
         tuple(
             ({**named(materialization), "binding": place}, 1)
             for materialization in materializations

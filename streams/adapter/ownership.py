@@ -33,7 +33,9 @@ def strange(item: Item, catalog: str, state: CollectionState) -> str:
     except InvalidUsage as cause:
         return str(cause)
     if description.catalog and description.catalog != catalog:
-        return f"expected one of catalog {catalog}, was made by catalog {description.catalog}"
+        return (
+            f"expected one of catalog {catalog}, was created by catalog {description.catalog}"
+        )
     if replace(description, catalog=catalog) != expected:
         return f"expected {dumps(expected)}, is {state.description}"
     if item.as_of is None:

@@ -209,9 +209,9 @@ class Objects:
             names = self._shards.names(id_)
             raise InvalidStatement(
                 f"id {id_} of the new object is taken: topic {names.log} exists",
-                "another catalog made it: the catalog's topic was deleted or replaced, and"
+                "another catalog created it: the catalog's topic was deleted or replaced, and"
                 " numbers began again",
-                "put the catalog's topic back, or choose another namespace, or delete topics"
+                "restore the catalog's topic, or choose another namespace, or delete topics"
                 f" {names.log} and {names.data} if what they hold is not needed",
             )
 

@@ -258,7 +258,7 @@ class Reads:
         while why := self._why_unmade(item):
             if waited_ms >= MADE_MS:
                 raise TimeoutError(
-                    f"{item.name} is defined, but not made in {MADE_MS // 1000} s: {why}"
+                    f"{item.name} is defined, but not created within {MADE_MS // 1000} s: {why}"
                 )
             if why != reported:
                 yield Notice(f"waits for {item.name}, which is not made yet: {why}")

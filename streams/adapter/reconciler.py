@@ -36,7 +36,7 @@ log = logging.getLogger(__name__)
 LISTEN_MS = 200
 BEAT_S = 1.0
 
-UNMADE = "object cannot be made"
+UNMADE = "object cannot be created"
 LASTING = (InvalidUsage, InvalidStatement, Corrupt, Truncated)
 """Failures that do not pass by themselves as an outage does."""
 
@@ -151,7 +151,7 @@ class Upkeep:
         A failure is retried later: the catalog already has the drop. Errors: Deposed.
         """
         self._asked.discard(item.id)
-        with self._alone(item, "end of a dataflow cannot be asked for"):
+        with self._alone(item, "cannot request the end of a dataflow"):
             self._keeper.controller.drop(item.id)
             self._dropping.add(item.id)
 

@@ -52,8 +52,8 @@ def resume(
     if not _is_stalled(read, bound, status, topics):
         raise InvalidStatement(
             f"source {item.name} is not stalled",
-            "it reads on from where it stands, and nothing has to be skipped",
-            "to read the topic anew, create another source with START FROM",
+            "it can continue from its current offsets, so nothing has to be skipped",
+            "to read the topic again, create another source with START FROM",
         )
     generation = read.start.generation + 1
     if generation > binding.LAST:

@@ -185,7 +185,10 @@ def connectors(
     ] = 20,
     rate: Annotated[int, typer.Option(help="Steady changes a second.", min=10)] = 5_000,
     contents: Annotated[
-        int, typer.Option(help="First contents of so many rows too, and peak memory.", min=0)
+        int,
+        typer.Option(
+            help="Also measure the initial contents of this many rows, and peak memory.", min=0
+        ),
     ] = 0,
     json: Json = None,
 ) -> None:

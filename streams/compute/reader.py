@@ -188,7 +188,7 @@ class ResponseReader:
                 response = decode_response(entry.value)
             except Corrupt as wrong:
                 extra = {"topic": self._topic, "offset": entry.offset, "why": str(wrong)}
-                log.warning("a record is no response", extra=extra)
+                log.warning("a record is not a response", extra=extra)
                 continue
             self._hearing, message = self._hearing.step(response)
             if message is not None:

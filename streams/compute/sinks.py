@@ -14,7 +14,7 @@ def sink_spec(description: DataflowDescription, namespace: str) -> SinkSpec:
     Errors: InvalidUsage if the dataflow is not a sink.
     """
     if description.sink is None or len(description.imports) != 1:
-        raise InvalidUsage(f"dataflow {description.export} is no sink of one collection")
+        raise InvalidUsage(f"dataflow {description.export} is not a sink of one collection")
     (read,) = description.imports
     return SinkSpec(
         sink=description.export,

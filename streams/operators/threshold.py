@@ -34,7 +34,7 @@ from streams.trace.updates import flatten
 
 MOST = 1 << 40
 NEGATIVE = "row has a negative multiplicity"
-BEYOND = f"a row is there more than {MOST} times"
+BEYOND = f"the multiplicity of a row exceeds {MOST}"
 SEVERAL = "a scalar subquery returned more than one row"
 
 _COUNTS = "counts"

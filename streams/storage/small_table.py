@@ -165,7 +165,9 @@ class SmallTable:
 
     def _refused(self, outcome: object) -> SlackwaterError:
         if isinstance(outcome, UpperMismatch | ChunksReclaimed | Unavailable):
-            return Indeterminate(f"{self.id}: what was written is to be read again: {outcome}")
+            return Indeterminate(
+                f"{self.id}: the outcome of a write is unknown, read the table again: {outcome}"
+            )
         return TakenOver(f"{self.id} has another writer now: {outcome}")
 
 

@@ -119,7 +119,7 @@ class Ended:
                 bool(document["spent"]),
             )
         except (ValueError, TypeError, KeyError) as error:
-            raise Garbled("a worker's answer does not end as it has to") from error
+            raise Garbled("a worker's answer has an invalid end") from error
 
 
 def column_facts(columns: Sequence[Column]) -> list[list[str]]:
@@ -134,7 +134,7 @@ def columns_told(facts: Mapping[str, object]) -> tuple[Column, ...]:
             try:
                 return tuple(Column(str(name), str(kind)) for name, kind in columns)
             except (ValueError, TypeError) as error:
-                raise Garbled("a worker's columns are not what they have to be") from error
+                raise Garbled("a worker returned columns of the wrong form") from error
         case _:
             raise Garbled("a worker's answer has no columns")
 
@@ -143,7 +143,7 @@ def declared(statement: CreateFunction, facts: Mapping[str, object]) -> Function
     """The function that a worker found a statement to create. Errors: Garbled."""
     columns, returns = columns_told(facts), facts.get("returns")
     if len(columns) != len(statement.parameters) or not isinstance(returns, str):
-        raise Garbled("a worker's function is not what it has to be")
+        raise Garbled("a worker returned a function of the wrong form")
     names, types = (tuple(getattr(c, part) for c in columns) for part in ("name", "type"))
     return Function(statement.name, names, types, returns, statement.body)
 
@@ -258,4 +258,4 @@ class Planned:
                 case _:
                     raise Garbled("a worker's plan has no imports and columns")
         except (ValueError, TypeError) as error:
-            raise Garbled("a worker's plan is not what it has to be") from error
+            raise Garbled("a worker returned a plan of the wrong form") from error

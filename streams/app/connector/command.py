@@ -21,7 +21,7 @@ from streams.errors import Determinate, SlackwaterError
 app = typer.Typer(
     name="connector",
     help=(
-        "Call a connector of the materialization protocol, or serve one of ours.\n\n"
+        "Call a connector of the materialization protocol, or serve a built-in one.\n\n"
         "Exit codes: 0 done, 1 failed, 2 usage."
     ),
     no_args_is_help=True,
@@ -105,7 +105,9 @@ def apply(
     task: TaskFile,
     *,
     version: Annotated[str, typer.Option(help="The version of the task.")] = "1",
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what it does.")] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Only show the statements, do not execute them.")
+    ] = False,
     json_: Json = False,
 ) -> None:
     """Make an endpoint ready for a task, and say what was done."""

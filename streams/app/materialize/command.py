@@ -82,12 +82,13 @@ def run(  # noqa: PLR0913  the options of a command, each by name
     until_caught_up: Annotated[
         bool,
         typer.Option(
-            "--until-caught-up", help="End once the tables have all that is there now."
+            "--until-caught-up",
+            help="Exit once the tables hold everything that the collections hold now.",
         ),
     ] = False,
     backfill: Annotated[
         Literal["spark"] | None,
-        typer.Option(help="Write what nothing is written of yet in a Spark job, then follow."),
+        typer.Option(help="Write the initial contents in a Spark job, then follow changes."),
     ] = None,
     master: Annotated[
         str, typer.Option(help="Spark's master. Default: by Spark's own configuration.")

@@ -76,7 +76,7 @@ def kept(broker: KafkaBroker, service: Service, data_partitions: int, stopping: 
         now_ms=now_ms,
         crash=Crash(service.points, Path(service.directory)),
     )
-    log.info("materializations are kept")
+    log.info("materialization service started")
     try:
         running.run(stopping)
     except TakenOver as fenced:

@@ -77,7 +77,7 @@ def spec_of(name: str) -> "SpecResponse":
     asking.join(SPEC_S)
     if answers:
         return answers[0]
-    problem = f"connector {name} cannot be asked what it takes"
+    problem = f"connector {name} does not answer which options it takes"
     raise InvalidStatement(problem, str(failures[-1])) from failures[-1]
 
 

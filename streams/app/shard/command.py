@@ -302,15 +302,18 @@ def repair(
     where: Where,
     group: Annotated[str, typer.Argument(metavar="GROUP")],
     *,
-    skip: Annotated[int, typer.Option(help="The offset to pass over, as 'verify' prints it.")],
+    skip: Annotated[int, typer.Option(help="The offset to skip, as 'verify' prints it.")],
     reason: Annotated[str, typer.Option(help="The reason, recorded in the log.")] = "",
     yes: Annotated[
-        bool, typer.Option("--yes", help="Do it; without this only show what would happen.")
+        bool,
+        typer.Option(
+            "--yes", help="Apply the repair; without it, only show what would happen."
+        ),
     ] = False,
 ) -> None:
     """Have every reader of a group's log pass over a record that none of them can fold.
 
-    It cannot be taken back. Without --yes it says what would be passed over.
+    It cannot be undone. Without --yes it only shows what would be skipped.
 
     Examples:
         slackwater shard repair u1 --skip 1234

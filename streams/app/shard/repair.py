@@ -36,12 +36,12 @@ class Finding:
         records = f"offsets {verdict.start} to {verdict.end - 1} agree with its rollups"
         yield f"{self.group}: {records if self.is_sound else counted(len(verdict.flaws))}"
         for event in verdict.skipped:
-            yield f"  offset {event.offset} is passed over: {event.reason}"
+            yield f"  offset {event.offset} is skipped: {event.reason}"
         for flaw in verdict.flaws:
             yield f"  {described(flaw)}"
             if flaw.offset is not None:
                 command = f"slackwater shard repair {self.group} --skip {flaw.offset}"
-                yield f"    to pass it over: {command}"
+                yield f"    to skip it: {command}"
 
     def facts(self) -> Mapping[str, object]:
         """The finding for programs."""
@@ -100,12 +100,12 @@ def repaired(at: Attached, name: str, offset: int, reason: str, *, is_meant: boo
     if not is_meant:
         raise Refused(
             f"group {name}: {said}",
-            "every reader of the log would pass it over for good, whatever it was meant to do",
+            "every reader of the log would skip it permanently, regardless of its content",
             "pass --yes to do it",
         )
     skip(at.shards.logs, verdict, offset, EventId(new_id()), reason or said)
     left = verdict_of(at, name, with_chunks=False)
     if any(flaw.offset == offset for flaw in left.flaws):
-        raise InvalidUsage(f"group {name}: offset {offset} is not passed over: {said}")
+        raise InvalidUsage(f"group {name}: offset {offset} is not skipped: {said}")
     rest = f"; left: {counted(len(left.flaws))}" if left.flaws else ""
-    return f"group {name}: passed over {said}{rest}"
+    return f"group {name}: skipped {said}{rest}"

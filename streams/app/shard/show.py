@@ -190,7 +190,7 @@ def picture_lines(picture: Picture) -> Iterator[str]:
     start, end = (f"{time} {date_of(time)}".strip() for time in (axis.start, axis.end))
     yield f"{'':{margin}}  {start}  to  {end}"
     if axis.is_broken:
-        yield f"{'':{margin}}  the first column stands for all times before"
+        yield f"{'':{margin}}  the first column covers all earlier times"
     yield f"{'':{margin}}  {LEGEND}"
 
 

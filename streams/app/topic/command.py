@@ -34,7 +34,7 @@ from streams.kafka.topics import NAME_RULE, TopicKind, TopicSpec, is_name
 app = typer.Typer(
     name="topic",
     help=(
-        "Make topics, and write and read what is in them, on any Kafka.\n\n"
+        "Create topics, and write and read their records, on any Kafka.\n\n"
         "Exit codes: 0 done, 1 failed, 2 usage, 3 no environment or no broker."
     ),
     no_args_is_help=True,
@@ -72,7 +72,7 @@ class Cluster:
         if self.broker.topics.describe(topic) is None:
             raise InvalidUsage(
                 f"no topic {name!r} at {self.settings.bootstrap}:"
-                " 'slackwater topic list' names them, 'slackwater topic create' makes one"
+                " 'slackwater topic list' lists topics, 'slackwater topic create' creates one"
             )
         return topic
 
@@ -132,7 +132,9 @@ def _named(name: str) -> str:
 def list_(
     where: Where,
     *,
-    all_: Annotated[bool, typer.Option("--all", help="Slackwater's own topics, too.")] = False,
+    all_: Annotated[
+        bool, typer.Option("--all", help="Include Slackwater's own topics.")
+    ] = False,
 ) -> None:
     """Topics, with their partitions and how many offsets they span.
 
@@ -163,7 +165,7 @@ def list_(
 def create(
     where: Where, topic: Name, *, partitions: Partitions = PARTITIONS, settings: Settings = None
 ) -> None:
-    """Create a topic; one that exists is an error, and stays as it is.
+    """Create a topic; one that exists is an error, and is unchanged.
 
     Examples:
         slackwater topic create orders
@@ -185,7 +187,7 @@ def delete(
     where: Where,
     topic: Name,
     *,
-    yes: Annotated[bool, typer.Option("--yes", help="Do it, without being asked.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask for confirmation.")] = False,
 ) -> None:
     """Delete a topic and all records in it, for good. Slackwater's own are dropped by SQL.
 
@@ -208,7 +210,7 @@ def delete(
 
 def _expect_consent(topic: str) -> None:
     if not sys.stdin.isatty():
-        raise InvalidUsage(f"deleting topic {topic!r} cannot be taken back: say --yes")
+        raise InvalidUsage(f"deleting topic {topic!r} cannot be undone: confirm with --yes")
     typer.confirm(f"delete topic {topic} and all records in it?", abort=True)
 
 
@@ -224,7 +226,7 @@ def produce(
     *,
     key: Annotated[
         list[str] | None,
-        typer.Option(metavar="FIELD", help="Make the key of this member. May be repeated."),
+        typer.Option(metavar="FIELD", help="Use this member as the key. May be repeated."),
     ] = None,
     deletes: Annotated[
         bool, typer.Option("--delete", help="Send keys without values: deletions (tombstones).")
@@ -241,7 +243,7 @@ def produce(
         echo '{"id": 7}' | slackwater topic produce people --key id --delete
     """
     if deletes and not key:
-        raise typer.BadParameter("--delete needs --key: the key is all that is sent")
+        raise typer.BadParameter("--delete needs --key: only the key is sent")
     with ExitStack() as stack, reaching(where) as cluster:
         if cluster.broker.topics.describe(Topic(_named(topic))) is None:
             cluster.make(topic, partitions)
@@ -280,9 +282,7 @@ def _send(
                 publisher.flush()
                 sent, line = sent + len(messages.values), line + len(some)
     except InvalidUsage as error:
-        raise InvalidUsage(
-            f"{error}; {sent:,} messages of the lines before were sent"
-        ) from None
+        raise InvalidUsage(f"{error}; {sent:,} messages of earlier lines were sent") from None
     return sent
 
 
@@ -293,13 +293,13 @@ def consume(
     topic: Name,
     *,
     follow: Annotated[
-        bool, typer.Option("--follow", "-f", help="Go on with what comes, until Ctrl-C.")
+        bool, typer.Option("--follow", "-f", help="Follow new records, until Ctrl-C.")
     ] = False,
     new: Annotated[
-        bool, typer.Option("--new", help="Only what comes from now on; follows.")
+        bool, typer.Option("--new", help="Start at the end of the topic, and follow.")
     ] = False,
     limit: Annotated[
-        int | None, typer.Option(help="Stop after so many records.", min=1)
+        int | None, typer.Option(help="Stop after this many records.", min=1)
     ] = None,
 ) -> None:
     """Print the committed records of a topic: place, time, key, value and headers.

@@ -375,7 +375,7 @@ def _check_stable(consumer: Consumer, topic: Topic, refs: Sequence[ChunkRef]) ->
         except KafkaException as error:
             raise read_fault(f"look up the end of {topic}", error) from error
         if last.offset >= end:
-            raise _missing(topic, last, f"what is committed ends at {end}")
+            raise _missing(topic, last, f"the committed records end at {end}")
 
 
 def _check_places(topic: Topic, refs: Iterable[ChunkRef]) -> None:

@@ -139,7 +139,7 @@ class Lane:
         failure = self.silence.give_up()
         log.warning("a lane is silent", extra={"lane": self.name, "cause": failure.message})
         if self.silence.given_up > 1:
-            text = f"lane {self.name}: Spark did not call, also after a new start"
+            text = f"lane {self.name}: Spark did not call, even after a restart"
             self.scheduler.defect = Indeterminate(text)
             return
         try:

@@ -120,7 +120,9 @@ def restore(chunks: Chunks, past: Past, ahead: Bodies) -> None:
     if isinstance(result, Corrupt):
         raise result
     if result is None:
-        reason = f"it begins at offset {past.low} and no rollup covers what is before{problem}"
+        reason = (
+            f"it begins at offset {past.low} and no rollup covers the records before{problem}"
+        )
         raise Truncated(past.group.names.log, 0, reason)
 
 

@@ -217,7 +217,7 @@ class Directory:
     def entry(self, id_: CollectionId) -> Entry | None:
         """Return the group of an id; None if it has none.
 
-        A collection that was made without the registry has a group of its own name. Of the
+        A collection that was created without the registry has a group of its own name. Of the
         objects of the catalog the registry knows only dropped ones, so it is asked only if
         their group is gone.
         """

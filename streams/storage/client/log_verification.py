@@ -78,7 +78,9 @@ def verify(logs: Logs, chunks: Chunks, group: Group, *, with_chunks: bool = Fals
     flaws: list[Flaw] = []
     state = earliest(chunks, past, flaws)
     if state is None:
-        lost = Flaw(f"the log begins at offset {past.low}, and no rollup covers what is before")
+        lost = Flaw(
+            f"the log begins at offset {past.low}, and no rollup covers the records before"
+        )
         return Verdict(group, past.low, past.end, past.low, (), (*flaws, lost))
     group.begin(state, past.skips)
     for entry in past.entries:

@@ -119,6 +119,6 @@ def crashed(entry: Entry, ends: int) -> Report:
         status=Status.FAILED,
         code="Crashed",
         message=f"{ends} services ended while the command at offset {entry.offset} was"
-        " carried out: it is not tried again, and may have had its effect",
+        " carried out: it is not retried, and may have taken effect",
     )
     return Report(entry.offset, zlib.crc32(entry.value), outcome, id_of(entry.value))

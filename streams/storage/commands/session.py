@@ -416,7 +416,7 @@ def readable(values: Iterable[bytes | None]) -> Iterator[Answered]:
         try:
             yield read_answer(value or b"")
         except Corrupt as problem:
-            log.warning("a record is no response", extra={"cause": str(problem)})
+            log.warning("a record is not a response", extra={"cause": str(problem)})
 
 
 def read(entry: Entry) -> Request | Report:
@@ -424,5 +424,5 @@ def read(entry: Entry) -> Request | Report:
     try:
         return decode(entry.offset, entry.value)
     except Malformed as problem:
-        log.warning("a record is no command", extra={"cause": str(problem)})
+        log.warning("a record is not a command", extra={"cause": str(problem)})
         return malformed(entry.offset, zlib.crc32(entry.value), problem)

@@ -185,8 +185,8 @@ def table(
         if actual != chunk.uniform(own):
             raise WrongRows(
                 id_,
-                f"chunk {place(ref)}: column {name}: expected {own} as we write it, actual"
-                f" {brief(str(actual))}: other types are taken inline only",
+                f"chunk {place(ref)}: column {name}: expected {own} as Slackwater writes it,"
+                f" actual {brief(str(actual))}: other types are taken inline only",
             )
     parts = [part for sheet in sheets for part in chunk.engine_updates(sheet, engine)]
     return pa.Table.from_batches(parts, engine).rename_columns([*names, "time", "diff"])

@@ -90,7 +90,7 @@ class Assault:
         for name in self._ended():
             self._note(f"the {name} ended")
         if scene.writer.batches() > MOST_BATCHES and not scene.clock.is_taken:
-            self._note(f"{scene.writer.batches()} batches: compaction stands still")
+            self._note(f"{scene.writer.batches()} batches: compaction makes no progress")
         self.figures["rounds"] += 1
 
     def _attack(self, number: int) -> None:

@@ -81,7 +81,7 @@ def reached(session: Session, followed: Followed, seen: int, time: int) -> str:
         if session.problem or (followed.seen >= seen and followed.frontier > time):
             return ""
         progress = f"{followed.seen} of {seen} messages"
-        return f"told of {progress} and of the times before {followed.frontier}, not of {time}"
+        return f"received {progress} and the times before {followed.frontier}, not {time}"
 
     late = session.until(missing)
     return session.problem or (late and f"subscription: {late}")

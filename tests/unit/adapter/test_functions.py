@@ -57,7 +57,7 @@ def test_a_function_is_created_once(env) -> None:
     env.rows(TWICE)
     assert env.fails(TWICE).message == "function twice already exists"
     again = env.sql(TWICE.replace("FUNCTION", "FUNCTION IF NOT EXISTS", 1))
-    assert again[0] == Notice("twice already exists and stays as it is")
+    assert again[0] == Notice("twice already exists and is unchanged")
     assert "is one of DuckDB's" in env.fails(TWICE.replace("twice", "round")).message
     assert env.rows("SHOW FUNCTIONS") == [["twice", "x DOUBLE", "DOUBLE", ""]]
 

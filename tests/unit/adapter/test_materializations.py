@@ -104,7 +104,7 @@ def test_what_was_created_is_told_with_ids_and_keys(env: Environment, runtime: R
         "materialization shop already exists"
     )
     again = env.sql(SHOP.replace("shop", "IF NOT EXISTS shop", 1))
-    assert again[0] == Notice("shop already exists and stays as it is")
+    assert again[0] == Notice("shop already exists and is unchanged")
 
 
 def test_settings_are_those_of_a_file(env: Environment, runtime: Runtime) -> None:
@@ -201,7 +201,7 @@ def test_options_are_altered_and_the_rest_stays(env: Environment, runtime: Runti
         ],
     }
     again = env.sql("ALTER MATERIALIZATION shop SET (PATH 'other.db')")
-    assert again[0] == Notice("shop stays as it is")
+    assert again[0] == Notice("shop is unchanged")
 
 
 def test_a_key_that_is_reset_is_that_of_the_definition(
@@ -238,7 +238,7 @@ def test_other_columns_alone_leave_the_rows_that_are_there(env: Environment) -> 
     alter = "ALTER MATERIALIZATION shop ALTER BINDING orders"
     told = env.sql(f"{alter} SET (SELECT (ID, amount))")
     assert isinstance(told[0], Notice)
-    assert "a raised BACKFILL has them written again" in told[0].message
+    assert "raise BACKFILL to rewrite them" in told[0].message
     assert len(env.sql(f"{alter} SET (SELECT (id), BACKFILL 1)")) == 1
 
 
@@ -382,7 +382,7 @@ def test_the_next_coordinator_tells_what_the_last_one_did_not(
         patched.setattr(SmallTable, "write", fail)
         told = env.sql("ALTER MATERIALIZATION shop PAUSE")
         assert told[0] == Notice(
-            "shop: the service will be told once brokers answer: no broker"
+            "shop: the service will be notified once brokers answer: no broker"
         )
         env.coordinator.stop()
     env.start()

@@ -32,8 +32,8 @@ def test_a_new_catalog_does_not_adopt_what_an_earlier_one_made(env) -> None:
     lose_the_catalog(env)
     failed = env.fails(PAYMENTS)
     assert failed.message == "id s1 of the new object is taken: topic sw.s1.log exists"
-    assert "another catalog made it" in failed.detail
-    assert "put the catalog's topic back" in failed.hint
+    assert "another catalog created it" in failed.detail
+    assert "restore the catalog's topic" in failed.hint
     assert env.rows("SHOW SOURCES") == []
     env.broker.topics.delete([Topic("sw.s1.log"), Topic("sw.s1.data")])
     assert isinstance(env.sql(PAYMENTS)[-1], Complete)

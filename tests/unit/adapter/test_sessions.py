@@ -156,7 +156,7 @@ def unmade(env, monkeypatch):
     return make
 
 
-WAITS = Notice("waits for totals, which is not made yet: the cluster has no room")
+WAITS = Notice("waits for totals, which is not created yet: the cluster has no room")
 
 
 @pytest.mark.parametrize("statement", ["SELECT * FROM totals", "SUBSCRIBE totals"])
@@ -173,7 +173,7 @@ def test_what_is_defined_but_not_made_is_waited_for(env, unmade, statement) -> N
 def test_what_stays_unmade_is_named_with_the_cause(env, unmade, monkeypatch) -> None:
     monkeypatch.setattr("streams.adapter.reads.MADE_MS", 50)
     failed = env.fails("SELECT * FROM totals")
-    assert failed.message.startswith("totals is defined, but not made in ")
+    assert failed.message.startswith("totals is defined, but not created within ")
     assert failed.message.endswith(": the cluster has no room")
 
 

@@ -25,7 +25,7 @@ def test_what_cannot_be_made_fails_alone_and_is_tried_again(env, monkeypatch) ->
 
     monkeypatch.setattr(env.broker.topics, "create", refuse)
     notice, done = env.sql(TOTALS)
-    assert notice == Notice("totals is defined, but not made yet: the cluster has no room")
+    assert notice == Notice("totals is defined, but not created yet: the cluster has no room")
     assert done == Complete("CREATE MATERIALIZED VIEW", {"id": "u2"})
     assert env.rows(TOTALS.replace("totals", "other")) == []
     first, second = env.rows("SHOW MATERIALIZED VIEWS")

@@ -39,7 +39,10 @@ POSTGRES = {"host": "db", "database": "d", "user": "u"}
             task("postgres", {**POSTGRES, "password": "hunter2"}, {"table": "a"}),
             "INTO.password: expected 'env:NAME' or 'file:PATH', found the secret itself",
         ),
-        (task("./nothing", {}, {}), "connector ./nothing cannot be asked what it takes"),
+        (
+            task("./nothing", {}, {}),
+            "connector ./nothing does not answer which options it takes",
+        ),
     ],
 )
 def test_what_its_connector_does_not_take_is_refused(made: Any, expected: str) -> None:

@@ -28,7 +28,7 @@ def test_a_connector_is_given_its_own_configuration():
     [
         ("{", "Invalid JSON"),
         ("{}", "config: Field required"),
-        ('{"config": {}}', "expected command or grpc, one of the two"),
+        ('{"config": {}}', "expected command or grpc, not both"),
         ('{"config": {}, "grpc": "a:1", "command": ["x"]}', "expected command or grpc"),
         ('{"config": {}, "grpc": "a:1", "image": "x"}', "image: Extra inputs"),
         ('{"config": [], "grpc": "a:1"}', "config: "),

@@ -128,7 +128,7 @@ def test_a_lane_that_stays_silent_needs_a_new_process(bench: Bench) -> None:
     with patch.object(lane_module, "SOURCE_TIMEOUT_S", 0):
         bench.pass_by(2 * SILENT_S + 6)
     assert isinstance(bench.replica.scheduler.defect, Indeterminate)
-    assert "did not call, also after a new start" in str(bench.replica.scheduler.defect)
+    assert "did not call, even after a restart" in str(bench.replica.scheduler.defect)
 
 
 def test_a_silent_query_that_cannot_be_stopped_needs_a_new_process(bench: Bench) -> None:

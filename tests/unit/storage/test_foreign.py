@@ -149,8 +149,9 @@ def test_the_columns_are_found_by_their_names(place: Place) -> None:
 def test_a_chunk_has_the_types_that_we_write(place: Place) -> None:
     columns = [pa.array(["a"], pa.large_utf8()), pa.array([1], pa.int32())]
     body = foreign.chunk_of(columns, TABLE.names, [3])
-    assert "column name: expected string as we write it, actual large_string" in refused(
-        place, body
+    assert (
+        "column name: expected string as Slackwater writes it, actual large_string"
+        in refused(place, body)
     )
 
 

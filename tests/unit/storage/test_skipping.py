@@ -222,4 +222,4 @@ def test_what_is_missing_beside_the_log_is_told(made: MemoryBroker) -> None:
         assert "rollup up to 63 cannot be read" in flaw.reason
         made.logs.truncate(LOG, Offset(64))
         lost = verdict(made).flaws
-        assert "no rollup covers what is before" in lost[-1].reason
+        assert "no rollup covers the records before" in lost[-1].reason

@@ -40,7 +40,7 @@ def test_a_first_snapshot_is_one_column() -> None:
     assert lines[1] == "no rows │ ██████████│ 2 batches"
     assert lines[2] == "        └┄──────────┘"
     assert "2026-07-25" in lines[4]
-    assert "the first column stands for all times before" in lines[5]
+    assert "the first column covers all earlier times" in lines[5]
 
 
 def test_without_batches_there_is_no_picture() -> None:

@@ -317,7 +317,7 @@ def test_verify_says_what_is_wrong_and_repair_gets_past_it(
     assert "pass --yes" in err
     code, out, _ = run("repair", "u1", "--skip", "2", "--yes", "--reason", "a console producer")
     assert code == 0
-    assert "passed over offset 2" in out
+    assert "skipped offset 2" in out
     code, out, _ = run("verify", "--json")
     assert code == 0
     (found,) = [json.loads(line) for line in out.splitlines()]

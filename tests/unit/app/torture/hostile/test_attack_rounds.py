@@ -123,7 +123,7 @@ def test_batches_may_heap_up_while_others_have_the_machine(tmp_path: Path) -> No
     assert run.wrong == []
     run.scene.clock.note(1, taken=False)
     run.round()
-    assert run.wrong == ["round 1: 1000 batches: compaction stands still"]
+    assert run.wrong == ["round 1: 1000 batches: compaction makes no progress"]
 
 
 def test_a_run_that_is_told_to_end_ends_with_what_it_has_found(tmp_path: Path) -> None:
