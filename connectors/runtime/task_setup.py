@@ -111,7 +111,7 @@ def validated(
                 " a row, as `key: [id]`, or take delta updates"
             )
     if [answer.delta_updates for answer in answers] != deltas:
-        deltas = [each.delta_updates for each in answers]
+        deltas = [answer.delta_updates for answer in answers]
         answers = driver.validate(request(task, descriptions, deltas)).bindings
     return answers
 

@@ -137,12 +137,14 @@ def amended(options: Json, amendment: Amendment) -> Options:
 
 def refuse_unset(names: Sequence[str], present: Iterable[str]) -> None:
     """Errors: InvalidStatement if a name is not among those that are set."""
-    known = sorted(present)
+    present_names = sorted(present)
     for name in names:
-        if name not in known:
+        if name not in present_names:
             raise InvalidStatement(
                 f"option {name.upper()} is not set, so it cannot be reset",
-                f"set are {', '.join(known).upper()}" if known else "none is set",
+                f"set are {', '.join(present_names).upper()}"
+                if present_names
+                else "none is set",
             )
 
 

@@ -34,8 +34,8 @@ def delay_of(item: Item, catalog: Catalog, observed: Observed) -> Delay | None:
         condition = observed.conditions.get(cause.id)
         status = None if condition is None else condition.status
         if status is not None and status.state in LATE:
-            told = f"{cause.name} has {status.state}: {status.message}"
-            return Delay(told, has_failed=status.state == FAILED)
+            message = f"{cause.name} has {status.state}: {status.message}"
+            return Delay(message, has_failed=status.state == FAILED)
     return None
 
 
@@ -44,10 +44,10 @@ def _upstream(item: Item, catalog: Catalog) -> list[Item]:
     stack, wanted = [item], {item.id: item}
     while stack:
         inputs = [catalog.items.get(id_) for id_ in stack.pop().inputs]
-        fresh = [found for found in inputs if found is not None and found.id not in wanted]
-        wanted.update({found.id: found for found in fresh})
+        fresh = [item for item in inputs if item is not None and item.id not in wanted]
+        wanted.update({item.id: item for item in fresh})
         stack.extend(fresh)
-    return sorted(wanted.values(), key=lambda found: found.number)
+    return sorted(wanted.values(), key=lambda item: item.number)
 
 
 @dataclass(slots=True)
@@ -68,12 +68,12 @@ class Delays:
 
         Errors: TimeoutError with the cause.
         """
-        found = [(item, delay) for item in behind if (delay := self.delay(item)) is not None]
-        failed = [each for each in found if each[1].has_failed]
+        delayed = [(item, delay) for item in behind if (delay := self.delay(item)) is not None]
+        failed = [pair for pair in delayed if pair[1].has_failed]
         self.failing = self.failing + 1 if failed else 0
-        if not found:
+        if not delayed:
             return
-        item, delay = (failed or found)[0]
+        item, delay = (failed or delayed)[0]
         if self.most is not None and self.failing >= self.most:
             raise TimeoutError(f"{item.name} does not come to {self.time}: {delay.cause}")
         if delay.cause != self.told:

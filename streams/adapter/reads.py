@@ -254,15 +254,15 @@ class Reads:
 
         Errors: TimeoutError with the cause; InvalidStatement when it was dropped.
         """
-        told, waited_ms = "", 0
+        reported, waited_ms = "", 0
         while why := self._why_unmade(item):
             if waited_ms >= MADE_MS:
                 raise TimeoutError(
                     f"{item.name} is defined, but not created within {MADE_MS // 1000} s: {why}"
                 )
             if why != reported:
-                yield Notice(f"waits for {item.name}, which is not made yet: {why}")
-                told = why
+                yield Notice(f"waits for {item.name}, which is not created yet: {why}")
+                reported = why
             self._shards.wait(lambda: not self._why_unmade(item), BEAT_MS)
             waited_ms += BEAT_MS
             yield Progress(frontier(0))

@@ -128,15 +128,15 @@ class Client:
 
         Errors: Determinate when no server answers.
         """
-        found = self._status()["objects"]
-        assert isinstance(found, list)
-        return found
+        objects = self._status()["objects"]
+        assert isinstance(objects, list)
+        return objects
 
     def replicas(self) -> list[str]:
         """The replicas that serve. Errors: Determinate when no server answers."""
-        found = self._status()["replicas"]
-        assert isinstance(found, list)
-        return found
+        replicas = self._status()["replicas"]
+        assert isinstance(replicas, list)
+        return replicas
 
     def _status(self) -> Message:
         try:

@@ -71,8 +71,8 @@ class Rig:
 @contextmanager
 def rig(say: Say, directory: Path | None = None) -> Iterator[Rig]:
     """A rig on an environment of its own, thrown away afterwards."""
-    with temporary_directory("slackwater-") as made:
-        settings = Settings(directory=directory or Path(made), timings=True)
+    with temporary_directory("slackwater-") as scratch:
+        settings = Settings(directory=directory or Path(scratch), timings=True)
         with Environment(settings, say) as environment:
             broker = KafkaBroker(environment.kafka)
             broker.topics.create([TopicSpec(bids.TOPIC, PARTITIONS, TopicKind.RAW)])

@@ -99,8 +99,9 @@ class SparkWorker:
                 why = self.kafka.masked(f"spark: {error}")
                 return [Failed(collection, why) for collection, _ in wanted]
             return [
-                refused.get(number) or attempt(self._finisher(written.get(number, ())), *each)
-                for number, each in enumerate(wanted)
+                refused.get(number)
+                or attempt(self._finisher(written.get(number, ())), *merge_arguments)
+                for number, merge_arguments in enumerate(wanted)
             ]
 
     def _run(self, tasks: Tasks, stages: Stages) -> list[pa.RecordBatch]:
@@ -233,13 +234,13 @@ def writer(
             return written_row(number, bucket, None, parts.column("failure")[0].as_py())
         task = tasks[number]
         try:
-            found = [
+            unpacked_parts = [
                 Part(unpacked(updates, task.schema), unpacked(errors, ERRORS))
                 for updates, errors in zip(
                     parts.column("updates"), parts.column("errors"), strict=True
                 )
             ]
-            whole = together(found, task.schema, kernel())
+            whole = together(unpacked_parts, task.schema, kernel())
             refs = write_part(broker(kafka).chunks, task, whole)
             announce(broker(kafka).logs, stages[number], refs)
         except Exception as error:  # noqa: BLE001  as above

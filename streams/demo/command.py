@@ -108,5 +108,5 @@ def _directory(chosen: Path | None) -> Iterator[Path]:
     if chosen is not None:
         yield chosen.absolute()
         return
-    with temporary_directory("slackwater-") as made:
-        yield Path(made)
+    with temporary_directory("slackwater-") as scratch:
+        yield Path(scratch)

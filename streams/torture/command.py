@@ -307,8 +307,8 @@ def assaulted(
     """
     seconds, rounds = length
     with ExitStack() as stack:
-        made = keep or stack.enter_context(temporary_directory("slackwater-input-"))
-        settled = settings(Path(made).absolute())
+        scratch = keep or stack.enter_context(temporary_directory("slackwater-input-"))
+        settled = settings(Path(scratch).absolute())
         environment = stack.enter_context(Environment(settled, stopping=stopping))
         progress, task = stack.enter_context(bar("attacking", seconds))
         tell = partial(shown, progress, task)

@@ -77,8 +77,8 @@ class Worker:
         self._looked = 0.0
         self._stack = ExitStack()
         try:
-            made = self._stack.enter_context(temporary_directory(PREFIX, directory))
-            self._directory = str(made)
+            directory_ = self._stack.enter_context(temporary_directory(PREFIX, directory))
+            self._directory = str(directory_)
             self._process = self._spawned()
         except OSError as error:
             self._stack.close()

@@ -67,8 +67,8 @@ def connectors(
 def first_contents(count: int, console: Console) -> Outcome:
     """Follow a collection of a tenth of the rows into SQLite, and one of all: rate, memory."""
     figures: list[Figure] = []
-    with temporary_directory("slackwater-") as made:
-        for peak in contents((count // 10, count), Path(made)):
+    with temporary_directory("slackwater-") as scratch:
+        for peak in contents((count // 10, count), Path(scratch)):
             console.print(f"[dim]first contents: {peak.rows:,} rows[/]")
             figures += [
                 Figure(f"contents_{peak.rows}_rows_per_s", round(peak.rows / peak.seconds)),

@@ -92,8 +92,8 @@ class Rig:
 @contextmanager
 def rig(scale: float, console: Console, collections: int | None = None) -> Iterator[Rig]:
     """A rig on a broker of its own, thrown away afterwards."""
-    with temporary_directory("slackwater-") as made:
-        directory = Path(made)
+    with temporary_directory("slackwater-") as scratch:
+        directory = Path(scratch)
         with EmbeddedBroker(directory) as broker:
             yield Rig(broker.bootstrap, directory, scale, console, collections)
 

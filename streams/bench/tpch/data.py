@@ -167,9 +167,9 @@ def _by_order(table: pa.Table, name: str) -> pa.Table:
 
 def _of_orders(table: pa.Table, name: str, keys: Ints) -> pa.Table:
     """The rows of these orders, of a table sorted by the order's key."""
-    found = int64(combined(table.column(_ORDER_KEYS[name])))
-    starts = np.searchsorted(found, keys, "left")
-    counts = np.searchsorted(found, keys, "right") - starts
+    order_keys = int64(combined(table.column(_ORDER_KEYS[name])))
+    starts = np.searchsorted(order_keys, keys, "left")
+    counts = np.searchsorted(order_keys, keys, "right") - starts
     return table.take(pa.array(spans(starts, counts)))
 
 
