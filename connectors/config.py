@@ -1,4 +1,4 @@
-"""Configurations: strict when they are read, described by a JSON Schema for forms.
+"""Configurations: validated strictly, and described by a JSON Schema for forms.
 
 A property has a title, a sentence and its place in a form; what is secret is marked.
 """

@@ -1,4 +1,4 @@
-"""What the author of a connector writes."""
+"""The interface that the author of a connector implements."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager

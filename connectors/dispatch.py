@@ -1,4 +1,4 @@
-"""The connector's side: bytes of requests to bytes of responses, whatever carries them."""
+"""The connector's side: decodes requests, calls the connector, encodes responses."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack

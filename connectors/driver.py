@@ -1,4 +1,4 @@
-"""The driver's side: calls and streams of a connector, whatever carries them."""
+"""The driver's side of the protocol: calls and streams of a connector, over any transport."""
 
 from collections.abc import Iterator
 from types import TracebackType

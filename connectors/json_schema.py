@@ -1,4 +1,4 @@
-"""What of a configuration its JSON Schema refuses, before anything is reached.
+"""Validates a configuration against its JSON Schema before anything is contacted.
 
 The connector judges once more, and finally: this knows the words of JSON Schema that
 configurations use (types, required properties, constants, bounds, patterns), and passes over

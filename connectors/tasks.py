@@ -1,4 +1,4 @@
-"""A task in a file: collections as they are, and where each is kept, without placeholders."""
+"""Reads a task from a file: literal collections and bindings, without placeholders."""
 
 import json
 from collections.abc import Sequence

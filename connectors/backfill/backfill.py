@@ -1,4 +1,4 @@
-"""Writes the first contents of a task in many key ranges at once, so that a session goes on.
+"""Writes the initial contents of a task in many key ranges in parallel.
 
 All ranges are written at the same time t, so that the endpoint is at one time once all have
 committed, and whoever follows the collections goes on from t. What a range has is in the

@@ -1,4 +1,4 @@
-"""Which key ranges a backfill writes, and the contents of which time. Pure."""
+"""Plans a backfill: which key ranges to write, and as of which time. Pure."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

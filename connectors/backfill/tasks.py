@@ -1,4 +1,4 @@
-"""What the tasks of a backfill do: read some chunks, write one key range.
+"""The tasks of a backfill: read chunks, write one key range.
 
     read     some chunks of a collection: fetched, at the backfill's time, consolidated, divided
              by the hash of their keys

@@ -1,4 +1,4 @@
-"""What the connector keeps beside the data: tasks as they were applied, ranges, staged files.
+"""The connector's own files beside the data: applied tasks, key ranges, staged files.
 
 All of it is under `_slackwater`, which readers of a directory pass over:
 

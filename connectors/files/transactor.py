@@ -1,4 +1,4 @@
-"""A session of a task over files: rows are staged, a commit is one small file, then they move.
+"""A session of a task over files: stages rows, commits with one small file, then moves them.
 
 The commit is the file of the range: it says which transaction is in the tables, and through
 which checkpoint. Files that were staged for it move to the tables afterwards; if the session

@@ -1,4 +1,4 @@
-"""Rows as the text of COPY, made of whole columns.
+"""Encodes rows in the text format of COPY, a column at a time.
 
 Source: PostgreSQL's manual, "COPY", text format.
 """

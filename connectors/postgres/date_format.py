@@ -1,4 +1,4 @@
-"""Dates and times as PostgreSQL writes them: years before 1 are counted from 1 BC backwards.
+"""Dates and times as PostgreSQL writes them: years before 1 become years BC.
 
 Source: PostgreSQL 17 documentation, "Date/Time Types" (8.5.1) and appendix B.
 """

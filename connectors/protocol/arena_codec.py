@@ -1,4 +1,4 @@
-"""Messages as the bytes of November 2021: arenas, slices, one variant a message.
+"""Codec of messages in the wire format of November 2021: arenas and slices.
 
 The checkpoint that a transaction reads through travels in Prepare, which is our Flush, and the
 connector's own in Prepared. What a side sends is cut into messages of bounded size; what it

@@ -1,4 +1,4 @@
-"""Whether the calls before a stream are well formed: Spec, Validate, Apply."""
+"""Validates the messages of the calls before a stream: Spec, Validate, Apply."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""JSON pointers, and the key of a document.
+"""JSON pointers, and the key values of a document.
 
 Source: RFC 6901.
 """

@@ -1,4 +1,4 @@
-"""Whether a message is well formed: each check names who sent it and which rule it broke."""
+"""Validates messages of a stream; a violation names the side and the broken rule."""
 
 import json
 from collections import Counter

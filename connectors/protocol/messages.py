@@ -1,4 +1,4 @@
-"""The messages of a transaction stream, named for their phases.
+"""The messages of a transaction stream, named by phase.
 
 A transaction is: loads, a flush that ends them, stores, a commit, and the acknowledgement that
 the driver's log has committed too. A request is answered by its participle; Load and Store are

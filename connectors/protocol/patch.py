@@ -1,4 +1,4 @@
-"""The connector's own checkpoint, as the driver keeps it: replaced, cleared, or patched.
+"""The connector's own checkpoint as the driver stores it: replaced, cleared or merge-patched.
 
 Source: RFC 7396, JSON Merge Patch.
 """

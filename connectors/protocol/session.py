@@ -1,4 +1,4 @@
-"""One transaction stream, as both sides see it: what is legal when, and what is well formed.
+"""State machine of one transaction stream, shared by both sides: order and validity.
 
 `Session.take` is given every message, sent or received, before a side acts on it. It raises a
 `Violation` that says who broke which rule, and then nothing has changed; or it moves on. Driver

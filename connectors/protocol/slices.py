@@ -1,4 +1,4 @@
-"""Slices of an arena as they are on the wire, many at a time.
+"""Codec of arena slices, many at a time.
 
 Source: Protocol Buffers, "Encoding": base 128 varints, submessages; a field that is 0 is left
 out.

@@ -1,4 +1,4 @@
-"""Specifications of our own, complete as connectors of 2021 check them.
+"""Builds our specifications, complete as connectors of 2021 validate them.
 
 Such a connector also validates parts that describe how Gazette shuffles and stores documents,
 of which we have none; they are given values that mean nothing and pass.

@@ -1,4 +1,4 @@
-"""What the specifications of a task must have, and what a session needs to know of them."""
+"""Validates the specifications of a task, and extracts what a session needs from them."""
 
 import json
 import re

@@ -1,4 +1,4 @@
-"""What a side can break, by name."""
+"""The protocol rules that a side can break, by name."""
 
 from enum import StrEnum
 from typing import NoReturn

@@ -1,4 +1,4 @@
-"""Flow checkpoints: how far each binding was read, as the endpoint keeps it.
+"""Flow checkpoints: the frontier of each binding, as the endpoint stores it.
 
 A source is named by the collection and the place that it is kept in, `u3;revenue`; what it was
 read through is a time: all changes before it are written. So what is in the tables can be read

@@ -1,4 +1,4 @@
-"""Keys whose last document was refused: the endpoint has another one of theirs, or none.
+"""Keys whose last document was refused: the endpoint has an older row for them, or none.
 
 The collection has a row of such a key, so it says `exists` where the endpoint has nothing, and
 a document before that the endpoint never had. Who writes asks here, until a later change of the

@@ -1,4 +1,4 @@
-"""Transactions that an endpoint refuses: which documents are at fault, and where they go.
+"""Isolates the documents that an endpoint refuses, and sends them to a dead-letter topic.
 
 A refused transaction is written in steps, each of which is committed and says in its checkpoint
 how far it is:

@@ -1,4 +1,4 @@
-"""Rows of a binding as the protocol's: packed keys, packed values, JSON documents.
+"""Encodes rows of a binding for the protocol: packed keys, packed values, JSON documents.
 
 DuckDB makes the documents and the text of values, a block of rows at a time.
 """

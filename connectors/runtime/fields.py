@@ -1,4 +1,4 @@
-"""What a column of a collection is in the protocol: its JSON types, and SQL for its values.
+"""Maps columns of a collection to the protocol: JSON types, and SQL for their values.
 
 What JSON or 64 bits cannot hold without loss is text of a format: exact and large numbers,
 times. Times without a zone are taken as UTC. Doubles that are not finite are text in documents.

@@ -1,4 +1,4 @@
-"""Follows collections: holds what is not written yet, says how far they are, reads intervals.
+"""Follows collections: holds unwritten history, reports uppers, reads intervals.
 
 A task has one critical read capability on each collection, named after both, so that the next
 session finds it after any crash. It stays just before what the endpoint has, and is released

@@ -1,4 +1,4 @@
-"""In which key range a row of a collection is."""
+"""Computes the key-range hash of the rows of a collection."""
 
 from collections.abc import Sequence
 

@@ -1,4 +1,4 @@
-"""One stream of a task: it writes a range of the keys, or all of them.
+"""One stream of a task, which writes one range of the keys, or all of them.
 
 What is there is loaded and compared where the binding says so; where the connector cannot
 delete, loading alone says which documents are there.

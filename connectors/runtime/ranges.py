@@ -1,4 +1,4 @@
-"""Key ranges: how the keys of a task are divided, and how far each part of them is written.
+"""Key ranges: how the keys of a task are divided, and up to which frontier each is written.
 
 A task of several shards writes through as many streams at a time, each for a range of the
 hashes of keys. They commit the same transactions, but one after another, so a crash leaves

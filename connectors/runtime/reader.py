@@ -1,4 +1,4 @@
-"""From collections to the next transaction of a session: what is read when, in bounded memory.
+"""Reads collections into the next transaction of a session, in bounded memory.
 
 What waits is at most what goes into a transaction; beyond that nothing is read, so collections
 are followed as fast as the endpoint commits. An interval that memory does not hold, as the

@@ -1,4 +1,4 @@
-"""Runs a task: sessions one after another, until it is stopped, caught up, or cannot go on.
+"""Runs a task: session after session, until it is stopped, caught up, or failed for good.
 
 A session that fails of what can pass, as an endpoint or brokers that cannot be reached, is
 followed by another, with pauses that grow as long as nothing is committed. All other failures

@@ -1,4 +1,4 @@
-"""One session of a task: from what the endpoint says it has, transaction after transaction.
+"""One session of a task: from the endpoint's checkpoint on, transaction after transaction.
 
 A transaction is read and cut while the one before is being committed. Its changes are held
 until the endpoint has confirmed them, so a session that dies at any moment loses nothing: the

@@ -1,4 +1,4 @@
-"""Changes of a binding that memory does not hold: on disk, divided by the hash of their keys.
+"""Spills the changes of a binding to disk, partitioned by the hash of their keys.
 
 They are one step of their binding: a binding with a key moves to what it is at the end of them,
 and a binding of delta updates has each of them. Rows of one key, or equal changes, lie in one

@@ -1,4 +1,4 @@
-"""A materialization: which collections are kept where, through which connector, and how."""
+"""A materialization: its collections, the connector, and the options."""
 
 from typing import Literal
 

@@ -1,4 +1,4 @@
-"""What a connector says of a task: which fields go where, and that its endpoint is ready."""
+"""Sets a task up: Validate and Apply, field selection, and the bound collections."""
 
 import hashlib
 import json

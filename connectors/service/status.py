@@ -1,4 +1,4 @@
-"""How a materialization is, from what its runs report. Pure."""
+"""The status of a materialization, derived from the reports of its runs. Pure."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace

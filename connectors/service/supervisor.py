@@ -1,4 +1,4 @@
-"""Keeps one materialization as its specification wants it: runs it, rests, or ends it.
+"""Supervises one materialization: runs it, pauses it, or ends it, as its specification says.
 
 Each has a thread of its own, so one endpoint that is broken or slow stops nobody else. A run
 that has failed is followed by another after a pause, however it failed: what is wrong with a

@@ -1,4 +1,4 @@
-"""Which column a field becomes: by what is known of its values, whatever the database."""
+"""Chooses the column type of a field from its types and constraints, for any database."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

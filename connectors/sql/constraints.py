@@ -1,4 +1,4 @@
-"""What each field of a collection may be, in a table that may be there already."""
+"""The constraint of each field of a collection, given the table that may already exist."""
 
 from collections.abc import Mapping, Sequence
 

@@ -1,4 +1,4 @@
-"""What Apply does to tables: statements, decided by what is there."""
+"""The DDL that Apply executes, derived from the existing tables."""
 
 from collections.abc import Iterator, Mapping
 

@@ -1,4 +1,4 @@
-"""What differs between databases, as functions."""
+"""The differences between SQL dialects, as functions."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager

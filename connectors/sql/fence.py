@@ -1,4 +1,4 @@
-"""Who may write a key range, and from which checkpoint: decided over the rows of a table.
+"""Decides who may write a key range, and from which checkpoint, over the rows of a table.
 
 Each session of a task that opens a range raises the fence of every row that overlaps it, so
 that none of the older sessions can commit again, and writes a row of its own range. A commit

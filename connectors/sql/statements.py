@@ -1,4 +1,4 @@
-"""The statements of a binding: pure text, of quoted names alone.
+"""Generates the SQL statements of a binding. Pure.
 
 Rows to load and to store are put into two tables of the session's first, `load_i` and
 `store_i`; each statement then moves all of them. Aliases: `t` is the table, `s` the session's.

@@ -1,4 +1,4 @@
-"""Values of the protocol as databases take them, a column at a time."""
+"""Converts values of the protocol to those that databases take, a column at a time."""
 
 import base64
 import json

@@ -1,4 +1,4 @@
-"""Checks of a connector that takes delta updates alone: what is in a table is not loaded.
+"""Conformance checks of a connector that takes only delta updates.
 
     @pytest.mark.parametrize("check", delta.CHECKS)
     def test_protocol(check):

@@ -1,4 +1,4 @@
-"""Faults between a driver and a connector, at the n-th message of a kind.
+"""Injects faults between a driver and a connector, at the n-th message of a kind.
 
 A `Faulty` transport stands around another one. At its message either side dies, the message
 stalls or comes twice, or the driver stands still until somebody else has taken over. It strikes

@@ -1,4 +1,4 @@
-"""What the checks of a connector are made of: a subject, its sessions, their transactions."""
+"""Harness of the conformance checks: a subject, its sessions, their transactions."""
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence

@@ -1,4 +1,4 @@
-"""Values of every kind that the protocol has, there and back."""
+"""Round-trip checks of values of every type of the protocol."""
 
 import json
 

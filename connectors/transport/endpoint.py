@@ -1,4 +1,4 @@
-"""Endpoint configurations: how the connector is reached, around what the connector is given.
+"""Endpoint configurations: how to reach the connector, wrapped around its own configuration.
 
 A driver's configuration names the connector and wraps its own: `{"command": [..], "config":
 {..}}` or `{"grpc": "host:port", "config": {..}}`. The connector sees `config` alone.

@@ -1,4 +1,4 @@
-"""A connector that cannot be reached, or that gave up."""
+"""The error of a connector that cannot be reached, or that failed."""
 
 from collections.abc import Iterator
 

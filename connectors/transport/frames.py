@@ -1,4 +1,4 @@
-"""Messages on a pipe: each after its length, as four bytes, the least significant first."""
+"""Frames messages on a pipe: each after its length, four bytes, little-endian."""
 
 from collections.abc import Iterator
 from typing import IO

@@ -1,4 +1,4 @@
-"""A connector of this process: its streams run in threads, and speak the same bytes."""
+"""An in-process connector: its streams run in threads and exchange encoded messages."""
 
 from queue import Full, Queue, SimpleQueue
 from threading import Thread

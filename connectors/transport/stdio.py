@@ -1,4 +1,4 @@
-"""A connector that is a command: a process a call, requests on its input, answers on output.
+"""A connector that is a command: one process per call, requests on stdin, responses on stdout.
 
 The last argument of the command is `spec`, `validate`, `apply` or `transactions`. The end of
 the input is the end of the stream. A failure is an exit code other than 0 and a text on the

@@ -1,4 +1,4 @@
-"""Requests over HTTP: repeated where a failure can pass, else its message is an error."""
+"""Sends HTTP requests: retries transient failures, and reports others as errors."""
 
 import logging
 import ssl

@@ -1,4 +1,4 @@
-"""A session of a task over a web hook: documents wait on disk, and are sent by the commit.
+"""A session of a task over a web hook: documents wait on disk and are sent at the commit.
 
 The endpoint keeps no checkpoint, so the driver's log does. Before the first request of a
 transaction the log says which one it is; a session that begins after a crash sends the same

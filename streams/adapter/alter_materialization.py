@@ -1,4 +1,4 @@
-"""Changes options of a materialization that is there: SET and RESET. Pure.
+"""ALTER MATERIALIZATION: SET and RESET of options of an existing one. Pure.
 
 The options that it has are taken together with those of the statement, and judged as those of a
 CREATE are (`streams.adapter.materialization_tasks`).

@@ -1,4 +1,4 @@
-"""Turns where a statement says that the reading of a topic begins into offsets.
+"""Resolves the START FROM and RESUME FROM clauses to offsets.
 
 They are looked up once, when the statement is executed, and are in the catalog from then on: a
 restart and every replica begin at the same ones.

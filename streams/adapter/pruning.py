@@ -1,4 +1,4 @@
-"""What a SELECT reads of its imports: chunks and columns that matter, no more than fits."""
+"""Prunes the reads of a SELECT: only relevant chunks and columns, within the memory limit."""
 
 from dataclasses import dataclass
 

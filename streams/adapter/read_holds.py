@@ -1,4 +1,4 @@
-"""Reads in progress keep what they read: rights with a lifetime, inside one coordinator.
+"""Holds of reads in progress: rights with a lifetime, inside one coordinator.
 
 The coordinator has one durable hold for all of its reads of a collection (`provisioning`). It
 follows the catalog's, which the read policy moves, or a user who compacts up to some time; but

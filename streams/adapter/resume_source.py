@@ -1,4 +1,4 @@
-"""ALTER SOURCE ... RESUME FROM: a stalled source reads on elsewhere, in the next generation.
+"""ALTER SOURCE ... RESUME FROM: continues a stalled source at other offsets.
 
 The offsets are looked up once and written to the catalog. From there they get into the
 source's description, and a replica begins the generation with its next Append, which keeps the

@@ -1,4 +1,4 @@
-"""The rows of SHOW: each object's frontiers, its condition, and what it waits for. Pure."""
+"""The rows of SHOW: frontiers, condition and delays of each object. Pure."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace

@@ -1,4 +1,4 @@
-"""Arrow without pandas, which takes as long to load as all else that a service loads.
+"""Imports Arrow without pandas, which takes as long to load as everything else of a service.
 
 PySpark needs pandas, so it is installed; the replica has it. Arrow imports it where it is, at
 its first conversion of Python's or NumPy's values, to know pandas' types and nulls by sight.

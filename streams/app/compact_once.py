@@ -1,4 +1,4 @@
-"""One round of compaction as a user asks for it: by name, by time, in process or on Spark."""
+"""One round of compaction on a user's request: by name, by time, in process or on Spark."""
 
 from collections.abc import Mapping
 from contextlib import ExitStack

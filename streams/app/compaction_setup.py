@@ -1,4 +1,4 @@
-"""What compaction is made of: clients, the groups there are, who carries out merges."""
+"""Assembles compaction: clients, groups, and the workers that execute merges."""
 
 import importlib
 import threading

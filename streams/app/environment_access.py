@@ -1,4 +1,4 @@
-"""How an environment is reached: its file, its brokers, its port; and its directory's lock."""
+"""Access to an environment: its file, brokers and port, and the lock of its directory."""
 
 import fcntl
 import json

@@ -1,4 +1,4 @@
-"""What a command says when it fails, and the exit code it ends with.
+"""Prints the error of a failed command, and chooses its exit code.
 
 People read an error on standard error, in one shape; programs (`--json`) read one object of
 type "error" where they read the results.

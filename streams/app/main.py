@@ -1,4 +1,4 @@
-"""Where `slackwater` begins: signals are handled before anything else is imported."""
+"""Entry point of `slackwater`: installs signal handlers before other imports."""
 
 import importlib
 import sys

@@ -1,4 +1,4 @@
-"""Results on the screen: tables for people, lines of JSON for programs."""
+"""Prints results: tables for people, lines of JSON for programs."""
 
 import json
 from collections.abc import Mapping, Sequence

@@ -1,4 +1,4 @@
-"""Child processes that never outlive their parent, and come back when they die.
+"""Child processes that never outlive their parent, and are restarted when they die.
 
 Each child leads a process group of its own, so that what it starts (a JVM, its workers) goes
 with it. The kernel kills a child when its parent dies, however it dies (Linux); elsewhere a

@@ -1,4 +1,4 @@
-"""How a process ended, and whether it is started again: decided here, done by its supervisor.
+"""Decides from how a process ended whether to restart it; its supervisor acts on it.
 
 A process that ends is started again after a pause that grows. One that ends in the same way
 three times in a row, each time soon after its start, would do so forever: it is given up. One

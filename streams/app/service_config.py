@@ -1,4 +1,4 @@
-"""What the services of an environment are configured with: one file that the supervisor writes.
+"""The configuration of an environment's services: one file that the supervisor writes.
 
 Apart from the services themselves (`streams.app.service_process`), so that the shell need not
 load Spark and the planner to read it.

@@ -1,4 +1,4 @@
-"""What the services of an environment have in common: clock, names, log lines, their end.
+"""Setup shared by the services of an environment: clock, names, log lines, shutdown.
 
 Each is a process of its own (`streams.app.coordinator`, `streams.app.replica`,
 `streams.app.compaction`), and is configured by one JSON file (`streams.app.service_config`). It

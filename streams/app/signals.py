@@ -1,4 +1,4 @@
-"""SIGTERM and SIGINT from the first moment of a process on.
+"""Handles SIGTERM and SIGINT from the first moment of a process.
 
 Python ends by SIGTERM without a word, and importing a command takes up to seconds: so whoever
 starts here calls `listen` before anything else is imported.

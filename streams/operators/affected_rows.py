@@ -1,4 +1,4 @@
-"""The core rows near to those that a change touches: all that a neighbourhood may need.
+"""The unchanged rows near changed ones: all rows that a window frame may need.
 
 Between two touched rows of a group lies a *gap*, in which no change touches anything. Of it the
 neighbourhoods of any time see at most the `back + ahead` first rows and as many last ones, or

@@ -1,4 +1,4 @@
-"""ASOF join: each row on the left beside the row on the right in whose range it is.
+"""ASOF join: pairs each left row with the right row whose range contains it.
 
 Of right's rows of a key no two ranges overlap at any time: the range of a row ends where that
 of its neighbour begins (`plan.bind_asof`). So this is a join like any other, by the bilinear

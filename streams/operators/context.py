@@ -1,4 +1,4 @@
-"""What every operator gets and gives: the worker's means, the interval, packets."""
+"""The inputs and outputs of every operator: kernel and files, the interval, packets."""
 
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext

@@ -1,4 +1,4 @@
-"""Delta joins: arrangements of the inputs, and lookups of an input's changes in them.
+"""Delta joins: arrange the inputs, and look the changes of each input up in the others.
 
 A combination of rows is there from the latest of their times on, and counts as often as the
 product of their diffs. Each change of an input is looked up in the others, one after the other

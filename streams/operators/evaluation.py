@@ -1,4 +1,4 @@
-"""DuckDB over the contents of pairs of a group and a time, and the pairs for which it fails."""
+"""Evaluates DuckDB expressions over groups at times, and isolates the groups that fail."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""Exchanges: which bucket an update of a keyed operator's input goes to.
+"""Exchanges: the bucket that each update of a keyed operator's input goes to.
 
 The bucket is a function of the key's hash alone, so equal keys meet. It is taken from the
 upper half of the hash by multiplication, while runs are sorted by the whole hash: the rows of

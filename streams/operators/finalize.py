@@ -1,4 +1,4 @@
-"""From accumulators to the values of aggregates, as DuckDB has them.
+"""Computes aggregate values from accumulators, with DuckDB's results.
 
     count(*)    rows                     count(x)   values that are not NULL
     sum(x)      NULL over no values; of a type that holds it, or an error

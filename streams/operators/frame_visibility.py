@@ -1,4 +1,4 @@
-"""Which candidates of an ordered group see which: by number, or by value.
+"""Window frames: rows in each row's frame, and rows whose frames contain it.
 
 *Peers* are candidates that the query's order does not tell apart; where it is rows that count
 each candidate is alone. By number a row sees the peers of so many that are there before it and

@@ -1,4 +1,4 @@
-"""What the groups that changed hold before the interval and at each of its moments.
+"""The contents of changed groups before the interval and at each of its times.
 
 A *pair* is a group and one of these times. For a group of B rows that changes at T times the
 contents of all pairs are B * (T + 1) rows: that is the price of functions for which we have

@@ -1,4 +1,4 @@
-"""Groupwise: any function of a group's rows that DuckDB can compute, kept at every time.
+"""Groupwise: recomputes any DuckDB function of a group's rows at every time it changes.
 
 Windows, LIMIT by a share, and whatever has no operator of its own. For each pair of a changed
 group and a time (`operators.contents`) DuckDB computes what the group comes to; the difference

@@ -1,4 +1,4 @@
-"""The moments of a step: the keys that changed, and the times at which each did.
+"""Interesting times of a step: the changed keys, and the times at which each changed.
 
 `keys` and `forms` have one row a key, in canonical and in key form, and `hashes` theirs. Keys
 come in the order of their hashes, as in the runs: a search in them goes forward, and what is

@@ -1,4 +1,4 @@
-"""Values between two others, as DuckDB's `quantile_cont` has them, bit for bit.
+"""Interpolates between two values exactly as DuckDB's `quantile_cont` does.
 
 A value at a share d of the way from one to another is computed by DuckDB: in doubles, where a
 product and a sum may or may not be rounded apart, as its compiler chose. Its window function

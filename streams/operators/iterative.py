@@ -1,4 +1,4 @@
-"""Operators inside a loop: what changes at an iteration, over all times of the interval.
+"""Operators inside a loop: changes by iteration, over all times of the interval.
 
 In a loop a collection has a value at every (time, iteration), and is kept as differences along
 the iteration: its value at i is the sum of the differences at 1 .. i. State has them without

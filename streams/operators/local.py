@@ -1,4 +1,4 @@
-"""A dataflow stepped in process: the engine's own functions over real run files.
+"""Steps a dataflow in process: the engine's own functions over real run files.
 
     LocalDataflow(dataflow, directory).step(interval, imports)
 

@@ -1,4 +1,4 @@
-"""Recursion: a body's values recomputed until none changes, kept as differences.
+"""Recursion: recomputes a body until a fixed point, with differences kept per iteration.
 
     X(1) = body(nothing), X(i) = body(X(i - 1)), as long as they differ; the result is the last
 

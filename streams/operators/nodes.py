@@ -1,4 +1,4 @@
-"""Which operator steps which kind of node.
+"""Dispatches each kind of plan node to its operator.
 
 Every operator is called alike: what has come to its ports and its runs in, its updates, its
 errors and its runs from now on out. A Loop calls the operators of its body itself.

@@ -1,4 +1,4 @@
-"""The rows of groups in order: what `topk` and `windows` share.
+"""Rows of groups in order: code shared by `topk` and `windows`.
 
 State holds each group's rows in the order of DuckDB's sort key of the row, each with its
 multiplicity (`trace.ordered`). A change touches some rows; all others, the *core*, are as they

@@ -1,4 +1,4 @@
-"""A Linear and the first half of a Reduce behind it, in one statement of DuckDB.
+"""Evaluates a Linear and the partial Reduce after it in one DuckDB statement.
 
 Where rows are computed only to be summed, to carry them out of DuckDB costs more than either.
 So DuckDB adds up what it computes, by key, time and diff; the sums times their diffs are what

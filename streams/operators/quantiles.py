@@ -1,4 +1,4 @@
-"""Quantiles by search: the value at a rank, from the rank of one found before.
+"""Quantiles by search: finds the value at a rank, starting from the rank of a stored anchor.
 
 Of each argument the operator keeps (key, value) -> count in order (`operators.extremes`). For
 each group and quantile it keeps an *anchor*: a value, mostly the one last found, and beside it

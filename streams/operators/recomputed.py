@@ -1,4 +1,4 @@
-"""Aggregates that have no accumulators: DuckDB recomputes them wherever a group changes.
+"""Aggregates without accumulators: DuckDB recomputes them whenever a group changes.
 
 For each pair of a changed group and a time (`operators.contents`), from the rows that the
 group has then, in an order that the plan pins (rule 39). Of the rows only the columns that the

@@ -1,4 +1,4 @@
-"""GROUP BY: the keys, then a value for each aggregate, exact at every time of the interval.
+"""GROUP BY: keys, and the value of each aggregate, exact at every time of the interval.
 
 Two halves. `partial` runs where the rows are, before the exchange: it sums them by (key,
 time), so that what travels is as small as the number of keys, and it sends the values that

@@ -1,4 +1,4 @@
-"""What every driver of rounds decides alike: who works in a round, and on what.
+"""Decisions that every driver of rounds shares: the tasks of a round, and their inputs.
 
 A step of a dataflow is `depth + 1` rounds: round 0 reads the imports (`engine.start`), round n
 advances level n of each bucket (`engine.advance`). The replica's tasks carry packets through

@@ -1,4 +1,4 @@
-"""What lies before the rows that a running window computes again: numbers that add up.
+"""Prefix sums before the rows that a running window recomputes.
 
 Each number (`plan.physical.Before`) is a sum over rows of multiplicity times something of the
 row: 1, whether it has a value, or the value. So runs add up, and rows that are gone cancel.

@@ -1,4 +1,4 @@
-"""What a view holds at one time, from what its imports hold then: a dataflow stepped once.
+"""Computes a view at one time from its imports at that time, in one step of its dataflow.
 
 A view's contents at t are a function of those of its imports at t, whenever the view was made
 and however its history was cut into steps (rules 16, 23). So a caller that wants them once, and

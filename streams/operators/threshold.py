@@ -1,4 +1,4 @@
-"""Threshold: how often a row is there, as a function of how often it is in several inputs.
+"""Threshold: the multiplicity of a row as a function of its multiplicities in several inputs.
 
     contents(t) = { row: rule(n0(t), n1(t), ..) },  ni(t) the count of the row in input i
 

@@ -1,4 +1,4 @@
-"""AND and OR that do not mind the order of their operands, in a statement of TRYs (rule 38).
+"""AND and OR without a defined operand order, in a statement of TRYs (rule 38).
 
 DuckDB may evaluate the operands of AND and OR in any order and stops early where it can. So
 that an error never depends on which rows happened to come together, the tolerant form says

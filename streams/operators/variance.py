@@ -1,4 +1,4 @@
-"""Variance, covariance, correlation and regression: exact until they are rounded, once.
+"""Variance, covariance, correlation and regression: exact, rounded once at the end.
 
 Of n pairs (y, x), with S the sums and their products exact integers in powers of two:
 

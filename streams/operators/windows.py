@@ -1,4 +1,4 @@
-"""Window functions that look at a row's neighbours: what a change moves is recomputed.
+"""Window functions over neighbouring rows: recomputes only the rows that a change affects.
 
 A row's outputs read at most `back` rows before it and `ahead` rows behind it, or as many groups
 of peers, or what differs by so much (`Reach`). So at a time t a change is felt by the `ahead`

@@ -1,4 +1,4 @@
-"""Where the updates of a node go, and in what form: derived from a plan once.
+"""Routes the updates of each node to its consumers, in the form that they need.
 
 Each consumer reads *ports*: named tables of one schema each. A Reduce does not read updates
 but what `reduce.partial` makes of them, so its first half runs with the producer. A port of a

@@ -1,4 +1,4 @@
-"""Dataflows as JSON text, and back: how a plan travels on the command topic.
+"""Codec of dataflows as JSON text, the form of a plan on the command topic.
 
 Each dataclass of `physical` is an object with its fields; a node also has `node`, its class.
 Text is deterministic, so that equal dataflows have equal text: a fingerprint hashes it. An

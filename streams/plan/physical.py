@@ -1,4 +1,4 @@
-"""The physical plan of a dataflow: what every engine of ours steps.
+"""The physical plan of a dataflow, which every engine steps.
 
 A `Dataflow` is data: immutable, in JSON on the command topic, the same for the Spark replica
 and for the in-process engine. It is a list of nodes in topological order; node i may only

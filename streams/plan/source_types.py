@@ -1,4 +1,4 @@
-"""The column types that a source may declare: those that JSON can give without loss.
+"""The column types that a source may declare: those that JSON represents without loss.
 
 What a message must hold for each is said where messages are read (`streams.replica.ingest`).
 """

@@ -1,4 +1,4 @@
-"""What every actor has: a client, chance, a journal, and the collections there are."""
+"""The context of every actor: a client, a random source, a journal, and the collections."""
 
 from dataclasses import dataclass
 from random import Random

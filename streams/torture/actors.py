@@ -1,4 +1,4 @@
-"""Who takes part in a run, and the collections that they fight over."""
+"""The actors of a run, and the collections that they share."""
 
 from collections.abc import Callable
 from random import Random

@@ -1,4 +1,4 @@
-"""The end of a run: all is read to its last update, by a reader that took no part in it.
+"""The end of a run: an independent reader reads every collection to its last update.
 
 A process that died with a write capability holds upper back until its lease is over, so time
 has to pass first: `wait` makes it pass, one record at a time.

@@ -1,4 +1,4 @@
-"""What an actor notes down: what it was about to write, what it was told, what it read.
+"""An actor's journal: what it was about to write, what it was answered, what it read.
 
 An entry is noted before or after the fact it tells of, never in the middle, so the entries of
 an actor that was killed are the truth as far as they go. A row is (writer, number): no two

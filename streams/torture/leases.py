@@ -1,4 +1,4 @@
-"""Whether a lease was honoured, as far as its holder can tell: by the log's clock alone.
+"""Checks whether a lease was honoured, by the log's clock alone.
 
     renewed between `before` and `after`      what the holder had folded around the command
     it ends between before + lease and after + lease

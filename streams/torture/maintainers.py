@@ -1,4 +1,4 @@
-"""Those who look after collections: since advances, batches are merged, garbage goes."""
+"""Actors that maintain collections: advance since, merge batches, collect garbage."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field

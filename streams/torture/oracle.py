@@ -1,4 +1,4 @@
-"""What the entries of all actors say together, and which of them cannot be true. Pure.
+"""Combines the journals of all actors, and reports entries that cannot be true. Pure.
 
 Each write counted, or it did not: its writer was told so, or the last contents hold its witness
 or do not. From the writes that counted follow the contents at every time and the changes in

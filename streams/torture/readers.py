@@ -1,4 +1,4 @@
-"""Those who read: snapshots at any time they hold, and listens resumed anywhere.
+"""Actors that read: snapshots at any held time, and listens resumed anywhere.
 
 A reader clones the shared read capability under a lease that outlasts it, so from then on every
 read at or beyond the clone's frontier has to succeed, whatever compaction does: a refusal is as

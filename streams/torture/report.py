@@ -1,4 +1,4 @@
-"""What a run says of itself: a summary for people, JSON for machines, and evidence."""
+"""The report of a run: a summary for people, JSON for programs, and evidence."""
 
 import json
 from collections.abc import Sequence

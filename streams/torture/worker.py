@@ -1,4 +1,4 @@
-"""An actor, or two, as a process of its own, to be killed at any moment.
+"""Runs one or two actors as a process of their own, which can be killed at any moment.
 
 Everything is in its plan, and what happens is in its journal.
 """

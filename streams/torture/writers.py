@@ -1,4 +1,4 @@
-"""Those who write: under a capability that all share, and under ones of their own.
+"""Actors that write: under a capability that all share, and under ones of their own.
 
 Every write inserts its witness, and some rows; some earlier rows of the same writer, which are
 known to have counted, are retracted.

@@ -1,4 +1,4 @@
-"""Workers without the seconds that a fresh interpreter needs: forked from one that is ready.
+"""Forks workers from a loaded process, without the seconds that a new interpreter needs.
 
 The zygote has imported everything and has no thread and no connection. It forks a worker for
 each plan, and kills one on request. It reaps only whom it killed, so that a number

@@ -1,4 +1,4 @@
-"""Connectors of ours as programs of their own, which any driver of the protocol can start."""
+"""Built-in connectors as programs, which any driver of the protocol can start."""
 
 import sys
 

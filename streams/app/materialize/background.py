@@ -1,4 +1,4 @@
-"""A materialization beside a program's own work: in a thread of its process."""
+"""Runs a materialization in a thread of the program's own process."""
 
 import threading
 import time

@@ -1,4 +1,4 @@
-"""How a materialization is, on the screen: a line that changes, lines of a log, or JSON."""
+"""Prints the status of a materialization: a live line, log lines, or JSON."""
 
 import json
 import time

@@ -1,4 +1,4 @@
-"""Judges the task of a CREATE MATERIALIZATION by what its connector says of itself.
+"""Validates the task of a CREATE MATERIALIZATION against its connector's specification.
 
 The endpoint is not reached: one that is down can be materialized into, once it is up.
 """

@@ -1,4 +1,4 @@
-"""Numbers and times as people read them, and times as people write them. Pure."""
+"""Formats numbers and times for people, and parses times that people write. Pure."""
 
 from datetime import UTC, datetime, timedelta
 

@@ -1,4 +1,4 @@
-"""`slackwater shard verify` and `repair`: what is wrong with logs, and the way past it."""
+"""`slackwater shard verify` and `repair`: finds faults in logs, and skips damaged records."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass

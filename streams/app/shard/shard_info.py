@@ -1,4 +1,4 @@
-"""What can be said of a shard from its group's state alone. Pure.
+"""Facts about a shard, derived from its group's state alone. Pure.
 
 Everything here is computed from the fold of the log: no chunk is read. Rows and bytes are those
 of the chunks as written, so a row that was inserted and retracted counts twice until it is

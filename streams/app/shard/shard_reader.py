@@ -1,4 +1,4 @@
-"""Reading a shard's contents and changes straight from its topics, as results to be shown.
+"""Reads a shard's contents and changes directly from its topics, for display.
 
 What is read is what the shard holds: rows with their multiplicities, negative ones and error
 rows included, where a SELECT would refuse. The columns are the shard's, then

@@ -1,4 +1,4 @@
-"""What a group's data topic holds, and how much of it is garbage. Pure.
+"""The usage of a group's data topic, and its share of garbage. Pure.
 
     live         linked by a batch
     staged       protected by a lease, to be linked

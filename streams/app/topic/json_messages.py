@@ -1,4 +1,4 @@
-"""Lines of JSON as messages: what a producer of the user's would send.
+"""Parses lines of JSON into messages, as a user's producer would send them.
 
 A key is written as sources read it: the JSON value of a member, or an object of several.
 """

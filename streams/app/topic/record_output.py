@@ -1,4 +1,4 @@
-"""A record of a topic in words: ours decoded, text as it is, other bytes in base64.
+"""Prints records of a topic: ours decoded, text as text, other bytes in base64.
 
 Rows of output topics name their schema, and their keys are tuples (`schemas/OUTPUT.md`).
 Whatever cannot be decoded is shown as any other record: others may write what they want.

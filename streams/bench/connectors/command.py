@@ -1,4 +1,4 @@
-"""Which databases, the table of what each took, and what dominates."""
+"""`slackwater bench connectors`: the databases, the result table, and the dominant cost."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace

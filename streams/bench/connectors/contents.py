@@ -1,4 +1,4 @@
-"""The first contents of a collection through `slackwater materialize`: rate, and peak memory.
+"""Measures the initial contents through `slackwater materialize`: rate, peak memory.
 
 The collection is written to a broker of its own; a process follows it into a file of SQLite,
 until it is caught up. What it needs at most is what the operating system says of it.

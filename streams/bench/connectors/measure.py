@@ -1,4 +1,4 @@
-"""Rows through driver and connector into a database, and where the processor's time goes."""
+"""Measures rows through driver and connector into a database, and where CPU time goes."""
 
 import os
 import time

@@ -1,4 +1,4 @@
-"""Beside us: psycopg copies tuples into a temporary table, and one statement upserts them."""
+"""Baseline: psycopg copies tuples into a temporary table, and one statement upserts them."""
 
 import time
 from collections.abc import Mapping, Sequence

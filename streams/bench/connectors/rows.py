@@ -1,4 +1,4 @@
-"""The rows: orders of a shop, as columns, as documents, and as tuples of Python's."""
+"""The benchmark's rows: orders of a shop, as columns, documents and Python tuples."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""Steady changes: a collection in memory changes continuously and is followed into PostgreSQL.
+"""Steady changes: a collection in memory changes continuously and is written to PostgreSQL.
 
 Lags are behind the collection: from when a change can be read to when the commit that has it is
 confirmed. Broker and feeder are in this process and share its processors.

@@ -1,4 +1,4 @@
-"""The bank: transfers between ten accounts, and what must be true of its books at every moment.
+"""The bank: transfers between ten accounts, and the invariants of its books at every time.
 
 The workload of Jamie Brandon's "Internal consistency in streaming systems" (2021,
 scattered-thoughts.net): every transfer moves 1 from an account to another, so that the sum of

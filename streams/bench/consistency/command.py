@@ -1,4 +1,4 @@
-"""`slackwater bench consistency`: how often the bank's books were seen to be wrong."""
+"""`slackwater bench consistency`: counts inconsistent observations of the bank."""
 
 from collections.abc import Mapping
 from contextlib import ExitStack

@@ -1,4 +1,4 @@
-"""Looking at the bank while it works: subscriptions to all views, one query after another."""
+"""Observes the running bank: subscriptions to all views, and repeated queries."""
 
 import itertools
 import threading

@@ -1,4 +1,4 @@
-"""The judge of subscriptions: the bank's books, put together from the changes of each view.
+"""Checks subscriptions: rebuilds the bank's books from the changes of each view.
 
 Changes of all views are entered in the order of their times, as far as every subscription has
 promised to be complete; after each time the books must be right. Pure.

@@ -1,4 +1,4 @@
-"""The bank's views in tables of a PostgreSQL, and a process that reads them continuously."""
+"""The bank's views as PostgreSQL tables, and a process that reads them continuously."""
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager

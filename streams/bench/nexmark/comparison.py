@@ -1,4 +1,4 @@
-"""Queries on us and on other systems, one after the other, over the same files.
+"""Runs queries here and on other systems, one after the other, over the same files.
 
 A query's speed is a ratio: the other system's seconds divided by ours. Wall clock is what a
 user sees; on a machine that is busy with other things the ratio of CPU seconds is the fairer

@@ -1,4 +1,4 @@
-"""What each system's changelog adds up to, and whether it is what ours adds up to.
+"""Consolidates each system's changelog, and compares it with ours.
 
 Shape: contents have the case's columns in the view's types and `diff`, never 0.
 """

@@ -1,4 +1,4 @@
-"""Our own side: a view's compiled stages over JSON lines, in one process for each bucket.
+"""Our side of the comparison: a view's stages over JSON lines, one process per bucket.
 
 Each worker is what a Spark worker is to a replica: it decodes its share of the messages, runs
 level 0 over it, sends packets to the buckets by a file for each exchange, and advances its own

@@ -1,4 +1,4 @@
-"""A column of every type that a function of the catalogue may be asked about, by its name."""
+"""A column of every type that a function of the catalogue may take, by name."""
 
 COLUMNS = {
     "tiny": "TINYINT",

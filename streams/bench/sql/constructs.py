@@ -1,4 +1,4 @@
-"""What a view refuses beside functions: for each construct a query that has it."""
+"""The constructs other than functions that a view refuses, each with a query that has it."""
 
 import re
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""Every call of DuckDB's catalogue: does DuckDB bind it, and does the planner take it?
+"""Tests every call of DuckDB's catalogue: does DuckDB bind it, does the planner take it?
 
 Calls of one function are columns of one view; what is refused is found by halves.
 """

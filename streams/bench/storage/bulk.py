@@ -1,4 +1,4 @@
-"""How fast much is written and read: through the public API, encoding and decoding included."""
+"""Bulk write and read rates through the public API, including encoding and decoding."""
 
 import time
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""How long it takes to open a shard with a long past.
+"""Measures the time to open a shard with a long history.
 
 A million appends are made in lots: the events of a lot go to the log in one flush, each with
 the upper that it expects, and one in ten carries a row in a chunk of its own. Beside them the

@@ -1,4 +1,4 @@
-"""Logs and chunks that keep account of what passes through them.
+"""Logs and chunk stores that count their traffic.
 
 What storage does is measured from outside, at the two ports that it has to Kafka, so that what
 is measured is what runs everywhere.

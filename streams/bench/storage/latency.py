@@ -1,4 +1,4 @@
-"""How long a collection takes to be made, an append to be durable, and to be with a reader.
+"""Latencies: creating a collection, a durable append, delivery to a reader.
 
 create   a collection in a group of its own: topics made, id claimed, log followed
 append   ten rows through `update_and_downgrade`: chunk and event stored, the outcome read back

@@ -1,4 +1,4 @@
-"""Limits on the number of collections: what a broker and a follower use of what is available.
+"""Limits on the number of collections: the resources that a broker and a follower use.
 
 Each resource is looked at with no collections and with many; what lies in between is taken to
 grow by the collection. Read from /proc: elsewhere the table is empty.

@@ -1,4 +1,4 @@
-"""What a thousand collections in one environment cost: to open, and when nothing happens.
+"""The cost of a thousand collections in one environment: opening them, and idling.
 
 Each collection has a group of its own, with its own log, and some events behind it. `open` is
 a new client that follows all of them; it is idle when it follows and there are no writes. A

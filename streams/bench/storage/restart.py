@@ -1,4 +1,4 @@
-"""What a coordinator of a thousand sources costs: to start again, and when nothing happens.
+"""The cost of a coordinator with a thousand sources: restarting it, and idling.
 
 The catalog is written as the statements would have written it, for sources whose shards are
 there already. The coordinator runs in this process, with no replica to answer it.

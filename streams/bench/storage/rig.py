@@ -1,4 +1,4 @@
-"""What the benchmarks of storage run on: an embedded broker of their own, and clients of it."""
+"""The rig of the storage benchmarks: an embedded broker of their own, and its clients."""
 
 import os
 import time

@@ -1,4 +1,4 @@
-"""The rows that storage is measured with: four columns, and a row that its id determines."""
+"""The rows of the storage benchmarks: four columns, determined by the id."""
 
 import numpy as np
 import numpy.typing as npt

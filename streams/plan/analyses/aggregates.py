@@ -1,4 +1,4 @@
-"""What we know of DuckDB's aggregate functions: how each is maintained, and which are not.
+"""Properties of DuckDB's aggregate functions: how each is maintained, and which are refused.
 
 Three kinds. *Accumulated* ones are functions of exact sums (count, sum, variance, ...) or of
 the order of one column (min, max, quantiles): a change costs what changed. *General* ones are

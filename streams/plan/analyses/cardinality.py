@@ -1,4 +1,4 @@
-"""How many rows a plan has, as a guess that depends on the plan alone.
+"""Estimates how many rows a plan has, from the plan alone.
 
 The plan is recreated at each start and must come out the same, or the state of the view would
 be thrown away (rule 24). So no table is counted: every collection is supposed to have a

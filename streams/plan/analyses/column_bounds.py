@@ -1,4 +1,4 @@
-"""What each row of an import that counts is known to be: comparisons of columns to constants.
+"""Comparisons of columns with constants that hold for every relevant row of an import.
 
 Who reads an import for a dataflow may leave out what cannot meet them, such as chunks whose
 ranges do not overlap. They are found in the predicates of the nodes that read the import, and

@@ -1,4 +1,4 @@
-"""Which columns of imports and of nodes a dataflow looks at: no others need be made."""
+"""Computes which columns of imports and nodes a dataflow reads; others are not produced."""
 
 import re
 from functools import lru_cache

@@ -1,4 +1,4 @@
-"""What a disjunction says of all its parts, which its parts say each for themselves.
+"""Factors common conjuncts out of a disjunction.
 
 `(a AND b) OR (a AND c)` is `a AND (b OR c)`, with NULL too. So a key that stands in every part
 joins, and what each part asks of one input alone is asked of that input before the join.

@@ -1,4 +1,4 @@
-"""What two sides of a join agree on: equal columns out of predicates over both rows.
+"""Extracts the equal columns of a join from predicates over both rows.
 
 A *row of both* is what predicates are written over: the columns of all sides one after the
 other. A side of a join holds some of these columns, under positions of its own.

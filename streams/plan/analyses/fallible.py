@@ -1,4 +1,4 @@
-"""Which expressions can never fail, whatever row they meet.
+"""Decides which expressions cannot fail on any row.
 
 A predicate that can fail must not meet rows that another predicate or a join would have
 removed: the error would be ours, not the query's. So only what is listed here moves. The list

@@ -1,4 +1,4 @@
-"""What is known of the rows of a plan, whatever the tables hold: keys, and how many there are.
+"""Derives keys and row-count bounds of a plan that hold for any contents of its inputs.
 
 A set of columns is a *key* if no two rows are equal in all of them, NULLs equal to each other,
 -0.0 to 0.0. Keys begin where an operator makes them so (a Group, a Distinct, the upsert behind

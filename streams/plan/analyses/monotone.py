@@ -1,4 +1,4 @@
-"""Which relations only ever gain rows.
+"""Decides which relations are append-only.
 
 A collection is *append-only* if no row that is in it at some time is missing at a later one.
 Sources with ENVELOPE NONE are, and what operators make of them stays so as long as none answers

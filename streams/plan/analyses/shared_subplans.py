@@ -1,4 +1,4 @@
-"""Subtrees that a plan has several times, so that passes leave them alike.
+"""Finds subtrees that occur several times in a plan, so that passes rewrite them alike.
 
 Equal subtrees are computed once (`lower`). A common table, and the outer side of a subquery
 that was unnested, are equal as they are bound, until passes fit each copy to its reader: then

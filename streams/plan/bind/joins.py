@@ -1,4 +1,4 @@
-"""From DuckDB's joins to ours: Product for the inner ones, Match for all others.
+"""Translates DuckDB's joins: inner ones to Product, all others to Match.
 
 DuckDB turns every subquery into a join before we see it: IN, ANY and EXISTS into MARK joins,
 scalar subqueries into SINGLE ones. RIGHT joins come turned round, or are turned here.

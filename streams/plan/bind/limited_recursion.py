@@ -1,4 +1,4 @@
-"""A recursion below a LIMIT without ORDER BY ends once the LIMIT has its rows.
+"""Ends a recursion below a LIMIT without ORDER BY once the LIMIT has its rows.
 
 DuckDB takes the rows of such a LIMIT iteration by iteration and computes no further one once it
 has enough, so a recursion without an end has an answer. With V(i) the bindings' values and N(i)

@@ -1,4 +1,4 @@
-"""LIMIT and OFFSET by values that are computed.
+"""Binds LIMIT and OFFSET whose values are computed.
 
 DuckDB hands them to the LIMIT as columns of its input, the same in every row. So the rows are
 numbered, and those stay whose number is within the bounds: where a bound changes all rows are

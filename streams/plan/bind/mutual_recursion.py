@@ -1,4 +1,4 @@
-"""WITH MUTUALLY RECURSIVE, which DuckDB does not know: cut into queries that it does.
+"""Splits WITH MUTUALLY RECURSIVE, which DuckDB does not know, into queries that it does.
 
     WITH MUTUALLY RECURSIVE [(RETURN AT RECURSION LIMIT n | ERROR AT RECURSION LIMIT n)]
       name (column type, ...) AS (query), ...

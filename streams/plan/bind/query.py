@@ -1,4 +1,4 @@
-"""From DuckDB's bound plan to our logical plan.
+"""Translates DuckDB's bound plan to the logical plan.
 
 The plan comes unoptimised, so its operators are the query's clauses in order of evaluation.
 Common table expressions are put in where they are referred to: equal subtrees are computed

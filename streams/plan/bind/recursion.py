@@ -1,4 +1,4 @@
-"""From WITH RECURSIVE to a Loop that means the same.
+"""Translates WITH RECURSIVE to an equivalent Loop.
 
 With B the base and F the recursive term, DuckDB computes W1 = B, W2 = F(W1), W3 = F(W2) and so
 on until there are no rows, and answers their sum; for UNION without ALL each W loses what an

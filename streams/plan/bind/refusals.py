@@ -1,4 +1,4 @@
-"""What a view may not contain yet, by the name a user knows it by.
+"""The constructs that a view may not contain, by the names users know them by.
 
 DuckDB's syntax tree says what was written; its bound plan only what became of it (IN turns
 into a MARK join). So constructs are refused here, before binding, with words of the query.

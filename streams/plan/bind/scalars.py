@@ -1,4 +1,4 @@
-"""From DuckDB's bound expressions to our scalars.
+"""Translates DuckDB's bound expressions to scalars.
 
 DuckDB has resolved names, overloads and casts; what is left is to translate each class of
 node. A lambda's captured values are inlined where its body uses them, so that a column is

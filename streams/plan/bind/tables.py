@@ -1,4 +1,4 @@
-"""From DuckDB's table functions to ours: a list for each row, taken apart by Unnest.
+"""Translates DuckDB's table functions: one list per row, expanded by Unnest.
 
 `generate_series`, `range` and `unnest` are also functions of one row that return a list, so a
 call with constants is that function over a row of nothing, and a call with columns of another

@@ -1,4 +1,4 @@
-"""What a Loop repeats, made ready: apart from what does not change in an iteration.
+"""Prepares the body of a Loop: separates the parts that do not change between iterations.
 
 Subtrees without a variable are the same in every iteration: they are computed outside, once and
 by as many tasks as there are, and the loop reads them. Joins that judge pairs become a join and

@@ -1,4 +1,4 @@
-"""From the logical plan to stages: where each operator runs, and so where data must move.
+"""Lowers the logical plan to stages: where each operator runs, and where data is exchanged.
 
 Equal subtrees become one node. A node's *placement* is its level and, if its rows are spread
 by a hash, which columns were hashed; several columns stand for one where a join made them

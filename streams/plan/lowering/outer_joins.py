@@ -1,4 +1,4 @@
-"""How the joins that depend on what did not match are maintained.
+"""Expands outer, semi and anti joins into operators that maintain the unmatched rows.
 
 Every Match becomes inner joins, which say which rows have partners, and a Threshold for the
 rest. With l the left rows (and a column for each key), and J the inner join:

@@ -1,4 +1,4 @@
-"""Where rows lie: the level of a node, and by which columns its rows are spread there."""
+"""Placement of rows: the level of a node, and the columns by which its rows are partitioned."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""Frames of RANGE: which values a row's frame reaches, and from which ones it is reached.
+"""RANGE frames: which values a row's frame contains, and from which rows it is visible.
 
 The bounds of a frame are the row's value x less (or plus) constants: a value y is seen from x
 iff it is between them, so x is seen from the y that are as far on the other side. Of a sum with

@@ -1,4 +1,4 @@
-"""How far the calls of a window look: whether a change is felt by its neighbours alone.
+"""How far window calls look, and so whether a change affects only neighbouring rows.
 
 lag, lead and a frame of ROWS between constant offsets see so many rows before and behind their
 own, one of GROUPS so many groups of peers, one of RANGE what differs by so much. That is known

@@ -1,4 +1,4 @@
-"""Dates that are compared with a moment: as dates where the moment is a midnight.
+"""Compares dates with timestamps as dates where the timestamp is a midnight.
 
 `d < DATE '1994-01-01' + INTERVAL 1 YEAR` binds as a comparison of timestamps, and the cast of a
 date fails outside their range. DuckDB's optimizer compares dates there, so that it never fails

@@ -1,4 +1,4 @@
-"""Tell constants that are computable from expressions that may fail.
+"""Separate constants that are computable from expressions that may fail.
 
 A closed expression (no column, no lambda variable) has one value or fails always. DuckDB
 tries each once; those that have a value become literals, spelled as they were. Then a date in

@@ -1,4 +1,4 @@
-"""Make one step of what can be one: projections over projections, filters over filters.
+"""Fuse projections over projections, and filters over filters.
 
 Leaves behind: between other operators at most one Project over one Filter, unless putting
 one into the other would compute something costly twice; no Project that changes nothing.

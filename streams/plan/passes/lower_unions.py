@@ -1,4 +1,4 @@
-"""Plans without unions: columns hold their carrier structs (`streams.trace.kernel.unions`).
+"""Replaces UNION columns by their carrier structs (`streams.trace.kernel.unions`).
 
 Below this, rows, keys, orders and aggregates are those of structs. An expression that reads
 such a column makes the union of it, and the struct again if a union is its value. So DuckDB

@@ -1,4 +1,4 @@
-"""Make columns of what operators over groups compute with.
+"""Compute the arguments of group operators as columns.
 
 Leaves behind: the keys, arguments and orders of every Group, Window and TopK are columns of its
 input, each computed once however often it is used, or constants; every Group has an aggregate,

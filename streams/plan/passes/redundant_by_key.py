@@ -1,4 +1,4 @@
-"""Leave out what changes nothing because of a key.
+"""Remove operators that a key makes redundant.
 
 Removes a Distinct over rows that are distinct already, and a Group by a key, where each group
 is one row and its aggregates are expressions over that row. Only keys that an operator enforces

@@ -1,4 +1,4 @@
-"""Ask whether a row has a match before it is joined, not after.
+"""Evaluate semijoins before the joins that they filter.
 
 A SEMI or ANTI join above a product whose predicates read one input alone says the same of that
 input's rows. Below, the product keeps state for fewer rows, and the match for narrower ones. It

@@ -1,4 +1,4 @@
-"""What no statement may be, whatever it says: parsers and planners stay within their stacks.
+"""Limits of statements, so that parsers and planners stay within their stacks.
 
 DuckDB's parser takes more than linear time for brackets that are never closed, its plan is read
 by recursion, and ours is made by recursion; so how deep a statement is nested is looked at

@@ -1,4 +1,4 @@
-"""What CREATE SOURCE says of messages: how to read keys and values."""
+"""The clauses of CREATE SOURCE about messages: formats of keys and values."""
 
 import json
 import re

@@ -1,4 +1,4 @@
-"""The clauses that say where the reading of a topic begins, or goes on.
+"""The clauses that say at which offsets reading a topic begins or resumes.
 
 START FROM EARLIEST | LATEST | OFFSETS (partition => offset, ...) | TIMESTAMP '...'
 RESUME FROM [TOPIC '...'] [EARLIEST | ...]

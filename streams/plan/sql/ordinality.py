@@ -1,4 +1,4 @@
-"""WITH ORDINALITY, which DuckDB binds but whose plan it does not hand out whole: rewritten.
+"""Rewrites WITH ORDINALITY, whose plan DuckDB binds but does not serialize whole.
 
     unnest(list) WITH ORDINALITY AS e(x, place)
     (SELECT unnest(v), unnest(range(1, len(v) + 1)) FROM (SELECT list AS v)) AS e(x, place)

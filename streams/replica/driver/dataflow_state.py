@@ -1,4 +1,4 @@
-"""What a replica keeps of a dataflow: its state, records of it, the progress of a build."""
+"""A replica's state of a dataflow: its checkpoint, its records, the progress of a build."""
 
 import uuid
 from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""What happens to a dataflow in a replica, and what it asks for then.
+"""The events of a dataflow in a replica, and the effects that it requests.
 
 `Event` is the input of `Dataflow.step` (`streams.replica.driver.dataflow`), `Effect` its output
 beside the next dataflow. The end of an attempt to append is an event as well

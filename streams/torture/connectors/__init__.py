@@ -1,1 +1,1 @@
-"""Torture of materializations: faults at the messages of the protocol, and what tables hold."""
+"""Torture of materializations: faults at messages of the protocol, and checks of the tables."""

@@ -1,4 +1,4 @@
-"""What is materialized: accounts and branches between which money moves, so that sums are 0.
+"""The ledger that is materialized: transfers between accounts and branches, with sums of 0.
 
 It writes two collections and remembers their contents at every time. An account of which
 nothing is left has no row, so rows go and come.

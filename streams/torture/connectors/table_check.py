@@ -1,4 +1,4 @@
-"""What is wrong with the tables, as one reader sees them at one moment.
+"""Checks the tables as one reader sees them at one moment.
 
 The table of checkpoints tells the reader up to which time each key is written. Then each table
 has to hold for each key what its collection had just before that time: nothing lost, nothing

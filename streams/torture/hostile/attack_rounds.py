@@ -1,4 +1,4 @@
-"""Rounds of hostile input against an environment, and after each the question: who noticed?
+"""Rounds of hostile input, and a check after each that others are unharmed.
 
 A round sends a handful of inputs, then asks three things: does every process still live, does
 the honest client get right answers from its collection and from its view, and does it get them

@@ -1,4 +1,4 @@
-"""What an attacker knows of the environment: names, capabilities of its own, real records."""
+"""The attacker's knowledge of the environment: names, capabilities of its own, real records."""
 
 from dataclasses import dataclass, field, replace
 from random import Random

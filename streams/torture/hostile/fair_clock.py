@@ -1,4 +1,4 @@
-"""A clock for what has to come in time, which stands still while others take the machine.
+"""A clock for deadlines that stops while other processes take the machine.
 
 What is late on a machine that other programs have loaded thirty times over says nothing of us;
 what is late although the machine was ours is a defect, also when we have loaded it ourselves.

@@ -1,4 +1,4 @@
-"""Clients that mean well, beside the attacker: their answers have to be right, and on time.
+"""Honest clients beside the attacker: their answers must be right, and on time.
 
 `HonestWriter` writes rows through the command topics and reads them back from the shard.
 `HonestView` publishes messages and reads the view over them in SQL. Both know what every answer

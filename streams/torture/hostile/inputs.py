@@ -1,4 +1,4 @@
-"""What a hostile client may send, as values: the seed makes them, `senders` sends them.
+"""The inputs that a hostile client may send, as values generated from a seed.
 
 An input says where it goes, not how it got there, so a line of evidence holds all that is
 needed to send it once more.

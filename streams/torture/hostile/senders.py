@@ -1,4 +1,4 @@
-"""How inputs leave: producers, with and without transactions, and the coordinator's port."""
+"""Sends inputs: producers, with and without transactions, and the coordinator's port."""
 
 import contextlib
 import socket

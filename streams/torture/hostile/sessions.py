@@ -1,4 +1,4 @@
-"""Honest sessions that go on while the attack does: reads, statements of DDL, a subscription.
+"""Honest sessions during the attack: reads, DDL statements, a subscription.
 
 What they read is the honest view, and others like it that they make and drop. After n messages
 its row is (n, 1 + .. + n): so every answer says by itself whether it is right, whatever was

@@ -1,4 +1,4 @@
-"""A subscription to the honest view: what it has told is looked at, at every time."""
+"""Checks a subscription to the honest view at every time."""
 
 from collections import Counter
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""Where others may write, and what an attacker writes there. Pure: the seed decides.
+"""The places that others may write to, and what an attacker writes there. Pure, seeded.
 
 A surface is a generator: it yields inputs, and is sent where each one landed, so that a command
 can name the chunk that was written before it. Records of a log, and of a Rollup, go to logs of

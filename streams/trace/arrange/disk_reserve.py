@@ -1,4 +1,4 @@
-"""Room on the disk that run files lie on: a reserve that only small ones may use.
+"""A disk-space reserve for run files, which only small files may use.
 
 A dataflow whose state does not fit must not take the last of the disk with it: its neighbours,
 the driver and Spark write there too. So a large run is refused where it would go into the

@@ -1,4 +1,4 @@
-"""Merges sorted runs piece by piece, so that only one piece is in memory.
+"""Merges sorted runs one piece at a time, in bounded memory.
 
 Of sorted parts what lies in one range of their order can be merged by itself, and what comes
 of the ranges in order is the whole:

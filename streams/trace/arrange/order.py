@@ -1,4 +1,4 @@
-"""The order of values: DuckDB's, as something numpy can search.
+"""DuckDB's order of values, as arrays that numpy can search.
 
 A value's *rank* is an integer that compares as the value does. Where a type has a rank of its
 own (numbers of up to 64 bits, dates, times) it is the same everywhere and can be read off a

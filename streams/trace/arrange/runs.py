@@ -1,4 +1,4 @@
-"""Run files: what an operator remembers, in immutable files sorted by key hash.
+"""Run files: operator state in immutable files sorted by key hash.
 
 A run is an Arrow IPC stream of record batches, uncompressed, so that it is memory-mapped and
 its pages are the host's page cache, shared by all workers. Its first column `h` is the 64-bit

@@ -1,4 +1,4 @@
-"""Functions that a user wrote in Python: values, and what DuckDB calls in their place.
+"""Python functions of users: their values, and the SQL that calls them in DuckDB.
 
 A function is its text, and only the text is sent: every process that calls the function
 compiles it, and no object is pickled. In plans it goes by its *symbol*, its name and a hash of

@@ -1,4 +1,4 @@
-"""The door to DuckDB: one connection a worker, set up so that its answers are ours.
+"""The kernel: one DuckDB connection per worker, configured so that its answers match ours.
 
 Invariant: every table that leaves the kernel has the Arrow types of `arrow_schema` for the
 DuckDB types it was asked for, and reads back as those types: DuckDB's lossless conversion is

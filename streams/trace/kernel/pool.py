@@ -1,4 +1,4 @@
-"""Kernels shared by many users that need one rarely, and only briefly.
+"""A pool of kernels for users that need one rarely and briefly.
 
 A kernel takes 2 to 4 MiB: a thousand users of their own would take gigabytes.
 """

@@ -1,4 +1,4 @@
-"""A UNION travels as a STRUCT: its tag, a number, and its members, all but one of them NULL.
+"""Carries a UNION as a STRUCT: its tag, a number, and its members, all but one NULL.
 
 Arrow's unions cannot tell a NULL from a member that is NULL, and DuckDB does not import them
 wherever a column may stand. So columns have the type `carried`; SQL makes the union where an
