@@ -26,7 +26,7 @@ def parsed(model: type[Model], what: str, text: str) -> Model:
 
 
 def problems(error: ValidationError) -> str:
-    """What is wrong with a configuration; values are not shown, since some are secrets."""
+    """The errors in a configuration, without values, since some are secrets."""
     return "; ".join(
         f"{'.'.join(map(str, problem['loc'])) or 'all'}: {problem['msg']}"
         for problem in error.errors()
@@ -34,7 +34,7 @@ def problems(error: ValidationError) -> str:
 
 
 def form(order: int, *, secret: bool = False, mark: str = "") -> dict[str, JsonValue]:
-    """What a form is told of a property, beside its type. `mark` is true, as `x-...`."""
+    """Form hints of a property. `mark` becomes the extension `x-...`, set to true."""
     hints: dict[str, JsonValue] = {"order": order}
     if secret:
         hints["secret"] = True
@@ -54,7 +54,7 @@ REFERENCES = ("env:", "file:")
 
 
 def secret(environment: Mapping[str, str], text: str) -> str:
-    """A secret, or what it refers to. Errors: InvalidUsage if that is not there."""
+    """A secret, or the one that it refers to. Errors: InvalidUsage for an unset reference."""
     kind, _, place = text.partition(":")
     if kind == "env":
         if place not in environment:
@@ -97,7 +97,7 @@ def variables(value: JsonValue) -> Iterator[str]:
 
 
 def exposed(schema: JsonValue, value: JsonValue, where: str) -> Iterator[str]:
-    """Where a configuration has a secret itself, as its JSON Schema marks them."""
+    """The places where a configuration contains a secret itself, by the marks in its schema."""
     if not isinstance(schema, dict):
         return
     if isinstance(value, str) and schema.get("secret") is True:

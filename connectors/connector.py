@@ -26,25 +26,25 @@ from streams.errors import InvalidUsage
 
 
 class Refused(InvalidUsage):
-    """The endpoint does not take a document for what is in it; others it may take."""
+    """The endpoint rejects a document for its content; it may accept others."""
 
 
 class Transactor(Protocol):
-    """One open stream; it sees only messages that are legal and well formed.
+    """One open stream; receives only legal, well-formed messages.
 
     Errors: whatever a method raises ends the stream, and nothing of the transaction may stay.
     `Refused` says that a document is at fault: then the driver may leave it out.
     """
 
     checkpoint: bytes
-    """What Opened answers: the Flow checkpoint that the endpoint holds, or empty."""
+    """The answer in Opened: the Flow checkpoint that the endpoint stores, or empty."""
 
     @property
     def subranges(self) -> Sequence[Subrange]:
         """In place of it, where parts of the range stand apart and Open has the extension."""
 
     def acknowledge(self) -> None:
-        """The driver's log has what was committed; only where `extensions` has acknowledge."""
+        """The driver's log has recorded the commit; only if `extensions` has acknowledge."""
 
     def load(self, message: Load) -> None:
         """Take note of keys; the transaction before is committed when `flush` reads them."""
@@ -64,13 +64,13 @@ class Connector(Protocol):
 
     @property
     def extensions(self) -> Extensions:
-        """What goes beyond 2021 and is offered; Spec says it to drivers."""
+        """The offered extensions of the 2021 protocol, as Spec announces them."""
 
     def spec(self, request: SpecRequest) -> SpecResponse:
-        """Which configurations the connector takes."""
+        """The JSON Schemas of the connector's configurations."""
 
     def validate(self, request: ValidateRequest) -> ValidateResponse:
-        """Whether the endpoint can be reached, and what each field may be."""
+        """Check that the endpoint can be reached, and return the constraint of each field."""
 
     def apply(self, request: ApplyRequest) -> ApplyResponse:
         """Make the endpoint ready, or only say how if it is a dry run."""

@@ -71,7 +71,7 @@ def transactions(connector: Connector, data: Iterable[bytes]) -> Iterator[bytes]
 
 
 def serve(connector: Connector, requests: Iterable[Request]) -> Iterator[Response]:
-    """As `transactions`, of messages."""
+    """Like `transactions`, over decoded messages."""
     session = Session(Side.CONNECTOR, connector.extensions)
     with ExitStack() as stack:
         transactor: Transactor | None = None
@@ -93,7 +93,7 @@ def opened(transactor: Transactor) -> messages.Opened:
 
 
 def answer(transactor: Transactor, request: Request) -> Iterator[Response]:
-    """What a transactor answers to a request that was checked."""
+    """The transactor's responses to a validated request."""
     match request:
         case messages.Open():
             yield opened(transactor)

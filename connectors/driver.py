@@ -34,21 +34,21 @@ class Channel(Protocol):
         """No more requests come."""
 
     def close(self) -> None:
-        """End at once, whatever the connector does."""
+        """End at once, even if the connector hangs."""
 
 
 class Transport(Protocol):
-    """How a connector is reached."""
+    """Opens streams and calls of a connector: a transport."""
 
     def call(self, name: str, request: bytes) -> bytes:
-        """One of spec, validate, apply. Errors: ConnectorFailed."""
+        """Call spec, validate or apply. Errors: ConnectorFailed."""
 
     def transactions(self) -> Channel:
         """Errors: ConnectorFailed."""
 
 
 class Driver:
-    """Calls a connector; checks what it sends and what comes back."""
+    """Calls a connector, and validates requests and responses."""
 
     def __init__(self, transport: Transport) -> None:
         self.transport = transport
@@ -93,13 +93,13 @@ class Driver:
 
 
 class Stream:
-    """A transaction stream: what is sent and received is checked by the driver's machine."""
+    """A transaction stream; the driver's state machine checks every message."""
 
     def __init__(self, channel: Channel, session: Session) -> None:
         self.channel = channel
         self.session = session
         self.checkpoint = b""
-        """What Opened said: the endpoint's Flow checkpoint, or empty."""
+        """The Flow checkpoint in Opened, or empty."""
         self.subranges: tuple[messages.Subrange, ...] = ()
         """In place of it, if parts of the range stand apart."""
 
@@ -152,7 +152,7 @@ class Stream:
         return self.flushed()
 
     def flushed(self) -> tuple[list[Loaded], messages.Flushed]:
-        """What comes after a Flush that was sent."""
+        """The messages after a Flush that was sent."""
         loaded = list(self._until_flushed())
         flushed = loaded.pop()
         assert isinstance(flushed, messages.Flushed), "the last is"
@@ -163,7 +163,7 @@ class Stream:
             yield self.receive()
 
     def commit(self) -> None:
-        """Commit what was stored, and wait until the endpoint has it."""
+        """Commit the stored documents, and wait until the endpoint has them."""
         self.send(messages.StartCommit())
         self.receive()
 

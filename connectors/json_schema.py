@@ -37,7 +37,7 @@ NAMES: Mapping[type, str] = {
 
 
 def refusals(root: Schema, value: JsonValue, what: str, *, is_closed: bool) -> Iterator[str]:
-    """What is wrong with a configuration. One that is `is_closed` has no other properties."""
+    """The violations of a configuration. If `is_closed`, other properties are refused."""
     yield from _refused(root, root, value, what, is_closed=is_closed)
 
 
@@ -72,7 +72,7 @@ def _refused(
 
 
 def _meant(root: Schema, schema: Schema) -> Schema:
-    """What a reference within the schema refers to."""
+    """Resolve a reference within the schema."""
     reference = schema.get("$ref")
     if not isinstance(reference, str) or not reference.startswith("#/"):
         return schema

@@ -38,7 +38,7 @@ class CollectionOf(BaseModel):  # type: ignore[explicit-any] # JSON is recursive
     fields: list[FieldOf]
 
     def built(self) -> spec_builder.Collection:
-        """As the protocol describes it."""
+        """The column in protocol terms."""
         columns = [
             spec_builder.Column(
                 name=column.name,
@@ -74,7 +74,7 @@ class Task(BaseModel):  # type: ignore[explicit-any] # JSON is recursive
     bindings: list[BindingOf]
 
     def request(self) -> ValidateRequest:
-        """What Validate is asked."""
+        """The Validate request."""
         bindings = [
             ValidateRequest.Binding(
                 resource_spec_json=json.dumps(binding.resource),
@@ -92,7 +92,7 @@ class Task(BaseModel):  # type: ignore[explicit-any] # JSON is recursive
     def specification(
         self, validated: Sequence[ValidateResponse.Binding]
     ) -> MaterializationSpec:
-        """What Apply and Open are given, once the connector has said where each goes."""
+        """The specification for Apply and Open, once Validate has named the resource paths."""
         bindings = [
             spec_builder.Bind(
                 collection=binding.collection.built(),

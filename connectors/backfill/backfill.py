@@ -69,11 +69,11 @@ class Backfill:
         self._report = report
         self._following = Following(shards, task.task, task.collections)
         self._missing = 0
-        """How many ranges were to be written by the last attempt."""
+        """The number of ranges that the last attempt had to write."""
         self.status = Status(task=task.task, stalls={})
 
     def run(self) -> Status:
-        """Write what is missing, or until it is stopped.
+        """Write the missing ranges, unless stopped.
 
         Errors: InvalidUsage if the task cannot be divided, or its contents not be written;
         what has failed `TRIES` times, without any range written in between.
@@ -98,7 +98,7 @@ class Backfill:
         return self.status
 
     def _is_complete(self) -> bool:
-        """Whether nothing is missing; if something is, one attempt to write it."""
+        """Whether nothing is missing; otherwise makes one attempt to write it."""
         prepared = prepare(self._driver, self._task, self._following.open())
         check_divisible(prepared, self._ranges)
         if any(binding.dead_letters for binding in self._task.bindings):
@@ -125,7 +125,7 @@ class Backfill:
         return False
 
     def _written(self, prepared: Prepared) -> Written:
-        """Of each binding how far all keys are written; no older session can commit now."""
+        """For each binding, the frontier of all keys; fences older sessions."""
         return self._opened(prepared, Gap(*EVERY_KEY, frozenset()))
 
     def _opened(self, prepared: Prepared, gap: Gap) -> Written:

@@ -130,7 +130,7 @@ def packed(rows: Rows) -> pa.RecordBatch:
 
 
 def unpacked(batch: pa.RecordBatch) -> Iterator[Rows]:
-    """What `packed` was given, of each row but markers."""
+    """The inverse of `packed`, without marker rows."""
     columns = [column.to_pylist() for column in batch.columns]
     for gap, binding, rows, wrong in zip(*columns, strict=True):
         if binding != MARKER:
@@ -148,7 +148,7 @@ def blob(table: pa.Table) -> bytes:
 
 
 def table_of(data: bytes) -> pa.Table:
-    """What `blob` was given."""
+    """The inverse of `blob`."""
     with pa.ipc.open_stream(data) as stream:
         return stream.read_all()
 

@@ -8,7 +8,7 @@ from schemas.flow_hash import LAST
 from streams.ids import Timestamp
 
 Written = Sequence[Sequence[Reach]]
-"""Of each binding how far the parts of all keys are written."""
+"""For each binding, the reaches of all keys."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +26,7 @@ class Gap:
 
 
 def gaps_of(written: Written, count: int) -> tuple[Gap, ...]:
-    """What is missing, where all keys are divided into `count` ranges at least.
+    """The gaps of a division of all keys into at least `count` ranges.
 
     Ranges are cut where something begins to be written too, so that each binding has all of a
     gap, or nothing.

@@ -44,14 +44,14 @@ Loading = Callable[[Topic, Sequence[Piece]], Loaded]
 
 
 class Access(NamedTuple):
-    """What a task reaches."""
+    """The services that a task uses."""
 
     load: Loading
     driver: Driver
 
 
 Accessing = Callable[[], AbstractContextManager[Access]]
-"""Opens what a task reaches, in whatever process it runs."""
+"""Opens the services of a task, in any process."""
 
 BLOB_BYTES = 4 << 20
 """About so many bytes of rows are sent to a range together."""
@@ -63,7 +63,7 @@ class Plan:
 
     prepared: Prepared
     topics: tuple[Topic, ...]
-    """Of each binding, with the chunks of its collection."""
+    """For each binding, with the chunks of its collection."""
     as_of: Timestamp
     gaps: tuple[Gap, ...]
     spill: str
@@ -71,7 +71,7 @@ class Plan:
 
     @property
     def frontier(self) -> Timestamp:
-        """What is written is written up to here."""
+        """The frontier up to which the ranges are written."""
         return Timestamp(self.as_of + 1)
 
 
@@ -165,7 +165,7 @@ def write(plan: Plan, number: int, rows: Iterable[Rows], driver: Driver, kernel:
 
 
 def opening(prepared: Prepared, gap: Gap) -> messages.Open:
-    """What a session of a gap begins with."""
+    """The Open message of the session of a gap."""
     return messages.Open(
         materialization=prepared.spec,
         version=prepared.version,
@@ -177,7 +177,7 @@ def opening(prepared: Prepared, gap: Gap) -> messages.Open:
 
 
 def reaches_of(prepared: Prepared, stream: Stream) -> Sequence[Sequence[Reach]]:
-    """Of each binding how far the keys of a session are written.
+    """For each binding, the reaches of the keys of a session.
 
     Errors: InvalidUsage if the connector does not say it.
     """
@@ -245,7 +245,7 @@ class Writing:
 
 
 def pieces_of(spills: Mapping[int, Spill]) -> Iterator[tuple[int, int, Part]]:
-    """What is written: binding, number, rows."""
+    """The rows to write: binding, number, rows."""
     for binding, spill in spills.items():
         for number, piece in enumerate(spill.pieces()):
             yield binding, number, piece

@@ -49,7 +49,7 @@ WIDER = frozenset({("BIGINT", "DOUBLE"), ("BIGINT", "VARCHAR"), ("UUID", "VARCHA
 
 
 class Config(BaseModel):  # type: ignore[explicit-any] # JSON is recursive
-    """How a database is reached."""
+    """Endpoint configuration."""
 
     model_config = STRICT | {"title": "DuckDB"}
 

@@ -32,7 +32,7 @@ from streams.errors import InvalidUsage
 
 
 class Config(BaseModel):  # type: ignore[explicit-any] # JSON is recursive
-    """Where the files are."""
+    """Endpoint configuration: the location of the files."""
 
     model_config = STRICT | {"title": "Files"}
 
@@ -45,7 +45,7 @@ class Config(BaseModel):  # type: ignore[explicit-any] # JSON is recursive
 
 
 class Resource(BaseModel):  # type: ignore[explicit-any] # JSON is recursive
-    """Where a binding is kept."""
+    """Resource configuration: the location of a binding's files."""
 
     model_config = STRICT | {"title": "Directory"}
 
@@ -128,7 +128,7 @@ def reached(text: str) -> tuple[fs.FileSystem, str]:
 
 
 def store_of(spec: MaterializationSpec) -> Store:
-    """What is kept of a task."""
+    """The stored record of a task."""
     return Store(*reached(spec.endpoint_spec_json), spec.materialization)
 
 
@@ -138,7 +138,7 @@ def resource_of(index: int, text: str) -> Resource:
 
 
 def directories(spec: MaterializationSpec) -> list[Directory]:
-    """The directories of a task. Errors: InvalidUsage if one is divided by what it lacks."""
+    """The directories of a task. Errors: InvalidUsage for a partition by a missing column."""
     planned: list[Directory] = []
     for index, binding in enumerate(spec.bindings):
         resource = resource_of(index, binding.resource_spec_json)

@@ -23,7 +23,7 @@ ROOT = "_slackwater"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Range:
-    """A key range that a session opened, and what it has committed."""
+    """A key range that a session opened, and the files it has committed."""
 
     key_begin: int
     key_end: int
@@ -37,7 +37,7 @@ class Range:
 
     @property
     def held(self) -> Held:
-        """As the fence decides over it."""
+        """The range as a row of the fence."""
         return Held(
             key_begin=self.key_begin,
             key_end=self.key_end,
@@ -72,12 +72,12 @@ class Store:
         return [Range(**json.loads(text)) for text in texts if text is not None]
 
     def range(self, key_begin: int, key_end: int) -> Range | None:
-        """One range as it is now."""
+        """One range in its present state."""
         text = self._read(self._range_path(key_begin, key_end))
         return None if text is None else Range(**json.loads(text))
 
     def put(self, row: Range) -> None:
-        """Write a range, whole: a reader sees what was there before, or this."""
+        """Replace a range atomically."""
         self._write(self._range_path(row.key_begin, row.key_end), asdict(row))
 
     def remove(self, key_begin: int, key_end: int) -> None:
@@ -92,11 +92,11 @@ class Store:
         self.put(replace(row, fence=row.fence + 1))
 
     def staged(self, nonce: str, transaction: int) -> str:
-        """Where the files of a transaction are until it is committed."""
+        """The staging directory of a transaction until it is committed."""
         return f"{self.home}/staged/{nonce}-{transaction}"
 
     def settle(self, row: Range) -> None:
-        """Publish what the session of a range has committed, and drop what it has not."""
+        """Publish committed files of the session of a range, and delete the others."""
         prefix = f"{self.home}/staged/{row.nonce}-"
         committed = self.staged(row.nonce, row.transaction)
         self.publish(committed)

@@ -39,7 +39,7 @@ class Directory:
 
 
 class Transactor:
-    """One session."""
+    """One session of a task."""
 
     def __init__(self, store: Store, directories: Sequence[Directory], message: Open) -> None:
         self.files, self.directories = store, directories
@@ -52,14 +52,14 @@ class Transactor:
         self.written = 0
 
     def acknowledge(self) -> None:
-        """Nothing: a commit is final."""
+        """No-op: a commit is final."""
 
     def load(self, message: Load) -> None:
         """Never: bindings are of delta updates."""
         raise AssertionError(f"the session refuses loads, as of binding {message.binding}")
 
     def flush(self, message: Flush) -> Iterator[Loaded | Flushed]:
-        """Nothing was asked for."""
+        """No-op: nothing is loaded."""
         self.next = message.checkpoint
         yield Flushed()
 
@@ -80,7 +80,7 @@ class Transactor:
             self._write(message.binding)
 
     def commit(self) -> None:
-        """Stage what is left, commit it, publish it. Errors: Fenced, Determinate."""
+        """Stage remaining rows, commit, publish. Errors: Fenced, Determinate."""
         for binding, pending in enumerate(self.pending):
             if pending:
                 self._write(binding)

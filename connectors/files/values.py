@@ -28,4 +28,4 @@ CONVERTS: Mapping[Kind, values.Convert] = dict.fromkeys(Kind, values.text) | {
     Kind.DATE: date,
     Kind.TIMESTAMP: timestamp,
 }
-"""What has no type of its own is text: exact numbers, times of day, intervals, UUIDs, JSON."""
+"""Types without a Parquet equivalent are text: exact numbers, times of day, UUIDs, JSON."""

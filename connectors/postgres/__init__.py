@@ -65,7 +65,7 @@ OPTIONS = (
 
 
 class Config(BaseModel):  # type: ignore[explicit-any] # JSON is recursive
-    """How a server is reached."""
+    """Endpoint configuration."""
 
     model_config = STRICT | {"title": "PostgreSQL"}
 

@@ -123,14 +123,14 @@ def _open(message: TransactionRequest.Open) -> messages.Open:
 
 
 def extensions(message: wire.Extensions) -> Extensions:
-    """What a Spec offers, or an Open uses."""
+    """The extensions that a Spec offers, or an Open uses."""
     return Extensions(
         acknowledge=message.acknowledge, delete=message.delete, subranges=message.subranges
     )
 
 
 def encode_extensions(extensions: Extensions) -> wire.Extensions:
-    """As they are on the wire."""
+    """The extensions as protobuf."""
     return wire.Extensions(
         acknowledge=extensions.acknowledge,
         delete=extensions.delete,

@@ -25,7 +25,7 @@ def keys_of(documents: Sequence[bytes], pointers: Sequence[str]) -> Blobs:
 
 
 def elements_at(objects: Sequence[Mapping[str, object]], pointer: str) -> list[Element]:
-    """What each document has at a pointer."""
+    """The value of each document at a pointer."""
     name = pointer[1:]
     if pointer and not set(name) & {"/", "~"}:  # a member of the root, as keys mostly are
         members: Sequence[object] = [document.get(name) for document in objects]
@@ -46,7 +46,7 @@ def key_of(document: bytes, pointers: Sequence[str]) -> bytes:
 
 
 def at(value: object, pointer: str) -> object:
-    """What is at a pointer; None if nothing is."""
+    """The value at a pointer; None if there is none."""
     for token in pointer.split("/")[1:]:
         name = token.replace("~1", "/").replace("~0", "~")
         match value:

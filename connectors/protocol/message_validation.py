@@ -79,7 +79,7 @@ def shown_range(begin: int, end: int) -> str:
 
 
 def check_flow_checkpoint(checkpoint: bytes) -> None:
-    """What Opened returns is what a driver once sent."""
+    """Opened returns a checkpoint that a driver once sent."""
     try:
         Checkpoint.FromString(checkpoint)
     except DecodeError as error:
@@ -222,7 +222,7 @@ def check_once(
 
 
 def check_not_committing(packed: Sequence[bytes], committing: AbstractSet[bytes]) -> None:
-    """Errors: Violation by the driver if it loads what it has not seen committed."""
+    """Errors: Violation by the driver if it loads a key before it has seen its commit."""
     if not committing.isdisjoint(packed):
         keys = some(committing & set(packed))
         detail = f"Load: expected no key that is being committed, actual {keys}"

@@ -18,7 +18,7 @@ from schemas.flow_tuple import Element
 
 @dataclass(frozen=True, slots=True)
 class Extensions:
-    """What goes beyond the protocol of 2021."""
+    """Extensions of the 2021 protocol."""
 
     acknowledge: bool = False
     delete: bool = False
@@ -113,12 +113,12 @@ class Opened:
 
 @dataclass(frozen=True, slots=True)
 class Acknowledge:
-    """What was committed is in the driver's log."""
+    """The driver's log has recorded the commit."""
 
 
 @dataclass(frozen=True, slots=True)
 class Acknowledged:
-    """What was committed is in the endpoint for good."""
+    """The endpoint has committed durably."""
 
 
 @dataclass(frozen=True, slots=True)

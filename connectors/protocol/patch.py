@@ -11,7 +11,7 @@ from connectors.protocol.messages import Flushed
 
 
 def kept(before: bytes, flushed: Flushed) -> bytes:
-    """What the driver keeps after a transaction; empty if there is nothing to keep.
+    """The checkpoint that the driver stores after a transaction; empty if there is none.
 
     A checkpoint that is no patch takes the place of the one before, and an empty one clears it.
     """

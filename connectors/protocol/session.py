@@ -39,7 +39,7 @@ from schemas.flow_hash import FIRST, LAST
 
 
 class Phase(Enum):
-    """Where a stream is."""
+    """The phase of a stream."""
 
     UNOPENED = auto()
     OPENING = auto()
@@ -112,11 +112,11 @@ class Session:
     phase: Phase = Phase.UNOPENED
     extensions: Extensions = field(default_factory=Extensions)
     transaction: int = 0
-    """How many were begun."""
+    """The number of transactions begun."""
     loads: int = 0
     """Messages of the load phase that were taken."""
     range: tuple[int, int] = (FIRST, LAST)
-    """Of the hashes of keys, both ends inclusive."""
+    """The range of key hashes, both ends inclusive."""
     bindings: tuple[Bound, ...] = ()
     keys: list[Keys] = field(default_factory=list)
 
@@ -154,7 +154,7 @@ class Session:
         return phase
 
     def _check(self, message: Message) -> Callable[[], None]:
-        """All checks of a message; what is returned changes the state and cannot fail."""
+        """Validate a message completely; the returned transition cannot fail."""
         match message:
             case Open():
                 return self._open(message)

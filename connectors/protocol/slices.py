@@ -23,7 +23,7 @@ VARINT = 5
 MORE = 0x80
 SEVEN, LOW = 7, 0x7F
 TOKENS = 6
-"""Of a slice: tag, length, tag, begin, tag, end."""
+"""The bytes of a slice: tag, length, tag, begin, tag, end."""
 
 
 def tag_of(number: int) -> int:

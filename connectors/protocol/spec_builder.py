@@ -30,14 +30,14 @@ _MIB = 1 << 20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Column:
-    """What is known of a field of a collection."""
+    """A field of a collection: types and format."""
 
     name: str
     types: Sequence[str] = ("string",)
     """null, boolean, object, array, integer, number, string."""
     required: bool = True
     format: str = ""
-    """Of text, as JSON Schema has it: date-time, uuid and so on."""
+    """The JSON Schema format of text: date-time, uuid and so on."""
     base64: bool = False
     description: str = ""
 
@@ -50,7 +50,7 @@ class Collection:
     keys: Sequence[str]
     columns: Sequence[Column]
     document: bool = True
-    """Whether there is a field of the whole document."""
+    """Whether the collection has a field for the whole document."""
 
     def spec(self) -> CollectionSpec:
         """The specification that a connector is given."""

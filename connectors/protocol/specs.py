@@ -15,7 +15,7 @@ NAME = re.compile(r"[\w+/.-]{1,512}")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bound:
-    """What the messages of a binding are checked by."""
+    """The properties of a binding against which its messages are checked."""
 
     path: tuple[str, ...]
     keys: tuple[str, ...]

@@ -7,7 +7,7 @@ from streams.errors import InvalidUsage
 
 
 class Side(StrEnum):
-    """Who sends requests, and who answers them."""
+    """The side that sends requests, and the side that answers them."""
 
     DRIVER = "driver"
     CONNECTOR = "connector"
@@ -33,7 +33,7 @@ class Rule(StrEnum):
     KEY_RANGE = "key-range"
     """A key that is loaded or stored lies in the range that was opened."""
     EXTENSION = "extension"
-    """Only what a connector offered, and a driver opened with, is used."""
+    """A side may use only an extension that the connector offered and the driver opened."""
     BINDING = "binding"
     """The index of a binding is one of the task's."""
     DELTA = "delta"
@@ -41,7 +41,7 @@ class Rule(StrEnum):
     EMPTY = "empty"
     """A message with keys or documents has at least one."""
     LENGTHS = "lengths"
-    """What a Store has of each document, it has of all."""
+    """All arrays of a Store have one entry per document."""
     SLICE = "slice"
     """A slice lies in its arena."""
     TUPLE = "tuple"
@@ -61,9 +61,9 @@ class Rule(StrEnum):
 
 
 class Violation(InvalidUsage):
-    """A side broke a rule; the session cannot go on, and its state is what it was.
+    """A side broke a rule; the session cannot continue, and its state is unchanged.
 
-    `side` is who broke it, `rule` which, `detail` what was expected and what came.
+    `side` broke it, `rule` names it, `detail` has the expected and actual values.
     """
 
     def __init__(self, side: Side, rule: Rule, detail: str) -> None:

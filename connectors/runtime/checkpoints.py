@@ -43,7 +43,7 @@ class Intent:
 
 
 def with_intent(checkpoint: bytes, intent: Intent) -> bytes:
-    """What a log holds while a transaction is on its way."""
+    """The log entry of a transaction in progress."""
     message = Checkpoint.FromString(checkpoint)
     message.ack_intents[NEXT] = intent.checkpoint
     message.ack_intents[BIRTH] = str(intent.birth).encode()
@@ -101,7 +101,7 @@ def encode(written: Reaches, key_range: KeyRange, dead: Dead) -> bytes:
 
 
 def named(binding: Binding, reaches: Sequence[Reach]) -> Iterator[tuple[str, Timestamp]]:
-    """The sources of a binding; what was not begun has none."""
+    """The sources of a binding; none before its first commit."""
     collection, place = binding
     for reach in reaches:
         if reach.frontier is None:
@@ -113,7 +113,7 @@ def named(binding: Binding, reaches: Sequence[Reach]) -> Iterator[tuple[str, Tim
 
 
 def decode(checkpoint: bytes, bindings: Sequence[Binding], key_range: KeyRange) -> Reaches:
-    """How far the keys of a range are written in each binding.
+    """The reaches of a key range in each binding.
 
     Errors: InvalidUsage if it is no checkpoint, or a place holds another collection.
     """

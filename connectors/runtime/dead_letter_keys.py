@@ -30,7 +30,7 @@ class LeftOut:
     key: int
     """The hash of its key."""
     exists: bool
-    """Whether the endpoint has a row of the key."""
+    """Whether the endpoint has a row with the key."""
 
 
 class Dead:
@@ -47,7 +47,7 @@ class Dead:
         return sum(map(len, self.keys.values()))
 
     def patched(self, binding: int, piece: Part) -> Part:
-        """What is to be written, by what the endpoint has, without deletes of what it lacks."""
+        """The part to write, without deletes of rows that the endpoint lacks."""
         bound = self._bounds[binding]
         keys = self.keys.get(bound.name)
         if not keys:
@@ -83,15 +83,15 @@ class Dead:
         return Dead(self._bounds, keys, self._kernel)
 
     def hashes(self, binding: int, piece: Part) -> Hashes:
-        """Of the keys of its rows."""
+        """The hashes of the keys of its rows."""
         return hash_columns(piece.rows, self._bounds[binding].places, self._kernel)
 
 
 def hashes_of(keys: Keys) -> Hashes:
-    """As an array."""
+    """The hashes as an array."""
     return np.array(list(keys), np.uint64)
 
 
 def flags(values: Flags) -> pa.Array:
-    """As Arrow has them."""
+    """The flags as an Arrow array."""
     return pa.array(values)

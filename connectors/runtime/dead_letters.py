@@ -33,7 +33,7 @@ class TooManyRefused(InvalidUsage):
 
 
 class Letters(Protocol):
-    """Where dead letters go."""
+    """The destination of dead letters."""
 
     def write(self, topic: str, key: bytes, value: bytes) -> None:
         """Return once a letter is the last of its key; one that is already is not repeated.
@@ -44,16 +44,16 @@ class Letters(Protocol):
 
 @dataclass(slots=True)
 class Search:
-    """Which rows are refused. Pure. Of `total` rows those before `written` are decided."""
+    """Finds refused rows by halving. Pure. Rows before `written`, of `total`, are decided."""
 
     total: int
     written: int = 0
     window: int | None = None
-    """Among so many rows from there on is one that is refused; None: nobody knows."""
+    """One of this many rows after `written` is refused; None: not known."""
 
     @property
     def size(self) -> int:
-        """How many rows to try."""
+        """The number of rows to try next."""
         if self.window is None:
             return self.total - self.written
         return (self.window + 1) // 2
@@ -85,11 +85,11 @@ class Range:
 
     @property
     def count(self) -> int:
-        """How many."""
+        """The number of rows."""
         return self.end - self.begin
 
     def pieces(self) -> Iterator[Part]:
-        """As `Part.pieces`."""
+        """Implements `Part.pieces`."""
         first = 0
         for piece in self.part.pieces():
             begin, end = max(self.begin - first, 0), min(self.end - first, piece.count)
@@ -99,7 +99,7 @@ class Range:
 
 
 class Refusals:
-    """What a runner knows of refusals, from session to session. One thread."""
+    """The refusals that a runner remembers from session to session. Single-threaded."""
 
     def __init__(
         self,
@@ -123,9 +123,9 @@ class Refusals:
         self._failures = 0
         self._told: dict[str, str] = {}
         self.is_handled = False
-        """Whether the last failure was a refusal, and another session is to follow at once."""
+        """Whether the last failure was a refusal, so that the next session starts at once."""
         self.letters: dict[str, int] = {}
-        """How many letters were written, by the binding's place."""
+        """The number of letters written, by the binding's place."""
 
     def is_careful(self, session: Session) -> bool:
         """Whether the next transaction is written in steps."""
@@ -168,7 +168,7 @@ class Refusals:
         self._is_met, self._search, self._left_out, self._step = False, None, [], None
 
     def _resumed(self, session: Session, total: int) -> Search:
-        """What was known of the rows, if the endpoint is where it was then."""
+        """The remembered search, if the endpoint is still at its checkpoint."""
         written = session.written or 0
         left_out = [row for row in self._left_out if row.row >= written]
         decided = written + len(left_out)
@@ -269,7 +269,7 @@ def at(
 
 
 def rows_of(transaction: Transaction, numbers: Sequence[int]) -> int:
-    """How many rows the numbered bindings write."""
+    """The number of rows that the numbered bindings write."""
     parts = (transaction.parts[number] for number in numbers)
     return sum(part.count for part in parts if part is not None)
 
@@ -277,7 +277,7 @@ def rows_of(transaction: Transaction, numbers: Sequence[int]) -> int:
 def ranges(
     transaction: Transaction, numbers: Sequence[int], begin: int, end: int
 ) -> list[Written | None]:
-    """Of each binding what it has of a range of the rows of the numbered ones."""
+    """For each binding, its part of a range of the numbered bindings' rows."""
     parts: list[Written | None] = [None] * len(transaction.parts)
     first = 0
     for number in numbers:

@@ -25,7 +25,7 @@ from streams.trace.kernel.kernel import Kernel
 BLOCK = 8192
 """Rows of a Store."""
 NEW, CHANGED, GONE = "c", "u", "d"
-"""What happened to a document, as `_meta/op` says it."""
+"""The operation of a document, for `_meta/op`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +99,7 @@ class Encoder:
 
 
 def operations(exists: Flags, deletes: Flags) -> list[str]:
-    """What happens to each row."""
+    """The operation of each row."""
     chosen: list[str] = np.where(deletes, GONE, np.where(exists, CHANGED, NEW)).tolist()
     return chosen
 

@@ -17,7 +17,7 @@ def advanced(errors: pa.Table, start: Timestamp) -> pa.Table:
 
 
 def at_times(errors: pa.Table, times: Integers) -> pa.Table:
-    """The same errors at other times."""
+    """The same errors with replaced times."""
     column = pa.array(times, pa.int64())
     return errors.set_column(1, "time", column).cast(NO_ERRORS.schema)
 

@@ -21,7 +21,7 @@ META = "_meta"
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """How values of a type travel. In SQL `{}` stands for the column."""
+    """The wire form of values of a type. In SQL `{}` stands for the column."""
 
     types: tuple[str, ...]
     format: str = ""
@@ -77,7 +77,7 @@ FORMS: tuple[tuple[str, Form], ...] = (
 
 
 def form_of(type_: str) -> Form:
-    """How values of a DuckDB type travel."""
+    """The wire form of values of a DuckDB type."""
     text = printed(type_)
     return next(form for pattern, form in FORMS if re.fullmatch(pattern, text, re.DOTALL))
 
@@ -130,7 +130,7 @@ def collection_of(
     document: bool,
     is_keyed: bool = True,
 ) -> spec_builder.Collection:
-    """As the protocol describes it. A null in a key is an error, but not in delta updates."""
+    """The column in protocol terms. A null in a key is an error, except for delta updates."""
     never_null = {*(keys if is_keyed else ()), *description.required}
     columns = [
         spec_builder.Column(

@@ -44,7 +44,7 @@ class Amount:
     rows: int
 
     def of(self, most: "Amount") -> float:
-        """How many times another one it is."""
+        """The ratio to another amount: the larger one of bytes and rows."""
         return max(self.bytes / most.bytes, self.rows / most.rows)
 
 

@@ -26,7 +26,7 @@ class KeyHasher:
         self._sql = f"SELECT {', '.join(listed)} FROM keys"
 
     def hashes(self, keys: Sequence[pa.Array]) -> Hashes:
-        """Of columns, as many as the key has."""
+        """Hash the key columns of each row."""
         table = pa.Table.from_arrays(
             list(keys), names=[f"c{place}" for place in range(len(keys))]
         )

@@ -21,11 +21,11 @@ from connectors.runtime.transactions import Bound, Part
 from streams.errors import InvalidUsage
 
 Place = tuple[int, int]
-"""A binding, and the number of a piece of what a transaction writes of it."""
+"""A binding's index, and the number of a piece of its part of a transaction."""
 
 
 class Drifted(InvalidUsage):
-    """The endpoint does not hold what the collection says: somebody else has changed it."""
+    """The endpoint's rows differ from the collection: another client has changed them."""
 
 
 class Lane:
@@ -42,21 +42,21 @@ class Lane:
         self._expected: dict[int, dict[bytes, bytes]] = {}
         """The documents of a transaction that are to be there, by binding and packed key."""
         self._there: dict[int, dict[bytes, bytes]] = {}
-        """Those that are."""
+        """The documents that exist."""
 
     @property
     def key_range(self) -> KeyRange:
-        """Of the hashes of its keys."""
+        """The range of key hashes."""
         return self.stream.session.range
 
     def subranges(self, logged: bytes) -> Sequence[Subrange]:
-        """The checkpoints of its keys; `logged` is what the log says, where that counts."""
+        """The checkpoints of its keys; `logged` is the log's, where the log decides."""
         return self.stream.subranges or [
             Subrange(*self.key_range, self.stream.checkpoint or logged)
         ]
 
     def load(self, place: Place, piece: Part) -> None:
-        """Ask for what is there of rows that are about to change."""
+        """Load the present documents of rows that are about to change."""
         index, _ = place
         encoder = self._encoders[index]
         before = encoder.encode(piece.before, [CHANGED] * piece.before.num_rows)
@@ -74,7 +74,7 @@ class Lane:
         self.stream.send(messages.Flush(checkpoint))
 
     def flushed(self, dead: AbstractSet[int]) -> Flushed:
-        """Compare what is there; return what the connector leaves to the driver.
+        """Compare the present documents; return the connector's driver checkpoint.
 
         Of some bindings keys were left out, and what is there of those is something else.
 
@@ -107,7 +107,7 @@ class Lane:
 
 
 def with_exists(part: Part, exists: Sequence[bool]) -> Part:
-    """The same rows, of which others are there."""
+    """The same rows, with other `exists` flags."""
     return Part(part.rows, np.array(exists, np.bool_), part.deletes, part.before)
 
 

@@ -40,7 +40,7 @@ class Reach:
 
 
 def joined(reaches: Iterable[Reach]) -> tuple[Reach, ...]:
-    """The same in order, with neighbours of one frontier as one."""
+    """The same reaches sorted, with adjacent ones of equal frontier merged."""
     parts: list[Reach] = []
     for reach in sorted(reaches, key=lambda reach: reach.key_begin):
         if parts and parts[-1].frontier == reach.frontier:
@@ -51,7 +51,7 @@ def joined(reaches: Iterable[Reach]) -> tuple[Reach, ...]:
 
 
 def within(reaches: Sequence[Reach], key_range: KeyRange) -> tuple[Reach, ...]:
-    """What of them is in a range, with the range's own ends."""
+    """The reaches clipped to a range."""
     begin, end = key_range
     inside = [reach for reach in reaches if reach.key_begin <= end and reach.key_end >= begin]
     return joined(
@@ -76,14 +76,14 @@ def places_of(begins: Sequence[int], hashes: Hashes) -> NDArray[np.int64]:
 def standing_at(
     reaches: Sequence[Reach], frontier: Timestamp, hashes: Hashes
 ) -> NDArray[np.bool_]:
-    """Which hashes are of a part that is written up to a frontier."""
+    """Flags the hashes whose part is written up to exactly a frontier."""
     places = places_of([reach.key_begin for reach in reaches], hashes)
     inside: NDArray[np.bool_] = np.array([reach.frontier == frontier for reach in reaches])
     return inside[places]
 
 
 def unwritten(reaches: Sequence[Reach], hashes: Hashes, times: NDArray[np.int64]) -> pa.Array:
-    """Which changes are not written yet, by the hashes of their keys and their times."""
+    """Flags the changes that are not written yet, by key hash and time."""
     lowest = np.iinfo(np.int64).min
     frontiers = np.array(
         [lowest if reach.frontier is None else reach.frontier for reach in reaches], np.int64

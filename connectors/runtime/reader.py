@@ -27,9 +27,9 @@ from streams.trace.updates import flatten
 
 WAIT_MS = 200
 LARGE = 2
-"""An interval of so many times what a transaction may have waits on disk."""
+"""An interval with more than this many times a transaction's limit waits on disk."""
 FEW_ROWS = 10_000
-"""What memory holds whatever the limits are."""
+"""The minimum held in memory, independent of the limits."""
 
 
 class Reading:
@@ -56,7 +56,7 @@ class Reading:
 
     @property
     def uppers(self) -> list[Timestamp]:
-        """How far the collection of each binding is."""
+        """The upper of each binding's collection."""
         return [self._following.upper(name) for name in self._prepared.collections]
 
     @property
@@ -72,13 +72,13 @@ class Reading:
 
     @property
     def is_full(self) -> bool:
-        """Whether what waits is enough for a transaction."""
+        """Whether enough changes wait for a transaction."""
         rows = map(self.cutter.rows, range(len(self.cutter.bindings)))
         return self.cutter.large_upper is not None or max(rows) >= self._limits.rows // 2
 
     @property
     def waiting(self) -> int:
-        """How many changes were read and are in no transaction yet."""
+        """The number of changes read and not yet in a transaction."""
         return sum(map(self.cutter.rows, range(len(self.cutter.bindings))))
 
     def wait(self, timeout_ms: int = WAIT_MS) -> bool:
@@ -108,7 +108,7 @@ class Reading:
         return transaction
 
     def discard(self, transaction: Transaction) -> None:
-        """Delete what a transaction had on disk: it is committed."""
+        """Delete the spill files of a committed transaction."""
         for part in transaction.parts:
             if isinstance(part, Spill):
                 shutil.rmtree(part.directory)
@@ -152,7 +152,7 @@ class Reading:
 
     @property
     def _most(self) -> Amount:
-        """What is read of a binding at a time."""
+        """Load one interval of a binding."""
         return Amount(self._limits.bytes, max(self._limits.rows, FEW_ROWS))
 
     def _is_large(self, index: int, times: float) -> bool:
@@ -195,7 +195,7 @@ class Reading:
         self.cutter.spill(index, spill)
 
     def _unwritten(self, index: int, updates: pa.Table) -> pa.Table:
-        """Without what is written of the parts of the keys that are ahead."""
+        """Remove changes of key parts that are written already."""
         reaches, bound = self.cutter.positions[index].reaches, self.cutter.bindings[index]
         if not reaches:
             return updates

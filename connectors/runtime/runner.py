@@ -51,10 +51,10 @@ class Behind(InvalidUsage):
 
 
 class Stopping(Protocol):
-    """Whether the task is to end; `threading.Event` is one."""
+    """A stop signal; `threading.Event` is one."""
 
     def is_set(self) -> bool:
-        """Whether it is."""
+        """Whether stop was requested."""
 
     def wait(self, timeout_s: float | None, /) -> bool:
         """Wait until it is, but not longer."""
@@ -62,7 +62,7 @@ class Stopping(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Backfill:
-    """How many rows of first contents were sent to the endpoint, and how many there are."""
+    """Progress of the initial contents: rows sent, and rows in all."""
 
     done: int
     total: int
@@ -70,7 +70,7 @@ class Backfill:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Status:
-    """How a task is.
+    """The status of a task.
 
     `state` is starting, waiting, backfilling, running, stalled, stopped, failed or done. `time`
     is what the endpoint holds, of the bindings that do not stand still; `stalls` says which do,
@@ -96,14 +96,14 @@ class Status:
     committed_ms: int | None = None
     """When the last commit was."""
     backfill: Backfill | None = None
-    """Of the transaction that is being written, if it has first contents."""
+    """The progress of initial contents in the current transaction, if it has any."""
     dead_letters: Mapping[str, int] = field(default_factory=dict)
     """Written by this process, by the binding's place."""
     left_out: Mapping[str, int] = field(default_factory=dict)
     """Keys whose last document the endpoint does not have, by the binding's place."""
     stalls: Mapping[str, str]
     applied: str = ""
-    """What was done to the endpoint at first."""
+    """The actions that Apply took at the start."""
 
 
 class Runner:
@@ -136,7 +136,7 @@ class Runner:
         self.status = Status(task=task.task, stalls={})
 
     def run(self, *, until_caught_up: bool = False) -> Status:
-        """Run until it is stopped, or has what is there now. Errors: why it cannot go on."""
+        """Run until stopped, or until caught up. Errors: the cause of failure."""
         tries, pause_s = 0, 0.0
         while True:
             commits = self.status.commits
@@ -214,7 +214,7 @@ class Runner:
     def _transactions(
         self, session: Session, target: Timestamp | None
     ) -> Iterator[Transaction]:
-        """What is to be committed, until the task is to end.
+        """The transactions to commit, until stop is requested.
 
         One without changes waits, so that time alone costs few commits.
         """
@@ -245,13 +245,13 @@ class Runner:
                 reading.wait(self._rest_ms() or WAIT_MS)
 
     def _rest_ms(self) -> int:
-        """How long changes are gathered before they are committed; 0 if they are due."""
+        """How long changes are batched before a commit; 0 if a commit is due."""
         last_ms = self.status.committed_ms
         due_ms = 0 if last_ms is None else last_ms + self._task.limits.every_ms
         return max(0, due_ms - self._now_ms())
 
     def _is_idle(self) -> bool:
-        """Whether a time without changes is to be committed."""
+        """Whether to commit a time without changes."""
         last_ms = self.status.committed_ms
         return last_ms is None or self._now_ms() - last_ms >= self._task.limits.idle_ms
 
@@ -306,7 +306,7 @@ class Runner:
         self._crash("after-commit")
 
     def _backfilling(self, session: Session, step: Step) -> Callable[[int, int], None]:
-        """What is told of rows that are sent: how far the first contents are."""
+        """Report progress of the initial contents as rows are sent."""
         transaction = step.whole or step.transaction
         new = {
             number: part.count
@@ -338,7 +338,7 @@ class Runner:
 def openings(
     task: Materialization, prepared: Prepared, checkpoints: Kept
 ) -> Iterator[messages.Open]:
-    """What each stream begins with. Errors: InvalidUsage if the task cannot be divided."""
+    """The Open message of each stream. Errors: InvalidUsage if the task cannot be divided."""
     for begin, end in key_ranges(task, prepared):
         yield messages.Open(
             materialization=prepared.spec,
@@ -351,7 +351,7 @@ def openings(
 
 
 def key_ranges(task: Materialization, prepared: Prepared) -> Sequence[KeyRange]:
-    """Of each stream. Errors: InvalidUsage if the task cannot be divided."""
+    """The key range of each stream. Errors: InvalidUsage if the task cannot be divided."""
     if task.shards == 1:
         return [EVERY_KEY]
     check_divisible(prepared, task.shards)
@@ -374,12 +374,12 @@ def check_divisible(prepared: Prepared, count: int) -> None:
 
 
 def is_at_one_time(positions: Sequence[Position]) -> bool:
-    """Whether no binding has parts of its keys that are written further than others."""
+    """Whether no binding has key parts that are written further than others."""
     return not any(position.reaches for position in positions)
 
 
 def is_caught_up(session: Session, target: Timestamp | None) -> bool:
-    """Whether all bindings have what was to be reached. Errors: Behind if one never will."""
+    """Whether all bindings have reached the target. Errors: Behind if one never will."""
     if target is None:
         return False
     positions = session.cutter.positions
@@ -407,7 +407,7 @@ def spilling(place: str) -> Iterator[Path]:
 
 
 def can_pass(error: SlackwaterError) -> bool:
-    """Whether another session may do better."""
+    """Whether another session may succeed."""
     if not is_known(error):
         return True
     return any(isinstance(cause, Determinate | Indeterminate) for cause in causes(error))

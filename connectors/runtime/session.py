@@ -56,13 +56,13 @@ DEAD_LETTERS = (
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """What is committed together: a transaction, or some of it."""
+    """A unit of commit: a transaction, or a step of one."""
 
     transaction: Transaction
     whole: Transaction | None = None
     """The transaction that it is a part of, if it is not the last one."""
     written: int | None = None
-    """How many rows of the optional bindings are decided then; None: it is complete."""
+    """The number of optional rows decided after this step; None: it is complete."""
     left_out: tuple[LeftOut, ...] = ()
 
 
@@ -117,12 +117,12 @@ class Session:
 
     @property
     def places(self) -> list[str]:
-        """Of each binding."""
+        """For each binding."""
         return [bound.name for bound in self.prepared.bounds]
 
     @property
     def left_out(self) -> dict[str, int]:
-        """How many keys the endpoint has another document of, by place."""
+        """The number of keys left out of each place."""
         sizes = {place: len(self.dead.keys.get(place, {})) for place in self.places}
         return {place: size for place, size in sizes.items() if size}
 
@@ -139,7 +139,7 @@ class Session:
         self.dead = Dead(self.prepared.bounds, dead, self.kernel)
         intent = self._continued(intents[0])
         self.written = None if intent is None else intent.written
-        """Of a transaction that is written in steps, the rows that are decided."""
+        """The decided rows of a transaction that is written in steps."""
         self.optional: Sequence[str] = () if intent is None else intent.optional
         """The places of the bindings whose rows they are."""
         return intent
@@ -164,7 +164,7 @@ class Session:
         return intent if unchanged else None
 
     def _kept_dead(self) -> Dead:
-        """The refused keys of tables that are not written anew."""
+        """The refused keys of tables that are not being rewritten."""
         positions = zip(self.places, self.cutter.positions, strict=True)
         begun = {place for place, at in positions if at.is_begun}
         keys = {
@@ -177,7 +177,7 @@ class Session:
     def _resumed(
         self, holds: Mapping[CollectionId, Timestamp], intent: checkpoints.Intent | None
     ) -> Cutter:
-        """Where the endpoint is; a binding that it does not have yet begins with the others."""
+        """The cutter at the endpoint's position; a new binding starts with the others."""
         names = self.prepared.names
         written = self._written()
         begun = [reach.frontier for reaches in written for reach in reaches if reach.frontier]
@@ -204,7 +204,7 @@ class Session:
         return Cutter(self.prepared.bounds, positions, self.kernel, self.task.limits.rows)
 
     def _written(self) -> Sequence[Sequence[Reach]]:
-        """Of each binding how far its keys are written, as the endpoint says, or the log."""
+        """For each binding, the reaches of its keys, from the endpoint or the log."""
         names = self.prepared.names
         decoded = [
             checkpoints.decode(
@@ -232,7 +232,7 @@ class Session:
         reaches: Sequence[Reach],
         frontier: Timestamp,
     ) -> Hashes:
-        """Of the parts that are written up to one frontier; keys alone are read."""
+        """The live rows of parts that are written up to one frontier; reads only keys."""
         before = Timestamp(frontier - 1)
         chosen = selection(Options(columns=bound.keys), bound.description)
         types = [type_ for _, type_ in bound.key_columns]
@@ -252,8 +252,8 @@ class Session:
         """Send all of a step up to its commit. Errors: Drifted; as the streams.
 
         `sent` is called with a binding's number and how many more of its rows were sent.
-        Where the log alone says what was committed, it says first what is on its way: if this
-        session ends, the next one sends the same.
+        Where the log alone records commits, it first records the transaction
+        in progress: if this session ends, the next one sends the same.
         """
         transaction = step.transaction
         after = self.dead.after(transaction, step.left_out)
@@ -272,7 +272,7 @@ class Session:
             lane.stream.send(messages.StartCommit())
 
     def _verify(self, transaction: Transaction) -> None:
-        """Load what is to be compared, and compare it. Errors: Drifted; as the streams."""
+        """Load and compare rows. Errors: Drifted; as the streams."""
         for index, number, piece in pieces(transaction, self._is_verified):
             for lane, own in self._divided(index, self.dead.patched(index, piece)):
                 lane.load((index, number), own)
@@ -303,7 +303,7 @@ class Session:
         self.optional = () if step.written is None else self.optional
 
     def letter(self, index: int, piece: Part, error: str) -> tuple[bytes, bytes]:
-        """Key and value of the letter that tells of a row which is refused."""
+        """Key and value of the dead letter of a refused row."""
         (operation,) = operations(piece.exists, piece.deletes)
         block = self.encoders[index].encode(piece.rows, [operation])
         document: dict[str, object] = json.loads(block.documents[0])
@@ -334,7 +334,7 @@ class Session:
         self.following.release(frontiers)
 
     def _intent(self, step: Step) -> checkpoints.Intent | None:
-        """Where a transaction leads of which a step is not the last."""
+        """The positions after a step that is not the last one."""
         if step.whole is None:
             return None
         leads_to = self._checkpoint(step.whole.positions, self.dead)
@@ -348,7 +348,7 @@ class Session:
         intent: checkpoints.Intent | None = None,
         key_range: KeyRange = EVERY_KEY,
     ) -> bytes:
-        """What the endpoint keeps beside the rows of a range."""
+        """The state that the endpoint stores beside the rows of a range."""
         written = {
             name: at.reaches or (Reach(*EVERY_KEY, at.frontier),)
             for name, at in zip(self.prepared.names, positions, strict=True)
@@ -358,7 +358,7 @@ class Session:
         return checkpoint if intent is None else checkpoints.with_intent(checkpoint, intent)
 
     def _divided(self, index: int, piece: Part) -> Iterator[tuple[Lane, Part]]:
-        """What each lane writes of rows of a binding."""
+        """The share of each lane in the rows of a binding."""
         if len(self.lanes) == 1:
             yield self.lanes[0], piece
             return
@@ -383,7 +383,7 @@ class Session:
 def pieces(
     transaction: Transaction, chosen: Callable[[int], bool] = lambda _: True
 ) -> Iterator[tuple[int, int, Part]]:
-    """What a transaction writes, in pieces that memory holds: binding, number, rows.
+    """The pieces of a transaction that fit in memory: binding, number, rows.
 
     `chosen`: of which bindings.
     """
@@ -394,7 +394,7 @@ def pieces(
 
 
 def encoded(value: Mapping[str, object]) -> bytes:
-    """As JSON."""
+    """The checkpoint as JSON."""
     return json.dumps(value, ensure_ascii=False).encode()
 
 

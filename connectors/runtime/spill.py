@@ -46,7 +46,7 @@ class Files:
         writer.write_batch(batch)
 
     def flush(self) -> None:
-        """End what is being written."""
+        """Close the open files."""
         for writer in self._open.values():
             writer.close()
         self._open.clear()
@@ -62,13 +62,13 @@ class Files:
 
 
 def table_of(path: Path) -> pa.Table:
-    """What a file has."""
+    """The contents of a file."""
     with pa.ipc.open_stream(str(path)) as reader:
         return reader.read_all()
 
 
 class Spill:
-    """The changes of a binding from its position to `upper`, and what they come to."""
+    """The changes of a binding from its position to `upper`, and their net effect."""
 
     def __init__(
         self, bound: Bound, position: Position, kernel: Kernel, directory: Path
@@ -93,7 +93,7 @@ class Spill:
 
     @property
     def count(self) -> int:
-        """How many rows it writes."""
+        """The number of rows it writes."""
         return sum(self._counts)
 
     @property
@@ -120,7 +120,7 @@ class Spill:
         self._errors = pa.concat_tables([self._errors, errors])
 
     def decide(self, upper: Timestamp) -> None:
-        """Everything before `upper` was added: find what it comes to.
+        """All updates before `upper` were added: compute their net effect.
 
         Errors: Corrupt if the collection removes rows that it does not have.
         """
@@ -157,7 +157,7 @@ class Spill:
             self._before.add(part, rows.before)
 
     def pieces(self) -> Iterator[Part]:
-        """What is written, part by part."""
+        """The rows to write, part by part."""
         for part in np.flatnonzero(self._counts).tolist():
             whole = self._rows.read(part)
             rows = whole.select(range(whole.num_columns - 2))

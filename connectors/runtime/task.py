@@ -26,26 +26,26 @@ class BindingOf(BaseModel):  # type: ignore[explicit-any] # JSON is recursive
     select: list[str] | None = None
     """The values that are kept; all if it is left out."""
     verify: Verify | None = None
-    """When what is there is loaded and compared. Left out: in the first transaction of a
+    """When existing rows are loaded and compared. Default: in the first transaction of a
     session; always if the connector cannot delete."""
     dead_letters: str | None = Field(default=None, pattern=r"^[A-Za-z0-9._-]{1,249}$")
     """The topic of documents that the endpoint refuses; left out: one of them ends the task."""
 
 
 class Limits(BaseModel):  # type: ignore[explicit-any] # JSON is recursive
-    """What bounds a transaction. All changes of one time are in one, whatever their number."""
+    """Limits of a transaction, which all changes of one time may exceed together."""
 
     model_config = STRICT
 
     rows: int = Field(default=200_000, ge=1)
     bytes: int = Field(default=64 << 20, ge=1)
-    """Of chunks that are read together."""
+    """Bytes of chunks that are read together."""
     every_ms: int = Field(default=100, ge=0)
     """The least time from one commit to the next."""
     idle_ms: int = Field(default=5_000, ge=0)
     """How long a time without changes may stay uncommitted."""
     dead_letters: int = Field(default=1_000, ge=1)
-    """How many keys may be left out at a time, and how many letters a process may write."""
+    """Maximum of keys left out at a time, and of letters per process."""
     spill: str = ""
     """A directory for what memory does not hold; empty: the system's for temporary files."""
 
@@ -57,7 +57,7 @@ class Materialization(BaseModel):  # type: ignore[explicit-any] # JSON is recurs
 
     task: str = Field(pattern=r"^[A-Za-z0-9_.\-]{1,100}$")
     connector: str = Field(min_length=1)
-    """One of ours by name, grpc:HOST:PORT, or a command."""
+    """A built-in name, grpc:HOST:PORT, or a command."""
     config: dict[str, JsonValue]
     bindings: list[BindingOf] = Field(min_length=1)
     limits: Limits = Limits()
@@ -66,12 +66,12 @@ class Materialization(BaseModel):  # type: ignore[explicit-any] # JSON is recurs
 
     @property
     def collections(self) -> tuple[CollectionId, ...]:
-        """What it follows, once names are resolved."""
+        """The collections it follows, once names are resolved."""
         return tuple(CollectionId(binding.collection) for binding in self.bindings)
 
 
 def parse(what: str, value: object) -> Materialization:
-    """A task of what a file held. Errors: InvalidUsage, which names each wrong property."""
+    """Parse the contents of a file. Errors: InvalidUsage naming each wrong property."""
     if not isinstance(value, dict):
         kind = "nothing" if value is None else type(value).__name__
         raise InvalidUsage(

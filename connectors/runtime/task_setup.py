@@ -35,16 +35,16 @@ class Prepared:
     version: str
     bounds: tuple[Bound, ...]
     collections: tuple[CollectionId, ...]
-    """Of each binding."""
+    """For each binding."""
     places: tuple[str, ...]
-    """Of each binding, as the checkpoint names it."""
+    """For each binding, the name in checkpoints."""
     extensions: Extensions
     applied: str
-    """What was done to the endpoint."""
+    """The actions that Apply took."""
 
     @property
     def names(self) -> Sequence[tuple[CollectionId, str]]:
-        """Of each binding its collection and its place."""
+        """For each binding, its collection and its place."""
         return list(zip(self.collections, self.places, strict=True))
 
 
@@ -88,13 +88,13 @@ def prepare(driver: Driver, task: Materialization, descriptions: Descriptions) -
 
 
 def place_of(name: str, binding: BindingOf) -> str:
-    """A place that is written anew is another one: what the checkpoint says is of the old."""
+    """A place with a raised backfill has another name, so old checkpoints do not match it."""
     backfill = binding.resource.get("backfill", 0)
     return f"{name}#{backfill}" if backfill else name
 
 
 def described(binding: BindingOf, descriptions: Descriptions) -> Description:
-    """What a binding binds."""
+    """The description of a binding's collection."""
     return descriptions[CollectionId(binding.collection)]
 
 
@@ -117,7 +117,7 @@ def validated(
 
 
 def is_delta(binding: BindingOf, description: Description) -> bool:
-    """What the connector is likely to say."""
+    """The connector's expected answer."""
     return bool(binding.resource.get("delta_updates")) or not keys_of(binding, description)
 
 
@@ -153,7 +153,7 @@ def collection(
 def request(
     task: Materialization, descriptions: Descriptions, deltas: Sequence[bool]
 ) -> ValidateRequest:
-    """What Validate is asked."""
+    """The Validate request."""
     bindings = [
         ValidateRequest.Binding(
             resource_spec_json=json.dumps(binding.resource),

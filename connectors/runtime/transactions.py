@@ -56,7 +56,7 @@ class Bound:
 
     @property
     def places(self) -> list[int]:
-        """Where the columns of the key stand."""
+        """The positions of the key columns."""
         return [self.description.names.index(key) for key in self.keys]
 
     @property
@@ -67,13 +67,13 @@ class Bound:
 
     @property
     def schema(self) -> pa.Schema:
-        """Of its updates."""
+        """The schema of its updates."""
         return arrow_schema(self.description.types)
 
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """How far a binding is written: the changes before `frontier`.
+    """The position of a binding: all changes before `frontier` are written.
 
     One that was not begun has nothing yet, and its contents at `frontier` come first. `live`
     are the hashes of the keys that have a row, sorted. Parts of the keys may be written further
@@ -96,7 +96,7 @@ class Position:
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """What a binding writes. `exists` and `deletes` have an entry a row.
+    """The rows that a binding writes. `exists` and `deletes` have one entry per row.
 
     Shape: `rows` has c0 .. cn, time, diff, one row a key, or one a change of delta updates.
     `before` are the rows that are there, one for each that exists, in the same order.
@@ -109,11 +109,11 @@ class Part:
 
     @property
     def count(self) -> int:
-        """How many rows it writes."""
+        """The number of rows it writes."""
         return int(self.rows.num_rows)
 
     def pieces(self) -> "Iterator[Part]":
-        """What is written, in pieces that memory holds: itself."""
+        """The pieces that fit in memory: the part itself."""
         yield self
 
     def between(self, begin: int, end: int) -> "Part":
@@ -131,18 +131,18 @@ class Part:
 
 
 class Written(Protocol):
-    """What a binding writes in a transaction."""
+    """The part of a binding in a transaction."""
 
     @property
     def count(self) -> int:
-        """How many rows."""
+        """The number of rows."""
 
     def pieces(self) -> Iterator[Part]:
         """In pieces that memory holds."""
 
 
 class Large(Protocol):
-    """What a binding writes, where it is on disk: `connectors.runtime.spill`."""
+    """A part on disk: `connectors.runtime.spill`."""
 
     upper: Timestamp
     """All changes before it are in it, and the binding moves to nowhere else."""
@@ -153,30 +153,30 @@ class Large(Protocol):
 
     @property
     def count(self) -> int:
-        """How many rows it writes."""
+        """The number of rows it writes."""
 
     @property
     def live(self) -> Hashes:
-        """As `Position.live`, afterwards."""
+        """`Position.live` after the commit."""
 
     def pieces(self) -> Iterator[Part]:
-        """What is written, in pieces that memory holds."""
+        """The pieces that fit in memory."""
 
 
 @dataclass(frozen=True, slots=True)
 class Transaction:
-    """What is written together: a part for each binding, None where it does not move."""
+    """A unit of writing: a part for each binding, None where it does not move."""
 
     frontier: Timestamp
     parts: tuple[Written | None, ...]
     positions: tuple[Position, ...]
-    """Of all bindings once it is committed."""
+    """The positions of all bindings after the commit."""
     stalls: Mapping[str, str]
-    """Which bindings stand still, and why."""
+    """The stalled bindings, with the reasons."""
 
     @property
     def rows(self) -> int:
-        """How many rows it writes."""
+        """The number of rows it writes."""
         return sum(part.count for part in self.parts if part is not None)
 
     @property
@@ -191,7 +191,7 @@ class Transaction:
 
 @dataclass(slots=True)
 class _Pending:
-    """What was taken of a binding and not cut: updates with the hashes of their keys."""
+    """The updates of a binding that were read and not cut, with the hashes of their keys."""
 
     updates: pa.RecordBatch
     hashes: Hashes
@@ -203,7 +203,7 @@ class _Pending:
 
 @dataclass(frozen=True, slots=True)
 class _Stand:
-    """Where a binding can move to within a bound, and why not to the bound itself."""
+    """How far a binding can move within a bound, and why no further."""
 
     frontier: Timestamp
     reason: str
@@ -222,7 +222,7 @@ class Cutter:
         self.bindings, self._kernel, self._most = tuple(bindings), kernel, most_rows
         self.positions = tuple(positions)
         self.stalls: Mapping[str, str] = {}
-        """Which bindings stood still at the last cut, and why."""
+        """The bindings stalled at the last cut, with the reasons."""
         self._pending = [
             _Pending(flatten([], bound.schema), NO_KEYS, NO_ERRORS, at.frontier)
             for bound, at in zip(self.bindings, self.positions, strict=True)
@@ -233,12 +233,12 @@ class Cutter:
         return self._pending[index].upper
 
     def rows(self, index: int) -> int:
-        """How many updates of a binding wait."""
+        """The number of waiting updates of a binding."""
         return len(int64(self._pending[index].updates.column("time")))
 
     @property
     def large_upper(self) -> Timestamp | None:
-        """Where the next transaction ends, if a binding waits on disk."""
+        """The end of the next transaction, if a binding waits on disk."""
         uppers = [pending.large.upper for pending in self._pending if pending.large is not None]
         return max(uppers, default=None)
 
@@ -247,7 +247,7 @@ class Cutter:
         return self._pending[index].large is not None
 
     def spill(self, index: int, large: Large) -> None:
-        """A binding of which nothing waits moves by what is on disk, or stands still."""
+        """The move of a binding with nothing in memory: by its spill, or none."""
         pending = self._pending[index]
         assert not pending.updates.num_rows, "it was added to what is on disk"
         self._pending[index] = _Pending(
@@ -263,7 +263,7 @@ class Cutter:
         return pending.updates, pending.errors
 
     def whole(self, upper: Timestamp) -> tuple[Part, Hashes] | str:
-        """Of a single binding all that it has before `upper`, or why it has no contents there.
+        """Take a binding's updates before `upper`, or say why it has no contents there.
 
         Errors: as `cut`.
         """
@@ -411,7 +411,7 @@ class Cutter:
         return Transaction(upper, tuple(parts), self.positions, self.stalls)
 
     def _part(self, index: int, upper: Timestamp) -> tuple[Part, Hashes]:
-        """Take what is below `upper` out of what waits."""
+        """Split the waiting updates at `upper`."""
         bound, pending, at = self.bindings[index], self._pending[index], self.positions[index]
         inside = int64(pending.updates.column("time")) < upper
         now = pending.updates.filter(pa.array(inside))
@@ -435,7 +435,7 @@ class Cutter:
         )
 
     def _combined(self, bound: Bound, net: pa.RecordBatch, live: Hashes) -> tuple[Part, Hashes]:
-        """One row a key, of updates at one time."""
+        """One row per key, from updates at one time."""
         hashes = hash_columns(net, bound.places, self._kernel)
         diffs = int64(net.column("diff"))
         decided = changes(live, hashes, int64(net.column("time")), diffs)

@@ -31,7 +31,7 @@ log = logging.getLogger(__name__)
 WAIT_MS = 200
 RETRY_S = 1.0
 END_S = 10.0
-"""How long tasks may take to end: each finishes the call of its endpoint that it is in."""
+"""How long tasks may take to stop: each finishes its current endpoint call."""
 
 
 class Service:

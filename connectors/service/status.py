@@ -10,13 +10,13 @@ WINDOW_MS = 10_000
 """Rates are of so long."""
 
 NUMBERS_MS = 1_000
-"""Where nothing but numbers changes, they are written so often."""
+"""The interval of writing when only numbers change."""
 
 BACKFILLING = "backfilling"
 """Running, and the endpoint has nothing yet."""
 
 UNSETTLED = {"starting", "stopped"}
-"""What a run says of itself before it runs and after: nothing that a user has to know."""
+"""States of a run before it starts and after it stops, which are not shown to users."""
 
 
 def reported(before: State, status: Status, begun: State) -> State:
@@ -54,7 +54,7 @@ def reported(before: State, status: Status, begun: State) -> State:
 
 @dataclass(frozen=True, slots=True)
 class Rate:
-    """How many rows were committed in the last seconds: (time in ms, rows in all), in order."""
+    """Rows committed in the last seconds: (time in ms, total rows), in order."""
 
     points: tuple[tuple[int, int], ...] = ()
 
@@ -76,7 +76,7 @@ class Rate:
 def is_due(
     written: Sequence[State], states: Sequence[State], *, since_ms: float, is_new: bool
 ) -> bool:
-    """Whether states are to be written, `since_ms` after those that were.
+    """Whether to write states, `since_ms` after the last ones.
 
     At once if one is another, or says something else; soon if numbers differ; at last to show
     that somebody is there. `is_new`: nothing was written by this process.
@@ -89,5 +89,5 @@ def is_due(
 
 
 def said(state: State) -> tuple[object, ...]:
-    """What a user waits for, numbers aside."""
+    """The facts other than numbers."""
     return state.id, state.state, state.message, tuple(state.stalls.items())

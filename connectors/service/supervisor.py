@@ -46,7 +46,7 @@ def holder_of(id_: str) -> str:
 
 
 class Keeper:
-    """One materialization, from the specification that it begins with."""
+    """One materialization, from its current specification."""
 
     def __init__(
         self,
@@ -78,7 +78,7 @@ class Keeper:
         self._thread.join(timeout_s)
 
     def state(self, now_ms: int) -> State:
-        """How it is."""
+        """The current state."""
         state = self._state
         self._rate = self._rate.at(now_ms, state.rows)
         return replace(state, rows_per_s=self._rate.per_s)
@@ -108,7 +108,7 @@ class Keeper:
             self._changed.wait(pause_s)
 
     def _turn(self, spec: Spec) -> None:
-        """Do what is wanted until that changes. Errors: why it cannot go on."""
+        """Run as the specification says until it changes. Errors: the cause of failure."""
         self._release(spec, spec.unbound)
         match spec.wanted:
             case "run":
@@ -159,5 +159,5 @@ class Keeper:
 
 
 def facts(spec: Spec, cause: Exception) -> dict[str, str]:
-    """What a line of the log says of a failure."""
+    """The log line of a failure."""
     return {"id": spec.id, "task": str(spec.task.get("task")), "cause": str(cause)}

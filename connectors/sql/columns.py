@@ -8,7 +8,7 @@ from schemas.flow_pb2 import CollectionSpec, FieldSelection, Projection
 
 
 class Kind(Enum):
-    """What the values of a column are. A dialect has a type for each."""
+    """The kind of values of a column. A dialect has a type for each."""
 
     TEXT = auto()
     INTEGER = auto()
@@ -23,7 +23,7 @@ class Kind(Enum):
     INTERVAL = auto()
     UUID = auto()
     BYTES = auto()
-    """Which come as base64."""
+    """The fields encoded as base64."""
     JSON = auto()
     """Objects, lists, and values of several types."""
 
@@ -88,7 +88,7 @@ def column(projection: Projection) -> Column:
 
 
 def kind_of(projection: Projection) -> Kind | None:
-    """What the values of a projection are; None if they are always null."""
+    """The kind of a projection's values; None if they are always null."""
     inference = projection.inference
     types = set(inference.types) - {"null"}
     if types == {"integer", "number"}:

@@ -33,7 +33,7 @@ IMPOSSIBLE = {Constraint.UNSATISFIABLE, Constraint.FIELD_FORBIDDEN}
 
 
 class Resource(BaseModel):  # type: ignore[explicit-any] # JSON is recursive
-    """Where a binding is kept."""
+    """Resource configuration: the table of a binding."""
 
     model_config = STRICT | {"title": "Table"}
 

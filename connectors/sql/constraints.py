@@ -47,7 +47,7 @@ def constraint(
 
 
 def preference(projection: Projection, *, is_key: bool, delta: bool) -> Constraint:
-    """What a new table would have."""
+    """The constraint in a new table."""
     if is_key:
         return Constraint(type=Constraint.LOCATION_REQUIRED, reason="it is part of the key")
     if projection.ptr == "" and not delta:

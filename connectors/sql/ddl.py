@@ -9,9 +9,9 @@ from connectors.sql.statements import DELETED, Table
 from streams.errors import InvalidUsage
 
 CHECKPOINTS = ("slackwater_checkpoints",)
-"""Of each key range of each task: who may write it, and what is in the tables."""
+"""For each key range of each task: its fence and its checkpoint."""
 TASKS = ("slackwater_tasks",)
-"""Of each task: what was applied."""
+"""For each task: the applied specification."""
 
 META = {
     CHECKPOINTS: (
@@ -34,14 +34,14 @@ META = {
 
 
 def create_meta(dialect: Dialect) -> Iterator[str]:
-    """The tables of ours; names in them need no quotes."""
+    """The connector's own tables; their names need no quotes."""
     for name, columns in META.items():
         body = ", ".join(f"{column} {type_}".strip() for column, type_ in columns)
         yield f"CREATE TABLE {dialect.table(name)} ({body})"
 
 
 def changes(table: Table, existing: Mapping[str, Existing]) -> Iterator[str]:
-    """What brings a table to its shape. Errors: InvalidUsage if it cannot be."""
+    """The statements that bring a table to its shape. Errors: InvalidUsage if impossible."""
     wanted = [*table.shape.columns, *([DELETED] if table.soft else [])]
     if not existing:
         yield create(table, wanted)
@@ -60,7 +60,7 @@ def changes(table: Table, existing: Mapping[str, Existing]) -> Iterator[str]:
 
 
 def anew(table: Table, task: str, existing: Mapping[str, Existing]) -> Iterator[str]:
-    """What makes room for a table that is written anew; sessions that write it now are out."""
+    """The statements that replace a table; sessions that write it are fenced."""
     if existing:
         yield f"DROP TABLE {table.dialect.table(table.name)}"
     checkpoints = table.dialect.table(CHECKPOINTS)
@@ -104,7 +104,7 @@ def definition(table: Table, column: Column) -> str:
 
 
 def adapt(table: Table, target: str, column: Column, actual: Existing | None) -> Iterator[str]:
-    """What makes a column fit."""
+    """The statements that adapt a column."""
     name, type_ = table.dialect.quote(column.name), table.dialect.types[column.kind]
     if actual is None:
         default = " NOT NULL DEFAULT FALSE" if column == DELETED else ""
@@ -117,14 +117,14 @@ def adapt(table: Table, target: str, column: Column, actual: Existing | None) ->
 
 
 def told(table: Table) -> Iterator[str]:
-    """What a table is, and whose."""
+    """The comment of a table: its source and task."""
     if table.dialect.comments and table.comment:
         name = table.dialect.table(table.name)
         yield f"COMMENT ON TABLE {name} IS {literal(table.comment)}"
 
 
 def comments(table: Table, columns: list[Column]) -> Iterator[str]:
-    """What the schema of the collection says of its fields."""
+    """The comments of columns, from the collection's schema."""
     for column in columns:
         if column.comment and table.dialect.comments:
             name = f"{table.dialect.table(table.name)}.{table.dialect.quote(column.name)}"

@@ -42,30 +42,30 @@ class Database(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Dialect:
-    """How a database is spoken to."""
+    """A SQL dialect."""
 
     name: str
     types: Mapping[Kind, str]
-    """As the database's own catalog spells them."""
+    """The spellings of types in the database's own catalog."""
     quote: Callable[[str], str]
     mark: str
-    """What stands for a value in a statement."""
+    """The placeholder of a value in a statement."""
     longest_name: int
     """Bytes."""
     same_name: Callable[[str], str]
     """Two columns of a table cannot have names of which this is the same."""
     strict_nulls: bool
-    """Whether NOT NULL can be dropped; where it cannot, only keys have it."""
+    """Whether NOT NULL can be dropped; if not, only keys are declared NOT NULL."""
     temporary: str
-    """What a table of the session's is created with."""
+    """The prefix of creating a session table."""
     wider: frozenset[tuple[str, str]] = frozenset()
     """Pairs of types: a column of the first becomes one of the second."""
     comments: bool = False
     clear: str = "DELETE FROM"
-    """What empties a table of the session's."""
+    """The statement that empties a session table."""
     lock: str = ""
-    """What a session executes before it looks at the fences of others, beside beginning a
-    transaction; %s stands for their table."""
+    """Statements that a session executes after BEGIN, before it reads the fences of others;
+    %s is their table."""
 
     def table(self, name: Name) -> str:
         """A table's name in a statement."""

@@ -66,17 +66,17 @@ class Held:
         return self.key_begin, self.key_end
 
     def covers(self, key: int) -> bool:
-        """Whether the range has this hash."""
+        """Whether the range contains the hash."""
         return self.key_begin <= key <= self.key_end
 
     def overlaps(self, key_begin: int, key_end: int) -> bool:
-        """Whether a range has one that this has too."""
+        """Whether the ranges overlap."""
         return self.key_begin <= key_end and self.key_end >= key_begin
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TakenOver:
-    """What a new session does, beside raising the fences of all rows that overlap.
+    """The actions of a new session, besides raising the fences of all overlapping rows.
 
     First the ranges of `deletes` go, then the rows of `parts` and `row` come.
     """
@@ -89,12 +89,12 @@ class TakenOver:
 
     @property
     def checkpoint(self) -> bytes:
-        """Where the session begins; empty if its parts stand apart."""
+        """The checkpoint at which the session begins; empty if its parts differ."""
         return self.row.checkpoint
 
     @property
     def subranges(self) -> tuple[Subrange, ...]:
-        """Where each part of the range is, if they stand apart."""
+        """The checkpoint of each part of the range, if they differ."""
         return tuple(
             Subrange(part.key_begin, part.key_end, part.checkpoint) for part in self.parts
         )
@@ -176,12 +176,12 @@ def counting(rows: Sequence[Held], key: int) -> Held | None:
 
 
 def counts(rows: Sequence[Held], row: Held) -> bool:
-    """Whether a row counts for one of its keys."""
+    """Whether a row covers one of the range's keys."""
     return any(counting(rows, begin) is row for begin, _ in pieces(rows, *row.range))
 
 
 def canonical(checkpoint: bytes) -> bytes:
-    """The same for all bytes of one checkpoint, where they can be read."""
+    """A canonical form, equal for all encodings of one checkpoint, if it can be decoded."""
     try:
         return Checkpoint.FromString(checkpoint).SerializeToString(deterministic=True)
     except DecodeError:

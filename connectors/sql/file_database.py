@@ -1,4 +1,4 @@
-"""What databases in a file share: a connection of this process, transactions of our own."""
+"""Shared code of databases in a file: a connection of this process, explicit transactions."""
 
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -24,7 +24,7 @@ class Cursor(Protocol):
 
 
 class Connection(Protocol):
-    """What Python's own interface of databases has of one."""
+    """The DB-API interface of a connection."""
 
     def execute(self, sql: str, values: Sequence[object] = (), /) -> Cursor:
         """Run a statement."""
@@ -35,16 +35,16 @@ Held = TypeVar("Held", bound=Connection)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Engine(Generic[Held]):
-    """What differs from one database in a file to another."""
+    """The differences between databases in files."""
 
     error: type[Exception]
-    """Of what the database raises."""
+    """The exception classes of the database."""
     translated: Callable[[str], AbstractContextManager[None]]
     """Errors inside, which a statement has caused, are raised as ours."""
     catalog: str
     """A query for name, type, nullable and key of the columns of a table."""
     begin: str
-    """Begins a transaction in which nobody else writes."""
+    """Begins a transaction that excludes other writers."""
     execute: Callable[[Held, str, Sequence[object]], int]
     """Runs a statement; how many rows it touched."""
     fill: Callable[["FileDatabase[Held]", Name, Sequence[Column], Sequence[Elements]], None]
@@ -83,7 +83,7 @@ class FileDatabase(Generic[Held]):
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
-        """All statements inside or none. Errors: Determinate, whatever is raised inside."""
+        """Execute all statements inside, or none. Errors: Determinate for any error inside."""
         with self.began(self.engine.begin):
             yield
 
@@ -101,7 +101,7 @@ class FileDatabase(Generic[Held]):
             self.connection.execute("COMMIT")
 
     def _roll_back(self) -> None:
-        """What is being raised is the cause, and not that nothing is left to roll back.
+        """The raised error is the cause, not a failure of the rollback.
 
         A full disk and a fatal error have ended the transaction already.
         """

@@ -30,7 +30,7 @@ class Table:
     soft: bool
     """Deleted rows stay, and are marked."""
     comment: str = ""
-    """What the database is told that it is."""
+    """The declared type of the parameter."""
 
     @property
     def load(self) -> Name:
@@ -99,7 +99,7 @@ class Table:
         )
 
     def update(self) -> str:
-        """Change what is there; where deleted rows stay, mark what goes too."""
+        """Update existing rows; where deleted rows are kept, mark them."""
         exists, goes = self.dialect.columns([EXISTS, GOES], "s")
         values = self.assigned()
         if self.soft:
@@ -131,7 +131,7 @@ class Table:
         )
 
     def insert(self) -> str:
-        """Add what is new; all of it where every change is a row of its own."""
+        """Insert new rows; all rows where every change is a row."""
         exists, goes = self.dialect.columns([EXISTS, GOES], "s")
         names = [*self.dialect.columns(self.shape.columns)]
         values = [*self.dialect.columns(self.shape.columns, "s")]

@@ -39,7 +39,7 @@ class WrongCount(InvalidUsage):
 
 
 class Transactor:
-    """One session."""
+    """One session of a task."""
 
     def __init__(
         self, dialect: Dialect, database: Database, tables: Sequence[Table], message: Open
@@ -62,7 +62,7 @@ class Transactor:
         """`parts` have rows of their own until the first commit."""
 
     def acknowledge(self) -> None:
-        """Nothing: a commit of ours is final."""
+        """No-op: a commit is final."""
 
     def load(self, message: Load) -> None:
         """Put the keys into the session's table."""
@@ -193,7 +193,7 @@ class Transactor:
 
 
 class Counts:
-    """How many rows of a binding were stored in the transaction, and what is to happen."""
+    """The number of rows stored per binding, and the pending operations."""
 
     def __init__(self) -> None:
         self.stored = self.changed = self.gone = self.new = 0
@@ -247,7 +247,7 @@ def check_applied(dialect: Dialect, database: Database, message: Open) -> None:
 
 
 def check_version(applied: tuple[str, str] | None, message: Open) -> None:
-    """As `check_applied`, of the version and specification that were, if any."""
+    """Like `check_applied`, with the recorded version and specification, if any."""
     task = message.materialization.materialization
     driver_holds(Rule.VERSION, applied is not None, f"Open: task {task} was not applied")
     version, spec = applied or ("", "")
@@ -264,7 +264,7 @@ def check_version(applied: tuple[str, str] | None, message: Open) -> None:
 
 
 def tasks(dialect: Dialect, database: Database) -> dict[str, tuple[str, str]]:
-    """Of each task that was applied its version and specification."""
+    """The recorded version and specification of each applied task."""
     if not database.columns_of(TASKS):
         return {}
     rows = database.select(f"SELECT task, version, spec FROM {dialect.table(TASKS)}")

@@ -85,7 +85,7 @@ def boolean(elements: Elements) -> pa.Array:
 
 
 def instant(elements: Elements) -> pa.Array:
-    """Text of a time, of microseconds at most: databases would round what is beyond."""
+    """Text of a time, to microseconds: databases would round the rest."""
     times = text(elements)
     finer = pc.match_substring_regex(times, r"\.\d{6}\d*[1-9]")
     if pc.any(finer).as_py():
@@ -107,7 +107,7 @@ def _expect(elements: Elements, types: Sequence[pa.DataType], what: str) -> None
 
 
 def _united(parts: Sequence[pa.Array], elements: Elements, type_: pa.DataType) -> pa.Array:
-    """One array of parts that do not overlap."""
+    """Join parts that do not overlap into one array."""
     if not parts:
         return pa.nulls(elements.length, type_)
     return parts[0] if len(parts) == 1 else pc.coalesce(*parts)

@@ -43,7 +43,7 @@ CONVERTS: Mapping[Kind, values.Convert] = dict.fromkeys(TYPES, values.text) | {
 
 
 class Config(BaseModel):  # type: ignore[explicit-any] # JSON is recursive
-    """How a database is reached."""
+    """Endpoint configuration."""
 
     model_config = STRICT | {"title": "SQLite"}
 

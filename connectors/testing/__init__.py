@@ -83,7 +83,7 @@ __all__ = [
 
 
 def check_lifecycle(subject: Subject) -> None:
-    """Spec, Validate, Apply, and transactions that insert, update and read what is there."""
+    """Spec, Validate, Apply, and transactions that insert, update and read rows."""
     task = subject.task("lifecycle")
     dry = wire.ApplyRequest(materialization=task, version="1", dry_run=True)
     assert subject.driver.apply(dry).action_description, "a dry run says what it would do"
@@ -116,7 +116,7 @@ def check_versions(subject: Subject) -> None:
 
 
 def check_pipelining(subject: Subject) -> None:
-    """Loads that come while a commit is under way see what it commits."""
+    """Loads during a commit see its rows."""
     task = subject.applied("pipelining")
     documents = [account("a", number, 1) for number in range(3)]
     with subject.session(task) as stream:
@@ -134,7 +134,7 @@ def check_pipelining(subject: Subject) -> None:
 
 
 def check_deletes(subject: Subject) -> None:
-    """A deleted document is gone, and its key can be written anew."""
+    """A deleted document is gone, and its key can be inserted again."""
     task = subject.applied("deletes")
     first, second = account("a", 1, 1), account("a", 2, 2)
     with subject.session(task) as stream:
@@ -150,7 +150,7 @@ def check_deletes(subject: Subject) -> None:
 
 
 def check_wrong_flags(subject: Subject) -> None:
-    """An update of nothing and an insert of what is there are errors, and change nothing."""
+    """An update of a missing row and an insert of an existing one fail, and change nothing."""
     for exists, place in [(True, 2), (False, 1)]:
         task = subject.applied("flags")
         with subject.session(task) as stream:
@@ -217,7 +217,7 @@ def check_merge(subject: Subject) -> None:
 
 
 def check_subranges(subject: Subject) -> None:
-    """Where it is offered: each part of a range that stands apart is named with its checkpoint.
+    """If offered: each part of a range with a gap is listed with its checkpoint.
 
     So it is until a session of the range has committed; one that dies before changes nothing.
     """
@@ -269,12 +269,12 @@ def check_types(subject: Subject) -> None:
 
 
 def number(document: Document) -> int:
-    """Of a document of `EVERYTHING`."""
+    """The key of a document of `EVERYTHING`."""
     return int(str(document["id"]))
 
 
 def check_apply_again(subject: Subject) -> None:
-    """What was applied is applied again, and in another version; what is written stays."""
+    """Applying again, and applying another version, keeps the rows."""
     task = subject.applied("again")
     with subject.session(task) as stream:
         write(stream, 1, [account("a", 1, 1)])

@@ -38,7 +38,7 @@ Check = Callable[[Subject, Rows], None]
 
 
 def ordered(documents: Sequence[Document]) -> list[Document]:
-    """The same whatever the order."""
+    """The rows, in any order."""
     return sorted(documents, key=str)
 
 
@@ -112,7 +112,7 @@ def until(stream: Stream, event: str) -> None:
 
 
 def check_uncommitted(subject: Subject, rows: Rows) -> None:
-    """What is stored and not committed is not seen, though nobody cleans up."""
+    """Rows that are stored and not committed are never visible, even without cleanup."""
     task = subject.applied("uncommitted")
     with subject.session(task) as stream:
         stream.flush(checkpoint(1))

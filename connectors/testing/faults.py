@@ -20,12 +20,12 @@ PATIENCE_S = 60.0
 
 
 class Act(StrEnum):
-    """What happens."""
+    """The kind of fault."""
 
     DRIVER_DIES = "driver-dies"
     """Before it has sent a request; before it has seen a response."""
     CONNECTOR_DIES = "connector-dies"
-    """Before it has seen a request; before its response has left, and what it did is done."""
+    """Before the request is seen; or after the work, before the response is sent."""
     STALL = "stall"
     REPEAT = "repeat"
     """The message comes twice."""
@@ -53,7 +53,7 @@ EVENTS = (*REQUESTS.values(), *RESPONSES.values())
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """What happens at the n-th message of a kind, counted from 1 over all streams."""
+    """A fault at the n-th message of a kind, counted from 1 over all streams."""
 
     act: Act
     event: str
@@ -87,7 +87,7 @@ class Faulty:
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def call(self, name: str, request: bytes) -> bytes:
-        """As it is."""
+        """The unwrapped connector."""
         return self.inner.call(name, request)
 
     def transactions(self) -> "FaultyChannel":
@@ -95,7 +95,7 @@ class Faulty:
         return FaultyChannel(self, self.inner.transactions())
 
     def strikes(self, event: str) -> Act | None:
-        """What happens at this message."""
+        """Apply the fault of this message."""
         if self.fault is None or event != self.fault.event:
             return None
         with self._lock:

@@ -41,7 +41,7 @@ class Subject:
     resource: Callable[[str], Mapping[str, object]]
     """The resource configuration of a table."""
     abandon: Callable[[Stream], None] = lambda stream: stream.channel.close()
-    """How a session ends without a word; a kill -9, where there is a process."""
+    """How a session ends abruptly; a kill -9, if there is a process."""
 
     def task(self, *tables: str, collection: Collection = ACCOUNTS) -> MaterializationSpec:
         """A task of tables that no check has used; resource paths are the connector's.
@@ -75,14 +75,14 @@ class Subject:
         return materialization(f"testing/{number}", self.endpoint, binds)
 
     def applied(self, *tables: str, collection: Collection = ACCOUNTS) -> MaterializationSpec:
-        """As `task`, and applied as version 1."""
+        """Like `task`, and applied as version 1."""
         task = self.task(*tables, collection=collection)
         self.driver.apply(wire.ApplyRequest(materialization=task, version="1"))
         return task
 
     @property
     def offered(self) -> Extensions:
-        """What the connector's Spec says."""
+        """The connector's Spec response."""
         return arena_codec.extensions(self.driver.spec(wire.SpecRequest()).extensions)
 
     @contextmanager
@@ -119,7 +119,7 @@ def taken(collection: Collection, validated: wire.ValidateResponse.Binding) -> l
 
 
 def acknowledge(stream: Stream) -> None:
-    """Where the connector offers it."""
+    """If the connector offers it."""
     if stream.session.extensions.acknowledge:
         stream.acknowledge()
 
@@ -196,12 +196,12 @@ def flushed(stream: Stream, number: int) -> list[Document]:
 
 
 def at(stream: Stream) -> int:
-    """How far the endpoint says that it was written."""
+    """The position that the endpoint reports."""
     return number_of(stream.checkpoint)
 
 
 def number_of(checkpoint: bytes) -> int:
-    """How far a Flow checkpoint says that the journal was read."""
+    """The position in a Flow checkpoint."""
     source = Checkpoint.FromString(checkpoint).sources.get("testing/accounts")
     return source.read_through if source is not None else 0
 

@@ -50,7 +50,7 @@ VALUES: dict[str, tuple[object, ...]] = {
 
 
 def documents() -> list[Value]:
-    """One without anything, then one for each value."""
+    """One bare document, then one for each value."""
     bare: Value = {"id": 0, **dict.fromkeys(VALUES)}
     variants = [bare]
     for name, values in VALUES.items():

@@ -1,1 +1,1 @@
-"""What carries the protocol: gRPC, processes with pipes, or a thread of this process."""
+"""Transports of the protocol: gRPC, processes with pipes, or a thread of this process."""

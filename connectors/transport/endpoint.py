@@ -35,11 +35,11 @@ class Endpoint(BaseModel):  # type: ignore[explicit-any] # JSON is recursive
 
     @property
     def config_json(self) -> str:
-        """What the connector is given."""
+        """The connector's own configuration."""
         return json.dumps(self.config)
 
     def transport(self, environment: Mapping[str, str]) -> Transport:
-        """How the connector is reached; `environment` is all that its processes get."""
+        """Open the transport; `environment` is the whole environment of its processes."""
         if self.command is not None:
             return Command(self.command, environment)
         assert self.grpc is not None, "it was validated"

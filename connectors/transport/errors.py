@@ -9,23 +9,23 @@ LONGEST = 64 << 20
 
 
 class ConnectorFailed(SlackwaterError):
-    """The connector ended with an error; the text is what it said."""
+    """The connector ended with an error; the text is its message."""
 
 
 def text_of(error: BaseException) -> str:
-    """What a failure is called on the wire: its kind and its text."""
+    """The name of a failure on the wire: its kind and text."""
     if isinstance(error, SlackwaterError):
         return str(error)
     return f"{type(error).__name__}: {error}"
 
 
 def causes(error: BaseException | None) -> Iterator[BaseException]:
-    """A failure and what it came of."""
+    """A failure and its causes."""
     while error is not None:
         yield error
         error = error.__cause__
 
 
 def is_known(error: SlackwaterError) -> bool:
-    """Whether a failure says of itself what it is: a foreign connector's is text alone."""
+    """Whether a failure carries its kind: a foreign connector's is only text."""
     return not isinstance(error, ConnectorFailed) or error.__cause__ is not None

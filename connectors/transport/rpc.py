@@ -146,7 +146,7 @@ class RpcStream:
 
 
 def failure(address: str, error: grpc.RpcError) -> ConnectorFailed:
-    """What a connector said, from what gRPC raised."""
+    """The connector's error, from gRPC's exception."""
     if isinstance(error, grpc.Call):
         return ConnectorFailed(f"{address}: {error.code().name}: {error.details()}")
     return ConnectorFailed(f"{address}: {error}")

@@ -25,7 +25,7 @@ TRANSACTIONS = "transactions"
 CALLS = (*dispatch.CALLS, TRANSACTIONS)
 LAST_LINES = 20
 GRACE_S = 5.0
-"""How long a process may take to end when its input has."""
+"""How long a process may take to end after its input has ended."""
 
 
 def serve(
@@ -169,7 +169,7 @@ class Pipe:
             log.info("connector", extra={"connector": self.name, "line": text})
 
     def _failure(self) -> ConnectorFailed:
-        """The process has ended, or is about to: what it said last."""
+        """The last output of a process that has ended or is about to."""
         try:
             code: int | None = self.process.wait(GRACE_S)
         except subprocess.TimeoutExpired:

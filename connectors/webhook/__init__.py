@@ -34,7 +34,7 @@ OWN_NAMES = {"content-type", "content-length", "host", "idempotency-key"}
 
 
 class Config(BaseModel):  # type: ignore[explicit-any] # JSON is recursive
-    """Where requests go, and how."""
+    """Endpoint configuration: the URL and the form of requests."""
 
     model_config = STRICT | {"title": "Web hook"}
 
@@ -116,7 +116,7 @@ class Config(BaseModel):  # type: ignore[explicit-any] # JSON is recursive
 
 
 class Resource(BaseModel):  # type: ignore[explicit-any] # JSON is recursive
-    """Where the changes of a binding go."""
+    """Resource configuration: the path of a binding's requests."""
 
     model_config = STRICT | {"title": "Path"}
 
@@ -152,7 +152,7 @@ class WebhookConnector:
         )
 
     def validate(self, request: ValidateRequest) -> ValidateResponse:
-        """Nothing is sent. Errors: InvalidUsage."""
+        """No-op: nothing is sent. Errors: InvalidUsage."""
         self._sender(request.endpoint_spec_json)
         response = ValidateResponse()
         for index, binding in enumerate(request.bindings):
@@ -164,7 +164,7 @@ class WebhookConnector:
         return response
 
     def apply(self, request: ApplyRequest) -> ApplyResponse:
-        """Nothing to do. Errors: InvalidUsage."""
+        """No-op. Errors: InvalidUsage."""
         spec = request.materialization
         self._sender(spec.endpoint_spec_json)
         for index, binding in enumerate(spec.bindings):

@@ -102,7 +102,7 @@ class Sender:
 
 
 def judged(path: str, answer: BaseHTTPResponse) -> tuple[str | None, float]:
-    """As `Sender._tried`, of an answer. Errors: Refused, InvalidUsage."""
+    """Like `Sender._tried`, for a response. Errors: Refused, InvalidUsage."""
     status = answer.status
     if 200 <= status < 300:  # noqa: PLR2004 as HTTP has it
         return None, 0.0
@@ -117,7 +117,7 @@ def judged(path: str, answer: BaseHTTPResponse) -> tuple[str | None, float]:
 
 
 def context(ca_file: str | None) -> ssl.SSLContext:
-    """What certificates are verified by. Errors: OSError."""
+    """The trust store for certificates. Errors: OSError."""
     return ssl.create_default_context(cafile=ca_file)
 
 

@@ -76,7 +76,7 @@ class Cutting:
 
 
 class Transactor:
-    """One session."""
+    """One session of a task."""
 
     checkpoint = b""
     subranges: Sequence[Subrange] = ()
@@ -89,7 +89,7 @@ class Transactor:
         self.paths = ["/".join(binding.resource_path) for binding in spec.bindings]
         self.collections = [binding.collection.collection for binding in spec.bindings]
         self.kept = limits_of(message.driver_checkpoint) or limits
-        """Those of this transaction: others count once the log has them."""
+        """The letters of this transaction; others count once the log has them."""
         self.through = b""
         self.batches: list[Batch] = []
         self.cutting: list[Cutting] = []
@@ -161,7 +161,7 @@ def limits_of(checkpoint: bytes) -> Limits | None:
 
 
 def read_through(checkpoint: bytes) -> object:
-    """How far each source was read, as people and programs read it."""
+    """The position of each source, for people and programs."""
     try:
         value = MessageToDict(Checkpoint.FromString(checkpoint))
     except DecodeError:

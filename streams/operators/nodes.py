@@ -76,35 +76,32 @@ def step(  # noqa: C901, PLR0911, PLR0912 - one case for each kind of node
         birth: whether the row of a Reduce without keys is born here.
     """
     dataflow = scope.dataflow
-    node, output_types = dataflow.nodes[number], dataflow.types[number]
+    node, types = dataflow.nodes[number], dataflow.types[number]
     match node:
         case Source() | Union() | Negate() | Linear() | Unnest():
             return _by_row(number, ports, scope, computed)
         case Constant():
-            return Stepped(_constant(node, output_types, scope))
+            return Stepped(_constant(node, types, scope))
         case Temporal():
-            return temporal.step(ports, runs, output_types, scope)
+            return temporal.step(ports, runs, types, scope)
         case Join() | Asof():
-            return _joined(node, ports, runs, output_types, scope)
+            return _joined(node, ports, runs, types, scope)
         case Arrange() | Lookup():
-            return delta.step(node, ports, runs, output_types, scope)
+            return delta.step(node, ports, runs, types, scope)
         case Reduce() | Distinct():
             shape = layout(dataflow).shapes[number]
-            return reduce.step(shape, ports, runs, output_types, scope, birth=birth)
+            return reduce.step(shape, ports, runs, types, scope, birth=birth)
         case Threshold():
-            return threshold.step(node, ports, runs, output_types, scope)
+            return threshold.step(node, ports, runs, types, scope)
         case TopK(input=source):
             return topk.step(node, ports, runs, dataflow.types[source], scope)
         case Groupwise(input=source, reach=Reach() as reach):
-            return windows.step(
-                node, reach, ports, runs, (dataflow.types[source], output_types), scope
-            )
+            both = dataflow.types[source], types
+            return windows.step(node, reach, ports, runs, both, scope)
         case Groupwise(input=source):
-            return groupwise.step(
-                node, ports, runs, dataflow.types[source], output_types, scope
-            )
+            return groupwise.step(node, ports, runs, dataflow.types[source], types, scope)
         case Upsert(input=source):
-            return upsert.step(node, ports, runs, dataflow.types[source], output_types, scope)
+            return upsert.step(node, ports, runs, dataflow.types[source], types, scope)
         case Loop():
             raise AssertionError("a loop steps the nodes of its body")
         case _:

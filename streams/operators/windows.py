@@ -79,9 +79,8 @@ def step(
     touched, base, moments = changed.touched, changed.base, changed.moments
     counts = [pa.field("below", pa.int64()), pa.field("failing", pa.int64())]
     shape = keyed.schema([key.type for key in moments.keys], counts)
-    stored = keyed.find(
-        files, runs.get(_WRONG, []), moments.forms, moments.hashes, shape, kernel
-    )
+    counted_runs = runs.get(_WRONG, [])
+    stored = keyed.find(files, counted_runs, moments.forms, moments.hashes, shape, kernel)
     below = ordered_groups.below(touched, base, moments, stored)
     wrong = (below, _failing(reach, changed, stored, kernel))
     whole = _whole(wrong[0] + wrong[1], moments)
@@ -91,15 +90,14 @@ def step(
     statement = _statement(node, reach, types[0], kernel)
     outputs = _Evaluated(candidates, moments, none, reach.before, statement)
     ahead = prefixes(reach.before, before, candidates, moments, kernel)
-    near = neighbourhoods(
-        candidates, moments, sight(reach, candidates, types[0], kernel), whole, ahead
-    )
+    frames = sight(reach, candidates, types[0], kernel)
+    near = neighbourhoods(candidates, moments, frames, whole, ahead)
     parts = [outputs.changes(part, types[1]) for part in near]
     counted = _counted(wrong, moments, shape)
     added = ordered_groups.added(rows, touched, moments)
     run_names = {
         _ROWS: ordered.insert(files, runs.get(_ROWS, []), added, kernel),
-        _WRONG: keyed.insert(files, runs.get(_WRONG, []), counted, len(node.keys), kernel),
+        _WRONG: keyed.insert(files, counted_runs, counted, len(node.keys), kernel),
     }
     output = consolidate(flatten(parts, arrow_schema(types[1])), kernel)
     errors = Collected(candidates.pairs, types[1], scope)

@@ -479,13 +479,9 @@ def parts(node: Relational) -> tuple[Relational, ...]:
     return node.values if isinstance(node, Loop) else children(node)
 
 
-def with_parts(node: Relational, new_parts: tuple[Relational, ...]) -> Relational:
+def with_parts(node: Relational, new: tuple[Relational, ...]) -> Relational:
     """The same node made of other parts."""
-    return (
-        replace(node, values=new_parts)
-        if isinstance(node, Loop)
-        else with_children(node, new_parts)
-    )
+    return replace(node, values=new) if isinstance(node, Loop) else with_children(node, new)
 
 
 def gets(node: Relational) -> tuple[Get, ...]:
