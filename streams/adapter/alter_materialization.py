@@ -85,7 +85,7 @@ def amended_binding(before: Json, item: Item, amendment: Amendment) -> Json:
 
 
 def keeps_old_rows(before: Json, after: Json) -> bool:
-    """Whether rows that are there keep the columns that they had, though others are stated."""
+    """Whether existing rows keep their columns although the statement selects others."""
     is_same_place = before["resource"] == after["resource"]
     return is_same_place and before.get("select") != after.get("select")
 

@@ -20,7 +20,7 @@ NO_REPLICA = "no replica runs"
 
 @dataclass(frozen=True, slots=True)
 class Delay:
-    """What holds a collection up. With `has_failed` it may last."""
+    """The cause that holds a collection up. With `has_failed` it may last."""
 
     cause: str
     has_failed: bool
@@ -52,7 +52,7 @@ def _upstream(item: Item, catalog: Catalog) -> list[Item]:
 
 @dataclass(slots=True)
 class Delays:
-    """What one read has said of delays while it waits for `time`.
+    """The delays that one read has reported while it waits for `time`.
 
     It ends after `most` beats in a row in which something has failed; None is never.
     """

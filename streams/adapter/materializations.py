@@ -368,7 +368,7 @@ class Materializing:
 
 
 def specs(materializations: Materializations) -> Iterator[Spec]:
-    """What is wanted of each."""
+    """The specification of each materialization."""
     for materialization in materializations.live.values():
         yield spec_of(materialization, "pause" if materialization.is_paused else "run")
     for ending in materializations.ending.values():
@@ -376,7 +376,7 @@ def specs(materializations: Materializations) -> Iterator[Spec]:
 
 
 def spec_of(materialization: Materialization, wanted: Wanted) -> Spec:
-    """What is wanted of one."""
+    """The specification of one materialization."""
     task = json.loads(materialization.task)
     return Spec(
         id=materialization.id, wanted=wanted, task=task, unbound=materialization.unbound
@@ -463,6 +463,6 @@ LONGEST_NAME = 100
 
 
 def noticed(name: str, problem: str) -> Iterator[Result]:
-    """What the user has to know if the service could not be told."""
+    """A notice for the user if the service could not be notified."""
     if problem:
         yield Notice(f"{name}: the service will be notified once brokers answer: {problem}")

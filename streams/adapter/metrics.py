@@ -49,7 +49,7 @@ def metrics(materializations: Sequence[Shown]) -> str:
 
 
 def identities(materializations: Sequence[Shown]) -> Iterator[Family]:
-    """What each is, and the state that it is in."""
+    """Identity and state of each materialization."""
     yield Family(
         "info",
         "gauge",
@@ -69,7 +69,7 @@ def identities(materializations: Sequence[Shown]) -> Iterator[Family]:
 
 
 def gauges(materializations: Sequence[Shown]) -> Iterator[Family]:
-    """How each is now. What is not known has no sample."""
+    """The present values of each materialization. Unknown values have no sample."""
     yield Family(
         "lag_seconds",
         "gauge",
@@ -109,7 +109,7 @@ def gauges(materializations: Sequence[Shown]) -> Iterator[Family]:
 
 
 def counters(materializations: Sequence[Shown]) -> Iterator[Family]:
-    """What the service has done."""
+    """Counters of the service."""
     for name, help_, counts in (
         (
             "rows_total",
@@ -187,7 +187,7 @@ def described(shown: Shown) -> dict[str, str]:
 
 
 def samples(values: Iterable[tuple[Labels, float | None]]) -> tuple[Sample, ...]:
-    """Those of which a value is known."""
+    """The materializations with a known value."""
     return tuple((labels, value) for labels, value in values if value is not None)
 
 

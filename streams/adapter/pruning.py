@@ -13,7 +13,7 @@ from streams.trace.kernel.arrow import is_plain
 
 @dataclass(slots=True)
 class Allowance:
-    """How many bytes one SELECT may still load."""
+    """The number of bytes that one SELECT may still load."""
 
     most: int
     taken: int = 0
@@ -33,7 +33,7 @@ class Allowance:
 
 @dataclass(slots=True)
 class Wanted:
-    """What a SELECT reads of an import (`storage.read.Selecting`).
+    """The parts of an import that a SELECT reads (`storage.read.Selecting`).
 
     `columns` are positions; each row that counts meets `where`, rows that do not may come too.
     """

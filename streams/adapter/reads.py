@@ -66,7 +66,7 @@ PATIENT_BEATS = 3
 """Number of beats after which a read reports that it waits for its session's time."""
 
 MADE_MS = 60_000
-"""How long a read waits until its objects are created."""
+"""The maximum wait of a read for its objects to be created."""
 
 FAILING_BEATS = 60
 """Number of beats after which a read ends for which a dataflow has failed all the while."""

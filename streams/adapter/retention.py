@@ -32,7 +32,7 @@ from streams.storage.policy import RetainHistory, Retention, catalog_hold, downg
 log = logging.getLogger(__name__)
 
 ASK_EVERY_S = 60.0
-"""How often the broker is asked for the time while ours alone says that something is due."""
+"""The interval of asking the broker for the time while only our clock says that work is due."""
 
 Kept = tuple[CollectionState, Retention]
 """A collection and its read policy."""

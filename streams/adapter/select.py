@@ -41,7 +41,7 @@ _DISK_SETTING = "max_temp_directory_size"
 
 
 def kernel(limits: Limits) -> Kernel:
-    """What a SELECT is computed with; it spills to the current directory."""
+    """The kernel of a SELECT; it spills to the current directory."""
     bounded = Kernel(f"{limits.memory // 2}B", most_bytes=limits.rows)
     bounded.set("max_temp_directory_size", f"{limits.disk}B")
     # It computes a constant list of millions ahead as so many values, which nothing bounds.
@@ -106,7 +106,7 @@ def _refuse(
 
 
 def _raised(failure: str, kernel: Kernel) -> str:
-    """What the Python functions that a failed expression calls have raised."""
+    """The exceptions that the Python functions of a failed expression raised."""
     # The rows of errors name expressions alone: what is raised may differ from call to call.
     called = {word.casefold() for word in re.findall(r"\w+", failure)}
     messages = [

@@ -17,7 +17,7 @@ from streams.storage.log.state import CollectionState
 from streams.storage.policy import LagBehindUpper, RetainHistory, Retention
 
 UNITS: Mapping[ItemKind, str] = {"source": "messages", "view": "rows", "sink": "rows"}
-"""What a hydration counts."""
+"""The units of a hydration's progress."""
 
 COLUMNS = (
     Column("name", "VARCHAR"),

@@ -29,7 +29,7 @@ STATUSES = (
     "starting", "waiting", "backfilling", "running", "pausing", "paused", "stalled", "failed",
     "no service",
 )  # fmt: skip
-"""What the column `status` says."""
+"""The values of the column `status`."""
 
 NO_SERVICE = (
     "no service runs materializations here: 'slackwater up' has one, 'slackwater materialize"
@@ -86,7 +86,7 @@ def shown(
 
 
 def behind_ms(state: State, upper: Timestamp | None, *, is_running: bool) -> int | None:
-    """How far the endpoint is behind: as the service says, and by now if it does not write."""
+    """The endpoint's lag: as the service reports it, or by the clock if it does not write."""
     if is_running or state.time is None or upper is None:
         return state.behind_ms
     return max(0, upper - 1 - state.time)

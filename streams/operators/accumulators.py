@@ -132,7 +132,7 @@ def place(
 
 
 def sum_kind(kind: pa.DataType) -> str:
-    """How values of this type are summed.
+    """The summation of values of this type.
 
     Errors: InvalidUsage when they cannot be.
     """

@@ -53,7 +53,7 @@ class _Between:
 
 
 def _between(touched: Touched, moments: Moments) -> _Between:
-    """What lies before, between and behind the touched rows of each group."""
+    """The rows before, between and after the touched rows of each group."""
     sizes = np.bincount(touched.owner, minlength=len(moments.hashes)) + 1
     owner = np.repeat(np.arange(len(sizes)), sizes)
     ends = np.cumsum(sizes)
@@ -71,7 +71,7 @@ def _between(touched: Touched, moments: Moments) -> _Between:
 
 @dataclass(frozen=True, slots=True)
 class _Search:
-    """What is asked of the runs; `columns` are those of the touched rows, in these types.
+    """Searches of the runs; `columns` are those of the touched rows, in these types.
 
     Runs have `width` columns of keys.
     """
@@ -85,7 +85,7 @@ class _Search:
     kernel: Kernel
 
     def near(self, between: _Between, *, last: bool) -> Leading | None:
-        """Of each gap the rows behind its beginning, or for `last` those before its end."""
+        """For each gap, the rows after its beginning, or for `last` those before its end."""
         reach, whole = self.reach, self.whole[between.owner]
         anchors = between.behind if last else between.before
         is_anchored = anchors.is_valid().to_numpy(zero_copy_only=False)

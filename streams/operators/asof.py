@@ -112,7 +112,7 @@ def _chosen(side: Side, places: Ints, diffs: Ints) -> Side:
 
 @dataclass(frozen=True, slots=True)
 class _Work:
-    """What a step is made of."""
+    """The state of a step."""
 
     node: Asof
     sides: Sides
@@ -158,7 +158,7 @@ class _Work:
         return keys([self.node.sorts[0]], columns, types, self.kernel)[0]
 
     def ranges(self, columns: Sequence[pa.Array]) -> tuple[pa.Array, pa.Array]:
-        """From where, and before where, the points in the ranges of right's rows are."""
+        """The begin and end positions of the points in the ranges of right's rows."""
         low, high = keys(self.node.sorts[1:], columns, self.sides.types[1], self.kernel)
         return (low, high) if self.node.closed else (beyond(low), beyond(high))
 

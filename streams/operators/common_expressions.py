@@ -27,7 +27,7 @@ Wanted = tuple[str, str]
 
 
 def wanted(dataflow: Dataflow, index: int) -> frozenset[Wanted]:
-    """What a dataflow computes of the rows of an import themselves, beside picking columns."""
+    """The expressions of a dataflow over the rows of an import, besides picking columns."""
     return frozenset(_wanted(dataflow, index))
 
 

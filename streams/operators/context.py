@@ -57,7 +57,7 @@ class Context:
         )
 
     def of_task(self, merge_factor: int | None = None) -> "Context":
-        """The same means for a new task, whose runs go to files of its own."""
+        """The same context for a new task, whose runs go to files of its own."""
         factor = self.merge_factor if merge_factor is None else merge_factor
         return replace(self, shared=SharedFile(), merge_factor=factor)
 
@@ -75,7 +75,7 @@ class Packet:
 
 @dataclass(frozen=True, slots=True)
 class Emitted:
-    """What a call made: packets for later levels, updates of the output, updates of errors.
+    """The results of a call: packets for later levels, output updates, error updates.
 
     `output` has columns c0 .. cn, time, diff; `errors` has error, time, diff. None is nothing.
     """
@@ -101,12 +101,12 @@ class Scope:
 
 
 Ports = Mapping[str, list[pa.Table | pa.RecordBatch]]
-"""What has come for a node, by port."""
+"""The input batches of a node, by port."""
 
 
 @dataclass(frozen=True, slots=True)
 class Stepped:
-    """What a node made of its input: updates, errors, and its runs from now on."""
+    """The results of a node: updates, errors, and its new runs."""
 
     output: pa.RecordBatch | None
     errors: tuple[pa.RecordBatch, ...] = ()

@@ -108,7 +108,7 @@ def _lookup(
 def _seen(
     lookups: join.Side, latest: Ints, present: join.Side, schema: pa.Schema, kernel: Kernel
 ) -> Iterator[pa.RecordBatch]:
-    """What was asked beside the changes of this interval up to the latest time it sees."""
+    """Join the lookups with this interval's changes up to the latest time that each sees."""
     assert present.times is not None, "updates have times"
     for lookup_places, present_places in join.matches(lookups, present, kernel):
         seen = present.times[present_places] <= latest[lookup_places]

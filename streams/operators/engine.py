@@ -73,7 +73,7 @@ _Rows: TypeAlias = pa.Table | pa.RecordBatch
 
 
 def fingerprint(buckets: int) -> str:
-    """What state and output bits depend on beside the plan (rule 24)."""
+    """The inputs, besides the plan, that state and output bits depend on (rule 24)."""
     return f"engine {ENGINE_VERSION} {ENGINE_VERSIONS} hash {HASH_SELF_TEST} buckets {buckets}"
 
 
@@ -157,7 +157,7 @@ def next_due(dataflow: Dataflow, runs: RunsByOperator) -> int | None:
 
 
 def _pending(dataflow: Dataflow, runs: RunsByOperator) -> dict[NodeId, int]:
-    """By node, the next time of what is pending there."""
+    """For each node, the next time of its pending updates."""
     return {
         number: time
         for number, node in enumerate(dataflow.nodes)
@@ -222,7 +222,7 @@ class _Level:
         return node.arranged if isinstance(node, Lookup) else number
 
     def emitted(self) -> Emitted:
-        """What came of the call."""
+        """The results of the call."""
         output = errors = None
         if self.output is not None:
             rows = self.output
@@ -253,7 +253,7 @@ class _Level:
         return True
 
     def _rows(self, number: NodeId) -> int:
-        """How many rows have come to a node."""
+        """The number of input rows of a node."""
         parts = self.ports.get(number, {}).values()
         return sum(part.num_rows for batch in parts for part in batch)
 
@@ -288,7 +288,7 @@ class _Level:
         return nodes.step(number, ports, runs, self.scope, computed=computed, birth=birth)
 
     def _deliver(self, number: NodeId, rows: pa.RecordBatch) -> None:
-        """To the output, to consumers on this level, and into packets for later ones."""
+        """Send rows to the output, to consumers on this level, and into packets."""
         dataflow = self.scope.dataflow
         if number == len(dataflow.nodes) - 1:
             self.output = rows

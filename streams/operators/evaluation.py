@@ -12,7 +12,7 @@ from streams.trace.kernel.connection import EvaluationFailed
 from streams.trace.kernel.kernel import Kernel, arrow_type
 
 Evaluate = Callable[[pa.RecordBatch], pa.Table]
-"""From the rows of pairs, with `p` and `i` first, to what they come to, `p` first."""
+"""Evaluates the rows of pairs (columns `p` and `i` first) to one result per `p`."""
 
 Types = Mapping[str, str]
 """The columns of a group's rows and their DuckDB types."""
@@ -34,7 +34,7 @@ def source(types: Types, kernel: Kernel) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Evaluated:
-    """What some pairs come to: rows with the pair's number first; and which pairs failed."""
+    """The results of pairs: rows with the pair's number first; and the failed pairs."""
 
     rows: pa.Table
     failed: Ints
@@ -42,7 +42,7 @@ class Evaluated:
 
 
 def evaluate(contents: Contents, start: int, end: int, statement: Evaluate) -> Evaluated:
-    """What the pairs [start, end) come to; numbers of pairs in the rows are less `start`.
+    """The results of the pairs [start, end); pair numbers in the rows are relative to `start`.
 
     Where DuckDB raises, the pairs are halved until the one that fails stands alone: one bad
     group costs no other group its result.

@@ -49,7 +49,7 @@ class Sight:
 
 
 def sight(reach: Reach, candidates: Candidates, types: Sequence[str], kernel: Kernel) -> Sight:
-    """How far the candidates see, whose columns have these types."""
+    """The visibility of the candidates, whose columns have these types."""
     if reach.before:
         amounts = weights(reach.before, candidates.rows.columns, len(candidates.owner))
         plain = sight(replace(reach, before=()), candidates, types, kernel)
@@ -78,7 +78,7 @@ def _ranges(span: Span, candidates: Candidates, types: Sequence[str], kernel: Ke
 
 
 def peers_of(reach: Reach) -> str:
-    """What is equal for peers alone, as `keys` takes it."""
+    """Expressions that are equal exactly for peers, as `keys` takes them."""
     return f"create_sort_key({reach.peers}, '', 'ASC NULLS LAST')"
 
 
@@ -104,6 +104,6 @@ def evaluated(
 
 
 def beyond(prefix: pa.Array) -> pa.Array:
-    """What is after all keys that begin so, and before any other that is greater."""
+    """A bound after all keys with this prefix, and before any greater key."""
     end = pa.scalar(b"\xff", pa.binary())
     return pc.binary_join_element_wise(prefix, end, pa.scalar(b"", pa.binary()))

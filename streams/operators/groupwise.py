@@ -70,7 +70,7 @@ def step(
 
 
 def label(node: Groupwise) -> str:
-    """What its errors call the operator: the names of what it computes."""
+    """The operator's name in errors: the names of its outputs."""
     width = len(node.outputs)
     computed = [
         expression.label
@@ -100,7 +100,7 @@ class Collected:
     negative: list[Ints] = field(default_factory=list)
 
     def add(self, some: Evaluated, start: int) -> None:
-        """What the pairs from `start` on come to: there from their time to the next one's."""
+        """The results of the pairs from `start` on, each valid until the next one's time."""
         pair = some.rows["p"].combine_chunks().to_numpy() + start
         data = some.rows.select([f"c{index}" for index in range(len(self.output_types))])
         columns = flatten([data], data_schema(self.output_types))
@@ -111,7 +111,7 @@ class Collected:
         self.negative.append(some.negative)
 
     def _times(self, pair: Ints) -> list[tuple[Ints, Ints, int]]:
-        """Which of these come and which go within the interval, when, and by how much."""
+        """The rows that appear and disappear within the interval, with times and diffs."""
         moment, owner = self.pairs.moment, self.pairs.owner
         times = self.pairs.moments.times
         come = np.flatnonzero(moment[pair] >= 0)

@@ -73,7 +73,7 @@ def of_rows(columns: Sequence[pa.Array], times: Ints, kernel: Kernel) -> tuple[M
 
 
 def _by_hash(by_key: Groups, forms: Sequence[pa.Array]) -> tuple[Groups, Words]:
-    """The same groups numbered in the order of their hashes, and these."""
+    """The same groups, numbered in the order of their hashes, and these hashes."""
     first = pa.array(by_key.first)
     hashes = hash_keys([form.take(first) for form in forms], by_key.count)
     order = ascending(hashes)
@@ -83,7 +83,7 @@ def _by_hash(by_key: Groups, forms: Sequence[pa.Array]) -> tuple[Groups, Words]:
 
 
 def _by_time(by_key: Groups, times: Ints) -> tuple[Ints, Ints, Groups]:
-    """Of each moment the key and the time, and which rows are at each moment."""
+    """The key and time of each moment, and the rows at each moment."""
     if len(times) and times.min() == times.max():
         return np.arange(by_key.count), times[by_key.first], by_key
     order = np.lexsort((times, by_key.ids))

@@ -42,12 +42,12 @@ from streams.trace.updates import flatten, key_columns, with_diffs
 ITERATION = "BIGINT"
 Batches = Sequence[pa.RecordBatch]
 Evaluate = Callable[[Mapping[str, pa.RecordBatch]], Stepped]
-"""What an operator without state makes of the updates at its ports."""
+"""The output of a stateless operator for the updates at its ports."""
 
 
 @dataclass(frozen=True, slots=True)
 class Input:
-    """What comes to a port: the types of its columns, and those that are the key.
+    """The input of a port: the types of its columns, and the key columns.
 
     `kept` are the columns of state: the hash of the key, the row's, iteration and diff;
     `changed` those of the interval's changes, which have their time before the diff.
@@ -98,7 +98,7 @@ class Arrived:
         return multiset.candidates(self.parts, hashes, self.input.changed)
 
     def knows(self, hashes: Words) -> Flags:
-        """Which of these keys have changes."""
+        """Flags the keys that have changes."""
         is_known = np.zeros(len(hashes), np.bool_)
         for part in self.parts:
             is_known[lookup(part, hashes)[0]] = True
@@ -162,7 +162,7 @@ class Touched:
         return hash_keys(forms, rows.num_rows), rows
 
     def _again(self, visited: Words, iteration: int) -> Words:
-        """Those that were visited at an earlier iteration of this step."""
+        """The keys that were visited at an earlier iteration of this step."""
         if self.born and self.scope.interval.as_of and iteration > 1:
             return visited
         is_known = np.zeros(len(visited), np.bool_)
@@ -224,7 +224,7 @@ def _upto(rows: pa.RecordBatch, upto: int, hashes: Words | None = None) -> pa.Re
 
 
 def _since(stepped: Stepped, lower: int) -> Stepped:
-    """What changes from `lower` on; what there was before is no change."""
+    """The changes from `lower` on, without earlier contents."""
     output = stepped.output
     errors = tuple(_later(error, lower) for error in stepped.errors)
     return Stepped(None if output is None else _later(output, lower), errors)
@@ -302,7 +302,7 @@ class Joined:
         return join.changed(rows, self.arrived[i].input.keys, self.node, self.scope.kernel)
 
     def _met(self, i: int, hashes: Words) -> Iterator[join.Side]:
-        """What was there of a side before this iteration's changes, where there is anything."""
+        """The rows of a side before this iteration's changes, if there are any."""
         if self.runs.get(join.SIDES[i]):
             yield self._kept(i, hashes)
         if self.arrived[i].parts:
@@ -314,7 +314,7 @@ class Joined:
         return join.arranged(names, hashes, self._lifted(i), keys, self.scope)
 
     def _past(self, i: int, hashes: Words) -> join.Side:
-        """As `_kept`, of what changed at earlier iterations of this step."""
+        """Like `_kept`, for changes of earlier iterations of this step."""
         rows = self.arrived[i].find(np.unique(hashes))
         columns = rows.columns[1:]
         schema = arrow_schema(self._lifted(i))
@@ -372,7 +372,7 @@ def distinct(types: Sequence[str], kernel: Kernel) -> Evaluate:
 
 @dataclass(frozen=True, slots=True)
 class _Counts:
-    """How often each row is there from each of its moments on, and was just before."""
+    """The multiplicity of each row from each of its moments on, and just before."""
 
     moments: Moments
     after: Ints

@@ -71,7 +71,7 @@ class Side:
 
 @dataclass(frozen=True, slots=True)
 class Sides:
-    """What a step of a join is given: the sides are 0, `left`, and 1, `right`.
+    """The inputs of a join step: the sides are 0, `left`, and 1, `right`.
 
     `ports` have the updates of each side and `runs` its state; `types` are the DuckDB types of
     its columns, and `output_types` those of the output.
@@ -84,7 +84,7 @@ class Sides:
     scope: Scope
 
     def updates(self, side: int) -> pa.RecordBatch:
-        """What changed on a side."""
+        """The changes of a side."""
         return flatten(self.ports.get(SIDES[side], []), arrow_schema(self.types[side]))
 
     def names(self, side: int) -> list[RunName]:

@@ -236,7 +236,7 @@ def outputs_of(
 
 
 def flags(column: pa.ChunkedArray) -> Flags:
-    """Where a boolean column is true; NULL is not."""
+    """Flags of the values that are true; NULL is not."""
     flags = combined(column.cast(pa.bool_()))
     there = np.asarray(flags.is_valid().to_numpy(zero_copy_only=False), np.bool_)
     values = np.asarray(flags.to_numpy(zero_copy_only=False))

@@ -118,7 +118,7 @@ class LocalDataflow:
 
 
 def _of_another_thread(context: Context) -> Context:
-    """The same directory and names, with what no two threads share recreated."""
+    """The same directory and names, with thread-bound parts recreated."""
     return Context(
         context.directory,
         Kernel(),

@@ -77,7 +77,7 @@ def step(node: Loop, ports: Ports, runs: Mapping[str, list[RunName]], scope: Sco
 
 
 def _apart(node: Loop, scope: Scope, directory: Path) -> Scope:
-    """Where the body's operators compute values: what they keep meanwhile is thrown away."""
+    """The scratch context of the body's operators; its state is thrown away."""
     names = map("scratch{}".format, itertools.count())
     context = replace(
         scope.context,
@@ -162,7 +162,7 @@ class _Turning:
             self.arriving.pop(iteration, None)
 
     def stepped(self) -> Stepped:
-        """What came of it."""
+        """The results."""
         body, kernel = self.node.body, self.scope.kernel
         schema = arrow_schema(body.types[self.node.values[self.node.result]])
         run_names = {
@@ -175,7 +175,7 @@ class _Turning:
         )
 
     def _operator(self, number: NodeId) -> Operator | None:
-        """What keeps differences for a node; None for one that has nothing to remember."""
+        """The store of differences of a node; None for a stateless one."""
         body = self.node.body
         node, own = body.nodes[number], self._own(number)
         match node:
@@ -251,7 +251,7 @@ class _Turning:
         yield iteration, stepped
 
     def _deliver(self, number: NodeId, iteration: int, stepped: Stepped) -> None:
-        """To the consumers at this iteration, to the variables at the next."""
+        """Send rows to the consumers of this iteration, and to the variables of the next."""
         if number > self._failed:
             self.errors += stepped.errors
             return

@@ -55,7 +55,7 @@ def name(argument: int) -> str:
 
 
 def schema(keys: Sequence[pa.DataType], kind: pa.DataType) -> pa.Schema:
-    """What `partial` sends: (key, value, time) with the sum of the diffs."""
+    """The rows of `partial`: (key, value, time) with the sum of the diffs."""
     columns = [(f"k{index}", key) for index, key in enumerate(keys)]
     return pa.schema(
         [*columns, ("v", stored(kind)), ("time", pa.int64()), ("diff", pa.int64())]
@@ -189,7 +189,7 @@ class Extreme:
 
 @dataclass(frozen=True, slots=True)
 class Search:
-    """Where a min or, if `largest`, a max is looked for."""
+    """The arrangement to search for a min or, if `largest`, a max."""
 
     moments: Moments
     runs: Sequence[Run]

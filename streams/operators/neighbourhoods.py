@@ -61,7 +61,7 @@ class _Segments:
     which: Ints
 
     def around(self, there: Flags, places: Ints, before: int, behind: int) -> tuple[Ints, Ints]:
-        """From each place as far as so many elements that are there on either side."""
+        """The range from each place over this many present elements on either side."""
         upto = np.cumsum(there)
         own = self.which[places]
         first = np.searchsorted(upto, upto[places] - there[places] - before + 1)
@@ -116,7 +116,7 @@ class _Cells:
         return self._valued(ranges.sees, low, high)
 
     def places(self, which: Ints, entry: Ints, side: Literal["left", "right"] = "left") -> Ints:
-        """Where candidates stand, or would, in segments."""
+        """The positions of candidates in segments, present or not."""
         size = int(self.entry.max(initial=0)) + 2
         codes = self.of.which * size + self.entry
         return np.searchsorted(codes, which * size + np.minimum(entry, size - 1), side)
@@ -124,7 +124,7 @@ class _Cells:
     def _counted(
         self, there: Flags, ends: tuple[Ints, Ints], before: int, behind: int
     ) -> tuple[Ints, Ints]:
-        """As far as so many peers that are there before the one and behind the other."""
+        """The range over this many present peers before and after."""
         if len(self.first) == len(there):  # each is alone
             low, _ = self.of.around(there, ends[0], before, 0)
             return low, self.of.around(there, ends[1], 0, behind)[1]
@@ -254,7 +254,7 @@ class Neighbourhoods:
 def _ends(
     cells: _Cells, counts: Sequence[Ints], changed: Ints, whole: Flags
 ) -> tuple[Ints, Ints]:
-    """Of each change the first and the last cell that sees it."""
+    """For each change, the first and the last cell that sees it."""
     sides = [cells.seen(side > 0, changed) for side in counts]
     low = np.minimum(sides[0][0], sides[1][0])
     high = np.maximum(sides[0][1], sides[1][1])
@@ -327,7 +327,7 @@ def neighbourhoods(
 
 
 def _middle(sizes: Ints) -> int:
-    """Where to part blocks that have too many cells together; 0 to leave them together."""
+    """The positions at which to split blocks with too many cells; 0 to keep them together."""
     ends = np.cumsum(sizes)
     if ends[-1] <= MOST_CELLS:
         return 0

@@ -141,7 +141,7 @@ def candidates(
 
 
 Wrong = Callable[[Ints, Ints], Flags]
-"""From places of changed rows and how often they are there to whether they are wrong then."""
+"""From positions of changed rows and their multiplicities to whether they are wrong."""
 
 
 def below(touched: Touched, base: Ints, moments: Moments, stored: keyed.Found) -> Ints:

@@ -72,7 +72,7 @@ def _is_plain(kind: pa.DataType) -> bool:
 def partial(
     node: Linear, of: Shape, rows: pa.RecordBatch, types: Sequence[str], kernel: Kernel
 ) -> pa.RecordBatch | None:
-    """What `reduce.partial` makes of the Linear's rows; None where some row may fail.
+    """`reduce.partial` of the Linear's rows; None where some row may fail.
 
     Args:
         node: the Linear.

@@ -79,7 +79,7 @@ class State:
 
 @dataclass(frozen=True, slots=True)
 class Search:
-    """Which quantile is looked for, and in what; `base` are the entries' counts before."""
+    """A search for one quantile; `base` are the entries' counts before."""
 
     call: Aggregate
     index: int
@@ -89,7 +89,7 @@ class Search:
 
 @dataclass(frozen=True, slots=True)
 class _Anchored:
-    """What is known of each pair (a group and a time), and of each group's anchor.
+    """Facts of each pair (a group and a time), and of each group's anchor.
 
     `lower` says which of the touched entries are below their group's anchor. Ranks count from
     0 and `low` to `high` are wanted; only where there is an answer do they mean anything.

@@ -50,7 +50,7 @@ _KEYS = "keys"
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """What a Reduce over an input of given types keeps and sends."""
+    """State and packets of a Reduce over an input of given types."""
 
     node: Reduce
     types: tuple[pa.DataType, ...]
@@ -58,7 +58,7 @@ class Shape:
     sorted_arguments: tuple[int, ...]
     reads: tuple[int, ...]
     partial: pa.Schema
-    """What `partial` sends: totals by (key, time)."""
+    """The rows of `partial`: totals by (key, time)."""
     state: pa.Schema
     """The runs of the keyed arrangement: totals, each min and max last emitted, and what is
     kept of each quantile."""
@@ -129,7 +129,7 @@ def _extremes(node: Reduce) -> list[Aggregate]:
 
 
 def partial(of: Shape, rows: pa.RecordBatch, kernel: Kernel) -> dict[str, pa.RecordBatch]:
-    """What the step needs of these rows, by port."""
+    """Partial aggregates of these rows, by port."""
     if not rows.num_rows:
         return {}
     keys = [canonical(rows.column(key)) for key in of.node.keys]
@@ -215,7 +215,7 @@ def step(
 
 @dataclass(frozen=True, slots=True)
 class Sorted:
-    """What the arrangements in order give; DISTINCT changes by their slots."""
+    """Results of the ordered arrangements, and DISTINCT changes by their slots."""
 
     minima: list[Extreme]
     quantiles: list[Quantile]
@@ -230,7 +230,7 @@ def _ordered(
     runs: Mapping[str, list[RunName]],
     scope: Scope,
 ) -> tuple[Sorted, dict[str, list[RunName]]]:
-    """What is found in the values of the arguments, and the new runs."""
+    """Update the arrangements of argument values; return the results and the new runs."""
     minima: dict[int, Extreme] = {}
     searched: dict[int, Quantile] = {}
     distinct: dict[int, tuple[Ints, Sum]] = {}
@@ -291,7 +291,7 @@ def _birth(of: Shape, time: int) -> pa.RecordBatch:
 
 @dataclass(frozen=True, slots=True)
 class _Rows:
-    """What groups come to: the aggregates' columns, whether there is a row, or which error."""
+    """The values of groups: aggregate columns, whether there is a row, or an error."""
 
     columns: list[pa.Array]
     there: Flags

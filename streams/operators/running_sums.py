@@ -30,7 +30,7 @@ _PIECE = 1 << 20
 
 
 def weights(before: Sequence[Before], columns: Sequence[pa.Array], size: int) -> Sums:
-    """What each row adds to the numbers, once."""
+    """The contribution of one occurrence of each row."""
     rows: list[Ints] = []
     for aggregate in before:
         if aggregate.function == "rows":

@@ -51,7 +51,7 @@ _PER_MS = {"ms": 1, "us": 1_000, "ns": 1_000_000}
 
 
 def shape(output_types: Sequence[str]) -> pa.Schema:
-    """What is sent: outputs or, where something failed, its text; the end; time and diff."""
+    """The schema of packets: outputs or, after a failure, its text; the end; time and diff."""
     last = [(name, pa.int64()) for name in ("leaves", "time", "diff")]
     return pa.schema([*data_schema(output_types), ("error", pa.string()), *last])
 
@@ -128,7 +128,7 @@ def _updates(rows: pa.RecordBatch) -> pa.RecordBatch:
 
 @dataclass(frozen=True, slots=True)
 class _Lives:
-    """Of some rows [enters, leaves); where not `known` a bound is NULL, and there is none."""
+    """The lifetimes [enters, leaves) of rows; none where not `known` (a bound is NULL)."""
 
     enters: Ints
     leaves: Ints
@@ -186,7 +186,7 @@ def _tolerantly(
     output_types: Sequence[str],
     kernel: Kernel,
 ) -> pa.RecordBatch:
-    """As `_plainly`, each row for itself: first what decides on its life, then the outputs."""
+    """Like `_plainly`, row by row: first the bounds, then the outputs."""
     width = len(node.predicates)
     judged = (*node.predicates, *(bound.value for bound in node.bounds))
     results = tried(judged, rows, types, kernel)
@@ -227,7 +227,7 @@ def _lives(
     rows: int,
     failed: Flags | None = None,
 ) -> _Lives:
-    """What the bounds make of their values; one that failed says nothing."""
+    """The lifetimes from the values of the bounds; a failed bound does not restrict."""
     enters, leaves = np.full(rows, _ALWAYS), np.full(rows, _NEVER)
     is_valid = np.ones(rows, np.bool_)
     for index, (bound, value) in enumerate(zip(bounds, values, strict=True)):

@@ -69,7 +69,7 @@ _RULES: Mapping[Rule, Callable[[Ints], tuple[Ints, ...]]] = {
     Rule.SINGLE: _single,
     Rule.BOUNDED: lambda n: (_either(n[0] <= MOST, n[0]),),
 }
-"""From counts, one row an input, to multiplicities: of the row, or with each of `_MARKS`."""
+"""From counts, one row per input, to multiplicities: of the row, or for each of `_MARKS`."""
 
 
 def step(
@@ -176,7 +176,7 @@ def _errors(rule: Rule, times: Ints, before: Ints, after: Ints) -> tuple[pa.Reco
 
 
 def _failing(rule: Rule, counts: Ints) -> tuple[Ints, Ints, Ints]:
-    """How often each error is there at each moment."""
+    """The multiplicity of each error at each moment."""
     negative: Ints = np.any(counts < 0, axis=0).astype(np.int64)
     several = beyond = np.zeros_like(negative)
     if rule is Rule.SINGLE:

@@ -157,7 +157,7 @@ def _chosen(
 
 
 def _ranks(counts: Ints, owner: Ints) -> tuple[Ints, Ints]:
-    """How many rows lie before each, of those of its owner, and how many up to it.
+    """The number of rows of the same owner before each row, and up to it.
 
     What is beyond 64 bits is beyond any bound too, and is no more than `LARGEST`.
     """
@@ -190,7 +190,7 @@ def _piece(candidates: Candidates, node: TopK, start: int, end: int) -> Ints:
 def _first(
     candidates: Candidates, below: Ints, moments: Moments, shape: pa.Schema
 ) -> pa.RecordBatch:
-    """Of each group the first row that is there from now on, and how many are negative."""
+    """For each group, its first row from now on, and the number of negative rows."""
     entries = np.arange(len(candidates.owner))
     alive: Flags = candidates.counts(entries, moments.last[candidates.owner]) > 0
     there = np.flatnonzero(alive)

@@ -104,7 +104,7 @@ def _winners(rows: pa.RecordBatch, owner: Ints) -> Ints:
 def _changes(
     stored: keyed.Found, rows: pa.RecordBatch, owner: Ints, width: int, scope: Scope
 ) -> Stepped:
-    """What is retracted and inserted, given the winners in order of key, then time."""
+    """The retractions and insertions, given the winners in order of key, then time."""
     state = stored.rows
     offset = state.schema.get_field_index("live") + 1
     before, after = state.num_rows, rows.num_rows

@@ -27,7 +27,7 @@ _UNIT = 1 << 1074
 
 @dataclass(frozen=True, slots=True)
 class Sums:
-    """What one aggregate is computed from, for each group."""
+    """The sums that one aggregate is computed from, for each group."""
 
     aggregate: Aggregate
     totals: Totals
@@ -40,12 +40,12 @@ class Sums:
 
     @property
     def counts(self) -> Ints:
-        """The same, in numpy's own integers."""
+        """The same in numpy's integers."""
         return self.totals.counts[self._place(self._column("y"))]
 
     @property
     def special(self) -> Flags:
-        """Where a value that is multiplied is NaN or infinite."""
+        """Flags where a multiplied value is NaN or infinite."""
         result = np.zeros(len(self.totals.rows), np.bool_)
         for name in {name for pair in DEVIATIONS[self.aggregate.function] for name in pair}:
             entries = self._entries(self._place(self._column(name)))

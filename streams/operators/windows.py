@@ -122,7 +122,7 @@ def _changed(
     runs: Sequence[Run],
     kernel: Kernel,
 ) -> Changed:
-    """What is known of the changed rows, which are grouped by these columns."""
+    """The changed rows, grouped by these columns, with their interesting times."""
     keys = [canonical(rows.column(key)) for key in by]
     moments, _ = moments_of(keys, int64(rows.column("time")), kernel)
     changes = ordered_groups.changes(reach.order, rows, keys, types, kernel)
@@ -168,7 +168,7 @@ def _whole(wrong: Ints, moments: Moments) -> Flags:
 
 
 def _counted(wrong: Sequence[Ints], moments: Moments, shape: pa.Schema) -> pa.RecordBatch:
-    """How many rows of each group are wrong from now on, where that changed."""
+    """The number of wrong rows of each group from now on, where it changed."""
     last = moments.last + np.arange(len(moments.hashes)) + 1
     first = moments.bounds[0] + np.arange(len(moments.hashes))
     now = [column[last] for column in wrong]
@@ -190,7 +190,7 @@ class _Evaluated:
     statement: Prepared
 
     def changes(self, part: Part, output_types: Sequence[str]) -> pa.RecordBatch:
-        """What the outputs of these neighbourhoods were, retracted, and what they are."""
+        """Retract the former outputs of these neighbourhoods, and insert the new ones."""
         rows = self._rows(part)
         result = self.statement.run(rows)
         piece = result["p"].combine_chunks().to_numpy()

@@ -68,7 +68,7 @@ class Layout:
     def prepared(
         self, edge: Edge, dataflow: Dataflow, rows: pa.RecordBatch, kernel: Kernel
     ) -> dict[str, tuple[pa.RecordBatch, tuple[int, ...] | None]]:
-        """What is sent over an edge: by port the rows and the columns to spread them by."""
+        """The packets of an edge: by port, the rows and the columns to partition them by."""
         node = dataflow.nodes[edge.consumer]
         match node:
             case Reduce() | Distinct():
@@ -129,7 +129,7 @@ def _presummed(
 
 
 def _settled(dataflow: Dataflow) -> tuple[bool, ...]:
-    """What a keyed operator emits is settled, and stays so while no column is dropped."""
+    """Flags the nodes with settled output: keyed operators, until a column is dropped."""
     settled: list[bool] = []
     for node in dataflow.nodes:
         match node:

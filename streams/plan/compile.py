@@ -29,7 +29,7 @@ from streams.trace.kernel.functions import Function, named, without_hash
 
 @dataclass(frozen=True, slots=True)
 class Relation:
-    """What a name of the catalog stands for in a query: a collection and its columns.
+    """The relation behind a name of the catalog: a collection and its columns.
 
     `keys` are sets of column names by which no two rows are equal; only what an operator keeps
     so may be given, as the upsert behind a source does. If it is `monotone` no row ever leaves.
@@ -160,7 +160,7 @@ def _settled(
 def _scope(
     block: mutual_recursion.Block, catalog: Mapping[str, Relation]
 ) -> Mapping[str, Relation]:
-    """What names mean in the queries of a block: its bindings hide relations."""
+    """The scope of the queries of a block: its bindings hide relations."""
     own = {
         binding.name: Relation(block.collection(binding.name), _declared(binding))
         for binding in block.bindings

@@ -95,7 +95,7 @@ class Join:
 
 @dataclass(frozen=True, slots=True)
 class DeltaJoin:
-    """As Product, maintained without intermediate results; `outputs` are the columns shown.
+    """Like Product, maintained without intermediate results; `outputs` are the columns shown.
 
     Predicates that equate columns of two inputs connect all of them; none can fail.
     """
@@ -106,7 +106,7 @@ class DeltaJoin:
 
 
 class Kind(StrEnum):
-    """What comes of left's rows, given the rows on the right that match them.
+    """The fate of left's rows, given the rows on the right that match them.
 
     A pair of rows matches if every predicate is true. RIGHT is LEFT turned round.
     """
@@ -281,7 +281,7 @@ class Window:
 
 @dataclass(frozen=True, slots=True)
 class TopK:
-    """Of the rows of equal keys, in order, those at [offset, offset + limit).
+    """For each key, the rows at [offset, offset + limit) in order.
 
     The whole row breaks ties; `shared` as of Window. `limit` is None for all the rest; where
     `percent` is set it is that share of the group's rows instead.
@@ -336,7 +336,7 @@ class Negate:
 
 @dataclass(frozen=True, slots=True)
 class Variable:
-    """What a binding of a Loop, by its number, held in the iteration before; at first nothing.
+    """The value of a Loop's binding, by number, in the previous iteration; initially empty.
 
     `loop` tells the loops of a query apart.
     """
@@ -349,7 +349,7 @@ class Variable:
 
 @dataclass(frozen=True, slots=True)
 class Limit:
-    """How many iterations a recursion may take, and whether one that needs more is an error."""
+    """The maximum of iterations of a recursion, and whether needing more is an error."""
 
     iterations: int
     fails: bool
@@ -452,7 +452,7 @@ def children(node: Relational) -> tuple[Relational, ...]:
 
 
 def with_children(node: Relational, inputs: tuple[Relational, ...]) -> Relational:
-    """The same node over other inputs; itself if they are its own."""
+    """The same node over other inputs; itself if they are equal."""
     if inputs == children(node):
         return node
     match node:
@@ -475,12 +475,12 @@ def shared(node: Relational) -> Relational:
 
 
 def parts(node: Relational) -> tuple[Relational, ...]:
-    """What the node is made of: its inputs, or what it repeats."""
+    """The parts of the node: its inputs, or the values of a loop's body."""
     return node.values if isinstance(node, Loop) else children(node)
 
 
 def with_parts(node: Relational, new: tuple[Relational, ...]) -> Relational:
-    """The same node made of other parts."""
+    """The same node with other parts."""
     return replace(node, values=new) if isinstance(node, Loop) else with_children(node, new)
 
 

@@ -99,7 +99,7 @@ class Bound:
 
 @dataclass(frozen=True, slots=True)
 class Temporal:
-    """As Linear, while the logical time is within all bounds: rows come and go by themselves.
+    """Like Linear, while the logical time is within all bounds: rows appear and expire.
 
     A row that fails in a predicate, a bound or an output is an error as long as nothing else
     says that it is not there.
@@ -215,7 +215,7 @@ class Reduce:
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """How far a row's outputs look by value, as for a frame of RANGE.
+    """The reach of a row's outputs by value, as for a RANGE frame.
 
     Each but the last are two texts of SQL over `c0 .. cn`: sort keys by the query's order, with
     an empty text behind it, of the first and of the last value that
@@ -248,7 +248,7 @@ class Before:
 
 @dataclass(frozen=True, slots=True)
 class Reach:
-    """How far a row's outputs look: at most `back` rows before it and `ahead` rows behind it.
+    """The reach of a row's outputs: at most `back` rows before it and `ahead` rows after it.
 
     Rows stand in the order that the arguments `order` of DuckDB's `create_sort_key` give, in
     which no two different rows are equal; of equal rows each counts. If `peers` is not empty it
@@ -287,7 +287,7 @@ class Groupwise:
 
 @dataclass(frozen=True, slots=True)
 class TopK:
-    """Of each group's rows in order, with their multiplicity, those at [offset, upto).
+    """For each group, the rows at [offset, upto) in order, counting multiplicity.
 
     `order` is the arguments of DuckDB's `create_sort_key` over all columns of a row: no two
     different rows compare equal.
@@ -315,7 +315,7 @@ class Union:
 
 
 class Rule(StrEnum):
-    """How often a row comes out of a Threshold, given its counts in the inputs.
+    """The output multiplicity of a Threshold, given the counts in its inputs.
 
     From WITH to SINGLE they serve joins: the first input has a side's rows, the others have
     each of them as often as it was matched.

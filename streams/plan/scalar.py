@@ -15,7 +15,7 @@ from streams.trace.kernel.unions import carried
 
 
 class Form(Enum):
-    """How a call is written, and so what its arguments mean."""
+    """The syntax of a call, which determines the meaning of its arguments."""
 
     FUNCTION = "function"
     INFIX = "infix"
@@ -121,14 +121,14 @@ def substitute(scalar: Scalar, outputs: tuple[Scalar, ...]) -> Scalar:
 
 
 def carrier(scalar: Scalar) -> Scalar:
-    """What carries the expression's value, in which there are unions."""
+    """The carrier of the value of an expression that contains unions."""
     if isinstance(scalar, Call) and scalar.form is Form.AS_UNION:
         return scalar.arguments[0]
     return Call(Form.AS_STRUCT, Form.AS_STRUCT.value, (scalar,), carried(scalar.type))
 
 
 EQUALS = {False: "=", True: "IS NOT DISTINCT FROM"}
-"""What equates two values, by whether it does so for two NULLs."""
+"""The equality operators, by whether they equate two NULLs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,7 +149,7 @@ class Equality:
 
 
 def equality(predicate: Scalar) -> Equality | None:
-    """What a predicate equates, if it does. The logical time moves on: it equals nothing."""
+    """The equality in a predicate, if it is one. The logical time equals nothing."""
     if not isinstance(predicate, Call) or predicate.form is not Form.INFIX:
         return None
     for null_equal, name in EQUALS.items():
@@ -175,12 +175,12 @@ def conjuncts(scalar: Scalar) -> tuple[Scalar, ...]:
 
 
 def conjunction(scalars: Sequence[Scalar]) -> Scalar:
-    """What is true when all of them are; there must be one."""
+    """The conjunction of at least one predicate."""
     return _together(Form.AND, scalars)
 
 
 def disjunction(scalars: Sequence[Scalar]) -> Scalar:
-    """What is true when one of them is; there must be one."""
+    """The disjunction of at least one predicate."""
     return _together(Form.OR, scalars)
 
 

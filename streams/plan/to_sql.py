@@ -28,7 +28,7 @@ _GRAMMAR = frozenset({
 
 @dataclass(frozen=True, slots=True)
 class Style:
-    """What differs between the two renderings."""
+    """The differences between the two renderings."""
 
     ref: Callable[[Ref], str]
     literal: Callable[[Literal], str]

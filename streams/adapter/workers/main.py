@@ -61,7 +61,7 @@ class Bounds:
 
     @property
     def is_worn(self) -> bool:
-        """Whether earlier requests left so little that the next may lack memory."""
+        """Whether earlier requests left too little memory for the next."""
         return _data_bytes() - self._idle > self._limits.memory // 4
 
 

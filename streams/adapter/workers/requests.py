@@ -150,7 +150,7 @@ def declared(statement: CreateFunction, facts: Mapping[str, object]) -> Function
 
 @dataclass(frozen=True, slots=True)
 class Viewed:
-    """What the coordinator has to know of a view: its columns, what it reads and calls.
+    """The coordinator's facts about a view: its columns, what it reads and calls.
 
     `keys` are columns in which no two rows are equal, whatever the inputs hold; empty if none
     are known.
@@ -204,7 +204,7 @@ class Import:
     def told(
         collection: object, columns: Iterable[int], where: Iterable[Sequence[object]]
     ) -> "Import":
-        """One of a plan's facts. Errors: ValueError, TypeError."""
+        """Decode one fact of a plan. Errors: ValueError, TypeError."""
         conditions = tuple(_compared(*condition) for condition in where)
         return Import(str(collection), frozenset(map(int, columns)), conditions)
 
@@ -220,7 +220,7 @@ def _compared(column: object, operator: object, value: object) -> Compared:
 
 @dataclass(frozen=True, slots=True)
 class Planned:
-    """What the coordinator has to know of a plan.
+    """The coordinator's facts about a plan.
 
     `shown` are the names and types of the columns of the answer.
     """

@@ -131,7 +131,7 @@ def _decibels(count: int) -> Decibels:
 
 
 def selectivity(predicate: Scalar) -> Decibels:
-    """How much a predicate takes away, in decibels."""
+    """The selectivity of a predicate, in decibels."""
     if not isinstance(predicate, Call):
         return _OTHER
     if predicate.form is Form.AND:

@@ -42,7 +42,7 @@ class Compared:
 
 
 def compared(dataflow: Dataflow, index: int) -> tuple[Compared, ...]:
-    """What holds for each row of an import that the dataflow looks at.
+    """Predicates that hold for every row of an import that the dataflow reads.
 
     Integers, doubles and text alone; NaN, which is above all doubles, meets `>` and `>=` and is
     in no range, so that these are not among them.

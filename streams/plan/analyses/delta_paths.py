@@ -26,7 +26,7 @@ from streams.plan.scalar import Equality, Ref, Scalar, equality, substitute
 
 @dataclass(frozen=True, slots=True)
 class Shared:
-    """What an input reads, in common with others, and where its columns are there."""
+    """The shared relation that an input reads, and the positions of its columns there."""
 
     node: Relational
     places: tuple[int, ...]
@@ -94,7 +94,7 @@ def equals(node: DeltaJoin) -> tuple[tuple[Equal, ...], ...]:
 
 
 def shared(inputs: Sequence[Relational]) -> tuple[Shared, ...]:
-    """What each input reads: of those that compute columns of one relation, all columns."""
+    """The shared relation of each input: inputs over one relation share all its columns."""
     opened = [_opened(part) for part in inputs]
     wanted: dict[Relational, dict[Scalar, None]] = {}
     for base, outputs in opened:
@@ -114,7 +114,7 @@ def _projected(base: Relational, outputs: tuple[Scalar, ...]) -> Relational:
 
 
 def _opened(node: Relational) -> tuple[Relational, tuple[Scalar, ...]]:
-    """What the node computes columns of, and these, unless one can fail for the others."""
+    """The relation under a projection, and its outputs, unless an output can fail."""
     if isinstance(node, Project) and not any(map(can_fail, node.outputs)):
         base, inside = _opened(node.input)
         return base, tuple(substitute(output, inside) for output in node.outputs)

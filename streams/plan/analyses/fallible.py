@@ -42,10 +42,10 @@ _SAFE_FUNCTIONS = frozenset({
 }) | {"IS DISTINCT FROM", "IS NOT DISTINCT FROM"}  # fmt: skip
 
 _SAFE_WITH_SMALL = frozenset({"substring", "substr", "left", "right"})
-"""What fails only for numbers of more than 32 bits behind the first argument."""
+"""Functions that fail only for numbers of more than 32 bits after the first argument."""
 
 _SAFE_BY_SMALL = frozenset({"//", "%"})
-"""What fails for integers only where the divisor is zero, or -1."""
+"""Functions that fail for integers only if the divisor is 0 or -1."""
 
 _SIGNED = ("TINYINT", "SMALLINT", "INTEGER", "BIGINT", "HUGEINT")
 _UNSIGNED = ("UTINYINT", "USMALLINT", "UINTEGER", "UBIGINT", "UHUGEINT")
@@ -54,7 +54,7 @@ _WIDER = (
     | {n: (*_UNSIGNED[i:], *_SIGNED[i + 1 :], "DOUBLE") for i, n in enumerate(_UNSIGNED)}
     | {"FLOAT": ("DOUBLE",), "DECIMAL": ("DOUBLE",)}
 )
-"""What each type casts to without loss of range."""
+"""The types that each type casts to without loss of range."""
 
 _DIGITS = dict(zip(_SIGNED + _UNSIGNED, (3, 5, 10, 19, 39, 3, 5, 10, 20, 39), strict=True))
 _DECIMAL = re.compile(r"DECIMAL\((\d+),(\d+)\)")

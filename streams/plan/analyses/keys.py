@@ -142,7 +142,7 @@ def is_one_row(node: Relational) -> bool:
 
 
 def join_predicates(node: Join) -> tuple[Scalar, ...]:
-    """What a Join asks of a pair, keys included, over the row of both."""
+    """The predicates of a Join, keys included, over the row of both sides."""
     left, right = columns(node.left), columns(node.right)
     equal = tuple(
         Call(

@@ -31,7 +31,7 @@ def repeated(node: Relational) -> frozenset[Relational]:
 
 
 def states(node: Relational) -> int:
-    """How many parts of the subtree have state."""
+    """The number of stateful operators in the subtree."""
     return sum(1 for _ in _subtrees(node))
 
 

@@ -18,7 +18,7 @@ from streams.plan.scalar import Call, Form, Literal, Scalar, walk
 from streams.plan.to_sql import label, sql
 
 NOW_TEXT = "'the logical time of slackwater'"
-"""What `mz_now()` is to the binder: a constant text takes the type it is compared with."""
+"""The binder's stand-in for `mz_now()`: a constant text takes the type it is compared with."""
 NOW = Literal(NOW_TEXT, "VARCHAR", "mz_now()")
 
 _MIRRORED = {"<": ">", "<=": ">=", "=": "=", ">=": "<=", ">": "<"}
@@ -93,7 +93,7 @@ def _mentions(scalar: Scalar) -> bool:
 
 
 def _words(predicate: Scalar) -> str:
-    """What stands around the logical time, as a person would call it."""
+    """The expression around the logical time, as a person would call it."""
     if isinstance(predicate, Call):
         forms = {Form.OR: "OR", Form.NOT: "NOT", Form.CASE: "CASE", Form.IN: "IN"}
         return forms.get(predicate.form, f"an expression with {predicate.name}")

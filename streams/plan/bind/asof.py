@@ -57,7 +57,7 @@ _INEQUALITIES = frozenset({">=", ">", "<=", "<"})
 
 @dataclass(frozen=True, slots=True)
 class _Conditions:
-    """What a pair must satisfy; all over the row of both sides, left's columns first."""
+    """The conditions of a pair, over the row of both sides, left's columns first."""
 
     keys: tuple[Call, ...]
     inequality: Call

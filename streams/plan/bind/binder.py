@@ -152,7 +152,7 @@ def _database() -> duckdb.DuckDBPyConnection:
 
 @functools.cache
 def unstable_functions() -> Mapping[str, str]:
-    """What has another value at another time, by lower-case name, and what it is.
+    """The functions whose value depends on the time of the call, with the reason.
 
     DuckDB says so of its functions, except for two clocks. Of its macros it says nothing, and
     it may put the time of planning in their place: a macro is as unstable as what it calls.
@@ -217,7 +217,7 @@ def binder(
 
 
 def canonical_columns(columns: Sequence[Column]) -> tuple[Column, ...]:
-    """The same columns with types spelled as DuckDB prints them (`int` is INTEGER).
+    """The same columns with types as DuckDB prints them (`int` is INTEGER).
 
     Errors: InvalidStatement for an unknown type, or for two columns of one name.
     """

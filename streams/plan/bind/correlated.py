@@ -17,7 +17,7 @@ from streams.plan.refusal import Refusal
 from streams.plan.sql.tokens import tokenize
 
 DELIM = "__duckdb_delim"
-"""How DuckDB names the left side of a correlated join."""
+"""DuckDB's name for the left side of a correlated join."""
 
 _REFUSED = Refusal(
     "ASOF JOIN over columns of the query around it",

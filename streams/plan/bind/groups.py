@@ -125,7 +125,7 @@ def _firsts(record: Record, inside: Scope) -> dict[int, Scalar]:
 
 
 def _as_written(record: Record, firsts: Collection[int]) -> list[int]:
-    """Where the columns are that DuckDB has: keys, calls, and what GROUPING says."""
+    """The positions of DuckDB's columns: keys, calls, and results of GROUPING."""
     keys, called = len(record.records("groups")), len(record.records("expressions"))
     width = keys + len(firsts)
     places = list(range(keys))

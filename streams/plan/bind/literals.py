@@ -75,7 +75,7 @@ def _sql(type_: Record, content: object) -> str:
 
 
 def _plain_text(type_: Record, content: object) -> str:  # noqa: C901, PLR0911 - one case a type
-    """What DuckDB reads back as this value when it is cast to the type."""
+    """The text that DuckDB casts back to exactly this value of the type."""
     kind = type_.text("id")
     if kind == "DECIMAL":
         return _decimal_text(type_, content)

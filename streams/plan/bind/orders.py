@@ -22,7 +22,7 @@ _ALL = 9_223_372_036_854_775_807
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """Which of the rows a LIMIT leaves, as TopK has it; or by `computed` values, as it says."""
+    """The rows that a LIMIT leaves, as TopK has them; or by `computed` values."""
 
     offset: int = 0
     limit: int | None = None

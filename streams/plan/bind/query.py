@@ -55,7 +55,7 @@ Relations = Mapping[str, tuple[str, CollectionId]]
 
 @dataclass(frozen=True, slots=True)
 class _Scope:
-    """What names mean: relations of the catalog, and CTEs by their number."""
+    """The scope of names: relations of the catalog, and CTEs by number."""
 
     relations: Relations
     limit: Limit
@@ -76,7 +76,7 @@ def bind(
 def bind_shown(
     plan: Record, relations: Relations, limit: Limit = bind_recursive.DEFAULT_LIMIT
 ) -> Ordered:
-    """As `bind`, with the order in which the query shows its rows."""
+    """Like `bind`, with the order in which the query shows its rows."""
     scope = _Scope(relations, limit)
     while plan.text("type") == "LOGICAL_MATERIALIZED_CTE":
         plan = _defined(plan, scope)
@@ -114,7 +114,7 @@ def _get(record: Record, scope: _Scope) -> Relational:
 
 
 def _source(record: Record, scope: _Scope) -> Relational | None:
-    """What a table function reads, if it is called for each row of something."""
+    """The input of a table function that is called once per row; None for constants."""
     return _input(record, scope) if record.records("children") else None
 
 
@@ -282,7 +282,7 @@ def _cte(record: Record, scope: _Scope) -> Relational:
 
 
 def _defined(record: Record, scope: _Scope) -> Record:
-    """What a common table expression stands before, with it in the scope."""
+    """Define a common table expression in the scope, and return the plan after it."""
     definition, body = record.records("children")
     number = record.number("table_index")
     source, kind = None, definition.text("type")

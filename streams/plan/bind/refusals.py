@@ -58,7 +58,7 @@ def refuse(binder: Binder, query: str, names: frozenset[str]) -> None:
 
 
 def _not_a_select(query: str) -> InvalidStatement:
-    """What DuckDB cannot serialise: other statements, and a PIVOT that asks the data first."""
+    """Statements that DuckDB cannot serialize, and a PIVOT, which reads the data first."""
     words = [token.text.upper() for token in tokenize(query)]
     if words[0] in {"PIVOT", "SELECT", "WITH", "FROM", "("}:
         return Refusal(

@@ -40,7 +40,7 @@ _CONJUNCTIONS = {"CONJUNCTION_AND": Form.AND, "CONJUNCTION_OR": Form.OR}
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """What a positional reference means: an expression over the operator's input."""
+    """The meaning of a positional reference: an expression over the operator's input."""
 
     values: tuple[Scalar, ...]
     depth: int = 0  # of lambdas around

@@ -105,7 +105,7 @@ def _bound(name: str) -> str:
 
 
 def _offset(record: Record, name: str, source: Relational, kind: str) -> Scalar | None:
-    """How far a bound lies from the row. For RANGE DuckDB adds it to the order's value."""
+    """The offset of a bound from the row. For RANGE DuckDB adds it to the order's value."""
     if not record.has(name):
         return None
     expression = record.record(name)

@@ -17,10 +17,10 @@ from streams.plan.physical import Dataflow, Loop, NodeId, inputs
 
 LETTERS_A_LINE, LINES = 40, 5
 LETTER, LINE, PAD, GAP, RISE = 8, 16, 8, 24, 44
-"""In pixels: a letter's width, a line's height, around a text, between boxes, between rows."""
+"""Pixels: width of a letter, height of a line, padding, gap of boxes, gap of rows."""
 
 COLOURS = ("#eef2f7", "#fde8c8", "#d7ecd4", "#d6e4f7", "#f3d9e6", "#e5dcf5", "#dff1f1")
-"""Of level 0 and the rounds after it, in turn."""
+"""Colours of level 0 and of the later rounds, in turn."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +58,7 @@ class _Plan:
     values: Mapping[NodeId, str]
 
     def text(self, number: NodeId) -> str:
-        """What an operator does."""
+        """The operator's description."""
         return operator(self.dataflow, self.names, number)
 
     def heading(self, number: NodeId) -> str:
@@ -158,7 +158,7 @@ def _mean(numbers: Sequence[float]) -> float:
 
 
 def _placed(plan: _Plan, rows: Sequence[Sequence[NodeId]], above: int) -> dict[NodeId, Box]:
-    """Where each operator is drawn; rows are centred over one another."""
+    """The position of each operator; rows are centred over one another."""
     lines = {number: _lines(plan, number) for row in rows for number in row}
     widths = {number: LETTER * max(map(len, line)) + 2 * PAD for number, line in lines.items()}
     spans = [sum(widths[number] + GAP for number in row) for row in rows]
@@ -175,7 +175,7 @@ def _placed(plan: _Plan, rows: Sequence[Sequence[NodeId]], above: int) -> dict[N
 
 
 def _lines(plan: _Plan, number: NodeId) -> tuple[str, ...]:
-    """What stands in a box; all of a long text is in its tooltip."""
+    """The lines in a box; the tooltip has the whole text."""
     lines = textwrap.wrap(
         plan.text(number),
         LETTERS_A_LINE,
@@ -188,7 +188,7 @@ def _lines(plan: _Plan, number: NodeId) -> tuple[str, ...]:
 
 
 def _frame(picture: Element, box: Box) -> None:
-    """What holds a loop's picture together."""
+    """The border of a loop's picture."""
     frame = {"x": box.x, "y": box.y, "width": box.width, "height": box.height}
     look = {"rx": "9", "fill": "none", "stroke": "#667788", "stroke-dasharray": "2 3"}
     SubElement(picture, "rect", {**{name: str(value) for name, value in frame.items()}, **look})

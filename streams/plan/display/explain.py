@@ -179,7 +179,7 @@ def _walk(
 
 
 def _body(loop: physical.Loop, depth: int) -> list[str]:
-    """What a loop repeats: the tree of each binding's value."""
+    """The body of a loop: the tree of each binding's value."""
     lines: list[str] = []
     shown: set[int] = set()
     variables = loop.body.imports[len(loop.inputs) :]
@@ -193,7 +193,7 @@ def _body(loop: physical.Loop, depth: int) -> list[str]:
 def operator(  # noqa: C901, PLR0911, PLR0912 - one case for each kind of node
     dataflow: Dataflow, names: Mapping[CollectionId, str], number: int
 ) -> str:
-    """What a node of the plan does, in a line."""
+    """A node of the plan in one line."""
     node = dataflow.nodes[number]
     match node:
         case physical.Source():
@@ -283,7 +283,7 @@ def _groupwise(node: physical.Groupwise) -> str:
 
 
 def _scope(node: physical.Groupwise) -> str:
-    """What a change of one row makes the operator compute again."""
+    """The scope of recomputation after a change of one row."""
     if node.reach is None:
         return f"whole groups ({node.why}): "
     if node.reach.before:

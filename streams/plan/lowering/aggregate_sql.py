@@ -206,7 +206,7 @@ def sort_key(orders: Sequence[Order], row: Sequence[Ref]) -> str:
 
 
 def _comparable(scalar: Scalar) -> str:
-    """What a sort key orders as ORDER BY does, for which 30 days are a month."""
+    """SQL that sorts a sort key as ORDER BY does, for which 30 days are a month."""
     return sql(representative(scalar) if contains(scalar.type, "INTERVAL") else scalar)
 
 

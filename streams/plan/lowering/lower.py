@@ -206,7 +206,7 @@ class _Builder:
         return keys if order is None else order, level + (order is None)
 
     def _spread(self, left: int, level: int, keys: tuple[ir.Key, ...]) -> Slots:
-        """What the join's rows are hashed by, as columns of its left side."""
+        """The partitioning of the join's rows, as columns of its left side."""
         placement = self.placements[left]
         if placement.level == level and placement.slots is not None:
             return placement.slots

@@ -7,7 +7,7 @@ from streams.plan import ir
 from streams.plan.scalar import Ref, Scalar
 
 Slots = tuple[frozenset[int], ...]
-"""What was hashed, in order; each by the columns that hold its value."""
+"""The hashed columns, in order; each as the set of columns that hold its value."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,7 +19,7 @@ class Placement:
 
 
 def by_just(placement: Placement, keys: tuple[int, ...]) -> Placement:
-    """Where what must be hashed by just these keys, in this order, may run."""
+    """The placement of an operator that must be hashed by exactly these keys, in this order."""
     slots = placement.slots or ()
     fits = placement.level > 0 and len(slots) == len(keys)
     if fits and all(key in slot for key, slot in zip(keys, slots, strict=True)):
@@ -28,7 +28,7 @@ def by_just(placement: Placement, keys: tuple[int, ...]) -> Placement:
 
 
 def through(slots: Slots | None, outputs: Sequence[Scalar]) -> Slots | None:
-    """How rows are spread after a projection; None when a hashed column is gone."""
+    """The partitioning after a projection; None when a hashed column is gone."""
     if slots is None:
         return None
     moved = tuple(
@@ -43,7 +43,7 @@ def through(slots: Slots | None, outputs: Sequence[Scalar]) -> Slots | None:
 
 
 def in_common(placements: Sequence[Placement]) -> Slots | None:
-    """How the sum of collections is spread: as all of them are, if they are alike."""
+    """The partitioning of a union: that of all inputs, if they agree."""
     first = placements[0]
     if any(p.level != first.level or p.slots is None for p in placements):
         return None

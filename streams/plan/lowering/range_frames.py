@@ -34,7 +34,7 @@ _SEEN_SLACK, _NEEDED_SLACK = 4, 14
 
 @dataclass(frozen=True, slots=True)
 class Offsets:
-    """How far the bounds of a frame lie before the row, and how far behind it."""
+    """The distances of a frame's bounds before and after the row."""
 
     before: tuple[Scalar, ...] = ()
     behind: tuple[Scalar, ...] = ()
@@ -63,7 +63,7 @@ def _has_months(offset: Scalar) -> bool:
 
 
 def span(order: Order, calls: Sequence[Offsets]) -> Span:
-    """How far calls look that have these offsets and this order."""
+    """The reach of calls with these offsets and this order."""
     before = tuple(dict.fromkeys(offset for call in calls for offset in call.before))
     behind = tuple(dict.fromkeys(offset for call in calls for offset in call.behind))
     way = _Way(order)

@@ -13,7 +13,7 @@ _PLACES = frozenset({"row_number", "rank", "count_star"})
 
 
 def needed(call: WindowCall) -> tuple[Before, ...]:
-    """What a call has to know of the rows before; nothing if it cannot go on from them.
+    """The prefix values that a call needs; empty if it cannot continue from them.
 
     The call is exact and cannot fail.
     """

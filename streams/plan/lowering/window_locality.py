@@ -41,7 +41,7 @@ _OFFSET = frozenset({"lag", "lead"})
 
 
 class _Unit(Enum):
-    """What the distance of a call's bounds is counted in."""
+    """The unit of a call's distance."""
 
     ROWS = "rows"
     GROUPS = "groups"
@@ -50,7 +50,7 @@ class _Unit(Enum):
 
 @dataclass(frozen=True, slots=True)
 class _Look:
-    """How far a call looks before and behind its own row; by value how far the bounds are.
+    """The distance that a call looks before and after its row; by value, that of the bounds.
 
     What it has to know of all rows before is `before`.
     """
@@ -63,7 +63,7 @@ class _Look:
 
 
 def reach(calls: Sequence[WindowCall], row: Sequence[Ref]) -> Reach | str:
-    """How far the calls look; why they may look at any row of the partition, if they may.
+    """The reach of the calls; or why they may read any row of the partition.
 
     Args:
         calls: the calls of a Window.
@@ -103,7 +103,7 @@ def _reach(looks: Sequence[_Look], call: WindowCall, row: Sequence[Ref]) -> Reac
 
 
 def _look(call: WindowCall) -> _Look | str:
-    """How far a call looks, or why nothing says so."""
+    """The reach of a call, or why it is unbounded."""
     if call.inner or call.ignore_nulls or call.distinct:
         return f"{call.function} sorts its frame, or passes over some rows of it"
     if _may_fail(call):
@@ -186,7 +186,7 @@ def _by_value(call: WindowCall, bounds: Sequence[tuple[str, Scalar | None]]) -> 
 
 
 def _place(bound: str, offset: Scalar | None) -> int | None:
-    """Where a bound lies, counted from the row: below 0 before it."""
+    """The offset of a bound from the row: below 0 before it."""
     if bound == "CURRENT ROW":
         return 0
     distance = None if offset is None else number(offset)

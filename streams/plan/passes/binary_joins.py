@@ -101,7 +101,7 @@ def _settle(side: Side, pending: list[Scalar]) -> Side:
 
 
 def _ready(pending: list[Scalar], positions: frozenset[int], *, temporal: bool) -> list[Scalar]:
-    """What these columns are enough for and cannot fail; it is pending no more.
+    """Take the pending predicates that these columns suffice for and that cannot fail.
 
     Comparisons with the logical time are for a Filter: a join cannot let rows go later.
     """

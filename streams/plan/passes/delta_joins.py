@@ -132,7 +132,7 @@ def _saves(node: DeltaJoin) -> bool:
 
 
 def _unbounded(node: DeltaJoin, unique: Unique) -> int:
-    """How many intermediate results there are that no key bounds, if these keys are."""
+    """The number of intermediate results that no key bounds, if these keys hold."""
     connected, count = equals(node), 0
     joined = [0]
     while len(joined) < len(node.inputs) - 1:

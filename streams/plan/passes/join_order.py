@@ -115,7 +115,7 @@ class _Joined:
 
     @property
     def rank(self) -> tuple[Cost, tuple[int, ...]]:
-        """What to compare by."""
+        """The sort key of a candidate."""
         return self.cost, self.order
 
 

@@ -61,7 +61,7 @@ def _is_null(scalar: Scalar, of: frozenset[int]) -> bool:
 
 
 def simplified(node: Match, predicates: Sequence[Scalar]) -> Relational:
-    """What the join is, given that only rows that pass the predicates are asked for.
+    """The simplified join, given that only rows that pass the predicates are needed.
 
     The result has the same columns, and is the same after the predicates.
     """

@@ -64,7 +64,7 @@ def _group(node: Group) -> Relational:
 
 
 def _columns_of(call: AggregateCall) -> tuple[Scalar, ...]:
-    """What a call computes with, but for constants that DuckDB wants as such."""
+    """The arguments of a call, except constants that DuckDB requires as such."""
     if call.general and call.distinct:
         call = replace(call, orders=())
     return tuple(s for s in call.scalars if refs(s) or not call.general or s not in call.more)
@@ -86,7 +86,7 @@ def _over(call: AggregateCall, column: Column) -> AggregateCall:
 
 
 def _order_of(scalar: Scalar, arguments: Mapping[Scalar, Scalar]) -> Scalar:
-    """What orders distinct values, over the columns of the arguments: it reads nothing else.
+    """The order of distinct values, over the columns of the arguments, the only ones it reads.
 
     DuckDB's normal form of a struct that was put together is one of its members: it is in no
     column, and DuckDB orders by it where it orders by the struct.

@@ -68,7 +68,7 @@ def pick(node: Relational, positions: Sequence[int]) -> Relational:
 
 @dataclass(frozen=True, slots=True)
 class _Pruner:
-    """Which columns were asked of what the plan has several times: every copy gives all.
+    """The columns required of subtrees that occur several times: every copy provides all.
 
     But for a copy that does without an operator when it gives no more than it must.
     """

@@ -145,7 +145,7 @@ def _into_product(node: Product, predicates: Predicates) -> Relational:
 def _implied(
     predicate: Scalar, node: Product, starts: list[int]
 ) -> Iterator[tuple[int, Scalar]]:
-    """What a predicate of several inputs asks of each alone."""
+    """The conjuncts that a predicate of several inputs implies for each alone."""
     for place, (start, part) in enumerate(zip(starts, node.inputs, strict=True)):
         scalar = implied(predicate, frozenset(range(start, start + len(columns(part)))))
         if scalar is not None:

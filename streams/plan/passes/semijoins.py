@@ -60,7 +60,7 @@ def _moved(node: Relational, readers: _Readers) -> Relational:
 
 
 def _below(node: Match, readers: _Readers) -> Relational | None:
-    """What is matched with one input matched instead; None if it stays."""
+    """The semijoin pushed into one input; None if it stays."""
     if len(readers.get(node.left, ())) > 1:
         return None
     match node.left:

@@ -13,10 +13,10 @@ from streams.errors import InvalidStatement
 from streams.plan.sql.tokens import Token, place
 
 DEEPEST = 100
-"""How many brackets may be open at once: more than people write, less than stacks hold."""
+"""Maximum nesting of brackets: more than people write, less than stacks hold."""
 
 MOST_STATEMENTS = 1000
-"""How many statements one text may hold."""
+"""Maximum of statements in one text."""
 
 _OPENS = {TokenType.L_PAREN, TokenType.L_BRACKET, TokenType.L_BRACE}
 _CLOSES = {TokenType.R_PAREN, TokenType.R_BRACKET, TokenType.R_BRACE}

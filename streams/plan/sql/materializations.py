@@ -14,7 +14,7 @@ from streams.plan.sql.tokens import Cursor, Token
 
 Value = str | int | float | bool | tuple[str, ...]
 Options = Mapping[str, Value]
-"""By lower-case name; the words of a name are joined by `_`. One without a value is true."""
+"""Options by lower-case name; words of a name are joined by `_`. Without a value: true."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +137,7 @@ ALTER_USAGE = (
 
 
 def create(cursor: Cursor) -> CreateMaterialization:
-    """What follows CREATE MATERIALIZATION. Errors: InvalidStatement."""
+    """Parse the rest of CREATE MATERIALIZATION. Errors: InvalidStatement."""
     if_not_exists = cursor.accept("IF", "NOT", "EXISTS")
     name = cursor.name("a name of the materialization")
     cursor.expect("INTO")
@@ -157,7 +157,7 @@ def create(cursor: Cursor) -> CreateMaterialization:
 
 
 def alter(cursor: Cursor) -> AlterMaterialization:
-    """What follows ALTER MATERIALIZATION. Errors: InvalidStatement."""
+    """Parse the rest of ALTER MATERIALIZATION. Errors: InvalidStatement."""
     name = cursor.name("a name")
     return AlterMaterialization(name, _CHANGES[cursor.choose(tuple(_CHANGES))](cursor))
 

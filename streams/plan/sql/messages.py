@@ -24,7 +24,7 @@ _PARTS = tuple(part.upper() for part in TYPES)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Messages:
-    """How messages are read. `key_format` is None if the statement does not say it."""
+    """The formats of messages. `key_format` is None if the statement does not give one."""
 
     key_format: KeyFormat | None = None
     included: tuple[Included, ...] = ()

@@ -94,7 +94,7 @@ def _opening(tokens: Sequence[Token], closing: int) -> int:
 
 
 def _alias(query: str, tokens: Sequence[Token], place: int) -> int | None:
-    """Where the alias is, if one stands there, with or without AS."""
+    """The position of the alias, if there is one, with or without AS."""
     token = tokens[place] if place < len(tokens) else None
     if token is None:
         return None

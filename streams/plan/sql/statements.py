@@ -28,14 +28,14 @@ class Kind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Retain:
-    """How much history is kept: as old as `ms` by the clock, or behind the newest time."""
+    """The retained history: as old as `ms` by the clock, or behind the newest time."""
 
     ms: int
     behind_upper: bool
 
 
 class Envelope(Enum):
-    """How a source's messages become updates."""
+    """The envelope: how a source's messages become updates."""
 
     NONE = "none"
     UPSERT = "upsert"

@@ -83,7 +83,7 @@ class Shard:
 
 @dataclass(frozen=True, slots=True)
 class Rest:
-    """What is still open of an interval whose updates are the same for all writers."""
+    """The open part of an interval whose updates are the same for all writers."""
 
     bounds: Bounds
     chunks: tuple[ChunkRef, ...] = ()
@@ -121,16 +121,16 @@ class Attempt:
     now: Rest | Bound | Staging | End
     awaits: frozenset[CollectionId] = frozenset()
     shard: Shard
-    """As it was seen last."""
+    """The last observed state."""
 
     @property
     def open(self) -> Rest | Bound | Staging | None:
-        """What is left to submit."""
+        """The part still to submit."""
         return self.now if isinstance(self.now, Rest | Bound | Staging) else None
 
     @property
     def end(self) -> End | None:
-        """How it ended."""
+        """The result."""
         return None if isinstance(self.now, Rest | Bound | Staging) else self.now
 
     @property
@@ -254,7 +254,7 @@ def _rest(
     chunks: tuple[ChunkRef, ...] = (),
     stages: tuple[str, ...] = (),
 ) -> Rest | End:
-    """What is open of a view's interval; nothing beside what another version wrote."""
+    """The open part of a view's interval; empty beside another version's output."""
     if shard.is_foreign(flow):
         return Superseded()
     bounds = clip(move, shard.upper)

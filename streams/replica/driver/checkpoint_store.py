@@ -189,7 +189,7 @@ def record_of(fingerprint: str, state: OwnState) -> Record:
 
 
 def _readable(path: Path, load: Callable[[Path], T]) -> T | None:
-    """What `load` reads from a file; None, with the file deleted, if it cannot be read."""
+    """The contents of a file for `load`; None, with the file deleted, if unreadable."""
     try:
         return load(path)
     except FileNotFoundError:

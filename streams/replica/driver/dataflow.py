@@ -126,7 +126,7 @@ HAPPENS: Mapping[type[Event], tuple[frozenset[Phase], bool | None]] = {
     Restarted: (ANY, None),
     Dropped: (ANY, None),
 }
-"""In which phases an event happens, and whether the dataflow is busy then; None: either."""
+"""The phases in which an event is legal, and whether the dataflow is busy; None: either."""
 
 
 @dataclass(frozen=True, slots=True)

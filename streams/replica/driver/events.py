@@ -170,15 +170,15 @@ class Recorded:
 
 
 Occupation = Taken | Released | Ran | Waits | Dropped
-"""What concerns its time, not its state."""
+"""Events about time, not state."""
 
 Discovery = Known | Recovered | Hydrates | Followed | Divided
-"""Where its state is found to be."""
+"""Events about the location of its state."""
 
 Counted = Stepped | Sliced | Built
 
 End = Counted | Void | Superseded | Reclaimed | Unstaged | Failed
-"""How an attempt to append ends; it fails without one as well."""
+"""The ends of an attempt to append; a failure may occur without one."""
 
 Event = Occupation | Discovery | End | BatchLost | Restarted | Recorded
 

@@ -93,7 +93,7 @@ class Limits:
     skew_ms: int | None
 
     def messages_of(self, observation: Told) -> int:
-        """How many messages of a topic a micro-batch takes: fewer where they are large."""
+        """The number of messages of a topic per micro-batch: fewer if they are large."""
         return min(
             self.messages, max(1, self.message_bytes // max(1, observation.message_bytes))
         )

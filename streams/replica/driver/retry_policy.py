@@ -24,11 +24,11 @@ class Kind(Enum):
     """The kind of a failure."""
 
     FAILED = auto()
-    """Of one dataflow: it raised, or was refused."""
+    """A failure of one dataflow: it raised, or was refused."""
     LOST = auto()
-    """Of a whole micro-batch, perhaps by a dataflow that killed its worker."""
+    """A failure of a whole micro-batch, perhaps by a dataflow that killed its worker."""
     HUNG = auto()
-    """Of a whole micro-batch, which was cancelled at its deadline."""
+    """A failure of a whole micro-batch, which was cancelled at its deadline."""
     UNREACHABLE = auto()
     """Kafka did not answer, or answered with an error."""
     FULL = auto()

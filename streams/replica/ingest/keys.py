@@ -53,7 +53,7 @@ class Keys:
                 return self._complete(Decoded(pa.table({"c0": raw}), reasons))
 
     def read_back(self, texts: pa.Array) -> Decoded:
-        """As `decode`, of the JSON texts of keys (`shown`). Shape: `texts` is binary."""
+        """Like `decode`, for the JSON texts of keys (`shown`). Shape: `texts` is binary."""
         if len(self._columns) == 1:
             texts = wrap_scalars(texts, self._columns[0].name)
         return self._complete(self._decoder.decode(texts))

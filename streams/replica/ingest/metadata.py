@@ -22,7 +22,7 @@ LAST_MS = (2**63 - 1) // 1000 - 1
 """The last millisecond of a TIMESTAMP, whose greatest values in microseconds are infinities."""
 
 MORE = {"timestamp": pa.int64(), "headers": arrow_type(TYPES["headers"])}
-"""What readers of topics fetch only when it is asked for, by its name."""
+"""The parts that readers of topics fetch only on request, by name."""
 
 REASON = "timestamp: expected milliseconds that a TIMESTAMP holds, got "
 

@@ -47,7 +47,7 @@ class Sized:
     at_s: float = float("-inf")
 
     def fresh(self, ends: Mapping[int, Ends]) -> tuple[Slice, ...]:
-        """What came since the sample."""
+        """The records that arrived since the sample."""
         lows = {p: max(end.low, self.highs.get(p, end.low)) for p, end in ends.items()}
         return slices({p: (lows[p], end.high) for p, end in ends.items()})
 

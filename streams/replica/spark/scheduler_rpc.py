@@ -22,7 +22,7 @@ log = logging.getLogger(__name__)
 
 Question = Mapping[str, Any]  # type: ignore[explicit-any]  # JSON
 Answer = Callable[[Question], object]
-"""From a request to its response, another JSON value."""
+"""Maps a request to its response, another JSON value."""
 
 
 class Door:

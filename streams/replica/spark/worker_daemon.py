@@ -42,7 +42,7 @@ RAISE_ON_FLUSH = "PYTHON_DAEMON_KILL_WORKER_ON_FLUSH_FAILURE"
 """The variable that makes PySpark raise write errors instead of printing a trace."""
 
 CLOSED = (BrokenPipeError, ConnectionResetError, EOFError)
-"""How a write, and the read of Spark's secret, fail when Spark has closed the socket."""
+"""Errors of writing, and of reading Spark's secret, when Spark has closed the socket."""
 
 Worker = Callable[[socket.socket, bool], int]
 """Serves one task over a socket, authenticated or not yet; returns the exit code."""

@@ -138,7 +138,7 @@ class Descriptor:
     tasks: tuple[tuple[Load, ...], ...]
     crash: Crash
     merge_factor: int = 2
-    """How much larger a run file must be not to be merged with a newer one."""
+    """The size ratio above which a run file is not merged with a newer one."""
 
 
 def path_of(state: Path, step: str) -> Path:

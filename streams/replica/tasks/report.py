@@ -35,7 +35,7 @@ class Result:
     """The result of a micro-batch for one dataflow."""
 
     runs: dict[tuple[int, int], Runs] = field(default_factory=dict)
-    """By (bucket, level): each is the whole state of that level's operators there."""
+    """By (bucket, level): the whole state of that level's operators there."""
     chunks: list[ChunkRef] = field(default_factory=list)
     rows_in: int = 0
     milliseconds: float = 0.0

@@ -24,7 +24,7 @@ def usage(directory: Path) -> tuple[int, int]:
 
 
 def lacking(directory: Path, size: int = 0) -> int:
-    """How many bytes of the reserve are missing once `size` bytes more are written."""
+    """The bytes of the reserve that are missing once `size` more bytes are written."""
     free, total = usage(directory)
     return max(0, min(total // PART, MOST_RESERVED) - (free - size))
 

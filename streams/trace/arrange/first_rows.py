@@ -100,7 +100,7 @@ def within(
 
 
 def joined(parts: Sequence[Leading]) -> Leading | None:
-    """What was found in several searches; None for none."""
+    """The results of several searches; None for none."""
     if not parts:
         return None
     which = np.concatenate([part.which for part in parts])

@@ -89,7 +89,7 @@ def _between(
 
 
 def gathered(pieces: Iterable[pa.RecordBatch], limit: int) -> Iterator[pa.RecordBatch]:
-    """The same rows in pieces of half of `limit` bytes at least, but for the last.
+    """The same rows in pieces of at least half of `limit` bytes, except the last.
 
     So there are few of them, though most of what was merged may have gone.
     """

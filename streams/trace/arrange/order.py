@@ -112,7 +112,7 @@ def comparables(column: pa.Array) -> Comparable:
 
 
 def less(left: Comparable, right: Comparable) -> Flags:
-    """Where `left` is before `right`."""
+    """Flags where `left` is before `right`."""
     if isinstance(left, np.ndarray):
         below: Flags = left < right
         return below

@@ -243,7 +243,7 @@ def _summed(
 
 @dataclass(slots=True)
 class Cursor:
-    """Where to read on in one run for each key asked for, and how many places are left."""
+    """The position in one run from which to read on for each key, and the places left."""
 
     run: Run
     at: Ints
@@ -302,7 +302,7 @@ def extreme(
 
 
 def cursor_at(run: Run, start: Entries, *, largest: bool) -> Cursor:
-    """Where the values from each entry's on begin in a run, or those from it down."""
+    """The positions in a run from which each entry's values begin, up or down."""
     low = np.searchsorted(run.hashes, start.hashes, "left")
     high = np.searchsorted(run.hashes, start.hashes, "right")
     read, wanted = order.reader(compared(run.rows)), order.comparables(start.compared)

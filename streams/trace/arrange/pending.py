@@ -82,7 +82,7 @@ def _merged(parts: Sequence[pa.RecordBatch], kernel: Kernel) -> pa.RecordBatch:
 
 
 def _left(files: RunFiles, name: RunName) -> list[pa.RecordBatch]:
-    """What is still to come of a run, as the run has it."""
+    """The pending rows of a run."""
     since = np.uint64(name[2])
     return [run.rows[int(np.searchsorted(run.hashes, since)) :] for run in files.open([name])]
 

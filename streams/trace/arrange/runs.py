@@ -155,7 +155,7 @@ class RunFiles:
         return [piece for name, *_ in names for piece in self.cache.get(self.path(name))]
 
     def path(self, name: str | int) -> str:
-        """Where a run lies. Text, since this is asked for at every turn."""
+        """The path of a run. Text, because it is needed often."""
         return f"{self.directory}/{name}"
 
     def write(self, pieces: Iterable[pa.RecordBatch]) -> list[RunName]:
@@ -193,7 +193,7 @@ class RunFiles:
             yield piece
 
     def victims(self, names: Sequence[RunName], new: pa.RecordBatch) -> int:
-        """How many of the newest runs a new run of these rows is to be merged with."""
+        """The number of the newest runs to merge with a new run of these rows."""
         count, rows, size = 0, new.num_rows, new.get_total_buffer_size()
         for name, more, *_ in reversed(names):
             if int(more) >= self.merge_factor * rows:

@@ -111,7 +111,7 @@ def products(left: Ints, right: Ints) -> Ints:
 
 
 def followed(changes: Ints, starts: Ints, before: Ints) -> Ints:
-    """What each segment's number is after each change, from the one `before` on.
+    """The value of each segment after each change, starting from `before`.
 
     Shape: as of `running`; `before` has one entry a segment. Errors: DiffOverflow.
     """

@@ -105,7 +105,7 @@ def integers(entries: Digits, count: int) -> npt.NDArray[np.object_]:
 
 
 def is_special(entries: Digits, count: int) -> npt.NDArray[np.bool_]:
-    """Which of the sums 0 .. count - 1 have a NaN or an infinity in them."""
+    """Flags which of the sums 0 .. count - 1 include a NaN or an infinity."""
     entries = gather(entries)
     flags = np.zeros(count, np.bool_)
     flags[entries.owner[entries.bins < 0]] = True

@@ -39,7 +39,7 @@ class AnswerTooLarge(SlackwaterError):
 
 
 def translated(error: Exception) -> SlackwaterError:
-    """What a failure means: only one of the data may ever become an error row."""
+    """The meaning of a failure: only one caused by data may become an error row."""
     match error:
         case duckdb.BinderException() | duckdb.CatalogException() | duckdb.ParserException():
             return StatementRefused(str(error))

@@ -29,7 +29,7 @@ _HASH = re.compile(r'"((?:[^"]|"")*)@[0-9a-f]{16}"|@[0-9a-f]{16}(?![0-9a-f])')
 _BOOL8 = pa.bool8()
 
 UNFIT = "this process cannot run function"
-"""What is said of a failure that is the process's: in another one the row might not fail."""
+"""The note on a failure of the process: in another process the row might not fail."""
 
 MOST_SAID = 500
 """Characters of an exception's message that are shown."""
@@ -44,7 +44,7 @@ class Vectorised(Protocol):
 
 
 class Written(Protocol):
-    """What the user wrote; whether its result is an array remains to be seen."""
+    """The user's Python function; its results are checked at each call."""
 
     def __call__(self, *columns: pa.Array) -> object:
         """The values, one a row."""
@@ -66,7 +66,7 @@ class Function:
 
     @cached_property
     def symbol(self) -> str:
-        """What the function is called in plans and kernels: equal for equal functions alone."""
+        """The symbol of the function in plans and kernels, equal only for equal functions."""
         parts = [self.name, self.parameters, self.types, self.returns, self.body]
         text = json.dumps(parts).encode()
         return f"{self.name.lower()}@{hashlib.sha256(text).hexdigest()[:16]}"
@@ -135,7 +135,7 @@ def said(error: Exception) -> str:
 def vectorised(
     function: Function, returns: pa.DataType, raised: MutableMapping[str, str]
 ) -> Vectorised:
-    """What DuckDB calls: hands on plain arrays, and holds the function to its signature.
+    """The function that DuckDB calls: passes plain arrays, and checks the signature.
 
     Args:
         function: the function.

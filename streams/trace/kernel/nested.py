@@ -17,7 +17,7 @@ def has_nested(schema: pa.Schema) -> bool:
 
 
 def importable(rows: pa.Table | pa.RecordBatch) -> pa.Table | pa.RecordBatch:
-    """The same rows, and no array with an offset in any nested column.
+    """The same rows, without array offsets in nested columns.
 
     Cost: nothing for flat columns; one copy of each nested column in which there is an offset.
     """
@@ -63,7 +63,7 @@ def exact(array: pa.Array) -> pa.Array:
 
 
 def _exact(array: pa.Array) -> pa.Array:
-    """As `exact`, of an array without offsets."""
+    """Like `exact`, for an array without offsets."""
     types, kind = pa.types, array.type
     if types.is_floating(kind):
         return array.view(pa.int64() if kind == pa.float64() else pa.int32())

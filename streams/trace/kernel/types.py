@@ -31,7 +31,7 @@ class Parts:
 
 @lru_cache(maxsize=4096)
 def parts(type_: str) -> Parts | None:
-    """What a type is made of, given its text as DuckDB prints it; None if it is not nested."""
+    """The parts of a type, given its text as DuckDB prints it; None if it is not nested."""
     if suffix := _SUFFIX.fullmatch(type_):
         return Parts("ARRAY" if suffix[2] else "LIST", (suffix[1],), size=suffix[2])
     composed = _COMPOSED.fullmatch(type_)
