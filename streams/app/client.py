@@ -41,7 +41,7 @@ class ReadSession:
 
     @property
     def headers(self) -> dict[str, str]:
-        """What a request carries. The time outlives the coordinator that told it."""
+        """The headers of a request. The session time outlives the coordinator that set it."""
         headers = {} if self.time is None else {"Slackwater-Session-Time": str(self.time)}
         return {"Slackwater-Session": self.token, **headers}
 

@@ -40,7 +40,7 @@ class Where:
     ] = False
 
     def resolve(self) -> tuple[ClientSettings, str]:
-        """How to reach the brokers, and the namespace.
+        """The brokers' address and settings, and the namespace.
 
         Errors: InvalidUsage when the directory has no environment; typer.BadParameter.
         """

@@ -21,7 +21,7 @@ from streams.errors import InvalidUsage, SlackwaterError
 from streams.kafka.settings import ClientSettings
 
 FOLLOW_MS = 5_000
-"""How long to wait for the coordinator to release history that no reader needs."""
+"""The maximum wait for the coordinator to release history that no reader needs."""
 
 
 Collection = Annotated[

@@ -109,7 +109,7 @@ def follow(topics: Topics, job: Compaction, namespace: str) -> None:
 
 
 def opening(group: str) -> str:
-    """What rests when a group cannot be followed."""
+    """The work that is paused when a group cannot be followed."""
     return f"group {group}: opening"
 
 

@@ -24,7 +24,7 @@ _LOOK_EVERY_S = 0.2
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where to compact: a cluster and the namespace of our topics on it."""
+    """The place to compact: a cluster and the namespace of our topics on it."""
 
     kafka: ClientSettings
     namespace: str

@@ -70,7 +70,7 @@ def run(service: Service, stopping: Stop) -> int:
 
 
 def limits_of(service: Service) -> Limits:
-    """What a statement may take. Errors: InvalidUsage."""
+    """The limits of a statement. Errors: InvalidUsage."""
     memory = service.statement_memory
     return Limits(memory, memory // 4, service.statement_disk, service.statement_ms / 1000)
 

@@ -56,19 +56,19 @@ class EmbeddedPostgres:
 
     @property
     def directory(self) -> Path:
-        """Where its files are. Errors: InvalidUsage before the first start."""
+        """The directory of its files. Errors: InvalidUsage before the first start."""
         if self._directory is None:
             raise InvalidUsage("embedded PostgreSQL: expected started, found new")
         return self._directory
 
     @property
     def config(self) -> Mapping[str, object]:
-        """How a connector reaches it; it asks for no password."""
+        """The connector's configuration for this server, without a password."""
         return {"host": str(self.directory), "database": "postgres", "user": ROLE}
 
     @property
     def pid(self) -> int:
-        """Of the server's first process. Errors: Determinate if it does not run."""
+        """The pid of the server's first process. Errors: Determinate if it does not run."""
         try:
             return int((self.directory / "data" / "postmaster.pid").read_text().split()[0])
         except (OSError, ValueError, IndexError) as error:
@@ -220,7 +220,7 @@ def installed() -> Path:
 
 
 def owner_of_servers() -> pwd.struct_passwd | None:
-    """Who runs servers where we are root; None where we are not. Errors: Determinate."""
+    """The user to run servers as if we are root; None if we are not. Errors: Determinate."""
     if os.geteuid() != 0:
         return None
     try:

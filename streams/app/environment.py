@@ -41,14 +41,14 @@ MASTER = f"local[{CORES},4]"  # four attempts a task: without them one lost work
 
 SERVICES = ("coordinator", "replica", "compaction", "storage", "materializations")
 OWNERS = frozenset({"coordinator", "storage", "materializations"})
-"""Of which a namespace has one: an older one ends when a newer one has taken over."""
+"""Services of which a namespace has one: a newer one fences the older one."""
 
 Say = Callable[[str], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """What the user chose. Without `brokers` the environment has a broker of its own."""
+    """The user's options. Without `brokers` the environment has a broker of its own."""
 
     directory: Path
     brokers: str = ""
@@ -84,7 +84,7 @@ class Environment:
         self.children: dict[str, Child] = {}
         self.client = Client("")
         self.notices: list[str] = []
-        """What the user has to know though everything goes on; each is said once."""
+        """Notices about conditions that do not stop the environment; each is given once."""
         self._kafka: ClientSettings | None = None
 
     @property
@@ -95,7 +95,7 @@ class Environment:
 
     @property
     def replica_state(self) -> Path:
-        """Where the replica keeps its state and its timings."""
+        """The replica's directory for state and timings."""
         return self.settings.directory / "replica"
 
     def start(self) -> Self:
@@ -177,11 +177,11 @@ class Environment:
         child.start()
 
     def _excuse(self, end: End) -> str:
-        """What a service cannot be blamed for; nothing if it can."""
+        """The external cause of a service's end; empty if there is none."""
         return self.lack_of_room(end) or self._lack_of_brokers()
 
     def lack_of_room(self, end: End) -> str:
-        """What a process cannot be blamed for: a full disk; nothing if there is room."""
+        """An external cause for any process: a full disk; empty if there is room."""
         directory = self.settings.directory
         if not (says_full(end.error) or is_full(directory)):
             return ""

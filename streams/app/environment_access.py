@@ -19,7 +19,7 @@ _FILE = "environment.json"
 
 @dataclass(frozen=True, slots=True)
 class _Access:
-    """What the file of an environment holds."""
+    """The contents of an environment's file."""
 
     url: str
     bootstrap: str
@@ -108,7 +108,7 @@ def _port_before(file: Path) -> int:
 
 
 def _read(file: Path) -> _Access:
-    """What `write_file` wrote.
+    """Read the file that `write_file` wrote.
 
     Errors: InvalidUsage, which shows no value: client settings may hold secrets.
     """

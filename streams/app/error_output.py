@@ -15,7 +15,7 @@ FAILED, NO_ENVIRONMENT = 1, 3
 
 
 class Refused(InvalidUsage):
-    """What was asked for cannot be had: what was expected and came, and what to do."""
+    """The error of a failed request: what was expected, what came, and what to do."""
 
     def __init__(self, message: str, detail: str = "", hint: str = "") -> None:
         super().__init__(message, detail, hint)

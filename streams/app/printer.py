@@ -10,7 +10,7 @@ from rich.table import Table
 from streams.app.client import Message
 
 ROWS_AT_ONCE = 200
-"""How many rows of a long answer are shown together; a table is laid out for all its rows."""
+"""The number of rows of a long answer shown together; a table is laid out for all its rows."""
 
 PICTURE = "SVG"
 """The type of a column that holds the text of a picture."""

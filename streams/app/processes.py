@@ -145,7 +145,7 @@ class Child:
         return ends.pause_s
 
     def _said_since(self, written: int) -> str:
-        """What it wrote from this offset of its log on, of much only the last part."""
+        """The output since this offset of its log, only the last part if it is long."""
         try:
             with self.log_file.open("rb") as file:
                 file.seek(max(written, file.seek(0, os.SEEK_END) - _READ_AT_MOST))

@@ -20,7 +20,7 @@ Described = Mapping[str, object]
 
 
 class Watched(Protocol):
-    """Where the condition of every object is to be had: the coordinator."""
+    """The source of every object's condition: the coordinator."""
 
     def objects(self) -> list[Described]:
         """Every object, as /status has them."""

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 ENOUGH = 3
-"""As many ends in the same way in a row are enough."""
+"""The number of equal ends in a row after which to give up."""
 
 STABLE_S = 60.0
 """A process that has run for so long has not ended soon after its start."""
@@ -40,7 +40,7 @@ class End:
 
     @property
     def way(self) -> tuple[int, str]:
-        """What two ends in the same way have in common: numbers and ids may differ."""
+        """The part of the last error that equal ends share: without numbers and ids."""
         return self.code, re.sub(r"[0-9a-f-]{8,}|\d+", "#", self.error)
 
 
@@ -87,7 +87,7 @@ class Ends:
 
 
 Excuse = Callable[[End], str]
-"""What else is to blame for an end, in a few words; nothing if the process is."""
+"""External causes of an end, in a few words; empty if the process is to blame."""
 
 
 def none(_: End) -> str:
@@ -105,7 +105,7 @@ def _signal(number: int) -> str:
 _FINE = re.compile(r"\b(DEBUG|INFO|WARN|WARNING)\b")
 _BAD = re.compile(r"\b(ERROR|CRITICAL|FATAL)\b|^(error|fatal)\b", re.IGNORECASE)
 _ECHO = re.compile(r"JAVA_GATEWAY_EXITED|unexpected error, exiting")
-"""What only says that there was an error, which another line names."""
+"""Lines that only announce an error that another line names."""
 _STAMP = re.compile(r"^\S+ \S+ (ERROR|CRITICAL|FATAL) (?=\S+:)|^error: ", re.IGNORECASE)
 
 

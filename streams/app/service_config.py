@@ -65,7 +65,7 @@ class Service:
 
 
 def read_service(path: Path) -> Service:
-    """What `Service.write` wrote.
+    """Read the file that `Service.write` wrote.
 
     Errors: InvalidUsage when the file holds something else; it never shows a value, which may
     be a secret.
@@ -93,7 +93,7 @@ _OBJECT: tuple[str, tuple[type, ...]] = ("an object", (dict,))
 
 
 def _faults(document: Mapping[str, object]) -> Iterator[str]:
-    """What is wrong with the settings of a file."""
+    """The errors in the settings of a file."""
     fields_by_name = {setting.name: setting for setting in fields(Service)}
     for name in sorted(document.keys() - fields_by_name.keys()):
         yield f"{name}: no such setting"

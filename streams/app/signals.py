@@ -99,7 +99,7 @@ def listen(arguments: Sequence[str]) -> None:
 
 @contextmanager
 def listening(arguments: Sequence[str]) -> Iterator[None]:
-    """As `listen`; an unhandled Ctrl-C ends the process with a message."""
+    """Like `listen`; an unhandled Ctrl-C ends the process with a message."""
     listen(arguments)
     try:
         yield

@@ -20,7 +20,7 @@ from streams.errors import Determinate, Indeterminate, InvalidUsage
 
 LEAVE = {"exit", "quit", "\\q"}
 WATCHED = {"CREATE SOURCE", "CREATE MATERIALIZED VIEW"}
-"""What is hydrated once it is created."""
+"""The kinds of objects that hydrate after creation."""
 
 AsJson = Annotated[
     bool, typer.Option("--json", help="Print one JSON object per line, for programs.")
@@ -108,7 +108,7 @@ def _shell(client: Client, printer: Printer, history: Path, bar: Console | None)
 
 
 def statements(ask: Callable[[str], str]) -> Iterator[str]:
-    """What the user types, up to each semicolon at the end of a line."""
+    """Statements that the user types, up to each semicolon at the end of a line."""
     lines: list[str] = []
     while True:
         try:

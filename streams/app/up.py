@@ -30,7 +30,7 @@ ClientOption = Annotated[
 
 
 NAMESPACE = "sw"
-"""What our topics' names begin with when nothing else is said."""
+"""The default prefix of our topics' names."""
 
 
 def client_settings(options: list[str]) -> dict[str, str]:

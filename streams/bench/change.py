@@ -100,7 +100,7 @@ def chosen(only: str) -> tuple[str, ...]:
 
 
 def change(say: Callable[[str], None], names: tuple[str, ...], rows: int) -> Outcome:
-    """What 1 and 1,000 changes cost over `rows` and ten times as many, and many times."""
+    """The cost of 1 and 1,000 changes over `rows` and ten times as many, repeated."""
     figures: list[Figure] = []
     table: dict[str, dict[str, float]] = {}
     for name in names:
@@ -143,7 +143,7 @@ class Measured:
 
 
 def measure(case: Case, size: int) -> Measured:
-    """What changes cost over a state of so many rows."""
+    """The cost of changes over a state of this many rows."""
     with temporary_directory("slackwater-") as directory:
         view = _View(case, size, Path(directory))
         state_mib = view.state_mib()
@@ -179,7 +179,7 @@ class _View:
         return sum(int(rows.get_total_buffer_size()) for rows in pieces) / (1 << 20)
 
     def cost(self, count: int, steps: int, warm: int = 0, *, apart: bool = False) -> Cost:
-        """What a step of so many changes costs, all at one time or `apart`."""
+        """The cost of a step with this many changes, all at one time or `apart`."""
         taken = []
         for step in range(warm + steps):
             values = self._values(count)

@@ -16,7 +16,7 @@ from streams.demo.watch import Followed
 from streams.trace.kernel.kernel import Kernel
 
 ROWS = 8
-"""Of a view, at most."""
+"""Maximum of rows of a view."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,7 +29,7 @@ LATEST = f"""SELECT number, (SELECT count(*) FROM demo_commits WHERE NOT is_righ
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Seen:
-    """What the page shows of the tables."""
+    """The facts about the tables that the page shows."""
 
     commits: int = 0
     wrong: int = 0
@@ -37,10 +37,10 @@ class Seen:
     written: int = 0
     """Rows that this materialization has written."""
     behind_ms: int = 0
-    """How far the tables are behind the views."""
+    """The lag of the tables behind the views."""
     totals: Mapping[str, int] = field(default_factory=dict)
     rows: Mapping[str, int] = field(default_factory=dict)
-    """Of each table."""
+    """For each table."""
 
     @property
     def text(self) -> str:
@@ -101,7 +101,7 @@ class InPostgres:
 
     @property
     def time(self) -> Timestamp:
-        """What the tables hold. Errors: InvalidUsage before the first commit."""
+        """The contents of the tables. Errors: InvalidUsage before the first commit."""
         if self._beside.status.time is None:
             raise InvalidUsage("expected a commit, actual none")
         return self._beside.status.time
@@ -135,7 +135,7 @@ class InPostgres:
         )
 
     def commits(self) -> list[Commit]:
-        """What each commit left, in order."""
+        """The state that each commit left, in order."""
         return [commit(row) for row in self._database.select(COMMITS)]
 
     def rows(self, table: str, columns: Sequence[str]) -> Iterator[Sequence[object]]:

@@ -8,7 +8,7 @@ from streams.demo.check import Verdict
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Choices:
-    """What the user asked for; see `slackwater demo --help`."""
+    """The user's choices; see `slackwater demo --help`."""
 
     directory: Path
     brokers: str
@@ -21,7 +21,7 @@ class Choices:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Kept:
-    """What was written to PostgreSQL.
+    """The output to PostgreSQL.
 
     Units: a lag is from the time that the tables hold to the commit, in milliseconds.
     """
@@ -43,7 +43,7 @@ class Kept:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What the demo found. `problems` is empty when all is well."""
+    """The results of the demo. `problems` is empty when there are none."""
 
     events: int
     views: int
@@ -56,7 +56,7 @@ class Report:
 
     @property
     def events_per_second(self) -> float:
-        """From the first message to the last one readable in every view."""
+        """The rate from the first message to the last one readable in every view."""
         return self.events / self.seconds if self.seconds else 0.0
 
     @property

@@ -29,7 +29,7 @@ TOTALS: Mapping[str, str] = {
     "planes": "SELECT coalesce(sum(planes), 0) FROM board",
 }
 IDENTITY = "flown = scheduled - cancelled"
-"""Of two tables: it holds only while both are at one time."""
+"""An invariant of two tables: it holds only while both are at one time."""
 NAMES = ", ".join(TOTALS)
 
 CHECK = (
@@ -53,7 +53,7 @@ COMMITS = f"""SELECT read_through, floor(extract(epoch FROM noted) * 1000)::bigi
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Commit:
-    """What a commit left in the tables. `time` is None if they are not at one time."""
+    """The state that a commit left in the tables. `time` is None if they differ."""
 
     time: Timestamp | None
     noted_ms: int
@@ -82,7 +82,7 @@ def time_of(read_through: str) -> Timestamp | None:
 
 
 def lags_ms(commits: Sequence[Commit]) -> tuple[float, float]:
-    """By how much commits are later than the times that they hold: half, and nine tenths."""
+    """The lag of commits behind their times: median, and 90th percentile."""
     lags = [
         float(commit.noted_ms - commit.time) for commit in commits if commit.time is not None
     ]

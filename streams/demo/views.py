@@ -121,4 +121,4 @@ FEEDS = {
     ),
     "plane_state": ("board", "fleet_by_maker"),
 }
-"""Which views the busy topics feed: those whose freshness is measured."""
+"""The views fed by the busy topics, whose freshness is measured."""

@@ -17,7 +17,7 @@ from streams.torture.writers import Guest, Writer
 from streams.trace.kernel.kernel import Kernel
 
 GROUPS = {"alone": 1, "pair": 2, "three": 3}
-"""How many collections each group holds."""
+"""The number of collections in each group."""
 
 NARROW = Limits(bucket_bytes=16 << 10, fetch_bytes=8 << 10)
 """So little memory that merges go through buckets on disk, sometimes."""
@@ -61,7 +61,7 @@ SIMPLE: dict[str, Callable[[Seat], Actor]] = {
     "reader": Reader,
     "keeper": Keeper,
 }
-"""Those who need nothing but a seat."""
+"""The actors that need only a context."""
 
 
 def seeded_name(rng: Random) -> str:

@@ -198,7 +198,7 @@ def connectors(
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """Without our log lines: what fails here fails on purpose."""
+    """Without our log lines: failures here are injected."""
     loggers = [logging.getLogger(name) for name in ("streams", "connectors")]
     levels = [logger.level for logger in loggers]
     for logger in loggers:

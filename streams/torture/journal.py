@@ -18,7 +18,7 @@ Count = tuple[Row, int]
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """What one write does to one collection: its updates, in [lower, upper).
+    """The effect of one write on one collection: its updates, in [lower, upper).
 
     The first update inserts the write's *witness*, a row that is never retracted: whether it is
     there says whether the write counted.
@@ -46,7 +46,7 @@ class Wrote:
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """What the writer was told. A write of which nothing was told is in doubt."""
+    """The writer's answer. A write without an answer is in doubt."""
 
     id: str
     counted: bool
@@ -100,7 +100,7 @@ KINDS: dict[str, type[Entry]] = {
 
 
 class Journal(Protocol):
-    """Where an actor notes its entries."""
+    """The journal of an actor."""
 
     def note(self, entry: Entry) -> None:
         """Keep the entry; it outlives the process that noted it."""

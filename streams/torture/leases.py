@@ -40,7 +40,7 @@ class Lease:
         self.after = self.clock()
 
     def too_late(self, sent_at: int) -> Wrong | None:
-        """What is wrong when a command that is sent now is honoured; None when nothing is."""
+        """The violation if a command that is sent now is honoured; None if it may be."""
         late = sent_at - self.after - self.lease_ms
         if late < 0:
             return None

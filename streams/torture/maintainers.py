@@ -14,7 +14,7 @@ from streams.torture.actor_context import Seat, Target
 from streams.torture.journal import Did, Wrong
 
 DAMAGE = (" is missing", " is a tombstone", "expected checksum", "expected key")
-"""What a merge says of a chunk that is not what was written; nothing here damages any."""
+"""The message of a merge about a damaged chunk; nothing here damages any."""
 
 
 @dataclass(slots=True)
@@ -43,7 +43,7 @@ class Keeper:
             return  # another keeper was faster
 
     def oddities(self, target: Target, state: CollectionState) -> Iterator[str]:
-        """What is wrong with a collection's frontiers."""
+        """The violation in a collection's frontiers."""
         since, upper = int(state.since.time), int(state.upper.time)
         for name, seen, now in (
             ("since", self.since.get(target.id, 0), since),

@@ -31,7 +31,7 @@ MOST_ROWS_SHOWN = 8
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What came out: figures, and everything that was wrong, in the order it was found."""
+    """The verdict: figures, and every violation, in the order found."""
 
     figures: dict[str, int]
     wrong: tuple[str, ...]
@@ -51,7 +51,7 @@ class Truth:
             self.updates[share.collection].extend(share.updates)
 
     def contents(self, looked: Looked) -> Counter[Row]:
-        """What should have been read of the contents."""
+        """The expected contents."""
         counts: Counter[Row] = Counter()
         for row, time, diff in self.updates[looked.collection]:
             if time <= looked.as_of and (looked.below is None or row[1] < looked.below):
@@ -59,7 +59,7 @@ class Truth:
         return alive(counts)
 
     def changes(self, followed: Followed) -> Counter[tuple[Row, int]]:
-        """What should have been read of the changes."""
+        """The expected changes."""
         counts: Counter[tuple[Row, int]] = Counter()
         for row, time, diff in self.updates[followed.collection]:
             is_inside = followed.lower <= time < followed.upper
@@ -137,7 +137,7 @@ def misread(truth: Truth, entries: Iterable[Entry]) -> Iterator[str]:
 
 
 def difference(place: str, expected: Counter[K], actual: Counter[K]) -> Iterator[str]:
-    """What differs, in words."""
+    """The differences as text."""
     if expected == actual:
         return
     missing = {k: n for k in expected if (n := expected[k] - actual[k])}
@@ -162,12 +162,12 @@ def total(pairs: Iterable[tuple[K, int]]) -> Counter[K]:
 
 
 def alive(rows: Counter[K]) -> Counter[K]:
-    """Without the entries of multiplicity zero."""
+    """The entries of nonzero multiplicity."""
     return Counter({key: count for key, count in rows.items() if count})
 
 
 def figures(entries: Sequence[Entry], outcomes: dict[str, bool], doubts: int) -> dict[str, int]:
-    """What a summary says."""
+    """The figures of a summary."""
     counts: Counter[str] = Counter()
     for entry in entries:
         match entry:

@@ -43,7 +43,7 @@ class Report:
             console.print(f"again: {self.again}", highlight=False)
 
     def as_object(self) -> dict[str, object]:
-        """The same for machines."""
+        """The report for programs."""
         return {
             "seed": self.seed,
             "again": self.again,
@@ -54,11 +54,11 @@ class Report:
         }
 
     def write(self, path: Path) -> None:
-        """The same as a file."""
+        """The report as a file."""
         path.write_text(json.dumps(self.as_object(), ensure_ascii=False, indent=2) + "\n")
 
     def write_evidence(self, path: Path, entries: Sequence[Entry]) -> None:
-        """What was wrong, and after it every entry of every journal, a line each."""
+        """The violations, then every entry of every journal, one per line."""
         with path.open("w") as file:
             file.write(json.dumps(self.as_object(), ensure_ascii=False) + "\n")
             file.writelines(line(entry) + "\n" for entry in entries)

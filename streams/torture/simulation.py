@@ -150,7 +150,7 @@ class Simulation:
         player.actor, player.way = fresh.actor, fresh.way
 
     def _weather(self, way: FaultyBroker) -> None:
-        """What the player's next writes meet; what was under way may surface."""
+        """The faults of the player's next writes; writes in doubt may surface."""
         if self.rng.random() < FAULTY:
             plan = self._some_faults(list(Fault))
             way.logs.plan(plan)

@@ -35,7 +35,7 @@ CAST = (
     ("reader", "keeper"),
     ("janitor", "keeper"),
 )
-"""Who shares a process."""
+"""The actors that share a process."""
 
 LAP_S = 30.0
 KILL_EVERY_S = (1.0, 3.0)

@@ -31,11 +31,11 @@ SCHEMA = pa.schema(
     ]
 )
 FARTHEST = 6
-"""How many times a write covers at most."""
+"""The maximum of times that a write covers."""
 
 MOST_ROWS = 5
 SEVERAL = 0.3
-"""How often a write is to all collections of a group."""
+"""The frequency of writes to all collections of a group."""
 
 GUEST_LEASE_MS = 3_000
 

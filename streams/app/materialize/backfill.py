@@ -33,7 +33,7 @@ class Reached:
     kafka: ClientSettings
     connector: str
     environment: Mapping[str, str]
-    """What the task's configuration refers to as env:NAME, which an executor may lack."""
+    """The secrets that the configuration refers to as env:NAME, which executors may lack."""
 
     @contextmanager
     def __call__(self) -> Iterator[Access]:

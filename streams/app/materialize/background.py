@@ -51,7 +51,7 @@ class Beside:
 
     @property
     def status(self) -> Status:
-        """How the materialization is."""
+        """The status of the materialization."""
         return self._runner.status
 
     def check(self) -> None:

@@ -62,7 +62,7 @@ class Place:
 
 
 class OnSpark(NamedTuple):
-    """How a backfill runs: Spark's master, and in how many key ranges."""
+    """Options of a backfill: Spark's master, and the number of key ranges."""
 
     master: str
     ranges: int | None

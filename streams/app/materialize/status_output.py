@@ -112,12 +112,12 @@ class Objects:
 
 
 def shown(console: Console, *, is_json: bool) -> Shown:
-    """How it is shown."""
+    """The status as shown."""
     return Objects(console) if is_json else Lines(console)
 
 
 def behind_ms(status: Status) -> int | None:
-    """How far the endpoint is behind what the collections have in common."""
+    """The lag of the endpoint behind the common frontier of the collections."""
     if status.time is None or status.upper is None:
         return None
     return max(0, status.upper - 1 - status.time)
@@ -171,7 +171,7 @@ def progress(status: Status) -> str:
 
 
 def said(status: Status) -> list[str]:
-    """What is worth a line of its own."""
+    """The facts worth a line of their own."""
     lines = [f"{status.task}: {status.state}"]
     if status.message:
         lines[0] += f": {status.message}"

@@ -17,7 +17,7 @@ if TYPE_CHECKING:  # connectors are loaded by the first statement that needs one
     from schemas.materialize_pb2 import SpecResponse
 
 SPEC_S = 10.0
-"""How long a connector that is not ours may take to say which configurations it takes."""
+"""The maximum time for a foreign connector to return its configuration schemas."""
 
 
 def check(task: Mapping[str, object]) -> Sequence[bool | None]:
@@ -58,7 +58,7 @@ def refuse_unknown(name: str, ours: Sequence[str]) -> None:
 
 
 def spec_of(name: str) -> "SpecResponse":
-    """What a connector says of its configurations. Errors: InvalidStatement."""
+    """A connector's configuration schemas. Errors: InvalidStatement."""
     from schemas.materialize_pb2 import SpecRequest  # noqa: PLC0415
     from streams.app.connector.lookup import driver_of  # noqa: PLC0415
 
@@ -88,7 +88,7 @@ def refused(
     *,
     is_ours: bool,
 ) -> Iterator[str]:
-    """What is wrong with a task, by the schemas of its connector."""
+    """The violations of a task against its connector's schemas."""
     from connectors.config import exposed  # noqa: PLC0415
     from connectors.json_schema import marked, refusals  # noqa: PLC0415
 
@@ -109,7 +109,7 @@ def refused(
 
 
 def deltas(task: "Materialization", resource: "Json") -> Sequence[bool | None]:
-    """Of each binding whether it takes every change as a row."""
+    """For each binding, whether it takes every change as a row."""
     from connectors.json_schema import marked  # noqa: PLC0415
 
     property_ = marked(resource, "x-delta-updates")

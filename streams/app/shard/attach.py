@@ -36,7 +36,7 @@ class Records(Protocol):
     """Reads the records of a data topic (`streams.kafka.client.raw`)."""
 
     def ends(self, topic: Topic) -> Mapping[int, OffsetRange]:
-        """What can be read of each partition now."""
+        """The readable offsets of each partition."""
 
     def fetch(
         self, topic: Topic, partition: int, lo: Offset, hi: Offset, limit: int | None = None
@@ -113,7 +113,7 @@ class Attached:
         return group, state, state.collections[id_]
 
     def space(self, group: str, *, scan: bool) -> Space:
-        """What the group's data topic holds; with `scan` the topic is read to its end.
+        """The usage of the group's data topic; with `scan` the topic is read to its end.
 
         Errors: Determinate, Truncated.
         """

@@ -116,7 +116,7 @@ def axis_of(every: Sequence[Batch], width: int) -> Axis:
 
 
 def size_class(batch: Batch) -> int:
-    """Which row a batch is drawn in: by the bytes of its chunks."""
+    """The row of a batch: by the bytes of its chunks."""
     if not batch.chunks:
         return EMPTY_CLASS
     size = sum(chunk.size for chunk in batch.chunks)
@@ -132,7 +132,7 @@ def class_text(number: int) -> str:
 
 
 def shade(count: int) -> str:
-    """How a cell that stands for so many batches is drawn."""
+    """The character of a cell with this many batches."""
     if not count:
         return " "
     return next((mark for most, mark in SHADES if count <= most), MANY)

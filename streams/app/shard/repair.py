@@ -16,7 +16,7 @@ SHOWN_BYTES = 24
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """What was found about a group: a verdict, or why it cannot be read."""
+    """The finding about a group: a verdict, or why it cannot be read."""
 
     group: str
     verdict: Verdict | None
@@ -72,7 +72,7 @@ def described(flaw: Flaw) -> str:
 
 
 def findings(at: Attached, groups: tuple[str, ...], *, with_chunks: bool) -> Iterator[Finding]:
-    """What is to be said of each group; of all there are when none is named."""
+    """The findings about each named group, or about all groups."""
     for name in groups or at.groups():
         try:
             yield Finding(name, verdict_of(at, name, with_chunks=with_chunks))

@@ -58,7 +58,7 @@ class ShardFacts:
 
 
 def status_of(collection: CollectionState) -> str:
-    """Where in its life a collection is."""
+    """The phase of a collection's life."""
     if collection.since.is_empty:
         return DROPPED
     return SEALED if collection.upper.is_empty else OPEN
@@ -154,7 +154,7 @@ def holder(
 
 
 def held_back(collection: CollectionState, id_: CapabilityId) -> int | None:
-    """By how much the frontier would move without one capability; None for the last one.
+    """The distance the frontier would move without one capability; None for the last one.
 
     The rules are those of `streams.storage.log.state.settled`: a frontier is the meet of the
     capabilities of its kind, moves forward only, and since stays below upper.

@@ -56,7 +56,7 @@ def _short(frontier: Antichain) -> str:
 
 
 def shard_page(facts: ShardFacts, topics: Sequence[str], picture: Picture | None) -> Group:
-    """What a shard is, and its picture."""
+    """The identity of a shard, and its picture."""
     lines: list[tuple[str, str]] = [*identity(facts), ("topics", ", ".join(topics))]
     if facts.description is None:
         lines.append(("columns", "(invalid description)"))
@@ -70,13 +70,13 @@ def shard_page(facts: ShardFacts, topics: Sequence[str], picture: Picture | None
 
 
 def stats_page(facts: ShardFacts, space: Space, holders: Sequence[Holder]) -> Group:
-    """What a shard takes up, and who keeps it from taking up less."""
+    """The size of a shard, and the holds that keep it from shrinking."""
     lines = [*identity(facts), *numbers(facts), *garbage(space)]
     return Group(grid(lines), Text(), holders_table(holders))
 
 
 def identity(facts: ShardFacts) -> list[tuple[str, str]]:
-    """Who a shard is and where it stands."""
+    """The identity and frontiers of a shard."""
     kind = facts.description.kind if facts.description else "unknown"
     return [
         ("shard", f"{facts.id}, a {kind}, {facts.status}"),
@@ -86,13 +86,13 @@ def identity(facts: ShardFacts) -> list[tuple[str, str]]:
 
 
 def numbers(facts: ShardFacts) -> list[tuple[str, str]]:
-    """How much there is of a shard."""
+    """The size of a shard."""
     batches = f"{facts.batches:,}, of which {facts.compacted:,} compacted"
     return [("batches", batches), ("live", size_text(facts.live))]
 
 
 def garbage(space: Space) -> list[tuple[str, str]]:
-    """What the group's data topic holds besides."""
+    """The other contents of the group's data topic."""
     lines = [
         ("staged", size_text(space.staged)),
         ("rollups", size_text(space.rollup)),
@@ -149,7 +149,7 @@ def holders_table(holders: Sequence[Holder]) -> Table:
 
 
 def effect_text(holder: Holder) -> str:
-    """What a capability holds back, in words."""
+    """The history that a capability holds back, as text."""
     name = "since" if holder.right is Right.READ else "upper"
     if holder.held_back is None:
         last = "would stay" if holder.right is Right.READ else "would be sealed"
@@ -195,7 +195,7 @@ def picture_lines(picture: Picture) -> Iterator[str]:
 
 
 def marks(picture: Picture) -> str:
-    """Where since and upper stand: `s`, `u`, or `*` for both."""
+    """The positions of since and upper: `s`, `u`, or `*` for both."""
     line = [" "] * picture.axis.width
     for mark, column in (("s", picture.since), ("u", picture.upper)):
         if column is not None:

@@ -39,7 +39,7 @@ Place = tuple[int, int]
 
 @dataclass(frozen=True, slots=True)
 class Scanned:
-    """What only a scan finds. `missing` are chunks that the log names and the topic lacks."""
+    """Results of a scan. `missing` are chunks that the log names and the topic lacks."""
 
     deleted: Size
     orphan: Size
@@ -49,7 +49,7 @@ class Scanned:
 
 @dataclass(frozen=True, slots=True)
 class Space:
-    """What a data topic holds; `scanned` is None when the topic was not scanned."""
+    """The usage of a data topic; `scanned` is None without a scan."""
 
     live: Size
     staged: Size
@@ -77,7 +77,7 @@ class Space:
 
 
 def space_of(state: State) -> Space:
-    """What the log knows. A chunk that several name counts for the first that keeps it."""
+    """The usage known from the log. A chunk named several times counts for its first holder."""
     seen: set[ChunkRef] = set()
 
     def first(chunks: Iterable[ChunkRef]) -> Size:
@@ -96,7 +96,7 @@ def space_of(state: State) -> Space:
 
 
 def with_scan(state: State, records: pa.Table, ends: Mapping[int, int]) -> Space:
-    """What the log knows and what a scan found.
+    """The usage from the log and a scan.
 
     Shape: `records` as `SCAN_SCHEMA`, in the order of offsets within each partition; the scan
     covers each partition up to its offset in `ends`. `state` was folded after the ends were

@@ -41,7 +41,7 @@ app = typer.Typer(
 )
 
 PARTITIONS = 4
-"""Of a topic for which nothing else is said."""
+"""The default number of partitions."""
 
 _LINES_AT_ONCE = 5_000
 
@@ -270,7 +270,7 @@ def _counted(stream: BinaryIO, file: Path | None) -> Iterator[list[bytes]]:
 def _send(
     cluster: Cluster, topic: Topic, reading: Reading, incoming: Iterator[list[bytes]]
 ) -> int:
-    """How many messages were sent. Errors: InvalidUsage, Indeterminate; both say how many."""
+    """The number of messages sent. Errors: InvalidUsage, Indeterminate; both say how many."""
     publisher = Publisher(cluster.settings)
     sent, line = 0, 1
     try:

@@ -26,7 +26,7 @@ class Messages:
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """How lines become messages: the members that make a key; without values as deletions."""
+    """The mapping of lines to messages: the members of the key; deletions without values."""
 
     key: Sequence[str] = ()
     deletes: bool = False

@@ -55,7 +55,7 @@ def as_line(shown: Mapping[str, object]) -> str:
 
 
 def cached(find: SchemaOf) -> SchemaOf:
-    """The same, each fingerprint asked for once."""
+    """The same, with a cache of fingerprints."""
     return cache(find)
 
 

@@ -43,7 +43,7 @@ limits: {{spill: {spill}}}
 
 @dataclass(frozen=True, slots=True)
 class Peak:
-    """What the contents of a collection took: seconds by the clock, MiB at most."""
+    """The cost of a collection's contents: seconds by the clock, peak MiB."""
 
     rows: int
     seconds: float

@@ -32,14 +32,14 @@ Kept = TypeVar("Kept", bound=Resource)
 
 @dataclass(frozen=True, slots=True)
 class Spent:
-    """What some rows took: the clock, this process's processor, and that by phase."""
+    """The cost of some rows: wall clock, CPU of this process, and CPU by phase."""
 
     rows: int
     wall: float
     cpu: float
     phases: Mapping[str, float]
     growth_mb: float = 0.0
-    """Of this process's memory, from the first tenth of the rows to the last."""
+    """The growth of this process's memory, from the first tenth of the rows to the last."""
 
     @property
     def rate(self) -> float:
@@ -60,7 +60,7 @@ class Phases:
 
     @contextmanager
     def phase(self, name: str, waiting: str = "") -> Iterator[None]:
-        """What is done inside counts for a phase, and the rest of the clock for another."""
+        """Attribute the block's CPU time to a phase, and its other time to another."""
         wall, cpu = time.perf_counter(), time.thread_time()
         yield
         spent = time.thread_time() - cpu
@@ -185,5 +185,5 @@ class Resident:
 
     @property
     def growth_mb(self) -> float:
-        """From the first tenth, in which all is warm, to the last."""
+        """The growth from the first tenth, when everything is warm, to the last."""
         return self._seen[-1] - self._seen[0] if self._seen else 0.0

@@ -39,7 +39,7 @@ class Rows(NamedTuple):
         return len(self.documents)
 
     def tuples(self) -> list[tuple[object, ...]]:
-        """The same as a program has them that knows no columns."""
+        """The same rows as a row-oriented program has them."""
         documents = [document.decode() for document in self.documents]
         columns = [column.objects() for column in (*self.keys, *self.values)]
         return list(zip(*columns, documents, strict=True))

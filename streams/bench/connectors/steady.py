@@ -52,7 +52,7 @@ Integers = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Steady:
-    """What was seen. Units: lags in milliseconds, the processor's time in seconds by phase."""
+    """The results. Units: lags in milliseconds, CPU in seconds by phase."""
 
     seconds: float
     changes: int

@@ -67,7 +67,7 @@ CHECKS: Mapping[str, str] = {
         "(SELECT t.id, c.id FROM accepted t LEFT JOIN confirmations c ON t.id = c.id)",
     ),
 }
-"""What must hold at every moment: queries of one boolean."""
+"""The invariants of every moment: queries of one boolean."""
 
 IN_TIME = "nothing after its progress"
 """A promise of SUBSCRIBE alone: no update comes with a time that was said to be complete."""

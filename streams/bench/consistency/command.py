@@ -88,7 +88,7 @@ Seen = Mapping[str, Mapping[str, Tally]]
 
 
 def table(seen: Seen) -> Table:
-    """What was observed in which way, and how much of it was wrong."""
+    """The number of observations of each kind, and of wrong ones."""
     columns = [title for way in seen for title in (way, "wrong")]
     shown = Table("", *columns, title="internal consistency")
     for column in shown.columns[1:]:

@@ -25,7 +25,7 @@ Tell = Callable[[str, float], None]
 
 @dataclass(slots=True)
 class Watch:
-    """What was observed, by check: through SUBSCRIBE and through SELECT.
+    """Observations by check: through SUBSCRIBE and through SELECT.
 
     Messages of subscriptions come in threads of their own, and are entered by `judge`.
     """
@@ -39,12 +39,12 @@ class Watch:
 
     @property
     def subscribed(self) -> Mapping[str, Tally]:
-        """What was observed through SUBSCRIBE."""
+        """Observations through SUBSCRIBE."""
         return self.books.tallies
 
     @property
     def wrong(self) -> int:
-        """How many observations were wrong."""
+        """The number of wrong observations."""
         return sum(
             tally.wrong for tally in [*self.subscribed.values(), *self.selected.values()]
         )

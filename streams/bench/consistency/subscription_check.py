@@ -15,7 +15,7 @@ Row = tuple[int | None, ...]
 
 @dataclass(slots=True)
 class Tally:
-    """How often something was looked at, and how often it was wrong."""
+    """The number of observations, and of wrong ones."""
 
     observations: int = 0
     wrong: int = 0
@@ -33,7 +33,7 @@ def tallies(names: Iterable[str]) -> dict[str, Tally]:
 
 @dataclass(slots=True)
 class Book:
-    """What one view's subscription has said.
+    """The state of one view's subscription.
 
     `frontier` is how far it is complete; `entries` are changes not entered yet, by time.
     """
@@ -96,7 +96,7 @@ class Books:
 
 
 def right(books: Mapping[str, Counter[Row]]) -> dict[str, bool]:
-    """Which of the bank's checks hold, given the rows of each view by multiplicity."""
+    """The bank's checks that hold, given the rows of each view by multiplicity."""
     credit, debit = _by_account(books["credits"]), _by_account(books["debits"])
     accepted = Counter(row[0] for row in books["accepted"].elements())
     confirmed = {row[0] for row in books["confirmations"]}

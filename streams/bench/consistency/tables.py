@@ -33,7 +33,7 @@ class Tables:
         self._beside: Beside | None = None
         self._reader: Reader | None = None
         self.read: Mapping[str, Tally] = {}
-        """What the reader saw."""
+        """The reader's observations."""
         self.commits = 0
 
     def begin(self, at_least: int) -> None:

@@ -83,4 +83,4 @@ CASES = {
         ),
     )
 }
-"""By name; the names are the same in the peers' scripts."""
+"""The cases by name; the names are the same in the peers' scripts."""

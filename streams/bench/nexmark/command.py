@@ -21,7 +21,7 @@ INSTALL = "slackwater bench nexmark --install"
 
 
 def chosen(of: Mapping[str, T], text: str) -> list[T]:
-    """Those that are named, in their order; all for no names. Errors: BadParameter."""
+    """The named cases, in order; all for no names. Errors: BadParameter."""
     names = [name.strip() for name in text.split(",") if name.strip()]
     unknown = [name for name in names if name not in of]
     if unknown:

@@ -35,7 +35,7 @@ READ = {"flink": contents.of_flink, "pathway": contents.of_pathway}
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What is to be run. `batch` is the number of events of a micro-batch, ours and Flink's."""
+    """The plan of a comparison. `batch` is the events per micro-batch, ours and Flink's."""
 
     events: int
     batch: int
@@ -44,7 +44,7 @@ class Plan:
 
     @property
     def runs(self) -> int:
-        """How often `say` will be called."""
+        """The number of calls of `say`."""
         return 1 + len(self.cases) * (1 + 2 * len(self.peers))
 
 

@@ -41,7 +41,7 @@ def of_pathway(file: Path, columns: Sequence[Column], kernel: Kernel) -> pa.Tabl
 
 
 def mismatch(ours: pa.Table, theirs: pa.Table, kernel: Kernel) -> str:
-    """How the contents differ, in words; empty when they are equal."""
+    """The differences of the contents as text; empty when they are equal."""
     rows = ", ".join(_quoted_name(name) for name in ours.column_names if name != "diff")
     apart = kernel.query(
         f"SELECT {rows}, sum(diff)::BIGINT AS ours FROM (SELECT {rows}, diff FROM a"
@@ -55,7 +55,7 @@ def mismatch(ours: pa.Table, theirs: pa.Table, kernel: Kernel) -> str:
 
 
 def _fields(columns: Sequence[Column]) -> list[tuple[str, pa.DataType]]:
-    """As the peers write them: times are texts."""
+    """The columns as the peers write them: times are texts."""
     return [(column.name, _READ.get(column.type, pa.string())) for column in columns]
 
 

@@ -196,7 +196,7 @@ def _prices(count: int, rng: np.random.Generator) -> Ints:
 
 
 def _extra(size: int, count: int, rng: np.random.Generator) -> pa.Array:
-    """What fills an event up to its usual size, a fifth more or less."""
+    """Padding that brings an event to its usual size, plus or minus a fifth."""
     spread = size // 5
     return letters(rng.integers(size - spread, size + spread + 1, count), rng)
 

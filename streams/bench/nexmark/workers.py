@@ -55,7 +55,7 @@ class WorkerFailed(SlackwaterError):
 
 @dataclass(frozen=True, slots=True)
 class Ran:
-    """What a run took: wall clock, CPU of all workers, and how that divides into phases.
+    """The cost of a run: wall clock, CPU of all workers, and CPU by phase.
 
     `waited` is the most that a worker waited for others, by the clock.
     """
@@ -197,7 +197,7 @@ class Worker:
             self.output.append(emitted.output)
 
     def _exchanged(self, emitted: Emitted) -> list[Packet]:
-        """What comes to this bucket from all workers, once all have sent."""
+        """The packets for this bucket from all workers, once all have sent."""
         self._keep(emitted)
         exchange, others = next(self.exchanges), set(range(self.task.workers)) - {self.number}
         for other in others:

@@ -66,7 +66,7 @@ class Refused:
 
 
 def construct(message: str) -> str:
-    """What a refusal names, without the names of this survey's columns."""
+    """The construct that a refusal names, without this survey's column names."""
     text = message.removesuffix(_SUFFIX)
     match = _COLUMN.fullmatch(text)
     if match is None:

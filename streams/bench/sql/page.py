@@ -19,7 +19,7 @@ _NAMES = re.compile(r"`([^`]+)`")
 
 @dataclass(frozen=True, slots=True)
 class Said:
-    """What a page says: the functions of each family, and the refusals with an example."""
+    """The page: the functions of each family, and the refusals with an example."""
 
     functions: dict[str, tuple[str, ...]]
     refused: tuple[tuple[str, str], ...]
@@ -44,7 +44,7 @@ def page(tallies: Tallies, refused: Sequence[Refused], most: int) -> str:
 
 
 def read(text: str) -> Said:
-    """What a page says."""
+    """The contents of a page."""
     parts = re.split(r"^## (.*)\n", text, flags=re.MULTILINE)
     sections = dict(zip(parts[1::2], parts[2::2], strict=True))
     families = re.split(r"^### (.*)\n", sections["Functions by family"], flags=re.MULTILINE)
@@ -62,7 +62,7 @@ def read(text: str) -> Said:
 
 
 def families(tallies: Tallies) -> dict[str, tuple[int, int, int, int]]:
-    """By family: functions, calls that DuckDB binds, calls maintained, calls refused."""
+    """For each family: functions, calls that DuckDB binds, calls maintained, calls refused."""
     sums: dict[str, tuple[int, int, int, int]] = {}
     for (family, _), tally in sorted(tallies.items()):
         before = sums.get(family, (0, 0, 0, 0))
@@ -72,7 +72,7 @@ def families(tallies: Tallies) -> dict[str, tuple[int, int, int, int]]:
 
 
 def refusals(tallies: Tallies) -> dict[Reason, list[tuple[str, Tally]]]:
-    """By reason the functions that are refused for it."""
+    """For each reason, the functions refused for it."""
     by_reason: defaultdict[Reason, list[tuple[str, Tally]]] = defaultdict(list)
     for (_, name), tally in tallies.items():
         for reason in tally.refused:

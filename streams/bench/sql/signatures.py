@@ -126,7 +126,7 @@ def calls(signature: Signature) -> Iterator[str]:
 
 
 def _options(kind: str | None, side: str) -> list[str]:
-    """What stands for an argument of a type of the catalogue: a column, or a constant."""
+    """The argument for a type of the catalogue: a column, or a constant."""
     if kind == "LAMBDA":
         return _LAMBDAS
     if kind in _WRITTEN:

@@ -34,7 +34,7 @@ class Reason:
 
 @dataclass(slots=True)
 class Tally:
-    """What became of a function's calls.
+    """The results of a function's calls.
 
     `examples` has one call of each reason; `failed` the calls at which the planner failed
     otherwise than by a refusal, which is a defect.
@@ -47,12 +47,12 @@ class Tally:
 
     @property
     def accepted(self) -> int:
-        """How many calls a view takes."""
+        """The number of calls that a view accepts."""
         return self.bound - self.refused.total() - len(self.failed)
 
 
 Tallies = Mapping[tuple[str, str], Tally]
-"""By family and function."""
+"""Results by family and function."""
 
 
 def catalogue(kernel: Kernel) -> list[Signature]:
@@ -63,7 +63,7 @@ def catalogue(kernel: Kernel) -> list[Signature]:
 
 
 def survey(signatures: Sequence[Signature], most: int, tick: Callable[[], None]) -> Tallies:
-    """What becomes of at most so many calls of each overload; `tick` is called after each."""
+    """Test at most this many calls of each overload; `tick` is called after each."""
     every: defaultdict[tuple[str, str], list[str]] = defaultdict(list)
     aggregates = {signature.name for signature in signatures if signature.kind == "aggregate"}
     for signature in signatures:
@@ -91,7 +91,7 @@ def _bound(texts: Sequence[str]) -> Iterator[str]:
 
 
 def judged(texts: Sequence[str], *, is_aggregate: bool) -> Tally:
-    """What becomes of calls that DuckDB takes."""
+    """Test calls that DuckDB accepts."""
     tally = Tally(len(texts))
     todo = [texts] if texts else []
     while todo:
@@ -110,7 +110,7 @@ def judged(texts: Sequence[str], *, is_aggregate: bool) -> Tally:
 
 
 def _error(texts: Sequence[str], *, is_aggregate: bool) -> Exception | None:
-    """What the planner raises about a view of these calls."""
+    """The error that the planner raises for a view of these calls."""
     listed = ", ".join(f"{text} AS c{place}" for place, text in enumerate(texts))
     grouped = " GROUP BY g" if is_aggregate else ""
     catalog = {"every": Relation(CollectionId("every"), _columns(texts))}

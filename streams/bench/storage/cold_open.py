@@ -36,14 +36,14 @@ LOT = 500
 ROUND = 5_000
 CARRYING = 10
 KEPT = 1_000
-"""How many times back the shard can be read."""
+"""The number of times that remain readable."""
 
 OPENS = 5
 
 
 @dataclass(frozen=True, slots=True)
 class Opened:
-    """What opening took, and what it found. Units: seconds; events of the log."""
+    """The cost of opening, and what was opened. Units: seconds; events of the log."""
 
     seconds: float
     connected_s: float

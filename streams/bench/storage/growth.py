@@ -45,7 +45,7 @@ SLICE = 100_000
 
 @dataclass(slots=True)
 class Growth:
-    """What was seen. `live` are the bytes of the rows that are there, as one merged batch.
+    """The results. `live` are the bytes of the present rows, as one merged batch.
 
     Units: bytes; `after` is what was stored after each round.
     """
@@ -70,7 +70,7 @@ class Load:
 
     @property
     def lots(self) -> int:
-        """How many lots there are."""
+        """The number of lots."""
         return self.seconds * 1_000 // self.lot_ms
 
 
@@ -106,7 +106,7 @@ def growth(rig: Rig) -> Outcome:
 
 
 def over_time(growth: Growth) -> dict[str, float]:
-    """What was stored after some of the rounds, from the first to the last."""
+    """The stored bytes after some of the rounds, from the first to the last."""
     rounds = len(growth.after)
     shown = sorted({round(share * (rounds - 1) / 8) for share in range(9)})
     return {

@@ -20,7 +20,7 @@ PROC = Path("/proc")
 
 @dataclass(frozen=True, slots=True)
 class Use:
-    """What a process uses. Units: MiB; percent of a core, while nothing happens."""
+    """The resources of a process. Units: MiB; percent of a core while idle."""
 
     maps: float
     files: float
@@ -35,7 +35,7 @@ def broker_pid() -> int | None:
 
 
 def used(pid: int | None, percent: float) -> Use:
-    """What a process uses now, beside its share of a core."""
+    """The present resources of a process, except its share of a core."""
     files = PROC / f"{pid}/fd"
     return Use(
         len(_lines(PROC / f"{pid}/maps")),
@@ -46,12 +46,12 @@ def used(pid: int | None, percent: float) -> Use:
 
 
 def broker_used(idle: Idle) -> Use:
-    """What the broker uses, that was idle so long."""
+    """The resources of the broker after an idle period."""
     return used(broker_pid(), idle.broker_percent)
 
 
 def limits(pid: int | None) -> Use:
-    """What a process on this machine may use."""
+    """The limits of a process on this machine."""
     text = "".join(_lines(PROC / "sys/vm/max_map_count")) or "0"
     memory = _kib(PROC / "meminfo", "MemTotal:") / 1024
     return Use(float(text), _most_files(pid), memory, 100.0)
@@ -61,7 +61,7 @@ Table = Mapping[str, Mapping[str, float]]
 
 
 def table(count: int, none: tuple[Use, Use], many: tuple[Use, Use], most: Use) -> Table:
-    """Where each resource stands and ends, of the broker and of one follower.
+    """The usage and limit of each resource, of the broker and of one follower.
 
     `none` and `many` are what the two use without collections and with `count`.
     """

@@ -49,7 +49,7 @@ EVENTS = 20
 DATA_PARTITIONS = DEFAULT_DATA_PARTITIONS
 OPENS = 3
 FOLLOWERS = 4
-"""Who follows all logs of an environment: coordinator, compaction, command service, replica."""
+"""The services that follow all logs of an environment."""
 
 
 def many(rig: Rig) -> Outcome:
@@ -90,7 +90,7 @@ def many(rig: Rig) -> Outcome:
 def figures(
     count: int, before: "Followed", results: Sequence["Followed"], started: Idle
 ) -> tuple[Figure, ...]:
-    """What so many collections cost, beside what none do."""
+    """The cost of this many collections, compared with none."""
     first, thousands = results[0], max(1.0, count / COLLECTIONS)
     opened = [result.idle.ready for result in results]
     ready_s = median(opening.seconds for opening in opened)
@@ -166,7 +166,7 @@ def appended(client: Client, id_: CollectionId, time_: int) -> Body:
 
 @dataclass(frozen=True, slots=True)
 class Followed:
-    """How long a follower took to be ready, and what it and the broker use then."""
+    """The time until a follower is ready, and its and the broker's resources then."""
 
     idle: Idle
     broker: Use

@@ -46,7 +46,7 @@ def declare(rig: Rig, client: Client, ids: Sequence[CollectionId]) -> None:
 
 
 def source(client: Client, catalog: CatalogLog, name: str) -> Item:
-    """What `CREATE SOURCE` makes of a statement."""
+    """The item that `CREATE SOURCE` makes of a statement."""
     text = f"""CREATE SOURCE {name} FROM KAFKA (TOPIC '{RAW}')
         (id BIGINT, account BIGINT, amount DOUBLE, note VARCHAR) FORMAT JSON ENVELOPE NONE"""
     (statement,) = statements.parse(text)

@@ -106,12 +106,12 @@ class Cpu:
     broker: float
 
     def since(self, before: "Cpu") -> "Cpu":
-        """What was used since then."""
+        """The usage since then."""
         return Cpu(self.ours - before.ours, self.broker - before.broker)
 
 
 def cpu() -> Cpu:
-    """What this process has used, and the processes that it started: the broker."""
+    """The CPU time used by this process, and by its child processes: the broker."""
     own = os.times()
     return Cpu(own.user + own.system, sum(map(_used_s, descendants(os.getpid()))))
 
@@ -148,7 +148,7 @@ IDLE_S, SETTLE_S = 20.0, 10.0
 
 @dataclass(frozen=True, slots=True)
 class Ready:
-    """What it took until it was ready. Units: seconds."""
+    """The cost until ready. Units: seconds."""
 
     seconds: float
     cpu: Cpu
@@ -161,7 +161,7 @@ class Start:
         self._cpu, self._at = cpu(), time.perf_counter()
 
     def ready(self) -> Ready:
-        """What it took since then."""
+        """The cost since then."""
         return Ready(time.perf_counter() - self._at, cpu().since(self._cpu))
 
 
@@ -170,7 +170,7 @@ NOBODY = Ready(0.0, Cpu(0.0, 0.0))
 
 @dataclass(frozen=True, slots=True)
 class Idle:
-    """What it took until it was ready, and what was used while nothing happened.
+    """The cost until ready, and the usage while idle.
 
     Units: percent of one core.
     """
@@ -191,5 +191,5 @@ def idle(rig: Rig, ready: Ready = NOBODY) -> Idle:
 
 
 def load_average() -> float:
-    """How many threads wanted a processor during the last minute."""
+    """The number of runnable threads during the last minute."""
     return os.getloadavg()[0]

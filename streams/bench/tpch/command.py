@@ -34,7 +34,7 @@ class Pair:
 
     @property
     def growth(self) -> float:
-        """How much more processor time a change takes in the larger state."""
+        """The ratio of a change's CPU time in the larger state to the smaller."""
         return self.large.change(0.5).cpu / self.small.change(0.5).cpu
 
 

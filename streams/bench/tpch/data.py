@@ -31,7 +31,7 @@ GENERATOR = "tpchgen-cli"
 Tables = Mapping[str, pa.Table]
 
 _FREE_KEY = 8
-"""Of 32 keys of orders the first 8 are used: a key so much larger is free."""
+"""Of 32 order keys the first 8 are used: larger keys are free."""
 _ORDER_KEYS = {"orders": "o_orderkey", "lineitem": "l_orderkey"}
 _REPLACED = {
     "supplier": "s_acctbal",
@@ -39,7 +39,7 @@ _REPLACED = {
     "part": "p_retailprice",
     "partsupp": "ps_supplycost",
 }
-"""Of the tables that the refresh functions leave alone: what a change replaces."""
+"""The columns that a change replaces in tables that the refresh functions do not touch."""
 
 
 def generate(scale: float, directory: Path) -> dict[str, pa.Table]:
@@ -117,7 +117,7 @@ def changes(
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """What changes together: `rows` updates would change all of its `units`."""
+    """Tables that change together: `rows` updates would change all of its `units`."""
 
     rows: int
     units: int

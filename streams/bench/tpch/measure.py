@@ -49,7 +49,7 @@ class Spent:
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """What a query cost at a scale.
+    """The cost of a query at a scale.
 
     `stages` are shares of the work by operator, the largest first: of hydration, and of all
     changes.
@@ -156,7 +156,7 @@ def _changed(local: LocalDataflow, tables: Tables, read: Sequence[str]) -> list[
 
 
 def _stepped(local: LocalDataflow, interval: Interval, updates: Tables) -> tuple[Spent, int]:
-    """What a step cost, and how many updates came out."""
+    """The cost of a step, and the number of its updates."""
     imports = {
         index: updates[str(imported.collection)].select(
             [c.name for c in imported.columns] + _MORE
@@ -175,7 +175,7 @@ _MORE = ["_time", "_diff"]
 
 @contextmanager
 def _timed() -> Iterator[list[Spent]]:
-    """What the block took, once it has ended."""
+    """The cost of the block, once it has ended."""
     spent: list[Spent] = []
     wall, cpu = time.perf_counter(), time.process_time()
     yield spent

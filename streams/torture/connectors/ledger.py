@@ -26,7 +26,7 @@ COLUMNS = {
 }
 HOLDERS, OFFICES = 12, 4
 Contents = Mapping[str, int]
-"""Of a collection at one time: the amount of each key."""
+"""The contents of a collection at one time: the amount of each key."""
 Change = tuple[str, int, int]
 """Key, amount, diff."""
 
@@ -38,7 +38,7 @@ class Ledger:
         self._shards, self._rng = shards, rng
         self.upper = Timestamp(BIRTH + 1)
         self._contents: dict[CollectionId, list[Contents]] = {id_: [{}] for id_ in COLUMNS}
-        """From the time before `BIRTH` + 1 on."""
+        """The collection from the time before `BIRTH` + 1 on."""
         for id_, description in COLUMNS.items():
             shards.create(id_, id_, description, self.upper)
 
@@ -47,7 +47,7 @@ class Ledger:
         return self._contents[collection][time - BIRTH]
 
     def changes(self, collection: CollectionId, time: int) -> Sequence[Change]:
-        """What changed at a time."""
+        """The changes at a time."""
         return difference(self.at(collection, time - 1), self.at(collection, time))
 
     def transfer(self, times: int) -> None:
@@ -90,7 +90,7 @@ class Ledger:
 
 
 def alive(amounts: Counter[str]) -> Contents:
-    """Without those of which nothing is left."""
+    """The entries other than zero."""
     return {key: amount for key, amount in amounts.items() if amount}
 
 

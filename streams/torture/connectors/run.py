@@ -32,14 +32,14 @@ EVERY = 8
 
 @dataclass(frozen=True, slots=True)
 class Broker:
-    """Where the collections are."""
+    """The location of the collections."""
 
     logs: Logs
     chunks: Chunks
     topics: Topics
 
     def client(self, namespace: str) -> Shards:
-        """Of the collections of one run."""
+        """The location of one run's collections."""
         return Shards(
             self.logs, self.chunks, self.topics, namespace=namespace, now_ms=now_ms, pump=True
         )

@@ -33,7 +33,7 @@ TRANSACTION_ROWS = 4
 
 
 class Mode(StrEnum):
-    """What is written, and in how many ranges of keys."""
+    """The output of a run, and its number of key ranges."""
 
     STANDARD = "standard"
     """Tables with keys."""
@@ -127,7 +127,7 @@ class Scene:
         self.reader = Reader(self.ledger)
 
     def run(self, scenario: Scenario) -> None:
-        """From nothing to the fault, and on until all of the ledger is in the tables."""
+        """Run from an empty table to the fault, then until the tables hold the whole ledger."""
         try:
             self._run(scenario)
         except Exception as error:  # noqa: BLE001 an unexpected error is a finding
@@ -329,7 +329,7 @@ LOG: object = {
 
 
 def bindings_of(scenario: Scenario) -> list[object]:
-    """What the task binds."""
+    """The bindings of the task."""
     match scenario.mode:
         case Mode.STANDARD:
             return [*ACCOUNTS_BOUND]

@@ -153,7 +153,7 @@ class Reader:
 
 
 def written(ranges: Rows, table: str, keys: Sequence[str]) -> dict[str, int]:
-    """Of each key the time before which it is written; 0 if nothing of it is.
+    """For each key, the time before which it is written; 0 if it never was.
 
     Of the ranges that have the key, the one opened last that has committed counts.
     """
@@ -170,7 +170,7 @@ def written(ranges: Rows, table: str, keys: Sequence[str]) -> dict[str, int]:
 
 
 def compared(table: str, expected: Counter, actual: Counter) -> Iterator[str]:  # type: ignore[type-arg]
-    """What differs, in words."""
+    """The differences as text."""
     if expected != actual:
         missing, surplus = expected - actual, actual - expected
         yield f"{table}: missing {sorted(missing)}, too much {sorted(surplus)}"

@@ -121,7 +121,7 @@ class Assault:
             self.wrong.append(f"round {self.figures['rounds']}: {said}")
 
     def _ended(self) -> list[str]:
-        """Which processes ended since the run began."""
+        """The processes that ended since the run began."""
         children = self.scene.environment.children
         return [
             name
@@ -146,7 +146,7 @@ class Assault:
 
 
 def tracebacks(logs: Path) -> int:
-    """How many stack traces the services have logged."""
+    """The number of stack traces that the services have logged."""
     return sum(
         file.read_text(errors="replace").count("Traceback (most recent call last)")
         for file in logs.glob("*.log")

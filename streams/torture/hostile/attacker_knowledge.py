@@ -75,13 +75,13 @@ class Known:
                 victim.read = capability
 
     def pool_of(self, victim: Victim) -> Pool:
-        """What fields of an event are filled with, so that it may count in the victim's log."""
+        """Values for the fields of an event, so that it may count in the victim's log."""
         pool = self.pool(names_others=False)
         mine = {"group": [victim.group], "collection": [victim.collection]}
         return replace(pool, named={**pool.named, **mine})
 
     def pool(self, *, names_others: bool = True) -> Pool:
-        """What fields are filled with; collections of others only if they are to be named."""
+        """Values for fields; collections of others only if they are to be named."""
         victims = (*self.victims, *self.spoiled)
         mine = [victim.collection for victim in victims]
         collections = [*mine, *(self.others if names_others else ())]

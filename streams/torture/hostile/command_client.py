@@ -47,7 +47,7 @@ class Asker:
 
     @property
     def commands(self) -> Topic:
-        """Where commands are written."""
+        """The command topic."""
         return Topic(f"{self.namespace}.storage.commands")
 
     def send(self, name: str, **fields: object) -> str:

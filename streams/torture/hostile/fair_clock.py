@@ -19,7 +19,7 @@ CORES = os.cpu_count() or 1
 LOOK_EVERY_S = 1.0
 
 TAKEN = 0.4
-"""Of the cores' time: others that use so much of it, while more is asked for, took it."""
+"""The share of CPU time above which other processes count as having taken the machine."""
 
 CROWDED = 1.5
 """Processes that want to run, of each core: below it everybody gets a core soon."""
@@ -90,7 +90,7 @@ def running() -> Iterator[Process]:
 
 
 def used() -> Use | None:
-    """What was used until now; None where that is not counted."""
+    """The CPU time used until now; None where it is not counted."""
     try:
         _, user, nice, system, *_ = (PROC / "stat").read_text().split(maxsplit=4)
         mine = ours(running(), os.getpid())

@@ -23,7 +23,7 @@ MOST_ITEMS = 4
 
 @dataclass(slots=True)
 class Pool:
-    """What fields are filled from: texts by the field's name if it is `named`, else by type."""
+    """Values for fields: texts by the field's name if it is `named`, else by type."""
 
     named: Mapping[str, Sequence[str]] = field(default_factory=dict)
     texts: Sequence[str] = ()

@@ -72,7 +72,7 @@ class HonestWriter:
             self.rows[(writer, number)] += diff
 
     def check(self, at: int) -> str:
-        """What is wrong with the contents at this time; empty when nothing is.
+        """The errors in the contents at this time; empty when there are none.
 
         Errors: Determinate when there is no answer in time.
         """
@@ -96,7 +96,7 @@ class HonestWriter:
         return f"{COLLECTION} as of {at}: {len(missing)} rows missing, {len(surplus)} too many"
 
     def batches(self) -> int:
-        """Of how many batches the collection is made."""
+        """The number of batches of the collection."""
         return self.storage.shards.state(COLLECTION).batches.count
 
 
@@ -158,7 +158,7 @@ class HonestView:
 
 
 def timed(do: Callable[[], str], seconds: list[float]) -> str:
-    """What `do` says, or how it failed; the time it took is added to `seconds`."""
+    """The result of `do`, or how it failed; adds the elapsed time to `seconds`."""
     began = time.monotonic()
     try:
         return do()

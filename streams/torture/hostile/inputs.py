@@ -13,7 +13,7 @@ from streams.ids import Topic
 
 
 class Ending(StrEnum):
-    """How the transaction of a record ends; PLAIN records are in none."""
+    """The end of a record's transaction; PLAIN records are in none."""
 
     PLAIN = "plain"
     COMMITTED = "committed"

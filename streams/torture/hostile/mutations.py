@@ -20,7 +20,7 @@ INTEGERS = (
     (1 << 62),
     (1 << 63) - 1,
 )
-"""Where integers of 32 and of 64 bits end, and what lies beside it."""
+"""The bounds of 32-bit and 64-bit integers, and their neighbours."""
 
 TEXTS = (
     "",

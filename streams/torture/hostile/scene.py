@@ -47,7 +47,7 @@ LOOK_EVERY_S = 0.1
 
 @dataclass(slots=True)
 class Scene:
-    """What a run works with; `recruited` counts the attacker's collections."""
+    """The parties of a run; `recruited` counts the attacker's collections."""
 
     environment: Environment
     senders: Senders
@@ -81,7 +81,7 @@ class Scene:
             session.begin(name, turns)
 
     def _turns(self) -> Mapping[str, Callable[[Session], Iterator[None]]]:
-        """What the honest sessions do."""
+        """The results of the honest sessions."""
         return {
             "definitions": lambda session: definitions(session, TOPIC),
             "reads": lambda session: reads(session, VIEW, SOURCE),

@@ -30,12 +30,12 @@ class Ended(Exception):
 
 
 def total(messages: int) -> int:
-    """What the first so many messages come to."""
+    """The expected sum of the first messages."""
     return messages * (messages + 1) // 2
 
 
 def wrong(rows: Sequence[Row], least: int) -> str:
-    """What is wrong with the contents of a view that has seen `least` messages before."""
+    """The errors in the contents of a view that saw `least` messages before."""
     if len(rows) != 1:
         return f"expected one row, got {list(rows)[:3]}"
     ((seen, actual),) = rows
@@ -46,7 +46,7 @@ def wrong(rows: Sequence[Row], least: int) -> str:
 
 @dataclass(slots=True)
 class Session:
-    """What sessions have in common: a client, patience, and an end.
+    """Shared code of sessions: a client, patience, and an end.
 
     `published` tells how many messages were flushed so far.
     """

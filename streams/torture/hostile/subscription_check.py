@@ -14,7 +14,7 @@ Change = tuple[int, int, Row]
 
 @dataclass(slots=True)
 class Followed:
-    """What has been told so far: the contents, and up to which time they are complete."""
+    """The state of a subscription: its contents, and its frontier."""
 
     held: Counter[Row] = field(default_factory=Counter)
     seen: int = 0

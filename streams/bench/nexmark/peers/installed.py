@@ -68,7 +68,7 @@ class Peer:
 
 @dataclass(frozen=True, slots=True)
 class Took:
-    """What a run took."""
+    """The cost of a run."""
 
     seconds: float
     cpu_seconds: float
@@ -84,7 +84,7 @@ PEERS = {
 
 
 def commands(peer: Peer, uv: str | None) -> tuple[list[str], ...]:
-    """What makes a peer's environment: by uv where there is one, else by venv and pip."""
+    """The commands that create a peer's environment: by uv if installed, else venv and pip."""
     home, python = str(peer.home), str(peer.python)
     if uv is None:
         return (
