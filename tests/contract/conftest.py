@@ -24,9 +24,9 @@ def now_ms() -> int:
 
 @pytest.fixture(scope="session")
 def real(broker: EmbeddedBroker) -> Iterator[KafkaBroker]:
-    made = KafkaBroker(ClientSettings(broker.bootstrap))
-    yield made
-    made.close()
+    broker_client = KafkaBroker(ClientSettings(broker.bootstrap))
+    yield broker_client
+    broker_client.close()
 
 
 @pytest.fixture(params=IMPLEMENTATIONS)

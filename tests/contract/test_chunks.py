@@ -21,8 +21,8 @@ def body(number: int) -> bytes:
 
 def test_bodies_come_back_in_the_order_asked_for(storage, data):
     refs = storage.chunks.write(data, [(body(number), number) for number in range(5)], {})
-    asked = [refs[number] for number in (3, 0, 4, 4, 1)]
-    assert storage.chunks.fetch(data, asked) == [body(number) for number in (3, 0, 4, 4, 1)]
+    wanted = [refs[number] for number in (3, 0, 4, 4, 1)]
+    assert storage.chunks.fetch(data, wanted) == [body(number) for number in (3, 0, 4, 4, 1)]
 
 
 def test_references_say_what_was_written(storage, data):
@@ -130,9 +130,9 @@ def test_chunks_of_many_topics_are_fetched_at_once(storage, make):
 
 def test_committed_chunks_come_with_their_headers(storage, data):
     refs = storage.chunks.write(data, [(b"a", 3), (b"bc", 4)], {"group": b"g"})
-    found = storage.chunks.fetch_committed(data, [refs[1], refs[0]])
-    assert [each.body for each in found] == [b"bc", b"a"]
-    assert dict(found[0].headers) == {
+    chunks = storage.chunks.fetch_committed(data, [refs[1], refs[0]])
+    assert [chunk.body for chunk in chunks] == [b"bc", b"a"]
+    assert dict(chunks[0].headers) == {
         "group": b"g",
         "rows": b"4",
         "crc32": b"%08x" % zlib.crc32(b"bc"),

@@ -43,7 +43,7 @@ class Letters:
 
     def write(self, topic: str, key: bytes, value: bytes) -> None:
         letter = (topic, json.loads(key), json.loads(value))
-        last = [each for each in self.written if each[:2] == letter[:2]][-1:]
+        last = [letter_ for letter_ in self.written if letter_[:2] == letter[:2]][-1:]
         if last != [letter]:
             self.written.append(letter)
         self.fail -= 1
@@ -113,9 +113,9 @@ class World:
 
 @pytest.fixture(params=[on_sqlite, on_postgres])
 def world(request: Any, memory_path: Path) -> Iterator[World]:
-    made = World(request.param(memory_path, request))
-    yield made
-    made.collections.close()
+    world_ = World(request.param(memory_path, request))
+    yield world_
+    world_.collections.close()
 
 
 SQLITE = pytest.mark.parametrize("world", [on_sqlite], indirect=True)
@@ -134,7 +134,7 @@ def test_the_refused_are_left_out_and_told(world: World) -> None:
     assert world.prices == {f"i{n}": n for n in range(9) if n not in {3, 6}}
     assert world.endpoint.query("SELECT count(*) FROM log") == [(9,)]
     assert sorted(world.letters.items) == ["i3", "i6"]
-    topic, key, value = next(each for each in world.letters.written if "i3" in str(each))
+    topic, key, value = next(letter for letter in world.letters.written if "i3" in str(letter))
     assert (topic, key) == ("dead", {"task": "shop", "place": "prices", "key": {"item": "i3"}})
     assert "too much" in value["error"] or "dear" in value["error"]
     assert value | {"error": ""} == {
@@ -157,11 +157,11 @@ def test_first_contents_that_are_searched_tell_how_far_they_are(world: World) ->
     fill(world, dear=(3,))
     statuses: list[Status] = []
     world.catch_up(report=statuses.append)
-    told = [each.backfill for each in statuses if each.backfill is not None]
-    steps = [each for each in told if each.total == 9]
+    progress = [status.backfill for status in statuses if status.backfill is not None]
+    steps = [step for step in progress if step.total == 9]
     assert len(steps) > 3
-    assert max(each.done for each in steps) == 9
-    assert all(each.done <= each.total for each in told)
+    assert max(step.done for step in steps) == 9
+    assert all(step.done <= step.total for step in progress)
     assert statuses[-1].backfill is None
 
 
@@ -312,7 +312,7 @@ def test_a_table_is_written_anew_while_its_transaction_is_on_its_way(world: Worl
     with pytest.raises(TooManyRefused):
         world.catch_up()
     assert world.checkpoint["ackIntents"].keys() >= {"next"}
-    anew = [{**each, "resource": {**each["resource"], "backfill": 1}} for each in both]
+    anew = [{**binding, "resource": {**binding["resource"], "backfill": 1}} for binding in both]
     world.bindings = [anew[0], both[1]]
     with pytest.raises(InvalidUsage, match=r"prices: dropped, .* which log has a part of"):
         world.catch_up()

@@ -40,8 +40,8 @@ def rows_in(root: Path) -> Callable[[Any, int], Sequence[Any]]:
 def documents(directory: Path) -> list[Any]:
     if not any(directory.rglob("*.parquet")):
         return []
-    found = query(f"SELECT flow_document FROM read_parquet('{directory}/**/*.parquet')")
-    return [json.loads(each) for (each,) in found]
+    rows = query(f"SELECT flow_document FROM read_parquet('{directory}/**/*.parquet')")
+    return [json.loads(text) for (text,) in rows]
 
 
 def query(sql: str) -> list[Any]:
@@ -118,13 +118,13 @@ def test_what_is_wrong_is_refused(memory_path: Path) -> None:
 
 def test_many_rows_are_written_before_the_commit(memory_path: Path, monkeypatch: Any) -> None:
     monkeypatch.setattr(transactor, "LARGEST", 1)
-    kept, rows = subject(memory_path), rows_in(memory_path)
-    spec = kept.applied("many")
-    with kept.session(spec) as stream:
+    subject_, rows = subject(memory_path), rows_in(memory_path)
+    spec = subject_.applied("many")
+    with subject_.session(spec) as stream:
         stream.flush(testing.checkpoint(1))
         both = [testing.account("a", 1, 1), testing.account("a", 2, 2)]
-        for each in both:
-            testing.store(stream, [each])
+        for session in both:
+            testing.store(stream, [session])
         assert list(rows(spec, 0)) == []
         stream.commit()
     assert list(rows(spec, 0)) == both
@@ -134,11 +134,11 @@ def test_files_that_were_committed_and_not_moved_are_moved_once(
     memory_path: Path, monkeypatch: Any
 ) -> None:
     """The session ends between the commit and each step of what comes behind it."""
-    kept, rows = subject(memory_path), rows_in(memory_path)
+    subject_, rows = subject(memory_path), rows_in(memory_path)
     publish = Store.publish
     for number in (0, 1):
-        spec = kept.applied("moved", "moved_too")
-        with kept.session(spec) as stream:
+        spec = subject_.applied("moved", "moved_too")
+        with subject_.session(spec) as stream:
             stream.flush(testing.checkpoint(1))
             testing.store_both(stream)
 
@@ -153,7 +153,7 @@ def test_files_that_were_committed_and_not_moved_are_moved_once(
                 broken.setattr(Store, "publish", partly)
                 with pytest.raises(ConnectorFailed, match="the power is gone"):
                     stream.commit()
-        with kept.session(spec) as stream:
+        with subject_.session(spec) as stream:
             assert testing.at(stream) == 1
             assert list(rows(spec, 0)) == [testing.account("a", 1, 2)]
             assert list(rows(spec, 1)) == [testing.account("b", 1, 2)]
@@ -161,15 +161,15 @@ def test_files_that_were_committed_and_not_moved_are_moved_once(
 
 def test_a_merged_range_is_one_file_once_it_is_committed(memory_path: Path) -> None:
     """So the checkpoints of all ranges say whether they are at one time."""
-    kept = subject(memory_path)
-    spec = kept.applied("merged")
-    with kept.session(spec, 0, 9) as left:
+    subject_ = subject(memory_path)
+    spec = subject_.applied("merged")
+    with subject_.session(spec, 0, 9) as left:
         testing.commit(left, 1)
     ranges = Store(*files.reached(spec.endpoint_spec_json), spec.materialization).ranges
-    with kept.session(spec) as whole:
+    with subject_.session(spec) as whole:
         assert len(ranges()) == 3, "two parts, and the range of the session"
         testing.commit(whole, 2)
-        assert [each.held.range for each in ranges()] == [(0, 0xFFFFFFFF)]
+        assert [row.held.range for row in ranges()] == [(0, 0xFFFFFFFF)]
 
 
 def unfenced(monkeypatch: Any) -> None:

@@ -166,8 +166,8 @@ def test_a_record_says_whether_its_time_is_the_brokers(storage, make):
     raw, log = make(TopicKind.RAW), make()
     tail = storage.logs.tail({raw: START, log: START})
     storage.logs.append([(raw, b"x"), (log, b"a"), (raw, b"y")])
-    found = {entry.value: entry.is_append_time for entry in read(tail, 3)}
-    assert found == {b"x": False, b"y": False, b"a": True}
+    is_append_time = {entry.value: entry.is_append_time for entry in read(tail, 3)}
+    assert is_append_time == {b"x": False, b"y": False, b"a": True}
     tail.close()
 
 
@@ -260,9 +260,9 @@ def test_the_bounds_of_many_logs_are_those_of_each(storage, make):
     for number, log in enumerate(logs):
         storage.logs.append([(log, b"a")] * number)
     storage.logs.truncate(logs[5], Offset(2))
-    found = storage.logs.bounds_all(logs)
-    assert found == {log: storage.logs.bounds(log) for log in logs}
-    assert (found[logs[0]], found[logs[5]], found[logs[9]]) == ((0, 0), (2, 5), (0, 9))
+    bounds = storage.logs.bounds_all(logs)
+    assert bounds == {log: storage.logs.bounds(log) for log in logs}
+    assert (bounds[logs[0]], bounds[logs[5]], bounds[logs[9]]) == ((0, 0), (2, 5), (0, 9))
     assert storage.logs.bounds_all([]) == {}
     with pytest.raises(Determinate, match="does not exist"):
         storage.logs.bounds_all([*logs, Topic("contract.never")])

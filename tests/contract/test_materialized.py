@@ -28,15 +28,15 @@ class Crash(BaseException):
 
 @pytest.fixture(params=[on_sqlite, on_duckdb, on_postgres])
 def endpoint(request: Any, memory_path: Path) -> Endpoint:
-    made: Endpoint = request.param(memory_path, request)
-    return made
+    endpoint_: Endpoint = request.param(memory_path, request)
+    return endpoint_
 
 
 @pytest.fixture
 def collections() -> Any:
-    made = Collections()
-    yield made
-    made.close()
+    collections_ = Collections()
+    yield collections_
+    collections_.close()
 
 
 def catch_up(
@@ -89,13 +89,16 @@ def test_a_crash_at_any_commit_loses_and_repeats_nothing(
 
         with pytest.raises(Crash):
             catch_up(endpoint, collections, bindings, crash=crash)
-        ((held,),) = endpoint.query("SELECT read_through FROM slackwater_checkpoints")
-        at = {int(each["readThrough"]) for each in json.loads(held).get("sources", {}).values()}
+        ((checkpoint,),) = endpoint.query("SELECT read_through FROM slackwater_checkpoints")
+        at = {
+            int(source["readThrough"])
+            for source in json.loads(checkpoint).get("sources", {}).values()
+        }
         assert len(at) < 2, "both tables are at one time"
         total = endpoint.query("SELECT sum(price), count(*) FROM prices")
         logged = "SELECT sum(price * slackwater_diff), sum(slackwater_diff) FROM log"
-        assert [tuple(each or 0 for each in row) for row in total] == [
-            tuple(int(each or 0) for each in row) for row in endpoint.query(logged)
+        assert [tuple(value or 0 for value in row) for row in total] == [
+            tuple(int(value or 0) for value in row) for row in endpoint.query(logged)
         ]
     catch_up(endpoint, collections, bindings)
     assert endpoint.query("SELECT item, price FROM prices ORDER BY item") == [
@@ -120,8 +123,8 @@ def test_every_database_is_written_in_several_ranges(
         collections.append("u1", time + 1, [*gone, *come])
         catch_up(endpoint, collections, bindings, shards=shards)
         assert endpoint.query("SELECT item, price FROM prices ORDER BY item") == rows
-        held = endpoint.query("SELECT key_begin FROM slackwater_checkpoints")
-        assert len(held) == shards
+        ranges = endpoint.query("SELECT key_begin FROM slackwater_checkpoints")
+        assert len(ranges) == shards
 
 
 TYPES = {
@@ -254,7 +257,7 @@ def test_without_deletes_documents_say_that_they_are_gone(
         catch_up(endpoint, collections, bindings)
         documents = endpoint.query("SELECT flow_document FROM t ORDER BY item")
         parsed = [json.loads(text) for (text,) in documents]
-        states.append([(each["price"], each["_meta"]["op"]) for each in parsed])
+        states.append([(document["price"], document["_meta"]["op"]) for document in parsed])
     assert states == [
         [(1, "c"), (1, "c")],
         [(1, "d"), (1, "c")],

@@ -26,9 +26,9 @@ def reader(storage):
     if isinstance(storage, MemoryBroker):
         yield MemoryRawReader(storage.store)
         return
-    made = RawReader(storage.settings)
-    yield made
-    made.close()
+    raw_reader = RawReader(storage.settings)
+    yield raw_reader
+    raw_reader.close()
 
 
 def unbegun(
@@ -43,16 +43,16 @@ def unbegun(
 def session(storage):
     """Makes sessions of one transactional id."""
     name = f"contract.{next(_ids)}"
-    made = []
+    sessions = []
 
     def session():
         writer = unbegun(storage, name)
-        made.append(writer)
+        sessions.append(writer)
         writer.init()
         return writer
 
     yield session
-    for writer in made:
+    for writer in sessions:
         writer.close()
 
 
@@ -91,10 +91,10 @@ def test_keys_and_values_may_be_absent(reader, session, topic):
     pairs = [(b"k", b"v"), (None, b"v"), (b"k", None), (b"", b"")]
     session().commit([OutRecord(topic, key, value, (), 1) for key, value in pairs])
     high = high_of(reader, topic, 1, 5)
-    found = reader.fetch(topic, 1, ZERO, high)
-    assert rows(found) == pairs
-    assert found["partition"].to_pylist() == [1] * 4
-    assert found["offset"].to_pylist() == [0, 1, 2, 3]
+    records = reader.fetch(topic, 1, ZERO, high)
+    assert rows(records) == pairs
+    assert records["partition"].to_pylist() == [1] * 4
+    assert records["offset"].to_pylist() == [0, 1, 2, 3]
 
 
 def test_markers_take_offsets_and_no_rows(reader, session, topic):
@@ -116,15 +116,15 @@ def test_times_and_headers_come_when_they_are_asked_for(reader, session, topic):
     )
     high = high_of(reader, topic, 0, 3)
     assert reader.fetch(topic, 0, ZERO, high).schema == RAW_SCHEMA
-    found = reader.fetch(topic, 0, ZERO, high, more=("headers", "timestamp"))
-    assert found.schema.names == [*RAW_SCHEMA.names, "headers", "timestamp"]
-    assert found["headers"].to_pylist() == [
+    records = reader.fetch(topic, 0, ZERO, high, more=("headers", "timestamp"))
+    assert records.schema.names == [*RAW_SCHEMA.names, "headers", "timestamp"]
+    assert records["headers"].to_pylist() == [
         [{"key": key, "value": value} for key, value in headers],
         [],
     ]
-    assert all(before <= at <= now_ms() for at in found["timestamp"].to_pylist())
+    assert all(before <= at <= now_ms() for at in records["timestamp"].to_pylist())
     nothing = reader.fetch(topic, 0, high, high, more=("headers", "timestamp"))
-    assert nothing.schema == found.schema
+    assert nothing.schema == records.schema
 
 
 def test_adjacent_ranges_meet_exactly(reader, session, topic):
@@ -201,8 +201,8 @@ def test_an_older_session_is_fenced_for_good(reader, session, topic):
     with pytest.raises((Fenced, InvalidUsage)):
         old.commit([OutRecord(topic, None, b"zombie again", (), 0)])
     new.commit([OutRecord(topic, None, b"new", (), 0)])
-    found = reader.fetch(topic, 0, ZERO, high_of(reader, topic, 0, 4))
-    assert [value for _, value in rows(found)] == [b"old", b"new"]
+    records = reader.fetch(topic, 0, ZERO, high_of(reader, topic, 0, 4))
+    assert [value for _, value in rows(records)] == [b"old", b"new"]
 
 
 def test_a_refused_transaction_leaves_no_trace_and_the_session_lives(reader, session, topic):
@@ -216,8 +216,8 @@ def test_a_refused_transaction_leaves_no_trace_and_the_session_lives(reader, ses
         )
     writer.commit([OutRecord(topic, None, b"second", (), 0)])
     session()  # what the older one left is settled
-    found = reader.fetch(topic, 0, ZERO, high_of(reader, topic, 0, 2))
-    assert [value for _, value in rows(found)] == [b"second"]
+    records = reader.fetch(topic, 0, ZERO, high_of(reader, topic, 0, 2))
+    assert [value for _, value in rows(records)] == [b"second"]
 
 
 def test_the_last_value_of_a_key_is_the_newest_committed(session, make):

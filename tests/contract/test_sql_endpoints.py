@@ -27,8 +27,8 @@ ODD = Collection(
 
 @pytest.fixture(params=[on_sqlite, on_duckdb, on_postgres])
 def endpoint(request: Any, memory_path: Path) -> Endpoint:
-    made: Endpoint = request.param(memory_path, request)
-    return made
+    endpoint_: Endpoint = request.param(memory_path, request)
+    return endpoint_
 
 
 def test_columns_come_and_go(endpoint: Endpoint) -> None:

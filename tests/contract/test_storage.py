@@ -103,12 +103,12 @@ def test_what_is_not_known_or_not_held(client: Storage) -> None:
 
 def test_an_expired_capability_is_refused(place: Place) -> None:
     keeper = place.client()
-    read, held = keeper.create(T, TABLE, critical=True)
-    short = keeper.clone(held, lease_ms=200)
+    read, write = keeper.create(T, TABLE, critical=True)
+    short = keeper.clone(write, lease_ms=200)
     clock = keeper.shards.group_state(T).clock_ms
     while keeper.shards.group_state(T).clock_ms < clock + 400:
         time.sleep(0.1)
-        keeper.heartbeat(held)  # the log's clock moves by its records
+        keeper.heartbeat(write)  # the log's clock moves by its records
     with pytest.raises(InvalidCapability, match="expired"):
         keeper.update_and_downgrade(short, table(), short.frontier)
     assert keeper.heartbeat(read) == read
@@ -124,8 +124,8 @@ def test_large_rows_are_split_and_one_that_is_too_large_is_refused(client: Stora
     )
     done = client.update_and_downgrade(held, rows, 5)
     assert isinstance(done, WriteCapability)
-    found = everything(client, read, 5)
-    assert {key[0] for key in found} == set(names)
+    contents = everything(client, read, 5)
+    assert {key[0] for key in contents} == set(names)
     huge = os.urandom(5 << 20).hex()  # 10 MiB that do not compress to 8
     with pytest.raises(InvalidUsage, match="bytes of a packed row"):
         write(client, done, 9, (huge * 2, 1, 7, 1))
@@ -198,21 +198,21 @@ def test_what_was_dropped_and_deleted_is_not_lost(
     """Also for a client that has read nothing since before the drop."""
     client.shards.create(id_, id_, TABLE, Timestamp(0)) if id_ != T else client.create(T, TABLE)
     old = place.client(pump=pump)
-    read, held = old.acquire_capabilities(id_)
+    read, write = old.acquire_capabilities(id_)
     client.shards.drop(id_)
     Directory(client.shards).retire(id_, [id_])
     client.shards.delete(id_)
-    for each in (old, place.client()):
-        found = each.acquire_capabilities(id_)
-        assert [capability.frontier for capability in found] == [EMPTY, EMPTY]
+    for client_ in (old, place.client()):
+        capabilities = client_.acquire_capabilities(id_)
+        assert [capability.frontier for capability in capabilities] == [EMPTY, EMPTY]
         with pytest.raises(Forgotten):
-            each.heartbeat(read)
+            client_.heartbeat(read)
         with pytest.raises(Unreadable):
-            each.subscribe_at(read)
+            client_.subscribe_at(read)
         with pytest.raises(NeverReused):
-            each.create(id_, TABLE)
-        each.drop(held)
-        until(lambda each=each: each.status().failed == {})  # type: ignore[misc]
+            client_.create(id_, TABLE)
+        client_.drop(write)
+        until(lambda each=client_: each.status().failed == {})  # type: ignore[misc]
 
 
 @pytest.mark.parametrize("pump", [True, False])
@@ -221,12 +221,12 @@ def test_what_was_deleted_and_not_dropped_is_lost(
 ) -> None:
     client.create(T, TABLE)
     old = place.client(pump=pump)
-    _, held = old.acquire_capabilities(T)
+    _, write = old.acquire_capabilities(T)
     delete_topics(place, client)
     name = client.shards.names(T).log
     for storage in (old, place.client()):
         with pytest.raises((Determinate, Indeterminate), match=name):
-            storage.heartbeat(held)
+            storage.heartbeat(write)
         with pytest.raises((Determinate, Indeterminate), match=name):
             storage.acquire_capabilities(T)
     with pytest.raises(Truncated, match=f"{name} .* no drop of the collection is on record"):
@@ -240,12 +240,12 @@ def until(is_so: Callable[[], bool]) -> None:
         time.sleep(0.1)
 
 
-def await_failure(client: Storage, held: WriteCapability) -> None:
+def await_failure(client: Storage, write: WriteCapability) -> None:
     """Give commands until one fails; a client notices what happens to a topic in seconds."""
     deadline = time.monotonic() + 120
     while time.monotonic() < deadline:
         client.shards.sync(T)
-        client.heartbeat(held)
+        client.heartbeat(write)
         time.sleep(0.2)
 
 
@@ -301,24 +301,24 @@ def test_a_clock_that_is_hours_off_changes_nothing(place: Place) -> None:
 def test_two_writers_at_full_speed_are_told_what_is_read(
     place: Place, is_full_minute: bool
 ) -> None:
-    read, held = place.client().create(T, TABLE)
-    told: list[Found] = [{}, {}]
+    read, write = place.client().create(T, TABLE)
+    written: list[Found] = [{}, {}]
     stop = threading.Event()
 
-    def race(client: Storage, held: WriteCapability, number: int) -> None:
+    def race(client: Storage, write: WriteCapability, number: int) -> None:
         count = 0
         while not stop.is_set():
-            time_ = int(held.frontier.time)
+            time_ = int(write.frontier.time)
             rows = table((f"w{number}", count, time_, 1))
-            done = client.update_and_downgrade(held, rows, time_ + 1)
+            done = client.update_and_downgrade(write, rows, time_ + 1)
             if isinstance(done, WriteCapability):
-                told[number][f"w{number}", count, time_] = 1
-                held, count = done, count + 1
+                written[number][f"w{number}", count, time_] = 1
+                write, count = done, count + 1
             else:
-                held = replace(held, frontier=done.current)
+                write = replace(write, frontier=done.current)
 
     writers = [
-        threading.Thread(target=race, args=(place.client(), held, number))
+        threading.Thread(target=race, args=(place.client(), write, number))
         for number in range(2)
     ]
     for writer in writers:
@@ -327,6 +327,6 @@ def test_two_writers_at_full_speed_are_told_what_is_read(
     stop.set()
     for writer in writers:
         writer.join(timeout=120)
-    assert all(told)
-    upper = len(told[0]) + len(told[1])
-    assert everything(place.client(), read, upper) == {**told[0], **told[1]}
+    assert all(written)
+    upper = len(written[0]) + len(written[1])
+    assert everything(place.client(), read, upper) == {**written[0], **written[1]}

@@ -33,7 +33,7 @@ def test_a_created_topic_can_be_used_at_once(storage, name):
     storage.topics.create([TopicSpec(name, 1, TopicKind.LOG)])
     assert storage.logs.append([(name, b"a")]) == (0,)
     tail = storage.logs.tail({name: Offset(0)})
-    assert [each.value for each in tail.poll(5_000)] == [b"a"]
+    assert [entry.value for entry in tail.poll(5_000)] == [b"a"]
     tail.close()
 
 
@@ -112,14 +112,14 @@ def test_making_a_topic_asks_about_no_other(broker, name, monkeypatch):
     """However many topics a cluster has."""
     admin = clients.admin(ClientSettings(broker.bootstrap))
     topics = KafkaTopics(admin)
-    asked: list[str | None] = []
-    monkeypatch.setattr(admin, "list_topics", lambda topic=None, **_: asked.append(topic))
+    asked_about: list[str | None] = []
+    monkeypatch.setattr(admin, "list_topics", lambda topic=None, **_: asked_about.append(topic))
     topics.create([TopicSpec(name, 1, TopicKind.LOG)])
     topics.create([TopicSpec(name, 1, TopicKind.LOG)])  # it is there, and verified
     assert topics.describe(name) is not None
     topics.delete([name])
     assert topics.describe(name) is None
-    assert asked == []
+    assert asked_about == []
 
 
 def test_names_that_are_one_to_kafka_are_refused_and_why(storage, name):
@@ -142,7 +142,7 @@ def test_the_first_record_at_a_time_or_later_is_found(storage, name):
     assert storage.topics.at_time(name, 0) == {0: 0}
     storage.logs.append([(name, b"a"), (name, b"b")])
     tail = storage.logs.tail({name: Offset(0)})
-    times = [each.at_ms for each in tail.poll(5_000)]
+    times = [entry.at_ms for entry in tail.poll(5_000)]
     tail.close()
     assert storage.topics.at_time(name, 0) == {0: 0}
     assert storage.topics.at_time(name, times[0]) == {0: 0}

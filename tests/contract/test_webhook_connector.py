@@ -36,16 +36,16 @@ class Crash(BaseException):
 
 @pytest.fixture
 def receiver() -> Iterator[Receiver]:
-    with receiving() as made:
-        yield made
+    with receiving() as running:
+        yield running
 
 
 @pytest.fixture
 def collections() -> Iterator[Collections]:
-    made = Collections()
-    made.create("u1", PRICES, keys=("item",))
-    yield made
-    made.close()
+    collections_ = Collections()
+    collections_.create("u1", PRICES, keys=("item",))
+    yield collections_
+    collections_.close()
 
 
 def subject(receiver: Receiver, **config: Any) -> testing.Subject:
@@ -87,9 +87,11 @@ def catch_up(receiver: Receiver, collections: Collections, **more: Any) -> None:
 
 
 def test_a_request_says_what_it_is(receiver: Receiver) -> None:
-    kept = subject(receiver, secret_headers={"Authorization": "env:TOKEN"}, batch_documents=2)
-    task = kept.applied("t", "u")
-    with kept.session(task) as stream:
+    subject_ = subject(
+        receiver, secret_headers={"Authorization": "env:TOKEN"}, batch_documents=2
+    )
+    task = subject_.applied("t", "u")
+    with subject_.session(task) as stream:
         stream.flush(testing.checkpoint(7))
         testing.store(stream, [testing.account("a", n, n) for n in range(3)])
         assert receiver.requests == [], "nothing is sent before the commit"
@@ -127,7 +129,7 @@ def test_requests_are_cut_the_same_however_documents_come(sizes: list[int]) -> N
             actual += list(cutting.add(some, limits))
             start += size
         actual += [cutting.full()] if cutting.count else []
-        assert actual == [b",".join(each) for each in expected], limits
+        assert actual == [b",".join(part) for part in expected], limits
 
 
 class NoPauses(threading.Event):
@@ -174,9 +176,9 @@ def test_a_crash_repeats_the_same_requests(
         by_id.setdefault(headers["Idempotency-Key"], set()).add(body)
     assert all(len(bodies) == 1 for bodies in by_id.values()), "one id, one body"
     changes: Counter[Any] = Counter()
-    for each in receiver.taken("prices"):
-        changes[each["item"], each["price"]] += each["slackwater_diff"]
-        assert each["slackwater_time"] in {11, 13, 15}
+    for request in receiver.taken("prices"):
+        changes[request["item"], request["price"]] += request["slackwater_diff"]
+        assert request["slackwater_time"] in {11, 13, 15}
     expected = {(f"i{n}", n): 1 for n in range(3 * number, 6)} | {("i6", 8): 1}
     assert +changes == expected
     assert not -changes
@@ -202,7 +204,7 @@ def test_a_request_that_was_sent_when_the_process_dies_comes_again(
     catch_up(receiver, collections, config={"batch_documents": 2})
     again = [body for _, _, body in receiver.requests][2:]
     assert again[:2] == sent, "bytes and order"
-    items = [each["item"] for each in receiver.taken("prices")]
+    items = [document["item"] for document in receiver.taken("prices")]
     assert sorted(items) == sorted([*(f"i{n}" for n in range(7)), "new"])
 
 
@@ -219,7 +221,7 @@ def test_refused_documents_are_left_out(
     receiver: Receiver, collections: Collections, place: str
 ) -> None:
     def answer(body: Any) -> Any:
-        dear = [each for each in body["documents"] if each["price"] in {2, 5}]
+        dear = [document for document in body["documents"] if document["price"] in {2, 5}]
         return (422, "too dear") if dear else 200
 
     left = [4]
@@ -239,8 +241,8 @@ def test_refused_documents_are_left_out(
             )
     collections.append("u1", 14, [("new", 1, 13, 1)])
     catch_up(receiver, collections, dead="dead", letters=letters, config=config)
-    documents = [each for body in receiver.bodies for each in body["documents"]]
-    items = {each["item"] for each in documents}
+    documents = [document for body in receiver.bodies for document in body["documents"]]
+    items = {document["item"] for document in documents}
     assert items == {"i0", "i1", "i3", "i4", "i6", "new"}, "a document is unique in its path"
     assert set(letters.items) == {"i2", "i5"}
 
@@ -347,9 +349,11 @@ def test_the_forms_have_titles_secrets_and_order() -> None:
     response = Driver(Local(webhook.connector({}))).spec(SpecRequest())
     for text in (response.endpoint_spec_schema_json, response.resource_spec_schema_json):
         properties = json.loads(text)["properties"]
-        orders = [each["order"] for each in properties.values()]
+        orders = [property_["order"] for property_ in properties.values()]
         assert orders == list(range(len(orders)))
-        assert all(each["title"] and each["description"] for each in properties.values())
+        assert all(
+            property_["title"] and property_["description"] for property_ in properties.values()
+        )
     hidden = json.loads(response.endpoint_spec_schema_json)["properties"]["secret_headers"]
     assert hidden["additionalProperties"] == {"type": "string", "secret": True}
 
@@ -361,9 +365,9 @@ def test_it_is_a_command_too(receiver: Receiver) -> None:
 
 
 def test_a_load_is_a_violation(receiver: Receiver) -> None:
-    kept = subject(receiver)
+    subject_ = subject(receiver)
     with (
-        kept.session(kept.applied("t")) as stream,
+        subject_.session(subject_.applied("t")) as stream,
         pytest.raises(Exception, match="expected no delta updates"),
     ):
         stream.send(messages.Load(0, messages.Tuples.of([("a", 1)])))
