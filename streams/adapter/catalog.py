@@ -20,6 +20,9 @@ views that call them, and have a namespace of their own. So have materialization
 (`streams.adapter.catalog_materializations`), which bind objects and keep those from being
 dropped.
 
+A source that keeps dead letters has a second object, `errors`, which comes and goes with it
+and has its number: the collection of its dead letters (`streams.compute.dead_letters`).
+
 Ids are a letter and a number; the number only grows, so ids are never reused.
 """
 
@@ -34,21 +37,24 @@ from streams.adapter.catalog_materializations import (
     Unbind,
     Unmaterialize,
 )
+from streams.compute import dead_letters
 from streams.compute.description import IngestionDescription, SinkDescription, Start
 from streams.errors import InvalidStatement
 from streams.ids import CollectionId, EventId, Timestamp, Topic
 from streams.plan.physical import Column
+from streams.storage.client.catalog_ids import group_of
 from streams.storage.log.persistent_map import Map
 from streams.storage.policy import Retention
 from streams.trace.kernel.functions import Function
 
-ItemKind = Literal["source", "view", "sink"]
+ItemKind = Literal["source", "view", "sink", "errors"]
 
-LETTERS: Mapping[ItemKind, str] = {"source": "s", "view": "u", "sink": "k"}
+LETTERS: Mapping[ItemKind, str] = {"source": "s", "view": "u", "sink": "k", "errors": "e"}
 NAMES: Mapping[ItemKind, str] = {
     "source": "source",
     "view": "materialized view",
     "sink": "sink",
+    "errors": "collection of dead letters",
 }
 
 
@@ -81,6 +87,27 @@ class Item:
     def number(self) -> int:
         """The number in the id; later objects have greater ones."""
         return int(self.id[1:])
+
+    @property
+    def group(self) -> str:
+        """The group of its shard."""
+        return group_of(self.id)
+
+    @property
+    def dead_letters(self) -> "Item | None":
+        """The dead letters of a source that keeps them."""
+        if self.source is None or self.source.dead_letters is None:
+            return None
+        return Item(
+            id=self.source.dead_letters,
+            kind="errors",
+            name=self.name + dead_letters.SUFFIX,
+            statement=self.statement,
+            columns=dead_letters.COLUMNS,
+            as_of=self.as_of,
+            policy=self.policy,
+            created_ms=self.created_ms,
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -251,8 +278,20 @@ class Catalog:
         return CollectionId(f"{LETTERS[kind]}{self.last_number + 1}")
 
     def dependants(self, id: CollectionId) -> tuple[Item, ...]:  # noqa: A002  the field's name
-        """Return the objects that read this one, oldest first."""
-        return tuple(item for item in self.ordered() if id in item.inputs)
+        """Return the objects that read this one or its dead letters, oldest first."""
+        ids = self._with_letters(id)
+        return tuple(item for item in self.ordered() if not ids.isdisjoint(item.inputs))
+
+    def bound(self, id: CollectionId) -> tuple[str, ...]:  # noqa: A002  as above
+        """Return the names of the materializations of this object or of its dead letters."""
+        ids = self._with_letters(id)
+        return tuple(
+            m.name for each in sorted(ids) for m in self.materializations.binding(each)
+        )
+
+    def _with_letters(self, key: CollectionId) -> frozenset[CollectionId]:
+        letters = self.items[key].dead_letters
+        return frozenset({key} if letters is None else {key, letters.id})
 
     def callers(self, name: str) -> tuple[Item, ...]:
         """Return the views that call the Python function of this name, oldest first."""
@@ -269,7 +308,8 @@ class Catalog:
 
     def ordered(self) -> tuple[Item, ...]:
         """Return the objects, oldest first, so that every object follows its inputs."""
-        return tuple(sorted(self.items.values(), key=lambda item: item.number))
+        items = self.items.values()
+        return tuple(sorted(items, key=lambda item: (item.number, item.kind == "errors")))
 
     def _objection(  # noqa: C901, PLR0911, PLR0912 - one case an event
         self, body: Body
@@ -307,9 +347,11 @@ class Catalog:
     def _objection_to_create(self, item: Item) -> str:
         if item.number != self.last_number + 1:
             return f"expected the number {self.last_number + 1}, got the id {item.id}"
-        taken = self.find(item.name)
-        if taken:
-            return f"{NAMES[taken.kind]} {taken.name} already exists"
+        letters = item.dead_letters
+        for each in (item,) if letters is None else (item, letters):
+            taken = self.find(each.name)
+            if taken:
+                return f"{NAMES[taken.kind]} {taken.name} already exists"
         missing = [collection for collection in item.inputs if collection not in self.items]
         if missing:
             return f"no object {missing[0]}"
@@ -335,10 +377,10 @@ class Catalog:
     def _objection_to_drop(self, key: CollectionId) -> str:
         if key not in self.items:
             return f"no object {key}"
+        if self.items[key].kind == "errors":
+            return f"object {key} goes with its source"
         readers = [dependant.name for dependant in self.dependants(key)]
-        readers += [
-            materialization.name for materialization in self.materializations.binding(key)
-        ]
+        readers += self.bound(key)
         return f"{readers[0]} depends on it" if readers else ""
 
     def _objection_to_undefine(self, name: str) -> str:
@@ -353,6 +395,24 @@ class Catalog:
         source = replace(item.source, topic=topic, topic_id=topic_id, start=start)
         return replace(item, source=source, former=(*item.former, item.source))
 
+    def _with(self, item: Item) -> "Catalog":
+        """Return the catalog with an object as it is now, and its dead letters."""
+        letters = item.dead_letters
+        items, names = self.items, self.names
+        for each in (item,) if letters is None else (item, letters):
+            items = items.set(each.id, each)
+            names = names.set(each.name.casefold(), each.id)
+        return replace(self, items=items, names=names)
+
+    def _without(self, key: CollectionId) -> "Catalog":
+        """Return the catalog after the drop of an object."""
+        item = self.items[key]
+        letters = item.dead_letters
+        items, names = self.items, self.names
+        for each in (item,) if letters is None else (item, letters):
+            items, names = items.remove(each.id), names.remove(each.name.casefold())
+        return replace(self, items=items, names=names, dropped={**self.dropped, key: item})
+
     def _applied(  # noqa: C901, PLR0911, PLR0912 - one case an event
         self, body: Body, epoch: int, at_ms: int | None
     ) -> "Catalog":
@@ -360,27 +420,16 @@ class Catalog:
             case Open():
                 return replace(self, epoch=epoch)
             case Create(item):
-                items = self.items.set(item.id, replace(item, created_ms=at_ms))
-                names = self.names.set(item.name.casefold(), item.id)
-                return replace(self, items=items, names=names, last_number=item.number)
+                created = self._with(replace(item, created_ms=at_ms))
+                return replace(created, last_number=item.number)
             case Birth(key, as_of):
-                born = replace(self.items[key], as_of=as_of)
-                return replace(self, items=self.items.set(key, born))
+                return self._with(replace(self.items[key], as_of=as_of))
             case Retain(key, policy):
-                changed = replace(self.items[key], policy=policy)
-                return replace(self, items=self.items.set(key, changed))
+                return self._with(replace(self.items[key], policy=policy))
             case Resume(key, topic, topic_id, start):
-                return replace(
-                    self, items=self.items.set(key, self._resumed(key, topic, topic_id, start))
-                )
+                return self._with(self._resumed(key, topic, topic_id, start))
             case Drop(key):
-                gone = self.items[key]
-                return replace(
-                    self,
-                    items=self.items.remove(key),
-                    names=self.names.remove(gone.name.casefold()),
-                    dropped={**self.dropped, key: gone},
-                )
+                return self._without(key)
             case Forget(key):
                 rest = {
                     collection: item
@@ -404,7 +453,7 @@ class Catalog:
 
 def unknown(name: str, items: Iterable[Item]) -> InvalidStatement:
     """Return the error for an unknown source or view, with a similar name."""
-    names = [item.name for item in items if item.kind != "sink"]
+    names = [item.name for item in items if item.kind not in {"sink", "errors"}]
     spelled = {name.casefold(): name for name in names}
     close = difflib.get_close_matches(name.casefold(), spelled, n=1)
     return InvalidStatement(

@@ -5,16 +5,18 @@ so that the steps after the catalog's record fail only for transient reasons.
 """
 
 from collections.abc import Mapping
-from typing import Literal
 
 from streams.adapter import offsets
 from streams.adapter.catalog import NAMES, Catalog, Item, ItemKind, unknown
 from streams.adapter.workers.requests import Viewed
+from streams.compute import dead_letters
+from streams.compute.description import Envelope as DescribedEnvelope
 from streams.compute.description import IngestionDescription, SinkDescription
 from streams.errors import InvalidStatement
 from streams.ids import CollectionId, Topic
 from streams.kafka.topics import LONGEST_NAME, NAME_RULE, Topics, is_name
 from streams.plan import metadata
+from streams.plan.metadata import OnError
 from streams.plan.physical import Column
 from streams.plan.sql.messages import KeyFormat
 from streams.plan.sql.statements import (
@@ -48,12 +50,12 @@ def source(
     """Return the source of the statement, with these columns. Errors: InvalidStatement."""
     _refuse_options(statement.options)
     topic, topic_id = read_topic(statement.topic, topics, namespace)
-    envelope: Literal["none", "upsert"] = (
-        "upsert" if statement.envelope is Envelope.UPSERT else "none"
-    )
+    envelope: DescribedEnvelope = "upsert" if statement.envelope is Envelope.UPSERT else "none"
     key_format = _key_format(statement, columns)
+    id_ = catalog.next_id("source")
+    on_error = statement.on_error or ON_ERROR[envelope]
     return Item(
-        id=catalog.next_id("source"),
+        id=id_,
         kind="source",
         name=statement.name,
         statement=text,
@@ -67,10 +69,15 @@ def source(
             included=statement.messages.included,
             located=statement.messages.located,
             start=offsets.start(statement.start, topic, topics),
+            on_error=on_error,
+            dead_letters=dead_letters.of(id_) if on_error == "dead_letter" else None,
         ),
         policy=retention(statement.retain),
     )
 
+
+ON_ERROR: Mapping[DescribedEnvelope, OnError] = {"none": "dead_letter", "upsert": "inline"}
+"""What becomes of bad messages unless the statement says it: an UPSERT key heals by itself."""
 
 KEY_TYPES: Mapping[KeyFormat, str] = {"text": "VARCHAR", "bytes": "BLOB"}
 """The type of the one key column of a format; JSON has any, and any number of columns."""
@@ -227,8 +234,7 @@ def droppable(kind: Kind, name: str, catalog: Catalog) -> Item | None:
     readers = [
         f"{NAMES[dependant.kind]} {dependant.name}" for dependant in catalog.dependants(item.id)
     ]
-    binding = catalog.materializations.binding(item.id)
-    readers += [f"materialization {materialization.name}" for materialization in binding]
+    readers += [f"materialization {name}" for name in catalog.bound(item.id)]
     if readers:
         shown = ", ".join(readers)
         raise InvalidStatement(

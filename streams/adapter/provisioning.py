@@ -29,6 +29,7 @@ from streams.ids import CapabilityId, CollectionId, Timestamp
 from streams.kafka.log import Truncated
 from streams.kafka.topics import TopicKind, Topics, TopicSpec
 from streams.plan.compile import Relation
+from streams.storage.client.catalog_ids import group_of
 from streams.storage.client.id_registry import Directory
 from streams.storage.client.shards import Shards, write_capability
 from streams.storage.client.submit import Unread, unread
@@ -42,6 +43,7 @@ log = logging.getLogger(__name__)
 Crash = Callable[[str], None]
 
 KINDS: Mapping[ItemKind, Kind] = {"source": "ingestion", "view": "view", "sink": "sink"}
+"""Dead letters are kept by the dataflow of their source."""
 
 
 def hold_of(reader: CollectionId, read: CollectionId) -> CapabilityId:
@@ -63,7 +65,7 @@ def _relation(item: Item) -> Relation:
     """Return an object as a relation. Equal at each start, because plans have to be equal."""
     source = item.source
     if source is None:
-        return Relation(item.id, item.columns)
+        return Relation(item.id, item.columns, monotone=item.kind == "errors")
     keys = (source.keys,) if source.envelope == "upsert" else ()
     return Relation(item.id, item.columns, keys, monotone=source.envelope == "none")
 
@@ -96,7 +98,7 @@ class Objects:
         If one cannot be followed none is; `establish` then reports which, and why. Errors:
         Determinate, Indeterminate: the cluster does not answer.
         """
-        groups = [item.id for item in items if item.kind != "sink"]
+        groups = {item.group for item in items if item.kind != "sink"}
         logs = {group: self._shards.names(group).log for group in groups}
         there = self._topics.describe_all(list(logs.values()))
         try:
@@ -114,7 +116,7 @@ class Objects:
         self._shards.submit(
             [
                 (
-                    shard,
+                    group_of(shard),
                     Acquire(collection=shard, capability=reading_hold(shard), right=Right.READ),
                 )
                 for shard in shards
@@ -125,7 +127,7 @@ class Objects:
         """Whether a shard is followed without a hold of our reads."""
         if not self._is_followed(shard):
             return False
-        collection = self._shards.group_state(shard).collections.get(shard)
+        collection = self._shards.group_state(group_of(shard)).collections.get(shard)
         return collection is not None and reading_hold(shard) not in collection.capabilities
 
     def establish(self, item: Item) -> DataflowDescription:
@@ -142,6 +144,8 @@ class Objects:
             self.crash("after-birth")
         if item.kind != "sink":
             self._create_shard(item)
+            if item.dead_letters is not None:
+                self._create_shard(item.dead_letters)
         elif item.sink is not None:
             own = sink_spec(describe(item), self._shards.namespace)
             names = (item.sink.topic, own.progress_topic, own.schema_topic)
@@ -188,6 +192,8 @@ class Objects:
                 if not self._is_ours(item):
                     return False
                 self._shards.drop(item.id)
+                if item.dead_letters is not None and self._has_shard(item.dead_letters.id):
+                    self._shards.drop(item.dead_letters.id)
         except (Corrupt, Truncated) as cause:  # its topics are deleted all the same
             log.warning("shard is lost", extra={"id": item.id, "cause": str(cause)})
         return True
@@ -195,7 +201,8 @@ class Objects:
     def _retire(self, item: Item) -> None:
         """Record the drop for clients that ask after the topics are deleted."""
         try:
-            self._directory.retire(item.id, [item.id])
+            letters = [] if item.dead_letters is None else [item.dead_letters.id]
+            self._directory.retire(item.id, [item.id, *letters])
         except (Corrupt, Truncated, Unread) as cause:
             # a failed registry does not prevent the deletion of topics
             log.warning("registry of ids is lost", extra={"id": item.id, "cause": str(cause)})
@@ -217,8 +224,9 @@ class Objects:
 
     def _release(self, reader: CollectionId, read: CollectionId) -> None:
         """Release an input. Errors: as `abolish`; then the hold may still exist."""
-        self._shards.open(read)
-        (outcome,) = self._shards.submit([(read, Drop(read, hold_of(reader, read)))])
+        group = group_of(read)
+        self._shards.open(group)
+        (outcome,) = self._shards.submit([(group, Drop(read, hold_of(reader, read)))])
         if isinstance(outcome, Unavailable):
             raise unread(outcome.reason)
 
@@ -226,12 +234,12 @@ class Objects:
         """Acquire missing holds on the inputs; the dataflow moves them from there on."""
         wanted: list[tuple[str, Body]] = []
         for collection in item.inputs:
-            self._shards.open(collection)
+            self._shards.open(group_of(collection))
             if hold_of(item.id, collection) not in self._shards.state(collection).capabilities:
                 hold = hold_of(item.id, collection)
                 wanted.append(
                     (
-                        collection,
+                        group_of(collection),
                         Acquire(collection=collection, capability=hold, right=Right.READ),
                     )
                 )
@@ -262,7 +270,7 @@ class Objects:
             self._make_shard(item)
         why = self._strange(item)
         if why:
-            names = self._shards.names(item.id)
+            names = self._shards.names(item.group)
             raise InvalidUsage(
                 f"shard {item.id} is not that of {item.name}: {why}; put the catalog's topic"
                 f" back, or drop {item.name} and delete topics {names.log} and {names.data} if"
@@ -274,7 +282,7 @@ class Objects:
     def _make_shard(self, item: Item) -> None:
         assert item.as_of is not None, "an object is born before its shard is made"
         self._shards.create(
-            item.id,
+            item.group,
             item.id,
             described(item, self._catalog.state.identity),
             item.as_of,
@@ -285,19 +293,20 @@ class Objects:
     def _has_shard(self, collection: CollectionId) -> bool:
         if not self._is_followed(collection) and not self._exists(collection):
             return False
-        self._shards.open(collection)
-        return collection in self._shards.group_state(collection).collections
+        group = group_of(collection)
+        self._shards.open(group)
+        return collection in self._shards.group_state(group).collections
 
     def is_made(self, item: Item) -> bool:
         """Whether the object has a shard to read from; thread-safe."""
-        if item.as_of is None or item.id not in self._shards.following.groups:
+        if item.as_of is None or item.group not in self._shards.following.groups:
             return False
-        state = self._shards.group_state(item.id).collections.get(item.id)
+        state = self._shards.group_state(item.group).collections.get(item.id)
         return state is not None and not strange(item, self._catalog.state.identity, state)
 
     def _strange(self, item: Item) -> str:
         """Why the shard under the object's id is another's; empty if it is the object's."""
-        collection = self._shards.group_state(item.id).collections.get(item.id)
+        collection = self._shards.group_state(item.group).collections.get(item.id)
         return (
             ""
             if collection is None
@@ -311,15 +320,16 @@ class Objects:
         """
         if not self._is_followed(item.id):
             return True
-        collection = self._shards.group_state(item.id).collections.get(item.id)
+        collection = self._shards.group_state(item.group).collections.get(item.id)
         return collection is None or collection.is_dropped or not self._strange(item)
 
-    def _is_followed(self, group: str) -> bool:
-        followed = self._shards.following.groups.get(group)
+    def _is_followed(self, collection: CollectionId) -> bool:
+        followed = self._shards.following.groups.get(group_of(collection))
         return followed is not None and followed.failure is None
 
-    def _exists(self, group: str) -> bool:
-        return self._topics.describe(self._shards.names(group).log) is not None
+    def _exists(self, collection: CollectionId) -> bool:
+        names = self._shards.names(group_of(collection))
+        return self._topics.describe(names.log) is not None
 
 
 def describe(item: Item, plan: str = "") -> DataflowDescription:
@@ -337,7 +347,7 @@ def describe(item: Item, plan: str = "") -> DataflowDescription:
         columns=item.columns,
         as_of=item.as_of,
         imports=tuple(
-            ImportDescription(collection, collection, hold_of(item.id, collection))
+            ImportDescription(collection, group_of(collection), hold_of(item.id, collection))
             for collection in item.inputs
         ),
         plan=plan,

@@ -144,7 +144,7 @@ class Reads:
     ) -> Generator[Result, None, tuple[bytes, Planned]]:
         """Return the plan of a SELECT over the items. Errors: InvalidStatement."""
         text = query.casefold()
-        near = [item for item in items if _spelled(item.name) in text]
+        near = [item for item in items if _is_spelled(item, text)]
         called = [function for function in functions if function.name.casefold() in text]
         blocks: list[bytes] = []
         request = Plan(Query(query, relations(near), tuple(called)))
@@ -355,9 +355,11 @@ def beating(work: Generator[None, None, _Returned]) -> Generator[Result, None, _
         work.close()
 
 
-def _spelled(name: str) -> str:
-    """The part of a text that a name is sure to be, quoted or not."""
-    return name.casefold().replace('"', '""')
+def _is_spelled(item: Item, text: str) -> bool:
+    """Whether a text may name an object, quoted or not."""
+    name = item.name.casefold().replace('"', '""')
+    parts = name.rsplit(".", 1) if item.kind == "errors" else [name]
+    return all(part in text for part in parts)
 
 
 def changes(item: Item, updates: pa.RecordBatch, kernel: Kernel) -> Iterator[Result]:

@@ -93,7 +93,7 @@ class Upkeep:
         self._objects.attach(catalog.ordered())
         self._objects.plans.prepare(catalog.ordered(), catalog)
         for item in catalog.ordered():
-            if self._asked.issuperset(item.inputs):
+            if item.kind != "errors" and self._asked.issuperset(item.inputs):
                 try:
                     described.append(self._objects.establish(item))
                 except LASTING as error:
@@ -103,7 +103,7 @@ class Upkeep:
                 except Exception as defect:  # noqa: BLE001  logged with its trace
                     self._note_defect(item, defect, UNMADE)
                 else:
-                    self._asked.add(item.id)
+                    self._note_asked(item)
         self._keeper.controller.start(described, sorted(catalog.dropped))
         self._dropping.update(catalog.dropped)
 
@@ -129,8 +129,12 @@ class Upkeep:
         description = self._objects.establish(item)
         self._objects.crash("before-command")
         self._keeper.controller.create(description)
-        self._asked.add(item.id)
+        self._note_asked(item)
         self._objects.crash("after-command")
+
+    def _note_asked(self, item: Item) -> None:
+        letters = item.dead_letters
+        self._asked.update([item.id] if letters is None else [item.id, letters.id])
 
     def retry(self, item: Item) -> None:
         """Like `establish`, but a failure is recorded and retried later. Errors: Deposed."""
@@ -248,7 +252,8 @@ class Upkeep:
             self._complete = catalog
             return
         for item in catalog.ordered():
-            is_wanted = item.id not in self._asked and self._pauses.is_due(item.id)
+            is_lacking = item.kind != "errors" and item.id not in self._asked
+            is_wanted = is_lacking and self._pauses.is_due(item.id)
             if is_wanted and self._asked.issuperset(item.inputs):
                 yield item
 

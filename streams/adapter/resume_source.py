@@ -16,10 +16,17 @@ from streams.compute import binding
 from streams.compute.description import IngestionDescription, Start
 from streams.compute.protocol import Status
 from streams.compute.reclocking import Ends
-from streams.compute.stalls import SETTLED, Stalled, Told, impediment, is_of_topic
+from streams.compute.stalls import (
+    SETTLED,
+    Stalled,
+    Told,
+    bad_message,
+    impediment,
+    is_of_topic,
+)
 from streams.errors import InvalidStatement
 from streams.kafka.topics import Topics
-from streams.plan.sql.offsets import ResumeSource
+from streams.plan.sql.offsets import Offsets, ResumeSource
 
 
 def source(name: str, catalog: Catalog) -> Item:
@@ -63,8 +70,23 @@ def resume(
             "create another source with START FROM",
         )
     topic, topic_id = read_topic(statement.topic or read.topic, topics, namespace)
-    start = Start(generation, offsets(statement.place, topic, topics))
+    found = offsets(statement.place, topic, topics)
+    if isinstance(statement.place, Offsets) and topic_id == read.topic_id:
+        found = _with_others(statement.place, read, bound, found)
+    start = Start(generation, found)
     return Resume(item.id, topic, topic_id, start)
+
+
+def _with_others(
+    place: Offsets,
+    read: IngestionDescription,
+    bound: Mapping[int, int],
+    found: tuple[tuple[int, int], ...],
+) -> tuple[tuple[int, int], ...]:
+    """Return the offsets, where partitions that are not named go on from where they stand."""
+    stood = binding.offsets(bound, read.start.generation) or dict(read.start.offsets)
+    named = dict(place.offsets)
+    return tuple((p, named.get(p, stood.get(p, offset))) for p, offset in found)
 
 
 def _is_stalled(
@@ -79,7 +101,7 @@ def _is_stalled(
     replica, which asks again and again, says that the source is stalled.
     """
     is_reported = status is not None and status.state == "stalled"
-    if status is not None and is_reported and is_of_topic(read, status.message):
+    if status is not None and is_reported and _is_lasting(read, status.message):
         return True
     info = topics.describe(read.topic)
     ends = {} if info is None else topics.ends(read.topic)
@@ -89,6 +111,11 @@ def _is_stalled(
         repeats=SETTLED if is_reported else 0,
     )
     return isinstance(impediment(read, bound, observation), Stalled)
+
+
+def _is_lasting(read: IngestionDescription, reason: str) -> bool:
+    """Whether a replica's reason is the topic or a message in it: neither passes by itself."""
+    return is_of_topic(read, reason) or bad_message(read, reason) is not None
 
 
 def resumptions(item: Item, bound: Mapping[int, int]) -> str:

@@ -19,11 +19,13 @@ from streams.adapter.catalog import Item
 from streams.adapter.provisioning import reading_hold
 from streams.adapter.read_holds import Guards
 from streams.adapter.timer_queue import Due
+from streams.compute import dead_letters
 from streams.compute.reclocking import MAX_SKEW_MS
 from streams.errors import SlackwaterError
 from streams.ids import CollectionId
 from streams.progress import Antichain
 from streams.storage.client.backoff import Pauses
+from streams.storage.client.catalog_ids import group_of
 from streams.storage.client.shards import Shards
 from streams.storage.log.events import Body, Downgrade
 from streams.storage.log.state import CollectionState
@@ -120,10 +122,11 @@ class History:
             self._moved |= groups
 
     def _want(self) -> None:
-        """Find what is to be looked at; an object's group has its name."""
+        """Find what is to be looked at: a group has the name of its object."""
         with self._lock:
             moved, self._moved = self._moved, set()
-        self._wanted |= self._items.keys() & moved
+        letters = {dead_letters.of(CollectionId(group)) for group in moved}
+        self._wanted |= self._items.keys() & (moved | letters)
         self._wanted.update(self._due_at.take(self.now_ms()))
 
     def _move(self, collections: Sequence[Kept]) -> set[CollectionId]:
@@ -135,7 +138,9 @@ class History:
             moved = downgrade(state, catalog_hold(state.id), policy, now_ms)
             reading = self.guards.frontier(state.id)
             followed = self._follow(state, moved, reading)
-            moves += [(state.id, since) for since in (moved, followed) if since is not None]
+            moves += [
+                (group_of(state.id), since) for since in (moved, followed) if since is not None
+            ]
             self._time(state, policy)
             if reading.is_empty:
                 done.add(state.id)
@@ -180,8 +185,9 @@ class History:
         hold = catalog_hold(state.id)
         stays = state.capabilities[hold].frontier
         body = Downgrade(collection=state.id, capability=hold, frontier=stays)
-        self.shards.submit([(state.id, body)])
-        skew_ms = self.shards.skew_ms(state.id)
+        group = group_of(state.id)
+        self.shards.submit([(group, body)])
+        skew_ms = self.shards.skew_ms(group)
         if abs(skew_ms) > MAX_SKEW_MS:
             log.warning(
                 "clock differs from the broker's: read policies use the earlier of the two",

@@ -16,7 +16,12 @@ from streams.progress import Antichain, frontier
 from streams.storage.log.state import CollectionState
 from streams.storage.policy import LagBehindUpper, RetainHistory, Retention
 
-UNITS: Mapping[ItemKind, str] = {"source": "messages", "view": "rows", "sink": "rows"}
+UNITS: Mapping[ItemKind, str] = {
+    "source": "messages",
+    "view": "rows",
+    "sink": "rows",
+    "errors": "rows",
+}
 """The units of a hydration's progress."""
 
 COLUMNS = (
@@ -74,8 +79,9 @@ def shown(
         if key not in uppers and condition.write is not None and not condition.write.is_empty:
             uppers[key] = condition.write.time
     objects = tuple(
-        _shown(item, catalog, states.get(item.id), observed, uppers)
+        _with_letters(_shown(item, catalog, states.get(item.id), observed, uppers), states)
         for item in catalog.ordered()
+        if item.kind != "errors"
     )
     return tuple(
         replace(object_, status="failed", detail=problems[object_.item.id])
@@ -121,6 +127,19 @@ def _shown(
         said,
         hydration=condition.hydration,
     )
+
+
+def _with_letters(each: Shown, states: Mapping[CollectionId, CollectionState]) -> Shown:
+    """Return a source with the number of its dead letters, if it has any."""
+    letters = each.item.dead_letters
+    state = None if letters is None else states.get(letters.id)
+    if letters is None or state is None:
+        return each
+    count = sum(chunk.rows for batch in state.batches for chunk in batch.chunks)
+    if not count:
+        return each
+    said = f"{count:,} dead letter{'s' if count > 1 else ''} in {letters.name}"
+    return replace(each, detail="; ".join(filter(None, [each.detail, said])))
 
 
 def is_loaded(item: Item, state: CollectionState | None) -> bool:

@@ -213,6 +213,8 @@ def ingestion_fields(source: IngestionDescription) -> Record:
         "located": [
             {"column": located.column, "path": list(located.path)} for located in source.located
         ],
+        "on_error": source.on_error,
+        "dead_letters": source.dead_letters,
     }
 
 
@@ -281,7 +283,13 @@ def ingestion(record: Record) -> IngestionDescription:
         located=tuple(
             Located(entry["column"], tuple(entry["path"])) for entry in record["located"]
         ),
+        on_error=record["on_error"],
+        dead_letters=_collection(record["dead_letters"]),
     )
+
+
+def _collection(text: str | None) -> CollectionId | None:
+    return None if text is None else CollectionId(text)
 
 
 def start(record: Record) -> Start:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from streams.ids import CapabilityId, CollectionId, Timestamp, Topic
-from streams.plan.metadata import Included, Located
+from streams.plan.metadata import Included, Located, OnError
 from streams.plan.physical import Column
 
 Kind = Literal["view", "ingestion", "sink"]
@@ -57,7 +57,8 @@ class IngestionDescription:
     `keys` name columns, and are empty unless the envelope is `upsert`. `key_format` is how a
     message's key is read: of the formats `text` and `bytes` it is the one key column.
     `included` are columns too, the last ones, in this order. `located` are columns whose values
-    are not members of the same name.
+    are not members of the same name. `dead_letters` is a collection in the source's group,
+    given if `on_error` says so.
     """
 
     topic: Topic
@@ -69,6 +70,8 @@ class IngestionDescription:
     start: Start = BEGINNING
     included: tuple[Included, ...] = ()
     located: tuple[Located, ...] = ()
+    on_error: OnError = "inline"
+    dead_letters: CollectionId | None = None
 
 
 @dataclass(frozen=True, slots=True)

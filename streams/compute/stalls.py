@@ -4,6 +4,7 @@ No offset is ever skipped silently: if one can no longer be read, `impediment` r
 until an operator lets the source resume elsewhere (`ALTER SOURCE ... RESUME FROM`).
 """
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -74,6 +75,22 @@ def impediment(
             settled = observation.repeats >= SETTLED or _overtaken(at, observation.ends)
             return stalled if settled else NotYet()
     return None
+
+
+_BAD_MESSAGE = re.compile(
+    r"cannot decode message: topic ([\w.-]+), partition (\d+), offset (\d+):", re.ASCII
+)
+
+
+def bad_message(source: IngestionDescription, reason: str) -> tuple[int, int] | None:
+    """Return the partition and offset of the message at which a source stops (ON ERROR FAIL).
+
+    None if the reason is another one.
+    """
+    match = _BAD_MESSAGE.match(reason)
+    if match is None or match[1] != source.topic:
+        return None
+    return int(match[2]), int(match[3])
 
 
 def is_of_topic(source: IngestionDescription, reason: str) -> bool:

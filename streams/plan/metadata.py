@@ -1,8 +1,21 @@
-"""Columns of a source that are not members of the value: parts of messages, nested members."""
+"""What a source declares of its messages beside their members.
+
+Columns from parts of messages and from nested members, and what becomes of messages that cannot
+be decoded.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
+
+OnError = Literal["inline", "dead_letter", "fail", "skip"]
+"""What becomes of a message that cannot be decoded.
+
+- `inline`: an error of the source, or with ENVELOPE UPSERT of the message's key.
+- `dead_letter`: a row of the source's collection of dead letters.
+- `fail`: the source stops before it.
+- `skip`: nothing.
+"""
 
 Part = Literal["partition", "offset", "timestamp", "headers", "key"]
 

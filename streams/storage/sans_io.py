@@ -17,6 +17,7 @@ from streams.errors import InvalidUsage
 from streams.ids import CollectionId, Timestamp
 from streams.kafka.log import ChunkRef
 from streams.progress import Antichain, frontier
+from streams.storage.client.catalog_ids import CATALOG_ID
 from streams.storage.client.handles import (
     Held,
     NotForward,
@@ -27,7 +28,7 @@ from streams.storage.client.handles import (
     useless_read,
     useless_write,
 )
-from streams.storage.client.id_registry import CATALOG_ID, Directory
+from streams.storage.client.id_registry import Directory
 from streams.storage.client.lifecycle import AlreadyBound, Command, Phase, phase_of, refusal
 from streams.storage.client.preconditions import Asking
 from streams.storage.client.shards import Shards

@@ -13,6 +13,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
+from streams.compute import dead_letters
 from streams.compute.description import (
     DataflowDescription,
     ImportDescription,
@@ -29,6 +30,7 @@ from streams.kafka.topics import TopicKind, TopicSpec
 from streams.operators.engine import Context
 from streams.plan import json as plan_json
 from streams.plan.compile import Relation, compile_view
+from streams.plan.metadata import OnError
 from streams.plan.physical import Column
 from streams.replica.config import Budgets, ReplicaConfig
 from streams.replica.crash_injection import Crash
@@ -124,11 +126,16 @@ class World:
         columns: Sequence[tuple[str, str]],
         topic: Topic,
         keys: tuple[str, ...] = (),
+        on_error: OnError = "inline",
     ) -> None:
+        """A source; its dead letters are the relation `NAME.errors`, in its group."""
         info = self.broker.topics.describe(topic)
         assert info is not None
         typed = tuple(Column(*column) for column in columns)
         self._make(name, typed, "source", self.now, keys)
+        letters = CollectionId(f"{name}.errors") if on_error == "dead_letter" else None
+        if letters is not None:
+            self._make(letters, dead_letters.COLUMNS, "errors", self.now, (), group=name)
         self.descriptions.append(
             DataflowDescription(
                 export=CollectionId(name),
@@ -143,6 +150,8 @@ class World:
                     topic_id=info.id,
                     envelope="upsert" if keys else "none",
                     keys=keys,
+                    on_error=on_error,
+                    dead_letters=letters,
                 ),
             )
         )
@@ -189,9 +198,10 @@ class World:
         kind: str,
         since: int,
         keys: tuple[str, ...],
+        group: str = "",
     ) -> None:
         described = Description(tuple((c.name, c.type) for c in columns), keys, kind)
-        self.shards.create(name, CollectionId(name), described, Timestamp(since))
+        self.shards.create(group or name, CollectionId(name), described, Timestamp(since))
         self.relations[name] = Relation(CollectionId(name), columns)
 
     def since(self, name: str) -> int:

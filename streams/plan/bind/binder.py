@@ -22,6 +22,7 @@ import pyarrow as pa
 
 from streams.errors import InvalidStatement
 from streams.plan.analyses.temporal import NOW_TEXT
+from streams.plan.bind.qualified_names import has_qualified, unqualified
 from streams.plan.duckdb_plan import Record, parse
 from streams.plan.physical import Column
 from streams.plan.refusal import Refusal
@@ -79,14 +80,23 @@ class Binder:
 
         Errors: InvalidStatement for bad syntax or anything but SELECT.
         """
+        return self._syntax(self._unqualified(query))
+
+    def _syntax(self, query: str) -> tuple[Record, ...]:
         answer = self._answer("SELECT json_serialize_sql(?)", query)
         return answer.records("statements")
+
+    def _unqualified(self, query: str) -> str:
+        if not has_qualified(query, self.tables):
+            return query
+        return unqualified(query, self._syntax(query), self.tables)
 
     def bind(self, query: str) -> Bound:
         """Bind one SELECT.
 
         Errors: InvalidStatement, in DuckDB's words, for what does not bind.
         """
+        query = self._unqualified(query)
         call = "SELECT json_serialize_plan(?, optimize := false)"
         answer = self._answer(call, numbered(query))
         try:

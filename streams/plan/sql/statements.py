@@ -10,7 +10,7 @@ from enum import Enum
 
 from streams.errors import InvalidStatement
 from streams.ids import Timestamp
-from streams.plan.metadata import Located
+from streams.plan.metadata import Located, OnError
 from streams.plan.physical import Column
 from streams.plan.sql import materializations, messages, offsets
 from streams.plan.sql.durations import milliseconds
@@ -55,6 +55,7 @@ class CreateSource:
     messages: messages.Messages
     retain: "Retain | None" = None
     start: offsets.Place = offsets.EARLIEST
+    on_error: OnError | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,7 +173,8 @@ Statement = (
 _SOURCE_USAGE = (
     "CREATE SOURCE [IF NOT EXISTS] name FROM KAFKA (TOPIC '...')"
     f" (column type [PATH '$.a.b'], ...) {messages.USAGE}"
-    f" [ENVELOPE NONE | UPSERT (KEY (columns))] [START FROM {offsets.USAGE}]"
+    f" [ENVELOPE NONE | UPSERT (KEY (columns))] {messages.ON_ERROR_USAGE}"
+    f" [START FROM {offsets.USAGE}]"
     " [WITH (RETAIN HISTORY FOR '...' | LAG BEHIND UPPER '...')]"
 )
 _VIEW_USAGE = (
@@ -240,6 +242,7 @@ def _create_source(cursor: Cursor) -> Statement:
     read = messages.messages(cursor, columns, tuple(located))
     envelope, keys = _envelope(cursor, columns)
     messages.refuse_paths_of_keys(read.located, keys)
+    on_error = messages.on_error(cursor)
     start = offsets.place(cursor) if cursor.accept("START", "FROM") else offsets.EARLIEST
     retain = _retain(cursor) if cursor.accept("WITH") else None
     return CreateSource(
@@ -253,6 +256,7 @@ def _create_source(cursor: Cursor) -> Statement:
         messages=read,
         retain=retain,
         start=start,
+        on_error=on_error,
     )
 
 
@@ -366,7 +370,7 @@ def _create_sink(cursor: Cursor) -> Statement:
     if_not_exists = cursor.accept("IF", "NOT", "EXISTS")
     name = cursor.name("a sink name")
     cursor.expect("FROM")
-    relation = cursor.name("the name of a view or source")
+    relation = cursor.relation("the name of a view or source")
     cursor.expect("INTO", "KAFKA")
     topic, options = _kafka(cursor)
     cursor.expect("KEY")
@@ -410,7 +414,7 @@ def _select(cursor: Cursor) -> Statement:
 
 
 def _subscribe(cursor: Cursor) -> Statement:
-    name = cursor.name("the name of a view or source")
+    name = cursor.relation("the name of a view or source")
     if not cursor.accept("AS"):
         return Subscribe(name, None)
     cursor.expect("OF")

@@ -139,6 +139,16 @@ class Cursor:
             raise self.refused(f"{what} without a qualifier")
         return token.text
 
+    def relation(self, what: str) -> str:
+        """The name of a relation: as `name`, or that of a source's dead letters, `a.errors`."""
+        following = self.tokens[self.position + 1 : self.position + 3]
+        if [token.text.lower() for token in following] != [".", "errors"]:
+            return self.name(what)
+        owner = Cursor(self.source, self.tokens[: self.position + 1], self.usage, self.position)
+        name = owner.name(what)
+        self.position += 3
+        return f"{name}.errors"
+
     def string(self, what: str) -> str:
         """A string constant."""
         token = self.current

@@ -44,7 +44,7 @@ from streams.replica.driver.retry_policy import Failure
 from streams.replica.driver.work_units import Quiet, SliceUnit, SourceUnit, Unit, ViewUnit
 from streams.replica.tasks import report
 from streams.replica.tasks.report import Result
-from streams.storage.log.events import Append, Body, Offsets, Stage
+from streams.storage.log.events import Append, Body, Offsets, Part, Stage
 from streams.storage.log.outcomes import (
     Appended,
     ChunksReclaimed,
@@ -98,15 +98,29 @@ class Bound:
     offsets: tuple[Offsets, Offsets]
     chunks: tuple[ChunkRef, ...] = ()
     stages: tuple[str, ...] = ()
+    letters: "Letters | None" = None
+
+
+@dataclass(frozen=True, slots=True)
+class Letters:
+    """The part of a source's dead letters in its Append."""
+
+    collection: CollectionId
+    chunks: tuple[ChunkRef, ...] = ()
+    stages: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Staging:
-    """A slice's chunks for a stage that has `total` of them then; none renew its lease."""
+    """A slice's chunks for a stage that has `total` of them then; none renew its lease.
+
+    `then` is another stage, for the chunks of the slice's dead letters.
+    """
 
     stage: str
     total: int
     chunks: tuple[ChunkRef, ...] = ()
+    then: "Staging | None" = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -152,12 +166,13 @@ class Attempt:
         match self.open:
             case None:
                 return None
-            case Staging(stage, _, chunks):
+            case Staging(stage=stage, chunks=chunks):
                 return Stage(stage=stage, chunks=chunks, lease_ms=STAGE_LEASE_MS)
             case Rest(bounds, chunks, stages):
                 return Append((work_units.part(self.flow, bounds, chunks, None, stages),))
-            case Bound(bounds, offsets, chunks, stages):
-                return Append((work_units.part(self.flow, bounds, chunks, offsets, stages),))
+            case Bound(bounds, offsets, chunks, stages, letters):
+                part = work_units.part(self.flow, bounds, chunks, offsets, stages)
+                return Append((part, *_of_letters(self.flow, bounds, letters)))
             case _:
                 assert_never(self.open)
 
@@ -175,18 +190,24 @@ class Attempt:
                 is_open = lower.strictly_precedes(upper)
                 rest = replace(open_, bounds=(lower, upper)) if is_open else self.counted
                 return replace(self, now=rest)
+            case Staged() if isinstance(open_, Staging) and open_.then is not None:
+                if self._is_whole(open_):
+                    return replace(self, now=open_.then)
+                return self.ended(Unstaged())
             case Fenced(fingerprint=fingerprint):
                 return self.ended(fenced_by(fingerprint))
             case _:
                 return self.ended(self._end(outcome, open_))
+
+    def _is_whole(self, staging: Staging) -> bool:
+        return self.shard.stages.get(staging.stage) == staging.total
 
     def _end(self, outcome: Outcome, open_: Rest | Bound | Staging) -> End:
         match outcome:
             case Appended():
                 return self.counted
             case Staged() if isinstance(open_, Staging):
-                is_whole = self.shard.stages.get(open_.stage) == open_.total
-                return self.counted if is_whole else Unstaged()
+                return self.counted if self._is_whole(open_) else Unstaged()
             case UpperMismatch() | OffsetsMismatch():
                 return Void() if isinstance(open_, Bound) else Superseded()
             case ChunksReclaimed():
@@ -195,6 +216,13 @@ class Attempt:
                 return Unstaged()
             case _:
                 return Failed(Failure(f"the append was refused: {outcome}"))
+
+
+def _of_letters(flow: Dataflow, bounds: Bounds, letters: Letters | None) -> tuple[Part, ...]:
+    if letters is None:
+        return ()
+    collection, chunks, stages = letters.collection, letters.chunks, letters.stages
+    return (work_units.part_of_letters(flow, collection, bounds, chunks, stages),)
 
 
 def fenced_by(fingerprint: str) -> Failed:
@@ -220,7 +248,8 @@ def of_unit(unit: Unit, result: Result, shard: Shard) -> Attempt:
         case SourceUnit(flow=flow, ingest=ingest):
             counted = Stepped(_after(unit, result, ingest.to_offsets))
             step, offsets = work_units.bounds(unit), (ingest.from_offsets, ingest.to_offsets)
-            now = Bound((step.lower, step.upper), offsets, chunks)
+            letters = _letters(flow, result)
+            now = Bound((step.lower, step.upper), offsets, chunks, letters=letters)
             return Attempt(flow=flow, counted=counted, now=now, shard=shard)
         case SliceUnit():
             return _of_slice(unit, result, shard)
@@ -235,7 +264,7 @@ def of_quiet(quiet: Quiet, shard: Shard) -> Attempt:
     counted = Stepped(replace(flow.own, frontier=move.upper))
     match move:
         case Tick(lower, upper, offsets):
-            now = Bound((lower, upper), (offsets, offsets))
+            now = Bound((lower, upper), (offsets, offsets), letters=_letters(flow))
             return Attempt(flow=flow, counted=counted, now=now, shard=shard)
         case Idle():
             rest = _rest(flow, counted, move, shard)
@@ -244,6 +273,16 @@ def of_quiet(quiet: Quiet, shard: Shard) -> Attempt:
             )
         case _:
             assert_never(move)
+
+
+def _letters(
+    flow: Dataflow, result: Result | None = None, stages: tuple[str, ...] = ()
+) -> Letters | None:
+    """The dead letters of a source's interval; None for a source without any collection."""
+    if flow.dead_letters is None:
+        return None
+    chunks = () if result is None else tuple(result.letters)
+    return Letters(flow.dead_letters, chunks, stages)
 
 
 def _rest(
@@ -273,19 +312,24 @@ def _of_slice(unit: SliceUnit, result: Result, shard: Shard) -> Attempt:
     runs = report.merge(flow.plan, build.runs, result)
     after = replace(build, done=build.done + 1, runs=runs, ahead=0)
     if after.done == len(build.slices):
-        return _of_last_slice(unit, Built(after), shard, chunks)
+        return _of_last_slice(unit, Built(after), shard, result)
     total = build.staged + (build.ahead or len(chunks))
-    counted = Sliced(replace(after, staged=total))
+    letters = build.staged_letters + len(result.letters)
+    counted = Sliced(replace(after, staged=total, staged_letters=letters))
     # a stage without new chunks is renewed; without any it is not there yet
-    staging = Staging(build.stage, total, () if build.ahead else chunks)
-    return Attempt(flow=flow, counted=counted, now=staging if total else counted, shard=shard)
+    now: Staging | Sliced = counted
+    then = None
+    if letters:
+        then = now = Staging(build.stage_of_letters, letters, tuple(result.letters))
+    if total:
+        now = Staging(build.stage, total, () if build.ahead else chunks, then)
+    return Attempt(flow=flow, counted=counted, now=now, shard=shard)
 
 
-def _of_last_slice(
-    unit: SliceUnit, counted: Built, shard: Shard, chunks: tuple[ChunkRef, ...]
-) -> Attempt:
+def _of_last_slice(unit: SliceUnit, counted: Built, shard: Shard, result: Result) -> Attempt:
     """Return the attempt that appends a build: beside another version's only as a whole."""
     flow, build, step = unit.flow, unit.build, work_units.bounds(unit)
+    chunks = tuple(result.chunks)
     stages = (build.stage,) if build.staged else ()
     bounds = clip(step, shard.upper) if build.writes else None
     now: Rest | Bound | End
@@ -297,5 +341,7 @@ def _of_last_slice(
         now = Rest(bounds, chunks, stages)
     else:
         offsets = (build.ingest.from_offsets, build.ingest.to_offsets)
-        now = Bound(bounds, offsets, chunks, stages)
+        staged = (build.stage_of_letters,) if build.staged_letters else ()
+        letters = _letters(flow, result, staged)
+        now = Bound(bounds, offsets, chunks, stages, letters)
     return Attempt(flow=flow, counted=counted, now=now, shard=shard)

@@ -177,6 +177,12 @@ class Dataflow:
         return self.description.source is not None
 
     @property
+    def dead_letters(self) -> CollectionId | None:
+        """The collection of a source's dead letters, if it has one."""
+        source = self.description.source
+        return None if source is None else source.dead_letters
+
+    @property
     def scheduled(self) -> Antichain:
         """The least time at which its output changes without new input (rule 44)."""
         runs = () if self.own is None else self.own.runs.values()

@@ -43,7 +43,8 @@ class Build:
     `runs` is the state after the `done` slices; their output is the `staged` chunks under the
     name `stage`, followed by `ahead` chunks of the next slice. Without `writes` the output is
     discarded: the shard has it. `ingest` is set for the first interval of a source, whose loads
-    are messages; `offsets` is the binding at `upper`, for any source.
+    are messages; `offsets` is the binding at `upper`, for any source. The chunks of its dead
+    letters are staged under a name of their own (`stage_of_letters`).
     """
 
     incarnation: str
@@ -57,9 +58,15 @@ class Build:
     runs: Mapping[int, Runs] = field(default_factory=dict)
     stage: str = field(default_factory=lambda: uuid.uuid4().hex)
     staged: int = 0
+    staged_letters: int = 0
     ahead: int = 0
     ingest: Ingest | None = None
     offsets: Offsets | None = None
+
+    @property
+    def stage_of_letters(self) -> str:
+        """The name under which the chunks of dead letters are staged."""
+        return f"{self.stage}.errors"
 
 
 def run_names(runs: Mapping[int, Runs]) -> frozenset[str]:

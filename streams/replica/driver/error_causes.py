@@ -53,7 +53,7 @@ def failure_of(error: BaseException) -> Failure:
 def failure_in(traceback: str) -> Failure:
     """Classify a dataflow's own failure in a task, from the traceback that the task sent."""
     kind = Kind.FULL if says_full(traceback) else Kind.FAILED
-    return Failure(cause_of(traceback), kind)
+    return Failure(cause_of(traceback).removeprefix("Undecodable: "), kind)
 
 
 def is_cancelled(error: BaseException) -> bool:

@@ -19,10 +19,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from itertools import chain, groupby
 
-from streams.compute import reclocking
+from streams.compute import binding, reclocking
 from streams.compute.reclocking import (
     Broken,
     Clock,
+    Ends,
     Follow,
     Ingest,
     Ingestion,
@@ -31,7 +32,7 @@ from streams.compute.reclocking import (
     Rebuild,
     Tick,
 )
-from streams.compute.stalls import NotYet, Stalled, Told, impediment
+from streams.compute.stalls import NotYet, Stalled, Told, bad_message, impediment
 from streams.ids import Timestamp, Topic
 from streams.progress import Interval, frontier
 from streams.replica.driver import work_units
@@ -131,14 +132,38 @@ def plan(
             case NotYet():
                 pass
             case None:
-                own = flow.own.position
+                own, reason = flow.own.position, _stops_at(flow, shard)
+                if reason:
+                    stuck.append(Stuck(flow, reason))
+                    continue
                 most = limits.messages_of(observation)
-                interval = reclocking.next_interval(
-                    own, shard, observation.ends, clock, most, source.start
-                )
+                ends = _before_bad(flow, observation.ends)
+                interval = reclocking.next_interval(own, shard, ends, clock, most, source.start)
                 decided.append((flow, interval))
     found_plan = _plan(decided, view, topics, clock.earlier_ms, limits)
     return replace(found_plan, stuck=(*found_plan.stuck, *stuck))
+
+
+def _stops_at(flow: Dataflow, shard: Position) -> str:
+    """Return why a source stops here: a bad message is the next one of a partition."""
+    source, trouble = flow.description.source, flow.trouble
+    place = None if source is None or trouble is None else bad_message(source, trouble.message)
+    if source is None or trouble is None or place is None:
+        return ""
+    partition, offset = place
+    bound = binding.offsets(shard.offsets, source.start.generation)
+    start = bound or dict(source.start.offsets)
+    return trouble.message if start.get(partition, 0) >= offset else ""
+
+
+def _before_bad(flow: Dataflow, ends: Mapping[int, Ends]) -> Mapping[int, Ends]:
+    """Return the ends of a topic, of which a source takes what is before a bad message."""
+    source, trouble = flow.description.source, flow.trouble
+    place = None if source is None or trouble is None else bad_message(source, trouble.message)
+    if place is None or place[0] not in ends:
+        return ends
+    partition, offset = place
+    return {**ends, partition: replace(ends[partition], high=offset)}
 
 
 def _known_ms(flows: Iterable[Dataflow], topics: Mapping[Topic, Told], now_ms: int) -> int:

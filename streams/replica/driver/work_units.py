@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
-from streams.compute import checkpoints
+from streams.compute import checkpoints, dead_letters
 from streams.compute.reclocking import Ingest, Tick
 from streams.compute.stepping import Idle, Step
 from streams.ids import CollectionId, Timestamp
@@ -13,7 +13,7 @@ from streams.progress import Antichain, Interval, frontier
 from streams.replica.driver.dataflow import Dataflow
 from streams.replica.driver.dataflow_state import Build
 from streams.replica.tasks.descriptor import ChunkLoad, Load, Output, Runs, Share
-from streams.storage.log.events import Offsets, Part
+from streams.storage.log.events import Offsets, Part, write_capability
 from streams.storage.read.reader import Piece
 
 T = TypeVar("T")
@@ -77,12 +77,18 @@ def share(
     flow: Dataflow, interval: Interval, runs: Mapping[int, Runs], output: Output | None
 ) -> Share:
     """Return the share of a dataflow in a micro-batch."""
+    letters = None
+    if flow.dead_letters is not None and output is not None:
+        names = tuple(column.name for column in dead_letters.COLUMNS)
+        headers = {"collection": flow.dead_letters.encode()}
+        letters = replace(output, names=names, headers=headers)
     return Share(
         dataflow=flow.id,
         plan=flow.plan_name,
         interval=interval,
         runs=runs,
         output=output,
+        letters=letters,
     )
 
 
@@ -93,7 +99,7 @@ def part(
     offsets: tuple[Offsets, Offsets] | None = None,
     stages: tuple[str, ...] = (),
 ) -> Part:
-    """Return the part of an Append for a dataflow."""
+    """Return the part of an Append for a dataflow's export."""
     return Part(
         collection=flow.id,
         capability=flow.description.capability,
@@ -103,6 +109,25 @@ def part(
         stages=stages,
         from_offsets=None if offsets is None else offsets[0],
         to_offsets=None if offsets is None else offsets[1],
+        fingerprint=flow.fingerprint,
+    )
+
+
+def part_of_letters(
+    flow: Dataflow,
+    collection: CollectionId,
+    bounds: tuple[Antichain, Antichain],
+    chunks: tuple[ChunkRef, ...] = (),
+    stages: tuple[str, ...] = (),
+) -> Part:
+    """Return the part of an Append for a source's dead letters."""
+    return Part(
+        collection=collection,
+        capability=write_capability(collection),
+        lower=bounds[0],
+        upper=bounds[1],
+        chunks=chunks,
+        stages=stages,
         fingerprint=flow.fingerprint,
     )
 

@@ -19,6 +19,7 @@ In the order in which a step uses them:
 `decode`    JSON texts to columns: `batch` for all that is regular, `decode_one` and `scan` for
             the rest; `fields` says what each declared type accepts, `nested` how values with
             parts are taken apart, `layout` which members are read for the columns.
+`refusals`  messages that cannot be decoded, by ON ERROR.
 `keys`      keys of messages, by their format; `metadata` the parts of messages as columns.
 
 A large first interval is cut by `windows`; all pieces share its time, and only the whole is

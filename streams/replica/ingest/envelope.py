@@ -14,18 +14,21 @@ UPSERT: the message is the new row of its key.
 - `position` = offset * 2^15 + partition, so that of a key's messages at one time the one with
   the highest (offset, partition) wins.
 
-An error reads
+This is so for the sources that keep such messages as errors; for others `refusals` says what
+becomes of them, and the key stays as it was.
 
-    cannot decode message: topic T, partition P, offset O: reason
+The error of an UPSERT value reads
+
     cannot decode message: topic T, partition P, offset O, key K: reason
 
-the second for an UPSERT value, K the key as JSON without space around it (`Keys.shown`). It
-names one message, so no two errors are equal; and because it contains the key, keyed state can
-be rebuilt from the shard (`replay`).
+with K the key as JSON without space around it (`Keys.shown`). It names one message, so no two
+errors are equal; and because it contains the key, keyed state can be rebuilt from the shard
+(`replay`).
 """
 
 import re
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
@@ -38,18 +41,27 @@ from streams.replica.ingest.decode import Decoder, whole
 from streams.replica.ingest.keys import NO_TEXT, Keys
 from streams.replica.ingest.metadata import Metadata
 from streams.replica.ingest.plan import DELETION, ERROR, VALUE, import_columns, key_positions
+from streams.replica.ingest.refusals import ERRORS, Refusals, updates_at
 from streams.replica.ingest.scan import leading
 from streams.trace.kernel.kernel import Kernel, arrow_schema
 from streams.trace.updates import flatten, settle
 
 MAX_PARTITIONS = 1 << 15
-ERRORS = pa.schema([("error", pa.string()), ("time", pa.int64()), ("diff", pa.int64())])
 KEYED_ERROR = re.compile(
     r"cannot decode message: topic [\w.-]+, partition \d+, offset \d+, key (?=\S)", re.ASCII
 )
 
 Loaded = tuple[pa.Table, pa.Table]
 """Updates c0 .. cn, time, diff of the import; and errors: error, time, diff."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ingested:
+    """Updates and errors as in `Loaded`; dead letters as in `refusals.Refused`."""
+
+    updates: pa.Table
+    errors: pa.Table
+    letters: pa.Table
 
 
 class Envelope:
@@ -62,7 +74,7 @@ class Envelope:
         declared = len(columns) - len(source.included)
         included = range(declared, len(columns))
         rest = [index for index in range(declared) if index not in positions]
-        self._topic, self._kernel = source.topic, kernel
+        self._kernel, self._refusals = kernel, Refusals(source)
         key_columns = [columns[position] for position in positions]
         self._keys = Keys(key_columns, source.key_format, kernel) if positions else None
         paths = {located.column: located.path for located in source.located}
@@ -72,20 +84,19 @@ class Envelope:
         self._declared = arrow_schema([column.type for column in columns])
         self._schema = arrow_schema([c.type for c in import_columns(source, columns)])
 
-    def updates(self, messages: pa.Table, time: Timestamp) -> Loaded:
+    def updates(self, messages: pa.Table, time: Timestamp) -> Ingested:
         """Return the updates of the messages at `time`.
 
         Shape: `messages` has key, value (binary, NULL when absent), partition (int32), offset
-        (int64), and the columns of `metadata.fetched`.
+        (int64), and the columns of `metadata.fetched`. Errors: Undecodable if the source stops
+        at a message that cannot be decoded.
         """
         if self._keys is not None:
             return self._upserts(self._keys, messages, time)
         rows, reasons = self._values(messages)
-        errors = self._errors(messages, reasons)
-        return (
-            _updates(_filter(rows, reasons.is_null()).columns, time, self._schema),
-            errors_at(errors, time),
-        )
+        refused = self._refusals.refused(messages, reasons, time)
+        updates = updates_at(_filter(rows, reasons.is_null()).columns, time, self._schema)
+        return Ingested(updates, refused.errors, refused.letters)
 
     def _values(self, messages: pa.Table) -> tuple[pa.Table, pa.Array]:
         """Return the columns of values and metadata, and the reasons of bad messages."""
@@ -96,22 +107,45 @@ class Envelope:
             rows = rows.append_column(f"m{number}", column)
         return rows, pc.coalesce(decoded.reasons, reasons)
 
-    def _upserts(self, reader: Keys, messages: pa.Table, time: Timestamp) -> Loaded:
+    def _upserts(self, reader: Keys, messages: pa.Table, time: Timestamp) -> Ingested:
         keys = reader.decode(whole(messages["key"]))
-        is_valid = keys.reasons.is_null()
-        errors = self._errors(messages, pc.binary_join_element_wise("key: ", keys.reasons, ""))
-        messages = _filter(messages, is_valid)
-        value = whole(messages["value"])
+        known = keys.reasons.is_null()
+        reasons = pc.binary_join_element_wise("key: ", keys.reasons, "")
+        of_keys = self._refusals.refused(messages, reasons, time)
+        messages, columns = _filter(messages, known), _filter(keys.columns, known)
         values, reasons = self._values(messages)
-        absent = value.is_null()
-        texts = self._keyed_errors(reader, messages, pc.if_else(absent, NO_TEXT, reasons))
+        reasons = pc.if_else(whole(messages["value"]).is_null(), NO_TEXT, reasons)
+        if self._refusals.on_error == "inline":
+            updates = self._keyed(reader, messages, columns, values, reasons, time)
+            return Ingested(updates, of_keys.errors, of_keys.letters)
+        of_values = self._refusals.refused(messages, reasons, time)
+        sound = reasons.is_null()
+        messages, columns, values = (
+            _filter(table, sound) for table in (messages, columns, values)
+        )
+        reasons = pa.nulls(messages.num_rows, pa.string())
+        updates = self._keyed(reader, messages, columns, values, reasons, time)
+        letters = pa.concat_tables([of_keys.letters, of_values.letters])
+        return Ingested(updates, of_keys.errors, letters)
+
+    def _keyed(
+        self,
+        reader: Keys,
+        messages: pa.Table,
+        keys: pa.Table,
+        values: pa.Table,
+        reasons: pa.Array,
+        time: Timestamp,
+    ) -> pa.Table:
+        """Return the updates of messages with a key; a reason is its key's error."""
+        absent = whole(messages["value"]).is_null()
+        texts = self._keyed_errors(reader, messages, reasons)
         kinds = pc.if_else(absent, DELETION, pc.if_else(texts.is_null(), VALUE, ERROR))
-        rest = _only(values, pc.equal(kinds, VALUE))
-        rows = self._row(_filter(keys.columns, is_valid), rest)
+        rows = self._row(keys, _only(values, pc.equal(kinds, VALUE)))
         partitions = messages["partition"].to_numpy().astype(np.int64)
         positions = messages["offset"].to_numpy() * MAX_PARTITIONS + partitions
         columns = [*rows, pa.array(positions), kinds.cast(pa.uint8()), texts]
-        return _updates(columns, time, self._schema), errors_at(errors, time)
+        return updates_at(columns, time, self._schema)
 
     def replay(self, updates: pa.Table, errors: pa.Table) -> Loaded:
         """Return messages that reproduce the contents of a source's shard.
@@ -175,42 +209,14 @@ class Envelope:
         columns = [*keys.columns, *rest.columns]
         return [columns[place] for place in self._places]
 
-    def _errors(self, messages: pa.Table, reasons: pa.Array) -> pa.Array:
-        """Return the error texts of the messages that have a reason, without the others."""
-        failed = reasons.is_valid()
-        where = self._where(_filter(messages, failed))
-        return pc.binary_join_element_wise(where, reasons.filter(failed), ": ")
-
     def _keyed_errors(self, reader: Keys, messages: pa.Table, reasons: pa.Array) -> pa.Array:
         """Return the error text of each message that has a reason, and NULL for the others."""
         failed = reasons.is_valid()
         some = _filter(messages, failed)
         keys = reader.shown(whole(some["key"]))
-        where = pc.binary_join_element_wise(self._where(some), keys, ", key ")
+        where = pc.binary_join_element_wise(self._refusals.places(some), keys, ", key ")
         texts = pc.binary_join_element_wise(where, reasons.filter(failed), ": ")
         return pc.replace_with_mask(reasons, failed, texts)
-
-    def _where(self, messages: pa.Table) -> pa.Array:
-        return pc.binary_join_element_wise(
-            f"cannot decode message: topic {self._topic}, partition ",
-            whole(messages["partition"]).cast(pa.string()),
-            ", offset ",
-            whole(messages["offset"]).cast(pa.string()),
-            "",
-        )
-
-
-def errors_at(texts: pa.Array, time: Timestamp) -> pa.Table:
-    """Return new errors at a time. Shape: error, time, diff."""
-    return _updates([texts], time, ERRORS)
-
-
-def _updates(
-    columns: Sequence[pa.Array | pa.ChunkedArray], time: Timestamp, schema: pa.Schema
-) -> pa.Table:
-    count = len(columns[0])
-    times = pa.array(np.full(count, time, np.int64))
-    return pa.table([*columns, times, pa.array(np.ones(count, np.int64))], schema=schema)
 
 
 def _filter(table: pa.Table, mask: pa.Array) -> pa.Table:

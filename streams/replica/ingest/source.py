@@ -15,7 +15,7 @@ from streams.compute.description import IngestionDescription
 from streams.ids import Offset, Timestamp, Topic
 from streams.plan.physical import Column
 from streams.replica.ingest import metadata
-from streams.replica.ingest.envelope import Envelope, Loaded
+from streams.replica.ingest.envelope import Envelope, Ingested, Loaded
 from streams.replica.ingest.ranges import Slice
 from streams.trace.kernel.kernel import Kernel
 
@@ -70,11 +70,11 @@ def load(
     slices: Sequence[Slice],
     time: Timestamp,
     resources: Resources,
-) -> Loaded:
-    """Return the updates and errors of the messages of these slices, at `time`.
+) -> Ingested:
+    """Return the updates, errors and dead letters of the messages of these slices, at `time`.
 
-    Shape: updates are the import's columns, time, diff; errors are error, time, diff. Errors:
-    Determinate if the broker no longer has the range, or cannot be reached.
+    Errors: Determinate if the broker no longer has the range, or cannot be reached; Undecodable
+    if the source stops at a message that cannot be decoded.
     """
     more = metadata.fetched(source)
     tables = [

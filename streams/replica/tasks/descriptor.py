@@ -102,7 +102,7 @@ class Share:
 
     `in_hand` names the imports that the micro-batch itself produces, with their index: their
     updates reach this dataflow in the tasks that produce them, up to round `base`. Its own
-    level k is round `base + k`.
+    level k is round `base + k`. `letters` is where a source writes its dead letters.
     """
 
     dataflow: CollectionId
@@ -112,6 +112,7 @@ class Share:
     output: Output | None
     base: int = 0
     in_hand: Mapping[CollectionId, int] = field(default_factory=dict)
+    letters: Output | None = None
 
 
 class Clients(Protocol):

@@ -9,6 +9,8 @@ import pyarrow as pa
 from streams.ids import CollectionId, Timestamp, Topic
 from streams.kafka.log import Chunks
 from streams.replica.ingest import source
+from streams.replica.ingest.envelope import Ingested
+from streams.replica.ingest.refusals import LETTERS
 from streams.replica.ingest.source import Resources
 from streams.replica.tasks.descriptor import ChunkLoad, Load, RawLoad, Undo
 from streams.storage.read import reader as read
@@ -28,8 +30,18 @@ class Loader:
     resources: Resources
     loaded: dict[tuple[Topic, tuple[Piece, ...]], Loaded] = field(default_factory=dict)
 
-    def load(self, load: Load) -> Loaded:
-        """Return the updates of one load. Errors: Corrupt; Determinate if Kafka fails."""
+    def load(self, load: Load) -> Ingested:
+        """Return the updates of one load.
+
+        Errors: Corrupt; Undecodable; Determinate if Kafka fails.
+        """
+        if isinstance(load, RawLoad):
+            return source.load(
+                load.source, load.columns, load.slices, load.time, self.resources
+            )
+        return Ingested(*self._stored(load), LETTERS.empty_table())
+
+    def _stored(self, load: ChunkLoad | Undo) -> Loaded:
         match load:
             case ChunkLoad(topic=topic, pieces=pieces):
                 loaded = self._fetch(topic, pieces)
@@ -42,10 +54,6 @@ class Loader:
             case Undo(topic=topic, pieces=pieces, time=time):
                 updates, errors = _at(self._fetch(topic, pieces), time)
                 return _negated(updates), _negated(errors)
-            case RawLoad():
-                return source.load(
-                    load.source, load.columns, load.slices, load.time, self.resources
-                )
             case _:
                 assert_never(load)
 

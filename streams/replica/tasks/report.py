@@ -28,6 +28,8 @@ class Report:
     chunks: tuple[ChunkRef, ...]
     rows_in: int
     milliseconds: float
+    letters: tuple[ChunkRef, ...] = ()
+    """The chunks of a source's dead letters."""
 
 
 @dataclass(slots=True)
@@ -37,6 +39,7 @@ class Result:
     runs: dict[tuple[int, int], Runs] = field(default_factory=dict)
     """By (bucket, level): the whole state of that level's operators there."""
     chunks: list[ChunkRef] = field(default_factory=list)
+    letters: list[ChunkRef] = field(default_factory=list)
     rows_in: int = 0
     milliseconds: float = 0.0
     failure: str | None = None
@@ -44,16 +47,12 @@ class Result:
 
 def dumps(report: Report) -> str:
     """Encode a report."""
-    chunks = [
-        [ref.partition, ref.offset, ref.key, ref.checksum, ref.rows, ref.size,
-         [bounds and [bounds.low, bounds.high] for bounds in ref.ranges]]
-        for ref in report.chunks
-    ]  # fmt: skip
     return json.dumps(
         {
             "level": report.level,
             "runs": report.runs,
-            "chunks": chunks,
+            "chunks": _fields(report.chunks),
+            "letters": _fields(report.letters),
             "rows": report.rows_in,
             "ms": report.milliseconds,
         }
@@ -63,17 +62,32 @@ def dumps(report: Report) -> str:
 def loads(bucket: int, text: str) -> Report:
     """Decode a report."""
     facts = json.loads(text)
-    chunks = tuple(
-        ChunkRef(partition, Offset(offset), key, checksum, rows, size, _ranges(ranges))
-        for partition, offset, key, checksum, rows, size, ranges in facts["chunks"]
-    )
     return Report(
         level=facts["level"],
         bucket=bucket,
         runs=facts["runs"],
-        chunks=chunks,
+        chunks=_refs(facts["chunks"]),
         rows_in=facts["rows"],
         milliseconds=facts["ms"],
+        letters=_refs(facts["letters"]),
+    )
+
+
+_Fields = list[tuple[int, int, str, int, int, int, list[list[Limit] | None]]]
+
+
+def _fields(refs: Iterable[ChunkRef]) -> list[tuple[object, ...]]:
+    return [
+        (ref.partition, ref.offset, ref.key, ref.checksum, ref.rows, ref.size,
+         [bounds and [bounds.low, bounds.high] for bounds in ref.ranges])
+        for ref in refs
+    ]  # fmt: skip
+
+
+def _refs(fields: _Fields) -> tuple[ChunkRef, ...]:
+    return tuple(
+        ChunkRef(partition, Offset(offset), key, checksum, rows, size, _ranges(ranges))
+        for partition, offset, key, checksum, rows, size, ranges in fields
     )
 
 
@@ -115,5 +129,6 @@ def _add(result: Result, report: Report) -> None:
     if report.runs is not None:
         result.runs[report.bucket, report.level] = report.runs
     result.chunks.extend(report.chunks)
+    result.letters.extend(report.letters)
     result.rows_in += report.rows_in
     result.milliseconds += report.milliseconds

@@ -73,6 +73,8 @@ class Done:
     runs: Runs | None
     rows_in: int
     milliseconds: float
+    letters: pa.Table | None = None
+    """A source's dead letters."""
 
 
 @dataclass(slots=True)
@@ -130,23 +132,32 @@ class Task:
     def finish(self) -> Iterator[pa.RecordBatch]:
         """Write every output, report, and return all blobs to Spark."""
         self.chain()
-        wanted = [
+        outputs = [
             write_chunks.encode(done.emitted, done.share.output, done.types)
             for done in self.done
         ]
+        letters = [
+            None
+            if done.letters is None
+            else write_chunks.encode_rows(done.letters, done.share.letters)
+            for done in self.done
+        ]
+        wanted = [*outputs, *letters]
         if any(wanted):
             self.batch.crash("before-chunks")
         refs = write_chunks.write(worker.chunks(self.batch.clients), wanted)
-        for done, written in zip(self.done, refs, strict=True):
+        written = zip(refs[: len(outputs)], refs[len(outputs) :], strict=True)
+        for done, (chunks, of_letters) in zip(self.done, written, strict=True):
             self._send(done)
             text = report.dumps(
                 report.Report(
                     level=done.level,
                     bucket=done.bucket,
                     runs=done.runs,
-                    chunks=written,
+                    chunks=chunks,
                     rows_in=done.rows_in,
                     milliseconds=done.milliseconds,
+                    letters=of_letters,
                 )
             )
             self.say(
@@ -194,8 +205,10 @@ def _start(task: Task, share: Share, loads: Sequence[Load], loader: Loader, inde
     computed: dict[int, Computed] = {}
     undone: list[pa.Table] = []
     errors: list[pa.Table] = []
+    letters: list[pa.Table] = []
     for load in loads:
-        updates, failed = loader.load(load)
+        loaded = loader.load(load)
+        updates, failed = loaded.updates, loaded.errors
         if isinstance(load, Undo):
             undone.append(updates)
         else:
@@ -206,13 +219,17 @@ def _start(task: Task, share: Share, loads: Sequence[Load], loader: Loader, inde
             computed[number] = task.sharing.of(origin, what, updates)
         if failed.num_rows:
             errors.append(failed)
+        if loaded.letters.num_rows:
+            letters.append(loaded.letters)
     interval = share.interval
     emitted = engine.start(
         plan, tables, interval, task.batch.buckets, task.context, computed=computed
     )
     emitted = _with(emitted, undone, errors, plan.types[-1])
     read = sum(table.num_rows for table in tables.values())
-    return Done(share, plan.types[-1], 0, index, emitted, None, read, _since_ms(began))
+    done = Done(share, plan.types[-1], 0, index, emitted, None, read, _since_ms(began))
+    done.letters = pa.concat_tables(letters) if letters else None
+    return done
 
 
 def advance_round(

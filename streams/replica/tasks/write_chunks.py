@@ -31,6 +31,14 @@ class Encoded:
     bodies: tuple[tuple[bytes, int], ...]
 
 
+def encode_rows(updates: pa.Table, output: Output | None) -> Encoded | None:
+    """Encode updates without errors as chunks; None if there is nothing to write."""
+    new = None if output is None else _from(updates, output)
+    if output is None or new is None or not new.num_rows:
+        return None
+    return Encoded(output, new, tuple(chunk.encode(new, output.names, None)))
+
+
 def encode(emitted: Emitted, output: Output | None, types: Sequence[str]) -> Encoded | None:
     """Encode the output of a dataflow as chunks; None if there is nothing to write.
 

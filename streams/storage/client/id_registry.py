@@ -13,7 +13,6 @@ Objects of the catalog have no entry until they are dropped: the catalog is a lo
 its objects, and such names are reserved for it.
 """
 
-import re
 from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -21,6 +20,7 @@ from dataclasses import dataclass
 from streams.errors import InvalidUsage, SlackwaterError
 from streams.ids import MINIMUM_TIME, CollectionId
 from streams.kafka.log import Truncated
+from streams.storage.client.catalog_ids import CATALOG_ID, group_of
 from streams.storage.client.group import MADE_ANEW, lost
 from streams.storage.client.lifecycle import Claimed, Command, NotBound, refusal
 from streams.storage.client.shards import Shards
@@ -34,12 +34,6 @@ REGISTRY = "storage.ids"
 
 ENTRY = "id:"
 """Prefix of the ids of the registry's own collections; reserved."""
-
-CATALOG_ID = re.compile("[suk][0-9]+")
-"""Ids of sources, views and sinks, which the catalog numbers and never reuses.
-
-Each has a group of its own name, made by the coordinator without the registry.
-"""
 
 DELETED = "the topic is gone, and no drop of the collection is on record: what it held is lost"
 
@@ -81,8 +75,8 @@ class Directory:
         for name in (id_, group):
             if CATALOG_ID.fullmatch(name):
                 raise InvalidUsage(
-                    f"{name}: s, u or k and a number name the catalog's sources, views and"
-                    " sinks: choose another name"
+                    f"{name}: s, u, k or e and a number name the catalog's sources, views,"
+                    " sinks and dead letters: choose another name"
                 )
         self.waits()
         self.shards.make(REGISTRY)
@@ -226,9 +220,10 @@ class Directory:
         registered = None if is_catalogs else self.registered(id_)
         if registered is not None:
             return registered
-        own = self.shards.identity(id_)
+        group = group_of(id_)
+        own = self.shards.identity(group)
         if own is not None:
-            return Entry(id_, own)
+            return Entry(group, own)
         return self.registered(id_) if is_catalogs else None
 
     def registered(self, id_: CollectionId) -> Entry | None:

@@ -66,7 +66,9 @@ def ends(messages: Sequence[Message]) -> dict[int, tuple[int, int]]:
 def loaded(
     source: IngestionDescription, messages: Sequence[Message], parts: Sequence[Slice], time: int
 ) -> tuple[pa.Table, pa.Table]:
-    return load(source, COLUMNS, parts, Timestamp(time), Resources(Memory(messages), KERNEL))
+    resources = Resources(Memory(messages), KERNEL)
+    ingested = load(source, COLUMNS, parts, Timestamp(time), resources)
+    return ingested.updates, ingested.errors
 
 
 def add(to: Counter[tuple[object, ...]], tables: Sequence[pa.Table]) -> None:
@@ -389,7 +391,8 @@ def test_a_row_that_is_not_there_has_no_values():
     columns = (Column("k", "VARCHAR"), Column("v", "BIGINT"), Column("day", "DATE"))
     messages: list[Message] = [(b'"a"', b'{"v":1,"day":"2013-02-29"}', 0, 0)]
     resources = Resources(Memory(messages), KERNEL)
-    updates, _ = load(UPSERT, columns, slices(ends(messages)), Timestamp(7), resources)
+    ingested = load(UPSERT, columns, slices(ends(messages)), Timestamp(7), resources)
+    updates = ingested.updates
     assert updates["c0"].to_pylist() == ["a"]
     assert updates["c1"].to_pylist() == [None]
 

@@ -108,8 +108,9 @@ def test_a_key_is_read_back_from_an_error_whatever_follows(key_format, batch, re
 def test_state_rebuilt_from_errors_lets_a_later_message_take_them_back(key_format, tmp_path):
     """What was in error under each key before the state was lost is gone once it is written."""
     broken: list[Raw] = [(key, b"[") for key in NASTY]
-    first, errors = envelope(key_format).updates(messages(broken), Timestamp(0))
-    assert errors.num_rows == 0
+    ingested = envelope(key_format).updates(messages(broken), Timestamp(0))
+    first = ingested.updates
+    assert ingested.errors.num_rows == 0
     stored = stepped(key_format, tmp_path / "kept", [first])
     assert len(stored) == len(NASTY)
     told = pa.array([error for error, _ in stored], pa.string())
@@ -118,9 +119,8 @@ def test_state_rebuilt_from_errors_lets_a_later_message_take_them_back(key_forma
     columns = [pa.field("c0", pa.int64()), pa.field("c1", first.schema.field("c1").type)]
     none = pa.schema([*columns, ("time", pa.int64()), ("diff", pa.int64())]).empty_table()
     replayed, _ = envelope(key_format).replay(none, history)
-    later, _ = envelope(key_format).updates(
-        messages([(key, b'{"v":1}') for key in NASTY]), Timestamp(1)
-    )
+    written = messages([(key, b'{"v":1}') for key in NASTY])
+    later = envelope(key_format).updates(written, Timestamp(1)).updates
     changes = stepped(key_format, tmp_path / "rebuilt", [replayed, later])
     assert sorted(changes) == sorted([*stored, *((error, -diff) for error, diff in stored)])
 
@@ -151,7 +151,8 @@ def stepped(
     ],
 )
 def test_errors_name_the_key_as_json(key_format, key, value, error):
-    updates, errors = envelope(key_format).updates(messages([(key, value)]), Timestamp(0))
-    told = [text for text in updates["c4"].to_pylist() + errors["error"].to_pylist() if text]
+    ingested = envelope(key_format).updates(messages([(key, value)]), Timestamp(0))
+    texts = ingested.updates["c4"].to_pylist() + ingested.errors["error"].to_pylist()
+    told = [text for text in texts if text]
     assert len(told) == 1
     assert told[0].startswith(f"cannot decode message: topic t, partition 0, {error}")

@@ -58,8 +58,8 @@ def loaded(
     source: IngestionDescription, columns: tuple[Column, ...], topic: Fetched
 ) -> tuple[list[dict[str, Any]], list[str]]:
     whole = [Slice(0, Offset(0), Offset(1 << 40))]
-    rows, errors = load(source, columns, whole, Timestamp(7), Resources(topic, KERNEL))
-    return rows.to_pylist(), errors["error"].to_pylist()
+    ingested = load(source, columns, whole, Timestamp(7), Resources(topic, KERNEL))
+    return ingested.updates.to_pylist(), ingested.errors["error"].to_pylist()
 
 
 times = st.one_of(st.none(), st.integers(0, 2**63 - 1), st.integers(0, 4 * 10**12))
@@ -122,9 +122,9 @@ def test_each_row_has_the_parts_of_its_message(key_format: KeyFormat, messages) 
         *column_types("VARCHAR" if key_format == "text" else "BLOB"),
     )
     whole = [Slice(0, Offset(0), Offset(1 << 40))]
-    rows, errors = load(
-        source, columns, whole, Timestamp(7), Resources(Fetched(messages), KERNEL)
-    )
+    resources = Resources(Fetched(messages), KERNEL)
+    ingested = load(source, columns, whole, Timestamp(7), resources)
+    rows, errors = ingested.updates, ingested.errors
     place = rows.schema.get_field_index("c3")
     rows = rows.set_column(place, "c3", in_milliseconds(rows["c3"]))
     reasons = {message["offset"]: reason(message, key_format) for message in messages}

@@ -1,0 +1,27 @@
+"""The collection of a source's dead letters: messages that could not be decoded, as rows.
+
+It is in the group of its source, and every Append of the source has a part for it: at each time
+a message is in the one or in the other.
+"""
+
+from streams.ids import CollectionId
+from streams.plan.physical import Column
+
+SUFFIX = ".errors"
+"""What its name has behind the source's."""
+
+COLUMNS = (
+    Column("topic", "VARCHAR"),
+    Column("partition", "INTEGER"),
+    Column("offset", "BIGINT"),
+    Column("time", "TIMESTAMP"),
+    Column("key", "BLOB"),
+    Column("value", "BLOB"),
+    Column("reason", "VARCHAR"),
+)
+"""The place of the message, the time of its update, its bytes, and why it is not decoded."""
+
+
+def of(source: CollectionId) -> CollectionId:
+    """Return the id of a source's dead letters."""
+    return CollectionId(f"e{source[1:]}")

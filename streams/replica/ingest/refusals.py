@@ -1,0 +1,132 @@
+"""Messages that cannot be decoded, by what the source declares of them (ON ERROR).
+
+- `inline`: an error of the source. It reads
+
+      cannot decode message: topic T, partition P, offset O: reason
+
+  and names one message, so no two errors are equal.
+- `dead_letter`: a row of `streams.compute.dead_letters`.
+- `fail`: the source's work fails with that text, so it stays before the message.
+- `skip`: nothing.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from streams.compute import dead_letters
+from streams.compute.description import IngestionDescription
+from streams.ids import Timestamp
+from streams.trace.columns import combined
+from streams.trace.kernel.kernel import arrow_schema
+
+ERRORS = pa.schema([("error", pa.string()), ("time", pa.int64()), ("diff", pa.int64())])
+LETTERS = arrow_schema([column.type for column in dead_letters.COLUMNS])
+
+
+LARGEST_BYTES = 2 << 20
+"""A key or a value that is larger is not kept: a row has to fit into a record."""
+
+
+class Undecodable(Exception):
+    """A message of a source that stops at the first one that cannot be decoded."""
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """Errors: error, time, diff. Dead letters: `dead_letters.COLUMNS`, time, diff."""
+
+    errors: pa.Table
+    letters: pa.Table
+
+
+class Refusals:
+    """Handles the messages of one source that cannot be decoded."""
+
+    def __init__(self, source: IngestionDescription) -> None:
+        self._topic, self.on_error = source.topic, source.on_error
+
+    def refused(self, messages: pa.Table, reasons: pa.Array, time: Timestamp) -> Refused:
+        """Return what becomes of the messages that have a reason, at a time.
+
+        Errors: Undecodable if the source stops at such a message.
+        """
+        failed = reasons.is_valid()
+        nothing = Refused(errors_at(pa.array([], pa.string()), time), LETTERS.empty_table())
+        if not failed.true_count or self.on_error == "skip":
+            return nothing
+        messages, reasons = messages.filter(failed), reasons.filter(failed)
+        match self.on_error:
+            case "dead_letter":
+                return Refused(nothing.errors, self._letters(messages, reasons, time))
+            case "inline":
+                texts = pc.binary_join_element_wise(self.places(messages), reasons, ": ")
+                return Refused(errors_at(texts, time), nothing.letters)
+            case "fail":
+                raise self._undecodable(messages.slice(0, 1), str(reasons[0]))
+
+    def places(self, messages: pa.Table) -> pa.Array:
+        """Return the beginning of the error of each message, with its place."""
+        return pc.binary_join_element_wise(
+            f"cannot decode message: topic {self._topic}, partition ",
+            combined(messages["partition"]).cast(pa.string()),
+            ", offset ",
+            combined(messages["offset"]).cast(pa.string()),
+            "",
+        )
+
+    def _undecodable(self, message: pa.Table, reason: str) -> Undecodable:
+        partition, after = message["partition"][0].as_py(), message["offset"][0].as_py() + 1
+        return Undecodable(
+            f"{self.places(message)[0]}: {reason}; to leave it out: ALTER SOURCE ..."
+            f" RESUME FROM OFFSETS ({partition} => {after})"
+        )
+
+    def _letters(self, messages: pa.Table, reasons: pa.Array, time: Timestamp) -> pa.Table:
+        count = len(reasons)
+        columns = [
+            pa.array([self._topic] * count, pa.string()),
+            messages["partition"],
+            messages["offset"],
+            pa.array(np.full(count, time * 1000, np.int64)).cast(pa.timestamp("us")),
+            _kept(messages["key"]),
+            _kept(messages["value"]),
+            _with_sizes(messages, reasons),
+        ]
+        return updates_at(columns, time, LETTERS)
+
+
+def _is_large(values: pa.Array) -> pa.Array:
+    return pc.greater(pc.fill_null(pc.binary_length(values), 0), LARGEST_BYTES)
+
+
+def _kept(column: pa.ChunkedArray) -> pa.Array:
+    values = combined(column)
+    return pc.if_else(_is_large(values), pa.scalar(None, values.type), values)
+
+
+def _with_sizes(messages: pa.Table, reasons: pa.Array) -> pa.Array:
+    """Return the reasons; they say which bytes are not kept."""
+    for part in ("key", "value"):
+        lengths = pc.binary_length(combined(messages[part]))
+        said = pc.binary_join_element_wise(
+            reasons, f"; the {part}, ", lengths.cast(pa.string()), " bytes, is not kept", ""
+        )
+        reasons = pc.if_else(_is_large(combined(messages[part])), said, reasons)
+    return reasons
+
+
+def errors_at(texts: pa.Array, time: Timestamp) -> pa.Table:
+    """Return new errors at a time. Shape: error, time, diff."""
+    return updates_at([texts], time, ERRORS)
+
+
+def updates_at(
+    columns: list[pa.Array | pa.ChunkedArray], time: Timestamp, schema: pa.Schema
+) -> pa.Table:
+    """Return rows that come at a time. Shape: the columns, time, diff."""
+    count = len(columns[0])
+    times = pa.array(np.full(count, time, np.int64))
+    return pa.table([*columns, times, pa.array(np.ones(count, np.int64))], schema=schema)

@@ -1,0 +1,91 @@
+"""Bad messages of a source are rows of its dead letters, through kills, on a real broker."""
+
+import itertools
+import json
+
+import pytest
+
+from streams.app.environment import Environment
+from streams.errors import InvalidStatement
+from streams.kafka.embedded import EmbeddedBroker
+from tests.integration.adapter.support import eventually, raw_topic, read_output
+from tests.integration.replica.json_producer import Feed
+
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(900)]
+
+numbers = itertools.count()
+
+
+def test_good_rows_are_read_and_each_bad_message_is_a_dead_letter_once(
+    environment: Environment, broker: EmbeddedBroker
+) -> None:
+    """A snapshot with bad messages, then changes while replica and coordinator are killed."""
+    feed, number = Feed(broker.bootstrap), next(numbers)
+    topic = raw_topic(broker.bootstrap, 1)
+    source, view = f"paid{number}", f"total{number}"
+    out = f"dlq-{topic}"
+
+    def send(start: int, count: int) -> None:
+        good = [json.dumps({"id": n}).encode() for n in range(start, start + count)]
+        feed.put(topic, [({}, value) for value in (b"{", *good)])
+
+    send(0, 10)
+    environment.sql(
+        f"CREATE SOURCE {source} FROM KAFKA (TOPIC '{topic}') (id BIGINT) FORMAT JSON;"
+        f"CREATE MATERIALIZED VIEW {view} AS SELECT"
+        f" (SELECT count(*) FROM {source}) AS good, count(*) AS bad FROM {source}.errors;"
+        f"CREATE SINK letters{number} FROM {source}.errors INTO KAFKA (TOPIC '{out}')"
+        ' KEY (partition, "offset")'
+    )
+    query = f"SELECT good, bad FROM {view}"
+    eventually(lambda: environment.sql(query)[0].rows == ((10, 1),))
+    environment.kill("replica")
+    send(10, 10)
+    environment.kill("coordinator")
+    send(20, 10)
+    eventually(lambda: environment.sql(query)[0].rows == ((30, 3),))
+    (letters,) = environment.sql(
+        f'SELECT "offset", value, reason FROM {source}.errors ORDER BY "offset"'
+    )
+    assert [row[0] for row in letters.rows] == [0, 11, 22]
+    assert {row[2] for row in letters.rows} == {"expected JSON, got a text that ends too early"}
+    namespace = environment.settings.namespace
+    eventually(lambda: len(read_output(broker.bootstrap, namespace, out)) == 3)
+    shown = environment.sql("SHOW SOURCES")[0].dicts()
+    (detail,) = (row["detail"] for row in shown if row["name"] == source)
+    assert detail == f"3 dead letters in {source}.errors"
+
+
+def test_a_source_that_stops_goes_on_behind_the_message(
+    environment: Environment, broker: EmbeddedBroker
+) -> None:
+    feed, number = Feed(broker.bootstrap), next(numbers)
+    topic = raw_topic(broker.bootstrap, 1)
+    source = f"strict{number}"
+    feed.put(topic, [({}, value) for value in (b'{"id":1}', b'{"id":2}', b"[]", b'{"id":4}')])
+    environment.sql(
+        f"CREATE SOURCE {source} FROM KAFKA (TOPIC '{topic}') (id BIGINT) FORMAT JSON"
+        " ON ERROR FAIL"
+    )
+
+    def state() -> tuple[object, str]:
+        shown = environment.sql("SHOW SOURCES")[0].dicts()
+        (row,) = (row for row in shown if row["name"] == source)
+        return row["status"], str(row["detail"])
+
+    place = f"cannot decode message: topic {topic}, partition 0, offset 2: "
+    eventually(lambda: state()[0] == "stalled" and state()[1].startswith(place))
+    query = f"SELECT id FROM {source} ORDER BY id"
+    eventually(lambda: environment.sql(query)[0].rows == ((1,), (2,)))
+
+    def resumes() -> bool:
+        """It runs for a moment, until it comes to the message again."""
+        try:
+            environment.sql(f"ALTER SOURCE {source} RESUME FROM OFFSETS (0 => 3)")
+        except InvalidStatement:
+            return False
+        return True
+
+    eventually(resumes)
+    eventually(lambda: environment.sql(query)[0].rows == ((1,), (2,), (4,)))
+    eventually(lambda: state()[0] == "running")

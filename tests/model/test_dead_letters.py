@@ -1,0 +1,179 @@
+"""Messages that cannot be decoded are rows or dead letters at each time, through kills."""
+
+import json
+import random
+from collections import Counter
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+import pytest
+
+from streams.ids import CollectionId, Topic
+from streams.replica.config import Budgets
+from streams.replica.driver.scheduler import LANES
+from tests.support import duckdb_oracle
+from tests.support.racing_replicas import SEEDS, race_at_random
+from tests.support.sparkless import Replica, World
+
+COLUMNS = (("k", "BIGINT"), ("v", "VARCHAR"))
+EVENTS = CollectionId("events")
+ENVELOPES: list[tuple[str, ...]] = [(), ("k",)]
+Message = tuple[bytes | None, bytes | None]
+Contents = tuple[Counter[tuple[object, ...]], Counter[int]]
+"""Rows of the source, and the offsets of its dead letters."""
+
+
+def drawn(rng: random.Random, keys: Sequence[str]) -> Message:
+    """A message, of which every fourth cannot be decoded."""
+    k, v = rng.randrange(4), rng.choice(["a", "b", "c"])
+    if not keys:
+        return None, rng.choice(
+            [b"{", b'{"k": "x"}', *[json.dumps({"k": k, "v": v}).encode()] * 6]
+        )
+    key = rng.choice([b"?", *[str(k).encode()] * 7])
+    return key, rng.choice([b"[]", None, *[json.dumps({"v": v}).encode()] * 4])
+
+
+def expected(messages: Sequence[Message], keys: Sequence[str]) -> Contents:
+    """What is to be there once so many messages were read."""
+    rows: dict[object, tuple[object, ...]] = {}
+    letters: Counter[int] = Counter()
+    for offset, (key, value) in enumerate(messages):
+        bad = value in {b"{", b'{"k": "x"}', b"[]"} or key == b"?"
+        if bad:
+            letters[offset] += 1
+        elif not keys:
+            assert value is not None
+            rows[offset] = tuple(json.loads(value).values())
+        elif value is None:
+            rows.pop(key, None)
+        else:
+            assert key is not None
+            rows[key] = (int(key), json.loads(value)["v"])
+    return Counter(rows.values()), letters
+
+
+def contents(world: World, time: int) -> Contents:
+    """What is there at a time."""
+    rows, errors = duckdb_oracle.updates(world.shards, world.relations["events"])
+    assert not duckdb_oracle.net(errors)
+    letters, errors = duckdb_oracle.updates(world.shards, world.relations["events.errors"])
+    assert not duckdb_oracle.net(errors)
+    return (
+        _at(rows.to_pylist(), time, lambda row: (row["k"], row["v"])),
+        _at(letters.to_pylist(), time, lambda row: row["offset"]),
+    )
+
+
+T = TypeVar("T")
+Update = dict[str, Any]
+
+
+def _at(updates: Sequence[Update], time: int, named: Callable[[Update], T]) -> Counter[T]:
+    found: Counter[T] = Counter()
+    for row in updates:
+        if row["_time"] <= time:
+            found[named(row)] += row["_diff"]
+    assert all(count >= 0 for count in found.values())
+    return +found
+
+
+def judge(world: World, messages: Sequence[Message], keys: Sequence[str]) -> None:
+    """At each time there is what follows from the first messages, of which none is missing."""
+    world.shards.sync()
+    uppers = {name: world.upper(name) for name in ("events", "events.errors")}
+    assert len(set(uppers.values())) == 1, uppers
+    updates = [
+        duckdb_oracle.updates(world.shards, relation)[0]
+        for relation in world.relations.values()
+    ]
+    times = sorted({time for table in updates for time in table["_time"].to_pylist()})
+    possible = [expected(messages[:count], keys) for count in range(len(messages) + 1)]
+    read = 0
+    for time in times:
+        found = contents(world, time)
+        read = next((n for n in range(read, len(possible)) if possible[n] == found), -1)
+        assert read >= 0, (time, found)
+    assert contents(world, uppers["events"]) == possible[-1]
+
+
+@pytest.mark.parametrize("keys", ENVELOPES, ids=["none", "upsert"])
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_message_is_a_row_or_a_dead_letter(
+    seed: int, keys: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world, rng = World(), random.Random(seed)
+    world.patch(monkeypatch)
+    topic = world.raw("raw", 1)
+    messages: list[Message] = []
+
+    def send(count: int) -> None:
+        for _ in range(count):
+            messages.append(drawn(rng, keys))
+            world.send(topic, 0, *messages[-1])
+
+    def outside(_: int, act: float) -> None:
+        if act > 0.5:
+            send(rng.randrange(6))
+
+    send(rng.choice([0, 40]))
+    world.source("events", COLUMNS, topic, keys, on_error="dead_letter")
+    replicas = race_at_random(world, rng, tmp_path, 150, outside)
+    for replica in replicas:
+        world.now += 2_000
+        replica.settle()
+    judge(world, messages, keys)
+
+
+def attempt(world: World, replica: Replica) -> None:
+    """What a replica does that may be stalled."""
+    replica.follow()
+    for _ in range(12):
+        world.now += 40_000
+        replica.start()
+        for lane in LANES:
+            replica.step(lane)
+        replica.sync()
+        replica.idle()
+
+
+@pytest.mark.parametrize("messages", [3, 100])
+def test_a_source_that_fails_reads_what_is_before_the_message(
+    messages: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also if the snapshot takes several micro-batches; the reason stays in sight."""
+    world = World()
+    world.patch(monkeypatch)
+    topic = world.raw("raw", 1)
+    for offset in range(12):
+        value = b"{" if offset == 7 else json.dumps({"k": offset, "v": "a"}).encode()
+        world.send(topic, 0, None, value)
+    world.source("events", COLUMNS, topic, on_error="fail")
+    replica = Replica(world, "r", tmp_path, Budgets(messages=messages))
+    attempt(world, replica)
+    world.shards.sync()
+    rows, _ = duckdb_oracle.updates(world.shards, world.relations["events"])
+    assert sorted(rows["k"].to_pylist()) == list(range(7))
+    trouble = replica.scheduler.flows[EVENTS].trouble
+    assert trouble is not None
+    assert trouble.message.startswith(
+        f"cannot decode message: topic {Topic('raw')}, partition 0"
+    )
+    assert trouble.message.endswith("RESUME FROM OFFSETS (0 => 8)")
+
+
+def test_a_source_that_skips_has_the_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = World()
+    world.patch(monkeypatch)
+    topic = world.raw("raw", 1)
+    for value in (b"{", json.dumps({"k": 1, "v": "a"}).encode(), None):
+        world.send(topic, 0, None, value)
+    world.source("events", COLUMNS, topic, on_error="skip")
+    Replica(world, "r", tmp_path).settle()
+    world.shards.sync()
+    rows, errors = duckdb_oracle.updates(world.shards, world.relations["events"])
+    assert rows["k"].to_pylist() == [1]
+    assert not duckdb_oracle.net(errors)
