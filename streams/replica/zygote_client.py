@@ -34,6 +34,10 @@ FORKED = (
 STARTED_BY = "SLACKWATER_STARTED_BY"
 """The variable with the pid of the process that started a nursed one: a JVM of Spark's."""
 
+SERVE = "from streams.replica.spark.worker_daemon import serve; serve()"
+"""PySpark's stock daemon, as the zygote runs it, for a Python of its own: without a zygote, as
+while a replica stops, its forks too end silently."""
+
 FAILED = 1
 
 
@@ -43,6 +47,8 @@ def main(zygote: str, arguments: Sequence[str]) -> int:
     if command and command[0] in FORKED:
         with contextlib.suppress(OSError):
             return _forked(zygote, arguments[1:])
+        if DAEMON in arguments:
+            arguments = ["-c", SERVE, *command]
     return os.execv(sys.executable, [sys.executable, *arguments])  # noqa: S606  Spark's own
 
 

@@ -119,11 +119,15 @@ def test_a_socket_that_spark_closes_before_the_fork_answers_leaves_no_trace(
 def expect_no_trace_without_a_secret(command: Sequence[str]) -> None:
     """A fork that Spark has asked for, and to which it never sends its secret."""
     with daemon(command, PYTHON_WORKER_FACTORY_SECRET="of Spark") as output:
-        port = number(output)
-        with socket.create_connection(("127.0.0.1", port)) as spark:
-            forked = int.from_bytes(spark.recv(4), "big")
-        assert forked > 0
-        eventually(lambda: not psutil.pid_exists(forked), 60)
+        leave_without_a_secret(number(output))
+
+
+def leave_without_a_secret(port: int) -> None:
+    """Ask a daemon for a fork, close its socket, and wait for its end."""
+    with socket.create_connection(("127.0.0.1", port)) as spark:
+        forked = int.from_bytes(spark.recv(4), "big")
+    assert forked > 0
+    eventually(lambda: not psutil.pid_exists(forked), 60)
 
 
 @pytest.mark.timeout(120)
@@ -141,12 +145,14 @@ def test_neither_does_one_of_the_daemon_of_sparks_planner() -> None:
 
 @pytest.mark.timeout(120)
 def test_a_python_whose_zygote_ends_runs_by_itself(tmp_path: Path) -> None:
+    """Its forks leave no trace either: the zygote ends before Spark when a replica stops."""
     with socket.socket(socket.AF_UNIX) as door:
         door.bind(str(tmp_path / "zygote"))
         door.listen()
         client = [sys.executable, "-S", zygote_client.__file__, str(tmp_path / "zygote")]
         planner = "pyspark.sql.worker.plan_data_source_read"
-        with daemon([*client, "-m", "pyspark.daemon", planner]) as output:
+        command = [*client, "-m", "pyspark.daemon", planner]
+        with daemon(command, PYTHON_WORKER_FACTORY_SECRET="of Spark") as output:
             connection, _ = door.accept()
             connection.close()
-            assert number(output) > 0  # the port of a daemon
+            leave_without_a_secret(number(output))
