@@ -1,8 +1,11 @@
 """Random histories of relations, a view over them, and DuckDB's answer at every time."""
 
+import itertools
 import random
+import weakref
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from functools import cache
 from typing import Literal
 
 import duckdb
@@ -13,12 +16,35 @@ from streams.trace import updates as trace
 from streams.trace.columns import int64
 from streams.trace.exact.diffs import copies
 from streams.trace.kernel.kernel import printed, typed
-from tests.support.plan_tables import LITERALS, NESTED, VALUES, answer, carriers, connect
+from tests.support.plan_tables import LITERALS, NESTED, VALUES, answer, as_plans_mean, carriers
 
 POOL = {kind: literals for kind, *literals in (VALUES | NESTED).values()} | LITERALS
 Literals = list[str]
 History = list[tuple[Literals, int, int]]
 TIMES = 5
+
+_numbers = itertools.count()
+_ended = list[str]()
+
+
+@cache
+def _database() -> duckdb.DuckDBPyConnection:
+    return duckdb.connect()
+
+
+def _attached(owner: object) -> duckdb.DuckDBPyConnection:
+    """A connection to tables that nobody else has, for as long as `owner` is there.
+
+    They are in a database of their own that is attached to a common one: DuckDB takes 20 ms of
+    CPU to start one by itself, and a test of many small views waits for nothing else as long.
+    """
+    connection, name = as_plans_mean(_database().cursor()), f"tables_{next(_numbers)}"
+    while _ended:  # not by a finalizer: it may run amid a statement
+        connection.execute(f"DETACH {_ended.pop()}")
+    connection.execute(f"ATTACH ':memory:' AS {name}")
+    connection.execute(f"USE {name}")
+    weakref.finalize(owner, _ended.append, name).atexit = False
+    return connection
 
 
 class Tables:
@@ -32,7 +58,7 @@ class Tables:
         keys: dict[str, list[str]] | None = None,
     ) -> None:
         self.columns, self.keys = columns, keys
-        self.connection = connect()
+        self.connection = _attached(self)
         self._schemas = dict[str, str]()
         self.definitions = {
             name: ", ".join(f'"{column}" {kind}' for column, kind in of.items())

@@ -138,7 +138,12 @@ def append_only() -> dict[str, Relation]:
 
 
 def connect() -> duckdb.DuckDBPyConnection:
-    connection = duckdb.connect()
+    """A connection to a database in memory, and to nothing else."""
+    return as_plans_mean(duckdb.connect())
+
+
+def as_plans_mean(connection: duckdb.DuckDBPyConnection) -> duckdb.DuckDBPyConnection:
+    """The connection, with the settings with which a plan's expressions are computed."""
     connection.execute("SET integer_division = true")
     connection.execute("SET default_null_order = 'postgres'")
     connection.execute("SET TimeZone = 'UTC'")
