@@ -58,7 +58,7 @@ def test_a_topic_from_its_creation_to_its_end(run, name: str, tmp_path: Path) ->
     ]
     assert len(run("consume", name, "--limit", "2")) == 2
     assert {"topic": name, "partitions": 2, "offsets": 3} in run("list")
-    assert "say --yes" in error_of(run("delete", name, code=1))
+    assert "confirm with --yes" in error_of(run("delete", name, code=1))
     assert run("delete", name, "--yes") == [{"topic": name, "deleted": True}]
     assert f"no topic '{name}'" in error_of(run("consume", name, code=1))
 

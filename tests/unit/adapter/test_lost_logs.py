@@ -104,7 +104,7 @@ def test_a_read_over_a_log_that_was_halted_before_the_start_names_the_way_out(
     env.start()
     for name in ("orders", "v"):
         failed = env.fails(f"SELECT * FROM {name}")
-        assert failed.message.startswith(f"{name} is defined, but not made in ")
+        assert failed.message.startswith(f"{name} is defined, but not created within ")
         assert "'slackwater shard verify s1'" in failed.message
 
 

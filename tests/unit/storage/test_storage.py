@@ -157,7 +157,9 @@ def test_the_names_of_the_catalog_are_nobody_elses(storage: Storage) -> None:
     catalog = Catalog(last_number=6)
     for kind in LETTERS:
         id_ = catalog.next_id(kind)
-        with pytest.raises(InvalidUsage, match="7: s, u or k and a number name the catalog's"):
+        with pytest.raises(
+            InvalidUsage, match="7: s, u, k or e and a number name the catalog's"
+        ):
             storage.create(id_, TABLE)
         with pytest.raises(InvalidUsage, match="choose another name"):
             storage.create(T1, TABLE, group=id_)

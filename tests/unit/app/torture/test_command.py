@@ -19,6 +19,12 @@ from tests.model.storage_mutations import PATCHES, Mutation
 COMMAND = ["torture", "storage", "--memory", "--seed", "3", "--steps", "60"]
 
 
+@pytest.fixture(autouse=True)
+def _not_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No signal that another test sent to this process counts here."""
+    monkeypatch.setattr(signals, "stopping", Stop())
+
+
 def test_a_run_without_a_wrong_answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     done = CliRunner().invoke(app, [*COMMAND, "--json", "out.json"])
