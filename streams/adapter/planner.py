@@ -22,6 +22,7 @@ from streams.adapter.workers.requests import (
     columns_told,
     declared,
 )
+from streams.compute import dead_letters
 from streams.plan.physical import Column
 from streams.plan.sql import statements as sql
 from streams.trace.kernel.functions import Function
@@ -51,8 +52,13 @@ Evaluated = PlannedView | Function | tuple[Column, ...] | None
 
 
 def meant(query: str, catalog: Catalog) -> Query:
-    """Return the text of a query with its resolved names."""
-    return Query(query, relations(catalog.ordered()), tuple(catalog.functions.values()))
+    """Return the text of a query with its resolved names.
+
+    Of dead letters only if it may name some: there are as many as sources.
+    """
+    may_read = dead_letters.SUFFIX[1:] in query.casefold()
+    items = [item for item in catalog.ordered() if may_read or item.kind != "errors"]
+    return Query(query, relations(items), tuple(catalog.functions.values()))
 
 
 def query_of(item: Item, catalog: Catalog) -> Query:

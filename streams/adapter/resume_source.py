@@ -15,7 +15,7 @@ from streams.adapter.offsets import offsets
 from streams.compute import binding
 from streams.compute.description import IngestionDescription, Start
 from streams.compute.protocol import Status
-from streams.compute.reclocking import Ends
+from streams.compute.reclocking import Ends, standing
 from streams.compute.stalls import (
     SETTLED,
     Stalled,
@@ -84,7 +84,7 @@ def _with_others(
     found: tuple[tuple[int, int], ...],
 ) -> tuple[tuple[int, int], ...]:
     """Return the offsets, where partitions that are not named go on from where they stand."""
-    stood = binding.offsets(bound, read.start.generation) or dict(read.start.offsets)
+    stood = standing(bound, read.start)
     named = dict(place.offsets)
     return tuple((p, named.get(p, stood.get(p, offset))) for p, offset in found)
 
@@ -101,7 +101,7 @@ def _is_stalled(
     replica, which asks again and again, says that the source is stalled.
     """
     is_reported = status is not None and status.state == "stalled"
-    if status is not None and is_reported and _is_lasting(read, status.message):
+    if status is not None and is_reported and _is_lasting(read, bound, status.message):
         return True
     info = topics.describe(read.topic)
     ends = {} if info is None else topics.ends(read.topic)
@@ -113,9 +113,13 @@ def _is_stalled(
     return isinstance(impediment(read, bound, observation), Stalled)
 
 
-def _is_lasting(read: IngestionDescription, reason: str) -> bool:
-    """Whether a replica's reason is the topic or a message in it: neither passes by itself."""
-    return is_of_topic(read, reason) or bad_message(read, reason) is not None
+def _is_lasting(read: IngestionDescription, bound: Mapping[int, int], reason: str) -> bool:
+    """Whether a replica's reason is the topic, or a message in it up to which all is read."""
+    place = bad_message(read, reason)
+    if place is None:
+        return is_of_topic(read, reason)
+    partition, offset = place
+    return standing(bound, read.start).get(partition, 0) >= offset
 
 
 def resumptions(item: Item, bound: Mapping[int, int]) -> str:
@@ -132,7 +136,7 @@ def _resumption(
     before: IngestionDescription, after: IngestionDescription, bound: Mapping[int, int]
 ) -> str:
     began = dict(after.start.offsets)
-    ended = binding.offsets(bound, before.start.generation) or dict(before.start.offsets)
+    ended = standing(bound, before.start)
     if before.topic_id != after.topic_id:
         place = ", ".join(f"{p}: {offset}" for p, offset in sorted(ended.items())) or "nothing"
         return (

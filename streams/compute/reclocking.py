@@ -26,7 +26,7 @@ read back as counted, never before.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from streams.compute import binding
 from streams.compute.binding import Offsets
@@ -155,7 +155,7 @@ def next_interval(
     if own != shard:
         return decide_lost(own, shard)
     bound = binding.offsets(shard.offsets, start.generation)
-    begin = bound or dict(start.offsets)
+    begin = standing(shard.offsets, start)
     broken = _broken(begin, topic)
     if broken is not None:
         return broken
@@ -177,6 +177,23 @@ def next_interval(
     return Tick(lower, upper, shard.offsets) if clock.earlier_ms >= due_ms else Pause(due_ms)
 
 
+def standing(bound: Offsets, start: Start) -> dict[int, int]:
+    """Return the offset at which each partition is read on, by the shard's binding `bound`.
+
+    That is where the generation of `start` has come to or else begins; a partition that is
+    missing is read from its first message on.
+    """
+    return binding.offsets(bound, start.generation) or dict(start.offsets)
+
+
+def up_to(
+    topic: Mapping[int, Ends], begin: Offsets, partition: int, offset: int
+) -> dict[int, Ends]:
+    """Return the ends for reading one partition up to an offset, and no other one on."""
+    stay = {p: replace(ends, high=begin.get(p, ends.low)) for p, ends in topic.items()}
+    return {**stay, partition: replace(topic[partition], high=offset)}
+
+
 def decide_lost(own: Position, shard: Position) -> Rebuild | Follow:
     """Return what a replica does if the shard is not at the position of its own state.
 
@@ -192,7 +209,7 @@ def ranges(
     step: Ingest, topic: Mapping[int, Ends], start: Start = BEGINNING
 ) -> dict[int, tuple[int, int]]:
     """For each partition with messages to read: the first offset, and the end."""
-    begin = binding.offsets(step.from_offsets, start.generation) or dict(start.offsets)
+    begin = standing(step.from_offsets, start)
     reached = binding.offsets(step.to_offsets, start.generation)
     ranges_ = {p: (begin.get(p, topic[p].low), stop) for p, stop in reached.items()}
     return {p: (first, stop) for p, (first, stop) in ranges_.items() if first < stop}

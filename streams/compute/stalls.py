@@ -8,9 +8,8 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from streams.compute import binding
 from streams.compute.description import IngestionDescription
-from streams.compute.reclocking import Ends
+from streams.compute.reclocking import Ends, standing
 
 SETTLED = 20
 """Number of equal answers in a row after which they are not considered outdated."""
@@ -64,7 +63,7 @@ def impediment(
             f"{name} was re-created: expected id {source.topic_id}, got {observation.id}"
         )
     start = source.start
-    at = binding.offsets(bound, start.generation) or dict(start.offsets)
+    at = standing(bound, start)
     for partition, end in sorted(observation.shrunk.items()):
         if at.get(partition, 0) > end:
             return Stalled(f"{name} has lost records at the end of partition {partition}")
@@ -77,8 +76,11 @@ def impediment(
     return None
 
 
+UNDECODABLE = "cannot decode message: "
+"""How the text about a message that cannot be decoded begins; its place follows."""
+
 _BAD_MESSAGE = re.compile(
-    r"cannot decode message: topic ([\w.-]+), partition (\d+), offset (\d+):", re.ASCII
+    UNDECODABLE + r"topic ([\w.-]+), partition (\d+), offset (\d+):", re.ASCII
 )
 
 

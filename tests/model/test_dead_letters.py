@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 
 import pytest
 
+from streams.compute.stalls import bad_message
 from streams.ids import CollectionId, Topic
 from streams.replica.config import Budgets
 from streams.replica.driver.scheduler import LANES
@@ -161,6 +162,46 @@ def test_a_source_that_fails_reads_what_is_before_the_message(
         f"cannot decode message: topic {Topic('raw')}, partition 0"
     )
     assert trouble.message.endswith("RESUME FROM OFFSETS (0 => 8)")
+
+
+HOSTILE = [
+    b"{",
+    b'{"k": "Traceback (most recent call last):\\nX: y"}',
+    b'{"k": "No space left on device"}',
+    json.dumps({"k": "x" * 100_000}).encode(),
+]
+"""Bad messages, some of whose texts look like failures of ours."""
+
+
+@pytest.mark.parametrize("bad", HOSTILE, ids=["syntax", "trace", "disk", "long"])
+@pytest.mark.parametrize("places", [{0: 7, 1: 3}, {0: 3, 1: 7}, {0: 0, 1: 0}])
+def test_of_bad_messages_in_two_partitions_neither_hides_what_is_before_the_other(
+    places: dict[int, int], bad: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Resuming behind a message loses what is before it and was not read yet."""
+    world = World()
+    world.patch(monkeypatch)
+    topic = world.raw("raw", 2)
+    for partition, place in places.items():
+        for offset in range(10):
+            row = json.dumps({"k": 10 * partition + offset, "v": "a"}).encode()
+            world.send(topic, partition, None, bad if offset == place else row)
+    world.source("events", COLUMNS, topic, on_error="fail")
+    replica = Replica(world, "r", tmp_path)
+    attempt(world, replica)
+    world.shards.sync()
+    rows, _ = duckdb_oracle.updates(world.shards, world.relations["events"])
+    trouble, source = replica.scheduler.flows[EVENTS].trouble, world.descriptions[0].source
+    assert trouble is not None
+    assert source is not None
+    named = bad_message(source, trouble.message)
+    assert named is not None
+    partition, offset = named
+    assert places[partition] == offset
+    assert (world.shards.state(EVENTS).source or {}).get(partition, 0) == offset
+    read = {10 * partition + number for number in range(offset)}
+    others = {10 * p + n for p, most in places.items() for n in range(most)}
+    assert read <= set(rows["k"].to_pylist()) <= others
 
 
 def test_a_source_that_skips_has_the_others(

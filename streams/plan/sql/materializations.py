@@ -168,9 +168,9 @@ def _added(cursor: Cursor) -> Change:
 
 def _dropped(cursor: Cursor) -> Change:
     cursor.expect("BINDING")
-    relations = [cursor.name("the name of a view or source")]
+    relations = [cursor.relation("the name of a view or source")]
     while cursor.accept(","):
-        relations.append(cursor.name("the name of a view or source"))
+        relations.append(cursor.relation("the name of a view or source"))
     _refuse_twice(relations)
     return DropBindings(tuple(relations))
 
@@ -191,7 +191,7 @@ def _amended(amendment: Amendment, *, is_settings: bool) -> Change:
 
 def _binding_amended(cursor: Cursor) -> Change:
     cursor.expect("BINDING")
-    relation = cursor.name("the name of a view or source")
+    relation = cursor.relation("the name of a view or source")
     if cursor.choose(("SET", "RESET")) == "SET":
         return AmendBinding(relation, Amendment(values=_options(cursor)))
     return AmendBinding(relation, Amendment(reset=_option_names(cursor)))
@@ -217,7 +217,7 @@ def _bindings(cursor: Cursor) -> tuple[Bind, ...]:
 
 
 def _binding(cursor: Cursor) -> Bind:
-    return Bind(cursor.name("the name of a view or source"), _options(cursor))
+    return Bind(cursor.relation("the name of a view or source"), _options(cursor))
 
 
 def _refuse_twice(relations: Sequence[str]) -> None:

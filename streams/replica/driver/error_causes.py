@@ -11,6 +11,7 @@ caused by a dataflow.
 
 import re
 
+from streams.compute.stalls import UNDECODABLE
 from streams.errors import Determinate, Indeterminate
 from streams.replica.driver.retry_policy import Failure, Kind
 from streams.trace.arrange.disk_reserve import says_full
@@ -50,10 +51,14 @@ def failure_of(error: BaseException) -> Failure:
     return Failure(_message(innermost), kind)
 
 
-def failure_in(traceback: str) -> Failure:
-    """Classify a dataflow's own failure in a task, from the traceback that the task sent."""
-    kind = Kind.FULL if says_full(traceback) else Kind.FAILED
-    return Failure(cause_of(traceback).removeprefix("Undecodable: "), kind)
+def failure_in(text: str) -> Failure:
+    """Classify a dataflow's own failure in a task, from the traceback that the task sent.
+
+    A message that a source stops at is sent as it is: it has what users sent in it.
+    """
+    if text.startswith(UNDECODABLE):
+        return Failure(text)
+    return Failure(cause_of(text), Kind.FULL if says_full(text) else Kind.FAILED)
 
 
 def is_cancelled(error: BaseException) -> bool:

@@ -19,7 +19,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from itertools import chain, groupby
 
-from streams.compute import binding, reclocking
+from streams.compute import reclocking
 from streams.compute.reclocking import (
     Broken,
     Clock,
@@ -132,38 +132,34 @@ def plan(
             case NotYet():
                 pass
             case None:
-                own, reason = flow.own.position, _stops_at(flow, shard)
-                if reason:
-                    stuck.append(Stuck(flow, reason))
+                own, ends = flow.own.position, _up_to_bad(flow, shard, observation.ends)
+                if isinstance(ends, str):
+                    stuck.append(Stuck(flow, ends))
                     continue
                 most = limits.messages_of(observation)
-                ends = _before_bad(flow, observation.ends)
                 interval = reclocking.next_interval(own, shard, ends, clock, most, source.start)
                 decided.append((flow, interval))
     found_plan = _plan(decided, view, topics, clock.earlier_ms, limits)
     return replace(found_plan, stuck=(*found_plan.stuck, *stuck))
 
 
-def _stops_at(flow: Dataflow, shard: Position) -> str:
-    """Return why a source stops here: a bad message is the next one of a partition."""
+def _up_to_bad(
+    flow: Dataflow, shard: Position, ends: Mapping[int, Ends]
+) -> Mapping[int, Ends] | str:
+    """Return the ends to which a source reads, or why it stops here (ON ERROR FAIL).
+
+    Before a bad message that its work has failed at, it reads that partition alone, so that a
+    second one elsewhere does not take its place: all before the first is read, and it stops.
+    """
     source, trouble = flow.description.source, flow.trouble
     place = None if source is None or trouble is None else bad_message(source, trouble.message)
-    if source is None or trouble is None or place is None:
-        return ""
-    partition, offset = place
-    bound = binding.offsets(shard.offsets, source.start.generation)
-    start = bound or dict(source.start.offsets)
-    return trouble.message if start.get(partition, 0) >= offset else ""
-
-
-def _before_bad(flow: Dataflow, ends: Mapping[int, Ends]) -> Mapping[int, Ends]:
-    """Return the ends of a topic, of which a source takes what is before a bad message."""
-    source, trouble = flow.description.source, flow.trouble
-    place = None if source is None or trouble is None else bad_message(source, trouble.message)
-    if place is None or place[0] not in ends:
+    if source is None or trouble is None or place is None or place[0] not in ends:
         return ends
     partition, offset = place
-    return {**ends, partition: replace(ends[partition], high=offset)}
+    begin = reclocking.standing(shard.offsets, source.start)
+    if begin.get(partition, 0) >= offset:
+        return trouble.message
+    return reclocking.up_to(ends, begin, partition, offset)
 
 
 def _known_ms(flows: Iterable[Dataflow], topics: Mapping[Topic, Told], now_ms: int) -> int:

@@ -16,15 +16,16 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from schemas.stream import brief
 from streams.compute import dead_letters
 from streams.compute.description import IngestionDescription
+from streams.compute.stalls import UNDECODABLE
 from streams.ids import Timestamp
 from streams.trace.columns import combined
 from streams.trace.kernel.kernel import arrow_schema
 
 ERRORS = pa.schema([("error", pa.string()), ("time", pa.int64()), ("diff", pa.int64())])
 LETTERS = arrow_schema([column.type for column in dead_letters.COLUMNS])
-
 
 LARGEST_BYTES = 2 << 20
 """A key or a value that is larger is not kept: a row has to fit into a record."""
@@ -70,7 +71,7 @@ class Refusals:
     def places(self, messages: pa.Table) -> pa.Array:
         """Return the beginning of the error of each message, with its place."""
         return pc.binary_join_element_wise(
-            f"cannot decode message: topic {self._topic}, partition ",
+            f"{UNDECODABLE}topic {self._topic}, partition ",
             combined(messages["partition"]).cast(pa.string()),
             ", offset ",
             combined(messages["offset"]).cast(pa.string()),
@@ -80,14 +81,14 @@ class Refusals:
     def _undecodable(self, message: pa.Table, reason: str) -> Undecodable:
         partition, after = message["partition"][0].as_py(), message["offset"][0].as_py() + 1
         return Undecodable(
-            f"{self.places(message)[0]}: {reason}; to leave it out: ALTER SOURCE ..."
+            f"{self.places(message)[0]}: {brief(reason)}; to leave it out: ALTER SOURCE ..."
             f" RESUME FROM OFFSETS ({partition} => {after})"
         )
 
     def _letters(self, messages: pa.Table, reasons: pa.Array, time: Timestamp) -> pa.Table:
         count = len(reasons)
         columns = [
-            pa.array([self._topic] * count, pa.string()),
+            pa.repeat(pa.scalar(self._topic, pa.string()), count),
             messages["partition"],
             messages["offset"],
             pa.array(np.full(count, time * 1000, np.int64)).cast(pa.timestamp("us")),

@@ -32,6 +32,7 @@ from streams.operators import engine
 from streams.operators.engine import Context, Emitted
 from streams.operators.linear import Computed
 from streams.operators.rounds import inbox, wakes
+from streams.replica.ingest.refusals import Undecodable
 from streams.replica.tasks import (
     common_subexpressions,
     load_inputs,
@@ -104,6 +105,8 @@ class Task:
             self.done.append(work())
         except (Determinate, Indeterminate):
             raise
+        except Undecodable as message:  # its text has what users sent: no trace around it
+            self.say(0, self.head("failure", dataflow, 0, body=str(message)))
         except Exception as cause:  # a plan may fail in any way; others continue
             log.debug("a dataflow failed", extra={"dataflow": dataflow}, exc_info=True)
             text = "".join(traceback.format_exception(cause, limit=-3))

@@ -8,11 +8,14 @@ from streams.compute.description import Start
 from streams.compute.protocol import Status
 from streams.ids import CollectionId, Offset, Topic
 from streams.kafka.log import ChunkRef
+from streams.plan.sql.materializations import CreateMaterialization
+from streams.plan.sql.statements import parse
 from streams.progress import frontier
 from streams.storage.log.events import Append, Part, write_capability
 from streams.storage.log.outcomes import Appended
 from tests.support.coordinators import NOW, Environment, eventually
 from tests.support.replica import FakeReplica
+from tests.unit.adapter.test_resume_source import bind
 
 S1, E1 = CollectionId("s1"), CollectionId("e1")
 SOURCE = "CREATE SOURCE orders FROM KAFKA (TOPIC 'orders') (id BIGINT) FORMAT JSON{}"
@@ -179,6 +182,30 @@ def test_another_coordinator_has_them(env):
     assert env.coordinator.catalog.state.find("orders.errors") is not None
     assert env.coordinator.shards.group_of(E1) == "s1"
     assert [row[4] for row in env.rows("SHOW SOURCES")] != ["failed"]
+
+
+def test_a_materialization_binds_them_by_their_name(env):
+    statement = (
+        "CREATE MATERIALIZATION shop INTO SQLITE (PATH 'a.db') BIND orders.errors (TABLE 'bad')"
+    )
+    (parsed,) = parse(statement)
+    assert isinstance(parsed, CreateMaterialization)
+    assert [binding.relation for binding in parsed.bindings] == ["orders.errors"]
+
+
+def test_before_all_up_to_a_bad_message_is_read_it_cannot_be_passed(env):
+    """What lies between would be skipped."""
+    replica = created(env, " ON ERROR FAIL")
+    for _ in range(5):
+        env.broker.store.partition(Topic("orders"), 0).append(NOW, None, b"{", {})
+    bind(env, replica, {0: 2})
+    at = "cannot decode message: topic orders, partition 0, offset {}: x"
+    replica.say(Status(S1, "stalled", at.format(4)))
+    eventually(lambda: env.rows("SHOW SOURCES")[0][6] == at.format(4))
+    resume = "ALTER SOURCE orders RESUME FROM OFFSETS (0 => 5)"
+    assert env.fails(resume).message == "source orders is not stalled"
+    bind(env, replica, {0: 4})
+    assert isinstance(env.sql(resume)[-1], Complete)
 
 
 def test_a_message_at_which_a_source_stops_may_be_passed(env):
