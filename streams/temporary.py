@@ -38,14 +38,14 @@ def claimed_directory(prefix: str, place: Path) -> tuple[Path, int]:
     partial = directory / f".{OWNER}.partial"
     lock = os.open(partial, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
     fcntl.flock(lock, fcntl.LOCK_EX)
-    partial.rename(directory / OWNER)  # nobody finds it before it is locked
+    partial.rename(directory / OWNER)  # it is not seen before it is locked
     return directory, lock
 
 
 def remove_abandoned(prefix: str, place: Path) -> None:
-    """Remove directories of the prefix whose lock nobody holds; others stay as they are.
+    """Remove directories of the prefix whose lock is free; others stay as they are.
 
-    One without a lock may be about to get it, or belong to who knows no locks.
+    One without a lock may be about to get it, or belong to a program that knows no locks.
     """
     for directory in place.glob(f"{prefix}*"):
         if directory.is_symlink():

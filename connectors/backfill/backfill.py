@@ -1,7 +1,7 @@
 """Writes the initial contents of a task in many key ranges in parallel.
 
 All ranges are written at the same time t, so that the endpoint is at one time once all have
-committed, and whoever follows the collections goes on from t. What a range has is in the
+committed, and the follow of the collections goes on from t. What a range has is in the
 endpoint alone: after a crash, of a task or of everything, what is missing is asked for again,
 and written at the same t.
 

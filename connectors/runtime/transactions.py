@@ -8,7 +8,7 @@ binding of delta updates has every change instead, at its time.
 
 A binding stands still where it has no contents to show: its collection is in error, or a
 declared key is violated (two rows of one key, or a null in one). It stands at the last time at
-which it had, is named with the reason, and holds nobody else back; once it is healed it moves
+which it had, is named with the reason, and holds no other one back; once it is healed it moves
 to the frontier of the others.
 
 Keys are compared by a 64-bit hash, as `streams.storage.sinks.sink` does: two keys of equal hash
@@ -329,7 +329,7 @@ class Cutter:
         stands = [self._stand(index, upper) for index in range(len(self.bindings))]
         if upper != self.large_upper:
             return stands
-        # what is on disk can move to the bound alone: nobody else moves to before it
+        # what is on disk can move to the bound alone: no other moves to a time before it
         return [
             stand if stand.frontier == upper else _Stand(at.frontier, stand.reason)
             for stand, at in zip(stands, self.positions, strict=True)

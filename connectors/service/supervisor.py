@@ -1,6 +1,6 @@
 """Supervises one materialization: runs it, pauses it, or ends it, as its specification says.
 
-Each has a thread of its own, so one endpoint that is broken or slow stops nobody else. A run
+Each has a thread of its own, so an endpoint that is broken or slow stops no other. A run
 that has failed is followed by another after a pause, however it failed: what is wrong with a
 table, or with a row, somebody may put right.
 """

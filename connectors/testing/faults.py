@@ -68,7 +68,7 @@ class DriverDied(Exception):
 
 
 def nothing(_: str) -> None:
-    """Nobody watches."""
+    """Observe nothing."""
 
 
 @dataclass(slots=True)

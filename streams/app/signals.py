@@ -1,11 +1,11 @@
 """Handles SIGTERM and SIGINT from the first moment of a process.
 
-Python ends by SIGTERM without a word, and importing a command takes up to seconds: so whoever
-starts here calls `listen` before anything else is imported.
+Python ends by SIGTERM without a message, and importing a command takes up to seconds: so a
+process calls `listen` before it imports anything else.
 
 An exception that a signal raises comes between any two bytecodes: in a callback that drops it,
-behind a lock that was just taken, in the middle of closing. So whatever runs until it is told
-to end only makes a note of signals, in `stopping`, and looks there where it can end: services
+behind a lock that was just taken, in the middle of closing. So a process that runs until it is
+stopped only records signals, in `stopping`, and checks it where it can end: services
 (`SERVICES`) from their first moment on, other commands within `noted`. Any other command ends
 by the exception, with a message and its exit stacks unwound.
 

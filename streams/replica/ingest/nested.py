@@ -13,9 +13,9 @@ Readers return why a value is refused from where it lies inside the column on, a
 `.b[3]": expected BIGINT, got "x"`; `decode` adds the beginning. Items are counted from 1, as in
 SQL.
 
-DuckDB takes the texts apart, and prints numbers anew: as the nearest double if they are not
-whole. So does whoever reads a DOUBLE; a DECIMAL must have the digits as they are written, and
-gets them from `scan`, in the texts that have a number too long for a double (`LONG`).
+DuckDB splits the texts, and prints a number that is not whole as the nearest double. That is
+what a DOUBLE holds, too. A DECIMAL needs the digits as they are written: texts with a number
+that is too long for a double (`LONG`) are read by `scan`.
 """
 
 from collections.abc import Callable, Mapping, Sequence
