@@ -13,7 +13,7 @@ BYTECODE := $(VENV)/bytecode
 export PYTHONPYCACHEPREFIX := $(CURDIR)/$(BYTECODE)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-postgres test test-unit test-parts test-operators test-models test-integration test-services test-replica test-long check format lint types lock protocol up bench clean
+.PHONY: help setup demo demo-postgres test test-unit test-parts test-operators test-models test-integration test-services test-environments test-replica test-long check format lint types lock protocol up bench clean
 
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-18s %s\n", $$1, $$2}'
@@ -36,7 +36,7 @@ demo-postgres: setup ## the same, and the views in a PostgreSQL, checked in SQL 
 
 test: setup ## every change: all that proves correctness, on a real broker and Spark too
 	@echo "those that compute beside those that wait: each run is shown when it has ended"
-	@$(BESIDE) --jobs=3 test-parts test-services test-replica test-operators test-models
+	@$(BESIDE) --jobs=4 test-parts test-environments test-replica test-services test-operators test-models
 
 BESIDE := $(MAKE) --no-print-directory --keep-going $(WHOLE)
 UNIT := -m "not integration and not e2e and not long"
@@ -54,13 +54,17 @@ test-operators: setup # the operators; in `make test` once another run has ended
 test-models: setup # the models, at last
 	$(RUN)/python -m pytest $(UNIT) tests/model
 
-test-integration: test-services test-replica ## the tests of `make test` on a real broker and real Spark
+test-integration: test-services test-environments test-replica ## the tests of `make test` on a real broker and real Spark
 
 OUTSIDE := tests/contract tests/integration
 REPLICA := tests/integration/replica
+ENVIRONMENTS := tests/integration/adapter
 
-test-services: setup # those of `make test-integration` but the replica's
-	$(RUN)/python -m pytest -m "integration and not long" $(OUTSIDE) --ignore=$(REPLICA)
+test-services: setup # those of `make test-integration` but those of the next two
+	$(RUN)/python -m pytest -m "integration and not long" $(OUTSIDE) --ignore=$(REPLICA) --ignore=$(ENVIRONMENTS)
+
+test-environments: setup # those of whole environments, which wait for their processes
+	$(RUN)/python -m pytest -m "integration and not long" $(ENVIRONMENTS)
 
 test-replica: setup # the replica's
 	$(RUN)/python -m pytest -m "integration and not long" $(REPLICA)
