@@ -6,18 +6,17 @@ child that is told to (`end_with_input`) notices the end of its standard input.
 """
 
 import contextlib
-import ctypes
 import logging
 import os
 import signal
 import subprocess
-import sys
 import threading
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from streams.app.die_with_parent import guarded
 from streams.app.restart_policy import (
     FIRST_PAUSE_S,
     STABLE_S,
@@ -30,7 +29,6 @@ from streams.app.restart_policy import (
 
 log = logging.getLogger(__name__)
 
-_PR_SET_PDEATHSIG = 1
 _PATIENCE_S = 20.0
 _READ_AT_MOST = 1 << 18
 """Bytes of a log in which the last error is looked for."""
@@ -157,13 +155,12 @@ class Child:
         self.log_file.parent.mkdir(parents=True, exist_ok=True)
         with self.log_file.open("ab") as out:
             return subprocess.Popen(  # noqa: S603  our own command, no shell
-                list(self.command),
+                guarded(self.command),
                 stdin=subprocess.PIPE,
                 stdout=out,
                 stderr=subprocess.STDOUT,
                 env={**os.environ, **self.environment},
                 start_new_session=True,
-                preexec_fn=die_with_parent if sys.platform == "linux" else None,  # noqa: PLW1509  one call of the C library, made before exec
             )
 
 
@@ -183,8 +180,3 @@ def end_with_input() -> None:
         kill_group(os.getpgrp(), signal.SIGKILL)
 
     threading.Thread(target=watch, name="parent", daemon=True).start()
-
-
-def die_with_parent() -> None:
-    """Have the kernel kill this process when the thread that made it is gone (Linux)."""
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)

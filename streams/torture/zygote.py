@@ -18,7 +18,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from streams.app.processes import die_with_parent
+from streams.app.die_with_parent import die_with_parent, guarded
 from streams.torture.worker import load, run
 
 
@@ -31,13 +31,12 @@ class Zygote:
     def __enter__(self) -> Self:
         with self._log_file.open("ab") as said:
             self._process = subprocess.Popen(  # noqa: S603  our own command, no shell
-                [sys.executable, "-m", __name__],
+                guarded([sys.executable, "-m", __name__]),
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=said,
                 text=True,
                 start_new_session=True,
-                preexec_fn=die_with_parent if sys.platform == "linux" else None,  # noqa: PLW1509  one call of the C library, made before exec
             )
         return self
 

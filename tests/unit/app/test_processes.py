@@ -5,6 +5,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from streams.app.environment import Environment, Settings
@@ -44,6 +45,38 @@ def test_a_child_that_dies_comes_back_and_its_group_goes_with_it(tmp_path) -> No
         assert child.starts == 2
     finally:
         child.stop()
+
+
+def test_nothing_of_the_parent_runs_in_a_child_before_its_command(tmp_path) -> None:
+    """A fork of a process with threads may inherit a lock that nobody opens."""
+    code = f"""
+import os, sys, time
+from pathlib import Path
+from streams.app.processes import Child
+os.register_at_fork(after_in_child=lambda: time.sleep(600))
+log = Path({str(tmp_path / "log")!r})
+child = Child("c", [sys.executable, "-c", "print(1, flush=True); input()"], log)
+child.start()
+while not log.read_text():
+    time.sleep(0.02)
+child.stop()
+"""
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
+
+
+def test_a_child_dies_with_its_parent(tmp_path) -> None:
+    code = f"""
+import sys, time
+from pathlib import Path
+from streams.app.processes import Child
+Child("c", [sys.executable, "-c", {FAMILY!r}], Path({str(tmp_path / "log")!r})).start()
+time.sleep(600)
+"""
+    with subprocess.Popen([sys.executable, "-c", code]) as parent:
+        born(tmp_path / "log", 1)
+        (child,) = psutil.Process(parent.pid).children()
+        kill(parent.pid)
+    eventually(lambda: not is_alive(child.pid))
 
 
 def test_some_ends_are_final(tmp_path) -> None:
