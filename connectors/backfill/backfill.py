@@ -21,13 +21,13 @@ from functools import partial
 from connectors.backfill.plan import Gap, Written, gaps_of, time_of
 from connectors.backfill.tasks import Cell, Plan, opening, reaches_of
 from connectors.driver import Driver
-from connectors.runtime.follower import Following
+from connectors.runtime.follower import CollectionFollower
 from connectors.runtime.ranges import EVERY_KEY
 from connectors.runtime.reader import WAIT_MS
 from connectors.runtime.runner import TRIES, Status, Stopping, can_pass, check_divisible
 from connectors.runtime.session import DEAD_LETTERS
 from connectors.runtime.task import Materialization
-from connectors.runtime.task_setup import Prepared, prepare
+from connectors.runtime.task_setup import AppliedTask, prepare
 from streams.errors import InvalidUsage, SlackwaterError
 from streams.ids import CollectionId, Timestamp
 from streams.storage.client.backoff import longer_s
@@ -67,7 +67,7 @@ class Backfill:
         self._task, self._driver, self._shards = task, driver, shards
         self._ranges, self._job, self._stopping = ranges, job, stopping
         self._report = report
-        self._following = Following(shards, task.task, task.collections)
+        self._following = CollectionFollower(shards, task.task, task.collections)
         self._missing = 0
         """The number of ranges that the last attempt had to write."""
         self.status = Status(task=task.task, stalls={})
@@ -124,11 +124,11 @@ class Backfill:
         self._write(plan)
         return False
 
-    def _written(self, prepared: Prepared) -> Written:
+    def _written(self, prepared: AppliedTask) -> Written:
         """For each binding, the frontier of all keys; fences older sessions."""
         return self._opened(prepared, Gap(*EVERY_KEY, frozenset()))
 
-    def _opened(self, prepared: Prepared, gap: Gap) -> Written:
+    def _opened(self, prepared: AppliedTask, gap: Gap) -> Written:
         """Open a range, and leave it as it is."""
         with self._driver.open(opening(prepared, gap), prepared.extensions) as stream:
             if prepared.extensions.acknowledge:
@@ -138,7 +138,7 @@ class Backfill:
         return written
 
     def _time(
-        self, prepared: Prepared, written: Written, holds: Sequence[Timestamp]
+        self, prepared: AppliedTask, written: Written, holds: Sequence[Timestamp]
     ) -> Timestamp | None:
         """The time of the contents, once they are complete; None if it is stopped before."""
         self._following.sync()

@@ -29,7 +29,7 @@ from connectors.runtime.lane import Lane
 from connectors.runtime.ranges import Hashes, Reach, places_of
 from connectors.runtime.session import ONE_SHARD
 from connectors.runtime.spill import Spill
-from connectors.runtime.task_setup import Prepared
+from connectors.runtime.task_setup import AppliedTask
 from connectors.runtime.transactions import Part, Position
 from streams.errors import InvalidUsage
 from streams.ids import Timestamp, Topic
@@ -43,14 +43,14 @@ Loading = Callable[[Topic, Sequence[Piece]], Loaded]
 """Fetches chunks of a topic. Errors: Corrupt if one is missing, Determinate."""
 
 
-class Access(NamedTuple):
+class TaskServices(NamedTuple):
     """The services that a task uses."""
 
     load: Loading
     driver: Driver
 
 
-Accessing = Callable[[], AbstractContextManager[Access]]
+Accessing = Callable[[], AbstractContextManager[TaskServices]]
 """Opens the services of a task, in any process."""
 
 BLOB_BYTES = 4 << 20
@@ -61,7 +61,7 @@ BLOB_BYTES = 4 << 20
 class Plan:
     """A backfill: of which task, at which time, of what."""
 
-    prepared: Prepared
+    prepared: AppliedTask
     topics: tuple[Topic, ...]
     """For each binding, with the chunks of its collection."""
     as_of: Timestamp
@@ -164,7 +164,7 @@ def write(plan: Plan, number: int, rows: Iterable[Rows], driver: Driver, kernel:
             return written
 
 
-def opening(prepared: Prepared, gap: Gap) -> messages.Open:
+def opening(prepared: AppliedTask, gap: Gap) -> messages.Open:
     """The Open message of the session of a gap."""
     return messages.Open(
         materialization=prepared.spec,
@@ -176,7 +176,7 @@ def opening(prepared: Prepared, gap: Gap) -> messages.Open:
     )
 
 
-def reaches_of(prepared: Prepared, stream: Stream) -> Sequence[Sequence[Reach]]:
+def reaches_of(prepared: AppliedTask, stream: Stream) -> Sequence[Sequence[Reach]]:
     """For each binding, the reaches of the keys of a session.
 
     Errors: InvalidUsage if the connector does not say it.

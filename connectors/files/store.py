@@ -15,7 +15,7 @@ from urllib.parse import quote
 
 from pyarrow import fs
 
-from connectors.sql.fence import Held
+from connectors.sql.fence import FencedRange
 from streams.errors import Determinate
 
 ROOT = "_slackwater"
@@ -36,9 +36,9 @@ class Range:
     """In base64."""
 
     @property
-    def held(self) -> Held:
+    def held(self) -> FencedRange:
         """The range as a row of the fence."""
-        return Held(
+        return FencedRange(
             key_begin=self.key_begin,
             key_end=self.key_end,
             fence=self.fence,

@@ -19,7 +19,7 @@ from connectors.files.values import CONVERTS
 from connectors.protocol import messages
 from connectors.protocol.messages import Flush, Flushed, Load, Loaded, Open
 from connectors.sql.columns import Shape
-from connectors.sql.fence import Fenced, Held, TakenOver, take_over
+from connectors.sql.fence import Fenced, FencedRange, TakenOver, take_over
 from connectors.sql.values import arrays_of
 from schemas.blobs import Blobs
 from schemas.flow_columns import Elements
@@ -148,7 +148,7 @@ def open_range(store: Store, message: Open) -> tuple[Range, TakenOver]:
     return own, taken
 
 
-def range_of(part: Held) -> Range:
+def range_of(part: FencedRange) -> Range:
     """A range that nothing was written of since it was opened."""
     return Range(
         key_begin=part.key_begin,

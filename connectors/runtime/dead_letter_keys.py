@@ -33,7 +33,7 @@ class LeftOut:
     """Whether the endpoint has a row with the key."""
 
 
-class Dead:
+class RefusedKeys:
     """The refused keys of each binding. Its values never change."""
 
     def __init__(
@@ -67,7 +67,7 @@ class Dead:
             piece.before.filter(flags(alike)),
         )
 
-    def after(self, transaction: Transaction, left_out: Sequence[LeftOut]) -> "Dead":
+    def after(self, transaction: Transaction, left_out: Sequence[LeftOut]) -> "RefusedKeys":
         """Once a transaction is written: its keys are healed, those left out are refused."""
         keys = {place: dict(refused) for place, refused in self.keys.items()}
         for binding, part in enumerate(transaction.parts):
@@ -80,7 +80,7 @@ class Dead:
             bound = self._bounds[row.binding]
             if not bound.delta:
                 keys.setdefault(bound.name, {})[row.key] = row.exists
-        return Dead(self._bounds, keys, self._kernel)
+        return RefusedKeys(self._bounds, keys, self._kernel)
 
     def hashes(self, binding: int, piece: Part) -> Hashes:
         """The hashes of the keys of its rows."""

@@ -32,7 +32,7 @@ class TooManyRefused(InvalidUsage):
     """More documents are refused than may be left out; the text says why the last one is."""
 
 
-class Letters(Protocol):
+class DeadLetterWriter(Protocol):
     """The destination of dead letters."""
 
     def write(self, topic: str, key: bytes, value: bytes) -> None:
@@ -43,7 +43,7 @@ class Letters(Protocol):
 
 
 @dataclass(slots=True)
-class Search:
+class Bisection:
     """Finds refused rows by halving. Pure. Rows before `written`, of `total`, are decided."""
 
     total: int
@@ -104,7 +104,7 @@ class Refusals:
     def __init__(
         self,
         task: Materialization,
-        letters: Letters | None,
+        letters: DeadLetterWriter | None,
         crash: Callable[[str], None],
     ) -> None:
         self._task, self._letters, self._crash = task, letters, crash
@@ -116,7 +116,7 @@ class Refusals:
         if self._topics and letters is None:
             raise InvalidUsage("dead_letters: there are no brokers to write them to")
         self._is_met = False
-        self._search: Search | None = None
+        self._search: Bisection | None = None
         self._left_out: list[LeftOut] = []
         self._step: tuple[Transaction, int] | None = None
         """The transaction that is written in steps, and where the step begins."""
@@ -167,13 +167,13 @@ class Refusals:
             self._left_out, self._failures = [], 0
         self._is_met, self._search, self._left_out, self._step = False, None, [], None
 
-    def _resumed(self, session: Session, total: int) -> Search:
+    def _resumed(self, session: Session, total: int) -> Bisection:
         """The remembered search, if the endpoint is still at its checkpoint."""
         written = session.written or 0
         left_out = [row for row in self._left_out if row.row >= written]
         decided = written + len(left_out)
         if self._search is None or self._search.written != decided:
-            self._search, left_out = Search(total, written), []
+            self._search, left_out = Bisection(total, written), []
         self._left_out = left_out
         return self._search
 
@@ -234,7 +234,10 @@ class Refusals:
         self._left_out.append(LeftOut(row=row, binding=number, key=key, exists=exists))
 
     def stalled(self, session: Session, stalls: Mapping[str, str]) -> None:
-        """Tell of bindings that stand still, once for each reason. Errors: as `Letters`."""
+        """Log bindings that stand still, once for each reason.
+
+        Errors: as `DeadLetterWriter`.
+        """
         for number, topic in self._topics.items():
             place = session.places[number]
             self.letters.setdefault(place, 0)

@@ -37,18 +37,18 @@ def hold_of(task: str, collection: CollectionId) -> CapabilityId:
 
 
 @dataclass(frozen=True, slots=True)
-class Amount:
+class ChunkVolume:
     """Bytes of chunks, and the updates in them."""
 
     bytes: int
     rows: int
 
-    def of(self, most: "Amount") -> float:
+    def of(self, most: "ChunkVolume") -> float:
         """The ratio to another amount: the larger one of bytes and rows."""
         return max(self.bytes / most.bytes, self.rows / most.rows)
 
 
-class Following:
+class CollectionFollower:
     """The collections of a task. One thread."""
 
     def __init__(self, shards: Shards, task: str, collections: Sequence[CollectionId]) -> None:
@@ -190,16 +190,16 @@ class Following:
         return load_stable(self._shards, collection, interval, as_of)
 
     def extent(
-        self, collection: CollectionId, lower: Timestamp, start: Timestamp, most: Amount
+        self, collection: CollectionId, lower: Timestamp, start: Timestamp, most: ChunkVolume
     ) -> tuple[Timestamp, float]:
         """Up to where to read next, past `start` at least, and how many times `most` that is.
 
         It is more than once only if one batch has more, or if it comes up to `start`.
         """
         state = self._state(collection)
-        read, bound, reached = Amount(0, 0), end(state), lower
+        read, bound, reached = ChunkVolume(0, 0), end(state), lower
         for piece in pieces(state, lower, bound):
-            more = Amount(read.bytes + piece.ref.size, read.rows + piece.ref.rows)
+            more = ChunkVolume(read.bytes + piece.ref.size, read.rows + piece.ref.rows)
             if more.of(most) > 1 and piece.upper > reached > max(lower, start):
                 return reached, read.of(most)
             read, reached = more, piece.upper

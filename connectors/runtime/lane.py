@@ -24,7 +24,7 @@ Place = tuple[int, int]
 """A binding's index, and the number of a piece of its part of a transaction."""
 
 
-class Drifted(InvalidUsage):
+class EndpointDrifted(InvalidUsage):
     """The endpoint's rows differ from the collection: another client has changed them."""
 
 
@@ -119,7 +119,7 @@ def compare(place: str, expected: dict[bytes, bytes], actual: dict[bytes, bytes]
     for key in expected.keys() | actual.keys():
         wanted, stored = plain(expected.get(key)), plain(actual.get(key))
         if wanted != stored:
-            raise Drifted(
+            raise EndpointDrifted(
                 f"{place}: expected {shown(wanted)}, actual {shown(stored)}: somebody else has"
                 " changed it; put it back, or drop the table and the task's checkpoint to"
                 " have it written again"

@@ -12,13 +12,13 @@ import numpy as np
 import pyarrow as pa
 
 from connectors.runtime import checkpoints
-from connectors.runtime.follower import Amount, Following
+from connectors.runtime.follower import ChunkVolume, CollectionFollower
 from connectors.runtime.key_hasher import KeyHasher
 from connectors.runtime.ranges import EVERY_KEY, unwritten
 from connectors.runtime.spill import Spill
 from connectors.runtime.task import Limits
-from connectors.runtime.task_setup import Prepared
-from connectors.runtime.transactions import Cutter, Transaction
+from connectors.runtime.task_setup import AppliedTask
+from connectors.runtime.transactions import Transaction, TransactionCutter
 from streams.ids import MINIMUM_TIME, CollectionId, Timestamp
 from streams.storage.sinks.sink import NO_KEYS, Hashes, Integers
 from streams.trace.columns import int64
@@ -32,15 +32,15 @@ FEW_ROWS = 10_000
 """The minimum held in memory, independent of the limits."""
 
 
-class Reading:
+class SessionReader:
     """The reading side of a session. One thread."""
 
     def __init__(  # noqa: PLR0913  dependencies
         self,
         *,
-        following: Following,
-        prepared: Prepared,
-        cutter: Cutter,
+        following: CollectionFollower,
+        prepared: AppliedTask,
+        cutter: TransactionCutter,
         limits: Limits,
         intent: checkpoints.Intent | None,
         directory: Path,
@@ -151,9 +151,9 @@ class Reading:
                 self._spill(index, bound)
 
     @property
-    def _most(self) -> Amount:
+    def _most(self) -> ChunkVolume:
         """Load one interval of a binding."""
-        return Amount(self._limits.bytes, max(self._limits.rows, FEW_ROWS))
+        return ChunkVolume(self._limits.bytes, max(self._limits.rows, FEW_ROWS))
 
     def _is_large(self, index: int, times: float) -> bool:
         if self._intent is not None:

@@ -19,7 +19,7 @@ DESCRIPTION = Description((("flow", "BLOB"), ("driver", "BLOB")), kind="material
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class StoredCheckpoints:
     """Checkpoints: how far the endpoint is, and the connector's own; empty where none is."""
 
     flow: bytes = b""
@@ -34,11 +34,11 @@ class RecoveryLog:
     """The log of a task, for one session."""
 
     def __init__(self, shards: Shards, task: str) -> None:
-        self._task, self._kept = task, Kept()
+        self._task, self._kept = task, StoredCheckpoints()
         name = CollectionId(f"materialize.{task}")
         self._table = SmallTable(shards, name, DESCRIPTION)
 
-    def open(self) -> Kept:
+    def open(self) -> StoredCheckpoints:
         """Take the log over, if there is one; return what the sessions before have kept.
 
         Errors: TakenOver; Corrupt, Determinate, Indeterminate.
@@ -51,10 +51,10 @@ class RecoveryLog:
             for flow, driver in self._table.rows():
                 assert isinstance(flow, bytes)
                 assert isinstance(driver, bytes)
-                self._kept = Kept(flow, driver)
+                self._kept = StoredCheckpoints(flow, driver)
         return self._kept
 
-    def write(self, checkpoints: Kept) -> None:
+    def write(self, checkpoints: StoredCheckpoints) -> None:
         """Keep the checkpoints of a commit. Errors: as `open`."""
         if checkpoints == self._kept:
             return

@@ -14,14 +14,14 @@ from typing import Protocol
 
 from connectors.driver import Driver
 from connectors.protocol import messages
-from connectors.runtime.dead_letters import Letters, Refusals
-from connectors.runtime.follower import Following
+from connectors.runtime.dead_letters import DeadLetterWriter, Refusals
+from connectors.runtime.follower import CollectionFollower
 from connectors.runtime.ranges import EVERY_KEY, KeyRange, divided
 from connectors.runtime.reader import WAIT_MS
-from connectors.runtime.recovery import Kept, RecoveryLog
+from connectors.runtime.recovery import RecoveryLog, StoredCheckpoints
 from connectors.runtime.session import Session, Step
 from connectors.runtime.task import Materialization
-from connectors.runtime.task_setup import Prepared, prepare
+from connectors.runtime.task_setup import AppliedTask, prepare
 from connectors.runtime.transactions import Position, Transaction
 from connectors.transport.errors import causes, is_known
 from streams.errors import Determinate, Indeterminate, InvalidUsage, SlackwaterError
@@ -46,7 +46,7 @@ RELEASE_MS = 1_000
 APART = "key ranges are at several times until the next commit"
 
 
-class Behind(InvalidUsage):
+class CannotCatchUp(InvalidUsage):
     """A binding stands still, so the task cannot catch up; the text says which and why."""
 
 
@@ -120,13 +120,13 @@ class Runner:
         report: Callable[[Status], None] = lambda _: None,
         crash: Callable[[str], None] = lambda _: None,
         kernel: Kernel | None = None,
-        letters: Letters | None = None,
+        letters: DeadLetterWriter | None = None,
         holder: str = "",
     ) -> None:
         """`holder` names the holds of the task and its log; if left out, its name does."""
         self._task, self._driver, self._shards, self._now_ms = task, driver, shards, now_ms
         self._holder = holder or task.task
-        self._following = Following(shards, self._holder, task.collections)
+        self._following = CollectionFollower(shards, self._holder, task.collections)
         self._stopping, self._report, self._crash = stopping, report, crash
         self._kernel = kernel or Kernel()
         self._refusals = Refusals(task, letters, crash)
@@ -336,7 +336,7 @@ class Runner:
 
 
 def openings(
-    task: Materialization, prepared: Prepared, checkpoints: Kept
+    task: Materialization, prepared: AppliedTask, checkpoints: StoredCheckpoints
 ) -> Iterator[messages.Open]:
     """The Open message of each stream. Errors: InvalidUsage if the task cannot be divided."""
     for begin, end in key_ranges(task, prepared):
@@ -350,7 +350,7 @@ def openings(
         )
 
 
-def key_ranges(task: Materialization, prepared: Prepared) -> Sequence[KeyRange]:
+def key_ranges(task: Materialization, prepared: AppliedTask) -> Sequence[KeyRange]:
     """The key range of each stream. Errors: InvalidUsage if the task cannot be divided."""
     if task.shards == 1:
         return [EVERY_KEY]
@@ -358,7 +358,7 @@ def key_ranges(task: Materialization, prepared: Prepared) -> Sequence[KeyRange]:
     return divided(task.shards)
 
 
-def check_divisible(prepared: Prepared, count: int) -> None:
+def check_divisible(prepared: AppliedTask, count: int) -> None:
     """Errors: InvalidUsage if a task cannot be written in so many key ranges."""
     if not prepared.extensions.subranges:
         raise InvalidUsage(
@@ -390,7 +390,7 @@ def is_caught_up(session: Session, target: Timestamp | None) -> bool:
     ]
     if behind and session.cutter.stalls:
         reasons = [f"{name}: {reason}" for name, reason in session.cutter.stalls.items()]
-        raise Behind("; ".join(reasons))
+        raise CannotCatchUp("; ".join(reasons))
     return not behind
 
 

@@ -17,10 +17,10 @@ import pyarrow as pa
 from connectors.driver import Stream
 from connectors.protocol import messages, patch
 from connectors.runtime import checkpoints
-from connectors.runtime.dead_letter_keys import Dead, LeftOut
+from connectors.runtime.dead_letter_keys import LeftOut, RefusedKeys
 from connectors.runtime.documents import Encoder, operations
 from connectors.runtime.fields import TIME
-from connectors.runtime.follower import Following
+from connectors.runtime.follower import CollectionFollower
 from connectors.runtime.key_hasher import KeyHasher
 from connectors.runtime.lane import Lane
 from connectors.runtime.ranges import (
@@ -31,11 +31,17 @@ from connectors.runtime.ranges import (
     places_of,
     standing_at,
 )
-from connectors.runtime.reader import NO_DIFFS, Reading, counted
-from connectors.runtime.recovery import Kept, RecoveryLog
+from connectors.runtime.reader import NO_DIFFS, SessionReader, counted
+from connectors.runtime.recovery import RecoveryLog, StoredCheckpoints
 from connectors.runtime.task import Materialization
-from connectors.runtime.task_setup import Prepared
-from connectors.runtime.transactions import Bound, Cutter, Part, Position, Transaction
+from connectors.runtime.task_setup import AppliedTask
+from connectors.runtime.transactions import (
+    Bound,
+    Part,
+    Position,
+    Transaction,
+    TransactionCutter,
+)
 from streams.errors import InvalidUsage
 from streams.ids import MINIMUM_TIME, CollectionId, Timestamp
 from streams.storage.read.options import Options, selection
@@ -77,11 +83,11 @@ class Session:
         self,
         *,
         task: Materialization,
-        prepared: Prepared,
-        following: Following,
+        prepared: AppliedTask,
+        following: CollectionFollower,
         streams: Sequence[Stream],
         log: RecoveryLog,
-        checkpoints: Kept,
+        checkpoints: StoredCheckpoints,
         kernel: Kernel,
         directory: Path,
     ) -> None:
@@ -102,7 +108,7 @@ class Session:
         intent = self._begun()
         self.cutter = self._resumed(following.hold(), intent)
         self.dead = self._kept_dead()
-        self.reading = Reading(
+        self.reading = SessionReader(
             following=following,
             prepared=prepared,
             cutter=self.cutter,
@@ -136,7 +142,7 @@ class Session:
         is_optional = any(binding.dead_letters for binding in self.task.bindings)
         if len(self.lanes) > 1 and (any(intents) or dead or is_optional):
             raise InvalidUsage(DEAD_LETTERS)
-        self.dead = Dead(self.prepared.bounds, dead, self.kernel)
+        self.dead = RefusedKeys(self.prepared.bounds, dead, self.kernel)
         intent = self._continued(intents[0])
         self.written = None if intent is None else intent.written
         """The decided rows of a transaction that is written in steps."""
@@ -163,7 +169,7 @@ class Session:
             )
         return intent if unchanged else None
 
-    def _kept_dead(self) -> Dead:
+    def _kept_dead(self) -> RefusedKeys:
         """The refused keys of tables that are not being rewritten."""
         positions = zip(self.places, self.cutter.positions, strict=True)
         begun = {place for place, at in positions if at.is_begun}
@@ -172,11 +178,11 @@ class Session:
             for place, keys in self.dead.keys.items()
             if place in begun or place in self.optional
         }
-        return Dead(self.prepared.bounds, keys, self.kernel)
+        return RefusedKeys(self.prepared.bounds, keys, self.kernel)
 
     def _resumed(
         self, holds: Mapping[CollectionId, Timestamp], intent: checkpoints.Intent | None
-    ) -> Cutter:
+    ) -> TransactionCutter:
         """The cutter at the endpoint's position; a new binding starts with the others."""
         names = self.prepared.names
         written = self._written()
@@ -201,7 +207,9 @@ class Session:
             live = self._live(name[0], bound, reaches)
             apart = tuple(reaches) if len(reaches) > 1 else ()
             positions.append(Position(time, is_begun=True, live=live, reaches=apart))
-        return Cutter(self.prepared.bounds, positions, self.kernel, self.task.limits.rows)
+        return TransactionCutter(
+            self.prepared.bounds, positions, self.kernel, self.task.limits.rows
+        )
 
     def _written(self) -> Sequence[Sequence[Reach]]:
         """For each binding, the reaches of its keys, from the endpoint or the log."""
@@ -263,7 +271,7 @@ class Session:
             leads_to = self._checkpoint(transaction.positions, after)
             intent = checkpoints.Intent(leads_to, self.birth, transaction.large)
             before = self._checkpoint(self.committed, self.dead, intent)
-            self.log.write(Kept(before, self.kept.driver))
+            self.log.write(StoredCheckpoints(before, self.kept.driver))
         for index, number, piece in pieces(transaction):
             for lane, own in self._divided(index, self.dead.patched(index, piece)):
                 lane.store((index, number), own)
@@ -291,7 +299,7 @@ class Session:
         for lane in self.lanes:
             lane.stream.receive()
         positions = step.transaction.positions
-        self.kept = Kept(self._checkpoint(positions, *self._after), self.driver)
+        self.kept = StoredCheckpoints(self._checkpoint(positions, *self._after), self.driver)
         if self.is_logged or self.kept.driver:
             self.log.write(self.kept)
         for lane in self.lanes:
@@ -344,7 +352,7 @@ class Session:
     def _checkpoint(
         self,
         positions: Sequence[Position],
-        dead: Dead,
+        dead: RefusedKeys,
         intent: checkpoints.Intent | None = None,
         key_range: KeyRange = EVERY_KEY,
     ) -> bytes:

@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from connectors.runtime.error_rows import NO_ERRORS
-from connectors.runtime.transactions import Bound, Cutter, Part, Position
+from connectors.runtime.transactions import Bound, Part, Position, TransactionCutter
 from streams.ids import Timestamp
 from streams.storage.sinks.sink import NO_KEYS, Hashes, Integers
 from streams.trace.kernel.kernel import Kernel
@@ -102,7 +102,7 @@ class Spill:
         return np.concatenate(self._lives)
 
     def add(self, updates: pa.Table, errors: pa.Table) -> None:
-        """Take changes. Shape: as `Cutter.take`."""
+        """Take changes. Shape: as `TransactionCutter.take`."""
         bound = self._bound
         batch = flatten([updates], bound.schema)
         width = batch.num_columns - 2
@@ -136,7 +136,7 @@ class Spill:
         bound, at = self._bound, self._position
         live = divided(at.live)[part]
         start = at.frontier if bound.delta else Timestamp(upper - 1)
-        cutter = Cutter(
+        cutter = TransactionCutter(
             [bound], [Position(at.frontier, at.is_begun, live)], self._kernel, 1 << 62
         )
         updates = advance(self._changes.read(part), start)

@@ -28,7 +28,7 @@ REQUIRED = {Constraint.FIELD_REQUIRED, Constraint.LOCATION_REQUIRED}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Prepared:
+class AppliedTask:
     """A task that was applied."""
 
     spec: MaterializationSpec
@@ -48,7 +48,7 @@ class Prepared:
         return list(zip(self.collections, self.places, strict=True))
 
 
-def prepare(driver: Driver, task: Materialization, descriptions: Descriptions) -> Prepared:
+def prepare(driver: Driver, task: Materialization, descriptions: Descriptions) -> AppliedTask:
     """Validate a task and apply it.
 
     Errors: InvalidUsage if a binding has no key, or the connector refuses a field; Violation,
@@ -73,7 +73,7 @@ def prepare(driver: Driver, task: Materialization, descriptions: Descriptions) -
         )
         for binding, bind in zip(task.bindings, binds, strict=True)
     ]
-    return Prepared(
+    return AppliedTask(
         spec=spec,
         version=version,
         bounds=tuple(bounds),

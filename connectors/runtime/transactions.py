@@ -33,9 +33,9 @@ from streams.storage.sinks.sink import (
     Errors,
     Flags,
     Hashes,
-    Impossible,
+    ImpossibleRetraction,
     Integers,
-    Settled,
+    SoundTimes,
     changes,
     is_among,
     settle,
@@ -141,7 +141,7 @@ class Written(Protocol):
         """In pieces that memory holds."""
 
 
-class Large(Protocol):
+class SpilledPart(Protocol):
     """A part on disk: `connectors.runtime.spill`."""
 
     upper: Timestamp
@@ -197,7 +197,7 @@ class _Pending:
     hashes: Hashes
     errors: pa.Table
     upper: Timestamp
-    large: Large | None = None
+    large: SpilledPart | None = None
     """Instead of updates."""
 
 
@@ -209,7 +209,7 @@ class _Stand:
     reason: str
 
 
-class Cutter:
+class TransactionCutter:
     """The state between collections and transactions. One thread."""
 
     def __init__(
@@ -246,7 +246,7 @@ class Cutter:
         """Whether a binding waits on disk."""
         return self._pending[index].large is not None
 
-    def spill(self, index: int, large: Large) -> None:
+    def spill(self, index: int, large: SpilledPart) -> None:
         """The move of a binding with nothing in memory: by its spill, or none."""
         pending = self._pending[index]
         assert not pending.updates.num_rows, "it was added to what is on disk"
@@ -377,7 +377,7 @@ class Cutter:
 
     def _settled(
         self, pending: _Pending, live: Hashes, counted: Integers, upper: Timestamp
-    ) -> Settled:
+    ) -> SoundTimes:
         wrong = pending.errors.filter(pa.array(times_of(pending.errors) < upper))
         errors = Errors(
             hash_columns(wrong, [0], self._kernel),
@@ -439,7 +439,7 @@ class Cutter:
         hashes = hash_columns(net, bound.places, self._kernel)
         diffs = int64(net.column("diff"))
         decided = changes(live, hashes, int64(net.column("time")), diffs)
-        if isinstance(decided, Impossible):
+        if isinstance(decided, ImpossibleRetraction):
             key = self._key_text(bound, net.slice(decided.row, 1))
             raise Corrupt(f"{bound.name}: the row with key {key} goes, but is not there")
         gone = np.flatnonzero(diffs < 0)

@@ -1,8 +1,8 @@
 """Runs the materializations of an environment, from storage alone.
 
-It follows the table of specifications, has a `Keeper` for each, and writes the table of states,
-which it owns: of two services the newer one goes on, and fences the older one's tasks in their
-endpoints too, by its newer sessions.
+It follows the table of specifications, has a `TaskSupervisor` for each, and writes the table of
+states, which it owns: of two services the newer one goes on, and fences the older one's tasks
+in their endpoints too, by its newer sessions.
 """
 
 import logging
@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 from connectors.runtime.runner import Stopping
 from connectors.service.status import is_due
-from connectors.service.supervisor import Keeper, Opened
+from connectors.service.supervisor import Opened, TaskSupervisor
 from schemas.materializations import (
     KIND,
     SPEC_COLUMNS,
@@ -51,7 +51,7 @@ class Service:
         self._now_ms, self._crash = now_ms, crash
         self._specs = SmallTable(shards, SPECS, Description(SPEC_COLUMNS, kind=KIND))
         self._states = SmallTable(shards, STATES, Description(STATE_COLUMNS, kind=KIND))
-        self._keepers: dict[str, Keeper] = {}
+        self._keepers: dict[str, TaskSupervisor] = {}
         self._read: Timestamp | None = None
         self._written: list[State] = []
         self._written_ms: int | None = None
@@ -106,8 +106,8 @@ class Service:
                 log.warning("skipping an unreadable specification", extra={"cause": str(error)})
         return sorted(specs, key=lambda spec: spec.id)
 
-    def _keeper(self, spec: Spec) -> Keeper:
-        return Keeper(
+    def _keeper(self, spec: Spec) -> TaskSupervisor:
+        return TaskSupervisor(
             spec,
             self._shards,
             self._opened,

@@ -13,8 +13,8 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from connectors.driver import Driver
-from connectors.runtime.dead_letters import Letters
-from connectors.runtime.follower import Following
+from connectors.runtime.dead_letters import DeadLetterWriter
+from connectors.runtime.follower import CollectionFollower
 from connectors.runtime.recovery import RecoveryLog
 from connectors.runtime.runner import Runner, Status
 from connectors.runtime.task import Materialization, parse
@@ -33,7 +33,7 @@ class Endpoint(NamedTuple):
 
     task: Materialization
     driver: Driver
-    letters: Letters
+    letters: DeadLetterWriter
 
 
 Opened = Callable[[Materialization], AbstractContextManager[Endpoint]]
@@ -45,7 +45,7 @@ def holder_of(id_: str) -> str:
     return f"catalog.{id_}"
 
 
-class Keeper:
+class TaskSupervisor:
     """One materialization, from its current specification."""
 
     def __init__(
@@ -146,7 +146,7 @@ class Keeper:
         """Give up holds. A collection that is not there any more holds nothing."""
         for collection in collections:
             try:
-                Following(self._shards, holder_of(spec.id), [collection]).drop()
+                CollectionFollower(self._shards, holder_of(spec.id), [collection]).drop()
             except InvalidUsage as gone:
                 log.info("nothing to release", extra=facts(spec, gone))
 

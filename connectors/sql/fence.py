@@ -50,7 +50,7 @@ class DividedRange(InvalidUsage):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Held:
+class FencedRange:
     """A row of the table: a range that a session opened."""
 
     key_begin: int
@@ -81,9 +81,9 @@ class TakenOver:
     First the ranges of `deletes` go, then the rows of `parts` and `row` come.
     """
 
-    row: Held
+    row: FencedRange
     """The session's own."""
-    parts: tuple[Held, ...]
+    parts: tuple[FencedRange, ...]
     """A row for each part of the range, if they stand apart; no session can commit to it."""
     deletes: tuple[tuple[int, int], ...]
 
@@ -101,7 +101,7 @@ class TakenOver:
 
 
 def take_over(
-    rows: Sequence[Held], key_begin: int, key_end: int, *, may_be_apart: bool = False
+    rows: Sequence[FencedRange], key_begin: int, key_end: int, *, may_be_apart: bool = False
 ) -> TakenOver:
     """A new session of a range, from all rows of its task.
 
@@ -114,7 +114,7 @@ def take_over(
     is_apart = len(parts) > 1
     if is_apart and not may_be_apart:
         raise DividedRange(refusal(parts, key_begin, key_end))
-    own = Held(
+    own = FencedRange(
         key_begin=key_begin,
         key_end=key_end,
         fence=fences.get((key_begin, key_end), 1),
@@ -132,7 +132,7 @@ def take_over(
     return TakenOver(row=own, parts=written, deletes=tuple(deletes))
 
 
-def refusal(parts: Sequence[Held], key_begin: int, key_end: int) -> str:
+def refusal(parts: Sequence[FencedRange], key_begin: int, key_end: int) -> str:
     """Why a range cannot be opened at one checkpoint."""
     listed = ", ".join(
         f"{part.key_begin:08x} to {part.key_end:08x} at 0x{part.checkpoint.hex()}"
@@ -145,9 +145,9 @@ def refusal(parts: Sequence[Held], key_begin: int, key_end: int) -> str:
     )
 
 
-def parts_of(rows: Sequence[Held], key_begin: int, key_end: int) -> list[Held]:
+def parts_of(rows: Sequence[FencedRange], key_begin: int, key_end: int) -> list[FencedRange]:
     """The range cut where the checkpoint that counts changes, with these checkpoints."""
-    parts: list[Held] = []
+    parts: list[FencedRange] = []
     for begin, end in pieces(rows, key_begin, key_end):
         covering = counting(rows, begin)
         checkpoint = covering.checkpoint if covering is not None else ZERO
@@ -155,12 +155,12 @@ def parts_of(rows: Sequence[Held], key_begin: int, key_end: int) -> list[Held]:
             parts[-1] = replace(parts[-1], key_end=end)
             continue
         parts.append(
-            Held(key_begin=begin, key_end=end, fence=0, opened=0, checkpoint=checkpoint)
+            FencedRange(key_begin=begin, key_end=end, fence=0, opened=0, checkpoint=checkpoint)
         )
     return parts
 
 
-def pieces(rows: Sequence[Held], key_begin: int, key_end: int) -> list[tuple[int, int]]:
+def pieces(rows: Sequence[FencedRange], key_begin: int, key_end: int) -> list[tuple[int, int]]:
     """A range cut where a row begins or ends."""
     begins = {key_begin}
     for row in rows:
@@ -169,13 +169,13 @@ def pieces(rows: Sequence[Held], key_begin: int, key_end: int) -> list[tuple[int
     return list(zip(inside, [*(begin - 1 for begin in inside[1:]), key_end], strict=True))
 
 
-def counting(rows: Sequence[Held], key: int) -> Held | None:
+def counting(rows: Sequence[FencedRange], key: int) -> FencedRange | None:
     """The row whose checkpoint counts for a key."""
     covering = [row for row in rows if row.covers(key) and row.checkpoint != NONE]
     return max(covering, key=lambda row: row.opened, default=None)
 
 
-def counts(rows: Sequence[Held], row: Held) -> bool:
+def counts(rows: Sequence[FencedRange], row: FencedRange) -> bool:
     """Whether a row covers one of the range's keys."""
     return any(counting(rows, begin) is row for begin, _ in pieces(rows, *row.range))
 

@@ -20,7 +20,7 @@ from connectors.protocol.messages import Flush, Flushed, Load, Loaded, Open, Sto
 from connectors.protocol.violations import Rule, driver_holds
 from connectors.sql.ddl import CHECKPOINTS, TASKS
 from connectors.sql.dialect import Database, Dialect
-from connectors.sql.fence import Fenced, Held, TakenOver, take_over
+from connectors.sql.fence import Fenced, FencedRange, TakenOver, take_over
 from connectors.sql.statements import Table
 from schemas.blobs import Blobs
 from schemas.consumer_pb2 import Checkpoint
@@ -182,7 +182,7 @@ class Transactor:
         self._insert(taken.row, self.nonce)
         return taken
 
-    def _insert(self, row: Held, nonce: str) -> None:
+    def _insert(self, row: FencedRange, nonce: str) -> None:
         """A row of the table of checkpoints."""
         table, mark = self.dialect.table(CHECKPOINTS), self.dialect.mark
         self.database.execute(
@@ -215,11 +215,13 @@ def expect(table: Table, verb: str, actual: int, count: int) -> None:
         )
 
 
-def held(row: Sequence[object]) -> Held:
+def held(row: Sequence[object]) -> FencedRange:
     """A row of the table of checkpoints."""
     begin, end, fence, opened = (int(str(value)) for value in row[:4])
     checkpoint = base64.b64decode(str(row[4]))
-    return Held(key_begin=begin, key_end=end, fence=fence, opened=opened, checkpoint=checkpoint)
+    return FencedRange(
+        key_begin=begin, key_end=end, fence=fence, opened=opened, checkpoint=checkpoint
+    )
 
 
 def texts(checkpoint: bytes) -> tuple[str, str]:

@@ -12,11 +12,11 @@ from rich.markup import escape
 
 from streams.app import signals
 from streams.app.compact_once import environment, policy_of, run
-from streams.app.compaction_setup import Place
+from streams.app.compaction_setup import CompactionTarget
 from streams.app.error_output import FAILED, NO_ENVIRONMENT, failed
 from streams.app.up import DIRECTORY, NAMESPACE, ClientOption, client_settings, only_with
 from streams.compaction.merge_execution import Compacted
-from streams.compaction.runner import Held, Round, Wish
+from streams.compaction.runner import HeldSince, RoundResult, Wish
 from streams.errors import InvalidUsage, SlackwaterError
 from streams.kafka.settings import ClientSettings
 
@@ -102,15 +102,17 @@ def main() -> None:
     typer.run(compact)
 
 
-def _place(brokers: str, client: Mapping[str, str], namespace: str, directory: Path) -> Place:
+def _place(
+    brokers: str, client: Mapping[str, str], namespace: str, directory: Path
+) -> CompactionTarget:
     """The cluster named by the options, or the environment's."""
     only_with(brokers, client, namespace)
     if not brokers:
         return environment(directory)
-    return Place(ClientSettings(brokers, tuple(sorted(client.items()))), namespace)
+    return CompactionTarget(ClientSettings(brokers, tuple(sorted(client.items()))), namespace)
 
 
-def show(done: Round, failures: Mapping[str, str], *, as_json: bool) -> None:
+def show(done: RoundResult, failures: Mapping[str, str], *, as_json: bool) -> None:
     """Print the result of a round, as text or as one JSON object."""
     if as_json:
         typer.echo(json.dumps(as_object(done, failures), ensure_ascii=False))
@@ -120,7 +122,7 @@ def show(done: Round, failures: Mapping[str, str], *, as_json: bool) -> None:
         console.print(text)
 
 
-def lines(done: Round, failures: Mapping[str, str]) -> Iterator[str]:
+def lines(done: RoundResult, failures: Mapping[str, str]) -> Iterator[str]:
     """The result of a round as lines of text."""
     for hold in done.held:
         stays = f"since stays at {hold.since}, not {hold.wished}"
@@ -146,7 +148,7 @@ def line(merge: Compacted) -> str:
     return f"{merge.collection}: {merge.batches} batches merged into one, {sizes}, {rows}"
 
 
-def as_object(done: Round, failures: Mapping[str, str]) -> dict[str, object]:
+def as_object(done: RoundResult, failures: Mapping[str, str]) -> dict[str, object]:
     """The result of a round as a JSON object."""
     return {
         "held": [held_back(hold) for hold in done.held],
@@ -162,7 +164,7 @@ def as_object(done: Round, failures: Mapping[str, str]) -> dict[str, object]:
     }
 
 
-def held_back(hold: Held) -> dict[str, object]:
+def held_back(hold: HeldSince) -> dict[str, object]:
     """A collection whose history a reader holds, as a JSON object."""
     return {
         "collection": hold.collection,

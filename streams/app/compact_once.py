@@ -8,7 +8,7 @@ from pathlib import Path
 from streams.adapter.catalog_log import CatalogLog
 from streams.adapter.coordinator import catalog_topic
 from streams.app.compaction_setup import (
-    Place,
+    CompactionTarget,
     compaction,
     connected,
     groups_of,
@@ -19,7 +19,7 @@ from streams.app.compaction_setup import (
 from streams.app.environment_access import find
 from streams.app.service_process import new_id
 from streams.app.signals import Stop
-from streams.compaction.runner import Round, Wish
+from streams.compaction.runner import RoundResult, Wish
 from streams.errors import InvalidUsage
 from streams.ids import CollectionId, Timestamp
 from streams.kafka.client.broker import KafkaBroker
@@ -28,15 +28,15 @@ from streams.storage.client.shards import Shards
 from streams.storage.policy import LagBehindUpper, Policy, Until
 
 
-def environment(directory: Path) -> Place:
+def environment(directory: Path) -> CompactionTarget:
     """The environment that runs in the directory. Errors: InvalidUsage when none does."""
     _, kafka, namespace = find(directory.absolute())
-    return Place(kafka, namespace)
+    return CompactionTarget(kafka, namespace)
 
 
 def run(
-    place: Place, wish: Wish, collection: str, master: str | None, stopping: Stop
-) -> tuple[Round, dict[str, str]]:
+    place: CompactionTarget, wish: Wish, collection: str, master: str | None, stopping: Stop
+) -> tuple[RoundResult, dict[str, str]]:
     """One round; what it did, and what failed of what.
 
     `collection` is a name or an id, empty for all. `master` is Spark's: empty for what its own

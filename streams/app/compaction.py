@@ -13,7 +13,7 @@ from contextlib import closing
 from typing import Self
 
 from streams.app.compaction_setup import (
-    Place,
+    CompactionTarget,
     compaction,
     connected,
     groups_of,
@@ -23,7 +23,7 @@ from streams.app.compaction_setup import (
 from streams.app.service_config import Service
 from streams.app.signals import Stop
 from streams.compaction.merge_execution import log_failure
-from streams.compaction.runner import Compaction, Round, Wish
+from streams.compaction.runner import Compaction, RoundResult, Wish
 from streams.kafka.client.positions import KafkaPositions
 from streams.kafka.topics import Topics
 
@@ -32,7 +32,7 @@ log = logging.getLogger(__name__)
 
 def run(service: Service, stopping: Stop) -> int:
     """Compact until stopped; the exit code."""
-    place = Place(service.kafka, service.namespace)
+    place = CompactionTarget(service.kafka, service.namespace)
     group = f"{service.namespace}.compaction"
     with (
         connected(place) as (broker, shards),
@@ -113,7 +113,7 @@ def opening(group: str) -> str:
     return f"group {group}: opening"
 
 
-def say(done: Round) -> None:
+def say(done: RoundResult) -> None:
     """Log what a round did; what failed is in the log already."""
     for merge in done.compacted:
         facts = {"collection": merge.collection, "batches": merge.batches}

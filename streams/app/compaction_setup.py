@@ -23,7 +23,7 @@ _LOOK_EVERY_S = 0.2
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class CompactionTarget:
     """The place to compact: a cluster and the namespace of our topics on it."""
 
     kafka: ClientSettings
@@ -59,7 +59,7 @@ def _failure(shards: Shards, group: str) -> str:
 
 
 @contextmanager
-def connected(place: Place) -> Iterator[tuple[KafkaBroker, Shards]]:
+def connected(place: CompactionTarget) -> Iterator[tuple[KafkaBroker, Shards]]:
     """A client of shards that follows no group yet."""
     broker = KafkaBroker(place.kafka)
     try:
@@ -101,7 +101,7 @@ def worker(shards: Shards, is_stopping: Callable[[], bool] = lambda: False) -> M
 
 
 def on_spark(
-    stack: ExitStack, shards: Shards, place: Place, master: str, stopping: Stop
+    stack: ExitStack, shards: Shards, place: CompactionTarget, master: str, stopping: Stop
 ) -> Merging:
     """Merges on Spark, by a session that ends with the stack; asked to stop, it cancels them.
 

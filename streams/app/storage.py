@@ -146,7 +146,7 @@ def run(service: Service, stopping: Stop) -> int:
             writer=writer,
             marks=marks,
             reached=Crash(service.points, Path(service.directory)),
-            crew=Threads,
+            workers=Threads,
         )
         try:
             CommandService(wiring).run(stopping)

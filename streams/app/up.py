@@ -177,8 +177,8 @@ def up(  # noqa: PLR0913, PLR0917  the options of a command, each by name
 ) -> None:
     """Start an environment and run it until Ctrl-C.
 
-    Starts a broker (unless --brokers), a coordinator, one replica, compaction, and the service
-    of the command topics, and restarts whichever dies.
+    Starts a broker (unless --brokers), a coordinator, one replica, compaction, the service of
+    the command topics and that of materializations, and restarts each that dies.
 
     Examples:
         slackwater up

@@ -12,7 +12,7 @@ LONGEST_PAUSE_MS = 1_800_000
 
 
 @dataclass(frozen=True, slots=True)
-class Rest:
+class Backoff:
     """The number of failures in a row; due again at `until_ms`."""
 
     failures: int
@@ -20,11 +20,11 @@ class Rest:
 
 
 @dataclass(slots=True)
-class Rests:
-    """Backoffs by name. Units: `now_ms` in milliseconds of any clock."""
+class Backoffs:
+    """Waits after failures, by name. Units: `now_ms` in milliseconds of any clock."""
 
     now_ms: Callable[[], int]
-    _resting: dict[str, Rest] = field(default_factory=dict)
+    _resting: dict[str, Backoff] = field(default_factory=dict)
 
     def is_due(self, name: str) -> bool:
         """Whether to try it: it has not failed, or its pause is over."""
@@ -36,9 +36,9 @@ class Rests:
 
     def failed(self, name: str) -> None:
         """Record a failure: the pause doubles."""
-        before = self._resting.get(name, Rest(0, 0)).failures
+        before = self._resting.get(name, Backoff(0, 0)).failures
         pause_ms = min(FIRST_PAUSE_MS << min(before, 16), LONGEST_PAUSE_MS)
-        self._resting[name] = Rest(before + 1, self.now_ms() + pause_ms)
+        self._resting[name] = Backoff(before + 1, self.now_ms() + pause_ms)
 
     def worked(self, name: str) -> None:
         """Record a success: its failures are forgotten."""

@@ -21,7 +21,7 @@ from streams.storage.log.state import State
 
 
 @dataclass(frozen=True, slots=True)
-class Sight:
+class ObservedLeases:
     """The leases of a group after the record at `upto`, first seen at `seen_ms`.
 
     `overdue_ms` maps each expiry to the time at which it is overdue. Units: milliseconds, times
@@ -40,7 +40,7 @@ class Sight:
         )
 
 
-def sight_of(last: Sight | None, state: State, now_ms: int) -> Sight:
+def sight_of(last: ObservedLeases | None, state: State, now_ms: int) -> ObservedLeases:
     """Return what is known of the group now, given the previous observation `last`.
 
     An expiry that was seen before keeps its overdue time: each record that is sent for it ends
@@ -51,7 +51,7 @@ def sight_of(last: Sight | None, state: State, now_ms: int) -> Sight:
     overdue_ms = {} if last is None else last.overdue_ms
     since = min(state.appended_ms, now_ms) - state.clock_ms
     overdue = {expiry: overdue_ms.get(expiry, since + expiry) for expiry in expiries(state)}
-    return Sight(state.upto, now_ms, overdue)
+    return ObservedLeases(state.upto, now_ms, overdue)
 
 
 def expiries(state: State) -> frozenset[int]:

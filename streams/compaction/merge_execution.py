@@ -72,7 +72,7 @@ class Failed:
 log = logging.getLogger(__name__)
 
 
-class Outgrown(Exception):
+class BucketsTooFew(Exception):
     """Updates are larger than estimated, so more buckets are needed; nothing was changed."""
 
 
@@ -108,7 +108,7 @@ class Worker:
         try:
             try:
                 return self._compact(merge, task, self.limits.bucket_bytes * task.buckets)
-            except Outgrown:
+            except BucketsTooFew:
                 total = measured(self.shards.chunks, task)
                 buckets = max(2, -(-total // self.limits.bucket_bytes))
                 return self._compact(merge, replace(task, buckets=buckets), total)
@@ -155,7 +155,7 @@ class Worker:
             for part in read_parts(self.shards.chunks, task, group, room, self.kernel):
                 total += part.nbytes
                 if total > most_bytes:
-                    raise Outgrown
+                    raise BucketsTooFew
                 yield part
 
     def _go_on(self) -> None:

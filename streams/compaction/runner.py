@@ -22,9 +22,9 @@ from functools import partial
 from typing import Protocol
 
 from streams.compaction import partitions, plan, topic_deletion
-from streams.compaction.backoff import Rests
+from streams.compaction.backoff import Backoffs
 from streams.compaction.collector import Collector
-from streams.compaction.leases import Sight, sight_of
+from streams.compaction.leases import ObservedLeases, sight_of
 from streams.compaction.merge_execution import (
     Compacted,
     Failed,
@@ -81,7 +81,7 @@ class Wish:
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class HeldSince:
     """Since is behind the policy's: `by` are the read capabilities that hold it back."""
 
     collection: CollectionId
@@ -91,10 +91,10 @@ class Held:
 
 
 @dataclass(slots=True)
-class Round:
+class RoundResult:
     """The results of a round."""
 
-    held: list[Held] = field(default_factory=list)
+    held: list[HeldSince] = field(default_factory=list)
     compacted: list[Compacted] = field(default_factory=list)
     lost: list[LostRace] = field(default_factory=list)
     failed: list[Failed] = field(default_factory=list)
@@ -127,40 +127,40 @@ class Compaction:
     collector: Collector
     now_ms: Callable[[], int]
     hold_of: Callable[[CollectionId], CapabilityId] = catalog_hold
-    rests: Rests = field(init=False)
+    rests: Backoffs = field(init=False)
     grown: dict[str, int] = field(default_factory=dict, init=False)
-    sights: dict[str, Sight] = field(default_factory=dict, init=False)
+    sights: dict[str, ObservedLeases] = field(default_factory=dict, init=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "rests", Rests(self.now_ms))
+        object.__setattr__(self, "rests", Backoffs(self.now_ms))
 
-    def run_once(self, wish: Wish) -> Round:
+    def run_once(self, wish: Wish) -> RoundResult:
         """Run one round.
 
         Errors: InvalidUsage if a selected collection is in no open group.
         """
         for collection in sorted(wish.collections or ()):
             self.shards.group_of(collection)
-        done = Round()
+        done = RoundResult()
         self._attempt(done, "read policies", partial(self._move_holds, wish, done))
         duties = [self._merge, self._tidy]
         for duty in reversed(duties) if wish.patient else duties:
             duty(wish, done)
         return done
 
-    def merge(self, wish: Wish) -> Round:
+    def merge(self, wish: Wish) -> RoundResult:
         """Run the merges of a round; meanwhile another thread may `tidy`."""
-        done = Round()
+        done = RoundResult()
         self._merge(wish, done)
         return done
 
-    def tidy(self, wish: Wish) -> Round:
+    def tidy(self, wish: Wish) -> RoundResult:
         """Run the Rollups and the garbage collection of a round."""
-        done = Round()
+        done = RoundResult()
         self._tidy(wish, done)
         return done
 
-    def _attempt(self, done: Round, what: str, duty: Callable[[], None]) -> None:
+    def _attempt(self, done: RoundResult, what: str, duty: Callable[[], None]) -> None:
         """Run a work item unless it is in backoff; record its failure."""
         if not self.rests.is_due(what):
             return
@@ -191,7 +191,7 @@ class Compaction:
             if wish.covers(id_)
         ]
 
-    def _move_holds(self, wish: Wish, done: Round) -> None:
+    def _move_holds(self, wish: Wish, done: RoundResult) -> None:
         if wish.policy is None:
             return
         now = self.now_ms()
@@ -206,7 +206,7 @@ class Compaction:
             self.shards.wait(lambda: not self._held(wish, now), wish.wait_ms)
             done.held += self._held(wish, now)
 
-    def _held(self, wish: Wish, now_ms: int) -> list[Held]:
+    def _held(self, wish: Wish, now_ms: int) -> list[HeldSince]:
         """Return the collections whose since is held back behind the policy's."""
         assert wish.policy is not None
         held_back = [
@@ -215,7 +215,7 @@ class Compaction:
         ]
         return [hold for hold in held_back if hold is not None]
 
-    def _held_back(self, state: CollectionState, wished: Antichain | None) -> Held | None:
+    def _held_back(self, state: CollectionState, wished: Antichain | None) -> HeldSince | None:
         """Return the read capabilities that hold since behind the desired one."""
         if wished is None or wished.precedes(state.since):
             return None
@@ -225,9 +225,9 @@ class Compaction:
             if capability.right is Right.READ and capability.frontier.strictly_precedes(wished)
         )
         others = tuple(name for name in by if name != self.hold_of(state.id))
-        return Held(state.id, state.since, wished, others) if others else None
+        return HeldSince(state.id, state.since, wished, others) if others else None
 
-    def _merge(self, wish: Wish, done: Round) -> None:
+    def _merge(self, wish: Wish, done: RoundResult) -> None:
         """Merge until nothing is worth it; a collection that was merged whole is skipped."""
         over: set[CollectionId] = set()
         for _ in range(MOST_TURNS):
@@ -247,7 +247,7 @@ class Compaction:
                     case _:
                         pass
 
-    def _wanted(self, wish: Wish, done: Round, over: set[CollectionId]) -> list[Wanted]:
+    def _wanted(self, wish: Wish, done: RoundResult, over: set[CollectionId]) -> list[Wanted]:
         """The merges to do now, small ones first, so that they do not wait for large ones."""
         wanted: list[Wanted] = []
         for _, state in self._states(wish):
@@ -270,7 +270,7 @@ class Compaction:
             log_failure("merges", error)
             return [Failed(collection, reason_of(error)) for collection, _ in wanted]
 
-    def _tidy(self, wish: Wish, done: Round) -> None:
+    def _tidy(self, wish: Wish, done: RoundResult) -> None:
         """Keep the groups small: roll up logs that are due, reclaim garbage."""
         for group in self.shards.groups():
             if wish.collections is None or any(map(wish.covers, self._collections(group))):
@@ -285,7 +285,7 @@ class Compaction:
                 for name, duty in duties.items():
                     self._attempt(done, f"group {group}: {name}", duty)
 
-    def _roll_up(self, group: str, done: Round) -> None:
+    def _roll_up(self, group: str, done: RoundResult) -> None:
         is_due = maintenance.due(self.shards.group_state(group))
         if is_due and isinstance(maintenance.roll_up(self.shards, group), RolledUp):
             done.rolled_up.append(group)
@@ -299,7 +299,7 @@ class Compaction:
                 self.shards.submit([(group, Reclaim({}))])
                 self._sight(group, now)
 
-    def _sight(self, group: str, now_ms: int) -> Sight:
+    def _sight(self, group: str, now_ms: int) -> ObservedLeases:
         """Return the observed leases of the group; saved if there are any."""
         sight = sight_of(self.sights.get(group), self.shards.group_state(group), now_ms)
         if sight.overdue_ms:
@@ -308,11 +308,11 @@ class Compaction:
             self.sights.pop(group, None)
         return sight
 
-    def _remove(self, group: str, done: Round) -> None:
+    def _remove(self, group: str, done: RoundResult) -> None:
         if topic_deletion.remove(self.shards, group, self.now_ms()):
             done.removed.append(group)
 
-    def _reclaim(self, group: str, wish: Wish, done: Round) -> None:
+    def _reclaim(self, group: str, wish: Wish, done: RoundResult) -> None:
         collector = self.collector
         if wish.orphans:
             done.reclaimed += collector.reclaim(group, collector.ends(group))

@@ -12,7 +12,7 @@ from rich.text import Text
 
 from streams.app import signals
 from streams.app.error_output import failed
-from streams.demo.report import Choices, Report
+from streams.demo.report import DemoOptions, Report
 from streams.demo.run import run
 from streams.errors import InvalidUsage, SlackwaterError
 from streams.temporary import temporary_directory
@@ -56,7 +56,7 @@ def demo(  # noqa: PLR0913, PLR0917  one argument an option
     """
     console = Console()
     with _directory(directory) as place:
-        choices = Choices(
+        choices = DemoOptions(
             directory=place,
             brokers=brokers,
             events=events,
@@ -72,7 +72,7 @@ def demo(  # noqa: PLR0913, PLR0917  one argument an option
     raise typer.Exit(0 if report.is_exact else 1)
 
 
-def _played(choices: Choices, console: Console) -> Report:
+def _played(choices: DemoOptions, console: Console) -> Report:
     with signals.noted() as stopping:
         try:
             return run(choices, console, stopping)

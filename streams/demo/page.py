@@ -10,7 +10,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from streams.demo.postgres import Seen
+from streams.demo.postgres import TableFacts
 from streams.demo.views import View
 from streams.demo.watch import Followed
 from streams.trace.kernel.kernel import Kernel
@@ -20,7 +20,7 @@ ROWS = 8
 
 
 @dataclass(frozen=True, slots=True)
-class Numbers:
+class Headline:
     """The line above the views.
 
     Units: `published` and `total` count messages, `per_second` messages a second, freshness
@@ -36,12 +36,12 @@ class Numbers:
 
 
 def render(
-    numbers: Numbers,
+    numbers: Headline,
     views: Sequence[tuple[View, Followed]],
     collections: Sequence[Followed],
     kernel: Kernel,
     *,
-    tables: Seen | None = None,
+    tables: TableFacts | None = None,
 ) -> RenderableType:
     """The whole page; `tables` are those of PostgreSQL, where there are some."""
     columns = Table.grid(padding=(0, 1), expand=True)
@@ -56,7 +56,7 @@ def render(
     return Group(*parts)
 
 
-def _head(numbers: Numbers) -> RenderableType:
+def _head(numbers: Headline) -> RenderableType:
     line = Table.grid(padding=(0, 3))
     line.add_row(
         "[bold]slackwater demo[/]",
@@ -72,7 +72,7 @@ def _head(numbers: Numbers) -> RenderableType:
 
 
 def _view(
-    view: View, followed: Followed, kernel: Kernel, tables: Seen | None
+    view: View, followed: Followed, kernel: Kernel, tables: TableFacts | None
 ) -> RenderableType:
     table = Table(expand=True, box=None, header_style="dim")
     for name in followed.names:

@@ -6,12 +6,12 @@ from dataclasses import dataclass, field
 
 from connectors import postgres
 from connectors.driver import Driver
-from connectors.runtime.follower import Following
+from connectors.runtime.follower import CollectionFollower
 from connectors.runtime.task import BindingOf, Limits, Materialization
 from connectors.runtime.task_setup import prepare
 from connectors.sql.dialect import Database
 from connectors.transport.local import Local
-from streams.app.materialize.background import Beside
+from streams.app.materialize.background import BackgroundTask
 from streams.demo.totals import CHECK, COMMITS, NAMES, TOTALS, Commit, commit
 from streams.demo.views import VIEWS
 from streams.errors import InvalidUsage
@@ -28,7 +28,7 @@ LATEST = f"""SELECT number, (SELECT count(*) FROM demo_commits WHERE NOT is_righ
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Seen:
+class TableFacts:
     """The facts about the tables that the page shows."""
 
     commits: int = 0
@@ -82,10 +82,14 @@ class InPostgres:
         self._database = database
         driver = Driver(Local(postgres.connector({})))
         ids = [CollectionId(binding.collection) for binding in materialization.bindings]
-        prepare(driver, materialization, Following(shards, materialization.task, ids).open())
+        prepare(
+            driver,
+            materialization,
+            CollectionFollower(shards, materialization.task, ids).open(),
+        )
         for statement in CHECK:  # with tables and no session, so that no commit is missed
             database.execute(statement)
-        self._beside = Beside(materialization, driver, shards)
+        self._beside = BackgroundTask(materialization, driver, shards)
 
     def start(self) -> None:
         """Begin to write."""
@@ -115,17 +119,17 @@ class InPostgres:
         self.stop()
         self.check()
 
-    def seen(self) -> Seen:
+    def seen(self) -> TableFacts:
         """The tables as they are now."""
         status = self._beside.status
         latest = list(self._database.select(LATEST))
         if not latest:
-            return Seen()
+            return TableFacts()
         commits, wrong, *counts = (int(str(value)) for value in latest[0])
         behind_ms = 0
         if status.time is not None and status.upper is not None:
             behind_ms = max(status.upper - 1 - status.time, 0)
-        return Seen(
+        return TableFacts(
             commits=commits,
             wrong=wrong,
             written=status.rows,

@@ -7,7 +7,7 @@ from streams.demo.check import Verdict
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Choices:
+class DemoOptions:
     """The user's choices; see `slackwater demo --help`."""
 
     directory: Path
@@ -20,7 +20,7 @@ class Choices:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Kept:
+class PostgresOutput:
     """The output to PostgreSQL.
 
     Units: a lag is from the time that the tables hold to the commit, in milliseconds.
@@ -52,7 +52,7 @@ class Report:
     freshness_p50_ms: float
     freshness_p90_ms: float
     problems: tuple[str, ...]
-    kept: Kept | None = None
+    kept: PostgresOutput | None = None
 
     @property
     def events_per_second(self) -> float:

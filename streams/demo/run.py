@@ -17,10 +17,10 @@ from streams.app.service_process import now_ms
 from streams.app.signals import Stop
 from streams.demo import feed as feeds
 from streams.demo.check import History, Verdict, verify
-from streams.demo.page import Numbers, render
+from streams.demo.page import Headline, render
 from streams.demo.postgres import InPostgres, in_postgres
 from streams.demo.replay import Replay, moment
-from streams.demo.report import Choices, Kept, Report
+from streams.demo.report import DemoOptions, PostgresOutput, Report
 from streams.demo.totals import compared, judged, lags_ms
 from streams.demo.views import FEEDS, SOURCES, VIEWS
 from streams.demo.watch import Watch, loaded
@@ -44,7 +44,7 @@ SAY_EVERY_S = 5.0
 BUSY = frozenset({Topic("flights"), Topic("plane_state")})
 
 
-def run(choices: Choices, console: Console, stopping: Stop) -> Report:
+def run(choices: DemoOptions, console: Console, stopping: Stop) -> Report:
     """The whole demo.
 
     Errors: Stopped when stopping is requested; InvalidUsage when it cannot begin here;
@@ -79,11 +79,11 @@ def run(choices: Choices, console: Console, stopping: Stop) -> Report:
             pump=True,
         )
         stack.callback(shards.close)
-        show = Show(choices, console, environment, broker, shards, kernel, feed)
+        show = DemoRun(choices, console, environment, broker, shards, kernel, feed)
         return show.play(server)
 
 
-def refuse_remains(kafka: ClientSettings, choices: Choices) -> None:
+def refuse_remains(kafka: ClientSettings, choices: DemoOptions) -> None:
     """The demo begins with topics of its own: what others wrote there would be counted too.
 
     Errors: InvalidUsage when some are there already; Determinate.
@@ -107,10 +107,10 @@ def refuse_remains(kafka: ClientSettings, choices: Choices) -> None:
 
 
 @dataclass(slots=True)
-class Show:
+class DemoRun:
     """One demo on a running environment."""
 
-    choices: Choices
+    choices: DemoOptions
     console: Console
     environment: Environment
     broker: KafkaBroker
@@ -229,7 +229,7 @@ class Show:
         self, replay: Replay, watch: Watch, freshness: Freshness, began: float
     ) -> RenderableType:
         recent = freshness.milliseconds[-200:]
-        numbers = Numbers(
+        numbers = Headline(
             published=replay.published,
             total=self.feed.messages.num_rows,
             per_second=replay.published / max(time.monotonic() - began, 0.1),
@@ -324,13 +324,13 @@ class Show:
             rows = tables.rows(view.name, history.names)
             yield compared(history, tables.time, rows, self.kernel)
 
-    def _kept(self) -> Kept | None:
+    def _kept(self) -> PostgresOutput | None:
         if self.tables is None:
             return None
         commits = self.tables.commits()
         half, most = lags_ms(commits)
         rows = self.tables.seen().written
-        return Kept(commits=len(commits), rows=rows, lag_p50_ms=half, lag_p90_ms=most)
+        return PostgresOutput(commits=len(commits), rows=rows, lag_p50_ms=half, lag_p90_ms=most)
 
     def _history(self, name: str) -> tuple[History, int]:
         """A collection read back from since to upper, and how many error rows it holds."""

@@ -30,7 +30,7 @@ from streams.storage.client.handles import (
 )
 from streams.storage.client.id_registry import Directory
 from streams.storage.client.lifecycle import AlreadyBound, Command, Phase, phase_of, refusal
-from streams.storage.client.preconditions import Asking
+from streams.storage.client.preconditions import CapabilityConditions
 from streams.storage.client.shards import Shards
 from streams.storage.client.submit import unread
 from streams.storage.description import Description, check_columns, dumps, loads
@@ -69,7 +69,7 @@ from streams.storage.log.outcomes import (
     Unavailable,
     UpperMismatch,
 )
-from streams.storage.write.update import Checked, Write, Writing, bound, moved, renewal
+from streams.storage.write.update import ValidatedWrites, Write, Writing, bound, moved, renewal
 
 T = TypeVar("T")
 
@@ -199,7 +199,7 @@ class Conversations:
 
     shards: Shards
     directory: Directory
-    asking: Asking
+    asking: CapabilityConditions
     writing: Writing
     lease_ms: int | None
     creator: str = ""
@@ -266,14 +266,14 @@ class Conversations:
             lost = self._lost_append(writes, outcomes[0])
         return lost or tuple(moved(write) for write in writes)
 
-    def _checked(self, writes: Sequence[Write]) -> Checked:
+    def _checked(self, writes: Sequence[Write]) -> ValidatedWrites:
         """Check the rows of all writes before any is stored.
 
         A command that was decided needs no check, only its event's name: its rows are in the
         collection already, and its chunks may have been merged.
         """
         if self.asking.is_decided:
-            return Checked(tuple(None for _ in writes), None)
+            return ValidatedWrites(tuple(None for _ in writes), None)
         return self.writing.checked(writes)
 
     def _lost_append(self, writes: Sequence[Write], outcome: Outcome) -> UpperMismatch | None:

@@ -32,7 +32,7 @@ import pyarrow as pa
 from streams.errors import Determinate, Indeterminate, InvalidUsage
 from streams.ids import MINIMUM_TIME, CollectionId
 from streams.kafka.client.broker import KafkaBroker
-from streams.kafka.client.retries import Patience, PatientChunks, PatientLogs, PatientTopics
+from streams.kafka.client.retries import PatientChunks, PatientLogs, PatientTopics, RetryLimits
 from streams.kafka.log import ChunkRef, Unanswered
 from streams.kafka.memory.logs import MemoryBroker
 from streams.kafka.settings import ClientSettings
@@ -45,7 +45,7 @@ from streams.storage.client.handles import (
     check_lease,
 )
 from streams.storage.client.id_registry import Directory
-from streams.storage.client.preconditions import Asking
+from streams.storage.client.preconditions import CapabilityConditions
 from streams.storage.client.shards import Shards, fresh_uuid
 from streams.storage.client.status import Status
 from streams.storage.description import Description, loads
@@ -90,7 +90,7 @@ class Storage:
     ) -> None:
         check_lease(lease_ms)
         self.shards = shards
-        self._asking = Asking(shards, Directory(shards), new_id)
+        self._asking = CapabilityConditions(shards, Directory(shards), new_id)
         self._writing = Writing(shards, KernelPool() if checks_counts else None)
         self._kernels = KernelPool()
         self._lease_ms = lease_ms
@@ -144,7 +144,7 @@ class Storage:
         client = ClientSettings(bootstrap, tuple((settings or {}).items()))
         choices = topic_choices(topics or {})
         broker = KafkaBroker(client, choices)
-        patience = Patience()
+        patience = RetryLimits()
         shards = Shards(
             PatientLogs(broker.logs, patience),
             PatientChunks(broker.chunks, patience),

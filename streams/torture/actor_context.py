@@ -22,7 +22,7 @@ class Target:
 
 
 @dataclass(frozen=True, slots=True)
-class Seat:
+class ActorPlace:
     """An actor's place. `name` is of this incarnation: a killed actor returns as another."""
 
     name: str

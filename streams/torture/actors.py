@@ -10,10 +10,10 @@ from streams.compaction.merge_task import Limits
 from streams.compaction.runner import Compaction
 from streams.ids import CollectionId
 from streams.storage import Storage
-from streams.torture.actor_context import DESCRIPTION, Seat, Target
-from streams.torture.maintainers import Janitor, Keeper
+from streams.torture.actor_context import DESCRIPTION, ActorPlace, Target
+from streams.torture.maintainers import CapabilityMover, Compactor
 from streams.torture.readers import Reader
-from streams.torture.writers import Guest, Writer
+from streams.torture.writers import LeasedWriter, Writer
 from streams.trace.kernel.kernel import Kernel
 
 GROUPS = {"alone": 1, "pair": 2, "three": 3}
@@ -42,24 +42,24 @@ def create(storage: Storage) -> tuple[Target, ...]:
 
 
 def janitor(
-    seat: Seat,
+    seat: ActorPlace,
     records: Records,
     now_ms: Callable[[], int],
     new_id: Callable[[], str],
     kernel: Kernel,
-) -> Janitor:
+) -> Compactor:
     """A compactor with a client of its own."""
     shards = seat.storage.shards
     worker = Worker(shards, kernel, new_id, limits=NARROW)
     collector = Collector(shards, records, now_ms, grace_ms=1_000)
-    return Janitor(seat, Compaction(shards, worker, collector, now_ms))
+    return Compactor(seat, Compaction(shards, worker, collector, now_ms))
 
 
-SIMPLE: dict[str, Callable[[Seat], Actor]] = {
+SIMPLE: dict[str, Callable[[ActorPlace], Actor]] = {
     "writer": Writer,
-    "guest": Guest,
+    "guest": LeasedWriter,
     "reader": Reader,
-    "keeper": Keeper,
+    "keeper": CapabilityMover,
 }
 """The actors that need only a context."""
 

@@ -10,8 +10,8 @@ from streams.errors import SlackwaterError
 from streams.progress import frontier
 from streams.storage.client.handles import ReadCapability, WriteCapability
 from streams.storage.log.outcomes import UpperMismatch
-from streams.torture.actor_context import Seat, Target
-from streams.torture.journal import Entry, Looked, Wrong, Wrote
+from streams.torture.actor_context import ActorPlace, Target
+from streams.torture.journal import Entry, ReadResult, Wrong, Wrote
 
 MOST_TRIES = 200
 
@@ -25,7 +25,7 @@ def ends(entries: Sequence[Entry]) -> dict[str, int]:
     return uppers
 
 
-def last_looks(seat: Seat, entries: Sequence[Entry], wait: Callable[[], None]) -> None:
+def last_looks(seat: ActorPlace, entries: Sequence[Entry], wait: Callable[[], None]) -> None:
     """Read everything, and note it."""
     uppers = ends(entries)
     for target in seat.targets:
@@ -37,7 +37,7 @@ def last_looks(seat: Seat, entries: Sequence[Entry], wait: Callable[[], None]) -
             seat.journal.note(Wrong(seat.name, what))
 
 
-def close(seat: Seat, target: Target, upper: int, wait: Callable[[], None]) -> int:
+def close(seat: ActorPlace, target: Target, upper: int, wait: Callable[[], None]) -> int:
     """Move upper beyond all writes; returns the last time before it."""
     storage = seat.storage
     capability = storage.heartbeat(WriteCapability(target.id, frontier(0), target.write))
@@ -54,7 +54,7 @@ def close(seat: Seat, target: Target, upper: int, wait: Callable[[], None]) -> i
     return int(storage.shards.state(target.id).upper.time) - 1
 
 
-def look(seat: Seat, target: Target, as_of: int) -> None:
+def look(seat: ActorPlace, target: Target, as_of: int) -> None:
     """The contents at a time, for good."""
     storage = seat.storage
     capability = storage.clone(ReadCapability(target.id, frontier(0), target.read))
@@ -66,4 +66,4 @@ def look(seat: Seat, target: Target, as_of: int) -> None:
     contents = tuple(
         ((row["c0"], row["c1"]), row["diff"]) for row in delivery.updates.to_pylist()
     )
-    seat.journal.note(Looked(seat.name, target.id, as_of, None, contents, is_last=True))
+    seat.journal.note(ReadResult(seat.name, target.id, as_of, None, contents, is_last=True))

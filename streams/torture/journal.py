@@ -45,7 +45,7 @@ class Wrote:
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class Answer:
     """The writer's answer. A write without an answer is in doubt."""
 
     id: str
@@ -53,7 +53,7 @@ class Told:
 
 
 @dataclass(frozen=True, slots=True)
-class Looked:
+class ReadResult:
     """The contents of a collection at a time, of numbers below `below` alone if it is given."""
 
     reader: str
@@ -66,7 +66,7 @@ class Looked:
 
 @dataclass(frozen=True, slots=True)
 class Followed:
-    """The changes of a collection in [lower, upper), selected as in `Looked`."""
+    """The changes of a collection in [lower, upper), selected as in `ReadResult`."""
 
     reader: str
     collection: str
@@ -85,7 +85,7 @@ class Wrong:
 
 
 @dataclass(frozen=True, slots=True)
-class Did:
+class Event:
     """Something worth counting."""
 
     who: str
@@ -93,9 +93,9 @@ class Did:
     times: int = 1
 
 
-Entry = Wrote | Told | Looked | Followed | Wrong | Did
+Entry = Wrote | Answer | ReadResult | Followed | Wrong | Event
 KINDS: dict[str, type[Entry]] = {
-    kind.__name__: kind for kind in (Wrote, Told, Looked, Followed, Wrong, Did)
+    kind.__name__: kind for kind in (Wrote, Answer, ReadResult, Followed, Wrong, Event)
 }
 
 
@@ -149,7 +149,7 @@ def parse(text: str) -> Entry:
     if name == "Wrote":
         shares = tuple(_share(share) for share in fields["shares"])
         return Wrote(fields["id"], shares)
-    if name == "Looked":
+    if name == "ReadResult":
         fields["contents"] = tuple(((w, n), c) for (w, n), c in fields["contents"])
     if name == "Followed":
         fields["updates"] = _updates(fields["updates"])

@@ -3,25 +3,25 @@
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from streams.compaction.runner import Compaction, Round, Wish
+from streams.compaction.runner import Compaction, RoundResult, Wish
 from streams.progress import frontier
 from streams.storage.client import maintenance
 from streams.storage.client.handles import NotForward, ReadCapability
 from streams.storage.log.events import Right
 from streams.storage.log.outcomes import RolledUp
 from streams.storage.log.state import CollectionState
-from streams.torture.actor_context import Seat, Target
-from streams.torture.journal import Did, Wrong
+from streams.torture.actor_context import ActorPlace, Target
+from streams.torture.journal import Event, Wrong
 
 DAMAGE = (" is missing", " is a tombstone", "expected checksum", "expected key")
 """The message of a merge about a damaged chunk; nothing here damages any."""
 
 
 @dataclass(slots=True)
-class Keeper:
+class CapabilityMover:
     """Moves the shared read capabilities on; looks whether frontiers are as they must be."""
 
-    seat: Seat
+    seat: ActorPlace
     since: dict[str, int] = field(default_factory=dict)
     upper: dict[str, int] = field(default_factory=dict)
 
@@ -62,10 +62,10 @@ class Keeper:
 
 
 @dataclass(slots=True)
-class Janitor:
+class Compactor:
     """Compacts in any of the ways there are, politely or not; rolls logs up and collects."""
 
-    seat: Seat
+    seat: ActorPlace
     compaction: Compaction
 
     def step(self) -> None:
@@ -88,16 +88,16 @@ class Janitor:
         """Roll a log up, due or not, and reclaim."""
         shards = self.compaction.shards
         if isinstance(maintenance.roll_up(shards, group), RolledUp):
-            self.seat.journal.note(Did(self.seat.name, "rollups"))
+            self.seat.journal.note(Event(self.seat.name, "rollups"))
         freed = maintenance.collect(shards, group)
-        self.seat.journal.note(Did(self.seat.name, "chunks reclaimed", len(freed)))
+        self.seat.journal.note(Event(self.seat.name, "chunks reclaimed", len(freed)))
 
-    def _note(self, done: Round) -> None:
+    def _note(self, done: RoundResult) -> None:
         """Count what was done; say what cannot be."""
         who, journal = self.seat.name, self.seat.journal
-        journal.note(Did(who, "compactions", len(done.compacted)))
-        journal.note(Did(who, "compactions lost", len(done.lost)))
-        journal.note(Did(who, "chunks reclaimed", len(done.reclaimed)))
+        journal.note(Event(who, "compactions", len(done.compacted)))
+        journal.note(Event(who, "compactions lost", len(done.lost)))
+        journal.note(Event(who, "chunks reclaimed", len(done.reclaimed)))
         for failed in done.failed:
             if any(word in failed.reason for word in DAMAGE):
                 journal.note(Wrong(who, f"{failed.collection}: {failed.reason}"))

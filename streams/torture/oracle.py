@@ -12,13 +12,13 @@ from itertools import pairwise
 from typing import TypeVar
 
 from streams.torture.journal import (
-    Did,
+    Answer,
     Entry,
+    Event,
     Followed,
-    Looked,
+    ReadResult,
     Row,
     Share,
-    Told,
     Update,
     Wrong,
     Wrote,
@@ -38,7 +38,7 @@ class Verdict:
 
 
 @dataclass(slots=True)
-class Truth:
+class CountedWrites:
     """The writes that counted, by collection."""
 
     shares: dict[str, list[Share]] = field(default_factory=lambda: defaultdict(list))
@@ -50,7 +50,7 @@ class Truth:
             self.shares[share.collection].append(share)
             self.updates[share.collection].extend(share.updates)
 
-    def contents(self, looked: Looked) -> Counter[Row]:
+    def contents(self, looked: ReadResult) -> Counter[Row]:
         """The expected contents."""
         counts: Counter[Row] = Counter()
         for row, time, diff in self.updates[looked.collection]:
@@ -71,13 +71,13 @@ class Truth:
 def judge(entries: Sequence[Entry]) -> Verdict:
     """Compare everything with everything."""
     wrong = [f"{entry.who}: {entry.what}" for entry in entries if isinstance(entry, Wrong)]
-    outcomes = {entry.id: entry.counted for entry in entries if isinstance(entry, Told)}
+    outcomes = {entry.id: entry.counted for entry in entries if isinstance(entry, Answer)}
     last = {
         entry.collection: {row for row, _ in entry.contents}
         for entry in entries
-        if isinstance(entry, Looked) and entry.is_last
+        if isinstance(entry, ReadResult) and entry.is_last
     }
-    truth = Truth()
+    truth = CountedWrites()
     doubts = 0
     for entry in entries:
         if not isinstance(entry, Wrote):
@@ -103,7 +103,7 @@ def contradiction(wrote: Wrote, *, counted: bool) -> str:
     return f"write {wrote.id} of {places}: told that it {said}, and it is {is_there}"
 
 
-def overlaps(truth: Truth) -> Iterator[str]:
+def overlaps(truth: CountedWrites) -> Iterator[str]:
     """Two writes of one capability that both counted for the same time."""
     for collection, shares in truth.shares.items():
         by_capability: dict[str, list[Share]] = defaultdict(list)
@@ -120,11 +120,11 @@ def overlaps(truth: Truth) -> Iterator[str]:
                     )
 
 
-def misread(truth: Truth, entries: Iterable[Entry]) -> Iterator[str]:
+def misread(truth: CountedWrites, entries: Iterable[Entry]) -> Iterator[str]:
     """The reads that differ from the truth."""
     for entry in entries:
         match entry:
-            case Looked():
+            case ReadResult():
                 place = f"{entry.reader} read {entry.collection} as of {entry.as_of}"
                 yield from difference(place, truth.contents(entry), total(entry.contents))
             case Followed():
@@ -132,7 +132,7 @@ def misread(truth: Truth, entries: Iterable[Entry]) -> Iterator[str]:
                 place = f"{entry.reader} followed {entry.collection} in {interval}"
                 contents = total(((row, time), diff) for row, time, diff in entry.updates)
                 yield from difference(place, truth.changes(entry), contents)
-            case Wrote() | Told() | Wrong() | Did():
+            case Wrote() | Answer() | Wrong() | Event():
                 pass
 
 
@@ -171,11 +171,11 @@ def figures(entries: Sequence[Entry], outcomes: dict[str, bool], doubts: int) ->
     counts: Counter[str] = Counter()
     for entry in entries:
         match entry:
-            case Did(_, what, times):
+            case Event(_, what, times):
                 counts[what] += times
-            case Looked() | Followed():
+            case ReadResult() | Followed():
                 counts["reads checked"] += 1
-            case Wrote() | Told() | Wrong():
+            case Wrote() | Answer() | Wrong():
                 pass
     counted = sum(outcomes.values())
     return {

@@ -13,8 +13,8 @@ from streams.progress import frontier
 from streams.storage.client.handles import ReadCapability
 from streams.storage.read.options import Comparison, Operator, Options
 from streams.storage.read.subscription import Delivery, Subscription
-from streams.torture.actor_context import Seat, Target
-from streams.torture.journal import Followed, Looked, Wrong
+from streams.torture.actor_context import ActorPlace, Target
+from streams.torture.journal import Followed, ReadResult, Wrong
 from streams.torture.writers import refuse
 
 LEASE_MS = 24 * 3_600_000
@@ -22,7 +22,7 @@ LEASE_MS = 24 * 3_600_000
 
 
 @dataclass(slots=True)
-class Listening:
+class OpenSubscription:
     """A subscription under way: what it was asked for, and what came last."""
 
     target: Target
@@ -36,8 +36,8 @@ class Listening:
 class Reader:
     """Reads one collection for a while, then another."""
 
-    seat: Seat
-    now: Listening | None = None
+    seat: ActorPlace
+    now: OpenSubscription | None = None
 
     def step(self) -> None:
         """Subscribe, take a delivery, resume elsewhere, or leave.
@@ -71,7 +71,7 @@ class Reader:
             case _:
                 self._take(now)
 
-    def _come(self) -> Listening:
+    def _come(self) -> OpenSubscription:
         target, storage = self.seat.some_target(), self.seat.storage
         shared = ReadCapability(target.id, frontier(0), target.read)
         capability = storage.clone(shared, lease_ms=LEASE_MS)
@@ -83,18 +83,18 @@ class Reader:
 
     def _subscribed(
         self, target: Target, capability: ReadCapability, at: ReadCapability, *, snapshot: bool
-    ) -> Listening:
+    ) -> OpenSubscription:
         """Subscribe at `at`, which is `capability` or stands beyond it."""
         below = self.seat.rng.choice([None, None, 20])
         where = () if below is None else (Comparison("number", Operator.LESS, below),)
         options = Options(snapshot=snapshot, where=where)
         subscription = self.seat.storage.subscribe_at(at, options)
-        return Listening(target, capability, below, snapshot, subscription)
+        return OpenSubscription(target, capability, below, snapshot, subscription)
 
     def _upper(self, target: Target) -> int:
         return int(self.seat.storage.shards.state(target.id).upper.time)
 
-    def _take(self, now: Listening) -> None:
+    def _take(self, now: OpenSubscription) -> None:
         """One delivery, if there is one, noted as what it says."""
         lower = int(now.subscription.upper.time)
         delivery = now.subscription.poll()
@@ -103,7 +103,7 @@ class Reader:
         self._note(now, lower, delivery)
         now.snapshot = False
 
-    def _note(self, now: Listening, lower: int, delivery: Delivery) -> None:
+    def _note(self, now: OpenSubscription, lower: int, delivery: Delivery) -> None:
         updates = tuple(
             ((row["c0"], row["c1"]), row["time"], row["diff"])
             for row in delivery.updates.to_pylist()
@@ -116,12 +116,12 @@ class Reader:
             if odd:
                 self.seat.journal.note(Wrong(who, f"snapshot at {lower} has times {odd}"))
             contents = tuple((row, diff) for row, _, diff in updates)
-            self.seat.journal.note(Looked(who, id_, lower, now.below, contents))
+            self.seat.journal.note(ReadResult(who, id_, lower, now.below, contents))
         else:
             upper = int(delivery.upper.time)
             self.seat.journal.note(Followed(who, id_, lower, upper, now.below, updates))
 
-    def _resume(self, now: Listening) -> None:
+    def _resume(self, now: OpenSubscription) -> None:
         """Subscribe again, anywhere from the capability's frontier to what came last."""
         now.subscription.cancel()
         lower = int(now.held.frontier.time)
@@ -141,13 +141,13 @@ class Reader:
         refuse(self.seat, capability)
         return passed
 
-    def _let_go(self, now: Listening) -> None:
+    def _let_go(self, now: OpenSubscription) -> None:
         """Let since pass what was delivered, as one does who has stored it."""
         reached = int(now.subscription.upper.time) - 1
         if not now.snapshot and reached > int(now.held.frontier.time):
             now.held = self.seat.storage.downgrade(now.held, reached)
 
-    def _leave(self, now: Listening) -> None:
+    def _leave(self, now: OpenSubscription) -> None:
         now.subscription.cancel()
         self.seat.storage.drop(now.held)
         refuse(self.seat, now.held)

@@ -12,16 +12,16 @@ from dataclasses import dataclass, field
 from random import Random
 
 from streams.errors import Determinate, Indeterminate, SlackwaterError
-from streams.kafka.client.retries import Patience, PatientChunks
+from streams.kafka.client.retries import PatientChunks, RetryLimits
 from streams.kafka.memory.faulty import Fault, FaultyBroker
 from streams.kafka.memory.logs import MemoryBroker
 from streams.kafka.memory.records import MemoryRawReader
 from streams.storage import Storage
 from streams.storage.client.shards import Shards
-from streams.torture.actor_context import Seat, Target
+from streams.torture.actor_context import ActorPlace, Target
 from streams.torture.actors import SIMPLE, Actor, create, janitor, seeded_name
 from streams.torture.final_check import last_looks
-from streams.torture.journal import Did, MemoryJournal, Wrong
+from streams.torture.journal import Event, MemoryJournal, Wrong
 from streams.torture.oracle import Verdict, judge
 from streams.trace.kernel.kernel import Kernel
 
@@ -39,7 +39,7 @@ class Killed(Exception):
 
 
 @dataclass(slots=True)
-class Player:
+class RoleHolder:
     """A role, and the actor that plays it now."""
 
     role: str
@@ -58,7 +58,7 @@ class Simulation:
     journal: MemoryJournal = field(default_factory=MemoryJournal)
     broker: MemoryBroker = field(init=False)
     targets: tuple[Target, ...] = ()
-    players: list[Player] = field(default_factory=list)
+    players: list[RoleHolder] = field(default_factory=list)
     ghosts: list[FaultyBroker] = field(default_factory=list)
     now: int = 1_000_000
     born: int = 0
@@ -96,7 +96,7 @@ class Simulation:
         skew = self.rng.randint(-SKEW_MS, SKEW_MS)
         shards = Shards(
             way.logs,
-            PatientChunks(way.chunks, Patience(pause_ms=0)),
+            PatientChunks(way.chunks, RetryLimits(pause_ms=0)),
             way.topics,
             now_ms=lambda: self.now + skew,
             new_id=self._name,
@@ -108,21 +108,21 @@ class Simulation:
     def _name(self) -> str:
         return seeded_name(self.rng)
 
-    def _seat(self, role: str, storage: Storage) -> Seat:
+    def _seat(self, role: str, storage: Storage) -> ActorPlace:
         self.born += 1
-        return Seat(f"{role}{self.born}", storage, self.rng, self.journal, self.targets)
+        return ActorPlace(f"{role}{self.born}", storage, self.rng, self.journal, self.targets)
 
-    def _born(self, role: str) -> Player:
+    def _born(self, role: str) -> RoleHolder:
         way = FaultyBroker(self.broker, self._between)
-        return Player(role, self._actor(role, self._seat(role, self._client(way))), way)
+        return RoleHolder(role, self._actor(role, self._seat(role, self._client(way))), way)
 
-    def _actor(self, role: str, seat: Seat) -> Actor:
+    def _actor(self, role: str, seat: ActorPlace) -> Actor:
         if role != "janitor":
             return SIMPLE[role](seat)
         records = MemoryRawReader(self.broker.store)
         return janitor(seat, records, lambda: self.now, self._name, self.kernel)
 
-    def _play(self, player: Player) -> None:
+    def _play(self, player: RoleHolder) -> None:
         """A step of a player, who may die of it."""
         if player.busy:
             return
@@ -132,7 +132,7 @@ class Simulation:
         try:
             player.actor.step()
         except (Determinate, Indeterminate):
-            self.journal.note(Did(player.role, "commands failed"))
+            self.journal.note(Event(player.role, "commands failed"))
         except SlackwaterError as error:
             what = f"{type(error).__name__}: {error}"
             self.journal.note(Wrong(player.role, what))
@@ -142,9 +142,9 @@ class Simulation:
             player.busy, self.acting = False, outer
             self.depth -= 1
 
-    def _replace(self, player: Player) -> None:
+    def _replace(self, player: RoleHolder) -> None:
         """Another incarnation; what the dead one had under way may still surface."""
-        self.journal.note(Did(player.role, "kills"))
+        self.journal.note(Event(player.role, "kills"))
         self.ghosts.append(player.way)
         fresh = self._born(player.role)
         player.actor, player.way = fresh.actor, fresh.way

@@ -20,7 +20,7 @@ from streams.app.service_process import now_ms
 from streams.app.signals import Stop
 from streams.kafka.embedded import EmbeddedBroker
 from streams.storage import Storage
-from streams.torture.actor_context import Seat, Target
+from streams.torture.actor_context import ActorPlace, Target
 from streams.torture.actors import create
 from streams.torture.final_check import last_looks
 from streams.torture.journal import Entry, FileJournal, read_journal
@@ -91,7 +91,7 @@ class Soak:
                 self._afflict(workers, seconds)
             entries = self._entries(place)
             with closing(FileJournal(place / "judge.journal")) as journal:
-                seat = Seat("judge", storage, self.rng, journal, targets)
+                seat = ActorPlace("judge", storage, self.rng, journal, targets)
                 last_looks(seat, entries, lambda: time.sleep(STEP_S))
         entries = self._entries(place)
         return judge(entries), entries

@@ -18,9 +18,9 @@ from streams.ids import CapabilityId, CollectionId
 from streams.kafka.client.raw import RawReader
 from streams.kafka.settings import ClientSettings
 from streams.storage import Storage
-from streams.torture.actor_context import Seat, Target
+from streams.torture.actor_context import ActorPlace, Target
 from streams.torture.actors import SIMPLE, Actor, janitor
-from streams.torture.journal import Did, FileJournal, Wrong
+from streams.torture.journal import Event, FileJournal, Wrong
 from streams.torture.writers import GUEST_LEASE_MS
 from streams.trace.kernel.kernel import Kernel
 
@@ -83,7 +83,7 @@ def take_turns(plan: Plan, name: str, journal: FileJournal) -> None:
         )
         storage = stack.enter_context(opened)
         seats = [
-            Seat(f"{name}.{number}", storage, rng, journal, plan.targets)
+            ActorPlace(f"{name}.{number}", storage, rng, journal, plan.targets)
             for number in range(len(plan.roles))
         ]
         actors = [
@@ -94,7 +94,7 @@ def take_turns(plan: Plan, name: str, journal: FileJournal) -> None:
             time.sleep(rng.uniform(0, LONGEST_PAUSE_S))
 
 
-def actor(role: str, seat: Seat, plan: Plan) -> Actor:
+def actor(role: str, seat: ActorPlace, plan: Plan) -> Actor:
     """An actor's role."""
     if role != "janitor":
         return SIMPLE[role](seat)
@@ -102,12 +102,12 @@ def actor(role: str, seat: Seat, plan: Plan) -> Actor:
     return janitor(seat, records, lambda: now_ms() + plan.skew_ms, new_id, Kernel())
 
 
-def turn(seat: Seat, actor: Actor) -> None:
+def turn(seat: ActorPlace, actor: Actor) -> None:
     """One step; what may not be is noted, what may fail is counted."""
     try:
         actor.step()
     except (Determinate, Indeterminate) as error:
         logging.getLogger(__name__).info("a command failed: %s", error)
-        seat.journal.note(Did(seat.name, "commands failed"))
+        seat.journal.note(Event(seat.name, "commands failed"))
     except SlackwaterError as error:
         seat.journal.note(Wrong(seat.name, f"{type(error).__name__}: {error}"))

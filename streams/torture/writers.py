@@ -18,8 +18,8 @@ from streams.storage.client.handles import (
 )
 from streams.storage.log.outcomes import UpperMismatch
 from streams.storage.write.update import Write
-from streams.torture.actor_context import Seat, Target
-from streams.torture.journal import Did, Row, Share, Told, Update, Wrong, Wrote
+from streams.torture.actor_context import ActorPlace, Target
+from streams.torture.journal import Answer, Event, Row, Share, Update, Wrong, Wrote
 from streams.torture.leases import Lease
 
 SCHEMA = pa.schema(
@@ -55,10 +55,10 @@ def table(updates: tuple[Update, ...]) -> pa.Table:
 
 
 @dataclass(slots=True)
-class Pen:
+class UpdateMaker:
     """Makes updates of one writer; remembers the rows that may be retracted."""
 
-    seat: Seat
+    seat: ActorPlace
     number: int = 0
     live: dict[str, list[Row]] = field(default_factory=dict)
 
@@ -85,7 +85,7 @@ class Pen:
 
 
 def write(
-    seat: Seat, pen: Pen, capabilities: list[WriteCapability]
+    seat: ActorPlace, pen: UpdateMaker, capabilities: list[WriteCapability]
 ) -> list[WriteCapability] | UpperMismatch | None:
     """One write under capabilities of one group; None when the outcome is not known.
 
@@ -107,9 +107,9 @@ def write(
     except Indeterminate:
         return None
     except (InvalidUsage, Determinate):
-        seat.journal.note(Told(id_, counted=False))
+        seat.journal.note(Answer(id_, counted=False))
         raise
-    seat.journal.note(Told(id_, counted=not isinstance(done, UpperMismatch)))
+    seat.journal.note(Answer(id_, counted=not isinstance(done, UpperMismatch)))
     if isinstance(done, UpperMismatch):
         return done
     for share in shares:
@@ -117,7 +117,9 @@ def write(
     return done
 
 
-def send(seat: Seat, first: Write, rest: list[Write]) -> list[WriteCapability] | UpperMismatch:
+def send(
+    seat: ActorPlace, first: Write, rest: list[Write]
+) -> list[WriteCapability] | UpperMismatch:
     """One UpdateAndDowngrade of one collection or of several."""
     updates, upper = first.updates, first.new_frontier
     update = seat.storage.update_and_downgrade
@@ -132,12 +134,12 @@ def send(seat: Seat, first: Write, rest: list[Write]) -> list[WriteCapability] |
 class Writer:
     """Writes under the capabilities that all writers share, and races for them."""
 
-    seat: Seat
-    pen: Pen = field(init=False)
+    seat: ActorPlace
+    pen: UpdateMaker = field(init=False)
     held: dict[str, WriteCapability] = field(init=False)
 
     def __post_init__(self) -> None:
-        self.pen = Pen(self.seat)
+        self.pen = UpdateMaker(self.seat)
         self.held = {
             target.id: WriteCapability(target.id, frontier(0), target.write)
             for target in self.seat.targets
@@ -156,7 +158,7 @@ class Writer:
             case None:
                 self.held |= {target.id: self._where(target) for target in targets}
             case UpperMismatch(current, collection):
-                self.seat.journal.note(Did(self.seat.name, "races lost"))
+                self.seat.journal.note(Event(self.seat.name, "races lost"))
                 self.held[collection] = replace(self.held[collection], frontier=current)
             case _:
                 self.held |= {capability.id: capability for capability in done}
@@ -167,16 +169,16 @@ class Writer:
 
 
 @dataclass(slots=True)
-class Guest:
+class LeasedWriter:
     """Writes under a leased capability of its own; passes it on, or lets it go or expire."""
 
-    seat: Seat
-    pen: Pen = field(init=False)
+    seat: ActorPlace
+    pen: UpdateMaker = field(init=False)
     held: WriteCapability | None = None
     lease: Lease | None = None
 
     def __post_init__(self) -> None:
-        self.pen = Pen(self.seat)
+        self.pen = UpdateMaker(self.seat)
 
     def step(self) -> None:
         """Come, write, pass on, go. Errors: as `write`."""
@@ -244,7 +246,7 @@ class Guest:
         return isinstance(done, list)
 
 
-def refuse(seat: Seat, gone: WriteCapability | ReadCapability) -> None:
+def refuse(seat: ActorPlace, gone: WriteCapability | ReadCapability) -> None:
     """A capability that was dropped or passed on must not be honoured any more."""
     try:
         seat.storage.heartbeat(gone)

@@ -11,7 +11,7 @@ import pytest
 from connectors import duckdb, postgres, sqlite, testing
 from connectors.driver import Driver
 from connectors.sql import fence, transactor
-from connectors.sql.fence import Fenced, Held
+from connectors.sql.fence import Fenced, FencedRange
 from connectors.sql.file_database import FileDatabase
 from connectors.sql.transactor import Transactor
 from connectors.transport.errors import ConnectorFailed
@@ -114,7 +114,7 @@ def exact(rows: Any, begin: int, end: int) -> Any:
     covering = [row for row in rows if row.key_begin <= begin and row.key_end >= end]
     narrowest = min(covering, key=lambda row: row.key_end - row.key_begin, default=None)
     checkpoint = narrowest.checkpoint if narrowest else fence.ZERO
-    return Held(key_begin=begin, key_end=end, fence=0, opened=0, checkpoint=checkpoint)
+    return FencedRange(key_begin=begin, key_end=end, fence=0, opened=0, checkpoint=checkpoint)
 
 
 def from_zero(monkeypatch: Any) -> None:

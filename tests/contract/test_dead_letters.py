@@ -11,7 +11,7 @@ import pytest
 from connectors.runtime import dead_letters
 from connectors.runtime import runner as runner_module
 from connectors.runtime.dead_letters import TooManyRefused
-from connectors.runtime.runner import Behind, Runner, Status
+from connectors.runtime.runner import CannotCatchUp, Runner, Status
 from connectors.runtime.task import Materialization
 from connectors.transport import errors
 from connectors.transport.errors import ConnectorFailed
@@ -280,7 +280,7 @@ def test_a_violated_key_is_told_once(world: World) -> None:
     world.begin()
     world.collections.append("u1", 14, [("a", 1, 13, 1), ("a", 2, 13, 1)])
     for _ in range(2):
-        with pytest.raises(Behind, match="is not unique"):
+        with pytest.raises(CannotCatchUp, match="is not unique"):
             world.catch_up()
     ((topic, key, value),) = world.letters.written
     assert (topic, key) == ("dead", {"task": "shop", "place": "prices"})

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from connectors.protocol.messages import Extensions
-from connectors.runtime.lane import Drifted
+from connectors.runtime.lane import EndpointDrifted
 from connectors.runtime.runner import Runner
 from connectors.runtime.task import Materialization
 from connectors.transport.errors import ConnectorFailed
@@ -267,7 +267,7 @@ def test_without_deletes_documents_say_that_they_are_gone(
     endpoint.query("DELETE FROM t WHERE item = 'a'")
     collections.append("u1", 21, [("a", 2, 15, -1)])
     with pytest.raises(
-        Drifted, match=r't: expected \{"item": "a", "price": 2\}, actual no row'
+        EndpointDrifted, match=r't: expected \{"item": "a", "price": 2\}, actual no row'
     ):
         catch_up(endpoint, collections, bindings)
 

@@ -14,7 +14,7 @@ import pytest
 
 from streams.ids import EventId, Offset, Timestamp, Topic
 from streams.kafka.log import Entry
-from streams.storage.client.bootstrap import Past, folded
+from streams.storage.client.bootstrap import LogRange, folded
 from streams.storage.client.group import Group, Names
 from streams.storage.log import event_codec, rollup, skipping
 from streams.storage.log.events import Advance, Event
@@ -90,7 +90,7 @@ def state_of(name: str) -> State:
     ]
     group = Group(Names("g", LOG, Topic("sw.g.data")), topic_id=UUID, uuid=UUID)
     skips = skipping.skips_of(entries)
-    past = Past(group, Offset(0), Offset(len(values)), entries, skips, (None,), ())
+    past = LogRange(group, Offset(0), Offset(len(values)), entries, skips, (None,), ())
     assert folded(past, State()) is False
     return group.state
 

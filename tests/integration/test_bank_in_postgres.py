@@ -14,7 +14,7 @@ from connectors.runtime.task import Materialization
 from connectors.sql.statements import Table
 from connectors.sql.transactor import Counts, Transactor
 from connectors.transport.local import Local
-from streams.app.materialize.background import Beside
+from streams.app.materialize.background import BackgroundTask
 from streams.bench.consistency.bank import ACCOUNTS
 from streams.bench.consistency.reader import TWO_TOTALS, Reader
 from streams.bench.consistency.subscription_check import Tally
@@ -83,7 +83,9 @@ def watched(bank: Bank, server: Server, seconds: float) -> Mapping[str, Tally]:
         "limits": {"every_ms": 0},
     }
     driver = Driver(Local(connector.connector({})))
-    beside = Beside(Materialization.model_validate(task), driver, bank.collections.client())
+    beside = BackgroundTask(
+        Materialization.model_validate(task), driver, bank.collections.client()
+    )
     beside.start()
     beside.reach(Timestamp(11), 60)
     reader = Reader(config, CHECKS)

@@ -15,7 +15,7 @@ from connectors.protocol.violations import Violation
 from connectors.runtime import dead_letters, ranges, reader, session
 from connectors.runtime.dead_letters import Refusals
 from connectors.sql import fence
-from connectors.sql.fence import Fenced, Held
+from connectors.sql.fence import Fenced, FencedRange
 from connectors.sql.transactor import Counts, Transactor
 from connectors.testing.faults import EVENTS, Act, Fault
 from streams.app.signals import Stop
@@ -229,7 +229,9 @@ def the_narrowest_row_counts(patch: pytest.MonkeyPatch) -> None:
         covering = [row for row in rows if row.key_begin <= begin and row.key_end >= end]
         row = min(covering, key=lambda row: row.key_end - row.key_begin, default=None)
         checkpoint = row.checkpoint if row else fence.ZERO
-        return [Held(key_begin=begin, key_end=end, fence=0, opened=0, checkpoint=checkpoint)]
+        return [
+            FencedRange(key_begin=begin, key_end=end, fence=0, opened=0, checkpoint=checkpoint)
+        ]
 
     patch.setattr(fence, "parts_of", narrowest)
 

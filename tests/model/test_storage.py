@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from streams.errors import Determinate, InvalidUsage
-from streams.kafka.client.retries import Patience, PatientChunks
+from streams.kafka.client.retries import PatientChunks, RetryLimits
 from streams.kafka.memory.faulty import Fault, FaultyBroker
 from streams.progress import EMPTY, Antichain, frontier
 from streams.storage import Storage
@@ -385,7 +385,7 @@ class FaultyStorageMachine(StorageMachine):
             Storage(
                 Shards(
                     way.logs,
-                    PatientChunks(way.chunks, Patience(pause_ms=0)),
+                    PatientChunks(way.chunks, RetryLimits(pause_ms=0)),
                     way.topics,
                     now_ms=lambda: 0,
                     resend_ms=(0,) * (MOST_IN_A_ROW + 1),

@@ -13,7 +13,7 @@ from streams.kafka.memory.records import MemoryMarks, MemoryRawReader, MemoryTra
 from streams.storage.client.shards import Shards
 from streams.storage.commands.service import CommandService
 from streams.storage.commands.session import CommandTopics, Wiring
-from streams.storage.commands.worker_pool import Crew, Inline
+from streams.storage.commands.worker_pool import Inline, WorkerPool
 from streams.storage.storage import Storage
 
 NAMES = CommandTopics("sw")
@@ -65,7 +65,7 @@ class World:
         reached: Callable[[str], None] = lambda _: None,
         logs: Any = None,
         chunks: Any = None,
-        crew: Callable[[], Crew] = Inline,
+        workers: Callable[[], WorkerPool] = Inline,
     ) -> CommandService:
         broker = self.broker
         shards = Shards(
@@ -81,7 +81,7 @@ class World:
             writer=MemoryTransactions(broker.store, NAMES.transactional_id, self.tick),
             marks=self.marks,
             reached=reached,
-            crew=crew,
+            workers=workers,
         )
         return CommandService(wiring)
 

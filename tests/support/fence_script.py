@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from connectors.sql.fence import DividedRange, Held, take_over
+from connectors.sql.fence import DividedRange, FencedRange, take_over
 from tests.support.datadriven import Case
 
 
@@ -10,9 +10,9 @@ class FenceScript:
     """`open`, `commit` and `rows`; a session is known by its name, which is its nonce too."""
 
     def __init__(self) -> None:
-        self.rows: list[Held] = []
+        self.rows: list[FencedRange] = []
         self.nonces: dict[tuple[int, int], str] = {}
-        self.sessions: dict[str, Held] = {}
+        self.sessions: dict[str, FencedRange] = {}
         self.parts: dict[str, list[tuple[int, int]]] = {}
 
     def handle(self, case: Case) -> str:
@@ -65,7 +65,7 @@ def bounds(text: str) -> tuple[int, int]:
     return int(begin, 16) << 28, (int(end, 16) << 28) | 0x0FFFFFFF
 
 
-def shown(row: Held) -> str:
+def shown(row: FencedRange) -> str:
     text = row.checkpoint.hex() if row.checkpoint[:1] == b"\xf8" else row.checkpoint.decode()
     text = text or "none"
     begin, end = row.key_begin >> 28, row.key_end >> 28

@@ -8,7 +8,7 @@ from functools import cache, partial
 from importlib import import_module as module  # of what loads Spark, for who wants it
 
 from connectors.backfill.backfill import Backfill, Job
-from connectors.backfill.tasks import Access, Cell, Plan
+from connectors.backfill.tasks import Cell, Plan, TaskServices
 from connectors.config import variables
 from connectors.driver import Driver
 from connectors.runtime.runner import Status
@@ -36,10 +36,10 @@ class Reached:
     """The secrets that the configuration refers to as env:NAME, which executors may lack."""
 
     @contextmanager
-    def __call__(self) -> Iterator[Access]:
+    def __call__(self) -> Iterator[TaskServices]:
         """Errors: InvalidUsage."""
         with driver_of(self.connector, {**os.environ, **self.environment}) as driver:
-            yield Access(partial(load, broker(self.kafka).chunks), driver)
+            yield TaskServices(partial(load, broker(self.kafka).chunks), driver)
 
 
 @cache

@@ -16,7 +16,7 @@ from streams.trace.kernel.kernel import Kernel
 LOOK_EVERY_S = 0.05
 
 
-class Beside:
+class BackgroundTask:
     """A task that runs from `start` to `stop`. `report` is called in its thread."""
 
     def __init__(

@@ -53,7 +53,7 @@ MetricsOption = Annotated[
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class BrokerShards:
     """Brokers, and a client of their shards."""
 
     broker: KafkaBroker
@@ -169,11 +169,11 @@ def drop(where: Where, file: File) -> None:
     Examples:
         slackwater materialize drop shop.yaml
     """
-    from connectors.runtime.follower import Following  # noqa: PLC0415  it loads DuckDB
+    from connectors.runtime.follower import CollectionFollower  # noqa: PLC0415  it loads DuckDB
     from connectors.runtime.recovery import RecoveryLog  # noqa: PLC0415
 
     with begun(where, file) as (place, task):
-        collections = Following(place.shards, task.task, task.collections).drop()
+        collections = CollectionFollower(place.shards, task.task, task.collections).drop()
         RecoveryLog(place.shards, task.task).drop()
     if where.as_json:
         typer.echo(
@@ -186,7 +186,7 @@ def drop(where: Where, file: File) -> None:
 
 
 @contextmanager
-def begun(where: Where, file: Path) -> Iterator[tuple[Place, "Materialization"]]:
+def begun(where: Where, file: Path) -> Iterator[tuple[BrokerShards, "Materialization"]]:
     """The brokers and the task; what goes wrong becomes an answer and an exit code."""
     from streams.app.materialize.catalog_lookup import named  # noqa: PLC0415  and the SQL parser
     from streams.app.materialize.task_file import read  # noqa: PLC0415  it loads DuckDB
@@ -213,15 +213,15 @@ def measured(task: "Materialization", metrics: str) -> "Iterator[Callable[[Statu
     if not metrics:
         yield lambda _: None
         return
-    from streams.app.materialize.metrics_server import Measured, place_of, served  # noqa: PLC0415
+    from streams.app.materialize.metrics_server import LatestReport, place_of, served  # noqa: PLC0415
 
-    told = Measured(task.task, task.connector)
+    told = LatestReport(task.task, task.connector)
     with served(told, place_of(metrics)):
         yield told.report
 
 
 def followed(  # noqa: PLR0913, PLR0917  as the options
-    place: Place,
+    place: BrokerShards,
     task: "Materialization",
     where: Where,
     stopping: Stop,
@@ -265,7 +265,7 @@ def followed(  # noqa: PLR0913, PLR0917  as the options
 
 
 def filled(
-    place: Place,
+    place: BrokerShards,
     task: "Materialization",
     driver: "Driver",
     stopping: Stop,
@@ -288,7 +288,7 @@ def filled(
 
 
 @contextmanager
-def placed_at(where: Where) -> Iterator[Place]:
+def placed_at(where: Where) -> Iterator[BrokerShards]:
     """The brokers that the options name. Errors: InvalidUsage, Determinate."""
     settings, namespace = where.resolve()
     broker = KafkaBroker(settings)
@@ -303,7 +303,7 @@ def placed_at(where: Where) -> Iterator[Place]:
             pump=True,
         )
         try:
-            yield Place(broker, shards, namespace)
+            yield BrokerShards(broker, shards, namespace)
         finally:
             shards.close()
     finally:

@@ -19,7 +19,7 @@ class KafkaLetters:
         self._known: set[Topic] = set()
 
     def write(self, topic: str, key: bytes, value: bytes) -> None:
-        """See `connectors.runtime.dead_letters.Letters`. A topic that is not there is made."""
+        """As `connectors.runtime.dead_letters.DeadLetterWriter`; creates a missing topic."""
         name = Topic(topic)
         if name not in self._known and self._topics.describe(name) is None:
             self._topics.create([TopicSpec(name, 1, TopicKind.RAW)])

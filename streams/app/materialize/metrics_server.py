@@ -23,7 +23,7 @@ PATH = "/metrics"
 
 
 @dataclass(slots=True)
-class Measured:
+class LatestReport:
     """What a runner has reported last. Thread-safe."""
 
     task: str
@@ -61,7 +61,7 @@ def place_of(text: str) -> tuple[str, int]:
 
 
 @contextmanager
-def served(measured: Measured, place: tuple[str, int]) -> Iterator[int]:
+def served(measured: LatestReport, place: tuple[str, int]) -> Iterator[int]:
     """Answer GET /metrics meanwhile; yield the port. Errors: InvalidUsage if it is taken."""
 
     class Handler(BaseHTTPRequestHandler):

@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 from streams.app.environment_access import expect_answer
 from streams.app.error_output import Refused
 from streams.app.service_process import now_ms
-from streams.app.shard.topic_usage import SCAN_SCHEMA, Space, space_of, with_scan
+from streams.app.shard.topic_usage import SCAN_SCHEMA, TopicUsage, space_of, with_scan
 from streams.errors import SlackwaterError
 from streams.ids import CollectionId, Offset, Topic
 from streams.kafka.client.broker import KafkaBroker
@@ -45,7 +45,7 @@ class Records(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Attached:
+class AttachedNamespace:
     """The shards of a namespace."""
 
     namespace: str
@@ -112,7 +112,7 @@ class Attached:
         state = self.state(group)
         return group, state, state.collections[id_]
 
-    def space(self, group: str, *, scan: bool) -> Space:
+    def space(self, group: str, *, scan: bool) -> TopicUsage:
         """The usage of the group's data topic; with `scan` the topic is read to its end.
 
         Errors: Determinate, Truncated.
@@ -163,7 +163,7 @@ def unknown(
 
 
 @contextmanager
-def attached(settings: ClientSettings, namespace: str) -> Iterator[Attached]:
+def attached(settings: ClientSettings, namespace: str) -> Iterator[AttachedNamespace]:
     """The shards of a namespace on these brokers, for as long as the context lasts.
 
     Errors: Determinate when no broker answers; InvalidUsage when the settings are refused.
@@ -176,7 +176,7 @@ def attached(settings: ClientSettings, namespace: str) -> Iterator[Attached]:
             broker.logs, broker.chunks, broker.topics, namespace=namespace, now_ms=now_ms
         )
         try:
-            yield Attached(namespace, shards, broker.topics, raw)
+            yield AttachedNamespace(namespace, shards, broker.topics, raw)
         finally:
             shards.close()
     finally:

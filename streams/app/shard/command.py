@@ -20,7 +20,7 @@ from streams.app.error_output import FAILED, NO_ENVIRONMENT, Refused, explain, f
 from streams.app.printer import Printer, console_for
 from streams.app.service_process import now_ms
 from streams.app.shard import show as screen
-from streams.app.shard.attach import Attached, attached
+from streams.app.shard.attach import AttachedNamespace, attached
 from streams.app.shard.batch_chart import draw
 from streams.app.shard.formatting import parse_time
 from streams.app.shard.repair import findings, repaired
@@ -57,10 +57,10 @@ AsOf = Annotated[
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class Inspection:
     """An open namespace, and where its facts are shown."""
 
-    at: Attached
+    at: AttachedNamespace
     console: Console
     as_json: bool
 
@@ -88,7 +88,7 @@ class Look:
 
 
 @contextmanager
-def looking(where: Where) -> Iterator[Look]:
+def looking(where: Where) -> Iterator[Inspection]:
     """The shards that the options name; what goes wrong becomes an answer and an exit code."""
     with ExitStack() as stack:
         try:
@@ -96,13 +96,13 @@ def looking(where: Where) -> Iterator[Look]:
         except (InvalidUsage, Determinate) as error:
             raise failed(error, NO_ENVIRONMENT, as_json=where.as_json) from error
         try:
-            yield Look(at, console_for(sys.stdout.isatty()), where.as_json)
+            yield Inspection(at, console_for(sys.stdout.isatty()), where.as_json)
         except SlackwaterError as error:
             raise failed(error, as_json=where.as_json) from error
 
 
-def reader_of(at: Attached, id_: str, stopping: Stop) -> "Reader":
-    """A reader of a shard, until it is asked to stop. Errors: as `Attached.find`."""
+def reader_of(at: AttachedNamespace, id_: str, stopping: Stop) -> "Reader":
+    """A reader of a shard, until it is asked to stop. Errors: as `AttachedNamespace.find`."""
     # what evaluates rows takes seconds to load: only where rows are read
     from streams.app.shard.shard_reader import Reader  # noqa: PLC0415
     from streams.trace.kernel.kernel import Kernel  # noqa: PLC0415

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from streams.app.error_output import Refused
 from streams.app.service_process import new_id
-from streams.app.shard.attach import Attached
+from streams.app.shard.attach import AttachedNamespace
 from streams.errors import InvalidUsage, SlackwaterError
 from streams.ids import EventId
 from streams.storage.client.group import Group
@@ -71,7 +71,9 @@ def described(flaw: Flaw) -> str:
     return f"offset {flaw.offset}: {flaw.reason}{record}"
 
 
-def findings(at: Attached, groups: tuple[str, ...], *, with_chunks: bool) -> Iterator[Finding]:
+def findings(
+    at: AttachedNamespace, groups: tuple[str, ...], *, with_chunks: bool
+) -> Iterator[Finding]:
     """The findings about each named group, or about all groups."""
     for name in groups or at.groups():
         try:
@@ -80,7 +82,7 @@ def findings(at: Attached, groups: tuple[str, ...], *, with_chunks: bool) -> Ite
             yield Finding(name, None, str(failure))
 
 
-def verdict_of(at: Attached, name: str, *, with_chunks: bool) -> Verdict:
+def verdict_of(at: AttachedNamespace, name: str, *, with_chunks: bool) -> Verdict:
     """Check a group. Errors: Refused when there is none; as `verify`."""
     identity = at.shards.identity(name)
     if identity is None:
@@ -90,7 +92,9 @@ def verdict_of(at: Attached, name: str, *, with_chunks: bool) -> Verdict:
     return verify(at.shards.logs, at.shards.chunks, group, with_chunks=with_chunks)
 
 
-def repaired(at: Attached, name: str, offset: int, reason: str, *, is_meant: bool) -> str:
+def repaired(
+    at: AttachedNamespace, name: str, offset: int, reason: str, *, is_meant: bool
+) -> str:
     """Have all readers pass over a record; what was done.
 
     Errors: Refused unless it `is_meant`; InvalidUsage when nothing is wrong there.

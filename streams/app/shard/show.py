@@ -20,7 +20,7 @@ from streams.app.shard.formatting import (
     time_text,
 )
 from streams.app.shard.shard_info import Holder, ShardFacts, Size
-from streams.app.shard.topic_usage import Space
+from streams.app.shard.topic_usage import TopicUsage
 from streams.progress import Antichain
 from streams.storage.log.events import Right
 
@@ -69,7 +69,7 @@ def shard_page(facts: ShardFacts, topics: Sequence[str], picture: Picture | None
     return Group(grid(lines), Text(), drawn)
 
 
-def stats_page(facts: ShardFacts, space: Space, holders: Sequence[Holder]) -> Group:
+def stats_page(facts: ShardFacts, space: TopicUsage, holders: Sequence[Holder]) -> Group:
     """The size of a shard, and the holds that keep it from shrinking."""
     lines = [*identity(facts), *numbers(facts), *garbage(space)]
     return Group(grid(lines), Text(), holders_table(holders))
@@ -91,7 +91,7 @@ def numbers(facts: ShardFacts) -> list[tuple[str, str]]:
     return [("batches", batches), ("live", size_text(facts.live))]
 
 
-def garbage(space: Space) -> list[tuple[str, str]]:
+def garbage(space: TopicUsage) -> list[tuple[str, str]]:
     """The other contents of the group's data topic."""
     lines = [
         ("staged", size_text(space.staged)),
@@ -242,7 +242,7 @@ def holder_json(holder: Holder) -> Json:
     }
 
 
-def space_json(space: Space) -> Json:
+def space_json(space: TopicUsage) -> Json:
     """A data topic as `stats` has it; what takes a scan is null without one."""
     usage = space.scanned
     return {

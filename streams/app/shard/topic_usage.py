@@ -38,7 +38,7 @@ Place = tuple[int, int]
 
 
 @dataclass(frozen=True, slots=True)
-class Scanned:
+class ScanResult:
     """Results of a scan. `missing` are chunks that the log names and the topic lacks."""
 
     deleted: Size
@@ -48,14 +48,14 @@ class Scanned:
 
 
 @dataclass(frozen=True, slots=True)
-class Space:
+class TopicUsage:
     """The usage of a data topic; `scanned` is None without a scan."""
 
     live: Size
     staged: Size
     rollup: Size
     superseded: Size
-    scanned: Scanned | None = None
+    scanned: ScanResult | None = None
 
     @property
     def garbage_bytes(self) -> int:
@@ -76,7 +76,7 @@ class Space:
         return self.garbage_bytes / self.total_bytes if self.total_bytes else 0.0
 
 
-def space_of(state: State) -> Space:
+def space_of(state: State) -> TopicUsage:
     """The usage known from the log. A chunk named several times counts for its first holder."""
     seen: set[ChunkRef] = set()
 
@@ -85,7 +85,7 @@ def space_of(state: State) -> Space:
         seen.update(fresh)
         return size_of(fresh)
 
-    return Space(
+    return TopicUsage(
         live=first(
             ref for collection in state.collections.values() for ref in linked(collection)
         ),
@@ -95,7 +95,7 @@ def space_of(state: State) -> Space:
     )
 
 
-def with_scan(state: State, records: pa.Table, ends: Mapping[int, int]) -> Space:
+def with_scan(state: State, records: pa.Table, ends: Mapping[int, int]) -> TopicUsage:
     """The usage from the log and a scan.
 
     Shape: `records` as `SCAN_SCHEMA`, in the order of offsets within each partition; the scan
@@ -126,8 +126,8 @@ def with_scan(state: State, records: pa.Table, ends: Mapping[int, int]) -> Space
         if place not in here and ref.offset < ends.get(ref.partition, 0)
     ]
     base = space_of(state)
-    scanned = Scanned(_counted(deleted), _counted(orphans), len(dead), tuple(missing))
-    return Space(base.live, base.staged, base.rollup, base.superseded, scanned)
+    scanned = ScanResult(_counted(deleted), _counted(orphans), len(dead), tuple(missing))
+    return TopicUsage(base.live, base.staged, base.rollup, base.superseded, scanned)
 
 
 def _counted(sizes: list[int]) -> Size:

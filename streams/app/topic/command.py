@@ -20,7 +20,7 @@ from streams.app.error_output import NO_ENVIRONMENT, failed
 from streams.app.printer import console_for
 from streams.app.signals import noted, unfinished
 from streams.app.topic import record_output
-from streams.app.topic.json_messages import Reading, blocks
+from streams.app.topic.json_messages import LineMapping, blocks
 from streams.errors import Determinate, InvalidUsage, SlackwaterError
 from streams.ids import Offset, Topic
 from streams.kafka.client.broker import KafkaBroker
@@ -250,7 +250,10 @@ def produce(
             typer.echo(f"created topic {topic} with {partitions} partitions", err=True)
         stream = stack.enter_context(file.open("rb")) if file else sys.stdin.buffer
         sent = _send(
-            cluster, Topic(topic), Reading(tuple(key or ()), deletes), _counted(stream, file)
+            cluster,
+            Topic(topic),
+            LineMapping(tuple(key or ()), deletes),
+            _counted(stream, file),
         )
         _done(where, f"{sent:,} messages to {topic}", topic=topic, messages=sent)
 
@@ -268,7 +271,7 @@ def _counted(stream: BinaryIO, file: Path | None) -> Iterator[list[bytes]]:
 
 
 def _send(
-    cluster: Cluster, topic: Topic, reading: Reading, incoming: Iterator[list[bytes]]
+    cluster: Cluster, topic: Topic, reading: LineMapping, incoming: Iterator[list[bytes]]
 ) -> int:
     """The number of messages sent. Errors: InvalidUsage, Indeterminate; both say how many."""
     publisher = Publisher(cluster.settings)

@@ -25,7 +25,7 @@ class Messages:
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class LineMapping:
     """The mapping of lines to messages: the members of the key; deletions without values."""
 
     key: Sequence[str] = ()

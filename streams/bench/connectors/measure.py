@@ -31,7 +31,7 @@ Kept = TypeVar("Kept", bound=Resource)
 
 
 @dataclass(frozen=True, slots=True)
-class Spent:
+class RowCost:
     """The cost of some rows: wall clock, CPU of this process, and CPU by phase."""
 
     rows: int
@@ -124,7 +124,7 @@ def through(
     config: Mapping[str, object],
     passes: Sequence[tuple[bool, Parts]],
     say: Callable[[str], None] = lambda _: None,
-) -> list[Spent]:
+) -> list[RowCost]:
     """Write rows, a transaction for each of them; of each pass whether its rows are there."""
     phases = Phases()
     driver = Driver(Local(timed(connector, phases)))
@@ -142,7 +142,7 @@ def through(
 
 def _pass(
     stream: Stream, phases: Phases, parts: Parts, say: Callable[[str], None], *, exists: bool
-) -> Spent:
+) -> RowCost:
     phases.seconds.clear()
     wall = cpu = 0.0
     count, resident = 0, Resident(parts.rows, say)
@@ -166,7 +166,7 @@ def _pass(
         resident.look(count)
     seconds = dict(phases.seconds)
     seconds["decode and check"] = cpu - sum(seconds.values()) + seconds.get("waiting", 0.0)
-    return Spent(count, wall, cpu, seconds, resident.growth_mb)
+    return RowCost(count, wall, cpu, seconds, resident.growth_mb)
 
 
 class Resident:

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 
 import psycopg
 
-from streams.bench.connectors.measure import Spent
+from streams.bench.connectors.measure import RowCost
 from streams.bench.connectors.rows import Parts
 
 TABLE = """(region text, id bigint, amount double precision, "at" timestamptz, note text,
@@ -15,7 +15,7 @@ UPSERT = """INSERT INTO plain SELECT * FROM coming ON CONFLICT (region, id) DO U
   document = excluded.document"""
 
 
-def upsert(config: Mapping[str, object], passes: Sequence[Parts]) -> list[Spent]:
+def upsert(config: Mapping[str, object], passes: Sequence[Parts]) -> list[RowCost]:
     """Write rows, a transaction for each part of a pass."""
     reached = " ".join(
         f"{'dbname' if name == 'database' else name}={value}" for name, value in config.items()
@@ -27,7 +27,7 @@ def upsert(config: Mapping[str, object], passes: Sequence[Parts]) -> list[Spent]
         return [_pass(connection, parts) for parts in passes]
 
 
-def _pass(connection: "psycopg.Connection[tuple[object, ...]]", parts: Parts) -> Spent:
+def _pass(connection: "psycopg.Connection[tuple[object, ...]]", parts: Parts) -> RowCost:
     wall = cpu = 0.0
     for rows in parts:
         tuples = rows.tuples()
@@ -39,4 +39,4 @@ def _pass(connection: "psycopg.Connection[tuple[object, ...]]", parts: Parts) ->
             cursor.execute(UPSERT.encode())
             cursor.execute(b"TRUNCATE coming")
         wall, cpu = wall + time.perf_counter() - began, cpu + time.process_time() - began_cpu
-    return Spent(parts.rows, wall, cpu, {})
+    return RowCost(parts.rows, wall, cpu, {})

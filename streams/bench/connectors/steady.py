@@ -21,7 +21,7 @@ from connectors.runtime.runner import Status
 from connectors.runtime.task import Materialization
 from connectors.transport.local import Local
 from streams.app.freshness import percentile
-from streams.app.materialize.background import Beside
+from streams.app.materialize.background import BackgroundTask
 from streams.app.service_process import now_ms
 from streams.bench.connectors.measure import Phases, timed
 from streams.bench.connectors.rows import EPOCH, REGIONS
@@ -149,7 +149,9 @@ def steady(config: Mapping[str, object], seconds: float, rate: int, live: int = 
     connector = timed(postgres.connector({}), phases)
     try:
         feeder = Feeder(shards[0], live)
-        beside = Beside(task(config), Driver(Local(connector)), shards[1], lags.committed)
+        beside = BackgroundTask(
+            task(config), Driver(Local(connector)), shards[1], lags.committed
+        )
         beside.start()
         try:
             beside.reach(Timestamp(feeder.time), PATIENCE_S)
@@ -162,7 +164,11 @@ def steady(config: Mapping[str, object], seconds: float, rate: int, live: int = 
 
 
 def measured(
-    feeder: Feeder, beside: Beside, lags: Lags, phases: Phases, wanted: tuple[float, int]
+    feeder: Feeder,
+    beside: BackgroundTask,
+    lags: Lags,
+    phases: Phases,
+    wanted: tuple[float, int],
 ) -> Steady:
     """Change for so many seconds at so many changes each, and await the last."""
     seconds, rate = wanted

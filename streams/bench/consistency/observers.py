@@ -9,7 +9,13 @@ from typing import Protocol
 
 from streams.app.client import Client, Message
 from streams.bench.consistency.bank import CHECKS, OPENING, VIEWS, Transfers
-from streams.bench.consistency.subscription_check import Book, Books, Row, Tally, tallies
+from streams.bench.consistency.subscription_check import (
+    Row,
+    SubscriptionState,
+    SubscriptionStates,
+    Tally,
+    tallies,
+)
 from streams.errors import Determinate, SlackwaterError
 
 FOLLOWED = (*VIEWS, "confirmations")
@@ -31,7 +37,11 @@ class Watch:
     """
 
     client: Client
-    books: Books = field(default_factory=lambda: Books({name: Book() for name in FOLLOWED}))
+    books: SubscriptionStates = field(
+        default_factory=lambda: SubscriptionStates(
+            {name: SubscriptionState() for name in FOLLOWED}
+        )
+    )
     selected: dict[str, Tally] = field(default_factory=lambda: tallies(CHECKS))
     failures: list[str] = field(default_factory=list)
     lock: threading.Lock = field(default_factory=threading.Lock)

@@ -32,7 +32,7 @@ def tallies(names: Iterable[str]) -> dict[str, Tally]:
 
 
 @dataclass(slots=True)
-class Book:
+class SubscriptionState:
     """The state of one view's subscription.
 
     `frontier` is how far it is complete; `entries` are changes not entered yet, by time.
@@ -52,13 +52,13 @@ class Book:
 
 
 @dataclass(slots=True)
-class Books:
+class SubscriptionStates:
     """The books of all views, and what was found wrong with them.
 
     The views are those of `bank.VIEWS`, and `confirmations`, the source.
     """
 
-    books: Mapping[str, Book]
+    books: Mapping[str, SubscriptionState]
     tallies: dict[str, Tally] = field(default_factory=lambda: tallies([*CHECKS, IN_TIME]))
     entered: int = 0
 

@@ -8,7 +8,7 @@ from connectors.driver import Driver
 from connectors.runtime.task import Materialization
 from connectors.transport.local import Local
 from streams.app.embedded_postgres import EmbeddedPostgres
-from streams.app.materialize.background import Beside
+from streams.app.materialize.background import BackgroundTask
 from streams.bench.consistency.bank import VIEWS
 from streams.bench.consistency.reader import Reader
 from streams.bench.consistency.subscription_check import Tally
@@ -30,7 +30,7 @@ class Tables:
         named: Callable[[Materialization], Materialization],
     ) -> None:
         self._config, self._shards, self._named = config, shards, named
-        self._beside: Beside | None = None
+        self._beside: BackgroundTask | None = None
         self._reader: Reader | None = None
         self.read: Mapping[str, Tally] = {}
         """The reader's observations."""
@@ -39,7 +39,7 @@ class Tables:
     def begin(self, at_least: int) -> None:
         """Write from now on, and read as soon as there is something. The views are made."""
         driver = Driver(Local(postgres.connector({})))
-        self._beside = Beside(self._named(task(self._config)), driver, self._shards)
+        self._beside = BackgroundTask(self._named(task(self._config)), driver, self._shards)
         self._beside.start()
         self._beside.reach(Timestamp(at_least), PATIENCE_S)
         self._reader = Reader(self._config)

@@ -12,7 +12,7 @@ from rich.table import Table
 
 from streams.bench.figures import Outcome
 from streams.bench.nexmark import comparison
-from streams.bench.nexmark.comparison import Beside, Plan, Say
+from streams.bench.nexmark.comparison import Plan, QueryComparison, Say
 from streams.bench.nexmark.peers.installed import PEERS, Peer
 
 T = TypeVar("T")
@@ -51,7 +51,7 @@ def nexmark(plan: Plan, console: Console, *, install: bool = False) -> Outcome:
     ready = [peer for peer in plan.peers if peer.is_installed]
     plan = Plan(plan.events, plan.batch, plan.cases, ready)
     before = os.getloadavg()[0]
-    results: list[Beside] = []
+    results: list[QueryComparison] = []
     with _progress(console, plan.runs) as say:
         for result in comparison.run(plan, say):
             results.append(result)
@@ -61,7 +61,7 @@ def nexmark(plan: Plan, console: Console, *, install: bool = False) -> Outcome:
     return comparison.outcome(plan, results)
 
 
-def told(result: Beside) -> str:
+def told(result: QueryComparison) -> str:
     """A line about a query that has ended."""
     seconds = [f"slackwater {_shown(result.ours.seconds, result.ours.cpu_seconds)}"]
     for name, took in result.took.items():
@@ -69,7 +69,7 @@ def told(result: Beside) -> str:
     return f"{result.case.name}: {', '.join(seconds)} s (CPU s)"
 
 
-def ratios(results: Sequence[Beside], peers: Sequence[Peer]) -> Table:
+def ratios(results: Sequence[QueryComparison], peers: Sequence[Peer]) -> Table:
     """Seconds and CPU seconds of each system, what takes most of ours, and theirs to ours."""
     heads = [head for peer in peers for head in (peer.name, f"x {peer.name}", "contents")]
     title = "seconds (CPU seconds); ratios to ours"

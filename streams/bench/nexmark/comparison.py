@@ -20,7 +20,7 @@ from streams.bench.figures import Figure, Outcome, at_least
 from streams.bench.nexmark import contents, workers
 from streams.bench.nexmark.cases import Case
 from streams.bench.nexmark.events import COLUMNS, events
-from streams.bench.nexmark.peers.installed import Peer, Took
+from streams.bench.nexmark.peers.installed import Peer, RunCost
 from streams.bench.nexmark.workers import Ran
 from streams.plan.compile import compile_view
 from streams.temporary import temporary_directory
@@ -49,16 +49,16 @@ class Plan:
 
 
 @dataclass(frozen=True, slots=True)
-class Beside:
+class QueryComparison:
     """One query: what it took us, what it took each peer, and where the contents differ."""
 
     case: Case
     ours: Ran
-    took: dict[str, Took]
+    took: dict[str, RunCost]
     differs: dict[str, str]
 
 
-def run(plan: Plan, say: Say) -> Iterator[Beside]:
+def run(plan: Plan, say: Say) -> Iterator[QueryComparison]:
     """Run everything, query by query. Errors: WorkerFailed, PeerFailed."""
     with temporary_directory("slackwater-") as directory:
         inputs = Path(directory) / "inputs"
@@ -80,7 +80,7 @@ def write_inputs(count: int, directory: Path) -> None:
                 file.writelines(f"{text}\n" for text in mine.to_pylist())
 
 
-def _case(plan: Plan, case: Case, inputs: Path, directory: Path, say: Say) -> Beside:
+def _case(plan: Plan, case: Case, inputs: Path, directory: Path, say: Say) -> QueryComparison:
     kernel = Kernel()
     say(f"{case.name}: slackwater")
     home = directory / case.name
@@ -100,10 +100,10 @@ def _case(plan: Plan, case: Case, inputs: Path, directory: Path, say: Say) -> Be
         peer.run([*arguments, str(changelog)])
         theirs = READ[peer.name](changelog, columns, kernel)
         differs[peer.name] = contents.mismatch(rows, theirs, kernel)
-    return Beside(case, ours, took, differs)
+    return QueryComparison(case, ours, took, differs)
 
 
-def outcome(plan: Plan, results: Sequence[Beside]) -> Outcome:
+def outcome(plan: Plan, results: Sequence[QueryComparison]) -> Outcome:
     """The figures of all queries."""
     figures: list[Figure] = []
     for result in results:
@@ -126,7 +126,7 @@ def outcome(plan: Plan, results: Sequence[Beside]) -> Outcome:
     )
 
 
-def _beside(result: Beside, peer: Peer) -> list[Figure]:
+def _beside(result: QueryComparison, peer: Peer) -> list[Figure]:
     name, took = f"nexmark_{result.case.name}", result.took[peer.name]
     return [
         Figure(f"{name}_{peer.name}_s", took.seconds, "s"),

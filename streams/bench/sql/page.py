@@ -18,7 +18,7 @@ _NAMES = re.compile(r"`([^`]+)`")
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
+class FunctionsPage:
     """The page: the functions of each family, and the refusals with an example."""
 
     functions: dict[str, tuple[str, ...]]
@@ -43,7 +43,7 @@ def page(tallies: Tallies, refused: Sequence[Refused], most: int) -> str:
     return "\n".join(parts)
 
 
-def read(text: str) -> Said:
+def read(text: str) -> FunctionsPage:
     """The contents of a page."""
     parts = re.split(r"^## (.*)\n", text, flags=re.MULTILINE)
     sections = dict(zip(parts[1::2], parts[2::2], strict=True))
@@ -54,7 +54,7 @@ def read(text: str) -> Said:
     }
     refusals = [_cells(line) for line in _lines(sections["Refused calls"])]
     constructs = [_cells(line) for line in _lines(sections["Refused constructs"])]
-    return Said(
+    return FunctionsPage(
         functions,
         tuple((cells[0], cells[3].strip("`")) for cells in refusals),
         tuple((cells[0], cells[2].strip("`")) for cells in constructs),

@@ -24,7 +24,7 @@ PATIENCE_MS = 120_000
 def bulk(rig: Rig) -> Outcome:
     """A collection is written in lots of 100,000 updates and read back as one snapshot."""
     lots, load = rig.scaled(UPDATES // LOT), load_average()
-    writes, reads = list[Lap](), list[Lap]()
+    writes, reads = list[TimedStretch](), list[TimedStretch]()
     with rig.bar("writing and reading", ROUNDS * lots) as step:
         for number in range(ROUNDS):
             writes.append(written(rig, f"bulk{number}", lots))
@@ -50,7 +50,7 @@ def bulk(rig: Rig) -> Outcome:
 
 
 @dataclass(frozen=True, slots=True)
-class Lap:
+class TimedStretch:
     """A stretch that was timed. `size` are the bytes that were written."""
 
     seconds: float
@@ -58,7 +58,7 @@ class Lap:
     size: int = 0
 
 
-def phases(laps: list[Lap], count: int) -> dict[str, float]:
+def phases(laps: list[TimedStretch], count: int) -> dict[str, float]:
     """The time of a million updates, by phase."""
     share = 1e6 / count
     return {
@@ -68,7 +68,7 @@ def phases(laps: list[Lap], count: int) -> dict[str, float]:
     }
 
 
-def written(rig: Rig, name: str, lots: int) -> Lap:
+def written(rig: Rig, name: str, lots: int) -> TimedStretch:
     """Append the lots, which are made beforehand."""
     updates = [rows(np.arange(LOT) + LOT * lot, 0, lot) for lot in range(lots)]
     with rig.client() as client:
@@ -78,10 +78,12 @@ def written(rig: Rig, name: str, lots: int) -> Lap:
             moved = client.storage.update_and_downgrade(write, table, lot + 1)
             assert isinstance(moved, WriteCapability), "there is no other writer"
             write = moved
-        return Lap(time.perf_counter() - began, cpu().since(before), client.chunks.written)
+        return TimedStretch(
+            time.perf_counter() - began, cpu().since(before), client.chunks.written
+        )
 
 
-def read(rig: Rig, name: str, lots: int) -> Lap:
+def read(rig: Rig, name: str, lots: int) -> TimedStretch:
     """Read all of it.
 
     Errors: Determinate when it is not what was written.
@@ -94,7 +96,7 @@ def read(rig: Rig, name: str, lots: int) -> Lap:
         read_handle = client.storage.downgrade(read_handle, lots - 1)
         before, began = cpu(), time.perf_counter()
         delivery = client.storage.subscribe_at(read_handle).next(PATIENCE_MS)
-        lap = Lap(time.perf_counter() - began, cpu().since(before))
+        lap = TimedStretch(time.perf_counter() - began, cpu().since(before))
     count = lots * LOT
     expected = count * (count - 1) // 2
     actual = 0 if delivery is None else pc.sum(delivery.updates.column("c0")).as_py()

@@ -42,7 +42,7 @@ OPENS = 5
 
 
 @dataclass(frozen=True, slots=True)
-class Opened:
+class OpenCost:
     """The cost of opening, and what was opened. Units: seconds; events of the log."""
 
     seconds: float
@@ -127,7 +127,7 @@ def single(time_: int, chunks: tuple[ChunkRef, ...]) -> Append:
     return Append((part,))
 
 
-def opened(rig: Rig, count: int) -> Opened:
+def opened(rig: Rig, count: int) -> OpenCost:
     """Open the shard with a new client.
 
     Errors: Determinate when it is not where it was left.
@@ -143,4 +143,4 @@ def opened(rig: Rig, count: int) -> Opened:
     if collection.upper != frontier(count):
         raise Determinate(f"upper: expected {count}, actual {collection.upper}")
     newest = state.rollups[-1].upto if state.rollups else Offset(-1)
-    return Opened(seconds, connected_s, end - low, end - 1 - newest, newest)
+    return OpenCost(seconds, connected_s, end - low, end - 1 - newest, newest)

@@ -34,13 +34,14 @@ from streams.bench.storage.rig import (
     load_average,
 )
 from streams.bench.storage.rows import DESCRIPTION, rows
+from streams.compute import dead_letters
 from streams.errors import Determinate
 from streams.ids import CollectionId, Timestamp
 from streams.kafka.topic_settings import DEFAULT_DATA_PARTITIONS
 from streams.kafka.topics import TopicKind, TopicSpec
 from streams.progress import frontier
 from streams.storage.client.group import names_of
-from streams.storage.description import dumps
+from streams.storage.description import Description, dumps
 from streams.storage.log.events import Append, Body, Create, Part, write_capability
 
 COLLECTIONS = 1_000
@@ -134,34 +135,49 @@ def make(client: Client, ids: list[CollectionId]) -> None:
     data = [TopicSpec(name.data, DATA_PARTITIONS, TopicKind.DATA) for name in names]
     client.broker.topics.create(logs + data)
     client.shards.open(*ids)
-    client.shards.submit([(collection, created(collection)) for collection in ids])
+    client.shards.submit(
+        [(collection, event) for collection in ids for event in created(collection)]
+    )
     times = range(EVENTS - 1)
     client.shards.submit(
         [(collection, appended(client, collection, t)) for t in times for collection in ids]
     )
 
 
-def created(id_: CollectionId) -> Body:
-    """The collection's first event."""
+def created(source: CollectionId) -> tuple[Body, Body]:
+    """The first events of a source and of its dead letters, as a coordinator makes them."""
+    letters = tuple((column.name, column.type) for column in dead_letters.COLUMNS)
+    return (
+        _created(source, replace(DESCRIPTION, kind="source")),
+        _created(dead_letters.of(source), Description(letters, kind="errors")),
+    )
+
+
+def _created(id_: CollectionId, description: Description) -> Body:
     return Create(
         collection=id_,
-        description=dumps(replace(DESCRIPTION, kind="source")),  # as a coordinator makes it
+        description=dumps(description),
         frontier=Timestamp(0),
         write=write_capability(id_),
     )
 
 
-def appended(client: Client, id_: CollectionId, time_: int) -> Body:
-    """An append; the first one carries rows."""
-    chunks = () if time_ else client.shards.write(id_, rows(np.arange(10), 0, time_))
-    part = Part(
-        collection=id_,
-        capability=write_capability(id_),
-        lower=frontier(time_),
-        upper=frontier(time_ + 1),
-        chunks=chunks,
+def appended(client: Client, source: CollectionId, time_: int) -> Body:
+    """An append of a source and of its dead letters; the first one carries rows."""
+    chunks = () if time_ else client.shards.write(source, rows(np.arange(10), 0, time_))
+    parts = ((source, chunks), (dead_letters.of(source), ()))
+    return Append(
+        tuple(
+            Part(
+                collection=id_,
+                capability=write_capability(id_),
+                lower=frontier(time_),
+                upper=frontier(time_ + 1),
+                chunks=of_part,
+            )
+            for id_, of_part in parts
+        )
     )
-    return Append((part,))
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from rich.table import Table
 
 from streams.bench.figures import Figure, Outcome, at_most
 from streams.bench.tpch import data
-from streams.bench.tpch.measure import CHANGES, THREADS, Query, Spent, measure
+from streams.bench.tpch.measure import CHANGES, THREADS, Query, StepCost, measure
 from streams.bench.tpch.queries import QUERIES
 from streams.temporary import temporary_directory
 
@@ -116,7 +116,7 @@ def stages(pairs: Sequence[Pair]) -> Table:
     return result
 
 
-def _both(cost: Spent) -> str:
+def _both(cost: StepCost) -> str:
     return f"{cost.wall:,.0f} / {cost.cpu:,.0f}"
 
 

@@ -40,7 +40,7 @@ SEED = 11
 
 
 @dataclass(frozen=True, slots=True)
-class Spent:
+class StepCost:
     """Milliseconds by the clock, and of the processor."""
 
     wall: float
@@ -57,21 +57,21 @@ class Query:
 
     number: int
     rows: int
-    duckdb: Spent
-    hydration: Spent
-    changes: tuple[Spent, ...]
+    duckdb: StepCost
+    hydration: StepCost
+    changes: tuple[StepCost, ...]
     stages: tuple[Mapping[str, float], Mapping[str, float]]
 
     @property
-    def ratios(self) -> Spent:
+    def ratios(self) -> StepCost:
         """Hydration in terms of DuckDB's answer."""
         wall = self.hydration.wall / self.duckdb.wall
-        return Spent(wall, self.hydration.cpu / self.duckdb.cpu)
+        return StepCost(wall, self.hydration.cpu / self.duckdb.cpu)
 
-    def change(self, share: float) -> Spent:
+    def change(self, share: float) -> StepCost:
         """A percentile of the changes' times."""
         wall = percentile([change.wall for change in self.changes], share)
-        return Spent(wall, percentile([change.cpu for change in self.changes], share))
+        return StepCost(wall, percentile([change.cpu for change in self.changes], share))
 
 
 @dataclass(slots=True)
@@ -127,7 +127,7 @@ def measure(number: int, scale: float, tables: Tables) -> Query:
 
 def _hydrated(
     dataflow: Dataflow, directory: Path, snapshot: Tables, stages: Stages
-) -> tuple[LocalDataflow, Spent, int]:
+) -> tuple[LocalDataflow, StepCost, int]:
     """A dataflow over the snapshot, what that cost, and how many updates came out."""
     directory.mkdir()
     local = LocalDataflow(dataflow, directory, buckets=THREADS, parallel=True)
@@ -135,11 +135,13 @@ def _hydrated(
     return local, *_stepped(local, interval_of(0, 1, as_of=True), snapshot)
 
 
-def _middle(rounds: Sequence[Spent]) -> Spent:
-    return Spent(median(spent.wall for spent in rounds), median(spent.cpu for spent in rounds))
+def _middle(rounds: Sequence[StepCost]) -> StepCost:
+    return StepCost(
+        median(spent.wall for spent in rounds), median(spent.cpu for spent in rounds)
+    )
 
 
-def _answered(text: str, tables: Tables) -> Spent:
+def _answered(text: str, tables: Tables) -> StepCost:
     kernel = Kernel("8GB")
     kernel.set("threads", str(THREADS))
     with _timed() as spent:
@@ -147,7 +149,7 @@ def _answered(text: str, tables: Tables) -> Spent:
     return spent[0]
 
 
-def _changed(local: LocalDataflow, tables: Tables, read: Sequence[str]) -> list[Spent]:
+def _changed(local: LocalDataflow, tables: Tables, read: Sequence[str]) -> list[StepCost]:
     batches = data.changes(tables, read, CHANGES, SEED, 1)
     spent = []
     for at, batch in zip(range(1, WARM + STEPS + 1), batches, strict=False):
@@ -155,7 +157,7 @@ def _changed(local: LocalDataflow, tables: Tables, read: Sequence[str]) -> list[
     return spent[WARM:]
 
 
-def _stepped(local: LocalDataflow, interval: Interval, updates: Tables) -> tuple[Spent, int]:
+def _stepped(local: LocalDataflow, interval: Interval, updates: Tables) -> tuple[StepCost, int]:
     """The cost of a step, and the number of its updates."""
     imports = {
         index: updates[str(imported.collection)].select(
@@ -174,10 +176,10 @@ _MORE = ["_time", "_diff"]
 
 
 @contextmanager
-def _timed() -> Iterator[list[Spent]]:
+def _timed() -> Iterator[list[StepCost]]:
     """The cost of the block, once it has ended."""
-    spent: list[Spent] = []
+    spent: list[StepCost] = []
     wall, cpu = time.perf_counter(), time.process_time()
     yield spent
     cpu, wall = time.process_time() - cpu, time.perf_counter() - wall
-    spent.append(Spent(wall * 1000, cpu * 1000))
+    spent.append(StepCost(wall * 1000, cpu * 1000))

@@ -56,7 +56,7 @@ _COUNTED_S = 300.0  # how long a writer may miss new partitions of a topic
 _NAMED = 4  # most topics that an error names
 
 
-class Counted(NamedTuple):
+class PartitionCount(NamedTuple):
     """The number of partitions of a topic, and when it was read. Units: monotonic seconds."""
 
     partitions: int
@@ -191,7 +191,7 @@ class _Reader:
         self._lock = threading.Lock()  # guards what follows
         self._free: list[_Client] = []
         self._asking: Consumer | None = None
-        self._partitions: dict[Topic, Counted] = {}
+        self._partitions: dict[Topic, PartitionCount] = {}
 
     def sweep(
         self, topic: Topic, refs: Sequence[ChunkRef]
@@ -236,13 +236,13 @@ class _Reader:
         """The number of partitions of the topic; it may have grown in the last few minutes."""
         partitions = self._partitions.get(topic)
         if partitions is None or time.monotonic() - partitions.at > _COUNTED_S:
-            return self._look_up(topic, self._asker())
+            return self._look_up(topic, self._metadata())
         return partitions.partitions
 
     def count_beyond(self, topic: Topic, partition: int) -> int:
         """Like `count`, looked up again if this partition is not among the known ones."""
         count = self.count(topic)
-        return count if partition < count else self._look_up(topic, self._asker())
+        return count if partition < count else self._look_up(topic, self._metadata())
 
     def _look_up(self, topic: Topic, consumer: Consumer) -> int:
         """Look up the partitions. Errors: Determinate, also if the topic does not exist."""
@@ -253,10 +253,10 @@ class _Reader:
         count = len(metadata.topics[topic].partitions) if topic in metadata.topics else 0
         if count == 0:
             raise Determinate(f"topic {topic} does not exist")
-        self._partitions[topic] = Counted(count, time.monotonic())
+        self._partitions[topic] = PartitionCount(count, time.monotonic())
         return count
 
-    def _asker(self) -> Consumer:
+    def _metadata(self) -> Consumer:
         """Return a consumer for metadata requests only, usable by any number of threads."""
         with self._lock:
             if self._asking is None:

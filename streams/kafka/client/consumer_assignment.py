@@ -39,7 +39,7 @@ NEVER = -math.inf
 """The time of the last record of a log without any."""
 
 
-class Seat(Enum):
+class ConsumerSlot(Enum):
     """One of the two consumers."""
 
     IDLE = "idle"
@@ -55,19 +55,21 @@ class Followed:
     """
 
     next: int
-    seat: Seat
+    slot: ConsumerSlot
     at: float
-    heir: Seat | None = None
+    heir: ConsumerSlot | None = None
 
 
-class Seats:
+class ConsumerSlots:
     """The logs of a tail; `taken` returns the assignments of each consumer."""
 
     def __init__(self) -> None:
         self._logs: dict[Topic, Followed] = {}
         self._busy: set[Topic] = set()  # what the busy consumer reads, or is to take over
         self._idle_has_begun = False
-        self._moves: dict[Seat, list[tuple[Topic, Offset | None]]] = {seat: [] for seat in Seat}
+        self._moves: dict[ConsumerSlot, list[tuple[Topic, Offset | None]]] = {
+            slot: [] for slot in ConsumerSlot
+        }
 
     @property
     def topics(self) -> frozenset[Topic]:
@@ -98,21 +100,21 @@ class Seats:
         for topic in starts:
             if topic in self._logs:
                 raise InvalidUsage(f"log {topic} is already followed")
-        seat = Seat.BUSY if self._idle_has_begun else Seat.IDLE
+        slot = ConsumerSlot.BUSY if self._idle_has_begun else ConsumerSlot.IDLE
         self._idle_has_begun = self._idle_has_begun or bool(starts)
-        at = now if seat is Seat.BUSY else NEVER
+        at = now if slot is ConsumerSlot.BUSY else NEVER
         for topic, start in starts.items():
-            self._logs[topic] = Followed(start, seat, at)
-            self._assign(seat, topic, start)
+            self._logs[topic] = Followed(start, slot, at)
+            self._assign(slot, topic, start)
 
     def remove(self, topic: Topic) -> None:
         """Stop following a log; ignored if it is not followed."""
         followed = self._logs.pop(topic, None)
         if followed is not None:
-            for seat in {followed.seat, followed.heir or followed.seat}:
-                self._unassign(seat, topic)
+            for slot in {followed.slot, followed.heir or followed.slot}:
+                self._unassign(slot, topic)
 
-    def record(self, seat: Seat, topic: Topic, offset: int, now: float) -> bool:
+    def record(self, slot: ConsumerSlot, topic: Topic, offset: int, now: float) -> bool:
         """Record that a consumer returned a record; return whether it is new.
 
         All records of one poll are given with the same `now`.
@@ -120,37 +122,37 @@ class Seats:
         followed = self._logs.get(topic)
         if followed is None:
             return False
-        self._shown(topic, followed, seat)
+        self._shown(topic, followed, slot)
         if offset < followed.next:
             return False
         followed.next = offset + 1
         is_frequent = 0 < now - followed.at < REST_S
         followed.at = now
-        if followed.heir is Seat.IDLE:  # it is not idle
+        if followed.heir is ConsumerSlot.IDLE:  # it is not idle
             self._give_up(topic, followed)
-        elif is_frequent and followed.seat is Seat.IDLE and len(self._logs) > FEW:
-            self._begin(topic, followed, Seat.BUSY)
+        elif is_frequent and followed.slot is ConsumerSlot.IDLE and len(self._logs) > FEW:
+            self._begin(topic, followed, ConsumerSlot.BUSY)
         return True
 
-    def reached_end(self, seat: Seat, topic: Topic) -> None:
+    def reached_end(self, slot: ConsumerSlot, topic: Topic) -> None:
         """Record that a consumer has read all that a log holds."""
         followed = self._logs.get(topic)
         if followed is not None:
-            self._shown(topic, followed, seat)
+            self._shown(topic, followed, slot)
 
     def rest(self, now: float) -> None:
         """Let the idle consumer take over the logs without recent records."""
         for topic in self._busy:
             followed = self._logs[topic]
-            if followed.seat is Seat.BUSY and now - followed.at >= REST_S:
-                self._begin(topic, followed, Seat.IDLE)
+            if followed.slot is ConsumerSlot.BUSY and now - followed.at >= REST_S:
+                self._begin(topic, followed, ConsumerSlot.IDLE)
 
-    def taken(self, seat: Seat) -> Iterable[tuple[Topic, Offset | None]]:
+    def taken(self, slot: ConsumerSlot) -> Iterable[tuple[Topic, Offset | None]]:
         """Return what to assign to a consumer (a start) or to unassign (None) now, in order."""
-        moves, self._moves[seat] = self._moves[seat], []
+        moves, self._moves[slot] = self._moves[slot], []
         return moves
 
-    def _begin(self, topic: Topic, followed: Followed, heir: Seat) -> None:
+    def _begin(self, topic: Topic, followed: Followed, heir: ConsumerSlot) -> None:
         if followed.heir is None:
             followed.heir = heir
             self._assign(heir, topic, Offset(followed.next))
@@ -160,18 +162,18 @@ class Seats:
         self._unassign(followed.heir, topic)
         followed.heir = None
 
-    def _shown(self, topic: Topic, followed: Followed, seat: Seat) -> None:
+    def _shown(self, topic: Topic, followed: Followed, slot: ConsumerSlot) -> None:
         """A consumer reads the log: a pending takeover by it is complete."""
-        if followed.heir is seat:
-            self._unassign(followed.seat, topic)
-            followed.seat, followed.heir = seat, None
+        if followed.heir is slot:
+            self._unassign(followed.slot, topic)
+            followed.slot, followed.heir = slot, None
 
-    def _assign(self, seat: Seat, topic: Topic, start: Offset) -> None:
-        self._moves[seat].append((topic, start))
-        if seat is Seat.BUSY:
+    def _assign(self, slot: ConsumerSlot, topic: Topic, start: Offset) -> None:
+        self._moves[slot].append((topic, start))
+        if slot is ConsumerSlot.BUSY:
             self._busy.add(topic)
 
-    def _unassign(self, seat: Seat, topic: Topic) -> None:
-        self._moves[seat].append((topic, None))
-        if seat is Seat.BUSY:
+    def _unassign(self, slot: ConsumerSlot, topic: Topic) -> None:
+        self._moves[slot].append((topic, None))
+        if slot is ConsumerSlot.BUSY:
             self._busy.discard(topic)

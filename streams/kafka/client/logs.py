@@ -24,7 +24,7 @@ from streams.kafka.client.error_mapping import (
 )
 from streams.kafka.client.producer import Delivered, Outgoing, Sender, Sent
 from streams.kafka.client.tail import COMMITTED, MEANING, KafkaTail
-from streams.kafka.client.watchdog import Asker
+from streams.kafka.client.watchdog import MetadataClient
 from streams.kafka.log import Stored, Tail, Unanswered, all_stored
 from streams.kafka.settings import ClientSettings
 
@@ -45,7 +45,7 @@ class KafkaLogs:
         self._admin = admin
         self._lock = threading.Lock()
         self._consumer: Consumer | None = None
-        self._asker = Asker(settings)
+        self._metadata = MetadataClient(settings)
 
     def append(self, records: Sequence[tuple[Topic, bytes]]) -> tuple[Offset, ...]:
         """Append all values with one flush."""
@@ -122,11 +122,13 @@ class KafkaLogs:
 
     def tail(self, starts: Mapping[Topic, Offset]) -> Tail:
         """Follow logs that exist."""
-        return KafkaTail(self._settings, starts, self._require, self._asker)
+        return KafkaTail(self._settings, starts, self._require, self._metadata)
 
     def committed(self, topic: Topic, start: Offset) -> Tail:
         """Follow a topic that others write, without aborted records."""
-        return KafkaTail(self._settings, {topic: start}, self._require, self._asker, COMMITTED)
+        return KafkaTail(
+            self._settings, {topic: start}, self._require, self._metadata, COMMITTED
+        )
 
     def truncate(self, topic: Topic, before: Offset) -> None:
         """Delete records for good. Errors: Determinate beyond the log's end."""
@@ -145,7 +147,7 @@ class KafkaLogs:
         with self._lock, contextlib.suppress(RuntimeError):
             if self._consumer is not None:
                 self._consumer.close()
-        self._asker.close()
+        self._metadata.close()
 
 
 def _stored(sent: Sent) -> Stored:

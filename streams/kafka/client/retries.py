@@ -38,7 +38,7 @@ def is_worth_waiting(tail: Tail) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class Patience:
+class RetryLimits:
     """How long to retry a call, and the pause between two tries. Units: milliseconds."""
 
     limit_ms: int = SILENCE_MS
@@ -68,7 +68,7 @@ class PatientLogs:
     """Logs whose reads are retried until a broker answers; appends are not."""
 
     inner: Logs
-    patience: Patience
+    patience: RetryLimits
 
     def append(self, records: Sequence[tuple[Topic, bytes]]) -> tuple[Offset, ...]:
         """As the inner log; not retried."""
@@ -106,7 +106,7 @@ class PatientChunks:
     """Chunks whose calls are retried until a broker answers."""
 
     inner: Chunks
-    patience: Patience
+    patience: RetryLimits
 
     def write(
         self, topic: Topic, bodies: Sequence[tuple[bytes, int]], headers: Mapping[str, bytes]
@@ -148,7 +148,7 @@ class PatientTopics:
     """Topics whose calls are retried until a broker answers; all of them are idempotent."""
 
     inner: Topics
-    patience: Patience
+    patience: RetryLimits
 
     def create(self, specs: Sequence[TopicSpec]) -> None:
         """Create topics; retried."""

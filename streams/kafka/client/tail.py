@@ -32,9 +32,9 @@ from confluent_kafka import (
 from streams.errors import SlackwaterError
 from streams.ids import Offset, Topic
 from streams.kafka.client import clients
-from streams.kafka.client.consumer_assignment import Seat, Seats
+from streams.kafka.client.consumer_assignment import ConsumerSlot, ConsumerSlots
 from streams.kafka.client.error_mapping import END_OF_PARTITION, GONE, OUT_OF_RANGE, read_fault
-from streams.kafka.client.watchdog import Asker, Lookout
+from streams.kafka.client.watchdog import MetadataClient, TopicWatchdog
 from streams.kafka.log import Entry, Truncated
 from streams.kafka.settings import ClientSettings
 from streams.values import uncollected
@@ -43,11 +43,11 @@ log = logging.getLogger(__name__)
 
 MEANING: Mapping[str, clients.Setting] = {"isolation.level": "read_uncommitted"}
 COMMITTED: Mapping[str, clients.Setting] = {"isolation.level": "read_committed"}
-PACE: Mapping[Seat, Mapping[str, clients.Setting]] = {
+PACE: Mapping[ConsumerSlot, Mapping[str, clients.Setting]] = {
     # A fetch names every log that is followed: a thousand cost us 4 ms, 20 the broker. A record
     # ends the wait at once; only the first look at a log that is added waits for its end.
-    Seat.IDLE: {"fetch.wait.max.ms": 10_000, "fetch.message.max.bytes": 1 << 20},
-    Seat.BUSY: {"fetch.wait.max.ms": 50, "fetch.message.max.bytes": 1 << 20},
+    ConsumerSlot.IDLE: {"fetch.wait.max.ms": 10_000, "fetch.message.max.bytes": 1 << 20},
+    ConsumerSlot.BUSY: {"fetch.wait.max.ms": 50, "fetch.message.max.bytes": 1 << 20},
 }
 # which consumer took a log over?
 _ENDS: Mapping[str, clients.Setting] = {"enable.partition.eof": True}
@@ -70,19 +70,19 @@ class KafkaTail:
         settings: ClientSettings,
         starts: Mapping[Topic, Offset],
         require: Callable[[Collection[Topic]], None],
-        asker: Asker,
+        metadata: MetadataClient,
         meaning: Mapping[str, clients.Setting] = MEANING,
     ) -> None:
         self._settings, self._meaning = settings, {**meaning, **_ENDS}
         self._require = require
-        self._consumers: dict[Seat, Consumer] = {}
+        self._consumers: dict[ConsumerSlot, Consumer] = {}
         self._polling = threading.Lock()  # its holder may use the consumers
         self._lock = threading.Lock()  # guards _seats
-        self._seats = Seats()
+        self._slots = ConsumerSlots()
         self._rest_at = 0.0
         self._idle_has_begun = False
         self._failures: deque[SlackwaterError] = deque()
-        self._lookout = Lookout(asker, self._note)
+        self._watchdog = TopicWatchdog(metadata, self._note)
         self._closed = False
         if starts:
             self.add(starts)
@@ -93,12 +93,12 @@ class KafkaTail:
         """Follow more logs; they have to exist."""
         self._require(starts)
         with self._lock:
-            self._seats.add(starts, time.monotonic())
+            self._slots.add(starts, time.monotonic())
 
     def remove(self, topic: Topic) -> None:
         """Stop following a log; ignored if it is not followed."""
         with self._lock:
-            self._seats.remove(topic)
+            self._slots.remove(topic)
 
     def poll(self, wait_ms: int) -> tuple[Entry, ...]:
         """New entries; the first one ends the wait. A failure is raised by a later poll."""
@@ -117,7 +117,7 @@ class KafkaTail:
         if self._closed:
             return entries
         self._move()
-        if self._lookout.is_due:
+        if self._watchdog.is_due:
             self._look()
         if not self._failures:
             entries = self._read(wait_s)
@@ -128,24 +128,24 @@ class KafkaTail:
     def _read(self, wait_s: float) -> tuple[Entry, ...]:
         """Return new records: of the busy logs, then of the idle ones."""
         entries: tuple[Entry, ...] = ()
-        if self._seats.is_busy:
-            entries = self._take(Seat.BUSY, min(wait_s, _TURN_S))
+        if self._slots.is_busy:
+            entries = self._take(ConsumerSlot.BUSY, min(wait_s, _TURN_S))
             wait_s = 0.0
-        return entries or self._take(Seat.IDLE, wait_s)
+        return entries or self._take(ConsumerSlot.IDLE, wait_s)
 
-    def _take(self, seat: Seat, wait_s: float) -> tuple[Entry, ...]:
-        consumer = self._consumer(seat)
+    def _take(self, slot: ConsumerSlot, wait_s: float) -> tuple[Entry, ...]:
+        consumer = self._consumer(slot)
         first = consumer.poll(wait_s)
         if first is None:
             return ()
         with uncollected():
-            return self._entries(seat, [first, *consumer.consume(_AT_ONCE, 0)])
+            return self._entries(slot, [first, *consumer.consume(_AT_ONCE, 0)])
 
-    def _consumer(self, seat: Seat) -> Consumer:
-        consumer = self._consumers.get(seat)
+    def _consumer(self, slot: ConsumerSlot) -> Consumer:
+        consumer = self._consumers.get(slot)
         if consumer is None:
-            consumer = clients.consumer(self._settings, self._meaning, PACE[seat])
-            self._consumers[seat] = consumer
+            consumer = clients.consumer(self._settings, self._meaning, PACE[slot])
+            self._consumers[slot] = consumer
         return consumer
 
     def _move(self) -> None:
@@ -153,34 +153,34 @@ class KafkaTail:
         now = time.monotonic()
         with self._lock:
             if now >= self._rest_at:
-                self._seats.rest(now)
+                self._slots.rest(now)
                 self._rest_at = now + _REST_EVERY_S
-            if not self._seats.is_moving:
+            if not self._slots.is_moving:
                 return  # each of a hundred polls a second
-            moves = {seat: list(self._seats.taken(seat)) for seat in Seat}
-        for seat, wanted in moves.items():
+            moves = {slot: list(self._slots.taken(slot)) for slot in ConsumerSlot}
+        for slot, wanted in moves.items():
             for is_end, run in groupby(wanted, key=_is_end):
                 places = [TopicPartition(topic, 0, start or 0) for topic, start in run]
                 if is_end:
-                    self._consumer(seat).incremental_unassign(places)
+                    self._consumer(slot).incremental_unassign(places)
                 else:
-                    self._assign(seat, places)
+                    self._assign(slot, places)
 
-    def _assign(self, seat: Seat, places: list[TopicPartition]) -> None:
+    def _assign(self, slot: ConsumerSlot, places: list[TopicPartition]) -> None:
         """Assign logs after looking up their leaders: a consumer itself looks once a second.
 
         Behind a fetch of the idle consumer the lookup would wait; but the logs that it takes
         over are read meanwhile.
         """
-        consumer = self._consumer(seat)
-        if seat is Seat.BUSY or not self._idle_has_begun:
-            self._idle_has_begun = self._idle_has_begun or seat is Seat.IDLE
+        consumer = self._consumer(slot)
+        if slot is ConsumerSlot.BUSY or not self._idle_has_begun:
+            self._idle_has_begun = self._idle_has_begun or slot is ConsumerSlot.IDLE
             only_topic = places[0].topic if len(places) == 1 else None
             with contextlib.suppress(KafkaException):
                 consumer.list_topics(only_topic, timeout=_LEARN_S)
         consumer.incremental_assign(places)
 
-    def _entries(self, seat: Seat, messages: Sequence[Message]) -> tuple[Entry, ...]:
+    def _entries(self, slot: ConsumerSlot, messages: Sequence[Message]) -> tuple[Entry, ...]:
         entries: list[Entry] = []
         now = time.monotonic()
         with self._lock:
@@ -188,10 +188,10 @@ class KafkaTail:
                 topic, offset = Topic(message.topic() or ""), message.offset() or 0
                 error = message.error()
                 if error is None:
-                    if self._seats.record(seat, topic, offset, now):
+                    if self._slots.record(slot, topic, offset, now):
                         entries.append(entry_of(topic, offset, message))
                 elif error.code() == END_OF_PARTITION:
-                    self._seats.reached_end(seat, topic)
+                    self._slots.reached_end(slot, topic)
                 else:
                     self._note(topic, error)
         return tuple(entries)
@@ -202,35 +202,35 @@ class KafkaTail:
         A topic that a broker does not know may still exist: the next check decides. A
         permission that was revoked may be granted again.
         """
-        position = self._seats.next(topic)
+        position = self._slots.next(topic)
         if position is not None and error.code() in OUT_OF_RANGE:
             self._leave(topic, Truncated(topic, position, error.str()))
         elif error.fatal():
             self._failures.append(read_fault("follow logs", error))
         else:
             if error.code() in GONE:
-                self._lookout.suspect(topic)
+                self._watchdog.suspect(topic)
             cause = str(read_fault(f"follow {topic}", error))
             log.warning("log reader is waiting", extra={"topic": topic, "cause": cause})
 
     def _leave(self, topic: Topic, failure: SlackwaterError) -> None:
         """Stop following a log. The caller holds the lock."""
         self._failures.append(failure)
-        self._seats.remove(topic)
+        self._slots.remove(topic)
 
     def _look(self) -> None:
         with self._lock:
-            followed = self._seats.topics
-        gone = self._lookout.look(followed)
+            followed = self._slots.topics
+        gone = self._watchdog.look(followed)
         with self._lock:
             for topic in gone:
-                position = self._seats.next(topic)
+                position = self._slots.next(topic)
                 if position is not None:
                     self._leave(topic, Truncated(topic, position, "the topic is gone"))
 
     def silent_ms(self) -> int:
         """Return for how long no liveness check was answered; one runs every few seconds."""
-        return self._lookout.silent_ms()
+        return self._watchdog.silent_ms()
 
     def close(self) -> None:
         """Release the connections; polls return at once."""

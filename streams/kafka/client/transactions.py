@@ -10,7 +10,7 @@ computation.
 """
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -100,7 +100,7 @@ class Transactions:
                 self._producer = producer
                 return
 
-    def commit(self, records: Sequence[OutRecord]) -> None:
+    def commit(self, records: Iterable[OutRecord]) -> None:
         """Make all records visible at once, durably; consumers see them shortly after.
 
         Errors: Fenced; Determinate if none will ever be visible; Indeterminate if all may be:

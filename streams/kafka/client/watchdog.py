@@ -27,7 +27,7 @@ Answers = Mapping[str, KafkaError | None]
 """Topics that brokers report, with the error of each, if any."""
 
 
-class Asker:
+class MetadataClient:
     """Requests the topics from brokers; shared by many tails. It never creates a topic."""
 
     def __init__(self, settings: ClientSettings) -> None:
@@ -56,14 +56,16 @@ class Asker:
                 self._consumer.close()
 
 
-class Lookout:
+class TopicWatchdog:
     """Checks topics and brokers from time to time; one thread.
 
     `note` is called with a broker's error for a topic that seems to be gone, and may not be.
     """
 
-    def __init__(self, asker: Asker, note: Callable[[Topic, KafkaError], None]) -> None:
-        self._asker, self._note = asker, note
+    def __init__(
+        self, metadata: MetadataClient, note: Callable[[Topic, KafkaError], None]
+    ) -> None:
+        self._metadata, self._note = metadata, note
         now = time.monotonic()
         self._look_at = now + _LOOK_EVERY_S
         self._look_at_all_at = now + _LOOK_AT_ALL_EVERY_S
@@ -88,7 +90,7 @@ class Lookout:
         began = time.monotonic()
         topic, before = next(iter(followed), None), self._unseen
         at_all = bool(before) or (len(followed) > 1 and began >= self._look_at_all_at)
-        there = self._asker.topics() if at_all or topic is None else self._named(topic)
+        there = self._metadata.topics() if at_all or topic is None else self._named(topic)
         gone: list[Topic] = []
         if there is None:
             self._silent_since = self._silent_since or began
@@ -107,7 +109,7 @@ class Lookout:
 
     def _named(self, topic: Topic) -> Answers | None:
         """Return the broker's answer for one topic; an error of the topic is noted."""
-        there = self._asker.topics(topic)
+        there = self._metadata.topics(topic)
         error = None if there is None else there.get(topic)
         if error is not None:
             self._note(topic, error)

@@ -50,7 +50,7 @@ Start = Rollup | None
 
 
 @dataclass(frozen=True, slots=True)
-class Past:
+class LogRange:
     """A group to recover: the records of its log from offset `low` up to `end`.
 
     The fold begins at the first Rollup of `earlier` that can be read; if none can, at
@@ -84,7 +84,7 @@ def recover(logs: Logs, chunks: Chunks, groups: Sequence[Group]) -> None:
             restore(chunks, past, ahead)
 
 
-def past_of(group: Group, bounds: tuple[Offset, Offset], entries: Sequence[Entry]) -> Past:
+def past_of(group: Group, bounds: tuple[Offset, Offset], entries: Sequence[Entry]) -> LogRange:
     """Return a group with the offsets at which its fold may begin."""
     low, end = bounds
     skips = skips_of(entries)
@@ -93,10 +93,10 @@ def past_of(group: Group, bounds: tuple[Offset, Offset], entries: Sequence[Entry
     before = [rollup for rollup in reaching if rollup.upto < upto]
     empty = (None,) if low == 0 else ()
     furthest = [rollup for rollup in reaching if rollup.upto == upto]
-    return Past(group, low, end, entries, skips, (*before, *empty), tuple(furthest))
+    return LogRange(group, low, end, entries, skips, (*before, *empty), tuple(furthest))
 
 
-def restore(chunks: Chunks, past: Past, ahead: Bodies) -> None:
+def restore(chunks: Chunks, past: LogRange, ahead: Bodies) -> None:
     """Fold a group from the latest start for which a later Rollup confirms the fold.
 
     If no Rollup confirms a fold, start at the earliest offset possible.
@@ -134,7 +134,7 @@ def state_of(chunks: Chunks, group: Group, start: Rollup | None, ahead: Bodies) 
     return rollup.join(start, ahead[place] if place in ahead else chunks.fetch(*place))
 
 
-def folded(past: Past, state: State) -> Corrupt | bool:
+def folded(past: LogRange, state: State) -> Corrupt | bool:
     """Fold entries from a state; return the failure, if any, and if a later Rollup agreed."""
     group = past.group
     group.begin(state, past.skips)
@@ -194,7 +194,7 @@ def is_at_end(logs: Logs, topic: Topic, entries: Sequence[Entry], low: Offset) -
     return logs.is_bare(topic, Offset(entries[-1].offset + 1) if entries else low)
 
 
-def fetched_ahead(chunks: Chunks, pasts: Sequence[Past]) -> Bodies:
+def fetched_ahead(chunks: Chunks, pasts: Sequence[LogRange]) -> Bodies:
     """Fetch the start Rollups of many groups together; return nothing if that fails.
 
     It fails if some are missing; then each is fetched individually.

@@ -12,7 +12,7 @@ FORGOTTEN = "its log was read again from a rollup, which does not remember outco
 
 
 @dataclass(slots=True)
-class Awaited:
+class ExpectedOutcome:
     """An event of a group, and its outcome once it is known."""
 
     name: str
@@ -21,14 +21,14 @@ class Awaited:
 
 
 @dataclass(slots=True)
-class Awaiting:
+class ExpectedOutcomes:
     """The expected events. The caller makes sure that only one thread changes them."""
 
-    events: dict[EventId, Awaited] = field(default_factory=dict)
+    events: dict[EventId, ExpectedOutcome] = field(default_factory=dict)
 
     def expect(self, events: Sequence[tuple[str, Event]]) -> None:
         """Record the outcomes of these events, given with their groups, until `forget`."""
-        self.events.update({event.id: Awaited(name, event) for name, event in events})
+        self.events.update({event.id: ExpectedOutcome(name, event) for name, event in events})
 
     def outcome(self, id_: EventId) -> Outcome | None:
         """Return the outcome of an event; None while it is unknown."""

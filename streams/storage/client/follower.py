@@ -7,7 +7,7 @@ thread, for tests and for short-lived clients. Storage blocks only here.
 A group that fails is no longer followed (`Group.failure`); others continue. It is reopened from
 its Rollup, at growing intervals, until the cause is gone. A group whose log was truncated
 beyond our position is reopened at once and fails only if that fails. Only a bug in the pump
-itself stops it, and with it every group (`Following.defect`).
+itself stops it, and with it every group (`GroupFollower.defect`).
 """
 
 import logging
@@ -21,12 +21,12 @@ from streams.ids import CollectionId, EventId, Offset, Topic
 from streams.kafka.client.retries import is_worth_waiting
 from streams.kafka.log import Entry, Logs, Tail, Truncated
 from streams.storage.client.assignments import Moves
-from streams.storage.client.expected_outcomes import Awaiting
+from streams.storage.client.expected_outcomes import ExpectedOutcomes
 from streams.storage.client.group import MADE_ANEW, Group, OpenAgain, is_lost, lost
-from streams.storage.client.group_index import Homes
-from streams.storage.client.notifications import Telling
+from streams.storage.client.group_index import GroupIndex
+from streams.storage.client.notifications import Notifications
 from streams.storage.client.quiet_groups import Quiet
-from streams.storage.client.retries import Found, Healer
+from streams.storage.client.retries import Found, RetryQueue
 from streams.storage.client.status import Status
 from streams.storage.client.waiters import Callback, Callbacks, Groups, Waiters, guarded
 from streams.storage.log.events import Event
@@ -55,7 +55,7 @@ def never(group: Group) -> Group:
     raise group.failure or Determinate(f"group {group.names.group} cannot be opened again")
 
 
-class Following:
+class GroupFollower:
     """The groups of one client. All methods may be called from many threads."""
 
     def __init__(
@@ -69,18 +69,18 @@ class Following:
         """`reopened` returns a new group, recovered from its topics, for one that failed."""
         self._identify = identify
         self._reopened = reopened
-        self._healer = Healer(self._attempt, background=pump)
+        self._retry_queue = RetryQueue(self._attempt, background=pump)
         self.changed = threading.RLock()  # guards what follows
         self._waiting = Waiters(self.changed)
-        self._homes = Homes()
+        self._index = GroupIndex()
         self._quiet = Quiet()
         self.defect: Exception | None = None
         self.groups: dict[str, Group] = {}
         self._by_log: dict[Topic, Group] = {}
-        self._awaiting = Awaiting()
+        self._awaiting = ExpectedOutcomes()
         self._callbacks = Callbacks()
         self._tail: Tail = logs.tail({})
-        self._telling = Telling(self._tail, self.changed, self._failures)
+        self._notifications = Notifications(self._tail, self.changed, self._failures)
         self._moves = Moves(self._tail, self.changed, self._leave_behind)
         self._polling = threading.RLock()
         self._closed = False
@@ -94,7 +94,7 @@ class Following:
         with self.changed:
             self.groups[group.names.group] = group
             self._by_log[group.names.log] = group
-            self._homes.came(group)
+            self._index.came(group)
             self._quiet.moved((group.names.group,), time.monotonic())
             self._moves.follow(group.names.log, Offset(group.state.upto + 1))
             self._waiting.everything()
@@ -104,10 +104,10 @@ class Following:
         with self.changed:
             group = self.groups.pop(name, None)
             if group is not None:
-                self._healer.forget(name)
-                self._telling.is_news |= group.failure is not None
+                self._retry_queue.forget(name)
+                self._notifications.is_news |= group.failure is not None
                 del self._by_log[group.names.log]
-                self._homes.left(group)
+                self._index.left(group)
                 self._moves.leave(group.names.log)
                 self._waiting.everything()
 
@@ -125,7 +125,7 @@ class Following:
 
     def home(self, id_: CollectionId) -> str | None:
         """Return the group that holds a collection; None if no followed group does."""
-        for name in (id_, self._homes.find(id_)):
+        for name in (id_, self._index.find(id_)):
             group = None if name is None else self.groups.get(name)
             if group is not None and id_ in group.state.collections:
                 return group.names.group
@@ -167,10 +167,10 @@ class Following:
             left = since + PATIENCE_MS / 1000 - time.monotonic()
             if self.wait(predicate, max(0, int(left * 1000)), groups):
                 return True
-            if self.is_silence() or self._telling.is_returning:
+            if self.is_silence() or self._notifications.is_returning:
                 since = time.monotonic()
-            elif self._telling.answering_since > since:
-                since = self._telling.answering_since
+            elif self._notifications.answering_since > since:
+                since = self._notifications.answering_since
             else:
                 return False
 
@@ -180,7 +180,7 @@ class Following:
 
     def status(self) -> Status:
         """Return the status of the brokers and of the groups."""
-        return self._telling.status()
+        return self._notifications.status()
 
     def watch(self, callback: Callable[[Status], None]) -> Callable[[], None]:
         """Call back when brokers stop or resume answering, and when a group fails.
@@ -188,7 +188,7 @@ class Following:
         Returns a function that unsubscribes. The callback runs in the folding thread: it must
         be short.
         """
-        return self._telling.watch(callback)
+        return self._notifications.watch(callback)
 
     def _failures(self) -> Mapping[str, str]:
         return {
@@ -237,8 +237,8 @@ class Following:
             if entries:
                 self._fold(entries)
         guarded(self._pack_quiet)
-        self._healer.try_due()
-        self._telling.tell()
+        self._retry_queue.try_due()
+        self._notifications.tell()
 
     def _pack_quiet(self) -> None:
         """Take a step to pack one quiet group; many groups are packed over as many polls."""
@@ -254,7 +254,7 @@ class Following:
         with self.changed:
             self._closed = True
             self._waiting.everything()
-        self._healer.close()
+        self._retry_queue.close()
         if self._thread is not None and self._thread is not threading.current_thread():
             self._thread.join()
         with self._polling:
@@ -307,7 +307,7 @@ class Following:
                 self.fail(entry.topic, Corrupt(f"{place}: cannot be folded: {defect!r}"))
                 continue
             if decided is not None:
-                self._homes.folded(group, *decided)
+                self._index.folded(group, *decided)
                 self._note(group, *decided)
             yield group.names.group
 
@@ -315,7 +315,7 @@ class Following:
         self._awaiting.note(event.id, outcome)
         if isinstance(outcome, WrongGroup):
             # a stray event, or a topic that was created again (rule 12): ask the brokers
-            self._healer.soon(group.names.group)
+            self._retry_queue.soon(group.names.group)
 
     def fail(self, topic: Topic, failure: Exception) -> None:
         """Stop following the group of this log for `failure`, until it can be reopened."""
@@ -324,10 +324,10 @@ class Following:
             if group is not None and group.failure is None:
                 log.error("group failed", extra={"log": topic, "cause": str(failure)})
                 group.failure = failure
-                self._telling.is_news = True
+                self._notifications.is_news = True
                 self._moves.leave(topic)
                 if not is_lost(failure):
-                    self._healer.later(group.names.group)
+                    self._retry_queue.later(group.names.group)
             self._waiting.everything()
 
     def _leave_behind(self, topic: Topic, cause: SlackwaterError) -> None:
@@ -343,7 +343,7 @@ class Following:
             group.left_behind = cause
             group.left_at_s = time.monotonic()
             self._moves.leave(topic)
-            self._healer.soon(group.names.group)
+            self._retry_queue.soon(group.names.group)
 
     def reopen(self, name: str, cause: SlackwaterError) -> None:
         """Have a group reopened because its next record does not arrive."""
@@ -411,7 +411,7 @@ class Following:
                 self.fail(group.names.log, failure)
             elif str(failure) != str(group.failure):
                 log.error("group failed", extra={"log": group.names.log, "cause": str(failure)})
-                group.failure, self._telling.is_news = failure, True
+                group.failure, self._notifications.is_news = failure, True
 
     def _adopt(self, old: Group, fresh: Group) -> None:
         """Replace a group by its reopened form."""
@@ -419,7 +419,7 @@ class Following:
             if self.groups.get(old.names.group) is not old:
                 return
             self._awaiting.look_up(fresh)
-            self._telling.is_news |= old.failure is not None
+            self._notifications.is_news |= old.failure is not None
             old.successor = fresh
             self._moves.leave(old.names.log)
             self.follow(fresh)

@@ -6,7 +6,7 @@ from streams.storage.log.events import Create, Event
 from streams.storage.log.outcomes import Created, Decision
 
 
-class Homes:
+class GroupIndex:
     """The groups of one client by the ids in them; the caller serialises calls.
 
     An id is in one group; if it is in two, the group of the id's own name has it, else the

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from streams.errors import Corrupt, InvalidUsage
 from streams.ids import EventId, Offset
 from streams.kafka.log import Chunks, Entry, Logs
-from streams.storage.client.bootstrap import Past, past_of, read_all, state_of
+from streams.storage.client.bootstrap import LogRange, past_of, read_all, state_of
 from streams.storage.client.group import Group
 from streams.storage.log.skipping import Skip, encode
 from streams.storage.log.state import State
@@ -92,7 +92,7 @@ def verify(logs: Logs, chunks: Chunks, group: Group, *, with_chunks: bool = Fals
     return Verdict(group, past.low, past.end, start, skipped, tuple(flaws))
 
 
-def earliest(chunks: Chunks, past: Past, flaws: list[Flaw]) -> State | None:
+def earliest(chunks: Chunks, past: LogRange, flaws: list[Flaw]) -> State | None:
     """Return the earliest state from which the log can be folded, and unreadable Rollups."""
     for start in (*reversed(past.earlier), *past.furthest):
         try:

@@ -5,7 +5,7 @@ from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 
 
-class Turns:
+class NamedLocks:
     """Locked names, shared by many threads."""
 
     def __init__(self) -> None:

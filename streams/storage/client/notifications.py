@@ -13,7 +13,7 @@ from streams.storage.client.waiters import guarded
 log = logging.getLogger(__name__)
 
 
-class Telling:
+class Notifications:
     """The status of a client's logs, and its subscribers. `lock` guards what was notified."""
 
     def __init__(

@@ -41,7 +41,7 @@ NEEDED = {Command.SUBSCRIBE: Right.READ, Command.UPDATE: Right.WRITE}
 
 
 @dataclass(frozen=True, slots=True)
-class Asking:
+class CapabilityConditions:
     """Preconditions and outcomes of commands about capabilities.
 
     A command that is `decided` was executed before and only its answer was lost: its recorded

@@ -34,21 +34,21 @@ class Found(Enum):
 
 
 @dataclass(slots=True)
-class Due:
+class RetryTime:
     """When to try next (monotonic seconds), and the pause after that."""
 
     at_s: float
     pause_s: float = FIRST_PAUSE_S
 
 
-class Healer:
+class RetryQueue:
     """Names to retry; `attempt` tries one. An exception from it counts as ill."""
 
     def __init__(self, attempt: Callable[[str], Found], *, background: bool) -> None:
         self._attempt = attempt
         self._background = background
         self._changed = threading.Condition()
-        self._due: dict[str, Due] = {}
+        self._due: dict[str, RetryTime] = {}
         self._trying = threading.Lock()
         self._thread: threading.Thread | None = None
         self._closed = False
@@ -65,7 +65,7 @@ class Healer:
         with self._changed:
             if self._closed:
                 return
-            self._due[name] = Due(time.monotonic() + pause_s)
+            self._due[name] = RetryTime(time.monotonic() + pause_s)
             if self._background and self._thread is None:
                 self._thread = threading.Thread(target=self._run, name="healer", daemon=True)
                 self._thread.start()
@@ -121,10 +121,10 @@ class Healer:
             if self._due.get(name) is due:  # else it was rescheduled or forgotten meanwhile
                 self._again(name, due, result, time.monotonic() - began)
 
-    def _again(self, name: str, due: Due, result: Found, took_s: float) -> None:
+    def _again(self, name: str, due: RetryTime, result: Found, took_s: float) -> None:
         if result is Found.DONE:
             del self._due[name]
             return
         longest = RAREST_PAUSE_S if result is Found.GONE else LONGEST_PAUSE_S
         pause_s = max(due.pause_s, took_s * SHARE)
-        self._due[name] = Due(time.monotonic() + pause_s, min(2 * due.pause_s, longest))
+        self._due[name] = RetryTime(time.monotonic() + pause_s, min(2 * due.pause_s, longest))

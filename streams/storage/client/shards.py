@@ -19,12 +19,12 @@ from streams.ids import CapabilityId, CollectionId, Offset, Timestamp, Topic
 from streams.kafka.log import ChunkRef, Chunks, ChunkWrite, Logs
 from streams.kafka.topics import MAXIMUM_RECORD_BYTES, TopicKind, Topics, TopicSpec, is_name
 from streams.storage.client.bootstrap import recover
-from streams.storage.client.follower import PATIENCE_MS, Following
+from streams.storage.client.follower import PATIENCE_MS, GroupFollower
 from streams.storage.client.group import MADE_ANEW, Group, Names, lost, names_of
 from streams.storage.client.lifecycle import described
-from streams.storage.client.named_locks import Turns
+from streams.storage.client.named_locks import NamedLocks
 from streams.storage.client.status import Status
-from streams.storage.client.submit import RESEND_MS, Attempt, Sending
+from streams.storage.client.submit import RESEND_MS, Attempt, Submitter
 from streams.storage.client.waiters import Callback, Groups
 from streams.storage.description import Description, dumps
 from streams.storage.limits import TooLarge
@@ -69,11 +69,11 @@ class Shards:
         self._topics = topics
         self.chunks = chunks
         self.logs = logs
-        self.following = Following(logs, self._identity, pump=pump, reopened=self._reopened)
-        self._opening = Turns()
+        self.following = GroupFollower(logs, self._identity, pump=pump, reopened=self._reopened)
+        self._opening = NamedLocks()
         self.namespace = namespace
         self._now_ms = now_ms
-        self._sending = Sending(logs, self.following, new_id, tuple(resend_ms))
+        self._sending = Submitter(logs, self.following, new_id, tuple(resend_ms))
         self._partitions = data_partitions
 
     def _identity(self, topic: Topic) -> str | None:
@@ -98,7 +98,9 @@ class Shards:
 
         Errors: InvalidUsage if the id is bound to something else or was dropped.
         """
-        self.make(group)
+        followed = self.following.groups.get(group)
+        if followed is None or followed.failure:
+            self.make(group)
         text = description if isinstance(description, str) else dumps(description)
         writer = write or write_capability(collection)
         body = Create(

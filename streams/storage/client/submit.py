@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from streams.errors import Determinate, Indeterminate, InvalidUsage
 from streams.ids import EventId, Offset, Topic
 from streams.kafka.log import Logs
-from streams.storage.client.follower import Following
+from streams.storage.client.follower import GroupFollower
 from streams.storage.client.group import Group
 from streams.storage.log import event_codec
 from streams.storage.log.events import Body, Event
@@ -65,7 +65,7 @@ class Attempt:
 
 
 @dataclass(frozen=True, slots=True)
-class Sent:
+class InFlightEvent:
     """An event that was sent to its group and is not known to be decided."""
 
     group: Group
@@ -73,11 +73,11 @@ class Sent:
 
 
 @dataclass(frozen=True, slots=True)
-class Sending:
+class Submitter:
     """Appends to the logs of followed groups."""
 
     logs: Logs
-    following: Following
+    following: GroupFollower
     new_id: Callable[[], str]
     resend_ms: tuple[int, ...] = RESEND_MS
     late: set[Topic] = field(default_factory=set)
@@ -104,15 +104,17 @@ class Sending:
         An event that stays in doubt although brokers answer is `Unavailable`.
         """
         sent = [
-            Sent(group, Event(attempt.id, group.uuid, attempt.seen, attempt.body))
+            InFlightEvent(group, Event(attempt.id, group.uuid, attempt.seen, attempt.body))
             for attempt in attempts
             for group in (self._group(attempt.group),)
         ]
         return self._send(sent, is_each=True)
 
-    def _make(self, name: str, body: Body) -> Sent:
+    def _make(self, name: str, body: Body) -> InFlightEvent:
         group = self._group(name)
-        return Sent(group, Event(EventId(self.new_id()), group.uuid, group.state.upto, body))
+        return InFlightEvent(
+            group, Event(EventId(self.new_id()), group.uuid, group.state.upto, body)
+        )
 
     def _group(self, name: str) -> Group:
         group = self.following.groups.get(name)
@@ -120,7 +122,7 @@ class Sending:
             raise InvalidUsage(f"group {name} is not open")
         return group
 
-    def _send(self, sent: Sequence[Sent], *, is_each: bool = False) -> list[Outcome]:
+    def _send(self, sent: Sequence[InFlightEvent], *, is_each: bool = False) -> list[Outcome]:
         ids = [submission.event.id for submission in sent]
         self.following.expect(
             [(submission.group.names.group, submission.event) for submission in sent]
@@ -149,7 +151,7 @@ class Sending:
             )
         return decided
 
-    def _outcome(self, sent: Sent) -> Outcome | None:
+    def _outcome(self, sent: InFlightEvent) -> Outcome | None:
         """Return the outcome of an event, `Unavailable` if its group has failed; else None."""
         decision = self.following.outcome(sent.event.id)
         if decision is not None:
@@ -161,7 +163,7 @@ class Sending:
         failure = group.failure
         return Unavailable(str(failure)) if failure is not None else None
 
-    def _append(self, sent: Sequence[Sent]) -> Mapping[EventId, Failure]:
+    def _append(self, sent: Sequence[InFlightEvent]) -> Mapping[EventId, Failure]:
         """Append every event at least once; return why some were not, or may not be, stored."""
         failures: dict[EventId, Failure] = {}
         open_ = [submission for submission in sent if self._outcome(submission) is None]
@@ -189,14 +191,17 @@ class Sending:
         )
         return {submission.event.id: failures[submission.event.id] for submission in lost}
 
-    def _stragglers_ms(self, open_: Sequence[Sent]) -> int:
+    def _stragglers_ms(self, open_: Sequence[InFlightEvent]) -> int:
         """Return how long decided events wait for these. Units: milliseconds."""
         logs = {submission.group.names.log for submission in open_}
         return LATE_AGAIN_MS if logs & self.late else STRAGGLERS_MS
 
     def _try(
-        self, open_: Sequence[Sent], failures: dict[EventId, Failure], stragglers_ms: int
-    ) -> list[Sent]:
+        self,
+        open_: Sequence[InFlightEvent],
+        failures: dict[EventId, Failure],
+        stragglers_ms: int,
+    ) -> list[InFlightEvent]:
         """Append once; return the events that may or may not be stored."""
         values = [
             (submission.group.names.log, event_codec.encode(submission.event))
@@ -225,7 +230,7 @@ class Sending:
             yield self.resend_ms[-1]
         yield 0
 
-    def _all_known(self, sent: Sequence[Sent]) -> Callable[[], bool]:
+    def _all_known(self, sent: Sequence[InFlightEvent]) -> Callable[[], bool]:
         """Return a predicate, asked at each record, that tells whether all outcomes are known.
 
         It does not look again at outcomes that are known, which are most of thousands.
@@ -240,6 +245,6 @@ class Sending:
         return are_known
 
 
-def groups_of(sent: Sequence[Sent]) -> frozenset[str]:
+def groups_of(sent: Sequence[InFlightEvent]) -> frozenset[str]:
     """Return the groups of the events."""
     return frozenset(submission.group.names.group for submission in sent)

@@ -89,7 +89,7 @@ TURNS = 4096
 
 
 @dataclass(slots=True)
-class Room:
+class Capacity:
     """What may begin: whether a crowd of brief commands, and how many lone commands."""
 
     together: bool
@@ -97,7 +97,7 @@ class Room:
 
 
 @dataclass(slots=True)
-class Gathering:
+class OpenCrowd:
     """A crowd being assembled, and the keys that later records may not overtake."""
 
     blocked: set[str]
@@ -125,7 +125,7 @@ class Gathering:
         self.closed |= item.collections if item.decides else frozenset()
 
 
-class Desk:
+class PendingRecords:
     """The records that were taken and are not answered."""
 
     def __init__(self) -> None:
@@ -191,13 +191,13 @@ class Desk:
         is_alone = lingers(record.command) or {*followed.values()} != groups
         return Item(record, size, about, frozenset(keys), creation, is_alone)
 
-    def pick(self, now: float, room: Room) -> list[Crowd]:
+    def pick(self, now: float, room: Capacity) -> list[Crowd]:
         """Return what begins now and mark it as in progress; brief commands come first.
 
         Units: monotonic seconds.
         """
         under_way = (self._items[offset].keys for offset in self._under_way)
-        gathering = Gathering(set[str]().union(*under_way))
+        gathering = OpenCrowd(set[str]().union(*under_way))
         alone: list[Item] = []
         creations = self._creations_until()
         for item in self._items.values():

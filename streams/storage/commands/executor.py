@@ -16,11 +16,11 @@ from streams.errors import Corrupt, Determinate, Indeterminate, InvalidUsage, Sl
 from streams.ids import CollectionId, EventId, Offset
 from streams.kafka.log import Truncated, Unanswered
 from streams.storage.client.id_registry import REGISTRY, Directory
-from streams.storage.client.preconditions import Asking
+from streams.storage.client.preconditions import CapabilityConditions
 from streams.storage.client.shards import Shards, fresh_uuid
 from streams.storage.client.submit import Attempt, Unread, unread
 from streams.storage.commands.dedup import subjects
-from streams.storage.commands.handlers import Asked
+from streams.storage.commands.handlers import CommandHandlers
 from streams.storage.commands.wire import Create, Outcome, Request, Status
 from streams.storage.log.dedup_window import COMMAND
 from streams.storage.log.events import Body
@@ -45,17 +45,17 @@ happen twice.
 """
 
 
-class Lingers(Exception):
+class WouldWait(Exception):
     """A command would have to wait before it has had any effect."""
 
 
 def lingers() -> None:
     """Raise instead of waiting. Errors: Lingers."""
-    raise Lingers
+    raise WouldWait
 
 
 @dataclass(slots=True)
-class Talk:
+class CommandExecution:
     """One command in execution. All names that it assigns are derived from `seed`.
 
     A command that is `aside` has had no effect and is to be executed alone.
@@ -88,7 +88,7 @@ class Talk:
         ]
 
 
-class Answering:
+class CrowdExecutor:
     """Executes the commands of one crowd against the shards.
 
     `origin` is the topic id of the command topic. `check` raises when another service has taken
@@ -121,9 +121,9 @@ class Answering:
         outcomes; Fenced, or whatever `check` raises.
         """
         self._leave_failed(crowd)
-        talks = [self._talk(request) for request in crowd]
+        executions = [self._execution(request) for request in crowd]
         try:
-            self._have(talks)
+            self._have(executions)
         except Unanswered:
             raise
         except Determinate:
@@ -131,85 +131,92 @@ class Answering:
             about = [subjects(request.command) for request in crowd]
             Directory(self._shards).leave_retired(frozenset().union(*about))
             raise
-        return [talk.outcome for talk in talks]
+        return [execution.outcome for execution in executions]
 
-    def _have(self, talks: Sequence[Talk]) -> None:
+    def _have(self, executions: Sequence[CommandExecution]) -> None:
         """Run all generators to their ends. Errors: as `answer`."""
         aside: set[CollectionId] = set()
-        for talk in talks:
-            about = subjects(talk.request.command)
-            talk.is_aside = bool(about & aside)  # or it would overtake one that is set aside
-            if not talk.is_aside:
-                self._go_on(talk, None)
-            aside |= about if talk.is_aside else frozenset()
-        while open_ := [talk for talk in talks if talk.outcome is None and not talk.is_aside]:
+        for execution in executions:
+            about = subjects(execution.request.command)
+            # or it would overtake one that is set aside
+            execution.is_aside = bool(about & aside)
+            if not execution.is_aside:
+                self._go_on(execution, None)
+            aside |= about if execution.is_aside else frozenset()
+        while open_ := [
+            execution
+            for execution in executions
+            if execution.outcome is None and not execution.is_aside
+        ]:
             # all chunks before any event: the logs decide in the order of the commands
-            storing = [talk for talk in open_ if isinstance(talk.ask, Storing)]
+            storing = [execution for execution in open_ if isinstance(execution.ask, Storing)]
             if storing:
                 self._store(storing)
             else:
                 self._submit(open_)
 
-    def _talk(self, request: Request, *, is_decided: bool = False) -> Talk:
+    def _execution(self, request: Request, *, is_decided: bool = False) -> CommandExecution:
         seed = digest(f"{self._origin}/{request.offset}/{request.id}")
         numbers = itertools.count()
-        asking = Asking(
+        conditions = CapabilityConditions(
             self._shards,
             self._directory,
             lambda: digest(f"{seed}/{next(numbers)}"),
             is_decided,
         )
         conversations = Conversations(
-            self._shards, self._directory, asking, self._writing, None, creator=seed
+            self._shards, self._directory, conditions, self._writing, None, creator=seed
         )
-        handlers = Asked(conversations, self._counting)
-        return Talk(request, seed, begun(handlers, request), is_decided=is_decided)
+        handlers = CommandHandlers(conversations, self._counting)
+        return CommandExecution(request, seed, begun(handlers, request), is_decided=is_decided)
 
-    def _go_on(self, talk: Talk, answer: Stored | Submitted | None) -> None:
+    def _go_on(self, execution: CommandExecution, answer: Stored | Submitted | None) -> None:
         """Resume the generator until its next request or its result.
 
         Errors: Determinate, Indeterminate.
         """
         try:
-            talk.ask = (
-                next(talk.conversation) if answer is None else talk.conversation.send(answer)
+            execution.ask = (
+                next(execution.conversation)
+                if answer is None
+                else execution.conversation.send(answer)
             )
         except StopIteration as over:
-            talk.outcome = over.value
-        except Lingers:
-            talk.is_aside = True
+            execution.outcome = over.value
+        except WouldWait:
+            execution.is_aside = True
         except (InvalidUsage, Corrupt, Truncated, Unread) as obstacle:
-            self._stop(talk, obstacle)
+            self._stop(execution, obstacle)
         except (Determinate, Indeterminate):
             raise
         except Exception as defect:  # noqa: BLE001  the failure of one command stops no other
-            self._give_up(talk, defect)
+            self._give_up(execution, defect)
 
-    def _give_up(self, talk: Talk, failure: Exception) -> None:
+    def _give_up(self, execution: CommandExecution, failure: Exception) -> None:
         """Make the failure of a command its outcome."""
         if isinstance(failure, InvalidUsage | Corrupt):
-            self._stop(talk, failure)
+            self._stop(execution, failure)
             return
         if not isinstance(failure, SlackwaterError):
-            command = {"command": talk.request.id}
+            command = {"command": execution.request.id}
             log.error("a command failed", exc_info=failure, extra=command)
-        talk.outcome = failed(failure)
+        execution.outcome = failed(failure)
 
-    def _stop(self, talk: Talk, obstacle: SlackwaterError) -> None:
+    def _stop(self, execution: CommandExecution, obstacle: SlackwaterError) -> None:
         """Refuse, unless the conflict is the command's own effect: then get its outcome."""
-        if talk.named == 0 and not talk.is_decided and self._was_decided(talk):
-            again = self._talk(talk.request, is_decided=True)
-            talk.conversation, talk.is_decided = again.conversation, True
-            self._go_on(talk, None)
+        if execution.named == 0 and not execution.is_decided and self._was_decided(execution):
+            again = self._execution(execution.request, is_decided=True)
+            execution.conversation, execution.is_decided = again.conversation, True
+            self._go_on(execution, None)
         elif isinstance(obstacle, InvalidUsage):
             code, message = type(obstacle).__name__, str(obstacle)
-            talk.outcome = Outcome(status=Status.REFUSED, code=code, message=message)
+            execution.outcome = Outcome(status=Status.REFUSED, code=code, message=message)
         else:
-            talk.outcome = failed(obstacle)
+            execution.outcome = failed(obstacle)
 
-    def _was_decided(self, talk: Talk) -> bool:
+    def _was_decided(self, execution: CommandExecution) -> bool:
         """Whether a log holds an event of the command: then only its answer was lost."""
-        command = talk.request.command
+        command = execution.request.command
         groups = {command.group} if isinstance(command, Create) else set()
         about = subjects(command)
         states = [
@@ -217,7 +224,7 @@ class Answering:
             for name, group in list(self._shards.following.groups.items())
             if name in groups or about & group.state.collections.keys()
         ]
-        names = [talk.name(number) for number in range(NAMED + 1)]
+        names = [execution.name(number) for number in range(NAMED + 1)]
         return any(state.kept.find(name) for state in states for name in names)
 
     def _leave_failed(self, crowd: Sequence[Request]) -> None:
@@ -231,12 +238,12 @@ class Answering:
             if group is not None and group.failure is not None:
                 self._shards.close(name)
 
-    def _store(self, talks: Sequence[Talk]) -> None:
+    def _store(self, executions: Sequence[CommandExecution]) -> None:
         """Store the chunks of all commands; one by one if that fails, to find the one at fault.
 
         Errors: Determinate, Indeterminate: no broker answers.
         """
-        asks = [talk.ask for talk in talks if isinstance(talk.ask, Storing)]
+        asks = [execution.ask for execution in executions if isinstance(execution.ask, Storing)]
         try:
             stored = iter(
                 self._shards.write_all([write for ask in asks for write in ask.writes])
@@ -246,25 +253,25 @@ class Answering:
             is_broker = isinstance(failure, Determinate | Indeterminate)
             if is_broker and self._shards.following.is_silence():
                 raise
-            if len(talks) == 1:
-                self._give_up(talks[0], failure)
+            if len(executions) == 1:
+                self._give_up(executions[0], failure)
                 return
-            for talk in talks:
-                self._store([talk])
+            for execution in executions:
+                self._store([execution])
             return
         self._reached("stored")
-        for talk, ask in zip(talks, asks, strict=True):
-            self._go_on(talk, Stored(tuple(next(stored) for _ in ask.writes)))
+        for execution, ask in zip(executions, asks, strict=True):
+            self._go_on(execution, Stored(tuple(next(stored) for _ in ask.writes)))
 
-    def _submit(self, talks: Sequence[Talk]) -> None:
-        wanted = [talk.attempts() for talk in talks]
+    def _submit(self, executions: Sequence[CommandExecution]) -> None:
+        wanted = [execution.attempts() for execution in executions]
         try:
             decided = iter(self._decide([event for events in wanted for event in events]))
         except InvalidUsage as cause:  # the group was closed meanwhile: open it
             raise Determinate(str(cause)) from cause
         self._reached("submitted")
-        for talk, events in zip(talks, wanted, strict=True):
-            self._go_on(talk, Submitted(tuple(next(decided) for _ in events)))
+        for execution, events in zip(executions, wanted, strict=True):
+            self._go_on(execution, Submitted(tuple(next(decided) for _ in events)))
 
     def _decide(self, events: Sequence[tuple[str, Body, EventId]]) -> list[Decided]:
         """Return the outcome of each event; one that was stale is sent again."""
@@ -291,7 +298,7 @@ class Answering:
         return group.state.upto
 
 
-def begun(handlers: Asked, request: Request) -> Conversation[Outcome]:
+def begun(handlers: CommandHandlers, request: Request) -> Conversation[Outcome]:
     """Return the command's generator; errors in the command are raised at its first `next`."""
     return (yield from handlers.ask(request.command))
 

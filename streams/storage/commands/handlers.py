@@ -60,7 +60,7 @@ LONG = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class CommandHandlers:
     """Commands as generators. `counting` is the `Writing` that checks multiplicities."""
 
     conversations: Conversations
@@ -90,16 +90,16 @@ class Asked:
         self, command: Clone | Transfer | Downgrade | Heartbeat
     ) -> Conversation[Capability]:
         """The generator of a command that returns the presented capability, changed."""
-        talk = self.conversations
+        execution = self.conversations
         match command:
             case Clone(capability, lease_ms):
-                return talk.clone(capability, lease_ms)
+                return execution.clone(capability, lease_ms)
             case Transfer(capability):
-                return talk.transfer(capability)
+                return execution.transfer(capability)
             case Downgrade(capability, target, token):
-                return talk.downgrade(capability, target, token)
+                return execution.downgrade(capability, target, token)
             case Heartbeat(capability):
-                return talk.heartbeat(capability)
+                return execution.heartbeat(capability)
             case _:
                 assert_never(command)
 
@@ -108,12 +108,12 @@ class Asked:
     ) -> Conversation[tuple[ReadCapability, WriteCapability]]:
         """The generator of a command that returns a read and a write capability."""
         lease_ms = lease(command.lease_ms, is_critical=command.is_critical)
-        talk = replace(self.conversations, lease_ms=lease_ms)
+        execution = replace(self.conversations, lease_ms=lease_ms)
         match command:
             case AcquireCapabilities():
-                conversation = talk.acquire(command.collection, command.token)
+                conversation = execution.acquire(command.collection, command.token)
             case Create(id_, text, start, group):
-                conversation = talk.create(id_, loads(text), start, group)
+                conversation = execution.create(id_, loads(text), start, group)
             case _:
                 assert_never(command)
         return (yield from conversation)
@@ -132,15 +132,15 @@ class Asked:
     def _update(self, command: UpdateAndDowngrade) -> Conversation[Outcome]:
         if not command.shares:
             raise InvalidUsage("update: expected one collection or more, actual none")
-        talk = self.conversations
+        execution = self.conversations
         check_size("collections of an update", MOST_SHARES, len(command.shares))
         check_size("chunks", MOST_CHUNKS, sum(len(share.chunks) for share in command.shares))
         if is_long(command):
-            talk.directory.waits()
+            execution.directory.waits()
         writes = [write_of(share) for share in command.shares]
         if command.checks_counts:
-            talk = replace(talk, writing=self.counting)
-        match (yield from talk.update(writes)):
+            execution = replace(execution, writing=self.counting)
+        match (yield from execution.update(writes)):
             case UpperMismatch(frontier, collection):
                 return Outcome(status=Status.LOST, current=Current(collection, frontier))
             case moved:

@@ -40,7 +40,7 @@ class Marks(Protocol):
         """Replace the mark; durable on return if waited for."""
 
 
-class Careful:
+class SessionMarks:
     """The marks of one process, which is given the range of its first session."""
 
     def __init__(self, marks: Marks | None, topic: Topic) -> None:

@@ -12,7 +12,7 @@ from typing import Protocol
 
 from streams.errors import Corrupt, Determinate, Indeterminate
 from streams.kafka.client.transactions import Fenced
-from streams.storage.commands.marks import Careful
+from streams.storage.commands.marks import SessionMarks
 from streams.storage.commands.session import History, Session, Wiring
 
 log = logging.getLogger(__name__)
@@ -40,7 +40,7 @@ class CommandService:
     def __init__(self, wiring: Wiring) -> None:
         self._wiring = wiring
         self._session: Session | None = None
-        careful = Careful(wiring.marks, wiring.names.commands)
+        careful = SessionMarks(wiring.marks, wiring.names.commands)
         self._history = History(careful)
         self._has_begun = False
 

@@ -36,9 +36,9 @@ from streams.storage.commands.dedup import (
     read_answer,
     sort,
 )
-from streams.storage.commands.dispatch import BATCH, BATCH_BYTES, Crowd, Desk, Item
-from streams.storage.commands.executor import Answering, failed
-from streams.storage.commands.marks import Careful, Marks
+from streams.storage.commands.dispatch import BATCH, BATCH_BYTES, Crowd, Item, PendingRecords
+from streams.storage.commands.executor import CrowdExecutor, failed
+from streams.storage.commands.marks import Marks, SessionMarks
 from streams.storage.commands.wire import (
     Malformed,
     Outcome,
@@ -47,7 +47,7 @@ from streams.storage.commands.wire import (
     decode,
     encode,
 )
-from streams.storage.commands.worker_pool import Crew, Done, Inline, Stuck
+from streams.storage.commands.worker_pool import CommandStuck, Done, Inline, WorkerPool
 from streams.trace.kernel.pool import KernelPool
 
 log = logging.getLogger(__name__)
@@ -127,7 +127,7 @@ class Wiring:
     writer: ResponseWriter
     marks: Marks | None = None
     reached: Callable[[str], None] = lambda _: None
-    crew: Callable[[], Crew] = Inline
+    workers: Callable[[], WorkerPool] = Inline
 
 
 Finished = tuple[Item, Report]
@@ -143,7 +143,7 @@ class History:
     `reading`, because threads of a former session may still look for them.
     """
 
-    careful: Careful
+    careful: SessionMarks
     tries: dict[Offset, int] = field(default_factory=dict)
     alone: int = 0
     reading: threading.Lock = field(default_factory=threading.Lock)
@@ -176,8 +176,8 @@ class Session:
         self._waiting: list[Entry] = []
         self._directory = Directory(wiring.shards)
         self._directory.follow_registry()  # or the group of an id would be unknown
-        self._desk = Desk()
-        self._crew = wiring.crew()
+        self._pending = PendingRecords()
+        self._workers = wiring.workers()
         self._kernels = KernelPool()
         log.info("answering commands", extra={"offset": self._ledger.end})
 
@@ -219,22 +219,22 @@ class Session:
         Errors: Determinate, Indeterminate when the session is over; Fenced; Stuck, as
         `worker_pool`.
         """
-        self._take(0 if len(self._desk) else wait_ms)
+        self._take(0 if len(self._pending) else wait_ms)
         has_begun = is_fine = True
         while has_begun and is_fine:
             has_begun = self._begin_next()
-            is_fine = self._settle(self._crew.done(TICK_S) if len(self._desk) else [])
+            is_fine = self._settle(self._workers.done(TICK_S) if len(self._pending) else [])
         self._watch()
         return is_fine
 
     def _begin_next(self) -> bool:
         """Start what may begin."""
-        crowds = self._desk.pick(time.monotonic(), self._crew.room())
+        crowds = self._pending.pick(time.monotonic(), self._workers.room())
         for crowd in crowds:
-            self._history.careful.go_on(*self._desk.span)
+            self._history.careful.go_on(*self._pending.span)
             todo = sort(self._ledger, [item.record for item in crowd])
             is_alone = crowd[0].is_alone
-            self._crew.begin(crowd, partial(self._carried_out, todo, is_alone=is_alone))
+            self._workers.begin(crowd, partial(self._carried_out, todo, is_alone=is_alone))
         return bool(crowds)
 
     def _take(self, wait_ms: int) -> None:
@@ -246,27 +246,27 @@ class Session:
         entries = self._fitting()
         if not entries:
             return
-        careful, desk = self._history.careful, self._desk
-        crashed = careful.begin(entries, desk.first)
+        careful, pending = self._history.careful, self._pending
+        crashed = careful.begin(entries, pending.first)
         commands = (crashed.get(entry.offset) or read(entry) for entry in entries)
         records = [item for record in commands for item in sort(self._ledger, [record])]
         self._waiting = self._waiting[len(entries) :]
         sized = zip(records, (len(entry.value) for entry in entries), strict=True)
         is_alone = self._history.alone > 0 or careful.is_suspect(entries[0].offset)
         home, registered = self._wiring.shards.following.home, self._directory.given
-        desk.lay(sized, home, registered, is_alone=is_alone)
+        pending.lay(sized, home, registered, is_alone=is_alone)
         self._wiring.reached("read")
 
     def _fitting(self) -> Sequence[Entry]:
         """Return the records that may be taken now."""
-        is_suspect, desk = self._history.careful.is_suspect, self._desk
-        if not self._waiting or desk.size > MOST_BYTES:
+        is_suspect, pending = self._history.careful.is_suspect, self._pending
+        if not self._waiting or pending.size > MOST_BYTES:
             return ()
-        if desk.first is not None and is_suspect(desk.first):
+        if pending.first is not None and is_suspect(pending.first):
             return ()
         if is_suspect(self._waiting[0].offset):
-            return () if len(desk) else self._waiting[:1]
-        first = self._waiting[0].offset if desk.first is None else desk.first
+            return () if len(pending) else self._waiting[:1]
+        first = self._waiting[0].offset if pending.first is None else pending.first
         near = itertools.takewhile(
             lambda entry: entry.offset < first + SPAN and not is_suspect(entry.offset),
             self._waiting[:BATCH],
@@ -279,10 +279,10 @@ class Session:
     def _carried_out(self, todo: Sequence[Sorted], *, is_alone: bool) -> list[Report | None]:
         """Return the response to each; None where a command has to run alone and has not yet.
 
-        Errors: as `Answering.answer`.
+        Errors: as `CrowdExecutor.answer`.
         """
         requests = [request for request in todo if isinstance(request, Request)]
-        answering = Answering(
+        answering = CrowdExecutor(
             self._wiring.shards,
             self._origin,
             self._check,
@@ -305,7 +305,7 @@ class Session:
                 is_fine = False
                 continue
             pairs = list(zip(item.crowd, item.reports, strict=True))
-            self._desk.put_back([item for item, report in pairs if report is None], 0.0)
+            self._pending.put_back([item for item, report in pairs if report is None], 0.0)
             finished += [(item, report) for item, report in pairs if report is not None]
         if finished:
             self._wiring.reached("decided")
@@ -324,8 +324,8 @@ class Session:
         log.warning("commands failed; retrying", extra={"of": what, "cause": str(failure)})
         if len(crowd) == 1 and not self._wiring.shards.following.is_silence():
             self._has_tried(crowd[0], failure)
-        self._desk.put_back(crowd, time.monotonic() + self._crew.retry_s)
-        if not self._desk.is_under_way:
+        self._pending.put_back(crowd, time.monotonic() + self._workers.retry_s)
+        if not self._pending.is_under_way:
             self._history.careful.release()
 
     def _has_tried(self, item: Item, failure: Exception) -> None:
@@ -357,7 +357,7 @@ class Session:
                 Answered(response.command, response.origin, response.offset, response.checksum)
                 for response in responses
             )
-        self._desk.answered([item for item, _ in finished])
+        self._pending.answered([item for item, _ in finished])
         for item, _ in finished:
             self._history.tries.pop(item.offset, None)
         self._history.alone = max(0, self._history.alone - len(finished))
@@ -372,7 +372,7 @@ class Session:
 
     def _watch(self) -> None:
         """Log slow crowds. Errors: Stuck."""
-        for wait in self._crew.waits():
+        for wait in self._workers.waits():
             what = [named(item) for item in wait.crowd[:SHOWN]]
             log.warning(
                 "a command takes long",
@@ -380,7 +380,7 @@ class Session:
             )
             is_silence = self._wiring.shards.following.is_silence()
             if wait.seconds > DEADLINE_S and not is_silence:
-                raise Stuck(f"{what} for {wait.seconds:.0f} s in {wait.where}")
+                raise CommandStuck(f"{what} for {wait.seconds:.0f} s in {wait.where}")
 
     def _check(self) -> None:
         """Errors: Fenced when another service has answered anything."""
@@ -393,7 +393,7 @@ class Session:
     def close(self, wait_s: float = 0.0) -> None:
         """Stop reading and wait for running commands; the next session executes the rest."""
         self._tail.close()
-        self._crew.leave(wait_s)
+        self._workers.leave(wait_s)
 
 
 def named(item: Item) -> str:

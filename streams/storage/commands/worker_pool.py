@@ -2,7 +2,7 @@
 
 A thread cannot be killed. So each wait in it has a deadline, after which the commands are
 retried, and the owner of the crew ends the process when a crowd is beyond all deadlines
-(`Stuck`). The next process gets the same commands and counts such crashes (`marks`).
+(`CommandStuck`). The next process gets the same commands and counts such crashes (`marks`).
 """
 
 import queue
@@ -16,7 +16,7 @@ from typing import Protocol
 
 from streams.errors import SlackwaterError
 from streams.storage.commands.dedup import Report
-from streams.storage.commands.dispatch import Crowd, Room
+from streams.storage.commands.dispatch import Capacity, Crowd
 
 SLOW_S = 0.25
 """Seconds after which the next crowd of commands that need not wait starts beside a slow one.
@@ -39,7 +39,7 @@ Reports = Sequence[Report | None]
 Work = Callable[[], Reports]
 
 
-class Stuck(SlackwaterError):
+class CommandStuck(SlackwaterError):
     """A command has waited for longer than all deadlines: only a new process helps."""
 
 
@@ -52,12 +52,12 @@ class Done:
     failure: BaseException | None = None
 
 
-class Crew(Protocol):
+class WorkerPool(Protocol):
     """Executes crowds."""
 
     retry_s: float
 
-    def room(self) -> Room:
+    def room(self) -> Capacity:
         """Return how many crowds of each sort may begin now."""
 
     def begin(self, crowd: Crowd, work: Work) -> None:
@@ -90,9 +90,9 @@ class Inline:
     def __init__(self) -> None:
         self._done: list[Done] = []
 
-    def room(self) -> Room:
+    def room(self) -> Capacity:
         """Return no limit."""
-        return Room(together=True, alone=1 << 30)
+        return Capacity(together=True, alone=1 << 30)
 
     def begin(self, crowd: Crowd, work: Work) -> None:
         """Execute the crowd."""
@@ -131,14 +131,14 @@ class Threads:
         self._under_way: dict[int, UnderWay] = {}
         self._done: queue.SimpleQueue[Done] = queue.SimpleQueue()
 
-    def room(self) -> Room:
+    def room(self) -> Capacity:
         """What may begin: a crowd of brief commands only if earlier ones are done or slow."""
         now = time.monotonic()
         crowds = self._under_way.values()
         together = [crowd for crowd in crowds if not crowd.crowd[0].is_alone]
         is_free = all(now - job.began > SLOW_S for job in together)
         alone = ALONE - (len(crowds) - len(together))
-        return Room(together=is_free and len(together) < TOGETHER, alone=alone)
+        return Capacity(together=is_free and len(together) < TOGETHER, alone=alone)
 
     def begin(self, crowd: Crowd, work: Work) -> None:
         """Start a thread for the crowd."""

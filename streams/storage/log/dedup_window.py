@@ -1,6 +1,6 @@
 """The outcomes that a fold remembers: those of the last `WINDOW` offsets, by event id (rule 1).
 
-`Kept` remembers outcomes of the command service's events for longer.
+`RecentOutcomes` remembers outcomes of the command service's events for longer.
 
 At offset o the outcome of the event at p is remembered iff p >= o - WINDOW. A copy at o of an
 event at p carries `seen` < p, since its writer had folded no further. So if the outcome was
@@ -48,7 +48,7 @@ Numbered = dict[EventId, tuple[int, Decided]]
 
 
 @dataclass(frozen=True, slots=True)
-class Earlier:
+class RememberedOutcomes:
     """The outcomes that a Rollup remembers: decided through `upto`, in the order of the log.
 
     If `may_hold` is false for an id, it is not among them; that needs no decoding.
@@ -70,7 +70,7 @@ def earlier_of(
     upto: Offset,
     read: Callable[[], tuple[Decided, ...]],
     is_in_bytes: Callable[[EventId], bool],
-) -> Earlier:
+) -> RememberedOutcomes:
     """Return outcomes that are decoded from bytes at the first lookup.
 
     An id among them occurs in the bytes. Searching the bytes is quick but linear in their
@@ -85,7 +85,7 @@ def earlier_of(
     def may_hold(id_: EventId) -> bool:
         return id_ in ids() if next(lookups) >= QUICK_LOOKS else is_in_bytes(id_)
 
-    return Earlier(upto, read, may_hold)
+    return RememberedOutcomes(upto, read, may_hold)
 
 
 @value(frozen=True, slots=True)
@@ -94,7 +94,7 @@ class Window:
 
     blocks: tuple[Block, ...] = ()
     newest: Block = field(default_factory=dict)
-    earlier: Earlier | None = None
+    earlier: RememberedOutcomes | None = None
 
     def find(self, id_: EventId, seen: Offset) -> Decision | None:
         """Return the decision of this event at an offset after `seen`; else None."""
@@ -147,7 +147,7 @@ def _last_offset(block: Block) -> Offset:
 
 
 @value(frozen=True, slots=True)
-class Kept:
+class RecentOutcomes:
     """The outcomes of the last `KEPT` events of commands, found by event id.
 
     The command service names events after their commands. If it is killed between effect and
@@ -159,7 +159,7 @@ class Kept:
     blocks: tuple[Numbered, ...] = ()
     newest: Numbered = field(default_factory=dict)
     count: int = 0
-    earlier: Earlier | None = None
+    earlier: RememberedOutcomes | None = None
 
     def find(self, id_: EventId) -> Decision | None:
         """Return the decision of this event if it is one of the last `KEPT`."""
@@ -174,14 +174,14 @@ class Kept:
         later, decided = place
         return decided.outcome if self.count + later < KEPT else None
 
-    def record(self, decided: Decided) -> "Kept":
+    def record(self, decided: Decided) -> "RecentOutcomes":
         """Return the outcomes with one more, and without blocks that are forgotten."""
         newest = {**self.newest, decided.id: (self.count, decided)}
         if len(newest) < BLOCK:
-            return Kept(self.blocks, newest, self.count + 1, self.earlier)
+            return RecentOutcomes(self.blocks, newest, self.count + 1, self.earlier)
         full = KEPT // BLOCK
         earlier = self.earlier if self.count + 1 < KEPT else None
-        return Kept((*self.blocks[-full:], newest), {}, self.count + 1, earlier)
+        return RecentOutcomes((*self.blocks[-full:], newest), {}, self.count + 1, earlier)
 
     def __iter__(self) -> Iterator[Decided]:
         """Yield the last `KEPT` decisions in log order."""

@@ -5,7 +5,7 @@ state in any language. The outcome of an event depends on its place in the log a
 and a writer learns it by reading its own event back.
 
     an event counts at most once        copies by id, stale ones by `seen`      rule 1
-    and so does a command               its outcome is kept (`dedup_window.Kept`)
+    and so does a command               its outcome is kept (`dedup_window.RecentOutcomes`)
     an Append meets its capability      `appends`                       rules 2, 18, 24
     an Advance speaks for idle ones     `advances`                      rule 14
     frontiers follow capabilities       `capability_events`             rules 3, 4, 5

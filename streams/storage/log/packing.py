@@ -17,7 +17,13 @@ from schemas import codec
 from schemas.codec import Record
 from streams.ids import Offset
 from streams.storage.log import outcome_codec, rollup
-from streams.storage.log.dedup_window import Decided, Earlier, Kept, Window, earlier_of
+from streams.storage.log.dedup_window import (
+    Decided,
+    RecentOutcomes,
+    RememberedOutcomes,
+    Window,
+    earlier_of,
+)
 from streams.storage.log.state import State
 
 WORTH = 32
@@ -53,7 +59,7 @@ def packed(states: Sequence[State]) -> list[State]:
     return [
         state.moved(
             window=Window(earlier=_earlier(state.upto, body, start) if window else None),
-            kept=Kept(earlier=_earlier(state.upto, body) if kept else None),
+            kept=RecentOutcomes(earlier=_earlier(state.upto, body) if kept else None),
         )
         for state in states
     ]
@@ -78,7 +84,7 @@ def _joined(parts: Sequence[list[Decided]]) -> list[Decided]:
     return joined
 
 
-def _earlier(upto: Offset, body: bytes, *shared_from: Offset | None) -> Earlier:
+def _earlier(upto: Offset, body: bytes, *shared_from: Offset | None) -> RememberedOutcomes:
     """Return outcomes through `upto` that are unpacked at each lookup and not cached.
 
     Without `shared_from` they are the kept ones. With it they are the window's: its own

@@ -18,7 +18,13 @@ from streams.errors import Corrupt
 from streams.ids import CollectionId, Offset
 from streams.storage.log import outcome_codec
 from streams.storage.log.batches import Batch, trace_of
-from streams.storage.log.dedup_window import Decided, Earlier, Kept, Window, earlier_of
+from streams.storage.log.dedup_window import (
+    Decided,
+    RecentOutcomes,
+    RememberedOutcomes,
+    Window,
+    earlier_of,
+)
 from streams.storage.log.event_codec import (
     chunk_records,
     frontier_record,
@@ -131,7 +137,7 @@ def decode(body: bytes) -> State:
         appended_ms=record["appended_ms"],
         collections=collections,
         window=Window(earlier=earlier(body, "decided", record["upto"])),
-        kept=Kept(earlier=earlier(body, "kept", record["upto"])),
+        kept=RecentOutcomes(earlier=earlier(body, "kept", record["upto"])),
         floor=to_offsets(record["floor"]) or {},
         stages=stages,
         superseded=tuple(
@@ -146,7 +152,7 @@ def decode(body: bytes) -> State:
     )
 
 
-def earlier(body: bytes, field: str, upto: Offset) -> Earlier:
+def earlier(body: bytes, field: str, upto: Offset) -> RememberedOutcomes:
     """Return the remembered outcomes in a field of the body, decoded at the first lookup."""
 
     @cache

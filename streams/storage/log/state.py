@@ -21,7 +21,7 @@ from streams.ids import CapabilityId, CollectionId, Offset, Timestamp
 from streams.kafka.log import ChunkRef
 from streams.progress import EMPTY, Antichain, frontier
 from streams.storage.log.batches import Trace
-from streams.storage.log.dedup_window import Kept, Window
+from streams.storage.log.dedup_window import RecentOutcomes, Window
 from streams.storage.log.events import Offsets, Right, Rollup
 from streams.storage.log.persistent_heap import Heap, current, heap_of, pushed
 from streams.storage.log.persistent_map import SMALL, Map
@@ -34,7 +34,7 @@ LAST_MS = (1 << 63) - 1
 D = TypeVar("D")
 
 NOTHING = Window()
-NOTHING_KEPT = Kept()
+NOTHING_KEPT = RecentOutcomes()
 
 
 @value(frozen=True, slots=True)
@@ -334,7 +334,7 @@ class State:
     appended_ms: int = 0
     collections: Collections = field(default_factory=Collections)
     window: Window = NOTHING
-    kept: Kept = NOTHING_KEPT
+    kept: RecentOutcomes = NOTHING_KEPT
     floor: Mapping[int, int] = field(default_factory=dict)
     stages: Mapping[str, StagedChunks] = field(default_factory=dict)
     superseded: tuple[Superseded, ...] = ()
@@ -349,7 +349,7 @@ class State:
         appended_ms: int | None = None,
         collections: Collections | None = None,
         window: Window | None = None,
-        kept: Kept | None = None,
+        kept: RecentOutcomes | None = None,
     ) -> "State":
         """Return the state with the given changes; faster than `replace`."""
         return State(

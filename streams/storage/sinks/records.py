@@ -25,8 +25,8 @@ from streams.storage.sinks.sink import (
     Changes,
     Errors,
     Hashes,
-    Impossible,
-    Settled,
+    ImpossibleRetraction,
+    SoundTimes,
     Stall,
     changes,
     settle,
@@ -101,14 +101,14 @@ class Recorder:
             int64(ready.column("time")),
             int64(ready.column("diff")),
         )
-        if isinstance(decided, Impossible):
+        if isinstance(decided, ImpossibleRetraction):
             key = self._key_text(ready, decided.row)
             raise InvalidUsage(f"the row with key {key} is removed but does not exist")
         stall = "" if settled.stall is None else self._reason(settled.stall, raw, errors, upper)
         end = upper if settled.stall is None else settled.stall.time
         return IntervalRecords(self._records(ready, decided), decided.live, end, stall)
 
-    def _moved(self, raw: pa.RecordBatch, settled: Settled) -> pa.RecordBatch:
+    def _moved(self, raw: pa.RecordBatch, settled: SoundTimes) -> pa.RecordBatch:
         """Return the updates that take effect, at the times at which they do."""
         arrays = [*raw.columns[:-2], pa.array(settled.times), raw.columns[-1]]
         moved = pa.RecordBatch.from_arrays(arrays, schema=raw.schema)

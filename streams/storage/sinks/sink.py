@@ -46,7 +46,7 @@ class Stall:
 
 
 @dataclass(frozen=True, slots=True)
-class Settled:
+class SoundTimes:
     """The sound time at which each update takes effect; -1 if there is none yet.
 
     `stall` is set if the interval ends with times that are not sound.
@@ -69,7 +69,7 @@ class Changes:
 
 
 @dataclass(frozen=True, slots=True)
-class Impossible:
+class ImpossibleRetraction:
     """The updates remove a row that does not exist; `row` is the position of one of them."""
 
     row: int
@@ -81,7 +81,7 @@ def settle(
     times: Integers,
     diffs: Integers,
     errors: "Errors",
-) -> Settled:
+) -> SoundTimes:
     """Assign each update of an interval to the sound time at which it takes effect.
 
     Shape: `live` are the sorted hashes of the keys that had a row at the last sound time; each
@@ -97,20 +97,20 @@ def settle(
     sound = (_how_many(groups, bad, all_times) == 0) & (in_error == 0)
     settled = _next_of(all_times[sound], times)
     if len(sound) == 0 or sound[-1]:
-        return Settled(settled, None)
+        return SoundTimes(settled, None)
     last = int(np.flatnonzero(sound)[-1]) if sound.any() else -1
     stalled_at = int(all_times[last + 1])
     if in_error[-1] != 0:
-        return Settled(settled, Stall(Timestamp(stalled_at), None, int(in_error[-1])))
+        return SoundTimes(settled, Stall(Timestamp(stalled_at), None, int(in_error[-1])))
     ends = np.append(groups.first_of_hash[1:], True)
     offender = int(np.flatnonzero(bad & ends)[0])
     row = int(order[groups.starts[offender]])
-    return Settled(settled, Stall(Timestamp(stalled_at), row, int(counts[offender])))
+    return SoundTimes(settled, Stall(Timestamp(stalled_at), row, int(counts[offender])))
 
 
 def changes(
     live: Hashes, hashes: Hashes, times: Integers, diffs: Integers
-) -> Changes | Impossible:
+) -> Changes | ImpossibleRetraction:
     """Return the records for updates at sound times.
 
     Shape: as `settle`, consolidated: one entry for each row and time, no diff of 0.
@@ -129,7 +129,7 @@ def changes(
     before = np.where(groups.first_of_hash, is_among(live, groups.hashes), np.roll(counts, 1))
     wrong = (came > 1) | (went < -before) | (counts < 0) | (counts > 1)
     if wrong.any():
-        return Impossible(int(order[groups.starts[int(np.flatnonzero(wrong)[0])]]))
+        return ImpossibleRetraction(int(order[groups.starts[int(np.flatnonzero(wrong)[0])]]))
     # The one row that came has the greatest diff of its group, so it stands last there; where
     # none came, the last row is the one that went.
     rows = order[ends]

@@ -25,7 +25,7 @@ HUGEINT, UHUGEINT = "hugeint", "uhugeint"
 _VIEW_BYTES = 16
 
 
-class Misfit(SlackwaterError):
+class TypeMismatch(SlackwaterError):
     """A column does not have the expected type, or one of its values does not fit that type."""
 
 
@@ -37,11 +37,11 @@ def accepted(column: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
     if column.type == kind:
         return column
     if not is_accepted(column.type, kind):
-        raise Misfit(f"expected {spelled(kind, column.type)}, actual {column.type}")
+        raise TypeMismatch(f"expected {spelled(kind, column.type)}, actual {column.type}")
     try:
         return pa.chunked_array([_cast(chunk, kind) for chunk in column.chunks], kind)
     except pa.ArrowException as cause:
-        raise Misfit(f"expected {kind}, actual {column.type}: {cause}") from cause
+        raise TypeMismatch(f"expected {kind}, actual {column.type}: {cause}") from cause
 
 
 def is_accepted(actual: pa.DataType, kind: pa.DataType) -> bool:

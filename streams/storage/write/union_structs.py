@@ -7,7 +7,7 @@ same union value, only one form may be stored, and the others are refused.
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from streams.storage.write.arrow_types import Misfit
+from streams.storage.write.arrow_types import TypeMismatch
 from streams.trace.kernel.kernel import printed
 from streams.trace.kernel.types import parts
 from streams.trace.kernel.unions import has_union
@@ -40,11 +40,13 @@ def _check(array: pa.Array, kind: str) -> None:
 
 def _check_tags(array: pa.Array, tag: pa.Array, members: list[pa.Array]) -> None:
     if tag.null_count != array.null_count:
-        raise Misfit("expected a tag in every union that is not NULL, actual NULL")
+        raise TypeMismatch("expected a tag in every union that is not NULL, actual NULL")
     last = pc.max(tag).as_py()
     if last is not None and last >= len(members):
-        raise Misfit(f"expected tags of {len(members)} members, actual {last}")
+        raise TypeMismatch(f"expected tags of {len(members)} members, actual {last}")
     for place, member in enumerate(members):
         others = pc.and_(member.is_valid(), pc.not_equal(tag, pa.scalar(place, tag.type)))
         if pc.any(others).as_py():
-            raise Misfit(f"expected NULL for each member but the tag's, actual member {place}")
+            raise TypeMismatch(
+                f"expected NULL for each member but the tag's, actual member {place}"
+            )

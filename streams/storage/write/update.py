@@ -113,7 +113,7 @@ def moved(write: Write) -> WriteCapability:
 
 
 @dataclass(frozen=True, slots=True)
-class Checked:
+class ValidatedWrites:
     """The validated rows of each write, in the order of the writes.
 
     `read_upto` is the log offset up to which the collections were read, if the check read them.
@@ -167,7 +167,7 @@ class Writing:
         append = Append(tuple(parts), read_upto, renewals)
         return [(group, append), *((group, renewal(capability)) for capability in last)]
 
-    def checked(self, writes: Sequence[Write]) -> Checked:
+    def checked(self, writes: Sequence[Write]) -> ValidatedWrites:
         """Return the rows of all writes in the engine's types; None for a write without rows.
 
         Errors: NotForward, NothingBetween, WrongRows, OutsideInterval, RepeatedCapability,
@@ -184,14 +184,14 @@ class Writing:
             if tables:
                 fresh[write.capability.id] = [*fresh.get(write.capability.id, ()), *tables]
         if self.kernels is None or not fresh:
-            return Checked(tuple(rows), None)
+            return ValidatedWrites(tuple(rows), None)
         group = self.group(writes)
         self.shards.sync_group(group)  # others may have written rows that these updates retract
         upto = self.shards.group_state(group).upto
         if any(self.is_lost(write) for write in writes):
-            return Checked(tuple(rows), None)  # the log decides which writer was faster
+            return ValidatedWrites(tuple(rows), None)  # the log decides which writer was faster
         self.count(fresh, self.kernels)
-        return Checked(tuple(rows), upto)
+        return ValidatedWrites(tuple(rows), upto)
 
     def conformed(self, write: Write) -> tuple[pa.Table | None, list[pa.Table]]:
         """Return the rows of one write, and those of its chunks.

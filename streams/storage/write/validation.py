@@ -18,7 +18,7 @@ from streams.ids import CollectionId, Timestamp
 from streams.progress import END, Antichain, frontier
 from streams.storage.description import Description
 from streams.storage.limits import MOST_DIFF
-from streams.storage.write.arrow_types import Misfit, accepted
+from streams.storage.write.arrow_types import TypeMismatch, accepted
 from streams.storage.write.union_structs import check_unions
 from streams.trace import updates as trace
 from streams.trace.columns import group, int64, key_form
@@ -100,7 +100,7 @@ def conformed(
     """Return a column in its type. Errors: WrongRows, TooLarge."""
     try:
         return accepted(column, kind)
-    except Misfit as cause:
+    except TypeMismatch as cause:
         raise WrongRows(id_, f"column {name}: {brief(str(cause))}") from cause
 
 
@@ -109,7 +109,7 @@ def _check_unions(
 ) -> None:
     try:
         check_unions(column, duckdb_type)
-    except Misfit as cause:
+    except TypeMismatch as cause:
         raise WrongRows(id_, f"column {name}: {cause}") from cause
 
 
@@ -140,7 +140,7 @@ def check_times(
 
 
 @dataclass(frozen=True, slots=True)
-class Shortfall:
+class MissingRow:
     """The row at position `row` would have the negative multiplicity `count` at `time`."""
 
     row: int
@@ -148,7 +148,7 @@ class Shortfall:
     count: int
 
 
-def shortfall(updates: pa.RecordBatch, own: int, kernel: Kernel) -> Shortfall | None:
+def shortfall(updates: pa.RecordBatch, own: int, kernel: Kernel) -> MissingRow | None:
     """Return the first time at which the updates give a row a negative multiplicity.
 
     Only rows of the last `own` updates are checked.
@@ -173,7 +173,7 @@ def shortfall(updates: pa.RecordBatch, own: int, kernel: Kernel) -> Shortfall | 
     if not len(short):
         return None
     at = short[np.argmin(times[short])]
-    return Shortfall(int(order[at]), int(times[at]), (int(high[at]) << 32) + int(low[at]))
+    return MissingRow(int(order[at]), int(times[at]), (int(high[at]) << 32) + int(low[at]))
 
 
 def check_counts(id_: CollectionId, updates: pa.RecordBatch, own: int, kernel: Kernel) -> None:

@@ -14,7 +14,7 @@ from random import Random
 
 from connectors.driver import Channel, Driver, Transport
 from connectors.protocol.violations import Violation
-from connectors.runtime.lane import Drifted
+from connectors.runtime.lane import EndpointDrifted
 from connectors.runtime.runner import Runner
 from connectors.runtime.session import Forgotten
 from connectors.runtime.task import Materialization
@@ -25,7 +25,7 @@ from connectors.transport.errors import causes
 from streams.storage.client.shards import Shards
 from streams.torture.connectors.databases import REFUSED, Place
 from streams.torture.connectors.ledger import ACCOUNTS, BRANCHES, Ledger
-from streams.torture.connectors.table_check import RANGES, TABLES, TASK, Reader, Seen
+from streams.torture.connectors.table_check import RANGES, TABLES, TASK, Reader, TableContents
 from streams.trace.kernel.kernel import Kernel
 
 SHARDS = 2
@@ -88,13 +88,13 @@ def is_possible(scenario: Scenario) -> bool:
 
 
 @dataclass(slots=True)
-class Told:
+class LetterLog:
     """The dead letters: of each account the amount that was refused last."""
 
     amounts: dict[str, int] = field(default_factory=dict)
 
     def write(self, topic: str, key: bytes, value: bytes) -> None:
-        """As `connectors.runtime.dead_letters.Letters`."""
+        """As `connectors.runtime.dead_letters.DeadLetterWriter`."""
         letter = json.loads(value)
         document = letter.get("document")
         if document is None:  # of a binding that stands still
@@ -114,7 +114,7 @@ class Scene:
     now_ms: Callable[[], int]
     kill: Callable[[Channel], None] = lambda channel: channel.close()
     """How the connector of a stream dies."""
-    letters: Told = field(default_factory=Told)
+    letters: LetterLog = field(default_factory=LetterLog)
     wrong: list[str] = field(default_factory=list)
     stopping: threading.Event = field(default_factory=threading.Event)
     stack: ExitStack = field(default_factory=ExitStack)
@@ -219,7 +219,7 @@ class Scene:
         (ending,) = endings
         # one that lost its keys ends with that error, or as others wrote what it is to change,
         # or read on; one that was about to begin is the newest now
-        is_over = any(caused(ending, kind) for kind in (Fenced, Drifted, Forgotten))
+        is_over = any(caused(ending, kind) for kind in (Fenced, EndpointDrifted, Forgotten))
         if ending is not None and not is_over:
             self.wrong.append(f"{shim.fault}: the session ended with {ending!r}")
         self._watch("after")
@@ -268,15 +268,15 @@ class Scene:
         with self._lock:
             self.wrong += [f"at {event}: {fault}" for fault in self.reader.look(self._seen())]
 
-    def _seen(self) -> Seen:
+    def _seen(self) -> TableContents:
         with self.place.opened() as database, database.transaction():
             there = [name for name in TABLES if database.columns_of((name,))]
             if not there or not database.columns_of(CHECKPOINTS):
-                return Seen([], {})
+                return TableContents([], {})
             tables = {
                 name: [tuple(row) for row in database.select(TABLES[name])] for name in there
             }
-            return Seen([tuple(row) for row in database.select(RANGES)], tables)
+            return TableContents([tuple(row) for row in database.select(RANGES)], tables)
 
     def _expect_all(self) -> None:
         """Everything is written in the end."""

@@ -50,7 +50,7 @@ Rows = Sequence[tuple[object, ...]]
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class TableContents:
     """The rows of `RANGES`, and those of the tables that are there, of one transaction."""
 
     ranges: Rows
@@ -67,7 +67,7 @@ class Reader:
     choosy: int = 0
     """The table of balances refuses multiples of it; 0: it takes all amounts."""
 
-    def look(self, seen: Seen) -> Iterator[str]:
+    def look(self, seen: TableContents) -> Iterator[str]:
         """Everything that is wrong."""
         self.looks += 1
         for table, rows in seen.tables.items():
@@ -82,7 +82,7 @@ class Reader:
             check = self._log if table == "log" else self._table
             yield from check(table, rows, frontiers)
 
-    def left_out(self, seen: Seen, told: Mapping[str, int]) -> Iterator[str]:
+    def left_out(self, seen: TableContents, told: Mapping[str, int]) -> Iterator[str]:
         """Everything that is wrong with the table that refuses some, once all is written.
 
         A key whose last amount is refused keeps what was accepted before, and there is a letter

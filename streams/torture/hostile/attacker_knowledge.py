@@ -34,7 +34,7 @@ class Victim:
 
 
 @dataclass(slots=True)
-class Known:
+class AttackerKnowledge:
     """Everything that an input may be made from.
 
     `victims` are written to by commands. To the logs of `spoiled` the attacker appends: such a

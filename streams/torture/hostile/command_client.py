@@ -18,7 +18,7 @@ _POLL_MS = 50
 
 
 @dataclass(slots=True)
-class Asker:
+class CommandClient:
     """Publishes commands and waits for their outcomes. One thread.
 
     `heard` is given each response that comes, of any session.
@@ -39,7 +39,7 @@ class Asker:
         producer: ForeignProducer,
         namespace: str,
         now_s: Callable[[], float],
-    ) -> "Asker":
+    ) -> "CommandClient":
         """A client that hears the responses from now on; `now_s` counts its patience."""
         responses = Topic(f"{namespace}.storage.responses")
         _, end = broker.logs.bounds(responses)

@@ -21,7 +21,7 @@ from streams.storage import Storage
 from streams.storage.client.handles import ReadCapability
 from streams.torture.hostile.arrow_streams import sound
 from streams.torture.hostile.attacker_knowledge import DESCRIPTION
-from streams.torture.hostile.command_client import Asker, Fields
+from streams.torture.hostile.command_client import CommandClient, Fields
 from streams.torture.hostile.sessions import create_source, create_view, wrong
 
 COLLECTION = CollectionId("honest")
@@ -37,7 +37,7 @@ WAIT_MS = 1000
 class HonestWriter:
     """Writes a few rows at each time, takes others back, and reads all of them."""
 
-    asker: Asker
+    requester: CommandClient
     storage: Storage
     patience_s: float
     rows: Counter[tuple[str, int]] = field(default_factory=Counter)
@@ -46,7 +46,7 @@ class HonestWriter:
 
     def create(self) -> None:
         """Make the collection. Errors: Determinate."""
-        self._read, self._write = self.asker.done(
+        self._read, self._write = self.requester.done(
             "create", self.patience_s, collection=COLLECTION, description=DESCRIPTION
         )
 
@@ -55,7 +55,7 @@ class HonestWriter:
         updates = [("stays", at, at, 1), ("goes", at, at, 1)]
         if self.rows[("goes", at - 1)]:
             updates.append(("goes", at - 1, at, -1))
-        (self._write,) = self.asker.done(
+        (self._write,) = self.requester.done(
             "update_and_downgrade",
             self.patience_s,
             writes=[
@@ -76,15 +76,15 @@ class HonestWriter:
 
         Errors: Determinate when there is no answer in time.
         """
-        (self._read,) = self.asker.done(
+        (self._read,) = self.requester.done(
             "downgrade", self.patience_s, capability=self._read, new_frontier=at
         )
         capability = ReadCapability(
             COLLECTION, frontier(at), CapabilityId(str(self._read["name"]))
         )
-        subscription, began = self.storage.subscribe_at(capability), self.asker.now_s()
+        subscription, began = self.storage.subscribe_at(capability), self.requester.now_s()
         delivery = subscription.next(WAIT_MS)
-        while delivery is None and self.asker.now_s() - began < self.patience_s:
+        while delivery is None and self.requester.now_s() - began < self.patience_s:
             delivery = subscription.next(WAIT_MS)
         if delivery is None:
             raise Determinate(f"expected contents as of {at}, none came in time")

@@ -17,8 +17,13 @@ from streams.kafka.client.bulk_producer import Publisher
 from streams.kafka.client.raw import RawReader
 from streams.kafka.topics import TopicKind, TopicSpec
 from streams.storage import Storage
-from streams.torture.hostile.attacker_knowledge import DESCRIPTION, TOPICS, Known, Victim
-from streams.torture.hostile.command_client import Asker, Fields
+from streams.torture.hostile.attacker_knowledge import (
+    DESCRIPTION,
+    TOPICS,
+    AttackerKnowledge,
+    Victim,
+)
+from streams.torture.hostile.command_client import CommandClient, Fields
 from streams.torture.hostile.fair_clock import FairClock
 from streams.torture.hostile.honest_clients import (
     COLLECTION,
@@ -51,11 +56,11 @@ class Scene:
 
     environment: Environment
     senders: Senders
-    asker: Asker
+    requester: CommandClient
     records: RawReader
     writer: HonestWriter
     view: HonestView
-    known: Known
+    known: AttackerKnowledge
     clock: FairClock
     sessions: tuple[Session, ...] = ()
     followed: Followed = field(default_factory=Followed)
@@ -68,7 +73,7 @@ class Scene:
 
         Errors: Determinate when it is not in time.
         """
-        self.asker.heard = self._hear
+        self.requester.heard = self._hear
         self.tidy()
         self.known.victims += [self._recruit() for _ in range(VICTIMS)]
         self.known.spoiled += [self._recruit() for _ in range(SPOILED)]
@@ -113,7 +118,7 @@ class Scene:
         """One more collection of the attacker's. Errors: Determinate."""
         self.recruited += 1
         id_ = f"victim{self.recruited}"
-        read, write = self.asker.done(
+        read, write = self.requester.done(
             "create", PATIENCE_S, collection=id_, description=DESCRIPTION
         )
         topic = self.known.topic(id_, "log")
@@ -191,15 +196,15 @@ def scene(environment: Environment, name: str) -> Iterator[Scene]:
         clock.start()
         stack.callback(clock.close)
         senders = Senders(kafka, environment.client.url, name)
-        asker = Asker.open(broker, senders.plain, namespace, clock.now_s)
-        stack.callback(asker.close)
+        requester = CommandClient.open(broker, senders.plain, namespace, clock.now_s)
+        stack.callback(requester.close)
         storage = stack.enter_context(Storage.kafka(kafka.bootstrap, namespace=namespace))
         records = RawReader(kafka)
         stack.callback(records.close)
-        writer = HonestWriter(asker, storage, PATIENCE_S)
+        writer = HonestWriter(requester, storage, PATIENCE_S)
         view = HonestView(environment.client, Publisher(kafka), PATIENCE_S, clock.now_s)
         writer.create()
-        knowledge = Known(namespace, (COLLECTION, *view.create()))
+        knowledge = AttackerKnowledge(namespace, (COLLECTION, *view.create()))
         sessions = tuple(
             Session(environment.client, PATIENCE_S, clock.now_s, lambda: view.published)
             for _ in range(SESSIONS)
@@ -207,7 +212,7 @@ def scene(environment: Environment, name: str) -> Iterator[Scene]:
         for session in sessions:
             stack.callback(session.close)
         scene_ = Scene(
-            environment, senders, asker, records, writer, view, knowledge, clock, sessions
+            environment, senders, requester, records, writer, view, knowledge, clock, sessions
         )
         scene_.prepare()
         yield scene_

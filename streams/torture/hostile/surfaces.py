@@ -19,7 +19,7 @@ from streams.torture.hostile.attacker_knowledge import (
     KEYED_TOPIC,
     RAW_TOPIC,
     ROWS_TOPIC,
-    Known,
+    AttackerKnowledge,
     Victim,
 )
 from streams.torture.hostile.command_client import Fields
@@ -31,14 +31,14 @@ from streams.torture.hostile.statements import message, row_message, statement
 Place = tuple[int, int]
 MOST_SESSIONS = 8
 
-Surface = Callable[[Random, Known], Generator[Input, Place, None]]
+Surface = Callable[[Random, AttackerKnowledge], Generator[Input, Place, None]]
 
 
 def _schemas(start: str) -> list[str]:
     return [name for name in codec.registry().by_name if name.startswith(start)]
 
 
-def _command(knowledge: Known, value: bytes | None, **more: object) -> Record:
+def _command(knowledge: AttackerKnowledge, value: bytes | None, **more: object) -> Record:
     topic = knowledge.topic("storage", "commands")
     return Record(surface="command", topic=topic, value=value, **more)  # type: ignore[arg-type]  # key and ending as given
 
@@ -53,13 +53,13 @@ def any_bytes(rng: Random, samples: Sequence[bytes]) -> bytes | None:
     return rng.choice(payloads)
 
 
-def command_bytes(rng: Random, knowledge: Known) -> Generator[Input, Place, None]:
+def command_bytes(rng: Random, knowledge: AttackerKnowledge) -> Generator[Input, Place, None]:
     """Bytes in the topic of commands, also in transactions that are aborted."""
     value = any_bytes(rng, knowledge.commands)
     yield _command(knowledge, value, ending=rng.choice(list(Ending)))
 
 
-def command_forged(rng: Random, knowledge: Known) -> Generator[Input, Place, None]:
+def command_forged(rng: Random, knowledge: AttackerKnowledge) -> Generator[Input, Place, None]:
     """A command that its schema allows."""
     name = rng.choice(
         [schema for schema in _schemas("command_") if schema != "command_response"]
@@ -68,7 +68,7 @@ def command_forged(rng: Random, knowledge: Known) -> Generator[Input, Place, Non
     yield _command(knowledge, forged(rng, name, pool))
 
 
-def command_bent(rng: Random, knowledge: Known) -> Generator[Input, Place, None]:
+def command_bent(rng: Random, knowledge: AttackerKnowledge) -> Generator[Input, Place, None]:
     """A real command with one field changed, or a copy of it."""
     sample = rng.choice(knowledge.commands)
     is_copy = rng.random() < 0.2  # noqa: PLR2004  now and then
@@ -88,7 +88,7 @@ def _write(victim: Victim, updates: bytes | None, chunks: list[Fields], time: in
     return codec.encode("command_update_and_downgrade", fields)
 
 
-def rows_inline(rng: Random, knowledge: Known) -> Generator[Input, Place, None]:
+def rows_inline(rng: Random, knowledge: AttackerKnowledge) -> Generator[Input, Place, None]:
     """Rows in a command that are no rows."""
     victim = knowledge.a_victim(rng)
     time = _time(rng, victim)
@@ -102,7 +102,9 @@ def _time(rng: Random, victim: Victim) -> int:
     return int(at) if isinstance(at, int) and at < 1 << 60 else rng.randrange(100)
 
 
-def chunk_beforehand(rng: Random, knowledge: Known) -> Generator[Input, Place, None]:
+def chunk_beforehand(
+    rng: Random, knowledge: AttackerKnowledge
+) -> Generator[Input, Place, None]:
     """A chunk in a data topic, and the command that links it."""
     victim = knowledge.a_victim(rng)
     time = _time(rng, victim)
@@ -116,7 +118,7 @@ def chunk_beforehand(rng: Random, knowledge: Known) -> Generator[Input, Place, N
 
 
 def _chunk(
-    rng: Random, knowledge: Known, victim: Victim, body: bytes, rows: int, key: str
+    rng: Random, knowledge: AttackerKnowledge, victim: Victim, body: bytes, rows: int, key: str
 ) -> Record:
     headers = {
         "group": victim.group.encode(),
@@ -137,7 +139,7 @@ def _chunk(
     )
 
 
-def data_bytes(rng: Random, knowledge: Known) -> Generator[Input, Place, None]:
+def data_bytes(rng: Random, knowledge: AttackerKnowledge) -> Generator[Input, Place, None]:
     """A record that nothing names, in any data topic."""
     owner = rng.choice((*knowledge.others, knowledge.a_victim(rng).collection))
     yield Record(
@@ -150,7 +152,7 @@ def data_bytes(rng: Random, knowledge: Known) -> Generator[Input, Place, None]:
     )
 
 
-def log_record(rng: Random, knowledge: Known) -> Generator[Input, Place, None]:
+def log_record(rng: Random, knowledge: AttackerKnowledge) -> Generator[Input, Place, None]:
     """A record in the log of a collection of the attacker's."""
     victim = knowledge.a_spoiled(rng)
     pool = knowledge.pool_of(victim)
@@ -167,7 +169,7 @@ def log_record(rng: Random, knowledge: Known) -> Generator[Input, Place, None]:
     yield Record(surface="log", topic=topic, value=value, ending=ending)
 
 
-def rollup(rng: Random, knowledge: Known) -> Generator[Input, Place, None]:
+def rollup(rng: Random, knowledge: AttackerKnowledge) -> Generator[Input, Place, None]:
     """A Rollup that no fold has made: a state in the data topic, and the event for it."""
     victim = knowledge.a_spoiled(rng)
     pool = knowledge.pool_of(victim)
@@ -191,7 +193,7 @@ def rollup(rng: Random, knowledge: Known) -> Generator[Input, Place, None]:
     yield Record(surface="rollup", topic=knowledge.topic(victim.collection, "log"), value=value)
 
 
-def linked(rng: Random, knowledge: Known) -> Generator[Input, Place, None]:
+def linked(rng: Random, knowledge: AttackerKnowledge) -> Generator[Input, Place, None]:
     """A chunk that a record of the log links: no service has validated it."""
     victim = knowledge.a_spoiled(rng)
     time = _time(rng, victim)
@@ -223,7 +225,7 @@ def linked(rng: Random, knowledge: Known) -> Generator[Input, Place, None]:
     victim.write = {**victim.write, "frontier": time + 1}
 
 
-def raw_message(rng: Random, _: Known) -> Generator[Input, Place, None]:
+def raw_message(rng: Random, _: AttackerKnowledge) -> Generator[Input, Place, None]:
     """A message for the attacker's sources: rows for one that has to bear them, or anything."""
     topic = rng.choice((ROWS_TOPIC, KEYED_TOPIC, RAW_TOPIC, RAW_TOPIC))
     key, value = message(rng) if topic == RAW_TOPIC else row_message(rng)
@@ -239,12 +241,12 @@ def raw_message(rng: Random, _: Known) -> Generator[Input, Place, None]:
     )
 
 
-def sql_text(rng: Random, _: Known) -> Generator[Input, Place, None]:
+def sql_text(rng: Random, _: AttackerKnowledge) -> Generator[Input, Place, None]:
     """Statements for the coordinator."""
     yield Request(surface="sql", payload=_posted(statement(rng)))
 
 
-def sql_sessions(rng: Random, _: Known) -> Generator[Input, Place, None]:
+def sql_sessions(rng: Random, _: AttackerKnowledge) -> Generator[Input, Place, None]:
     """Statements that come at once from several sessions, of which some say they are the same.
 
     Often it is the same few statements: objects that two make, or that one drops and one reads.
@@ -279,7 +281,7 @@ def _posted(text: bytes, headers: str = "") -> bytes:
     return head.encode() + text
 
 
-def http_bytes(rng: Random, _: Known) -> Generator[Input, Place, None]:
+def http_bytes(rng: Random, _: AttackerKnowledge) -> Generator[Input, Place, None]:
     """Requests that HTTP does not know."""
     lengths = (b"-1", b"abc", b"1e3", b"99999999999999999999", b"5", b"")
     yield Request(
@@ -299,7 +301,7 @@ def http_bytes(rng: Random, _: Known) -> Generator[Input, Place, None]:
     )
 
 
-def response_bytes(rng: Random, knowledge: Known) -> Generator[Input, Place, None]:
+def response_bytes(rng: Random, knowledge: AttackerKnowledge) -> Generator[Input, Place, None]:
     """Bytes where services answer."""
     topic = rng.choice((("storage", "responses"), ("compute", "default", "responses")))
     samples = knowledge.commands + knowledge.compute
@@ -313,7 +315,7 @@ def response_bytes(rng: Random, knowledge: Known) -> Generator[Input, Place, Non
     )
 
 
-def compute_bytes(rng: Random, knowledge: Known) -> Generator[Input, Place, None]:
+def compute_bytes(rng: Random, knowledge: AttackerKnowledge) -> Generator[Input, Place, None]:
     """Commands for replicas that cannot be read, or come from an unknown iteration."""
     names = [schema for schema in _schemas("compute_") if schema != "compute_hello"]
     payloads = (

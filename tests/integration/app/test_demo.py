@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 from streams.app.commands import app
 from streams.app.signals import Stop
-from streams.demo.report import Choices
+from streams.demo.report import DemoOptions
 from streams.demo.run import run
 from streams.demo.views import VIEWS
 from streams.kafka.embedded import EmbeddedBroker
@@ -23,7 +23,7 @@ TIMES = 60
 @pytest.mark.long
 def test_every_view_of_the_demo_is_exact(broker: EmbeddedBroker, tmp_path: Path) -> None:
     """Of every change, `.ci/run` has the demo with ten times the messages."""
-    choices = Choices(
+    choices = DemoOptions(
         directory=tmp_path / "first",
         brokers=broker.bootstrap,
         events=6_000,

@@ -23,7 +23,7 @@ from streams.ids import Offset, Topic
 from streams.kafka.client import consumer_assignment
 from streams.kafka.client import tail as tails
 from streams.kafka.client.broker import KafkaBroker
-from streams.kafka.client.consumer_assignment import Seat
+from streams.kafka.client.consumer_assignment import ConsumerSlot
 from streams.kafka.client.raw import RawReader
 from streams.kafka.client.transactions import OutRecord, Transactions
 from streams.kafka.embedded import EmbeddedBroker
@@ -249,8 +249,8 @@ def test_logs_that_change_hands_between_consumers_lose_nothing(kafka, monkeypatc
     monkeypatch.setattr(consumer_assignment, "REST_S", 0.1)
     monkeypatch.setattr(consumer_assignment, "FEW", 2)
     monkeypatch.setattr(tails, "_REST_EVERY_S", 0.02)
-    quick = {**tails.PACE[Seat.IDLE], "fetch.wait.max.ms": 200}
-    monkeypatch.setattr(tails, "PACE", {**tails.PACE, Seat.IDLE: quick})
+    quick = {**tails.PACE[ConsumerSlot.IDLE], "fetch.wait.max.ms": 200}
+    monkeypatch.setattr(tails, "PACE", {**tails.PACE, ConsumerSlot.IDLE: quick})
     logs = [Topic(f"stability.seats.{number}") for number in range(6)]
     kafka.topics.create([TopicSpec(log, 1, TopicKind.LOG) for log in logs])
     tail = kafka.logs.tail({log: Offset(0) for log in logs[:3]})
@@ -262,7 +262,7 @@ def test_logs_that_change_hands_between_consumers_lose_nothing(kafka, monkeypatc
         kafka.logs.append([(log, b"%d" % sent[log])])
         sent[log] += 1
         seen += tail.poll(chance.choice([0, 1, 20, 150]))
-        moved |= {(log, tail._seats._logs[log].seat) for log in logs}
+        moved |= {(log, tail._slots._logs[log].slot) for log in logs}
     while len(seen) < 120:
         seen += wait_for(lambda: tail.poll(100))
     assert tail.poll(500) == ()

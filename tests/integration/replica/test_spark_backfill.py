@@ -21,7 +21,7 @@ from pyspark.sql import SparkSession
 
 from connectors.backfill import job
 from connectors.backfill.backfill import Backfill
-from connectors.backfill.tasks import Access
+from connectors.backfill.tasks import TaskServices
 from connectors.driver import Driver
 from connectors.runtime.runner import Runner
 from connectors.runtime.task import Materialization
@@ -79,10 +79,10 @@ class Killed:
     deaths: int = 1
 
     @contextmanager
-    def __call__(self) -> Iterator[Access]:
+    def __call__(self) -> Iterator[TaskServices]:
         with self.inner() as access:
             stall = Faulty(access.driver.transport, self.fault, self._die)
-            yield Access(access.load, Driver(stall))
+            yield TaskServices(access.load, Driver(stall))
 
     def _die(self, event: str) -> None:
         if event != self.fault.event:

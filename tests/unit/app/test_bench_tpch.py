@@ -18,7 +18,7 @@ from streams.bench.figures import write
 from streams.bench.tpch import command as tpch_command
 from streams.bench.tpch import data, measure
 from streams.bench.tpch.command import Pair, chosen, costs, outcome, stages
-from streams.bench.tpch.measure import Query, Spent
+from streams.bench.tpch.measure import Query, StepCost
 from streams.bench.tpch.queries import QUERIES, TABLES, query, read_by
 from streams.errors import InvalidUsage
 from tests.support.contents import MORE
@@ -32,9 +32,9 @@ def tables(tmp_path_factory: pytest.TempPathFactory) -> dict[str, pa.Table]:
 
 
 def measured(number: int, change: float) -> Query:
-    changes = tuple(Spent(2 * change, change) for _ in range(5))
+    changes = tuple(StepCost(2 * change, change) for _ in range(5))
     shares = {"Join #4": 0.75, "Linear #1": 0.25}
-    return Query(number, 7, Spent(10, 5), Spent(40, 10), changes, (shares, shares))
+    return Query(number, 7, StepCost(10, 5), StepCost(40, 10), changes, (shares, shares))
 
 
 PAIRS = [Pair(measured(1, 30), measured(1, 20)), Pair(measured(21, 600), measured(21, 600))]

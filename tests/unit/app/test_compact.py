@@ -17,7 +17,7 @@ from streams.app.compact_once import named, policy_of
 from streams.app.compaction_setup import groups_of
 from streams.app.signals import Stop
 from streams.compaction.merge_execution import Compacted, LostRace
-from streams.compaction.runner import Round, Wish
+from streams.compaction.runner import RoundResult, Wish
 from streams.errors import Determinate, InvalidUsage
 from streams.ids import CollectionId, Offset, Timestamp, Topic
 from streams.kafka.log import ChunkRef
@@ -26,7 +26,7 @@ from streams.progress import frontier
 from streams.storage.client.shards import Shards
 from streams.storage.policy import LagBehindUpper, Until
 
-DONE = Round(
+DONE = RoundResult(
     compacted=[
         Compacted(
             collection=CollectionId("u1"),
@@ -82,7 +82,7 @@ def test_a_round_in_words(capsys: pytest.CaptureFixture[str]) -> None:
         "u3: log rolled up",
         "u4: chunk [x] is missing",
     ]
-    show(Round(), {}, as_json=False)
+    show(RoundResult(), {}, as_json=False)
     assert capsys.readouterr().out == "nothing to do\n"
 
 
@@ -105,7 +105,7 @@ def test_how_it_ends(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         if collection == "ended":
             stopping.set()
         if collection == "broken":
-            return Round(), {"u1": "chunk is missing"}
+            return RoundResult(), {"u1": "chunk is missing"}
         if collection == "none":
             raise Determinate("no broker answers")
         return DONE, {}

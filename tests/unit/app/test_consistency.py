@@ -11,7 +11,12 @@ from typer.testing import CliRunner
 from streams.bench import command
 from streams.bench.consistency.bank import CHECKS, IN_TIME, VIEWS, Transfers
 from streams.bench.consistency.command import table
-from streams.bench.consistency.subscription_check import Book, Books, Row, Tally
+from streams.bench.consistency.subscription_check import (
+    Row,
+    SubscriptionState,
+    SubscriptionStates,
+    Tally,
+)
 from streams.bench.figures import Figure, Outcome, at_most
 
 Changes = Mapping[str, list[tuple[Row, int]]]
@@ -40,9 +45,9 @@ CONFIRMED: Changes = {
 }
 
 
-def books(*steps: Changes) -> Books:
+def books(*steps: Changes) -> SubscriptionStates:
     """The books after these steps, at times 10, 11, ...; the first is the snapshot."""
-    made = Books({name: Book() for name in (*VIEWS, "confirmations")})
+    made = SubscriptionStates({name: SubscriptionState() for name in (*VIEWS, "confirmations")})
     for time, step in enumerate(steps, 10):
         for view in made.books:
             for row, diff in step.get(view, []):
@@ -52,7 +57,7 @@ def books(*steps: Changes) -> Books:
     return made
 
 
-def wrong(made: Books) -> dict[str, int]:
+def wrong(made: SubscriptionStates) -> dict[str, int]:
     return {name: tally.wrong for name, tally in made.tallies.items() if tally.wrong}
 
 
@@ -93,7 +98,7 @@ def test_what_passes_is_found_though_it_heals() -> None:
 
 
 def test_books_that_were_opened_later_are_not_missed_before() -> None:
-    made = Books({name: Book() for name in (*VIEWS, "confirmations")})
+    made = SubscriptionStates({name: SubscriptionState() for name in (*VIEWS, "confirmations")})
     for view in made.books:
         late = view == "debits"
         first = [] if late else [(10, FIRST)]

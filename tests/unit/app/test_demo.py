@@ -11,9 +11,9 @@ from rich.console import Console
 from streams.bench.command import app as bench
 from streams.demo import run as course
 from streams.demo.feed import TOPICS
-from streams.demo.page import Numbers, render
-from streams.demo.report import Choices
-from streams.demo.run import Show, refuse_remains
+from streams.demo.page import Headline, render
+from streams.demo.report import DemoOptions
+from streams.demo.run import DemoRun, refuse_remains
 from streams.demo.views import SOURCES, VIEWS, View
 from streams.demo.watch import Followed, Watch
 from streams.errors import InvalidUsage
@@ -28,8 +28,8 @@ from streams.trace.kernel.kernel import Kernel
 from tests.support.sparkless import World
 
 
-def choices(brokers: str = "") -> Choices:
-    return Choices(
+def choices(brokers: str = "") -> DemoOptions:
+    return DemoOptions(
         directory=Path("here"), brokers=brokers, events=1, speed=0.0, times=2, page=True
     )
 
@@ -82,7 +82,7 @@ def test_the_page_shows_the_frontiers_of_every_collection(monkeypatch) -> None:
         published=1, at_s=0, milliseconds=[], messages=SimpleNamespace(num_rows=2)
     )
     nothing.feed = nothing
-    show = Show(choices(), nothing, nothing, nothing, world.shards, watch.kernel, nothing)
+    show = DemoRun(choices(), nothing, nothing, nothing, world.shards, watch.kernel, nothing)
     console = Console(width=200, file=io.StringIO(), record=True)
     console.print(show._page(nothing, watch, nothing, 0.0))
     lines = console.export_text().splitlines()
@@ -110,7 +110,7 @@ def test_the_page_shows_a_sum_of_integers_as_a_number() -> None:
     followed = Followed(
         CollectionId("u1"), ("origin", "total"), Timestamp(9), Timestamp(0), contents, 1
     )
-    numbers = Numbers(1, 1, 1.0, 1.0, 1.0, "now")
+    numbers = Headline(1, 1, 1.0, 1.0, 1.0, "now")
     page = io.StringIO()
     Console(file=page, width=120).print(render(numbers, [(view, followed)], [], kernel))
     assert "12345" in page.getvalue()

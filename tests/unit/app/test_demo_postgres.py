@@ -13,8 +13,8 @@ from rich.console import Console
 
 from streams.demo import feed
 from streams.demo.check import History
-from streams.demo.page import Numbers, render
-from streams.demo.postgres import InPostgres, Seen, in_postgres
+from streams.demo.page import Headline, render
+from streams.demo.postgres import InPostgres, TableFacts, in_postgres
 from streams.demo.totals import compared, judged, lags_ms, time_of
 from streams.demo.views import VIEWS
 from streams.errors import Determinate, InvalidUsage, SlackwaterError
@@ -131,7 +131,7 @@ def wrong(tables: InPostgres) -> int:
 def test_every_commit_is_checked_in_sql_and_is_what_the_inputs_say(
     collections: Collections, tables: InPostgres
 ) -> None:
-    assert tables.seen() == Seen()
+    assert tables.seen() == TableFacts()
     assert tables.seen().text == "PostgreSQL: no commit yet"
     with pytest.raises(InvalidUsage, match="expected a commit"):
         assert tables.time
@@ -220,8 +220,8 @@ def test_tables_at_two_times_have_none() -> None:
 
 
 def test_the_page_shows_the_tables() -> None:
-    numbers = Numbers(1, 2, 1.0, 1.0, 1.0, "now")
-    seen = Seen(
+    numbers = Headline(1, 2, 1.0, 1.0, 1.0, "now")
+    seen = TableFacts(
         commits=3,
         totals={"scheduled": 2000, "cancelled": 1, "flown": 1999, "planes": 2},
         rows={"board": 4},

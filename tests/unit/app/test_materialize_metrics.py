@@ -7,7 +7,7 @@ import urllib.request
 import pytest
 
 from connectors.runtime.runner import Status
-from streams.app.materialize.metrics_server import Measured, place_of, served
+from streams.app.materialize.metrics_server import LatestReport, place_of, served
 from streams.errors import InvalidUsage
 from streams.ids import Timestamp
 from tests.unit.adapter.test_metrics import value
@@ -22,7 +22,7 @@ def fetched(port: int, path: str = "/metrics") -> str:
 
 
 def test_a_run_tells_how_it_is() -> None:
-    measured = Measured("shop", "sqlite")
+    measured = LatestReport("shop", "sqlite")
     with served(measured, HERE) as port:
         assert value(fetched(port), "state", state="starting") == 1
         measured.report(
@@ -70,6 +70,6 @@ def test_a_place_that_cannot_be_had_is_told() -> None:
         place = ("127.0.0.1", taken.getsockname()[1])
         with (
             pytest.raises(InvalidUsage, match="cannot listen at"),
-            served(Measured("shop", "sqlite"), place),
+            served(LatestReport("shop", "sqlite"), place),
         ):
             pass

@@ -138,7 +138,7 @@ def test_a_peer_that_fails_says_what_it_said(
     with pytest.raises(PeerFailed, match="no such table"):
         peer.run([])
     peer.python.write_text('#!/bin/sh\necho hello\necho \'{"seconds": 2, "cpu_seconds": 3}\'\n')
-    assert peer.run([]) == installed.Took(2, 3)
+    assert peer.run([]) == installed.RunCost(2, 3)
     peer.python.write_text("#!/bin/sh\necho hello\n")
     with pytest.raises(PeerFailed, match="expected a line of figures, got: hello"):
         peer.run([])

@@ -9,7 +9,7 @@ from schemas import chunk
 from streams.app.compaction import rounds
 from streams.app.service_config import Service
 from streams.compaction import chunk_sizes, plan
-from streams.compaction.backoff import FIRST_PAUSE_MS, LONGEST_PAUSE_MS, Rests
+from streams.compaction.backoff import FIRST_PAUSE_MS, LONGEST_PAUSE_MS, Backoffs
 from streams.compaction.merge_execution import Result, Wanted, Worker
 from streams.compaction.merge_task import FETCH_PIECES, Limits, bucket_count, grouped, pieces
 from streams.compaction.runner import Compaction, Wish
@@ -202,7 +202,7 @@ def test_what_fails_rests_longer_each_time_and_heals_when_the_cause_goes() -> No
 
 def test_a_rest_has_an_end_whatever_the_clock_does() -> None:
     now = [10_000_000]
-    rests = Rests(lambda: now[0])
+    rests = Backoffs(lambda: now[0])
     for _ in range(100):
         rests.failed("u1")
     assert not rests.is_due("u1")

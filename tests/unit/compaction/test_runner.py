@@ -10,7 +10,7 @@ import pytest
 from streams.compaction import chunk_sizes, partitions
 from streams.compaction.collector import Collector
 from streams.compaction.merge_execution import Worker
-from streams.compaction.runner import Compaction, Held, Wish
+from streams.compaction.runner import Compaction, HeldSince, Wish
 from streams.errors import InvalidUsage
 from streams.ids import CapabilityId, CollectionId, Offset, Timestamp
 from streams.kafka.log import ChunkRef
@@ -83,7 +83,7 @@ def test_a_round_says_who_holds_history_that_was_to_go() -> None:
         reader = CapabilityId("reader")
         one.submit([("u1", Acquire(collection=U1, capability=reader, right=Right.READ))])
         done = job.run_once(Wish(policy=Until(Timestamp(6)), wait_ms=20))
-        assert done.held == [Held(U1, frontier(0), frontier(6), (reader,))]
+        assert done.held == [HeldSince(U1, frontier(0), frontier(6), (reader,))]
         assert (one.state(U1).since, one.state(U2).since) == (frontier(0), frontier(6))
 
 
@@ -216,8 +216,8 @@ def test_partitions_follow_what_is_held_not_what_is_claimed(
         ChunkRef(0, Offset(number), f"k{number}", 0, 1, 1 << 60) for number in range(size)
     )
 
-    class Held:
+    class HeldSince:
         def chunks(self) -> frozenset[ChunkRef]:
             return chunks
 
-    assert partitions.wanted(cast("State", Held())) == wanted
+    assert partitions.wanted(cast("State", HeldSince())) == wanted

@@ -6,170 +6,172 @@ import pytest
 
 from streams.errors import InvalidUsage
 from streams.ids import Offset, Topic
-from streams.kafka.client.consumer_assignment import FEW, REST_S, Seat, Seats
+from streams.kafka.client.consumer_assignment import FEW, REST_S, ConsumerSlot, ConsumerSlots
 
 LOG = Topic("log")
 OTHERS = [Topic(f"other.{number}") for number in range(FEW + 1)]
 
 
-def moves(seats: Seats) -> dict[Seat, list[tuple[Topic, Offset | None]]]:
-    return {seat: list(seats.taken(seat)) for seat in Seat}
+def moves(slots: ConsumerSlots) -> dict[ConsumerSlot, list[tuple[Topic, Offset | None]]]:
+    return {slot: list(slots.taken(slot)) for slot in ConsumerSlot}
 
 
-def filled() -> Seats:
+def filled() -> ConsumerSlots:
     """Many logs, all idle."""
-    seats = Seats()
-    seats.add(dict.fromkeys(OTHERS, Offset(0)), 0.0)
-    moves(seats)
-    return seats
+    slots = ConsumerSlots()
+    slots.add(dict.fromkeys(OTHERS, Offset(0)), 0.0)
+    moves(slots)
+    return slots
 
 
 def test_the_first_logs_are_idle_for_no_fetch_is_under_way() -> None:
-    seats = Seats()
-    seats.add({LOG: Offset(3)}, 0.0)
-    assert moves(seats) == {Seat.IDLE: [(LOG, 3)], Seat.BUSY: []}
-    assert not seats.is_busy
+    slots = ConsumerSlots()
+    slots.add({LOG: Offset(3)}, 0.0)
+    assert moves(slots) == {ConsumerSlot.IDLE: [(LOG, 3)], ConsumerSlot.BUSY: []}
+    assert not slots.is_busy
 
 
 def test_a_log_added_later_is_busy_until_nothing_has_come_for_long() -> None:
-    seats = filled()
-    assert [seats.is_moving] == [False]
-    seats.add({LOG: Offset(3)}, 0.0)
-    assert [seats.is_moving] == [True]
-    assert moves(seats) == {Seat.IDLE: [], Seat.BUSY: [(LOG, 3)]}
-    assert [seats.is_moving] == [False]
-    assert seats.record(Seat.BUSY, LOG, 3, 1.0)
-    seats.rest(REST_S)
-    assert moves(seats) == {Seat.IDLE: [], Seat.BUSY: []}
-    seats.rest(REST_S + 1)
-    assert moves(seats) == {Seat.IDLE: [(LOG, 4)], Seat.BUSY: []}
-    assert seats.is_busy, "both follow it until the idle one is known to"
-    seats.rest(REST_S + 2)
-    assert moves(seats) == {Seat.IDLE: [], Seat.BUSY: []}
-    seats.reached_end(Seat.BUSY, LOG)
-    assert moves(seats) == {Seat.IDLE: [], Seat.BUSY: []}
-    seats.reached_end(Seat.IDLE, LOG)
-    assert moves(seats) == {Seat.IDLE: [], Seat.BUSY: [(LOG, None)]}
-    assert not seats.is_busy
+    slots = filled()
+    assert [slots.is_moving] == [False]
+    slots.add({LOG: Offset(3)}, 0.0)
+    assert [slots.is_moving] == [True]
+    assert moves(slots) == {ConsumerSlot.IDLE: [], ConsumerSlot.BUSY: [(LOG, 3)]}
+    assert [slots.is_moving] == [False]
+    assert slots.record(ConsumerSlot.BUSY, LOG, 3, 1.0)
+    slots.rest(REST_S)
+    assert moves(slots) == {ConsumerSlot.IDLE: [], ConsumerSlot.BUSY: []}
+    slots.rest(REST_S + 1)
+    assert moves(slots) == {ConsumerSlot.IDLE: [(LOG, 4)], ConsumerSlot.BUSY: []}
+    assert slots.is_busy, "both follow it until the idle one is known to"
+    slots.rest(REST_S + 2)
+    assert moves(slots) == {ConsumerSlot.IDLE: [], ConsumerSlot.BUSY: []}
+    slots.reached_end(ConsumerSlot.BUSY, LOG)
+    assert moves(slots) == {ConsumerSlot.IDLE: [], ConsumerSlot.BUSY: []}
+    slots.reached_end(ConsumerSlot.IDLE, LOG)
+    assert moves(slots) == {ConsumerSlot.IDLE: [], ConsumerSlot.BUSY: [(LOG, None)]}
+    assert not slots.is_busy
 
 
 def test_what_both_consumers_read_is_told_once() -> None:
-    seats = filled()
-    seats.add({LOG: Offset(3)}, 0.0)
-    seats.rest(REST_S)
-    moves(seats)
-    assert seats.record(Seat.IDLE, LOG, 3, REST_S)
-    assert not seats.record(Seat.BUSY, LOG, 3, REST_S)
-    assert moves(seats)[Seat.BUSY] == [(LOG, None)]
-    assert seats.next(LOG) == 4
+    slots = filled()
+    slots.add({LOG: Offset(3)}, 0.0)
+    slots.rest(REST_S)
+    moves(slots)
+    assert slots.record(ConsumerSlot.IDLE, LOG, 3, REST_S)
+    assert not slots.record(ConsumerSlot.BUSY, LOG, 3, REST_S)
+    assert moves(slots)[ConsumerSlot.BUSY] == [(LOG, None)]
+    assert slots.next(LOG) == 4
 
 
 def test_a_log_that_is_handed_over_stays_when_a_record_comes() -> None:
-    seats = filled()
-    seats.add({LOG: Offset(3)}, 0.0)
-    seats.rest(REST_S)
-    moves(seats)
-    assert seats.record(Seat.BUSY, LOG, 3, REST_S)
-    assert moves(seats) == {Seat.IDLE: [(LOG, None)], Seat.BUSY: []}
-    assert seats.is_busy
+    slots = filled()
+    slots.add({LOG: Offset(3)}, 0.0)
+    slots.rest(REST_S)
+    moves(slots)
+    assert slots.record(ConsumerSlot.BUSY, LOG, 3, REST_S)
+    assert moves(slots) == {ConsumerSlot.IDLE: [(LOG, None)], ConsumerSlot.BUSY: []}
+    assert slots.is_busy
 
 
 def test_two_records_soon_after_each_other_make_a_log_of_many_busy() -> None:
-    seats = filled()
-    seats.add({LOG: Offset(0)}, 0.0)
-    seats.rest(REST_S)
-    seats.reached_end(Seat.IDLE, LOG)
-    moves(seats)
-    assert seats.record(Seat.IDLE, LOG, 0, 60.0)
-    assert moves(seats) == {Seat.IDLE: [], Seat.BUSY: []}, "one record is no stream of them"
-    assert seats.record(Seat.IDLE, LOG, 1, 60.0 + REST_S / 2)
-    assert moves(seats) == {Seat.IDLE: [], Seat.BUSY: [(LOG, 2)]}
-    assert seats.record(Seat.BUSY, LOG, 2, 63.0)
-    assert moves(seats) == {Seat.IDLE: [(LOG, None)], Seat.BUSY: []}
+    slots = filled()
+    slots.add({LOG: Offset(0)}, 0.0)
+    slots.rest(REST_S)
+    slots.reached_end(ConsumerSlot.IDLE, LOG)
+    moves(slots)
+    assert slots.record(ConsumerSlot.IDLE, LOG, 0, 60.0)
+    assert moves(slots) == {ConsumerSlot.IDLE: [], ConsumerSlot.BUSY: []}, (
+        "one record is no stream of them"
+    )
+    assert slots.record(ConsumerSlot.IDLE, LOG, 1, 60.0 + REST_S / 2)
+    assert moves(slots) == {ConsumerSlot.IDLE: [], ConsumerSlot.BUSY: [(LOG, 2)]}
+    assert slots.record(ConsumerSlot.BUSY, LOG, 2, 63.0)
+    assert moves(slots) == {ConsumerSlot.IDLE: [(LOG, None)], ConsumerSlot.BUSY: []}
 
 
 def test_history_that_is_read_by_one_poll_makes_no_log_busy() -> None:
-    seats = Seats()
+    slots = ConsumerSlots()
     logs = [Topic(f"log.{number}") for number in range(10 * FEW)]
-    seats.add(dict.fromkeys(logs, Offset(0)), 0.0)
-    moves(seats)
+    slots.add(dict.fromkeys(logs, Offset(0)), 0.0)
+    moves(slots)
     for topic in logs:
         for offset in range(20):
-            assert seats.record(Seat.IDLE, topic, offset, 1.0)
-    assert moves(seats) == {Seat.IDLE: [], Seat.BUSY: []}
-    assert not seats.is_busy
+            assert slots.record(ConsumerSlot.IDLE, topic, offset, 1.0)
+    assert moves(slots) == {ConsumerSlot.IDLE: [], ConsumerSlot.BUSY: []}
+    assert not slots.is_busy
 
 
 def test_a_first_record_soon_after_it_was_added_makes_no_log_busy() -> None:
     """As when a coordinator begins to hold all it has opened: one record to each."""
-    seats = filled()
+    slots = filled()
     for topic in OTHERS:
-        assert seats.record(Seat.IDLE, topic, 0, REST_S / 2)
-    assert moves(seats) == {Seat.IDLE: [], Seat.BUSY: []}
+        assert slots.record(ConsumerSlot.IDLE, topic, 0, REST_S / 2)
+    assert moves(slots) == {ConsumerSlot.IDLE: [], ConsumerSlot.BUSY: []}
 
 
 def test_where_there_are_few_logs_the_idle_consumer_keeps_them() -> None:
-    seats = Seats()
-    seats.add({LOG: Offset(0)}, 0.0)
-    moves(seats)
+    slots = ConsumerSlots()
+    slots.add({LOG: Offset(0)}, 0.0)
+    moves(slots)
     for offset in range(10):
-        assert seats.record(Seat.IDLE, LOG, offset, offset / 10)
-    assert moves(seats) == {Seat.IDLE: [], Seat.BUSY: []}
+        assert slots.record(ConsumerSlot.IDLE, LOG, offset, offset / 10)
+    assert moves(slots) == {ConsumerSlot.IDLE: [], ConsumerSlot.BUSY: []}
 
 
 def test_a_log_that_is_left_is_taken_from_whoever_reads_it() -> None:
-    seats = filled()
-    seats.add({LOG: Offset(3)}, 0.0)
-    seats.rest(REST_S)
-    moves(seats)
-    seats.remove(LOG)
-    seats.remove(LOG)
-    assert moves(seats) == {Seat.IDLE: [(LOG, None)], Seat.BUSY: [(LOG, None)]}
-    assert not seats.is_busy
-    assert not seats.record(Seat.BUSY, LOG, 3, 9.0)
-    seats.reached_end(Seat.IDLE, LOG)
-    assert LOG not in seats.topics
-    assert seats.next(LOG) is None
+    slots = filled()
+    slots.add({LOG: Offset(3)}, 0.0)
+    slots.rest(REST_S)
+    moves(slots)
+    slots.remove(LOG)
+    slots.remove(LOG)
+    assert moves(slots) == {ConsumerSlot.IDLE: [(LOG, None)], ConsumerSlot.BUSY: [(LOG, None)]}
+    assert not slots.is_busy
+    assert not slots.record(ConsumerSlot.BUSY, LOG, 3, 9.0)
+    slots.reached_end(ConsumerSlot.IDLE, LOG)
+    assert LOG not in slots.topics
+    assert slots.next(LOG) is None
 
 
 def test_no_log_is_followed_twice() -> None:
-    seats = filled()
+    slots = filled()
     with pytest.raises(InvalidUsage, match="already followed"):
-        seats.add({LOG: Offset(0), OTHERS[0]: Offset(0)}, 0.0)
-    assert LOG not in seats.topics
+        slots.add({LOG: Offset(0), OTHERS[0]: Offset(0)}, 0.0)
+    assert LOG not in slots.topics
 
 
 @pytest.mark.parametrize("seed", range(200))
 def test_every_record_is_told_once_and_in_order(seed: int) -> None:
     """Consumers that fetch when they like, moves that are made late, writers at random."""
     chance = random.Random(seed)
-    seats = filled()
+    slots = filled()
     written, told, now = 0, list[int](), 0.0
-    at: dict[Seat, int] = {}
-    seats.add({LOG: Offset(0)}, now)
+    at: dict[ConsumerSlot, int] = {}
+    slots.add({LOG: Offset(0)}, now)
     for _ in range(400):
         now += chance.choice([0.0, 0.1, 1.0, REST_S])
         match chance.randrange(5):
             case 0:
                 written += chance.randrange(3)
             case 1:
-                seats.rest(now)
+                slots.rest(now)
             case 2:
-                for seat, wanted in moves(seats).items():
+                for slot, wanted in moves(slots).items():
                     for topic, start in wanted:
                         if topic == LOG and start is None:
-                            del at[seat]
+                            del at[slot]
                         elif topic == LOG and start is not None:
-                            assert seat not in at
-                            at[seat] = start
+                            assert slot not in at
+                            at[slot] = start
             case _:
-                for seat in chance.sample(list(at), len(at)):
-                    stop = chance.randint(at[seat], written)
+                for slot in chance.sample(list(at), len(at)):
+                    stop = chance.randint(at[slot], written)
                     told += [
-                        n for n in range(at[seat], stop) if seats.record(seat, LOG, n, now)
+                        n for n in range(at[slot], stop) if slots.record(slot, LOG, n, now)
                     ]
-                    at[seat] = stop
+                    at[slot] = stop
                     if stop == written:
-                        seats.reached_end(seat, LOG)
+                        slots.reached_end(slot, LOG)
     assert told == list(range(len(told)))
     assert max(at.values(), default=0) <= len(told)

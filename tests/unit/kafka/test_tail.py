@@ -11,7 +11,7 @@ from streams.ids import Offset, Topic
 from streams.kafka.client import clients, watchdog
 from streams.kafka.client.consumer_assignment import FEW
 from streams.kafka.client.tail import KafkaTail
-from streams.kafka.client.watchdog import Asker
+from streams.kafka.client.watchdog import MetadataClient
 from streams.kafka.log import Truncated
 from streams.kafka.settings import ClientSettings
 from streams.storage.client import follower
@@ -58,7 +58,7 @@ def following_log(*, others: int = 0) -> KafkaTail:
     """A tail of the log, and of others."""
     settings = ClientSettings("x:1")
     starts = {LOG: Offset(7)} | {Topic(f"other.{n}"): Offset(0) for n in range(others)}
-    return KafkaTail(settings, starts, lambda _: None, Asker(settings))
+    return KafkaTail(settings, starts, lambda _: None, MetadataClient(settings))
 
 
 Follow = Callable[..., tuple[KafkaTail, Consumer]]

@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 
 from streams.storage.limits import TooLarge
-from streams.storage.write.arrow_types import Misfit, accepted, unpacked_bytes
+from streams.storage.write.arrow_types import TypeMismatch, accepted, unpacked_bytes
 from streams.trace.kernel.kernel import Kernel, arrow_type
 
 KIND_A = pa.struct([("a", pa.int8()), ("b", pa.large_utf8())])
@@ -122,7 +122,7 @@ def test_values_come_as_they_were(array: pa.Array, type_: str, text: str) -> Non
 
 @pytest.mark.parametrize(("array", "type_", "why"), REFUSED, ids=map(named, REFUSED))
 def test_what_could_lose_something_is_refused(array: pa.Array, type_: str, why: str) -> None:
-    with pytest.raises(Misfit, match=why):
+    with pytest.raises(TypeMismatch, match=why):
         accepted(pa.chunked_array([array]), arrow_type(type_))
 
 
@@ -144,7 +144,7 @@ def test_types_that_are_spelled_alike_are_told_apart() -> None:
     found: Any = pa.opaque(pa.binary(16), "hugeint", "DuckDB")
     odd = pa.opaque(pa.binary(16), "hugeint", "Other")
     storage = pa.array([b"0" * 16], pa.binary(16))
-    with pytest.raises(Misfit) as told:
+    with pytest.raises(TypeMismatch) as told:
         accepted(pa.chunked_array([pa.ExtensionArray.from_storage(odd, storage)]), found)
     expected, actual = str(told.value).removeprefix("expected ").split(", actual ", 1)
     assert expected != actual

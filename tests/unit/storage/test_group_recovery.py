@@ -14,7 +14,7 @@ from streams.kafka.log import Entry, Tail, Truncated
 from streams.kafka.memory.logs import MemoryBroker, MemoryLogs
 from streams.storage.client import follower, maintenance, retries
 from streams.storage.client.group import Group
-from streams.storage.client.retries import Found, Healer
+from streams.storage.client.retries import Found, RetryQueue
 from streams.storage.client.shards import Shards
 from streams.storage.log import event_codec, rollup
 from streams.storage.log.events import Advance, Event
@@ -330,10 +330,10 @@ def test_a_healer_tries_until_it_is_done() -> None:
             done.set()
         return found
 
-    healer = Healer(attempt, background=True)
-    healer.soon("a")
+    retry_queue = RetryQueue(attempt, background=True)
+    retry_queue.soon("a")
     assert done.wait(10)
-    healer.close()
+    retry_queue.close()
 
 
 def test_a_healer_is_stopped_by_no_error() -> None:
@@ -345,11 +345,11 @@ def test_a_healer_is_stopped_by_no_error() -> None:
             raise OSError
         return Found.DONE
 
-    healer = Healer(attempt, background=False)
-    healer.soon("a")
-    healer.soon("b")
-    healer.try_due()
+    retry_queue = RetryQueue(attempt, background=False)
+    retry_queue.soon("a")
+    retry_queue.soon("b")
+    retry_queue.try_due()
     assert tried == ["a", "b"]
-    healer.forget("a")
-    healer.try_due()
+    retry_queue.forget("a")
+    retry_queue.try_due()
     assert tried == ["a", "b"]

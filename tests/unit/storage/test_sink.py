@@ -11,8 +11,8 @@ from streams.storage.sinks.sink import (
     NO_KEYS,
     Changes,
     Errors,
-    Impossible,
-    Settled,
+    ImpossibleRetraction,
+    SoundTimes,
     changes,
     settle,
 )
@@ -50,7 +50,7 @@ class Topic:
         self.errors: list[Mistake] = []
         self.records: list[tuple[int, int, str | None]] = []
 
-    def write(self, updates: Sequence[Update], errors: Sequence[Mistake]) -> Settled:
+    def write(self, updates: Sequence[Update], errors: Sequence[Mistake]) -> SoundTimes:
         """One interval, as the runner does it: settle, move, consolidate, decide."""
         every = [*self.pending, *updates]
         wrong = [*self.errors, *errors]
@@ -222,9 +222,13 @@ def test_counts_beyond_64_bits_stall() -> None:
     assert settled.stall is not None
     assert settled.stall.row is None
     many = [((1, "a"), 1, 1 << 62), ((1, "b"), 1, 1 << 62), ((1, "c"), 1, 1 - (1 << 63))]
-    assert isinstance(changes(NO_KEYS, *arrays(many)), Impossible)
-    assert isinstance(changes(NO_KEYS, *arrays([*many, ((1, "d"), 1, 1 << 62)])), Impossible)
+    assert isinstance(changes(NO_KEYS, *arrays(many)), ImpossibleRetraction)
+    assert isinstance(
+        changes(NO_KEYS, *arrays([*many, ((1, "d"), 1, 1 << 62)])), ImpossibleRetraction
+    )
 
 
 def test_taking_away_what_is_not_there_is_impossible() -> None:
-    assert changes(NO_KEYS, *arrays([((1, "b"), 3, -1), ((1, "c"), 3, 1)])) == Impossible(0)
+    assert changes(
+        NO_KEYS, *arrays([((1, "b"), 3, -1), ((1, "c"), 3, 1)])
+    ) == ImpossibleRetraction(0)

@@ -10,7 +10,7 @@ import pytest
 
 from streams.errors import Determinate
 from streams.ids import Offset, Topic
-from streams.kafka.client.retries import Patience, PatientChunks, PatientLogs, PatientTopics
+from streams.kafka.client.retries import PatientChunks, PatientLogs, PatientTopics, RetryLimits
 from streams.kafka.log import Entry, Tail, Truncated, Unanswered
 from streams.kafka.memory.faulty import Fault, FaultyBroker, FaultyChunks
 from streams.storage import Storage
@@ -19,7 +19,7 @@ from streams.storage.client.shards import Shards
 from streams.storage.client.status import Status
 from tests.support.storages import T1, T2, TABLE, Place, contents, write
 
-IMPATIENT = Patience(limit_ms=0, pause_ms=0)
+IMPATIENT = RetryLimits(limit_ms=0, pause_ms=0)
 
 
 @dataclass
@@ -62,10 +62,10 @@ class Line:
         self.way.logs.tail = lambda starts: SilentTail(  # type: ignore[method-assign]
             self.place.broker.logs.tail(starts), self
         )
-        self.storage = self.client(Patience(limit_ms=60_000, pause_ms=1))
+        self.storage = self.client(RetryLimits(limit_ms=60_000, pause_ms=1))
         self.storage.watch(self.told.append)
 
-    def client(self, patience: Patience, *, pump: bool = True) -> Storage:
+    def client(self, patience: RetryLimits, *, pump: bool = True) -> Storage:
         way = self.way
         return Storage(
             Shards(
@@ -175,7 +175,7 @@ def test_patience_begins_anew_when_a_silence_is_over(
     monkeypatch.setattr(follower, "time", clock)
     monkeypatch.setattr(notifications, "time", clock)
     logs = SimpleNamespace(tail=lambda starts: tail)
-    waiting = follower.Following(logs, lambda topic: None, pump=False)
+    waiting = follower.GroupFollower(logs, lambda topic: None, pump=False)
     assert waiting.await_answered(lambda: tail.now_s >= known_at_s) == is_known
     assert tail.now_s < 2
     waiting.close()
@@ -237,7 +237,7 @@ def test_a_chunk_in_doubt_is_written_anew_under_another_key() -> None:
     storage = place.client()
     _, held = storage.create(T1, TABLE)
     faulty = FaultyChunks(place.broker.chunks, [Fault.AFTER, Fault.INSTEAD, Fault.AFTER])
-    patient = PatientChunks(faulty, Patience(pause_ms=0))
+    patient = PatientChunks(faulty, RetryLimits(pause_ms=0))
     topic = storage.shards.data_topic(held.id)
     (ref,) = patient.write(topic, [(b"body", 1)], {})
     assert patient.fetch(topic, [ref]) == [b"body"]
@@ -279,10 +279,12 @@ def test_patience_begins_anew_before_the_end_of_a_silence_is_told(
     clock = SimpleNamespace(monotonic=lambda: tail.now_s)
     monkeypatch.setattr(follower, "time", clock)
     monkeypatch.setattr(notifications, "time", clock)
-    waiting = follower.Following(
+    waiting = follower.GroupFollower(
         SimpleNamespace(tail=lambda starts: tail), lambda topic: None, pump=False
     )
-    monkeypatch.setattr(waiting._telling, "_told", Status(1, {}))  # by the thread that polls
+    monkeypatch.setattr(
+        waiting._notifications, "_told", Status(1, {})
+    )  # by the thread that polls
     tail.now_s = 0.5
     waited = list[int]()
 

@@ -10,7 +10,7 @@ from streams.kafka.log import Entry
 from streams.kafka.memory.faulty import Fault, FaultyLogs
 from streams.kafka.memory.logs import MemoryTail
 from streams.kafka.topics import MAXIMUM_RECORD_BYTES
-from streams.storage.client.follower import Following
+from streams.storage.client.follower import GroupFollower
 from streams.storage.client.shards import Shards
 from streams.storage.log.events import Advance, Body, Drop
 from streams.storage.log.outcomes import Advanced, Outcome, Unavailable
@@ -82,10 +82,10 @@ def test_events_that_were_decided_are_not_looked_at_again(
         for name in names:
             one.create(name, CollectionId(name), DESCRIPTION, Timestamp(0))
         looks = Counter[str]()
-        outcome, poll = Following.outcome, MemoryTail.poll
+        outcome, poll = GroupFollower.outcome, MemoryTail.poll
         come: dict[MemoryTail, deque[Entry]] = defaultdict(deque)
 
-        def counted(self: Following, id_: EventId) -> Outcome | None:
+        def counted(self: GroupFollower, id_: EventId) -> Outcome | None:
             looks[id_] += 1
             return outcome(self, id_)
 
@@ -94,7 +94,7 @@ def test_events_that_were_decided_are_not_looked_at_again(
             own.extend(poll(self, 0 if own else wait_ms))
             return (own.popleft(),) if own else ()
 
-        monkeypatch.setattr(Following, "outcome", counted)
+        monkeypatch.setattr(GroupFollower, "outcome", counted)
         monkeypatch.setattr(MemoryTail, "poll", one_by_one)
         outcomes = one.submit([(name, NEXT) for name in names])
         assert all(isinstance(outcome, Advanced) for outcome in outcomes)

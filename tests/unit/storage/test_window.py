@@ -11,8 +11,8 @@ from streams.storage.log.dedup_window import (
     QUICK_LOOKS,
     WINDOW,
     Decided,
-    Earlier,
-    Kept,
+    RecentOutcomes,
+    RememberedOutcomes,
     Window,
     is_stale,
 )
@@ -39,9 +39,9 @@ def rolled_up(window: Window, upto: int) -> Window:
     return Window(earlier=earlier(remembered, upto))
 
 
-def earlier(remembered: tuple[Decided, ...], upto: int) -> Earlier:
+def earlier(remembered: tuple[Decided, ...], upto: int) -> RememberedOutcomes:
     ids = {each.id for each in remembered}
-    return Earlier(Offset(upto), lambda: remembered, lambda id_: id_ in ids)
+    return RememberedOutcomes(Offset(upto), lambda: remembered, lambda id_: id_ in ids)
 
 
 def test_exactly_the_window_is_remembered() -> None:
@@ -114,10 +114,10 @@ def test_an_id_decided_twice_is_remembered_alike_wherever_one_began() -> None:
 @pytest.mark.parametrize("before", [0, 1, 100, KEPT, KEPT + 100])
 @pytest.mark.parametrize("after", [0, 1, 63, 64, 65, KEPT - 1, KEPT, KEPT + 65])
 def test_what_is_kept_of_commands_is_the_last_of_them(before: int, after: int) -> None:
-    kept = Kept()
+    kept = RecentOutcomes()
     for offset in range(before):
         kept = kept.record(decision(offset))
-    kept = Kept(earlier=earlier(tuple(kept), before - 1))
+    kept = RecentOutcomes(earlier=earlier(tuple(kept), before - 1))
     for offset in range(before, before + after):
         kept = kept.record(decision(offset))
     count = before + after

@@ -55,19 +55,19 @@ class Peer:
             _run(command)
         (self.home / "installed").touch()
 
-    def run(self, arguments: Sequence[str]) -> "Took":
+    def run(self, arguments: Sequence[str]) -> "RunCost":
         """Run its script. Errors: PeerFailed."""
         script = str(SCRIPTS / f"on_{self.name}.py")
         said = _run([str(self.python), script, *arguments])
         try:
             report = json.loads(said.strip().splitlines()[-1])
-            return Took(report["seconds"], report["cpu_seconds"])
+            return RunCost(report["seconds"], report["cpu_seconds"])
         except (IndexError, KeyError, ValueError) as cause:
             raise PeerFailed(f"expected a line of figures, got: {said[-SAID:]}") from cause
 
 
 @dataclass(frozen=True, slots=True)
-class Took:
+class RunCost:
     """The cost of a run."""
 
     seconds: float

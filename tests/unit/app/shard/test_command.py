@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 from streams.app import signals
 from streams.app.common_options import Where
 from streams.app.shard import command
-from streams.app.shard.attach import Attached
+from streams.app.shard.attach import AttachedNamespace
 from streams.app.signals import Stop
 from streams.errors import Determinate
 from streams.ids import CollectionId, Timestamp, Topic
@@ -48,7 +48,7 @@ def reached(monkeypatch: pytest.MonkeyPatch, made: MemoryBroker) -> list[object]
     seen: list[object] = []
 
     @contextmanager
-    def attached(settings: ClientSettings, namespace: str) -> Iterator[Attached]:
+    def attached(settings: ClientSettings, namespace: str) -> Iterator[AttachedNamespace]:
         seen.extend((settings, namespace))
         if settings.bootstrap == "nobody:1":
             raise Determinate("list topics: no broker answers")

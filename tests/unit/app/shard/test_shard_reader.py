@@ -8,7 +8,7 @@ import pytest
 
 from streams.adapter.results import Columns, Complete, Notice, Progress, Result, Rows
 from streams.app.error_output import Refused
-from streams.app.shard.attach import Attached
+from streams.app.shard.attach import AttachedNamespace
 from streams.app.shard.shard_reader import Reader
 from streams.errors import Determinate
 from streams.ids import Timestamp, Topic
@@ -44,12 +44,12 @@ def one(made: MemoryBroker) -> Iterator[Shards]:
 
 
 @pytest.fixture
-def at(made: MemoryBroker, one: Shards) -> Iterator[Attached]:
+def at(made: MemoryBroker, one: Shards) -> Iterator[AttachedNamespace]:
     with look(made) as opened:
         yield opened
 
 
-def reader(at: Attached, kernel: Kernel) -> Reader:
+def reader(at: AttachedNamespace, kernel: Kernel) -> Reader:
     return Reader(at.shards, at.find("u1"), kernel)
 
 

@@ -4,12 +4,12 @@ from io import BytesIO
 
 import pytest
 
-from streams.app.topic.json_messages import Reading, blocks
+from streams.app.topic.json_messages import LineMapping, blocks
 from streams.errors import InvalidUsage
 
 
 def test_values_are_the_lines_as_they_were_written() -> None:
-    messages = Reading().messages([b'{"amount": 12.50} ', b"", b"  ", b"null", b'"x"'])
+    messages = LineMapping().messages([b'{"amount": 12.50} ', b"", b"  ", b"null", b'"x"'])
     assert messages.keys is None
     assert messages.values.to_pylist() == ['{"amount": 12.50}', "null", '"x"']
 
@@ -24,10 +24,10 @@ def test_values_are_the_lines_as_they_were_written() -> None:
 )
 def test_a_key_is_the_member_or_an_object_of_several(key, expected) -> None:
     line = b'{"id": 1.50, "name": "a\\u00e9", "o\\"k": {"x": [1]}}'
-    messages = Reading(key).messages([line])
+    messages = LineMapping(key).messages([line])
     assert messages.keys is not None
     assert messages.keys.to_pylist() == [expected]
-    assert Reading(key, deletes=True).messages([line]).values.to_pylist() == [None]
+    assert LineMapping(key, deletes=True).messages([line]).values.to_pylist() == [None]
 
 
 @pytest.mark.parametrize(
@@ -45,7 +45,7 @@ def test_a_key_is_the_member_or_an_object_of_several(key, expected) -> None:
 )
 def test_a_line_that_cannot_be_sent_is_named(line, key, told) -> None:
     with pytest.raises(InvalidUsage) as refused:
-        Reading(key).messages([b'{"id": 0}', line], first=7)
+        LineMapping(key).messages([b'{"id": 0}', line], first=7)
     assert str(refused.value) == told
 
 

@@ -4,13 +4,13 @@ from contextlib import closing
 from pathlib import Path
 
 from streams.torture.journal import (
-    Did,
+    Answer,
     Entry,
+    Event,
     FileJournal,
     Followed,
-    Looked,
+    ReadResult,
     Share,
-    Told,
     Wrong,
     Wrote,
     line,
@@ -21,12 +21,12 @@ from streams.torture.journal import (
 ROW = ("writer", 7)
 ENTRIES: list[Entry] = [
     Wrote("1", (Share("c", "cap", 0, 5, ((ROW, 1, 1), (ROW, 3, -1))),)),
-    Told("1", counted=True),
-    Looked("r", "c", 4, None, ((ROW, 2),)),
-    Looked("r", "c", 4, 20, (), is_last=True),
+    Answer("1", counted=True),
+    ReadResult("r", "c", 4, None, ((ROW, 2),)),
+    ReadResult("r", "c", 4, 20, (), is_last=True),
     Followed("r", "c", 3, 9, None, ((ROW, 3, 1),)),
     Wrong("r", "a text with \n in it"),
-    Did("r", "kills", 3),
+    Event("r", "kills", 3),
 ]
 
 

@@ -3,12 +3,12 @@
 from dataclasses import replace
 
 from streams.torture.journal import (
-    Did,
+    Answer,
     Entry,
+    Event,
     Followed,
-    Looked,
+    ReadResult,
     Share,
-    Told,
     Wrong,
     Wrote,
 )
@@ -17,15 +17,15 @@ from streams.torture.oracle import judge
 A, B = ("w", 1), ("w", 2)
 FIRST = Share("c", "cap", 0, 5, ((A, 1, 1), (B, 3, 1)))
 SECOND = Share("c", "cap", 5, 9, ((("w", 3), 6, 1), (B, 7, -1)))
-LAST = Looked("judge", "c", 8, None, ((A, 1), (("w", 3), 1)), is_last=True)
+LAST = ReadResult("judge", "c", 8, None, ((A, 1), (("w", 3), 1)), is_last=True)
 SOUND: list[Entry] = [
     Wrote("1", (FIRST,)),
-    Told("1", counted=True),
+    Answer("1", counted=True),
     Wrote("2", (SECOND,)),  # in doubt, and it counted
     Wrote("3", (replace(FIRST, updates=((("w", 9), 2, 1),)),)),
-    Told("3", counted=False),
-    Looked("r", "c", 4, None, ((A, 1), (B, 1))),
-    Looked("r", "c", 4, 2, ((A, 1),)),
+    Answer("3", counted=False),
+    ReadResult("r", "c", 4, None, ((A, 1), (B, 1))),
+    ReadResult("r", "c", 4, 2, ((A, 1),)),
     Followed("r", "c", 3, 9, None, ((B, 3, 1), (("w", 3), 6, 1), (B, 7, -1))),
     LAST,
 ]
@@ -37,7 +37,7 @@ def wrong(*entries: Entry, without: int | None = None) -> str:
 
 
 def test_what_may_be_is_not_wrong() -> None:
-    verdict = judge([*SOUND, Did("r", "kills", 2), Did("r", "races lost")])
+    verdict = judge([*SOUND, Event("r", "kills", 2), Event("r", "races lost")])
     assert verdict.wrong == ()
     assert verdict.figures == {
         "appends": 1,
@@ -49,17 +49,17 @@ def test_what_may_be_is_not_wrong() -> None:
 
 
 def test_a_row_too_many_and_one_too_few() -> None:
-    said = wrong(Looked("x", "c", 4, None, ((A, 1), (("w", 7), 2))))
+    said = wrong(ReadResult("x", "c", 4, None, ((A, 1), (("w", 7), 2))))
     assert said == "x read c as of 4: missing ('w', 2) x 1, too much ('w', 7) x 2"
     said = wrong(Followed("x", "c", 5, 7, None, ()))
     assert said == "x followed c in [5, 7): missing (('w', 3), 6) x 1, too much nothing"
 
 
 def test_a_write_that_is_not_what_its_writer_was_told() -> None:
-    said = wrong(Told("2", counted=False))
+    said = wrong(Answer("2", counted=False))
     assert "write 2 of c [5, 9): told that it did not count, and it is there" in said
     lost = Share("c", "other", 0, 2, ((("w", 20), 1, 1),))
-    said = wrong(Wrote("4", (lost,)), Told("4", counted=True))
+    said = wrong(Wrote("4", (lost,)), Answer("4", counted=True))
     assert "write 4 of c [0, 2): told that it counted, and it is not there" in said
 
 
@@ -70,10 +70,10 @@ def test_half_of_a_write() -> None:
 
 def test_two_writes_of_one_time_under_one_capability() -> None:
     again = Share("c", "cap", 4, 6, ((A, 4, 0),))
-    said = wrong(Wrote("5", (again,)), Told("5", counted=True))
+    said = wrong(Wrote("5", (again,)), Answer("5", counted=True))
     assert "collection c: ('w', 1) has [0, 5) and ('w', 1) has [4, 6) as well" in said
     other = replace(again, capability="another")
-    assert not wrong(Wrote("5", (other,)), Told("5", counted=True))
+    assert not wrong(Wrote("5", (other,)), Answer("5", counted=True))
 
 
 def test_what_an_actor_found_wrong_by_itself() -> None:

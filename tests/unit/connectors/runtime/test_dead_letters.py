@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from connectors.runtime.dead_letters import Search
+from connectors.runtime.dead_letters import Bisection
 
 
 @given(total=st.integers(0, 300), data=st.data())
@@ -12,7 +12,7 @@ def test_it_finds_those_that_are_refused_and_writes_the_others_once(
 ) -> None:
     rows = st.integers(0, max(total - 1, 0))
     refused = data.draw(st.sets(rows, max_size=min(total, 8)))
-    search, tries = Search(total), 0
+    search, tries = Bisection(total), 0
     written: list[int] = []
     found: list[int] = []
     while search.written < total:
@@ -30,7 +30,7 @@ def test_it_finds_those_that_are_refused_and_writes_the_others_once(
 
 
 def test_one_that_dies_is_resumed_at_what_was_written() -> None:
-    search = Search(10, written=4)
+    search = Bisection(10, written=4)
     assert search.size == 6
     search.refused()
     assert search.size == 3

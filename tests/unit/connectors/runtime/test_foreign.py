@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from connectors.driver import Driver
-from connectors.runtime.follower import Following
-from connectors.runtime.recovery import Kept, RecoveryLog, TakenOver
+from connectors.runtime.follower import CollectionFollower
+from connectors.runtime.recovery import RecoveryLog, StoredCheckpoints, TakenOver
 from connectors.runtime.runner import Runner
 from connectors.runtime.task import Materialization
 from connectors.transport.local import Local
@@ -73,35 +73,37 @@ def test_what_a_connector_leaves_to_the_driver_is_kept(
 
 def test_a_log_is_written_by_its_newest_session(collections: Collections) -> None:
     first = RecoveryLog(collections.client(), "shop")
-    assert first.open() == Kept()
-    first.write(Kept(b"1", b"{}"))
+    assert first.open() == StoredCheckpoints()
+    first.write(StoredCheckpoints(b"1", b"{}"))
     second = RecoveryLog(collections.client(), "shop")
-    assert second.open() == Kept(b"1", b"{}")
+    assert second.open() == StoredCheckpoints(b"1", b"{}")
     with pytest.raises(TakenOver, match="another session writes its log"):
-        first.write(Kept(b"2"))
-    second.write(Kept(b"3"))
-    assert RecoveryLog(collections.client(), "shop").open() == Kept(b"3")
+        first.write(StoredCheckpoints(b"2"))
+    second.write(StoredCheckpoints(b"3"))
+    assert RecoveryLog(collections.client(), "shop").open() == StoredCheckpoints(b"3")
 
 
 def test_a_log_that_was_dropped_begins_anew(collections: Collections) -> None:
     first = RecoveryLog(collections.client(), "shop")
-    first.write(Kept(b"1", b"{}"))
+    first.write(StoredCheckpoints(b"1", b"{}"))
     RecoveryLog(collections.client(), "shop").drop()
     assert collections.broker.topics.names() == {"sw.u1.data", "sw.u1.log"}
     second = RecoveryLog(collections.client(), "shop")
-    assert second.open() == Kept()
-    second.write(Kept(b"2", b"{}"))
-    assert RecoveryLog(collections.client(), "shop").open() == Kept(b"2", b"{}")
+    assert second.open() == StoredCheckpoints()
+    second.write(StoredCheckpoints(b"2", b"{}"))
+    assert RecoveryLog(collections.client(), "shop").open() == StoredCheckpoints(b"2", b"{}")
 
 
 def test_a_collection_that_was_dropped_holds_nothing(collections: Collections) -> None:
     collections.create("u2", (("item", "VARCHAR"),))
     names = [CollectionId("u1"), CollectionId("u2")]
-    following = Following(collections.client(), "shop", names)
+    following = CollectionFollower(collections.client(), "shop", names)
     following.open()
     following.hold()
     collections.shards.drop(CollectionId("u2"))
-    assert Following(collections.client(), "shop", names).drop() == (CollectionId("u1"),)
-    absent = Following(collections.client(), "shop", [CollectionId("u9")])
+    assert CollectionFollower(collections.client(), "shop", names).drop() == (
+        CollectionId("u1"),
+    )
+    absent = CollectionFollower(collections.client(), "shop", [CollectionId("u9")])
     with pytest.raises(InvalidUsage, match="collection u9 is not there"):
         absent.drop()

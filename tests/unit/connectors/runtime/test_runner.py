@@ -11,9 +11,9 @@ import pytest
 
 from connectors import sqlite as sqlite_connector
 from connectors.driver import Driver
-from connectors.runtime.follower import Following, hold_of
-from connectors.runtime.lane import Drifted
-from connectors.runtime.runner import Behind, Runner, Status
+from connectors.runtime.follower import CollectionFollower, hold_of
+from connectors.runtime.lane import EndpointDrifted
+from connectors.runtime.runner import CannotCatchUp, Runner, Status
 from connectors.runtime.task import Materialization
 from connectors.transport.errors import ConnectorFailed
 from connectors.transport.local import Local
@@ -150,8 +150,11 @@ def test_a_task_that_is_dropped_holds_nothing(world: World) -> None:
     fill(world)
     world.catch_up()
     collections = [CollectionId("u1"), CollectionId("u2")]
-    assert Following(world.collections.client(), "shop", collections).drop() == ("u1", "u2")
-    assert Following(world.collections.client(), "shop", collections).drop() == ()
+    assert CollectionFollower(world.collections.client(), "shop", collections).drop() == (
+        "u1",
+        "u2",
+    )
+    assert CollectionFollower(world.collections.client(), "shop", collections).drop() == ()
     world.collections.shards.sync(CollectionId("u1"))
     held = world.collections.shards.state(CollectionId("u1")).capabilities
     assert hold_of("shop", CollectionId("u1")) not in held
@@ -217,7 +220,9 @@ def test_a_violated_key_stops_its_binding_alone(world: World) -> None:
     fill(world)
     world.collections.append("u1", 31, [("de", 99, 25, 1)])
     world.collections.append("u2", 31, [(2, "ink", 250, 26, 1)])
-    with pytest.raises(Behind, match=r"revenue: key \(country = de\) is not unique: 2 rows"):
+    with pytest.raises(
+        CannotCatchUp, match=r"revenue: key \(country = de\) is not unique: 2 rows"
+    ):
         world.catch_up()
     assert world.query("SELECT count(*) FROM orders_log") == [(2,)]
     # in memory it moves as far as it can, on disk all the way or not at all
@@ -258,7 +263,7 @@ def test_a_table_that_somebody_changed_is_found(world: World) -> None:
     world.collections.append("u1", 31, [("de", 10, 25, -1)])
     world.collections.append("u2", 31)
     expected = r'revenue: expected \{"country": "de", "total": 10\}, actual \{"country": "de"\}'
-    with pytest.raises(Drifted, match=expected):
+    with pytest.raises(EndpointDrifted, match=expected):
         world.catch_up()
 
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from connectors.runtime.reader import counted
 from connectors.runtime.spill import PARTS, Spill, divided
-from connectors.runtime.transactions import Cutter, Position
+from connectors.runtime.transactions import Position, TransactionCutter
 from streams.ids import Timestamp
 from tests.unit.connectors.runtime.test_transactions import (
     BIRTH,
@@ -45,7 +45,9 @@ def spilled(where: Path, position: Position, taken: list[list[Update]], **more: 
 
 def held() -> tuple[Position, list[Update]]:
     """A binding that has twenty keys."""
-    cutter = Cutter([bound("t")], [Position(Timestamp(BIRTH), is_begun=False)], KERNEL)
+    cutter = TransactionCutter(
+        [bound("t")], [Position(Timestamp(BIRTH), is_begun=False)], KERNEL
+    )
     rows: list[Update] = [(key, "old", 5, 1) for key in range(20)]
     cutter.take(0, updates(rows), errors([]), Timestamp(BIRTH + 1))
     transaction = cutter.cut()
@@ -71,7 +73,7 @@ def test_it_is_what_one_cut_would_be(
                 changes.append((key, now[key], time, 1))
     where = tmp_path_factory.mktemp("spill")
     for delta in (False, True):
-        cutter = Cutter([bound("t", delta=delta)], [position], KERNEL)
+        cutter = TransactionCutter([bound("t", delta=delta)], [position], KERNEL)
         cutter.take(0, updates(changes), errors([]), Timestamp(16))
         whole = cutter.cut(Timestamp(16))
         assert whole is not None

@@ -8,7 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from connectors.runtime.transactions import Bound, Cutter, Part, Position, Transaction
+from connectors.runtime.transactions import (
+    Bound,
+    Part,
+    Position,
+    Transaction,
+    TransactionCutter,
+)
 from streams.ids import Timestamp
 from streams.storage.description import Description
 from streams.trace.kernel.kernel import Kernel
@@ -37,19 +43,21 @@ def bound(name: str, *, delta: bool = False) -> Bound:
     return Bound(name=name, description=COLUMNS, keys=("k",), delta=delta)
 
 
-def new(*bounds: Bound, most_rows: int = 1000) -> Cutter:
+def new(*bounds: Bound, most_rows: int = 1000) -> TransactionCutter:
     positions = [Position(Timestamp(BIRTH), is_begun=False) for _ in bounds]
-    return Cutter(bounds, positions, KERNEL, most_rows)
+    return TransactionCutter(bounds, positions, KERNEL, most_rows)
 
 
-def take(cutter: Cutter, index: int, upper: int, rows: list[Update], wrong: Any = ()) -> None:
+def take(
+    cutter: TransactionCutter, index: int, upper: int, rows: list[Update], wrong: Any = ()
+) -> None:
     cutter.take(index, updates(rows), errors(list(wrong)), Timestamp(upper))
 
 
 class Endpoint:
     """What a connector keeps: rows by key, or all changes of delta updates."""
 
-    def __init__(self, cutter: Cutter) -> None:
+    def __init__(self, cutter: TransactionCutter) -> None:
         self.bindings = cutter.bindings
         self.tables: list[dict[Any, str]] = [{} for _ in self.bindings]
         self.logs: list[Counter[Update]] = [Counter() for _ in self.bindings]
@@ -159,7 +167,7 @@ def test_after_each_commit_the_endpoint_is_at_one_time(
             assert endpoint.frontier[index] - 1 in [BIRTH - 1, *sound]
 
 
-def drain(cutter: Cutter, endpoint: Endpoint, collections: Any) -> None:
+def drain(cutter: TransactionCutter, endpoint: Endpoint, collections: Any) -> None:
     while (transaction := cutter.cut()) is not None:
         before = list(endpoint.frontier)
         endpoint.commit(transaction)

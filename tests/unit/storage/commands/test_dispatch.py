@@ -11,7 +11,14 @@ from streams.progress import EMPTY, frontier
 from streams.storage.client.handles import ReadCapability, WriteCapability
 from streams.storage.commands import wire
 from streams.storage.commands.dedup import Report
-from streams.storage.commands.dispatch import BATCH, CREATIONS, Crowd, Desk, Home, Room
+from streams.storage.commands.dispatch import (
+    BATCH,
+    CREATIONS,
+    Capacity,
+    Crowd,
+    Home,
+    PendingRecords,
+)
 from streams.storage.commands.executor import NAMED
 from streams.storage.log.dedup_window import KEPT, WINDOW
 
@@ -56,10 +63,10 @@ def subscribe(id_: str) -> wire.Command:
 
 def desk_of(
     *records: wire.Request | Report, home: Home = lambda id_: id_, is_alone: bool = False
-) -> Desk:
-    desk = Desk()
-    desk.lay([(record, 1) for record in records], home, is_alone=is_alone)
-    return desk
+) -> PendingRecords:
+    pending = PendingRecords()
+    pending.lay([(record, 1) for record in records], home, is_alone=is_alone)
+    return pending
 
 
 def offsets(crowds: Sequence[Crowd]) -> list[list[int]]:
@@ -67,20 +74,20 @@ def offsets(crowds: Sequence[Crowd]) -> list[list[int]]:
 
 
 def picked(
-    desk: Desk, *, together: bool = True, alone: int = 9, now: float = 0.0
+    pending: PendingRecords, *, together: bool = True, alone: int = 9, now: float = 0.0
 ) -> list[Crowd]:
-    return desk.pick(now, Room(together=together, alone=alone))
+    return pending.pick(now, Capacity(together=together, alone=alone))
 
 
 def rounds(*commands: wire.Command, home: Home = lambda id_: id_) -> list[list[list[int]]]:
     """What is carried out after what: crowds at once, as offsets."""
-    desk = desk_of(*(about(each, number) for number, each in enumerate(commands)), home=home)
+    pending = desk_of(*(about(each, number) for number, each in enumerate(commands)), home=home)
     made = []
-    while len(desk):
-        crowds = picked(desk)
+    while len(pending):
+        crowds = picked(pending)
         made.append(offsets(crowds))
         for crowd in crowds:
-            desk.answered(crowd)
+            pending.answered(crowd)
     return made
 
 
@@ -108,7 +115,7 @@ def test_what_is_looked_up_waits_for_what_comes_before() -> None:
 
 
 def test_a_command_that_may_wait_keeps_nobody_waiting_but_its_group() -> None:
-    desk = desk_of(
+    pending = desk_of(
         about(counted("a"), 0),
         about(heartbeat("b"), 1),
         about(heartbeat("a"), 2),
@@ -116,26 +123,26 @@ def test_a_command_that_may_wait_keeps_nobody_waiting_but_its_group() -> None:
         about(counted("d"), 4),
         home={"a": "g", "c": "g"}.get,
     )
-    crowds = picked(desk, alone=1)
+    crowds = picked(pending, alone=1)
     assert offsets(crowds) == [[0]]  # b is of no group that is followed, so it may wait as well
-    (crowd,) = picked(desk, alone=1)
+    (crowd,) = picked(pending, alone=1)
     assert offsets([crowd]) == [[1]]
-    desk.answered(crowd)
-    assert offsets(picked(desk, alone=0)) == []  # a and c share a group
-    assert offsets(picked(desk)) == [[4]]
-    desk.answered(crowds[0])
-    assert offsets(picked(desk)) == [[2, 3]]
+    pending.answered(crowd)
+    assert offsets(picked(pending, alone=0)) == []  # a and c share a group
+    assert offsets(picked(pending)) == [[4]]
+    pending.answered(crowds[0])
+    assert offsets(picked(pending)) == [[2, 3]]
 
 
 def test_who_sends_much_makes_others_wait_for_one_turn() -> None:
     """They used to wait for all that one client had sent before, about however many groups."""
     greedy = [counted(f"{group}") for _ in range(5) for group in "abcd"]
-    desk = desk_of(*(about(each, n) for n, each in enumerate([*greedy, counted("honest")])))
+    pending = desk_of(*(about(each, n) for n, each in enumerate([*greedy, counted("honest")])))
     served: list[str] = []
-    while len(desk):
-        crowds = picked(desk, alone=4)
+    while len(pending):
+        crowds = picked(pending, alone=4)
         served += [str(id_) for (item,) in crowds for id_ in item.collections]
-        desk.answered([item for crowd in crowds for item in crowd])
+        pending.answered([item for crowd in crowds for item in crowd])
     assert served[:5] == [*"abcd", "honest"]
     assert len(served) == 21
 
@@ -143,78 +150,78 @@ def test_who_sends_much_makes_others_wait_for_one_turn() -> None:
 def test_a_stranger_s_command_chains_nobody_to_what_it_waits_for() -> None:
     """Of what nobody follows yet it was not known that a command about both is refused."""
     waiting, both, honest = counted("slow"), update("slow", "honest"), counted("honest")
-    desk = Desk()
+    pending = PendingRecords()
     records = [(about(each, n), 1) for n, each in enumerate([waiting, both, honest])]
-    desk.lay(records, lambda _: None, lambda id_: id_, is_alone=False)
-    assert offsets(picked(desk)) == [[0], [1], [2]]
-    desk = Desk()
-    desk.lay(records, lambda _: None, lambda _: "one", is_alone=False)
-    assert offsets(picked(desk)) == [[0]]  # of one group they stay in order
+    pending.lay(records, lambda _: None, lambda id_: id_, is_alone=False)
+    assert offsets(picked(pending)) == [[0], [1], [2]]
+    pending = PendingRecords()
+    pending.lay(records, lambda _: None, lambda _: "one", is_alone=False)
+    assert offsets(picked(pending)) == [[0]]  # of one group they stay in order
 
 
 def test_what_is_set_aside_is_not_overtaken_by_its_own_group() -> None:
-    desk = desk_of(about(heartbeat("a"), 0), about(heartbeat("b"), 1))
-    ((first, second),) = picked(desk)
-    desk.put_back([first], 5.0)
-    desk.answered([second])
-    desk.lay([(about(heartbeat("a"), 2), 1)], lambda id_: id_, is_alone=False)
-    assert picked(desk, now=4.0) == []
-    assert offsets(picked(desk, now=5.0)) == [[0]]
-    desk.answered([first])
-    assert offsets(picked(desk)) == [[2]]
-    assert desk.size == 1
+    pending = desk_of(about(heartbeat("a"), 0), about(heartbeat("b"), 1))
+    ((first, second),) = picked(pending)
+    pending.put_back([first], 5.0)
+    pending.answered([second])
+    pending.lay([(about(heartbeat("a"), 2), 1)], lambda id_: id_, is_alone=False)
+    assert picked(pending, now=4.0) == []
+    assert offsets(picked(pending, now=5.0)) == [[0]]
+    pending.answered([first])
+    assert offsets(picked(pending)) == [[2]]
+    assert pending.size == 1
 
 
 def test_a_copy_waits_for_the_command_itself() -> None:
-    desk = desk_of(about(heartbeat("a"), 0, "x"), about(heartbeat("b"), 1, "x"))
-    (crowd,) = picked(desk)
+    pending = desk_of(about(heartbeat("a"), 0, "x"), about(heartbeat("b"), 1, "x"))
+    (crowd,) = picked(pending)
     assert offsets([crowd]) == [[0]]
-    assert picked(desk) == []
-    desk.answered(crowd)
-    assert offsets(picked(desk)) == [[1]]
+    assert picked(pending) == []
+    pending.answered(crowd)
+    assert offsets(picked(pending)) == [[1]]
 
 
 def test_a_copy_holds_up_nobody_else() -> None:
     """Somebody who waits may have used an id that another's command has, too."""
-    desk = desk_of(about(counted("a"), 0, "x"), about(heartbeat("b"), 1, "x"))
-    picked(desk)
-    desk.lay([(about(heartbeat("b"), 2), 1)], lambda id_: id_, is_alone=False)
-    assert offsets(picked(desk)) == [[2]]
+    pending = desk_of(about(counted("a"), 0, "x"), about(heartbeat("b"), 1, "x"))
+    picked(pending)
+    pending.lay([(about(heartbeat("b"), 2), 1)], lambda id_: id_, is_alone=False)
+    assert offsets(picked(pending)) == [[2]]
 
 
 def test_a_command_about_several_groups_holds_up_none_of_them() -> None:
     """It is refused; it used to have others wait for whatever one of them waits for."""
-    desk = desk_of(about(counted("a"), 0), about(update("a", "b"), 1), about(update("b"), 2))
-    assert offsets(picked(desk)) == [[2], [0], [1]]
+    pending = desk_of(about(counted("a"), 0), about(update("a", "b"), 1), about(update("b"), 2))
+    assert offsets(picked(pending)) == [[2], [0], [1]]
     homes = {"b": "b"}
-    desk = desk_of(about(counted("a"), 0), about(update("a", "b"), 1), home=homes.get)
-    desk.lay([(about(update("b"), 2), 1)], homes.get, is_alone=False)
-    assert offsets(picked(desk)) == [[2], [0]]
+    pending = desk_of(about(counted("a"), 0), about(update("a", "b"), 1), home=homes.get)
+    pending.lay([(about(update("b"), 2), 1)], homes.get, is_alone=False)
+    assert offsets(picked(pending)) == [[2], [0]]
 
 
 def test_reports_wait_for_nothing() -> None:
     report = Report(Offset(1), 0, wire.Outcome(status=wire.Status.MALFORMED))
-    desk = desk_of(about(counted("a"), 0), report, about(update("a"), 2))
-    assert offsets(picked(desk)) == [[1], [0]]
+    pending = desk_of(about(counted("a"), 0), report, about(update("a"), 2))
+    assert offsets(picked(pending)) == [[1], [0]]
 
 
 def test_a_second_crowd_begins_while_the_first_takes_long() -> None:
-    desk = desk_of(about(heartbeat("a"), 0))
-    (crowd,) = picked(desk)
-    desk.lay([(about(heartbeat("b"), 1), 1)], lambda id_: id_, is_alone=False)
-    assert picked(desk, together=False) == []
-    assert offsets(picked(desk)) == [[1]]
-    desk.answered(crowd)
+    pending = desk_of(about(heartbeat("a"), 0))
+    (crowd,) = picked(pending)
+    pending.lay([(about(heartbeat("b"), 1), 1)], lambda id_: id_, is_alone=False)
+    assert picked(pending, together=False) == []
+    assert offsets(picked(pending)) == [[1]]
+    pending.answered(crowd)
 
 
 def test_a_creation_is_not_too_far_ahead_of_the_first_that_waits() -> None:
-    desk = desk_of(*(about(create(f"t{n}"), n) for n in range(CREATIONS + 2)))
-    crowds = picked(desk, alone=1 << 20)
+    pending = desk_of(*(about(create(f"t{n}"), n) for n in range(CREATIONS + 2)))
+    crowds = picked(pending, alone=1 << 20)
     assert len(crowds) == CREATIONS
-    desk.answered(crowds[1])
-    assert picked(desk) == []
-    desk.answered(crowds[0])
-    assert offsets(picked(desk)) == [[CREATIONS], [CREATIONS + 1]]
+    pending.answered(crowds[1])
+    assert picked(pending) == []
+    pending.answered(crowds[0])
+    assert offsets(picked(pending)) == [[CREATIONS], [CREATIONS + 1]]
 
 
 KINDS = st.sampled_from([create, drop, heartbeat, update, counted, seal, subscribe])
@@ -229,18 +236,18 @@ def test_each_group_has_its_commands_in_order(
     homes = {"a": "g", "b": "g", "c": "c"}  # d is followed by nobody
     groups = [homes.get(id_, id_) for _, id_ in drawn]
     records = [about(kind(id_), n) for n, (kind, id_) in enumerate(drawn)]  # type: ignore[operator]
-    desk, under_way, done = desk_of(*records, home=homes.get), list[Crowd](), list[int]()
-    while len(desk):
-        for crowd in picked(desk, alone=alone + 1):
+    pending, under_way, done = desk_of(*records, home=homes.get), list[Crowd](), list[int]()
+    while len(pending):
+        for crowd in picked(pending, alone=alone + 1):
             mine = [groups[item.offset] for item in crowd]
             others = {groups[item.offset] for items in under_way for item in items}
             assert not others & set(mine)
             under_way.append(crowd)
         crowd = under_way.pop(rng.randrange(len(under_way)))  # type: ignore[attr-defined]
         if rng.random() < 0.3:  # type: ignore[attr-defined]
-            desk.put_back(crowd, 0.0)
+            pending.put_back(crowd, 0.0)
         else:
-            desk.answered(crowd)
+            pending.answered(crowd)
             done += [item.offset for item in crowd]
     assert sorted(done) == list(range(len(drawn)))
     for group in set(groups):

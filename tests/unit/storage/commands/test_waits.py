@@ -17,7 +17,7 @@ from streams.kafka.memory.faulty import FaultyChunks, FaultyLogs
 from streams.storage.commands import handlers
 from streams.storage.commands import session as session_module
 from streams.storage.commands.service import CommandService
-from streams.storage.commands.worker_pool import Stuck, Threads
+from streams.storage.commands.worker_pool import CommandStuck, Threads
 from streams.storage.limits import LARGEST_ROWS
 from tests.support.command_service import DESCRIPTION, World, stream, update
 
@@ -101,7 +101,7 @@ def place() -> Iterator[Place]:
     gate = Gate("v")
     logs, chunks = SlowLogs(world.broker.logs), SlowChunks(world.broker.chunks)
     logs.gate = chunks.gate = gate
-    service = world.service(logs=logs, chunks=chunks, crew=Threads)
+    service = world.service(logs=logs, chunks=chunks, workers=Threads)
     gate.opened.set()
     found = Place(world, gate, service, made["v"][0], held, made["h"][1])
     beats = [world.send("heartbeat", capability=each) for each in (found.read, found.honest)]
@@ -167,7 +167,7 @@ def test_a_group_that_cannot_be_opened_keeps_no_other_from_it(place: Place) -> N
     place.service.close()
     logs = SlowLogs(place.world.broker.logs)
     logs.gate = place.gate
-    place.service = place.world.service(logs=logs, crew=Threads)  # which follows nothing
+    place.service = place.world.service(logs=logs, workers=Threads)  # which follows nothing
     late = place.world.send("heartbeat", capability=place.read)
     place.until(place.gate.reached.is_set)
     fine = place.world.send("heartbeat", capability=place.honest)
@@ -248,7 +248,7 @@ def test_who_waits_beyond_every_deadline_ends_the_process(
     monkeypatch.setattr(Threads, "word_s", 0.0)
     monkeypatch.setattr(session_module, "DEADLINE_S", 0.0)
     WAITS["its chunks"](place)
-    with pytest.raises(Stuck, match="fetched"):
+    with pytest.raises(CommandStuck, match="fetched"):
         place.until(lambda: False)
 
 
@@ -282,7 +282,7 @@ def test_a_command_that_names_two_clients_collections_has_neither_wait_for_the_o
     gate = Gate("v")
     logs, chunks = SlowLogs(world.broker.logs), SlowChunks(world.broker.chunks)
     logs.gate = chunks.gate = gate
-    service = world.service(logs=logs, chunks=chunks, crew=Threads)
+    service = world.service(logs=logs, chunks=chunks, workers=Threads)
     place = Place(world, gate, service, {}, held["v"], held["h"])
     try:
         slow = world.send("update_and_downgrade", **update(held["v"], 1), check_counts=True)

@@ -9,7 +9,7 @@ from schemas import codec
 from streams.errors import Determinate
 from streams.ids import Offset, Topic
 from streams.kafka.log import Entry
-from streams.torture.hostile.command_client import TRIES, Asker
+from streams.torture.hostile.command_client import TRIES, CommandClient
 
 
 class Service:
@@ -45,8 +45,8 @@ class Service:
 
 
 def drop(service: Any) -> list[dict[str, object]]:
-    asker = Asker("sw", service, service)
-    return asker.done("drop", 1.0, collection="c", capability=None)
+    requester = CommandClient("sw", service, service)
+    return requester.done("drop", 1.0, collection="c", capability=None)
 
 
 def test_a_command_that_was_overtaken_is_sent_again_under_a_new_id() -> None:

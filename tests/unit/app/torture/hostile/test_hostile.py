@@ -19,7 +19,7 @@ from streams.storage.description import loads
 from streams.storage.write.chunk_validation import rows_of
 from streams.storage.write.validation import conform
 from streams.torture.hostile import arrow_streams
-from streams.torture.hostile.attacker_knowledge import DESCRIPTION, Known, Victim
+from streams.torture.hostile.attacker_knowledge import DESCRIPTION, AttackerKnowledge, Victim
 from streams.torture.hostile.forged_records import bent, forged
 from streams.torture.hostile.inputs import Record, evidence_line
 from streams.torture.hostile.mutations import mutated, retold, spliced
@@ -37,11 +37,11 @@ def victim(name: str = "victim1") -> Victim:
     )
 
 
-def known() -> Known:
+def known() -> AttackerKnowledge:
     one = victim()
     commands = commands_of(one)
     events, spoiled = list(commands), [victim("victim2")]
-    return Known("sw", ("honest", "s1", "u2"), [one], commands, events, [], spoiled)
+    return AttackerKnowledge("sw", ("honest", "s1", "u2"), [one], commands, events, [], spoiled)
 
 
 def inputs_of(name: str, seed: int) -> list[object]:
