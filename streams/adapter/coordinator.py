@@ -47,6 +47,7 @@ from streams.adapter.reconciler import Upkeep
 from streams.adapter.results import Columns, Complete, Failed, Notice, Result, failed
 from streams.adapter.row_encoding import text_rows
 from streams.adapter.sessions import Session, Sessions
+from streams.adapter.timelines import timeline
 from streams.adapter.workers.pool import Workers
 from streams.adapter.workers.requests import Explain, View
 from streams.compute.controller import Controller, create_topics
@@ -242,9 +243,8 @@ class Coordinator:
                 items = [item for item in catalog.ordered() if item.kind != "sink"]
                 functions = tuple(catalog.functions.values())
                 yield from self._reads.select(query, When(as_of, session), items, functions)
-            case sql.Subscribe(name, as_of):
-                item = ddl.readable(name, self.catalog.state)
-                yield from self._reads.subscribe(item, When(as_of, session))
+            case sql.Subscribe():
+                yield from self._subscribe(statement, session)
             case sql.Explain(query, picture):
                 yield from self._explain(query, picture=picture)
             case (
@@ -256,6 +256,12 @@ class Coordinator:
                 yield from self.materializing.execute(statement, text)
             case _:
                 assert_never(statement)
+
+    def _subscribe(self, statement: sql.Subscribe, session: Session) -> Iterator[Result]:
+        catalog = self.catalog.state
+        item = ddl.readable(statement.name, catalog)
+        when = When(statement.as_of, session, timeline(item, catalog.items))
+        yield from self._reads.subscribe(item, when)
 
     def _explain(self, query: str, *, picture: bool) -> Iterator[Result]:
         chunks: list[bytes] = []
@@ -422,8 +428,10 @@ class Coordinator:
         conditions = [
             condition for condition in self.conditions() if condition.item.kind == wanted
         ]
-        yield Columns(show.COLUMNS)
-        yield text_rows([show.row(condition) for condition in conditions])
+        is_source = kind is sql.Kind.SOURCE
+        yield Columns(show.SOURCE_COLUMNS if is_source else show.COLUMNS)
+        row = show.source_row if is_source else show.row
+        yield text_rows([row(condition) for condition in conditions])
         yield Complete(f"SHOW {len(conditions)}")
 
     def _show_functions(self) -> Iterator[Result]:

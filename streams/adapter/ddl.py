@@ -8,6 +8,7 @@ from collections.abc import Mapping
 
 from streams.adapter import offsets
 from streams.adapter.catalog import NAMES, Catalog, Item, ItemKind, unknown
+from streams.adapter.timelines import common
 from streams.adapter.workers.requests import Viewed
 from streams.compute import dead_letters
 from streams.compute.description import Envelope as DescribedEnvelope
@@ -16,8 +17,9 @@ from streams.errors import InvalidStatement
 from streams.ids import CollectionId, Topic
 from streams.kafka.topics import LONGEST_NAME, NAME_RULE, Topics, is_name
 from streams.plan import metadata
-from streams.plan.metadata import OnError
+from streams.plan.metadata import OnError, Watermark
 from streams.plan.physical import Column
+from streams.plan.sql.history import Retain
 from streams.plan.sql.messages import KeyFormat
 from streams.plan.sql.statements import (
     Alter,
@@ -26,7 +28,6 @@ from streams.plan.sql.statements import (
     CreateSource,
     Envelope,
     Kind,
-    Retain,
 )
 from streams.storage.policy import LagBehindUpper, RetainHistory, Retention
 from streams.trace.kernel.functions import Function
@@ -54,12 +55,15 @@ def source(
     key_format = _key_format(statement, columns)
     id_ = catalog.next_id("source")
     on_error = statement.on_error or ON_ERROR[envelope]
+    columns = (*columns, *_included(statement, key_format))
+    watermark = event_time(statement, columns)
+    late_rows = None if watermark is None else watermark.late_rows
     return Item(
         id=id_,
         kind="source",
         name=statement.name,
         statement=text,
-        columns=(*columns, *_included(statement, key_format)),
+        columns=columns,
         source=IngestionDescription(
             topic=topic,
             topic_id=topic_id,
@@ -70,7 +74,10 @@ def source(
             located=statement.messages.located,
             start=offsets.start(statement.start, topic, topics),
             on_error=on_error,
-            dead_letters=dead_letters.of(id_) if on_error == "dead_letter" else None,
+            dead_letters=(
+                dead_letters.of(id_) if "dead_letter" in {on_error, late_rows} else None
+            ),
+            watermark=watermark,
         ),
         policy=retention(statement.retain),
     )
@@ -78,6 +85,24 @@ def source(
 
 ON_ERROR: Mapping[DescribedEnvelope, OnError] = {"none": "dead_letter", "upsert": "inline"}
 """What becomes of bad messages unless the statement says it: an UPSERT key heals by itself."""
+
+EVENT_TIMES = ("TIMESTAMP", "TIMESTAMP WITH TIME ZONE")
+"""The types of a column with event times."""
+
+
+def event_time(statement: CreateSource, columns: tuple[Column, ...]) -> Watermark | None:
+    """Return the watermark. Errors: InvalidStatement if its column has another type."""
+    watermark = statement.watermark
+    if watermark is None:
+        return None
+    (type_,) = (column.type for column in columns if column.name == watermark.column)
+    if type_ not in EVENT_TIMES:
+        raise InvalidStatement(
+            f"column {watermark.column} of WATERMARK has the type {type_}",
+            f"expected {' or '.join(EVENT_TIMES)}",
+        )
+    return watermark
+
 
 KEY_TYPES: Mapping[KeyFormat, str] = {"text": "VARCHAR", "bytes": "BLOB"}
 """The type of the one key column of a format; JSON has any, and any number of columns."""
@@ -145,7 +170,11 @@ def read_topic(name: str, topics: Topics, namespace: str) -> tuple[Topic, str]:
 def view(
     statement: CreateMaterializedView, text: str, catalog: Catalog, viewed: Viewed
 ) -> Item:
-    """Return the view of the statement, as a worker has planned it."""
+    """Return the view of the statement, as a worker has planned it.
+
+    Errors: InvalidStatement if its inputs have two timelines.
+    """
+    common([catalog.items[read] for read in viewed.inputs], catalog.items)
     return Item(
         id=catalog.next_id("view"),
         kind="view",

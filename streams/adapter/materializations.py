@@ -54,6 +54,7 @@ from streams.adapter.planner import Evaluate, query_of
 from streams.adapter.results import Columns, Complete, Notice, Result
 from streams.adapter.row_encoding import text_rows
 from streams.adapter.show_materializations import COLUMNS, Shown, row, shown
+from streams.adapter.timelines import common
 from streams.adapter.workers.requests import View, Viewed
 from streams.errors import Corrupt, InvalidStatement, InvalidUsage, SlackwaterError
 from streams.ids import CollectionId, Timestamp
@@ -263,8 +264,8 @@ class Materializing:
 
     def _key(self, item: Item, catalog: Catalog) -> Generator[Result, None, tuple[str, ...]]:
         """Return the columns that identify a row of an object by its definition."""
-        if item.source is not None:
-            return item.source.keys
+        if item.kind != "view":
+            return () if item.source is None else item.source.keys
         ended = yield from self._evaluate(View(query_of(item, catalog)))
         return Viewed.told(ended.facts).keys
 
@@ -276,6 +277,7 @@ class Materializing:
             raise InvalidStatement(str(error)) from error
         names = {str(item.id): item.name for item in catalog.items.values()}
         refuse_keyless(bindings, names, deltas)
+        common([catalog.items[input_] for input_ in inputs_of(bindings)], catalog.items)
 
     def _change(self, body: Materialize | Unmaterialize) -> str:
         """Change the catalog and tell the service; return why it could not be told, if so."""

@@ -16,6 +16,7 @@ from streams.adapter.catalog import Birth, Forget, Item, ItemKind
 from streams.adapter.catalog_log import CatalogLog
 from streams.adapter.ownership import described, strange
 from streams.adapter.plan_cache import Planner, Plans
+from streams.adapter.timelines import EVENT_BIRTH
 from streams.adapter.timestamp_selection import Bounds, birth
 from streams.compute.description import (
     NO_CAPABILITY,
@@ -250,8 +251,11 @@ class Objects:
     def _birth(self, item: Item) -> Timestamp:
         """Choose the first time: by the inputs, or for a source the time of its definition.
 
-        That is the earlier of our clock and the broker's.
+        That is the earlier of our clock and the broker's. A source with a watermark has event
+        times, and they begin in 1970.
         """
+        if item.source is not None and item.source.watermark is not None:
+            return EVENT_BIRTH
         if not item.inputs:
             # A source alone, or constants. Our clock may be ahead of everybody's, and a join
             # would wait until the others have come so far (rule 27).

@@ -11,7 +11,7 @@ generator; closing it ends the read.
 
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeVar
 
 import pyarrow as pa
@@ -26,6 +26,7 @@ from streams.adapter.read_holds import Guard, Guards
 from streams.adapter.results import Columns, Complete, Notice, Progress, Result, Rows
 from streams.adapter.row_encoding import rows
 from streams.adapter.sessions import Session
+from streams.adapter.timelines import Timeline, common
 from streams.adapter.timestamp_selection import LAST, Bounds, ReadAt, Unreadable, choose
 from streams.adapter.workers.pool import Workers
 from streams.adapter.workers.process import Unstarted, WorkerLost
@@ -40,7 +41,7 @@ from streams.adapter.workers.requests import (
 )
 from streams.adapter.workers.spool import Spool
 from streams.errors import InvalidStatement, InvalidUsage
-from streams.ids import Timestamp
+from streams.ids import CollectionId, Timestamp
 from streams.plan.physical import Column
 from streams.progress import Antichain, frontier
 from streams.storage.client.shards import Shards
@@ -79,20 +80,26 @@ DIFF = Column("slackwater_diff", "BIGINT")
 
 @dataclass(frozen=True, slots=True)
 class When:
-    """The time to read at: AS OF a time, or any not before the session's."""
+    """The time to read at, of a timeline: AS OF a time, or any not before the session's."""
 
     as_of: Timestamp | None
     session: Session
+    timeline: Timeline = "wall"
+
+    @property
+    def after(self) -> Timestamp | None:
+        """The time of the session's last read."""
+        return self.session.last(self.timeline)
 
     def note(self, time: Timestamp, items: Sequence[Item]) -> None:
         """Record the time of a read. For sealed items alone it is beyond all others."""
         if self.as_of is None and items and time < LAST:
-            self.session.note(time)
+            self.session.note(time, self.timeline)
 
     def note_progress(self, upper: Antichain) -> None:
         """All updates at times before upper were delivered."""
         if self.as_of is None and not upper.is_empty:
-            self.session.note(Timestamp(upper.time - 1))
+            self.session.note(Timestamp(upper.time - 1), self.timeline)
 
 
 class Reads:
@@ -121,9 +128,12 @@ class Reads:
         Errors: InvalidStatement; TimeoutError if an item is not created in time.
         """
         plan, planned = yield from self._planned(query, items, functions)
-        by_id = {str(item.id): item for item in items}
-        read = [(by_id[imported.collection], imported) for imported in planned.imports]
+        by_id = {item.id: item for item in items}
+        read = [
+            (by_id[CollectionId(imported.collection)], imported) for imported in planned.imports
+        ]
         sources = [item for item, _ in read]
+        when = replace(when, timeline=common(sources, by_id))
         with Spool(self._workers.limits, self._workers.directory) as spool:
             with self._guards.reading([item.id for item in sources], Timestamp(0)) as guard:
                 time = yield from self._readable(sources, when, guard)
@@ -135,9 +145,9 @@ class Reads:
             for block in spool.blocks():
                 yield Rows(tuple(block.decode().split("\n")))
         facts: dict[str, str | int] = {"as_of": time} if read else {}
-        if when.session.is_named and when.session.time is not None:
-            facts["session_time"] = when.session.time
-        yield Complete(f"SELECT {ended.facts['rows']}", facts)
+        yield Complete(
+            f"SELECT {ended.facts['rows']}", {**facts, **session_facts(when.session)}
+        )
 
     def _planned(
         self, query: str, items: Sequence[Item], functions: Sequence[Function]
@@ -239,13 +249,13 @@ class Reads:
             yield from self._made(item)
             with halted(item.name, item.id):
                 self._shards.sync(item.id)
-        after = when.session.time
+        after = when.after
         match choose(self._bounds(items), when.as_of, after):
             case Unreadable(name, since):
                 raise unreadable(name, since.time if not since.is_empty else None, when.as_of)
             case ReadAt(time):
                 guard.downgrade(time)
-                yield from self._wait(items, time, is_session_s=time == after)
+                yield from self._wait(items, time, when=when)
                 when.note(time, items)
                 return time
 
@@ -306,7 +316,7 @@ class Reads:
         items: Sequence[Item],
         time: Timestamp,
         *,
-        is_session_s: bool = False,
+        when: When | None = None,
         is_endless: bool = False,
     ) -> Iterator[Result]:
         """Beats until the items are final at `time`; says what is waited for.
@@ -327,12 +337,9 @@ class Reads:
         beats = 0
         while not self._shards.wait(final, BEAT_MS, groups):
             beats += 1
-            if is_session_s and beats == PATIENT_BEATS:
-                behind = ", ".join(item.name for item in self._behind(items, time))
-                yield Notice(
-                    f"waits for {behind} to come to {time}, the time of this"
-                    " session's last read; AS OF reads earlier"
-                )
+            if when is not None and beats == PATIENT_BEATS:
+                names = [item.name for item in self._behind(items, time)]
+                yield from map(Notice, why_patient(", ".join(names), time, when))
             yield from map(Notice, delays.beat(self._behind(items, time)))
             uppers = [self._state(item).upper for item in items]
             least = min((upper.time for upper in uppers if not upper.is_empty), default=0)
@@ -340,6 +347,26 @@ class Reads:
 
     def _behind(self, items: Sequence[Item], time: Timestamp) -> list[Item]:
         return [item for item in items if not is_complete(self._state(item), time)]
+
+
+def why_patient(behind: str, time: Timestamp, when: When) -> Iterator[str]:
+    """Yield why a read waits for collections, if that follows from its time."""
+    if time == when.after:
+        yield (
+            f"waits for {behind} to come to {time}, the time of this"
+            " session's last read; AS OF reads earlier"
+        )
+    elif when.timeline == "event":
+        yield (
+            f"waits for {behind} to come to {time}: event time moves with messages, and not"
+            " with the clock"
+        )
+
+
+def session_facts(session: Session) -> dict[str, int]:
+    """Return the times that the client of a named session sends back."""
+    times = {"session_time": session.time, "session_event_time": session.event_time}
+    return {name: time for name, time in times.items() if session.is_named and time is not None}
 
 
 def beating(work: Generator[None, None, _Returned]) -> Generator[Result, None, _Returned]:

@@ -39,6 +39,13 @@ def source(name: str, catalog: Catalog) -> Item:
             f"{item.name} is not a source but a {NAMES[item.kind]}",
             hint="sources alone resume elsewhere",
         )
+    if item.source.watermark is not None:
+        # Rows that are read and pending are in no shard: they would be lost.
+        raise InvalidStatement(
+            f"source {item.name} has a watermark, and cannot resume elsewhere yet",
+            "rows beyond the watermark were read and are not in the collection",
+            "create another source with START FROM",
+        )
     return item
 
 

@@ -3,7 +3,8 @@
 History that is dropped is lost, so a policy that counts from now uses the earlier of two
 clocks, ours and the broker's (rule 27). Ours says when something may be due; then a record is
 written that changes nothing, and the broker says when it was appended. How far ours was ahead
-is remembered, so that a wrong clock costs an occasional record, and not one at every tick.
+is remembered, so that a wrong clock costs an occasional record, and not one at every tick. The
+history of event times is counted from upper, whatever the policy (`streams.adapter.timelines`).
 
 A beat looks only at collections that moved since the last one, that are read, that failed, or
 that a clock makes due: those of a thousand that stand still cost nothing.
@@ -18,6 +19,7 @@ from dataclasses import dataclass, field
 from streams.adapter.catalog import Item
 from streams.adapter.provisioning import reading_hold
 from streams.adapter.read_holds import Guards
+from streams.adapter.timelines import retained, timeline
 from streams.adapter.timer_queue import Due
 from streams.compute import dead_letters
 from streams.compute.reclocking import MAX_SKEW_MS
@@ -151,7 +153,8 @@ class History:
     def _kept(self, items: Iterable[Item]) -> Iterable[Kept]:
         for item in items:
             try:
-                yield self.shards.state(item.id), item.policy or self.policy
+                policy = retained(item.policy or self.policy, timeline(item, self._items))
+                yield self.shards.state(item.id), policy
             except SlackwaterError:  # it is in trouble, as SHOW says; the others go on
                 continue
 

@@ -4,7 +4,8 @@
                    (`streams.adapter.results`); an answer without its end was cut off
                    header Slackwater-Session: a token, so that reads of several texts are
                    at times that never decrease (`streams.adapter.sessions`);
-                   header Slackwater-Session-Time: the last `session_time` that was told
+                   headers Slackwater-Session-Time and Slackwater-Session-Event-Time: the last
+                   `session_time` and `session_event_time` that were told
     GET  /health   200 while the coordinator looks after its objects, 503 otherwise
     GET  /status   JSON: epoch, replicas, every object with its frontiers and condition
     GET  /metrics  text for Prometheus: every materialization (`streams.adapter.metrics`)
@@ -16,7 +17,7 @@ There is no authentication: any client that reaches the port may do anything, so
 import json
 import logging
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Protocol, cast
@@ -27,12 +28,17 @@ from streams.adapter.metrics import CONTENT_TYPE, metrics
 from streams.adapter.results import END, Failed, Result, line
 from streams.adapter.sessions import Session, Sessions, session_of
 from streams.adapter.show import UNITS, Shown, row
+from streams.adapter.timelines import Timeline
 from streams.compute.replica_responses import Observed
 from streams.errors import InvalidUsage, SlackwaterError
 
 log = logging.getLogger(__name__)
 
-SESSION, SESSION_TIME = "Slackwater-Session", "Slackwater-Session-Time"
+SESSION = "Slackwater-Session"
+SESSION_TIMES: Mapping[Timeline, str] = {
+    "wall": "Slackwater-Session-Time",
+    "event": "Slackwater-Session-Event-Time",
+}
 
 REQUEST_S = 60.0
 """Longest pause within a request; a thread waits for it."""
@@ -164,9 +170,10 @@ class Handler(BaseHTTPRequestHandler):
         return int(said) if is_number else None
 
     def _in_session(self, text: bytes) -> None:
-        token, time = (self.headers.get(header) for header in (SESSION, SESSION_TIME))
+        token = self.headers.get(SESSION)
+        times = {line: self.headers.get(header) for line, header in SESSION_TIMES.items()}
         try:
-            session = session_of(self.answering.sessions, token, time)
+            session = session_of(self.answering.sessions, token, times)
         except InvalidUsage as error:
             self._answer(HTTPStatus.BAD_REQUEST, {"error": str(error)})
         else:
@@ -228,6 +235,10 @@ def status(answering: Answering) -> dict[str, object]:
         {
             "kind": NAMES[condition.item.kind],
             **dict(zip(fields, row(condition), strict=True)),
+            "timeline": condition.timeline,
+            "dead_letters": None
+            if (letters := condition.item.dead_letters) is None
+            else letters.name,
             "hydration": _in_numbers(condition),
         }
         for condition in answering.conditions()

@@ -4,7 +4,7 @@ A read without AS OF takes the freshest time that its collections share, and tha
 behind that of its source. So a client that saw an order in the source and then reads the view
 might not find it. A session remembers the greatest time of its reads, and no later read takes
 an earlier one: it waits until the collections are complete there. AS OF neither obeys that time
-nor moves it.
+nor moves it. The two timelines (`streams.adapter.timelines`) have a time each.
 
 The statements of one text are one session. A client that sends several texts names its session
 by a token of its own choice. The coordinator forgets a session when it restarts, after an hour
@@ -15,9 +15,10 @@ beyond that sends back the time it received.
 import re
 import threading
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
+from streams.adapter.timelines import Timeline
 from streams.errors import InvalidUsage
 from streams.ids import Timestamp
 
@@ -38,17 +39,28 @@ TIME = re.compile(r"[0-9]{1,16}")
 class Session:
     """The greatest time at which a client has read; None before its first read.
 
+    `event_time` is that of its reads on the timeline of event times, `time` that of others.
     `is_named` means that the client may use it for another text.
     """
 
     time: Timestamp | None = None
+    event_time: Timestamp | None = None
     is_named: bool = False
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
-    def note(self, time: Timestamp) -> None:
+    def last(self, timeline: Timeline) -> Timestamp | None:
+        """Return the greatest time of its reads on a timeline."""
+        return self.event_time if timeline == "event" else self.time
+
+    def note(self, time: Timestamp, timeline: Timeline = "wall") -> None:
         """Record a read at `time`."""
         with self._lock:
-            self.time = time if self.time is None else max(self.time, time)
+            last = self.last(timeline)
+            time = time if last is None else max(last, time)
+            if timeline == "event":
+                self.event_time = time
+            else:
+                self.time = time
 
 
 class Sessions:
@@ -81,14 +93,18 @@ class Sessions:
         return next(iter(self._found.values()))[0]
 
 
-def session_of(sessions: Sessions, token: str | None, time: str | None) -> Session:
-    """Return the session that a request names, with the time that it sends, if any.
+def session_of(
+    sessions: Sessions, token: str | None, times: Mapping[Timeline, str | None]
+) -> Session:
+    """Return the session that a request names, with the times that it sends, if any.
 
-    Errors: InvalidUsage if either is invalid.
+    Errors: InvalidUsage if one of them is invalid.
     """
-    session = Session() if token is None else sessions.get(token)
-    if time is not None:
-        if not TIME.fullmatch(time):
+    for time in times.values():
+        if time is not None and not TIME.fullmatch(time):
             raise InvalidUsage(f"session: expected a time in milliseconds, got {time[:32]!r}")
-        session.note(Timestamp(int(time)))
+    session = Session() if token is None else sessions.get(token)
+    for timeline, time in times.items():
+        if time is not None:
+            session.note(Timestamp(int(time)), timeline)
     return session

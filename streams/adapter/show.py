@@ -2,11 +2,13 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
 from typing import assert_never
 
 from streams.adapter.catalog import Catalog, Item, ItemKind
 from streams.adapter.ddl import blocking
 from streams.adapter.resume_source import resumptions
+from streams.adapter.timelines import Timeline, retained, timeline
 from streams.compute.protocol import Hydration
 from streams.compute.replica_responses import HYDRATING, Condition, Observed
 from streams.ids import CollectionId
@@ -24,6 +26,11 @@ UNITS: Mapping[ItemKind, str] = {
 }
 """The units of a hydration's progress."""
 
+EPOCH = datetime(1970, 1, 1)  # noqa: DTZ001  shown as TIMESTAMP is: UTC without a zone
+
+LAST_MS = int((datetime(9999, 12, 31) - EPOCH).total_seconds() * 1000)  # noqa: DTZ001  as above
+"""The last time that is shown as a timestamp."""
+
 COLUMNS = (
     Column("name", "VARCHAR"),
     Column("id", "VARCHAR"),
@@ -35,6 +42,8 @@ COLUMNS = (
     Column("retains", "VARCHAR"),
 )
 
+SOURCE_COLUMNS = (*COLUMNS, Column("watermark", "VARCHAR"), Column("delay", "VARCHAR"))
+"""Of SHOW SOURCES. The last two are NULL for sources without a watermark."""
 
 FUNCTION_COLUMNS = (
     Column("name", "VARCHAR"),
@@ -48,7 +57,8 @@ FUNCTION_COLUMNS = (
 class Shown:
     """One object. A frontier is None if it is not known yet.
 
-    `hydration` has the numbers of the text in `progress`.
+    `hydration` has the numbers of the text in `progress`. `timeline` says what the frontiers
+    mean.
     """
 
     item: Item
@@ -59,6 +69,7 @@ class Shown:
     detail: str
     retains: str | None = None
     hydration: Hydration | None = None
+    timeline: Timeline = "wall"
 
 
 def shown(
@@ -93,9 +104,10 @@ def shown(
 
 def _with_policy(shown: Shown, policy: Retention) -> Shown:
     item = shown.item
-    return (
-        shown if item.kind == "sink" else replace(shown, retains=retains(item.policy, policy))
-    )
+    if item.kind == "sink":
+        return shown
+    said = retains(retained(item.policy or policy, shown.timeline))
+    return replace(shown, retains=said if item.policy else f"{said} (default)")
 
 
 def _shown(
@@ -126,6 +138,7 @@ def _shown(
         _progress(condition, item),
         said,
         hydration=condition.hydration,
+        timeline=timeline(item, catalog.items),
     )
 
 
@@ -145,9 +158,12 @@ def _with_letters(each: Shown, states: Mapping[CollectionId, CollectionState]) -
 def is_loaded(item: Item, state: CollectionState | None) -> bool:
     """Whether a source has loaded the first contents of its topic; True for other kinds.
 
-    Its first interval is one Append: since and upper are the same until then.
+    Its first interval is one Append: since and upper are the same until then. That of a source
+    with a watermark may be long in coming, after all its messages were read.
     """
-    return item.kind != "source" or state is None or state.since != state.upper
+    if item.source is None or item.source.watermark is not None:
+        return True
+    return state is None or state.since != state.upper
 
 
 def _progress(condition: Condition, item: Item) -> str:
@@ -182,6 +198,21 @@ def row(shown: Shown) -> tuple[str | int | None, ...]:
     )
 
 
+def source_row(shown: Shown) -> tuple[str | int | None, ...]:
+    """Return a source as a row of `SOURCE_COLUMNS`."""
+    watermark = None if shown.item.source is None else shown.item.source.watermark
+    delay = None if watermark is None else spelled(watermark.delay_ms)
+    return (*row(shown), None if watermark is None else _clock(shown.upper), delay)
+
+
+def _clock(upper: Antichain | None) -> str | None:
+    """Return a frontier of event times as a timestamp in UTC; None before the first."""
+    if upper is None or upper.is_empty or not upper.time:
+        return None
+    ms = min(upper.time, LAST_MS)
+    return str(EPOCH + timedelta(milliseconds=ms)).removesuffix("000")
+
+
 def function_rows(catalog: Catalog) -> list[tuple[str, ...]]:
     """Return the Python functions as rows of `FUNCTION_COLUMNS`, oldest first."""
     return [
@@ -195,17 +226,15 @@ def function_rows(catalog: Catalog) -> list[tuple[str, ...]]:
     ]
 
 
-def retains(policy: Retention | None, default: Retention) -> str:
+def retains(policy: Retention) -> str:
     """Return a read policy in the syntax of the statement that sets it."""
-    chosen = policy or default
-    match chosen:
+    match policy:
         case RetainHistory(duration_ms):
-            said = f"history for {spelled(duration_ms)}"
+            return f"history for {spelled(duration_ms)}"
         case LagBehindUpper(lag_ms):
-            said = f"{spelled(lag_ms)} behind upper"
+            return f"{spelled(lag_ms)} behind upper"
         case _:
-            assert_never(chosen)
-    return said if policy else f"{said} (default)"
+            assert_never(policy)
 
 
 def _time(frontier: Antichain | None) -> int | None:

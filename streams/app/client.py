@@ -17,6 +17,12 @@ from streams.errors import Determinate, Indeterminate, InvalidStatement
 Message = Mapping[str, object]
 _CONNECT_TIMEOUT_S = 3600.0
 
+_SESSION_TIMES = {
+    "session_time": "Slackwater-Session-Time",
+    "session_event_time": "Slackwater-Session-Event-Time",
+}
+"""Facts of a completed statement, and the headers in which they are sent back."""
+
 
 @dataclass(frozen=True, slots=True)
 class Answer:
@@ -34,24 +40,27 @@ class Answer:
 
 @dataclass(slots=True)
 class ReadSession:
-    """Reads at times that never decrease: a token, and the time that was told last."""
+    """Reads at times that never decrease: a token, and the times that were told last.
+
+    `times` is by the names of the facts: one for each timeline.
+    """
 
     token: str = field(default_factory=lambda: uuid.uuid4().hex)
-    time: int | None = None
+    times: dict[str, int] = field(default_factory=dict)
 
     @property
     def headers(self) -> dict[str, str]:
-        """The headers of a request. The session time outlives the coordinator that set it."""
-        headers = {} if self.time is None else {"Slackwater-Session-Time": str(self.time)}
-        return {"Slackwater-Session": self.token, **headers}
+        """The headers of a request. Session times outlive the coordinator that set them."""
+        times = {_SESSION_TIMES[name]: str(time) for name, time in self.times.items()}
+        return {"Slackwater-Session": self.token, **times}
 
     def hear(self, message: Message) -> None:
-        """Take note of the time in what completes a statement."""
-        match message:
-            case {"type": "complete", "facts": {"session_time": int(time)}}:
-                self.time = max(time, self.time or 0)
-            case _:
-                pass
+        """Take note of the times in what completes a statement."""
+        facts = message.get("facts")
+        if message["type"] != "complete" or not isinstance(facts, dict):
+            return
+        for name in _SESSION_TIMES.keys() & facts.keys():
+            self.times[name] = max(int(facts[name]), self.times.get(name, 0))
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,40 +2,70 @@
 
 A binding only grows: an Append keeps every partition of it, at the same offset or a later one
 (rule 18). A source that resumes elsewhere, at an earlier offset or in another topic, therefore
-begins a new *generation* of its binding, whose partitions are additional ones:
+begins a new *generation* of its binding, whose partitions are additional ones. A source with a
+watermark binds two more numbers of each partition, which only grow too:
 
-    key of partition p in generation g  =  g * 2**20 + p
+    key  =  fact * 2**29 + generation * 2**20 + partition
 
-Partitions of the first generation have their own numbers as keys. Offsets of former generations
-stay as they were, and say where each of them ended. Since the generation is in the same record
-as the data, every replica sees whether a source has resumed yet, also after a restart, and of
-two replicas that resume one counts.
+    fact 0   the offset before which all messages are read
+    fact 1   the greatest event time among them, in milliseconds, 0 if they are older
+    fact 2   the offset before which all messages are in the collection: their times are
+             below upper, so that nothing before it is read again (`streams.compute.event_time`)
+
+Offsets of partitions of the first generation have the partitions' own numbers as keys. Offsets
+of former generations stay as they were, and say where each of them ended. Since the generation
+is in the same record as the data, every replica sees whether a source has resumed yet, also
+after a restart, and of two replicas that resume one counts.
 """
 
 from collections.abc import Mapping
+from enum import IntEnum
 
 Offsets = Mapping[int, int]
 
 _STRIDE = 1 << 20
 """More than the partitions of any topic."""
 
-LAST = (1 << 31) // _STRIDE - 1
+_FACT = 1 << 29
+
+LAST = _FACT // _STRIDE - 1
 """The last generation: keys have 31 bits in a record."""
+
+
+class Fact(IntEnum):
+    """What a number of a binding says of its partition."""
+
+    READ = 0
+    EVENT_TIME = 1
+    RELEASED = 2
 
 
 def generation(binding: Offsets) -> int:
     """Return the newest generation of a binding; 0 if nothing is bound."""
-    return max((key // _STRIDE for key in binding), default=0)
+    return max((_generation(key) for key in binding), default=0)
 
 
 def offsets(binding: Offsets, generation: int) -> dict[int, int]:
     """Return the offset before which each partition was read in a generation."""
+    return facts(binding, generation, Fact.READ)
+
+
+def facts(binding: Offsets, generation: int, fact: Fact) -> dict[int, int]:
+    """Return one number of each partition that a generation binds."""
     return {
-        key % _STRIDE: offset for key, offset in binding.items() if key // _STRIDE == generation
+        key % _STRIDE: number
+        for key, number in binding.items()
+        if key // _FACT == fact and _generation(key) == generation
     }
 
 
-def extended(binding: Offsets, generation: int, reached: Offsets) -> dict[int, int]:
-    """Return the binding with the partitions of a generation at the offsets reached."""
-    keyed = {generation * _STRIDE + partition: offset for partition, offset in reached.items()}
-    return {**binding, **keyed}
+def extended(
+    binding: Offsets, generation: int, numbers: Offsets, fact: Fact = Fact.READ
+) -> dict[int, int]:
+    """Return the binding with a number of each partition of a generation: offsets reached."""
+    base = fact * _FACT + generation * _STRIDE
+    return {**binding, **{base + partition: number for partition, number in numbers.items()}}
+
+
+def _generation(key: int) -> int:
+    return key % _FACT // _STRIDE

@@ -5,6 +5,7 @@ fingerprint before the record identifies the kind.
 """
 
 from collections.abc import Mapping
+from dataclasses import asdict
 from typing import Any, assert_never
 
 from schemas import codec
@@ -35,7 +36,7 @@ from streams.compute.protocol import (
 )
 from streams.errors import Corrupt
 from streams.ids import CapabilityId, CollectionId, Timestamp, Topic
-from streams.plan.metadata import Included, Located
+from streams.plan.metadata import Included, Located, Watermark
 from streams.plan.physical import Column
 from streams.progress import Antichain
 
@@ -215,6 +216,7 @@ def ingestion_fields(source: IngestionDescription) -> Record:
         ],
         "on_error": source.on_error,
         "dead_letters": source.dead_letters,
+        "watermark": None if source.watermark is None else asdict(source.watermark),
     }
 
 
@@ -285,6 +287,7 @@ def ingestion(record: Record) -> IngestionDescription:
         ),
         on_error=record["on_error"],
         dead_letters=_collection(record["dead_letters"]),
+        watermark=None if record["watermark"] is None else Watermark(**record["watermark"]),
     )
 
 

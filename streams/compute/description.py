@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from streams.ids import CapabilityId, CollectionId, Timestamp, Topic
-from streams.plan.metadata import Included, Located, OnError
+from streams.plan.metadata import Included, Located, OnError, Watermark
 from streams.plan.physical import Column
 
 Kind = Literal["view", "ingestion", "sink"]
@@ -58,7 +58,8 @@ class IngestionDescription:
     message's key is read: of the formats `text` and `bytes` it is the one key column.
     `included` are columns too, the last ones, in this order. `located` are columns whose values
     are not members of the same name. `dead_letters` is a collection in the source's group,
-    given if `on_error` says so.
+    given if `on_error` says so, or the `watermark` of late rows. With a `watermark` updates
+    happen at event times, without one when the message is ingested.
     """
 
     topic: Topic
@@ -72,6 +73,7 @@ class IngestionDescription:
     located: tuple[Located, ...] = ()
     on_error: OnError = "inline"
     dead_letters: CollectionId | None = None
+    watermark: Watermark | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,7 @@
 """What a source declares of its messages beside their members.
 
-Columns from parts of messages and from nested members, and what becomes of messages that cannot
-be decoded.
+Columns from parts of messages and from nested members, what becomes of messages that cannot be
+decoded, and the event time of rows.
 """
 
 from collections.abc import Mapping
@@ -43,3 +43,29 @@ class Located:
 
     column: str
     path: tuple[str, ...]
+
+
+LateRows = Literal["place", "dead_letter", "fail"]
+"""What becomes of a row whose event time is below the source's upper when it is read.
+
+- `place`: its update happens at upper.
+- `dead_letter`: it is a row of the source's collection of dead letters.
+- `fail`: the source stops before it.
+"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Watermark:
+    """The event time of a source's rows: `WATERMARK FOR column AS column - delay`.
+
+    Updates happen at the event time that is in `column`, and upper is the watermark: the least
+    over the partitions of the greatest event time, less `delay_ms`. A partition whose end has
+    been read for `idle_ms` holds nobody back. A row whose event time is more than `ahead_ms`
+    beyond the timestamp of its record is a message that cannot be decoded (rule 29).
+    """
+
+    column: str
+    delay_ms: int
+    late_rows: LateRows
+    idle_ms: int
+    ahead_ms: int

@@ -30,7 +30,7 @@ from streams.kafka.topics import TopicKind, TopicSpec
 from streams.operators.engine import Context
 from streams.plan import json as plan_json
 from streams.plan.compile import Relation, compile_view
-from streams.plan.metadata import OnError
+from streams.plan.metadata import OnError, Watermark
 from streams.plan.physical import Column
 from streams.replica.config import Budgets, ReplicaConfig
 from streams.replica.crash_injection import Crash
@@ -42,9 +42,10 @@ from streams.replica.driver.dataflow import Dataflow
 from streams.replica.driver.maintenance import Idler, Keeper
 from streams.replica.driver.new_dataflow import new_dataflow
 from streams.replica.driver.recovery import Starter
-from streams.replica.driver.scheduler import LANES, LaneName, Scheduler
+from streams.replica.driver.scheduler import LANES, LaneName, MicroBatch, Scheduler
 from streams.replica.driver.skew_measurement import Measurer
 from streams.replica.driver.wakeup import Bell
+from streams.replica.driver.work_units import EventUnit
 from streams.replica.ingest.source import Resources
 from streams.replica.tasks import report, rounds, worker
 from streams.replica.tasks.exchange_blobs import SCHEMA, blobs, peek
@@ -127,15 +128,18 @@ class World:
         topic: Topic,
         keys: tuple[str, ...] = (),
         on_error: OnError = "inline",
+        watermark: Watermark | None = None,
     ) -> None:
         """A source; its dead letters are the relation `NAME.errors`, in its group."""
         info = self.broker.topics.describe(topic)
         assert info is not None
         typed = tuple(Column(*column) for column in columns)
-        self._make(name, typed, "source", self.now, keys)
-        letters = CollectionId(f"{name}.errors") if on_error == "dead_letter" else None
+        birth = self.now if watermark is None else 0
+        self._make(name, typed, "source", birth, keys)
+        has_letters = "dead_letter" in {on_error, watermark and watermark.late_rows}
+        letters = CollectionId(f"{name}.errors") if has_letters else None
         if letters is not None:
-            self._make(letters, dead_letters.COLUMNS, "errors", self.now, (), group=name)
+            self._make(letters, dead_letters.COLUMNS, "errors", birth, (), group=name)
         self.descriptions.append(
             DataflowDescription(
                 export=CollectionId(name),
@@ -143,7 +147,7 @@ class World:
                 name=name,
                 group=name,
                 columns=typed,
-                as_of=Timestamp(self.now),
+                as_of=Timestamp(birth),
                 capability=CapabilityId(f"{name}.write"),
                 source=IngestionDescription(
                     topic=topic,
@@ -152,6 +156,7 @@ class World:
                     keys=keys,
                     on_error=on_error,
                     dead_letters=letters,
+                    watermark=watermark,
                 ),
             )
         )
@@ -225,6 +230,8 @@ class Replica:
     message_bytes: int = 0
     """The mean size of messages, as samples of all topics say."""
     results: dict[LaneName, Mapping[CollectionId, Result]] = field(default_factory=dict)
+    watermarks: dict[LaneName, int] = field(default_factory=dict)
+    """What Spark has as a query's watermark: the greatest candidate less the delay."""
     scheduler: Scheduler = field(init=False)
     committer: Committer = field(init=False)
     starter: Starter = field(init=False)
@@ -255,12 +262,13 @@ class Replica:
             describe=self.world.broker.topics.describe,
         )
         self.scheduler.is_open = True
+        self.scheduler.watermark_ms = lambda lane: self.watermarks.get(lane, 0)
         recorder = Recorder(self.scheduler, store, config.checkpoint_ms)
         self.committer = Committer(self.scheduler, recorder)
         self.starter = Starter(self.scheduler, store)
         self.idler = Idler(self.scheduler, self.committer)
         self.measurer = Measurer(self.scheduler)
-        self.keeper = Keeper(self.scheduler, store, recorder, (), clock=self._seconds)
+        self.keeper = Keeper(self.scheduler, store, recorder, lambda: None, clock=self._seconds)
 
     def now_ms(self) -> int:
         return self.world.now + self.ahead_ms
@@ -335,7 +343,18 @@ class Replica:
         batch = self.scheduler.current(lane)
         if batch is not None and lane in self.results:
             self.committer.commit(batch, self.results.pop(lane))
+            self._feed(batch)
             self.scheduler.finish(batch)
+
+    def _feed(self, batch: MicroBatch) -> None:
+        for unit in batch.units:
+            source = unit.flow.description.source
+            if isinstance(unit, EventUnit) and unit.advance.candidate is not None:
+                assert source is not None
+                assert source.watermark is not None
+                watermark = unit.advance.candidate - source.watermark.delay_ms
+                known = self.watermarks.get(batch.lane, 0)
+                self.watermarks[batch.lane] = max(known, watermark)
 
     def step(self, lane: LaneName) -> bool:
         """One micro-batch of a lane, if there is something to do."""
@@ -349,19 +368,28 @@ class Replica:
         self.follow()
         for _ in range(200):
             self.start()
-            busy = [self.step(lane) for lane in LANES]
+            busy = [self.step(lane) for lane in self.lanes()]
             self.sync()
             self.idle()
             if not any(busy) and self._is_through():
                 return
         raise AssertionError({f.id: (f.phase, f.trouble) for f in self._flows()})
 
+    def lanes(self) -> tuple[LaneName, ...]:
+        """The lanes that there are now."""
+        return (*self.scheduler.lanes_of_sources(), *LANES)
+
     def _flows(self) -> list[Dataflow]:
         return list(self.scheduler.flows.values())
 
     def _is_through(self) -> bool:
         self.world.shards.sync()
-        return all(self.world.upper(flow.id) > self.world.now for flow in self._flows())
+        by_event_time = {flow.id for flow in self._flows() if flow.has_watermark}
+        return all(
+            self.world.upper(flow.id) > self.world.now
+            for flow in self._flows()
+            if flow.id not in by_event_time and not by_event_time & set(flow.description.holds)
+        )
 
 
 def _sent(rows: Sequence[tuple[int, pa.Buffer]], bucket: int) -> list[pa.RecordBatch]:

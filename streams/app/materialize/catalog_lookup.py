@@ -7,6 +7,7 @@ from streams.adapter.catalog import Item
 from streams.adapter.catalog_log import CatalogLog
 from streams.adapter.coordinator import catalog_topic
 from streams.adapter.provisioning import relations
+from streams.adapter.timelines import common
 from streams.errors import SlackwaterError
 from streams.kafka.log import Logs
 from streams.kafka.topics import Topics
@@ -18,10 +19,13 @@ from streams.storage.client.shards import fresh_uuid
 def named(task: Materialization, logs: Logs, topics: Topics, namespace: str) -> Materialization:
     """The task with ids in place of names, and with the keys that views have by their queries.
 
-    A name that the catalog does not have is an id. Errors: Determinate.
+    A name that the catalog does not have is an id. Errors: Determinate; InvalidStatement if
+    the collections have two timelines.
     """
     items = catalog_items(logs, topics, namespace)
     by_name = {**{str(item.id): item for item in items}, **{item.name: item for item in items}}
+    known = [by_name.get(binding.collection) for binding in task.bindings]
+    common([item for item in known if item is not None], {item.id: item for item in items})
     bindings = [
         bound(binding, by_name.get(binding.collection), items) for binding in task.bindings
     ]

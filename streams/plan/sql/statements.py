@@ -10,10 +10,10 @@ from enum import Enum
 
 from streams.errors import InvalidStatement
 from streams.ids import Timestamp
-from streams.plan.metadata import Located, OnError
+from streams.plan.metadata import OnError, Watermark
 from streams.plan.physical import Column
-from streams.plan.sql import materializations, messages, offsets
-from streams.plan.sql.durations import milliseconds
+from streams.plan.sql import columns, event_time, history, materializations, messages, offsets
+from streams.plan.sql.history import Retain
 from streams.plan.sql.limits import check_statements, check_text
 from streams.plan.sql.tokens import Cursor, split, tokenize
 
@@ -24,14 +24,6 @@ class Kind(Enum):
     SOURCE = "SOURCE"
     VIEW = "MATERIALIZED VIEW"
     SINK = "SINK"
-
-
-@dataclass(frozen=True, slots=True)
-class Retain:
-    """The retained history: as old as `ms` by the clock, or behind the newest time."""
-
-    ms: int
-    behind_upper: bool
 
 
 class Envelope(Enum):
@@ -53,9 +45,10 @@ class CreateSource:
     keys: tuple[str, ...]  # of UPSERT, spelled like the columns
     if_not_exists: bool
     messages: messages.Messages
-    retain: "Retain | None" = None
+    retain: Retain | None = None
     start: offsets.Place = offsets.EARLIEST
     on_error: OnError | None = None
+    watermark: Watermark | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +58,7 @@ class CreateMaterializedView:
     name: str
     query: str
     if_not_exists: bool
-    retain: "Retain | None" = None
+    retain: Retain | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -172,14 +165,13 @@ Statement = (
 
 _SOURCE_USAGE = (
     "CREATE SOURCE [IF NOT EXISTS] name FROM KAFKA (TOPIC '...')"
-    f" (column type [PATH '$.a.b'], ...) {messages.USAGE}"
+    f" (column type [PATH '$.a.b'], ... {event_time.USAGE}) {messages.USAGE}"
     f" [ENVELOPE NONE | UPSERT (KEY (columns))] {messages.ON_ERROR_USAGE}"
     f" [START FROM {offsets.USAGE}]"
-    " [WITH (RETAIN HISTORY FOR '...' | LAG BEHIND UPPER '...')]"
+    f" [WITH ({history.USAGE}, {event_time.OPTIONS_USAGE})]"
 )
 _VIEW_USAGE = (
-    "CREATE MATERIALIZED VIEW [IF NOT EXISTS] name"
-    " [WITH (RETAIN HISTORY FOR '...' | LAG BEHIND UPPER '...')] AS SELECT ..."
+    f"CREATE MATERIALIZED VIEW [IF NOT EXISTS] name [WITH ({history.USAGE})] AS SELECT ..."
 )
 _SINK_USAGE = (
     "CREATE SINK [IF NOT EXISTS] name FROM view INTO KAFKA (TOPIC '...') KEY (columns)"
@@ -193,7 +185,7 @@ _SUBSCRIBE_USAGE = "SUBSCRIBE name [AS OF time]"
 _SHOW_USAGE = "SHOW SOURCES | MATERIALIZED VIEWS | SINKS | MATERIALIZATIONS | FUNCTIONS"
 _ALTER_USAGE = (
     "ALTER SOURCE | MATERIALIZED VIEW name"
-    " SET (RETAIN HISTORY FOR '...' | LAG BEHIND UPPER '...') | RESET (RETAIN HISTORY)"
+    f" SET ({history.USAGE}) | RESET (RETAIN HISTORY)"
     f", ALTER SOURCE name RESUME FROM [TOPIC '...'] [{offsets.USAGE}]"
 )
 _DROP_USAGE = (
@@ -237,19 +229,26 @@ def _create_source(cursor: Cursor) -> Statement:
     name = cursor.name("a source name")
     cursor.expect("FROM", "KAFKA")
     topic, options = _kafka(cursor)
-    located: list[Located] = []
-    columns = _columns(cursor, located)
-    read = messages.messages(cursor, columns, tuple(located))
-    envelope, keys = _envelope(cursor, columns)
+    beside = columns.Beside()
+    declared = columns.columns(cursor, beside)
+    read = messages.messages(cursor, declared, tuple(beside.located))
+    envelope, keys = _envelope(cursor, declared)
     messages.refuse_paths_of_keys(read.located, keys)
     on_error = messages.on_error(cursor)
     start = offsets.place(cursor) if cursor.accept("START", "FROM") else offsets.EARLIEST
-    retain = _retain(cursor) if cursor.accept("WITH") else None
+    retain, about_time = _source_options(cursor)
+    watermark = event_time.watermark(
+        beside.watermark,
+        about_time,
+        declared,
+        read.included,
+        is_upsert=envelope is Envelope.UPSERT,
+    )
     return CreateSource(
         name=name,
         topic=topic,
         options=options,
-        columns=columns,
+        columns=declared,
         envelope=envelope,
         keys=keys,
         if_not_exists=if_not_exists,
@@ -257,17 +256,30 @@ def _create_source(cursor: Cursor) -> Statement:
         retain=retain,
         start=start,
         on_error=on_error,
+        watermark=watermark,
     )
 
 
-def _retain(cursor: Cursor) -> Retain:
-    """`(RETAIN HISTORY FOR '...')` or `(LAG BEHIND UPPER '...')`."""
+def _source_options(cursor: Cursor) -> tuple[Retain | None, event_time.Options]:
+    """`[WITH (option, ...)]`: the retained history, and what concerns event time."""
+    retain, about_time = None, event_time.Options()
+    if not cursor.accept("WITH"):
+        return retain, about_time
     cursor.expect("(")
-    behind_upper = cursor.choose(("RETAIN HISTORY", "LAG BEHIND")) == "LAG BEHIND"
-    cursor.expect("UPPER" if behind_upper else "FOR")
-    ms = milliseconds(cursor.string("a duration in quotes, as '1 hour'"))
+    while True:
+        option = cursor.choose((*history.OPTIONS, *event_time.OPTIONS))
+        if option not in history.OPTIONS:
+            about_time = event_time.option(cursor, option, about_time)
+        elif retain is None:
+            retain = history.retained(cursor, option)
+        else:
+            raise InvalidStatement(
+                f"{' and '.join(history.OPTIONS)} are one option, given twice"
+            )
+        if not cursor.accept(","):
+            break
     cursor.expect(")")
-    return Retain(ms, behind_upper)
+    return retain, about_time
 
 
 def _kafka(cursor: Cursor) -> tuple[str, dict[str, str]]:
@@ -299,38 +311,6 @@ def _value(cursor: Cursor, option: str) -> str:
     )
 
 
-def _columns(cursor: Cursor, located: list[Located] | None = None) -> tuple[Column, ...]:
-    """Columns between parentheses; those that may have paths add them to `located`."""
-    cursor.expect("(")
-    columns = [_column(cursor, located)]
-    while cursor.accept(","):
-        columns.append(_column(cursor, located))
-    cursor.expect(")")
-    seen = set()
-    for column in columns:
-        if column.name.lower() in seen:
-            raise InvalidStatement(
-                f"column {column.name} appears twice", "column names are compared without case"
-            )
-        seen.add(column.name.lower())
-    return tuple(columns)
-
-
-def _column(cursor: Cursor, located: list[Located] | None) -> Column:
-    name = cursor.name("a column name")
-    words = () if located is None else ("PATH",)
-    type_ = cursor.until((",", ")", *words, *_CONSTRAINTS))
-    path = None if located is None else messages.path(cursor, name)
-    if located is not None and path is not None:
-        located.append(path)
-    if any(cursor.at(word) for word in _CONSTRAINTS):
-        raise cursor.refused(f"only a name and a type for column {name}")
-    return Column(name, type_)
-
-
-_CONSTRAINTS = ("NOT", "NULL", "PRIMARY", "DEFAULT", "UNIQUE", "CHECK", "REFERENCES", "COLLATE")
-
-
 def _envelope(cursor: Cursor, columns: tuple[Column, ...]) -> tuple[Envelope, tuple[str, ...]]:
     if not cursor.accept("ENVELOPE") or cursor.accept("NONE"):
         return Envelope.NONE, ()
@@ -350,7 +330,7 @@ def _envelope(cursor: Cursor, columns: tuple[Column, ...]) -> tuple[Envelope, tu
 def _create_view(cursor: Cursor) -> Statement:
     if_not_exists = cursor.accept("IF", "NOT", "EXISTS")
     name = cursor.name("a view name")
-    retain = _retain(cursor) if cursor.accept("WITH") else None
+    retain = history.retain(cursor) if cursor.accept("WITH") else None
     cursor.expect("AS")
     return CreateMaterializedView(name, _query(cursor), if_not_exists, retain)
 
@@ -387,7 +367,7 @@ def _create_sink(cursor: Cursor) -> Statement:
 def _create_function(cursor: Cursor) -> Statement:
     if_not_exists = cursor.accept("IF", "NOT", "EXISTS")
     name = cursor.name("a function name")
-    parameters = _columns(cursor)
+    parameters = columns.columns(cursor)
     cursor.expect("RETURNS")
     returns = cursor.until(("LANGUAGE",))
     cursor.expect("LANGUAGE", "PYTHON", "AS")
@@ -434,7 +414,7 @@ def _alter(cursor: Cursor) -> Statement:
     actions = ("SET", "RESET", "RESUME") if kind is Kind.SOURCE else ("SET", "RESET")
     action = cursor.choose(actions)
     if action == "SET":
-        return Alter(kind, name, _retain(cursor))
+        return Alter(kind, name, history.retain(cursor))
     if action == "RESUME":
         return offsets.resume(cursor, name)
     cursor.expect("(", "RETAIN", "HISTORY", ")")

@@ -20,6 +20,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import assert_never
 
+from streams.compute import event_time
 from streams.compute.reclocking import Tick
 from streams.compute.stepping import Idle, Step, clip
 from streams.ids import CollectionId
@@ -41,7 +42,14 @@ from streams.replica.driver.events import (
     Void,
 )
 from streams.replica.driver.retry_policy import Failure
-from streams.replica.driver.work_units import Quiet, SliceUnit, SourceUnit, Unit, ViewUnit
+from streams.replica.driver.work_units import (
+    EventUnit,
+    Quiet,
+    SliceUnit,
+    SourceUnit,
+    Unit,
+    ViewUnit,
+)
 from streams.replica.tasks import report
 from streams.replica.tasks.report import Result
 from streams.storage.log.events import Append, Body, Offsets, Part, Stage
@@ -251,10 +259,40 @@ def of_unit(unit: Unit, result: Result, shard: Shard) -> Attempt:
             letters = _letters(flow, result)
             now = Bound((step.lower, step.upper), offsets, chunks, letters=letters)
             return Attempt(flow=flow, counted=counted, now=now, shard=shard)
+        case EventUnit():
+            return _of_event_time(unit, result, shard)
         case SliceUnit():
             return _of_slice(unit, result, shard)
         case _:
             assert_never(unit)
+
+
+def _of_event_time(unit: EventUnit, result: Result, shard: Shard) -> Attempt:
+    """Return the attempt after messages by event time: without an interval only state moves."""
+    flow, advance, own, source = (
+        unit.flow,
+        unit.advance,
+        unit.flow.own,
+        unit.flow.description.source,
+    )
+    assert own is not None
+    assert own.progress is not None
+    assert source is not None
+    progress = event_time.after(own.progress, advance, result.seen, unit.now_ms)
+    after = replace(own, runs=report.merge(flow.plan, own.runs, result), progress=progress)
+    if not advance.appends:
+        counted = Stepped(after)
+        return Attempt(flow=flow, counted=counted, now=counted, shard=shard)
+    bounds, offsets = work_units.bounds(unit), own.offsets or {}
+    to_offsets = event_time.bound_by(offsets, progress, source.start)
+    counted = Stepped(replace(after, frontier=bounds.upper, offsets=to_offsets))
+    now = Bound(
+        (bounds.lower, bounds.upper),
+        (offsets, to_offsets),
+        tuple(result.chunks),
+        letters=_letters(flow, result),
+    )
+    return Attempt(flow=flow, counted=counted, now=now, shard=shard)
 
 
 def of_quiet(quiet: Quiet, shard: Shard) -> Attempt:

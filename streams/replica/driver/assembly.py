@@ -2,7 +2,7 @@
 
     sinks       one thread each
     door        RPC server for the lanes' sources
-    lanes       streaming queries, three or four
+    lanes       streaming queries, three or four, and one of each source with a watermark
     starter     recovers the state of new dataflows
     idler       appends idle intervals
     measurer    measures the skew between our clock and the broker's
@@ -35,10 +35,11 @@ from streams.replica.driver.checkpoint_writer import Recorder
 from streams.replica.driver.commit import Committer
 from streams.replica.driver.dataflow import Dataflow
 from streams.replica.driver.lane import Lane
+from streams.replica.driver.lanes import Lanes
 from streams.replica.driver.maintenance import Idler, Keeper, Looping
 from streams.replica.driver.new_dataflow import new_dataflow
 from streams.replica.driver.recovery import Starter
-from streams.replica.driver.scheduler import LANES, Scheduler
+from streams.replica.driver.scheduler import LaneName, Scheduler
 from streams.replica.driver.sinks import Sinks
 from streams.replica.driver.skew_measurement import Measurer
 from streams.replica.driver.wakeup import Bell
@@ -68,7 +69,7 @@ class Machinery:
     scheduler: Scheduler
     sinks: Sinks
     door: Door
-    lanes: tuple[Lane, ...]
+    lanes: Lanes
     loops: tuple[Looping, ...]
 
     def create(self, description: DataflowDescription) -> None:
@@ -133,8 +134,7 @@ class Machinery:
         for loop in self.loops:
             loop.join()
         self._drain()
-        for lane in self.lanes:
-            lane.stop()
+        self.lanes.stop()
         self.door.close()
         self.watch.close()
         self.shards.close()
@@ -146,7 +146,7 @@ class Machinery:
         """
         bell, deadline = self.scheduler.bell, time.monotonic() + DRAIN_S
         heard = bell.count
-        while busy := [lane.name for lane in self.lanes if lane.is_busy]:
+        while busy := [lane.name for lane in self.lanes.running.values() if lane.is_busy]:
             if time.monotonic() > deadline:
                 log.warning("micro-batches were abandoned", extra={"lanes": ", ".join(busy)})
                 return
@@ -189,11 +189,15 @@ def assemble(
     committer = Committer(scheduler, recorder)
     door = Door(scheduler.answer)
     timings = Timings(config.state / "timings.jsonl" if config.timings else None)
-    lanes = tuple(Lane(name, spark, scheduler, committer, door.path, timings) for name in LANES)
-    keeper = Keeper(scheduler, store, recorder, lanes)
+
+    def lane(name: LaneName, delay_ms: int | None) -> Lane:
+        return Lane(name, spark, scheduler, committer, door.path, timings, delay_ms)
+
+    lanes = Lanes(scheduler, lane)
+    scheduler.watermark_ms = lanes.watermark_ms
+    keeper = Keeper(scheduler, store, recorder, lanes.tend)
     loops = _loops(scheduler, store, committer, keeper)
-    for lane in lanes:
-        lane.tend()
+    lanes.tend()
     scheduler.is_open = True
     for loop in loops:
         loop.start()

@@ -177,6 +177,12 @@ class Dataflow:
         return self.description.source is not None
 
     @property
+    def has_watermark(self) -> bool:
+        """Whether it is a source whose updates happen at the event times of its rows."""
+        source = self.description.source
+        return source is not None and source.watermark is not None
+
+    @property
     def dead_letters(self) -> CollectionId | None:
         """The collection of a source's dead letters, if it has one."""
         source = self.description.source
@@ -375,6 +381,8 @@ def is_due(flow: Dataflow, now_ms: int, every_ms: int) -> bool:
         return False
     if flow.is_source and flow.plan.depth == 0:
         return False  # no state but the position, which the shard has
+    if flow.has_watermark:
+        return False  # what is pending is read again from the topic
     if flow.records and flow.records[-1].checkpoint.frontier == flow.own.frontier.time:
         return False
     return now_ms - flow.recorded_ms >= every_ms

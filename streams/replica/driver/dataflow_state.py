@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from streams.compute.checkpoints import Checkpoint
+from streams.compute.event_time import Progress
 from streams.compute.reclocking import Ingest, Position
 from streams.ids import Timestamp
 from streams.progress import Antichain
@@ -15,12 +16,17 @@ from streams.trace.arrange.runs import file_of
 
 @dataclass(frozen=True, slots=True)
 class OwnState:
-    """The state at a frontier: runs by bucket, and for a source the binding at the frontier."""
+    """The state at a frontier: runs by bucket, and for a source the binding at the frontier.
+
+    `progress` is how far a source with a watermark has read beyond it; its runs hold the rows
+    that are pending there.
+    """
 
     incarnation: str
     frontier: Antichain
     runs: Mapping[int, Runs]
     offsets: Offsets | None = None
+    progress: Progress | None = None
 
     @property
     def position(self) -> Position:

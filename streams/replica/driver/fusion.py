@@ -68,7 +68,9 @@ class Near:
 
 def near(flows: Sequence[Dataflow]) -> frozenset[CollectionId]:
     """Return the views to step with their sources: near, cheap and shallow enough."""
-    levels = {flow.id: flow.plan.depth for flow in flows if flow.is_source}
+    levels = {
+        flow.id: flow.plan.depth for flow in flows if flow.is_source and not flow.has_watermark
+    }
     sources, spent = len(levels), 0.0
     for flow in in_order(flows):
         imports = [imported.collection for imported in flow.description.imports]

@@ -2,7 +2,8 @@
 
 All sources move together: if one has messages, the others tick to the same upper in the same
 commit, so that a view over several of them does not wait for the idle ones. Without messages
-they tick individually, about every second.
+they tick individually, about every second. Those with a watermark have lanes of their own
+(`streams.replica.driver.event_planner`).
 
 `streams.compute.reclocking` decides for one source; this module adds the consequences for the
 dataflow's keyed state:
@@ -95,9 +96,12 @@ class Limits:
 
     def messages_of(self, observation: Told) -> int:
         """The number of messages of a topic per micro-batch: fewer if they are large."""
-        return min(
-            self.messages, max(1, self.message_bytes // max(1, observation.message_bytes))
-        )
+        return most_messages(self.messages, self.message_bytes, observation.message_bytes)
+
+
+def most_messages(messages: int, message_bytes: int, mean_bytes: int) -> int:
+    """Return the number of messages of a topic per micro-batch, of a mean size in bytes."""
+    return min(messages, max(1, message_bytes // max(1, mean_bytes)))
 
 
 def plan(
@@ -115,7 +119,11 @@ def plan(
     """
     decided: list[tuple[Dataflow, Ingestion]] = []
     stuck: list[Stuck] = []
-    ready = [flow for flow in flows if flow.own and flow.is_ready(Phase.RUNNING, now_ms)]
+    ready = [
+        flow
+        for flow in flows
+        if flow.own and not flow.has_watermark and flow.is_ready(Phase.RUNNING, now_ms)
+    ]
     now_ms = _known_ms(ready, topics, now_ms)
     clock = Clock(now_ms, limits.tick_ms, limits.skew_ms)
     for flow in ready:

@@ -10,7 +10,8 @@ that Spark does not run, with or without a micro-batch, is restarted
 
 The query's checkpoint directory is fresh at every start: an old one could replay an interval
 whose inputs are compacted by now (rule 21). Spark's own progress is not used: the end of
-`foreachBatch` is the acknowledgement, and the scheduler decides what comes next.
+`foreachBatch` is the acknowledgement, and the scheduler decides what comes next. In the lane
+of a source with a watermark it is written, because Spark's watermark is read there.
 
 A micro-batch is one Spark action: every action would run round 0 again. It chains as many
 rounds as the deepest of its dataflows needs.
@@ -37,6 +38,7 @@ from streams.replica.driver.batch_timings import Timings
 from streams.replica.driver.commit import Committer
 from streams.replica.driver.scheduler import LaneName, Scheduler
 from streams.replica.driver.watchdog import Silence, Watched
+from streams.replica.spark import watermark
 from streams.replica.spark.rounds import Rounds
 from streams.replica.spark.source import NAME
 from streams.replica.tasks import report
@@ -66,6 +68,8 @@ class Lane:
     committer: Committer
     socket: Path
     timings: Timings
+    delay_ms: int | None = None
+    """The delay of its watermark; None: the query has none, and its progress is not written."""
     query: StreamingQuery | None = None
     watched: Watched | None = None
     checkpoint: Path | None = None
@@ -88,15 +92,21 @@ class Lane:
     def start(self) -> None:
         """Start the query in the lane's own scheduling pool."""
         state = self.scheduler.store.directory
-        before = self.scheduler.lanes[self.name].questions
+        before = self.scheduler.place(self.name).questions
         self._forget_checkpoint()
-        self.checkpoint = state / "lanes" / f"{self.name}-{uuid.uuid4().hex}"
+        folder = f"{self.name.replace(':', '-')}-{uuid.uuid4().hex}"  # a path of Hadoop's
+        self.checkpoint = state / "lanes" / folder
         self.session.sparkContext.setLocalProperty("spark.scheduler.pool", self.name)
         stream = self.session.readStream.format(NAME).options(
             socket=str(self.socket), lane=self.name, state=str(state)
         )
-        writer = stream.load().writeStream.foreachBatch(self._run).queryName(self.name)
-        options = {"checkpointLocation": str(self.checkpoint), **UNWRITTEN_PROGRESS}
+        options = {"checkpointLocation": str(self.checkpoint)}
+        if self.delay_ms is None:
+            rows, options = stream.load(), {**options, **UNWRITTEN_PROGRESS}
+        else:
+            timed = stream.option("watermark", str(self.delay_ms))
+            rows = watermark.followed(timed.load(), self.delay_ms)
+        writer = rows.writeStream.foreachBatch(self._run).queryName(self.name)
         self.query = writer.options(**options).start()
         self._await_source(before)
 
@@ -106,7 +116,7 @@ class Lane:
         Spark gives the source's process ten seconds to start. Several at once, on few cores,
         may all miss that: so lanes start one after another.
         """
-        place = self.scheduler.lanes[self.name]
+        place = self.scheduler.place(self.name)
         deadline = time.monotonic() + SOURCE_TIMEOUT_S
         while place.questions == before and self.query is not None and self.query.isActive:
             if time.monotonic() > deadline or self.scheduler.stopping:
@@ -128,7 +138,7 @@ class Lane:
     def _is_silent(self) -> bool:
         """Whether Spark does not run the query: it neither calls back nor asks for offsets."""
         at_work = self.runs and self.scheduler.current(self.name) is not None
-        questions = self.scheduler.lanes[self.name].questions
+        questions = self.scheduler.place(self.name).questions
         return self.silence.look(self.clock(), questions, is_at_work=at_work)
 
     def _give_up_query(self, query: StreamingQuery) -> None:
@@ -206,7 +216,7 @@ class Lane:
     def _run(self, frame: DataFrame, _: int) -> None:
         self.runs = True
         try:
-            self._step(frame)
+            self._step(frame if self.delay_ms is None else frame.select("bucket", "blob"))
         finally:
             self.runs = False
 

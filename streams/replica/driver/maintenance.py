@@ -7,7 +7,7 @@ appends it (rule 22). It does so at once, because others may wait for the time.
 import logging
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from streams.compute.checkpoints import removable
@@ -21,7 +21,6 @@ from streams.replica.driver.dataflow_state import run_names
 from streams.replica.driver.events import Released, Taken
 from streams.replica.driver.holds import Holder
 from streams.replica.driver.import_state import View
-from streams.replica.driver.lane import Lane
 from streams.replica.driver.scheduler import Scheduler
 from streams.replica.driver.work_units import Quiet
 from streams.storage.client.maintenance import keep_small
@@ -81,7 +80,7 @@ class Keeper:
     scheduler: Scheduler
     store: Store
     recorder: Recorder
-    lanes: Sequence[Lane]
+    tend_lanes: Callable[[], None]
     clock: Callable[[], float] = time.monotonic
     due: dict[str, float] = field(default_factory=dict)
 
@@ -103,8 +102,7 @@ class Keeper:
         keep_small(self.scheduler.shards)
 
     def _tend(self) -> None:
-        for lane in self.lanes:
-            lane.tend()
+        self.tend_lanes()
 
     def _record(self) -> None:
         """Write records for idle flows too, or their holds would not move."""

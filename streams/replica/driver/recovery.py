@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from streams.compute.checkpoints import Checkpoint, newest, of_fingerprint, usable
+from streams.compute.reclocking import Position
 from streams.compute.stepping import (
     FromCheckpoint,
     Hydrate,
@@ -23,7 +24,7 @@ from streams.errors import Determinate, Indeterminate, SlackwaterError
 from streams.ids import Timestamp
 from streams.plan import json as plan_json
 from streams.progress import frontier
-from streams.replica.driver import hydration_planner
+from streams.replica.driver import event_planner, hydration_planner
 from streams.replica.driver.append_attempt import fenced_by
 from streams.replica.driver.checkpoint_store import Store, hydration_of
 from streams.replica.driver.dataflow import Dataflow, Phase
@@ -185,8 +186,15 @@ class Starter:
         )
 
     def _resume_source(self, flow: Dataflow, view: View) -> None:
-        """Resume a source from its last record, or without keyed state from the shard."""
+        """Resume a source from its last record, or without keyed state from the shard.
+
+        With a watermark it begins at the shard, too, and reads what is pending again.
+        """
         shard = view.state(flow.id)
+        if flow.has_watermark:
+            at = Position(shard.upper, shard.source or {})
+            self.scheduler.tell(flow, Recovered(event_planner.without_pending(at)))
+            return
         if flow.plan.depth == 0:
             own = OwnState("", shard.upper, {}, shard.source or {})
             self.scheduler.tell(flow, Recovered(own))

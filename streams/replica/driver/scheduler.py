@@ -2,11 +2,12 @@
 
 Four lanes: `ingest` steps sources and the views near them (`streams.replica.driver.fusion`),
 `steady` the other views, `hydrate` runs builds, and `apart` (quarantine) steps one at a time of
-those that may kill workers or never end (`streams.replica.driver.retry_policy`). A lane asks
-for its next micro-batch when Spark asks its source for the latest offset; the decision is made
-at that moment, written as a descriptor, and is valid until `finish` or `abandon`. A micro-batch
-that was given out and not finished is given out again, so that a restarted query does the same
-work.
+those that may kill workers or never end (`streams.replica.driver.retry_policy`). Each source
+with a watermark has a lane of its own beside them, because a query has one watermark. A lane
+asks for its next micro-batch when Spark asks its source for the latest offset; the decision is
+made at that moment, written as a descriptor, and is valid until `finish` or `abandon`. A
+micro-batch that was given out and not finished is given out again, so that a restarted query
+does the same work.
 
 It holds the table of dataflows (`streams.replica.driver.dataflow_table`) and shares its lock. A
 decision is made from dataflows as they are at that moment; what it means for them are events.
@@ -18,7 +19,6 @@ import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Literal
 
 from streams.compute.stalls import Told
 from streams.errors import Determinate, SlackwaterError
@@ -28,6 +28,7 @@ from streams.progress import Antichain
 from streams.replica.config import ReplicaConfig
 from streams.replica.crash_injection import Crash
 from streams.replica.driver import (
+    event_planner,
     fusion,
     hydration_planner,
     ingest_planner,
@@ -52,9 +53,10 @@ from streams.replica.driver.events import (
     Waits,
 )
 from streams.replica.driver.import_state import View
+from streams.replica.driver.ingest_planner import most_messages
 from streams.replica.driver.retry_policy import Failure, Kind
 from streams.replica.driver.wakeup import Bell
-from streams.replica.driver.work_units import Quiet, Unit
+from streams.replica.driver.work_units import EventUnit, Quiet, Unit
 from streams.replica.spark.scheduler_rpc import Question
 from streams.replica.tasks import descriptor
 from streams.replica.tasks.descriptor import Descriptor, Load
@@ -63,8 +65,15 @@ from streams.storage.client.shards import Shards
 
 log = logging.getLogger(__name__)
 
-LaneName = Literal["ingest", "steady", "hydrate", "apart"]
+LaneName = str
 LANES: tuple[LaneName, ...] = ("ingest", "steady", "hydrate", "apart")
+_OF_SOURCE = "event:"
+
+
+def lane_of(source: CollectionId) -> LaneName:
+    """Return the lane of a source with a watermark."""
+    return f"{_OF_SOURCE}{source}"
+
 
 LONG_POLL_MS = 100
 """How long `latestOffset` waits for work: 20 ms costs 6.3 % of an idle core, 100 ms 1.9 %."""
@@ -131,6 +140,8 @@ class Scheduler:
     is_open: bool = False
     """Whether lanes get work: not before all have started, because a start takes all cores."""
     skew: Skew = field(default_factory=Skew)
+    watermark_ms: Callable[[LaneName], int] = lambda _: 0
+    """The watermark of a lane's query after its last micro-batch; 0 if it has none yet."""
     lanes: dict[LaneName, LanePlace] = field(
         default_factory=lambda: {name: LanePlace(name) for name in LANES}
     )
@@ -155,7 +166,7 @@ class Scheduler:
 
     def answer(self, question: Question) -> object:
         """Answer a request of a lane's source (`streams.replica.spark.scheduler_rpc`)."""
-        lane = self.lanes[question["lane"]]
+        lane = self.place(question["lane"])
         lane.questions += 1
         if question["ask"] == "latest":
             return self._latest(lane, question["start"])
@@ -163,6 +174,26 @@ class Scheduler:
             batch = lane.current
             is_current = batch is not None and batch.seq == question["seq"]
             return [batch.step, batch.tasks] if batch is not None and is_current else ["", 0]
+
+    def place(self, name: LaneName) -> LanePlace:
+        """Return the state of a lane; that of a source begins with its first question."""
+        with self.lock:
+            return self.lanes.setdefault(name, LanePlace(name))
+
+    def lanes_of_sources(self) -> Mapping[LaneName, int]:
+        """Return the lanes of the sources with a watermark that there are, and its delay."""
+        with self.lock:
+            sources = {flow.id: flow.description.source for flow in self.flows.values()}
+        return {
+            lane_of(id_): source.watermark.delay_ms
+            for id_, source in sources.items()
+            if source is not None and source.watermark is not None
+        }
+
+    def forget_lane(self, name: LaneName) -> None:
+        """Forget a lane whose source is gone."""
+        with self.lock:
+            self.lanes.pop(name, None)
 
     def _latest(self, lane: LanePlace, start: object) -> object:
         asked_at = time.monotonic()
@@ -219,6 +250,14 @@ class Scheduler:
             shares={unit.flow.id: unit.share for unit in batch.units},
             tasks=tasks,
             crash=self.crash,
+            candidate_ms=max(
+                (
+                    unit.advance.candidate
+                    for unit in batch.units
+                    if isinstance(unit, EventUnit) and unit.advance.candidate is not None
+                ),
+                default=None,
+            ),
         )
 
     def _choose(self, lane: LaneName, view: View) -> tuple[tuple[Unit, ...], tuple[Quiet, ...]]:
@@ -235,6 +274,8 @@ class Scheduler:
                 return self._alone(self._suspects(), view, now_ms), ()
             case "ingest":
                 return self._plan_near(view, now_ms)
+            case _:
+                return self._plan_by_event_time(lane, view, now_ms), ()
 
     def _divided(self) -> tuple[list[Dataflow], list[Dataflow]]:
         """Split views into those near their sources, and all others."""
@@ -269,8 +310,7 @@ class Scheduler:
     def is_needed(self, lane: LaneName) -> bool:
         """Whether a lane may have work: `apart` usually has none, and is not free."""
         with self.lock:
-            flows = self.flows.values()
-            return lane != "apart" or any(flow.isolation.steps for flow in flows)
+            return lane != "apart" or bool(self._suspects())
 
     def sound(self) -> list[Dataflow]:
         """The flows whose shards can all be followed; record a failure for the others."""
@@ -312,7 +352,9 @@ class Scheduler:
             return bool(waiting and self._alone(waiting, View(self.shards), self.now_ms()))
 
     def _suspects(self) -> list[Dataflow]:
-        return [flow for flow in self.sound() if flow.isolation.steps]
+        return [
+            flow for flow in self.sound() if flow.isolation.steps and not flow.has_watermark
+        ]
 
     def _alone(self, suspects: Sequence[Dataflow], view: View, now_ms: int) -> tuple[Unit, ...]:
         """Plan a micro-batch for one flow that may kill workers or never end.
@@ -361,6 +403,34 @@ class Scheduler:
             self.tell(began.flow, Divided(began.build))
         return plan
 
+    def _plan_by_event_time(self, lane: LaneName, view: View, now_ms: int) -> tuple[Unit, ...]:
+        """Plan the source with a watermark that a lane is of, or move it without work."""
+        for flow in self.sound():
+            source = flow.description.source
+            if lane_of(flow.id) != lane or not flow.is_ready(Phase.RUNNING, now_ms):
+                continue
+            observation = None if source is None else self.ends().get(source.topic)
+            if observation is None or not flow.has_watermark:
+                continue
+            budgets = self.config.budgets
+            moment = event_planner.Moment(
+                now_ms=now_ms,
+                watermark_ms=self.watermark_ms(lane),
+                messages=most_messages(
+                    budgets.messages, budgets.message_bytes, observation.message_bytes
+                ),
+            )
+            match event_planner.plan(flow, view, observation, moment):
+                case EventUnit() as unit:
+                    return (unit,)
+                case ingest_planner.Stuck(_, reason):
+                    self.tell(flow, Failed(Failure(reason, Kind.UNREACHABLE)))
+                case ingest_planner.Moved(_, own):
+                    self.tell(flow, Followed(own))
+                case None:
+                    pass
+        return ()
+
     def tell(self, flow: Dataflow, event: Event) -> Dataflow:
         """Step a dataflow's machine; return it as it is after the event."""
         return self.table.tell(flow, event)
@@ -371,8 +441,7 @@ class Scheduler:
 
     def current(self, lane: LaneName) -> MicroBatch | None:
         """Return the micro-batch that a lane's query has to run now."""
-        with self.lock:
-            return self.lanes[lane].current
+        return self.place(lane).current
 
     def finish(self, batch: MicroBatch) -> None:
         """End a micro-batch that is committed, or no longer needed; once."""

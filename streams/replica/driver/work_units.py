@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from streams.compute import checkpoints, dead_letters
+from streams.compute.event_time import Advance
 from streams.compute.reclocking import Ingest, Tick
 from streams.compute.stepping import Idle, Step
 from streams.ids import CollectionId, Timestamp
@@ -52,7 +53,18 @@ class SliceUnit:
     build: Build
 
 
-Unit = ViewUnit | SourceUnit | SliceUnit
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EventUnit:
+    """A micro-batch of a source with a watermark; `now_ms` is the clock at its planning."""
+
+    flow: Dataflow
+    share: Share
+    loads: tuple[Load, ...]
+    advance: Advance
+    now_ms: int
+
+
+Unit = ViewUnit | SourceUnit | SliceUnit | EventUnit
 """One dataflow's work in a micro-batch, as the dataflow was when it was planned."""
 
 

@@ -35,14 +35,23 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from streams.compute.description import IngestionDescription
+from streams.compute.event_time import Seen
 from streams.ids import Timestamp
 from streams.plan.physical import Column
 from streams.replica.ingest.decode import Decoder, whole
+from streams.replica.ingest.event_times import (
+    NOTHING,
+    Reading,
+    greatest,
+    reader_of,
+    reasons_of_late,
+)
 from streams.replica.ingest.keys import NO_TEXT, Keys
 from streams.replica.ingest.metadata import Metadata
 from streams.replica.ingest.plan import DELETION, ERROR, VALUE, import_columns, key_positions
-from streams.replica.ingest.refusals import ERRORS, Refusals, updates_at
+from streams.replica.ingest.refusals import ERRORS, LETTERS, Refusals, updates_at
 from streams.replica.ingest.scan import leading
+from streams.trace.columns import combined, int64
 from streams.trace.kernel.kernel import Kernel, arrow_schema
 from streams.trace.updates import flatten, settle
 
@@ -57,11 +66,15 @@ Loaded = tuple[pa.Table, pa.Table]
 
 @dataclass(frozen=True, slots=True)
 class Ingested:
-    """Updates and errors as in `Loaded`; dead letters as in `refusals.Refused`."""
+    """Updates and errors as in `Loaded`; dead letters as in `refusals.Refused`.
+
+    `seen` is what a source with a watermark reports.
+    """
 
     updates: pa.Table
     errors: pa.Table
     letters: pa.Table
+    seen: Seen = NOTHING
 
 
 class Envelope:
@@ -80,12 +93,18 @@ class Envelope:
         paths = {located.column: located.path for located in source.located}
         self._decoder = Decoder([columns[index] for index in rest], kernel, paths)
         self._metadata = Metadata(source)
+        self._event_times, self._watermark = reader_of(source, columns), source.watermark
         self._places = np.argsort([*positions, *rest, *included]).tolist()
         self._declared = arrow_schema([column.type for column in columns])
         self._schema = arrow_schema([c.type for c in import_columns(source, columns)])
 
-    def updates(self, messages: pa.Table, time: Timestamp) -> Ingested:
+    def updates(
+        self, messages: pa.Table, time: Timestamp, reading: Reading = "fresh"
+    ) -> Ingested:
         """Return the updates of the messages at `time`.
+
+        With a watermark the updates carry their event time, and what they are is a matter of
+        `reading`.
 
         Shape: `messages` has key, value (binary, NULL when absent), partition (int32), offset
         (int64), and the columns of `metadata.fetched`. Errors: Undecodable if the source stops
@@ -94,9 +113,48 @@ class Envelope:
         if self._keys is not None:
             return self._upserts(self._keys, messages, time)
         rows, reasons = self._values(messages)
+        if self._event_times is not None:
+            times, more = self._event_times.read(rows, messages)
+            rows = rows.append_column("event_time", times)
+            return self._judged(messages, rows, pc.coalesce(reasons, more), time, reading)
         refused = self._refusals.refused(messages, reasons, time)
         updates = updates_at(_filter(rows, reasons.is_null()).columns, time, self._schema)
         return Ingested(updates, refused.errors, refused.letters)
+
+    def _judged(
+        self,
+        messages: pa.Table,
+        rows: pa.Table,
+        reasons: pa.Array,
+        time: Timestamp,
+        reading: Reading,
+    ) -> Ingested:
+        """Return the updates of rows whose last column is their event time."""
+        assert self._watermark is not None
+        times = combined(rows["event_time"])
+        sound = reasons.is_null().to_numpy(zero_copy_only=False)
+        late = sound & (int64(times) < time)
+        stays = sound if self._watermark.late_rows == "place" else sound & ~late
+        errors, letters = ERRORS.empty_table(), LETTERS.empty_table()
+        partitions = messages["partition"].to_numpy().astype(np.int64)
+        if reading == "again":
+            stays = sound & ~late
+        else:
+            bad = self._refusals.refused(messages, reasons, time)
+            errors, letters = bad.errors, bad.letters
+            if self._watermark.late_rows != "place":
+                why = reasons_of_late(times, late, time)
+                of_late = self._refusals.refused(messages, why, time, self._watermark.late_rows)
+                letters = pa.concat_tables([letters, of_late.letters])
+        if reading == "owed":
+            return Ingested(self._schema.empty_table(), errors, letters)
+        seen = Seen(
+            greatest(partitions[sound], int64(times)[sound]),
+            tuple(np.unique(partitions[~stays]).tolist()),
+            int(late.sum()) if reading == "fresh" else 0,
+        )
+        updates = updates_at(_filter(rows, pa.array(stays)).columns, time, self._schema)
+        return Ingested(updates, errors, letters, seen)
 
     def _values(self, messages: pa.Table) -> tuple[pa.Table, pa.Array]:
         """Return the columns of values and metadata, and the reasons of bad messages."""

@@ -29,9 +29,10 @@ REASON = "timestamp: expected milliseconds that a TIMESTAMP holds, got "
 
 def fetched(source: IngestionDescription) -> tuple[str, ...]:
     """Return what is fetched of the messages of a source beside keys, values and places."""
-    return tuple(
-        name for name in MORE if name in {included.part for included in source.included}
-    )
+    needed = {included.part for included in source.included}
+    if source.watermark is not None:  # event times are compared with it
+        needed.add("timestamp")
+    return tuple(name for name in MORE if name in needed)
 
 
 class Metadata:

@@ -1,6 +1,8 @@
 """The physical plan of an ingestion, which follows from its envelope.
 
 - `none`: every message is a row, and stays one. One node: the source is the output.
+- `none` with a watermark: the source carries `event_time` beside the columns, and Temporal lets
+  each row enter then: a row of a later time is pending in its state.
 - `upsert`: the latest message of a key is its row. The source carries, beside the columns,
   `position` (which message of a key and time is the latest), `kind` and `error`, as the node
   Upsert wants them; Upsert runs on the key's bucket, at level 1.
@@ -17,7 +19,16 @@ from typing import assert_never
 from streams.compute.description import IngestionDescription
 from streams.errors import InvalidUsage
 from streams.ids import CollectionId
-from streams.plan.physical import Column, Dataflow, Import, Source, Upsert
+from streams.plan.physical import (
+    Bound,
+    Column,
+    Dataflow,
+    Expression,
+    Import,
+    Source,
+    Temporal,
+    Upsert,
+)
 
 VALUE, DELETION, ERROR = 0, 1, 2  # the values of Upsert's column `kind`
 BOOKKEEPING = (
@@ -26,12 +37,17 @@ BOOKKEEPING = (
     Column("error", "VARCHAR"),
 )
 
+EVENT_TIME = Column("event_time", "BIGINT")
+"""In milliseconds since 1970."""
+
 
 def import_columns(
     source: IngestionDescription, columns: Sequence[Column]
 ) -> tuple[Column, ...]:
     """Return the columns of the import's table, in order c0, c1, ...; time and diff follow."""
     match source.envelope:
+        case "none" if source.watermark is not None:
+            return (*columns, EVENT_TIME)
         case "none":
             return tuple(columns)
         case "upsert":
@@ -59,6 +75,14 @@ def dataflow(source: IngestionDescription, columns: Sequence[Column]) -> Dataflo
     name = f"topic:{source.topic}" + (f":{generation}" if generation else "")
     imports = (Import(CollectionId(name), came),)
     source_types = tuple(column.type for column in came)
+    if source.envelope == "none" and source.watermark is not None:
+        return Dataflow(
+            imports=imports,
+            nodes=(Source(0), _entering(columns)),
+            types=(source_types, tuple(column.type for column in columns)),
+            levels=(0, 1),
+            output=tuple(columns),
+        )
     if source.envelope == "none":
         return Dataflow(imports, (Source(0),), (source_types,), (0,), tuple(columns))
     return Dataflow(
@@ -68,3 +92,13 @@ def dataflow(source: IngestionDescription, columns: Sequence[Column]) -> Dataflo
         levels=(0, 1),
         output=tuple(columns),
     )
+
+
+def _entering(columns: Sequence[Column]) -> Temporal:
+    """Return the node that lets rows enter at their event time, the column after these."""
+    event_time = Expression(f"c{len(columns)}", EVENT_TIME.type, EVENT_TIME.name)
+    outputs = tuple(
+        Expression(f"c{place}", column.type, column.name)
+        for place, column in enumerate(columns)
+    )
+    return Temporal(0, (), (Bound(">=", event_time),), outputs)

@@ -21,6 +21,7 @@ from streams.compute import dead_letters
 from streams.compute.description import IngestionDescription
 from streams.compute.stalls import UNDECODABLE
 from streams.ids import Timestamp
+from streams.plan.metadata import OnError
 from streams.trace.columns import combined
 from streams.trace.kernel.kernel import arrow_schema
 
@@ -49,17 +50,25 @@ class Refusals:
     def __init__(self, source: IngestionDescription) -> None:
         self._topic, self.on_error = source.topic, source.on_error
 
-    def refused(self, messages: pa.Table, reasons: pa.Array, time: Timestamp) -> Refused:
+    def refused(
+        self,
+        messages: pa.Table,
+        reasons: pa.Array,
+        time: Timestamp,
+        on_error: OnError | None = None,
+    ) -> Refused:
         """Return what becomes of the messages that have a reason, at a time.
 
-        Errors: Undecodable if the source stops at such a message.
+        `on_error` is the source's unless it is given. Errors: Undecodable if the source stops
+        at such a message.
         """
+        on_error = on_error or self.on_error
         failed = reasons.is_valid()
         nothing = Refused(errors_at(pa.array([], pa.string()), time), LETTERS.empty_table())
-        if not failed.true_count or self.on_error == "skip":
+        if not failed.true_count or on_error == "skip":
             return nothing
         messages, reasons = messages.filter(failed), reasons.filter(failed)
-        match self.on_error:
+        match on_error:
             case "dead_letter":
                 return Refused(nothing.errors, self._letters(messages, reasons, time))
             case "inline":

@@ -1,5 +1,8 @@
 """The Spark data source `slackwater`: gives a lane's streaming query its work.
 
+In a lane with a watermark the rows carry an event time, too
+(`streams.replica.tasks.rounds.timed_start_round`).
+
 An offset is `{seq, steps: {dataflow: [lower, upper]}}`: the number of a micro-batch and the
 dataflows stepped in it. The scheduler in the driver makes all decisions; the process in which
 Spark runs the reader only forwards requests. `read` runs in the tasks and is round 0.
@@ -18,7 +21,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
-from pyspark.sql.types import BinaryType, IntegerType, StructField, StructType
+from pyspark.sql.types import (
+    BinaryType,
+    IntegerType,
+    StructField,
+    StructType,
+    TimestampType,
+)
 
 from streams.replica.spark.scheduler_rpc import ask
 
@@ -28,6 +37,7 @@ if TYPE_CHECKING:
 Offset = dict[str, Any]  # type: ignore[explicit-any]  # JSON, as Spark wants it
 
 SCHEMA = StructType([StructField("bucket", IntegerType()), StructField("blob", BinaryType())])
+TIMED_SCHEMA = StructType([*SCHEMA.fields, StructField("event_time", TimestampType())])
 NAME = "slackwater"
 
 
@@ -41,7 +51,10 @@ class TaskPartition(InputPartition):  # type: ignore[misc,explicit-any]  # Spark
 
 
 class SlackwaterSource(DataSource):  # type: ignore[misc]  # Spark's class has no types
-    """Options: `socket` (the scheduler's), `lane` and `state` (the state directory)."""
+    """Options: `socket` (the scheduler's), `lane` and `state` (the state directory).
+
+    With `watermark` the rows carry an event time.
+    """
 
     @classmethod
     def name(cls) -> str:
@@ -50,19 +63,20 @@ class SlackwaterSource(DataSource):  # type: ignore[misc]  # Spark's class has n
 
     def schema(self) -> StructType:
         """Packed rows."""
-        return SCHEMA
+        return TIMED_SCHEMA if "watermark" in self.options else SCHEMA
 
     def streamReader(self, schema: StructType) -> "LaneReader":  # noqa: ARG002, N802  Spark's
         """Return the reader of one lane."""
         options = self.options
-        return LaneReader(options["socket"], options["lane"], options["state"])
+        timed = "watermark" in options
+        return LaneReader(options["socket"], options["lane"], options["state"], timed=timed)
 
 
 class LaneReader(DataSourceStreamReader):  # type: ignore[misc]  # Spark's class has no types
     """Forwards Spark's requests to the scheduler."""
 
-    def __init__(self, socket: str, lane: str, state: str) -> None:
-        self._socket, self._lane, self._state = socket, lane, state
+    def __init__(self, socket: str, lane: str, state: str, *, timed: bool = False) -> None:
+        self._socket, self._lane, self._state, self._timed = socket, lane, state, timed
 
     def initialOffset(self) -> Offset:  # noqa: N802  Spark's
         """Return the offset before the first micro-batch."""
@@ -83,6 +97,7 @@ class LaneReader(DataSourceStreamReader):  # type: ignore[misc]  # Spark's class
 
     def read(self, partition: TaskPartition) -> Iterator["pa.RecordBatch"]:
         """Run round 0, in a task."""
-        from streams.replica.tasks.rounds import start_round  # noqa: PLC0415  see the module's header
+        from streams.replica.tasks import rounds  # noqa: PLC0415  see the module's header
 
-        return start_round(partition.state, partition.step, partition.index)
+        place = (partition.state, partition.step, partition.index)
+        return rounds.timed_start_round(*place) if self._timed else rounds.start_round(*place)

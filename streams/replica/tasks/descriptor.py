@@ -23,6 +23,7 @@ from streams.operators.engine import RunsByOperator
 from streams.plan.physical import Column
 from streams.progress import Interval
 from streams.replica.crash_injection import Crash
+from streams.replica.ingest.event_times import Reading
 from streams.replica.ingest.ranges import Slice
 from streams.replica.ingest.source import Reader
 from streams.storage.read.reader import Piece
@@ -57,13 +58,17 @@ class ChunkLoad:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RawLoad:
-    """Messages of a raw topic, to be decoded, all at `time`."""
+    """Messages of a raw topic, to be decoded, all at `time`.
+
+    With a watermark it is the shard's upper, and rows are late before it.
+    """
 
     dataflow: CollectionId
     source: IngestionDescription
     columns: tuple[Column, ...]
     slices: tuple[Slice, ...]
     time: Timestamp
+    reading: Reading = "fresh"
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,6 +143,8 @@ class Descriptor:
     shares: Mapping[CollectionId, Share]
     tasks: tuple[tuple[Load, ...], ...]
     crash: Crash
+    candidate_ms: int | None = None
+    """The event time that the lane's watermark may follow."""
     merge_factor: int = 2
     """The size ratio above which a run file is not merged with a newer one."""
 

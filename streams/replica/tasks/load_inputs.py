@@ -37,7 +37,12 @@ class Loader:
         """
         if isinstance(load, RawLoad):
             return source.load(
-                load.source, load.columns, load.slices, load.time, self.resources
+                load.source,
+                load.columns,
+                load.slices,
+                load.time,
+                self.resources,
+                load.reading,
             )
         return Ingested(*self._stored(load), LETTERS.empty_table())
 

@@ -8,9 +8,11 @@ import json
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
+from streams.compute.event_time import Seen
 from streams.ids import CollectionId, Offset
 from streams.kafka.log import ChunkRef, Limit, Range
 from streams.plan.physical import Dataflow
+from streams.replica.ingest.event_times import NOTHING, together
 from streams.replica.tasks.descriptor import Runs
 from streams.replica.tasks.exchange_blobs import Head
 
@@ -30,6 +32,8 @@ class Report:
     milliseconds: float
     letters: tuple[ChunkRef, ...] = ()
     """The chunks of a source's dead letters."""
+    seen: Seen = NOTHING
+    """The event times of a source with a watermark."""
 
 
 @dataclass(slots=True)
@@ -40,6 +44,7 @@ class Result:
     """By (bucket, level): the whole state of that level's operators there."""
     chunks: list[ChunkRef] = field(default_factory=list)
     letters: list[ChunkRef] = field(default_factory=list)
+    seen: Seen = NOTHING
     rows_in: int = 0
     milliseconds: float = 0.0
     failure: str | None = None
@@ -55,6 +60,11 @@ def dumps(report: Report) -> str:
             "letters": _fields(report.letters),
             "rows": report.rows_in,
             "ms": report.milliseconds,
+            "seen": [
+                list(report.seen.greatest.items()),
+                report.seen.refused,
+                report.seen.late,
+            ],
         }
     )
 
@@ -62,6 +72,7 @@ def dumps(report: Report) -> str:
 def loads(bucket: int, text: str) -> Report:
     """Decode a report."""
     facts = json.loads(text)
+    greatest, refused, late = facts["seen"]
     return Report(
         level=facts["level"],
         bucket=bucket,
@@ -70,6 +81,7 @@ def loads(bucket: int, text: str) -> Report:
         rows_in=facts["rows"],
         milliseconds=facts["ms"],
         letters=_refs(facts["letters"]),
+        seen=Seen(dict(greatest), tuple(refused), late),
     )
 
 
@@ -130,5 +142,6 @@ def _add(result: Result, report: Report) -> None:
         result.runs[report.bucket, report.level] = report.runs
     result.chunks.extend(report.chunks)
     result.letters.extend(report.letters)
+    result.seen = together((result.seen, report.seen))
     result.rows_in += report.rows_in
     result.milliseconds += report.milliseconds

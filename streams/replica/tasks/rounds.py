@@ -22,16 +22,19 @@ import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import chain
 from types import MappingProxyType
 
 import pyarrow as pa
 
+from streams.compute.event_time import Seen
 from streams.errors import Determinate, Indeterminate
 from streams.ids import CollectionId
 from streams.operators import engine
 from streams.operators.engine import Context, Emitted
 from streams.operators.linear import Computed
 from streams.operators.rounds import inbox, wakes
+from streams.replica.ingest.event_times import NOTHING, together
 from streams.replica.ingest.refusals import Undecodable
 from streams.replica.tasks import (
     common_subexpressions,
@@ -76,6 +79,7 @@ class Done:
     milliseconds: float
     letters: pa.Table | None = None
     """A source's dead letters."""
+    seen: Seen = NOTHING
 
 
 @dataclass(slots=True)
@@ -161,6 +165,7 @@ class Task:
                     rows_in=done.rows_in,
                     milliseconds=done.milliseconds,
                     letters=of_letters,
+                    seen=done.seen,
                 )
             )
             self.say(
@@ -191,6 +196,19 @@ def start_round(state: str, step: str, index: int) -> Iterator[pa.RecordBatch]:
     yield from task.finish()
 
 
+def timed_start_round(state: str, step: str, index: int) -> Iterator[pa.RecordBatch]:
+    """Run round 0 of a lane with a watermark: its rows carry what it may follow.
+
+    There is a row even if there is no work: it goes through all rounds, and nobody takes it.
+    """
+    batch = worker.micro_batch(state, step)
+    nobody = Head(kind="wake", step=step, dataflow=CollectionId(""), bucket=0, level=-1)
+    micros = None if batch.candidate_ms is None else batch.candidate_ms * 1_000
+    for packed in chain(start_round(state, step, index), rows([(0, pack(nobody))])):
+        times = pa.repeat(pa.scalar(micros, pa.int64()), packed.num_rows)
+        yield packed.append_column("event_time", times.cast(pa.timestamp("us", tz="UTC")))
+
+
 def _wake(task: Task, share: Share) -> None:
     """Wake buckets that may have no input: at a birth all, else those with due updates."""
     plan = worker.plan(task.state, share.plan)
@@ -209,6 +227,7 @@ def _start(task: Task, share: Share, loads: Sequence[Load], loader: Loader, inde
     undone: list[pa.Table] = []
     errors: list[pa.Table] = []
     letters: list[pa.Table] = []
+    seen: list[Seen] = []
     for load in loads:
         loaded = loader.load(load)
         updates, failed = loaded.updates, loaded.errors
@@ -216,6 +235,8 @@ def _start(task: Task, share: Share, loads: Sequence[Load], loader: Loader, inde
             undone.append(updates)
         else:
             number = load_inputs.index_of(load)
+            if number in tables:  # messages that a source reads for several reasons
+                updates = pa.concat_tables([tables[number], updates])
             tables[number] = updates
             what = plan.imports[number]
             origin = common_subexpressions.origin_of(load)
@@ -224,6 +245,7 @@ def _start(task: Task, share: Share, loads: Sequence[Load], loader: Loader, inde
             errors.append(failed)
         if loaded.letters.num_rows:
             letters.append(loaded.letters)
+        seen.append(loaded.seen)
     interval = share.interval
     emitted = engine.start(
         plan, tables, interval, task.batch.buckets, task.context, computed=computed
@@ -232,6 +254,7 @@ def _start(task: Task, share: Share, loads: Sequence[Load], loader: Loader, inde
     read = sum(table.num_rows for table in tables.values())
     done = Done(share, plan.types[-1], 0, index, emitted, None, read, _since_ms(began))
     done.letters = pa.concat_tables(letters) if letters else None
+    done.seen = together(seen)
     return done
 
 

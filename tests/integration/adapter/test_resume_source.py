@@ -74,7 +74,7 @@ def test_topics_made_anew_are_read_on_once_through_kills(
     environment.kill("replica")
     feed.send(log, [{"id": n} for n in range(20, 25)])  # to 15, past where the former one ended
     eventually(lambda: ids(environment, events) == list(range(25)))
-    assert environment.sql(f"SELECT * FROM {view}")[0].rows == ((25, 300),)
+    eventually(lambda: environment.sql(f"SELECT * FROM {view}")[0].rows == ((25, 300),))
     assert environment.sql(query)[0].rows == rows
 
 

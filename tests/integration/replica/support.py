@@ -28,6 +28,7 @@ from streams.kafka.topic_settings import TopicChoices
 from streams.kafka.topics import SINGLE_BROKER, TopicKind, TopicSpec
 from streams.plan import json as plan_json
 from streams.plan.compile import Relation, compile_view
+from streams.plan.metadata import Watermark
 from streams.plan.physical import Column
 from streams.progress import EMPTY
 from streams.storage.client.shards import Shards
@@ -89,9 +90,11 @@ class Bench:
         columns: Sequence[tuple[str, str]],
         topic: Topic,
         keys: tuple[str, ...] = (),
+        watermark: Watermark | None = None,
     ) -> CollectionId:
         id_ = CollectionId(f"{name}")
-        as_of = self._create(id_, columns, keys, "source", now_ms())
+        birth = now_ms() if watermark is None else 0
+        as_of = self._create(id_, columns, keys, "source", birth)
         info = self.broker.topics.describe(topic)
         assert info is not None
         self._tell(
@@ -108,6 +111,7 @@ class Bench:
                     topic_id=info.id,
                     envelope="upsert" if keys else "none",
                     keys=keys,
+                    watermark=watermark,
                 ),
             )
         )

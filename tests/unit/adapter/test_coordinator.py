@@ -273,7 +273,8 @@ def test_an_error_in_a_collection_fails_its_reads_until_it_is_retracted(env) -> 
 def test_show_tells_frontiers_and_who_is_waited_for(env) -> None:
     assert env.rows(ORDERS) == []
     kept = "1 second behind upper (default)"
-    assert env.rows("SHOW SOURCES") == [["orders", "s1", NOW, NOW, "starting", "", "", kept]]
+    shown = ["orders", "s1", NOW, NOW, "starting", "", "", kept, None, None]
+    assert env.rows("SHOW SOURCES") == [shown]
     replica = env.start_replica()
     eventually(lambda: env.rows("SHOW SOURCES")[0][4] == "hydrating")
     replica.say(Status(CollectionId("s1"), "hydrating", "", "1 of 2 slices"))

@@ -83,6 +83,16 @@ def tasks(runtime: Runtime) -> dict[str, Any]:
     return {id_: spec.task for id_, spec in runtime.wanted().items()}
 
 
+def test_dead_letters_are_bound_without_a_key(env: Environment, runtime: Runtime) -> None:
+    letters = (
+        "CREATE MATERIALIZATION e INTO SQLITE (PATH 'e.db') BIND orders.errors (TABLE 'e'{})"
+    )
+    assert "orders.errors has no key" in env.fails(letters.format("")).message
+    assert isinstance(env.sql(letters.format(", DELTA UPDATES"))[-1], Complete)
+    ((binding,),) = (task["bindings"] for task in tasks(runtime).values())
+    assert binding["collection"] == "e1"
+
+
 def test_what_was_created_is_told_with_ids_and_keys(env: Environment, runtime: Runtime) -> None:
     assert env.sql(SHOP)[-1] == Complete("CREATE MATERIALIZATION", {"id": "m3"})
     (spec,) = runtime.wanted().values()

@@ -41,6 +41,8 @@ class Scripted:
             case "time":
                 yield Complete("SELECT 0", {"session_time": session.time or 0})
                 session.note(Timestamp((session.time or 0) + 1))
+            case "event time":
+                yield Complete("SELECT 0", {"session_event_time": session.event_time or 0})
             case "all":
                 yield Columns((Column("a", "BIGINT"),))
                 yield Rows(("[1]", '["ä"]'))
@@ -236,6 +238,14 @@ def test_a_session_is_what_a_token_names(server) -> None:
     assert told(**mine, **{"Slackwater-Session-Time": "7"}) == 71
 
 
+def test_a_session_has_an_event_time_of_its_own(server) -> None:
+    header = {"Slackwater-Session": "a", "Slackwater-Session-Event-Time": "5"}
+    _, lines = ask(server, "POST", "/sql", b"event time", **header)
+    assert lines[0]["facts"] == {"session_event_time": 5}
+    _, lines = ask(server, "POST", "/sql", b"time", **header)
+    assert lines[0]["facts"] == {"session_time": 0}
+
+
 @pytest.mark.parametrize(
     "headers",
     [
@@ -245,6 +255,7 @@ def test_a_session_is_what_a_token_names(server) -> None:
         {"Slackwater-Session-Time": "-1"},
         {"Slackwater-Session-Time": "9" * 17},
         {"Slackwater-Session-Time": "²"},
+        {"Slackwater-Session-Event-Time": "-1"},
     ],
 )
 def test_what_is_no_session_is_refused(server, headers) -> None:
@@ -297,6 +308,8 @@ def test_status_lists_every_object(server) -> None:
             "progress": "",
             "detail": "fine",
             "retains": None,
+            "timeline": "wall",
+            "dead_letters": None,
             "hydration": None,
         }
     ]

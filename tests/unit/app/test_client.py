@@ -75,7 +75,7 @@ def test_a_whole_answer(broken) -> None:
     assert (answer.rows, answer.tag) == (((1,),), "SELECT 1")
 
 
-TIMED = COMPLETE.replace(b"{}", b'{"session_time": 7}')
+TIMED = COMPLETE.replace(b"{}", b'{"session_time": 7, "session_event_time": 5}')
 
 
 @pytest.mark.parametrize("broken", [HEAD + TIMED + END], indirect=True)
@@ -88,6 +88,7 @@ def test_a_session_sends_its_token_and_the_time_that_it_was_told(broken) -> None
     assert client.session.headers == {
         "Slackwater-Session": token,
         "Slackwater-Session-Time": "7",
+        "Slackwater-Session-Event-Time": "5",
     }
     assert broken.client.session is None
 

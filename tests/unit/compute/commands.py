@@ -20,7 +20,7 @@ from streams.compute.protocol import (
     Schedule,
 )
 from streams.ids import CapabilityId, CollectionId, Timestamp, Topic
-from streams.plan.metadata import Included, Located
+from streams.plan.metadata import Included, Located, Watermark
 from streams.plan.physical import Column
 from streams.progress import EMPTY, frontier
 
@@ -58,6 +58,9 @@ INGESTION = DataflowDescription(
         key_format="text",
         included=(Included("offset", "o"), Included("key", "k")),
         located=(Located("id", ("a", "b c")),),
+        watermark=Watermark(
+            column="at", delay_ms=5_000, late_rows="place", idle_ms=30_000, ahead_ms=86_400_000
+        ),
     ),
 )
 SINK = DataflowDescription(

@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streams.compute import binding
+from streams.compute.binding import Fact
 from streams.compute.description import BEGINNING, Start
 from streams.compute.reclocking import (
     Clock,
@@ -37,6 +38,20 @@ def test_a_generation_begins_anywhere_and_the_binding_only_grows():
     assert (binding.generation(after), binding.offsets(after, 1)) == (1, {0: 3})
     assert binding.offsets(after, 0) == {0: 500, 1: 700}
     assert continues(after, binding.extended(after, 1, {0: 4, 1: 0}))
+
+
+def test_each_fact_has_keys_of_its_own_in_31_bits():
+    bound = binding.extended({}, binding.LAST, {1: 7})
+    bound = binding.extended(bound, binding.LAST, {1: 1_700_000_000_000}, Fact.EVENT_TIME)
+    bound = binding.extended(bound, binding.LAST, {1: 5}, Fact.RELEASED)
+    assert [binding.facts(bound, binding.LAST, fact) for fact in Fact] == [
+        {1: 7},
+        {1: 1_700_000_000_000},
+        {1: 5},
+    ]
+    assert all(binding.facts(bound, 0, fact) == {} for fact in Fact)
+    assert binding.generation(bound) == binding.LAST
+    assert max(bound) < 1 << 31
 
 
 def test_nothing_is_bound_at_first():

@@ -1,0 +1,304 @@
+"""Event time: how far a source with a watermark is read, and which times are final. Pure.
+
+Such a source binds updates to the event times of its rows, not to a clock. Its shard's upper is
+the watermark: all times below are final. With m(p) the greatest event time that was read of
+partition p:
+
+    candidate  =  min of m(p) over the active partitions;  if none is, max over all
+    watermark  =  max over time of (candidate - delay)
+    upper      =  max(upper before, watermark)
+
+A partition is idle when its end has been read and no message came for the declared time. A
+replica reads ahead of the binding: a row at or beyond upper is *pending* in its state, and one
+below upper is late. The judge of lateness is the shard's upper when the row is read, which is
+the lower of the interval to which the row belongs.
+
+    pending(offsets O, upper U)  =  rows at offsets < O with event times >= U
+    shard(O, U)                  =  all other rows at offsets < O
+
+Hence pending rows need no store: any replica rebuilds them from the topic. It reads from the
+offset before which everything is in the shard (`Fact.RELEASED`) to the binding, and keeps what
+is at or beyond upper. So it does after a restart, and after another replica's Append counted
+instead of its own: what it judged by the former upper is void.
+
+An interval is appended once the watermark is beyond upper; until then reading changes state
+only. A message that is refused meanwhile (undecodable, or late) is *owed*: its range is read
+again, for what was refused alone, by the next Append. Its lower is the same, and so is what is
+refused.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from itertools import accumulate
+
+from streams.compute import binding, reclocking
+from streams.compute.binding import Fact, Offsets
+from streams.compute.description import BEGINNING, Start
+from streams.compute.reclocking import Broken, Ends
+from streams.plan.metadata import Watermark
+
+MOST_STRETCHES = 64
+"""The number of stretches of a partition; more are merged, and released together."""
+
+Ranges = Mapping[int, tuple[int, int]]
+"""For each partition the first offset, and the end."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stretch:
+    """Offsets of a partition up to `end`, and the greatest event time of their rows."""
+
+    end: int
+    greatest: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Partition:
+    """How far a replica has read a partition.
+
+    `bound` is where the shard's binding stands, and messages before `released` are all in the
+    shard. `greatest` is the greatest event time, None before the first row. `stretches` divide
+    what is read and not released. `owed` was read without an Append, and has refused messages.
+    `read_ms` is this replica's clock when the last message was read.
+    """
+
+    read: int
+    bound: int
+    released: int
+    greatest: int | None
+    read_ms: int
+    stretches: tuple[Stretch, ...] = ()
+    owed: tuple[int, int] | None = None
+
+
+Progress = Mapping[int, Partition]
+"""How far a replica has read a topic, by partition."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Advance:
+    """A micro-batch of a source: what it reads, and the interval [lower, upper).
+
+    With upper = lower nothing is appended. `again` is read for rows that are pending,
+    `owed` for refused messages. `candidate` is fed to the watermark.
+    """
+
+    lower: int
+    upper: int
+    fresh: Ranges = field(default_factory=dict)
+    again: Ranges = field(default_factory=dict)
+    owed: Ranges = field(default_factory=dict)
+    candidate: int | None = None
+
+    @property
+    def appends(self) -> bool:
+        """Whether the micro-batch appends an interval."""
+        return self.lower < self.upper
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """What tasks report of the messages that they read.
+
+    `greatest` has the greatest event time of each partition that has rows, `refused` the
+    partitions with errors or dead letters. `late` counts late rows, whatever became of them.
+    """
+
+    greatest: Mapping[int, int] = field(default_factory=dict)
+    refused: tuple[int, ...] = ()
+    late: int = 0
+
+
+def begin(
+    known: Progress | None,
+    bound: Offsets,
+    topic: Mapping[int, Ends],
+    now_ms: int,
+    start: Start = BEGINNING,
+) -> Progress:
+    """Return the progress with every partition of the topic; `known` None: without any state.
+
+    Without state a replica stands before the first message that may be pending.
+    """
+    known = known or {}
+    reads = reclocking.standing(bound, start)
+    released = binding.facts(bound, start.generation, Fact.RELEASED)
+    greatest = binding.facts(bound, start.generation, Fact.EVENT_TIME)
+    added = {}
+    for partition in (set(reads) | set(topic)) - set(known):
+        low = topic[partition].low if partition in topic and not reads else 0
+        read = reads.get(partition, low)
+        first = released.get(partition, read)
+        added[partition] = Partition(
+            read=first,
+            bound=read,
+            released=first,
+            greatest=greatest.get(partition),
+            read_ms=now_ms,
+        )
+    return {**known, **added}
+
+
+def broken(progress: Progress, topic: Mapping[int, Ends]) -> Broken | None:
+    """Return the partition that no longer holds what is read next, if there is one."""
+    for number, partition in sorted(progress.items()):
+        ends = topic.get(number, Ends(0, 0))
+        if not ends.low <= partition.read <= ends.high:
+            return Broken(number, partition.read, ends)
+    return None
+
+
+def candidate(
+    progress: Progress, topic: Mapping[int, Ends], now_ms: int, idle_ms: int
+) -> int | None:
+    """Return what the watermark may follow, before the delay; None if it cannot move yet."""
+    active = [
+        partition
+        for number, partition in progress.items()
+        if (number in topic and partition.read < topic[number].high)
+        or now_ms - partition.read_ms < idle_ms
+    ]
+    if active:
+        if any(partition.greatest is None for partition in active):
+            return None
+        return min(partition.greatest or 0 for partition in active)
+    return max(
+        (part.greatest for part in progress.values() if part.greatest is not None),
+        default=None,
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Observed:
+    """What a replica knows when it plans a micro-batch.
+
+    `watermark` is the engine's, which follows the candidates that it was fed. `clock_ms` is the
+    replica's clock; `budget` the number of messages that a micro-batch reads.
+    """
+
+    topic: Mapping[int, Ends]
+    clock_ms: int
+    watermark: int
+    budget: int
+
+
+def next_advance(
+    progress: Progress, upper: int, observed: Observed, declared: Watermark
+) -> Advance | None:
+    """Return the next micro-batch; None if there is nothing to do.
+
+    `upper` is the shard's, at which `progress` stands.
+    """
+    again = _again(progress, observed.budget)
+    if again:
+        return Advance(lower=upper, upper=upper, again=again)
+    fresh = _fresh(progress, observed.topic, observed.budget)
+    reached = max(upper, observed.watermark)
+    fed = candidate(progress, observed.topic, observed.clock_ms, declared.idle_ms)
+    if fed is not None and fed - declared.delay_ms <= observed.watermark:
+        fed = None
+    if not fresh and fed is None and reached == upper:
+        return None
+    owed = {
+        number: partition.owed
+        for number, partition in progress.items()
+        if partition.owed is not None and reached > upper
+    }
+    return Advance(lower=upper, upper=reached, fresh=fresh, owed=owed, candidate=fed)
+
+
+def after(progress: Progress, advance: Advance, seen: Seen, now_ms: int) -> Progress:
+    """Return the progress after a micro-batch, and after its Append counted if it has one."""
+    moved = {
+        number: _read(partition, number, advance, seen, now_ms)
+        for number, partition in progress.items()
+    }
+    if not advance.appends:
+        return moved
+    return {number: _appended(part, advance.upper) for number, part in moved.items()}
+
+
+def bound_by(bound: Offsets, progress: Progress, start: Start = BEGINNING) -> dict[int, int]:
+    """Return the binding of an Append after which the progress is this."""
+    numbers = {
+        Fact.READ: {number: part.read for number, part in progress.items()},
+        Fact.EVENT_TIME: {
+            number: part.greatest
+            for number, part in progress.items()
+            if part.greatest is not None
+        },
+        Fact.RELEASED: {number: part.released for number, part in progress.items()},
+    }
+    extended = dict(bound)
+    for fact, of_fact in numbers.items():
+        extended = binding.extended(extended, start.generation, of_fact, fact)
+    return extended
+
+
+def _again(progress: Progress, budget: int) -> Ranges:
+    """What is to be read again before anything else, up to the binding."""
+    behind = {number: part for number, part in progress.items() if part.read < part.bound}
+    share = max(1, budget // max(1, len(behind)))
+    return {
+        number: (part.read, min(part.bound, part.read + share))
+        for number, part in behind.items()
+    }
+
+
+def _fresh(progress: Progress, topic: Mapping[int, Ends], budget: int) -> Ranges:
+    waiting = {
+        number: part
+        for number, part in progress.items()
+        if number in topic and part.read < topic[number].high
+    }
+    share = max(1, budget // max(1, len(waiting)))
+    return {
+        number: (part.read, min(topic[number].high, part.read + share))
+        for number, part in waiting.items()
+    }
+
+
+def _read(
+    partition: Partition, number: int, advance: Advance, seen: Seen, now_ms: int
+) -> Partition:
+    """A partition after messages of it were read."""
+    range_ = advance.fresh.get(number) or advance.again.get(number)
+    if range_ is None:
+        return partition
+    first, end = range_
+    row = seen.greatest.get(number)
+    before = partition.greatest
+    greatest = before if row is None else max(0, row, before or 0)
+    owed = partition.owed
+    if number in seen.refused and number in advance.fresh and not advance.appends:
+        owed = (first if owed is None else owed[0], end)
+    stretch = Stretch(end, 0 if row is None else max(0, row))
+    return replace(
+        partition,
+        read=end,
+        greatest=greatest,
+        read_ms=now_ms,
+        stretches=_merged((*partition.stretches, stretch)),
+        owed=owed,
+    )
+
+
+def _merged(stretches: tuple[Stretch, ...]) -> tuple[Stretch, ...]:
+    """The stretches; of too many, the neighbours become one that span the least event time."""
+    if len(stretches) <= MOST_STRETCHES:
+        return stretches
+    greatest = list(accumulate((stretch.greatest for stretch in stretches), max))
+    spans = [end - before for before, end in zip((0, *greatest), greatest[1:], strict=False)]
+    place = spans.index(min(spans))
+    both = Stretch(stretches[place + 1].end, greatest[place + 1])
+    return (*stretches[:place], both, *stretches[place + 2 :])
+
+
+def _appended(partition: Partition, upper: int) -> Partition:
+    """A partition after an Append up to `upper`: what is below it is released."""
+    stretches, released = partition.stretches, partition.released
+    while stretches and stretches[0].greatest < upper:
+        released, stretches = stretches[0].end, stretches[1:]
+    return replace(
+        partition, bound=partition.read, released=released, stretches=stretches, owed=None
+    )

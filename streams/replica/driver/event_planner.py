@@ -1,0 +1,145 @@
+"""Plans the lane of a source with a watermark: the next messages, and the next interval.
+
+`streams.compute.event_time` decides; this module adds the state of the dataflow. Its own
+position is the shard's, its progress runs ahead of it. If the shard has moved without it, its
+pending rows are void: it begins again where the shard says that pending messages begin.
+"""
+
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from streams.compute import binding, event_time, reclocking
+from streams.compute.event_time import Advance, Observed, Progress, Ranges
+from streams.compute.reclocking import Ends, Position
+from streams.compute.stalls import NotYet, Stalled, Told, bad_message, impediment
+from streams.ids import Timestamp
+from streams.progress import Interval
+from streams.replica.driver import work_units
+from streams.replica.driver.dataflow import Dataflow
+from streams.replica.driver.dataflow_state import OwnState
+from streams.replica.driver.import_state import View
+from streams.replica.driver.ingest_planner import Moved, Stuck, position
+from streams.replica.driver.steady_planner import output_of
+from streams.replica.driver.work_units import EventUnit
+from streams.replica.ingest import ranges
+from streams.replica.ingest.event_times import Reading
+from streams.replica.tasks.descriptor import RawLoad
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Moment:
+    """This replica's clock, the lane's watermark, and the messages of a micro-batch."""
+
+    now_ms: int
+    watermark_ms: int
+    messages: int
+
+
+def plan(
+    flow: Dataflow, view: View, observation: Told, moment: Moment
+) -> EventUnit | Moved | Stuck | None:
+    """Plan a running source with a watermark that is not busy; None if it has nothing to do."""
+    source, own = flow.description.source, flow.own
+    assert source is not None
+    assert own is not None
+    shard = position(flow, view)
+    match impediment(source, shard.offsets, observation):
+        case Stalled(reason):
+            return Stuck(flow, reason)
+        case NotYet():
+            return None
+        case None:
+            pass
+    if binding.generation(shard.offsets) > source.start.generation:
+        return None  # it resumed elsewhere: its new description is on the way
+    known = own.progress if own.position == shard else None
+    progress = event_time.begin(
+        known, shard.offsets, observation.ends, moment.now_ms, source.start
+    )
+    if own.position != shard:
+        return Moved(flow, without_pending(shard, progress))
+    if progress != own.progress:
+        return Moved(flow, replace(own, progress=progress))
+    return _advance(flow, view, observation.ends, progress, moment)
+
+
+def without_pending(shard: Position, progress: Progress | None = None) -> OwnState:
+    """Return the state of a source at its shard's position before any message is read."""
+    return OwnState(uuid.uuid4().hex, shard.frontier, {}, shard.offsets, progress)
+
+
+def _advance(
+    flow: Dataflow, view: View, topic: Mapping[int, Ends], progress: Progress, moment: Moment
+) -> EventUnit | Stuck | None:
+    source = flow.description.source
+    assert source is not None
+    assert source.watermark is not None
+    broken = event_time.broken(progress, topic)
+    if broken is not None:
+        return Stuck(
+            flow,
+            f'topic "{source.topic}", partition {broken.partition}: rows from offset'
+            f" {broken.expected} on are pending until the watermark passes them, but the topic"
+            f" holds offsets {broken.ends.low} to {broken.ends.high}",
+        )
+    ends = _up_to_bad(flow, progress, topic)
+    if isinstance(ends, str):
+        return Stuck(flow, ends)
+    observed = Observed(
+        topic=ends,
+        clock_ms=moment.now_ms,
+        watermark=moment.watermark_ms,
+        budget=moment.messages,
+    )
+    upper = view.state(flow.id).upper.time
+    advance = event_time.next_advance(progress, upper, observed, source.watermark)
+    return None if advance is None else _unit(flow, view, advance, moment.now_ms)
+
+
+def _up_to_bad(
+    flow: Dataflow, progress: Progress, topic: Mapping[int, Ends]
+) -> Mapping[int, Ends] | str:
+    """Return the ends to which a source reads, or why it stops here (FAIL)."""
+    source, trouble = flow.description.source, flow.trouble
+    place = None if source is None or trouble is None else bad_message(source, trouble.message)
+    if trouble is None or place is None or place[0] not in topic:
+        return topic
+    partition, offset = place
+    reads = {number: part.read for number, part in progress.items()}
+    if reads.get(partition, 0) >= offset:
+        return trouble.message
+    return reclocking.up_to(topic, reads, partition, offset)
+
+
+def _unit(flow: Dataflow, view: View, advance: Advance, now_ms: int) -> EventUnit:
+    assert flow.own is not None
+    interval = Interval(Timestamp(advance.lower), Timestamp(advance.upper))
+    output = output_of(flow, view) if advance.appends else None
+    kinds: tuple[tuple[Reading, Ranges], ...] = (
+        ("fresh", advance.fresh),
+        ("again", advance.again),
+        ("owed", advance.owed),
+    )
+    return EventUnit(
+        flow=flow,
+        share=work_units.share(flow, interval, flow.own.runs, output),
+        loads=tuple(
+            _load(flow, kind, wanted, interval.lower) for kind, wanted in kinds if wanted
+        ),
+        advance=advance,
+        now_ms=now_ms,
+    )
+
+
+def _load(flow: Dataflow, reading: Reading, wanted: Ranges, lower: Timestamp) -> RawLoad:
+    source = flow.description.source
+    assert source is not None
+    return RawLoad(
+        dataflow=flow.id,
+        source=source,
+        columns=flow.description.columns,
+        slices=ranges.slices(wanted),
+        time=lower,
+        reading=reading,
+    )

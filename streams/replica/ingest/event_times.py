@@ -1,0 +1,115 @@
+"""Event times of the rows of a source with a watermark, and what is late.
+
+A row's event time is the value of its column, in milliseconds, rounded down. A message whose
+value is NULL, or more than the declared time beyond the timestamp of its record, cannot be
+decoded: it does not touch the watermark (rule 29). The record's timestamp is the measure, not a
+clock, so that a message that is read again is judged as before.
+
+A row is late if its event time is below the time of the load, which is the shard's upper. What
+becomes of it is declared; a row that stays happens at the time of the load.
+"""
+
+from collections.abc import Sequence
+from typing import Literal
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from streams.compute.description import IngestionDescription
+from streams.compute.event_time import Seen
+from streams.ids import Timestamp
+from streams.plan.metadata import Watermark
+from streams.plan.physical import Column
+from streams.trace.columns import Flags, Ints, combined, int64
+
+Reading = Literal["fresh", "again", "owed"]
+"""Why messages of a source with a watermark are read (`streams.compute.event_time`).
+
+- `fresh`: for the first time.
+- `again`: for the rows that are pending, at or beyond the time of the load.
+- `owed`: for what was refused when they were read before.
+"""
+
+_PER_MS = {"s": 0, "ms": 1, "us": 1_000, "ns": 1_000_000}
+
+NOTHING = Seen()
+
+
+def together(seen: Sequence[Seen]) -> Seen:
+    """Return what several tasks saw."""
+    greatest: dict[int, int] = {}
+    for one in seen:
+        for partition, time in one.greatest.items():
+            greatest[partition] = max(time, greatest.get(partition, time))
+    refused = sorted({partition for one in seen for partition in one.refused})
+    return Seen(greatest, tuple(refused), sum(one.late for one in seen))
+
+
+class EventTimes:
+    """Reads the event times of one source."""
+
+    def __init__(self, declared: Watermark, place: int) -> None:
+        self._declared, self._place = declared, place
+
+    def read(self, rows: pa.Table, messages: pa.Table) -> tuple[pa.Array, pa.Array]:
+        """Return the event time of each row in milliseconds, and why a message is refused.
+
+        Shape: `messages` has `timestamp`, milliseconds. Where a reason is given the event time
+        means nothing.
+        """
+        values = combined(rows.columns[self._place])
+        times = pa.array(_milliseconds(values.fill_null(0)))
+        records = combined(messages["timestamp"])
+        column = self._declared.column
+        null = f'column "{column}" is the event time and is NULL'
+        missing = pc.if_else(values.is_null(), null, _NO)
+        unknown = pc.if_else(
+            records.is_null(), "the record has no timestamp to check its event time", _NO
+        )
+        latest = np.minimum(int64(records.fill_null(0)), _LAST) + self._declared.ahead_ms
+        ahead = pc.binary_join_element_wise(
+            f'column "{column}": event time ',
+            times.cast(pa.string()),
+            f" ms is more than {self._declared.ahead_ms} ms after the record's timestamp, ",
+            records.cast(pa.string()),
+            " ms",
+            "",
+        )
+        beyond = pc.if_else(pa.array(int64(times) > latest), ahead, _NO)
+        return times, pc.coalesce(missing, unknown, beyond)
+
+
+_NO = pa.scalar(None, pa.string())
+_LAST = 1 << 61
+
+
+def reader_of(source: IngestionDescription, columns: Sequence[Column]) -> EventTimes | None:
+    """Return the reader of a source's event times; None for one without a watermark."""
+    declared = source.watermark
+    if declared is None:
+        return None
+    names = [column.name for column in columns]
+    return EventTimes(declared, names.index(declared.column))
+
+
+def _milliseconds(values: pa.Array) -> Ints:
+    per_ms = _PER_MS[values.type.unit]
+    raw = int64(values.cast(pa.int64()))
+    return raw // per_ms if per_ms else raw * 1_000
+
+
+def greatest(partitions: Ints, times: Ints) -> dict[int, int]:
+    """Return the greatest of the times of each partition."""
+    numbers, places = np.unique(partitions, return_inverse=True)
+    latest = np.full(len(numbers), np.iinfo(np.int64).min)
+    np.maximum.at(latest, places, times)
+    return dict(zip(numbers.tolist(), latest.tolist(), strict=True))
+
+
+def reasons_of_late(times: pa.Array, late: Flags, lower: Timestamp) -> pa.Array:
+    """Return for each late row why it is refused."""
+    texts = pc.binary_join_element_wise(
+        "late: event time ", times.cast(pa.string()), f" ms is before upper {lower} ms", ""
+    )
+    return pc.if_else(pa.array(late), texts, _NO)

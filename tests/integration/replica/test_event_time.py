@@ -1,0 +1,89 @@
+"""A source by event time on Spark: its upper is the watermark that Spark committed."""
+
+import json
+import time
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Producer
+
+from streams.ids import CollectionId
+from streams.kafka.embedded import EmbeddedBroker
+from streams.plan.metadata import Watermark
+from streams.replica.main import Replica
+from streams.replica.spark import watermark
+from tests.integration.replica.support import Bench, judge, now_ms
+
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]
+
+COLUMNS = (("id", "BIGINT"), ("ts", "TIMESTAMP"))
+EVENTS = CollectionId("events")
+DELAY_MS = 500
+DECLARED = Watermark(
+    column="ts", delay_ms=DELAY_MS, late_rows="place", idle_ms=60_000, ahead_ms=86_400_000
+)
+TOTALS = "SELECT count(*) AS n, sum(id) AS total FROM events"
+
+
+def send(broker: EmbeddedBroker, topic: str, rows: Sequence[tuple[int, int, int]]) -> None:
+    """Send messages: partition, id, event time in milliseconds."""
+    producer = Producer({"bootstrap.servers": broker.bootstrap})
+    for partition, number, at in rows:
+        moment = datetime.fromtimestamp(0, UTC) + timedelta(milliseconds=at)
+        value = json.dumps({"id": number, "ts": moment.strftime("%Y-%m-%d %H:%M:%S.%f")})
+        producer.produce(topic, value, partition=partition)
+    assert producer.flush(60) == 0
+
+
+def wait(bench: Bench, upper: int) -> set[int]:
+    """Wait until a source has an upper; return the uppers that were seen."""
+    seen, deadline = set[int](), time.monotonic() + 120
+    while bench.upper("events") < upper:
+        seen.add(bench.upper("events"))
+        assert time.monotonic() < deadline, seen
+        time.sleep(0.002)
+    return {*seen, bench.upper("events")}
+
+
+def test_that_each_upper_is_a_watermark_of_spark_and_a_new_replica_goes_on(
+    bench: Bench,
+    broker: EmbeddedBroker,
+    run: Callable[..., Replica],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    committed, read = set[int](), watermark.committed
+
+    def recorded(checkpoint: Path) -> int:
+        committed.add(read(checkpoint))
+        return read(checkpoint)
+
+    monkeypatch.setattr(watermark, "committed", recorded)
+    topic, start = bench.raw_topic(), now_ms() - 100_000
+    bench.source("events", COLUMNS, topic, watermark=DECLARED)
+    bench.view("totals", TOTALS)
+    first = run("r1")
+    uppers = {0}
+    for step in range(5):
+        at = start + 1_000 * step
+        send(broker, topic, [(p, 10 * step + p, at + 100 * p) for p in (0, 1)])
+        uppers |= wait(bench, at - DELAY_MS)
+        assert bench.upper("events") == at - DELAY_MS, "the slower partition decides"
+    first.stop()
+    run("r2", tmp_path / "r2")
+    late = [(0, 100, start), (0, 101, start + 9_000), (1, 102, start + 8_000)]
+    send(broker, topic, late)
+    uppers |= wait(bench, start + 8_000 - DELAY_MS)
+    assert uppers - {0} <= committed
+    bench.wait_upper("totals", start + 8_000 - DELAY_MS - 1)
+    rows = bench.table("events")
+    found = dict(zip(rows["id"].to_pylist(), rows["_time"].to_pylist(), strict=True))
+    expected = {
+        10 * step + p: start + 1_000 * step + 100 * p for step in range(5) for p in (0, 1)
+    }
+    assert {number: at for number, at in found.items() if number < 100} == expected
+    assert found[100] >= start + 4_000 - DELAY_MS, "late: at upper"
+    assert set(found) == {*expected, 100}, "the others are pending"
+    assert judge(bench, "totals", TOTALS, ["events"]) > 1

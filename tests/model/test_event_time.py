@@ -1,0 +1,287 @@
+"""Random histories of event times: several replicas race, die, and the shard stays exact.
+
+Tasks are a few lines here; the decisions are `streams.compute.event_time`. The model recomputes
+everything from the topic and the Appends that counted: a message belongs to the Append whose
+offsets contain it, and was late if its event time is below that Append's lower.
+"""
+
+import random
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import pytest
+
+from streams.compute import binding, event_time
+from streams.compute.event_time import Advance, Observed, Progress, Seen
+from streams.compute.reclocking import Ends
+from streams.plan.metadata import LateRows, Watermark
+
+PARTITIONS = 3
+BAD = None
+"""The event time of a message that cannot be decoded."""
+
+Message = tuple[int, int]
+"""A partition and an offset."""
+
+
+Placed = Counter[tuple[Message, int]]
+"""Messages at their times in the shard."""
+
+
+@dataclass
+class Shard:
+    """What counted: upper, binding, rows and refused messages by time; and the Appends."""
+
+    upper: int = 0
+    bound: Mapping[int, int] = field(default_factory=dict)
+    rows: Placed = field(default_factory=Counter)
+    refused: Placed = field(default_factory=Counter)
+    appends: list[tuple[int, Mapping[int, int], Mapping[int, int]]] = field(
+        default_factory=list
+    )
+
+
+@dataclass
+class World:
+    declared: Watermark
+    topic: list[list[int | None]] = field(
+        default_factory=lambda: [[] for _ in range(PARTITIONS)]
+    )
+    shard: Shard = field(default_factory=Shard)
+    now_ms: int = 0
+
+    def ends(self) -> dict[int, Ends]:
+        return {p: Ends(0, len(messages)) for p, messages in enumerate(self.topic)}
+
+
+@dataclass
+class Replica:
+    """One replica: its progress, its pending rows, and the engine's watermark."""
+
+    world: World
+    position: tuple[int, Mapping[int, int]] | None = None
+    progress: Progress | None = None
+    pending: dict[Message, int] = field(default_factory=dict)
+    watermark: int = 0
+    planned: tuple[Advance, Seen, dict[Message, int], list[Message]] | None = None
+
+    def die(self) -> None:
+        self.position = self.progress = self.planned = None
+        self.pending, self.watermark = {}, 0
+
+    def plan(self, budget: int) -> bool:
+        world, shard = self.world, self.world.shard
+        if self.position != (shard.upper, shard.bound):
+            self.position, self.pending, self.progress = (shard.upper, shard.bound), {}, None
+        self.progress = event_time.begin(self.progress, shard.bound, world.ends(), world.now_ms)
+        assert event_time.broken(self.progress, world.ends()) is None
+        advance = event_time.next_advance(
+            self.progress,
+            shard.upper,
+            Observed(
+                topic=world.ends(),
+                clock_ms=world.now_ms,
+                watermark=self.watermark,
+                budget=budget,
+            ),
+            world.declared,
+        )
+        if advance is None:
+            return False
+        self.planned = (advance, *self._work(advance))
+        return True
+
+    def _work(self, advance: Advance) -> tuple[Seen, dict[Message, int], list[Message]]:
+        rows, refused, greatest = dict[Message, int](), list[Message](), dict[int, int]()
+        partitions = set()
+        for ranges, kind in (
+            (advance.fresh, "fresh"),
+            (advance.again, "again"),
+            (advance.owed, "owed"),
+        ):
+            for partition, (first, end) in ranges.items():
+                for offset in range(first, end):
+                    at = self.world.topic[partition][offset]
+                    is_late = at is not BAD and at < advance.lower
+                    is_refused = at is BAD or (
+                        is_late and self.world.declared.late_rows == "dead_letter"
+                    )
+                    if is_refused and kind != "again":
+                        refused.append((partition, offset))
+                        if kind == "fresh":
+                            partitions.add(partition)
+                    if at is BAD:
+                        continue
+                    if kind != "owed":
+                        greatest[partition] = max(greatest.get(partition, at), at)
+                    if (kind == "again" and is_late) or kind == "owed" or is_refused:
+                        continue
+                    rows[partition, offset] = max(at, advance.lower)
+        return Seen(greatest, tuple(partitions)), rows, refused
+
+    def commit(self) -> None:
+        """End the micro-batch, in which the engine sees the candidate."""
+        if self.planned is None:
+            return
+        (advance, seen, rows, refused), shard = self.planned, self.world.shard
+        self.planned = None
+        assert self.progress is not None
+        after = event_time.after(self.progress, advance, seen, self.world.now_ms)
+        due = {**self.pending, **rows}
+        if advance.appends:
+            if self.position != (shard.upper, shard.bound):
+                return  # another replica was first: void
+            now = {message: at for message, at in due.items() if at < advance.upper}
+            due = {message: at for message, at in due.items() if at >= advance.upper}
+            to = event_time.bound_by(shard.bound, after)
+            assert all(to[key] >= number for key, number in shard.bound.items()), "rule 18"
+            shard.appends.append((advance.lower, shard.bound, to))
+            shard.rows.update(now.items())
+            shard.refused.update((message, advance.lower) for message in refused)
+            shard.upper, shard.bound = advance.upper, to
+            self.position = (shard.upper, to)
+        self.progress, self.pending = after, due
+        if advance.candidate is not None:
+            self.watermark = max(
+                self.watermark, advance.candidate - self.world.declared.delay_ms
+            )
+
+
+def modelled(world: World) -> tuple[Placed, Placed]:
+    """The shard's rows and refused messages, from the topic and the bounds of its Appends."""
+    rows, refused = Placed(), Placed()
+    for lower, from_, to in world.shard.appends:
+        begin, end = binding.offsets(from_, 0), binding.offsets(to, 0)
+        for partition, stop in end.items():
+            for offset in range(begin.get(partition, 0), stop):
+                at, message = world.topic[partition][offset], (partition, offset)
+                late = at is not BAD and at < lower
+                if at is BAD or (late and world.declared.late_rows == "dead_letter"):
+                    refused[message, lower] += 1
+                elif max(at, lower) < world.shard.upper:
+                    rows[message, max(at, lower)] += 1
+    return rows, refused
+
+
+def check(world: World) -> None:
+    rows, refused = modelled(world)
+    assert world.shard.rows == rows
+    assert world.shard.refused == refused
+
+
+def produce(world: World, generator: random.Random) -> None:
+    """Add a message: mostly in order, sometimes early, late or undecodable."""
+    partition = generator.randrange(PARTITIONS)
+    draw = generator.random()
+    at = world.now_ms + generator.randrange(-30, 31)
+    if draw < 0.1:
+        at -= generator.randrange(500)
+    elif draw < 0.15:
+        at += generator.randrange(300)
+    world.topic[partition].append(BAD if draw > 0.93 else at)
+
+
+@pytest.mark.parametrize("late_rows", ["place", "dead_letter"])
+@pytest.mark.parametrize("seed", range(60))
+def test_that_racing_replicas_are_exact_at_every_event_time(
+    seed: int, late_rows: LateRows
+) -> None:
+    generator = random.Random(seed)
+    declared = Watermark(
+        column="ts", delay_ms=20, late_rows=late_rows, idle_ms=100, ahead_ms=10**9
+    )
+    world = World(declared)
+    replicas = [Replica(world) for _ in range(1 + seed % 3)]
+    for _ in range(400):
+        world.now_ms += generator.randrange(10)
+        replica = generator.choice(replicas)
+        match generator.randrange(10):
+            case 0 | 1 | 2 | 3:
+                produce(world, generator)
+            case 4 | 5 | 6:
+                if replica.planned is None:
+                    replica.plan(generator.choice([1, 3, 100]))
+            case 7 | 8:
+                replica.commit()
+                check(world)
+            case _ if generator.random() < 0.2:
+                replica.die()
+            case _:
+                pass
+    last = settle(world, replicas)
+    latest = max(at for messages in world.topic for at in messages if at is not None)
+    assert world.shard.upper == max(latest - declared.delay_ms, last)
+    bound = binding.offsets(world.shard.bound, 0)
+    released = binding.facts(world.shard.bound, 0, binding.Fact.RELEASED)
+    assert all(released[partition] <= bound[partition] for partition in bound)
+
+
+def settle(world: World, replicas: list[Replica]) -> int:
+    """Let one replica do all there is, with all partitions idle; return upper before."""
+    before = world.shard.upper
+    survivor = replicas[0]
+    survivor.die()
+    for _ in range(300):
+        world.now_ms += 101
+        if not survivor.plan(50):
+            break
+        survivor.commit()
+        check(world)
+    else:
+        raise AssertionError("it does not settle")
+    return before
+
+
+def test_that_everything_is_released_once_upper_has_passed_it() -> None:
+    declared = Watermark(
+        column="ts", delay_ms=10, late_rows="place", idle_ms=100, ahead_ms=10**9
+    )
+    world = World(declared, topic=[[100, 300, 200], [150], [400]])
+    settle(world, [Replica(world)])
+    assert world.shard.upper == 390
+    released = binding.facts(world.shard.bound, 0, binding.Fact.RELEASED)
+    assert released == {0: 3, 1: 1, 2: 0}
+    assert binding.facts(world.shard.bound, 0, binding.Fact.EVENT_TIME) == {
+        0: 300,
+        1: 150,
+        2: 400,
+    }
+
+
+def test_that_a_silent_partition_holds_the_watermark_back_until_it_is_idle() -> None:
+    topic = {0: Ends(0, 1), 1: Ends(0, 0)}
+    progress = event_time.begin(None, {}, topic, now_ms=1_000)
+    advance = Advance(lower=0, upper=0, fresh={0: (0, 1)})
+    progress = event_time.after(progress, advance, Seen({0: 500}), now_ms=1_050)
+    assert event_time.candidate(progress, topic, 1_090, 100) is None
+    assert event_time.candidate(progress, topic, 1_100, 100) == 500
+
+
+def test_that_unread_messages_keep_a_partition_active() -> None:
+    topic = {0: Ends(0, 5), 1: Ends(0, 1)}
+    progress = event_time.begin(None, {}, topic, now_ms=0)
+    advance = Advance(lower=0, upper=0, fresh={0: (0, 2), 1: (0, 1)})
+    progress = event_time.after(progress, advance, Seen({0: 70, 1: 900}), now_ms=0)
+    assert event_time.candidate(progress, topic, 10_000, 100) == 70
+
+
+def test_that_many_stretches_are_merged_without_releasing_early() -> None:
+    topic = {0: Ends(0, 1_000)}
+    progress = event_time.begin(None, {}, topic, now_ms=0)
+    for offset in range(1_000):
+        advance = Advance(lower=0, upper=0, fresh={0: (offset, offset + 1)})
+        progress = event_time.after(progress, advance, Seen({0: offset}), now_ms=0)
+    assert len(progress[0].stretches) <= event_time.MOST_STRETCHES
+    appended = event_time.after(progress, Advance(lower=0, upper=500), Seen({}), now_ms=0)
+    assert 0 < appended[0].released <= 500
+    assert appended[0].stretches[0].greatest >= 500
+
+
+def test_that_a_topic_that_lost_pending_messages_is_broken() -> None:
+    bound = binding.extended({}, 0, {0: 10})
+    bound = binding.extended(bound, 0, {0: 4}, binding.Fact.RELEASED)
+    topic = {0: Ends(6, 12)}
+    broken = event_time.broken(event_time.begin(None, bound, topic, 0), topic)
+    assert broken is not None
+    assert broken.expected == 4
