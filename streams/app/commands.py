@@ -30,19 +30,23 @@ LEAN = {"coordinator", "compaction", "connector", "materialize", "materializatio
 if wanted in LEAN:
     without_pandas()
 SERVICES = {"up", "sql", "coordinator", "replica", "compaction", "materializations"}
-if wanted not in {*SERVICES, "storage", "shard", "topic", "connector"}:
+if wanted not in {*SERVICES, "storage", "shard", "topic", "connector", "materialize"}:
+    from streams.app.dlq import command as dlq
+
+    app.add_typer(dlq.app, name="dlq")
+if wanted not in {*SERVICES, "dlq", "storage", "shard", "topic", "connector"}:
     from streams.app.materialize import command as materialize
 
     app.add_typer(materialize.app, name="materialize")
-if wanted not in {*SERVICES, "storage", "shard", "topic", "materialize"}:
+if wanted not in {*SERVICES, "dlq", "storage", "shard", "topic", "materialize"}:
     from streams.app.connector import command as connector
 
     app.add_typer(connector.app, name="connector")
-if wanted not in {*SERVICES, "connector", "materialize"}:
+if wanted not in {*SERVICES, "dlq", "connector", "materialize"}:
     from streams.app.storage import storage
 
     app.command()(storage)
-if wanted not in {*SERVICES, "connector", "materialize", "storage"}:
+if wanted not in {*SERVICES, "dlq", "connector", "materialize", "storage"}:
     if wanted != "topic":
         from streams.app.shard import command as shard
 

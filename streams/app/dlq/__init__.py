@@ -1,0 +1,1 @@
+"""`slackwater dlq`: dead letters of sources, listed, shown and replayed."""
