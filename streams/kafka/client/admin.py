@@ -20,12 +20,12 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined] # it re-export
     TopicDescription,
 )
 
-from streams.errors import Determinate, Indeterminate
+from streams.errors import Determinate, Indeterminate, SlackwaterError
 from streams.ids import Offset, Topic
 from streams.kafka.client import offsets
 from streams.kafka.client.clients import ANSWER_TIMEOUT_S
 from streams.kafka.client.error_mapping import GONE, admin_fault, cause_of, read_fault
-from streams.kafka.log import Unanswered
+from streams.kafka.client.renewal import Renewable
 from streams.kafka.topic_settings import DEFAULTS, TopicChoices
 from streams.kafka.topics import (
     EXCHANGED,
@@ -53,17 +53,16 @@ _REQUEST = {"operation_timeout": ANSWER_TIMEOUT_S, "request_timeout": ANSWER_TIM
 
 
 def _renewing(call: Callable[P, T]) -> Callable[P, T]:
-    """A call of `KafkaTopics`: an admin client whose last request got no answer is replaced."""
+    """A call of `KafkaTopics`: after a request without an answer the client is replaced."""
 
     @wraps(call)
     def renewing(*args: P.args, **kwargs: P.kwargs) -> T:
         topics = args[0]
         assert isinstance(topics, KafkaTopics)
-        topics.renew()
         try:
             return call(*args, **kwargs)
-        except (Unanswered, Indeterminate):
-            topics.unanswered()
+        except SlackwaterError as error:
+            topics.admins.failed(error)
             raise
 
     return renewing
@@ -72,45 +71,21 @@ def _renewing(call: Callable[P, T]) -> Callable[P, T]:
 class KafkaTopics:
     """Topics behind one admin client at a time.
 
-    A client that gets no answer is replaced: after an outage librdkafka's may wait for a
-    controller that it does not look for again, although the brokers are back.
-
     The default durability is three replicas with two in sync; on a single broker it is one
     replica, which is logged.
     """
 
     def __init__(
-        self,
-        admin: AdminClient,
-        choices: TopicChoices = DEFAULTS,
-        another: Callable[[], AdminClient] | None = None,
+        self, admins: Renewable[AdminClient], choices: TopicChoices = DEFAULTS
     ) -> None:
-        self._admin = admin
-        self._another = another
-        self._retired = admin
-        self._renewed_s = time.monotonic()
-        self._silent = False
-        self._renewing = threading.Lock()
+        self.admins = admins
         self._durability = choices.durability
         self._chosen = choices.settings
         self._lock = threading.Lock()  # one topic change at a time
 
-    def unanswered(self) -> None:
-        """Have the client replaced, unless it is younger than the longest request."""
-        with self._renewing:
-            self._silent = time.monotonic() - self._renewed_s >= ANSWER_TIMEOUT_S
-
-    def renew(self) -> None:
-        """Replace a client that got no answer.
-
-        The one before is kept until the next: other threads may still wait for its answers.
-        """
-        with self._renewing:
-            if self._another is None or not self._silent:
-                return
-            log.info("no broker answered: asking with a new admin client")
-            self._silent, self._renewed_s = False, time.monotonic()
-            self._retired, self._admin = self._admin, self._another()
+    @property
+    def _admin(self) -> AdminClient:
+        return self.admins.get()
 
     @_renewing
     def create(self, specs: Sequence[TopicSpec]) -> None:

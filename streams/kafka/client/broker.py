@@ -6,6 +6,7 @@ from streams.kafka.client.admin import KafkaTopics
 from streams.kafka.client.chunks import KafkaChunks
 from streams.kafka.client.logs import KafkaLogs
 from streams.kafka.client.producer import Sender
+from streams.kafka.client.renewal import Renewable
 from streams.kafka.log import Chunks, Logs, Tail
 from streams.kafka.settings import ClientSettings
 from streams.kafka.topic_settings import DEFAULTS, TopicChoices
@@ -20,15 +21,13 @@ class KafkaBroker:
 
     def __init__(self, settings: ClientSettings, choices: TopicChoices = DEFAULTS) -> None:
         self.settings = settings
-        admin = clients.admin(settings)
+        admins = Renewable(lambda: clients.admin(settings))
         self._sender = Sender(settings)
-        self._logs = KafkaLogs(settings, self._sender, admin)
+        self._logs = KafkaLogs(settings, self._sender, admins)
         self._chunks = KafkaChunks(settings, self._sender)
         self.logs: Logs = self._logs
         self.chunks: Chunks = self._chunks
-        self.topics: Topics = KafkaTopics(
-            admin, choices, another=lambda: clients.admin(settings)
-        )
+        self.topics: Topics = KafkaTopics(admins, choices)
 
     def committed(self, topic: Topic, start: Offset) -> Tail:
         """Return a reader of the committed records of a topic that others write."""

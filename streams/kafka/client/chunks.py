@@ -21,6 +21,7 @@ from streams.ids import Topic
 from streams.kafka.client import clients
 from streams.kafka.client.error_mapping import END_OF_PARTITION, GONE, OUT_OF_RANGE, read_fault
 from streams.kafka.client.producer import Delivered, Outgoing, Sender
+from streams.kafka.client.renewal import Renewable
 from streams.kafka.log import (
     KEY_ERRORS,
     ChunkRecord,
@@ -190,7 +191,7 @@ class _Reader:
         self._turns = threading.Semaphore(_READERS)
         self._lock = threading.Lock()  # guards what follows
         self._free: list[_Client] = []
-        self._asking: Consumer | None = None
+        self._metadata: Renewable[Consumer] = Renewable(self._made)
         self._partitions: dict[Topic, PartitionCount] = {}
 
     def sweep(
@@ -236,13 +237,21 @@ class _Reader:
         """The number of partitions of the topic; it may have grown in the last few minutes."""
         partitions = self._partitions.get(topic)
         if partitions is None or time.monotonic() - partitions.at > _COUNTED_S:
-            return self._look_up(topic, self._metadata())
+            return self._refreshed(topic)
         return partitions.partitions
 
     def count_beyond(self, topic: Topic, partition: int) -> int:
         """Like `count`, looked up again if this partition is not among the known ones."""
         count = self.count(topic)
-        return count if partition < count else self._look_up(topic, self._metadata())
+        return count if partition < count else self._refreshed(topic)
+
+    def _refreshed(self, topic: Topic) -> int:
+        """Like `_look_up`, by a consumer for metadata requests, which any thread may use."""
+        try:
+            return self._look_up(topic, self._metadata.get())
+        except Unanswered as error:
+            self._metadata.failed(error)
+            raise
 
     def _look_up(self, topic: Topic, consumer: Consumer) -> int:
         """Look up the partitions. Errors: Determinate, also if the topic does not exist."""
@@ -256,13 +265,6 @@ class _Reader:
         self._partitions[topic] = PartitionCount(count, time.monotonic())
         return count
 
-    def _metadata(self) -> Consumer:
-        """Return a consumer for metadata requests only, usable by any number of threads."""
-        with self._lock:
-            if self._asking is None:
-                self._asking = self._made()
-            return self._asking
-
     def close(self) -> None:
         """Release the connections once no sweep is running."""
         with ExitStack() as stack:
@@ -270,9 +272,9 @@ class _Reader:
                 stack.enter_context(self._turns)
             with self._lock:
                 consumers = [client.consumer for client in self._free]
-                for consumer in (*consumers, *filter(None, [self._asking])):
+                for consumer in (*consumers, *filter(None, [self._metadata.drop()])):
                     consumer.close()
-                self._free, self._asking = [], None
+                self._free = []
 
 
 def _outgoing(

@@ -9,7 +9,7 @@ import logging
 from collections.abc import Callable, Mapping
 from typing import TypeVar
 
-from confluent_kafka import Consumer, KafkaException, Producer
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
 from confluent_kafka.admin import AdminClient
 
 from streams.errors import InvalidUsage
@@ -61,8 +61,12 @@ def consumer(
     settings: ClientSettings,
     guarantees: Mapping[str, Setting],
     choices: Mapping[str, Setting],
+    on_error: Callable[[KafkaError], None] | None = None,
 ) -> Consumer:
-    """A consumer without group management: the caller keeps positions, a lost one raises."""
+    """A consumer without group management: the caller keeps positions, a lost one raises.
+
+    A poll calls `on_error` with what concerns the whole client, as the loss of all brokers.
+    """
     defaults: dict[str, Setting] = {
         **_CONNECTION,
         "fetch.queue.backoff.ms": 2,
@@ -79,7 +83,9 @@ def consumer(
         "auto.offset.reset": "error",
         **guarantees,
     }
-    return _made(settings, lambda: Consumer(settings.client(defaults, sure), logger=_log))
+    config = settings.client(defaults, sure)
+    called = {} if on_error is None else {"error_cb": on_error}
+    return _made(settings, lambda: Consumer({**config, **called}, logger=_log))
 
 
 def admin(settings: ClientSettings) -> AdminClient:

@@ -147,6 +147,13 @@ class ConsumerSlots:
             if followed.slot is ConsumerSlot.BUSY and now - followed.at >= REST_S:
                 self._begin(topic, followed, ConsumerSlot.IDLE)
 
+    def begin_again(self, slot: ConsumerSlot) -> None:
+        """Assign to a new consumer all that its predecessor had, from where each log stands."""
+        self._moves[slot].clear()
+        for topic, followed in self._logs.items():
+            if slot in {followed.slot, followed.heir}:
+                self._moves[slot].append((topic, Offset(followed.next)))
+
     def taken(self, slot: ConsumerSlot) -> Iterable[tuple[Topic, Offset | None]]:
         """Return what to assign to a consumer (a start) or to unassign (None) now, in order."""
         moves, self._moves[slot] = self._moves[slot], []

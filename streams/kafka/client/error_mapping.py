@@ -49,6 +49,8 @@ OUT_OF_RANGE = frozenset(
 
 UNKNOWN_PARTITION = KafkaError._UNKNOWN_PARTITION  # noqa: SLF001 -- as above
 
+ALL_DOWN = KafkaError._ALL_BROKERS_DOWN  # noqa: SLF001 -- as above
+
 END_OF_PARTITION = KafkaError._PARTITION_EOF  # noqa: SLF001 -- as above
 
 UNSETTLED = frozenset(
@@ -64,7 +66,7 @@ UNSETTLED = frozenset(
 UNANSWERED = UNSETTLED | frozenset(
     {
         KafkaError._TRANSPORT,  # noqa: SLF001 -- as above
-        KafkaError._ALL_BROKERS_DOWN,  # noqa: SLF001 -- as above
+        ALL_DOWN,
         KafkaError._RESOLVE,  # noqa: SLF001 -- as above
         KafkaError._TIMED_OUT,  # noqa: SLF001 -- as above
         KafkaError._TIMED_OUT_QUEUE,  # noqa: SLF001 -- as above
@@ -75,6 +77,14 @@ UNANSWERED = UNSETTLED | frozenset(
     }
 )
 """No broker answered, or one that cannot serve now: a retry may succeed."""
+
+LATE = frozenset(
+    {
+        KafkaError._MSG_TIMED_OUT,  # noqa: SLF001 -- as above
+        KafkaError._TIMED_OUT,  # noqa: SLF001 -- as above
+    }
+)
+"""A record was not written in time: the client may have lost its brokers."""
 
 _MISUSE = frozenset(
     {

@@ -3,7 +3,7 @@
 import contextlib
 import threading
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import TypeVar
 
 from confluent_kafka import Consumer, KafkaException, TopicPartition
@@ -23,6 +23,7 @@ from streams.kafka.client.error_mapping import (
     read_fault,
 )
 from streams.kafka.client.producer import Delivered, Outgoing, Sender, Sent
+from streams.kafka.client.renewal import Renewable
 from streams.kafka.client.tail import COMMITTED, MEANING, KafkaTail
 from streams.kafka.client.watchdog import MetadataClient
 from streams.kafka.log import Stored, Tail, Unanswered, all_stored
@@ -39,12 +40,16 @@ _MANY = 8  # number of logs from which on one request for all costs less
 class KafkaLogs:
     """Many logs behind one producer and one consumer, each created when first needed."""
 
-    def __init__(self, settings: ClientSettings, sender: Sender, admin: AdminClient) -> None:
+    def __init__(
+        self, settings: ClientSettings, sender: Sender, admins: Renewable[AdminClient]
+    ) -> None:
         self._settings = settings
         self._sender = sender
-        self._admin = admin
-        self._lock = threading.Lock()
-        self._consumer: Consumer | None = None
+        self._admins = admins
+        self._lock = threading.Lock()  # its holder may use the consumer
+        self._consumer: Renewable[Consumer] = Renewable(
+            lambda: clients.consumer(settings, MEANING, {})
+        )
         self._metadata = MetadataClient(settings)
 
     def append(self, records: Sequence[tuple[Topic, bytes]]) -> tuple[Offset, ...]:
@@ -67,8 +72,7 @@ class KafkaLogs:
 
     def bounds(self, topic: Topic) -> tuple[Offset, Offset]:
         """Return the first offset held and the next offset."""
-        with self._lock:
-            consumer = self._lookup()
+        with self._lookup() as consumer:
             _require_logs(consumer, [topic])
             low, high = _watermarks(consumer, topic)
         return Offset(low), Offset(high)
@@ -86,23 +90,33 @@ class KafkaLogs:
         specs = {TopicPartition(topic, 0): which for topic in topics}
 
         def ask() -> Mapping[Topic, Offset]:
-            answers = self._admin.list_offsets(specs, request_timeout=clients.ANSWER_TIMEOUT_S)
+            answers = self._admins.get().list_offsets(
+                specs, request_timeout=clients.ANSWER_TIMEOUT_S
+            )
             return {
                 Topic(place.topic): Offset(answer.result().offset)
                 for place, answer in answers.items()
             }
 
-        return _settled(ask, lambda: self._require(topics), f"bounds of {len(topics)} logs")
+        try:
+            return _settled(ask, lambda: self._require(topics), f"bounds of {len(topics)} logs")
+        except Unanswered as error:
+            self._admins.failed(error)
+            raise
 
     def _require(self, topics: Collection[Topic]) -> None:
-        with self._lock:
-            _require_logs(self._lookup(), topics)
+        with self._lookup() as consumer:
+            _require_logs(consumer, topics)
 
-    def _lookup(self) -> Consumer:
-        """Return a consumer for metadata requests only. The caller holds the lock."""
-        if self._consumer is None:
-            self._consumer = clients.consumer(self._settings, MEANING, {})
-        return self._consumer
+    @contextlib.contextmanager
+    def _lookup(self) -> Iterator[Consumer]:
+        """Lend the consumer for metadata requests."""
+        with self._lock:
+            try:
+                yield self._consumer.get()
+            except Unanswered as error:
+                self._consumer.failed(error)
+                raise
 
     def is_bare(self, topic: Topic, start: Offset) -> bool:
         """Whether a reader that begins at `start` reaches the end without a record."""
@@ -133,20 +147,22 @@ class KafkaLogs:
     def truncate(self, topic: Topic, before: Offset) -> None:
         """Delete records for good. Errors: Determinate beyond the log's end."""
         doing = f"truncate log {topic} below {before}"
-        answers = self._admin.delete_records(
+        answers = self._admins.get().delete_records(
             [TopicPartition(topic, 0, before)], request_timeout=clients.ANSWER_TIMEOUT_S
         )
         for answer in answers.values():
             try:
                 answer.result()
             except KafkaException as error:
+                self._admins.failed(error)
                 raise read_fault(doing, error) from error
 
     def close(self) -> None:
         """Release the connection."""
         with self._lock, contextlib.suppress(RuntimeError):
-            if self._consumer is not None:
-                self._consumer.close()
+            consumer = self._consumer.drop()
+            if consumer is not None:
+                consumer.close()
         self._metadata.close()
 
 

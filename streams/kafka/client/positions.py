@@ -13,6 +13,7 @@ from confluent_kafka import Consumer, KafkaException, TopicPartition
 from streams.ids import Offset, Topic
 from streams.kafka.client import clients
 from streams.kafka.client.error_mapping import read_fault
+from streams.kafka.client.renewal import Renewable
 from streams.kafka.settings import ClientSettings
 
 
@@ -92,15 +93,17 @@ class _Client:
     """Reads and writes the offsets of a group; created by the first call."""
 
     def __init__(self, settings: ClientSettings, group: str) -> None:
-        self._settings = settings
-        self._group = group
-        self._made: Consumer | None = None
+        self._consumer: Renewable[Consumer] = Renewable(
+            lambda: clients.consumer(settings, {"group.id": group}, {})
+        )
 
     def committed(self, partitions: list[TopicPartition], what: str) -> list[TopicPartition]:
         """Return the offsets of the group. Errors: Determinate."""
         try:
-            return self._consumer().committed(partitions, timeout=clients.ANSWER_TIMEOUT_S)
+            consumer = self._consumer.get()
+            return consumer.committed(partitions, timeout=clients.ANSWER_TIMEOUT_S)
         except KafkaException as error:
+            self._consumer.failed(error)
             raise read_fault(what, error) from error
 
     def commit(
@@ -109,22 +112,18 @@ class _Client:
         """Replace offsets. Errors: Determinate."""
         try:
             if is_waited_for:  # two calls: the types differ
-                self._consumer().commit(offsets=offsets, asynchronous=False)
+                self._consumer.get().commit(offsets=offsets, asynchronous=False)
             else:
-                self._consumer().commit(offsets=offsets, asynchronous=True)
+                self._consumer.get().commit(offsets=offsets, asynchronous=True)
         except KafkaException as error:
+            self._consumer.failed(error)
             raise read_fault(f"save {what}", error) from error
-
-    def _consumer(self) -> Consumer:
-        if self._made is None:
-            self._made = clients.consumer(self._settings, {"group.id": self._group}, {})
-        return self._made
 
     def close(self) -> None:
         """Release the connection."""
-        if self._made is not None:
-            self._made.close()
-            self._made = None
+        consumer = self._consumer.drop()
+        if consumer is not None:
+            consumer.close()
 
 
 def position_of(noted: TopicPartition) -> Position | None:

@@ -7,14 +7,14 @@ for; when it raises, the error says whether any may be.
 import threading
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from streams.errors import Determinate, Indeterminate
 from streams.ids import Offset, Topic
 from streams.kafka.client import clients
-from streams.kafka.client.error_mapping import UNKNOWN_PARTITION, cause_of, write_fault
+from streams.kafka.client.error_mapping import LATE, UNKNOWN_PARTITION, cause_of, write_fault
 from streams.kafka.settings import ClientSettings
 
 ANY_PARTITION = -1
@@ -49,16 +49,16 @@ Sent = Delivered | Determinate | Indeterminate
 class Sender:
     """Sends lists of records; calls from several threads run concurrently.
 
-    The client is created by the first `send` and again after a fatal error. One of the waiting
-    threads dispatches the delivery reports of all; a thread that waits for a partition that
-    cannot be written delays no other.
+    The client is created by the first `send`, and again after a fatal error or when no broker
+    took a record in time (`streams.kafka.client.renewal`). One of the waiting threads
+    dispatches the delivery reports of all; a thread that waits for a partition that cannot be
+    written delays no other.
     """
 
     def __init__(self, settings: ClientSettings) -> None:
         self._settings = settings
-        self._lock = threading.Lock()  # guards _producer
-        self._producer: Producer | None = None
-        self._polling = threading.Lock()  # its holder dispatches reports
+        self._lock = threading.Lock()  # guards _client
+        self._client: _Client | None = None
         self._reported = threading.Condition()
 
     def send(self, records: Sequence[Outgoing]) -> list[Delivered]:
@@ -84,52 +84,65 @@ class Sender:
             return []
         batch = _Batch(len(records), stragglers_s)
         reports = [_Report(batch) for _ in records]
-        producer = self._client()
+        client = self._current()
         for record, report in zip(records, reports, strict=True):
-            _produce(producer, record, report)
+            _produce(client.producer, record, report)
         while not batch.is_over():
-            self._hand_out(producer, batch)
-        if any(report.error and report.error.fatal() for report in reports):
-            self._drop(producer)
+            self._hand_out(client, batch)
+        if any(report.error and _is_lost(report.error) for report in reports):
+            self._drop(client)
         return [
             report.result(f"write to {record.topic}")
             for record, report in zip(records, reports, strict=True)
         ]
 
-    def _hand_out(self, producer: Producer, batch: "_Batch") -> None:
+    def _hand_out(self, client: "_Client", batch: "_Batch") -> None:
         """Dispatch reports until the batch is done, or wait for the thread that does."""
-        if not self._polling.acquire(blocking=False):
+        if not client.polling.acquire(blocking=False):
             with self._reported:
-                if not batch.is_over() and self._polling.locked():
+                if not batch.is_over() and client.polling.locked():
                     self._reported.wait(_POLL_S)
             return
         try:
             while not batch.is_over():
-                if producer.poll(_POLL_S):
+                if client.producer.poll(_POLL_S):
                     self._wake()
         finally:
-            self._polling.release()
+            client.polling.release()
             self._wake()
 
     def _wake(self) -> None:
         with self._reported:
             self._reported.notify_all()
 
-    def _client(self) -> Producer:
+    def _current(self) -> "_Client":
         with self._lock:
-            if self._producer is None:
-                self._producer = clients.producer(self._settings, {}, {})
-            return self._producer
+            if self._client is None:
+                self._client = _Client(clients.producer(self._settings, {}, {}))
+            return self._client
 
-    def _drop(self, producer: Producer) -> None:
+    def _drop(self, client: "_Client") -> None:
         with self._lock:
-            if self._producer is producer:
-                self._producer = None
+            if self._client is client:
+                self._client = None
 
     def close(self) -> None:
         """Release the connection."""
         with self._lock:
-            self._producer = None
+            self._client = None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Client:
+    """A producer; the thread that holds `polling` dispatches its reports."""
+
+    producer: Producer
+    polling: threading.Lock = field(default_factory=threading.Lock)
+
+
+def _is_lost(error: KafkaError) -> bool:
+    """Whether the client may never write again: it failed, or reached no broker in time."""
+    return error.fatal() or error.code() in LATE
 
 
 class _Batch:

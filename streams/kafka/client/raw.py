@@ -31,7 +31,8 @@ from streams.kafka.client.error_mapping import (
     UNANSWERED,
     read_fault,
 )
-from streams.kafka.log import Truncated
+from streams.kafka.client.renewal import Renewable
+from streams.kafka.log import Truncated, Unanswered
 from streams.kafka.settings import ClientSettings
 from streams.kafka.topics import OffsetRange
 from streams.values import uncollected
@@ -75,7 +76,7 @@ class RawReader:
 
     def __init__(self, settings: ClientSettings) -> None:
         self._settings = settings
-        self._admin: AdminClient | None = None
+        self._admins: Renewable[AdminClient] = Renewable(lambda: clients.admin(settings))
         self._consumer: Consumer | None = None
         self._at: tuple[Topic, int, int] | None = None  # what comes next without a seek
 
@@ -84,9 +85,11 @@ class RawReader:
 
         Errors: Determinate, also if the topic does not exist.
         """
-        if self._admin is None:
-            self._admin = clients.admin(self._settings)
-        return offsets.ends(self._admin, topic)
+        try:
+            return offsets.ends(self._admins.get(), topic)
+        except Unanswered as error:
+            self._admins.failed(error)
+            raise
 
     def fetch(
         self,
@@ -136,6 +139,7 @@ class RawReader:
                 yield records
                 left -= len(records)
             elif time.monotonic() > deadline:
+                self.close()  # the consumer may have lost its brokers (`renewal`)
                 raise Determinate(f"fetch {topic}/{partition}: no answer in time")
         self._rest(consumer, TopicPartition(topic, partition, position), hi)
 
@@ -157,7 +161,7 @@ class RawReader:
             consumer.unassign()
 
     def close(self) -> None:
-        """Release the connections."""
+        """Release the consumer's connections; a later call has another."""
         if self._consumer is not None:
             self._consumer.close()
             self._consumer = None

@@ -18,6 +18,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import partial
 from itertools import groupby
 
 from confluent_kafka import (
@@ -33,7 +34,13 @@ from streams.errors import SlackwaterError
 from streams.ids import Offset, Topic
 from streams.kafka.client import clients
 from streams.kafka.client.consumer_assignment import ConsumerSlot, ConsumerSlots
-from streams.kafka.client.error_mapping import END_OF_PARTITION, GONE, OUT_OF_RANGE, read_fault
+from streams.kafka.client.error_mapping import (
+    ALL_DOWN,
+    END_OF_PARTITION,
+    GONE,
+    OUT_OF_RANGE,
+    read_fault,
+)
 from streams.kafka.client.watchdog import MetadataClient, TopicWatchdog
 from streams.kafka.log import Entry, Truncated
 from streams.kafka.settings import ClientSettings
@@ -81,6 +88,7 @@ class KafkaTail:
         self._slots = ConsumerSlots()
         self._rest_at = 0.0
         self._idle_has_begun = False
+        self._cut_off: set[ConsumerSlot] = set()  # their consumers lost all brokers
         self._failures: deque[SlackwaterError] = deque()
         self._watchdog = TopicWatchdog(metadata, self._note)
         self._closed = False
@@ -144,9 +152,27 @@ class KafkaTail:
     def _consumer(self, slot: ConsumerSlot) -> Consumer:
         consumer = self._consumers.get(slot)
         if consumer is None:
-            consumer = clients.consumer(self._settings, self._meaning, PACE[slot])
+            consumer = clients.consumer(
+                self._settings, self._meaning, PACE[slot], partial(self._note_loss, slot)
+            )
             self._consumers[slot] = consumer
         return consumer
+
+    def _note_loss(self, slot: ConsumerSlot, error: KafkaError) -> None:
+        if error.code() == ALL_DOWN:
+            self._cut_off.add(slot)
+
+    def _replace_cut_off(self) -> None:
+        """Replace the consumers that lost all brokers: one may never connect again (`renewal`).
+
+        It is done once a broker answers another client.
+        """
+        cut_off, self._cut_off = self._cut_off, set()
+        for slot in cut_off:
+            log.info("no broker was left: a new consumer takes over", extra={"slot": slot})
+            self._consumers.pop(slot).close()
+            with self._lock:
+                self._slots.begin_again(slot)
 
     def _move(self) -> None:
         """Apply the pending assignments of both consumers."""
@@ -222,6 +248,8 @@ class KafkaTail:
         with self._lock:
             followed = self._slots.topics
         gone = self._watchdog.look(followed)
+        if self._cut_off and not self._watchdog.silent_ms():
+            self._replace_cut_off()
         with self._lock:
             for topic in gone:
                 position = self._slots.next(topic)
@@ -238,6 +266,7 @@ class KafkaTail:
         with self._polling:
             for consumer in self._consumers.values():
                 consumer.close()
+            self._consumers.clear()
 
 
 def entry_of(topic: Topic, offset: int, message: Message) -> Entry:

@@ -15,6 +15,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException
 from streams.ids import Topic
 from streams.kafka.client import clients
 from streams.kafka.client.error_mapping import GONE
+from streams.kafka.client.renewal import Renewable
 from streams.kafka.settings import ClientSettings
 
 _LOOK_EVERY_S = 3.0  # interval of liveness checks
@@ -22,6 +23,7 @@ _LOOK_AT_ALL_EVERY_S = 20.0  # interval of topic listings
 _LOOK_SHARE = 100  # slow requests are repeated less often, by this factor
 _LOOK_AT_MOST_S = 20.0  # but before a waiting caller gives up without knowing of the outage
 _LOOK_TIMEOUT_S = 1.0
+_CONNECTED_S = 2.0  # a client that is older has had the time to connect
 
 Answers = Mapping[str, KafkaError | None]
 """Topics that brokers report, with the error of each, if any."""
@@ -31,19 +33,19 @@ class MetadataClient:
     """Requests the topics from brokers; shared by many tails. It never creates a topic."""
 
     def __init__(self, settings: ClientSettings) -> None:
-        self._settings = settings
         self._lock = threading.Lock()  # its holder may use the client
-        self._consumer: Consumer | None = None
+        self._consumer: Renewable[Consumer] = Renewable(
+            lambda: clients.consumer(settings, {}, {}), _CONNECTED_S
+        )
 
     def topics(self, topic: Topic | None = None) -> Answers | None:
         """Return this topic, or all topics; None if no broker answers in time."""
         if not self._lock.acquire(timeout=_LOOK_TIMEOUT_S):
             return None  # another thread waits for an answer as well
         try:
-            if self._consumer is None:
-                self._consumer = clients.consumer(self._settings, {}, {})
-            topics = self._consumer.list_topics(topic, timeout=_LOOK_TIMEOUT_S).topics
-        except KafkaException:
+            topics = self._consumer.get().list_topics(topic, timeout=_LOOK_TIMEOUT_S).topics
+        except KafkaException as error:
+            self._consumer.failed(error)
             return None
         finally:
             self._lock.release()
@@ -52,8 +54,9 @@ class MetadataClient:
     def close(self) -> None:
         """Release the connection."""
         with self._lock, contextlib.suppress(RuntimeError):
-            if self._consumer is not None:
-                self._consumer.close()
+            consumer = self._consumer.drop()
+            if consumer is not None:
+                consumer.close()
 
 
 class TopicWatchdog:

@@ -20,7 +20,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined] # it re-export
 
 from streams.errors import Corrupt
 from streams.ids import Offset, Topic
-from streams.kafka.client import consumer_assignment
+from streams.kafka.client import consumer_assignment, watchdog
 from streams.kafka.client import tail as tails
 from streams.kafka.client.broker import KafkaBroker
 from streams.kafka.client.consumer_assignment import ConsumerSlot
@@ -244,14 +244,22 @@ def test_partitions_that_a_topic_gets_are_used_by_who_knows_it_already(kafka, se
     assert sum(end.high for end in RawReader(settings).ends(topic).values()) == 61
 
 
-def test_logs_that_change_hands_between_consumers_lose_nothing(kafka, monkeypatch):
-    """Logs become idle and busy again all the time, while they are written to."""
+@pytest.mark.parametrize("loses_brokers", [False, True])
+def test_logs_that_change_hands_between_consumers_lose_nothing(
+    kafka, monkeypatch, loses_brokers
+):
+    """Logs become idle and busy again all the time, while they are written to.
+
+    Or a consumer is replaced at any moment, as one that lost all brokers.
+    """
+    monkeypatch.setattr(watchdog, "_LOOK_EVERY_S", 0.02)
+    monkeypatch.setattr(watchdog, "_LOOK_SHARE", 0)
     monkeypatch.setattr(consumer_assignment, "REST_S", 0.1)
     monkeypatch.setattr(consumer_assignment, "FEW", 2)
     monkeypatch.setattr(tails, "_REST_EVERY_S", 0.02)
     quick = {**tails.PACE[ConsumerSlot.IDLE], "fetch.wait.max.ms": 200}
     monkeypatch.setattr(tails, "PACE", {**tails.PACE, ConsumerSlot.IDLE: quick})
-    logs = [Topic(f"stability.seats.{number}") for number in range(6)]
+    logs = [Topic(f"stability.slots.{loses_brokers}.{number}") for number in range(6)]
     kafka.topics.create([TopicSpec(log, 1, TopicKind.LOG) for log in logs])
     tail = kafka.logs.tail({log: Offset(0) for log in logs[:3]})
     tail.add({log: Offset(0) for log in logs[3:]})
@@ -261,6 +269,8 @@ def test_logs_that_change_hands_between_consumers_lose_nothing(kafka, monkeypatc
         log = chance.choice(logs[: chance.choice([1, 6])])
         kafka.logs.append([(log, b"%d" % sent[log])])
         sent[log] += 1
+        if loses_brokers and chance.random() < 0.2:
+            tail._cut_off.add(chance.choice(list(tail._consumers)))
         seen += tail.poll(chance.choice([0, 1, 20, 150]))
         moved |= {(log, tail._slots._logs[log].slot) for log in logs}
     while len(seen) < 120:

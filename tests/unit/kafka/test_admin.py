@@ -10,6 +10,7 @@ from confluent_kafka import KafkaError, KafkaException, TopicCollection
 from streams.ids import Topic
 from streams.kafka.client import admin, clients
 from streams.kafka.client.admin import KafkaTopics
+from streams.kafka.client.renewal import Renewable
 from streams.kafka.log import Unanswered
 from streams.kafka.settings import ClientSettings
 from tests.unit.kafka.admin_handshake import Speaking
@@ -33,14 +34,14 @@ class Stuck:
 def test_a_client_without_an_answer_is_replaced_and_a_young_one_is_not(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    clients = [Stuck(), Stuck(), Stuck()]
-    later = iter(clients[1:])
-    topics = KafkaTopics(clients[0], another=lambda: next(later))  # type: ignore[arg-type, return-value]  # what of it is called
+    stuck = [Stuck(), Stuck(), Stuck()]
+    later = iter(stuck)
+    topics = KafkaTopics(Renewable(lambda: next(later)))  # type: ignore[arg-type, return-value]  # what of it is called
     for timeout_s, requests in ((0.0, [1, 0, 0]), (60.0, [1, 1, 0]), (60.0, [1, 2, 0])):
-        monkeypatch.setattr(admin, "ANSWER_TIMEOUT_S", timeout_s)
+        monkeypatch.setattr(clients, "ANSWER_TIMEOUT_S", timeout_s)
         with pytest.raises(Unanswered):
             topics.describe(Topic("t"))
-        assert [client.requests for client in clients] == requests
+        assert [client.requests for client in stuck] == requests
 
 
 @pytest.mark.parametrize("fenced", [0, 1, 4])
@@ -52,7 +53,7 @@ def test_a_controller_that_was_not_there_at_first_is_looked_for_again(
     broker = Speaking(fenced)
     client = clients.admin(ClientSettings(f"127.0.0.1:{broker.port}"))
     began = time.monotonic()
-    assert KafkaTopics(client).describe(Topic("t")) is None
+    assert KafkaTopics(Renewable(lambda: client)).describe(Topic("t")) is None
     assert time.monotonic() - began < clients.ANSWER_TIMEOUT_S / 2
     assert broker.asked > fenced
     broker.close()
