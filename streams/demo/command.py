@@ -43,14 +43,14 @@ def demo(  # noqa: PLR0913, PLR0917  one argument an option
         Path | None, typer.Option(help="Keep all files here. Default: a temporary directory.")
     ] = None,
 ) -> None:
-    """Replay the 2013 New York flights, maintain six views over them, and check every one.
+    """Replay the 2013 New York flights, maintain seven views over them, and check every one.
 
     Exit codes: 0 if every view was exact at every time that was checked, 1 if not, 2 if it
     cannot start here, for example because an earlier demo has left its topics.
 
     Examples:
         slackwater demo
-        slackwater demo --speed 0 --events 1500000
+        slackwater demo --speed 0 --events 1800000
         slackwater demo --headless --json figures.json
         slackwater demo --postgres
     """

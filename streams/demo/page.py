@@ -83,7 +83,7 @@ def _view(
         for row in zip(*_top(view, followed, kernel), strict=True):
             table.add_row(*(_text(value) for value in row))
     text = f"{count} rows"
-    if tables is not None:
+    if tables is not None and view.key:
         text += f", {tables.rows.get(view.name, 0)} in PostgreSQL"
     return Panel(table, title=f"{view.title} [dim]({text})[/]", title_align="left")
 

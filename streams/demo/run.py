@@ -15,6 +15,7 @@ from streams.app.environment import Environment, Settings
 from streams.app.freshness import Freshness, percentile
 from streams.app.service_process import now_ms
 from streams.app.signals import Stop
+from streams.demo import departures
 from streams.demo import feed as feeds
 from streams.demo.check import History, Verdict, verify
 from streams.demo.page import Headline, render
@@ -22,7 +23,7 @@ from streams.demo.postgres import InPostgres, in_postgres
 from streams.demo.replay import Replay, moment
 from streams.demo.report import DemoOptions, PostgresOutput, Report
 from streams.demo.totals import compared, judged, lags_ms
-from streams.demo.views import FEEDS, SOURCES, VIEWS
+from streams.demo.views import EVENT_VIEWS, FEEDS, SOURCES, VIEWS
 from streams.demo.watch import Watch, loaded
 from streams.errors import Determinate, InvalidUsage
 from streams.ids import CollectionId, Timestamp, Topic
@@ -31,7 +32,7 @@ from streams.kafka.client.bulk_producer import Publisher
 from streams.kafka.client.raw import RawReader
 from streams.kafka.settings import ClientSettings
 from streams.kafka.topics import TopicKind, TopicSpec
-from streams.progress import Antichain
+from streams.progress import Antichain, frontier
 from streams.storage import description
 from streams.storage.client.shards import Shards
 from streams.storage.read import reader as read
@@ -42,6 +43,10 @@ SETTLE_TIMEOUT_S = 300.0
 PAGE_EVERY_S = 0.5
 SAY_EVERY_S = 5.0
 BUSY = frozenset({Topic("flights"), Topic("plane_state")})
+INGESTED = tuple(topic for topic in feeds.TOPICS if topic != departures.TOPIC)
+"""The topics whose sources have times of ingestion: they hold all that was published."""
+
+ALL_VIEWS = (*VIEWS, *EVENT_VIEWS)
 
 
 def run(choices: DemoOptions, console: Console, stopping: Stop) -> Report:
@@ -153,6 +158,7 @@ class DemoRun:
             if replay.failure is not None:
                 raise replay.failure
             self._settle(raw)
+            self._await_watermark()
         finally:
             replay.stop()
             freshness.close()
@@ -160,7 +166,7 @@ class DemoRun:
         verdicts, problems = self._prove()
         return Report(
             events=replay.published,
-            views=len(VIEWS),
+            views=len(ALL_VIEWS),
             verdicts=verdicts,
             seconds=seconds,
             freshness_p50_ms=percentile(freshness.milliseconds, 0.5),
@@ -172,7 +178,7 @@ class DemoRun:
     def _create(self) -> None:
         topics = [TopicSpec(Topic(name), PARTITIONS, TopicKind.RAW) for name in feeds.TOPICS]
         self.broker.topics.create(topics)
-        statements = [*SOURCES, *(view.statement for view in VIEWS)]
+        statements = [*SOURCES, *(view.statement for view in ALL_VIEWS)]
         with Progress(console=self.console, transient=True) as progress:
             for statement in progress.track(statements, description="creating views"):
                 self.environment.sql(statement)
@@ -183,9 +189,16 @@ class DemoRun:
             self._await_running()
 
     def _await_running(self) -> None:
-        """Wait until the replica steps every source and view: it has a JVM to start."""
+        """Wait until the replica steps every source and view: it has a JVM to start.
+
+        A view of event times has no time to begin at before the first message.
+        """
+        waiting = {view.name for view in EVENT_VIEWS}
         deadline = time.monotonic() + SETTLE_TIMEOUT_S
-        while any(row["status"] != "running" for row in self._conditions()):
+        while any(
+            row["status"] != "running" and row["name"] not in waiting
+            for row in self._conditions()
+        ):
             if time.monotonic() > deadline:
                 raise Determinate(self._stuck("the replica does not run all views"))
             time.sleep(PAGE_EVERY_S)
@@ -237,7 +250,7 @@ class DemoRun:
             freshness_p90_ms=percentile(recent, 0.9),
             moment=moment(replay.at_s),
         )
-        shown = [(view, watch.refresh(view.name)) for view in VIEWS]
+        shown = [(view, watch.refresh(view.name)) for view in ALL_VIEWS]
         sources = [watch.frontiers(name) for name in feeds.TOPICS]
         collections = [*sources, *(frontier for _, frontier in shown)]
         tables = None if self.tables is None else self.tables.seen()
@@ -247,7 +260,7 @@ class DemoRun:
         """Wait until the sources have every message; return how far they are."""
         bound = {
             self.ids[topic]: {part: high for part, (_, high) in raw.ends(Topic(topic)).items()}
-            for topic in feeds.TOPICS
+            for topic in INGESTED
         }
 
         def ingested() -> bool:
@@ -279,6 +292,18 @@ class DemoRun:
             until = Timestamp(max(upper.time for upper in uppers) - 1)
             self.tables.finish(until, self.environment.check, SETTLE_TIMEOUT_S)
 
+    def _await_watermark(self) -> None:
+        """Wait until the views of event times have all that the watermark can pass."""
+        times = departures.event_times(self.feed.messages, self.kernel)
+        upper = departures.final_upper(times, self.kernel)
+        ids = [self.ids[name] for name in (departures.TOPIC, *(v.name for v in EVENT_VIEWS))]
+
+        def passed() -> bool:
+            return all(frontier(upper).precedes(self.shards.state(id_).upper) for id_ in ids)
+
+        if not self.environment.wait(self.shards, passed, SETTLE_TIMEOUT_S):
+            raise Determinate(self._stuck("the watermark does not pass the departures"))
+
     def _stuck(self, what: str) -> str:
         rows = self._conditions()
         statuses = "; ".join(f"{r['name']}: {r['status']} {r['detail']}" for r in rows)
@@ -291,10 +316,10 @@ class DemoRun:
         ] + self._missing([name for name, _ in sources])
         inputs = [name for name, _ in sources]
         verdicts: list[Verdict] = []
-        total = len(VIEWS) * self.choices.times
+        total = len(ALL_VIEWS) * self.choices.times
         with Progress(console=self.console, transient=True) as progress:
             task = progress.add_task("checking against DuckDB", total=total)
-            for view in VIEWS:
+            for view in ALL_VIEWS:
                 self.environment.check()
                 history, errors = self._history(view.name)
                 if errors:
@@ -351,9 +376,12 @@ class DemoRun:
                 messages=self.feed.messages,
             ).to_pylist()
         }
+        upper = self.shards.state(self.ids[departures.TOPIC]).upper.time
+        times = departures.event_times(self.feed.messages, self.kernel)
+        published[departures.TOPIC] = departures.below(times, upper, self.kernel)
         return [
             f"{source.name}: {source.updates.num_rows} rows, "
-            f"{published.get(source.name, 0)} messages"
+            f"expected {published.get(source.name, 0)}"
             for source in sources
             if source.name != "plane_state"
             and source.updates.num_rows != published.get(source.name, 0)

@@ -1,4 +1,8 @@
-"""What the demo maintains: the sources over the feed's topics and the views over them."""
+"""What the demo maintains: the sources over the feed's topics and the views over them.
+
+One source, and the view over it, have event times: departures are reported when a plane has
+left, which may be hours after the time in the schedule that counts.
+"""
 
 from dataclasses import dataclass
 
@@ -7,7 +11,7 @@ from dataclasses import dataclass
 class View:
     """A maintained view: what it reads, and the columns by which the page orders its rows.
 
-    `key` identifies a row in a table that the view is kept in.
+    `key` identifies a row in a table that the view is kept in. `options` are those of WITH.
     """
 
     name: str
@@ -16,12 +20,19 @@ class View:
     query: str
     order: str
     key: tuple[str, ...] = ()
+    options: str = ""
 
     @property
     def statement(self) -> str:
         """The statement that creates it."""
-        return f"CREATE MATERIALIZED VIEW {self.name} AS {self.query}"
+        return f"CREATE MATERIALIZED VIEW {self.name} {self.options} AS {self.query}"
 
+
+DELAY_MS = 3 * 3_600_000
+"""How far the watermark of departures is behind the latest scheduled time that was read."""
+
+ALL_HISTORY = "RETAIN HISTORY FOR '3650 days'"
+"""Event times are a year apart: an hour of them would be a view's last."""
 
 SOURCES = (
     """CREATE SOURCE airlines FROM KAFKA (TOPIC 'airlines')
@@ -44,6 +55,10 @@ SOURCES = (
        (tailnum VARCHAR, state VARCHAR, carrier VARCHAR, flight BIGINT, origin VARCHAR,
         dest VARCHAR, delay BIGINT, changed TIMESTAMP)
        FORMAT JSON ENVELOPE UPSERT (KEY (tailnum))""",
+    f"""CREATE SOURCE departures FROM KAFKA (TOPIC 'departures')
+       (id BIGINT, carrier VARCHAR, origin VARCHAR, delay BIGINT, sched_dep TIMESTAMP,
+        WATERMARK FOR sched_dep AS sched_dep - INTERVAL '{DELAY_MS // 1000} seconds')
+       FORMAT JSON WITH (LATE ROWS PLACE, IDLE AFTER '2 seconds', {ALL_HISTORY})""",
 )
 
 VIEWS = (
@@ -111,6 +126,20 @@ VIEWS = (
         ("airline",),
     ),
 )
+
+EVENT_VIEWS = (
+    View(
+        "punctuality",
+        "Departures by scheduled time (event time)",
+        ("departures",),
+        """SELECT time_bucket(INTERVAL '3 hours', sched_dep) AS scheduled, origin,
+                  count(*) AS flights, avg(delay) AS average_delay, max(delay) AS worst_delay
+           FROM departures GROUP BY ALL""",
+        "scheduled DESC, origin",
+        options=f"WITH ({ALL_HISTORY})",
+    ),
+)
+"""Views whose times are event times: they are read at times of 2013."""
 
 FEEDS = {
     "flights": (

@@ -13,8 +13,8 @@ from streams.demo import run as course
 from streams.demo.feed import TOPICS
 from streams.demo.page import Headline, render
 from streams.demo.report import DemoOptions
-from streams.demo.run import DemoRun, refuse_remains
-from streams.demo.views import SOURCES, VIEWS, View
+from streams.demo.run import ALL_VIEWS, DemoRun, refuse_remains
+from streams.demo.views import SOURCES, View
 from streams.demo.watch import Followed, Watch
 from streams.errors import InvalidUsage
 from streams.ids import CapabilityId, CollectionId, Timestamp, Topic
@@ -56,14 +56,15 @@ def test_the_page_shows_the_frontiers_of_every_collection(monkeypatch) -> None:
         (source,) = statements.parse(text)
         assert isinstance(source, CreateSource)
         columns = [(column.name, column.type) for column in source.columns]
-        world.source(source.name, columns, world.raw(f"raw-{source.name}"), source.keys)
+        raw = world.raw(f"raw-{source.name}")
+        world.source(source.name, columns, raw, source.keys, watermark=source.watermark)
         world.now += 1_000
-    for view in VIEWS:
+    for view in ALL_VIEWS:
         world.view(view.name, view.query)
-    names = [*TOPICS, *(view.name for view in VIEWS)]
+    names = [*TOPICS, *(view.name for view in ALL_VIEWS)]
     watch = Watch(world.shards, Kernel())
     watch.follow({name: CollectionId(name) for name in names})
-    for view in VIEWS:  # time passes, and they hold nothing yet
+    for view in ALL_VIEWS:  # time passes, and they hold nothing yet
         state = world.shards.state(CollectionId(view.name))
         (outcome,) = world.shards.submit(
             [

@@ -11,7 +11,6 @@ import pyarrow as pa
 import pytest
 from rich.console import Console
 
-from streams.demo import feed
 from streams.demo.check import History
 from streams.demo.page import Headline, render
 from streams.demo.postgres import InPostgres, TableFacts, in_postgres
@@ -232,4 +231,3 @@ def test_the_page_shows_the_tables() -> None:
     assert "3 commits" in page.getvalue()
     assert "1,999 flown = 2,000 scheduled - 1 cancelled: right" in page.getvalue()
     assert set(COLUMNS) == {view.name for view in VIEWS}
-    assert len(feed.TOPICS) == 6
