@@ -88,6 +88,10 @@ class Server(ThreadingHTTPServer):
         super().__init__(("127.0.0.1", port), Handler)
         self.answering = answering
 
+    def serve_forever(self, poll_interval: float = 0.05) -> None:
+        """Serve until `shutdown`, which waits for at most an interval (seconds)."""
+        super().serve_forever(poll_interval)
+
     def handle_error(self, *_: object) -> None:
         """Ignore clients that disconnected; log other errors."""
         error = sys.exception()

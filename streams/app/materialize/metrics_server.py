@@ -20,6 +20,7 @@ from streams.app.service_process import now_ms
 from streams.errors import InvalidUsage
 
 PATH = "/metrics"
+_STOP_S = 0.05  # how long a stop may wait for the server
 
 
 @dataclass(slots=True)
@@ -87,7 +88,9 @@ def served(measured: LatestReport, place: tuple[str, int]) -> Iterator[int]:
     except OSError as error:
         where = f"{place[0]}:{place[1]}"
         raise InvalidUsage(f"--metrics: cannot listen at {where}: {error}") from error
-    thread = threading.Thread(target=server.serve_forever, name="metrics", daemon=True)
+    thread = threading.Thread(
+        target=server.serve_forever, args=(_STOP_S,), name="metrics", daemon=True
+    )
     thread.start()
     try:
         yield int(server.server_address[1])

@@ -25,6 +25,9 @@ Answer = Callable[[Question], object]
 """Maps a request to its response, another JSON value."""
 
 
+_STOP_S = 0.05  # how long a stop may wait for the server
+
+
 class Door:
     """The server; each connection has its own thread."""
 
@@ -35,7 +38,7 @@ class Door:
         self._server = ThreadingUnixStreamServer(str(self.path), _handler(answer))
         self._server.daemon_threads = True
         self._thread = threading.Thread(
-            target=self._server.serve_forever, name="door", daemon=True
+            target=self._server.serve_forever, args=(_STOP_S,), name="door", daemon=True
         )
         self._thread.start()
 
