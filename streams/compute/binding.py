@@ -2,8 +2,8 @@
 
 A binding only grows: an Append keeps every partition of it, at the same offset or a later one
 (rule 18). A source that resumes elsewhere, at an earlier offset or in another topic, therefore
-begins a new *generation* of its binding, whose partitions are additional ones. A source with a
-watermark binds two more numbers of each partition, which only grow too:
+begins a new *generation* of its binding, whose partitions are additional ones. A binding has
+more numbers of each partition, which only grow too:
 
     key  =  fact * 2**29 + generation * 2**20 + partition
 
@@ -11,6 +11,12 @@ watermark binds two more numbers of each partition, which only grow too:
     fact 1   the greatest event time among them, in milliseconds, 0 if they are older
     fact 2   the offset before which all messages are in the collection: their times are
              below upper, so that nothing before it is read again (`streams.compute.event_time`)
+    fact 3   how many of them were late
+    fact -1  how many of them were skipped (ON ERROR SKIP)
+
+A key is a signed number of 32 bits, so there is room for facts -4 to 3. Facts 1 to 3 are of
+sources with a watermark. Counts of 0 are not bound. A count is in the record that makes its
+messages count, so each message is counted once, whoever read it how often.
 
 Offsets of partitions of the first generation have the partitions' own numbers as keys. Offsets
 of former generations stay as they were, and say where each of them ended. Since the generation
@@ -38,6 +44,8 @@ class Fact(IntEnum):
     READ = 0
     EVENT_TIME = 1
     RELEASED = 2
+    LATE = 3
+    SKIPPED = -1
 
 
 def generation(binding: Offsets) -> int:
@@ -65,6 +73,20 @@ def extended(
     """Return the binding with a number of each partition of a generation: offsets reached."""
     base = fact * _FACT + generation * _STRIDE
     return {**binding, **{base + partition: number for partition, number in numbers.items()}}
+
+
+def counted(
+    binding: Offsets, generation: int, more: Mapping[int, int], fact: Fact
+) -> dict[int, int]:
+    """Return the binding with more of a count, by partition."""
+    known = facts(binding, generation, fact)
+    numbers = {p: known.get(p, 0) + count for p, count in more.items() if count}
+    return extended(binding, generation, numbers, fact)
+
+
+def total(binding: Offsets, fact: Fact) -> int:
+    """Return the sum of a count over all partitions and generations."""
+    return sum(number for key, number in binding.items() if key // _FACT == fact)
 
 
 def _generation(key: int) -> int:

@@ -59,7 +59,8 @@ class Partition:
     `bound` is where the shard's binding stands, and messages before `released` are all in the
     shard. `greatest` is the greatest event time, None before the first row. `stretches` divide
     what is read and not released. `owed` was read without an Append, and has refused messages.
-    `read_ms` is this replica's clock when the last message was read.
+    `read_ms` is this replica's clock when the last message was read. `late` and `skipped` count
+    messages before `read`, since the source's generation began.
     """
 
     read: int
@@ -69,6 +70,8 @@ class Partition:
     read_ms: int
     stretches: tuple[Stretch, ...] = ()
     owed: tuple[int, int] | None = None
+    late: int = 0
+    skipped: int = 0
 
 
 Progress = Mapping[int, Partition]
@@ -101,12 +104,15 @@ class Seen:
     """What tasks report of the messages that they read.
 
     `greatest` has the greatest event time of each partition that has rows, `refused` the
-    partitions with errors or dead letters. `late` counts late rows, whatever became of them.
+    partitions with errors or dead letters: both of sources with a watermark. By partition,
+    `late` counts late rows, whatever became of them, and `skipped` messages that were left out
+    (ON ERROR SKIP); both are of messages that are read for the first time.
     """
 
     greatest: Mapping[int, int] = field(default_factory=dict)
     refused: tuple[int, ...] = ()
-    late: int = 0
+    late: Mapping[int, int] = field(default_factory=dict)
+    skipped: Mapping[int, int] = field(default_factory=dict)
 
 
 def begin(
@@ -124,6 +130,8 @@ def begin(
     reads = reclocking.standing(bound, start)
     released = binding.facts(bound, start.generation, Fact.RELEASED)
     greatest = binding.facts(bound, start.generation, Fact.EVENT_TIME)
+    late = binding.facts(bound, start.generation, Fact.LATE)
+    skipped = binding.facts(bound, start.generation, Fact.SKIPPED)
     added = {}
     for partition in (set(reads) | set(topic)) - set(known):
         low = topic[partition].low if partition in topic and not reads else 0
@@ -135,6 +143,8 @@ def begin(
             released=first,
             greatest=greatest.get(partition),
             read_ms=now_ms,
+            late=late.get(partition, 0),
+            skipped=skipped.get(partition, 0),
         )
     return {**known, **added}
 
@@ -228,6 +238,10 @@ def bound_by(bound: Offsets, progress: Progress, start: Start = BEGINNING) -> di
             if part.greatest is not None
         },
         Fact.RELEASED: {number: part.released for number, part in progress.items()},
+        Fact.LATE: {number: part.late for number, part in progress.items() if part.late},
+        Fact.SKIPPED: {
+            number: part.skipped for number, part in progress.items() if part.skipped
+        },
     }
     extended = dict(bound)
     for fact, of_fact in numbers.items():
@@ -280,6 +294,8 @@ def _read(
         read_ms=now_ms,
         stretches=_merged((*partition.stretches, stretch)),
         owed=owed,
+        late=partition.late + seen.late.get(number, 0),
+        skipped=partition.skipped + seen.skipped.get(number, 0),
     )
 
 

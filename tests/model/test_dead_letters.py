@@ -9,6 +9,8 @@ from typing import Any, TypeVar
 
 import pytest
 
+from streams.compute import binding
+from streams.compute.binding import Fact
 from streams.compute.stalls import bad_message
 from streams.ids import CollectionId, Topic
 from streams.replica.config import Budgets
@@ -36,13 +38,18 @@ def drawn(rng: random.Random, keys: Sequence[str]) -> Message:
     return key, rng.choice([b"[]", None, *[json.dumps({"v": v}).encode()] * 4])
 
 
+def is_bad(message: Message) -> bool:
+    """Whether a drawn message cannot be decoded."""
+    key, value = message
+    return value in {b"{", b'{"k": "x"}', b"[]"} or key == b"?"
+
+
 def expected(messages: Sequence[Message], keys: Sequence[str]) -> Contents:
     """What is to be there once so many messages were read."""
     rows: dict[object, tuple[object, ...]] = {}
     letters: Counter[int] = Counter()
     for offset, (key, value) in enumerate(messages):
-        bad = value in {b"{", b'{"k": "x"}', b"[]"} or key == b"?"
-        if bad:
+        if is_bad((key, value)):
             letters[offset] += 1
         elif not keys:
             assert value is not None
@@ -202,6 +209,50 @@ def test_of_bad_messages_in_two_partitions_neither_hides_what_is_before_the_othe
     read = {10 * partition + number for number in range(offset)}
     others = {10 * p + n for p, most in places.items() for n in range(most)}
     assert read <= set(rows["k"].to_pylist()) <= others
+
+
+@pytest.mark.parametrize("keys", ENVELOPES, ids=["none", "upsert"])
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_skipped_message_counts_once(
+    seed: int, keys: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """At each Append, also of a snapshot in slices, whichever replica wrote it."""
+    world, rng = World(), random.Random(seed)
+    world.patch(monkeypatch)
+    topic = world.raw("raw", 2)
+    bad: dict[int, list[int]] = {0: [], 1: []}
+    sent = [0, 0]
+
+    def send(count: int) -> None:
+        for _ in range(count):
+            message, partition = drawn(rng, keys), rng.randrange(2)
+            if is_bad(message):
+                bad[partition].append(sent[partition])
+            sent[partition] += 1
+            world.send(topic, partition, *message)
+
+    def check() -> None:
+        world.shards.sync()
+        bound = world.shards.state(EVENTS).source or {}
+        read = binding.offsets(bound, 0)
+        expected = {p: sum(offset < read.get(p, 0) for offset in bad[p]) for p in bad}
+        found = binding.facts(bound, 0, Fact.SKIPPED)
+        assert found == {p: count for p, count in expected.items() if count}
+
+    def outside(_: int, act: float) -> None:
+        check()
+        if act > 0.5:
+            send(rng.randrange(6))
+
+    send(40)
+    world.source("events", COLUMNS, topic, keys, on_error="skip")
+    for replica in race_at_random(world, rng, tmp_path, 150, outside):
+        world.now += 2_000
+        replica.settle()
+    check()
+    bound = world.shards.state(EVENTS).source or {}
+    assert binding.offsets(bound, 0) == dict(enumerate(sent))
+    assert binding.total(bound, Fact.SKIPPED) == sum(map(len, bad.values())) > 10
 
 
 def test_a_source_that_skips_has_the_others(

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 import pytest
 
 from streams.compute import binding, event_time
+from streams.compute.binding import Fact
 from streams.compute.event_time import Advance, Observed, Progress, Seen
 from streams.compute.reclocking import Ends
 from streams.plan.metadata import LateRows, Watermark
@@ -94,7 +95,7 @@ class Replica:
 
     def _work(self, advance: Advance) -> tuple[Seen, dict[Message, int], list[Message]]:
         rows, refused, greatest = dict[Message, int](), list[Message](), dict[int, int]()
-        partitions = set()
+        partitions, late = set(), Counter[int]()
         for ranges, kind in (
             (advance.fresh, "fresh"),
             (advance.again, "again"),
@@ -104,6 +105,7 @@ class Replica:
                 for offset in range(first, end):
                     at = self.world.topic[partition][offset]
                     is_late = at is not BAD and at < advance.lower
+                    late[partition] += is_late and kind == "fresh"
                     is_refused = at is BAD or (
                         is_late and self.world.declared.late_rows == "dead_letter"
                     )
@@ -118,7 +120,8 @@ class Replica:
                     if (kind == "again" and is_late) or kind == "owed" or is_refused:
                         continue
                     rows[partition, offset] = max(at, advance.lower)
-        return Seen(greatest, tuple(partitions)), rows, refused
+        skipped = Counter(partition for partition, _ in fresh_bad(self.world, advance))
+        return Seen(greatest, tuple(partitions), late, skipped), rows, refused
 
     def commit(self) -> None:
         """End the micro-batch, in which the engine sees the candidate."""
@@ -148,6 +151,28 @@ class Replica:
             )
 
 
+def fresh_bad(world: World, advance: Advance) -> list[Message]:
+    """The messages that cannot be decoded among those that are read for the first time."""
+    return [
+        (partition, offset)
+        for partition, (first, end) in advance.fresh.items()
+        for offset in range(first, end)
+        if world.topic[partition][offset] is BAD
+    ]
+
+
+def modelled_counts(world: World) -> tuple[int, int]:
+    """How many rows were late and how many messages are bad, by the Appends' bounds."""
+    late = bad = 0
+    for lower, from_, to in world.shard.appends:
+        begin, end = binding.offsets(from_, 0), binding.offsets(to, 0)
+        for partition, stop in end.items():
+            for at in world.topic[partition][begin.get(partition, 0) : stop]:
+                bad += at is BAD
+                late += at is not BAD and at < lower
+    return late, bad
+
+
 def modelled(world: World) -> tuple[Placed, Placed]:
     """The shard's rows and refused messages, from the topic and the bounds of its Appends."""
     rows, refused = Placed(), Placed()
@@ -168,6 +193,8 @@ def check(world: World) -> None:
     rows, refused = modelled(world)
     assert world.shard.rows == rows
     assert world.shard.refused == refused
+    counts = [binding.total(world.shard.bound, fact) for fact in (Fact.LATE, Fact.SKIPPED)]
+    assert tuple(counts) == modelled_counts(world)
 
 
 def produce(world: World, generator: random.Random) -> None:

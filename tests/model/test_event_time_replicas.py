@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from streams.compute import binding
+from streams.compute.binding import Fact
 from streams.ids import CollectionId
 from streams.plan.metadata import LateRows, OnError, Watermark
 from streams.replica.config import Budgets
@@ -79,8 +80,24 @@ class History:
                         rows[number, max(at, lower)] += 1
         return rows, letters
 
+    def counts(self) -> tuple[int, int]:
+        """How many rows were late and how many messages are bad, by the Appends' offsets."""
+        late = bad = 0
+        for (lower, from_), (_, to) in zip(self.states, self.states[1:], strict=False):
+            begin = binding.offsets(from_, 0)
+            for partition, stop in binding.offsets(to, 0).items():
+                for _, at in self.messages[partition][begin.get(partition, 0) : stop]:
+                    bad += at is None
+                    late += at is not None and at < lower
+        return late, bad
+
+    def bound(self, fact: Fact) -> int:
+        """A count that the shard has."""
+        return binding.total(self.states[-1][1], fact)
+
     def judge(self) -> None:
         """Compare the collections, at all times below upper."""
+        assert self.bound(Fact.LATE) == self.counts()[0]
         rows, errors = duckdb_oracle.updates(self.world.shards, self.world.relations["events"])
         letters, _ = duckdb_oracle.updates(
             self.world.shards, self.world.relations["events.errors"]
@@ -143,6 +160,32 @@ def test_that_racing_replicas_are_exact_at_every_event_time(
     assert len(history.states) > 3, "it hardly moved"
     assert world.upper("events") >= max(good) - 50
     history.judge()
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_that_racing_replicas_count_late_and_skipped_messages_once(
+    seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world, rng = World(), random.Random(seed)
+    world.patch(monkeypatch)
+    history = History(world, "place", "skip")
+
+    def outside(_: int, act: float) -> None:
+        history.look()
+        assert (history.bound(Fact.LATE), history.bound(Fact.SKIPPED)) == history.counts()
+        for _ in range(rng.randrange(4) if act > 0.5 else 0):
+            at: int | None = world.now + rng.randrange(-100, 100)
+            if rng.random() < 0.3:
+                at = rng.choice([None, world.now - 150_000, world.now + 10**6])
+            history.send(rng.randrange(PARTITIONS), at)
+
+    for _ in range(2):  # in the second race upper is there from the first one
+        for replica in race_at_random(world, rng, tmp_path, 100, outside):
+            history.settle(replica)
+    late, bad = history.counts()
+    assert late, "none was late"
+    assert bad == sum(at is None for messages in history.messages for _, at in messages)
+    assert (history.bound(Fact.LATE), history.bound(Fact.SKIPPED)) == (late, bad)
 
 
 def test_that_a_view_over_event_time_is_exact(

@@ -20,7 +20,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import assert_never
 
-from streams.compute import event_time
+from streams.compute import binding, event_time
+from streams.compute.binding import Fact
 from streams.compute.reclocking import Tick
 from streams.compute.stepping import Idle, Step, clip
 from streams.ids import CollectionId
@@ -254,8 +255,9 @@ def of_unit(unit: Unit, result: Result, shard: Shard) -> Attempt:
             now = _rest(flow, counted, work_units.bounds(unit), shard, chunks)
             return Attempt(flow=flow, counted=counted, now=now, awaits=awaits, shard=shard)
         case SourceUnit(flow=flow, ingest=ingest):
-            counted = Stepped(_after(unit, result, ingest.to_offsets))
-            step, offsets = work_units.bounds(unit), (ingest.from_offsets, ingest.to_offsets)
+            to_offsets = _counted(flow, ingest.to_offsets, result)
+            counted = Stepped(_after(unit, result, to_offsets))
+            step, offsets = work_units.bounds(unit), (ingest.from_offsets, to_offsets)
             letters = _letters(flow, result)
             now = Bound((step.lower, step.upper), offsets, chunks, letters=letters)
             return Attempt(flow=flow, counted=counted, now=now, shard=shard)
@@ -313,6 +315,15 @@ def of_quiet(quiet: Quiet, shard: Shard) -> Attempt:
             assert_never(move)
 
 
+def _counted(flow: Dataflow, to_offsets: Offsets, result: Result) -> Offsets:
+    """The binding at the end of an interval, with what its messages add to the counts."""
+    source = flow.description.source
+    assert source is not None
+    return binding.counted(
+        to_offsets, source.start.generation, result.seen.skipped, Fact.SKIPPED
+    )
+
+
 def _letters(
     flow: Dataflow, result: Result | None = None, stages: tuple[str, ...] = ()
 ) -> Letters | None:
@@ -347,10 +358,14 @@ def _after(unit: ViewUnit | SourceUnit, result: Result, offsets: Offsets | None)
 
 def _of_slice(unit: SliceUnit, result: Result, shard: Shard) -> Attempt:
     flow, build, chunks = unit.flow, unit.build, tuple(result.chunks)
+    if build.ingest is not None:
+        to_offsets = _counted(flow, build.ingest.to_offsets, result)
+        ingest = replace(build.ingest, to_offsets=to_offsets)
+        build = replace(build, ingest=ingest, offsets=to_offsets)
     runs = report.merge(flow.plan, build.runs, result)
     after = replace(build, done=build.done + 1, runs=runs, ahead=0)
     if after.done == len(build.slices):
-        return _of_last_slice(unit, Built(after), shard, result)
+        return _of_last_slice(replace(unit, build=build), Built(after), shard, result)
     total = build.staged + (build.ahead or len(chunks))
     letters = build.staged_letters + len(result.letters)
     counted = Sliced(replace(after, staged=total, staged_letters=letters))

@@ -27,7 +27,7 @@ errors are equal; and because it contains the key, keyed state can be rebuilt fr
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -45,11 +45,12 @@ from streams.replica.ingest.event_times import (
     greatest,
     reader_of,
     reasons_of_late,
+    together,
 )
 from streams.replica.ingest.keys import NO_TEXT, Keys
 from streams.replica.ingest.metadata import Metadata
 from streams.replica.ingest.plan import DELETION, ERROR, VALUE, import_columns, key_positions
-from streams.replica.ingest.refusals import ERRORS, LETTERS, Refusals, updates_at
+from streams.replica.ingest.refusals import ERRORS, LETTERS, Refusals, counts, updates_at
 from streams.replica.ingest.scan import leading
 from streams.trace.columns import combined, int64
 from streams.trace.kernel.kernel import Kernel, arrow_schema
@@ -68,7 +69,7 @@ Loaded = tuple[pa.Table, pa.Table]
 class Ingested:
     """Updates and errors as in `Loaded`; dead letters as in `refusals.Refused`.
 
-    `seen` is what a source with a watermark reports.
+    `seen` is what the source reports of the messages.
     """
 
     updates: pa.Table
@@ -119,7 +120,8 @@ class Envelope:
             return self._judged(messages, rows, pc.coalesce(reasons, more), time, reading)
         refused = self._refusals.refused(messages, reasons, time)
         updates = updates_at(_filter(rows, reasons.is_null()).columns, time, self._schema)
-        return Ingested(updates, refused.errors, refused.letters)
+        seen = Seen(skipped=refused.skipped)
+        return Ingested(updates, refused.errors, refused.letters, seen)
 
     def _judged(
         self,
@@ -136,12 +138,13 @@ class Envelope:
         late = sound & (int64(times) < time)
         stays = sound if self._watermark.late_rows == "place" else sound & ~late
         errors, letters = ERRORS.empty_table(), LETTERS.empty_table()
+        skipped: Mapping[int, int] = {}
         partitions = messages["partition"].to_numpy().astype(np.int64)
         if reading == "again":
             stays = sound & ~late
         else:
             bad = self._refusals.refused(messages, reasons, time)
-            errors, letters = bad.errors, bad.letters
+            errors, letters, skipped = bad.errors, bad.letters, bad.skipped
             if self._watermark.late_rows != "place":
                 why = reasons_of_late(times, late, time)
                 of_late = self._refusals.refused(messages, why, time, self._watermark.late_rows)
@@ -151,7 +154,8 @@ class Envelope:
         seen = Seen(
             greatest(partitions[sound], int64(times)[sound]),
             tuple(np.unique(partitions[~stays]).tolist()),
-            int(late.sum()) if reading == "fresh" else 0,
+            counts(partitions[late]) if reading == "fresh" else {},
+            skipped if reading == "fresh" else {},
         )
         updates = updates_at(_filter(rows, pa.array(stays)).columns, time, self._schema)
         return Ingested(updates, errors, letters, seen)
@@ -184,7 +188,8 @@ class Envelope:
         reasons = pa.nulls(messages.num_rows, pa.string())
         updates = self._keyed(reader, messages, columns, values, reasons, time)
         letters = pa.concat_tables([of_keys.letters, of_values.letters])
-        return Ingested(updates, of_keys.errors, letters)
+        seen = together([Seen(skipped=bad.skipped) for bad in (of_keys, of_values)])
+        return Ingested(updates, of_keys.errors, letters, seen)
 
     def _keyed(
         self,

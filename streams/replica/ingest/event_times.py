@@ -9,6 +9,7 @@ A row is late if its event time is below the time of the load, which is the shar
 becomes of it is declared; a row that stays happens at the time of the load.
 """
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import Literal
 
@@ -39,11 +40,14 @@ NOTHING = Seen()
 def together(seen: Sequence[Seen]) -> Seen:
     """Return what several tasks saw."""
     greatest: dict[int, int] = {}
+    late, skipped = Counter[int](), Counter[int]()
     for one in seen:
         for partition, time in one.greatest.items():
             greatest[partition] = max(time, greatest.get(partition, time))
+        late.update(one.late)
+        skipped.update(one.skipped)
     refused = sorted({partition for one in seen for partition in one.refused})
-    return Seen(greatest, tuple(refused), sum(one.late for one in seen))
+    return Seen(greatest, tuple(refused), dict(late), dict(skipped))
 
 
 class EventTimes:

@@ -7,14 +7,16 @@
   and names one message, so no two errors are equal.
 - `dead_letter`: a row of `streams.compute.dead_letters`.
 - `fail`: the source's work fails with that text, so it stays before the message.
-- `skip`: nothing.
+- `skip`: nothing but a count.
 """
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from numpy.typing import NDArray
 
 from schemas.stream import brief
 from streams.compute import dead_letters
@@ -38,10 +40,14 @@ class Undecodable(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """Errors: error, time, diff. Dead letters: `dead_letters.COLUMNS`, time, diff."""
+    """Errors: error, time, diff. Dead letters: `dead_letters.COLUMNS`, time, diff.
+
+    `skipped` counts the messages that are left out, by partition.
+    """
 
     errors: pa.Table
     letters: pa.Table
+    skipped: Mapping[int, int] = field(default_factory=dict)
 
 
 class Refusals:
@@ -65,7 +71,7 @@ class Refusals:
         on_error = on_error or self.on_error
         failed = reasons.is_valid()
         nothing = Refused(errors_at(pa.array([], pa.string()), time), LETTERS.empty_table())
-        if not failed.true_count or on_error == "skip":
+        if not failed.true_count:
             return nothing
         messages, reasons = messages.filter(failed), reasons.filter(failed)
         match on_error:
@@ -74,6 +80,8 @@ class Refusals:
             case "inline":
                 texts = pc.binary_join_element_wise(self.places(messages), reasons, ": ")
                 return Refused(errors_at(texts, time), nothing.letters)
+            case "skip":
+                return replace(nothing, skipped=counts(messages["partition"].to_numpy()))
             case "fail":
                 raise self._undecodable(messages.slice(0, 1), str(reasons[0]))
 
@@ -106,6 +114,12 @@ class Refusals:
             _with_sizes(messages, reasons),
         ]
         return updates_at(columns, time, LETTERS)
+
+
+def counts(partitions: NDArray[np.int32] | NDArray[np.int64]) -> dict[int, int]:
+    """Return how often each partition is there."""
+    numbers, times = np.unique(partitions, return_counts=True)
+    return dict(zip(numbers.tolist(), times.tolist(), strict=True))
 
 
 def _is_large(values: pa.Array) -> pa.Array:

@@ -33,7 +33,7 @@ class Report:
     letters: tuple[ChunkRef, ...] = ()
     """The chunks of a source's dead letters."""
     seen: Seen = NOTHING
-    """The event times of a source with a watermark."""
+    """What was seen of a source's messages."""
 
 
 @dataclass(slots=True)
@@ -63,7 +63,8 @@ def dumps(report: Report) -> str:
             "seen": [
                 list(report.seen.greatest.items()),
                 report.seen.refused,
-                report.seen.late,
+                list(report.seen.late.items()),
+                list(report.seen.skipped.items()),
             ],
         }
     )
@@ -72,7 +73,7 @@ def dumps(report: Report) -> str:
 def loads(bucket: int, text: str) -> Report:
     """Decode a report."""
     facts = json.loads(text)
-    greatest, refused, late = facts["seen"]
+    greatest, refused, late, skipped = facts["seen"]
     return Report(
         level=facts["level"],
         bucket=bucket,
@@ -81,7 +82,7 @@ def loads(bucket: int, text: str) -> Report:
         rows_in=facts["rows"],
         milliseconds=facts["ms"],
         letters=_refs(facts["letters"]),
-        seen=Seen(dict(greatest), tuple(refused), late),
+        seen=Seen(dict(greatest), tuple(refused), dict(late), dict(skipped)),
     )
 
 

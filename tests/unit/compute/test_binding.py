@@ -40,18 +40,39 @@ def test_a_generation_begins_anywhere_and_the_binding_only_grows():
     assert continues(after, binding.extended(after, 1, {0: 4, 1: 0}))
 
 
-def test_each_fact_has_keys_of_its_own_in_31_bits():
+def test_each_fact_has_keys_of_its_own_in_32_bits():
     bound = binding.extended({}, binding.LAST, {1: 7})
     bound = binding.extended(bound, binding.LAST, {1: 1_700_000_000_000}, Fact.EVENT_TIME)
     bound = binding.extended(bound, binding.LAST, {1: 5}, Fact.RELEASED)
+    bound = binding.extended(bound, binding.LAST, {1: 3}, Fact.LATE)
+    bound = binding.extended(bound, binding.LAST, {1: 2}, Fact.SKIPPED)
     assert [binding.facts(bound, binding.LAST, fact) for fact in Fact] == [
         {1: 7},
         {1: 1_700_000_000_000},
         {1: 5},
+        {1: 3},
+        {1: 2},
     ]
     assert all(binding.facts(bound, 0, fact) == {} for fact in Fact)
     assert binding.generation(bound) == binding.LAST
-    assert max(bound) < 1 << 31
+    assert -(1 << 31) <= min(bound) <= max(bound) < 1 << 31
+
+
+def test_counts_add_up_over_partitions_and_generations():
+    bound = binding.counted({0: 5}, 0, {0: 2, 1: 0}, Fact.SKIPPED)
+    assert binding.facts(bound, 0, Fact.SKIPPED) == {0: 2}
+    bound = binding.counted(bound, 0, {0: 1, 1: 4}, Fact.SKIPPED)
+    assert binding.facts(bound, 0, Fact.SKIPPED) == {0: 3, 1: 4}
+    resumed = binding.counted(binding.extended(bound, 1, {0: 0}), 1, {0: 6}, Fact.SKIPPED)
+    assert continues(bound, resumed)
+    assert binding.facts(resumed, 1, Fact.SKIPPED) == {0: 6}
+    assert binding.total(resumed, Fact.SKIPPED) == 13
+    assert binding.total(resumed, Fact.LATE) == 0
+    assert (binding.offsets(resumed, 0), binding.generation(resumed)) == ({0: 5}, 1)
+
+
+def test_a_binding_without_counts_is_as_it_was():
+    assert binding.counted({0: 5}, 0, {0: 0}, Fact.SKIPPED) == {0: 5}
 
 
 def test_nothing_is_bound_at_first():
