@@ -243,6 +243,8 @@ def status(answering: Answering) -> dict[str, object]:
             "dead_letters": None
             if (letters := condition.item.dead_letters) is None
             else letters.name,
+            "late": condition.late,
+            "skipped": condition.skipped,
             "hydration": _in_numbers(condition),
         }
         for condition in answering.conditions()

@@ -9,6 +9,8 @@ from streams.adapter.catalog import Catalog, Item, ItemKind
 from streams.adapter.ddl import blocking
 from streams.adapter.resume_source import resumptions
 from streams.adapter.timelines import Timeline, retained, timeline
+from streams.compute import binding
+from streams.compute.binding import Fact
 from streams.compute.protocol import Hydration
 from streams.compute.replica_responses import HYDRATING, Condition, Observed
 from streams.ids import CollectionId
@@ -42,8 +44,14 @@ COLUMNS = (
     Column("retains", "VARCHAR"),
 )
 
-SOURCE_COLUMNS = (*COLUMNS, Column("watermark", "VARCHAR"), Column("delay", "VARCHAR"))
-"""Of SHOW SOURCES. The last two are NULL for sources without a watermark."""
+SOURCE_COLUMNS = (
+    *COLUMNS,
+    Column("watermark", "VARCHAR"),
+    Column("delay", "VARCHAR"),
+    Column("late", "BIGINT"),
+    Column("skipped", "BIGINT"),
+)
+"""Of SHOW SOURCES. NULL: three of the last four without a watermark, `skipped` without SKIP."""
 
 FUNCTION_COLUMNS = (
     Column("name", "VARCHAR"),
@@ -58,7 +66,8 @@ class Shown:
     """One object. A frontier is None if it is not known yet.
 
     `hydration` has the numbers of the text in `progress`. `timeline` says what the frontiers
-    mean.
+    mean. Of a source, `late` counts late rows (None without a watermark), and `skipped` the
+    messages that ON ERROR SKIP left out (None with another ON ERROR).
     """
 
     item: Item
@@ -70,6 +79,8 @@ class Shown:
     retains: str | None = None
     hydration: Hydration | None = None
     timeline: Timeline = "wall"
+    late: int | None = None
+    skipped: int | None = None
 
 
 def shown(
@@ -139,7 +150,21 @@ def _shown(
         said,
         hydration=condition.hydration,
         timeline=timeline(item, catalog.items),
+        late=_late(item, state),
+        skipped=_skipped(item, state),
     )
+
+
+def _late(item: Item, state: CollectionState | None) -> int | None:
+    if item.source is None or item.source.watermark is None or state is None:
+        return None
+    return binding.total(state.source or {}, Fact.LATE)
+
+
+def _skipped(item: Item, state: CollectionState | None) -> int | None:
+    if item.source is None or item.source.on_error != "skip" or state is None:
+        return None
+    return binding.total(state.source or {}, Fact.SKIPPED)
 
 
 def _with_letters(each: Shown, states: Mapping[CollectionId, CollectionState]) -> Shown:
@@ -202,7 +227,8 @@ def source_row(shown: Shown) -> tuple[str | int | None, ...]:
     """Return a source as a row of `SOURCE_COLUMNS`."""
     watermark = None if shown.item.source is None else shown.item.source.watermark
     delay = None if watermark is None else spelled(watermark.delay_ms)
-    return (*row(shown), None if watermark is None else _clock(shown.upper), delay)
+    reached = None if watermark is None else _clock(shown.upper)
+    return (*row(shown), reached, delay, shown.late, shown.skipped)
 
 
 def _clock(upper: Antichain | None) -> str | None:

@@ -56,6 +56,34 @@ def test_good_rows_are_read_and_each_bad_message_is_a_dead_letter_once(
     assert detail == f"3 dead letters in {source}.errors"
 
 
+def test_a_skipped_message_counts_once_through_kills(
+    environment: Environment, broker: EmbeddedBroker
+) -> None:
+    feed, number = Feed(broker.bootstrap), next(numbers)
+    topic, source = raw_topic(broker.bootstrap, 1), f"lenient{number}"
+
+    def send(start: int) -> None:
+        good = [json.dumps({"id": n}).encode() for n in range(start, start + 10)]
+        feed.put(topic, [({}, value) for value in (b"{", *good, b"[]")])
+
+    send(0)
+    environment.sql(
+        f"CREATE SOURCE {source} FROM KAFKA (TOPIC '{topic}') (id BIGINT) FORMAT JSON"
+        " ON ERROR SKIP"
+    )
+    query = f"SELECT count(*) FROM {source}"
+    eventually(lambda: environment.sql(query)[0].rows == ((10,),))
+    environment.kill("replica")
+    send(10)
+    environment.kill("coordinator")
+    send(20)
+    eventually(lambda: environment.sql(query)[0].rows == ((30,),))
+    send(30)
+    eventually(lambda: environment.sql(query)[0].rows == ((40,),))
+    shown = environment.sql("SHOW SOURCES")[0].dicts()
+    assert [row["skipped"] for row in shown if row["name"] == source] == [8]
+
+
 def test_a_source_that_stops_goes_on_behind_the_message(
     environment: Environment, broker: EmbeddedBroker
 ) -> None:

@@ -3,7 +3,9 @@
 import pytest
 
 from streams.adapter.results import Complete
-from streams.compute import dead_letters
+from streams.adapter.server import status
+from streams.compute import binding, dead_letters
+from streams.compute.binding import Fact
 from streams.compute.description import Start
 from streams.compute.protocol import Status
 from streams.ids import CollectionId, Offset, Topic
@@ -150,6 +152,44 @@ def test_their_number_is_in_show(env):
     assert env.rows("SHOW SOURCES")[0][6] == ""
     append(env, replica, 3, {0: 9})
     assert [row[6] for row in env.rows("SHOW SOURCES")] == ["3 dead letters in orders.errors"]
+
+
+@pytest.mark.parametrize(
+    ("clauses", "shown"),
+    [
+        ("ON ERROR SKIP", (None, 5)),
+        ("WITH (LATE ROWS PLACE)", (8, None)),
+        ("ON ERROR SKIP WITH (LATE ROWS PLACE)", (8, 5)),
+        ("ON ERROR FAIL", (None, None)),
+    ],
+)
+def test_show_and_status_have_what_the_binding_counts(env, clauses, shown):
+    replica = env.start_replica()
+    text = SOURCE.format(f" {clauses}")
+    if "LATE" in clauses:
+        text = text.replace("BIGINT", "BIGINT, ts TIMESTAMP, WATERMARK FOR ts AS ts", 1)
+    assert isinstance(env.sql(text)[-1], Complete)
+    eventually(lambda: bool(replica.created))
+    replica.shards.open(S1)
+    replica.shards.sync(S1)
+    bound = binding.counted({0: 30, 1: 30}, 0, {0: 3, 1: 5}, Fact.LATE)
+    bound = binding.counted(bound, 0, {1: 5}, Fact.SKIPPED)
+    upper = replica.shards.state(S1).upper
+    part = Part(
+        collection=S1,
+        capability=write_capability(S1),
+        lower=upper,
+        upper=frontier(upper.time + 1),
+        from_offsets={},
+        to_offsets=bound,
+    )
+    (outcome,) = replica.shards.submit([("s1", Append((part,)))])
+    assert isinstance(outcome, Appended)
+    env.coordinator.shards.sync(S1)
+    assert tuple(env.rows("SHOW SOURCES")[0][-2:]) == shown
+    objects = status(env.coordinator)["objects"]
+    assert isinstance(objects, list)
+    assert [(each["late"], each["skipped"]) for each in objects] == [shown]
 
 
 def test_they_go_with_their_source(env):

@@ -283,12 +283,12 @@ def test_a_subscription_moves_the_event_time_of_its_session(env, both):
     assert (session.time, session.event_time) == (None, 7_999)
 
 
-def test_show_has_watermark_and_delay(env, both):
+def test_show_has_watermark_delay_and_late_rows(env, both):
     names = [column.name for column in env.sql("SHOW SOURCES")[0].columns]
-    assert names[-2:] == ["watermark", "delay"]
+    assert names[-4:] == ["watermark", "delay", "late", "skipped"]
     assert [row[8:] for row in env.rows("SHOW SOURCES")] == [
-        [None, None],
-        [None, "5 seconds"],
+        [None, None, None, None],
+        [None, "5 seconds", 0, None],
     ]
     both.append("s2", NOW + 7)
     eventually(lambda: env.rows("SHOW SOURCES")[1][8] == "2023-11-14 22:13:20.007")

@@ -309,6 +309,8 @@ def test_status_lists_every_object(server) -> None:
             "detail": "fine",
             "retains": None,
             "timeline": "wall",
+            "late": None,
+            "skipped": None,
             "dead_letters": None,
             "hydration": None,
         }
