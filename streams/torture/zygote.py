@@ -67,10 +67,12 @@ class Zygote:
 
 def born(plan: Path) -> int:
     """Fork a worker."""
-    pid = os.fork()
+    parent, pid = os.getpid(), os.fork()
     if pid:
         return pid
     die_with_parent()
+    if os.getppid() != parent:  # it died before the kernel knew what to do then
+        os._exit(1)
     nothing = os.open(os.devnull, os.O_RDWR)
     os.dup2(nothing, 0)
     os.dup2(nothing, 1)

@@ -42,6 +42,8 @@ class Renewable(Generic[C]):
         """Return the client."""
         with self._lock:
             if self._client is None:
+                if self._retired is not None:
+                    log.info("no broker answered: a new client asks")
                 self._client, self._created_s = self._create(), time.monotonic()
             return self._client
 
@@ -56,7 +58,6 @@ class Renewable(Generic[C]):
         with self._lock:
             if self._client is None or time.monotonic() - self._created_s < youngest_s:
                 return
-            log.info("no broker answered: the next request has a new client")
             self._retired, self._client = self._client, None
 
     def drop(self) -> C | None:

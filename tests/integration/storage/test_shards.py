@@ -31,6 +31,7 @@ from streams.storage.log import event_codec, rollup
 from streams.storage.log.events import Advance, Append, Event, Part
 from streams.storage.log.outcomes import Appended, RolledUp
 from streams.storage.read import reader as read
+from tests.support.processes import eventually
 
 pytestmark = pytest.mark.integration
 
@@ -257,7 +258,8 @@ def test_a_foreign_record_of_a_transaction_and_its_mark_are_got_past(
         producer.begin_transaction()
         event = Event(EventId("t"), identity, Offset(4), Advance(Timestamp(0), Timestamp(1)))
         producer.produce(one.names(u).log, event_codec.encode(event), partition=0)
-        producer.commit_transaction()  # an event of ours, and a mark at the end
+        producer.commit_transaction()  # an event of ours, and a mark at the end, a little later
+        eventually(lambda: kafka.logs.bounds(one.names(u).log)[1] == 8)
         for shards in (one, fresh):
             shards.sync(u)
             assert shards.group_state(u).upto == 7
