@@ -6,7 +6,7 @@ partition p:
 
     candidate  =  min of m(p) over the active partitions;  if none is, max over all
     watermark  =  max over time of (candidate - delay)
-    upper      =  max(upper before, watermark)
+    upper      =  max(upper before, watermark), once watermark <= candidate - delay
 
 A partition is idle when its end has been read and no message came for the declared time. A
 replica reads ahead of the binding: a row at or beyond upper is *pending* in its state, and one
@@ -19,7 +19,9 @@ the lower of the interval to which the row belongs.
 Hence pending rows need no store: any replica rebuilds them from the topic. It reads from the
 offset before which everything is in the shard (`Fact.RELEASED`) to the binding, and keeps what
 is at or beyond upper. So it does after a restart, and after another replica's Append counted
-instead of its own: what it judged by the former upper is void.
+instead of its own: what it judged by the former upper is void. The engine's watermark is not,
+and may be of messages that are to be read again; it moves upper when they have been, or rows
+within the delay would be late.
 
 An interval is appended once the watermark is beyond upper; until then reading changes state
 only. A message that is refused meanwhile (undecodable, or late) is *owed*: its range is read
@@ -203,8 +205,9 @@ def next_advance(
     if again:
         return Advance(lower=upper, upper=upper, again=again)
     fresh = _fresh(progress, observed.topic, observed.budget)
-    reached = max(upper, observed.watermark)
     fed = candidate(progress, observed.topic, observed.clock_ms, declared.idle_ms)
+    is_read = fed is not None and observed.watermark <= fed - declared.delay_ms
+    reached = max(upper, observed.watermark) if is_read else upper
     if fed is not None and fed - declared.delay_ms <= observed.watermark:
         fed = None
     if not fresh and fed is None and reached == upper:

@@ -124,11 +124,14 @@ class Replica:
         return Seen(greatest, tuple(partitions), late, skipped), rows, refused
 
     def commit(self) -> None:
-        """End the micro-batch, in which the engine sees the candidate."""
+        """End the micro-batch; the engine has seen the candidate, whoever wins."""
         if self.planned is None:
             return
         (advance, seen, rows, refused), shard = self.planned, self.world.shard
         self.planned = None
+        if advance.candidate is not None:
+            fed = advance.candidate - self.world.declared.delay_ms
+            self.watermark = max(self.watermark, fed)
         assert self.progress is not None
         after = event_time.after(self.progress, advance, seen, self.world.now_ms)
         due = {**self.pending, **rows}
@@ -145,10 +148,6 @@ class Replica:
             shard.upper, shard.bound = advance.upper, to
             self.position = (shard.upper, to)
         self.progress, self.pending = after, due
-        if advance.candidate is not None:
-            self.watermark = max(
-                self.watermark, advance.candidate - self.world.declared.delay_ms
-            )
 
 
 def fresh_bad(world: World, advance: Advance) -> list[Message]:
@@ -242,6 +241,41 @@ def test_that_racing_replicas_are_exact_at_every_event_time(
     bound = binding.offsets(world.shard.bound, 0)
     released = binding.facts(world.shard.bound, 0, binding.Fact.RELEASED)
     assert all(released[partition] <= bound[partition] for partition in bound)
+
+
+def test_that_no_row_in_order_is_late_when_a_replica_lost_after_reading_far_ahead() -> None:
+    """The engine's watermark is then of messages that it has yet to read again."""
+    declared = Watermark(
+        column="ts", delay_ms=5, late_rows="dead_letter", idle_ms=100, ahead_ms=10**9
+    )
+    world = World(declared, topic=[[1_000 + n for n in range(100)], [], []])
+    ahead, other = Replica(world), Replica(world)
+    for _ in range(2):  # nobody knows yet that the other partitions are idle
+        assert ahead.plan(50)
+        ahead.commit()
+    assert other.plan(10)
+    other.commit()
+    world.now_ms += 200
+    assert ahead.plan(50)
+    ahead.commit()
+    assert ahead.plan(50)  # it would append up to the watermark of all messages
+    for _ in range(2):
+        assert other.plan(10)
+        other.commit()
+    ahead.commit()
+    assert world.shard.upper == 1_004
+    assert ahead.watermark == 1_094
+    for latest in (1_099, 1_200):
+        while ahead.plan(10):
+            ahead.commit()
+            check(world)
+        world.now_ms += 200  # the others are idle again
+        while ahead.plan(10):
+            ahead.commit()
+            check(world)
+        assert world.shard.upper == latest - declared.delay_ms
+        world.topic[0].append(1_200)
+    assert modelled_counts(world) == (0, 0)
 
 
 def settle(world: World, replicas: list[Replica]) -> int:

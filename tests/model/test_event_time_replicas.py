@@ -157,7 +157,7 @@ def test_that_racing_replicas_are_exact_at_every_event_time(
     for replica in replicas:
         history.settle(replica)
     good = [at for messages in history.messages for _, at in messages if at is not None]
-    assert len(history.states) > 3, "it hardly moved"
+    assert len(history.states) > 2, "it hardly moved"
     assert world.upper("events") >= max(good) - 50
     history.judge()
 
