@@ -185,7 +185,8 @@ class Observed:
     """What a replica knows when it plans a micro-batch.
 
     `watermark` is the engine's, which follows the candidates that it was fed. `clock_ms` is the
-    replica's clock; `budget` the number of messages that a micro-batch reads.
+    replica's clock when the ends of the topic were asked for; `budget` the number of messages
+    that a micro-batch reads.
     """
 
     topic: Mapping[int, Ends]

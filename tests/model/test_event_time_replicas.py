@@ -264,3 +264,31 @@ def test_that_a_source_whose_pending_messages_are_gone_says_so(
     trouble = replica.scheduler.flows[EVENTS].trouble
     assert trouble is not None
     assert "offset 3 on are pending" in trouble.message
+
+
+def test_that_no_partition_is_idle_by_ends_of_an_earlier_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No broker answered, or the process was stopped: nobody knows what has come since."""
+    world = World()
+    world.patch(monkeypatch)
+    history = History(world, "place", "dead_letter")
+    replica = Replica(world, "r", tmp_path)
+    for partition, at in enumerate((0, 700, 400)):
+        history.send(partition, world.now + at)
+    replica.follow()
+
+    def steps() -> int:
+        for _ in range(12):
+            world.now += 40
+            replica.start()
+            for lane in replica.lanes():
+                replica.step(lane)
+                history.look()
+        return world.upper("events")
+
+    assert steps() == 1_000_000 - 50
+    replica.asked_ms, world.now = world.now, world.now + 40_000
+    assert steps() == 1_000_000 - 50
+    replica.asked_ms = None
+    assert steps() == 1_000_000 + 700 - 50

@@ -228,6 +228,7 @@ class Replica:
     ahead_ms: int = 0
     """How far its clock is from the world's, which is the broker's."""
     message_bytes: int = 0
+    asked_ms: int | None = None
     """The mean size of messages, as samples of all topics say."""
     results: dict[LaneName, Mapping[CollectionId, Result]] = field(default_factory=dict)
     watermarks: dict[LaneName, int] = field(default_factory=dict)
@@ -288,7 +289,10 @@ class Replica:
                 info = self.world.broker.topics.describe(topic)
                 ends = {p: Ends(*each) for p, each in reader.ends(topic).items()}
                 told[topic] = Told(
-                    None if info is None else info.id, ends, message_bytes=self.message_bytes
+                    None if info is None else info.id,
+                    ends,
+                    asked_ms=self.asked_ms,
+                    message_bytes=self.message_bytes,
                 )
         return told
 

@@ -167,12 +167,14 @@ class KafkaTail:
 
         It is done once a broker answers another client.
         """
-        cut_off, self._cut_off = self._cut_off, set()
-        for slot in cut_off:
+        for slot in tuple(self._cut_off):
             log.info("no broker was left: a new consumer takes over", extra={"slot": slot})
-            self._consumers.pop(slot).close()
+            consumer = self._consumers.pop(slot, None)
+            if consumer is not None:
+                consumer.close()
             with self._lock:
                 self._slots.begin_again(slot)
+        self._cut_off.clear()  # with what a consumer reported when it was closed
 
     def _move(self) -> None:
         """Apply the pending assignments of both consumers."""

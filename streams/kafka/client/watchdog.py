@@ -23,7 +23,7 @@ _LOOK_AT_ALL_EVERY_S = 20.0  # interval of topic listings
 _LOOK_SHARE = 100  # slow requests are repeated less often, by this factor
 _LOOK_AT_MOST_S = 20.0  # but before a waiting caller gives up without knowing of the outage
 _LOOK_TIMEOUT_S = 1.0
-_CONNECTED_S = 2.0  # a client that is older has had the time to connect
+_CONNECTED_S = 10.0  # a client that is older has had the time to connect
 
 Answers = Mapping[str, KafkaError | None]
 """Topics that brokers report, with the error of each, if any."""

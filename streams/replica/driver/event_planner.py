@@ -61,7 +61,7 @@ def plan(
         return Moved(flow, without_pending(shard, progress))
     if progress != own.progress:
         return Moved(flow, replace(own, progress=progress))
-    return _advance(flow, view, observation.ends, progress, moment)
+    return _advance(flow, view, observation, progress, moment)
 
 
 def without_pending(shard: Position, progress: Progress | None = None) -> OwnState:
@@ -70,9 +70,9 @@ def without_pending(shard: Position, progress: Progress | None = None) -> OwnSta
 
 
 def _advance(
-    flow: Dataflow, view: View, topic: Mapping[int, Ends], progress: Progress, moment: Moment
+    flow: Dataflow, view: View, observation: Told, progress: Progress, moment: Moment
 ) -> EventUnit | Stuck | None:
-    source = flow.description.source
+    source, topic = flow.description.source, observation.ends
     assert source is not None
     assert source.watermark is not None
     broken = event_time.broken(progress, topic)
@@ -88,13 +88,18 @@ def _advance(
         return Stuck(flow, ends)
     observed = Observed(
         topic=ends,
-        clock_ms=moment.now_ms,
+        clock_ms=asked_at_ms(observation, moment.now_ms),
         watermark=moment.watermark_ms,
         budget=moment.messages,
     )
     upper = view.state(flow.id).upper.time
     advance = event_time.next_advance(progress, upper, observed, source.watermark)
     return None if advance is None else _unit(flow, view, advance, moment.now_ms)
+
+
+def asked_at_ms(observation: Told, now_ms: int) -> int:
+    """Return when the ends were asked for: no partition is idle by ends of an earlier time."""
+    return now_ms if observation.asked_ms is None else observation.asked_ms
 
 
 def _up_to_bad(
