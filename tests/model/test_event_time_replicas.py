@@ -116,18 +116,22 @@ class History:
         assert Counter(sent) == wanted_letters
         assert self.world.upper("events") == self.world.upper("events.errors")
 
+    def step(self, replica: Replica) -> bool:
+        """Step each lane once; return whether one of them had work."""
+        replica.start()
+        busy = []
+        for lane in replica.lanes():
+            busy.append(replica.step(lane))
+            self.look()
+        return any(busy)
+
     def settle(self, replica: Replica) -> None:
         """Let a replica do all there is, with every partition idle."""
         replica.follow()
         quiet = 0
         for _ in range(60):
             self.world.now += 1_500
-            replica.start()
-            busy = []
-            for lane in replica.lanes():
-                busy.append(replica.step(lane))
-                self.look()
-            quiet = 0 if any(busy) else quiet + 1
+            quiet = 0 if self.step(replica) else quiet + 1
             if quiet > 2:
                 return
         raise AssertionError(
@@ -233,10 +237,7 @@ def test_that_a_source_stops_before_a_message(
     replica.follow()
     for _ in range(20):
         world.now += 40_000
-        replica.start()
-        for lane in replica.lanes():
-            replica.step(lane)
-        history.look()
+        history.step(replica)
     trouble = replica.scheduler.flows[EVENTS].trouble
     assert trouble is not None
     assert "partition 1, offset 2" in trouble.message
@@ -258,9 +259,7 @@ def test_that_a_source_whose_pending_messages_are_gone_says_so(
     replica = Replica(world, "other", tmp_path / "other")
     replica.follow()
     for _ in range(4):
-        replica.start()
-        for lane in replica.lanes():
-            replica.step(lane)
+        history.step(replica)
     trouble = replica.scheduler.flows[EVENTS].trouble
     assert trouble is not None
     assert "offset 3 on are pending" in trouble.message
@@ -281,10 +280,7 @@ def test_that_no_partition_is_idle_by_ends_of_an_earlier_time(
     def steps() -> int:
         for _ in range(12):
             world.now += 40
-            replica.start()
-            for lane in replica.lanes():
-                replica.step(lane)
-                history.look()
+            history.step(replica)
         return world.upper("events")
 
     assert steps() == 1_000_000 - 50

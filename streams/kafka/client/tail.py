@@ -84,7 +84,7 @@ class KafkaTail:
         self._require = require
         self._consumers: dict[ConsumerSlot, Consumer] = {}
         self._polling = threading.Lock()  # its holder may use the consumers
-        self._lock = threading.Lock()  # guards _seats
+        self._lock = threading.Lock()  # guards _slots
         self._slots = ConsumerSlots()
         self._rest_at = 0.0
         self._idle_has_begun = False
