@@ -85,14 +85,21 @@ def java_for_spark() -> Iterator[None]:
     with directory_of_programs("slackwater-java-") as home:
         (home / "bin").mkdir()
         write_program(home / "bin" / "java", _LAUNCHER.format(java=quote(str(java))))
-        before = os.environ.get(_VARIABLE)
-        os.environ[_VARIABLE] = str(home)
-        try:
+        with variable(_VARIABLE, str(home)):
             yield
-        finally:
-            os.environ.pop(_VARIABLE)
-            if before is not None:
-                os.environ[_VARIABLE] = before
+
+
+@contextmanager
+def variable(name: str, value: str) -> Iterator[None]:
+    """Set an environment variable for the processes that are started inside the block."""
+    before = os.environ.get(name)
+    os.environ[name] = value
+    try:
+        yield
+    finally:
+        os.environ.pop(name)
+        if before is not None:
+            os.environ[name] = before
 
 
 @contextmanager

@@ -9,6 +9,7 @@ cluster they run `PYSPARK_PYTHON`, which must have this package installed.
 """
 
 import shutil
+import sys
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
@@ -16,11 +17,15 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
-from streams.java import java_for_spark, own_interrupt
+from streams.java import java_for_spark, own_interrupt, variable
 from streams.replica.spark.source import SlackwaterSource
 from streams.replica.spark.zygote import zygote
 
 LOCAL = "spark"
+
+PLANNERS_PYTHON = "PYSPARK_DRIVER_PYTHON"
+"""The variable of the JVM with the Python that looks up data sources; else it is the `python3`
+of the PATH, whatever that is."""
 
 _MANAGER = (
     "org.apache.spark.sql.execution.streaming.checkpointing"
@@ -48,7 +53,7 @@ def spark_session(settings: SparkSettings, state: Path) -> Iterator[SparkSession
         builder = SparkSession.builder.master(settings.master).appName("slackwater")
         for key, value in {**_defaults(settings, state), **settings.extra}.items():
             builder = builder.config(key, value)
-        with own_interrupt():
+        with own_interrupt(), variable(PLANNERS_PYTHON, str(python or sys.executable)):
             session = builder.getOrCreate()
         stack.callback(session.stop)
         session.sparkContext.setLogLevel("ERROR")

@@ -5,7 +5,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -15,9 +15,17 @@ import pytest
 from streams.app.service_config import Service
 from streams.compute.controller import create_topics
 from streams.kafka.embedded import EmbeddedBroker
+from streams.replica import zygote_client
 from tests.integration.replica.json_producer import Feed
 from tests.integration.replica.support import Bench, now_ms
-from tests.support.processes import eventually, family, service, settled, signal_group
+from tests.support.processes import (
+    command_line,
+    eventually,
+    family,
+    service,
+    settled,
+    signal_group,
+)
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(400)]
 
@@ -27,6 +35,11 @@ TRACE = re.compile(r"^\s+at |^Traceback|^Caused by|^  File |Exception|Error\b| E
 def expect_no_trace(log: Path) -> None:
     text = log.read_text()
     assert not [line for line in text.splitlines() if TRACE.search(line)], text
+
+
+def is_of_no_zygote(command: Sequence[str]) -> bool:
+    """Whether Spark started a daemon of PySpark's alone: its forks leave traces at a stop."""
+    return zygote_client.DAEMON in command and zygote_client.__file__ not in command
 
 
 @contextmanager
@@ -63,6 +76,8 @@ def test_it_serves_without_a_standard_input_and_a_clean_stop_leaves_no_traces(
             bench.wait_upper(name, now_ms(), 180)
         everything = family(process.pid)
         assert len(everything) >= 4
+        commands = [command_line(process) for process in everything]
+        assert not [command for command in commands if is_of_no_zygote(command)]
         feed.send(topic, [{"id": i} for i in range(5_000)])
         time.sleep(0.5)  # in the middle of steps
         if to_all:
