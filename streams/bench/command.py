@@ -22,6 +22,7 @@ from streams.bench.nexmark.command import nexmark as measure_nexmark
 from streams.bench.nexmark.command import peers_of
 from streams.bench.nexmark.comparison import Plan
 from streams.bench.nexmark.peers.installed import PEERS
+from streams.bench.sources import sources as measure_sources
 from streams.bench.sql.command import sql as measure_sql
 from streams.bench.storage.command import PARTS, chosen
 from streams.bench.storage.command import storage as measure_storage
@@ -66,6 +67,17 @@ def freshness(seconds: Seconds = 60, json: Json = None) -> None:
     Example: slackwater bench freshness --seconds 30
     """
     _report([flow.freshness(_say, seconds)], json)
+
+
+@app.command()
+def sources(events: Events = 1_000_000, seconds: Seconds = 20, json: Json = None) -> None:
+    """A source by event time beside one without a watermark: a backlog, then a steady stream.
+
+    The same messages, one source after the other, with the processor time of the replica.
+
+    Example: slackwater bench sources --events 2000000
+    """
+    _report([measure_sources(_say, events, seconds)], json)
 
 
 @app.command()

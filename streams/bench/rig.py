@@ -15,7 +15,7 @@ from streams.ids import CollectionId
 from streams.kafka.client.broker import KafkaBroker
 from streams.kafka.client.bulk_producer import Publisher
 from streams.kafka.client.raw import RawReader
-from streams.kafka.topics import TopicKind, TopicSpec
+from streams.kafka.topics import TopicKind, Topics, TopicSpec
 from streams.storage.client.shards import Shards
 from streams.temporary import temporary_directory
 
@@ -34,6 +34,7 @@ class Rig:
     raw: RawReader
     timings: TimingFile
     say: Say
+    topics: Topics
 
     def create(self, statement: str) -> CollectionId:
         """Run a CREATE and follow what it made."""
@@ -41,6 +42,13 @@ class Rig:
         collection = CollectionId(str(facts["id"]))
         self.shards.open(collection)
         return collection
+
+    @property
+    def replica(self) -> int:
+        """The process group of the replica."""
+        pid = self.environment.children["replica"].pid
+        assert pid is not None, "the replica runs while its environment does"
+        return pid
 
     def ends(self) -> dict[int, int]:
         """The offsets at which the topic ends now."""
@@ -85,6 +93,7 @@ def rig(say: Say, directory: Path | None = None) -> Iterator[Rig]:
                     RawReader(environment.kafka),
                     TimingFile(environment.replica_state / "timings.jsonl"),
                     say,
+                    broker.topics,
                 )
             finally:
                 shards.close()

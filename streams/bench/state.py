@@ -5,6 +5,7 @@ from pathlib import Path
 from streams.bench import bids
 from streams.bench.bids import Load
 from streams.bench.figures import Figure, Outcome, at_most
+from streams.bench.replica_processes import resident_bytes
 from streams.bench.rig import Rig, Say, rig
 
 VIEW = """CREATE MATERIALIZED VIEW by_auction AS
@@ -50,26 +51,4 @@ def _size(directory: Path) -> int:
 
 
 def _resident(bench: Rig) -> int:
-    """The proportional set size of all processes in the replica's group, in bytes."""
-    leader = bench.environment.children["replica"].pid
-    total = 0
-    for process in Path("/proc").iterdir():
-        if process.name.isdigit() and _group(process) == leader:
-            total += _pss(process)
-    return total
-
-
-def _group(process: Path) -> int:
-    try:
-        fields = (process / "stat").read_text().rsplit(")", 1)[1].split()
-    except OSError:
-        return 0  # it ended meanwhile
-    return int(fields[2])
-
-
-def _pss(process: Path) -> int:
-    try:
-        lines = (process / "smaps_rollup").read_text().splitlines()
-    except OSError:
-        return 0
-    return sum(int(line.split()[1]) * 1024 for line in lines if line.startswith("Pss:"))
+    return resident_bytes(bench.replica)

@@ -15,6 +15,7 @@ BULK: dict[str, clients.Setting] = {
     "queue.buffering.max.messages": 1 << 20,
     "delivery.report.only.error": True,  # a Python call a message would halve the rate
 }
+ANY_PARTITION = -1
 _QUEUE_IS_FULL_WAIT_S = 0.01
 _FLUSH_TIMEOUT_S = 60
 
@@ -26,10 +27,17 @@ class Publisher:
         self._producer = clients.producer(settings, {}, BULK)
         self._failed: list[str] = []
 
-    def publish(self, topic: Topic, keys: pa.Array | None, values: pa.Array) -> None:
+    def publish(
+        self,
+        topic: Topic,
+        keys: pa.Array | None,
+        values: pa.Array,
+        partition: int = ANY_PARTITION,
+    ) -> None:
         """Queue one message for each value; messages with one key stay in order.
 
         Shape: `keys` and `values` are utf8 or binary, of the same length; null is absent.
+        Without a partition the key decides, or Kafka.
         """
         with uncollected():
             if keys is None:
@@ -37,12 +45,14 @@ class Publisher:
             else:
                 pairs = zip(keys.to_pylist(), values.to_pylist(), strict=True)
                 messages = [{"key": key, "value": value} for key, value in pairs]
-            self._queue(topic, messages)
+            self._queue(topic, messages, partition)
 
-    def _queue(self, topic: Topic, messages: list[dict[str, object]]) -> None:
+    def _queue(self, topic: Topic, messages: list[dict[str, object]], partition: int) -> None:
         left = messages
         while left:
-            taken = self._producer.produce_batch(topic, left, on_delivery=self._delivered)
+            taken = self._producer.produce_batch(
+                topic, left, partition=partition, on_delivery=self._delivered
+            )
             self._producer.poll(0 if taken else _QUEUE_IS_FULL_WAIT_S)
             left = (
                 [message for message in left if "_error" in message]
