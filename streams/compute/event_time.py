@@ -20,13 +20,14 @@ Hence pending rows need no store: any replica rebuilds them from the topic. It r
 offset before which everything is in the shard (`Fact.RELEASED`) to the binding, and keeps what
 is at or beyond upper. So it does after a restart, and after another replica's Append counted
 instead of its own: what it judged by the former upper is void. The engine's watermark is not,
-and may be of messages that are to be read again; it moves upper when they have been, or rows
+and may be of messages that are to be read again; upper moves again when they have been, or rows
 within the delay would be late.
 
-An interval is appended once the watermark is beyond upper; until then reading changes state
-only. A message that is refused meanwhile (undecodable, or late) is *owed*: its range is read
-again, for what was refused alone, by the next Append. Its lower is the same, and so is what is
-refused.
+An interval is appended when the watermark is beyond upper, in the micro-batch that feeds the
+engine the candidate: its Append has the watermark that the engine commits at the end of it
+(D279). Until then reading changes state only. A message that is refused meanwhile (undecodable,
+or late) is *owed*: its range is read again, for what was refused alone, by the next Append. Its
+lower is the same, and so is what is refused.
 """
 
 from collections.abc import Mapping
@@ -85,7 +86,8 @@ class Advance:
     """A micro-batch of a source: what it reads, and the interval [lower, upper).
 
     With upper = lower nothing is appended. `again` is read for rows that are pending,
-    `owed` for refused messages. `candidate` is fed to the watermark.
+    `owed` for refused messages. `candidate` is fed to the engine's watermark; None: it is there
+    already.
     """
 
     lower: int
@@ -184,9 +186,9 @@ def candidate(
 class Observed:
     """What a replica knows when it plans a micro-batch.
 
-    `watermark` is the engine's, which follows the candidates that it was fed. `clock_ms` is the
-    replica's clock when the ends of the topic were asked for; `budget` the number of messages
-    that a micro-batch reads.
+    `watermark` is the engine's after the last one; it follows the candidates that it was fed.
+    `clock_ms` is the replica's clock when the ends of the topic were asked for; `budget` the
+    number of messages that a micro-batch reads.
     """
 
     topic: Mapping[int, Ends]
@@ -207,9 +209,9 @@ def next_advance(
         return Advance(lower=upper, upper=upper, again=again)
     fresh = _fresh(progress, observed.topic, observed.budget)
     fed = candidate(progress, observed.topic, observed.clock_ms, declared.idle_ms)
-    is_read = fed is not None and observed.watermark <= fed - declared.delay_ms
-    reached = max(upper, observed.watermark) if is_read else upper
-    if fed is not None and fed - declared.delay_ms <= observed.watermark:
+    followed = -1 if fed is None else fed - declared.delay_ms
+    reached = max(upper, followed) if followed >= observed.watermark else upper
+    if followed <= observed.watermark:
         fed = None
     if not fresh and fed is None and reached == upper:
         return None

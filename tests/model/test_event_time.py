@@ -256,12 +256,9 @@ def test_that_no_row_in_order_is_late_when_a_replica_lost_after_reading_far_ahea
     assert other.plan(10)
     other.commit()
     world.now_ms += 200
-    assert ahead.plan(50)
-    ahead.commit()
     assert ahead.plan(50)  # it would append up to the watermark of all messages
-    for _ in range(2):
-        assert other.plan(10)
-        other.commit()
+    assert other.plan(10)
+    other.commit()
     ahead.commit()
     assert world.shard.upper == 1_004
     assert ahead.watermark == 1_094

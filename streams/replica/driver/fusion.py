@@ -3,7 +3,8 @@
 A micro-batch that ingests knows the frontiers of its sources after the commit. A *near*
 (fusible) view, one that reads only sources and near views, can step the same interval in the
 same micro-batch: it reads older input from the shards, and the newest directly from the tasks
-that produce it (*in hand*). That saves one hop.
+that produce it (*in hand*). That saves one hop. Each source with a watermark has a lane of its
+own, so a view is near such a source if it reads no other.
 
 The output for updates in hand is valid only if these are appended: Appends are made in the
 order of the chain, and a view's is omitted if one that it awaits was void
@@ -14,7 +15,8 @@ Pure: decides from flows and a view of the shards; the scheduler owns both.
 Units: `budget` is in bytes of stored chunks that a step may read beside what is in hand.
 """
 
-from collections.abc import Iterable, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from streams.compute.reclocking import Tick
@@ -50,37 +52,45 @@ class Reached:
     fed: bool
 
 
+Home = CollectionId | None
+"""The source with a watermark in whose lane a dataflow is stepped; None: the others' lane."""
+
+
 @dataclass(slots=True)
 class Near:
-    """The set of near views, recomputed periodically and when the flows change."""
+    """The near views and their homes, recomputed periodically and when the flows change."""
 
     flows: tuple[CollectionId, ...] = ()
-    found: frozenset[CollectionId] = frozenset()
+    homes: Mapping[CollectionId, Home] = field(default_factory=dict)
     until_s: float = 0.0
 
-    def of(self, flows: Sequence[Dataflow], now_s: float) -> frozenset[CollectionId]:
-        """Return the near views among these flows."""
+    def of(self, flows: Sequence[Dataflow], now_s: float) -> Mapping[CollectionId, Home]:
+        """Return the near views among these flows, and their homes."""
         ids = tuple(flow.id for flow in flows)
         if ids != self.flows or now_s >= self.until_s:
-            self.flows, self.found, self.until_s = ids, near(flows), now_s + KEEP_S
-        return self.found
+            self.flows, self.homes, self.until_s = ids, near(flows), now_s + KEEP_S
+        return self.homes
 
 
-def near(flows: Sequence[Dataflow]) -> frozenset[CollectionId]:
+def near(flows: Sequence[Dataflow]) -> dict[CollectionId, Home]:
     """Return the views to step with their sources: near, cheap and shallow enough."""
-    levels = {
-        flow.id: flow.plan.depth for flow in flows if flow.is_source and not flow.has_watermark
+    sources = [flow for flow in flows if flow.is_source]
+    homes: dict[CollectionId, Home] = {
+        flow.id: flow.id if flow.has_watermark else None for flow in sources
     }
-    sources, spent = len(levels), 0.0
+    levels = {flow.id: flow.plan.depth for flow in sources}
+    spent: defaultdict[Home, float] = defaultdict(float)
     for flow in in_order(flows):
         imports = [imported.collection for imported in flow.description.imports]
-        if not imports or not all(imported in levels for imported in imports):
+        of_imports = {homes[imported] for imported in imports if imported in homes}
+        if len(of_imports) != 1 or not all(imported in homes for imported in imports):
             continue
+        (home,) = of_imports
         level = max(levels[imported] for imported in imports) + flow.plan.depth
-        if level <= MOST_ROUNDS and spent + flow.cost_ms <= MOST_MS:
-            levels[flow.id] = level
-            spent += flow.cost_ms
-    return frozenset(list(levels)[sources:])
+        if level <= MOST_ROUNDS and spent[home] + flow.cost_ms <= MOST_MS:
+            homes[flow.id], levels[flow.id] = home, level
+            spent[home] += flow.cost_ms
+    return dict(list(homes.items())[len(sources) :])
 
 
 def in_order(flows: Iterable[Dataflow]) -> list[Dataflow]:
@@ -118,7 +128,9 @@ class Chain:
         for quiet in self.quiet:
             self._reach(quiet.flow, quiet.move, 0, fed=False)
         for unit in self.units:
-            self._reach(unit.flow, work_units.bounds(unit), unit.flow.plan.depth, fed=True)
+            move = work_units.bounds(unit)
+            if move.lower.strictly_precedes(move.upper):  # else only messages are read ahead
+                self._reach(unit.flow, move, unit.flow.plan.depth, fed=True)
         for flow in in_order(candidates):
             self._take(flow)
 

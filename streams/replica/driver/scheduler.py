@@ -264,8 +264,7 @@ class Scheduler:
         budgets, now_ms = self.config.budgets, self.now_ms()
         match lane:
             case "steady":
-                _, far = self._divided()
-                return self._plan_views(far, view, now_ms), ()
+                return self._plan_views(self._far(), view, now_ms), ()
             case "hydrate":
                 return hydration_planner.plan(
                     self._trusted(), view, now_ms, budgets.slice_bytes
@@ -275,30 +274,42 @@ class Scheduler:
             case "ingest":
                 return self._plan_near(view, now_ms)
             case _:
-                return self._plan_by_event_time(lane, view, now_ms), ()
+                return self._plan_by_event_time(lane, view, now_ms)
 
-    def _divided(self) -> tuple[list[Dataflow], list[Dataflow]]:
-        """Split views into those near their sources, and all others."""
+    def _near(self, home: fusion.Home) -> list[Dataflow]:
+        """Return the views that are stepped with their sources, in the lane of these."""
+        trusted = self._trusted()
+        homes = self.near.of(trusted, time.monotonic())
+        return [flow for flow in trusted if flow.id in homes and homes[flow.id] == home]
+
+    def _far(self) -> list[Dataflow]:
         trusted = self._trusted()
         near = self.near.of(trusted, time.monotonic())
-        flows = [flow for flow in trusted if not flow.is_source]
-        return (
-            [flow for flow in flows if flow.id in near],
-            [flow for flow in flows if flow.id not in near],
-        )
+        return [flow for flow in trusted if not flow.is_source and flow.id not in near]
 
     def _plan_near(self, view: View, now_ms: int) -> tuple[tuple[Unit, ...], tuple[Quiet, ...]]:
         """Plan new messages, the views they reach, and near views that are behind."""
         ingestion = self.plan_sources(view, now_ms)
-        near, _ = self._divided()
-        if not ingestion.units:
+        return self._chained(None, ingestion.units, ingestion.quiet, view, now_ms)
+
+    def _chained(
+        self,
+        home: fusion.Home,
+        units: Sequence[Unit],
+        quiet: Sequence[Quiet],
+        view: View,
+        now_ms: int,
+    ) -> tuple[tuple[Unit, ...], tuple[Quiet, ...]]:
+        """Add to the units of sources the views near them."""
+        near = self._near(home)
+        if not units:
             return self._plan_views(near, view, now_ms), ()
         batch = fusion.Chain(
             view=view,
             now_ms=now_ms,
             budget=self.config.budgets.step_bytes,
-            units=list(ingestion.units),
-            quiet=list(ingestion.quiet),
+            units=list(units),
+            quiet=list(quiet),
         )
         batch.follow(near)
         behind = [flow for flow in near if flow.id not in batch.reached]
@@ -403,32 +414,40 @@ class Scheduler:
             self.tell(began.flow, Divided(began.build))
         return plan
 
-    def _plan_by_event_time(self, lane: LaneName, view: View, now_ms: int) -> tuple[Unit, ...]:
-        """Plan the source with a watermark that a lane is of, or move it without work."""
+    def _plan_by_event_time(
+        self, lane: LaneName, view: View, now_ms: int
+    ) -> tuple[tuple[Unit, ...], tuple[Quiet, ...]]:
+        """Plan the source with a watermark that a lane is of, and the views near it."""
         for flow in self.sound():
-            source = flow.description.source
-            if lane_of(flow.id) != lane or not flow.is_ready(Phase.RUNNING, now_ms):
-                continue
-            observation = None if source is None else self.ends().get(source.topic)
-            if observation is None or not flow.has_watermark:
-                continue
-            budgets = self.config.budgets
-            moment = event_planner.Moment(
-                now_ms=now_ms,
-                watermark_ms=self.watermark_ms(lane),
-                messages=most_messages(
-                    budgets.messages, budgets.message_bytes, observation.message_bytes
-                ),
-            )
-            match event_planner.plan(flow, view, observation, moment):
-                case EventUnit() as unit:
-                    return (unit,)
-                case ingest_planner.Stuck(_, reason):
-                    self.tell(flow, Failed(Failure(reason, Kind.UNREACHABLE)))
-                case ingest_planner.Moved(_, own):
-                    self.tell(flow, Followed(own))
-                case None:
-                    pass
+            if flow.has_watermark and lane_of(flow.id) == lane:
+                units = self._events(flow, lane, view, now_ms)
+                return self._chained(flow.id, units, (), view, now_ms)
+        return (), ()
+
+    def _events(
+        self, flow: Dataflow, lane: LaneName, view: View, now_ms: int
+    ) -> tuple[EventUnit, ...]:
+        """Plan a source with a watermark, or move it without work."""
+        source, budgets = flow.description.source, self.config.budgets
+        observation = None if source is None else self.ends().get(source.topic)
+        if observation is None or not flow.is_ready(Phase.RUNNING, now_ms):
+            return ()
+        moment = event_planner.Moment(
+            now_ms=now_ms,
+            watermark_ms=self.watermark_ms(lane),
+            messages=most_messages(
+                budgets.messages, budgets.message_bytes, observation.message_bytes
+            ),
+        )
+        match event_planner.plan(flow, view, observation, moment):
+            case EventUnit() as unit:
+                return (unit,)
+            case ingest_planner.Stuck(_, reason):
+                self.tell(flow, Failed(Failure(reason, Kind.UNREACHABLE)))
+            case ingest_planner.Moved(_, own):
+                self.tell(flow, Followed(own))
+            case None:
+                pass
         return ()
 
     def tell(self, flow: Dataflow, event: Event) -> Dataflow:

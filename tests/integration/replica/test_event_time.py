@@ -15,6 +15,7 @@ from streams.plan.metadata import Watermark
 from streams.replica.main import Replica
 from streams.replica.spark import watermark
 from tests.integration.replica.support import Bench, judge, now_ms
+from tests.support.processes import eventually
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]
 
@@ -76,7 +77,7 @@ def test_that_each_upper_is_a_watermark_of_spark_and_a_new_replica_goes_on(
     late = [(0, 100, start), (0, 101, start + 9_000), (1, 102, start + 8_000)]
     send(broker, topic, late)
     uppers |= wait(bench, start + 8_000 - DELAY_MS)
-    assert uppers - {0} <= committed
+    eventually(lambda: uppers - {0} <= committed, 60)  # Spark commits after the Append
     bench.wait_upper("totals", start + 8_000 - DELAY_MS - 1)
     rows = bench.table("events")
     found = dict(zip(rows["id"].to_pylist(), rows["_time"].to_pylist(), strict=True))

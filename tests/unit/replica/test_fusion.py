@@ -11,10 +11,12 @@ from streams.compute.description import (
     ImportDescription,
     IngestionDescription,
 )
+from streams.compute.event_time import Advance
 from streams.compute.reclocking import Ingest, Tick
 from streams.compute.stepping import Idle, Input, InputBatch
 from streams.ids import CapabilityId, CollectionId, Timestamp, Topic
 from streams.plan import physical
+from streams.plan.metadata import Watermark
 from streams.plan.physical import Source, Temporal
 from streams.progress import Antichain, Interval, frontier, interval_of
 from streams.replica.driver import fusion
@@ -23,6 +25,7 @@ from streams.replica.driver.dataflow_state import OwnState
 from streams.replica.driver.fusion import Chain
 from streams.replica.driver.import_state import View
 from streams.replica.driver.work_units import (
+    EventUnit,
     Quiet,
     SourceUnit,
     Unit,
@@ -62,6 +65,19 @@ def flow(
     return Dataflow(
         described, plan, "p", "f", {}, phase=Phase.RUNNING, own=state, cost_ms=cost_ms
     )
+
+
+def with_watermark(source: Dataflow) -> Dataflow:
+    declared = Watermark(column="ts", delay_ms=0, late_rows="place", idle_ms=1, ahead_ms=1)
+    raw = replace(RAW, watermark=declared)
+    return replace(source, description=replace(source.description, source=raw))
+
+
+def read(source: Dataflow, upper: int) -> Unit:
+    """Messages by event time, and an interval up to `upper`; none if that is the lower."""
+    planned = share(source, Interval(Timestamp(NOW), Timestamp(upper)), {}, None)
+    advance = Advance(lower=NOW, upper=upper)
+    return EventUnit(flow=source, share=planned, loads=(), advance=advance, now_ms=0)
 
 
 @dataclass
@@ -235,11 +251,26 @@ def test_who_cannot_take_the_whole_interval_does_not_follow(why: str) -> None:
 
 def test_near_is_what_reads_sources_and_near_views_only() -> None:
     flows = [flow("s1"), flow("v", "s1"), flow("w", "v", "s1"), flow("x", "elsewhere", "s1")]
-    assert fusion.near(flows) == {"v", "w"}
+    assert fusion.near(flows) == {"v": None, "w": None}
+
+
+def test_a_view_near_a_source_with_a_watermark_is_stepped_in_its_lane_alone() -> None:
+    events = [with_watermark(flow(name)) for name in ("e1", "e2")]
+    views = [flow("v", "e1"), flow("w", "v", "e1"), flow("x", "e1", "e2"), flow("y", "s1")]
+    assert fusion.near([*events, flow("s1"), *views]) == {"v": "e1", "w": "e1", "y": None}
+
+
+def test_a_view_takes_event_times_in_hand_and_waits_while_messages_are_read_ahead() -> None:
+    source, view = with_watermark(flow("e1")), flow("v", "e1")
+    made = chained([read(source, THEN)], [view], Shards())
+    assert view.id in made.reached
+    assert shares(made) == {"v": (1, {"e1": 0}, {"e1"})}
+    made = chained([read(source, NOW)], [view], Shards())
+    assert made.reached == {}
 
 
 def test_the_deep_and_the_dear_are_not_near() -> None:
     deep = [flow("s1"), flow("v", "s1", depth=fusion.MOST_ROUNDS), flow("w", "s1", depth=1)]
-    assert fusion.near(deep) == {"w"}
+    assert fusion.near(deep) == {"w": None}
     dear = [flow("s1"), flow("v", "s1", cost_ms=fusion.MOST_MS + 1), flow("w", "v")]
-    assert fusion.near(dear) == set()
+    assert fusion.near(dear) == {}
