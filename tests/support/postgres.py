@@ -1,5 +1,6 @@
 """A PostgreSQL of the tests' own, out of a wheel."""
 
+import contextlib
 import itertools
 from pathlib import Path
 from typing import Any
@@ -8,6 +9,7 @@ import psutil
 import psycopg
 
 from streams.app.embedded_postgres import EmbeddedPostgres
+from tests.support.processes import family, kill_all
 
 _names = itertools.count()
 
@@ -36,12 +38,11 @@ class Server:
 
     def kill(self) -> None:
         """All of its processes, as a power cut would; `start` serves its files again."""
-        process = psutil.Process(self.embedded.pid)
-        processes = [process, *process.children(recursive=True)]
-        for each in processes:
-            each.suspend()  # none sees another end, and does something about it
-        for each in processes:
-            each.kill()
+        processes = family(self.embedded.pid)
+        for process in processes:  # none sees another end, and does something about it
+            with contextlib.suppress(psutil.NoSuchProcess):  # a session that ended by itself
+                process.suspend()
+        kill_all(processes)
         psutil.wait_procs(processes)
         self.embedded.stop()
 

@@ -48,7 +48,7 @@ def kafka(settings):
     broker.close()
 
 
-def wait_for(answer: Callable[[], T], seconds: float = 30.0) -> T:
+def wait_for(answer: Callable[[], T], seconds: float = 120.0) -> T:
     """The first answer that is true."""
     deadline = time.monotonic() + seconds
     while not (found := answer()):
