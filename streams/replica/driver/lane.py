@@ -11,7 +11,8 @@ that Spark does not run, with or without a micro-batch, is restarted
 The query's checkpoint directory is fresh at every start: an old one could replay an interval
 whose inputs are compacted by now (rule 21). Spark's own progress is not used: the end of
 `foreachBatch` is the acknowledgement, and the scheduler decides what comes next. In the lane
-of a source with a watermark it is written, because Spark's watermark is read there.
+of a source with a watermark Spark's reports are compared with what the lane knows of it
+(`streams.replica.spark.watermark`).
 
 A micro-batch is one Spark action: every action would run round 0 again. It chains as many
 rounds as the deepest of its dataflows needs.
@@ -41,6 +42,7 @@ from streams.replica.driver.watchdog import Silence, Watched
 from streams.replica.spark import watermark
 from streams.replica.spark.rounds import Rounds
 from streams.replica.spark.source import NAME
+from streams.replica.spark.watermark import Following
 from streams.replica.tasks import report
 from streams.replica.tasks.exchange_blobs import peek
 
@@ -53,6 +55,9 @@ UNWRITTEN_PROGRESS = {
     "_asyncProgressTrackingOverrideSinkSupportCheck": "true",
 }
 """Do not write Spark's own progress, which is never read: saves 25 ms per micro-batch."""
+
+COMPARE_S = 1.0
+"""The time between two comparisons of a watermark with Spark's: each is a call of the JVM."""
 
 CANCEL_S = 60.0
 """How long Spark may take to cancel a micro-batch. After that only a new process helps."""
@@ -69,10 +74,13 @@ class Lane:
     socket: Path
     timings: Timings
     delay_ms: int | None = None
-    """The delay of its watermark; None: the query has none, and its progress is not written."""
+    """The delay of its watermark; None: the query has none."""
     query: StreamingQuery | None = None
     watched: Watched | None = None
     checkpoint: Path | None = None
+    following: Following = field(default_factory=Following)
+    """The query's watermark."""
+    compared_s: float = 0.0
     runs: bool = False
     """Whether Spark has called us with a micro-batch, which may be its first, empty one."""
     silence: Silence = field(default_factory=Silence)
@@ -96,13 +104,14 @@ class Lane:
         self._forget_checkpoint()
         folder = f"{self.name.replace(':', '-')}-{uuid.uuid4().hex}"  # a path of Hadoop's
         self.checkpoint = state / "lanes" / folder
+        self.following = Following()
         self.session.sparkContext.setLocalProperty("spark.scheduler.pool", self.name)
         stream = self.session.readStream.format(NAME).options(
             socket=str(self.socket), lane=self.name, state=str(state)
         )
-        options = {"checkpointLocation": str(self.checkpoint)}
+        options = {"checkpointLocation": str(self.checkpoint), **UNWRITTEN_PROGRESS}
         if self.delay_ms is None:
-            rows, options = stream.load(), {**options, **UNWRITTEN_PROGRESS}
+            rows = stream.load()
         else:
             timed = stream.option("watermark", str(self.delay_ms))
             rows = watermark.followed(timed.load(), self.delay_ms)
@@ -134,6 +143,18 @@ class Lane:
             self._give_up_query(self.query)
         else:
             self._watch(self.query)
+            self._compare(self.query)
+
+    def _compare(self, query: StreamingQuery) -> None:
+        """Compare the query's watermark with Spark's report of it, now and then."""
+        now = self.clock()
+        if self.delay_ms is None or now - self.compared_s < COMPARE_S:
+            return
+        self.compared_s = now
+        report = watermark.progress(query)
+        wrong = None if report is None else self.following.compare(report)
+        if wrong is not None:
+            self.scheduler.defect = Indeterminate(f"lane {self.name}: {wrong}")
 
     def _is_silent(self) -> bool:
         """Whether Spark does not run the query: it neither calls back nor asks for offsets."""
@@ -213,8 +234,9 @@ class Lane:
         if self.checkpoint is not None:
             shutil.rmtree(self.checkpoint, ignore_errors=True)
 
-    def _run(self, frame: DataFrame, _: int) -> None:
+    def _run(self, frame: DataFrame, number: int) -> None:
         self.runs = True
+        self.following.begin(number)
         try:
             self._step(frame if self.delay_ms is None else frame.select("bucket", "blob"))
         finally:
@@ -239,6 +261,8 @@ class Lane:
             self.watched = None
             self._give_up(watched, error)
             return
+        if self.delay_ms is not None and batch.candidate_ms is not None:
+            self.following.feed(batch.candidate_ms - self.delay_ms)
         self.scheduler.finish(batch)
         self.timings.note(batch, results, (watched.began, collected, time.monotonic()), seconds)
 

@@ -9,7 +9,6 @@ from dataclasses import dataclass, field
 
 from streams.replica.driver.lane import Lane
 from streams.replica.driver.scheduler import LANES, LaneName, Scheduler
-from streams.replica.spark import watermark
 
 
 @dataclass(slots=True)
@@ -34,8 +33,7 @@ class Lanes:
     def watermark_ms(self, name: LaneName) -> int:
         """Return the watermark of a lane's query; 0 if it has none yet."""
         lane = self.running.get(name)
-        checkpoint = None if lane is None else lane.checkpoint
-        return 0 if checkpoint is None else watermark.committed(checkpoint)
+        return 0 if lane is None else lane.following.watermark_ms
 
     def stop(self) -> None:
         """Stop all."""

@@ -101,6 +101,12 @@ class MicroBatch:
         return [unit.flow for unit in self.units] + [advance.flow for advance in self.quiet]
 
     @property
+    def candidate_ms(self) -> int | None:
+        """Return the event time that the lane's watermark may follow, if there is one."""
+        advances = [unit.advance for unit in self.units if isinstance(unit, EventUnit)]
+        return next((advance.candidate for advance in advances), None)
+
+    @property
     def depth(self) -> int:
         """Return the number of rounds after round 0."""
         return max((unit.share.base + unit.flow.plan.depth for unit in self.units), default=0)
@@ -250,14 +256,7 @@ class Scheduler:
             shares={unit.flow.id: unit.share for unit in batch.units},
             tasks=tasks,
             crash=self.crash,
-            candidate_ms=max(
-                (
-                    unit.advance.candidate
-                    for unit in batch.units
-                    if isinstance(unit, EventUnit) and unit.advance.candidate is not None
-                ),
-                default=None,
-            ),
+            candidate_ms=batch.candidate_ms,
         )
 
     def _choose(self, lane: LaneName, view: View) -> tuple[tuple[Unit, ...], tuple[Quiet, ...]]:

@@ -1,4 +1,4 @@
-"""A source by event time on Spark: its upper is the watermark that Spark committed."""
+"""A source by event time on Spark: its upper is the watermark of Spark's query."""
 
 import json
 import time
@@ -8,10 +8,12 @@ from pathlib import Path
 
 import pytest
 from confluent_kafka import Producer
+from pyspark.sql.streaming import StreamingQuery
 
 from streams.ids import CollectionId
 from streams.kafka.embedded import EmbeddedBroker
 from streams.plan.metadata import Watermark
+from streams.replica.driver import lane
 from streams.replica.main import Replica
 from streams.replica.spark import watermark
 from tests.integration.replica.support import Bench, judge, now_ms
@@ -55,13 +57,15 @@ def test_that_each_upper_is_a_watermark_of_spark_and_a_new_replica_goes_on(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    committed, read = set[int](), watermark.committed
+    reported = set[int]()
 
-    def recorded(checkpoint: Path) -> int:
-        committed.add(read(checkpoint))
-        return read(checkpoint)
+    def recorded(query: StreamingQuery) -> watermark.Progress | None:
+        reports = [watermark.parsed(report) for report in query.recentProgress]
+        reported.update(report.watermark_ms for report in reports if report is not None)
+        return reports[-1] if reports else None
 
-    monkeypatch.setattr(watermark, "committed", recorded)
+    monkeypatch.setattr(watermark, "progress", recorded)
+    monkeypatch.setattr(lane, "COMPARE_S", 0)
     topic, start = bench.raw_topic(), now_ms() - 100_000
     bench.source("events", COLUMNS, topic, watermark=DECLARED)
     bench.view("totals", TOTALS)
@@ -77,7 +81,8 @@ def test_that_each_upper_is_a_watermark_of_spark_and_a_new_replica_goes_on(
     late = [(0, 100, start), (0, 101, start + 9_000), (1, 102, start + 8_000)]
     send(broker, topic, late)
     uppers |= wait(bench, start + 8_000 - DELAY_MS)
-    eventually(lambda: uppers - {0} <= committed, 60)  # Spark commits after the Append
+    send(broker, topic, [(0, 103, start)])  # Spark reports a watermark in the next micro-batch
+    eventually(lambda: uppers - {0} <= reported, 60)
     bench.wait_upper("totals", start + 8_000 - DELAY_MS - 1)
     rows = bench.table("events")
     found = dict(zip(rows["id"].to_pylist(), rows["_time"].to_pylist(), strict=True))
