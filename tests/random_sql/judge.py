@@ -19,12 +19,16 @@ has when it lets any of the several stand for the value, with its optimiser and 
 failures that nobody reads are told by asking DuckDB with our plan, and those that DuckDB does
 not come to, since the other side of a join is empty, by asking it for the parts of our plan.
 
+Where DuckDB's rows, or those of a part of our plan, hold an interval for which Arrow has no
+room, the view must fail, or may (D222); such times are counted by themselves.
+
 Not told apart: floats that differ beyond nine decimals or ten digits, a zero by its sign, NaN
 by its bits, and intervals of one length.
 """
 
 import weakref
 from collections import Counter
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import product
@@ -34,7 +38,7 @@ import pyarrow as pa
 
 from streams.errors import InvalidStatement
 from streams.plan.compile import bound_plan
-from streams.plan.ir import Relational, children
+from streams.plan.ir import Relational, children, columns
 from streams.plan.passes import optimise
 from streams.plan.type_names import stored
 from streams.testing import Maintained, maintain
@@ -45,6 +49,7 @@ from streams.trace.kernel.kernel import Kernel, arrow_type
 from streams.trace.kernel.unions import carried
 from tests.random_sql.case import Case, catalog, has_unions, spans_times
 from tests.random_sql.tables import Table
+from tests.support.interval_room import lacks_room
 from tests.support.plan_sql import to_sql
 from tests.support.plan_tables import as_text, carriers, connect, in_arrow, shown
 from tests.support.recursive import naive
@@ -52,6 +57,7 @@ from tests.support.recursive import naive
 SEVERAL = "a scalar subquery returned more than one row"
 _UNPLANNED = Counter(["no answer"])
 _SEVERAL = "More than one row returned by a subquery"
+_NO_ROOM = "Arrow has no room for an interval of this answer (D222)"
 _WITHOUT = ("", "join_order,build_side_probe_side", "filter_pullup,filter_pushdown")
 """What DuckDB's optimiser goes without: which side of a join is read first, and what is
 filtered before it, decides whether an expression that fails is computed at all."""
@@ -80,12 +86,14 @@ class Refused(Exception):
 class Judge:
     """A DuckDB to ask; one serves many cases.
 
-    `undetermined` counts the times of the last case at which DuckDB has no one answer, and
-    `failure` is how its last answer failed, if it did.
+    `undetermined` counts the times of the last case at which DuckDB has no one answer,
+    `without_room` those at which it has one and the view fails, since Arrow has no room for an
+    interval in it; `failure` is how its last answer failed, if it did.
     """
 
     connection: duckdb.DuckDBPyConnection = field(default_factory=connect)
     undetermined: int = 0
+    without_room: int = 0
     failure: str = ""
 
     def __post_init__(self) -> None:
@@ -136,7 +144,7 @@ class Judge:
 
     def compare(self, case: Case, view: Maintained) -> None:
         """Ask DuckDB at every time. Errors: AssertionError."""
-        self.undetermined = 0
+        self.undetermined = self.without_room = 0
         types = [column.type for column in view.columns]
         if "MUTUALLY" not in case.query:
             self._compare_columns(case.query, view)
@@ -145,12 +153,17 @@ class Judge:
             view.since,
             *(update.time for table in case.tables for update in table.updates),
         }
-        want = None
+        want, is_without_room = None, False
         for time in range(view.since, view.upper):
             got = None if view._errors.num_rows and view.errors_at(time) else histories[time]
             if time in moved or "mz_now" in case.pinned:  # else DuckDB says what it said
                 want = self.answer(case.pinned, types, time)
+                is_without_room = self.failure == _NO_ROOM
             if got == want:
+                self.without_room += is_without_room
+                continue
+            if got is None and want is not None and self._lacks_room(case, time):
+                self.without_room += 1
                 continue
             assert self._is_undetermined(case, view, time, types, got, want), (
                 f"at {time}\nview:   {_text(got)} {view.errors_at(time)}"
@@ -206,6 +219,21 @@ class Judge:
         functions = defined(case.functions)
         return optimise(bound_plan(case.pinned, catalog(case, Kernel()), functions))
 
+    def _lacks_room(self, case: Case, time: int) -> bool:
+        """Whether Arrow has no room for an interval in the rows of a part of the plan."""
+        plan = self._plan(case)
+        self.connection.execute(f"SET VARIABLE now = {time}")
+        return plan is not None and any(self._has_long(case, part) for part in _all_of(plan))
+
+    def _has_long(self, case: Case, plan: Relational) -> bool:
+        """Whether the rows of a plan, as DuckDB has them, hold an interval without room."""
+        text, types = _text_of(case, plan), [column.type for column in columns(plan)]
+        try:
+            found = self.connection.execute(_shown(text, types)).fetchall()
+        except _FAILS:
+            return False
+        return any(is_long for *_, is_long in found)
+
     def _fails(self, case: Case, plan: Relational) -> bool:
         """Whether a part of the plan fails by itself, be it that nothing above asks for it."""
         try:
@@ -248,7 +276,7 @@ class Judge:
         try:
             if "MUTUALLY" in query.upper():
                 return Counter(naive(self.connection, query))
-            return Counter(map(str, self.connection.execute(_shown(query, types)).fetchall()))
+            found = self.connection.execute(_shown(query, types)).fetchall()
         except _FAILS as error:
             self.failure = str(error)
             if isinstance(error, _OF_TEXT_TOO) and not self._binds(query):
@@ -256,6 +284,10 @@ class Judge:
             return None
         except duckdb.NotImplementedException as error:  # without its optimiser it cannot
             raise Refused(str(error).splitlines()[0], unbound=True) from error
+        if any(is_long for *_, is_long in found):
+            self.failure = _NO_ROOM
+            return None
+        return Counter(str(tuple(row)) for *row, _ in found)
 
     def _contents(self, view: Maintained, types: list[str]) -> list[Counter[str]]:
         """The view's rows at each time from 0 on."""
@@ -337,6 +369,13 @@ def _lives(table: Table, places: dict[tuple[str, ...], int], last: int) -> pa.Ta
     return pa.table({name: pa.array(column, pa.int64()) for name, column in columns.items()})
 
 
+def _all_of(plan: Relational) -> Iterator[Relational]:
+    """The plan and all below it."""
+    yield plan
+    for child in children(plan):
+        yield from _all_of(child)
+
+
 def _text_of(case: Case, plan: Relational) -> str:
     """SQL for a plan, which reads structs for the unions in the tables' columns."""
     if not has_unions(case):
@@ -350,8 +389,9 @@ def _text_of(case: Case, plan: Relational) -> str:
 
 def _shown(query: str, types: list[str]) -> str:
     names = ", ".join(f"c{i}" for i in range(len(types)))
-    texts = ", ".join(as_text(f"c{i}", type_) for i, type_ in enumerate(types))
-    return f"SELECT {texts} FROM ({query}) AS q({names})"
+    listed = [(f"c{i}", type_) for i, type_ in enumerate(types)]
+    texts = ", ".join(as_text(*column) for column in listed)
+    return f"SELECT {texts}, {lacks_room(listed)} FROM ({query}) AS q({names})"
 
 
 def _why(refusal: InvalidStatement) -> str:

@@ -97,6 +97,22 @@ def test_joins_that_order_unions_as_no_expression_does_are_undetermined() -> Non
     assert verdict.word == "undetermined"
 
 
+LONG_INTERVALS = [
+    Candidate("temporal", "to_hours", "to_hours(x_i)"),  # 2147483647 hours, and -2147483648
+    Candidate("temporal", "list_value", "[to_hours(x_i), NULL]"),
+    Candidate("aggregate", "max", "max(to_hours(x_i))", "group"),
+    Candidate("key", "in order", "SELECT id, to_hours(x_i) AS c FROM every", "query"),
+]
+"""DuckDB has them, Arrow has no room for them."""
+
+
+def test_intervals_for_which_arrow_has_no_room_are_failures() -> None:
+    oracle, sweep = Oracle(), Sweep()
+    assert all(oracle.answer(candidate).fails for candidate in LONG_INTERVALS)
+    words = {one: verdict.word for one, verdict in sweep.run(LONG_INTERVALS)}
+    assert words == dict.fromkeys(LONG_INTERVALS, "right")
+
+
 @pytest.mark.parametrize("type_", ["UNION(n INTEGER, t VARCHAR)", "UNION(n INTEGER)[]"])
 def test_a_null_is_told_from_a_member_that_is_null(type_: str) -> None:
     connection = connect()

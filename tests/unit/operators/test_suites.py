@@ -96,3 +96,59 @@ def test_another_answer_than_duckdbs_is_wrong(script: Path, monkeypatch) -> None
     verdict = judged(replay, "SELECT max(b) AS b FROM t")
     assert verdict.word == "WRONG"
     assert "DuckDB: ('y',)" in verdict.why
+
+
+INTERVALS = """\
+statement ok
+CREATE TABLE t (a BIGINT, i INTERVAL) AS VALUES
+(3000000, INTERVAL '1 hour'), (2, INTERVAL '1 hour'), (5, INTERVAL '1 hour')
+"""
+
+
+@pytest.fixture
+def intervals(tmp_path: Path) -> Replay:
+    path = tmp_path / "intervals.slt"
+    path.write_text(INTERVALS)
+    return replayed(path)[0]
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "SELECT a * i AS c FROM t",
+        "SELECT {'k': [a * i]} AS c FROM t",
+        "SELECT max(a * i) AS c FROM t",
+        "SELECT date_part('hour', c) AS h, n FROM"
+        " (SELECT a * i AS c, count(*) AS n FROM t GROUP BY 1)",
+        "SELECT a * i AS c FROM t LIMIT 1",
+    ],
+)
+def test_a_view_fails_where_arrow_has_no_room_for_an_interval(
+    intervals: Replay, query: str
+) -> None:
+    assert judged(intervals, query).word == "without room"
+
+
+def test_what_has_room_may_not_fail(intervals: Replay, monkeypatch: pytest.MonkeyPatch) -> None:
+    query = "SELECT a * i - a * i AS c, date_part('hour', a * i) AS h FROM t"
+    assert judged(intervals, query).word == "right"
+    maintained_as(monkeypatch, "SELECT a * i - a * i AS c, ('x' || a)::BIGINT AS h FROM t")
+    assert judged(intervals, query).word == "WRONG"
+
+
+def test_a_failure_that_duckdb_has_in_no_order_is_wrong(
+    script: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Though its rows depend on their order."""
+    replay, _ = replayed(script)
+    maintained_as(monkeypatch, "SELECT ('x' || a)::INTEGER::VARCHAR AS b FROM t LIMIT 1")
+    assert judged(replay, "SELECT b FROM t LIMIT 1").word == "WRONG"
+
+
+def maintained_as(monkeypatch: pytest.MonkeyPatch, other: str) -> None:
+    """Have the judge maintain another query."""
+
+    def maintained(query: str, *args: Any, **named: Any) -> Maintained:
+        return maintain(other, *args, **named)
+
+    monkeypatch.setattr("tests.random_sql.judge.maintain", maintained)
