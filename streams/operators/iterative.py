@@ -15,6 +15,8 @@ at which later iterations it must be asked again though nothing arrives.
               do: where changes arrive, and where stored differences of that key lie (rule 43).
               Each O is what the operator makes of the value as it was, and its changes.
 
+What cancels among the changes that arrive together is taken out before an operator keeps it.
+
 State: of each input, (row, iteration) -> difference, by the operator's key (`trace.multiset`).
 Cost: Joined, as a join; what has not come is not asked for. Touched, twice what the operator
 takes for all rows of the keys that are visited, at each iteration at which they are; DISTINCT,
@@ -37,7 +39,7 @@ from streams.trace.arrange.runs import Run, RunName, by_hash, lookup
 from streams.trace.columns import Flags, Ints, Words, canonical, hash_keys, int64, uint64
 from streams.trace.exact.diffs import followed, negated, sum_by
 from streams.trace.kernel.kernel import Kernel, arrow_schema, data_schema
-from streams.trace.updates import flatten, key_columns, with_diffs
+from streams.trace.updates import consolidate, flatten, key_columns, with_diffs
 
 ITERATION = "BIGINT"
 Batches = Sequence[pa.RecordBatch]
@@ -137,6 +139,8 @@ class Touched:
         came = {port: self._rows(port, rows) for port, rows in ports.items()}
         hashes = [hashes for hashes, _ in came.values()]
         visited = np.unique(np.concatenate([*hashes, *self.due.pop(iteration, [])]))
+        if not len(visited):
+            return
         again = self._again(visited, iteration)
         for port, (own, rows) in came.items():
             self.arrived[port].add(own, iteration, rows)
@@ -157,7 +161,7 @@ class Touched:
 
     def _rows(self, port: str, batches: Batches) -> tuple[Words, pa.RecordBatch]:
         source = self.inputs[port]
-        rows = flatten(batches, arrow_schema(source.types))
+        rows = _settled(batches, source.types, self.scope.kernel)
         forms = key_columns(rows, source.keys, self.scope.kernel)[1]
         return hash_keys(forms, rows.num_rows), rows
 
@@ -263,10 +267,13 @@ class Joined:
         self, iteration: int, ports: Mapping[str, Batches]
     ) -> Iterator[tuple[int, Stepped]]:
         """The changes of the pairs' differences, at this and at later iterations."""
-        new = {
-            i: self._changes(i, ports[side], iteration)
+        came = {
+            i: _settled(ports[side], self.types[i], self.scope.kernel)
             for i, side in enumerate(join.SIDES)
             if side in ports
+        }
+        new = {
+            i: self._changes(i, rows, iteration) for i, rows in came.items() if rows.num_rows
         }
         hashes = {i: side.hashes for i, side in new.items()}
         terms = [(new[0], new[1])] if len(new) > 1 else []
@@ -292,8 +299,7 @@ class Joined:
     def _lifted(self, i: int) -> tuple[str, ...]:
         return (*self.types[i], ITERATION)
 
-    def _changes(self, i: int, batches: Batches, iteration: int) -> join.Side:
-        rows = flatten(batches, arrow_schema(self.types[i]))
+    def _changes(self, i: int, rows: pa.RecordBatch, iteration: int) -> join.Side:
         columns = [*rows.columns[:-2], _constant(iteration, rows), *rows.columns[-2:]]
         schema = arrow_schema(self._lifted(i))
         return self._side(i, pa.RecordBatch.from_arrays(columns, schema=schema))
@@ -330,6 +336,17 @@ class Joined:
         for iteration in np.unique(both):
             here = rows.filter(pa.array(both == iteration))
             yield int(iteration), Stepped(here)
+
+
+def _settled(batches: Batches, types: Sequence[str], kernel: Kernel) -> pa.RecordBatch:
+    """What has come, without what cancels: it would be kept, and met by all that comes later.
+
+    So a filter that lets a count pass as long as it is small says the same thing at each
+    iteration, by a retraction and an insertion.
+    """
+    rows = flatten(batches, arrow_schema(types))
+    has_retractions = bool((int64(rows.column("diff")) < 0).any())
+    return consolidate(rows, kernel) if has_retractions else rows
 
 
 def _without(rows: pa.RecordBatch, column: int) -> pa.RecordBatch:

@@ -5,9 +5,10 @@
 All outer times of the interval go through iteration i together: what moves is the change of
 each difference, in (time, iteration). The inputs change at iteration 1, and a variable changes
 where its value did one iteration before. An iteration at which nothing changes, and to which
-no operator wants to come back (`iterated`), is skipped: so a change costs what it makes
-others change, in however deep a recursion. What cancels is taken out where an iteration hands
-over to the next, so that the loop ends when values stop changing.
+no operator wants to come back (`iterative`), is skipped: so a change costs what it makes
+others change, in however deep a recursion. What cancels is taken out before an operator keeps
+it, and where an iteration hands over to the next, so that the loop ends when values stop
+changing.
 
 State keeps the iteration (rule 25): after a cycle lost the edge that led to it, its facts go
 in the order in which they came.

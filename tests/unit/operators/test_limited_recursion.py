@@ -9,7 +9,9 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from streams.operators.iterative import Arrived
 from streams.testing import maintain
+from streams.trace.columns import Words
 from tests.support.examples import examples
 from tests.support.plan_tables import connect
 from tests.support.recursive import TIMES, Histories, fill, histories, kept
@@ -112,3 +114,21 @@ def test_rows_that_come_and_go_end_it_later_and_earlier() -> None:
         got = [Counter(row["n"] for row in view.at(time).to_pylist()) for time in range(4)]
         want = [[0, 1, 2, 3], [0, 1, 100, 101], [100, 101, 102, 103], [0, 1, 100, 101]]
         assert got == list(map(Counter, want))
+
+
+def test_an_iteration_keeps_the_rows_that_it_adds(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And not that the LIMIT lacks rows, which each says and the next one takes back."""
+    kept = [0]
+    add = Arrived.add
+
+    def counted(self: Arrived, hashes: Words, iteration: int, rows: pa.RecordBatch) -> None:
+        kept[-1] += rows.num_rows
+        add(self, hashes, iteration, rows)
+
+    monkeypatch.setattr(Arrived, "add", counted)
+    for most in (4, 8, 16):
+        maintain(f"{COUNTER.format(all='ALL')} LIMIT {most}", {}, {})
+        kept.append(0)
+    four, eight, sixteen, _ = kept
+    assert 0 < four < eight
+    assert sixteen - eight <= 2 * (eight - four)
