@@ -27,7 +27,7 @@ _ONE_NAME = {
     "count_star": "count",
     "count_if": "sum",  # of booleans, and so NULL over no values
     "countif": "sum",
-    "arbitrary": "any_value",
+    "arbitrary": "first",  # a NULL too; `any_value` takes the first value that is none
 }
 """Functions that have several names; exact sums make those one that differ in rounding."""
 

@@ -29,6 +29,9 @@ _FUNCTIONS = {
     "WINDOW_LAST_VALUE": "last_value",
     "WINDOW_NTH_VALUE": "nth_value",
 }
+_KEPT = frozenset({"arbitrary"})
+"""Aliases of `first`, which DuckDB reads as `first_value` in a window, without FILTER."""
+
 _PLACED = frozenset({"row_number", "rank", "dense_rank", "percent_rank", "cume_dist", "ntile",
                      "lag", "lead"})  # fmt: skip
 _INSTEAD = {"fill": "of rows of one order nothing says which is next: join the two neighbours"}
@@ -62,7 +65,8 @@ def _call(record: Record, source: Relational) -> WindowCall:
     inside = row_scope(columns(source))
     function = _FUNCTIONS.get(record.text("type"), "")
     if record.text("type") == "WINDOW_AGGREGATE":
-        function = refused_or_named(record.record("qname").texts("path")[-1])
+        written = record.record("qname").texts("path")[-1]
+        function = written if written in _KEPT else refused_or_named(written)
     if not function:
         name = record.text("type").removeprefix("WINDOW_").lower()
         raise Refusal(f"window function {name}", _INSTEAD.get(name, "")).raised()

@@ -47,7 +47,7 @@ _WITH_SHARE = frozenset({"quantile", "quantile_cont", "quantile_disc"})
 """Aggregates with a share, which DuckDB takes as a negative one where the values descend, but
 not beside an ORDER BY."""
 
-_SUMMED = frozenset({"sum", "avg"})
+_SUMMED = frozenset({"sum", "avg", "mean"})
 _BINNED = frozenset({"histogram", "histogram_exact"})
 _RANKS = frozenset({"rank", "dense_rank", "percent_rank", "cume_dist"})
 _OF_FRAMES = frozenset({"first_value", "last_value", "nth_value"})
