@@ -284,6 +284,11 @@ class Judge:
             return None
         except duckdb.NotImplementedException as error:  # without its optimiser it cannot
             raise Refused(str(error).splitlines()[0], unbound=True) from error
+        except duckdb.Error as error:
+            if type(error) is not duckdb.Error:  # list_reduce of no elements has no class
+                raise
+            self.failure = str(error)
+            return None
         if any(is_long for *_, is_long in found):
             self.failure = _NO_ROOM
             return None

@@ -102,6 +102,9 @@ def test_a_query_that_duckdb_does_not_bind_is_no_failure_over_rows() -> None:
     judge.connection.execute("CREATE TABLE t AS SELECT 1 AS a, NULL::INTEGER[] AS bins")
     assert judge.answer("SELECT histogram(a, bins) AS h FROM t", ["VARCHAR"], 0) is None
     assert "cannot be NULL" in judge.failure
+    reduced = "SELECT list_reduce(b, lambda x, y: x + y) AS r FROM (SELECT []::INTEGER[] AS b)"
+    assert judge.answer(reduced, ["INTEGER"], 0) is None
+    assert "empty input list" in judge.failure
     with pytest.raises(Refused, match="nope"):
         judge.answer("SELECT nope FROM t", ["INTEGER"], 0)
     with pytest.raises(Refused):
