@@ -46,6 +46,9 @@ Job = Callable[[Plan, Sequence[Cell]], int]
 """Writes all gaps of a plan; returns how many rows. Errors: InvalidUsage if trying again is of
 no use, Determinate."""
 
+RANGES = 8
+"""Into how many key ranges a task is divided, where nobody says it."""
+
 RENEWAL_S = READ_LEASE_MS / 4_000
 
 
@@ -62,12 +65,16 @@ class Backfill:
         job: Job,
         stopping: Stopping,
         report: Callable[[Status], None] = lambda _: None,
+        holder: str = "",
     ) -> None:
-        """`ranges`: into how many parts all keys are divided at least."""
+        """`ranges`: into how many parts all keys are divided at least.
+
+        `holder` names the holds of the task, as those of its follow.
+        """
         self._task, self._driver, self._shards = task, driver, shards
         self._ranges, self._job, self._stopping = ranges, job, stopping
         self._report = report
-        self._following = CollectionFollower(shards, task.task, task.collections)
+        self._following = CollectionFollower(shards, holder or task.task, task.collections)
         self._missing = 0
         """The number of ranges that the last attempt had to write."""
         self.status = Status(task=task.task, stalls={})
@@ -218,3 +225,9 @@ def kept(
         finally:
             over.set()
             thread.join()
+
+
+def ranges_of(task: Materialization) -> int:
+    """Into how many key ranges a task is divided."""
+    stated = None if task.backfill is None else task.backfill.ranges
+    return stated or max(task.shards, RANGES)

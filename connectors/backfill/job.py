@@ -13,6 +13,7 @@ trying again is of no use. Memory holds what `connectors.runtime.spill` needs fo
 import itertools
 import pickle
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from functools import cache
 
 import pyarrow as pa
@@ -40,6 +41,20 @@ BATCH_ROWS = 16
 """Rows that go from the JVM to a task together: each is a few megabytes."""
 
 Batches = Iterator[pa.RecordBatch]
+
+
+def run_in(
+    opened: AbstractContextManager[SparkSession],
+    accessing: Accessing,
+    plan: Plan,
+    cells: Sequence[Cell],
+) -> int:
+    """Write all gaps in a session that is opened for it. Errors: as `run`."""
+    try:
+        with opened as session:
+            return run(session, accessing, plan, cells)
+    except (PySparkException, Py4JError, OSError) as error:
+        raise Determinate(f"spark: {reason(str(error))}") from error
 
 
 def run(session: SparkSession, accessing: Accessing, plan: Plan, cells: Sequence[Cell]) -> int:

@@ -1,5 +1,7 @@
 """A materialization: its collections, the connector, and the options."""
 
+import re
+from collections.abc import Sequence
 from typing import Literal
 
 from pydantic import BaseModel, Field, JsonValue, ValidationError
@@ -9,6 +11,12 @@ from streams.errors import InvalidUsage
 from streams.ids import CollectionId
 
 MOST_SHARDS = 64
+MOST_RANGES = 1_000
+MASTERS = re.compile(r"(local(-cluster)?(\[[^\[\]]+\])?|yarn|(spark|k8s)://\S+)?")
+IN_PROCESS = frozenset({"local", "local[1]"})
+"""Spark's masters that run one task at a time, in one process."""
+ONE_PROCESS = frozenset({"duckdb"})
+"""Connectors whose endpoint is open in one process at a time."""
 Verify = Literal["never", "first", "always"]
 
 
@@ -50,6 +58,19 @@ class Limits(BaseModel):  # type: ignore[explicit-any] # JSON is recursive
     """A directory for what memory does not hold; empty: the system's for temporary files."""
 
 
+class BackfillOf(BaseModel):  # type: ignore[explicit-any] # JSON is recursive
+    """How the initial contents are written, where they are not written by the follow."""
+
+    model_config = STRICT
+
+    by: Literal["spark"]
+    """A Spark job, which writes many key ranges at a time."""
+    master: str = ""
+    """Spark's master; empty: that of the process that runs the task."""
+    ranges: int | None = Field(default=None, ge=1, le=MOST_RANGES)
+    """In how many key ranges, each in a session of the endpoint's; left out: 8, or `shards`."""
+
+
 class Materialization(BaseModel):  # type: ignore[explicit-any] # JSON is recursive
     """A task; `config` is the connector's own."""
 
@@ -63,6 +84,8 @@ class Materialization(BaseModel):  # type: ignore[explicit-any] # JSON is recurs
     limits: Limits = Limits()
     shards: int = Field(default=1, ge=1, le=MOST_SHARDS)
     """In how many key ranges it writes at a time, each in a session of the endpoint's."""
+    backfill: BackfillOf | None = None
+    """How the initial contents are written; left out: by the follow, as all changes are."""
 
     @property
     def collections(self) -> tuple[CollectionId, ...]:
@@ -81,15 +104,42 @@ def parse(what: str, value: object) -> Materialization:
         task = Materialization.model_validate(value)
     except ValidationError as error:
         raise InvalidUsage(f"{what}: {problems(error)}") from error
-    refuse_shards(what, task)
+    refuse_undividable(what, task)
     return task
 
 
-def refuse_shards(what: str, task: Materialization) -> None:
-    """Errors: InvalidUsage: which rows are refused is searched for in one session alone."""
+def refuse_undividable(what: str, task: Materialization) -> None:
+    """Refuse ways of writing that the options of the task exclude. Errors: InvalidUsage.
+
+    With dead letters nothing is divided: refused rows are searched for in one session alone.
+    """
     topics = sorted({binding.dead_letters for binding in task.bindings if binding.dead_letters})
     if task.shards > 1 and topics:
         raise InvalidUsage(
             f"{what}: shards: expected 1 of a task with dead letters, actual {task.shards} and"
             f" dead_letters {', '.join(topics)}: set shards to 1, or leave dead_letters out"
+        )
+    if task.backfill is not None:
+        refuse_backfill(what, task, task.backfill, topics)
+
+
+def refuse_backfill(
+    what: str, task: Materialization, backfill: BackfillOf, topics: Sequence[str]
+) -> None:
+    """Refuse a backfill that the task excludes. Errors: InvalidUsage."""
+    if not MASTERS.fullmatch(backfill.master):
+        raise InvalidUsage(
+            f"{what}: backfill.master: expected local[N], spark://HOST:PORT, yarn or"
+            f" k8s://HOST:PORT, actual {backfill.master!r}"
+        )
+    if topics:
+        raise InvalidUsage(
+            f"{what}: backfill by spark: expected a task without dead letters, actual"
+            f" dead_letters {', '.join(topics)}: leave out one of the two"
+        )
+    if task.connector in ONE_PROCESS and backfill.master not in IN_PROCESS:
+        raise InvalidUsage(
+            f"{what}: backfill by spark: a file of {task.connector} is open in one process at a"
+            f" time: expected the backfill's master to be local[1], actual"
+            f" {backfill.master or 'none'}: set it, or leave backfill out"
         )

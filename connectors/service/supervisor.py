@@ -12,11 +12,12 @@ from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import NamedTuple
 
+from connectors.backfill.backfill import Backfill, Job, ranges_of
 from connectors.driver import Driver
 from connectors.runtime.dead_letters import DeadLetterWriter
 from connectors.runtime.follower import CollectionFollower
 from connectors.runtime.recovery import RecoveryLog
-from connectors.runtime.runner import Runner, Status
+from connectors.runtime.runner import Runner, Status, Stopping
 from connectors.runtime.task import Materialization, parse
 from connectors.service.status import Rate, reported
 from schemas.materializations import DROPPED, Spec, State
@@ -29,11 +30,15 @@ log = logging.getLogger(__name__)
 
 
 class Endpoint(NamedTuple):
-    """A task as its connector is given it, a driver of that, and where its dead letters go."""
+    """A task as its connector is given it, a driver of that, and where its dead letters go.
+
+    `job` makes the job that writes the initial contents, where the task has one.
+    """
 
     task: Materialization
     driver: Driver
     letters: DeadLetterWriter
+    job: Callable[[Stopping], Job] | None = None
 
 
 Opened = Callable[[Materialization], AbstractContextManager[Endpoint]]
@@ -123,24 +128,47 @@ class TaskSupervisor:
                 self._say(state=DROPPED, message="")
 
     def _run(self, spec: Spec) -> None:
+        with self._opened(parse(spec.id, spec.task)) as endpoint:
+            self._fill(spec, endpoint)
+            if not self._changed.is_set():
+                self._follow(spec, endpoint)
+
+    def _fill(self, spec: Spec, endpoint: Endpoint) -> None:
+        """Have a job write the initial contents that are missing, if the task says so."""
+        if endpoint.job is not None:
+            Backfill(
+                endpoint.task,
+                endpoint.driver,
+                self._shards,
+                ranges=ranges_of(endpoint.task),
+                job=endpoint.job(self._changed),
+                stopping=self._changed,
+                report=self._reports(),
+                holder=holder_of(spec.id),
+            ).run()
+
+    def _follow(self, spec: Spec, endpoint: Endpoint) -> None:
+        """Write all changes, until the specification changes."""
+        Runner(
+            endpoint.task,
+            endpoint.driver,
+            self._shards,
+            now_ms=self._now_ms,
+            stopping=self._changed,
+            report=self._reports(),
+            crash=self._crash,
+            letters=endpoint.letters,
+            holder=holder_of(spec.id),
+        ).run()
+
+    def _reports(self) -> Callable[[Status], None]:
+        """What takes the reports of a run, whose counts continue those of the runs before."""
         begun = self._state
 
         def report(status: Status) -> None:
             self._state = reported(self._state, status, begun)
 
-        with self._opened(parse(spec.id, spec.task)) as endpoint:
-            runner = Runner(
-                endpoint.task,
-                endpoint.driver,
-                self._shards,
-                now_ms=self._now_ms,
-                stopping=self._changed,
-                report=report,
-                crash=self._crash,
-                letters=endpoint.letters,
-                holder=holder_of(spec.id),
-            )
-            runner.run()
+        return report
 
     def _release(self, spec: Spec, collections: tuple[CollectionId, ...]) -> None:
         """Give up holds. A collection that is not there any more holds nothing."""

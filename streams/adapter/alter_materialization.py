@@ -11,6 +11,7 @@ from typing import cast
 from streams.adapter.catalog import Item
 from streams.adapter.materialization_tasks import (
     FOREIGN,
+    OF_BACKFILL,
     OF_BINDING,
     Json,
     binding,
@@ -31,6 +32,9 @@ BACKFILL = "backfill"
 
 DELTA = "delta_updates"
 """The option of a resource that keeps every change as a row."""
+
+OF_SETTINGS = frozenset({"shards", "limits", "backfill"})
+"""Members of a task that settings make."""
 
 REACHED_BY = frozenset({"command", "address"})
 """Options of a foreign connector that exclude each other."""
@@ -62,9 +66,14 @@ def amended_endpoint(task: Json, amendment: Amendment) -> Json:
 
 def amended_settings(task: Json, amendment: Amendment) -> Json:
     """Return the task with other settings of how it is written. Errors: InvalidStatement."""
-    rest = {name: value for name, value in task.items() if name not in {"shards", "limits"}}
+    rest = {name: value for name, value in task.items() if name not in OF_SETTINGS}
     shards = {"shards": task["shards"]} if "shards" in task else {}
-    before = {**shards, **members(task.get("limits", {}))}
+    backfill = members(task.get("backfill", {}))
+    before = {
+        **shards,
+        **members(task.get("limits", {})),
+        **{OF_BACKFILL + name: value for name, value in backfill.items()},
+    }
     return {**rest, **settings(amended(before, amendment))}
 
 

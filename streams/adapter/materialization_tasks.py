@@ -22,6 +22,14 @@ FOREIGN = "connector"
 LIMITS = ("rows", "bytes", "every_ms", "idle_ms", "spill", "dead_letters")
 """Settings that bound a transaction."""
 
+BACKFILL = ("by", "master", "ranges")
+"""Settings of the backfill, as BACKFILL BY SPARK."""
+
+OF_BACKFILL = "backfill_"
+"""What the names of these settings begin with."""
+
+SPARK = "spark"
+
 OF_BINDING = ("key", "select", "verify", "dead_letters")
 """Options of a binding that are the runtime's; the others are of its resource."""
 
@@ -74,11 +82,33 @@ def settings(options: Options) -> Json:
     """Return the settings of a task. Errors: InvalidStatement."""
     rest = plain(options)
     shards = {"shards": rest.pop("shards")} if "shards" in rest else {}
+    backfill = {
+        name: rest.pop(OF_BACKFILL + name) for name in BACKFILL if OF_BACKFILL + name in rest
+    }
     for name in rest:
         if name not in LIMITS:
-            names = ", ".join(name.upper() for name in ("shards", *LIMITS))
+            backfills = (f"BACKFILL {each.upper()}" for each in BACKFILL)
+            names = ", ".join(["SHARDS", *map(str.upper, LIMITS), *backfills])
             raise InvalidStatement(f"setting {name.upper()} is not known", f"expected {names}")
-    return {**shards, "limits": rest} if rest else shards
+    if backfill:
+        refuse_backfill(backfill)
+    parts = {"limits": rest, "backfill": backfill}
+    return {**shards, **{name: part for name, part in parts.items() if part}}
+
+
+def refuse_backfill(backfill: Json) -> None:
+    """Errors: InvalidStatement if it does not say by what."""
+    if "by" not in backfill:
+        names = " and ".join(f"BACKFILL {name.upper()}" for name in backfill)
+        raise InvalidStatement(
+            f"{names}: expected together with BACKFILL BY",
+            hint="add BACKFILL BY SPARK, or RESET WITH them too",
+        )
+    if backfill["by"] != SPARK:
+        raise InvalidStatement(
+            f"BACKFILL BY: expected SPARK, found {backfill['by']}",
+            hint="left out, the service writes the initial contents itself",
+        )
 
 
 def binding(bind: Bind, item: Item) -> Json:
@@ -126,6 +156,27 @@ def refuse_keyless(
                 "nothing in its definition says which columns identify a row",
                 f"declare them: {name} (..., KEY (column)); or keep every change as a row:"
                 f" {name} (..., DELTA UPDATES)",
+            )
+
+
+def refuse_undivided(task: Json, bindings: Sequence[Json], names: Mapping[str, str]) -> None:
+    """Refuse to divide a binding without a key by it. `names` are those of collections.
+
+    Errors: InvalidStatement.
+    """
+    shards = task.get("shards", 1)
+    if "backfill" in task:
+        what, setting = "BACKFILL BY SPARK", "BACKFILL BY"
+    elif isinstance(shards, int) and shards > 1:
+        what, setting = f"SHARDS {shards}", "SHARDS"
+    else:
+        return
+    for task_binding in bindings:
+        if "key" not in task_binding:
+            name = names[str(task_binding["collection"])]
+            raise InvalidStatement(
+                f"{what}: {name} has no key by which its rows could be divided",
+                hint=f"declare one: {name} (..., KEY (column)); or leave {setting} out",
             )
 
 

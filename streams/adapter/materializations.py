@@ -48,6 +48,7 @@ from streams.adapter.materialization_tasks import (
     endpoint,
     needs_key,
     refuse_keyless,
+    refuse_undivided,
     settings,
 )
 from streams.adapter.planner import Evaluate, query_of
@@ -277,6 +278,7 @@ class Materializing:
             raise InvalidStatement(str(error)) from error
         names = {str(item.id): item.name for item in catalog.items.values()}
         refuse_keyless(bindings, names, deltas)
+        refuse_undivided(task, bindings, names)
         common([catalog.items[input_] for input_ in inputs_of(bindings)], catalog.items)
 
     def _change(self, body: Materialize | Unmaterialize) -> str:

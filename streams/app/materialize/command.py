@@ -3,11 +3,11 @@
 import json
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 from rich.console import Console
@@ -22,8 +22,6 @@ from streams.app.signals import Stop, noted, unfinished
 from streams.errors import Determinate, InvalidUsage, SlackwaterError
 from streams.kafka.client.broker import KafkaBroker
 from streams.storage.client.shards import Shards
-
-MOST_RANGES = 1_000
 
 if TYPE_CHECKING:
     from connectors.driver import Driver
@@ -61,13 +59,6 @@ class BrokerShards:
     namespace: str
 
 
-class OnSpark(NamedTuple):
-    """Options of a backfill: Spark's master, and the number of key ranges."""
-
-    master: str
-    ranges: int | None
-
-
 @app.callback()
 def materialize() -> None:
     """Keep collections in a database."""
@@ -91,15 +82,12 @@ def run(  # noqa: PLR0913  the options of a command, each by name
         typer.Option(help="Write the initial contents in a Spark job, then follow changes."),
     ] = None,
     master: Annotated[
-        str, typer.Option(help="Spark's master. Default: by Spark's own configuration.")
+        str,
+        typer.Option(help="Spark's master. Default: the file's, or Spark's own configuration."),
     ] = "",
-    shards: Annotated[
+    ranges: Annotated[
         int | None,
-        typer.Option(
-            min=1,
-            max=MOST_RANGES,
-            help="Key ranges of the backfill. Default: 8, or the file's if they are more.",
-        ),
+        typer.Option(help="Key ranges of the backfill. Default: the file's; 8, or its shards."),
     ] = None,
     metrics: MetricsOption = "",
 ) -> None:
@@ -111,24 +99,33 @@ def run(  # noqa: PLR0913  the options of a command, each by name
         slackwater materialize run shop.yaml
         slackwater materialize run shop.yaml --until-caught-up --json
         slackwater materialize run shop.yaml --metrics 127.0.0.1:9464
-        slackwater materialize run shop.yaml --backfill spark --master 'local[4,4]' --shards 16
+        slackwater materialize run shop.yaml --backfill spark --master 'local[4,4]' --ranges 16
     """
-    if backfill is None and (master or shards is not None):
-        raise typer.BadParameter("--master and --shards are of --backfill spark: add it")
-    spark = None if backfill is None else OnSpark(master, shards)
+    if backfill is None and (master or ranges is not None):
+        raise typer.BadParameter("--master and --ranges are of --backfill spark: add it")
+    spark = {"by": backfill, "master": master or None, "ranges": ranges} if backfill else {}
     with (
         noted() as stopping,
-        begun(where, file) as (place, task),
+        begun(where, file, backfill=spark) as (place, task),
         measured(task, metrics) as measure,
     ):
-        status = followed(place, task, where, stopping, until_caught_up, spark, measure)
+        status = followed(place, task, where, stopping, until_caught_up, measure)
     if until_caught_up and status.state != "done":
         raise unfinished(stopping.number)
 
 
 @app.command()
 @placed
-def serve(where: Where) -> None:
+def serve(
+    where: Where,
+    *,
+    master: Annotated[
+        str,
+        typer.Option(
+            help="Spark's master for BACKFILL BY SPARK. Default: by Spark's own configuration."
+        ),
+    ] = "",
+) -> None:
     """Run what CREATE MATERIALIZATION has defined, until Ctrl-C.
 
     An environment runs this service itself; this command is for another machine. Of two
@@ -151,6 +148,7 @@ def serve(where: Where) -> None:
             client=dict(kafka.extra),
             directory=str(where.directory),
             namespace=namespace,
+            master=master,
         )
         try:
             code = served(service, stopping)
@@ -186,14 +184,19 @@ def drop(where: Where, file: File) -> None:
 
 
 @contextmanager
-def begun(where: Where, file: Path) -> Iterator[tuple[BrokerShards, "Materialization"]]:
-    """The brokers and the task; what goes wrong becomes an answer and an exit code."""
+def begun(
+    where: Where, file: Path, *, backfill: Mapping[str, object] | None = None
+) -> Iterator[tuple[BrokerShards, "Materialization"]]:
+    """The brokers and the task; what goes wrong becomes an answer and an exit code.
+
+    What `backfill` says goes before what the file says.
+    """
     from streams.app.materialize.catalog_lookup import named  # noqa: PLC0415  and the SQL parser
     from streams.app.materialize.task_file import read  # noqa: PLC0415  it loads DuckDB
 
     with ExitStack() as stack:
         try:
-            task = read(file)
+            task = read(file, backfill or {})
         except InvalidUsage as error:
             raise failed(error, as_json=where.as_json) from error
         try:
@@ -220,13 +223,12 @@ def measured(task: "Materialization", metrics: str) -> "Iterator[Callable[[Statu
         yield told.report
 
 
-def followed(  # noqa: PLR0913, PLR0917  as the options
+def followed(
     place: BrokerShards,
     task: "Materialization",
     where: Where,
     stopping: Stop,
     until_caught_up: bool,  # noqa: FBT001  as the option
-    spark: OnSpark | None,
     measure: "Callable[[Status], None]" = lambda _: None,
 ) -> "Status":
     """Run the task, after its backfill. Errors: InvalidUsage and whatever ends it."""
@@ -250,8 +252,7 @@ def followed(  # noqa: PLR0913, PLR0917  as the options
             screen.show(status)
             measure(status)
 
-        if spark is not None:
-            filled(place, task, driver, stopping, report, spark)
+        filled(place, task, driver, stopping, report)
         runner = Runner(
             task,
             driver,
@@ -270,21 +271,24 @@ def filled(
     driver: "Driver",
     stopping: Stop,
     report: "Callable[[Status], None]",
-    spark: OnSpark,
 ) -> None:
-    """Run the backfill. Errors: as `backfilled`."""
-    from streams.app.materialize.backfill import backfilled  # noqa: PLC0415
+    """Run the backfill, if the task has one. Errors: as `Backfill.run`."""
+    if task.backfill is None:
+        return
+    from connectors.backfill.backfill import Backfill, ranges_of  # noqa: PLC0415
+    from streams.app.materialize.backfill import jobs_of  # noqa: PLC0415
 
-    backfilled(
-        task,
-        driver,
-        place.shards,
-        kafka=place.broker.settings,
-        master=spark.master,
-        ranges=spark.ranges,
-        stopping=stopping,
-        report=report,
-    )
+    jobs = jobs_of(task, place.broker.settings, "")
+    if jobs is not None:
+        Backfill(
+            task,
+            driver,
+            place.shards,
+            ranges=ranges_of(task),
+            job=jobs(stopping),
+            stopping=stopping,
+            report=report,
+        ).run()
 
 
 @contextmanager

@@ -71,7 +71,7 @@ def kept(broker: KafkaBroker, service: Service, data_partitions: int, stopping: 
     )
     running = Materializations(
         shards,
-        partial(opened, broker, service.namespace),
+        partial(opened, broker, service.namespace, service.master),
         owner=f"{socket.gethostname()}:{os.getpid()}",
         now_ms=now_ms,
         crash=Crash(service.points, Path(service.directory)),
@@ -89,11 +89,15 @@ def kept(broker: KafkaBroker, service: Service, data_partitions: int, stopping: 
 
 @contextmanager
 def opened(
-    broker: KafkaBroker, namespace: str, task: "Materialization"
+    broker: KafkaBroker, namespace: str, master: str, task: "Materialization"
 ) -> Iterator["Endpoint"]:
-    """A driver of the task's connector, with its secrets. Errors: InvalidUsage."""
+    """A driver of the task's connector, with its secrets. Errors: InvalidUsage.
+
+    `master` is Spark's for a backfill that names none.
+    """
     from connectors.service.supervisor import Endpoint  # noqa: PLC0415
     from streams.app.connector.lookup import OURS, driver_of  # noqa: PLC0415
+    from streams.app.materialize.backfill import jobs_of  # noqa: PLC0415
     from streams.app.materialize.dead_letters import KafkaLetters  # noqa: PLC0415
     from streams.app.materialize.task_file import with_secrets  # noqa: PLC0415
 
@@ -101,5 +105,5 @@ def opened(
         driver_of(task.connector) as driver,
         closing(KafkaLetters(broker, namespace, task.task)) as letters,
     ):
-        is_ours = task.connector in OURS
-        yield Endpoint(with_secrets(task, driver, os.environ, is_ours=is_ours), driver, letters)
+        given = with_secrets(task, driver, os.environ, is_ours=task.connector in OURS)
+        yield Endpoint(given, driver, letters, jobs_of(given, broker.settings, master))

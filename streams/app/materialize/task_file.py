@@ -8,6 +8,7 @@ others it is done here.
 import json
 from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 
 import yaml
 
@@ -18,12 +19,19 @@ from schemas.materialize_pb2 import SpecRequest
 from streams.errors import InvalidUsage
 
 
-def read(path: Path) -> Materialization:
-    """Errors: InvalidUsage, which says where the file is wrong."""
+def read(path: Path, backfill: Mapping[str, object] = MappingProxyType({})) -> Materialization:
+    """Read a task; of its backfill, what `backfill` says goes before what the file says.
+
+    Errors: InvalidUsage, which says where the file is wrong.
+    """
     try:
         value = yaml.safe_load(path.read_text())
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
         raise InvalidUsage(f"{path}: expected YAML: {error}") from error
+    if isinstance(value, dict) and backfill:
+        stated = {name: part for name, part in backfill.items() if part is not None}
+        in_file = value.get("backfill")
+        value["backfill"] = {**(in_file if isinstance(in_file, dict) else {}), **stated}
     return parse(str(path), value)
 
 

@@ -35,6 +35,8 @@ def check(task: Mapping[str, object]) -> Sequence[bool | None]:
     endpoint: Json = json.loads(spec.endpoint_spec_schema_json)
     resource: Json = json.loads(spec.resource_spec_schema_json)
     problems = list(refused(parsed, endpoint, resource, is_ours=name in OURS))
+    if not spec.extensions.subranges:
+        problems += undivided(parsed)
     if problems:
         raise InvalidStatement(
             problems[0],
@@ -106,6 +108,16 @@ def refused(
         if place and place in places:
             yield f"BIND: two bindings are kept in {place}"
         places.add(place)
+
+
+def undivided(task: "Materialization") -> Iterator[str]:
+    """The violations of a task by a connector without the extension subranges."""
+    ways = {"SHARDS": task.shards > 1, "BACKFILL BY SPARK": task.backfill is not None}
+    for way in (way for way, is_wanted in ways.items() if is_wanted):
+        yield (
+            f"{way}: connector {task.connector} does not offer the extension subranges, without"
+            " which what was divided by key cannot be put together again: leave it out"
+        )
 
 
 def deltas(task: "Materialization", resource: "Json") -> Sequence[bool | None]:

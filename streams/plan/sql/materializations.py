@@ -240,7 +240,7 @@ def _options(cursor: Cursor) -> Options:
         name = _option_name(cursor)
         if name in options:
             raise InvalidStatement(f"option {name.upper()} appears twice")
-        options[name] = _secret(cursor) if name == HIDDEN else _value(cursor, name)
+        options[name] = _OWN_VALUES.get(name, _value)(cursor, name)
         if not cursor.accept(","):
             break
     cursor.expect(")")
@@ -267,8 +267,8 @@ def _option_name(cursor: Cursor) -> str:
     words: list[str] = []
     while (token := cursor.current) is not None and _is_word(cursor.source, token):
         words += cursor.take().text.lower().split()
-        if words == [HIDDEN]:
-            break  # a password without quotes is no part of the name, which errors show
+        if "_".join(words) in _OWN_VALUES:
+            break  # the word that follows is its value
     if not words:
         raise cursor.refused("an option")
     return "_".join(words)
@@ -283,6 +283,9 @@ def _is_word(source: str, token: Token) -> bool:
 
 HIDDEN = "password"
 """The option whose value says where a secret is, and is not shown."""
+
+BY_WORD = "backfill_by"
+"""The option whose value is a word: BACKFILL BY SPARK."""
 
 _CONSTANTS: Mapping[str, bool] = {"TRUE": True, "FALSE": False}
 
@@ -304,17 +307,26 @@ def _value(cursor: Cursor, name: str) -> Value:
     return cursor.string(f"a value of option {name.upper()}: a text in quotes or a number")
 
 
-def _secret(cursor: Cursor) -> Value:
+def _word(cursor: Cursor, name: str) -> Value:
+    """A word, bare or in quotes, in lower case."""
+    cursor.accept("=")
+    token = cursor.current
+    if token is not None and token.kind is TokenType.STRING:
+        return cursor.string(f"a value of option {name.upper()}").lower()
+    return cursor.name(f"a word as the value of option {name.upper()}").lower()
+
+
+def _secret(cursor: Cursor, name: str) -> Value:
     """The text that says where the secret is. Errors: InvalidStatement, without what came."""
     cursor.accept("=")
     token = cursor.current
     if token is None or token.kind is not TokenType.STRING:
         raise InvalidStatement(
-            f"expected 'env:NAME' or 'file:PATH' in quotes as the value of {HIDDEN.upper()}",
+            f"expected 'env:NAME' or 'file:PATH' in quotes as the value of {name.upper()}",
             "what came instead is not shown: it may be the secret",
             "write where the secret is found; a statement and the catalog never hold it",
         )
-    return cursor.string(f"a value of option {HIDDEN.upper()}")
+    return cursor.string(f"a value of option {name.upper()}")
 
 
 def _number(cursor: Cursor) -> int | float:
@@ -323,3 +335,10 @@ def _number(cursor: Cursor) -> int | float:
         return int(text) if text.isdecimal() else float(text)
     except ValueError as error:
         raise InvalidStatement(f"expected a number, found {text[:40]}") from error
+
+
+_OWN_VALUES: Mapping[str, Callable[[Cursor, str], Value]] = {
+    HIDDEN: _secret,  # without quotes it is no part of the name, which errors show
+    BY_WORD: _word,
+}
+"""The options whose values are not those of others."""

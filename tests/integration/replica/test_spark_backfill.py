@@ -266,7 +266,7 @@ def test_the_command_fills_and_follows(
     file.write_text(TASK % (memory_path / "shop.db"))
     command = [sys.executable, "-m", "streams.app.main", "materialize", "run", str(file)]
     where = ["--brokers", broker.bootstrap, "--namespace", collections.namespace, "--json"]
-    spark = ["--backfill", "spark", "--master", "local[2,4]", "--shards", "3"]
+    spark = ["--backfill", "spark", "--master", "local[2,4]", "--ranges", "3"]
     done = subprocess.run(
         [*command, *where, *spark, "--until-caught-up"],
         capture_output=True,

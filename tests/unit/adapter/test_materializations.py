@@ -30,6 +30,7 @@ SHOP = (
     "CREATE MATERIALIZATION shop INTO SQLITE (PATH 'shop.db')"
     " BIND totals (TABLE 'totals'), Orders (TABLE 'log', DELTA UPDATES, SELECT (ID))"
 )
+KEYED = SHOP.replace("SELECT (ID)", "SELECT (ID), KEY (id)")
 
 
 def check(task: Mapping[str, object]) -> Sequence[bool | None]:
@@ -118,11 +119,45 @@ def test_what_was_created_is_told_with_ids_and_keys(env: Environment, runtime: R
 
 
 def test_settings_are_those_of_a_file(env: Environment, runtime: Runtime) -> None:
-    env.rows(f"{SHOP} WITH (SHARDS 2, EVERY_MS 500, SPILL '/var/tmp')")
+    env.rows(f"{KEYED} WITH (SHARDS 2, EVERY_MS 500, SPILL '/var/tmp')")
     task = tasks(runtime)["m3"]
     assert (task["shards"], task["limits"]) == (2, {"every_ms": 500, "spill": "/var/tmp"})
     failed = env.fails(f"{SHOP.replace('shop', 'b')} WITH (EVERY 3)")
     assert failed.message == "setting EVERY is not known"
+
+
+def test_a_backfill_by_spark_is_stated_and_altered(env: Environment, runtime: Runtime) -> None:
+    by = "BACKFILL BY SPARK, BACKFILL MASTER 'local[4,4]', BACKFILL RANGES 16"
+    env.rows(f"{KEYED} WITH (ROWS 9, {by})")
+    task = tasks(runtime)["m3"]
+    assert task["backfill"] == {"by": "spark", "master": "local[4,4]", "ranges": 16}
+    assert task["limits"] == {"rows": 9}
+    env.rows("ALTER MATERIALIZATION shop SET WITH (BACKFILL RANGES = 8)")
+    env.rows("ALTER MATERIALIZATION shop RESET WITH (BACKFILL MASTER, ROWS)")
+    task = tasks(runtime)["m3"]
+    assert (task["backfill"], "limits" in task) == ({"by": "spark", "ranges": 8}, False)
+    alone = "ALTER MATERIALIZATION shop RESET WITH (BACKFILL BY)"
+    assert env.fails(alone).message == "BACKFILL RANGES: expected together with BACKFILL BY"
+    env.rows("ALTER MATERIALIZATION shop RESET WITH (BACKFILL BY, BACKFILL RANGES)")
+    assert "backfill" not in tasks(runtime)["m3"]
+    for spelled in ("BACKFILL BY 'Spark'", "BACKFILL BY = SPARK", "backfill by spark"):
+        env.rows(f"ALTER MATERIALIZATION shop SET WITH ({spelled})")
+        assert tasks(runtime)["m3"]["backfill"] == {"by": "spark"}
+
+
+def test_what_cannot_be_divided_is_refused_with_the_way_out(env: Environment) -> None:
+    for settings, expected in [
+        ("BACKFILL BY SPARK", "BACKFILL BY SPARK: orders has no key by which its rows could"),
+        ("SHARDS 2", "SHARDS 2: orders has no key by which its rows could be divided"),
+        ("BACKFILL BY FLINK", "BACKFILL BY: expected SPARK, found flink"),
+        ("BACKFILL BY 7", "expected a word as the value of option BACKFILL_BY"),
+        ("BACKFILL BY", "expected a word as the value of option BACKFILL_BY"),
+        ("BACKFILL RANGES 2", "BACKFILL RANGES: expected together with BACKFILL BY"),
+        ("BACKFILL 'spark'", "setting BACKFILL is not known"),
+    ]:
+        assert env.fails(f"{SHOP} WITH ({settings})").message.startswith(expected)
+    assert "BACKFILL BY" in env.fails(f"{SHOP} WITH (BACKFILL 'spark')").detail
+    assert env.rows("SHOW MATERIALIZATIONS") == []
 
 
 def test_a_connector_of_somebody_else_is_named_by_its_command(env: Environment) -> None:
@@ -185,13 +220,13 @@ def test_it_is_altered(env: Environment, runtime: Runtime) -> None:
 
 
 def test_options_are_altered_and_the_rest_stays(env: Environment, runtime: Runtime) -> None:
-    env.rows(f"{SHOP} WITH (SHARDS 2, EVERY_MS 500)")
+    env.rows(f"{KEYED} WITH (SHARDS 2, EVERY_MS 500)")
     env.rows(
         "ALTER MATERIALIZATION shop SET (PATH = 'other.db');"
         "ALTER MATERIALIZATION shop SET WITH (ROWS = 9);"
         "ALTER MATERIALIZATION shop RESET WITH (SHARDS, EVERY_MS);"
         "ALTER MATERIALIZATION shop ALTER BINDING TOTALS SET (BACKFILL = 1, VERIFY 'ALWAYS');"
-        "ALTER MATERIALIZATION shop ALTER BINDING orders RESET (SELECT)"
+        "ALTER MATERIALIZATION shop ALTER BINDING orders RESET (SELECT, KEY)"
     )
     spec = runtime.wanted()["m3"]
     assert (spec.wanted, spec.unbound) == ("run", ())

@@ -49,6 +49,20 @@ def test_a_file_says_what_is_kept_where(tmp_path: Path) -> None:
     assert (read.limits.every_ms, read.limits.rows) == (500, 200_000)
 
 
+def test_options_of_the_command_go_before_the_backfill_of_the_file(tmp_path: Path) -> None:
+    text = TASK % "env:PASSWORD"
+    assert task(tmp_path, text).backfill is None
+    spark = "backfill: {by: spark, master: 'spark://a:7077', ranges: 16}\n"
+    stated = task(tmp_path, text + spark).backfill
+    assert (stated.by, stated.master, stated.ranges) == ("spark", "spark://a:7077", 16)
+    for in_file, expected in [(spark, ("local[2]", 16)), ("", ("local[2]", None))]:
+        (tmp_path / "task.yaml").write_text(text + in_file)
+        options = {"by": "spark", "master": "local[2]", "ranges": None}
+        read = task_file.read(tmp_path / "task.yaml", options).backfill
+        assert read is not None
+        assert (read.master, read.ranges) == expected
+
+
 def test_names_and_keys_come_from_the_catalog(tmp_path: Path) -> None:
     broker = MemoryBroker(lambda: 1000)
     read = task(tmp_path, TASK % "env:PASSWORD")
@@ -86,6 +100,12 @@ def test_names_and_keys_come_from_the_catalog(tmp_path: Path) -> None:
             (TASK % "x").replace("verify: never", "dead_letters: dead") + "shards: 4",
             "shards: expected 1 of a task with dead letters, actual 4",
         ),
+        (
+            (TASK % "x").replace("verify: never", "dead_letters: dead")
+            + "backfill: {by: spark}",
+            "backfill by spark: expected a task without dead letters, actual dead_letters dead",
+        ),
+        ((TASK % "x") + "backfill: {by: flink}", "backfill.by: Input should be 'spark'"),
     ],
 )
 def test_a_wrong_file_says_where(tmp_path: Path, text: str, problem: str) -> None:

@@ -22,6 +22,63 @@ def test_it_says_which_bindings_take_every_change() -> None:
     assert check(task("files", {"url": "/x"}, {"path": "a"})) == [True]
 
 
+SPARK: Any = {"backfill": {"by": "spark"}}
+HOOK = task("webhook", {"url": "https://a.b/c"}, {"path": "a"})
+DUCK = task("duckdb", {"path": "x"}, {"table": "a"})
+LITE = task("sqlite", {"path": "x"}, {"table": "a"})
+
+
+def test_what_can_be_divided_is_taken() -> None:
+    assert check(LITE | SPARK | {"shards": 2}) == [False]
+    assert check(DUCK | {"backfill": {"by": "spark", "master": "local[1]"}}) == [False]
+    files = task("files", {"url": "/x"}, {"path": "a"})
+    assert check(files | {"backfill": {"by": "spark", "ranges": 3}}) == [True]
+    for master in ("local", "local[*]", "local[4,4]", "spark://a:7077", "yarn", "k8s://a:1"):
+        assert check(LITE | {"backfill": {"by": "spark", "master": master}}) == [False]
+
+
+@pytest.mark.parametrize(
+    ("made", "expected"),
+    [
+        (
+            HOOK | SPARK,
+            "BACKFILL BY SPARK: connector webhook does not offer the extension subranges,"
+            " without which what was divided by key cannot be put together again: leave it out",
+        ),
+        (HOOK | {"shards": 2}, "SHARDS: connector webhook does not offer the extension"),
+        (
+            DUCK | SPARK,
+            "a file of duckdb is open in one process at a time: expected the backfill",
+        ),
+        (
+            DUCK | {"backfill": {"by": "spark", "master": "local[4,4]"}},
+            "expected the backfill's master to be local[1], actual local[4,4]: set it, or",
+        ),
+        (
+            LITE | {"backfill": {"by": "spark", "master": "sprak://a:7077"}},
+            "backfill.master: expected local[N], spark://HOST:PORT, yarn or k8s://HOST:PORT,"
+            " actual 'sprak://a:7077'",
+        ),
+        (LITE | {"backfill": {"by": "spark", "ranges": 0}}, "backfill.ranges: "),
+        (LITE | {"backfill": {"by": "spark", "range": 2}}, "backfill.range: "),
+        (
+            SPARK
+            | LITE
+            | {
+                "bindings": [
+                    {"collection": "u1", "resource": {"table": "a"}, "dead_letters": "dead"}
+                ]
+            },
+            "expected a task without dead letters, actual dead_letters dead: leave out one",
+        ),
+    ],
+)
+def test_what_cannot_be_divided_is_refused_by_name(made: Any, expected: str) -> None:
+    with pytest.raises((InvalidStatement, InvalidUsage)) as refused:
+        check(made)
+    assert expected in str(refused.value)
+
+
 POSTGRES = {"host": "db", "database": "d", "user": "u"}
 
 

@@ -4,7 +4,8 @@ import json
 import sqlite3
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,6 +14,7 @@ from typing import Any
 import pytest
 
 from connectors import sqlite
+from connectors.backfill.tasks import Cell, Plan, Rows, read, write
 from connectors.connector import Connector
 from connectors.driver import Driver
 from connectors.runtime.task import Materialization
@@ -28,10 +30,13 @@ from schemas.materializations import (
     Spec,
     State,
 )
-from streams.ids import CollectionId
+from streams.errors import Determinate
+from streams.ids import CollectionId, Timestamp
 from streams.storage.client.shards import Shards
 from streams.storage.description import Description
+from streams.storage.read.reader import load
 from streams.storage.small_table import SmallTable, TakenOver
+from streams.trace.kernel.kernel import Kernel
 from tests.support.collections import Collections
 from tests.support.file_connector import FileConnector
 
@@ -67,6 +72,10 @@ class World:
         self.running: list[tuple[threading.Event, threading.Thread, Shards]] = []
         self.ends: list[BaseException] = []
         self.written = Written()
+        self.failing: list[Exception] = []
+        self.job: Callable[[Plan, Sequence[Cell]], int] = self.filled
+        self.filled_at: list[tuple[Timestamp, int]] = []
+        """Of each job its time and how many gaps it had."""
 
     def table(self, name: CollectionId, columns: Any) -> SmallTable:
         return SmallTable(self.collections.client(), name, Description(columns, kind=KIND))
@@ -74,7 +83,22 @@ class World:
     @contextmanager
     def opened(self, task: Materialization) -> Iterator[Endpoint]:
         ours: dict[str, Connector] = {"sqlite": sqlite.CONNECTOR, "./file": FileConnector()}
-        yield Endpoint(task, Driver(Local(ours[task.connector])), self.written)
+        job = None if task.backfill is None else lambda _: self.job
+        yield Endpoint(task, Driver(Local(ours[task.connector])), self.written, job)
+
+    def filled(self, plan: Plan, cells: Sequence[Cell]) -> int:
+        """Write the gaps of a backfill, as a job of Spark's does."""
+        if self.failing:
+            raise self.failing.pop(0)
+        self.filled_at.append((plan.as_of, len(plan.gaps)))
+        kernel, chunks = Kernel(), self.collections.broker.chunks
+        placed = defaultdict[int, list[Rows]](list)
+        for cell in cells:
+            for rows in read(plan, cell, lambda *some: load(chunks, *some), kernel):
+                placed[rows.gap].append(rows)
+        driver = Driver(Local(sqlite.CONNECTOR))
+        numbers = range(len(plan.gaps))
+        return sum(write(plan, each, placed[each], driver, kernel) for each in numbers)
 
     def want(self, *specs: Spec) -> None:
         self.wanted |= {each.id: each for each in specs}
@@ -128,6 +152,7 @@ class World:
             "config": {"path": str(self.path / more.get("file", "shop.db"))},
             "bindings": more.get("bindings", bindings),
             "limits": {"every_ms": 0, "idle_ms": 50},
+            **more.get("settings", {}),
         }
         return Spec(id=id_, wanted=wanted, task=task, unbound=more.get("unbound", ()))
 
@@ -252,6 +277,63 @@ def test_a_raised_backfill_has_the_table_written_anew(world: World) -> None:
     eventually(lambda: world.rows("t1") == [(1, 10), (2, 20)])
     world.collections.append("u1", 14, [(2, 20, 13, -1)])
     eventually(lambda: world.rows("t1") == [(1, 10)])
+
+
+SPARK = {"backfill": {"by": "spark", "ranges": 3}}
+
+
+def test_a_job_writes_the_first_contents_and_the_service_goes_on(world: World) -> None:
+    world.collections.append("u1", 12, [(n, n, 11, 1) for n in range(20)])
+    world.collections.append("u2", 12, [(7, 70, 11, 1)])
+    world.failing = [Determinate("an executor is lost")]
+    world.start()
+    world.want(world.spec(settings=SPARK))
+    eventually(lambda: world.state("m1").state == "running")
+    assert world.rows("t1") == [(n, n) for n in range(20)]
+    assert world.filled_at == [(11, 3)]
+    assert (world.state("m1").rows, world.state("m1").time) == (20, 11)
+    assert world.holds("u1") == {"materialize.catalog.m1.u1"}, "the follow has the same holds"
+
+    world.collections.append("u1", 14, [(1, 1, 13, -1), (1, 100, 13, 1)])
+    world.collections.append("u2", 14)
+    eventually(lambda: (1, 100) in world.rows("t1"))
+    world.want(world.spec(bindings=BOTH, settings=SPARK))
+    eventually(lambda: world.rows("t2") == [(7, 70)])
+    assert len(world.filled_at) == 2, "what is new is written by another job"
+    world.want(world.spec(bindings=BOTH))
+    world.collections.append("u1", 16, [(2, 2, 15, -1)])
+    world.collections.append("u2", 16)
+    eventually(lambda: (2, 2) not in world.rows("t1"))
+    assert len(world.filled_at) == 2
+
+
+def test_a_job_that_cannot_write_says_why_and_can_be_done_without(world: World) -> None:
+    world.collections.append("u1", 12, [(1, 10, 11, 1), (1, 11, 11, 1)])
+    world.start()
+    world.want(world.spec(settings=SPARK))
+    eventually(lambda: world.state("m1").state == "failed")
+    assert "(key = 1) is not unique: 2 rows have it at 11: put it" in world.state("m1").message
+    world.want(world.spec())
+    eventually(lambda: "t1" in world.state("m1").stalls)
+
+
+def test_a_backfill_is_given_up_for_another_specification(world: World) -> None:
+    stopped = threading.Event()
+
+    def never(plan: Plan, cells: Sequence[Cell]) -> int:
+        assert stopped.wait(60)
+        raise Determinate("the job was stopped")
+
+    world.job = never
+    world.collections.append("u1", 12, [(1, 10, 11, 1)])
+    world.start()
+    world.want(world.spec(settings=SPARK))
+    eventually(lambda: world.state("m1").message == "3 key ranges at 11")
+    assert world.state("m1").state == "backfilling"
+    world.want(world.spec(wanted="pause", settings=SPARK))
+    stopped.set()
+    eventually(lambda: world.state("m1").state == "paused")
+    assert world.rows("t1") == []
 
 
 def test_one_that_fails_stops_nobody_else_and_says_why(world: World) -> None:

@@ -1,0 +1,91 @@
+"""The process of a Spark job: its answer, and how it ends. The child is a stand-in."""
+
+import pickle
+import sys
+import threading
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from streams.app.materialize import spark_process
+from streams.app.materialize.spark_process import Answer, Work, run
+from streams.errors import Determinate, InvalidUsage
+
+WORK = Work("local[1]", lambda: None, None, ())  # type: ignore[arg-type,return-value]  # unread
+ANSWER = """
+import pickle, sys
+assert sys.stdin.buffer.read() == b"work"
+sys.stdout.buffer.write(pickle.dumps({}))
+"""
+
+
+def child(monkeypatch: pytest.MonkeyPatch, program: str) -> None:
+    def stand_in(_: Sequence[str]) -> list[str]:
+        return [sys.executable, "-I", "-S", "-c", program]
+
+    monkeypatch.setattr(spark_process, "guarded", stand_in)
+    monkeypatch.setattr(spark_process, "LOOK_S", 0.02)
+    monkeypatch.setattr(pickle, "dump", lambda _, file: file.write(b"work"))
+
+
+@pytest.mark.parametrize(
+    ("answer", "expected"),
+    [
+        (Answer(7), 7),
+        (Answer(failure="no such master", can_pass=True), Determinate),
+        (Answer(failure="key is not unique"), InvalidUsage),
+    ],
+)
+def test_its_answer_is_returned_or_raised(
+    monkeypatch: pytest.MonkeyPatch, answer: Answer, expected: Any
+) -> None:
+    child(monkeypatch, ANSWER.format(tuple(answer)))
+    if not answer.failure:
+        assert run(WORK, threading.Event()) == expected
+        return
+    with pytest.raises(expected, match=answer.failure):
+        run(WORK, threading.Event())
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        "import os, signal; os.kill(os.getpid(), signal.SIGKILL)",
+        "import sys; sys.stdout.buffer.write(b'\\x80\\x05'); sys.exit(3)",
+    ],
+)
+def test_a_death_without_an_answer_may_be_tried_again(
+    monkeypatch: pytest.MonkeyPatch, program: str
+) -> None:
+    child(monkeypatch, program)
+    with pytest.raises(Determinate, match=r"has ended with (-9|3) and no answer"):
+        run(WORK, threading.Event())
+
+
+@pytest.mark.parametrize("ignored", ["", "signal.signal(signal.SIGTERM, signal.SIG_IGN);"])
+def test_it_ends_once_nobody_wants_it(monkeypatch: pytest.MonkeyPatch, ignored: str) -> None:
+    child(monkeypatch, f"import signal, time; {ignored} time.sleep(60)")
+    monkeypatch.setattr(spark_process, "PATIENCE_S", 0.2)
+    stopping = threading.Event()
+    threading.Timer(0.3, stopping.set).start()
+    began = time.monotonic()
+    with pytest.raises(Determinate, match="the job was stopped"):
+        run(WORK, stopping)
+    assert time.monotonic() - began < 20
+
+
+def test_what_fails_in_it_is_an_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Failing:
+        error: Exception = InvalidUsage("key is not unique")
+
+        def session(self, *_: str) -> None: ...
+
+        def run_in(self, *_: object) -> int:
+            raise self.error
+
+    monkeypatch.setattr(spark_process, "module", lambda _: Failing())
+    assert spark_process.attempt(WORK) == Answer(failure="key is not unique", can_pass=False)
+    monkeypatch.setattr(Failing, "error", Determinate("spark: no executor"))
+    assert spark_process.attempt(WORK) == Answer(failure="spark: no executor", can_pass=True)
