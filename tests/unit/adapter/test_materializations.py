@@ -446,6 +446,7 @@ def test_show_says_what_the_service_says(env: Environment, runtime: Runtime) -> 
         rows=5,
         rows_per_s=6,
         committed_ms=7,
+        errors=9,
         owner="host:8",
         stalls={"totals": "two rows of key 1"},
         dead_letters={"log": 3, "totals": 1},
@@ -455,7 +456,7 @@ def test_show_says_what_the_service_says(env: Environment, runtime: Runtime) -> 
     eventually(lambda: env.rows("SHOW MATERIALIZATIONS")[0][4] == "running")
     row = env.rows("SHOW MATERIALIZATIONS")[0]
     letters = "log: 3 written, 0 left out, totals: 1 written, 1 left out"
-    assert row[5:] == [3, 4, 5, 6, 7, letters, "host:8", "totals: two rows of key 1"]
+    assert row[5:] == [3, 4, 5, 6, 7, 9, letters, "host:8", "totals: two rows of key 1"]
     env.rows("ALTER MATERIALIZATION shop PAUSE")
     assert env.rows("SHOW MATERIALIZATIONS")[0][4] == "pausing"
 
