@@ -67,6 +67,8 @@ def test_spec_validate_apply(transport: Transport, tmp_path: Path) -> None:
         "path": {"type": "string"}
     }
     assert spec.documentation_url == "https://example.com"
+    part = wire.SpecRequest(endpoint_spec_json='{"docs": "https://example.com/de"}')
+    assert driver.spec(part).documentation_url == "https://example.com/de", "it is given a part"
     assert spec.extensions == wire.Extensions(acknowledge=True)
     binding = wire.ValidateRequest.Binding(
         resource_spec_json='{"table":"t"}', collection=NAMES.spec()

@@ -86,10 +86,11 @@ class FileConnector:
     extensions = Extensions(acknowledge=True)
 
     def spec(self, request: wire.SpecRequest) -> wire.SpecResponse:
+        part = json.loads(request.endpoint_spec_json or "{}")
         return wire.SpecResponse(
             endpoint_spec_schema_json=SCHEMA,
             resource_spec_schema_json="{}",
-            documentation_url="https://example.com",
+            documentation_url=part.get("docs", "https://example.com"),
         )
 
     def validate(self, request: wire.ValidateRequest) -> wire.ValidateResponse:
