@@ -60,6 +60,7 @@ from streams.kafka.topic_settings import DEFAULT_DATA_PARTITIONS
 from streams.kafka.topics import TopicKind, Topics, TopicSpec
 from streams.plan.physical import Column
 from streams.plan.sql import statements as sql
+from streams.plan.sql.emit import emits
 from streams.plan.sql.limits import too_deep
 from streams.plan.sql.materializations import (
     AlterMaterialization,
@@ -287,7 +288,7 @@ class Coordinator:
 
     def _plan(self, item: Item, catalog: Catalog) -> str:
         """Return the JSON of a view's plan. Errors: InvalidStatement."""
-        plan, _ = self._workers.answer(View(query_of(item, catalog)))
+        plan, _ = self._workers.answer(View(query_of(item, catalog), item.as_of))
         return joined([plan])
 
     def _unmade(self, item: Item) -> str:
@@ -321,7 +322,7 @@ class Coordinator:
                 return None
             if item.kind != "sink":
                 self._objects.refuse_taken(item.id)
-            if isinstance(evaluation, PlannedView):
+            if isinstance(evaluation, PlannedView) and not emits(item.query):
                 self._objects.plans.keep(item.id, evaluation.plan)
             defined = Create(item)
             item = self.catalog.change(lambda _: defined).items[item.id]
@@ -428,9 +429,12 @@ class Coordinator:
         conditions = [
             condition for condition in self.conditions() if condition.item.kind == wanted
         ]
-        is_source = kind is sql.Kind.SOURCE
-        yield Columns(show.SOURCE_COLUMNS if is_source else show.COLUMNS)
-        row = show.source_row if is_source else show.row
+        columns, row = {
+            sql.Kind.SOURCE: (show.SOURCE_COLUMNS, show.source_row),
+            sql.Kind.VIEW: (show.VIEW_COLUMNS, show.view_row),
+            sql.Kind.SINK: (show.COLUMNS, show.row),
+        }[kind]
+        yield Columns(columns)
         yield text_rows([row(condition) for condition in conditions])
         yield Complete(f"SHOW {len(conditions)}")
 

@@ -19,6 +19,7 @@ from streams.kafka.topics import LONGEST_NAME, NAME_RULE, Topics, is_name
 from streams.plan import metadata
 from streams.plan.metadata import OnError, Watermark
 from streams.plan.physical import Column
+from streams.plan.sql.emit import emits
 from streams.plan.sql.history import Retain
 from streams.plan.sql.messages import KeyFormat
 from streams.plan.sql.statements import (
@@ -172,9 +173,16 @@ def view(
 ) -> Item:
     """Return the view of the statement, as a worker has planned it.
 
-    Errors: InvalidStatement if its inputs have two timelines.
+    Errors: InvalidStatement if its inputs have two timelines, or EMIT ON CLOSE has no event
+    times.
     """
-    common([catalog.items[read] for read in viewed.inputs], catalog.items)
+    timeline = common([catalog.items[read] for read in viewed.inputs], catalog.items)
+    if emits(statement.query) and timeline != "event":
+        raise InvalidStatement(
+            f"EMIT ON CLOSE in {statement.name}, whose inputs have times of ingestion",
+            "rows that are ingested after their window has ended would be left out in silence",
+            "declare a WATERMARK in the sources: then it says how long a window waits for rows",
+        )
     return Item(
         id=catalog.next_id("view"),
         kind="view",

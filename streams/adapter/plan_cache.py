@@ -1,7 +1,8 @@
 """A cache of views' plans, which are made once, concurrently, in workers.
 
 Planning is deterministic, and takes tens of milliseconds, or up to a minute for a text that
-kills its worker. So plans are made without the lock, and `of` returns at once.
+kills its worker. So plans are made without the lock, and `of` returns at once. The plan of a
+view with EMIT ON CLOSE depends on its first time, so there is none before its birth.
 """
 
 from collections.abc import Callable, Sequence
@@ -10,6 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from streams.adapter.catalog import Catalog, Item
 from streams.adapter.workers.pool import MOST
 from streams.ids import CollectionId
+from streams.plan.sql.emit import emits
 
 Planner = Callable[[Item, Catalog], str]
 """Plans a view deterministically; returns JSON. Called by several threads."""
@@ -24,7 +26,7 @@ class Plans:
 
     def prepare(self, items: Sequence[Item], catalog: Catalog) -> None:
         """Make the missing plans of these views; `of` raises the failures."""
-        wanted = [item for item in items if item.kind == "view" and item.id not in self._made]
+        wanted = [item for item in items if _has_plan(item) and item.id not in self._made]
         if not wanted:
             return
         with ThreadPoolExecutor(min(MOST, len(wanted)), "plans") as pool:
@@ -56,3 +58,7 @@ class Plans:
     def forget(self, id_: CollectionId) -> None:
         """Forget a dropped view."""
         self._made.pop(id_, None)
+
+
+def _has_plan(item: Item) -> bool:
+    return item.kind == "view" and (item.as_of is not None or not emits(item.query))

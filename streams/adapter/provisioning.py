@@ -30,6 +30,7 @@ from streams.ids import CapabilityId, CollectionId, Timestamp
 from streams.kafka.log import Truncated
 from streams.kafka.topics import TopicKind, Topics, TopicSpec
 from streams.plan.compile import Relation
+from streams.plan.sql.emit import emits
 from streams.storage.client.catalog_ids import group_of
 from streams.storage.client.id_registry import Directory
 from streams.storage.client.shards import Shards, write_capability
@@ -66,7 +67,8 @@ def _relation(item: Item) -> Relation:
     """Return an object as a relation. Equal at each start, because plans have to be equal."""
     source = item.source
     if source is None:
-        return Relation(item.id, item.columns, monotone=item.kind == "errors")
+        is_monotone = item.kind == "errors" or emits(item.query)
+        return Relation(item.id, item.columns, monotone=is_monotone)
     keys = (source.keys,) if source.envelope == "upsert" else ()
     return Relation(item.id, item.columns, keys, monotone=source.envelope == "none")
 

@@ -16,6 +16,7 @@ from streams.compute.replica_responses import HYDRATING, Condition, Observed
 from streams.ids import CollectionId
 from streams.plan.physical import Column
 from streams.plan.sql.durations import spelled
+from streams.plan.sql.emit import emits
 from streams.progress import Antichain, frontier
 from streams.storage.log.state import CollectionState
 from streams.storage.policy import LagBehindUpper, RetainHistory, Retention
@@ -43,6 +44,9 @@ COLUMNS = (
     Column("detail", "VARCHAR"),
     Column("retains", "VARCHAR"),
 )
+
+VIEW_COLUMNS = (*COLUMNS, Column("emits", "VARCHAR"))
+"""Of SHOW MATERIALIZED VIEWS. NULL: at each change."""
 
 SOURCE_COLUMNS = (
     *COLUMNS,
@@ -221,6 +225,11 @@ def row(shown: Shown) -> tuple[str | int | None, ...]:
         shown.detail,
         shown.retains,
     )
+
+
+def view_row(shown: Shown) -> tuple[str | int | None, ...]:
+    """Return a view as a row of `VIEW_COLUMNS`."""
+    return (*row(shown), "on close" if emits(shown.item.query) else None)
 
 
 def source_row(shown: Shown) -> tuple[str | int | None, ...]:

@@ -21,7 +21,7 @@ from typing import TypeAlias
 
 import pyarrow as pa
 
-from streams.operators import linear, loop, nodes, pre_aggregation, temporal
+from streams.operators import emit_on_close, linear, loop, nodes, pre_aggregation, temporal
 from streams.operators.context import (
     ERRORS,
     Context,
@@ -232,6 +232,7 @@ class _Level:
         if self.errors:
             failed = settle(flatten(self.errors, ERRORS), self.scope.kernel)
             errors = pa.Table.from_batches([failed]) if failed.num_rows else None
+        errors = emit_on_close.lasting(self.scope.dataflow, errors)
         return Emitted(tuple(self.packets), output, errors)
 
     def _is_presummed(self, number: NodeId) -> bool:

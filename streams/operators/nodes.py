@@ -12,6 +12,7 @@ import pyarrow as pa
 from streams.operators import (
     asof,
     delta,
+    emit_on_close,
     groupwise,
     join,
     linear,
@@ -32,6 +33,7 @@ from streams.plan.physical import (
     Asof,
     Constant,
     Distinct,
+    EmitOnClose,
     Groupwise,
     Join,
     Linear,
@@ -78,7 +80,7 @@ def step(  # noqa: C901, PLR0911, PLR0912 - one case for each kind of node
     dataflow = scope.dataflow
     node, types = dataflow.nodes[number], dataflow.types[number]
     match node:
-        case Source() | Union() | Negate() | Linear() | Unnest():
+        case Source() | Union() | Negate() | Linear() | Unnest() | EmitOnClose():
             return _by_row(number, ports, scope, computed)
         case Constant():
             return Stepped(_constant(node, types, scope))
@@ -124,13 +126,17 @@ def _by_row(number: NodeId, ports: Ports, scope: Scope, computed: Computed) -> S
     """Step a node without state, whose rows have nothing to do with each other."""
     dataflow, kernel = scope.dataflow, scope.kernel
     node, output_types = dataflow.nodes[number], dataflow.types[number]
-    types = dataflow.types[node.input] if isinstance(node, Linear | Unnest) else output_types
+    types = output_types
+    if isinstance(node, Linear | Unnest | EmitOnClose):
+        types = dataflow.types[node.input]
     rows = flatten(ports["in"], arrow_schema(types))
     match node:
         case Negate():
             return Stepped(with_diffs(rows, negated(int64(rows.column("diff")))))
         case Linear():
             return linear.step(node, rows, types, output_types, kernel, computed)
+        case EmitOnClose():
+            return Stepped(emit_on_close.step(node, rows, output_types))
         case Unnest():
             return unnest.step(
                 node, rows, types, output_types, columns_read(dataflow, number), kernel

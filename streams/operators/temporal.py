@@ -233,7 +233,7 @@ def _lives(
     for index, (bound, value) in enumerate(zip(bounds, values, strict=True)):
         silent = np.zeros(rows, np.bool_) if failed is None else failed[index]
         is_valid &= value.is_valid().to_numpy(zero_copy_only=False) | silent
-        least, past = _moments(value)
+        least, past = moments(value)
         if bound.comparison in {">", ">=", "="}:
             lowest = past if bound.comparison == ">" else least
             enters = np.where(silent, enters, np.maximum(enters, lowest))
@@ -243,7 +243,7 @@ def _lives(
     return _Lives(enters, leaves, is_valid)
 
 
-def _moments(value: pa.Array) -> tuple[Ints, Ints]:
+def moments(value: pa.Array) -> tuple[Ints, Ints]:
     """For each value the first time that is not before it, and the first that is after it.
 
     Infinity, and the greatest integer, are never reached.

@@ -19,6 +19,7 @@ from streams.plan.physical import (
     Constant,
     Dataflow,
     Distinct,
+    EmitOnClose,
     Groupwise,
     Join,
     Linear,
@@ -83,6 +84,8 @@ class Layout:
                 lives = temporal.partial(node, rows, *types, kernel)
                 return {edge.port: (lives, edge.keys)}
             case Linear() | Union() | Unnest() | Negate() | Source() | Constant() | Loop():
+                return {edge.port: (rows, edge.keys)}
+            case EmitOnClose():
                 return {edge.port: (rows, edge.keys)}
             case Join() | Asof() | Arrange() | Lookup() | Groupwise() | TopK() | Threshold():
                 return {edge.port: (rows, edge.keys)}
@@ -151,7 +154,7 @@ def _ports(  # noqa: C901, PLR0911, PLR0912 - one case for each kind of node
     match node:
         case Source() | Constant():
             return []
-        case Linear() | Union() | Unnest() | Negate():
+        case Linear() | Union() | Unnest() | Negate() | EmitOnClose():
             return [(source, "in", None) for source in inputs(node)]
         case Temporal(input=source, outputs=outputs):
             return [(source, "in", temporal.sent_by([output.type for output in outputs]))]

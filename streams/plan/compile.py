@@ -4,11 +4,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from streams.errors import InvalidStatement, InvalidUsage
-from streams.ids import CollectionId
+from streams.ids import CollectionId, Timestamp
 from streams.plan import ir, to_sql
 from streams.plan import json as plans
+from streams.plan.analyses.keys import key
 from streams.plan.analyses.temporal import refuse_elsewhere
-from streams.plan.bind import mutual_recursion
+from streams.plan.bind import closing, mutual_recursion
 from streams.plan.bind.binder import Binder, binder
 from streams.plan.bind.casts import refuse_casts
 from streams.plan.bind.correlated import refuse_correlated
@@ -19,11 +20,12 @@ from streams.plan.display.draw import draw
 from streams.plan.display.explain import explain_logical, explain_physical
 from streams.plan.duckdb_plan import Record
 from streams.plan.lowering.intervals import carriable
-from streams.plan.lowering.lower import lower
+from streams.plan.lowering.lower import Closing, lower
 from streams.plan.passes import lower_unions, optimise
 from streams.plan.passes.fold_constants import settle
-from streams.plan.physical import Column, Dataflow, Source
+from streams.plan.physical import Column, Dataflow, EmitOnClose, Source
 from streams.plan.scalar import Ref, Scalar, refs
+from streams.plan.sql.emit import Emit, split
 from streams.trace.kernel.functions import Function, named, without_hash
 
 
@@ -49,11 +51,26 @@ class Relation:
 
 @dataclass(frozen=True, slots=True)
 class Compiled:
-    """A view ready to run: its dataflow, the logical plan behind it, its columns."""
+    """A view ready to run: its dataflow, the logical plan behind it, its columns.
+
+    `key` are columns by which no two of its rows are equal, whatever the inputs hold; None
+    without any. Of a view with EMIT ON CLOSE the logical plan is that of the rows whose windows
+    are open, and `end` is the end over its columns.
+    """
 
     dataflow: Dataflow
     logical: ir.Relational
     columns: tuple[Column, ...]
+    end: Scalar | None = None
+
+    @property
+    def key(self) -> tuple[int, ...] | None:
+        """Columns by which no two rows are equal, whatever the inputs hold."""
+        own = key(self.logical)
+        last = self.dataflow.nodes[-1]
+        if self.end is None or not isinstance(last, EmitOnClose):
+            return own
+        return closing.key_of(own, self.end, Closing(last.end, None), len(self.columns))
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,18 +96,38 @@ class Selected:
 
 
 def compile_view(
-    query: str, catalog: Mapping[str, Relation], functions: Sequence[Function] = ()
+    query: str,
+    catalog: Mapping[str, Relation],
+    functions: Sequence[Function] = (),
+    born: Timestamp | None = None,
 ) -> Compiled:
     """Plan the SELECT against the catalog, whose names are case-insensitive.
 
     `functions` are those that the query may call beside DuckDB's; the dataflow holds the ones
-    that it does.
+    that it does. `born` is the first time of the dataflow, on which that of a query with EMIT
+    ON CLOSE depends; without it, windows that have ended before do not come out.
 
     Errors: InvalidStatement, naming the construct or the place, for what does not bind or is
     not maintained. InvalidUsage for catalog names that differ in case alone.
     """
-    settled, columns = _settled(query, catalog, functions)
-    return _compiled(settled.rows, columns, functions)
+    text, emit = split(query)
+    settled, columns = _settled(text, catalog, functions)
+    if emit is None:
+        return _compiled(settled.rows, columns, functions)
+    end = _end(emit, columns, functions)
+    rows, closes = closing.open_rows(settled.rows, end, born)
+    return replace(_compiled(rows, columns, functions, closes), end=end)
+
+
+def _end(emit: Emit, columns: tuple[Column, ...], functions: Sequence[Function]) -> Scalar:
+    """The end of the window of a view's row, over its columns. Errors: InvalidStatement."""
+    row = {closing.ROW: Relation(closing.COLLECTION, columns)}
+    query = closing.query_of(emit, columns)
+    try:
+        rows = _settled(query, row, functions)[0].rows
+    except InvalidStatement as error:  # its place is one in our query
+        raise InvalidStatement(f"EMIT ON CLOSE: {error.message}", hint=error.hint) from error
+    return closing.end_of(rows)
 
 
 def compile_select(
@@ -100,8 +137,14 @@ def compile_select(
 
     Its columns may share names, since they are not identified by these.
 
-    Errors: as `compile_view`.
+    Errors: as `compile_view`; for EMIT ON CLOSE.
     """
+    if split(query)[1] is not None:
+        raise InvalidStatement(
+            "EMIT ON CLOSE in a SELECT",
+            "a SELECT reads what is there at one time, and EMIT ON CLOSE says when rows appear",
+            "create a materialized view with it, and read that",
+        )
     bound_query, shown = _settled(query, catalog, functions, is_shown=True)
     behind = ir.columns(bound_query.rows)[bound_query.width :]
     view = _compiled(bound_query.rows, (*shown, *behind), functions)
@@ -115,11 +158,14 @@ def _sort_key(order: ir.Order) -> SortKey:
 
 
 def _compiled(
-    settled: ir.Relational, columns: tuple[Column, ...], functions: Sequence[Function]
+    settled: ir.Relational,
+    columns: tuple[Column, ...],
+    functions: Sequence[Function],
+    closes: Closing | None = None,
 ) -> Compiled:
     refuse_types(columns, ())
     logical = optimise(settled)
-    dataflow = lower(logical, lower_unions.columns(columns))
+    dataflow = lower(logical, lower_unions.columns(columns), closes)
     if functions:
         called = named(functions, plans.dumps(dataflow))
         dataflow = replace(dataflow, functions=called)
@@ -131,7 +177,11 @@ def bound_plan(
     query: str, catalog: Mapping[str, Relation], functions: Sequence[Function] = ()
 ) -> ir.Relational:
     """The plan of the SELECT before any pass. Errors: as `compile_view`."""
-    return _settled(query, catalog, functions)[0].rows
+    text, emit = split(query)
+    settled, columns = _settled(text, catalog, functions)
+    if emit is None:
+        return settled.rows
+    return closing.open_rows(settled.rows, _end(emit, columns, functions), None)[0]
 
 
 def _settled(
@@ -231,9 +281,11 @@ def explain(
     """
     compiled = compile_view(query, catalog, functions)
     names = {relation.id: name for name, relation in catalog.items()}
+    end = compiled.end
     lines = [
         "logical plan",
-        explain_logical(compiled.logical, with_facts=True),
+        *([] if end is None else [f"EmitOnClose at {to_sql.label(end)}  -- append-only"]),
+        explain_logical(compiled.logical, int(end is not None), with_facts=True),
         "",
         "physical plan",
         explain_physical(compiled.dataflow, names),

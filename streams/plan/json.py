@@ -23,6 +23,7 @@ from streams.plan.physical import (
     Constant,
     Dataflow,
     Distinct,
+    EmitOnClose,
     Expression,
     Groupwise,
     Import,
@@ -155,6 +156,11 @@ def _temporal(record: Record) -> Node:
     )
 
 
+def _emit_on_close(record: Record) -> Node:
+    born = None if record.raw("born") is None else record.number("born")
+    return EmitOnClose(record.number("input"), record.number("end"), born)
+
+
 def _join(record: Record) -> Node:
     return Join(
         record.number("left"),
@@ -282,6 +288,7 @@ _NODES: dict[str, Callable[[Record], Node]] = {
     "Constant": lambda r: Constant(_text(r, "sql")),
     "Linear": _linear,
     "Temporal": _temporal,
+    "EmitOnClose": _emit_on_close,
     "Join": _join,
     "Asof": _asof,
     "Arrange": _arrange,

@@ -112,6 +112,21 @@ class Temporal:
 
 
 @dataclass(frozen=True, slots=True)
+class EmitOnClose:
+    """The input's rows once their windows have closed: each appears once and never goes.
+
+    The input is filtered by `mz_now() <` the end in column `end`, so a row leaves it at the end
+    of its window, and appears in the output then. Windows that had ended by `born`, the first
+    time of the dataflow, leave the input at `born` + 1, and are in the output from `born` on;
+    without it nothing is. Of the input's columns the first ones come out.
+    """
+
+    input: NodeId
+    end: int
+    born: int | None
+
+
+@dataclass(frozen=True, slots=True)
 class Join:
     """Inner join on equality of columns: left's columns, then right's.
 
@@ -411,6 +426,7 @@ Node = (
     | Constant
     | Linear
     | Temporal
+    | EmitOnClose
     | Join
     | Asof
     | Arrange
@@ -433,7 +449,7 @@ def inputs(node: Node) -> tuple[NodeId, ...]:
     match node:
         case Source() | Constant():
             return ()
-        case Linear() | Temporal() | Unnest() | Negate():
+        case Linear() | Temporal() | EmitOnClose() | Unnest() | Negate():
             return (node.input,)
         case Reduce() | Groupwise() | TopK() | Distinct() | Upsert() | Arrange():
             return (node.input,)
@@ -465,3 +481,8 @@ class Dataflow:
     def depth(self) -> int:
         """The number of rounds, that is, of exchanges, that a step needs."""
         return max(self.levels, default=0)
+
+    @property
+    def emits_on_close(self) -> bool:
+        """Whether rows come out once, when their windows close, and stay."""
+        return bool(self.nodes) and isinstance(self.nodes[-1], EmitOnClose)

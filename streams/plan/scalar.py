@@ -120,6 +120,16 @@ def substitute(scalar: Scalar, outputs: tuple[Scalar, ...]) -> Scalar:
     return rewrite(scalar, lambda ref: outputs[ref.index])
 
 
+def replaced(scalar: Scalar, old: Scalar, new: Scalar) -> Scalar:
+    """The expression with one inside it in the place of another."""
+    if scalar == old:
+        return new
+    if not isinstance(scalar, Call):
+        return scalar
+    arguments = tuple(replaced(argument, old, new) for argument in scalar.arguments)
+    return scalar if arguments == scalar.arguments else replace(scalar, arguments=arguments)
+
+
 def carrier(scalar: Scalar) -> Scalar:
     """The carrier of the value of an expression that contains unions."""
     if isinstance(scalar, Call) and scalar.form is Form.AS_UNION:

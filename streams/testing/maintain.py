@@ -40,7 +40,7 @@ import numpy as np
 import pyarrow as pa
 
 from streams.errors import InvalidUsage
-from streams.ids import CollectionId
+from streams.ids import CollectionId, Timestamp
 from streams.operators.context import ERRORS
 from streams.operators.local import LocalDataflow
 from streams.plan.bind.functions import function_of
@@ -133,7 +133,7 @@ def maintain(  # noqa: PLR0913 - few are needed at once, and a public function k
     """Maintain the view of `query` over changing tables; see the module for an example.
 
     Args:
-        query: a SELECT over the tables, in DuckDB's dialect.
+        query: a SELECT over the tables, in DuckDB's dialect, perhaps with EMIT ON CLOSE.
         tables: for each table its columns as in CREATE TABLE: `"a BIGINT, b VARCHAR"`.
         updates: for some of the tables, those columns with `_time` and `_diff`.
         frontiers: the ascending uppers at which micro-batches are cut; after every distinct
@@ -163,6 +163,8 @@ def maintain(  # noqa: PLR0913 - few are needed at once, and a public function k
     for name in keys.keys() & rows.keys():
         _refuse_duplicates(catalog[name], rows[name], kernel)
     since, uppers = _cuts([int64(row.column("time")) for row in rows.values()], frontiers)
+    if compiled.end is not None:
+        compiled = compile_view(query, catalog, defined(functions), Timestamp(since))
     with temporary_directory("slackwater-") as directory:
         stepped = start(compiled.dataflow, Path(directory), buckets, merge_factor)
         return _run(stepped, kernel, compiled, rows, (since, uppers))

@@ -18,6 +18,7 @@ from streams.plan.physical import (
     Constant,
     Dataflow,
     Distinct,
+    EmitOnClose,
     Groupwise,
     Join,
     Linear,
@@ -172,7 +173,7 @@ def _query(node: Node, tables: list[str], bucket: int, width: int) -> str:
             return f"SELECT * FROM {tables[0]} WHERE error('rows of a Negate')::BOOLEAN"
         case Arrange():
             return f"SELECT * FROM {tables[0]}"
-        case Source() | Upsert() | Temporal() | Loop() | Lookup():
+        case Source() | Upsert() | Temporal() | EmitOnClose() | Loop() | Lookup():
             raise AssertionError(node)
 
 

@@ -181,6 +181,8 @@ class World:
         self.shards.sync()
         since = [self.shards.state(collection).since.time for collection in imports]
         birth = Timestamp(max([as_of, *since]))
+        if compiled.dataflow.emits_on_close:
+            compiled = compile_view(query, self.relations, (), birth)
         self._make(name, compiled.columns, "view", birth, ())
         self.descriptions.append(
             DataflowDescription(

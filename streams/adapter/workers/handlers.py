@@ -32,7 +32,6 @@ from streams.ids import Timestamp
 from streams.plan import json as plans
 from streams.plan.analyses.column_bounds import compared
 from streams.plan.analyses.column_usage import columns_imported
-from streams.plan.analyses.keys import key
 from streams.plan.bind.binder import canonical_columns
 from streams.plan.bind.functions import function_of
 from streams.plan.compile import Selected, compile_select, compile_view, drawn, explain
@@ -63,8 +62,8 @@ class Answering:
                 plan, planned = self._planned(query)
                 facts |= planned
                 yield pickle.dumps(plan)
-            case View(query):
-                text, viewed = _viewed(query)
+            case View(query, born):
+                text, viewed = _viewed(query, born)
                 facts |= viewed.facts()
                 yield text.encode()
             case Explain(query, picture):
@@ -117,19 +116,19 @@ class Answering:
         return int(table.num_rows)
 
 
-def _viewed(query: Query) -> tuple[str, Viewed]:
+def _viewed(query: Query, born: Timestamp | None) -> tuple[str, Viewed]:
     """Return a view's plan and its facts.
 
     The plan is the one that its inputs and functions alone give: whatever else there is in a
     catalog, it is the same at each start of a coordinator.
     """
-    compiled = compile_view(query.text, query.relations, query.functions)
+    compiled = compile_view(query.text, query.relations, query.functions, born)
     inputs = tuple(dict.fromkeys(imported.collection for imported in compiled.dataflow.imports))
     functions = tuple(function.name for function in compiled.dataflow.functions)
     needed = {n: r for n, r in query.relations.items() if r.id in inputs}
     if len(needed) < len(query.relations) or len(functions) < len(query.functions):
-        compiled = compile_view(query.text, needed, compiled.dataflow.functions)
-    keys = tuple(compiled.columns[place].name for place in key(compiled.logical) or ())
+        compiled = compile_view(query.text, needed, compiled.dataflow.functions, born)
+    keys = tuple(compiled.columns[place].name for place in compiled.key or ())
     return plans.dumps(compiled.dataflow), Viewed(compiled.columns, inputs, functions, keys)
 
 

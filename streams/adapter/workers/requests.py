@@ -36,9 +36,13 @@ class Plan:
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """Plan a view. The data is its plan in JSON; the facts are those of `Viewed`."""
+    """Plan a view. The data is its plan in JSON; the facts are those of `Viewed`.
+
+    `born` is its first time, if it is known: only EMIT ON CLOSE depends on it.
+    """
 
     query: Query
+    born: Timestamp | None = None
 
 
 @dataclass(frozen=True, slots=True)

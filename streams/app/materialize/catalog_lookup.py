@@ -11,7 +11,6 @@ from streams.adapter.timelines import common
 from streams.errors import SlackwaterError
 from streams.kafka.log import Logs
 from streams.kafka.topics import Topics
-from streams.plan.analyses.keys import key
 from streams.plan.compile import compile_view
 from streams.storage.client.shards import fresh_uuid
 
@@ -63,5 +62,5 @@ def key_of(item: Item, items: Sequence[Item]) -> list[str] | None:
         compiled = compile_view(item.query, relations(items))
     except SlackwaterError:
         return None
-    places = key(compiled.logical)
+    places = compiled.key
     return [item.columns[place].name for place in places] if places else None

@@ -11,10 +11,13 @@ use, because there a text alone becomes whatever it is compared with. Anywhere e
 would change values all the time, and not just when a row comes and goes: it is refused.
 """
 
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
 from streams.plan import ir
 from streams.plan.physical import Bound, Expression
 from streams.plan.refusal import Refusal
-from streams.plan.scalar import Call, Form, Literal, Scalar, walk
+from streams.plan.scalar import Call, Form, Literal, Scalar, equality, replaced, walk
 from streams.plan.to_sql import label, sql
 
 NOW_TEXT = "'the logical time of slackwater'"
@@ -22,14 +25,19 @@ NOW_TEXT = "'the logical time of slackwater'"
 NOW = Literal(NOW_TEXT, "VARCHAR", "mz_now()")
 
 _MIRRORED = {"<": ">", "<=": ">=", "=": "=", ">=": "<=", ">": "<"}
-_TIMESTAMPS = frozenset(
+TIMESTAMPS = frozenset(
     {"TIMESTAMP", "TIMESTAMP WITH TIME ZONE", "TIMESTAMP_MS", "TIMESTAMP_NS"}
 )
+"""The types of points in time."""
+
+_PLAIN_TIMES = TIMESTAMPS | {"DATE"}
+"""Types whose equal values are the same in every expression."""
+
 _NARROW = frozenset({
     "TINYINT", "SMALLINT", "INTEGER", "BIGINT", "UTINYINT", "USMALLINT", "UINTEGER",
 })  # fmt: skip
 _WIDE = frozenset({"UBIGINT", "HUGEINT", "UHUGEINT"})
-_CARRIED = _TIMESTAMPS | _NARROW | _WIDE
+_CARRIED = TIMESTAMPS | _NARROW | _WIDE
 _GREATEST = (1 << 63) - 1
 _ALONE = "compare mz_now() alone, as in WHERE mz_now() <= ts + INTERVAL '1 hour' AND ..."
 
@@ -58,6 +66,45 @@ def conjunct(predicate: Scalar) -> Scalar:
 def is_temporal(predicate: Scalar) -> bool:
     """Whether it is a temporal conjunct."""
     return isinstance(predicate, Call) and predicate.form is Form.TEMPORAL
+
+
+def until(end: Scalar) -> Scalar:
+    """The conjunct `mz_now() < end`, for an end that is a timestamp."""
+    assert end.type in TIMESTAMPS, end
+    return Call(Form.TEMPORAL, "<", (end,), "BOOLEAN")
+
+
+def total(predicate: Scalar) -> Scalar | None:
+    """A temporal conjunct that never fails and is true where this one is or fails.
+
+    So it may meet rows that the predicate may not see: it takes away no more than that does.
+    None if there is none.
+    """
+    if not isinstance(predicate, Call) or predicate.form is not Form.TEMPORAL:
+        return None
+    (value,) = predicate.arguments
+    if predicate.name not in {"<", "<="} or value.type not in TIMESTAMPS:
+        return None
+    tried = Call(Form.TRY, Form.TRY.value, (value,), value.type)
+    never = Literal(f"CAST('infinity' AS {value.type})", value.type, "'infinity'")
+    known = Call(Form.COALESCE, Form.COALESCE.value, (tried, never), value.type)
+    return replace(predicate, arguments=(known,))
+
+
+def equated(predicate: Scalar, predicates: Sequence[Scalar]) -> Iterator[Scalar]:
+    """A temporal conjunct of what equalities among the predicates say is the same.
+
+    Shape: each side of an equality in the place of the other, one equality at a time.
+    """
+    assert isinstance(predicate, Call), predicate
+    (value,) = predicate.arguments
+    for equal in filter(None, map(equality, predicates)):
+        if equal.one.type not in _PLAIN_TIMES:
+            continue  # equal intervals, say, may be added with different results
+        for one, other in ((equal.one, equal.other), (equal.other, equal.one)):
+            same = replaced(value, one, other)
+            if same != value:
+                yield replace(predicate, arguments=(same,))
 
 
 def bound(predicate: Scalar) -> Bound:
@@ -123,7 +170,7 @@ _OTHERS = {"DATE": "cast the date to TIMESTAMP: that is its first moment"}
 
 def _milliseconds(value: Scalar) -> Scalar:
     """The value as a timestamp, or as milliseconds in a BIGINT; beyond its range the end."""
-    if value.type in _TIMESTAMPS:
+    if value.type in TIMESTAMPS:
         return value
     plain = value if value.type == "BIGINT" else Call(Form.CAST, "cast", (value,), "BIGINT")
     if value.type in _NARROW:

@@ -205,6 +205,9 @@ def operator(  # noqa: C901, PLR0911, PLR0912 - one case for each kind of node
             return _linear(node)
         case physical.Temporal():
             return _temporal(node)
+        case physical.EmitOnClose():
+            born = "" if node.born is None else f", those before {node.born} at once"
+            return f"EmitOnClose at c{node.end}{born}"
         case physical.Join():
             return f"Join {_equal(node)}" + _where(_sql(node.residual))
         case physical.Asof():
@@ -223,12 +226,8 @@ def operator(  # noqa: C901, PLR0911, PLR0912 - one case for each kind of node
         case physical.TopK():
             rows = f"[{node.offset}, {node.upto})"
             return f"TopK by {_columns(node.keys)} rows {rows} in order of {node.order}"
-        case physical.Distinct():
-            return "Distinct"
-        case physical.Union():
-            return "Union"
-        case physical.Negate():
-            return "Negate"
+        case physical.Distinct() | physical.Union() | physical.Negate():
+            return type(node).__name__
         case physical.Loop():
             gives = identifier(node.names[node.result])
             return f"Loop in one bucket, gives {gives}, {_end(node.limit, fails=node.fails)}"

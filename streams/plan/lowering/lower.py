@@ -42,11 +42,26 @@ from streams.plan.to_sql import expression, sql
 _ANY_ROW = "which rows are left depends on all of them"
 
 
-def lower(node: ir.Relational, output: Sequence[Column]) -> Dataflow:
-    """The dataflow that computes the plan; `output` names its columns."""
+@dataclass(frozen=True, slots=True)
+class Closing:
+    """The column of a plan with the end of a row's window, and the dataflow's first time."""
+
+    end: int
+    born: int | None
+
+
+def lower(
+    node: ir.Relational, output: Sequence[Column], closing: Closing | None = None
+) -> Dataflow:
+    """The dataflow that computes the plan; `output` names its columns.
+
+    With `closing` its rows appear once, when their windows close; the plan is filtered by that.
+    """
     builder = _Builder(tuple(Import(get.collection, get.columns) for get in ir.gets(node)))
     root = builder.add(node)
     types = tuple(column.type for column in output)
+    if closing is not None:
+        root = builder.emit_on_close(root, types, closing)
     assert root == len(builder.nodes) - 1
     assert builder.types[root] == types, (builder.types[root], types)
     levels = tuple(placement.level for placement in builder.placements)
@@ -71,6 +86,11 @@ class _Builder:
         if node not in self.made:
             self.made[node] = self._lower(node)
         return self.made[node]
+
+    def emit_on_close(self, number: int, types: tuple[str, ...], closing: Closing) -> int:
+        """The number of the node behind this one that lets the rows of closed windows out."""
+        emit = physical.EmitOnClose(number, closing.end, closing.born)
+        return self._append(emit, types, Placement(self.placements[number].level))
 
     def _lower(self, node: ir.Relational) -> int:  # noqa: C901, PLR0911, PLR0912 - one case a node
         match node:

@@ -7,6 +7,10 @@ A key that all parts of an OR share joins, and what they ask of one input is ask
 Across Group and Distinct moves only what sees the same value below as above: a float or an
 interval may be represented by another value of its group. Into a side of an outer join moves
 only what concerns that side's rows alone, matched or not.
+
+A temporal predicate says until when rows matter, so what keeps rows by them should know it too
+(`analyses.temporal`). Where it has to wait because it can fail, its total form goes ahead; and
+it is asked of each input of a join whose rows agree with it on what it reads.
 """
 
 from collections.abc import Callable, Iterator
@@ -14,6 +18,7 @@ from dataclasses import replace
 
 from streams.plan.analyses.disjunctions import factored, implied
 from streams.plan.analyses.fallible import can_fail
+from streams.plan.analyses.temporal import equated, is_temporal, total
 from streams.plan.ir import (
     DeltaJoin,
     Distinct,
@@ -47,12 +52,15 @@ from streams.plan.scalar import (
     Ref,
     Scalar,
     conjuncts,
+    equality,
     refs,
+    replaced,
     shift,
     substitute,
     walk,
 )
 
+_OF_PARTITION = Literal("NULL", "INTEGER", "what a partition has in common")
 _MOST_NODES = 200  # of a predicate that is repeated instead of computed once above
 
 Predicates = tuple[Scalar, ...]
@@ -138,8 +146,28 @@ def _into_product(node: Product, predicates: Predicates) -> Relational:
                 inside[place].append(shift(scalar, -starts[place]))
         else:
             inside[home].append(shift(predicate, -starts[home]))
+    _also_elsewhere(node, predicates, starts, inside)
     parts = zip(node.inputs, inside, strict=True)
     return Product(tuple(_push(part, tuple(own)) for part, own in parts), tuple(rest))
+
+
+def _also_elsewhere(
+    node: Product, predicates: Predicates, starts: list[int], inside: list[list[Scalar]]
+) -> None:
+    """Ask temporal predicates of every input that has what they read, or the same."""
+    every = node.predicates + predicates
+    for predicate in _temporal(every):
+        for same in (predicate, *equated(predicate, every)):
+            place = _home(same, starts)
+            if place is not None and not can_fail(same):
+                own = shift(same, -starts[place])
+                inside[place] += [] if own in inside[place] else [own]
+
+
+def _temporal(predicates: Predicates) -> Predicates:
+    """The temporal predicates in a form that does not fail, where they have one."""
+    safe = (p if not can_fail(p) else total(p) for p in predicates if is_temporal(p))
+    return tuple(predicate for predicate in safe if predicate is not None)
 
 
 def _implied(
@@ -179,9 +207,24 @@ def _into_match(node: Match, predicates: Predicates) -> Relational:
     if simple.kind is Kind.SEMI:
         more, within = _split(within, of_left)
         mine += more
+    theirs += tuple(same for same in _of_partners(simple, mine) if of_right(same))
     right = _push(simple.right, tuple(shift(predicate, -width) for predicate in theirs))
     pushed = Match(_push(simple.left, mine), right, simple.kind, within)
     return _filter(pushed, above)
+
+
+def _of_partners(node: Match, mine: Predicates) -> Iterator[Scalar]:
+    """What temporal predicates of left's rows say of the rows on the right that match them.
+
+    Where it counts whether a match is unknown, they must agree without a NULL.
+    """
+    asked = node.predicates
+    if node.kind is Kind.NULL_AWARE_ANTI:
+        asked = tuple(p for p in asked if (equal := equality(p)) and equal.null_equal)
+    elif node.kind not in {Kind.LEFT, Kind.SINGLE, Kind.SEMI, Kind.ANTI}:
+        return
+    for predicate in _temporal(mine):
+        yield from equated(predicate, asked)
 
 
 def _through_unnest(node: Unnest, predicates: Predicates) -> Relational:
@@ -216,11 +259,13 @@ def _through_group(node: Group, predicates: Predicates) -> Relational:
 
 def _through_partitions(node: Window | TopK, predicates: Predicates) -> Relational:
     """A predicate of the keys keeps or drops whole partitions."""
-    keys = {key.index for key in node.keys if isinstance(key, Ref) and not node.shared}
+    keys = [key for key in node.keys if not node.shared and not _is_vague(key.type)]
 
     def of_keys(predicate: Scalar) -> bool:
-        places = refs(predicate)
-        return bool(places) and places <= keys and _exact(predicate)
+        bare = predicate
+        for key in keys:
+            bare = replaced(bare, key, _OF_PARTITION)
+        return bare != predicate and not refs(bare) and _exact(predicate)
 
     below, above = _split(predicates, of_keys)
     return _filter(replace(node, input=_push(node.input, below)), above)
@@ -229,12 +274,18 @@ def _through_partitions(node: Window | TopK, predicates: Predicates) -> Relation
 def _exact(predicate: Scalar) -> bool:
     """Tell whether the predicate may be judged on any row of a group, not on the group."""
     types = {node.type for node in walk(predicate) if isinstance(node, Ref)}
-    vague = ("FLOAT", "DOUBLE", "INTERVAL")
-    return not can_fail(predicate) and not any(name in t for t in types for name in vague)
+    return not can_fail(predicate) and not any(map(_is_vague, types))
+
+
+def _is_vague(type_: str) -> bool:
+    """Tell whether values of the type may be equal and yet behave otherwise."""
+    return any(name in type_ for name in ("FLOAT", "DOUBLE", "INTERVAL"))
 
 
 def _split(
     predicates: Predicates, chosen: Callable[[Scalar], bool]
 ) -> tuple[Predicates, Predicates]:
     yes = tuple(predicate for predicate in predicates if chosen(predicate))
-    return yes, tuple(predicate for predicate in predicates if predicate not in yes)
+    no = tuple(predicate for predicate in predicates if predicate not in yes)
+    ahead = tuple(predicate for predicate in _temporal(no) if chosen(predicate))
+    return yes + ahead, no

@@ -12,7 +12,15 @@ from streams.errors import InvalidStatement
 from streams.ids import Timestamp
 from streams.plan.metadata import OnError, Watermark
 from streams.plan.physical import Column
-from streams.plan.sql import columns, event_time, history, materializations, messages, offsets
+from streams.plan.sql import (
+    columns,
+    emit,
+    event_time,
+    history,
+    materializations,
+    messages,
+    offsets,
+)
 from streams.plan.sql.history import Retain
 from streams.plan.sql.limits import check_statements, check_text
 from streams.plan.sql.tokens import Cursor, split, tokenize
@@ -172,6 +180,7 @@ _SOURCE_USAGE = (
 )
 _VIEW_USAGE = (
     f"CREATE MATERIALIZED VIEW [IF NOT EXISTS] name [WITH ({history.USAGE})] AS SELECT ..."
+    f" [{emit.USAGE}]"
 )
 _SINK_USAGE = (
     "CREATE SINK [IF NOT EXISTS] name FROM view INTO KAFKA (TOPIC '...') KEY (columns)"

@@ -86,8 +86,13 @@ class Shard:
     stages: Mapping[str, int]
 
     def is_foreign(self, flow: Dataflow) -> bool:
-        """Whether another version has written a view's shard last (rule 24)."""
-        return not flow.is_source and self.fingerprint not in {"", flow.fingerprint}
+        """Whether another version has written a view's shard last (rule 24).
+
+        What EMIT ON CLOSE let out stays, whoever did it: no version corrects another.
+        """
+        if flow.is_source or flow.plan.emits_on_close:
+            return False
+        return self.fingerprint not in {"", flow.fingerprint}
 
 
 @dataclass(frozen=True, slots=True)

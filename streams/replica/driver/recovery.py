@@ -97,9 +97,7 @@ class Starter:
         if flow.is_source:
             self._resume_source(flow, view)
             return
-        before = view.state(flow.id).fingerprint
-        if before not in {"", flow.fingerprint}:
-            self._upgrade(flow, view, before)
+        if self._is_of_another_version(flow, view):
             return
         fitting = of_fingerprint(
             [record.checkpoint for record in flow.records], flow.fingerprint
@@ -120,12 +118,24 @@ class Starter:
                 lost = f"an import cannot be read at {as_of} any more: its since is {since}"
                 self.scheduler.tell(flow, Failed(Failure(lost)))
 
-    def _upgrade(self, flow: Dataflow, view: View, before: str) -> None:
-        """Plan an upgrade if another fingerprint wrote the shard (rule 24)."""
+    def _is_of_another_version(self, flow: Dataflow, view: View) -> bool:
+        """Upgrade a flow whose shard another fingerprint wrote, or fail it if that is newer.
+
+        What EMIT ON CLOSE let out is final. So there a version goes on where the one before
+        stopped, and corrects nothing.
+        """
         state = view.state(flow.id)
         if flow.fingerprint in state.fenced:
-            self.scheduler.tell(flow, fenced_by(before))
-            return
+            self.scheduler.tell(flow, fenced_by(state.fingerprint))
+            return True
+        if flow.plan.emits_on_close or state.fingerprint in {"", flow.fingerprint}:
+            return False
+        self._upgrade(flow, view, state.fingerprint)
+        return True
+
+    def _upgrade(self, flow: Dataflow, view: View, before: str) -> None:
+        """Plan an upgrade where another fingerprint wrote the shard (rule 24)."""
+        state = view.state(flow.id)
         if state.upper.is_empty:
             self.scheduler.tell(flow, Recovered(OwnState("", state.upper, {})))
             return

@@ -30,10 +30,11 @@ import pyarrow as pa
 from streams.compute.event_time import Seen
 from streams.errors import Determinate, Indeterminate
 from streams.ids import CollectionId
-from streams.operators import engine
+from streams.operators import emit_on_close, engine
 from streams.operators.engine import Context, Emitted
 from streams.operators.linear import Computed
 from streams.operators.rounds import inbox, wakes
+from streams.plan.physical import Dataflow
 from streams.replica.ingest.event_times import NOTHING, together
 from streams.replica.ingest.refusals import Undecodable
 from streams.replica.tasks import (
@@ -250,7 +251,7 @@ def _start(task: Task, share: Share, loads: Sequence[Load], loader: Loader, inde
     emitted = engine.start(
         plan, tables, interval, task.batch.buckets, task.context, computed=computed
     )
-    emitted = _with(emitted, undone, errors, plan.types[-1])
+    emitted = _with(emitted, undone, errors, plan)
     read = sum(table.num_rows for table in tables.values())
     done = Done(share, plan.types[-1], 0, index, emitted, None, read, _since_ms(began))
     done.letters = pa.concat_tables(letters) if letters else None
@@ -297,7 +298,7 @@ def _take(task: Task, share: Share, handed: Sequence[Done]) -> Done:
         plan, tables, share.interval, task.batch.buckets, task.context, computed=computed
     )
     errors = [error for done in handed for error in _some(done.emitted.errors)]
-    emitted = _with(emitted, (), errors, plan.types[-1])
+    emitted = _with(emitted, (), errors, plan)
     read = sum(table.num_rows for table in tables.values())
     return Done(share, plan.types[-1], 0, bucket, emitted, None, read, _since_ms(began))
 
@@ -348,7 +349,7 @@ def _with(
     emitted: Emitted,
     undone: Sequence[pa.Table],
     errors: Sequence[pa.Table],
-    types: tuple[str, ...],
+    plan: Dataflow,
 ) -> Emitted:
     """Return the emitted updates, with those that go to the output unchanged."""
     if not undone and not errors:
@@ -356,7 +357,9 @@ def _with(
     output, failed = emitted.output, emitted.errors
     if undone:
         own = [] if output is None else [output]
-        output = pa.Table.from_batches([flatten([*own, *undone], arrow_schema(types))])
+        schema = arrow_schema(plan.types[-1])
+        output = pa.Table.from_batches([flatten([*own, *undone], schema)])
     if errors:
         failed = pa.concat_tables([*([] if failed is None else [failed]), *errors])
+        failed = emit_on_close.lasting(plan, failed)
     return Emitted(emitted.packets, output, failed)

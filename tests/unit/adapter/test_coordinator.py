@@ -288,7 +288,7 @@ def test_show_tells_frontiers_and_who_is_waited_for(env) -> None:
     replica.say(Status(CollectionId("u2"), "hydrating", "", "1 of 2 slices"))
     eventually(lambda: env.rows("SHOW MATERIALIZED VIEWS")[0][4] == "hydrating")
     assert env.rows("SHOW MATERIALIZED VIEWS") == [
-        ["totals", "u2", NOW + 9, NOW + 9, "hydrating", "1 of 2 slices", "", kept]
+        ["totals", "u2", NOW + 9, NOW + 9, "hydrating", "1 of 2 slices", "", kept, None]
     ]
     replica.say(Hydration(CollectionId("u2"), 5_000, 9_000))
     shown = ["5,000 of 9,000 rows", "8,000 of 9,000 rows, 3 s left", ""]

@@ -12,8 +12,10 @@ import duckdb
 import pyarrow as pa
 import pytest
 
+from streams.plan.sql.emit import split
 from streams.plan.sql.statements import CreateMaterializedView, parse
 from streams.testing import maintain
+from tests.support.closing_windows import expected as closing
 
 PAGE = Path(__file__).parents[3] / "streams/docs/EVENT_TIME.md"
 COLUMNS = "id BIGINT, page VARCHAR, ts TIMESTAMP"
@@ -30,9 +32,9 @@ MINUTE_MS = 60_000
 END_MS = 60 * MINUTE_MS
 
 
-def windows() -> dict[str, str]:
-    """The queries of the page's section, with views in them replaced by theirs."""
-    section = PAGE.read_text().split("\n## Windows\n")[1].split("\n## ")[0]
+def windows(heading: str) -> dict[str, str]:
+    """The queries of a section of the page, with views in them replaced by theirs."""
+    section = PAGE.read_text().split(f"\n## {heading}\n")[1].split("\n## ")[0]
     (block,) = re.findall(r"^```sql\n(.*?)^```", section, re.MULTILINE | re.DOTALL)
     queries: dict[str, str] = {}
     for statement in parse(block):
@@ -44,7 +46,10 @@ def windows() -> dict[str, str]:
     return queries
 
 
-WINDOWS = windows()
+WINDOWS = windows("Windows")
+FINAL = windows("Emit on close")
+DAY = "WHERE mz_now() < ts + INTERVAL '1 day'"
+"""The filter by which the page bounds the state of sessions."""
 
 
 def arrivals(chance: random.Random, late_share: float, count: int = 40) -> pa.Table:
@@ -94,6 +99,7 @@ def rows(table: pa.Table) -> Counter[tuple[object, ...]]:
 
 def test_the_page_has_all_kinds() -> None:
     assert set(WINDOWS) == {"tumbling", "hopping", "moving", "sessions", "closed"}
+    assert set(FINAL) == {"per_minute_final", "hops_final", "sessions_final"}
 
 
 @pytest.mark.parametrize("seed", range(2))
@@ -121,3 +127,21 @@ def test_a_window_without_late_rows_appears_once_when_it_has_ended() -> None:
     ends = [start + MINUTE_MS for start in starts.to_pylist()]
     assert ends
     assert view.updates["_time"].to_pylist() == ends
+
+
+@pytest.mark.parametrize("name", FINAL)
+def test_a_window_appears_once_when_it_ends_whatever_comes_later(name: str) -> None:
+    """Sessions are shorter than a day here, so the filter that forgets them is none."""
+    clicks = arrivals(random.Random(name), late_share=0.3)
+    times = sorted(set(clicks["_time"].to_pylist()))
+    upper = END_MS + 15 * MINUTE_MS
+    view = maintain(
+        FINAL[name], {"clicks": COLUMNS}, {"clicks": clicks}, [*times[3:30:9], upper]
+    )
+    assert set(view.updates["_diff"].to_pylist()) == {1}
+    query, clause = split(FINAL[name])
+    assert clause is not None
+    end = clause.expression or "window_end"
+    wanted = closing(query.replace(DAY, ""), end, {"clicks": clicks}, view.since, upper)
+    assert rows(view.updates.drop_columns("_diff")) == wanted
+    assert len(wanted) > 5

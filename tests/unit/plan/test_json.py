@@ -12,6 +12,7 @@ from streams.plan.physical import (
     Constant,
     Dataflow,
     Distinct,
+    EmitOnClose,
     Expression,
     Groupwise,
     Import,
@@ -57,9 +58,11 @@ EVERY = Dataflow(
         Negate(12),
         Arrange(13, (0,), (True,)),
         Lookup(13, 14, (0,), strict=True),
+        EmitOnClose(15, 0, 7),
+        EmitOnClose(16, 0, None),
     ),
-    types=(("INTEGER", "VARCHAR"), (), ("A",), ("B",), ("C",), ("D",), ("E",), *[("F",)] * 9),
-    levels=(0, 1, 0, 1, 2, 2, 2, 3, 3, 3, 3, 3, 4, 4, 4, 5),
+    types=(("INTEGER", "VARCHAR"), (), ("A",), ("B",), ("C",), ("D",), ("E",), *[("F",)] * 11),
+    levels=(0, 1, 0, 1, 2, 2, 2, 3, 3, 3, 3, 3, 4, 4, 4, 5, 5, 5),
     output=(Column("o", "F"),),
     functions=(Function("f", ("a", "b"), ("X", "Y"), "Z", "def f(a, b):\n  'é'"),),
 )
@@ -89,7 +92,7 @@ def test_text_of_another_version_is_refused(text: str) -> None:
 def test_inputs_are_in_the_order_of_the_ports() -> None:
     assert [inputs(node) for node in EVERY.nodes] == [
         (), (), (0,), (0, 2), (3,), (4,), (5, 1, 1), (6,), (7,), (7,),
-        (8,), (9,), (10, 7), (12,), (13,), (13, 14),
+        (8,), (9,), (10, 7), (12,), (13,), (13, 14), (15,), (16,),
     ]  # fmt: skip
     assert EVERY.depth == 5
 

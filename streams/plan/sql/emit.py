@@ -1,0 +1,68 @@
+"""`EMIT ON CLOSE`, the last words of a view's query: its rows appear when their windows end.
+
+The clause belongs to us and the query before it to DuckDB, so it is cut off by its tokens. It
+stays in the text of the view: who plans that text again cannot lose it.
+"""
+
+from dataclasses import dataclass
+
+from sqlglot.tokenizer_core import TokenType
+
+from streams.errors import InvalidStatement
+from streams.plan.sql.tokens import Cursor, Token, place, tokenize
+
+USAGE = "EMIT ON CLOSE [(end of the window)]"
+
+_WORDS = ("EMIT", "ON", "CLOSE")
+
+
+@dataclass(frozen=True, slots=True)
+class Emit:
+    """The expression of the clause over the view's columns, as written; empty: not given."""
+
+    expression: str
+
+
+def emits(query: str) -> bool:
+    """Tell whether a view's query has the clause."""
+    return split(query)[1] is not None
+
+
+def split(query: str) -> tuple[str, Emit | None]:
+    """The query before the clause, and the clause; None if there is none.
+
+    Errors: InvalidStatement for a clause without anything between its parentheses.
+    """
+    if _WORDS[-1] not in query.upper():
+        return query, None
+    tokens = tokenize(query)
+    while tokens and tokens[-1].kind is TokenType.SEMICOLON:
+        tokens = tokens[:-1]
+    opening = _opening(tokens)
+    words = len(tokens) if opening is None else opening
+    first = words - len(_WORDS)
+    if first < 0 or not Cursor(query, tokens, position=first).at(*_WORDS):
+        return query, None
+    before = query[: tokens[first].start]
+    if opening is None:
+        return before, Emit("")
+    if opening + 2 == len(tokens):
+        raise InvalidStatement(
+            "expected an expression, found )",
+            place(query, tokens[-1].start),
+            f"the clause is {USAGE}",
+        )
+    return before, Emit(query[tokens[opening].end : tokens[-1].start].strip())
+
+
+def _opening(tokens: tuple[Token, ...]) -> int | None:
+    """The number of the parenthesis that the last token closes; None if it closes none."""
+    if not tokens or tokens[-1].kind is not TokenType.R_PAREN:
+        return None
+    depth = 0
+    for number in reversed(range(len(tokens))):
+        kind = tokens[number].kind
+        depth += (kind is TokenType.R_PAREN) - (kind is TokenType.L_PAREN)
+        if not depth:
+            return number
+    return None
