@@ -96,11 +96,6 @@ class When:
         if self.as_of is None and items and time < LAST:
             self.session.note(time, self.timeline)
 
-    def note_progress(self, upper: Antichain) -> None:
-        """All updates at times before upper were delivered."""
-        if self.as_of is None and not upper.is_empty:
-            self.session.note(Timestamp(upper.time - 1), self.timeline)
-
 
 class Reads:
     """Reads on behalf of users. Thread-safe."""
@@ -214,7 +209,7 @@ class Reads:
             yield Progress(frontier(time + 1))
             for progress in self._follow(item, time, guard, kernel):
                 if isinstance(progress, Progress):
-                    when.note_progress(progress.frontier)
+                    self._note_progress(item, progress.frontier, when)
                 yield progress
 
     def _follow(
@@ -256,8 +251,26 @@ class Reads:
             case ReadAt(time):
                 guard.downgrade(time)
                 yield from self._wait(items, time, when=when)
-                when.note(time, items)
+                self._note(items, time, when)
                 return time
+
+    def _note_progress(self, item: Item, upper: Antichain, when: When) -> None:
+        """Record that all updates at times before upper were delivered."""
+        if not upper.is_empty:
+            self._note([item], Timestamp(upper.time - 1), when)
+
+    def _note(self, items: Sequence[Item], time: Timestamp, when: When) -> None:
+        """Record the time of a read: of dead letters, no later than its source can be read.
+
+        By event time they are ahead of it, and the session would wait until there are rows.
+        """
+        for item in items:
+            group = self._shards.group_state(item.group).collections
+            source = group.get(CollectionId(item.group)) if item.kind == "errors" else None
+            if source is not None and not source.upper.is_empty:
+                time = min(time, Timestamp(source.upper.time - 1))
+        if time >= 0:
+            when.note(time, items)
 
     def _made(self, item: Item) -> Iterator[Result]:
         """Beats until an item that is defined is made, and why it is not.

@@ -28,6 +28,13 @@ engine the candidate: its Append has the watermark that the engine commits at th
 (D279). Until then reading changes state only. A message that is refused meanwhile (undecodable,
 or late) is *owed*: its range is read again, for what was refused alone, by the next Append. Its
 lower is the same, and so is what is refused.
+
+Nothing but rows moves upper, so dead letters do not wait for it: after `SETTLE_MS` those that
+are owed are appended alone, and the messages before the offsets that were read are *settled*.
+The collection of dead letters then runs ahead of the source, by a millisecond each time; its
+binding has the settled offsets. Every Append of the source moves that collection too, so of two
+writers one counts. What becomes a row or an error of the source itself does wait: at a time
+that upper has passed no row may be missing.
 """
 
 from collections.abc import Mapping
@@ -40,8 +47,13 @@ from streams.compute.description import BEGINNING, Start
 from streams.compute.reclocking import Broken, Ends
 from streams.plan.metadata import Watermark
 
+SETTLE_MS = 1_000
+"""How long refused messages wait for upper before they are settled without it."""
+
 MOST_STRETCHES = 64
 """The number of stretches of a partition; more are merged, and released together."""
+
+NOWHERE: Mapping[int, int] = {}
 
 Ranges = Mapping[int, tuple[int, int]]
 """For each partition the first offset, and the end."""
@@ -63,7 +75,8 @@ class Partition:
     shard. `greatest` is the greatest event time, None before the first row. `stretches` divide
     what is read and not released. `owed` was read without an Append, and has refused messages.
     `read_ms` is this replica's clock when the last message was read. `late` and `skipped` count
-    messages before `read`, since the source's generation began.
+    messages before `read`, since the source's generation began. Refused messages before
+    `settled` are dead letters already. `waiting` counts those that are owed, since `owed_ms`.
     """
 
     read: int
@@ -75,6 +88,9 @@ class Partition:
     owed: tuple[int, int] | None = None
     late: int = 0
     skipped: int = 0
+    settled: int = 0
+    waiting: int = 0
+    owed_ms: int = 0
 
 
 Progress = Mapping[int, Partition]
@@ -85,9 +101,9 @@ Progress = Mapping[int, Partition]
 class Advance:
     """A micro-batch of a source: what it reads, and the interval [lower, upper).
 
-    With upper = lower nothing is appended. `again` is read for rows that are pending,
-    `owed` for refused messages. `candidate` is fed to the engine's watermark; None: it is there
-    already.
+    With upper = lower nothing is appended, or `settles` dead letters alone. `again` is read for
+    rows that are pending, `owed` for refused messages. `candidate` is fed to the engine's
+    watermark; None: it is there already.
     """
 
     lower: int
@@ -96,6 +112,7 @@ class Advance:
     again: Ranges = field(default_factory=dict)
     owed: Ranges = field(default_factory=dict)
     candidate: int | None = None
+    settles: bool = False
 
     @property
     def appends(self) -> bool:
@@ -109,14 +126,16 @@ class Seen:
 
     `greatest` has the greatest event time of each partition that has rows, `refused` the
     partitions with errors or dead letters: both of sources with a watermark. By partition,
-    `late` counts late rows, whatever became of them, and `skipped` messages that were left out
-    (ON ERROR SKIP); both are of messages that are read for the first time.
+    `late` counts late rows, whatever became of them, `skipped` messages that were left out
+    (ON ERROR SKIP), and `bad` all that are refused; they are of messages that are read for the
+    first time.
     """
 
     greatest: Mapping[int, int] = field(default_factory=dict)
     refused: tuple[int, ...] = ()
     late: Mapping[int, int] = field(default_factory=dict)
     skipped: Mapping[int, int] = field(default_factory=dict)
+    bad: Mapping[int, int] = field(default_factory=dict)
 
 
 def begin(
@@ -125,12 +144,14 @@ def begin(
     topic: Mapping[int, Ends],
     now_ms: int,
     start: Start = BEGINNING,
+    settled: Mapping[int, int] = NOWHERE,
 ) -> Progress:
     """Return the progress with every partition of the topic; `known` None: without any state.
 
-    Without state a replica stands before the first message that may be pending.
+    Without state a replica stands before the first message that may be pending. `settled` has
+    the offsets before which refused messages are dead letters.
     """
-    known = known or {}
+    known = {p: _settled(part, settled.get(p, 0)) for p, part in (known or {}).items()}
     reads = reclocking.standing(bound, start)
     released = binding.facts(bound, start.generation, Fact.RELEASED)
     greatest = binding.facts(bound, start.generation, Fact.EVENT_TIME)
@@ -149,6 +170,7 @@ def begin(
             read_ms=now_ms,
             late=late.get(partition, 0),
             skipped=skipped.get(partition, 0),
+            settled=settled.get(partition, 0),
         )
     return {**known, **added}
 
@@ -188,13 +210,15 @@ class Observed:
 
     `watermark` is the engine's after the last one; it follows the candidates that it was fed.
     `clock_ms` is the replica's clock when the ends of the topic were asked for; `budget` the
-    number of messages that a micro-batch reads.
+    number of messages that a micro-batch reads. With `may_settle` dead letters need not wait
+    for upper.
     """
 
     topic: Mapping[int, Ends]
     clock_ms: int
     watermark: int
     budget: int
+    may_settle: bool = False
 
 
 def next_advance(
@@ -213,14 +237,30 @@ def next_advance(
     reached = max(upper, followed) if followed >= observed.watermark else upper
     if followed <= observed.watermark:
         fed = None
-    if not fresh and fed is None and reached == upper:
-        return None
     owed = {
         number: partition.owed
         for number, partition in progress.items()
-        if partition.owed is not None and reached > upper
+        if partition.owed is not None
     }
+    if reached == upper and observed.may_settle and _is_due(progress, observed.clock_ms):
+        return Advance(lower=upper, upper=upper, owed=owed, settles=True)
+    if not fresh and fed is None and reached == upper:
+        return None
+    owed = owed if reached > upper else {}
     return Advance(lower=upper, upper=reached, fresh=fresh, owed=owed, candidate=fed)
+
+
+def _is_due(progress: Progress, now_ms: int) -> bool:
+    """Whether refused messages have waited for long enough."""
+    owing = [part for part in progress.values() if part.owed is not None]
+    return any(now_ms - part.owed_ms >= SETTLE_MS for part in owing)
+
+
+def waiting(progress: Progress, now_ms: int) -> int:
+    """Return how many refused messages wait for upper, once they have waited for long."""
+    if not _is_due(progress, now_ms):
+        return 0
+    return sum(part.waiting for part in progress.values())
 
 
 def after(progress: Progress, advance: Advance, seen: Seen, now_ms: int) -> Progress:
@@ -229,6 +269,8 @@ def after(progress: Progress, advance: Advance, seen: Seen, now_ms: int) -> Prog
         number: _read(partition, number, advance, seen, now_ms)
         for number, partition in progress.items()
     }
+    if advance.settles:
+        return {number: _settled(part, part.read) for number, part in moved.items()}
     if not advance.appends:
         return moved
     return {number: _appended(part, advance.upper) for number, part in moved.items()}
@@ -289,9 +331,10 @@ def _read(
     row = seen.greatest.get(number)
     before = partition.greatest
     greatest = before if row is None else max(0, row, before or 0)
-    owed = partition.owed
+    owed, since = partition.owed, partition.owed_ms
     if number in seen.refused and number in advance.fresh and not advance.appends:
-        owed = (first if owed is None else owed[0], end)
+        since = now_ms if owed is None else since
+        owed = (max(first, partition.settled) if owed is None else owed[0], end)
     stretch = Stretch(end, 0 if row is None else max(0, row))
     return replace(
         partition,
@@ -302,6 +345,8 @@ def _read(
         owed=owed,
         late=partition.late + seen.late.get(number, 0),
         skipped=partition.skipped + seen.skipped.get(number, 0),
+        waiting=0 if owed is None else partition.waiting + seen.bad.get(number, 0),
+        owed_ms=since,
     )
 
 
@@ -321,6 +366,15 @@ def _appended(partition: Partition, upper: int) -> Partition:
     stretches, released = partition.stretches, partition.released
     while stretches and stretches[0].greatest < upper:
         released, stretches = stretches[0].end, stretches[1:]
-    return replace(
-        partition, bound=partition.read, released=released, stretches=stretches, owed=None
-    )
+    after = replace(partition, bound=partition.read, released=released, stretches=stretches)
+    return _settled(after, after.read)
+
+
+def _settled(partition: Partition, before: int) -> Partition:
+    """A partition whose refused messages before an offset are appended."""
+    if before <= partition.settled:
+        return partition
+    owed = partition.owed
+    if owed is None or owed[1] <= before:
+        return replace(partition, settled=before, owed=None, waiting=0)
+    return replace(partition, settled=before, owed=(max(owed[0], before), owed[1]))

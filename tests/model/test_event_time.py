@@ -2,7 +2,8 @@
 
 Tasks are a few lines here; the decisions are `streams.compute.event_time`. The model recomputes
 everything from the topic and the Appends that counted: a message belongs to the Append whose
-offsets contain it, and was late if its event time is below that Append's lower.
+offsets contain it, and was late if its event time is below that Append's lower. Refused
+messages may be settled before, by Appends of their own.
 """
 
 import random
@@ -32,12 +33,17 @@ Placed = Counter[tuple[Message, int]]
 
 @dataclass
 class Shard:
-    """What counted: upper, binding, rows and refused messages by time; and the Appends."""
+    """What counted: upper, binding, rows and refused messages by time; and the Appends.
+
+    `letters` is the upper of refused messages, and how far they are settled.
+    """
 
     upper: int = 0
     bound: Mapping[int, int] = field(default_factory=dict)
     rows: Placed = field(default_factory=Counter)
     refused: Placed = field(default_factory=Counter)
+    letters: tuple[int, Mapping[int, int]] = (0, {})
+    settlements: int = 0
     appends: list[tuple[int, Mapping[int, int], Mapping[int, int]]] = field(
         default_factory=list
     )
@@ -66,6 +72,7 @@ class Replica:
     pending: dict[Message, int] = field(default_factory=dict)
     watermark: int = 0
     planned: tuple[Advance, Seen, dict[Message, int], list[Message]] | None = None
+    letters: tuple[int, Mapping[int, int]] = (0, {})
 
     def die(self) -> None:
         self.position = self.progress = self.planned = None
@@ -75,7 +82,10 @@ class Replica:
         world, shard = self.world, self.world.shard
         if self.position != (shard.upper, shard.bound):
             self.position, self.pending, self.progress = (shard.upper, shard.bound), {}, None
-        self.progress = event_time.begin(self.progress, shard.bound, world.ends(), world.now_ms)
+        self.letters = shard.letters
+        self.progress = event_time.begin(
+            self.progress, shard.bound, world.ends(), world.now_ms, settled=shard.letters[1]
+        )
         assert event_time.broken(self.progress, world.ends()) is None
         advance = event_time.next_advance(
             self.progress,
@@ -85,6 +95,7 @@ class Replica:
                 clock_ms=world.now_ms,
                 watermark=self.watermark,
                 budget=budget,
+                may_settle=True,
             ),
             world.declared,
         )
@@ -95,7 +106,7 @@ class Replica:
 
     def _work(self, advance: Advance) -> tuple[Seen, dict[Message, int], list[Message]]:
         rows, refused, greatest = dict[Message, int](), list[Message](), dict[int, int]()
-        partitions, late = set(), Counter[int]()
+        partitions, late, bad = set(), Counter[int](), Counter[int]()
         for ranges, kind in (
             (advance.fresh, "fresh"),
             (advance.again, "again"),
@@ -109,7 +120,9 @@ class Replica:
                     is_refused = at is BAD or (
                         is_late and self.world.declared.late_rows == "dead_letter"
                     )
-                    if is_refused and kind != "again":
+                    is_open = offset >= self.letters[1].get(partition, 0)
+                    bad[partition] += is_refused and kind == "fresh"
+                    if is_refused and kind != "again" and is_open:
                         refused.append((partition, offset))
                         if kind == "fresh":
                             partitions.add(partition)
@@ -121,7 +134,7 @@ class Replica:
                         continue
                     rows[partition, offset] = max(at, advance.lower)
         skipped = Counter(partition for partition, _ in fresh_bad(self.world, advance))
-        return Seen(greatest, tuple(partitions), late, skipped), rows, refused
+        return Seen(greatest, tuple(partitions), late, skipped, bad), rows, refused
 
     def commit(self) -> None:
         """End the micro-batch; the engine has seen the candidate, whoever wins."""
@@ -135,16 +148,22 @@ class Replica:
         assert self.progress is not None
         after = event_time.after(self.progress, advance, seen, self.world.now_ms)
         due = {**self.pending, **rows}
+        if (advance.appends or advance.settles) and self.letters != shard.letters:
+            return  # another replica was first: void
+        if advance.appends or advance.settles:
+            reached = max(shard.letters[0] + 1, advance.upper)
+            shard.letters = reached, {p: part.settled for p, part in after.items()}
+            at = max(self.letters[0], advance.lower)
+            shard.refused.update((message, at) for message in refused)
+            shard.settlements += advance.settles
         if advance.appends:
-            if self.position != (shard.upper, shard.bound):
-                return  # another replica was first: void
+            assert self.position == (shard.upper, shard.bound), "letters move with the source"
             now = {message: at for message, at in due.items() if at < advance.upper}
             due = {message: at for message, at in due.items() if at >= advance.upper}
             to = event_time.bound_by(shard.bound, after)
             assert all(to[key] >= number for key, number in shard.bound.items()), "rule 18"
             shard.appends.append((advance.lower, shard.bound, to))
             shard.rows.update(now.items())
-            shard.refused.update((message, advance.lower) for message in refused)
             shard.upper, shard.bound = advance.upper, to
             self.position = (shard.upper, to)
         self.progress, self.pending = after, due
@@ -173,9 +192,15 @@ def modelled_counts(world: World) -> tuple[int, int]:
 
 
 def modelled(world: World) -> tuple[Placed, Placed]:
-    """The shard's rows and refused messages, from the topic and the bounds of its Appends."""
-    rows, refused = Placed(), Placed()
-    for lower, from_, to in world.shard.appends:
+    """The shard's rows, and refused messages at the upper by which they were judged.
+
+    From the topic, the bounds of the Appends, and how far messages are settled beyond.
+    """
+    rows, refused, shard = Placed(), Placed(), world.shard
+    settled = (shard.upper, shard.bound, {**binding.offsets(shard.bound, 0)})
+    for partition, before in shard.letters[1].items():
+        settled[2][partition] = max(before, settled[2].get(partition, 0))
+    for lower, from_, to in (*shard.appends, settled):
         begin, end = binding.offsets(from_, 0), binding.offsets(to, 0)
         for partition, stop in end.items():
             for offset in range(begin.get(partition, 0), stop):
@@ -183,7 +208,7 @@ def modelled(world: World) -> tuple[Placed, Placed]:
                 late = at is not BAD and at < lower
                 if at is BAD or (late and world.declared.late_rows == "dead_letter"):
                     refused[message, lower] += 1
-                elif max(at, lower) < world.shard.upper:
+                elif max(at, lower) < shard.upper:
                     rows[message, max(at, lower)] += 1
     return rows, refused
 
@@ -191,7 +216,11 @@ def modelled(world: World) -> tuple[Placed, Placed]:
 def check(world: World) -> None:
     rows, refused = modelled(world)
     assert world.shard.rows == rows
-    assert world.shard.refused == refused
+    judged = dict(refused.elements())
+    assert sorted(message for message, _ in world.shard.refused.elements()) == sorted(judged)
+    assert world.shard.upper <= world.shard.letters[0]
+    for message, time in world.shard.refused:
+        assert judged[message] <= time < world.shard.letters[0]
     counts = [binding.total(world.shard.bound, fact) for fact in (Fact.LATE, Fact.SKIPPED)]
     assert tuple(counts) == modelled_counts(world)
 
@@ -236,6 +265,14 @@ def test_that_racing_replicas_are_exact_at_every_event_time(
             case _:
                 pass
     last = settle(world, replicas)
+    refused = {message for message, _ in world.shard.refused}
+    bad = {
+        (partition, offset)
+        for partition, messages in enumerate(world.topic)
+        for offset, at in enumerate(messages)
+        if at is BAD
+    }
+    assert bad <= refused, "none waits for upper"
     latest = max(at for messages in world.topic for at in messages if at is not None)
     assert world.shard.upper == max(latest - declared.delay_ms, last)
     bound = binding.offsets(world.shard.bound, 0)
@@ -273,6 +310,44 @@ def test_that_no_row_in_order_is_late_when_a_replica_lost_after_reading_far_ahea
         assert world.shard.upper == latest - declared.delay_ms
         world.topic[0].append(1_200)
     assert modelled_counts(world) == (0, 0)
+
+
+def test_that_refused_messages_are_settled_without_any_row() -> None:
+    """Once, while upper and the binding stay, also by a replica that starts anew."""
+    declared = Watermark(
+        column="ts", delay_ms=5, late_rows="dead_letter", idle_ms=100, ahead_ms=10**9
+    )
+    world = World(declared, topic=[[BAD, BAD], [], [BAD]])
+    for round_ in range(3):
+        replica = Replica(world)
+        for _ in range(5):
+            world.now_ms += event_time.SETTLE_MS
+            if replica.plan(50):
+                replica.commit()
+        check(world)
+        assert (world.shard.upper, world.shard.bound) == (0, {})
+        assert len(world.shard.refused) == 3 + round_
+        assert world.shard.settlements == 1 + round_
+        world.topic[1].append(BAD)
+
+
+def test_that_refused_messages_wait_where_they_may_not_be_settled() -> None:
+    topic = {0: Ends(0, 3)}
+    progress = event_time.begin(None, {}, topic, now_ms=0)
+    advance = Advance(lower=0, upper=0, fresh={0: (0, 3)})
+    seen = Seen(refused=(0,), bad={0: 2})
+    progress = event_time.after(progress, advance, seen, now_ms=10)
+    declared = Watermark(
+        column="ts", delay_ms=5, late_rows="place", idle_ms=100, ahead_ms=10**9
+    )
+    later = 10 + event_time.SETTLE_MS
+    observed = Observed(topic=topic, clock_ms=later, watermark=0, budget=9)
+    assert event_time.next_advance(progress, 0, observed, declared) is None
+    assert event_time.waiting(progress, later - 1) == 0
+    assert event_time.waiting(progress, later) == 2
+    known = event_time.begin(progress, {}, topic, now_ms=later, settled={0: 2})
+    assert known[0].owed == (2, 3)
+    assert event_time.begin(known, {}, topic, later, settled={0: 3})[0].owed is None
 
 
 def settle(world: World, replicas: list[Replica]) -> int:

@@ -9,6 +9,8 @@ from streams.compute import binding
 from streams.compute.binding import Fact
 from streams.plan.metadata import LateRows, OnError
 from streams.replica.config import Budgets
+from streams.replica.driver.clock_skew import Skew
+from streams.replica.driver.status_reports import condition
 from tests.support import duckdb_oracle
 from tests.support.event_histories import EVENTS, PARTITIONS, History
 from tests.support.racing_replicas import SEEDS, race_at_random
@@ -37,9 +39,59 @@ def test_that_racing_replicas_are_exact_at_every_event_time(
     for replica in replicas:
         history.settle(replica)
     good = [at for messages in history.messages for _, at in messages if at is not None]
+    bad = sum(at is None for messages in history.messages for _, at in messages)
+    _, letters = history.expected()
+    assert letters.total() >= bad, "none waits"
     assert len(history.states) > 2, "it hardly moved"
     assert world.upper("events") >= max(good) - 50
     history.judge()
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_that_dead_letters_do_not_wait_for_rows(
+    seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing but bad messages comes, before the first watermark and after it."""
+    world, rng = World(), random.Random(seed)
+    world.patch(monkeypatch)
+    history = History(world, "dead_letter", "dead_letter")
+    for upper in (0, 1_000_000 - 50):
+        uppers: set[int] = set()
+
+        def outside(_: int, act: float, uppers: set[int] = uppers) -> None:
+            world.now += rng.choice([0, 0, 700])
+            for _ in range(rng.randrange(3) if act > 0.6 else 0):
+                history.send(rng.randrange(PARTITIONS), None)
+            uppers.add(world.upper("events.errors"))
+
+        for replica in race_at_random(world, rng, tmp_path, 100, outside):
+            history.settle(replica)
+        assert world.upper("events") == upper
+        assert len(uppers) > 2, "they waited for the end"
+        _, letters = history.expected()
+        assert letters.total() == history.sent - (3 if upper else 0)
+        history.judge()
+        if not upper:
+            for partition in range(PARTITIONS):
+                history.send(partition, 1_000_000)
+            history.settle(Replica(world, "last", tmp_path / "last"))
+
+
+@pytest.mark.parametrize(
+    ("on_error", "count"), [("inline", 2), ("skip", 2), ("dead_letter", 0)]
+)
+def test_that_refused_messages_that_wait_are_counted(
+    on_error: OnError, count: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = World()
+    world.patch(monkeypatch)
+    history = History(world, "place", on_error)
+    replica = Replica(world, "r", tmp_path)
+    for partition in (0, 2):
+        history.send(partition, None)
+    history.settle(replica)
+    said = condition(replica.scheduler.flows[EVENTS], world.now, Skew()).progress
+    assert said == (f"{count} refused messages wait for upper" if count else "")
 
 
 @pytest.mark.parametrize("seed", SEEDS)

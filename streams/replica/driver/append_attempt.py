@@ -8,7 +8,8 @@ was left to append (rule 16). Another writer may have been first:
     a view       the rest of the interval is appended, with the same chunks: the other writer
                  computed the same updates (rules 16, 18)
     a source     the attempt is void: its chunks are orphans, its state does not move, and the
-                 next decision begins at the shard's new upper (rule 18)
+                 next decision begins at the shard's new upper (rule 18); so are dead letters
+                 that are appended without their source
 
 A collector may also have been first (rule 7). Then nothing counted: the step is repeated and
 writes its chunks again. A build whose stage is incomplete (its lease expired) or has a slice
@@ -24,7 +25,7 @@ from streams.compute import binding, event_time
 from streams.compute.binding import Fact
 from streams.compute.reclocking import Tick
 from streams.compute.stepping import Idle, Step, clip
-from streams.ids import CollectionId
+from streams.ids import CollectionId, Timestamp
 from streams.kafka.log import ChunkRef
 from streams.progress import Antichain
 from streams.replica.driver import work_units
@@ -84,6 +85,8 @@ class Shard:
     upper: Antichain
     fingerprint: str
     stages: Mapping[str, int]
+    letters: Antichain | None = None
+    """The upper of its dead letters, if it has any."""
 
     def is_foreign(self, flow: Dataflow) -> bool:
         """Whether another version has written a view's shard last (rule 24).
@@ -105,6 +108,20 @@ class Rest:
 
 
 @dataclass(frozen=True, slots=True)
+class Letters:
+    """The part of a source's dead letters in its Append, or an Append of them alone.
+
+    `offsets` bind how far they are settled (`streams.compute.event_time`).
+    """
+
+    collection: CollectionId
+    bounds: Bounds
+    chunks: tuple[ChunkRef, ...] = ()
+    stages: tuple[str, ...] = ()
+    offsets: tuple[Offsets, Offsets] | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Bound:
     """An interval of a source, with the offsets that it binds: all of it or nothing."""
 
@@ -112,16 +129,7 @@ class Bound:
     offsets: tuple[Offsets, Offsets]
     chunks: tuple[ChunkRef, ...] = ()
     stages: tuple[str, ...] = ()
-    letters: "Letters | None" = None
-
-
-@dataclass(frozen=True, slots=True)
-class Letters:
-    """The part of a source's dead letters in its Append."""
-
-    collection: CollectionId
-    chunks: tuple[ChunkRef, ...] = ()
-    stages: tuple[str, ...] = ()
+    letters: Letters | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,6 +145,10 @@ class Staging:
     then: "Staging | None" = None
 
 
+Open = Rest | Bound | Staging | Letters
+"""What is left to submit."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Attempt:
     """One dataflow's events of a commit, or how it ended; `counted` if it counts.
@@ -146,20 +158,20 @@ class Attempt:
 
     flow: Dataflow
     counted: Counted
-    now: Rest | Bound | Staging | End
+    now: Open | End
     awaits: frozenset[CollectionId] = frozenset()
     shard: Shard
     """The last observed state."""
 
     @property
-    def open(self) -> Rest | Bound | Staging | None:
+    def open(self) -> Open | None:
         """The part still to submit."""
-        return self.now if isinstance(self.now, Rest | Bound | Staging) else None
+        return self.now if isinstance(self.now, Open) else None
 
     @property
     def end(self) -> End | None:
         """The result."""
-        return None if isinstance(self.now, Rest | Bound | Staging) else self.now
+        return None if isinstance(self.now, Open) else self.now
 
     @property
     def counts(self) -> bool:
@@ -186,7 +198,9 @@ class Attempt:
                 return Append((work_units.part(self.flow, bounds, chunks, None, stages),))
             case Bound(bounds, offsets, chunks, stages, letters):
                 part = work_units.part(self.flow, bounds, chunks, offsets, stages)
-                return Append((part, *_of_letters(self.flow, bounds, letters)))
+                return Append((part, *_parts(self.flow, letters)))
+            case Letters() as letters:
+                return Append(_parts(self.flow, letters))
             case _:
                 assert_never(self.open)
 
@@ -216,14 +230,14 @@ class Attempt:
     def _is_whole(self, staging: Staging) -> bool:
         return self.shard.stages.get(staging.stage) == staging.total
 
-    def _end(self, outcome: Outcome, open_: Rest | Bound | Staging) -> End:
+    def _end(self, outcome: Outcome, open_: Open) -> End:
         match outcome:
             case Appended():
                 return self.counted
             case Staged() if isinstance(open_, Staging):
                 return self.counted if self._is_whole(open_) else Unstaged()
             case UpperMismatch() | OffsetsMismatch():
-                return Void() if isinstance(open_, Bound) else Superseded()
+                return Void() if isinstance(open_, Bound | Letters) else Superseded()
             case ChunksReclaimed():
                 return Reclaimed()
             case UnknownStage():
@@ -232,11 +246,18 @@ class Attempt:
                 return Failed(Failure(f"the append was refused: {outcome}"))
 
 
-def _of_letters(flow: Dataflow, bounds: Bounds, letters: Letters | None) -> tuple[Part, ...]:
+def _parts(flow: Dataflow, letters: Letters | None) -> tuple[Part, ...]:
     if letters is None:
         return ()
-    collection, chunks, stages = letters.collection, letters.chunks, letters.stages
-    return (work_units.part_of_letters(flow, collection, bounds, chunks, stages),)
+    part = work_units.part_of_letters(
+        flow,
+        letters.collection,
+        letters.bounds,
+        letters.chunks,
+        letters.stages,
+        letters.offsets,
+    )
+    return (part,)
 
 
 def fenced_by(fingerprint: str) -> Failed:
@@ -245,7 +266,7 @@ def fenced_by(fingerprint: str) -> Failed:
     return Failed(Failure(text), for_good=True)
 
 
-def _may_go_on(attempt: Attempt, open_: Rest | Bound | Staging) -> bool:
+def _may_go_on(attempt: Attempt, open_: Open) -> bool:
     """Whether the updates that were appended meanwhile are the same as the attempt's."""
     return isinstance(open_, Rest) and not attempt.shard.is_foreign(attempt.flow)
 
@@ -263,7 +284,7 @@ def of_unit(unit: Unit, result: Result, shard: Shard) -> Attempt:
             to_offsets = _counted(flow, ingest.to_offsets, result)
             counted = Stepped(_after(unit, result, to_offsets))
             step, offsets = work_units.bounds(unit), (ingest.from_offsets, to_offsets)
-            letters = _letters(flow, result)
+            letters = _letters(flow, shard, step.upper, result)
             now = Bound((step.lower, step.upper), offsets, chunks, letters=letters)
             return Attempt(flow=flow, counted=counted, now=now, shard=shard)
         case EventUnit():
@@ -275,7 +296,10 @@ def of_unit(unit: Unit, result: Result, shard: Shard) -> Attempt:
 
 
 def _of_event_time(unit: EventUnit, result: Result, shard: Shard) -> Attempt:
-    """Return the attempt after messages by event time: without an interval only state moves."""
+    """Return the attempt after messages by event time.
+
+    Without an interval only state moves, or dead letters are settled.
+    """
     flow, advance, own, source = (
         unit.flow,
         unit.advance,
@@ -287,9 +311,11 @@ def _of_event_time(unit: EventUnit, result: Result, shard: Shard) -> Attempt:
     assert source is not None
     progress = event_time.after(own.progress, advance, result.seen, unit.now_ms)
     after = replace(own, runs=report.merge(flow.plan, own.runs, result), progress=progress)
+    letters = _letters_by_event_time(unit, result, progress)
     if not advance.appends:
         counted = Stepped(after)
-        return Attempt(flow=flow, counted=counted, now=counted, shard=shard)
+        settles = letters if advance.settles else None
+        return Attempt(flow=flow, counted=counted, now=settles or counted, shard=shard)
     bounds, offsets = work_units.bounds(unit), own.offsets or {}
     to_offsets = event_time.bound_by(offsets, progress, source.start)
     counted = Stepped(replace(after, frontier=bounds.upper, offsets=to_offsets))
@@ -297,7 +323,7 @@ def _of_event_time(unit: EventUnit, result: Result, shard: Shard) -> Attempt:
         (bounds.lower, bounds.upper),
         (offsets, to_offsets),
         tuple(result.chunks),
-        letters=_letters(flow, result),
+        letters=letters,
     )
     return Attempt(flow=flow, counted=counted, now=now, shard=shard)
 
@@ -309,7 +335,8 @@ def of_quiet(quiet: Quiet, shard: Shard) -> Attempt:
     counted = Stepped(replace(flow.own, frontier=move.upper))
     match move:
         case Tick(lower, upper, offsets):
-            now = Bound((lower, upper), (offsets, offsets), letters=_letters(flow))
+            letters = _letters(flow, shard, upper)
+            now = Bound((lower, upper), (offsets, offsets), letters=letters)
             return Attempt(flow=flow, counted=counted, now=now, shard=shard)
         case Idle():
             rest = _rest(flow, counted, move, shard)
@@ -330,13 +357,39 @@ def _counted(flow: Dataflow, to_offsets: Offsets, result: Result) -> Offsets:
 
 
 def _letters(
-    flow: Dataflow, result: Result | None = None, stages: tuple[str, ...] = ()
+    flow: Dataflow,
+    shard: Shard,
+    upper: Antichain,
+    result: Result | None = None,
+    stages: tuple[str, ...] = (),
 ) -> Letters | None:
     """The dead letters of a source's interval; None for a source without any collection."""
-    if flow.dead_letters is None:
+    if flow.dead_letters is None or shard.letters is None:
         return None
     chunks = () if result is None else tuple(result.letters)
-    return Letters(flow.dead_letters, chunks, stages)
+    return Letters(flow.dead_letters, (shard.letters, upper), chunks, stages)
+
+
+def _letters_by_event_time(
+    unit: EventUnit, result: Result, progress: event_time.Progress
+) -> Letters | None:
+    """The dead letters of a micro-batch, after which all that was read is settled.
+
+    Their collection may be ahead of the source. It moves all the same, so that of two writers
+    that have settled differently one counts.
+    """
+    flow, at, source = unit.flow, unit.letters, unit.flow.description.source
+    if flow.dead_letters is None or at is None or source is None:
+        return None
+    upper = work_units.after(max(at.frontier.time, Timestamp(unit.advance.upper - 1)))
+    settled = {number: part.settled for number, part in progress.items()}
+    to_offsets = binding.extended(at.offsets, source.start.generation, settled)
+    return Letters(
+        flow.dead_letters,
+        (at.frontier, upper),
+        tuple(result.letters),
+        offsets=(at.offsets, to_offsets),
+    )
 
 
 def _rest(
@@ -400,6 +453,6 @@ def _of_last_slice(unit: SliceUnit, counted: Built, shard: Shard, result: Result
     else:
         offsets = (build.ingest.from_offsets, build.ingest.to_offsets)
         staged = (build.stage_of_letters,) if build.staged_letters else ()
-        letters = _letters(flow, result, staged)
+        letters = _letters(flow, shard, bounds[1], result, staged)
         now = Bound(bounds, offsets, chunks, stages, letters)
     return Attempt(flow=flow, counted=counted, now=now, shard=shard)

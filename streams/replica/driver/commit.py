@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 
 from streams.ids import CollectionId, Topic
 from streams.replica.driver import append_attempt, skew_measurement
-from streams.replica.driver.append_attempt import Attempt, Bound, Shard
+from streams.replica.driver.append_attempt import Attempt, Bound, Letters, Shard
 from streams.replica.driver.checkpoint_writer import Recorder
 from streams.replica.driver.dataflow import Dataflow
 from streams.replica.driver.error_causes import failure_in
@@ -136,7 +136,8 @@ class Committer:
         shards = self.scheduler.shards
         state, group = shards.state(flow.id), shards.group_state(flow.description.group)
         stages = {name: len(stage.chunks) for name, stage in group.stages.items()}
-        return Shard(state.upper, state.fingerprint, stages)
+        letters = None if flow.dead_letters is None else shards.state(flow.dead_letters).upper
+        return Shard(state.upper, state.fingerprint, stages, letters)
 
     def _tell(self, attempts: Sequence[Attempt]) -> None:
         with self.scheduler.lock:
@@ -147,6 +148,8 @@ class Committer:
 
 
 def _reads_messages(attempt: Attempt) -> bool:
+    if isinstance(attempt.now, Letters):
+        return True
     return isinstance(attempt.now, Bound) and attempt.now.offsets[0] != attempt.now.offsets[1]
 
 

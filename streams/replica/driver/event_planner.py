@@ -2,7 +2,8 @@
 
 `streams.compute.event_time` decides; this module adds the state of the dataflow. Its own
 position is the shard's, its progress runs ahead of it. If the shard has moved without it, its
-pending rows are void: it begins again where the shard says that pending messages begin.
+pending rows are void: it begins again where the shard says that pending messages begin. If its
+dead letters alone have moved, refused messages are settled up to there.
 """
 
 import uuid
@@ -23,8 +24,15 @@ from streams.replica.driver.ingest_planner import Moved, Stuck, position
 from streams.replica.driver.steady_planner import output_of
 from streams.replica.driver.work_units import EventUnit
 from streams.replica.ingest import ranges
-from streams.replica.ingest.event_times import Reading
+from streams.replica.ingest.event_times import Manner, Reading
 from streams.replica.tasks.descriptor import RawLoad
+
+SETTLING = frozenset({"dead_letter", "fail"})
+"""The values of `on_error` with which refused messages become dead letters and nothing else.
+
+An error of the source (`inline`) has a time that upper has to pass, and a skipped message is
+counted where the source is bound.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,6 +51,7 @@ def plan(
     source, own = flow.description.source, flow.own
     assert source is not None
     assert own is not None
+    letters = _letters(flow, view)  # before the source: whatever moves that moves them too
     shard = position(flow, view)
     match impediment(source, shard.offsets, observation):
         case Stalled(reason):
@@ -54,14 +63,28 @@ def plan(
     if binding.generation(shard.offsets) > source.start.generation:
         return None  # it resumed elsewhere: its new description is on the way
     known = own.progress if own.position == shard else None
+    settled = {} if letters is None else letters.offsets
     progress = event_time.begin(
-        known, shard.offsets, observation.ends, moment.now_ms, source.start
+        known,
+        shard.offsets,
+        observation.ends,
+        moment.now_ms,
+        source.start,
+        binding.offsets(settled, source.start.generation),
     )
     if own.position != shard:
         return Moved(flow, without_pending(shard, progress))
     if progress != own.progress:
         return Moved(flow, replace(own, progress=progress))
     return _advance(flow, view, observation, progress, moment)
+
+
+def _letters(flow: Dataflow, view: View) -> Position | None:
+    """The position of the source's dead letters; None if it has no collection of them."""
+    if flow.dead_letters is None:
+        return None
+    state = view.state(flow.dead_letters)
+    return Position(state.upper, state.source or {})
 
 
 def without_pending(shard: Position, progress: Progress | None = None) -> OwnState:
@@ -91,6 +114,7 @@ def _advance(
         clock_ms=asked_at_ms(observation, moment.now_ms),
         watermark=moment.watermark_ms,
         budget=moment.messages,
+        may_settle=source.dead_letters is not None and source.on_error in SETTLING,
     )
     upper = view.state(flow.id).upper.time
     advance = event_time.next_advance(progress, upper, observed, source.watermark)
@@ -120,7 +144,10 @@ def _up_to_bad(
 def _unit(flow: Dataflow, view: View, advance: Advance, now_ms: int) -> EventUnit:
     assert flow.own is not None
     interval = Interval(Timestamp(advance.lower), Timestamp(advance.upper))
-    output = output_of(flow, view) if advance.appends else None
+    output = output_of(flow, view) if advance.appends or advance.settles else None
+    share = work_units.share(flow, interval, flow.own.runs, output)
+    letters = _letters(flow, view)
+    manner = _manner(flow.own.progress, letters, interval.lower)
     kinds: tuple[tuple[Reading, Ranges], ...] = (
         ("fresh", advance.fresh),
         ("again", advance.again),
@@ -128,16 +155,26 @@ def _unit(flow: Dataflow, view: View, advance: Advance, now_ms: int) -> EventUni
     )
     return EventUnit(
         flow=flow,
-        share=work_units.share(flow, interval, flow.own.runs, output),
+        share=work_units.without_output(share) if advance.settles else share,
         loads=tuple(
-            _load(flow, kind, wanted, interval.lower) for kind, wanted in kinds if wanted
+            _load(flow, replace(manner, reading=kind), wanted, interval.lower)
+            for kind, wanted in kinds
+            if wanted
         ),
         advance=advance,
         now_ms=now_ms,
+        letters=letters,
     )
 
 
-def _load(flow: Dataflow, reading: Reading, wanted: Ranges, lower: Timestamp) -> RawLoad:
+def _manner(progress: Progress | None, letters: Position | None, lower: Timestamp) -> Manner:
+    """What is settled, and the time of dead letters: no earlier than their upper."""
+    before = [(number, part.settled) for number, part in sorted((progress or {}).items())]
+    time = lower if letters is None else max(lower, letters.frontier.time)
+    return Manner(settled=tuple(before), letters_at=time)
+
+
+def _load(flow: Dataflow, manner: Manner, wanted: Ranges, lower: Timestamp) -> RawLoad:
     source = flow.description.source
     assert source is not None
     return RawLoad(
@@ -146,5 +183,5 @@ def _load(flow: Dataflow, reading: Reading, wanted: Ranges, lower: Timestamp) ->
         columns=flow.description.columns,
         slices=ranges.slices(wanted),
         time=lower,
-        reading=reading,
+        manner=manner,
     )

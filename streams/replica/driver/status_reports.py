@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
+from streams.compute import event_time
 from streams.compute.protocol import Alive, Frontiers, Hydration, Reconciled, Response, Status
 from streams.compute.reclocking import MAX_SKEW_MS
 from streams.compute.writer import ResponseWriter
@@ -153,12 +154,23 @@ def condition(flow: Dataflow, now_ms: int, skew: Skew) -> Status:
     build, trouble = flow.build, flow.trouble
     if flow.is_source and trouble is None and skew.is_wrong:
         return Status(flow.id, "stalled", _of_clock(skew))
-    progress = "" if build is None else f"{build.done} of {len(build.slices)} slices"
+    progress = _waiting(flow, now_ms)
+    if build is not None:
+        progress = f"{build.done} of {len(build.slices)} slices"
     loads = flow.is_source and build is not None and flow.phase is Phase.RUNNING
     state = (Phase.BUILDING if loads else flow.phase).value
     if trouble is not None and flow.phase is not Phase.FAILED:
         state = "stalled" if flow.is_source else "failed"
     return Status(flow.id, state, "" if trouble is None else trouble.message, progress)
+
+
+def _waiting(flow: Dataflow, now_ms: int) -> str:
+    """Say how many messages of a source with a watermark are refused, and wait for upper."""
+    progress = None if flow.own is None else flow.own.progress
+    count = 0 if progress is None else event_time.waiting(progress, now_ms)
+    if not count:
+        return ""
+    return f"{count:,} refused message{'s wait' if count > 1 else ' waits'} for upper"
 
 
 def _of_clock(skew: Skew) -> str:

@@ -6,7 +6,7 @@ from typing import TypeVar
 
 from streams.compute import checkpoints, dead_letters
 from streams.compute.event_time import Advance
-from streams.compute.reclocking import Ingest, Tick
+from streams.compute.reclocking import Ingest, Position, Tick
 from streams.compute.stepping import Idle, Step
 from streams.ids import CollectionId, Timestamp
 from streams.kafka.log import ChunkRef
@@ -55,13 +55,17 @@ class SliceUnit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EventUnit:
-    """A micro-batch of a source with a watermark; `now_ms` is the clock at its planning."""
+    """A micro-batch of a source with a watermark; `now_ms` is the clock at its planning.
+
+    `letters` is the position of its dead letters then: upper, and how far they are settled.
+    """
 
     flow: Dataflow
     share: Share
     loads: tuple[Load, ...]
     advance: Advance
     now_ms: int
+    letters: Position | None = None
 
 
 Unit = ViewUnit | SourceUnit | SliceUnit | EventUnit
@@ -131,6 +135,7 @@ def part_of_letters(
     bounds: tuple[Antichain, Antichain],
     chunks: tuple[ChunkRef, ...] = (),
     stages: tuple[str, ...] = (),
+    offsets: tuple[Offsets, Offsets] | None = None,
 ) -> Part:
     """Return the part of an Append for a source's dead letters."""
     return Part(
@@ -140,8 +145,15 @@ def part_of_letters(
         upper=bounds[1],
         chunks=chunks,
         stages=stages,
+        from_offsets=None if offsets is None else offsets[0],
+        to_offsets=None if offsets is None else offsets[1],
         fingerprint=flow.fingerprint,
     )
+
+
+def without_output(share: Share) -> Share:
+    """Return the share of a source in a micro-batch that writes dead letters alone."""
+    return replace(share, output=None)
 
 
 def after(time: Timestamp) -> Antichain:

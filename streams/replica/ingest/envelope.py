@@ -40,8 +40,9 @@ from streams.ids import Timestamp
 from streams.plan.physical import Column
 from streams.replica.ingest.decode import Decoder, whole
 from streams.replica.ingest.event_times import (
+    FRESH,
     NOTHING,
-    Reading,
+    Manner,
     greatest,
     reader_of,
     reasons_of_late,
@@ -100,12 +101,15 @@ class Envelope:
         self._schema = arrow_schema([c.type for c in import_columns(source, columns)])
 
     def updates(
-        self, messages: pa.Table, time: Timestamp, reading: Reading = "fresh"
+        self,
+        messages: pa.Table,
+        time: Timestamp,
+        manner: Manner = FRESH,
     ) -> Ingested:
         """Return the updates of the messages at `time`.
 
         With a watermark the updates carry their event time, and what they are is a matter of
-        `reading`.
+        `manner`.
 
         Shape: `messages` has key, value (binary, NULL when absent), partition (int32), offset
         (int64), and the columns of `metadata.fetched`. Errors: Undecodable if the source stops
@@ -117,7 +121,8 @@ class Envelope:
         if self._event_times is not None:
             times, more = self._event_times.read(rows, messages)
             rows = rows.append_column("event_time", times)
-            return self._judged(messages, rows, pc.coalesce(reasons, more), time, reading)
+            reasons = pc.coalesce(reasons, more)
+            return self._judged(messages, rows, reasons, time, manner)
         refused = self._refusals.refused(messages, reasons, time)
         updates = updates_at(_filter(rows, reasons.is_null()).columns, time, self._schema)
         seen = Seen(skipped=refused.skipped)
@@ -129,7 +134,7 @@ class Envelope:
         rows: pa.Table,
         reasons: pa.Array,
         time: Timestamp,
-        reading: Reading,
+        manner: Manner,
     ) -> Ingested:
         """Return the updates of rows whose last column is their event time."""
         assert self._watermark is not None
@@ -140,22 +145,27 @@ class Envelope:
         errors, letters = ERRORS.empty_table(), LETTERS.empty_table()
         skipped: Mapping[int, int] = {}
         partitions = messages["partition"].to_numpy().astype(np.int64)
-        if reading == "again":
+        is_open = manner.is_open(partitions, messages["offset"].to_numpy())
+        if manner.reading == "again":
             stays = sound & ~late
         else:
-            bad = self._refusals.refused(messages, reasons, time)
+            why = pc.if_else(pa.array(is_open), reasons, NO_TEXT)
+            bad = self._refusals.refused(messages, why, time, letters_at=manner.letters_at)
             errors, letters, skipped = bad.errors, bad.letters, bad.skipped
             if self._watermark.late_rows != "place":
-                why = reasons_of_late(times, late, time)
-                of_late = self._refusals.refused(messages, why, time, self._watermark.late_rows)
+                why = reasons_of_late(times, late & is_open, time)
+                of_late = self._refusals.refused(
+                    messages, why, time, self._watermark.late_rows, manner.letters_at
+                )
                 letters = pa.concat_tables([letters, of_late.letters])
-        if reading == "owed":
+        if manner.reading == "owed":
             return Ingested(self._schema.empty_table(), errors, letters)
         seen = Seen(
             greatest(partitions[sound], int64(times)[sound]),
-            tuple(np.unique(partitions[~stays]).tolist()),
-            counts(partitions[late]) if reading == "fresh" else {},
-            skipped if reading == "fresh" else {},
+            tuple(np.unique(partitions[~stays & is_open]).tolist()),
+            counts(partitions[late]) if manner.reading == "fresh" else {},
+            skipped if manner.reading == "fresh" else {},
+            counts(partitions[~stays]) if manner.reading == "fresh" else {},
         )
         updates = updates_at(_filter(rows, pa.array(stays)).columns, time, self._schema)
         return Ingested(updates, errors, letters, seen)

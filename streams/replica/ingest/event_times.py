@@ -11,6 +11,7 @@ becomes of it is declared; a row that stays happens at the time of the load.
 
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
@@ -32,6 +33,29 @@ Reading = Literal["fresh", "again", "owed"]
 - `owed`: for what was refused when they were read before.
 """
 
+
+@dataclass(frozen=True, slots=True)
+class Manner:
+    """Why messages are read, and which of the refused ones are dead letters already.
+
+    Those are before the offsets of `settled`, pairs of a partition and an offset. `letters_at`
+    is the time of dead letters; None: that of the load.
+    """
+
+    reading: Reading = "fresh"
+    settled: tuple[tuple[int, int], ...] = ()
+    letters_at: Timestamp | None = None
+
+    def is_open(self, partitions: Ints, offsets: Ints) -> Flags:
+        """Return for each message whether it is not settled yet."""
+        before = dict(self.settled)
+        numbers, places = np.unique(partitions, return_inverse=True)
+        firsts = np.array([before.get(number, 0) for number in numbers.tolist()], np.int64)
+        return offsets >= firsts[places]
+
+
+FRESH = Manner()
+
 _PER_MS = {"s": 0, "ms": 1, "us": 1_000, "ns": 1_000_000}
 
 NOTHING = Seen()
@@ -40,14 +64,15 @@ NOTHING = Seen()
 def together(seen: Sequence[Seen]) -> Seen:
     """Return what several tasks saw."""
     greatest: dict[int, int] = {}
-    late, skipped = Counter[int](), Counter[int]()
+    late, skipped, bad = Counter[int](), Counter[int](), Counter[int]()
     for one in seen:
         for partition, time in one.greatest.items():
             greatest[partition] = max(time, greatest.get(partition, time))
         late.update(one.late)
         skipped.update(one.skipped)
+        bad.update(one.bad)
     refused = sorted({partition for one in seen for partition in one.refused})
-    return Seen(greatest, tuple(refused), dict(late), dict(skipped))
+    return Seen(greatest, tuple(refused), dict(late), dict(skipped), dict(bad))
 
 
 class EventTimes:

@@ -62,13 +62,15 @@ class Refusals:
         reasons: pa.Array,
         time: Timestamp,
         on_error: OnError | None = None,
+        letters_at: Timestamp | None = None,
     ) -> Refused:
         """Return what becomes of the messages that have a reason, at a time.
 
-        `on_error` is the source's unless it is given. Errors: Undecodable if the source stops
-        at such a message.
+        `on_error` is the source's unless it is given, and `letters_at` the same time. Errors:
+        Undecodable if the source stops at such a message.
         """
         on_error = on_error or self.on_error
+        letters_at = time if letters_at is None else letters_at
         failed = reasons.is_valid()
         nothing = Refused(errors_at(pa.array([], pa.string()), time), LETTERS.empty_table())
         if not failed.true_count:
@@ -76,7 +78,7 @@ class Refusals:
         messages, reasons = messages.filter(failed), reasons.filter(failed)
         match on_error:
             case "dead_letter":
-                return Refused(nothing.errors, self._letters(messages, reasons, time))
+                return Refused(nothing.errors, self._letters(messages, reasons, letters_at))
             case "inline":
                 texts = pc.binary_join_element_wise(self.places(messages), reasons, ": ")
                 return Refused(errors_at(texts, time), nothing.letters)

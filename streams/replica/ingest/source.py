@@ -16,7 +16,7 @@ from streams.ids import Offset, Timestamp, Topic
 from streams.plan.physical import Column
 from streams.replica.ingest import metadata
 from streams.replica.ingest.envelope import Envelope, Ingested, Loaded
-from streams.replica.ingest.event_times import Reading
+from streams.replica.ingest.event_times import FRESH, Manner
 from streams.replica.ingest.ranges import Slice
 from streams.trace.kernel.kernel import Kernel
 
@@ -71,11 +71,11 @@ def load(
     slices: Sequence[Slice],
     time: Timestamp,
     resources: Resources,
-    reading: Reading = "fresh",
+    manner: Manner = FRESH,
 ) -> Ingested:
     """Return the updates, errors and dead letters of the messages of these slices, at `time`.
 
-    `reading` is for a source with a watermark (`event_times.Reading`).
+    `manner` is for a source with a watermark.
 
     Errors: Determinate if the broker no longer has the range, or cannot be reached; Undecodable
     if the source stops at a message that cannot be decoded.
@@ -87,7 +87,7 @@ def load(
     ]
     schema = pa.schema([*MESSAGES, *((name, metadata.MORE[name]) for name in more)])
     messages = pa.concat_tables([schema.empty_table(), *tables])
-    return resources.envelope(source, columns).updates(messages, time, reading)
+    return resources.envelope(source, columns).updates(messages, time, manner)
 
 
 def replay(

@@ -42,7 +42,7 @@ class Loader:
                 load.slices,
                 load.time,
                 self.resources,
-                load.reading,
+                load.manner,
             )
         return Ingested(*self._stored(load), LETTERS.empty_table())
 

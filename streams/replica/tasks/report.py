@@ -65,6 +65,7 @@ def dumps(report: Report) -> str:
                 report.seen.refused,
                 list(report.seen.late.items()),
                 list(report.seen.skipped.items()),
+                list(report.seen.bad.items()),
             ],
         }
     )
@@ -73,7 +74,7 @@ def dumps(report: Report) -> str:
 def loads(bucket: int, text: str) -> Report:
     """Decode a report."""
     facts = json.loads(text)
-    greatest, refused, late, skipped = facts["seen"]
+    greatest, refused, *counts = facts["seen"]
     return Report(
         level=facts["level"],
         bucket=bucket,
@@ -82,7 +83,7 @@ def loads(bucket: int, text: str) -> Report:
         rows_in=facts["rows"],
         milliseconds=facts["ms"],
         letters=_refs(facts["letters"]),
-        seen=Seen(dict(greatest), tuple(refused), dict(late), dict(skipped)),
+        seen=Seen(dict(greatest), tuple(refused), *map(dict, counts)),
     )
 
 
