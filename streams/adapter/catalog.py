@@ -12,6 +12,7 @@ that dies in between finds what is left to do (`streams.adapter.provisioning`):
     Birth    its first time is chosen         → create its shard and send the command
     Retain   its read policy changes          → advance since by the policy
     Resume   it reads on elsewhere            → send the command anew (a source)
+    BadMessages   what becomes of them        → create the shard of dead letters; as Resume
     Drop     its name is free                 → stop its dataflow, drop its shard and holds
     Forget   nothing is left of it
 
@@ -31,6 +32,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Literal, assert_never
 
+from streams.adapter.catalog_bad_messages import BadMessages
 from streams.adapter.catalog_materializations import (
     Materializations,
     Materialize,
@@ -182,6 +184,7 @@ Body = (
     | Birth
     | Retain
     | Resume
+    | BadMessages
     | Drop
     | Forget
     | Define
@@ -326,6 +329,8 @@ class Catalog:
                 return self._objection_to_retain(key)
             case Resume():
                 return self._objection_to_resume(body)
+            case BadMessages():
+                return self._objection_to_bad_messages(body)
             case Drop(key):
                 return self._objection_to_drop(key)
             case Forget(key):
@@ -374,6 +379,18 @@ class Catalog:
             return f"expected generation {expected}, got {body.start.generation}"
         return ""
 
+    def _objection_to_bad_messages(self, body: BadMessages) -> str:
+        source = self.items[body.id].source if body.id in self.items else None
+        if source is None:
+            return f"no source {body.id}"
+        if body.revision != source.revision + 1:
+            return f"expected revision {source.revision + 1}, got {body.revision}"
+        letters = self._altered(body).dead_letters
+        taken = None if letters is None else self.find(letters.name)
+        if letters is not None and taken is not None and taken.id != letters.id:
+            return f"{NAMES[taken.kind]} {taken.name} already exists"
+        return ""
+
     def _objection_to_drop(self, key: CollectionId) -> str:
         if key not in self.items:
             return f"no object {key}"
@@ -392,8 +409,18 @@ class Catalog:
     def _resumed(self, key: CollectionId, topic: Topic, topic_id: str, start: Start) -> Item:
         item = self.items[key]
         assert item.source is not None, "only a source resumes"
-        source = replace(item.source, topic=topic, topic_id=topic_id, start=start)
+        limit = item.source.error_limit
+        if limit is not None:  # the counts of a generation begin at 0
+            limit = replace(limit, refused_before=0, messages_before=0)
+        source = replace(
+            item.source, topic=topic, topic_id=topic_id, start=start, error_limit=limit
+        )
         return replace(item, source=source, former=(*item.former, item.source))
+
+    def _altered(self, body: BadMessages) -> Item:
+        item = self.items[body.id]
+        assert item.source is not None, "only a source reads messages"
+        return replace(item, source=body.applied(item.source))
 
     def _with(self, item: Item) -> "Catalog":
         """Return the catalog with an object as it is now, and its dead letters."""
@@ -428,6 +455,8 @@ class Catalog:
                 return self._with(replace(self.items[key], policy=policy))
             case Resume(key, topic, topic_id, start):
                 return self._with(self._resumed(key, topic, topic_id, start))
+            case BadMessages():
+                return self._with(self._altered(body))
             case Drop(key):
                 return self._without(key)
             case Forget(key):

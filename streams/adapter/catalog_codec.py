@@ -18,6 +18,7 @@ from streams.adapter.catalog import (
     Retain,
     Undefine,
 )
+from streams.adapter.catalog_bad_messages import BadMessages
 from streams.adapter.catalog_materializations import (
     Materialization,
     Materialize,
@@ -25,8 +26,10 @@ from streams.adapter.catalog_materializations import (
     Unmaterialize,
 )
 from streams.compute.codec import (
+    error_limit,
     ingestion,
     ingestion_fields,
+    limit_fields,
     sink_description,
     sink_fields,
     start,
@@ -72,6 +75,13 @@ def _fields(  # noqa: C901, PLR0911, PLR0912 - one case an event
                 "topic_id": topic_id,
                 "start": start_fields(start),
             }
+        case BadMessages(key, on_error, limit, revision):
+            return "catalog_bad_messages", {
+                "id": key,
+                "on_error": on_error,
+                "error_limit": limit_fields(limit),
+                "revision": revision,
+            }
         case Drop(key):
             return "catalog_drop", {"id": key}
         case Forget(key):
@@ -105,6 +115,9 @@ def _body(  # noqa: C901, PLR0911, PLR0912 - one case an event
         case "catalog_resume":
             key, topic = CollectionId(record["id"]), Topic(record["topic"])
             return Resume(key, topic, record["topic_id"], start(record["start"]))
+        case "catalog_bad_messages":
+            key, limit = CollectionId(record["id"]), error_limit(record["error_limit"])
+            return BadMessages(key, record["on_error"], limit, record["revision"])
         case "catalog_drop":
             return Drop(CollectionId(record["id"]))
         case "catalog_forget":

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import assert_never
 
-from streams.adapter import ddl, resume_source, show, show_materializations
+from streams.adapter import bad_messages, ddl, resume_source, show, show_materializations
 from streams.adapter.catalog import (
     NAMES,
     Catalog,
@@ -60,6 +60,7 @@ from streams.kafka.topic_settings import DEFAULT_DATA_PARTITIONS
 from streams.kafka.topics import TopicKind, Topics, TopicSpec
 from streams.plan.physical import Column
 from streams.plan.sql import statements as sql
+from streams.plan.sql.bad_messages import AlterErrors
 from streams.plan.sql.emit import emits
 from streams.plan.sql.limits import too_deep
 from streams.plan.sql.materializations import (
@@ -223,9 +224,9 @@ class Coordinator:
                 with self._definitions:
                     done = self._alter(statement)
                 yield from done
-            case ResumeSource():
+            case ResumeSource() | AlterErrors():
                 with self._definitions:
-                    done = self._resume(statement)
+                    done = self._change_source(statement)
                 yield from done
             case sql.Drop():
                 with self._definitions:
@@ -381,6 +382,22 @@ class Coordinator:
         )
         item = self.catalog.change(lambda _: resume).items[item.id]
         self._crash("after-catalog-resume")
+        self._upkeep.renew(item)
+        return (Complete("ALTER SOURCE", {"id": item.id}),)
+
+    def _change_source(self, statement: ResumeSource | AlterErrors) -> tuple[Result, ...]:
+        if isinstance(statement, ResumeSource):
+            return self._resume(statement)
+        return self._alter_errors(statement)
+
+    def _alter_errors(self, statement: AlterErrors) -> tuple[Result, ...]:
+        catalog = self.catalog.sync()
+        item = bad_messages.source(statement.name, catalog)
+        self.shards.sync()
+        bound = self.shards.state(item.id).source or {} if self._objects.is_made(item) else {}
+        event = bad_messages.altered(statement, item, catalog, bound)
+        item = self.catalog.change(lambda _: event).items[item.id]
+        self._crash("after-catalog-errors")
         self._upkeep.renew(item)
         return (Complete("ALTER SOURCE", {"id": item.id}),)
 

@@ -7,6 +7,7 @@ so that the steps after the catalog's record fail only for transient reasons.
 from collections.abc import Mapping
 
 from streams.adapter import offsets
+from streams.adapter.bad_messages import refuse_limit
 from streams.adapter.catalog import NAMES, Catalog, Item, ItemKind, unknown
 from streams.adapter.timelines import common
 from streams.adapter.workers.requests import Viewed
@@ -56,6 +57,7 @@ def source(
     key_format = _key_format(statement, columns)
     id_ = catalog.next_id("source")
     on_error = statement.on_error or ON_ERROR[envelope]
+    refuse_limit(on_error, statement.error_limit)
     columns = (*columns, *_included(statement, key_format))
     watermark = event_time(statement, columns)
     late_rows = None if watermark is None else watermark.late_rows
@@ -79,6 +81,7 @@ def source(
                 dead_letters.of(id_) if "dead_letter" in {on_error, late_rows} else None
             ),
             watermark=watermark,
+            error_limit=statement.error_limit,
         ),
         policy=retention(statement.retain),
     )

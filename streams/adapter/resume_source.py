@@ -17,6 +17,7 @@ from streams.compute.description import IngestionDescription, Start
 from streams.compute.protocol import Status
 from streams.compute.reclocking import Ends, standing
 from streams.compute.stalls import (
+    OVER_LIMIT,
     SETTLED,
     Stalled,
     Told,
@@ -63,6 +64,7 @@ def resume(
     """
     read = item.source
     assert read is not None, "an item of `source` has a source"
+    _refuse_over_limit(item, status)
     if not _is_stalled(read, bound, status, topics):
         raise InvalidStatement(
             f"source {item.name} is not stalled",
@@ -82,6 +84,20 @@ def resume(
         found = _with_others(statement.place, read, bound, found)
     start = Start(generation, found)
     return Resume(item.id, topic, topic_id, start)
+
+
+def _refuse_over_limit(item: Item, status: Status | None) -> None:
+    """Errors: InvalidStatement for a source at its ERROR LIMIT.
+
+    Another replica may go on with fewer messages at once: an offset of now would be read twice.
+    """
+    if status is not None and status.message.startswith(OVER_LIMIT):
+        raise InvalidStatement(
+            f"source {item.name} is stopped by its ERROR LIMIT, not by its topic",
+            "it goes on where it stands",
+            f"ALTER SOURCE {item.name} SET (ERROR LIMIT ...) begins a new count, and"
+            " ERROR LIMIT NONE has none",
+        )
 
 
 def _with_others(

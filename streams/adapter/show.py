@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import assert_never
 
+from streams.adapter.bad_messages import policy
 from streams.adapter.catalog import Catalog, Item, ItemKind
 from streams.adapter.ddl import blocking
 from streams.adapter.resume_source import resumptions
@@ -55,7 +56,7 @@ SOURCE_COLUMNS = (
     Column("late", "BIGINT"),
     Column("skipped", "BIGINT"),
 )
-"""Of SHOW SOURCES. NULL: three of the last four without a watermark, `skipped` without SKIP."""
+"""Of SHOW SOURCES. NULL: three of the last four without a watermark, `skipped` of none."""
 
 FUNCTION_COLUMNS = (
     Column("name", "VARCHAR"),
@@ -71,7 +72,7 @@ class Shown:
 
     `hydration` has the numbers of the text in `progress`. `timeline` says what the frontiers
     mean. Of a source, `late` counts late rows (None without a watermark), and `skipped` the
-    messages that ON ERROR SKIP left out (None with another ON ERROR).
+    messages that ON ERROR SKIP left out (None if none was, with another ON ERROR).
     """
 
     item: Item
@@ -141,7 +142,8 @@ def _shown(
         since, upper = (state.since, state.upper) if state is not None else (None, None)
     said = "" if status is None else status.message
     if not said and state is not None:
-        said = resumptions(item, state.source or {})
+        bound = state.source or {}
+        said = "; ".join(filter(None, [resumptions(item, bound), policy(item, bound)]))
     waits = blocking(item, uppers)
     if not said and waits is not None and status is not None and status.state != "running":
         said = f"waits for {catalog.items[waits].name}"
@@ -166,9 +168,10 @@ def _late(item: Item, state: CollectionState | None) -> int | None:
 
 
 def _skipped(item: Item, state: CollectionState | None) -> int | None:
-    if item.source is None or item.source.on_error != "skip" or state is None:
+    if item.source is None or state is None:
         return None
-    return binding.total(state.source or {}, Fact.SKIPPED)
+    count = binding.total(state.source or {}, Fact.SKIPPED)
+    return count if count or item.source.on_error == "skip" else None
 
 
 def _with_letters(each: Shown, states: Mapping[CollectionId, CollectionState]) -> Shown:

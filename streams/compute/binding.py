@@ -13,6 +13,9 @@ more numbers of each partition, which only grow too:
              below upper, so that nothing before it is read again (`streams.compute.event_time`)
     fact 3   how many of them were late
     fact -1  how many of them were skipped (ON ERROR SKIP)
+    fact -2  how many could not be decoded, and
+    fact -3  how many there were, while the source had an ERROR LIMIT
+    fact -4  of partition 0: how often ALTER changed what becomes of bad messages
 
 A key is a signed number of 32 bits, so there is room for facts -4 to 3. Facts 1 to 3 are of
 sources with a watermark. Counts of 0 are not bound. A count is in the record that makes its
@@ -21,7 +24,8 @@ messages count, so each message is counted once, whoever read it how often.
 Offsets of partitions of the first generation have the partitions' own numbers as keys. Offsets
 of former generations stay as they were, and say where each of them ended. Since the generation
 is in the same record as the data, every replica sees whether a source has resumed yet, also
-after a restart, and of two replicas that resume one counts.
+after a restart, and of two replicas that resume one counts. So it is with revisions: once a
+replica has appended by what ALTER SOURCE said, one that has not heard of it does not.
 """
 
 from collections.abc import Mapping
@@ -46,6 +50,9 @@ class Fact(IntEnum):
     RELEASED = 2
     LATE = 3
     SKIPPED = -1
+    REFUSED = -2
+    MESSAGES = -3
+    REVISION = -4
 
 
 def generation(binding: Offsets) -> int:
@@ -87,6 +94,18 @@ def counted(
 def total(binding: Offsets, fact: Fact) -> int:
     """Return the sum of a count over all partitions and generations."""
     return sum(number for key, number in binding.items() if key // _FACT == fact)
+
+
+def revised(binding: Offsets, generation: int, revision: int) -> dict[int, int]:
+    """Return the binding of an Append by a source of this revision; 0 is not bound."""
+    if not revision:
+        return dict(binding)
+    return extended(binding, generation, {0: revision}, Fact.REVISION)
+
+
+def revision(binding: Offsets) -> int:
+    """Return the revision of the source that wrote last: an earlier one has to wait."""
+    return max((n for key, n in binding.items() if key // _FACT == Fact.REVISION), default=0)
 
 
 def _generation(key: int) -> int:

@@ -36,7 +36,7 @@ from streams.compute.protocol import (
 )
 from streams.errors import Corrupt
 from streams.ids import CapabilityId, CollectionId, Timestamp, Topic
-from streams.plan.metadata import Included, Located, Watermark
+from streams.plan.metadata import ErrorLimit, Included, Located, Watermark
 from streams.plan.physical import Column
 from streams.progress import Antichain
 
@@ -217,7 +217,19 @@ def ingestion_fields(source: IngestionDescription) -> Record:
         "on_error": source.on_error,
         "dead_letters": source.dead_letters,
         "watermark": None if source.watermark is None else asdict(source.watermark),
+        "error_limit": limit_fields(source.error_limit),
+        "revision": source.revision,
     }
+
+
+def limit_fields(limit: ErrorLimit | None) -> Record | None:
+    """Return the fields of an ERROR LIMIT inside another record."""
+    return None if limit is None else asdict(limit)
+
+
+def error_limit(record: Record | None) -> ErrorLimit | None:
+    """Return the ERROR LIMIT of an inner record."""
+    return None if record is None else ErrorLimit(**record)
 
 
 def start_fields(start: Start) -> Record:
@@ -288,6 +300,8 @@ def ingestion(record: Record) -> IngestionDescription:
         on_error=record["on_error"],
         dead_letters=_collection(record["dead_letters"]),
         watermark=None if record["watermark"] is None else Watermark(**record["watermark"]),
+        error_limit=error_limit(record["error_limit"]),
+        revision=record["revision"],
     )
 
 

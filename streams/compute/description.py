@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from streams.ids import CapabilityId, CollectionId, Timestamp, Topic
-from streams.plan.metadata import Included, Located, OnError, Watermark
+from streams.plan.metadata import ErrorLimit, Included, Located, OnError, Watermark
 from streams.plan.physical import Column
 
 Kind = Literal["view", "ingestion", "sink"]
@@ -58,8 +58,9 @@ class IngestionDescription:
     message's key is read: of the formats `text` and `bytes` it is the one key column.
     `included` are columns too, the last ones, in this order. `located` are columns whose values
     are not members of the same name. `dead_letters` is a collection in the source's group,
-    given if `on_error` says so, or the `watermark` of late rows. With a `watermark` updates
-    happen at event times, without one when the message is ingested.
+    given if `on_error` says so or ever did, or the `watermark` of late rows. With a `watermark`
+    updates happen at event times, without one when the message is ingested. `revision` counts
+    how often `on_error` and `error_limit` were changed (`streams.compute.binding`).
     """
 
     topic: Topic
@@ -74,6 +75,8 @@ class IngestionDescription:
     on_error: OnError = "inline"
     dead_letters: CollectionId | None = None
     watermark: Watermark | None = None
+    error_limit: ErrorLimit | None = None
+    revision: int = 0
 
 
 @dataclass(frozen=True, slots=True)

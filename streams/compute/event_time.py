@@ -33,8 +33,9 @@ Nothing but rows moves upper, so dead letters do not wait for it: after `SETTLE_
 are owed are appended alone, and the messages before the offsets that were read are *settled*.
 The collection of dead letters then runs ahead of the source, by a millisecond each time; its
 binding has the settled offsets. Every Append of the source moves that collection too, so of two
-writers one counts. What becomes a row or an error of the source itself does wait: at a time
-that upper has passed no row may be missing.
+writers one counts; and it has all that is settled, which was judged by the same lower. What
+becomes a row or an error of the source itself does wait: at a time that upper has passed no row
+may be missing.
 """
 
 from collections.abc import Mapping
@@ -74,9 +75,9 @@ class Partition:
     `bound` is where the shard's binding stands, and messages before `released` are all in the
     shard. `greatest` is the greatest event time, None before the first row. `stretches` divide
     what is read and not released. `owed` was read without an Append, and has refused messages.
-    `read_ms` is this replica's clock when the last message was read. `late` and `skipped` count
-    messages before `read`, since the source's generation began. Refused messages before
-    `settled` are dead letters already. `waiting` counts those that are owed, since `owed_ms`.
+    `read_ms` is this replica's clock when the last message was read. `late`, `skipped`, `bad`
+    and `messages` count messages before `read` (`Fact`). Refused messages before `settled` are
+    dead letters already. `waiting` counts those that are owed, since `owed_ms`.
     """
 
     read: int
@@ -88,6 +89,8 @@ class Partition:
     owed: tuple[int, int] | None = None
     late: int = 0
     skipped: int = 0
+    bad: int = 0
+    messages: int = 0
     settled: int = 0
     waiting: int = 0
     owed_ms: int = 0
@@ -127,8 +130,8 @@ class Seen:
     `greatest` has the greatest event time of each partition that has rows, `refused` the
     partitions with errors or dead letters: both of sources with a watermark. By partition,
     `late` counts late rows, whatever became of them, `skipped` messages that were left out
-    (ON ERROR SKIP), and `bad` all that are refused; they are of messages that are read for the
-    first time.
+    (ON ERROR SKIP), `bad` all that cannot be decoded, and `messages` all, of a source with an
+    ERROR LIMIT; they are of messages that are read for the first time.
     """
 
     greatest: Mapping[int, int] = field(default_factory=dict)
@@ -136,6 +139,7 @@ class Seen:
     late: Mapping[int, int] = field(default_factory=dict)
     skipped: Mapping[int, int] = field(default_factory=dict)
     bad: Mapping[int, int] = field(default_factory=dict)
+    messages: Mapping[int, int] = field(default_factory=dict)
 
 
 def begin(
@@ -157,6 +161,8 @@ def begin(
     greatest = binding.facts(bound, start.generation, Fact.EVENT_TIME)
     late = binding.facts(bound, start.generation, Fact.LATE)
     skipped = binding.facts(bound, start.generation, Fact.SKIPPED)
+    bad = binding.facts(bound, start.generation, Fact.REFUSED)
+    messages = binding.facts(bound, start.generation, Fact.MESSAGES)
     added = {}
     for partition in (set(reads) | set(topic)) - set(known):
         low = topic[partition].low if partition in topic and not reads else 0
@@ -170,6 +176,8 @@ def begin(
             read_ms=now_ms,
             late=late.get(partition, 0),
             skipped=skipped.get(partition, 0),
+            bad=bad.get(partition, 0),
+            messages=messages.get(partition, 0),
             settled=settled.get(partition, 0),
         )
     return {**known, **added}
@@ -235,6 +243,8 @@ def next_advance(
     fed = candidate(progress, observed.topic, observed.clock_ms, declared.idle_ms)
     followed = -1 if fed is None else fed - declared.delay_ms
     reached = max(upper, followed) if followed >= observed.watermark else upper
+    if any(partition.read < partition.settled for partition in progress.values()):
+        reached = upper
     if followed <= observed.watermark:
         fed = None
     owed = {
@@ -276,8 +286,13 @@ def after(progress: Progress, advance: Advance, seen: Seen, now_ms: int) -> Prog
     return {number: _appended(part, advance.upper) for number, part in moved.items()}
 
 
-def bound_by(bound: Offsets, progress: Progress, start: Start = BEGINNING) -> dict[int, int]:
-    """Return the binding of an Append after which the progress is this."""
+def bound_by(
+    bound: Offsets, progress: Progress, start: Start = BEGINNING, *, is_limited: bool = False
+) -> dict[int, int]:
+    """Return the binding of an Append after which the progress is this.
+
+    With `is_limited` it has the counts for an ERROR LIMIT.
+    """
     numbers = {
         Fact.READ: {number: part.read for number, part in progress.items()},
         Fact.EVENT_TIME: {
@@ -291,6 +306,9 @@ def bound_by(bound: Offsets, progress: Progress, start: Start = BEGINNING) -> di
             number: part.skipped for number, part in progress.items() if part.skipped
         },
     }
+    if is_limited:
+        numbers[Fact.REFUSED] = {n: part.bad for n, part in progress.items() if part.bad}
+        numbers[Fact.MESSAGES] = {n: p.messages for n, p in progress.items() if p.messages}
     extended = dict(bound)
     for fact, of_fact in numbers.items():
         extended = binding.extended(extended, start.generation, of_fact, fact)
@@ -345,6 +363,8 @@ def _read(
         owed=owed,
         late=partition.late + seen.late.get(number, 0),
         skipped=partition.skipped + seen.skipped.get(number, 0),
+        bad=partition.bad + seen.bad.get(number, 0),
+        messages=partition.messages + seen.messages.get(number, 0),
         waiting=0 if owed is None else partition.waiting + seen.bad.get(number, 0),
         owed_ms=since,
     )

@@ -84,6 +84,10 @@ _BAD_MESSAGE = re.compile(
 )
 
 
+OVER_LIMIT = "too many messages cannot be decoded: "
+"""How the text about an ERROR LIMIT begins (`streams.compute.error_limit`)."""
+
+
 def bad_message(source: IngestionDescription, reason: str) -> tuple[int, int] | None:
     """Return the partition and offset of the message at which a source stops (ON ERROR FAIL).
 

@@ -1,7 +1,7 @@
 """What a source declares of its messages beside their members.
 
 Columns from parts of messages and from nested members, what becomes of messages that cannot be
-decoded, and the event time of rows.
+decoded and how many may be such, and the event time of rows.
 """
 
 from collections.abc import Mapping
@@ -16,6 +16,31 @@ OnError = Literal["inline", "dead_letter", "fail", "skip"]
 - `fail`: the source stops before it.
 - `skip`: nothing.
 """
+
+FEWEST_OF_SHARE = 1_000
+"""The number of messages from which on a share of them is judged."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ErrorLimit:
+    """How many messages may be such that cannot be decoded: a number, or a share in millionths.
+
+    Neither: there is no limit. The counts of the source's binding were `refused_before` and
+    `messages_before` when the limit was declared.
+    """
+
+    number: int | None = None
+    millionths: int | None = None
+    refused_before: int = 0
+    messages_before: int = 0
+
+    def __str__(self) -> str:
+        """Return it as the statement writes it."""
+        if self.millionths is not None:
+            whole, part = divmod(self.millionths, 10_000)
+            return f"'{whole}.{part:04}".rstrip("0").rstrip(".") + " %'"
+        return "NONE" if self.number is None else str(self.number)
+
 
 Part = Literal["partition", "offset", "timestamp", "headers", "key"]
 

@@ -331,6 +331,27 @@ def test_that_refused_messages_are_settled_without_any_row() -> None:
         world.topic[1].append(BAD)
 
 
+def test_that_a_replica_that_has_read_less_than_is_settled_loses_no_row() -> None:
+    """The last row is not late where it was settled, and would be after an Append before it."""
+    declared = Watermark(
+        column="ts", delay_ms=5, late_rows="dead_letter", idle_ms=100, ahead_ms=10**9
+    )
+    world = World(declared, topic=[[BAD, 100, 30], [], []])
+    ahead, behind = Replica(world), Replica(world)
+    assert ahead.plan(50)
+    ahead.commit()
+    world.now_ms += event_time.SETTLE_MS
+    assert ahead.plan(50)
+    ahead.commit()
+    assert world.shard.letters == (1, {0: 3, 1: 0, 2: 0})
+    while behind.plan(2):
+        behind.commit()
+        check(world)
+        world.now_ms += 101
+    assert world.shard.upper == 95
+    assert world.shard.rows == {((0, 2), 30): 1}
+
+
 def test_that_refused_messages_wait_where_they_may_not_be_settled() -> None:
     topic = {0: Ends(0, 3)}
     progress = event_time.begin(None, {}, topic, now_ms=0)

@@ -9,6 +9,7 @@ import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -30,7 +31,7 @@ from streams.kafka.topics import TopicKind, TopicSpec
 from streams.operators.engine import Context
 from streams.plan import json as plan_json
 from streams.plan.compile import Relation, compile_view
-from streams.plan.metadata import OnError, Watermark
+from streams.plan.metadata import ErrorLimit, OnError, Watermark
 from streams.plan.physical import Column
 from streams.replica.config import Budgets, ReplicaConfig
 from streams.replica.crash_injection import Crash
@@ -129,6 +130,7 @@ class World:
         keys: tuple[str, ...] = (),
         on_error: OnError = "inline",
         watermark: Watermark | None = None,
+        error_limit: ErrorLimit | None = None,
     ) -> None:
         """A source; its dead letters are the relation `NAME.errors`, in its group."""
         info = self.broker.topics.describe(topic)
@@ -157,9 +159,25 @@ class World:
                     on_error=on_error,
                     dead_letters=letters,
                     watermark=watermark,
+                    error_limit=error_limit,
                 ),
             )
         )
+
+    def alter(self, name: str, **changes: Any) -> None:
+        """What ALTER SOURCE does: another description, and dead letters if they are wanted."""
+        (at,) = (i for i, each in enumerate(self.descriptions) if each.export == name)
+        description = self.descriptions[at]
+        assert description.source is not None
+        source = replace(
+            description.source, revision=description.source.revision + 1, **changes
+        )
+        if source.on_error == "dead_letter" and source.dead_letters is None:
+            letters = CollectionId(f"{name}.errors")
+            birth = description.as_of
+            self._make(letters, dead_letters.COLUMNS, "errors", birth, (), group=name)
+            source = replace(source, dead_letters=letters)
+        self.descriptions[at] = replace(description, source=source)
 
     def view(self, name: str, query: str, as_of: int = START_MS) -> None:
         compiled = compile_view(query, self.relations)
@@ -301,6 +319,11 @@ class Replica:
     def follow(self) -> None:
         """Take over every dataflow that there is."""
         for description in self.world.descriptions:
+            known = self.scheduler.flows.get(description.export)
+            if known is not None and known.description != description and not known.busy:
+                dropped = self.scheduler.table.drop(known.id)
+                assert dropped is not None
+                self.scheduler.table.remove(dropped)
             if description.export not in self.scheduler.flows:
                 flow = new_dataflow(description, self.name, BUCKETS)
                 salted = replace(flow, fingerprint=flow.fingerprint + self.salt)

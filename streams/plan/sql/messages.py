@@ -2,12 +2,11 @@
 
 import json
 import re
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal, cast
 
 from streams.errors import InvalidStatement
-from streams.plan.metadata import TYPES, Included, Located, OnError, Part
+from streams.plan.metadata import TYPES, Included, Located, Part
 from streams.plan.physical import Column
 from streams.plan.sql.tokens import Cursor
 
@@ -18,13 +17,6 @@ USAGE = (
     "[KEY FORMAT JSON | TEXT | BYTES] [VALUE] FORMAT JSON"
     " [INCLUDE PARTITION | OFFSET | TIMESTAMP | HEADERS | KEY [AS column], ...]"
 )
-ON_ERROR_USAGE = "[ON ERROR DEAD LETTER | INLINE | FAIL | SKIP]"
-_ON_ERROR: Mapping[str, OnError] = {
-    "DEAD LETTER": "dead_letter",
-    "INLINE": "inline",
-    "FAIL": "fail",
-    "SKIP": "skip",
-}
 _NAME = re.compile(r'\.(?:[^\W\d]\w*|"(?:[^"\\]|\\.)*")')
 _PATH = re.compile(rf"\$(?:{_NAME.pattern})+")
 _PARTS = tuple(part.upper() for part in TYPES)
@@ -53,13 +45,6 @@ def messages(
     cursor.expect("FORMAT", "JSON")
     included = _included(cursor, columns)
     return Messages(key_format=key_format, included=included, located=located)
-
-
-def on_error(cursor: Cursor) -> OnError | None:
-    """`[ON ERROR ...]`; None if the statement does not say it. Errors: InvalidStatement."""
-    if not cursor.accept("ON", "ERROR"):
-        return None
-    return _ON_ERROR[cursor.choose(tuple(_ON_ERROR))]
 
 
 def path(cursor: Cursor, column: str) -> Located | None:

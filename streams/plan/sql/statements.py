@@ -5,14 +5,15 @@ text between our words, and judged when it is compiled.
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 
 from streams.errors import InvalidStatement
 from streams.ids import Timestamp
-from streams.plan.metadata import OnError, Watermark
+from streams.plan.metadata import ErrorLimit, OnError, Watermark
 from streams.plan.physical import Column
 from streams.plan.sql import (
+    bad_messages,
     columns,
     emit,
     event_time,
@@ -56,6 +57,7 @@ class CreateSource:
     retain: Retain | None = None
     start: offsets.Place = offsets.EARLIEST
     on_error: OnError | None = None
+    error_limit: ErrorLimit | None = None
     watermark: Watermark | None = None
 
 
@@ -165,6 +167,7 @@ Statement = (
     | Subscribe
     | Show
     | Alter
+    | bad_messages.AlterErrors
     | offsets.ResumeSource
     | Drop
     | Explain
@@ -174,9 +177,9 @@ Statement = (
 _SOURCE_USAGE = (
     "CREATE SOURCE [IF NOT EXISTS] name FROM KAFKA (TOPIC '...')"
     f" (column type [PATH '$.a.b'], ... {event_time.USAGE}) {messages.USAGE}"
-    f" [ENVELOPE NONE | UPSERT (KEY (columns))] {messages.ON_ERROR_USAGE}"
+    f" [ENVELOPE NONE | UPSERT (KEY (columns))] {bad_messages.ON_ERROR_USAGE}"
     f" [START FROM {offsets.USAGE}]"
-    f" [WITH ({history.USAGE}, {event_time.OPTIONS_USAGE})]"
+    f" [WITH ({history.USAGE}, {event_time.OPTIONS_USAGE}, {bad_messages.LIMIT_USAGE})]"
 )
 _VIEW_USAGE = (
     f"CREATE MATERIALIZED VIEW [IF NOT EXISTS] name [WITH ({history.USAGE})] AS SELECT ..."
@@ -195,6 +198,7 @@ _SHOW_USAGE = "SHOW SOURCES | MATERIALIZED VIEWS | SINKS | MATERIALIZATIONS | FU
 _ALTER_USAGE = (
     "ALTER SOURCE | MATERIALIZED VIEW name"
     f" SET ({history.USAGE}) | RESET (RETAIN HISTORY)"
+    f", ALTER SOURCE name SET ({bad_messages.ALTER_USAGE})"
     f", ALTER SOURCE name RESUME FROM [TOPIC '...'] [{offsets.USAGE}]"
 )
 _DROP_USAGE = (
@@ -243,12 +247,12 @@ def _create_source(cursor: Cursor) -> Statement:
     read = messages.messages(cursor, declared, tuple(beside.located))
     envelope, keys = _envelope(cursor, declared)
     messages.refuse_paths_of_keys(read.located, keys)
-    on_error = messages.on_error(cursor)
+    on_error = bad_messages.on_error(cursor)
     start = offsets.place(cursor) if cursor.accept("START", "FROM") else offsets.EARLIEST
-    retain, about_time = _source_options(cursor)
+    options_ = _source_options(cursor)
     watermark = event_time.watermark(
         beside.watermark,
-        about_time,
+        options_.about_time,
         declared,
         read.included,
         is_upsert=envelope is Envelope.UPSERT,
@@ -262,33 +266,49 @@ def _create_source(cursor: Cursor) -> Statement:
         keys=keys,
         if_not_exists=if_not_exists,
         messages=read,
-        retain=retain,
+        retain=options_.retain,
         start=start,
         on_error=on_error,
+        error_limit=options_.error_limit,
         watermark=watermark,
     )
 
 
-def _source_options(cursor: Cursor) -> tuple[Retain | None, event_time.Options]:
-    """`[WITH (option, ...)]`: the retained history, and what concerns event time."""
-    retain, about_time = None, event_time.Options()
+@dataclass(frozen=True, slots=True)
+class _SourceOptions:
+    """What WITH of a source says: the retained history, and what concerns its messages."""
+
+    retain: Retain | None = None
+    about_time: event_time.Options = event_time.Options()  # noqa: RUF009  frozen
+    error_limit: ErrorLimit | None = None
+
+
+def _source_options(cursor: Cursor) -> _SourceOptions:
+    """`[WITH (option, ...)]`."""
+    options_ = _SourceOptions()
     if not cursor.accept("WITH"):
-        return retain, about_time
+        return options_
     cursor.expect("(")
     while True:
-        option = cursor.choose((*history.OPTIONS, *event_time.OPTIONS))
-        if option not in history.OPTIONS:
-            about_time = event_time.option(cursor, option, about_time)
-        elif retain is None:
-            retain = history.retained(cursor, option)
-        else:
-            raise InvalidStatement(
-                f"{' and '.join(history.OPTIONS)} are one option, given twice"
-            )
+        options_ = _with_option(cursor, options_)
         if not cursor.accept(","):
             break
     cursor.expect(")")
-    return retain, about_time
+    return options_
+
+
+def _with_option(cursor: Cursor, options_: _SourceOptions) -> _SourceOptions:
+    option = cursor.choose((*history.OPTIONS, *event_time.OPTIONS, bad_messages.LIMIT))
+    if option == bad_messages.LIMIT:
+        if options_.error_limit is not None:
+            raise InvalidStatement(f"option {option} appears twice")
+        return replace(options_, error_limit=bad_messages.limit(cursor))
+    if option not in history.OPTIONS:
+        about_time = event_time.option(cursor, option, options_.about_time)
+        return replace(options_, about_time=about_time)
+    if options_.retain is not None:
+        raise InvalidStatement(f"{' and '.join(history.OPTIONS)} are one option, given twice")
+    return replace(options_, retain=history.retained(cursor, option))
 
 
 def _kafka(cursor: Cursor) -> tuple[str, dict[str, str]]:
@@ -422,6 +442,8 @@ def _alter(cursor: Cursor) -> Statement:
     name = cursor.name("a name")
     actions = ("SET", "RESET", "RESUME") if kind is Kind.SOURCE else ("SET", "RESET")
     action = cursor.choose(actions)
+    if action == "SET" and kind is Kind.SOURCE and bad_messages.is_alter(cursor):
+        return bad_messages.alter(cursor, name)
     if action == "SET":
         return Alter(kind, name, history.retain(cursor))
     if action == "RESUME":

@@ -21,7 +21,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import assert_never
 
-from streams.compute import binding, event_time
+from streams.compute import binding, error_limit, event_time
 from streams.compute.binding import Fact
 from streams.compute.reclocking import Tick
 from streams.compute.stepping import Idle, Step, clip
@@ -285,7 +285,9 @@ def of_unit(unit: Unit, result: Result, shard: Shard) -> Attempt:
             counted = Stepped(_after(unit, result, to_offsets))
             step, offsets = work_units.bounds(unit), (ingest.from_offsets, to_offsets)
             letters = _letters(flow, shard, step.upper, result)
-            now = Bound((step.lower, step.upper), offsets, chunks, letters=letters)
+            now = _over_limit(flow, offsets) or Bound(
+                (step.lower, step.upper), offsets, chunks, letters=letters
+            )
             return Attempt(flow=flow, counted=counted, now=now, shard=shard)
         case EventUnit():
             return _of_event_time(unit, result, shard)
@@ -312,14 +314,21 @@ def _of_event_time(unit: EventUnit, result: Result, shard: Shard) -> Attempt:
     progress = event_time.after(own.progress, advance, result.seen, unit.now_ms)
     after = replace(own, runs=report.merge(flow.plan, own.runs, result), progress=progress)
     letters = _letters_by_event_time(unit, result, progress)
+    bounds, offsets = work_units.bounds(unit), own.offsets or {}
+    to_offsets = binding.revised(
+        event_time.bound_by(
+            offsets, progress, source.start, is_limited=source.error_limit is not None
+        ),
+        source.start.generation,
+        source.revision,
+    )
+    over_limit = _over_limit(flow, (offsets, to_offsets))
     if not advance.appends:
         counted = Stepped(after)
-        settles = letters if advance.settles else None
+        settles = over_limit or letters if advance.settles else None
         return Attempt(flow=flow, counted=counted, now=settles or counted, shard=shard)
-    bounds, offsets = work_units.bounds(unit), own.offsets or {}
-    to_offsets = event_time.bound_by(offsets, progress, source.start)
     counted = Stepped(replace(after, frontier=bounds.upper, offsets=to_offsets))
-    now = Bound(
+    now = over_limit or Bound(
         (bounds.lower, bounds.upper),
         (offsets, to_offsets),
         tuple(result.chunks),
@@ -336,7 +345,9 @@ def of_quiet(quiet: Quiet, shard: Shard) -> Attempt:
     match move:
         case Tick(lower, upper, offsets):
             letters = _letters(flow, shard, upper)
-            now = Bound((lower, upper), (offsets, offsets), letters=letters)
+            to_offsets = _revised(flow, offsets)
+            counted = Stepped(replace(flow.own, frontier=move.upper, offsets=to_offsets))
+            now = Bound((lower, upper), (offsets, to_offsets), letters=letters)
             return Attempt(flow=flow, counted=counted, now=now, shard=shard)
         case Idle():
             rest = _rest(flow, counted, move, shard)
@@ -351,9 +362,24 @@ def _counted(flow: Dataflow, to_offsets: Offsets, result: Result) -> Offsets:
     """The binding at the end of an interval, with what its messages add to the counts."""
     source = flow.description.source
     assert source is not None
-    return binding.counted(
-        to_offsets, source.start.generation, result.seen.skipped, Fact.SKIPPED
-    )
+    skipped = result.seen.skipped
+    to_offsets = binding.counted(to_offsets, source.start.generation, skipped, Fact.SKIPPED)
+    return _revised(flow, error_limit.counted(source, to_offsets, result.seen))
+
+
+def _revised(flow: Dataflow, bound: Offsets) -> Offsets:
+    """The binding of an Append, which keeps replicas of an earlier revision from appending."""
+    source = flow.description.source
+    assert source is not None
+    return binding.revised(bound, source.start.generation, source.revision)
+
+
+def _over_limit(flow: Dataflow, offsets: tuple[Offsets, Offsets]) -> Failed | None:
+    """Why an Append would pass the source's ERROR LIMIT; None if it may be made."""
+    source = flow.description.source
+    assert source is not None
+    reason = error_limit.objection(source, *offsets)
+    return None if reason is None else Failed(Failure(reason))
 
 
 def _letters(
@@ -383,7 +409,7 @@ def _letters_by_event_time(
         return None
     upper = work_units.after(max(at.frontier.time, Timestamp(unit.advance.upper - 1)))
     settled = {number: part.settled for number, part in progress.items()}
-    to_offsets = binding.extended(at.offsets, source.start.generation, settled)
+    to_offsets = _revised(flow, binding.extended(at.offsets, source.start.generation, settled))
     return Letters(
         flow.dead_letters,
         (at.frontier, upper),
@@ -420,6 +446,10 @@ def _of_slice(unit: SliceUnit, result: Result, shard: Shard) -> Attempt:
         to_offsets = _counted(flow, build.ingest.to_offsets, result)
         ingest = replace(build.ingest, to_offsets=to_offsets)
         build = replace(build, ingest=ingest, offsets=to_offsets)
+        over_limit = _over_limit(flow, (ingest.from_offsets, to_offsets))
+        if over_limit is not None:
+            counted = Sliced(build)
+            return Attempt(flow=flow, counted=counted, now=over_limit, shard=shard)
     runs = report.merge(flow.plan, build.runs, result)
     after = replace(build, done=build.done + 1, runs=runs, ahead=0)
     if after.done == len(build.slices):

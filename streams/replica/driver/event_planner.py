@@ -60,17 +60,21 @@ def plan(
             return None
         case None:
             pass
-    if binding.generation(shard.offsets) > source.start.generation:
-        return None  # it resumed elsewhere: its new description is on the way
+    bound_letters = {} if letters is None else letters.offsets
+    if (
+        binding.generation(shard.offsets) > source.start.generation
+        or max(binding.revision(shard.offsets), binding.revision(bound_letters))
+        > source.revision
+    ):
+        return None  # it resumed elsewhere or was altered: its new description is on the way
     known = own.progress if own.position == shard else None
-    settled = {} if letters is None else letters.offsets
     progress = event_time.begin(
         known,
         shard.offsets,
         observation.ends,
         moment.now_ms,
         source.start,
-        binding.offsets(settled, source.start.generation),
+        binding.offsets(bound_letters, source.start.generation),
     )
     if own.position != shard:
         return Moved(flow, without_pending(shard, progress))
@@ -114,11 +118,23 @@ def _advance(
         clock_ms=asked_at_ms(observation, moment.now_ms),
         watermark=moment.watermark_ms,
         budget=moment.messages,
-        may_settle=source.dead_letters is not None and source.on_error in SETTLING,
+        may_settle=_may_settle(flow, view),
     )
     upper = view.state(flow.id).upper.time
     advance = event_time.next_advance(progress, upper, observed, source.watermark)
     return None if advance is None else _unit(flow, view, advance, moment.now_ms)
+
+
+def _may_settle(flow: Dataflow, view: View) -> bool:
+    """Whether dead letters may be appended without the source.
+
+    Not while a replica that knows of none may append to the source: after ALTER SOURCE has made
+    their collection, the source's next Append comes first.
+    """
+    source, letters = flow.description.source, _letters(flow, view)
+    if source is None or letters is None or source.on_error not in SETTLING:
+        return False
+    return not source.revision or letters.frontier.time > flow.description.as_of
 
 
 def asked_at_ms(observation: Told, now_ms: int) -> int:

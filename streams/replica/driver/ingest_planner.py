@@ -20,7 +20,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from itertools import chain, groupby
 
-from streams.compute import reclocking
+from streams.compute import binding, reclocking
 from streams.compute.reclocking import (
     Broken,
     Clock,
@@ -122,7 +122,10 @@ def plan(
     ready = [
         flow
         for flow in flows
-        if flow.own and not flow.has_watermark and flow.is_ready(Phase.RUNNING, now_ms)
+        if flow.own
+        and not flow.has_watermark
+        and flow.is_ready(Phase.RUNNING, now_ms)
+        and not _is_altered(flow, view)
     ]
     now_ms = _known_ms(ready, topics, now_ms)
     clock = Clock(now_ms, limits.tick_ms, limits.skew_ms)
@@ -149,6 +152,14 @@ def plan(
                 decided.append((flow, interval))
     found_plan = _plan(decided, view, topics, clock.earlier_ms, limits)
     return replace(found_plan, stuck=(*found_plan.stuck, *stuck))
+
+
+def _is_altered(flow: Dataflow, view: View) -> bool:
+    """Whether a later revision of a source has appended: its description is on the way."""
+    source = flow.description.source
+    if source is None:
+        return False
+    return binding.revision(position(flow, view).offsets) > source.revision
 
 
 def _up_to_bad(

@@ -80,6 +80,9 @@ class Starter:
         for group in flow.groups - frozenset(shards.groups()):
             shards.close(group)  # if it failed, to reopen it
         shards.open(*sorted(flow.groups))
+        present = shards.group_state(description.group).collections
+        if flow.dead_letters is not None and present.get(flow.dead_letters) is None:
+            shards.sync_group(description.group)  # ALTER SOURCE has just made their collection
         wanted = [
             (imported.group, acquire(flow, imported, shards.group_state(imported.group).upto))
             for imported in description.imports

@@ -51,7 +51,14 @@ from streams.replica.ingest.event_times import (
 from streams.replica.ingest.keys import NO_TEXT, Keys
 from streams.replica.ingest.metadata import Metadata
 from streams.replica.ingest.plan import DELETION, ERROR, VALUE, import_columns, key_positions
-from streams.replica.ingest.refusals import ERRORS, LETTERS, Refusals, counts, updates_at
+from streams.replica.ingest.refusals import (
+    ERRORS,
+    LETTERS,
+    Refusals,
+    Refused,
+    counts,
+    updates_at,
+)
 from streams.replica.ingest.scan import leading
 from streams.trace.columns import combined, int64
 from streams.trace.kernel.kernel import Kernel, arrow_schema
@@ -96,6 +103,7 @@ class Envelope:
         self._decoder = Decoder([columns[index] for index in rest], kernel, paths)
         self._metadata = Metadata(source)
         self._event_times, self._watermark = reader_of(source, columns), source.watermark
+        self._has_limit = source.error_limit is not None
         self._places = np.argsort([*positions, *rest, *included]).tolist()
         self._declared = arrow_schema([column.type for column in columns])
         self._schema = arrow_schema([c.type for c in import_columns(source, columns)])
@@ -125,7 +133,7 @@ class Envelope:
             return self._judged(messages, rows, reasons, time, manner)
         refused = self._refusals.refused(messages, reasons, time)
         updates = updates_at(_filter(rows, reasons.is_null()).columns, time, self._schema)
-        seen = Seen(skipped=refused.skipped)
+        seen = self._seen(messages, [refused])
         return Ingested(updates, refused.errors, refused.letters, seen)
 
     def _judged(
@@ -165,7 +173,8 @@ class Envelope:
             tuple(np.unique(partitions[~stays & is_open]).tolist()),
             counts(partitions[late]) if manner.reading == "fresh" else {},
             skipped if manner.reading == "fresh" else {},
-            counts(partitions[~stays]) if manner.reading == "fresh" else {},
+            counts(partitions[~sound]) if manner.reading == "fresh" else {},
+            self._counted(messages) if manner.reading == "fresh" else {},
         )
         updates = updates_at(_filter(rows, pa.array(stays)).columns, time, self._schema)
         return Ingested(updates, errors, letters, seen)
@@ -184,12 +193,15 @@ class Envelope:
         known = keys.reasons.is_null()
         reasons = pc.binary_join_element_wise("key: ", keys.reasons, "")
         of_keys = self._refusals.refused(messages, reasons, time)
+        every = messages
         messages, columns = _filter(messages, known), _filter(keys.columns, known)
         values, reasons = self._values(messages)
         reasons = pc.if_else(whole(messages["value"]).is_null(), NO_TEXT, reasons)
         if self._refusals.on_error == "inline":
             updates = self._keyed(reader, messages, columns, values, reasons, time)
-            return Ingested(updates, of_keys.errors, of_keys.letters)
+            bad = counts(messages["partition"].filter(reasons.is_valid()).to_numpy())
+            seen = together([self._seen(every, [of_keys]), Seen(bad=bad)])
+            return Ingested(updates, of_keys.errors, of_keys.letters, seen)
         of_values = self._refusals.refused(messages, reasons, time)
         sound = reasons.is_null()
         messages, columns, values = (
@@ -198,8 +210,17 @@ class Envelope:
         reasons = pa.nulls(messages.num_rows, pa.string())
         updates = self._keyed(reader, messages, columns, values, reasons, time)
         letters = pa.concat_tables([of_keys.letters, of_values.letters])
-        seen = together([Seen(skipped=bad.skipped) for bad in (of_keys, of_values)])
+        seen = self._seen(every, [of_keys, of_values])
         return Ingested(updates, of_keys.errors, letters, seen)
+
+    def _seen(self, messages: pa.Table, refused: Sequence[Refused]) -> Seen:
+        """Return what a source without a watermark reports of messages."""
+        of_refused = [Seen(skipped=bad.skipped, bad=bad.counts) for bad in refused]
+        return together([Seen(messages=self._counted(messages)), *of_refused])
+
+    def _counted(self, messages: pa.Table) -> Mapping[int, int]:
+        """Return the number of messages by partition, if the source has an ERROR LIMIT."""
+        return counts(messages["partition"].to_numpy()) if self._has_limit else {}
 
     def _keyed(
         self,

@@ -64,15 +64,17 @@ NOTHING = Seen()
 def together(seen: Sequence[Seen]) -> Seen:
     """Return what several tasks saw."""
     greatest: dict[int, int] = {}
-    late, skipped, bad = Counter[int](), Counter[int](), Counter[int]()
+    late, skipped, bad, messages = (Counter[int]() for _ in range(4))
     for one in seen:
         for partition, time in one.greatest.items():
             greatest[partition] = max(time, greatest.get(partition, time))
         late.update(one.late)
         skipped.update(one.skipped)
         bad.update(one.bad)
+        messages.update(one.messages)
     refused = sorted({partition for one in seen for partition in one.refused})
-    return Seen(greatest, tuple(refused), dict(late), dict(skipped), dict(bad))
+    counts = map(dict, (late, skipped, bad, messages))
+    return Seen(greatest, tuple(refused), *counts)
 
 
 class EventTimes:

@@ -42,12 +42,13 @@ class Undecodable(Exception):
 class Refused:
     """Errors: error, time, diff. Dead letters: `dead_letters.COLUMNS`, time, diff.
 
-    `skipped` counts the messages that are left out, by partition.
+    By partition, `skipped` counts the messages that are left out, and `counts` all of them.
     """
 
     errors: pa.Table
     letters: pa.Table
     skipped: Mapping[int, int] = field(default_factory=dict)
+    counts: Mapping[int, int] = field(default_factory=dict)
 
 
 class Refusals:
@@ -76,14 +77,15 @@ class Refusals:
         if not failed.true_count:
             return nothing
         messages, reasons = messages.filter(failed), reasons.filter(failed)
+        nothing = replace(nothing, counts=counts(messages["partition"].to_numpy()))
         match on_error:
             case "dead_letter":
-                return Refused(nothing.errors, self._letters(messages, reasons, letters_at))
+                return replace(nothing, letters=self._letters(messages, reasons, letters_at))
             case "inline":
                 texts = pc.binary_join_element_wise(self.places(messages), reasons, ": ")
-                return Refused(errors_at(texts, time), nothing.letters)
+                return replace(nothing, errors=errors_at(texts, time))
             case "skip":
-                return replace(nothing, skipped=counts(messages["partition"].to_numpy()))
+                return replace(nothing, skipped=nothing.counts)
             case "fail":
                 raise self._undecodable(messages.slice(0, 1), str(reasons[0]))
 

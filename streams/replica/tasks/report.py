@@ -66,6 +66,7 @@ def dumps(report: Report) -> str:
                 list(report.seen.late.items()),
                 list(report.seen.skipped.items()),
                 list(report.seen.bad.items()),
+                list(report.seen.messages.items()),
             ],
         }
     )

@@ -158,12 +158,13 @@ def test_their_number_is_in_show(env):
     ("clauses", "shown"),
     [
         ("ON ERROR SKIP", (None, 5)),
-        ("WITH (LATE ROWS PLACE)", (8, None)),
+        ("WITH (LATE ROWS PLACE)", (8, 5)),
         ("ON ERROR SKIP WITH (LATE ROWS PLACE)", (8, 5)),
-        ("ON ERROR FAIL", (None, None)),
+        ("ON ERROR FAIL", (None, 5)),
     ],
 )
 def test_show_and_status_have_what_the_binding_counts(env, clauses, shown):
+    """Also what was skipped before ALTER SOURCE said something else."""
     replica = env.start_replica()
     text = SOURCE.format(f" {clauses}")
     if "LATE" in clauses:

@@ -46,13 +46,22 @@ def test_each_fact_has_keys_of_its_own_in_32_bits():
     bound = binding.extended(bound, binding.LAST, {1: 5}, Fact.RELEASED)
     bound = binding.extended(bound, binding.LAST, {1: 3}, Fact.LATE)
     bound = binding.extended(bound, binding.LAST, {1: 2}, Fact.SKIPPED)
+    bound = binding.extended(bound, binding.LAST, {1: 4}, Fact.REFUSED)
+    bound = binding.extended(bound, binding.LAST, {1: 9}, Fact.MESSAGES)
+    bound = binding.revised(bound, binding.LAST, 6)
     assert [binding.facts(bound, binding.LAST, fact) for fact in Fact] == [
         {1: 7},
         {1: 1_700_000_000_000},
         {1: 5},
         {1: 3},
         {1: 2},
+        {1: 4},
+        {1: 9},
+        {0: 6},
     ]
+    assert binding.revision(bound) == 6
+    assert binding.revision({0: 5}) == 0
+    assert binding.revised({0: 5}, 0, 0) == {0: 5}
     assert all(binding.facts(bound, 0, fact) == {} for fact in Fact)
     assert binding.generation(bound) == binding.LAST
     assert -(1 << 31) <= min(bound) <= max(bound) < 1 << 31
