@@ -31,8 +31,8 @@ def settle(world: World, replica: Replica) -> None:
 
 
 def attempt(world: World, replica: Replica) -> None:
-    """What a replica does that may be stalled."""
-    replica.follow()
+    """What a replica does that may be stalled, and hears of no other description."""
+    replica.follow(hears=False)
     for _ in range(5):
         world.now += 2_000
         replica.start()

@@ -316,11 +316,12 @@ class Replica:
                 )
         return told
 
-    def follow(self) -> None:
-        """Take over every dataflow that there is."""
+    def follow(self, *, hears: bool = True) -> None:
+        """Take over every dataflow that there is; if it `hears`, what ALTER changed too."""
         for description in self.world.descriptions:
             known = self.scheduler.flows.get(description.export)
-            if known is not None and known.description != description and not known.busy:
+            is_altered = known is not None and known.description != description
+            if hears and is_altered and known is not None and not known.busy:
                 dropped = self.scheduler.table.drop(known.id)
                 assert dropped is not None
                 self.scheduler.table.remove(dropped)

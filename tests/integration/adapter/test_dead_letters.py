@@ -117,3 +117,66 @@ def test_a_source_that_stops_goes_on_behind_the_message(
     eventually(resumes)
     eventually(lambda: environment.sql(query)[0].rows == ((1,), (2,), (4,)))
     eventually(lambda: state()[0] == "running")
+
+
+def test_a_source_stops_at_its_limit_and_goes_on_when_that_is_changed(
+    environment: Environment, broker: EmbeddedBroker
+) -> None:
+    feed, number = Feed(broker.bootstrap), next(numbers)
+    topic, source = raw_topic(broker.bootstrap, 1), f"limited{number}"
+
+    def send(*values: bytes) -> None:
+        feed.put(topic, [({}, value) for value in values])
+
+    def row() -> dict[str, object]:
+        shown = environment.sql("SHOW SOURCES")[0].dicts()
+        (found,) = (row for row in shown if row["name"] == source)
+        return found
+
+    send(b'{"id":1}', b"{", b"[]")
+    environment.sql(
+        f"CREATE SOURCE {source} FROM KAFKA (TOPIC '{topic}') (id BIGINT) FORMAT JSON"
+        " WITH (ERROR LIMIT 2)"
+    )
+    query = f"SELECT (SELECT count(*) FROM {source}), count(*) FROM {source}.errors"
+    eventually(lambda: environment.sql(query)[0].rows == ((1, 2),))
+    send(b'{"id":2}', b"no")
+    eventually(lambda: "too many messages cannot be decoded" in str(row()["detail"]))
+    environment.kill("replica")
+    assert environment.sql(query)[0].rows == ((1, 2),)
+    environment.sql(f"ALTER SOURCE {source} SET (ON ERROR SKIP, ERROR LIMIT NONE)")
+    eventually(lambda: environment.sql(query)[0].rows == ((2, 2),))
+    environment.kill("coordinator")
+    send(b'{"id":3}', b"again")
+    eventually(lambda: environment.sql(query)[0].rows == ((3, 2),))
+    assert (row()["status"], row()["skipped"]) == ("running", 2)
+
+
+def test_dead_letters_by_event_time_wait_for_no_row(
+    environment: Environment, broker: EmbeddedBroker
+) -> None:
+    feed, number = Feed(broker.bootstrap), next(numbers)
+    topic, source = raw_topic(broker.bootstrap, 1), f"timed{number}"
+
+    def send(*values: bytes) -> None:
+        feed.put(topic, [({}, value) for value in values])
+
+    def letters() -> list[object]:
+        (result,) = environment.sql(f'SELECT "offset" FROM {source}.errors ORDER BY 1')
+        return [offset for (offset,) in result.rows]
+
+    send(b"{", b"[]")
+    environment.sql(
+        f"CREATE SOURCE {source} FROM KAFKA (TOPIC '{topic}') (id BIGINT, ts TIMESTAMP,"
+        " WATERMARK FOR ts AS ts - INTERVAL '1 second') FORMAT JSON"
+    )
+    eventually(lambda: letters() == [0, 1])
+    environment.kill("replica")
+    send(*(f'{{"id":{n},"ts":"2024-01-01 00:00:{n:02}"}}'.encode() for n in range(5)), b"no")
+    eventually(lambda: letters() == [0, 1, 7])
+    query = f"SELECT id FROM {source} ORDER BY id"
+    eventually(lambda: environment.sql(query)[0].rows == ((0,), (1,), (2,)))
+    environment.kill("replica")
+    send(b'{"id":9,"ts":"2024-01-01 00:01:00"}', b"more")
+    eventually(lambda: letters() == [0, 1, 7, 9])
+    eventually(lambda: environment.sql(query)[0].rows == ((0,), (1,), (2,), (3,), (4,)))
