@@ -88,6 +88,10 @@ Config = TypeVar("Config", bound=BaseModel)
 Kept = TypeVar("Kept", bound=Resource)
 
 
+def _as_it_is(config: Config) -> Config:
+    return config
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SqlConnector(Generic[Config, Kept]):
     """A connector, of a dialect and of how a database is connected to."""
@@ -98,6 +102,8 @@ class SqlConnector(Generic[Config, Kept]):
     connect: Callable[[Config], AbstractContextManager[Database]]
     documentation: str
     extensions: Extensions = OFFERED
+    to_look: Callable[[Config], Config] = _as_it_is
+    """The configuration with which a database is looked at, and not made."""
 
     def spec(self, request: SpecRequest) -> SpecResponse:
         """The schemas; a partial configuration changes nothing."""
@@ -116,7 +122,7 @@ class SqlConnector(Generic[Config, Kept]):
             for index, binding in enumerate(request.bindings)
         ]
         check_tables(self.dialect, [resource.name for resource in resources])
-        with self._connect(request.endpoint_spec_json) as database:
+        with self._connect(request.endpoint_spec_json, looks=True) as database:
             applied = bindings_of(tasks(self.dialect, database))
             for resource, binding in zip(resources, request.bindings, strict=True):
                 existing = database.columns_of(resource.name)
@@ -135,7 +141,8 @@ class SqlConnector(Generic[Config, Kept]):
     def apply(self, request: ApplyRequest) -> ApplyResponse:
         """The statements, executed unless it is a dry run. Errors: as `validate`."""
         spec = request.materialization
-        with self._connect(spec.endpoint_spec_json) as database, database.transaction():
+        endpoint, looks = spec.endpoint_spec_json, request.dry_run
+        with self._connect(endpoint, looks=looks) as database, database.transaction():
             statements = list(self._statements(spec, database))
             recorded = tasks(self.dialect, database)
             row = (request.version, spec_text(spec))
@@ -157,8 +164,9 @@ class SqlConnector(Generic[Config, Kept]):
         with self._connect(spec.endpoint_spec_json) as database:
             yield Transactor(self.dialect, database, self._tables(spec), message)
 
-    def _connect(self, text: str) -> AbstractContextManager[Database]:
-        return self.connect(parsed(self.config, "endpoint configuration", text))
+    def _connect(self, text: str, *, looks: bool = False) -> AbstractContextManager[Database]:
+        config = parsed(self.config, "endpoint configuration", text)
+        return self.connect(self.to_look(config) if looks else config)
 
     def _resource(self, index: int, text: str) -> Kept:
         return parsed(self.resource, f"binding {index}: resource configuration", text)

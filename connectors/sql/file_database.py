@@ -4,6 +4,7 @@ import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Generic, Protocol, TypeVar
 
 from connectors.sql.columns import Column
@@ -14,6 +15,12 @@ log = logging.getLogger(__name__)
 
 BATCH = 1024
 """Rows of a query that are fetched together."""
+
+
+def path_to_look(path: str) -> str:
+    """Return what to open to look at a database: memory, if its file is not made yet."""
+    file = Path(path)
+    return path if file.exists() or not file.parent.is_dir() else ":memory:"
 
 
 class Cursor(Protocol):

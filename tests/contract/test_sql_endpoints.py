@@ -31,6 +31,19 @@ def endpoint(request: Any, memory_path: Path) -> Endpoint:
     return endpoint_
 
 
+@pytest.mark.parametrize("made", [on_sqlite, on_duckdb])
+def test_whoever_looks_makes_no_file(made: Any, memory_path: Path, request: Any) -> None:
+    endpoint: Endpoint = made(memory_path, request)
+    files = set(memory_path.iterdir())
+    endpoint.validate(NAMES)
+    assert "CREATE TABLE" in endpoint.apply(endpoint.task(NAMES), dry_run=True)
+    assert set(memory_path.iterdir()) == files
+    endpoint.apply(endpoint.task(NAMES))
+    assert endpoint.apply(endpoint.task(NAMES), dry_run=True) == "", (
+        "it is looked at where it is"
+    )
+
+
 def test_columns_come_and_go(endpoint: Endpoint) -> None:
     """Seed, "Validate": what changes have occurred."""
     endpoint.apply(endpoint.task(NAMES))
