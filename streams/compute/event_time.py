@@ -152,11 +152,14 @@ def begin(
 ) -> Progress:
     """Return the progress with every partition of the topic; `known` None: without any state.
 
-    Without state a replica stands before the first message that may be pending. `settled` has
-    the offsets before which refused messages are dead letters.
+    Without state a replica stands before the first message that may be pending. A partition
+    of which nothing is bound or read begins with what the topic holds. `settled` has the
+    offsets before which refused messages are dead letters.
     """
     known = {p: _settled(part, settled.get(p, 0)) for p, part in (known or {}).items()}
     reads = reclocking.standing(bound, start)
+    if not reads:
+        known = {p: part for p, part in known.items() if not _is_overtaken(part, topic.get(p))}
     released = binding.facts(bound, start.generation, Fact.RELEASED)
     greatest = binding.facts(bound, start.generation, Fact.EVENT_TIME)
     late = binding.facts(bound, start.generation, Fact.LATE)
@@ -181,6 +184,11 @@ def begin(
             settled=settled.get(partition, 0),
         )
     return {**known, **added}
+
+
+def _is_overtaken(partition: Partition, ends: Ends | None) -> bool:
+    """Whether retention has removed the first messages of a partition before any was read."""
+    return ends is not None and not partition.stretches and partition.read < ends.low
 
 
 def broken(progress: Progress, topic: Mapping[int, Ends]) -> Broken | None:

@@ -372,6 +372,19 @@ def test_that_refused_messages_wait_where_they_may_not_be_settled() -> None:
     assert event_time.begin(known, {}, topic, later, settled={0: 3})[0].owed is None
 
 
+def test_a_source_that_has_read_nothing_begins_with_what_is_held() -> None:
+    """Retention may go on before the first message is read; then nothing is missing."""
+    unread = event_time.begin(None, {}, {0: Ends(0, 5)}, 7)
+    held = {0: Ends(3, 5)}
+    begun = event_time.begin(unread, {}, held, 8)
+    assert begun[0].read == 3
+    assert event_time.broken(begun, held) is None
+    again = Advance(lower=0, upper=0, fresh={0: (3, 4)})
+    read = event_time.after(begun, again, Seen({0: 1_000}), 9)
+    later = event_time.begin(read, {}, {0: Ends(5, 6)}, 10)
+    assert event_time.broken(later, {0: Ends(5, 6)}) is not None, "its rows are pending"
+
+
 def settle(world: World, replicas: list[Replica]) -> int:
     """Let one replica do all there is, with all partitions idle; return upper before."""
     before = world.shard.upper
