@@ -9,8 +9,9 @@ the first time, and stays.
 
 from collections.abc import Mapping
 
-from streams.adapter.catalog import NAMES, Catalog, Item, unknown
+from streams.adapter.catalog import NAMES, Catalog, Item
 from streams.adapter.catalog_bad_messages import BadMessages
+from streams.adapter.source_by_name import source_by_name
 from streams.compute import dead_letters, error_limit
 from streams.compute.description import IngestionDescription
 from streams.errors import InvalidStatement
@@ -20,15 +21,7 @@ from streams.plan.sql.bad_messages import AlterErrors, spelled
 
 def source(name: str, catalog: Catalog) -> Item:
     """Return the source of this name. Errors: InvalidStatement."""
-    item = catalog.find(name)
-    if item is None:
-        raise unknown(name, catalog.ordered())
-    if item.source is None:
-        raise InvalidStatement(
-            f"{item.name} is not a source but a {NAMES[item.kind]}",
-            hint="sources alone read messages",
-        )
-    return item
+    return source_by_name(name, catalog, "sources alone read messages")
 
 
 def altered(

@@ -9,9 +9,10 @@ records: where a generation ended is in the shard, where the next one began is i
 from collections.abc import Mapping
 from itertools import pairwise
 
-from streams.adapter.catalog import NAMES, Catalog, Item, Resume, unknown
+from streams.adapter.catalog import Catalog, Item, Resume
 from streams.adapter.ddl import read_topic
 from streams.adapter.offsets import offsets
+from streams.adapter.source_by_name import source_by_name
 from streams.compute import binding
 from streams.compute.description import IngestionDescription, Start
 from streams.compute.protocol import Status
@@ -32,15 +33,8 @@ from streams.plan.sql.offsets import Offsets, ResumeSource
 
 def source(name: str, catalog: Catalog) -> Item:
     """Return the source of this name. Errors: InvalidStatement."""
-    item = catalog.find(name)
-    if item is None:
-        raise unknown(name, catalog.ordered())
-    if item.source is None:
-        raise InvalidStatement(
-            f"{item.name} is not a source but a {NAMES[item.kind]}",
-            hint="sources alone resume elsewhere",
-        )
-    if item.source.watermark is not None:
+    item = source_by_name(name, catalog, "sources alone resume elsewhere")
+    if item.source is not None and item.source.watermark is not None:
         # Rows that are read and pending are in no shard: they would be lost.
         raise InvalidStatement(
             f"source {item.name} has a watermark, and cannot resume elsewhere yet",

@@ -2,6 +2,7 @@
 
 import itertools
 import json
+from collections.abc import Callable
 
 import pytest
 
@@ -14,6 +15,12 @@ from tests.integration.replica.json_producer import Feed
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(900)]
 
 numbers = itertools.count()
+
+
+def sender(broker: EmbeddedBroker, topic: str) -> Callable[..., None]:
+    """A function that sends values to a topic, in order."""
+    feed = Feed(broker.bootstrap)
+    return lambda *values: feed.put(topic, [({}, value) for value in values])
 
 
 def test_good_rows_are_read_and_each_bad_message_is_a_dead_letter_once(
@@ -122,11 +129,8 @@ def test_a_source_that_stops_goes_on_behind_the_message(
 def test_a_source_stops_at_its_limit_and_goes_on_when_that_is_changed(
     environment: Environment, broker: EmbeddedBroker
 ) -> None:
-    feed, number = Feed(broker.bootstrap), next(numbers)
-    topic, source = raw_topic(broker.bootstrap, 1), f"limited{number}"
-
-    def send(*values: bytes) -> None:
-        feed.put(topic, [({}, value) for value in values])
+    topic, source = raw_topic(broker.bootstrap, 1), f"limited{next(numbers)}"
+    send = sender(broker, topic)
 
     def row() -> dict[str, object]:
         shown = environment.sql("SHOW SOURCES")[0].dicts()
@@ -155,11 +159,8 @@ def test_a_source_stops_at_its_limit_and_goes_on_when_that_is_changed(
 def test_dead_letters_by_event_time_wait_for_no_row(
     environment: Environment, broker: EmbeddedBroker
 ) -> None:
-    feed, number = Feed(broker.bootstrap), next(numbers)
-    topic, source = raw_topic(broker.bootstrap, 1), f"timed{number}"
-
-    def send(*values: bytes) -> None:
-        feed.put(topic, [({}, value) for value in values])
+    topic, source = raw_topic(broker.bootstrap, 1), f"timed{next(numbers)}"
+    send = sender(broker, topic)
 
     def letters() -> list[object]:
         (result,) = environment.sql(f'SELECT "offset" FROM {source}.errors ORDER BY 1')
