@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 from hypothesis import settings
+from hypothesis.internal.conjecture import providers
+from hypothesis.internal.constants_ast import Constants
 
 from streams.kafka.embedded import EmbeddedBroker
 from streams.temporary import temporary_directory
@@ -17,7 +19,9 @@ MEMORY = Path("/dev/shm")
 
 # No deadline: a busy machine is no failure. `make test` tries the same examples in each run, so
 # that what fails is what was changed; `make test-long` draws new ones, "long" of each property
-# (D251). `tests.support.examples` scales those that say how many they want.
+# (D251). `tests.support.examples` scales those that say how many they want. Hypothesis also
+# draws literals of all local modules that are loaded, which other tests and changes decide:
+# `make test` draws none.
 for name, most in {"short": 40, "long": 300, "thorough": 5000}.items():
     settings.register_profile(
         name, max_examples=most, deadline=None, derandomize=name == "short"
@@ -26,6 +30,11 @@ settings.load_profile("short")
 
 
 EXIT_STATUS = pytest.StashKey[int]()
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if config.getoption("--hypothesis-profile", None) in {None, "short"}:
+        providers._get_local_constants = Constants
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

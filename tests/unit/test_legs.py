@@ -3,6 +3,9 @@
 import re
 from pathlib import Path
 
+from hypothesis import settings
+from hypothesis.internal.conjecture import providers
+
 ROOT = Path(__file__).parent.parent.parent
 MARK = re.compile(r"mark\.(integration|e2e)\b")
 
@@ -49,3 +52,9 @@ def test_only_legs_on_a_broker_or_spark_have_tests_that_need_one() -> None:
     } - {Path(__file__).relative_to(ROOT).as_posix()}
     assert len(marked) > 20
     assert {path for path in marked if "/".join(path.split("/")[:2]) not in services} == set()
+
+
+def test_the_examples_of_a_property_follow_from_the_test_alone() -> None:
+    """Hypothesis draws literals of the loaded modules too, but not in `make test` (D251)."""
+    if settings().derandomize:
+        assert not len(providers.HypothesisProvider(None)._local_constants)
