@@ -1,6 +1,5 @@
 """A PostgreSQL of the tests' own, out of a wheel."""
 
-import contextlib
 import itertools
 from pathlib import Path
 from typing import Any
@@ -9,7 +8,7 @@ import psutil
 import psycopg
 
 from streams.app.embedded_postgres import EmbeddedPostgres
-from tests.support.processes import family, kill_all
+from tests.support.processes import family, kill_all, suspend
 
 _names = itertools.count()
 
@@ -40,8 +39,7 @@ class Server:
         """All of its processes, as a power cut would; `start` serves its files again."""
         processes = family(self.embedded.pid)
         for process in processes:  # none sees another end, and does something about it
-            with contextlib.suppress(psutil.NoSuchProcess):  # a session that ended by itself
-                process.suspend()
+            suspend(process.pid)
         kill_all(processes)
         psutil.wait_procs(processes)
         self.embedded.stop()

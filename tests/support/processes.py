@@ -60,6 +60,12 @@ def kill(pid: int) -> None:
         psutil.Process(pid).kill()
 
 
+def suspend(pid: int) -> None:
+    """SIGSTOP of a process, unless it has just ended."""
+    with contextlib.suppress(psutil.NoSuchProcess):
+        psutil.Process(pid).suspend()
+
+
 def ignoring_ctrl_c() -> None:
     """What a shell does in the background jobs of a script, before it runs them."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)

@@ -1,7 +1,5 @@
 """BACKFILL BY SPARK in an environment: real Spark tasks, and kills while they write."""
 
-import os
-import signal
 import sqlite3
 from contextlib import closing
 from pathlib import Path
@@ -14,8 +12,9 @@ from streams.errors import InvalidStatement
 from streams.kafka.embedded import EmbeddedBroker
 from tests.integration.adapter.support import eventually, raw_topic
 from tests.integration.replica.json_producer import Feed
+from tests.support.processes import kill, suspend
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(900)]
 
 ORDERS = 400
 JOB = "streams.app.materialize.spark_process"
@@ -84,10 +83,10 @@ def test_what_a_killed_job_and_service_leave_is_written_once(
     environment.sql(STATED.format(f"SQLITE (PATH '{path}')"))
     eventually(lambda: bool(jobs(environment)))
     (first,) = jobs(environment)
-    os.kill(first, signal.SIGSTOP)
+    suspend(first)
     eventually(lambda: status()[0] == "backfilling")
     assert status()[1].startswith("3 key ranges at ")
-    os.kill(first, signal.SIGKILL)
+    kill(first)
     eventually(lambda: bool(jobs(environment) - {first}))
     environment.kill("materializations")
     eventually(lambda: len(rows(path)) == ORDERS)
