@@ -47,7 +47,7 @@ Job = Callable[[Plan, Sequence[Cell]], int]
 no use, Determinate."""
 
 RANGES = 8
-"""Into how many key ranges a task is divided, where nobody says it."""
+"""The default number of key ranges of a task."""
 
 RENEWAL_S = READ_LEASE_MS / 4_000
 

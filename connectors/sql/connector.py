@@ -102,8 +102,8 @@ class SqlConnector(Generic[Config, Kept]):
     connect: Callable[[Config], AbstractContextManager[Database]]
     documentation: str
     extensions: Extensions = OFFERED
-    to_look: Callable[[Config], Config] = _as_it_is
-    """The configuration with which a database is looked at, and not made."""
+    for_inspection: Callable[[Config], Config] = _as_it_is
+    """The configuration for Validate and dry runs, which must not create a database."""
 
     def spec(self, request: SpecRequest) -> SpecResponse:
         """The schemas; a partial configuration changes nothing."""
@@ -122,7 +122,7 @@ class SqlConnector(Generic[Config, Kept]):
             for index, binding in enumerate(request.bindings)
         ]
         check_tables(self.dialect, [resource.name for resource in resources])
-        with self._connect(request.endpoint_spec_json, looks=True) as database:
+        with self._connect(request.endpoint_spec_json, inspects=True) as database:
             applied = bindings_of(tasks(self.dialect, database))
             for resource, binding in zip(resources, request.bindings, strict=True):
                 existing = database.columns_of(resource.name)
@@ -141,8 +141,8 @@ class SqlConnector(Generic[Config, Kept]):
     def apply(self, request: ApplyRequest) -> ApplyResponse:
         """The statements, executed unless it is a dry run. Errors: as `validate`."""
         spec = request.materialization
-        endpoint, looks = spec.endpoint_spec_json, request.dry_run
-        with self._connect(endpoint, looks=looks) as database, database.transaction():
+        endpoint, inspects = spec.endpoint_spec_json, request.dry_run
+        with self._connect(endpoint, inspects=inspects) as database, database.transaction():
             statements = list(self._statements(spec, database))
             recorded = tasks(self.dialect, database)
             row = (request.version, spec_text(spec))
@@ -164,9 +164,11 @@ class SqlConnector(Generic[Config, Kept]):
         with self._connect(spec.endpoint_spec_json) as database:
             yield Transactor(self.dialect, database, self._tables(spec), message)
 
-    def _connect(self, text: str, *, looks: bool = False) -> AbstractContextManager[Database]:
+    def _connect(
+        self, text: str, *, inspects: bool = False
+    ) -> AbstractContextManager[Database]:
         config = parsed(self.config, "endpoint configuration", text)
-        return self.connect(self.to_look(config) if looks else config)
+        return self.connect(self.for_inspection(config) if inspects else config)
 
     def _resource(self, index: int, text: str) -> Kept:
         return parsed(self.resource, f"binding {index}: resource configuration", text)

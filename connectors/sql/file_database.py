@@ -17,8 +17,8 @@ BATCH = 1024
 """Rows of a query that are fetched together."""
 
 
-def path_to_look(path: str) -> str:
-    """Return what to open to look at a database: memory, if its file is not made yet."""
+def path_for_inspection(path: str) -> str:
+    """Return the path to open without creating a database: memory if there is no file yet."""
     file = Path(path)
     return path if file.exists() or not file.parent.is_dir() else ":memory:"
 

@@ -15,7 +15,7 @@ from connectors.sql import values
 from connectors.sql.columns import Column, Kind
 from connectors.sql.connector import Resource, SqlConnector
 from connectors.sql.dialect import Database, Dialect, Name, double_quoted
-from connectors.sql.file_database import Engine, FileDatabase, path_to_look
+from connectors.sql.file_database import Engine, FileDatabase, path_for_inspection
 from schemas.flow_columns import Elements
 from streams.errors import Determinate
 
@@ -131,7 +131,9 @@ CONNECTOR = SqlConnector(
     config=Config,
     resource=Resource,
     connect=connect,
-    to_look=lambda config: config.model_copy(update={"path": path_to_look(config.path)}),
+    for_inspection=lambda config: config.model_copy(
+        update={"path": path_for_inspection(config.path)}
+    ),
     documentation="https://www.sqlite.org/docs.html",
 )
 

@@ -32,16 +32,16 @@ def endpoint(request: Any, memory_path: Path) -> Endpoint:
 
 
 @pytest.mark.parametrize("made", [on_sqlite, on_duckdb])
-def test_whoever_looks_makes_no_file(made: Any, memory_path: Path, request: Any) -> None:
+def test_validate_and_a_dry_run_create_no_database(
+    made: Any, memory_path: Path, request: Any
+) -> None:
     endpoint: Endpoint = made(memory_path, request)
     files = set(memory_path.iterdir())
     endpoint.validate(NAMES)
     assert "CREATE TABLE" in endpoint.apply(endpoint.task(NAMES), dry_run=True)
     assert set(memory_path.iterdir()) == files
     endpoint.apply(endpoint.task(NAMES))
-    assert endpoint.apply(endpoint.task(NAMES), dry_run=True) == "", (
-        "it is looked at where it is"
-    )
+    assert endpoint.apply(endpoint.task(NAMES), dry_run=True) == "", "an existing file is read"
 
 
 def test_columns_come_and_go(endpoint: Endpoint) -> None:

@@ -8,9 +8,9 @@ Across Group and Distinct moves only what sees the same value below as above: a 
 interval may be represented by another value of its group. Into a side of an outer join moves
 only what concerns that side's rows alone, matched or not.
 
-A temporal predicate says until when rows matter, so what keeps rows by them should know it too
-(`analyses.temporal`). Where it has to wait because it can fail, its total form goes ahead; and
-it is asked of each input of a join whose rows agree with it on what it reads.
+A temporal predicate ends the life of rows, so it bounds the state of operators above it
+(`analyses.temporal`). If it can fail it stays, and its total form is pushed down. It applies to
+each input of a join that has columns equal to those that it reads.
 """
 
 from collections.abc import Callable, Iterator
@@ -154,7 +154,7 @@ def _into_product(node: Product, predicates: Predicates) -> Relational:
 def _also_elsewhere(
     node: Product, predicates: Predicates, starts: list[int], inside: list[list[Scalar]]
 ) -> None:
-    """Ask temporal predicates of every input that has what they read, or the same."""
+    """Apply temporal predicates to inputs that have the columns they read, or equal ones."""
     every = node.predicates + predicates
     for predicate in _temporal(every):
         for same in (predicate, *equated(predicate, every)):
