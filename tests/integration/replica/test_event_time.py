@@ -76,12 +76,15 @@ def test_that_each_upper_is_a_watermark_of_spark_and_a_new_replica_goes_on(
         send(broker, topic, [(p, 10 * step + p, at + 100 * p) for p in (0, 1)])
         uppers |= wait(bench, at - DELAY_MS)
         assert bench.upper("events") == at - DELAY_MS, "the slower partition decides"
+    # Spark reports a watermark when the micro-batch after it has ended
+    send(broker, topic, [(0, 99, start + 4_000)])
+    eventually(lambda: uppers - {0} <= reported, 60)
     first.stop()
     run("r2", tmp_path / "r2")
     late = [(0, 100, start), (0, 101, start + 9_000), (1, 102, start + 8_000)]
     send(broker, topic, late)
     uppers |= wait(bench, start + 8_000 - DELAY_MS)
-    send(broker, topic, [(0, 103, start)])  # Spark reports a watermark in the next micro-batch
+    send(broker, topic, [(0, 103, start)])
     eventually(lambda: uppers - {0} <= reported, 60)
     bench.wait_upper("totals", start + 8_000 - DELAY_MS - 1)
     rows = bench.table("events")
@@ -89,6 +92,7 @@ def test_that_each_upper_is_a_watermark_of_spark_and_a_new_replica_goes_on(
     expected = {
         10 * step + p: start + 1_000 * step + 100 * p for step in range(5) for p in (0, 1)
     }
+    expected[99] = start + 4_000
     assert {number: at for number, at in found.items() if number < 100} == expected
     assert found[100] >= start + 4_000 - DELAY_MS, "late: at upper"
     assert set(found) == {*expected, 100}, "the others are pending"
