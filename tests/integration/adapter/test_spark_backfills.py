@@ -75,8 +75,8 @@ def test_what_a_killed_job_and_service_leave_is_written_once(
         return status, detail
 
     order(0)
-    (counted,) = environment.sql("SELECT count(*) FROM forders")
-    assert list(counted.rows[0]) == [ORDERS]
+    count = "SELECT count(*) FROM forders"
+    eventually(lambda: environment.sql(count)[0].rows == ((ORDERS,),))
     with pytest.raises(InvalidStatement, match="a file of duckdb is open in one process"):
         environment.sql(STATED.format(f"DUCKDB (PATH '{tmp_path / 'f.duckdb'}')"))
 
