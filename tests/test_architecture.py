@@ -17,6 +17,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "streams.progress": set(),
     "streams.trace": {"streams.progress"},
     "streams.java": set(),
+    "streams.http": set(),
     "streams.kafka": {"schemas", "streams.java"},
     "streams.storage": {"streams.kafka", "streams.trace", "streams.progress", "schemas"},
     "streams.compaction": {
@@ -57,6 +58,7 @@ MAY_IMPORT: dict[str, set[str]] = {
         "streams.kafka",
         "streams.trace",  # and kafka: DECISIONS.md, "The adapter reads shards and lists topics"
         "streams.operators",  # DECISIONS.md, "A SELECT is a view that is read once"
+        "streams.http",
     },
     "connectors": {"streams.storage", "streams.trace", "streams.progress", "schemas"},
     "streams.testing": {
@@ -157,6 +159,7 @@ DOORS: dict[str, set[str]] = {
     "psycopg": {"connectors.postgres", "streams.bench.connectors.psycopg_baseline"},
     "urllib3": {"connectors.webhook"},
     "yaml": {"streams.app.materialize"},
+    "prometheus_client": {"streams.http"},
 }
 
 ALLOWED_BASES = {

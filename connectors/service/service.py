@@ -63,11 +63,21 @@ class Service:
         """
         try:
             while not stopping.is_set():
-                if self._shards.defect is not None:
+                if not self.is_alive:
                     raise Determinate(f"collections cannot be followed: {self._shards.defect}")
                 self._beat(stopping)
         finally:
             self._end()
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether collections can be followed; if not, only a new process helps."""
+        return self._shards.defect is None
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether this process runs the materializations of its namespace."""
+        return self._states.is_owned
 
     def _beat(self, stopping: Stopping) -> None:
         try:

@@ -1,51 +1,17 @@
-"""The metrics of materializations, as text that Prometheus reads. Pure.
+"""The metrics of materializations. Pure."""
 
-Source: Prometheus, "Exposition formats", text-based format 0.0.4.
-"""
-
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Literal
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 
 from streams.adapter.show_materializations import STATUSES, Shown
-
-CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
-PREFIX = "slackwater_materialization_"
-Labels = Mapping[str, str]
-Sample = tuple[Labels, float]
+from streams.http.metrics import Family, Labels, Sample
 
 
-@dataclass(frozen=True, slots=True)
-class Family:
-    """Samples of one name, which is without the prefix."""
-
-    name: str
-    kind: Literal["gauge", "counter"]
-    help: str
-    samples: tuple[Sample, ...]
-
-    def lines(self) -> Iterator[str]:
-        """Its lines; none without samples."""
-        if not self.samples:
-            return
-        name = f"{PREFIX}{self.name}"
-        yield f"# HELP {name} {escaped(self.help)}"
-        yield f"# TYPE {name} {self.kind}"
-        for labels, value in self.samples:
-            pairs = ",".join(f'{key}="{quoted(text)}"' for key, text in labels.items())
-            yield f"{name}{{{pairs}}} {number(value)}"
-
-
-def metrics(materializations: Sequence[Shown]) -> str:
+def of_materializations(materializations: Sequence[Shown]) -> Iterator[Family]:
     """Return the metrics of materializations, of which no two have one name."""
-    families = [
-        *identities(materializations),
-        *gauges(materializations),
-        *counters(materializations),
-        *by_binding(materializations),
-    ]
-    lines = [line for family in families for line in family.lines()]
-    return "".join(f"{line}\n" for line in lines)
+    for families in (identities, gauges, counters, by_binding):
+        for family in families(materializations):
+            yield replace(family, name=f"materialization_{family.name}")
 
 
 def identities(materializations: Sequence[Shown]) -> Iterator[Family]:
@@ -194,18 +160,3 @@ def samples(values: Iterable[tuple[Labels, float | None]]) -> tuple[Sample, ...]
 def seconds(ms: int | None) -> float | None:
     """Milliseconds in the unit that Prometheus prescribes."""
     return None if ms is None else ms / 1000
-
-
-def number(value: float) -> str:
-    """A value, exact: `repr` is the shortest text that is read as the same float."""
-    return repr(value)
-
-
-def escaped(text: str) -> str:
-    """Text of a HELP line."""
-    return text.replace("\\", "\\\\").replace("\n", "\\n")
-
-
-def quoted(text: str) -> str:
-    """Text of a label, between its quotes."""
-    return escaped(text).replace('"', '\\"')

@@ -1,4 +1,4 @@
-"""The HTTP endpoint of the coordinator, on the loopback interface.
+"""The HTTP endpoint of the coordinator, beside the paths of every service (`streams.http`).
 
     POST /sql      statements as text (UTF-8); NDJSON, one result a line, as they come
                    (`streams.adapter.results`); an answer without its end was cut off
@@ -6,31 +6,33 @@
                    at times that never decrease (`streams.adapter.sessions`);
                    headers Slackwater-Session-Time and Slackwater-Session-Event-Time: the last
                    `session_time` and `session_event_time` that were told
-    GET  /health   200 while the coordinator looks after its objects, 503 otherwise
     GET  /status   JSON: epoch, replicas, every object with its frontiers and condition
-    GET  /metrics  text for Prometheus: every materialization (`streams.adapter.metrics`)
 
-There is no authentication: any client that reaches the port may do anything, so it listens on
-127.0.0.1 alone, and refuses requests that a browser sends on behalf of some other page.
+Any client that is let in may do anything. Requests that a browser sends on behalf of some other
+page are refused.
 """
 
-import json
 import logging
-import sys
+import threading
+import time
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from http import HTTPStatus
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Protocol, cast
+from typing import Protocol
 
 from streams.adapter import show_materializations
 from streams.adapter.catalog import NAMES
-from streams.adapter.metrics import CONTENT_TYPE, metrics
-from streams.adapter.results import END, Failed, Result, line
+from streams.adapter.metrics import of_materializations
+from streams.adapter.object_metrics import of_objects
+from streams.adapter.results import END, Failed, Progress, Result, line
 from streams.adapter.sessions import Session, Sessions, session_of
 from streams.adapter.show import UNITS, Shown, row
 from streams.adapter.timelines import Timeline
 from streams.compute.replica_responses import Observed
-from streams.errors import InvalidUsage, SlackwaterError
+from streams.errors import InvalidUsage
+from streams.http.listening import Listening
+from streams.http.metrics import exposition
+from streams.http.server import Endpoint, Exchange, Probes
 
 log = logging.getLogger(__name__)
 
@@ -39,12 +41,6 @@ SESSION_TIMES: Mapping[Timeline, str] = {
     "wall": "Slackwater-Session-Time",
     "event": "Slackwater-Session-Event-Time",
 }
-
-REQUEST_S = 60.0
-"""Longest pause within a request; a thread waits for it."""
-
-LONGEST_NUMBER = 18
-"""Most digits of a Content-Length."""
 
 LONGEST_TEXT = 16 << 20
 """Most bytes of statements in one request."""
@@ -79,157 +75,136 @@ class Answering(Protocol):
         """Every materialization."""
 
 
-class Server(ThreadingHTTPServer):
-    """One thread per request; they end with the process."""
+DRAIN_S = 5.0
+"""How long statements in progress may take once the coordinator is asked to end."""
 
-    daemon_threads = True
 
-    def __init__(self, port: int, answering: Answering) -> None:
-        super().__init__(("127.0.0.1", port), Handler)
+class Server:
+    """The coordinator's endpoint. Errors: InvalidUsage if it cannot listen there."""
+
+    def __init__(self, listening: Listening, answering: Answering) -> None:
+        probes = Probes(
+            is_alive=lambda: answering.is_alive,
+            why_not_ready=lambda: why_not_ready(answering),
+            metrics=lambda: metrics(answering),
+        )
+        routes = {"GET /status": self._status, "POST /sql": self._sql}
         self.answering = answering
+        self.endpoint = Endpoint(listening, probes, routes)
+        self.is_draining = False
+        self.in_progress = 0
+        """How many requests' statements are being answered."""
+        self._changed = threading.Condition()
 
-    def serve_forever(self, poll_interval: float = 0.05) -> None:
-        """Serve until `shutdown`, which waits for at most an interval (seconds)."""
-        super().serve_forever(poll_interval)
+    def drain(self, timeout_s: float = DRAIN_S) -> bool:
+        """Take no more requests, and wait for those in progress; whether all have ended.
 
-    def handle_error(self, *_: object) -> None:
-        """Ignore clients that disconnected; log other errors."""
-        error = sys.exception()
-        if isinstance(error, ConnectionError):
-            log.debug("a client went away")
-        else:
-            log.error("a request could not be handled", exc_info=error)
+        The endpoint must be served. A subscription has no end of its own: it is cut off at its
+        next frontier.
+        """
+        self.is_draining = True
+        self.endpoint.shutdown()
+        self.endpoint.server_close()
+        with self._changed:
+            return self._changed.wait_for(lambda: not self.in_progress, timeout_s)
 
-
-def serve(answering: Answering, port: int = 0) -> Server:
-    """Return a server on the port, or on a free one; the caller runs `serve_forever`.
-
-    Errors: OSError if the port is taken.
-    """
-    return Server(port, answering)
-
-
-class Handler(BaseHTTPRequestHandler):
-    """One connection, one request."""
-
-    server_version = "slackwater"
-
-    def setup(self) -> None:
-        """Set the read timeout of a request."""
-        super().setup()
-        self.connection.settimeout(REQUEST_S)
-
-    @property
-    def answering(self) -> Answering:
-        """The coordinator."""
-        return cast("Server", self.server).answering
-
-    def do_GET(self) -> None:
-        """Health, status and metrics."""
+    @contextmanager
+    def _progressing(self) -> Iterator[None]:
+        """Count a request whose statements are being answered."""
+        with self._changed:
+            self.in_progress += 1
         try:
-            self._tell()
-        except SlackwaterError as error:
-            self._answer(HTTPStatus.SERVICE_UNAVAILABLE, {"error": str(error)})
+            yield
+        finally:
+            with self._changed:
+                self.in_progress -= 1
+                self._changed.notify_all()
 
-    def _tell(self) -> None:
-        match self.path.partition("?")[0]:
-            case "/health":
-                alive = self.answering.is_alive
-                code = HTTPStatus.OK if alive else HTTPStatus.SERVICE_UNAVAILABLE
-                self._answer(code, {"alive": alive})
-            case "/status":
-                self._answer(HTTPStatus.OK, status(self.answering))
-            case "/metrics":
-                text = metrics(self.answering.materialized())
-                self._answer_text(HTTPStatus.OK, CONTENT_TYPE, text)
-            case path:
-                self._answer(HTTPStatus.NOT_FOUND, {"error": f"there is no {path}"})
+    def _status(self, exchange: Exchange) -> None:
+        exchange.answer(HTTPStatus.OK, status(self.answering))
 
-    def do_POST(self) -> None:
-        """Statements."""
-        length = self._length()
-        if self.path != "/sql":
-            self._answer(HTTPStatus.NOT_FOUND, {"error": f"there is no {self.path}"})
-        elif self.headers.get("Origin") or self.headers.get("Sec-Fetch-Site"):
-            self._answer(HTTPStatus.FORBIDDEN, {"error": "not for browsers"})
+    def _sql(self, exchange: Exchange) -> None:
+        length = exchange.length
+        if exchange.headers.get("Origin") or exchange.headers.get("Sec-Fetch-Site"):
+            exchange.refuse(HTTPStatus.FORBIDDEN, "not for browsers")
         elif length is None:
             code = HTTPStatus.LENGTH_REQUIRED
-            self._answer(code, {"error": "expected the bytes' number in Content-Length"})
+            exchange.answer(code, {"error": "expected the bytes' number in Content-Length"})
         elif length > LONGEST_TEXT:
             code = HTTPStatus.REQUEST_ENTITY_TOO_LARGE
-            self._answer(code, {"error": f"more than {LONGEST_TEXT} bytes of statements"})
+            exchange.answer(code, {"error": f"more than {LONGEST_TEXT} bytes of statements"})
         else:
-            text = self.rfile.read(length)
-            self.connection.settimeout(None)  # an answer may take as long as its reader likes
+            text = exchange.rfile.read(length)
+            exchange.connection.settimeout(None)  # a reader may be as slow as it likes
             if len(text) == length:
-                self._in_session(text)
+                with self._progressing():
+                    self._in_session(exchange, text)
             else:
                 message = f"expected {length} bytes of statements, got {len(text)}"
-                self._answer(HTTPStatus.BAD_REQUEST, {"error": message})
+                exchange.answer(HTTPStatus.BAD_REQUEST, {"error": message})
 
-    def _length(self) -> int | None:
-        """Return the length of the body; None if the header is missing or invalid."""
-        said = self.headers.get("Content-Length", "")
-        is_number = said.isascii() and said.isdigit() and len(said) <= LONGEST_NUMBER
-        return int(said) if is_number else None
-
-    def _in_session(self, text: bytes) -> None:
-        token = self.headers.get(SESSION)
-        times = {line: self.headers.get(header) for line, header in SESSION_TIMES.items()}
+    def _in_session(self, exchange: Exchange, text: bytes) -> None:
+        token = exchange.headers.get(SESSION)
+        times = {line: exchange.headers.get(header) for line, header in SESSION_TIMES.items()}
         try:
             session = session_of(self.answering.sessions, token, times)
         except InvalidUsage as error:
-            self._answer(HTTPStatus.BAD_REQUEST, {"error": str(error)})
+            exchange.answer(HTTPStatus.BAD_REQUEST, {"error": str(error)})
         else:
-            self._stream(text, session)
+            self._stream(exchange, text, session)
 
-    def _stream(self, text: bytes, session: Session) -> None:
-        self.send_response(HTTPStatus.OK)
-        self.send_header("Content-Type", "application/x-ndjson; charset=utf-8")
-        self.end_headers()
+    def _stream(self, exchange: Exchange, text: bytes, session: Session) -> None:
+        exchange.send_response(HTTPStatus.OK)
+        exchange.send_header("Content-Type", "application/x-ndjson; charset=utf-8")
+        exchange.end_headers()
+        is_whole = True
         try:
-            self._send_all(text.decode(), session)
+            is_whole = self._send_all(exchange, text.decode(), session)
         except UnicodeDecodeError:
-            self._send(Failed("statements are not valid UTF-8"))
-        self._send_line(END)
+            _send(exchange, Failed("statements are not valid UTF-8"))
+        if is_whole:
+            _send_line(exchange, END)
 
-    def _send_all(self, text: str, session: Session) -> None:
+    def _send_all(self, exchange: Exchange, text: str, session: Session) -> bool:
+        """Send the results; False if a subscription was cut off, because this process ends."""
         results = self.answering.execute(text, session)
         try:
             for result in results:
-                self._send(result)
+                _send(exchange, result)
+                if self.is_draining and isinstance(result, Progress):
+                    return False
         except ConnectionError:
             raise
         except Exception as defect:
             log.exception("a statement could not be answered")
             hint = "this is a bug; the coordinator's log has more"
-            self._send(Failed("the statement could not be answered", repr(defect), hint))
+            _send(exchange, Failed("the statement could not be answered", repr(defect), hint))
         finally:
             closing = getattr(results, "close", None)
             if closing is not None:
                 closing()  # a read whose client is gone releases its hold
+        return True
 
-    def _send(self, result: Result) -> None:
-        self._send_line(line(result))
 
-    def _send_line(self, text: str) -> None:
-        self.wfile.write(text.encode() + b"\n")
-        self.wfile.flush()
+def _send(exchange: Exchange, result: Result) -> None:
+    _send_line(exchange, line(result))
 
-    def _answer(self, code: HTTPStatus, body: dict[str, object]) -> None:
-        self._answer_text(code, "application/json", json.dumps(body))
 
-    def _answer_text(self, code: HTTPStatus, kind: str, body: str) -> None:
-        text = body.encode()
-        self.send_response(code)
-        self.send_header("Content-Type", kind)
-        self.send_header("Content-Length", str(len(text)))
-        self.end_headers()
-        self.wfile.write(text)
+def _send_line(exchange: Exchange, text: str) -> None:
+    exchange.wfile.write(text.encode() + b"\n")
+    exchange.wfile.flush()
 
-    def log_message(self, format: str, *args: object) -> None:  # noqa: A002  the base class's name
-        """Do not log requests."""
-        log.debug(format, *args)
+
+def why_not_ready(answering: Answering) -> str:
+    """Return why statements cannot be answered; empty if they can."""
+    return "" if answering.is_alive else "the coordinator has failed and has to be restarted"
+
+
+def metrics(answering: Answering) -> str:
+    """Return the body of /metrics but for what the process uses."""
+    now_ms = time.time_ns() // 1_000_000
+    objects = of_objects(answering.conditions(), answering.observed, now_ms)
+    return exposition((*objects, *of_materializations(answering.materialized())))
 
 
 def status(answering: Answering) -> dict[str, object]:

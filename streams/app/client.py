@@ -6,11 +6,13 @@ missing, and statements may not have been executed, or may have been.
 
 import http.client
 import json
+import ssl
 import urllib.error
 import urllib.request
 import uuid
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 
 from streams.errors import Determinate, Indeterminate, InvalidStatement
 
@@ -65,17 +67,19 @@ class ReadSession:
 
 @dataclass(frozen=True, slots=True)
 class Client:
-    """`url` is `http://127.0.0.1:port`.
+    """`url` is as `http://127.0.0.1:port`; with https, `context` says whom it trusts.
 
     Reads of one text are at times that do not decrease; those of one `session` are too.
     """
 
     url: str
     session: ReadSession | None = None
+    context: ssl.SSLContext | None = None
+    password: str = field(default="", repr=False)
 
     def in_session(self) -> "Client":
         """A client whose reads are at times that never decrease, text after text."""
-        return Client(self.url, ReadSession())
+        return replace(self, session=ReadSession())
 
     def stream(self, text: str) -> Iterator[Message]:
         """The messages that answer the text, as they come (`streams.adapter.results`).
@@ -84,18 +88,15 @@ class Client:
         """
         session = self.session
         headers = {"Content-Type": "text/plain", **(session.headers if session else {})}
-        request = urllib.request.Request(  # noqa: S310  always http, made by us
-            f"{self.url}/sql", data=text.encode(), headers=headers
-        )
         try:
-            response = urllib.request.urlopen(request, timeout=_CONNECT_TIMEOUT_S)  # noqa: S310
+            response = self._open("/sql", _CONNECT_TIMEOUT_S, text.encode(), headers)
         except urllib.error.HTTPError as cause:
             said = cause.read().decode(errors="replace")
             raise Determinate(
                 f"the coordinator at {self.url} refused the request: {said}"
             ) from cause
         except (urllib.error.URLError, ConnectionError, TimeoutError) as cause:
-            raise Determinate(f"no coordinator answers at {self.url}") from cause
+            raise Determinate(self._unanswered(cause)) from cause
         with response:
             for message in _received(response):
                 if message["type"] == "end":
@@ -149,16 +150,43 @@ class Client:
 
     def _status(self) -> Message:
         try:
-            with urllib.request.urlopen(f"{self.url}/status", timeout=5) as response:  # noqa: S310
+            with self._open("/status") as response:
                 status: Message = json.load(response)
+        except urllib.error.HTTPError as cause:
+            said = cause.read().decode(errors="replace")
+            raise Determinate(
+                f"the coordinator at {self.url} refused the request: {said}"
+            ) from cause
         except (urllib.error.URLError, ConnectionError, TimeoutError) as cause:
-            raise Determinate(f"no coordinator answers at {self.url}") from cause
+            raise Determinate(self._unanswered(cause)) from cause
         return status
+
+    def _open(
+        self,
+        path: str,
+        timeout_s: float = 5.0,
+        data: bytes | None = None,
+        headers: Mapping[str, str] = MappingProxyType({}),
+    ) -> http.client.HTTPResponse:
+        """The answer to a request. Errors: those of urllib."""
+        given = {"Authorization": f"Bearer {self.password}"} if self.password else {}
+        request = urllib.request.Request(  # noqa: S310  http or https: checked where it comes in
+            f"{self.url}{path}", data=data, headers={**headers, **given}
+        )
+        response = urllib.request.urlopen(request, timeout=timeout_s, context=self.context)  # noqa: S310
+        assert isinstance(response, http.client.HTTPResponse)
+        return response
+
+    def _unanswered(self, cause: Exception) -> str:
+        """Why there is no answer: with TLS it may be who does not trust whom."""
+        reason = getattr(cause, "reason", cause)
+        why = f": {reason}" if isinstance(reason, ssl.SSLError) else ""
+        return f"no coordinator answers at {self.url}{why}"
 
     def is_healthy(self) -> bool:
         """Whether the coordinator answers."""
         try:
-            with urllib.request.urlopen(f"{self.url}/health", timeout=5):  # noqa: S310
+            with self._open("/healthz"):
                 return True
         except (urllib.error.URLError, ConnectionError, TimeoutError):
             return False

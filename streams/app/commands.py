@@ -3,10 +3,11 @@
 import importlib
 import sys
 from pathlib import Path
-from typing import Annotated, NoReturn
+from typing import Annotated
 
 import typer
 
+from streams.app import services
 from streams.app.arrow_without_pandas import without_pandas
 from streams.app.service_process import Supervised, configured, serve, until_signalled
 from streams.app.signals import asked_for
@@ -22,6 +23,9 @@ app = typer.Typer(
 )
 app.command()(up)
 app.command()(sql)
+app.command()(services.coordinator)
+app.command()(services.replica)
+app.command()(services.compaction)
 
 # The demo and the benchmarks load the engine, which takes seconds, and looking into shards
 # and storage load DuckDB: only where they are wanted, or where all commands are listed.
@@ -75,31 +79,8 @@ Config = Annotated[
 
 
 @app.command(hidden=True)
-def coordinator(config: Config, *, supervised: Supervised = False) -> None:
-    """Run a coordinator, until SIGTERM or SIGINT."""
-    _serve("coordinator", config, supervised=supervised)
-
-
-@app.command(hidden=True)
-def replica(config: Config, *, supervised: Supervised = False) -> None:
-    """Run a replica, until SIGTERM or SIGINT."""
-    _serve("replica", config, supervised=supervised)
-
-
-@app.command(hidden=True)
-def compaction(config: Config, *, supervised: Supervised = False) -> None:
-    """Compact periodically, until SIGTERM or SIGINT."""
-    _serve("compaction", config, supervised=supervised)
-
-
-@app.command(hidden=True)
 def materializations(config: Config, *, supervised: Supervised = False) -> None:
     """Run the materializations of an environment, until SIGTERM or SIGINT."""
-    _serve("materialize.service", config, supervised=supervised)
-
-
-def _serve(name: str, config: Path, *, supervised: bool) -> NoReturn:
-    """Run a service; its module is loaded only here: the shell would wait seconds for Spark."""
     service = configured(config)
     stopping = until_signalled(supervised=supervised)
-    serve(importlib.import_module(f"streams.app.{name}").run, service, stopping)
+    serve(importlib.import_module("streams.app.materialize.service").run, service, stopping)

@@ -1,7 +1,7 @@
-"""The options that every subcommand has: which shards are meant, and who reads the answer.
+"""Options that many commands have: which shards are meant, who reads the answer.
 
-The fields of `Where` are their one definition: a command takes it as its first parameter, and
-`placed` gives the command line the options in its stead.
+The fields of a dataclass are their one definition: a command takes it as its first parameter,
+and `with_options` gives the command line the options in its stead.
 """
 
 import inspect
@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import wraps
 from pathlib import Path
-from typing import Annotated, Concatenate, ParamSpec
+from typing import Annotated, Concatenate, ParamSpec, TypeVar
 
 import typer
 
@@ -18,6 +18,7 @@ from streams.app.up import DIRECTORY, NAMESPACE, ClientOption, client_settings
 from streams.errors import InvalidUsage
 from streams.kafka.settings import ClientSettings
 
+Shared = TypeVar("Shared")
 P = ParamSpec("P")
 
 
@@ -28,11 +29,17 @@ class Where:
     directory: Annotated[Path, typer.Option(help="The environment's directory.")] = DIRECTORY
     brokers: Annotated[
         str,
-        typer.Option(help="Kafka brokers, HOST:PORT[,...], instead of an environment's."),
+        typer.Option(
+            envvar="SLACKWATER_BROKERS",
+            help="Kafka brokers, HOST:PORT[,...], instead of an environment's.",
+        ),
     ] = ""
     namespace: Annotated[
         str,
-        typer.Option(help="Prefix of the topic names. Default: the environment's, or sw."),
+        typer.Option(
+            envvar="SLACKWATER_NAMESPACE",
+            help="Prefix of the topic names. Default: the environment's, or sw.",
+        ),
     ] = ""
     client: ClientOption = None
     as_json: Annotated[
@@ -56,19 +63,29 @@ class Where:
         return settings, self.namespace or name
 
 
-def placed(command: Callable[Concatenate[Where, P], None]) -> Callable[P, None]:
-    """The command with the options of `Where` instead of its first parameter."""
-    _, *own = inspect.signature(command, eval_str=True).parameters.values()
-    shared = list(inspect.signature(Where, eval_str=True).parameters.values())
+def with_options(
+    shared: type[Shared],
+) -> Callable[[Callable[Concatenate[Shared, P], None]], Callable[P, None]]:
+    """Have a command's first parameter made of the options that a dataclass defines."""
+    options_of = list(inspect.signature(shared, eval_str=True).parameters.values())
 
-    @wraps(command)
-    def with_options(*arguments: P.args, **options: P.kwargs) -> None:
-        where = Where(**{parameter.name: options.pop(parameter.name) for parameter in shared})  # type: ignore[arg-type]  # as the signature has them
-        command(where, *arguments, **options)
+    def decorate(command: Callable[Concatenate[Shared, P], None]) -> Callable[P, None]:
+        _, *own = inspect.signature(command, eval_str=True).parameters.values()
 
-    parameters = [*own, *shared]
-    with_options.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]  # what typer reads
-    with_options.__annotations__ = {
-        parameter.name: parameter.annotation for parameter in parameters
-    }
-    return with_options
+        @wraps(command)
+        def with_shared(*arguments: P.args, **options: P.kwargs) -> None:
+            values = {parameter.name: options.pop(parameter.name) for parameter in options_of}
+            command(shared(**values), *arguments, **options)
+
+        parameters = [*own, *options_of]
+        with_shared.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]  # what typer reads
+        with_shared.__annotations__ = {
+            parameter.name: parameter.annotation for parameter in parameters
+        }
+        return with_shared
+
+    return decorate
+
+
+placed = with_options(Where)
+"""Have a command's first parameter made of the options of `Where`."""

@@ -10,6 +10,7 @@ coordinator's, which knows who is reading; here what since allows is merged and 
 import logging
 import threading
 from contextlib import closing
+from dataclasses import dataclass
 from typing import Self
 
 from streams.app.compaction_setup import (
@@ -20,10 +21,14 @@ from streams.app.compaction_setup import (
     open_groups,
     worker,
 )
+from streams.app.endpoint import probed
 from streams.app.service_config import Service
+from streams.app.service_process import now_ms
 from streams.app.signals import Stop
 from streams.compaction.merge_execution import log_failure
 from streams.compaction.runner import Compaction, RoundResult, Wish
+from streams.http.metrics import Family, Sample, exposition
+from streams.http.server import Probes
 from streams.kafka.client.positions import KafkaPositions
 from streams.kafka.topics import Topics
 
@@ -34,23 +39,30 @@ def run(service: Service, stopping: Stop) -> int:
     """Compact until stopped; the exit code."""
     place = CompactionTarget(service.kafka, service.namespace)
     group = f"{service.namespace}.compaction"
+    counts = Counts()
     with (
+        probed(service, Probes(why_not_ready=counts.why_not_ready, metrics=counts.text)),
         connected(place) as (broker, shards),
         closing(KafkaPositions(place.kafka, group)) as positions,
         compaction(shards, place.kafka, worker(shards, stopping.is_set), positions) as job,
     ):
-        return rounds(broker.topics, job, service, stopping)
+        counts.is_ready = True
+        return rounds(broker.topics, job, service, stopping, counts)
 
 
-def rounds(topics: Topics, job: Compaction, service: Service, stopping: Stop) -> int:
+def rounds(
+    topics: Topics, job: Compaction, service: Service, stopping: Stop, counts: "Counts"
+) -> int:
     """Rounds until stopped: 0; or until the client of shards is of no use any more: 1."""
-    with Merges(job) as merges:
+    with Merges(job, counts) as merges:
         while not stopping.wait(service.compact_every_s):
             if job.shards.defect is not None:
                 return 1
             try:
                 follow(topics, job, service.namespace)
-                say(job.tidy(Wish()))
+                say(job.tidy(Wish()), counts)
+                counts.rounds += 1
+                counts.last_ms = now_ms()
             except Exception as error:  # noqa: BLE001  brokers that do not answer; it is tried again
                 log_failure("round", error)
             merges.begin()
@@ -64,8 +76,8 @@ class Merges:
     that were written a moment ago would make a writer in the middle of an append try again.
     """
 
-    def __init__(self, job: Compaction) -> None:
-        self._job = job
+    def __init__(self, job: Compaction, counts: "Counts") -> None:
+        self._job, self._counts = job, counts
         self._thread: threading.Thread | None = None
 
     def begin(self) -> None:
@@ -76,7 +88,7 @@ class Merges:
 
     def _merge(self) -> None:
         try:
-            say(self._job.merge(Wish()))
+            say(self._job.merge(Wish()), self._counts)
         except Exception as error:  # noqa: BLE001  as in `rounds`
             log_failure("merges", error)
 
@@ -113,12 +125,62 @@ def opening(group: str) -> str:
     return f"group {group}: opening"
 
 
-def say(done: RoundResult) -> None:
-    """Log what a round did; what failed is in the log already."""
+@dataclass(slots=True)
+class Counts:
+    """What compaction has done since the process began. Each number has one writing thread.
+
+    Rounds and what they reclaim are counted by the one, merges by the other.
+    """
+
+    is_ready: bool = False
+    rounds: int = 0
+    last_ms: int | None = None
+    merges: int = 0
+    merged_bytes: int = 0
+    reclaimed_chunks: int = 0
+
+    def why_not_ready(self) -> str:
+        """Empty once the groups of the namespace are followed."""
+        return "" if self.is_ready else "the groups of the namespace are not followed yet"
+
+    def text(self) -> str:
+        """The numbers for Prometheus."""
+        last: tuple[Sample, ...] = ()
+        if self.last_ms is not None:
+            last = (({}, self.last_ms / 1000),)
+        return exposition(
+            (
+                _counter("compaction_rounds_total", "Rounds.", self.rounds),
+                _counter("compaction_merges_total", "Collections merged.", self.merges),
+                _counter("compaction_merged_bytes_total", "Bytes written.", self.merged_bytes),
+                _counter(
+                    "compaction_reclaimed_chunks_total",
+                    "Unused chunks deleted.",
+                    self.reclaimed_chunks,
+                ),
+                Family(
+                    "compaction_last_round_timestamp_seconds",
+                    "gauge",
+                    "When the last round ended, in seconds since 1970.",
+                    last,
+                ),
+            )
+        )
+
+
+def _counter(name: str, help_: str, count: int) -> Family:
+    return Family(name, "counter", f"{help_} Since the service began.", (({}, float(count)),))
+
+
+def say(done: RoundResult, counts: Counts) -> None:
+    """Log and count what a round did; what failed is in the log already."""
     for merge in done.compacted:
+        counts.merges += 1
+        counts.merged_bytes += merge.bytes_written
         facts = {"collection": merge.collection, "batches": merge.batches}
         log.info("compacted", extra={**facts, "bytes": merge.bytes_written})
     if done.reclaimed:
+        counts.reclaimed_chunks += len(done.reclaimed)
         log.info("reclaimed", extra={"chunks": len(done.reclaimed)})
     for group in done.removed:
         log.info(

@@ -7,13 +7,15 @@ import threading
 from pathlib import Path
 
 from streams.adapter.coordinator import Cluster, Coordinator, CoordinatorSettings
-from streams.adapter.server import serve
+from streams.adapter.server import DRAIN_S, Server
 from streams.adapter.workers.limits import Limits
 from streams.adapter.workers.pool import Workers
+from streams.app.endpoint import listening_of
 from streams.app.materialize.task_validation import check
 from streams.app.service_config import FENCED, Service
 from streams.app.service_process import new_id, now_ms
 from streams.app.signals import Stop
+from streams.http.listening import Listening
 from streams.kafka.client.broker import KafkaBroker
 from streams.kafka.topic_settings import topic_choices
 from streams.replica.crash_injection import Crash
@@ -25,6 +27,7 @@ _LOOK_EVERY_S = 0.5
 
 def run(service: Service, stopping: Stop) -> int:
     """Coordinate until stopped; the exit code."""
+    listening = listening_of(service) or Listening()
     choices = topic_choices(service.topics)
     broker = KafkaBroker(service.kafka, choices)
     settings = CoordinatorSettings(
@@ -51,12 +54,13 @@ def run(service: Service, stopping: Stop) -> int:
         check=check,
     )
     coordinator.start()
-    server = serve(coordinator, service.port)
-    threading.Thread(target=server.serve_forever, name="http", daemon=True).start()
-    log.info("coordinator serves", extra={"port": server.server_port})
+    server = Server(listening, coordinator)
+    threading.Thread(target=server.endpoint.serve_forever, name="http", daemon=True).start()
+    log.info("coordinator serves", extra={"port": server.endpoint.server_port})
     while not stopping.wait(_LOOK_EVERY_S) and coordinator.is_alive:
         pass
-    server.shutdown()
+    if not server.drain(DRAIN_S if coordinator.is_alive else 0):
+        log.warning("statements in progress were cut off")
     workers.close()
     failure = coordinator.failure
     if failure is not None:

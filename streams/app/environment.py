@@ -143,7 +143,7 @@ class Environment:
             directory=str(self.replica_state),
             namespace=settings.namespace,
             buckets=settings.buckets,
-            port=port,
+            listen=f"127.0.0.1:{port}" if name == "coordinator" else "",
             master=settings.master,
             driver_memory=settings.driver_memory,
             slice_bytes=settings.slice_bytes,

@@ -4,9 +4,11 @@ import os
 import threading
 from pathlib import Path
 
+from streams.app.endpoint import probed
 from streams.app.service_config import Service
 from streams.app.signals import Stop
 from streams.compute.controller import command_topic, response_topic
+from streams.http.server import Probes
 from streams.replica.config import Budgets, ReplicaConfig
 from streams.replica.main import Replica
 from streams.replica.spark.session import SparkSettings
@@ -23,7 +25,8 @@ def run(service: Service, stopping: Stop) -> int:
         replica.stop()
 
     threading.Thread(target=stop_when_told, name="stop", daemon=True).start()
-    replica.run()
+    with probed(service, Probes(why_not_ready=lambda: replica.waits_for)):
+        replica.run()
     return 0
 
 

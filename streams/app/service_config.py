@@ -28,7 +28,8 @@ class Service:
     long the tasks of the smallest micro-batch may take. So many `statements` are computed at a
     time, each within `statement_memory` and `statement_disk` (bytes) and `statement_ms`
     (`streams.adapter.workers.limits`). `topics` are pairs as `streams.kafka.topic_settings`
-    reads them; `points` say where a test wants the service to die.
+    reads them; `points` say where a test wants the service to die. `listen` is HOST:PORT, with
+    the files that protect it (`streams.http.listening`); without it only a coordinator listens.
     """
 
     bootstrap: str
@@ -36,7 +37,11 @@ class Service:
     namespace: str = "sw"
     instance: str = "default"
     buckets: int = 2
-    port: int = 0
+    listen: str = ""
+    certificate: str = ""
+    key: str = ""
+    client_authority: str = ""
+    password_file: str = ""
     replica: str = "r1"
     master: str = "local[2,4]"
     driver_memory: str = "1g"

@@ -11,6 +11,8 @@ import typer
 from rich.console import Console
 
 from streams.app.client import Client
+from streams.app.common_options import with_options
+from streams.app.coordinator_access import Access
 from streams.app.environment_access import find
 from streams.app.error_output import FAILED, NO_ENVIRONMENT, failed
 from streams.app.printer import Printer, console_for
@@ -27,7 +29,9 @@ AsJson = Annotated[
 ]
 
 
+@with_options(Access)
 def sql(
+    access: Access,
     file: Annotated[
         Path | None, typer.Argument(help="Statements to run.", exists=True, dir_okay=False)
     ] = None,
@@ -49,11 +53,13 @@ def sql(
         slackwater sql -c "SELECT * FROM revenue AS OF 1785000000000"
         slackwater sql -c "SHOW SOURCES" -c "SHOW SINKS"
         slackwater sql --json -c "SUBSCRIBE revenue"
+        slackwater sql --url https://coordinator.example:8470 --tls-authority ca.pem
+            --password-file /run/secrets/slackwater
     """
     if file is not None and command:
         raise typer.BadParameter("expected a file or -c, got both")
     try:
-        client, _, _ = find(directory.absolute())
+        client = access.client() if access.url else find(directory.absolute())[0]
     except InvalidUsage as error:
         raise failed(error, NO_ENVIRONMENT) from error
     printer = Printer(console_for(sys.stdout.isatty()), as_json=as_json)

@@ -9,9 +9,12 @@ from typing import Annotated
 
 import typer
 
+from streams.app.common_options import with_options
+from streams.app.endpoint import probed
 from streams.app.environment_access import reach, reachable
 from streams.app.error_output import NO_ENVIRONMENT, failed
 from streams.app.service_config import FENCED, Service
+from streams.app.service_options import Exposure
 from streams.app.service_process import (
     Supervised,
     configured,
@@ -24,11 +27,13 @@ from streams.app.up import (
     DIRECTORY,
     NAMESPACE,
     ClientOption,
+    TopicOption,
     chosen_topics,
     client_settings,
     only_with,
 )
 from streams.errors import SlackwaterError
+from streams.http.server import Probes
 from streams.kafka.client.broker import KafkaBroker
 from streams.kafka.client.positions import KafkaMarks
 from streams.kafka.client.raw import RawReader
@@ -44,21 +49,23 @@ from streams.storage.commands.worker_pool import Threads
 log = logging.getLogger(__name__)
 
 
+@with_options(Exposure)
 def storage(  # noqa: PLR0913  the options of a command, each by name
+    exposure: Exposure,
     *,
     directory: Annotated[Path, typer.Option(help="The environment's directory.")] = DIRECTORY,
     brokers: Annotated[
-        str, typer.Option(help="Kafka brokers, HOST:PORT[,...], if there is no environment.")
+        str,
+        typer.Option(
+            envvar="SLACKWATER_BROKERS",
+            help="Kafka brokers, HOST:PORT[,...], if there is no environment.",
+        ),
     ] = "",
     client: ClientOption = None,
-    topic: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--topic", help="A setting of topics that Slackwater creates, NAME=VALUE."
-        ),
-    ] = None,
+    topic: TopicOption = None,
     namespace: Annotated[
-        str, typer.Option(help="Prefix of Slackwater's topic names.")
+        str,
+        typer.Option(envvar="SLACKWATER_NAMESPACE", help="Prefix of Slackwater's topic names."),
     ] = NAMESPACE,
     config: Annotated[
         Path | None, typer.Option(hidden=True, exists=True, dir_okay=False)
@@ -86,7 +93,7 @@ def storage(  # noqa: PLR0913  the options of a command, each by name
         service = _alone(directory, brokers, client_settings(client or []), namespace)
     except SlackwaterError as error:
         raise failed(error, NO_ENVIRONMENT) from error
-    service = replace(service, topics=chosen_topics(topic or []))
+    service = exposure.applied(replace(service, topics=chosen_topics(topic or [])))
     try:
         code = run(service, stopping)
     except SlackwaterError as error:
@@ -148,8 +155,14 @@ def run(service: Service, stopping: Stop) -> int:
             reached=Crash(service.points, Path(service.directory)),
             workers=Threads,
         )
+        commands = CommandService(wiring)
+        probes = Probes(
+            is_alive=lambda: shards.defect is None,
+            why_not_ready=lambda: "" if commands.is_ready else "commands cannot be read yet",
+        )
+        stack.enter_context(probed(service, probes))
         try:
-            CommandService(wiring).run(stopping)
+            commands.run(stopping)
         except Fenced as fenced:
             log.error("another service has taken over", extra={"cause": str(fenced)})  # noqa: TRY400  no defect: where it was noticed tells nothing
             return FENCED

@@ -52,6 +52,9 @@ log = logging.getLogger(__name__)
 POLL_MS = 100
 INSTANCE_EVERY_S = 0.5
 
+SPARK = "Spark is starting"
+INSTANCE = "the coordinator has not created the topics of the instance yet"
+
 
 class Replica:
     """One replica; `run` blocks until `stop` is called from another thread.
@@ -63,8 +66,8 @@ class Replica:
         self.config = config
         self._spark = spark
         self._stopping = threading.Event()
-        self.has_begun = False
-        """Whether Spark has started: before that a stop has nothing to finish."""
+        self.waits_for = SPARK
+        """What it waits for before it serves; empty once it does."""
 
     def run(self) -> None:
         """Serve until stopped. Errors: InvalidUsage if the state directory is in use."""
@@ -77,7 +80,7 @@ class Replica:
             spark = self._spark
             if spark is None:
                 spark = stack.enter_context(spark_session(config.spark, config.state))
-            self.has_begun = True
+            self.waits_for = INSTANCE
             if not self._await_instance(broker.topics):
                 return
             name = process_name(config.name, uuid.uuid4().hex[:8])
@@ -88,6 +91,7 @@ class Replica:
             server = _Server(config, store, broker, spark, answers)
             stack.callback(server.close)
             log.info("replica serves", extra={"replica": name})
+            self.waits_for = ""
             while not self._stopping.is_set():
                 server.hear(reader)
 
@@ -105,6 +109,11 @@ class Replica:
                 has_told = True
             self._stopping.wait(INSTANCE_EVERY_S)
         return False
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether Spark has started: before that a stop has nothing to finish."""
+        return self.waits_for != SPARK
 
     def stop(self) -> None:
         """Ask `run` to return."""

@@ -12,14 +12,17 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 from rich.console import Console
 
-from streams.app.common_options import Where, placed
+from streams.app.common_options import Where, placed, with_options
+from streams.app.endpoint import listening_of
 from streams.app.environment_access import expect_answer, reachable
 from streams.app.error_output import NO_ENVIRONMENT, failed
 from streams.app.printer import WIDE
 from streams.app.service_config import Service
+from streams.app.service_options import Exposure
 from streams.app.service_process import configure_logging, now_ms
 from streams.app.signals import Stop, noted, unfinished
 from streams.errors import Determinate, InvalidUsage, SlackwaterError
+from streams.http.server import Endpoint, Probes, served
 from streams.kafka.client.broker import KafkaBroker
 from streams.storage.client.shards import Shards
 
@@ -44,12 +47,6 @@ File = Annotated[
 ]
 
 
-MetricsOption = Annotated[
-    str,
-    typer.Option(metavar="HOST:PORT", help="Answer GET /metrics here, as text for Prometheus."),
-]
-
-
 @dataclass(frozen=True, slots=True)
 class BrokerShards:
     """Brokers, and a client of their shards."""
@@ -65,9 +62,11 @@ def materialize() -> None:
 
 
 @app.command()
+@with_options(Exposure)
 @placed
 def run(  # noqa: PLR0913  the options of a command, each by name
     where: Where,
+    exposure: Exposure,
     file: File,
     *,
     until_caught_up: Annotated[
@@ -89,7 +88,6 @@ def run(  # noqa: PLR0913  the options of a command, each by name
         int | None,
         typer.Option(help="Key ranges of the backfill. Default: the file's; 8, or its shards."),
     ] = None,
-    metrics: MetricsOption = "",
 ) -> None:
     """Follow the collections of a task into its endpoint, until Ctrl-C.
 
@@ -98,7 +96,7 @@ def run(  # noqa: PLR0913  the options of a command, each by name
     Examples:
         slackwater materialize run shop.yaml
         slackwater materialize run shop.yaml --until-caught-up --json
-        slackwater materialize run shop.yaml --metrics 127.0.0.1:9464
+        slackwater materialize run shop.yaml --listen 127.0.0.1:9464
         slackwater materialize run shop.yaml --backfill spark --master 'local[4,4]' --ranges 16
     """
     if backfill is None and (master or ranges is not None):
@@ -107,7 +105,7 @@ def run(  # noqa: PLR0913  the options of a command, each by name
     with (
         noted() as stopping,
         begun(where, file, backfill=spark) as (place, task),
-        measured(task, metrics) as measure,
+        measured(task, exposure) as measure,
     ):
         status = followed(place, task, where, stopping, until_caught_up, measure)
     if until_caught_up and status.state != "done":
@@ -115,9 +113,11 @@ def run(  # noqa: PLR0913  the options of a command, each by name
 
 
 @app.command()
+@with_options(Exposure)
 @placed
 def serve(
     where: Where,
+    exposure: Exposure,
     *,
     master: Annotated[
         str,
@@ -134,7 +134,7 @@ def serve(
     Examples:
         slackwater materialize serve --brokers kafka.example:9092 --namespace shop
     """
-    from streams.app.materialize.service import run as served  # noqa: PLC0415
+    from streams.app.materialize.service import run as serve_until  # noqa: PLC0415
 
     configure_logging()
     with noted() as stopping:
@@ -150,8 +150,9 @@ def serve(
             namespace=namespace,
             master=master,
         )
+        service = exposure.applied(service)
         try:
-            code = served(service, stopping)
+            code = serve_until(service, stopping)
         except SlackwaterError as error:
             raise failed(error, as_json=where.as_json) from error
     raise typer.Exit(code)
@@ -211,16 +212,20 @@ def begun(
 
 
 @contextmanager
-def measured(task: "Materialization", metrics: str) -> "Iterator[Callable[[Status], None]]":
-    """Serve metrics, if it is wished for; yield what takes reports. Errors: InvalidUsage."""
-    if not metrics:
+def measured(
+    task: "Materialization", exposure: Exposure
+) -> "Iterator[Callable[[Status], None]]":
+    """Answer HTTP, if it is asked for; yield what takes reports. Errors: InvalidUsage."""
+    address = listening_of(exposure.applied(Service(bootstrap="", directory="")))
+    if address is None:
         yield lambda _: None
         return
-    from streams.app.materialize.metrics_server import LatestReport, place_of, served  # noqa: PLC0415
+    from streams.app.materialize.latest_report import LatestReport  # noqa: PLC0415
 
-    told = LatestReport(task.task, task.connector)
-    with served(told, place_of(metrics)):
-        yield told.report
+    latest = LatestReport(task.task, task.connector)
+    probes = Probes(why_not_ready=latest.why_not_ready, metrics=latest.text)
+    with served(Endpoint(address, probes)):
+        yield latest.report
 
 
 def followed(

@@ -10,21 +10,27 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from schemas.materializations import SPECS
+from streams.app.endpoint import probed
 from streams.app.service_config import FENCED, Service
 from streams.app.service_process import now_ms
 from streams.app.signals import Stop
 from streams.errors import SlackwaterError
+from streams.http.server import Probes
 from streams.ids import Topic
 from streams.kafka.client.broker import KafkaBroker
 from streams.kafka.topic_settings import topic_choices
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from connectors.runtime.task import Materialization
+    from connectors.service.service import Service as Materializations
     from connectors.service.supervisor import Endpoint
 
 log = logging.getLogger(__name__)
 
 LOOK_S = 1.0
+NOT_READY = "the materializations of the namespace are not taken over yet"
 
 
 def run(service: Service, stopping: Stop) -> int:
@@ -33,15 +39,17 @@ def run(service: Service, stopping: Stop) -> int:
     Until there is the first one, nothing is loaded that they need: most environments have none.
     """
     choices = topic_choices(service.topics)
-    broker = KafkaBroker(service.kafka, choices)
-    try:
+    running = list["Materializations"]()
+    probes = Probes(
+        is_alive=lambda: all(one.is_alive for one in running),
+        why_not_ready=lambda: "" if all(one.is_ready for one in running) else NOT_READY,
+    )
+    with probed(service, probes), closing(KafkaBroker(service.kafka, choices)) as broker:
         topic = Topic(f"{service.namespace}.{SPECS}.log")
         while not is_there(broker, topic):
             if stopping.wait(LOOK_S):
                 return 0
-        return kept(broker, service, choices.data_partitions, stopping)
-    finally:
-        broker.close()
+        return kept(broker, service, choices.data_partitions, stopping, running.append)
 
 
 def is_there(broker: KafkaBroker, topic: Topic) -> bool:
@@ -53,8 +61,14 @@ def is_there(broker: KafkaBroker, topic: Topic) -> bool:
         return False
 
 
-def kept(broker: KafkaBroker, service: Service, data_partitions: int, stopping: Stop) -> int:
-    """Run materializations; the exit code."""
+def kept(
+    broker: KafkaBroker,
+    service: Service,
+    data_partitions: int,
+    stopping: Stop,
+    started: "Callable[[Materializations], None]",
+) -> int:
+    """Run materializations; the exit code. `started` is called with what runs them."""
     from connectors.service.service import Service as Materializations  # noqa: PLC0415
     from streams.replica.crash_injection import Crash  # noqa: PLC0415
     from streams.storage.client.shards import Shards  # noqa: PLC0415
@@ -76,6 +90,7 @@ def kept(broker: KafkaBroker, service: Service, data_partitions: int, stopping: 
         now_ms=now_ms,
         crash=Crash(service.points, Path(service.directory)),
     )
+    started(running)
     log.info("materialization service started")
     try:
         running.run(stopping)

@@ -61,6 +61,11 @@ class CommandService:
         finally:
             self.close(STOP_S)
 
+    @property
+    def is_ready(self) -> bool:
+        """Whether commands are being answered."""
+        return self._session is not None
+
     def step(self, wait_ms: int) -> bool:
         """Answer new commands, waiting if there are none; return whether nothing failed.
 

@@ -188,7 +188,7 @@ def test_a_coordinator_that_was_followed_decides_nothing_more(running: Frozen) -
     files = running.scratch / "coordinator2"
     with (
         running.frozen("coordinator") as pid,
-        running.another("coordinator", port=port, directory=str(files)),
+        running.another("coordinator", listen=f"127.0.0.1:{port}", directory=str(files)),
     ):
         client = Client(f"http://127.0.0.1:{port}")
         eventually(client.is_healthy, PATIENCE_S)

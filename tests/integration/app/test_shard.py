@@ -206,14 +206,14 @@ def test_a_coordinator_makes_topics_as_chosen(broker, kafka, namespace, tmp_path
         bootstrap=broker.bootstrap,
         directory=str(tmp_path / "state"),
         namespace=namespace,
-        port=_port(),
+        listen=f"127.0.0.1:{_port()}",
         client={"sasl.password": "hunter2"},
         topics={"data.partitions": "2"},
     )
     service.write(config)
     program = [sys.executable, "-m", "streams.app.main"]
     command = [*program, "coordinator", "--config", str(config), "--supervised"]
-    client = Client(f"http://127.0.0.1:{service.port}")
+    client = Client(f"http://{service.listen}")
     with (
         log.open("w") as said,
         subprocess.Popen(

@@ -1,12 +1,21 @@
-"""The text of metrics, read by the rules of Prometheus' text format 0.0.4."""
+"""The metrics of objects and materializations, as Prometheus' own parser reads them."""
 
-import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+
+from prometheus_client.parser import text_string_to_metric_families
 
 from schemas.materializations import State
+from streams.adapter import show
 from streams.adapter.catalog_materializations import Materialization
-from streams.adapter.metrics import metrics
+from streams.adapter.metrics import of_materializations
+from streams.adapter.object_metrics import of_objects
 from streams.adapter.show_materializations import STATUSES, Shown
+from streams.compute.protocol import Hydration
+from streams.compute.replica_responses import Observed
+from streams.http.metrics import exposition
+from streams.ids import CollectionId
+from streams.progress import EMPTY, frontier
+from tests.unit.adapter.items import source
 
 STATE = State(
     id="m3",
@@ -22,9 +31,6 @@ STATE = State(
     dead_letters={"t1": 3, "t2": 0},
     left_out={"t1": 1},
 )
-LABEL = r'([a-z_][a-z0-9_]*)="((?:[^"\\\n]|\\[\\"n])*)"'
-SAMPLE = re.compile(rf"([a-z_:][a-z0-9_:]*)\{{((?:{LABEL},?)*)\}} (\S+)")
-UNQUOTED = {"\\\\": "\\", '\\"': '"', "\\n": "\n"}
 
 
 def shown(name: str, state: State, status: str = "running") -> Shown:
@@ -32,41 +38,27 @@ def shown(name: str, state: State, status: str = "running") -> Shown:
     return Shown(made, "sqlite", (), status, state, state.behind_ms, "")
 
 
-def read(
-    text: str,
-) -> tuple[dict[str, str], dict[tuple[str, frozenset[tuple[str, str]]], float]]:
-    """Types of families, and samples; each family has its two lines first, then its samples."""
-    kinds: dict[str, str] = {}
-    name = ""
+def read(text: str) -> dict[tuple[str, frozenset[tuple[str, str]]], float]:
+    """Samples by name and labels."""
     samples: dict[tuple[str, frozenset[tuple[str, str]]], float] = {}
-    assert text.endswith("\n")
-    lines = iter(text.removesuffix("\n").split("\n"))
-    for line in lines:
-        if line.startswith("# HELP "):
-            name, _, help_ = line.removeprefix("# HELP ").partition(" ")
-            assert help_
-            kind = next(lines).removeprefix(f"# TYPE {name} ")
-            assert kind in {"gauge", "counter"}
-            assert (kind == "counter") == name.endswith("_total")
-            assert name not in kinds, "a family is in one piece"
-            kinds[name] = kind
-            continue
-        match = SAMPLE.fullmatch(line)
-        assert match is not None, line
-        assert match[1] == name, "samples follow their family's lines"
-        labels = {
-            label: re.sub(r"\\.", lambda each: UNQUOTED[each[0]], value)
-            for label, value in re.findall(LABEL, match[2])
-        }
-        key = match[1], frozenset(labels.items())
-        assert key not in samples
-        samples[key] = float(match[5])
-    return kinds, samples
+    for family in text_string_to_metric_families(text):
+        assert family.documentation
+        assert family.type in {"gauge", "counter"}
+        for sample in family.samples:
+            assert (family.type == "counter") == sample.name.endswith("_total")
+            key = sample.name, frozenset(sample.labels.items())
+            assert key not in samples
+            samples[key] = sample.value
+    return samples
+
+
+def metrics(materializations: Sequence[Shown]) -> str:
+    return exposition(of_materializations(materializations))
 
 
 def value(text: str, name: str, **labels: str) -> float:
     own: Mapping[str, str] = {"materialization": "shop", **labels}
-    return read(text)[1][f"slackwater_materialization_{name}", frozenset(own.items())]
+    return read(text)[f"slackwater_materialization_{name}", frozenset(own.items())]
 
 
 def test_each_has_its_type_and_unit() -> None:
@@ -96,9 +88,8 @@ def test_several_are_samples_of_one_family() -> None:
 
 
 def test_what_is_not_known_has_no_sample() -> None:
-    kinds, samples = read(metrics([shown("shop", State(id="m3"))]))
-    assert "slackwater_materialization_lag_seconds" not in kinds
-    assert {name for name, _ in samples} == kinds.keys()
+    text = metrics([shown("shop", State(id="m3"))])
+    assert "slackwater_materialization_lag_seconds" not in text
     assert metrics([]) == ""
 
 
@@ -106,3 +97,38 @@ def test_labels_are_escaped() -> None:
     place = 'a "b"\\n\nc,}= é'
     text = metrics([shown("shop", State(id="m3", dead_letters={place: 5}))])
     assert value(text, "dead_letters_total", binding=place) == 5
+
+
+def test_objects_say_how_far_they_are() -> None:
+    orders, events = source(1, "orders"), source(2, "events")
+    shown_ = [
+        show.Shown(orders, frontier(2_000), frontier(9_500), "running", "", ""),
+        show.Shown(
+            events,
+            frontier(0),
+            EMPTY,
+            "hydrating",
+            "",
+            "",
+            hydration=Hydration(CollectionId("s2"), 3, 7),
+            late=4,
+            skipped=5,
+        ),
+    ]
+    observed = Observed(heard={"r1": 0.0, "r2": 0.0})
+    samples = read(exposition(of_objects(shown_, observed, 10_000)))
+
+    def of(name: str, object_: str, **labels: str) -> float | None:
+        own = {"kind": "source", "name": object_, **labels}
+        return samples.get((f"slackwater_{name}", frozenset(own.items())))
+
+    assert samples["slackwater_replicas", frozenset()] == 2
+    assert of("object_status", "orders", id="s1", status="running") == 1
+    assert of("object_since_timestamp_seconds", "orders") == 2
+    assert of("object_upper_timestamp_seconds", "orders") == 9.5
+    assert of("object_lag_seconds", "orders") == 0.5
+    assert of("object_lag_seconds", "events") is None, "its upper is the end of time"
+    assert of("object_hydration_read", "events") == 3
+    assert of("object_hydration_expected", "events") == 7
+    assert of("source_late_rows_total", "events") == 4
+    assert of("source_skipped_messages_total", "events") == 5

@@ -13,14 +13,17 @@ from schemas.materializations import State
 from streams.adapter import show_materializations
 from streams.adapter.catalog_materializations import Materialization
 from streams.adapter.results import Columns, Complete, Failed, Notice, Progress, Result, Rows
-from streams.adapter.server import Server, serve
+from streams.adapter.server import Server
 from streams.adapter.sessions import Session, Sessions
 from streams.adapter.show import Shown
 from streams.compute.replica_responses import Observed
 from streams.errors import Determinate
+from streams.http.listening import Listening
+from streams.http.server import served
 from streams.ids import Timestamp
 from streams.plan.physical import Column
 from streams.progress import EMPTY, frontier
+from tests.support.processes import eventually
 from tests.unit.adapter.items import source
 
 
@@ -76,15 +79,15 @@ def answering() -> Scripted:
 
 @pytest.fixture
 def server(answering) -> Iterator[Server]:
-    server = serve(answering)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    yield server
-    server.shutdown()
-    server.server_close()
+    server = Server(Listening(), answering)
+    with served(server.endpoint):
+        yield server
 
 
 def ask(server: Server, method: str, path: str, body: bytes = b"", **headers: str):
-    connection = http.client.HTTPConnection("127.0.0.1", server.server_port, timeout=10)
+    connection = http.client.HTTPConnection(
+        "127.0.0.1", server.endpoint.server_port, timeout=10
+    )
     connection.request(method, path, body, headers)
     response = connection.getresponse()
     lines = response.read().decode().splitlines()
@@ -117,11 +120,13 @@ def test_a_defect_is_told_and_the_server_goes_on(server, caplog) -> None:
     _, lines = ask(server, "POST", "/sql", b"break")
     assert "ZeroDivisionError" in lines[0]["error"]["detail"]
     assert lines[1:] == [{"type": "end"}]
-    assert ask(server, "GET", "/health") == (200, [{"alive": True}])
+    assert ask(server, "GET", "/healthz") == (200, [{"alive": True}])
 
 
 def test_a_reader_that_goes_away_ends_its_read(server, answering) -> None:
-    connection = http.client.HTTPConnection("127.0.0.1", server.server_port, timeout=10)
+    connection = http.client.HTTPConnection(
+        "127.0.0.1", server.endpoint.server_port, timeout=10
+    )
     connection.request("POST", "/sql", b"subscribe")
     response = connection.getresponse()
     assert response.readline()
@@ -141,15 +146,15 @@ def test_a_reader_that_goes_away_ends_its_read(server, answering) -> None:
 )
 def test_a_client_that_goes_away_leaves_no_trace(server, caplog, capfd, request_) -> None:
     gone: list[object] = []
-    ended = server.shutdown_request
+    ended = server.endpoint.shutdown_request
 
     def end(request: object) -> None:
         ended(request)
         gone.append(request)
 
-    server.shutdown_request = end
+    server.endpoint.shutdown_request = end
     for _ in range(20):
-        with socket.create_connection(server.server_address) as connection:
+        with socket.create_connection(server.endpoint.server_address) as connection:
             connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
             connection.sendall(request_)
     deadline = time.monotonic() + 60
@@ -158,7 +163,7 @@ def test_a_client_that_goes_away_leaves_no_trace(server, caplog, capfd, request_
     assert len(gone) == 20
     assert capfd.readouterr().err == ""
     assert not [record for record in caplog.records if record.levelno > logging.DEBUG]
-    assert ask(server, "GET", "/health")[0] == 200
+    assert ask(server, "GET", "/healthz")[0] == 200
 
 
 def test_a_defect_outside_of_statements_is_logged(server, answering, caplog) -> None:
@@ -190,13 +195,15 @@ def test_bad_requests_are_refused(server) -> None:
     ],
 )
 def test_lengths_that_cannot_be_are_refused(server, length, code) -> None:
-    with socket.create_connection(("127.0.0.1", server.server_port), timeout=10) as raw:
+    with socket.create_connection(
+        ("127.0.0.1", server.endpoint.server_port), timeout=10
+    ) as raw:
         raw.sendall(
             f"POST /sql HTTP/1.0\r\nContent-Length: {length}\r\n\r\nall".encode("latin1")
         )
         raw.shutdown(socket.SHUT_WR)
         assert f" {code} ".encode() in raw.makefile("rb").readline()
-    assert ask(server, "GET", "/health") == (200, [{"alive": True}])
+    assert ask(server, "GET", "/healthz") == (200, [{"alive": True}])
 
 
 @pytest.mark.parametrize(
@@ -206,22 +213,26 @@ def test_lengths_that_cannot_be_are_refused(server, length, code) -> None:
         b"\x16\x03\x01\x00",
         b"POST\r\n\r\n",
         b"GET " + b"x" * 70_000 + b" HTTP/1.0\r\n\r\n",
-        b"GET /health HTTP/1.0\r\n" + b"a: b\r\n" * 200 + b"\r\n",
+        b"GET /healthz HTTP/1.0\r\n" + b"a: b\r\n" * 200 + b"\r\n",
         b"POST /sql HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nall\r\n0\r\n\r\n",
         b"BREW /sql HTTP/1.0\r\n\r\n",
     ],
 )
 def test_what_is_no_request_costs_its_sender_alone(server, sent) -> None:
-    with socket.create_connection(("127.0.0.1", server.server_port), timeout=10) as raw:
+    with socket.create_connection(
+        ("127.0.0.1", server.endpoint.server_port), timeout=10
+    ) as raw:
         raw.sendall(sent)
         raw.shutdown(socket.SHUT_WR)
         assert b" 200 " not in raw.makefile("rb").readline()
-    assert ask(server, "GET", "/health") == (200, [{"alive": True}])
+    assert ask(server, "GET", "/healthz") == (200, [{"alive": True}])
 
 
 def test_a_request_that_does_not_go_on_is_given_up(server, monkeypatch) -> None:
-    monkeypatch.setattr("streams.adapter.server.REQUEST_S", 0.1)
-    with socket.create_connection(("127.0.0.1", server.server_port), timeout=10) as raw:
+    monkeypatch.setattr("streams.http.server.REQUEST_S", 0.1)
+    with socket.create_connection(
+        ("127.0.0.1", server.endpoint.server_port), timeout=10
+    ) as raw:
         raw.sendall(b"POST /sql HTTP/1.0\r\nContent-Length: 9\r\n\r\nall")
         assert raw.recv(1) == b""
 
@@ -265,8 +276,49 @@ def test_what_is_no_session_is_refused(server, headers) -> None:
 
 
 def test_health_follows_the_coordinator(server, answering) -> None:
+    assert ask(server, "GET", "/readyz") == (200, [{"ready": True}])
     answering.is_alive = False
-    assert ask(server, "GET", "/health") == (503, [{"alive": False}])
+    assert ask(server, "GET", "/healthz") == (503, [{"alive": False}])
+    code, (answer,) = ask(server, "GET", "/readyz")
+    assert (code, answer["ready"]) == (503, False)
+    assert "has to be restarted" in answer["why"]
+
+
+def test_a_coordinator_that_ends_finishes_statements_and_cuts_subscriptions_off(
+    answering,
+) -> None:
+    going_on = threading.Event()
+
+    def execute(text: str, session: Session | None = None) -> Iterator[Result]:
+        if text == "slow":
+            going_on.wait(10)
+            yield Complete("SELECT 0", {})
+            return
+        while True:
+            yield Progress(frontier(1))
+            time.sleep(0.01)
+
+    answering.execute = execute
+    server = Server(Listening(), answering)
+    answers: dict[str, list[dict[str, object]]] = {}
+
+    def send(text: str) -> None:
+        answers[text] = ask(server, "POST", "/sql", text.encode())[1]
+
+    with served(server.endpoint):
+        senders = [threading.Thread(target=send, args=(text,)) for text in ("slow", "always")]
+        for sender in senders:
+            sender.start()
+        eventually(lambda: server.in_progress == 2)
+        assert not server.drain(0.0)
+        with pytest.raises(ConnectionRefusedError):
+            ask(server, "GET", "/healthz")
+        going_on.set()
+        assert server.drain(10)
+        for sender in senders:
+            sender.join()
+    assert [line["type"] for line in answers["slow"]] == ["complete", "end"]
+    assert {line["type"] for line in answers["always"]} == {"progress"}, "no end: cut off"
 
 
 def test_metrics_are_text_for_prometheus(server, answering, monkeypatch) -> None:
@@ -274,13 +326,15 @@ def test_metrics_are_text_for_prometheus(server, answering, monkeypatch) -> None
     state = State(id="m1", rows=7)
     shown = show_materializations.Shown(made, "sqlite", (), "running", state, None, "")
     monkeypatch.setattr(answering, "materialized", lambda: (shown,))
-    connection = http.client.HTTPConnection("127.0.0.1", server.server_port, timeout=10)
+    connection = http.client.HTTPConnection(
+        "127.0.0.1", server.endpoint.server_port, timeout=10
+    )
     connection.request("GET", "/metrics")
     response = connection.getresponse()
     assert response.status == 200
     assert response.headers["Content-Type"] == "text/plain; version=0.0.4; charset=utf-8"
     lines = response.read().decode().splitlines()
-    assert 'slackwater_materialization_rows_total{materialization="shop"} 7' in lines
+    assert 'slackwater_materialization_rows_total{materialization="shop"} 7.0' in lines
 
 
 @pytest.mark.parametrize("path", ["/metrics", "/status"])

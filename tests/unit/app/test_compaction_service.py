@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from streams.app.compaction import rounds
+from streams.app.compaction import Counts, rounds
 from streams.app.service_config import Service
 from streams.app.signals import Stop
 from streams.compaction.collector import Collector
@@ -61,7 +61,7 @@ def test_groups_that_come_are_compacted_and_those_that_go_are_left(
             writer.delete("u1")
 
         topics = Counted(made.topics, come, lambda: None, go, lambda: None)
-        assert rounds(topics, job(made, one), SERVICE, topics.stopping) == 0  # type: ignore[arg-type]
+        assert rounds(topics, job(made, one), SERVICE, topics.stopping, Counts()) == 0  # type: ignore[arg-type]
         assert one.groups() == ()
     assert [record.message for record in caplog.records if record.message == "compacted"]
 
@@ -70,7 +70,7 @@ def test_a_client_that_is_of_no_use_ends_the_process() -> None:
     made = broker()
     with client(made) as one:
         one.following.defect = RuntimeError("a defect")
-        assert rounds(made.topics, job(made, one), SERVICE, Stop()) == 1
+        assert rounds(made.topics, job(made, one), SERVICE, Stop(), Counts()) == 1
 
 
 def test_a_merge_that_takes_long_keeps_no_rollup_waiting(
@@ -104,7 +104,7 @@ def test_a_merge_that_takes_long_keeps_no_rollup_waiting(
 
         topics = Counted(made.topics, lambda: None, lambda: None, more, look, look, look)
         long = Compaction(one, Long(), Collector(one, MemoryRawReader(made.store), int), int)
-        assert rounds(topics, long, SERVICE, topics.stopping) == 0  # type: ignore[arg-type]
+        assert rounds(topics, long, SERVICE, topics.stopping, Counts()) == 0  # type: ignore[arg-type]
         assert rolled_up.is_set()
 
 

@@ -1,18 +1,16 @@
 """Metrics of a materialization that runs without an environment."""
 
-import socket
 import urllib.error
 import urllib.request
 
 import pytest
 
 from connectors.runtime.runner import Status
-from streams.app.materialize.metrics_server import LatestReport, place_of, served
-from streams.errors import InvalidUsage
+from streams.app.materialize.latest_report import LatestReport
+from streams.http.listening import Listening
+from streams.http.server import Endpoint, Probes, served
 from streams.ids import Timestamp
 from tests.unit.adapter.test_metrics import value
-
-HERE = ("127.0.0.1", 0)
 
 
 def fetched(port: int, path: str = "/metrics") -> str:
@@ -23,7 +21,10 @@ def fetched(port: int, path: str = "/metrics") -> str:
 
 def test_a_run_tells_how_it_is() -> None:
     measured = LatestReport("shop", "sqlite")
-    with served(measured, HERE) as port:
+    probes = Probes(why_not_ready=measured.why_not_ready, metrics=measured.text)
+    with served(Endpoint(Listening(), probes)) as port:
+        with pytest.raises(urllib.error.HTTPError, match="503"):
+            fetched(port, "/readyz")
         assert value(fetched(port), "state", state="starting") == 1
         measured.report(
             Status(
@@ -42,6 +43,8 @@ def test_a_run_tells_how_it_is() -> None:
             )
         )
         text = fetched(port)
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/readyz", timeout=10) as response:
+            assert response.status == 200
         owner = measured.state.owner
         assert value(text, "info", id="shop", connector="sqlite", owner=owner) == 1
         assert value(text, "state", state="running") == 1
@@ -55,21 +58,3 @@ def test_a_run_tells_how_it_is() -> None:
             fetched(port, "/other")
     with pytest.raises(urllib.error.URLError):
         fetched(port)
-
-
-def test_a_place_that_cannot_be_had_is_told() -> None:
-    assert place_of("127.0.0.1:9464") == ("127.0.0.1", 9464)
-    assert place_of("[::1]:9464") == ("::1", 9464)
-    assert place_of(":9464") == ("", 9464)
-    for wrong in ("9464", "host", "host:", "host:x", "host:65536"):
-        with pytest.raises(InvalidUsage, match="expected HOST:PORT"):
-            place_of(wrong)
-    with socket.socket() as taken:
-        taken.bind(HERE)
-        taken.listen()
-        place = ("127.0.0.1", taken.getsockname()[1])
-        with (
-            pytest.raises(InvalidUsage, match="cannot listen at"),
-            served(LatestReport("shop", "sqlite"), place),
-        ):
-            pass

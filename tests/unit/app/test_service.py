@@ -27,12 +27,12 @@ def test_what_is_written_is_read(tmp_path: Path) -> None:
         ("[1]", "expected one JSON object"),
         ("{}", "bootstrap: missing; directory: missing"),
         (
-            '{"bootstrap": "a:1", "directory": "d", "port": "1"}',
-            "port: expected a whole number",
+            '{"bootstrap": "a:1", "directory": "d", "buckets": "1"}',
+            "buckets: expected a whole number",
         ),
         (
-            '{"bootstrap": "a:1", "directory": "d", "port": true}',
-            "port: expected a whole number",
+            '{"bootstrap": "a:1", "directory": "d", "buckets": true}',
+            "buckets: expected a whole number",
         ),
         ('{"bootstrap": 7, "directory": "d"}', "bootstrap: expected a text, got int"),
         ('{"bootstrap": "a:1", "directory": "d", "client": "x"}', "client: expected an object"),

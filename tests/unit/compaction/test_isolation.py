@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from schemas import chunk
-from streams.app.compaction import rounds
+from streams.app.compaction import Counts, rounds
 from streams.app.service_config import Service
 from streams.compaction import chunk_sizes, plan
 from streams.compaction.backoff import FIRST_PAUSE_MS, LONGEST_PAUSE_MS, Backoffs
@@ -235,7 +235,7 @@ def test_a_group_that_cannot_be_opened_leaves_the_service_to_the_others(
             monkeypatch.setattr(Shards, "open", opened)
             service = Service(bootstrap="memory:0", directory="", compact_every_s=0.001)
             job = compaction(made, one)
-            assert rounds(made.topics, job, service, stopping) == 0  # type: ignore[arg-type]
+            assert rounds(made.topics, job, service, stopping, Counts()) == 0  # type: ignore[arg-type]
             assert one.groups() == ("u2",)
             assert one.state(CollectionId("u2")).batches.count == 1
             assert tried.count(("u1",)) == 1

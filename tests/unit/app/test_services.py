@@ -1,0 +1,105 @@
+"""The options of services that run by themselves."""
+
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from streams.app import services
+from streams.app.commands import app
+from streams.app.service_config import Service
+from streams.app.service_options import Exposure, Place
+
+PASSWORD = "correct horse battery"
+
+
+@pytest.fixture
+def launched(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, Service]]:
+    calls: list[tuple[str, Service]] = []
+
+    def note(module: str, service: Service, place: Place) -> None:
+        assert not place.supervised
+        calls.append((module, service))
+
+    monkeypatch.setattr(services, "launch", note)
+    return calls
+
+
+def run(*arguments: str, **variables: str) -> tuple[int, str]:
+    done = CliRunner(env=variables).invoke(app, list(arguments))
+    return done.exit_code, " ".join(done.output.replace("│", " ").split())
+
+
+def test_options_and_variables_say_the_same(launched: list[tuple[str, Service]]) -> None:
+    by_option = run(
+        "replica", "--brokers", "a:1", "--namespace", "shop", "--directory", "/d",
+        "--name", "r2", "--master", "spark://s:7077", "--client", "security.protocol=SSL",
+        "--client", "linger.ms=7", "--listen", "127.0.0.1:8471",
+    )  # fmt: skip
+    by_variable = run(
+        "replica",
+        SLACKWATER_BROKERS="a:1",
+        SLACKWATER_NAMESPACE="shop",
+        SLACKWATER_DIRECTORY="/d",
+        SLACKWATER_REPLICA="r2",
+        SLACKWATER_MASTER="spark://s:7077",
+        SLACKWATER_CLIENT="security.protocol=SSL linger.ms=7",
+        SLACKWATER_LISTEN="127.0.0.1:8471",
+    )
+    assert by_option == by_variable == (0, "")
+    assert launched[0] == launched[1]
+    module, service = launched[0]
+    assert module == "replica"
+    assert (service.replica, service.master) == ("r2", "spark://s:7077")
+    assert service.client == {"security.protocol": "SSL", "linger.ms": "7"}
+    assert (service.bootstrap, service.namespace, service.directory) == ("a:1", "shop", "/d")
+
+
+def test_a_coordinator_and_compaction_have_their_own(
+    launched: list[tuple[str, Service]],
+) -> None:
+    brokers = ("--brokers", "a:1")
+    assert run("coordinator", *brokers, "--retain", "2 hours", "--buckets", "3")[0] == 0
+    assert run("compaction", *brokers, "--every", "5 seconds")[0] == 0
+    (_, coordinator), (_, compaction) = launched
+    assert (coordinator.retain_ms, coordinator.buckets) == (7_200_000, 3)
+    assert compaction.compact_every_s == 5
+
+
+@pytest.mark.parametrize("command", ["coordinator", "replica", "compaction"])
+def test_what_is_missing_or_open_is_refused_before_anything_starts(
+    launched: list[tuple[str, Service]], command: str, tmp_path: Path
+) -> None:
+    short, empty = tmp_path / "short", tmp_path / "empty"
+    short.write_text("hunter2")
+    empty.write_text("\n")
+    brokers = ("--brokers", "a:1")
+    here = ("--listen", "127.0.0.1:1", "--password-file")
+    for arguments, said in (
+        ((), "expected --brokers HOST:PORT[,...] or SLACKWATER_BROKERS"),
+        ((*brokers, "--listen", "0.0.0.0:1"), "TLS and a password or an authority of clients"),
+        ((*brokers, "--listen", "here"), "expected HOST:PORT"),
+        ((*brokers, "--tls-key", "k.pem"), "expected --listen HOST:PORT with TLS"),
+        ((*brokers, *here, str(short)), "at least 12 characters, got 7"),
+        ((*brokers, *here, str(empty)), "which is empty"),
+        ((*brokers, *here, str(tmp_path / "none")), "cannot be read: FileNotFoundError"),
+    ):
+        code, output = run(command, *arguments)
+        assert (code, launched) == (2, []), output
+        assert said in output
+        assert "hunter2" not in output
+
+
+def test_an_exposure_becomes_a_part_of_the_configuration(tmp_path: Path) -> None:
+    (tmp_path / "password").write_text(f"{PASSWORD}\n")
+    exposure = Exposure(
+        listen="0.0.0.0:8470",
+        tls_certificate=tmp_path / "c.pem",
+        tls_key=tmp_path / "k.pem",
+        password_file=tmp_path / "password",
+    )
+    service = exposure.applied(Service(bootstrap="a:1", directory="d"))
+    assert service.certificate == str(tmp_path / "c.pem")
+    service.write(tmp_path / "service.json")
+    assert PASSWORD not in (tmp_path / "service.json").read_text(), "its file is named alone"
+    assert PASSWORD not in repr(service)
