@@ -65,7 +65,7 @@ def test_it_goes_on_where_it_was_killed(
         free.bind(("127.0.0.1", 0))
         at = f"127.0.0.1:{free.getsockname()[1]}"
     with subprocess.Popen(
-        [*command, *where, "--metrics", at], stdout=subprocess.PIPE, text=True
+        [*command, *where, "--listen", at], stdout=subprocess.PIPE, text=True
     ) as process:
         assert process.stdout is not None
         for line in process.stdout:
@@ -81,7 +81,7 @@ def test_it_goes_on_where_it_was_killed(
     assert (
         'slackwater_materialization_state{materialization="shop",state="running"} 1' in metrics
     )
-    assert int(metrics.partition('commits_total{materialization="shop"} ')[2].split()[0]) > 0
+    assert float(metrics.partition('commits_total{materialization="shop"} ')[2].split()[0]) > 0
     times = rows_of(database, "SELECT max(slackwater_time), count(*) FROM log")
     totals = rows_of(database, "SELECT sum(total) FROM totals")
     summed = rows_of(database, "SELECT sum(total * slackwater_diff) FROM log")
