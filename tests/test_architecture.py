@@ -300,11 +300,13 @@ def test_rooms_import_one_way(room: str) -> None:
 
 def cycle(graph: Mapping[str, set[str]]) -> tuple[str, ...]:
     """Names on a cycle of a graph, with those that depend on one; none if there is no cycle."""
-    left = {name: set(others) for name, others in graph.items()}
-    while free := [name for name, others in left.items() if not others & left.keys()]:
+    imports_of = {name: set(others) for name, others in graph.items()}
+    while free := [
+        name for name, others in imports_of.items() if not others & imports_of.keys()
+    ]:
         for name in free:
-            del left[name]
-    return tuple(sorted(left))
+            del imports_of[name]
+    return tuple(sorted(imports_of))
 
 
 @pytest.mark.parametrize("house", HOUSES)
@@ -320,8 +322,8 @@ def test_a_cycle_is_found() -> None:
 @pytest.mark.parametrize("house", HOUSES)
 def test_every_directory_of_a_house_is_a_room(house: str) -> None:
     directory = ROOT.joinpath(*house.split("."))
-    found = {f"{house}.{path.parent.name}" for path in directory.glob("*/__init__.py")}
-    assert found == {room for room in ROOMS if within(room, house)}
+    rooms = {f"{house}.{path.parent.name}" for path in directory.glob("*/__init__.py")}
+    assert rooms == {room for room in ROOMS if within(room, house)}
 
 
 def test_only_the_table_of_commands_imports_benchmarks_the_demo_and_torture() -> None:
@@ -438,12 +440,12 @@ STATUS = re.compile(r"stands|(?:stands; amended|superseded) by (D\d+(?: and D\d+
 
 def wrong_decisions(text: str) -> Iterator[str]:
     """What is wrong with the ids and the index of a page of decisions."""
-    found = DECISION.findall(text)
-    taken: dict[int, str] = {}
-    free = max((int(number or 0) for number, _, _ in found), default=0) + 1
-    for number, date, title in found:
-        if number and int(number) not in taken:
-            taken[int(number)] = title
+    headings = DECISION.findall(text)
+    titles: dict[int, str] = {}
+    free = max((int(number or 0) for number, _, _ in headings), default=0) + 1
+    for number, date, title in headings:
+        if number and int(number) not in titles:
+            titles[int(number)] = title
             continue
         why = f"D{number} is taken" if number else "it has no id"
         yield (
@@ -453,14 +455,14 @@ def wrong_decisions(text: str) -> Iterator[str]:
         free += 1
     indexed = INDEXED.findall(text)
     listed = {int(number): title for number, title, _ in indexed}
-    if listed != taken or len(listed) < len(indexed):
-        odd = sorted(listed.items() ^ taken.items())
+    if listed != titles or len(listed) < len(indexed):
+        odd = sorted(listed.items() ^ titles.items())
         yield f"the index and the headings differ, or the index has a line twice: {odd}"
     for number, _, status in indexed:
         later = re.findall(r"D(\d+)", status)
         if not STATUS.fullmatch(status) or not all(int(number) < int(n) for n in later):
             yield f"D{number}: expected a status, and later ids in it, found {status!r}"
-        yield from (f"D{number}: there is no D{n}" for n in later if int(n) not in taken)
+        yield from (f"D{number}: there is no D{n}" for n in later if int(n) not in titles)
 
 
 def test_every_decision_has_an_id_and_a_status() -> None:
@@ -484,6 +486,6 @@ def test_every_decision_has_an_id_and_a_status() -> None:
     ],
 )
 def test_a_decision_without_id_is_found(page: str, wrong: list[str]) -> None:
-    found = list(wrong_decisions(page))
-    assert len(found) == len(wrong)
-    assert all(part in each for part, each in zip(wrong, found, strict=True))
+    messages = list(wrong_decisions(page))
+    assert len(messages) == len(wrong)
+    assert all(part in message for part, message in zip(wrong, messages, strict=True))

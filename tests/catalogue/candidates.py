@@ -98,8 +98,8 @@ def known(connection: duckdb.DuckDBPyConnection) -> list[Signature]:
 
 def candidates(connection: duckdb.DuckDBPyConnection) -> Iterator[Candidate]:
     """All of them, each once; DuckDB does not bind many of the calls."""
-    found = [call for signature in known(connection) for call in _calls(signature)]
-    yield from dict.fromkeys(found)
+    candidates_of = [call for signature in known(connection) for call in _calls(signature)]
+    yield from dict.fromkeys(candidates_of)
     yield from _casts()
     yield from _keys()
 

@@ -117,12 +117,12 @@ class Oracle:
         is_long = lacks_room([(f"({candidate.text})", type_)])
         query = f"SELECT id, ({text})::VARCHAR, {is_long} FROM kept"
         try:
-            found = self.connection.execute(query).fetchall()
+            fetched = self.connection.execute(query).fetchall()
         except _FAILS:
-            found = [self._row(f"{query}_{row}", row) for row in range(ROWS)]
-        if len(found) != ROWS:
+            fetched = [self._row(f"{query}_{row}", row) for row in range(ROWS)]
+        if len(fetched) != ROWS:
             raise Unanswered("an expression over a row has several values")
-        cells = {(row, 0): _text(cell, is_long) for row, cell, is_long in found}
+        cells = {(row, 0): _text(cell, is_long) for row, cell, is_long in fetched}
         return Answer((type_,), cells)
 
     def _row(self, query: str, row: int) -> tuple[int, object, bool]:
@@ -140,11 +140,11 @@ class Oracle:
         for time in range(LAST + 1):
             self._at(time)
             try:
-                found = self.connection.execute(f"{shown} GROUP BY g)").fetchall()
+                fetched = self.connection.execute(f"{shown} GROUP BY g)").fetchall()
             except _FAILS:
                 groups = sorted({row % 3 for row in self.changes.at(time)})
-                found = [self._group(shown, group) for group in groups]
-            for group, cell, is_long in found:
+                fetched = [self._group(shown, group) for group in groups]
+            for group, cell, is_long in fetched:
                 cells[group, time] = _text(cell, is_long)
         return Answer((type_,), cells)
 
@@ -165,12 +165,12 @@ class Oracle:
         for time in range(LAST + 1):
             self._at(time)
             try:
-                found = self.connection.execute(text).fetchall()
+                fetched = self.connection.execute(text).fetchall()
             except _FAILS:
                 rows.append((Counter(), True))
             else:
-                texts = Counter(tuple(map(str, row)) for *row, _ in found)
-                fails = any(is_long for *_, is_long in found)
+                texts = Counter(tuple(map(str, row)) for *row, _ in fetched)
+                fails = any(is_long for *_, is_long in fetched)
                 rows.append((Counter(), True) if fails else (texts, False))
         return Answer(types, {}, tuple(rows))
 

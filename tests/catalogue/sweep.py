@@ -26,10 +26,10 @@ class Sweep:
 
     tick: Callable[[], None] = lambda: None
 
-    def run(self, asked: Iterable[Candidate]) -> Iterator[tuple[Candidate, Verdict]]:
+    def run(self, candidates: Iterable[Candidate]) -> Iterator[tuple[Candidate, Verdict]]:
         """The verdict on each candidate that DuckDB answers."""
         waiting: dict[str, list[tuple[Candidate, Answer]]] = {}
-        for candidate in asked:
+        for candidate in candidates:
             if time.monotonic() > self.stop_at:
                 return
             self.tick()

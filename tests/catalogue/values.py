@@ -86,7 +86,7 @@ def create(connection: duckdb.DuckDBPyConnection) -> None:
 
 def updates(rows: pa.Table, changes: History) -> pa.Table:
     """The history over rows in the order of their ids, as `maintain` takes it."""
-    taken = rows.take(pa.array([row for row, _, _ in changes.updates], pa.int64()))
+    data = rows.take(pa.array([row for row, _, _ in changes.updates], pa.int64()))
     times = pa.array([time for _, time, _ in changes.updates], pa.int64())
     diffs = pa.array([diff for _, _, diff in changes.updates], pa.int64())
-    return taken.append_column("_time", times).append_column("_diff", diffs)
+    return data.append_column("_time", times).append_column("_diff", diffs)

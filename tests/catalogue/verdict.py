@@ -34,50 +34,54 @@ class Verdict:
     why: str = ""
 
 
-def judge(oracle: Oracle, asked: list[tuple[Candidate, Answer]]) -> Verdict:
+def judge(oracle: Oracle, answered: list[tuple[Candidate, Answer]]) -> Verdict:
     """The verdict on a view of all the candidates, which are of one shape."""
     begun = time.process_time()
     try:
-        view = _view(oracle, [candidate for candidate, _ in asked])
+        view = _view(oracle, [candidate for candidate, _ in answered])
     except InvalidStatement as refusal:
         return Verdict("refused", _line(refusal))
     except Exception as error:  # noqa: BLE001 - whatever else the engine raises is a defect
         return Verdict("INTERNAL", f"{type(error).__name__}: {_line(error)}")
-    why = _difference(oracle, asked, view)
+    why = _difference(oracle, answered, view)
     if why:
         return Verdict("WRONG", why)
-    taken = time.process_time() - begun
-    return Verdict("slow", f"{taken:.0f} s") if taken > SLOW else Verdict("right")
+    cpu_s = time.process_time() - begun
+    return Verdict("slow", f"{cpu_s:.0f} s") if cpu_s > SLOW else Verdict("right")
 
 
 def _line(error: Exception) -> str:
     return (str(error).splitlines() or [""])[0]
 
 
-def _view(oracle: Oracle, asked: list[Candidate]) -> Maintained:
-    names = sorted({name for candidate in asked for name in candidate.columns})
+def _view(oracle: Oracle, candidates: list[Candidate]) -> Maintained:
+    names = sorted({name for candidate in candidates for name in candidate.columns})
     definition = "".join(f", {name} {TYPES[name[2:]][0]}" for name in names)
-    query = asked[0].text
-    if asked[0].shape != "query":
-        listed = ", ".join(f"{each.text} AS c{place}" for place, each in enumerate(asked))
-        query = _QUERIES[asked[0].shape].format(listed)
-    kept = in_arrow(oracle.connection, "kept", "id").select(["id", "g", *names])
+    query = candidates[0].text
+    if candidates[0].shape != "query":
+        listed = ", ".join(
+            f"{candidate.text} AS c{place}" for place, candidate in enumerate(candidates)
+        )
+        query = _QUERIES[candidates[0].shape].format(listed)
+    reference = in_arrow(oracle.connection, "kept", "id").select(["id", "g", *names])
     return maintain(
         query,
         {"every": f"id INTEGER, g INTEGER{definition}"},
-        {"every": updates(kept, oracle.changes)},
+        {"every": updates(reference, oracle.changes)},
         list(range(1, LAST + 2)),
     )
 
 
-def _difference(oracle: Oracle, asked: list[tuple[Candidate, Answer]], view: Maintained) -> str:
+def _difference(
+    oracle: Oracle, answered: list[tuple[Candidate, Answer]], view: Maintained
+) -> str:
     """What is not as DuckDB says; nothing if all is."""
     types = [column.type for column in view.columns]
-    shape = asked[0][0].shape
-    answers = [answer for _, answer in asked]
+    shape = answered[0][0].shape
+    answers = [answer for _, answer in answered]
     own = types if shape == "query" else types[1:]
-    wanted = [type_ for answer in answers for type_ in answer.types]
-    stored = list(map(stored_type, wanted))
+    expected = [type_ for answer in answers for type_ in answer.types]
+    stored = list(map(stored_type, expected))
     if own != stored:
         return f"types: the view has {own}, DuckDB {stored}"
     try:
@@ -86,18 +90,18 @@ def _difference(oracle: Oracle, asked: list[tuple[Candidate, Answer]], view: Mai
         return f"unreadable: {_line(error)}"
     for at in range(view.since, view.upper):
         want, fails = _wanted(oracle, shape, answers, at)
-        got, errors = histories[at], view.errors_at(at)
+        actual, errors = histories[at], view.errors_at(at)
         if errors and shape == "group":
-            got = _beside_errors(got, answers, at)
+            actual = _beside_errors(actual, answers, at)
         if fails and errors and shape == "query":
             continue
-        if got != want or fails != bool(errors):
-            extra, lacking = list((got - want).elements()), list((want - got).elements())
+        if actual != want or fails != bool(errors):
+            extra, lacking = list((actual - want).elements()), list((want - actual).elements())
             return f"at {at}: view {extra[:2]}, DuckDB {lacking[:2]}, errors {errors[:1]}"
     return ""
 
 
-def _beside_errors(got: Rows, answers: list[Answer], at: int) -> Rows:
+def _beside_errors(actual: Rows, answers: list[Answer], at: int) -> Rows:
     """The rows of groups that do not fail: of others a view may have what is left."""
     failed = {
         str(group)
@@ -105,7 +109,7 @@ def _beside_errors(got: Rows, answers: list[Answer], at: int) -> Rows:
         for (group, time_), cell in answer.cells.items()
         if time_ == at and cell is None
     }
-    return Counter({row: count for row, count in got.items() if row[0] not in failed})
+    return Counter({row: count for row, count in actual.items() if row[0] not in failed})
 
 
 def _wanted(oracle: Oracle, shape: str, answers: list[Answer], at: int) -> tuple[Rows, bool]:
@@ -121,7 +125,7 @@ def _wanted(oracle: Oracle, shape: str, answers: list[Answer], at: int) -> tuple
         if None in cells:
             fails = True
         else:
-            rows[(str(place), *(cell for each in cells if each for cell in each))] += count
+            rows[(str(place), *(cell for part in cells if part for cell in part))] += count
     return rows, fails
 
 
@@ -137,11 +141,13 @@ def _contents(
         else as_text(f"CAST({column} AS {kind})", kind)
         for column, kind in listed
     ]
-    found = connection.execute(f"SELECT time, diff, {', '.join(casts)} FROM changes").fetchall()
+    fetched = connection.execute(
+        f"SELECT time, diff, {', '.join(casts)} FROM changes"
+    ).fetchall()
     histories = []
     for time_ in range(view.upper):
         rows: Rows = Counter()
-        for at, diff, *row in found:
+        for at, diff, *row in fetched:
             if at <= time_:
                 rows[tuple(map(str, row))] += diff
         histories.append(Counter({row: count for row, count in rows.items() if count}))

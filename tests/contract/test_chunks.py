@@ -21,8 +21,8 @@ def body(number: int) -> bytes:
 
 def test_bodies_come_back_in_the_order_asked_for(storage, data):
     refs = storage.chunks.write(data, [(body(number), number) for number in range(5)], {})
-    wanted = [refs[number] for number in (3, 0, 4, 4, 1)]
-    assert storage.chunks.fetch(data, wanted) == [body(number) for number in (3, 0, 4, 4, 1)]
+    requested = [refs[number] for number in (3, 0, 4, 4, 1)]
+    assert storage.chunks.fetch(data, requested) == [body(number) for number in (3, 0, 4, 4, 1)]
 
 
 def test_references_say_what_was_written(storage, data):
@@ -120,12 +120,14 @@ def test_chunks_of_many_topics_are_fetched_at_once(storage, make):
     topics = [make(TopicKind.DATA, partitions=2) for _ in range(5)]
     bodies = {topic: [(body(n), 1) for n in range(3)] for topic in topics}
     refs = {topic: storage.chunks.write(topic, bodies[topic], {}) for topic in topics}
-    wanted = {topic: [refs[topic][2], refs[topic][0]] for topic in topics}
-    assert storage.chunks.fetch_all(wanted) == {topic: [body(2), body(0)] for topic in topics}
+    requested = {topic: [refs[topic][2], refs[topic][0]] for topic in topics}
+    assert storage.chunks.fetch_all(requested) == {
+        topic: [body(2), body(0)] for topic in topics
+    }
     assert storage.chunks.fetch_all({}) == {}
-    wanted[topics[3]] = [replace(refs[topics[3]][0], key="another")]
+    requested[topics[3]] = [replace(refs[topics[3]][0], key="another")]
     with pytest.raises(Corrupt, match=f"{topics[3]}.*expected key another"):
-        storage.chunks.fetch_all(wanted)
+        storage.chunks.fetch_all(requested)
 
 
 def test_committed_chunks_come_with_their_headers(storage, data):

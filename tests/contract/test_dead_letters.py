@@ -192,11 +192,11 @@ def test_a_crash_at_each_step_loses_and_repeats_nothing(world: World, size: int)
     world.limits |= {"bytes": size}
     fill(world, count=5, dear=(3,))
     for number in range(100):
-        left = [number]
+        failures_left = [number]
 
-        def crash(at: str, left: list[int] = left) -> None:
-            left[0] -= 1
-            if left[0] < 0:
+        def crash(at: str, failures_left: list[int] = failures_left) -> None:
+            failures_left[0] -= 1
+            if failures_left[0] < 0:
                 raise Crash(at)
 
         try:
@@ -261,10 +261,10 @@ def test_a_change_of_delta_updates_is_left_out_for_good(world: World) -> None:
 def test_a_connector_that_does_not_say_is_asked_often(world: World, monkeypatch: Any) -> None:
     """Of one that is behind a pipe there is text alone."""
     monkeypatch.setattr(dead_letters, "Refused", NotImplementedError)
-    known = errors.is_known
+    real_is_known = errors.is_known
 
     def is_known(error: Any) -> bool:
-        return known(error) and "too much" not in str(error)
+        return real_is_known(error) and "too much" not in str(error)
 
     for module in (dead_letters, runner_module):
         monkeypatch.setattr(module, "is_known", is_known)

@@ -90,10 +90,10 @@ CHECKPOINTS = {str(number).encode(): testing.checkpoint(number) for number in ra
 """A driver is not given one that is none; the scripts name them by a digit."""
 
 
-def named(kept: str) -> bytes:
+def named(text: str) -> bytes:
     """The digit of a checkpoint, as it is kept; the zero checkpoint has none."""
     names = {checkpoint: name for name, checkpoint in CHECKPOINTS.items()}
-    checkpoint = base64.b64decode(kept)
+    checkpoint = base64.b64decode(text)
     return names.get(checkpoint, checkpoint)
 
 

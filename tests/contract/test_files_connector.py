@@ -163,12 +163,12 @@ def test_a_merged_range_is_one_file_once_it_is_committed(memory_path: Path) -> N
     """So the checkpoints of all ranges say whether they are at one time."""
     subject_ = subject(memory_path)
     spec = subject_.applied("merged")
-    with subject_.session(spec, 0, 9) as left:
-        testing.commit(left, 1)
+    with subject_.session(spec, 0, 9) as old:
+        testing.commit(old, 1)
     ranges = Store(*files.reached(spec.endpoint_spec_json), spec.materialization).ranges
-    with subject_.session(spec) as whole:
+    with subject_.session(spec) as session:
         assert len(ranges()) == 3, "two parts, and the range of the session"
-        testing.commit(whole, 2)
+        testing.commit(session, 2)
         assert [row.held.range for row in ranges()] == [(0, 0xFFFFFFFF)]
 
 

@@ -183,14 +183,14 @@ def test_truncation_moves_the_first_offset_and_leaves_the_rest(storage, make):
 
 
 def test_a_truncated_position_is_fatal_for_its_log_only(storage, make):
-    cut, whole = make(), make()
-    storage.logs.append([(cut, b"a"), (cut, b"b"), (whole, b"x")])
+    cut, full = make(), make()
+    storage.logs.append([(cut, b"a"), (cut, b"b"), (full, b"x")])
     storage.logs.truncate(cut, Offset(1))
     tail = storage.logs.tail({cut: START})
     failure = fails(tail)
     assert (failure.topic, failure.position) == (cut, 0)
     assert "offset 0" in str(failure)
-    tail.add({whole: START})
+    tail.add({full: START})
     assert [entry.value for entry in read(tail, 1)] == [b"x"]
     tail.add({cut: Offset(1)})
     assert [entry.value for entry in read(tail, 1)] == [b"b"]

@@ -80,11 +80,13 @@ def test_a_crash_at_any_commit_loses_and_repeats_nothing(
         collections.append("u1", time + 1, rows)
     places = ["before-commit", "in-commit", "after-commit"]
     for number in range(6):
-        left = [number // 3]
+        failures_left = [number // 3]
 
-        def crash(at: str, number: int = number, left: list[int] = left) -> None:
-            left[0] -= at == places[number % 3]
-            if left[0] < 0:
+        def crash(
+            at: str, number: int = number, failures_left: list[int] = failures_left
+        ) -> None:
+            failures_left[0] -= at == places[number % 3]
+            if failures_left[0] < 0:
                 raise Crash
 
         with pytest.raises(Crash):
@@ -117,10 +119,10 @@ def test_every_database_is_written_in_several_ranges(
     bindings = [{"collection": "u1", "resource": {"table": "prices"}}]
     rows: list[Any] = []
     for time, shards in [(11, 3), (12, 2), (13, 1)]:
-        gone = [(item, price, time, -1) for item, price in rows]
+        deletions = [(item, price, time, -1) for item, price in rows]
         rows = [(f"i{number}", time) for number in range(8)]
         come = [(item, price, time, 1) for item, price in rows]
-        collections.append("u1", time + 1, [*gone, *come])
+        collections.append("u1", time + 1, [*deletions, *come])
         catch_up(endpoint, collections, bindings, shards=shards)
         assert endpoint.query("SELECT item, price FROM prices ORDER BY item") == rows
         ranges = endpoint.query("SELECT key_begin FROM slackwater_checkpoints")
@@ -313,11 +315,11 @@ def test_postgres_has_the_types_of_columns_as_they_are(
     rows = Kernel().query(f"SELECT 1::BIGINT, {values}, 11::BIGINT, 1::BIGINT")
     collections.append_table("u1", 21, rows)
     catch_up(endpoint, collections, [{"collection": "u1", "resource": {"table": "t"}}])
-    for place, (kind, (value, type_, said)) in enumerate(AS_THEY_ARE.items()):
+    for place, (kind, (value, type_, expected)) in enumerate(AS_THEY_ARE.items()):
         ((actual_type, actual),) = endpoint.query(
             f"SELECT pg_typeof(c{place})::text, c{place}::text FROM t"
         )
-        assert (actual_type, actual) == (type_, said or value), kind
+        assert (actual_type, actual) == (type_, expected or value), kind
 
 
 def test_a_table_is_written_anew_when_its_backfill_is_raised(

@@ -146,9 +146,9 @@ def test_partitions_are_read_in_turn(reader, session, topic):
         assert high_of(reader, topic, partition, 11) == 11
     for lo in (0, 5):
         for partition in (0, 1):
-            found = reader.fetch(topic, partition, Offset(lo), Offset(lo + 5))
+            batch = reader.fetch(topic, partition, Offset(lo), Offset(lo + 5))
             expected = [b"%d" % n for n in range(20) if n % 2 == partition][lo : lo + 5]
-            assert [value for _, value in rows(found)] == expected
+            assert [value for _, value in rows(batch)] == expected
 
 
 def test_a_limit_cuts_and_the_rest_follows(reader, session, topic):

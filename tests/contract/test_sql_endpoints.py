@@ -186,16 +186,16 @@ def test_every_projection_has_a_constraint(endpoint: Endpoint) -> None:
 def test_a_dry_run_says_what_is_done_and_does_nothing(endpoint: Endpoint) -> None:
     """Seed, "Apply": the connector should perform it, or just return what it would do."""
     first, second = endpoint.task(NAMES), endpoint.task(EVERY, fields=("text",))
-    said = endpoint.apply(first, dry_run=True)
+    statements = endpoint.apply(first, dry_run=True)
     for statement in ('CREATE TABLE "slackwater_checkpoints"', 'CREATE TABLE "t" ('):
-        assert statement in said
-    assert said.endswith("-- record task test, version 1")
-    assert endpoint.apply(first, dry_run=True) == said, "nothing was done"
-    assert endpoint.apply(first) == said
+        assert statement in statements
+    assert statements.endswith("-- record task test, version 1")
+    assert endpoint.apply(first, dry_run=True) == statements, "nothing was done"
+    assert endpoint.apply(first) == statements
     assert endpoint.apply(first) == ""
-    said = endpoint.apply(second, version="2", dry_run=True)
-    assert 'ALTER TABLE "t" ADD COLUMN "text"' in said
-    assert endpoint.apply(second, version="2") == said
+    statements = endpoint.apply(second, version="2", dry_run=True)
+    assert 'ALTER TABLE "t" ADD COLUMN "text"' in statements
+    assert endpoint.apply(second, version="2") == statements
 
 
 def test_a_table_has_a_name_of_its_own(endpoint: Endpoint) -> None:

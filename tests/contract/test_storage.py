@@ -75,29 +75,29 @@ def client(place: Place) -> Storage:
 
 
 def everything(client: Storage, read: ReadCapability, until: int) -> Found:
-    found: Found = {}
+    events: Found = {}
     for delivery in client.subscribe_at(read, Options(until=Timestamp(until))):
-        found.update(contents(delivery.updates))
-    return found
+        events.update(contents(delivery.updates))
+    return events
 
 
 def test_what_is_not_known_or_not_held(client: Storage) -> None:
     with pytest.raises(NotBound, match="create it first"):
         client.acquire_capabilities(T)
-    read, held = client.create(T, TABLE)
+    read, writer = client.create(T, TABLE)
     _, foreign = client.create(OTHER, TABLE)
     with pytest.raises(InvalidCapability, match=f"it is one to collection {OTHER}|expired"):
         write(client, replace(foreign, id=T), 5, ("a", 1, 1, 1))
-    held = write(client, held, 10, ("a", 1, 1, 1))
+    writer = write(client, writer, 10, ("a", 1, 1, 1))
     with pytest.raises(NotForward, match="expected a frontier beyond"):
-        client.downgrade(held, 3)
+        client.downgrade(writer, 3)
     with pytest.raises(OutsideInterval, match="actual 25"):
-        write(client, held, 20, ("a", 1, 25, 1))
+        write(client, writer, 20, ("a", 1, 25, 1))
     wide = table(("a", 1, 12, 1)).set_column(1, "size", pa.array(["1"]))
     with pytest.raises(WrongRows, match="column size: expected int32, actual string"):
-        client.update_and_downgrade(held, wide, 20)
+        client.update_and_downgrade(writer, wide, 20)
     with pytest.raises(WrongRows, match="column diff: expected no NULL"):
-        write(client, held, 20, ("a", 1, 12, None))  # type: ignore[arg-type]  # that is it
+        write(client, writer, 20, ("a", 1, 12, None))  # type: ignore[arg-type]  # that is it
     assert everything(client, read, 10) == {("a", 1, 1): 1}
 
 
@@ -115,14 +115,14 @@ def test_an_expired_capability_is_refused(place: Place) -> None:
 
 
 def test_large_rows_are_split_and_one_that_is_too_large_is_refused(client: Storage) -> None:
-    read, held = client.create(T, TABLE)
+    read, writer = client.create(T, TABLE)
     names = [f"{n}{'x' * 700_000}" for n in range(6)] + [f"s{n}" for n in range(5_000)]
     count = len(names)
     columns = [names, list(range(count)), [1] * count, [1] * count]
     rows = pa.table(
         [pa.array(c, f.type) for c, f in zip(columns, SCHEMA, strict=True)], schema=SCHEMA
     )
-    done = client.update_and_downgrade(held, rows, 5)
+    done = client.update_and_downgrade(writer, rows, 5)
     assert isinstance(done, WriteCapability)
     contents = everything(client, read, 5)
     assert {key[0] for key in contents} == set(names)
@@ -136,11 +136,11 @@ def test_large_rows_are_split_and_one_that_is_too_large_is_refused(client: Stora
 def test_an_outcome_that_is_not_known_is_read_back(place: Place, fault: Fault) -> None:
     logs = FaultyLogs(place.broker.logs)
     client = place.client(logs=logs)
-    read, held = client.create(T, TABLE)
+    read, writer = client.create(T, TABLE)
     logs.plan([fault, fault])
-    held = write(client, held, 5, ("a", 1, 3, 1))
+    writer = write(client, writer, 5, ("a", 1, 3, 1))
     logs.surface()
-    held = write(client, held, 9, ("b", 1, 7, 1))
+    writer = write(client, writer, 9, ("b", 1, 7, 1))
     assert everything(place.client(), read, 9) == {("a", 1, 3): 1, ("b", 1, 7): 1}
 
 
@@ -160,7 +160,7 @@ def make_anew(place: Place, client: Storage) -> None:
 
 
 @pytest.mark.parametrize(
-    ("spoil", "kinds", "said"),
+    ("spoil", "kinds", "message"),
     [
         (spoil_record, (Corrupt, Indeterminate), "{log}/0@{offset}"),
         (delete_topics, (Determinate, Indeterminate), "{log}"),
@@ -173,17 +173,17 @@ def test_a_log_that_is_damaged_fails_its_own_collection_alone(
     client: Storage,
     spoil: Callable[[Place, Storage], None],
     kinds: tuple[type[Exception], ...],
-    said: str,
+    message: str,
 ) -> None:
-    _, held = client.create(T, TABLE)
+    _, writer = client.create(T, TABLE)
     for upper in (5, 10, 15):
-        held = write(client, held, upper, ("a", 1, upper - 1, 1))
+        writer = write(client, writer, upper, ("a", 1, upper - 1, 1))
     other_read, other = client.create(OTHER, TABLE)
     offset = client.shards.group_state(T).upto + 1
     spoil(place, client)
     name = client.shards.names(T).log
-    with pytest.raises(kinds, match=said.format(log=name, offset=offset)):
-        await_failure(client, held)
+    with pytest.raises(kinds, match=message.format(log=name, offset=offset)):
+        await_failure(client, writer)
     until(lambda: set(client.status().failed) == {T})
     other = write(client, other, 5, ("b", 1, 3, 1))
     assert everything(client, other_read, 5)
@@ -212,7 +212,7 @@ def test_what_was_dropped_and_deleted_is_not_lost(
         with pytest.raises(NeverReused):
             client_.create(id_, TABLE)
         client_.drop(write)
-        until(lambda each=client_: each.status().failed == {})  # type: ignore[misc]
+        until(lambda follower=client_: follower.status().failed == {})  # type: ignore[misc]
 
 
 @pytest.mark.parametrize("pump", [True, False])
@@ -251,24 +251,24 @@ def await_failure(client: Storage, write: WriteCapability) -> None:
 
 def test_a_log_that_lost_its_beginning_is_refused_by_name(place: Place) -> None:
     client = place.client()
-    _, held = client.create(T, TABLE)
+    _, writer = client.create(T, TABLE)
     for upper in (5, 10, 15):
-        held = write(client, held, upper)
+        writer = write(client, writer, upper)
     name = client.shards.names(T).log
     place.broker.logs.truncate(name, Offset(2))
     late = place.client()
     with pytest.raises(Truncated, match=f"log {name} cannot be read from offset 0"):
-        late.heartbeat(held)
-    assert write(client, held, 20).frontier == frontier(20)  # who had read it goes on
+        late.heartbeat(writer)
+    assert write(client, writer, 20).frontier == frontier(20)  # who had read it goes on
 
 
 def test_a_corrupted_chunk_names_its_place(place: Place, client: Storage) -> None:
-    read, held = client.create(T, TABLE)
+    read, writer = client.create(T, TABLE)
     (good,) = client.shards.write(T, table(("a", 1, 3, 1)).rename_columns(COLUMNS))
     part = Part(
         collection=T,
-        capability=held.name,
-        lower=held.frontier,
+        capability=writer.name,
+        lower=writer.frontier,
         upper=frontier(5),
         chunks=(replace(good, checksum=good.checksum ^ 1),),
     )
@@ -288,12 +288,12 @@ COLUMNS = ["c0", "c1", "time", "diff"]
 def test_a_clock_that_is_hours_off_changes_nothing(place: Place) -> None:
     """Leases end by the broker's append times."""
     ahead, behind = place.client(SIX_HOURS_MS), place.client(-SIX_HOURS_MS)
-    read, held = ahead.create(T, TABLE)
-    held = write(behind, held, 5, ("a", 1, 3, 1))
+    read, writer = ahead.create(T, TABLE)
+    writer = write(behind, writer, 5, ("a", 1, 3, 1))
     clone = behind.clone(read, lease_ms=120_000)
     assert ahead.heartbeat(clone) == clone
-    held = write(ahead, held, 9, ("b", 1, 7, 1))
-    assert behind.heartbeat(held) == held
+    writer = write(ahead, writer, 9, ("b", 1, 7, 1))
+    assert behind.heartbeat(writer) == writer
     for storage in (ahead, behind):
         assert set(everything(storage, clone, 9)) == {("a", 1, 3), ("b", 1, 7)}
 

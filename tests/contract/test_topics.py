@@ -59,8 +59,8 @@ def test_a_data_topic_keeps_the_partitions_it_has(storage, name):
 def test_a_topic_gets_partitions_and_loses_none(storage, name):
     storage.topics.create([TopicSpec(name, 1, TopicKind.DATA)])
     (ref,) = storage.chunks.write(name, [(b"before", 1)], {})
-    for wanted, there in ((3, 3), (2, 3), (3, 3)):
-        storage.topics.grow(name, wanted)
+    for requested, there in ((3, 3), (2, 3), (3, 3)):
+        storage.topics.grow(name, requested)
         assert storage.topics.describe(name).partitions == there
     assert storage.chunks.fetch(name, [ref]) == [b"before"]
     with pytest.raises(Determinate, match="does not exist"):

@@ -189,11 +189,11 @@ def test_a_request_that_was_sent_when_the_process_dies_comes_again(
 ) -> None:
     """Between two requests of one commit."""
     fill(collections)
-    left = [2]
+    failures_left = [2]
 
     def answer(_: Any) -> Any:
-        left[0] -= 1
-        return 200 if left[0] >= 0 else None
+        failures_left[0] -= 1
+        return 200 if failures_left[0] >= 0 else None
 
     receiver.answer = answer
     with pytest.raises(ConnectorFailed, match=r"prices: .* in 1 tries"):
@@ -224,11 +224,11 @@ def test_refused_documents_are_left_out(
         dear = [document for document in body["documents"] if document["price"] in {2, 5}]
         return (422, "too dear") if dear else 200
 
-    left = [4]
+    failures_left = [4]
 
     def crash(at: str) -> None:
-        left[0] -= at == place
-        if left[0] < 0 or at == place == "after-letter":
+        failures_left[0] -= at == place
+        if failures_left[0] < 0 or at == place == "after-letter":
             raise Crash
 
     receiver.answer = answer

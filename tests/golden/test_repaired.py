@@ -116,7 +116,7 @@ def test_a_repaired_log_folds_to_its_golden_state(name: str) -> None:
 def test_the_stranger_passes_over_what_we_pass_over(name: str) -> None:
     golden = json.loads((FOLDER / f"{name}.json").read_text())
     values = [value and bytes.fromhex(value) for value in (e["value"] for e in golden["log"])]
-    log, fold = log_of([each["at_ms"] for each in golden["log"]], values), Fold()
+    log, fold = log_of([entry["at_ms"] for entry in golden["log"]], values), Fold()
     skips = skipped((offset, value) for offset, _, value in log)
     for record in log:
         forward(fold, skips, *record)

@@ -104,7 +104,7 @@ def watched(bank: Bank, server: Server, seconds: float) -> Mapping[str, Tally]:
 def test_a_reader_never_sees_the_tables_out_of_step(bank: Bank, postgres: Server) -> None:
     seen = watched(bank, postgres, 2)
     assert set(seen) == {TWO_TOTALS, *CHECKS}
-    assert {each.wrong for each in seen.values()} == {0}
+    assert {verdict.wrong for verdict in seen.values()} == {0}
     assert seen[TWO_TOTALS].observations > 12
 
 
@@ -113,7 +113,7 @@ def test_a_reader_never_sees_the_tables_out_of_step_for_a_minute(
     bank: Bank, postgres: Server
 ) -> None:
     seen = watched(bank, postgres, 60)
-    assert {each.wrong for each in seen.values()} == {0}
+    assert {verdict.wrong for verdict in seen.values()} == {0}
     assert seen[TWO_TOTALS].observations > 2000
 
 

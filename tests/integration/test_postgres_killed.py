@@ -85,8 +85,8 @@ class Bank:
         """The time that the tables hold. All of them hold it, and each change is in once."""
         ((read_through, accounts, logged, changes),) = self.query(STATE)
         uppers = {
-            int(each["readThrough"])
-            for each in json.loads(read_through).get("sources", {}).values()
+            int(source["readThrough"])
+            for source in json.loads(read_through).get("sources", {}).values()
         }
         (at,) = uppers
         moved = at - 12
@@ -106,21 +106,21 @@ class Bank:
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[Server]:
-    made = Server(
+    postgres = Server(
         MEMORY if MEMORY.is_dir() else None,
         # there is no such standby: who asks for it waits with a commit that is in the log
         synchronous_standby_names="nobody",
         synchronous_commit="local",
     )
-    yield made
-    made.close()
+    yield postgres
+    postgres.close()
 
 
 @pytest.fixture
 def bank(server: Server) -> Iterator[Bank]:
-    made = Bank(server)
-    yield made
-    made.collections.close()
+    new_bank = Bank(server)
+    yield new_bank
+    new_bank.collections.close()
 
 
 FUNCTIONS = (
@@ -172,10 +172,10 @@ def test_a_commit_is_whole_or_not_at_all(
     assert bank.committed() == 13
 
 
-def awaited(found: Callable[[], Any]) -> Any:
+def awaited(poll: Callable[[], Any]) -> Any:
     """What is found, once something is."""
     deadline = time.monotonic() + 60
-    while not (answer := found()):
+    while not (answer := poll()):
         assert time.monotonic() < deadline
         time.sleep(0.01)
     return answer

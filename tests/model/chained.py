@@ -22,18 +22,18 @@ if TYPE_CHECKING:
 def step(replica: "Replica") -> Generator[None, None, bool]:
     """A micro-batch of both, if the view can follow; whether it could."""
     world, client = replica.world, replica.client
-    wanted = yield from attempt(world, client)
-    ahead = None if wanted is None else _ahead(replica, wanted)
-    if wanted is None or ahead is None:
+    target = yield from attempt(world, client)
+    ahead = None if target is None else _ahead(replica, target)
+    if target is None or ahead is None:
         return False
     lower, upper = ahead.lower.time, ahead.upper.time
     stored = [p for name in IMPORTS for p in pieces(client.collection(name), lower, upper)]
     replica.life.begins()
-    output, state = yield from replica.derive(ahead, stored, wanted.updates)
+    output, state = yield from replica.derive(ahead, stored, target.updates)
     planned = replica.life.stepped(ahead, state.runs, (), replica.seen())
     if world.without(Mutation.CHAIN_RECORD):
         replica.life.records(after(planned), client.collection(CNT).upper)
-    counted = yield from make(world, client, wanted)
+    counted = yield from make(world, client, target)
     if counted or world.without(Mutation.CHAIN_VOID):
         yield from replica.commit(ahead, output, state, may_be_early=False)
     else:
@@ -42,9 +42,9 @@ def step(replica: "Replica") -> Generator[None, None, bool]:
     return True
 
 
-def _ahead(replica: "Replica", wanted: Attempt) -> Step | None:
+def _ahead(replica: "Replica", target: Attempt) -> Step | None:
     """The view's step as if the ingestion had counted; none if it is not as far."""
-    before, after = wanted.before.frontier, wanted.after.frontier
+    before, after = target.before.frontier, target.after.frontier
     own = replica.state.frontier
     sources = [
         replace(source, upper=after, batches=(*source.batches, InputBatch(before, after, 1)))

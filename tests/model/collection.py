@@ -46,10 +46,10 @@ def distinct(rows: Contents) -> Contents:
 
 def groups(rows: Contents, keys: Sequence[int]) -> dict[Row, list[Row]]:
     """The rows of each group, as often as they are there."""
-    found: dict[Row, list[Row]] = defaultdict(list)
+    matches: dict[Row, list[Row]] = defaultdict(list)
     for row, count in rows.items():
-        found[tuple(row[key] for key in keys)] += [row] * count
-    return {key: members for key, members in found.items() if members}
+        matches[tuple(row[key] for key in keys)] += [row] * count
+    return {key: members for key, members in matches.items() if members}
 
 
 def reduce(

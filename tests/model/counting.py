@@ -47,28 +47,28 @@ def shown(version: str, row: Row) -> Row:
 
 def contributions(updates: Iterable[Update]) -> list[Contribution]:
     """What updates of the imports do to the counts, and when."""
-    found: list[Contribution] = []
+    collected: list[Contribution] = []
     for row, time, diff in updates:
         key, until = row[0], row[2] if len(row) == 3 else None
         assert key is not None
         if until is None or time < until:
-            found.append((time, key, diff))
+            collected.append((time, key, diff))
             if until is not None:
-                found.append((until, key, -diff))
-    return found
+                collected.append((until, key, -diff))
+    return collected
 
 
 def changes(before: State, after: State) -> list[Update]:
     """The output's updates between two states, at every time in between."""
     count = before.counts()
-    found: list[Update] = []
+    updates: list[Update] = []
     due = sorted(c for c in after.contributions if before.frontier <= c[0] < after.frontier)
     for time in sorted({c[0] for c in due}):
         for key in sorted({c[1] for c in due if c[0] == time}):
             old = count[key]
             count[key] += sum(c[2] for c in due if c[:2] == (time, key))
             if count[key] != old:
-                found += [
+                updates += [
                     ((key, rows), time, d) for rows, d in ((old, -1), (count[key], 1)) if rows
                 ]
-    return found
+    return updates

@@ -92,10 +92,14 @@ def collector(world: World, disk: Disk) -> Process:
             outcome = yield from client.submit(name, Reclaim({0: end}))
             if not isinstance(outcome, Reclaimed):
                 continue
-        named = {chunk.key for chunk in client.state(name).chunks()}
+        live_keys = {chunk.key for chunk in client.state(name).chunks()}
         for place in range(end):
             record = data[place]
-            if record is not None and record.content is not None and record.key not in named:
+            if (
+                record is not None
+                and record.content is not None
+                and record.key not in live_keys
+            ):
                 if world.chance(0.05):
                     yield
                 data.append(Record(record.key, None))

@@ -102,9 +102,9 @@ class Life:
         for effect in effects:
             match effect:
                 case ForgetRecords(records):
-                    dropped = {each.checkpoint.frontier for each in records}
-                    kept = [r for r in self.disk.records if r.frontier not in dropped]
-                    self.disk.records = kept
+                    dropped = {record.checkpoint.frontier for record in records}
+                    remaining = [r for r in self.disk.records if r.frontier not in dropped]
+                    self.disk.records = remaining
                 case Forget():
                     self.disk.records, self.disk.hydration = [], None
                 case ForgetBuild():
@@ -161,9 +161,10 @@ class Life:
 
     def _knows(self) -> None:
         states = [
-            (each, self._state_of(each.frontier, each.runs)) for each in self.disk.records
+            (record, self._state_of(record.frontier, record.runs))
+            for record in self.disk.records
         ]
-        self.tell(Known(tuple(Record(each, state) for each, state in states)))
+        self.tell(Known(tuple(Record(record, state) for record, state in states)))
 
     def jumps(self, at: int) -> None:
         """The state is taken for one at another frontier, as no event says."""
@@ -205,16 +206,16 @@ class Life:
         """The attempt of an idle interval."""
         return append_attempt.of_quiet(Quiet(self.flow, idle), shard)
 
-    def ended(self, made: Attempt) -> bool:
+    def ended(self, attempt: Attempt) -> bool:
         """Step the machine with an attempt's end; whether it counted. Errors: Lost."""
-        assert made.end is not None
-        self.tell(made.end)
-        return made.counts
+        assert attempt.end is not None
+        self.tell(attempt.end)
+        return attempt.counts
 
-    def awaited_in_vain(self, made: Attempt) -> None:
+    def awaited_in_vain(self, attempt: Attempt) -> None:
         """What the attempt awaits is void."""
         if self.world.without(Mutation.MACHINE_VOID):
-            self.ended(made.ended(made.counted))
+            self.ended(attempt.ended(attempt.counted))
         else:
             self.tell(Void())
 
@@ -224,12 +225,12 @@ def names_of(state: OwnState) -> tuple[str, ...]:
     return tuple(str(name) for name, *_ in state.runs.get(0, {}).get("0.runs", ()))
 
 
-def after(made: Attempt) -> OwnState:
+def after(attempt: Attempt) -> OwnState:
     """The state if an attempt counts."""
-    match made.counted:
+    match attempt.counted:
         case Stepped(own):
             return own
         case Built(build):
             return OwnState(build.incarnation, frontier(build.upper), build.runs, None)
         case _:
-            raise AssertionError(made.counted)
+            raise AssertionError(attempt.counted)

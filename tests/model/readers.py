@@ -60,9 +60,9 @@ class Reader:
             plan=Offset(self.client.position[name] - 1),
         )
         if isinstance((yield from self.client.submit(name, body)), Acquired):
-            found = yield from self._snapshot(name)
-            if found is not None:
-                yield from self._listen(name, *found)
+            snapshot = yield from self._snapshot(name)
+            if snapshot is not None:
+                yield from self._listen(name, *snapshot)
         yield from self.client.submit(name, Drop(collection=name, capability=self.hold))
 
     def _snapshot(
@@ -115,23 +115,23 @@ class Reader:
         self, name: CollectionId, collection: CollectionState, lower: int, upper: int
     ) -> Generator[None, None, list[Update] | None]:
         """The updates of an interval; None when a chunk was gone, as it may be unannounced."""
-        wanted = pieces(collection, lower, upper)
+        selected = pieces(collection, lower, upper)
         updates: list[Update] = []
         number = 0
         slow = self.world.chance(0.3)
-        while number < len(wanted):
+        while number < len(selected):
             for _ in range(6 if slow else 1):
                 yield
             if self.world.without(Mutation.RULE_10_SWITCH):
                 self.client.sync(name)
-                wanted = pieces(self.client.collection(name), lower, upper)
-                if number >= len(wanted):
+                selected = pieces(self.client.collection(name), lower, upper)
+                if number >= len(selected):
                     break
-            content = self.world.fetch(name, wanted[number].ref)
+            content = self.world.fetch(name, selected[number].ref)
             if content is None:
                 self._missing(name)
                 return None
-            updates += clipped(content, wanted[number])
+            updates += clipped(content, selected[number])
             number += 1
         return updates
 

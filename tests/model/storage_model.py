@@ -71,7 +71,7 @@ class Model:
 
 def summed(pairs: Iterable[tuple[Key, int]]) -> dict[Key, int]:
     """The sum of the diffs of each key; those of nothing are left out."""
-    found: dict[Key, int] = {}
+    counts: dict[Key, int] = {}
     for key, diff in pairs:
-        found[key] = found.get(key, 0) + diff
-    return {key: count for key, count in found.items() if count}
+        counts[key] = counts.get(key, 0) + diff
+    return {key: count for key, count in counts.items() if count}

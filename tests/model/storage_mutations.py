@@ -54,12 +54,12 @@ def hold(patch: Patch) -> None:
     honest = state.settled
 
     def settled(collection: Any, capabilities: Any, batches: Any, source: Any) -> Any:
-        made = honest(collection, capabilities, batches, source)
+        changed = honest(collection, capabilities, batches, source)
         reads = [c.frontier.time for c in capabilities.values() if c.right is Right.READ]
-        if not reads or made.upper.is_empty:
-            return made
-        newest = frontier(max(0, min(made.upper.time - 1, max(reads))))
-        return replace(made, since=made.since.join(newest))
+        if not reads or changed.upper.is_empty:
+            return changed
+        newest = frontier(max(0, min(changed.upper.time - 1, max(reads))))
+        return replace(changed, since=changed.since.join(newest))
 
     for module in (appends, capability_events, machine):
         patch.setattr(module, "settled", settled)
@@ -89,9 +89,9 @@ def replaced(patch: Patch) -> None:
             upper = upper.join(name.upper)
         lower = min(name.lower for name in body.replaced)
         merged = Batch(lower, upper, body.chunks, offset, 0, body.since, None)
-        gone = [each for name in body.replaced if (each := trace.find(name)) is not None]
-        left = trace.replace(gone, merged) if gone else trace.add(merged)
-        moved = replace(collection, batches=left)
+        removed = [batch for name in body.replaced if (batch := trace.find(name)) is not None]
+        batches = trace.replace(removed, merged) if removed else trace.add(merged)
+        moved = replace(collection, batches=batches)
         return appends.with_collection(before, moved), Replaced()
 
     patch.setattr(chunk_gc, "swap", swap)
@@ -109,9 +109,9 @@ def advance(patch: Patch) -> None:
 def clip(patch: Patch) -> None:
     honest = read.load_stable
 
-    def load_stable(shards: Any, id_: Any, interval: Any, as_of: Any, wanted: Any) -> Any:
+    def load_stable(shards: Any, id_: Any, interval: Any, as_of: Any, selected: Any) -> Any:
         lower, upper = interval
-        return honest(shards, id_, (lower, upper - (lower == 0)), as_of, wanted)
+        return honest(shards, id_, (lower, upper - (lower == 0)), as_of, selected)
 
     patch.setattr(subscription, "load_stable", load_stable)
 
@@ -134,11 +134,11 @@ def transfer(patch: Patch) -> None:
 
     def passed_on(before: Any, collection: Any, body: Any) -> Any:
         after, outcome = honest(before, collection, body)
-        kept = collection.capabilities.get(body.capability)
+        capability = collection.capabilities.get(body.capability)
         moved = after.collections[collection.id]
-        if kept is None:
+        if capability is None:
             return after, outcome
-        both = moved.capabilities.set(body.capability, kept)
+        both = moved.capabilities.set(body.capability, capability)
         return appends.with_collection(after, replace(moved, capabilities=both)), outcome
 
     patch.setattr(capability_events, "transfer", passed_on)

@@ -50,11 +50,11 @@ def present(world: World) -> dict[tuple[int, str], int]:
     world.shards.sync()
     people, errors = duckdb_oracle.updates(world.shards, world.relations["people"])
     assert duckdb_oracle.net(errors) == {}
-    found: dict[tuple[int, str], int] = {}
+    counts: dict[tuple[int, str], int] = {}
     for row in people.to_pylist():
         pair = (row["id"], row["name"])
-        found[pair] = found.get(pair, 0) + row["_diff"]
-    return {pair: count for pair, count in found.items() if count}
+        counts[pair] = counts.get(pair, 0) + row["_diff"]
+    return {pair: count for pair, count in counts.items() if count}
 
 
 @pytest.mark.parametrize("restarts", [False, True])

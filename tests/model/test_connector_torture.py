@@ -59,8 +59,8 @@ def run(memory_path: Path, request: pytest.FixtureRequest) -> Iterator[Run]:
         if database == "postgres":
             server: Server = request.getfixturevalue("postgres")
             return on_postgres(server.embedded.config, f"torture_{next(NUMBERS)}")
-        made = {"sqlite": on_sqlite, "duckdb": on_duckdb}[database]
-        return made(memory_path / f"{len(scenes)}.{database}")
+        make = {"sqlite": on_sqlite, "duckdb": on_duckdb}[database]
+        return make(memory_path / f"{len(scenes)}.{database}")
 
     def wrong(chosen: Scenario, database: str = "sqlite") -> list[str]:
         memory = MemoryBroker(lambda: 1000)
@@ -137,7 +137,7 @@ def test_a_run_counts_what_it_did(memory_path: Path) -> None:
 
 def test_every_kind_of_message_has_its_faults() -> None:
     for mode in Mode:
-        struck = {each.fault.event for each in scenarios() if each.mode is mode}
+        struck = {case.fault.event for case in scenarios() if case.mode is mode}
         loads = {"load", "loaded"} if mode is Mode.DELTA else set()
         assert struck == {*EVENTS} - loads
 
@@ -242,8 +242,8 @@ def the_furthest_part_counts(patch: pytest.MonkeyPatch) -> None:
 
     def furthest(reaches: Any) -> Any:
         parts = joined(reaches)
-        reached = max(each.frontier for each in parts if each.frontier is not None)
-        return joined(ranges.Reach(each.key_begin, each.key_end, reached) for each in parts)
+        reached = max(part.frontier for part in parts if part.frontier is not None)
+        return joined(ranges.Reach(part.key_begin, part.key_end, reached) for part in parts)
 
     patch.setattr(session, "joined", furthest)
 
@@ -277,12 +277,12 @@ PLANTED = [
     for act, (defect, event) in DEFECTS.items()
 ] + [
     pytest.param(defect, Scenario(mode, Fault(Act.DRIVER_DIES, "prepare", 1)))
-    for defect, mode in [*OF_RANGES, *((each, Mode.DEAD_LETTERS) for each in OF_DEAD_LETTERS)]
+    for defect, mode in [*OF_RANGES, *((fault, Mode.DEAD_LETTERS) for fault in OF_DEAD_LETTERS)]
 ]
 
 
 @pytest.mark.parametrize(
-    ("defect", "chosen"), PLANTED, ids=lambda each: getattr(each, "__name__", str(each))
+    ("defect", "chosen"), PLANTED, ids=lambda value: getattr(value, "__name__", str(value))
 )
 def test_every_scenario_finds_a_planted_defect(
     defect: Patch, chosen: Scenario, run: Run, monkeypatch: pytest.MonkeyPatch

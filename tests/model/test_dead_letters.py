@@ -78,13 +78,13 @@ T = TypeVar("T")
 Update = dict[str, Any]
 
 
-def _at(updates: Sequence[Update], time: int, named: Callable[[Update], T]) -> Counter[T]:
-    found: Counter[T] = Counter()
+def _at(updates: Sequence[Update], time: int, key: Callable[[Update], T]) -> Counter[T]:
+    counts: Counter[T] = Counter()
     for row in updates:
         if row["_time"] <= time:
-            found[named(row)] += row["_diff"]
-    assert all(count >= 0 for count in found.values())
-    return +found
+            counts[key(row)] += row["_diff"]
+    assert all(count >= 0 for count in counts.values())
+    return +counts
 
 
 def judge(world: World, messages: Sequence[Message], keys: Sequence[str]) -> None:
@@ -100,9 +100,9 @@ def judge(world: World, messages: Sequence[Message], keys: Sequence[str]) -> Non
     possible = [expected(messages[:count], keys) for count in range(len(messages) + 1)]
     read = 0
     for time in times:
-        found = contents(world, time)
-        read = next((n for n in range(read, len(possible)) if possible[n] == found), -1)
-        assert read >= 0, (time, found)
+        actual = contents(world, time)
+        read = next((n for n in range(read, len(possible)) if possible[n] == actual), -1)
+        assert read >= 0, (time, actual)
     assert contents(world, uppers["events"]) == possible[-1]
 
 
@@ -201,9 +201,9 @@ def test_of_bad_messages_in_two_partitions_neither_hides_what_is_before_the_othe
     trouble, source = replica.scheduler.flows[EVENTS].trouble, world.descriptions[0].source
     assert trouble is not None
     assert source is not None
-    named = bad_message(source, trouble.message)
-    assert named is not None
-    partition, offset = named
+    message = bad_message(source, trouble.message)
+    assert message is not None
+    partition, offset = message
     assert places[partition] == offset
     assert (world.shards.state(EVENTS).source or {}).get(partition, 0) == offset
     read = {10 * partition + number for number in range(offset)}
@@ -236,8 +236,8 @@ def test_a_skipped_message_counts_once(
         bound = world.shards.state(EVENTS).source or {}
         read = binding.offsets(bound, 0)
         expected = {p: sum(offset < read.get(p, 0) for offset in bad[p]) for p in bad}
-        found = binding.facts(bound, 0, Fact.SKIPPED)
-        assert found == {p: count for p, count in expected.items() if count}
+        skipped = binding.facts(bound, 0, Fact.SKIPPED)
+        assert skipped == {p: count for p, count in expected.items() if count}
 
     def outside(_: int, act: float) -> None:
         check()

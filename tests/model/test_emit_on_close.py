@@ -72,15 +72,17 @@ class Windows:
             query, end = VIEWS.get(name.removesuffix("_later"), ("", ""))
             if not query:
                 continue
-            said, errors = duckdb_oracle.updates(self.world.shards, self.world.relations[name])
+            updates, errors = duckdb_oracle.updates(
+                self.world.shards, self.world.relations[name]
+            )
             assert not errors.num_rows
-            got = Rows()
-            for *row, diff in zip(*said.to_pydict().values(), strict=True):
-                got[tuple(row)] += diff  # slices of the first contents take back among them
-            got = Rows({row: count for row, count in got.items() if count})
+            actual = Rows()
+            for *row, diff in zip(*updates.to_pydict().values(), strict=True):
+                actual[tuple(row)] += diff  # slices of the first contents take back among them
+            actual = Rows({row: count for row, count in actual.items() if count})
             born, upper = description.as_of, self.world.upper(name)
-            assert got == expected(query, end, {"events": events}, born, upper), name
-            total += got.total()
+            assert actual == expected(query, end, {"events": events}, born, upper), name
+            total += actual.total()
         return total
 
 

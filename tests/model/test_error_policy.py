@@ -151,11 +151,11 @@ def judge(history: History, by_event_time: bool) -> None:
         for offset, is_bad in enumerate(messages)
         if not is_bad
     }
-    found = rows["k"].to_pylist()
-    assert len(found) == len(set(found))
-    assert set(found) <= good
+    keys = rows["k"].to_pylist()
+    assert len(keys) == len(set(keys))
+    assert set(keys) <= good
     if not by_event_time:
-        assert set(found) == good
+        assert set(keys) == good
 
 
 @pytest.mark.parametrize("by_event_time", [False, True])

@@ -119,7 +119,7 @@ ONE_ERROR_A_ROW = {
 
 
 def table(name: str, changes: Iterable[Change]) -> pa.Table:
-    columns = [each.split()[0] for each in TABLES[name].split(", ")]
+    columns = [declaration.split()[0] for declaration in TABLES[name].split(", ")]
     rows = [
         dict(zip(columns, row, strict=True)) | {"_time": t, "_diff": d} for row, t, d in changes
     ]
@@ -127,8 +127,8 @@ def table(name: str, changes: Iterable[Change]) -> pa.Table:
 
 
 def run(query: str, tables: dict[str, list[Change]], cuts: Sequence[int] | None) -> Maintained:
-    given = {name: table(name, changes) for name, changes in tables.items()}
-    return maintain(query, TABLES, given, cuts)
+    inputs = {name: table(name, changes) for name, changes in tables.items()}
+    return maintain(query, TABLES, inputs, cuts)
 
 
 @cache
@@ -171,7 +171,7 @@ def schema(contents: tuple[tuple[str, tuple[tuple[object, ...], ...]], ...]) -> 
 
 def contents(view: Maintained, time: int) -> Counter[str]:
     table = view.at(time)
-    columns = [[_plain(each) for each in column.to_pylist()] for column in table.columns]
+    columns = [[_plain(value) for value in column.to_pylist()] for column in table.columns]
     return Counter(map(str, zip(*columns, strict=True)))
 
 
@@ -263,8 +263,8 @@ def test_a_group_that_fails_costs_no_other_group() -> None:
     for time in range(1, 6):
         counts = {1: odd[time], 0: even[time]}
         assert len(view.errors_at(time)) == sum(count == 3 for count in counts.values())
-        found = {(group, 10 // (count - 3)) for group, count in counts.items() if count != 3}
-        assert contents(view, time) == Counter(map(str, found)), time
+        expected = {(group, 10 // (count - 3)) for group, count in counts.items() if count != 3}
+        assert contents(view, time) == Counter(map(str, expected)), time
 
 
 NEGATIVE = {
@@ -290,11 +290,11 @@ def test_a_row_that_is_there_less_than_no_times_is_an_error_of_its_key(
 ) -> None:
     """Of key 4 there is -1 at the times 2 and 3."""
     query = NEGATIVE[operator]
-    taken: list[Change] = [((4, "1", 4), 2, -2), ((4, "1", 4), 4, 2)]
-    view = run(query, {"t": GOOD["t"] + taken, "u": GOOD["u"]}, cuts)
-    whole = {"t": GOOD["t"], "u": GOOD["u"]}
-    others = whole | {"t": [each for each in GOOD["t"] if each[0][0] != 4]}
+    deletions: list[Change] = [((4, "1", 4), 2, -2), ((4, "1", 4), 4, 2)]
+    view = run(query, {"t": GOOD["t"] + deletions, "u": GOOD["u"]}, cuts)
+    tables = {"t": GOOD["t"], "u": GOOD["u"]}
+    others = tables | {"t": [change for change in GOOD["t"] if change[0][0] != 4]}
     for time in range(max(1, view.since), 6):
         is_wrong = time in {2, 3}
         assert bool(view.errors_at(time)) == is_wrong, (time, view.errors_at(time))
-        assert contents(view, time) == wanted(query, others if is_wrong else whole, time), time
+        assert contents(view, time) == wanted(query, others if is_wrong else tables, time), time

@@ -367,18 +367,18 @@ def test_that_refused_messages_wait_where_they_may_not_be_settled() -> None:
     assert event_time.next_advance(progress, 0, observed, declared) is None
     assert event_time.waiting(progress, later - 1) == 0
     assert event_time.waiting(progress, later) == 2
-    known = event_time.begin(progress, {}, topic, now_ms=later, settled={0: 2})
-    assert known[0].owed == (2, 3)
-    assert event_time.begin(known, {}, topic, later, settled={0: 3})[0].owed is None
+    state = event_time.begin(progress, {}, topic, now_ms=later, settled={0: 2})
+    assert state[0].owed == (2, 3)
+    assert event_time.begin(state, {}, topic, later, settled={0: 3})[0].owed is None
 
 
 def test_a_source_that_has_read_nothing_begins_with_what_is_held() -> None:
     """Retention may go on before the first message is read; then nothing is missing."""
     unread = event_time.begin(None, {}, {0: Ends(0, 5)}, 7)
-    held = {0: Ends(3, 5)}
-    begun = event_time.begin(unread, {}, held, 8)
+    ends = {0: Ends(3, 5)}
+    begun = event_time.begin(unread, {}, ends, 8)
     assert begun[0].read == 3
-    assert event_time.broken(begun, held) is None
+    assert event_time.broken(begun, ends) is None
     again = Advance(lower=0, upper=0, fresh={0: (3, 4)})
     read = event_time.after(begun, again, Seen({0: 1_000}), 9)
     later = event_time.begin(read, {}, {0: Ends(5, 6)}, 10)

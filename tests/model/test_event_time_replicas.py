@@ -87,8 +87,8 @@ def test_that_refused_messages_that_wait_are_counted(
     for partition in (0, 2):
         history.send(partition, None)
     history.settle(replica)
-    said = condition(replica.scheduler.flows[EVENTS], world.now, Skew()).progress
-    assert said == (f"{count} refused messages wait for upper" if count else "")
+    progress = condition(replica.scheduler.flows[EVENTS], world.now, Skew()).progress
+    assert progress == (f"{count} refused messages wait for upper" if count else "")
 
 
 @pytest.mark.parametrize("seed", SEEDS)

@@ -25,13 +25,15 @@ RANKED = CollectionId("ranked")
 @pytest.fixture
 def market(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Market:
     """Much has been stored before there are views: in chunks of some 1 kB each."""
-    made = Market(monkeypatch, 11)
-    feeder = Replica(made.world, "a", tmp_path / "a", budgets=Budgets(messages=7))
+    new_market = Market(monkeypatch, 11)
+    feeder = Replica(new_market.world, "a", tmp_path / "a", budgets=Budgets(messages=7))
     for _ in range(12):
-        made.produce(30)
-        settle(made, feeder)
-    made.views(as_of=min(made.world.upper(each) for each in ("orders", "people")) - 1)
-    return made
+        new_market.produce(30)
+        settle(new_market, feeder)
+    new_market.views(
+        as_of=min(new_market.world.upper(source) for source in ("orders", "people")) - 1
+    )
+    return new_market
 
 
 def begin(market: Market, state: Path) -> Replica:
@@ -70,9 +72,9 @@ def test_no_micro_batch_of_a_hydration_is_larger_than_the_budget(
     )
     assert largest < SLICE_BYTES, "a single chunk is never divided, and would prove nothing"
     assert len(build.slices) >= 5
-    taken = list(batches(replica))
-    assert len(taken) > len(build.slices), "this view alone has so many"
-    assert max(taken) <= SLICE_BYTES
+    steps = list(batches(replica))
+    assert len(steps) > len(build.slices), "this view alone has so many"
+    assert max(steps) <= SLICE_BYTES
     assert replica.scheduler.flows[RANKED].phase is Phase.RUNNING
     settle(market, replica)
     market.check()
@@ -133,7 +135,7 @@ def told(answers: Answers, replica: Replica) -> list[tuple[int, int]]:
     writer = Written()
     answers.writer, answers.nonce = writer, "n"  # type: ignore[assignment]
     answers.tell(replica.scheduler, [])
-    return [(each.done, each.total) for each in writer.responses if _is_of_ranked(each)]  # type: ignore[attr-defined]
+    return [(r.done, r.total) for r in writer.responses if _is_of_ranked(r)]  # type: ignore[attr-defined]
 
 
 def _is_of_ranked(response: object) -> bool:
@@ -146,11 +148,11 @@ def test_progress_is_told_in_rows_and_goes_on_after_a_death(
     replica, answers = begin(market, tmp_path / "a"), Answers(Written())  # type: ignore[arg-type]
     ((nothing, total),) = told(answers, replica)
     assert nothing == 0
-    heard: list[tuple[int, int]] = []
-    while not heard:
+    reports: list[tuple[int, int]] = []
+    while not reports:
         replica.step("hydrate")
-        heard = told(answers, replica)
-    ((some, same),) = heard
+        reports = told(answers, replica)
+    ((some, same),) = reports
     assert 0 < some < total == same
     assert told(answers, replica) == [], "what is known is not told again"
     again = begin(market, tmp_path / "a")

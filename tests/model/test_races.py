@@ -48,9 +48,9 @@ def test_the_same_seed_gives_the_same_run() -> None:
     first, second = [
         {
             name: (len(group.entries), group.newest.upper)
-            for name, group in each.world.groups.items()
+            for name, group in run.world.groups.items()
         }
-        for each in races
+        for run in races
     ]
     assert first == second
 
@@ -79,23 +79,23 @@ def race(seeds: Iterable[int]) -> None:
 
 @pytest.mark.parametrize("mutation", Mutation, ids=lambda mutation: mutation.name)
 def test_without_the_rule_some_run_goes_wrong(mutation: Mutation) -> None:
-    found = search(mutation, [FOUND.get(mutation, 0), *range(ATTEMPTS)])
-    assert_right_with_the_rule(mutation, [found])
+    seed = search(mutation, [FOUND.get(mutation, 0), *range(ATTEMPTS)])
+    assert_right_with_the_rule(mutation, [seed])
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("mutation", Mutation, ids=lambda mutation: mutation.name)
 def test_a_search_finds_that_the_rule_is_missing(mutation: Mutation) -> None:
-    found = search(mutation, range(ATTEMPTS))
-    assert_right_with_the_rule(mutation, range(max(0, found - 9), found + 1))
+    seed = search(mutation, range(ATTEMPTS))
+    assert_right_with_the_rule(mutation, range(max(0, seed - 9), seed + 1))
 
 
 def search(mutation: Mutation, seeds: Iterable[int]) -> int:
     """The first run that goes wrong without the rule."""
     weather = WEATHER.get(mutation, {})
-    found = next((seed for seed in seeds if goes_wrong(seed, mutation, weather)), None)
-    assert found is not None, f"none of {ATTEMPTS} runs goes wrong though {mutation.value}"
-    return found
+    seed = next((seed for seed in seeds if goes_wrong(seed, mutation, weather)), None)
+    assert seed is not None, f"none of {ATTEMPTS} runs goes wrong though {mutation.value}"
+    return seed
 
 
 def assert_right_with_the_rule(mutation: Mutation, seeds: Iterable[int]) -> None:

@@ -29,13 +29,13 @@ def collect(world: World) -> int:
     world.shards.sync()
     collector = Collector(world.shards, MemoryRawReader(world.broker.store), world.now_ms)
     groups = world.shards.groups()
-    gone = [collector.reclaim(group, collector.ends(group)) for group in groups]
-    return sum(map(len, gone))
+    reclaimed = [collector.reclaim(group, collector.ends(group)) for group in groups]
+    return sum(map(len, reclaimed))
 
 
 def settle_with_collector(market: Market, replica: Replica, often: float) -> int:
     """As `settle`, with collectors between the tasks and the commit; how much they took."""
-    taken = 0
+    reclaimed = 0
     market.world.now += 40_000
     replica.follow()
     for _ in range(40):
@@ -44,12 +44,12 @@ def settle_with_collector(market: Market, replica: Replica, often: float) -> int
             replica.sync()
             replica.begin(lane)
             if market.rng.random() < often:
-                taken += collect(market.world)
+                reclaimed += collect(market.world)
             replica.commit(lane)
         replica.sync()
         replica.idle()
     replica.settle()
-    return taken
+    return reclaimed
 
 
 @pytest.mark.parametrize("seed", range(2))
@@ -60,12 +60,12 @@ def test_a_collector_between_tasks_and_commit(
     market = Market(monkeypatch, seed)
     market.views()
     replica = Replica(market.world, "a", tmp_path / "a")
-    taken = 0
+    reclaimed = 0
     for _ in range(3):
         market.produce(20)
-        taken += settle_with_collector(market, replica, 0.6)
+        reclaimed += settle_with_collector(market, replica, 0.6)
         assert {flow.trouble for flow in replica.scheduler.flows.values()} == {None}
-    assert taken > 0
+    assert reclaimed > 0
     market.check()
 
 

@@ -51,8 +51,8 @@ def merge(world: World) -> int:
         [("orders", Downgrade(collection=ORDERS, capability=HOLD, frontier=to))]
     )
     worker = Worker(world.shards, KERNEL, lambda: f"stage-{next(numbers)}")
-    for each in plan.whole(world.shards.state(ORDERS)):
-        assert isinstance(worker.compact(ORDERS, each), Compacted)
+    for piece in plan.whole(world.shards.state(ORDERS)):
+        assert isinstance(worker.compact(ORDERS, piece), Compacted)
     return collect(world)
 
 
@@ -147,8 +147,8 @@ def test_a_hold_that_ran_out_is_taken_anew(
     replica.sync()
     heartbeats(market, replica)
     market.world.shards.sync()
-    held = market.world.shards.state(ORDERS).capabilities[name]
-    assert held.plan is not None
+    capability = market.world.shards.state(ORDERS).capabilities[name]
+    assert capability.plan is not None
     market.produce(20)
     settle(market, replica)
     market.check()

@@ -46,10 +46,10 @@ def present(world: World) -> Counter[str]:
     world.shards.sync()
     rows, errors = duckdb_oracle.updates(world.shards, world.relations["events"])
     assert duckdb_oracle.net(errors) == {}
-    found: Counter[str] = Counter()
+    counts: Counter[str] = Counter()
     for row in rows.to_pylist():
-        found[row["name"]] += row["_diff"]
-    return +found
+        counts[row["name"]] += row["_diff"]
+    return +counts
 
 
 def resume(world: World, generation: int, *offsets: int) -> None:
@@ -116,8 +116,8 @@ def test_a_replica_that_has_not_heard_of_it_writes_nothing_more(world, tmp_path)
     topic = Topic("raw")
     old, new = (Replica(world, name, tmp_path / name) for name in ("old", "new"))
     settle(world, old)
-    held = world.broker.store.partition(topic, 0)
-    held.records, held.end = held.records[:1], 1
+    partition = world.broker.store.partition(topic, 0)
+    partition.records, partition.end = partition.records[:1], 1
     send(world, topic, "d")
     resume(world, 1, 1)
     settle(world, new)
@@ -150,9 +150,9 @@ def test_a_source_may_return_to_a_topic(world, tmp_path):
     topic, names = Topic("raw"), iter("defg")
     settle(world, Replica(world, "old", tmp_path / "old"))
     for generation in (1, 2, 3):
-        held = world.broker.store.partition(topic, 0)
+        partition = world.broker.store.partition(topic, 0)
         send(world, topic, next(names))
-        resume(world, generation, held.end - 1)
+        resume(world, generation, partition.end - 1)
         settle(world, Replica(world, "r", tmp_path / str(generation)))
     assert present(world) == Counter("abcdef")
 

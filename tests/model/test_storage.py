@@ -93,15 +93,17 @@ class StorageMachine(RuleBasedStateMachine):
     def some_write(self, number: int) -> WriteCapability:
         return self.writes[number % len(self.writes)]
 
-    def refusal(self, held: ReadCapability | WriteCapability) -> type[InvalidUsage] | None:
+    def refusal(
+        self, capability: ReadCapability | WriteCapability
+    ) -> type[InvalidUsage] | None:
         """What presenting the capability must raise."""
         if self.dropped:
             return Forgotten
-        if isinstance(held, ReadCapability):
-            return None if held.name in self.model.reads else InvalidCapability
+        if isinstance(capability, ReadCapability):
+            return None if capability.name in self.model.reads else InvalidCapability
         if self.model.upper is None:
             return Sealed
-        return None if held.name in self.model.writes else InvalidCapability
+        return None if capability.name in self.model.writes else InvalidCapability
 
     def end(self, client: Storage) -> None:
         """Drop the collection, whoever holds it."""
@@ -119,124 +121,124 @@ class StorageMachine(RuleBasedStateMachine):
     def update_and_downgrade(
         self, n: int, rows: list[tuple[str, int, int, int]], by: int, seal: int
     ) -> None:
-        held = self.some_write(n)
-        lower = held.frontier.time
+        capability = self.some_write(n)
+        lower = capability.frontier.time
         upper = lower + by
         inside = [(a, b, lower + t % max(by, 1), d) for a, b, t, d in rows if by]
         shared = len(self.model.writes) > 1  # then the collection is not over with it
         target: Antichain = EMPTY if seal == 0 or (seal < 5 and shared) else frontier(upper)
         call = self.client(n).update_and_downgrade
-        expected = self.refusal(held)
+        expected = self.refusal(capability)
         if expected is not None:
             with pytest.raises(expected):
-                call(held, table(*inside), target)
+                call(capability, table(*inside), target)
             return
-        stands = self.model.writes[held.name]
+        stands = self.model.writes[capability.name]
         fresh = [((a, b), t, d) for a, b, t, d in inside]
         if self.counts and stands == lower and fresh and self.model.goes_below_zero(fresh):
             with pytest.raises(NegativeMultiplicity):
-                call(held, table(*inside), target)
+                call(capability, table(*inside), target)
             return
-        outcome = call(held, table(*inside), target)
+        outcome = call(capability, table(*inside), target)
         if stands != lower:
             assert outcome == UpperMismatch(frontier(stands), T1)
             return
-        assert outcome == replace(held, frontier=target)
+        assert outcome == replace(capability, frontier=target)
         self.model.updates += fresh
-        if target != held.frontier:
+        if target != capability.frontier:
             self.model.sealing = target.is_empty
         if target.is_empty:
-            del self.model.writes[held.name]
+            del self.model.writes[capability.name]
         else:
-            self.model.writes[held.name] = upper
-            self.writes[n % len(self.writes)] = replace(held, frontier=target)
+            self.model.writes[capability.name] = upper
+            self.writes[n % len(self.writes)] = replace(capability, frontier=target)
         self.model.settle(released=target.is_empty)
 
     @rule(n=pick, to=st.integers(0, 40))
     def downgrade_read(self, n: int, to: int) -> None:
-        held = self.some_read(n)
-        expected = self.refusal(held)
-        if expected is None and to < self.model.reads[held.name]:
+        capability = self.some_read(n)
+        expected = self.refusal(capability)
+        if expected is None and to < self.model.reads[capability.name]:
             expected = NotForward
         if expected is not None:
             with pytest.raises(expected):
-                self.client(n).downgrade(held, to)
+                self.client(n).downgrade(capability, to)
             return
-        moved = self.client(n).downgrade(held, to)
-        assert moved == replace(held, frontier=frontier(to))
+        moved = self.client(n).downgrade(capability, to)
+        assert moved == replace(capability, frontier=frontier(to))
         self.reads[n % len(self.reads)] = moved
-        self.model.reads[held.name] = to
+        self.model.reads[capability.name] = to
         self.model.settle()
 
     @rule(n=pick, to=st.integers(0, 40))
     def downgrade_write(self, n: int, to: int) -> None:
-        held = self.some_write(n)
-        expected = self.refusal(held)
-        if expected is None and to < self.model.writes[held.name]:
+        capability = self.some_write(n)
+        expected = self.refusal(capability)
+        if expected is None and to < self.model.writes[capability.name]:
             expected = NotForward
         if expected is not None:
             with pytest.raises(expected):
-                self.client(n).downgrade(held, to)
+                self.client(n).downgrade(capability, to)
             return
-        self.writes[n % len(self.writes)] = self.client(n).downgrade(held, to)
-        self.model.sealing = self.model.sealing and to == self.model.writes[held.name]
-        self.model.writes[held.name] = to
+        self.writes[n % len(self.writes)] = self.client(n).downgrade(capability, to)
+        self.model.sealing = self.model.sealing and to == self.model.writes[capability.name]
+        self.model.writes[capability.name] = to
         self.model.settle()
 
     @rule(n=pick, short=st.booleans())
     def clone(self, n: int, short: bool) -> None:
-        held = self.some_read(n) if n % 3 else self.some_write(n)
-        expected = self.refusal(held)
+        capability = self.some_read(n) if n % 3 else self.some_write(n)
+        expected = self.refusal(capability)
         lease = 1_000 if short else None
         if expected is not None:
             with pytest.raises(expected):
-                self.client(n).clone(held, lease_ms=lease)
+                self.client(n).clone(capability, lease_ms=lease)
             return
-        made = self.client(n).clone(held, lease_ms=lease)
-        self.add(made)
-        if short or held.name in self.short:
-            self.short.add(made.name)
+        clone = self.client(n).clone(capability, lease_ms=lease)
+        self.add(clone)
+        if short or capability.name in self.short:
+            self.short.add(clone.name)
 
-    def add(self, made: ReadCapability | WriteCapability) -> None:
-        if isinstance(made, ReadCapability):
-            self.reads.append(made)
-            self.model.reads[made.name] = made.frontier.time
+    def add(self, capability: ReadCapability | WriteCapability) -> None:
+        if isinstance(capability, ReadCapability):
+            self.reads.append(capability)
+            self.model.reads[capability.name] = capability.frontier.time
         else:
-            self.writes.append(made)
-            self.model.writes[made.name] = made.frontier.time
+            self.writes.append(capability)
+            self.model.writes[capability.name] = capability.frontier.time
 
     @rule(n=pick)
     def transfer(self, n: int) -> None:
-        held = self.some_read(n) if n % 3 else self.some_write(n)
-        expected = self.refusal(held)
+        capability = self.some_read(n) if n % 3 else self.some_write(n)
+        expected = self.refusal(capability)
         if expected is not None:
             with pytest.raises(expected):
-                self.client(n).transfer(held)
+                self.client(n).transfer(capability)
             return
-        made = self.client(n).transfer(held)
-        if held.name in self.short:
-            self.short.add(made.name)
-        self.model.reads.pop(held.name, None)
-        self.model.writes.pop(held.name, None)
-        self.add(made)
+        successor = self.client(n).transfer(capability)
+        if capability.name in self.short:
+            self.short.add(successor.name)
+        self.model.reads.pop(capability.name, None)
+        self.model.writes.pop(capability.name, None)
+        self.add(successor)
 
     @rule(n=pick)
     def acquire(self, n: int) -> None:
         read, write = self.client(n).acquire_capabilities(T1)
         assert read.frontier == front(self.model.since)
         assert write.frontier == front(self.model.upper)
-        for made in (read, write):
-            if not made.frontier.is_empty:
-                self.add(made)
+        for capability in (read, write):
+            if not capability.frontier.is_empty:
+                self.add(capability)
 
     @rule(n=pick, much=st.integers(0, 3))
     def drop(self, n: int, much: int) -> None:
-        held = self.some_read(n) if n % 3 else self.some_write(n)
+        capability = self.some_read(n) if n % 3 else self.some_write(n)
         if len(self.reads) + len(self.writes) < 4 and much:
             return  # keep something alive, mostly
-        self.client(n).drop(held)
-        self.model.reads.pop(held.name, None)
-        last = self.model.writes.pop(held.name, None)
+        self.client(n).drop(capability)
+        self.model.reads.pop(capability.name, None)
+        last = self.model.writes.pop(capability.name, None)
         self.model.settle(released=last is not None)
 
     @rule(n=pick)
@@ -267,10 +269,10 @@ class StorageMachine(RuleBasedStateMachine):
     @rule(n=pick, writes_on=st.booleans())
     def others_finish_and_one_dies(self, n: int, writes_on: bool) -> None:
         """A lease is abandoned; its holder may have written after the others had finished."""
-        held = self.some_write(n)
-        if n % 3 or self.refusal(held) is not None:
+        writer = self.some_write(n)
+        if n % 3 or self.refusal(writer) is not None:
             return
-        died = self.client(n).clone(held, lease_ms=1_000)
+        died = self.client(n).clone(writer, lease_ms=1_000)
         self.add(died)
         self.short.add(died.name)
         for number, capability in enumerate(self.writes):
@@ -282,15 +284,15 @@ class StorageMachine(RuleBasedStateMachine):
 
     @rule(n=pick, snapshot=st.booleans())
     def subscribe_at(self, n: int, snapshot: bool) -> None:
-        held = self.some_read(n)
+        capability = self.some_read(n)
         options = Options(snapshot=snapshot)
-        expected = Unreadable if self.dropped else self.refusal(held)
+        expected = Unreadable if self.dropped else self.refusal(capability)
         if expected is not None:
             with pytest.raises(expected):
-                self.client(n).subscribe_at(held, options)
+                self.client(n).subscribe_at(capability, options)
             return
-        subscription = self.client(n).subscribe_at(held, options)
-        self.following.append(Follower(subscription, held, self.client(n), snapshot))
+        subscription = self.client(n).subscribe_at(capability, options)
+        self.following.append(Follower(subscription, capability, self.client(n), snapshot))
 
     @rule(n=pick)
     def poll(self, n: int) -> None:
@@ -362,13 +364,13 @@ class Stubborn:
         self.storage = storage
 
     def __getattr__(self, name: str) -> Any:
-        found = getattr(self.storage, name)
-        return partial(self.again, found) if callable(found) else found
+        attribute = getattr(self.storage, name)
+        return partial(self.again, attribute) if callable(attribute) else attribute
 
-    def again(self, command: Callable[..., object], *given: object, **named: object) -> object:
+    def again(self, command: Callable[..., object], *first: object, **named: object) -> object:
         while True:
             try:
-                return command(*given, **named)
+                return command(*first, **named)
             except Determinate:
                 continue
 

@@ -73,10 +73,12 @@ class Sessions:
                 for description in world.descriptions
                 if description.export == name
             )
-            since = max(born, *(world.since(each) for each in (name, *inputs)))
-            upper = min(world.upper(each) for each in (name, *inputs))
-            given = {each: tables[each] for each in inputs}
-            tried += duckdb_oracle.judge(query, tables[name], given, (since, upper), times=60)
+            since = max(born, *(world.since(id_) for id_ in (name, *inputs)))
+            upper = min(world.upper(id_) for id_ in (name, *inputs))
+            contents = {input_: tables[input_] for input_ in inputs}
+            tried += duckdb_oracle.judge(
+                query, tables[name], contents, (since, upper), times=60
+            )
         return tried
 
 
@@ -94,7 +96,9 @@ def test_rows_go_though_nothing_arrives(
     sessions.pass_time(replica, 100_000)
     sessions.check()
     flow = replica.scheduler.flows
-    assert all(each.scheduled.is_empty for each in flow.values()), "nothing is left to wait for"
+    assert all(dataflow.scheduled.is_empty for dataflow in flow.values()), (
+        "nothing is left to wait for"
+    )
     rows, _ = duckdb_oracle.updates(sessions.world.shards, sessions.world.relations["live"])
     assert rows.num_rows
     assert sum(rows["_diff"].to_pylist()) == 0
@@ -109,7 +113,7 @@ def test_an_upper_does_not_pass_what_is_pending(
     replica = Replica(sessions.world, "a", tmp_path / "a")
     sessions.produce(20)
     sessions.pass_time(replica, 2_500)
-    flow = next(each for name, each in replica.scheduler.flows.items() if name == "live")
+    flow = next(flow for name, flow in replica.scheduler.flows.items() if name == "live")
     due = flow.scheduled.time
     sessions.world.now = due + 5
     for _ in range(5):

@@ -30,8 +30,8 @@ def test_a_seed_reproduces_a_run() -> None:
 def test_every_defect_is_found(mutation: Mutation) -> None:
     with pytest.MonkeyPatch.context() as patch:
         PATCHES[mutation](patch)
-        found = any(goes_wrong(seed) for seed in range(ATTEMPTS))
-    assert found, f"{ATTEMPTS} runs of {STEPS} steps do not notice that {mutation.value}"
+        is_found = any(goes_wrong(seed) for seed in range(ATTEMPTS))
+    assert is_found, f"{ATTEMPTS} runs of {STEPS} steps do not notice that {mutation.value}"
 
 
 def goes_wrong(seed: int) -> bool:

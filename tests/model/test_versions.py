@@ -98,10 +98,10 @@ class Versions:
         world = self.market.world
         world.shards.sync()
         assert world.shards.state(VIEW).fingerprint.endswith("2")
-        got, _ = duckdb_oracle.updates(world.shards, world.relations[VIEW])
+        actual, _ = duckdb_oracle.updates(world.shards, world.relations[VIEW])
         orders, _ = duckdb_oracle.updates(world.shards, world.relations["orders"])
         counts: dict[int, int] = {}
-        for n, diff in zip(got["n"].to_pylist(), got["_diff"].to_pylist(), strict=True):
+        for n, diff in zip(actual["n"].to_pylist(), actual["_diff"].to_pylist(), strict=True):
             counts[n] = counts.get(n, 0) + diff
         assert {n: count for n, count in counts.items() if count} == {orders.num_rows: 1}
 

@@ -33,18 +33,20 @@ def upgrade(replica: "Replica") -> Process:
         yield from replica.fold_imports()
         client.sync(CNT)
     replica.disk.records, replica.disk.hydration = [], None
-    found: list[Contribution] = []
+    collected: list[Contribution] = []
     for name in IMPORTS:
         for piece in pieces(client.collection(name), 0, as_of + 1):
             updates = yield from replica.fetch(piece)
-            found += contributions((row, as_of, diff) for row, _, diff in updates)
+            collected += contributions((row, as_of, diff) for row, _, diff in updates)
     undone: list[Update] = []
     for piece in pieces(shard, 0, as_of):
         updates = yield from replica.fetch(piece)
         undone += [(row, as_of, -diff) for row, _, diff in updates]
-    state = State(as_of + 1, (replica.write_run("upgrade", found),), tuple(found))
-    said = [(shown(replica.version, row), as_of, 1) for row in state.counts().items() if row[1]]
+    state = State(as_of + 1, (replica.write_run("upgrade", collected),), tuple(collected))
+    output = [
+        (shown(replica.version, row), as_of, 1) for row in state.counts().items() if row[1]
+    ]
     step = Step(frontier(as_of), frontier(as_of + 1))
     replica.life.hydrates(as_of)
-    while not (yield from replica.commit(step, [*said, *undone], state, may_be_early=False)):
+    while not (yield from replica.commit(step, [*output, *undone], state, may_be_early=False)):
         yield

@@ -158,12 +158,12 @@ class Replica:
         return self.client.collection(name).since
 
     def _load(self, at: int, runs: Iterable[str]) -> State:
-        found: list[Contribution] = []
+        collected: list[Contribution] = []
         for run in runs:
             content = self.disk.runs[run]
             assert isinstance(content, tuple)
-            found += content
-        return State(at, tuple(runs), tuple(found))
+            collected += content
+        return State(at, tuple(runs), tuple(collected))
 
     def _replay(self) -> Generator[None, None, bool]:
         """With rule 21 nothing is taken from Spark's checkpoint of an earlier life."""
@@ -189,24 +189,24 @@ class Replica:
         hydration = disk.hydration
         assert hydration is not None
         self.life.hydrates(as_of, hydration)
-        whole = Step(frontier(as_of), frontier(as_of + 1))
+        snapshot = Step(frontier(as_of), frontier(as_of + 1))
         for part in disk.slices[hydration.done :]:
-            found: list[Contribution] = []
+            collected: list[Contribution] = []
             for piece in part:
                 updates = yield from self.fetch(piece)
-                found += contributions((row, as_of, diff) for row, _, diff in updates)
-            run = self.write_run(f"slice-{hydration.done}", found)
+                collected += contributions((row, as_of, diff) for row, _, diff in updates)
+            run = self.write_run(f"slice-{hydration.done}", collected)
             yield
             names = (*sorted(hydration.runs), run)
-            self.life.ended(self.life.stepped(whole, names, (), self.seen()))
+            self.life.ended(self.life.stepped(snapshot, names, (), self.seen()))
             build = self.life.build
             hydration = replace(hydration, done=build.done, runs=run_names(build.runs))
             disk.hydration = hydration
             yield
         state = self._load(as_of + 1, sorted(hydration.runs))
-        said = [row for row in state.counts().items() if row[1]]
-        rows = [(shown(self.version, row), as_of, 1) for row in said]
-        while not (yield from self.commit(whole, rows, state)):
+        fetched = [row for row in state.counts().items() if row[1]]
+        rows = [(shown(self.version, row), as_of, 1) for row in fetched]
+        while not (yield from self.commit(snapshot, rows, state)):
             yield
 
     def _divide(self, as_of: Timestamp, done: int) -> None:
@@ -214,12 +214,12 @@ class Replica:
         disk = self.disk
         if any(not self._since(name).less_equal(as_of) for name in IMPORTS):
             raise Lost
-        found: list[Piece] = []
+        loaded: list[Piece] = []
         for name in IMPORTS:
-            found += pieces(self.client.collection(name), 0, as_of + 1)
-        divided = slices([piece.ref.size for piece in found], self.world.weather.budget or 2)
-        disk.slices = tuple(tuple(found[i] for i in part) for part in divided)
-        keys = frozenset(piece.ref.key for piece in found)
+            loaded += pieces(self.client.collection(name), 0, as_of + 1)
+        divided = slices([piece.ref.size for piece in loaded], self.world.weather.budget or 2)
+        disk.slices = tuple(tuple(loaded[i] for i in part) for part in divided)
+        keys = frozenset(piece.ref.key for piece in loaded)
         if done and disk.hydration is not None:
             disk.hydration = replace(disk.hydration, slices=len(divided), chunks=keys)
             return
@@ -243,8 +243,8 @@ class Replica:
         for name in IMPORTS:
             collection = self.client.collection(name)
             batches = collection.batches.overlapping(Timestamp(own), collection.upper.time)
-            known = tuple(_described(b) for b in batches if b.chunks and name in news_of)
-            sources.append(Input(name, self._since(name), collection.upper, known))
+            described = tuple(_described(b) for b in batches if b.chunks and name in news_of)
+            sources.append(Input(name, self._since(name), collection.upper, described))
         return sources
 
     def _next(self, own: int, *, in_flight: bool = False) -> Step | Idle | None:
@@ -253,16 +253,16 @@ class Replica:
             scheduled = EMPTY
         if self.world.without(Mutation.RULE_22_EMPTY):
             news_of = IMPORTS[:1]
-        found = next_step(
+        step = next_step(
             frontier(own),
             self.inputs(own, news_of),
             scheduled=scheduled,
             in_flight=in_flight,
             budget=self.world.weather.budget,
         )
-        match found:
+        match step:
             case Step() | Idle():
-                return found
+                return step
             case Overtaken():
                 raise Lost
             case Wait():
@@ -299,14 +299,14 @@ class Replica:
         """Whoever reads this replica's state reads the view's contents just before it."""
         time = self.state.frontier - 1
         version = self.truth.version_at(time)
-        held = {shown(version, row): 1 for row in self.state.counts().items() if row[1]}
-        self.truth.equal(CNT, held, time)
+        counts = {shown(version, row): 1 for row in self.state.counts().items() if row[1]}
+        self.truth.equal(CNT, counts, time)
 
     def _step(self, step: Step) -> Process:
         if not self.life.flow.busy:
             self.life.begins()
         lower, upper = step.lower.time, step.upper.time
-        wanted = [
+        selected = [
             piece
             for name in IMPORTS
             for piece in pieces(self.client.collection(name), lower, upper)
@@ -316,22 +316,22 @@ class Replica:
                 for hold in (self._hold(name), CapabilityId(f"cnt.on.{name}")):
                     yield from downgrade(self.client, name, hold, hold_at(step.upper))
             yield from self.fold_imports()
-            wanted = [
+            selected = [
                 piece
                 for name in IMPORTS
                 for piece in pieces(self.client.collection(name), lower, upper)
             ]
-        output, state = yield from self.derive(step, wanted)
+        output, state = yield from self.derive(step, selected)
         for _ in range(self.world.rng.choice((1, 1, 10))):
             yield from self._idle_in_flight(upper)
         yield from self.commit(step, output, state)
 
     def derive(
-        self, step: Step, wanted: Sequence[Piece], in_hand: Sequence[Update] = ()
+        self, step: Step, selected: Sequence[Piece], in_hand: Sequence[Update] = ()
     ) -> Generator[None, None, tuple[list[Update], State]]:
         """The view's updates in the step, and its state after it, run file and all."""
         news = contributions(in_hand)
-        for piece in wanted:
+        for piece in selected:
             news += contributions((yield from self.fetch(piece)))
         upper = step.upper.time
         state = State(upper, self.state.runs, (*self.state.contributions, *news))
@@ -382,10 +382,10 @@ class Replica:
         if chunks and self.world.chance(0.3):
             stages = yield from self._stage(chunks)
         yield
-        made = self.life.stepped(step, state.runs, chunks, self.seen())
-        if stages and isinstance(made.now, Rest):
-            made = replace(made, now=replace(made.now, chunks=(), stages=stages))
-        counted = yield from self._append(made)
+        record = self.life.stepped(step, state.runs, chunks, self.seen())
+        if stages and isinstance(record.now, Rest):
+            record = replace(record, now=replace(record.now, chunks=(), stages=stages))
+        counted = yield from self._append(record)
         if counted and not early:
             self.life.records(self.life.own, self._upper())
         self.life.ends()
@@ -398,11 +398,11 @@ class Replica:
     def _follow(self) -> Process:
         """Let go of what a restart will not need; holds follow what was read back (rule 21)."""
         disk, upper = self.disk, self._upper()
-        found = list(disk.runs)
+        runs = list(disk.runs)
         records: list[Checkpoint | HydrationCheckpoint] = [*disk.records]
         if disk.hydration is not None:
             records.append(disk.hydration)
-        for run in removable(found, records, [self.state.runs]):
+        for run in removable(runs, records, [self.state.runs]):
             del disk.runs[run]
         hold = holds(disk.records, upper, disk.hydration)
         if self.world.without(Mutation.RULE_5_HOLD):
@@ -440,20 +440,20 @@ class Replica:
         yield
         return (yield from self._append(self.life.idle(idle, self.seen())))
 
-    def _append(self, made: Attempt) -> Generator[None, None, bool]:
+    def _append(self, attempt: Attempt) -> Generator[None, None, bool]:
         """Submit what the attempt has to, until it has ended; whether it counted."""
-        while made.body() is not None:
-            if self.world.without(Mutation.RULE_17_UPPER) and isinstance(made.now, Rest):
-                bounds = (self._upper(), made.now.bounds[1])
-                made = replace(made, now=replace(made.now, bounds=bounds))
-            body = made.body()
+        while attempt.body() is not None:
+            if self.world.without(Mutation.RULE_17_UPPER) and isinstance(attempt.now, Rest):
+                bounds = (self._upper(), attempt.now.bounds[1])
+                attempt = replace(attempt, now=replace(attempt.now, bounds=bounds))
+            body = attempt.body()
             assert body is not None
             outcome = yield from self.client.submit(CNT, body)
             if isinstance(outcome, SEES_SHARD):
-                made = replace(made, shard=self.seen())
-            made = made.answered(outcome)
+                attempt = replace(attempt, shard=self.seen())
+            attempt = attempt.answered(outcome)
             yield
-        return self.life.ended(made)
+        return self.life.ended(attempt)
 
     def _write_chunks(
         self, step: Step | Idle, output: tuple[Update, ...]

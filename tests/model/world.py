@@ -106,10 +106,10 @@ WEATHERS: dict[str, tuple[float | int | None, ...]] = {
 }
 
 
-def weather(rng: Random, given: Mapping[str, float | None]) -> Weather:
+def weather(rng: Random, overrides: Mapping[str, float | None]) -> Weather:
     """A weather of its own kind; some of it may be given."""
-    drawn: dict[str, Any] = {name: rng.choice(each) for name, each in WEATHERS.items()}
-    return Weather(**(drawn | dict(given)))
+    drawn: dict[str, Any] = {name: rng.choice(choices) for name, choices in WEATHERS.items()}
+    return Weather(**(drawn | dict(overrides)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,10 +164,10 @@ class World:
     """The deployment: what processes share, and the fate that befalls them."""
 
     def __init__(
-        self, rng: Random, mutation: Mutation | None, given: Mapping[str, float | None]
+        self, rng: Random, mutation: Mutation | None, overrides: Mapping[str, float | None]
     ) -> None:
         self.rng, self.mutation = rng, mutation
-        self.weather = weather(rng, given)
+        self.weather = weather(rng, overrides)
         self.groups = {name: Group(name) for name in (TAB, SRC, CNT)}
         self.raw: tuple[list[tuple[int, int | None]], ...] = ([], [])
         self.now = 10
@@ -378,13 +378,13 @@ class Client:
 
 def pieces(collection: CollectionState, lower: int, upper: int) -> list[Piece]:
     """The chunks of [lower, upper), each clipped to it and to its batch."""
-    found = []
+    runs = []
     for batch in collection.batches.ordered():
         low = max(lower, batch.lower)
         high = upper if batch.upper.is_empty else min(upper, batch.upper.time)
         if low < high:
-            found += [Piece(collection.id, ref, low, high) for ref in batch.chunks]
-    return found
+            runs += [Piece(collection.id, ref, low, high) for ref in batch.chunks]
+    return runs
 
 
 def clipped(content: Content, piece: Piece) -> tuple[Update, ...]:
@@ -398,11 +398,11 @@ def forced(before: State, after: State, body: Replace, offset: Offset) -> State:
     """What a Replace makes of a collection when nobody asks whether its batches are current."""
     collection = before.collections[body.collection]
     names = set(body.replaced)
-    gone = [batch for batch in collection.batches if batch.name in names]
+    removed = [batch for batch in collection.batches if batch.name in names]
     lower = min(name.lower for name in names)
     upper = max(name.upper.time for name in names)
     new = Batch(
         lower, type(body.replaced[0].upper)((upper,)), body.chunks, offset, 0, body.since, None
     )
-    changed = replace(collection, batches=collection.batches.replace(gone, new))
+    changed = replace(collection, batches=collection.batches.replace(removed, new))
     return replace(after, collections=after.collections.set(changed))

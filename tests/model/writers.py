@@ -192,12 +192,12 @@ def attempt(world: World, client: Client) -> Generator[None, None, Attempt | Non
     return Attempt(own, Position(ingest.upper, ingest.to_offsets), updates)
 
 
-def make(world: World, client: Client, wanted: Attempt) -> Generator[None, None, bool]:
+def make(world: World, client: Client, target: Attempt) -> Generator[None, None, bool]:
     """Make the attempt's Append, once; whether it counted."""
-    meaning = f"{SRC}-{wanted.after.frontier}"
-    chunks = (world.write(SRC, wanted.updates, meaning),) if wanted.updates else ()
+    meaning = f"{SRC}-{target.after.frontier}"
+    chunks = (world.write(SRC, target.updates, meaning),) if target.updates else ()
     yield
-    return (yield from _append(client, world, wanted.before, wanted.after, chunks))
+    return (yield from _append(client, world, target.before, target.after, chunks))
 
 
 def _position(client: Client) -> Position:

@@ -30,8 +30,8 @@ def main() -> int:
         for failure in search.run(arguments.seed, many):
             failures += 1
             bar.console.print(f"wrote {write(keep, failure)}", markup=False)
-    told = f"seeds from {arguments.seed}, engine {arguments.engine}: {failures} failures"
-    sys.stdout.write("\n".join([*search.coverage.lines(), told, ""]))
+    summary = f"seeds from {arguments.seed}, engine {arguments.engine}: {failures} failures"
+    sys.stdout.write("\n".join([*search.coverage.lines(), summary, ""]))
     return 1 if failures else 0
 
 
@@ -52,8 +52,8 @@ def write(directory: Path, failure: Failure) -> Path:
     directory.mkdir(parents=True, exist_ok=True)
     number = sum(1 for _ in directory.glob("random-*.txt")) + 1
     path = directory / f"random-{number}.txt"
-    told = f"{type(failure.error).__name__}: {failure.error}"
-    wrong = "\n".join(f"# {line}" for line in told.splitlines() if line)
+    message = f"{type(failure.error).__name__}: {failure.error}"
+    wrong = "\n".join(f"# {line}" for line in message.splitlines() if line)
     how = f"# cuts {failure.case.cuts}, {failure.case.buckets} buckets"
     path.write_text(f"{wrong}\n{how}\n{failure.case.script()}\n----\n")
     return path

@@ -80,14 +80,14 @@ def parse(text: str) -> Case:
     """The case of a directive's input. A row is one literal here: `1, 'x'`."""
     lines = text.splitlines()
     defined = [line[6:].split(" ", 1) for line in lines if line.startswith("table ")]
-    found = [match.groups() for line in lines if (match := _UPDATE.fullmatch(line))]
+    updates = [match.groups() for line in lines if (match := _UPDATE.fullmatch(line))]
     tables = tuple(
         Table(
             name,
             {"": columns},
             tuple(
                 Update((row,), int(at), int(sign if len(sign) > 1 else f"{sign}1"))
-                for at, table, sign, row in found
+                for at, table, sign, row in updates
                 if table == name
             ),
         )
@@ -96,7 +96,7 @@ def parse(text: str) -> Case:
     query = "\n".join(line for line in lines if not line.startswith(_HEADS))
     pinned = [line[7:] for line in lines if line.startswith("pinned ")]
     until = [int(line[6:]) for line in lines if line.startswith("until ")]
-    last = max([*until, *(int(at) for at, *_ in found)])
+    last = max([*until, *(int(at) for at, *_ in updates)])
     functions = tuple(f"CREATE {line}" for line in lines if line.startswith("function "))
     return Case(
         tables=tables,

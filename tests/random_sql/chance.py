@@ -31,6 +31,6 @@ class Chance:
 
     def several(self, options: Sequence[T], least: int, most: int) -> list[T]:
         """Some of the options, each at most once, in any order."""
-        left = list(options)
-        count = min(len(left), least + self.below(most - least + 1))
-        return [left.pop(self.below(len(left))) for _ in range(count)]
+        remaining = list(options)
+        count = min(len(remaining), least + self.below(most - least + 1))
+        return [remaining.pop(self.below(len(remaining))) for _ in range(count)]

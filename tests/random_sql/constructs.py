@@ -105,8 +105,8 @@ _COMPILED = {name: re.compile(pattern) for name, pattern in _PATTERNS.items()}
 
 def constructs(query: str) -> set[str]:
     """The names of what the query uses."""
-    found = {name for name, pattern in _COMPILED.items() if pattern.search(query)}
-    return found | ({"correlated"} if any(map(_sees_others, _subqueries(query))) else set())
+    names = {name for name, pattern in _COMPILED.items() if pattern.search(query)}
+    return names | ({"correlated"} if any(map(_sees_others, _subqueries(query))) else set())
 
 
 def _subqueries(query: str) -> Iterator[str]:

@@ -118,8 +118,8 @@ def _distinct(writer: Writer, terms: list[Term]) -> Term:
     if term.kind in _ORDERED:
         calls.append(Term(f"list(DISTINCT {term.sql} ORDER BY {term.sql} DESC)", "values"))
     if term.kind == "text":
-        each = f"DISTINCT {term.sql}, '-' ORDER BY {term.sql}"
-        calls.append(Term(f"string_agg({each})", "text"))
+        arguments = f"DISTINCT {term.sql}, '-' ORDER BY {term.sql}"
+        calls.append(Term(f"string_agg({arguments})", "text"))
     return writer.chance.among(calls)
 
 

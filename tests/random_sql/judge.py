@@ -155,18 +155,18 @@ class Judge:
         }
         want, is_without_room = None, False
         for time in range(view.since, view.upper):
-            got = None if view._errors.num_rows and view.errors_at(time) else histories[time]
+            actual = None if view._errors.num_rows and view.errors_at(time) else histories[time]
             if time in moved or "mz_now" in case.pinned:  # else DuckDB says what it said
                 want = self.answer(case.pinned, types, time)
                 is_without_room = self.failure == _NO_ROOM
-            if got == want:
+            if actual == want:
                 self.without_room += is_without_room
                 continue
-            if got is None and want is not None and self._lacks_room(case, time):
+            if actual is None and want is not None and self._lacks_room(case, time):
                 self.without_room += 1
                 continue
-            assert self._is_undetermined(case, view, time, types, got, want), (
-                f"at {time}\nview:   {_text(got)} {view.errors_at(time)}"
+            assert self._is_undetermined(case, view, time, types, actual, want), (
+                f"at {time}\nview:   {_text(actual)} {view.errors_at(time)}"
                 f"\nDuckDB: {_text(want)} {self.failure}"
             )
             self.undetermined += 1
@@ -182,33 +182,33 @@ class Judge:
             return
         except duckdb.NotImplementedException as error:  # without its optimiser it cannot
             raise Refused(str(error).splitlines()[0], unbound=True) from error
-        made = self.connection.execute("DESCRIBE columns_of_view").fetchall()
-        want = [(name, stored(type_)) for name, type_, *_ in made]
-        got = [(column.name, column.type) for column in view.columns]
-        assert got == want, f"columns of the view: {got}, of DuckDB's table: {want}"
+        described = self.connection.execute("DESCRIBE columns_of_view").fetchall()
+        want = [(name, stored(type_)) for name, type_, *_ in described]
+        actual = [(column.name, column.type) for column in view.columns]
+        assert actual == want, f"columns of the view: {actual}, of DuckDB's table: {want}"
 
     def _is_undetermined(
         self, case: Case, view: Maintained, time: int, types: list[str],
-        got: Counter[str] | None, want: Counter[str] | None,
+        actual: Counter[str] | None, want: Counter[str] | None,
     ) -> bool:  # fmt: skip
-        if want is not None and got is not None:
+        if want is not None and actual is not None:
             return False  # rows stand against rows
         if SEVERAL in view.errors_at(time):
             return True
-        if _SEVERAL in self.failure and self._is_of_any(case.pinned, types, time, got):
+        if _SEVERAL in self.failure and self._is_of_any(case.pinned, types, time, actual):
             return True
         texts, plan = [case.pinned], self._plan(case)
         if want is None and plan is not None:
             # Spared what nobody reads, and its failure, DuckDB gives these rows. Where nothing
             # fails, passes keep what a plan means: that is compared elsewhere, at each pass.
             texts.append(shown(_text_of(case, plan), view.columns))
-            if self.answer(texts[-1], types, time) == got:
+            if self.answer(texts[-1], types, time) == actual:
                 return True
         self.connection.execute("PRAGMA enable_optimizer")
-        asked = product(texts, _WITHOUT)
-        found = [self._planned(text, types, time, without) for text, without in asked]
+        variants = product(texts, _WITHOUT)
+        plans = [self._planned(text, types, time, without) for text, without in variants]
         self.connection.execute("PRAGMA disable_optimizer")
-        return got in found or (
+        return actual in plans or (
             want is not None and plan is not None and self._fails(case, plan)
         )
 
@@ -229,10 +229,10 @@ class Judge:
         """Whether the rows of a plan, as DuckDB has them, hold an interval without room."""
         text, types = _text_of(case, plan), [column.type for column in columns(plan)]
         try:
-            found = self.connection.execute(_shown(text, types)).fetchall()
+            rows = self.connection.execute(_shown(text, types)).fetchall()
         except _FAILS:
             return False
-        return any(is_long for *_, is_long in found)
+        return any(is_long for *_, is_long in rows)
 
     def _fails(self, case: Case, plan: Relational) -> bool:
         """Whether a part of the plan fails by itself, be it that nothing above asks for it."""
@@ -243,7 +243,7 @@ class Judge:
         return any(self._fails(case, child) for child in children(plan))
 
     def _is_of_any(
-        self, query: str, types: list[str], time: int, got: Counter[str] | None
+        self, query: str, types: list[str], time: int, actual: Counter[str] | None
     ) -> bool:
         """Whether these are DuckDB's rows, however planned, if any row stands for several."""
         self.connection.execute("SET scalar_subquery_error_on_multiple_rows = false")
@@ -252,7 +252,7 @@ class Judge:
         planned = self._planned(query, types, time)
         self.connection.execute("PRAGMA disable_optimizer")
         self.connection.execute("SET scalar_subquery_error_on_multiple_rows = true")
-        return plain == got and planned in (got, _UNPLANNED)
+        return plain == actual and planned in (actual, _UNPLANNED)
 
     def _planned(
         self, query: str, types: list[str], time: int, without: str = ""
@@ -276,7 +276,7 @@ class Judge:
         try:
             if "MUTUALLY" in query.upper():
                 return Counter(naive(self.connection, query))
-            found = self.connection.execute(_shown(query, types)).fetchall()
+            rows = self.connection.execute(_shown(query, types)).fetchall()
         except _FAILS as error:
             self.failure = str(error)
             if isinstance(error, _OF_TEXT_TOO) and not self._binds(query):
@@ -289,10 +289,10 @@ class Judge:
                 raise
             self.failure = str(error)
             return None
-        if any(is_long for *_, is_long in found):
+        if any(is_long for *_, is_long in rows):
             self.failure = _NO_ROOM
             return None
-        return Counter(str(tuple(row)) for *row, _ in found)
+        return Counter(str(tuple(row)) for *row, _ in rows)
 
     def _contents(self, view: Maintained, types: list[str]) -> list[Counter[str]]:
         """The view's rows at each time from 0 on."""
@@ -326,9 +326,9 @@ class Judge:
         """Make the table a view of its contents at the time `now`; its updates."""
         rows = list(dict.fromkeys(update.row for update in table.updates))
         places = {row: place for place, row in enumerate(rows)}
-        kept, live = f"rows_{table.name}", f"live_{table.name}"
+        rows_name, live = f"rows_{table.name}", f"live_{table.name}"
         execute = self.connection.execute
-        execute(f"CREATE OR REPLACE TABLE {kept} ({table.definition})")
+        execute(f"CREATE OR REPLACE TABLE {rows_name} ({table.definition})")
         if rows:
             kinds = [
                 f"::{kind}" if len(table.columns) > 1 else "" for kind in table.columns.values()
@@ -341,19 +341,21 @@ class Judge:
                 for row in rows
             ]
             if len(table.columns) > 1:
-                execute(f"INSERT INTO {kept} VALUES {', '.join(f'({row})' for row in listed)}")
+                execute(
+                    f"INSERT INTO {rows_name} VALUES {', '.join(f'({row})' for row in listed)}"
+                )
             else:  # each row on its own: its cells have no casts
                 for row in listed:
-                    execute(f"INSERT INTO {kept} VALUES ({row})")
-        found = in_arrow(self.connection, kept, "rowid")
+                    execute(f"INSERT INTO {rows_name} VALUES ({row})")
+        table_ = in_arrow(self.connection, rows_name, "rowid")
         self.connection.register(live, _lives(table, places, last))
-        names = ", ".join(f'"{name}"' for name in found.column_names)
+        names = ", ".join(f'"{name}"' for name in table_.column_names)
         execute(
             f"CREATE OR REPLACE VIEW {table.name} AS SELECT {names} FROM"
-            f" (SELECT *, rowid AS _id FROM {kept}) k JOIN {live} l ON k._id = l.place"
+            f" (SELECT *, rowid AS _id FROM {rows_name}) k JOIN {live} l ON k._id = l.place"
             " WHERE l.time = getvariable('now')"
         )
-        updates = found.take(
+        updates = table_.take(
             pa.array([places[update.row] for update in table.updates], pa.int64())
         )
         times = pa.array([update.time for update in table.updates], pa.int64())
@@ -364,13 +366,13 @@ class Judge:
 def _lives(table: Table, places: dict[tuple[str, ...], int], last: int) -> pa.Table:
     """Which rows are there at which time, once for each copy."""
     counts: Counter[int] = Counter()
-    found = []
+    texts = []
     for time in range(last + 1):
         for update in table.updates:
             if update.time == time:
                 counts[places[update.row]] += update.diff
-        found += [(place, time) for place in counts.elements()]
-    columns = {"place": [place for place, _ in found], "time": [time for _, time in found]}
+        texts += [(place, time) for place in counts.elements()]
+    columns = {"place": [place for place, _ in texts], "time": [time for _, time in texts]}
     return pa.table({name: pa.array(column, pa.int64()) for name, column in columns.items()})
 
 

@@ -22,7 +22,7 @@ def asof(writer: Writer, left: From, right: From) -> From | None:
         return None
     point, start = chance.among(by)
     keys = [pair for pair in chance.several(pairs, 0, 2) if pair[1] != start]
-    alone = list(dict.fromkeys([start, *(each for _, each in keys)]))
+    alone = list(dict.fromkeys([start, *(key for _, key in keys)]))
     alias = writer.alias("n")
     if chance.maybe(50):
         offered, inner = alone, f"SELECT {', '.join(term.sql for term in alone)} FROM {other}"

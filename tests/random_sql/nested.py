@@ -81,8 +81,8 @@ _PACKED = [
 
 def patterns(kind: str) -> list[tuple[str, str]]:
     """Expressions of a kind over terms of others: (the other kind, the expression)."""
-    parts = [(whole, pattern) for part, whole, pattern in _PARTS if part == kind]
-    return parts + [(source, pattern) for source, made, pattern in _CASTS if made == kind]
+    parts = [(type_, pattern) for part, type_, pattern in _PARTS if part == kind]
+    return parts + [(source, pattern) for source, type_, pattern in _CASTS if type_ == kind]
 
 
 def same() -> list[str]:

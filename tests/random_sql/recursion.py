@@ -71,6 +71,6 @@ def _used(writer: Writer, head: str, names: list[str]) -> Select:
     if writer.chance.maybe(50):
         name = writer.chance.among(names)
         body = f"SELECT x, n, count(*) AS m FROM {name} GROUP BY x, n"
-        return f"{head} {body}", [Term(each, "number") for each in ("x", "n", "m")]
+        return f"{head} {body}", [Term(name, "number") for name in ("x", "n", "m")]
     body, columns = writer.write(writer, 0)
     return f"{head} {body}", columns

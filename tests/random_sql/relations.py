@@ -42,8 +42,8 @@ def relation(writer: Writer, depth: int) -> From:
         text, columns = writer.nested(depth - 1)
         return f"({text}) {alias}", _under(alias, columns)
     if pick >= 95:
-        made = (derived.values, derived.pivot, derived.unpivot)
-        return chance.among(made)(writer, alias)
+        makers = (derived.values, derived.pivot, derived.unpivot)
+        return chance.among(makers)(writer, alias)
     if pick >= 90:
         return _shared(writer, alias)
     table = chance.among(writer.tables)
@@ -80,7 +80,7 @@ def _shared(writer: Writer, alias: str) -> From:
     )
     # Ties are broken by the columns as they stand in the tables, merged ones where the first
     # has them; those of a FULL join are computed, and come last.
-    merged = [each for each in first if each[0] in names]
+    merged = [output for output in first if output[0] in names]
     alone, more = ([e for e in part if e[0] not in names] for part in (first, second))
     offered = [*alone, *more, *merged] if kind == "FULL " else [*first, *more]
     listed = ", ".join(f"{sql} AS {name}" for sql, name, _ in offered)

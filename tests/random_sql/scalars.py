@@ -111,7 +111,7 @@ def output(writer: Writer, terms: list[Term]) -> Term:
 def computed(writer: Writer, terms: list[Term], term: Term) -> Term:
     """An expression of the term's kind."""
     chance = writer.chance
-    found = [
+    patterns = [
         (source.sql, pattern)
         for kind, pattern in [*_CONVERTED.get(term.kind, []), *nested.patterns(term.kind)]
         for source in terms
@@ -121,8 +121,8 @@ def computed(writer: Writer, terms: list[Term], term: Term) -> Term:
         kind, pattern, *_ = FUNCTIONS[chance.among(writer.functions)]
         numbers = [of_kind(writer, terms, "number").sql for _ in range(2)]
         return Term(pattern.format(*numbers), kind)
-    if found and chance.maybe(40):
-        sql, pattern = chance.among(found)
+    if patterns and chance.maybe(40):
+        sql, pattern = chance.among(patterns)
         return Term(pattern.format(sql), term.kind)
     if term.kind.startswith("packed"):
         return term
@@ -135,25 +135,25 @@ def computed(writer: Writer, terms: list[Term], term: Term) -> Term:
 
 def declared(names: Sequence[str]) -> tuple[str, ...]:
     """The CREATE FUNCTION statements of these functions."""
-    told = []
+    terms_ = []
     for name in names:
         _, _, parameters, returns, body = FUNCTIONS[name]
         head = f"CREATE function {name}({parameters}) RETURNS {returns} LANGUAGE PYTHON"
-        told.append(f"{head} AS '{body}'")
-    return tuple(told)
+        terms_.append(f"{head} AS '{body}'")
+    return tuple(terms_)
 
 
 def failing(writer: Writer, terms: list[Term], kind: str) -> Term | None:
     """An expression that fails for some rows, if there is a term to make it of."""
-    found = [
+    patterns = [
         (term.sql, pattern)
         for source, pattern in _FAILING[kind]
         for term in terms
         if term.kind == source
     ]
-    if not found:
+    if not patterns:
         return None
-    sql, pattern = writer.chance.among(found)
+    sql, pattern = writer.chance.among(patterns)
     text = pattern.format(sql)
     if writer.chance.maybe(30):
         text = f"CASE WHEN {predicate(writer, terms)} THEN {text} END"
@@ -162,9 +162,9 @@ def failing(writer: Writer, terms: list[Term], kind: str) -> Term | None:
 
 def of_kind(writer: Writer, terms: list[Term], kind: str) -> Term:
     """A term of the kind, or a constant."""
-    found = [term for term in terms if term.kind == kind]
-    if found and not writer.chance.maybe(10):
-        return writer.chance.among(found)
+    candidates = [term for term in terms if term.kind == kind]
+    if candidates and not writer.chance.maybe(10):
+        return writer.chance.among(candidates)
     return Term(constant(writer, kind), kind)
 
 
@@ -182,7 +182,7 @@ def predicate(writer: Writer, terms: list[Term]) -> str:
     chance = writer.chance
     term = chance.among(terms)
     one, other = constant(writer, term.kind), constant(writer, term.kind)
-    others = [each for each in terms if each.sql != term.sql]
+    others = [other for other in terms if other.sql != term.sql]
     peer = of_kind(writer, others, term.kind).sql
     options = [
         f"{term.sql} IS NOT NULL",

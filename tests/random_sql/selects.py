@@ -34,8 +34,8 @@ def _whole(writer: Writer, depth: int) -> Select:
     name = writer.alias("c")
     writer.named[name] = columns
     body, shown_ = select(writer, depth)
-    kept = chance.pick("", "", " MATERIALIZED", " NOT MATERIALIZED")
-    return f"WITH {name} AS{kept} ({text}) {body}", shown_
+    materialization = chance.pick("", "", " MATERIALIZED", " NOT MATERIALIZED")
+    return f"WITH {name} AS{materialization} ({text}) {body}", shown_
 
 
 def select(writer: Writer, depth: int) -> Select:
@@ -54,7 +54,7 @@ def select(writer: Writer, depth: int) -> Select:
     outputs = [_output(writer, terms, depth) for _ in range(writer.chance.pick(1, 2, 2, 3))]
     outputs.sort(key=partial(_place, terms))
     distinct = "DISTINCT " if writer.chance.maybe(12) else ""
-    if writer.chance.maybe(10) and not any(each in source for each in _UNORDERED):
+    if writer.chance.maybe(10) and not any(word in source for word in _UNORDERED):
         shown_as = told_apart([term.sql.rpartition(".")[2] for term in terms])
         if shown_as:
             pairs = zip(shown_as, terms, strict=True)

@@ -25,9 +25,9 @@ def windowed(writer: Writer, depth: int) -> Select:
     kinds = (_placed, _ranked, _rows, _peers, _values)
     by = _partition(writer, terms)
     calls = [chance.among(kinds)(writer, terms, by, row) for _ in range(1 + chance.below(most))]
-    named = chance.maybe(15)
+    is_named = chance.maybe(15)
     where = relations.where(writer, terms, [])
-    if named:
+    if is_named:
         over = f"{by}ORDER BY {_order(writer, terms)}"
         calls.append(Term("rank() OVER win", "number"))
         where += f" WINDOW win AS ({over})"
@@ -92,9 +92,9 @@ def _rows(writer: Writer, terms: list[Term], by: str, row: str) -> Term:
     order = _any_order(writer, terms)
     if "EXCLUDE" not in frame and writer.chance.maybe(25):
         # Peers are those of the query's order: only where these are equal rows no tie shows.
-        whole = ", ".join(term.sql for term in terms)
+        all_terms = ", ".join(term.sql for term in terms)
         frame += writer.chance.pick(" EXCLUDE TIES", " EXCLUDE GROUP")
-        return Term(f"{call.sql} OVER ({by}ORDER BY {whole} {frame})", call.kind)
+        return Term(f"{call.sql} OVER ({by}ORDER BY {all_terms} {frame})", call.kind)
     return Term(f"{call.sql} OVER ({by}ORDER BY {order}⟦, {row}⟧ {frame})", call.kind)
 
 
@@ -190,7 +190,7 @@ def first_rows(writer: Writer, depth: int) -> Select:
         return f"SELECT {on} ORDER BY {key}, {order}⟦, {row}⟧", columns
     by = chance.pick(f"PARTITION BY {key} ", "")
     place = f"row_number() OVER ({by}ORDER BY {order}⟦, {row}⟧)"
-    kept = chance.pick(
+    condition = chance.pick(
         f"{{}} <= {count}",
         "{} < 2",
         "{} < 3",
@@ -200,8 +200,11 @@ def first_rows(writer: Writer, depth: int) -> Select:
         "{} > 1",
     )
     if chance.maybe(60):
-        return f"SELECT {listed} FROM {text}{where} QUALIFY {kept.format(place)}", columns
+        return f"SELECT {listed} FROM {text}{where} QUALIFY {condition.format(place)}", columns
     numbered = f"SELECT {listed}, {place} AS place FROM {text}{where}"
     names = ", ".join(column.sql for column in columns)
     alias = writer.alias("f")
-    return f"SELECT {names} FROM ({numbered}) {alias} WHERE {kept.format('place')}", columns
+    return (
+        f"SELECT {names} FROM ({numbered}) {alias} WHERE {condition.format('place')}",
+        columns,
+    )

@@ -68,12 +68,12 @@ class Writer:
     @contextmanager
     def within(self, outer: list[Term] | None = None) -> Iterator[None]:
         """Write an inner query; `outer` are the columns it sees of those around it."""
-        kept = self.outer
+        outer_tables = self.outer
         self.outer, self.inner = outer or [], self.inner + 1
         try:
             yield
         finally:
-            self.outer, self.inner = kept, self.inner - 1
+            self.outer, self.inner = outer_tables, self.inner - 1
 
 
 def columns_of(table: Table, alias: str) -> list[Term]:
@@ -91,24 +91,24 @@ def shown(writer: Writer, outputs: list[Term], unique: bool = False) -> Select:
     names = [f"{prefix}_{i}" for i in range(len(outputs))]
     listed = ", ".join(f"{o.sql} AS {n}" for o, n in zip(outputs, names, strict=True))
     if len(outputs) > 1 and not unique and chance.maybe(20):
-        kept = chance.maybe(50) and all(re.fullmatch(r"\w+\.\w+", o.sql) for o in outputs)
+        is_bare = chance.maybe(50) and all(re.fullmatch(r"\w+\.\w+", o.sql) for o in outputs)
         again = [chance.pick(names[0], names[0], names[0].upper()) for _ in names]
-        written = [o.sql.rpartition(".")[2] for o in outputs] if kept else again
-        found = told_apart(written)
-        if found:
+        written = [o.sql.rpartition(".")[2] for o in outputs] if is_bare else again
+        query = told_apart(written)
+        if query:
             return ", ".join(
-                o.sql if kept else f"{o.sql} AS {n}"
+                o.sql if is_bare else f"{o.sql} AS {n}"
                 for o, n in zip(outputs, written, strict=True)
-            ), [Term(n, o.kind) for o, n in zip(outputs, found, strict=True)]
+            ), [Term(n, o.kind) for o, n in zip(outputs, query, strict=True)]
     return listed, [Term(n, o.kind) for o, n in zip(outputs, names, strict=True)]
 
 
 def told_apart(names: list[str]) -> list[str]:
     """The names of a subquery's columns: `a`, `a_1`; none if such a name is there already."""
     seen = Counter[str]()
-    found = []
+    outputs = []
     for name in names:
         before = seen[name.lower()]
-        found.append(f"{name}_{before}" if before else name)
+        outputs.append(f"{name}_{before}" if before else name)
         seen[name.lower()] += 1
-    return found if len({name.lower() for name in found}) == len(found) else []
+    return outputs if len({name.lower() for name in outputs}) == len(outputs) else []

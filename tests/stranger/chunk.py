@@ -65,13 +65,13 @@ def headers(group: str, collection: str, body: bytes, rows: int) -> list[tuple[s
 
 def check(body: bytes, rows: int) -> None:
     """The body counts if it is linked; it fails here, not at the service."""
-    found = opened(body)
+    table = opened(body)
     assert len(body) < RECORD
-    assert found.nbytes <= UNPACKED
-    assert found.num_rows == rows
-    assert found.column("data").null_count == 0, "a row is NULL"
-    assert found.column("error").null_count == rows, "only the system writes errors"
-    diffs = found.column("diff").to_pylist()
+    assert table.nbytes <= UNPACKED
+    assert table.num_rows == rows
+    assert table.column("data").null_count == 0, "a row is NULL"
+    assert table.column("error").null_count == rows, "only the system writes errors"
+    diffs = table.column("diff").to_pylist()
     assert all(abs(diff) <= MOST_DIFF for diff in diffs)
 
 
@@ -89,10 +89,10 @@ def opened(body: bytes) -> pa.Table:
         schema = reader.schema
     assert schema.names == COLUMNS, schema
     assert len(batches) <= MOST_BATCHES
-    found = pa.Table.from_batches(batches, schema)
-    found.validate(full=True)
-    assert found.column("time").null_count == found.column("diff").null_count == 0
-    return found
+    table = pa.Table.from_batches(batches, schema)
+    table.validate(full=True)
+    assert table.column("time").null_count == table.column("diff").null_count == 0
+    return table
 
 
 def same_types(tables: list[pa.Table]) -> pa.Table | None:
@@ -117,7 +117,7 @@ def as_plain(column: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
 def plain(kind: pa.DataType) -> pa.DataType:
     """A type without the words that say nothing."""
     if isinstance(kind, pa.StructType):
-        return pa.struct([pa.field(each.name, plain(each.type)) for each in kind])
+        return pa.struct([pa.field(field.name, plain(field.type)) for field in kind])
     if isinstance(kind, pa.FixedSizeListType):
         return pa.list_(pa.field("item", plain(kind.value_type)), kind.list_size)
     if isinstance(kind, pa.ListType):

@@ -127,41 +127,47 @@ class Client:
 
     def done(self, name: str, /, **fields: Any) -> list[Record]:
         """The capabilities that a command is answered with; it has to succeed."""
-        found = self.ask(name, **fields)
-        assert found["status"] == "DONE", found
-        return list(found["capabilities"])
+        answer = self.ask(name, **fields)
+        assert answer["status"] == "DONE", answer
+        return list(answer["capabilities"])
 
     def refused(self, name: str, /, **fields: Any) -> str:
         """The code that a command is refused with."""
-        found = self.ask(name, **fields)
-        assert found["status"] == "REFUSED", found
-        assert found["error"]["message"]
-        return str(found["error"]["code"])
+        answer = self.ask(name, **fields)
+        assert answer["status"] == "REFUSED", answer
+        assert answer["error"]["message"]
+        return str(answer["error"]["code"])
 
-    def write(self, held: Record, upper: int | None, rows: pa.Table | None = None) -> Record:
+    def write(
+        self, capability: Record, upper: int | None, rows: pa.Table | None = None
+    ) -> Record:
         """Write one collection, and the capability that comes back."""
         updates = None if rows is None else stream(rows)
-        write = {"capability": held, "updates": updates, "new_frontier": upper}
+        write = {"capability": capability, "updates": updates, "new_frontier": upper}
         return self.done("update_and_downgrade", writes=[write])[0]
 
-    def contend(self, held: Record, rows: pa.Table, width: int) -> Record:
+    def contend(self, capability: Record, rows: pa.Table, width: int) -> Record:
         """Write rows at the frontier where a shared capability stands; it, moved.
 
         The rows' times count from that frontier. Whoever else holds the capability may move it
         meanwhile: then nothing was written, and the command is sent anew from there.
         """
         while True:
-            lower = held["frontier"]
+            lower = capability["frontier"]
             times = pa.array([lower + at for at in rows.column("time").to_pylist()], pa.int64())
             index = rows.schema.get_field_index("time")
             updates = stream(rows.set_column(index, "time", times))
-            write = {"capability": held, "updates": updates, "new_frontier": lower + width}
+            write = {
+                "capability": capability,
+                "updates": updates,
+                "new_frontier": lower + width,
+            }
             answer = self.ask("update_and_downgrade", writes=[write])
             if answer["status"] != "LOST":
                 assert answer["status"] == "DONE", answer
                 return dict(answer["capabilities"][0])
-            assert answer["current"]["collection"] == held["collection"]
-            held = {**held, "frontier": answer["current"]["frontier"]}
+            assert answer["current"]["collection"] == capability["collection"]
+            capability = {**capability, "frontier": answer["current"]["frontier"]}
 
     def write_chunk(
         self,
@@ -180,13 +186,13 @@ class Client:
     @contextmanager
     def transaction(self) -> Iterator["Transaction"]:
         """Chunks written in one transaction, which is committed at the end unless aborted."""
-        made = Transaction({**self._settings, "transactional.id": uuid.uuid4().hex})
+        transaction = Transaction({**self._settings, "transactional.id": uuid.uuid4().hex})
         try:
-            yield made
+            yield transaction
         except BaseException:
-            made.abort()
+            transaction.abort()
             raise
-        made.commit()
+        transaction.commit()
 
     def close(self) -> None:
         self._consumer.close()

@@ -23,15 +23,15 @@ def cut(client: Client, fetch: Fetch, read: Record, **bounds: Any) -> tuple[pa.T
     while True:
         answer = client.ask("subscribe_at", capability=read, **bounds)
         assert answer["status"] == "DONE", answer
-        found = answer["cut"]
+        snapshot = answer["cut"]
         try:
             parts = [
-                clipped(fetch(found["topic"], piece), piece["lower"], piece["upper"])
-                for piece in found["chunks"]
+                clipped(fetch(snapshot["topic"], piece), piece["lower"], piece["upper"])
+                for piece in snapshot["chunks"]
             ]
         except Missing:
-            if found["chunks"] == before:
+            if snapshot["chunks"] == before:
                 raise
-            before = found["chunks"]
+            before = snapshot["chunks"]
             continue
-        return chunk.same_types(parts), found["upper"]
+        return chunk.same_types(parts), snapshot["upper"]

@@ -100,13 +100,13 @@ class Fold:
         """What two folds of the same records have in common, wherever they began."""
         decided = {i: at for i, at in self.decided.items() if at >= self.upto - WINDOW}
         left_out = ("began", "passed", "expected", "refuted", "decided", "commands")
-        rest = {name: each for name, each in vars(self).items() if name not in left_out}
-        kept = list(self.commands)[-KEPT:]
+        rest = {name: value for name, value in vars(self).items() if name not in left_out}
+        remembered = list(self.commands)[-KEPT:]
         collections = {
-            id_: {**each, "batches": sorted(each["batches"], key=repr)}
-            for id_, each in self.collections.items()
+            id_: {**shard, "batches": sorted(shard["batches"], key=repr)}
+            for id_, shard in self.collections.items()
         }
-        return {**rest, "decided": decided, "kept": kept, "collections": collections}
+        return {**rest, "decided": decided, "kept": remembered, "collections": collections}
 
     def tick(self, offset: int, at_ms: int) -> None:
         passed = min(max(at_ms - self.appended, 0), TICK)
@@ -114,60 +114,65 @@ class Fold:
         self.upto, self.appended = offset, at_ms
         for name in [n for n, s in self.stages.items() if s["expires_ms"] <= self.clock]:
             del self.stages[name]
-        for _, found in sorted(self.collections.items()):
-            held = found["capabilities"]
-            leases = [(n, c["expires_ms"]) for n, c in held.items()]
-            gone = [n for n, end in leases if end is not None and end <= self.clock]
-            for each in gone:
-                del held[each]
-            if gone:
-                self.settle(found)
-                if found["sealing"]:
-                    self.seal_if_last(found)
-                self.end_if_last(found, offset)
+        for _, shard in sorted(self.collections.items()):
+            handles = shard["capabilities"]
+            leases = [(n, c["expires_ms"]) for n, c in handles.items()]
+            expired = [n for n, end in leases if end is not None and end <= self.clock]
+            for name in expired:
+                del handles[name]
+            if expired:
+                self.settle(shard)
+                if shard["sealing"]:
+                    self.seal_if_last(shard)
+                self.end_if_last(shard, offset)
 
-    # 4.3: frontiers follow capabilities
+    # 4.3: frontiers follow handles
 
-    def settle(self, found: Record) -> None:
-        held = found["capabilities"].values()
-        writes = [each["frontier"] for each in held if each["right"] == "WRITE"]
-        reads = [each["frontier"] for each in held if each["right"] == "READ"]
-        if writes and found["upper"] is not EMPTY:
-            found["upper"] = max(found["upper"], min(writes))
+    def settle(self, shard: Record) -> None:
+        handles = shard["capabilities"].values()
+        writes = [handle["frontier"] for handle in handles if handle["right"] == "WRITE"]
+        reads = [handle["frontier"] for handle in handles if handle["right"] == "READ"]
+        if writes and shard["upper"] is not EMPTY:
+            shard["upper"] = max(shard["upper"], min(writes))
         if reads:
             newest = min(reads)
-            if found["upper"] is not EMPTY:
-                newest = min(newest, found["upper"] - 1)
-            found["since"] = max(found["since"], newest)
+            if shard["upper"] is not EMPTY:
+                newest = min(newest, shard["upper"] - 1)
+            shard["since"] = max(shard["since"], newest)
 
-    def seal_if_last(self, found: Record) -> None:
-        if not any(each["right"] == "WRITE" for each in found["capabilities"].values()):
-            found.update(upper=EMPTY, sealing=False)
-            self.settle(found)
+    def seal_if_last(self, shard: Record) -> None:
+        if not any(handle["right"] == "WRITE" for handle in shard["capabilities"].values()):
+            shard.update(upper=EMPTY, sealing=False)
+            self.settle(shard)
 
     def live(self, id_: str) -> Record | None:
-        """The collection, if it was created and not dropped."""
-        found = self.collections.get(id_)
-        return None if found is None or found["since"] is EMPTY else found
+        """The shard, if it was created and not dropped."""
+        shard = self.collections.get(id_)
+        return None if shard is None or shard["since"] is EMPTY else shard
 
-    def presented(self, found: Record | None, event: Record) -> Record | None:
-        """The capability that is presented, if it is live and its token fits."""
-        held = None if found is None else found["capabilities"].get(event["capability"])
-        return None if held is None or held["token"] != event["token"] else held
+    def presented(self, shard: Record | None, event: Record) -> Record | None:
+        """The handle that is presented, if it is live and its token fits."""
+        handle = None if shard is None else shard["capabilities"].get(event["capability"])
+        return None if handle is None or handle["token"] != event["token"] else handle
 
     def granted(self, right: str, frontier: int, lease: int | None, **more: Any) -> Record:
-        made = {"right": right, "frontier": frontier, "lease_ms": lease, "expires_ms": None}
-        self.renew(made)
-        return {**made, "plan": None, "token": "", **more}
+        handle = {
+            "right": right,
+            "frontier": frontier,
+            "lease_ms": lease,
+            "expires_ms": None,
+        }
+        self.renew(handle)
+        return {**handle, "plan": None, "token": "", **more}
 
-    def renew(self, held: Record) -> None:
-        if held["lease_ms"] is not None:
-            held["expires_ms"] = min(self.clock + held["lease_ms"], LAST)
+    def renew(self, handle: Record) -> None:
+        if handle["lease_ms"] is not None:
+            handle["expires_ms"] = min(self.clock + handle["lease_ms"], LAST)
 
-    def plan(self, held: Record, new: int | None) -> None:
+    def plan(self, handle: Record, new: int | None) -> None:
         """A plan moves forward, or ends."""
-        both = held["plan"] is not None and new is not None
-        held["plan"] = max(held["plan"], new) if both else new
+        both = handle["plan"] is not None and new is not None
+        handle["plan"] = max(handle["plan"], new) if both else new
 
     def on_create(self, event: Record, offset: int) -> None:
         if event["collection"] in self.collections:
@@ -175,60 +180,60 @@ class Fold:
         self.group = event["group"]
         start, lease = event["frontier"], event["lease_ms"]
         for_ever = event["is_write_critical"]
-        held = {event["write"]: self.granted("WRITE", start, None if for_ever else lease)}
+        handles = {event["write"]: self.granted("WRITE", start, None if for_ever else lease)}
         if event["read"] is not None:
-            held[event["read"]] = self.granted("READ", start, lease)
+            handles[event["read"]] = self.granted("READ", start, lease)
         self.collections[event["collection"]] = {
             **nothing(),
             "description": event["description"],
             "since": start,
             "upper": start,
-            "capabilities": held,
+            "capabilities": handles,
         }
 
     def on_acquire(self, event: Record, offset: int) -> None:
-        found = self.live(event["collection"])
+        shard = self.live(event["collection"])
         token, name = event["token"], event["capability"]
-        if found is None or (token and event["lease_ms"] is not None):
+        if shard is None or (token and event["lease_ms"] is not None):
             return
-        old = found["capabilities"].get(name)
+        old = shard["capabilities"].get(name)
         if old is not None:
             if (old["token"], old["right"]) == (token, event["right"]):
                 self.renew(old)
                 self.plan(old, event["plan"])
             return
-        start = found["upper"] if event["right"] == "WRITE" else found["since"]
+        start = shard["upper"] if event["right"] == "WRITE" else shard["since"]
         if event["right"] == "READ" and event["frontier"] is not None:
             start = max(start, event["frontier"])
         if start is EMPTY:
             return
         lease, plan = event["lease_ms"], event["plan"]
-        made = self.granted(event["right"], start, lease, plan=plan, token=token)
-        found["capabilities"][name] = made
-        self.settle(found)
+        handle = self.granted(event["right"], start, lease, plan=plan, token=token)
+        shard["capabilities"][name] = handle
+        self.settle(shard)
 
     def on_clone(self, event: Record, offset: int) -> None:
-        found = self.live(event["collection"])
-        old = self.presented(found, event)
-        if found is None or old is None or event["clone"] in found["capabilities"]:
+        shard = self.live(event["collection"])
+        old = self.presented(shard, event)
+        if shard is None or old is None or event["clone"] in shard["capabilities"]:
             return
         lease = old["lease_ms"] if event["lease_ms"] is None else event["lease_ms"]
         token = old["token"] if lease is None else ""
-        made = self.granted(old["right"], old["frontier"], lease, token=token)
-        found["capabilities"][event["clone"]] = made
+        handle = self.granted(old["right"], old["frontier"], lease, token=token)
+        shard["capabilities"][event["clone"]] = handle
 
     def on_transfer(self, event: Record, offset: int) -> None:
-        found = self.live(event["collection"])
-        old = self.presented(found, event)
-        if found is None or old is None or event["to"] in found["capabilities"]:
+        shard = self.live(event["collection"])
+        old = self.presented(shard, event)
+        if shard is None or old is None or event["to"] in shard["capabilities"]:
             return
         self.renew(old)
-        found["capabilities"][event["to"]] = found["capabilities"].pop(event["capability"])
+        shard["capabilities"][event["to"]] = shard["capabilities"].pop(event["capability"])
 
     def on_downgrade(self, event: Record, offset: int) -> None:
-        found = self.live(event["collection"])
-        old = self.presented(found, event)
-        if found is None or old is None or event["frontier"] is EMPTY:
+        shard = self.live(event["collection"])
+        old = self.presented(shard, event)
+        if shard is None or old is None or event["frontier"] is EMPTY:
             return
         if event["new_token"] is not None:
             if old["lease_ms"] is not None or event["frontier"] < old["frontier"]:
@@ -239,45 +244,47 @@ class Fold:
         self.plan(old, event["plan"])
         old["frontier"] = target
         if old["right"] == "WRITE" and target != lower:
-            self.link(found, (offset, 0), lower, target, [])
-        self.settle(found)
+            self.link(shard, (offset, 0), lower, target, [])
+        self.settle(shard)
 
     def on_drop(self, event: Record, offset: int) -> None:
-        found = self.live(event["collection"])
-        if found is None:
+        shard = self.live(event["collection"])
+        if shard is None:
             return
         if event["capability"] is None:
-            self.forget(found, offset)
+            self.forget(shard, offset)
             return
-        old, name = self.presented(found, event), event["capability"]
-        others = [n for n, c in found["capabilities"].items() if c["right"] == "WRITE"]
+        old, name = self.presented(shard, event), event["capability"]
+        others = [n for n, c in shard["capabilities"].items() if c["right"] == "WRITE"]
         if old is None or (event["sole"] and set(others) - {name}):
             return
-        del found["capabilities"][event["capability"]]
-        self.settle(found)
+        del shard["capabilities"][event["capability"]]
+        self.settle(shard)
         if old["right"] == "WRITE":
-            self.seal_if_last(found)
-        found["released"] |= event["whole"]
-        self.end_if_last(found, offset)
+            self.seal_if_last(shard)
+        shard["released"] |= event["whole"]
+        self.end_if_last(shard, offset)
 
-    def end_if_last(self, found: Record, offset: int) -> None:
-        """Forget a collection that was released and that nobody holds for reading."""
-        rights = [each["right"] for each in found["capabilities"].values()]
-        if found["released"] and "READ" not in rights:
-            self.forget(found, offset)
+    def end_if_last(self, shard: Record, offset: int) -> None:
+        """Forget a shard that was released and that nobody holds for reading."""
+        rights = [handle["right"] for handle in shard["capabilities"].values()]
+        if shard["released"] and "READ" not in rights:
+            self.forget(shard, offset)
 
-    def forget(self, found: Record, offset: int) -> None:
-        """Nothing is left of a collection but its id."""
-        batches = sorted(found["batches"], key=lambda each: (each["offset"], each["part"]))
+    def forget(self, shard: Record, offset: int) -> None:
+        """Nothing is left of a shard but its id."""
+        batches = sorted(shard["batches"], key=lambda chunk: (chunk["offset"], chunk["part"]))
         self.supersede(offset, [chunk for batch in batches for chunk in batch["chunks"]])
-        found.update(nothing())
+        shard.update(nothing())
 
     # 4.2: Append and Advance
 
     def on_append(self, event: Record, offset: int) -> None:
         parts, renewals = event["parts"], event["renewals"]
-        touched = {each["collection"] for each in (*parts, *renewals)}
-        before = {id_: copied(each) for id_, each in self.collections.items() if id_ in touched}
+        touched = {part["collection"] for part in (*parts, *renewals)}
+        before = {
+            id_: copied(shard) for id_, shard in self.collections.items() if id_ in touched
+        }
         stages = self.stages
         is_counting = bool(parts) and not self.is_overtaken(event)
         for number, part in enumerate(parts):
@@ -292,79 +299,79 @@ class Fold:
     def is_overtaken(self, event: Record) -> bool:
         """Whether updates came to the collections after what its writer had read of them."""
         upto = event["read_upto"]
-        found = [self.collections.get(part["collection"]) for part in event["parts"]]
-        changed = [each["changed"] for each in found if each is not None]
+        collections = [self.collections.get(part["collection"]) for part in event["parts"]]
+        changed = [shard["changed"] for shard in collections if shard is not None]
         return upto is not None and any(at is not None and at > upto for at in changed)
 
     def is_renewed(self, presented: Record) -> bool:
-        """Whether a capability that does not move is valid where it is said to stand."""
-        held = self.presented(self.live(presented["collection"]), presented)
-        if held is None or held["right"] != "WRITE":
+        """Whether a handle that does not move is valid where it is said to stand."""
+        handle = self.presented(self.live(presented["collection"]), presented)
+        if handle is None or handle["right"] != "WRITE":
             return False
-        self.renew(held)
-        return bool(held["frontier"] == presented["frontier"])
+        self.renew(handle)
+        return bool(handle["frontier"] == presented["frontier"])
 
     def fits(self, part: Record) -> bool:
         """Whether the part counts, those before it having counted."""
-        found = self.live(part["collection"])
-        held = self.presented(found, part)
+        shard = self.live(part["collection"])
+        handle = self.presented(shard, part)
         before, after = binding(part["from_offsets"]), binding(part["to_offsets"])
-        if found is None or held is None or held["right"] != "WRITE":
+        if shard is None or handle is None or handle["right"] != "WRITE":
             return False
-        if held["frontier"] != part["lower"] or later(part["upper"]) <= part["lower"]:
+        if handle["frontier"] != part["lower"] or later(part["upper"]) <= part["lower"]:
             return False
-        if part["fingerprint"] and part["fingerprint"] in found["fenced"]:
+        if part["fingerprint"] and part["fingerprint"] in shard["fenced"]:
             return False
         if (before is None) != (after is None):
             return False
         if before is not None and after is not None:
             if any(p not in after or after[p] < o for p, o in before.items()):
                 return False
-            if before != (found["source"] or {}):
+            if before != (shard["source"] or {}):
                 return False
         if any(stage not in self.stages for stage in part["stages"]):
             return False
         return not self.is_gone(part["chunks"])
 
     def link_part(self, part: Record, place: tuple[int, int]) -> None:
-        found = self.collections[part["collection"]]
+        shard = self.collections[part["collection"]]
         staged = [chunk for stage in part["stages"] for chunk in self.stages[stage]["chunks"]]
         self.stages = {n: s for n, s in self.stages.items() if n not in part["stages"]}
         if part["upper"] is EMPTY:
-            del found["capabilities"][part["capability"]]
+            del shard["capabilities"][part["capability"]]
         else:
-            found["capabilities"][part["capability"]]["frontier"] = part["upper"]
+            shard["capabilities"][part["capability"]]["frontier"] = part["upper"]
         if part["to_offsets"] is not None:
-            found["source"] = binding(part["to_offsets"])
+            shard["source"] = binding(part["to_offsets"])
         chunks = bare(part["chunks"]) + staged
-        found["changed"] = place[0] if chunks else found["changed"]
-        self.link(found, place, part["lower"], part["upper"], chunks)
-        self.settle(found)
+        shard["changed"] = place[0] if chunks else shard["changed"]
+        self.link(shard, place, part["lower"], part["upper"], chunks)
+        self.settle(shard)
         if part["upper"] is EMPTY:
-            self.seal_if_last(found)
-        if part["fingerprint"] and part["fingerprint"] != found["fingerprint"]:
-            found["fenced"] |= {found["fingerprint"]} - {""}
-            found["fingerprint"] = part["fingerprint"]
+            self.seal_if_last(shard)
+        if part["fingerprint"] and part["fingerprint"] != shard["fingerprint"]:
+            shard["fenced"] |= {shard["fingerprint"]} - {""}
+            shard["fingerprint"] = part["fingerprint"]
 
     def on_advance(self, event: Record, offset: int) -> None:
         lower, upper = event["lower"], event["upper"]
-        for id_, found in self.collections.items():
+        for id_, shard in self.collections.items():
             system = f"{id_}.write"
-            held = found["capabilities"]
-            writes = {n: c["frontier"] for n, c in held.items() if c["right"] == "WRITE"}
+            handles = shard["capabilities"]
+            writes = {n: c["frontier"] for n, c in handles.items() if c["right"] == "WRITE"}
             start = writes.pop(system, None)
             if start is None or start > lower or min(writes.values(), default=upper) < upper:
                 continue
             if lower < upper:
-                held[system]["frontier"] = upper
-                self.link(found, (offset, 0), start, upper, [])
-                self.settle(found)
+                handles[system]["frontier"] = upper
+                self.link(shard, (offset, 0), start, upper, [])
+                self.settle(shard)
 
     # 4.4: batches
 
     def link(
         self,
-        found: Record,
+        shard: Record,
         place: tuple[int, int],
         lower: int,
         upper: int | None,
@@ -378,34 +385,34 @@ class Fold:
             "upper": upper,
             "since": 0,
             "chunks": chunks,
-            "source": found["source"],
+            "source": shard["source"],
         }
         before = [
-            each
-            for each in found["batches"]
+            batch
+            for batch in shard["batches"]
             if not chunks
-            and not each["chunks"]
-            and each["upper"] == lower
-            and each["source"] == found["source"]
+            and not batch["chunks"]
+            and batch["upper"] == lower
+            and batch["source"] == shard["source"]
         ]
         if before:
-            old = max(before, key=lambda each: (each["offset"], each["part"]))
-            found["batches"].remove(old)
+            old = max(before, key=lambda batch: (batch["offset"], batch["part"]))
+            shard["batches"].remove(old)
             batch.update(lower=old["lower"], since=old["since"])
-        found["batches"].append(batch)
-        found["sealing"] = upper is EMPTY  # until another one moves (4.3)
+        shard["batches"].append(batch)
+        shard["sealing"] = upper is EMPTY  # until another one moves (4.3)
 
     def on_replace(self, event: Record, offset: int) -> None:
-        found, names = self.live(event["collection"]), event["replaced"]
-        if found is None or not names or any(names.count(name) > 1 for name in names):
+        shard, names = self.live(event["collection"]), event["replaced"]
+        if shard is None or not names or any(names.count(name) > 1 for name in names):
             return
-        current = {tuple(b[each] for each in names[0]): b for b in found["batches"]}
+        current = {tuple(b[name] for name in names[0]): b for b in shard["batches"]}
         old = [current.get(tuple(name.values())) for name in names]
-        gone = [each for each in old if each is not None]
-        if len(gone) < len(names) or has_gap(gone):
+        replaced = [batch for batch in old if batch is not None]
+        if len(replaced) < len(names) or has_gap(replaced):
             return
-        end = max(later(batch["upper"]) for batch in gone)
-        if event["since"] > found["since"] or end > later(found["upper"]):
+        end = max(later(batch["upper"]) for batch in replaced)
+        if event["since"] > shard["since"] or end > later(shard["upper"]):
             return
         stages = event["stages"]
         if any(stage not in self.stages for stage in stages) or self.is_gone(event["chunks"]):
@@ -415,17 +422,17 @@ class Fold:
         merged = {
             "offset": offset,
             "part": 0,
-            "lower": min(batch["lower"] for batch in gone),
+            "lower": min(batch["lower"] for batch in replaced),
             "upper": EMPTY if end == FOR_EVER else end,
             "since": event["since"],
             "chunks": bare(event["chunks"]) + staged,
-            "source": max(gone, key=lambda batch: batch["lower"])["source"],
+            "source": max(replaced, key=lambda batch: batch["lower"])["source"],
         }
-        found["batches"] = [batch for batch in found["batches"] if batch not in gone]
-        found["batches"].append(merged)
-        if any(batch["chunks"] for batch in (merged, *gone)):
-            found["changed"] = offset
-        self.supersede(offset, [chunk for batch in gone for chunk in batch["chunks"]])
+        shard["batches"] = [batch for batch in shard["batches"] if batch not in replaced]
+        shard["batches"].append(merged)
+        if any(batch["chunks"] for batch in (merged, *replaced)):
+            shard["changed"] = offset
+        self.supersede(offset, [chunk for batch in replaced for chunk in batch["chunks"]])
 
     # 4.5: what is named
 
@@ -447,17 +454,17 @@ class Fold:
     def on_stage(self, event: Record, offset: int) -> None:
         if self.is_gone(event["chunks"]):
             return
-        known = self.stages.get(event["stage"], {"chunks": []})["chunks"]
-        chunks = [*known, *bare(event["chunks"])]
+        staged = self.stages.get(event["stage"], {"chunks": []})["chunks"]
+        chunks = [*staged, *bare(event["chunks"])]
         expires = min(self.clock + event["lease_ms"], LAST)
         self.stages[event["stage"]] = {"chunks": chunks, "expires_ms": expires}
 
     def on_reclaim(self, event: Record, offset: int) -> None:
         for partition, low in (binding(event["floor"]) or {}).items():
             self.floor[partition] = max(self.floor.get(partition, 0), low)
-        held = [c for f in self.collections.values() for c in f["capabilities"].values()]
-        oldest = min((c["plan"] for c in held if c["plan"] is not None), default=FOR_EVER)
-        self.superseded = [each for each in self.superseded if oldest <= each["offset"]]
+        handles = [c for f in self.collections.values() for c in f["capabilities"].values()]
+        oldest = min((c["plan"] for c in handles if c["plan"] is not None), default=FOR_EVER)
+        self.superseded = [chunk for chunk in self.superseded if oldest <= chunk["offset"]]
 
     def on_rollup(self, event: Record, offset: int) -> None:
         upto = event["upto"]
@@ -468,22 +475,22 @@ class Fold:
             return
         assert upto not in self.refuted, f"the rollup at {upto} is not what the records come to"
         out = [chunk for old in self.rollups[:-1] for chunk in old["chunks"]]
-        made = {"upto": upto, "chunks": bare(event["chunks"]), "hash": event["hash"]}
+        rollup = {"upto": upto, "chunks": bare(event["chunks"]), "hash": event["hash"]}
         self.supersede(offset, out)
-        self.rollups = [*self.rollups[-1:], made]
+        self.rollups = [*self.rollups[-1:], rollup]
 
     # 4.6: beginning at a rollup
 
     def load(self, state: Record) -> None:
         self.group, self.upto, self.clock = state["group"], state["upto"], state["clock_ms"]
         self.appended, self.began = state["appended_ms"], self.upto
-        for each in state["collections"]:
-            self.collections[each["id"]] = loaded(each)
+        for shard in state["collections"]:
+            self.collections[shard["id"]] = loaded(shard)
         for id_ in state["dropped"]:
             self.collections[id_] = nothing()
         self.decided = {d["id"]: d["offset"] for d in state["decided"]}
         self.commands = {d["id"]: None for d in state["kept"]}
         self.floor = binding(state["floor"]) or {}
         self.stages = {s.pop("name"): s for s in map(unranged, state["stages"])}
-        self.superseded = [unranged(each) for each in state["superseded"]]
-        self.rollups = [unranged(each) for each in state["rollups"]]
+        self.superseded = [unranged(chunk) for chunk in state["superseded"]]
+        self.rollups = [unranged(rollup) for rollup in state["rollups"]]

@@ -61,10 +61,10 @@ def staged(
 def again(client: Client, name: str, fields: Callable[[], Record]) -> Record:
     """Send a command, anew as long as others were faster; the fields of what was done."""
     for _ in range(TRIES):
-        given = fields()
-        answer = client.ask(name, **given)
+        columns = fields()
+        answer = client.ask(name, **columns)
         if answer["status"] == "DONE":
-            return given
+            return columns
         overtaken = ("Reclaimed", "Recount")
         assert answer["status"] == "REFUSED", answer
         assert answer["error"]["code"] in overtaken, answer

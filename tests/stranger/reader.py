@@ -39,11 +39,11 @@ def begin(values: Iterable[bytes], first: int, fetch: Callable[[Record], bytes])
     It lies before the furthest rollup, which the fold then checks; only where nothing before it
     can be read is that one believed. One that does not count has chunks that nobody keeps.
     """
-    known = map(wire.decode, filter(wire.is_known, values))
-    found = [event for name, event in known if name == "shard_rollup"]
-    reaching = [each for each in found if each["upto"] + 1 >= first]
-    furthest = max((each["upto"] for each in reaching), default=-1)
-    bodies = {each["upto"]: body for each in reaching if (body := body_of(each, fetch))}
+    events = map(wire.decode, filter(wire.is_known, values))
+    rollups = [event for name, event in events if name == "shard_rollup"]
+    reaching = [rollup for rollup in rollups if rollup["upto"] + 1 >= first]
+    furthest = max((rollup["upto"] for rollup in reaching), default=-1)
+    bodies = {rollup["upto"]: body for rollup in reaching if (body := body_of(rollup, fetch))}
     before = max((upto for upto in bodies if upto < furthest), default=-1)
     fold = Fold()
     if before >= 0:
@@ -57,12 +57,12 @@ def begin(values: Iterable[bytes], first: int, fetch: Callable[[Record], bytes])
 
 def skipped(records: Iterable[tuple[int, bytes]]) -> dict[int, int | None]:
     """What operators have everybody pass over: the CRC-32 of the value by offset (4.7)."""
-    found: dict[int, int | None] = {}
+    offsets: dict[int, int | None] = {}
     for offset, value in records:
         name, event = wire.decode(value) if wire.is_known(value) else ("", {})
         if name == "shard_skip" and event["offset"] < offset:
-            found.setdefault(event["offset"], event["checksum"])
-    return found
+            offsets.setdefault(event["offset"], event["checksum"])
+    return offsets
 
 
 def forward(
@@ -85,9 +85,9 @@ def forward(
 def reach(fold: Fold, skips: dict[int, int | None], end: int) -> None:
     """Pass over offsets before `end` without a record: one, or all that are named (4.7)."""
     gap = range(fold.upto + 1, end)
-    assert len(gap) <= 1 or all(each in skips for each in gap), "records are missing"
-    for each in gap:
-        fold.pass_over(each)
+    assert len(gap) <= 1 or all(offset in skips for offset in gap), "records are missing"
+    for offset in gap:
+        fold.pass_over(offset)
 
 
 def body_of(rollup: Record, fetch: Callable[[Record], bytes]) -> Record | None:
@@ -153,21 +153,21 @@ class Reader:
 
     def _check_same(self, topic: str) -> None:
         """A topic that was made anew has another id: what was read is of another."""
-        asked = self._admin.describe_topics(TopicCollection([topic]), request_timeout=30)
-        id_ = str(asked[topic].result().topic_id)
+        future = self._admin.describe_topics(TopicCollection([topic]), request_timeout=30)
+        id_ = str(future[topic].result().topic_id)
         assert self._topics.setdefault(topic, id_) == id_, f"{topic} was made anew"
 
     def _has_partition(self, topic: str, partition: int) -> bool:
         """Whether the topic has it; asked for when it is not known, for there may be more."""
         if partition not in self._partitions.get(topic, ()):
-            found = self._consumer.list_topics(topic, timeout=30).topics[topic]
-            self._partitions[topic] = set(found.partitions)
+            topics = self._consumer.list_topics(topic, timeout=30).topics[topic]
+            self._partitions[topic] = set(topics.partitions)
         return partition in self._partitions[topic]
 
     def _records(self, topic: str, start: int, end: int) -> list[Any]:
-        found: list[Any] = []
+        updates: list[Any] = []
         if start >= end:
-            return found
+            return updates
         self._consumer.assign([TopicPartition(topic, 0, start)])
         next_ = start
         while next_ < end:
@@ -176,10 +176,10 @@ class Reader:
                 if message.error() is not None:
                     next_ = max(next_, offset)  # the end: of transactions only marks are left
                 elif offset < end:
-                    found.append(message)
+                    updates.append(message)
                     next_ = offset + 1
         self._consumer.unassign()
-        return found
+        return updates
 
     def chunk(self, topic: str, ref: Record) -> bytes:
         """A chunk's bytes, which have to be those that were meant."""
@@ -206,21 +206,21 @@ class Reader:
         They add up as long as the collection can be read at `since`.
         """
         topic = f"{self._namespace}.{group}.data"
-        wanted = pieces(self.folds[group].collections[id_], since, lower, upper)
+        selected = pieces(self.folds[group].collections[id_], since, lower, upper)
         while True:
             try:
-                parts = [clipped(self.chunk(topic, c), *bounds) for c, bounds in wanted]
+                parts = [clipped(self.chunk(topic, c), *bounds) for c, bounds in selected]
                 return chunk.same_types(parts)
             except Missing:
                 newest = pieces(self.fold(group).collections[id_], since, lower, upper)
-                if newest == wanted:
+                if newest == selected:
                     raise
-                wanted = newest
+                selected = newest
 
     def snapshot(self, group: str, id_: str, as_of: int) -> dict[tuple[Any, ...], int]:
         """How often each row is there at a time."""
-        found = self.fold(group).collections[id_]
-        assert as_of < later(found["upper"]), "not yet known"
+        collection = self.fold(group).collections[id_]
+        assert as_of < later(collection["upper"]), "not yet known"
         return counted(self.updates(group, id_, as_of, 0, as_of + 1), with_time=False)
 
     def listen(self, group: str, id_: str, after: int) -> dict[tuple[Any, ...], int]:
@@ -228,8 +228,8 @@ class Reader:
 
         There is nothing before time 0: since 0 is early enough for all that ever changed.
         """
-        found = self.fold(group).collections[id_]
-        upper = LAST if found["upper"] is EMPTY else found["upper"]
+        collection = self.fold(group).collections[id_]
+        upper = LAST if collection["upper"] is EMPTY else collection["upper"]
         updates = self.updates(group, id_, max(after, 0), after + 1, upper)
         return counted(updates, with_time=True)
 
@@ -238,13 +238,13 @@ class Reader:
 
 
 def pieces(
-    found: Record, since: int, lower: int, upper: int
+    collection: Record, since: int, lower: int, upper: int
 ) -> list[tuple[Record, tuple[int, int]]]:
     """The chunks that hold times of [lower, upper), each with the interval it is clipped to."""
-    assert later(found["since"]) <= since, "compacted"
+    assert later(collection["since"]) <= since, "compacted"
     spans = [
         (batch, max(lower, batch["lower"]), min(upper, later(batch["upper"])))
-        for batch in found["batches"]
+        for batch in collection["batches"]
     ]
     return [
         (chunk, (begin, end))

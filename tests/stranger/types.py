@@ -56,13 +56,13 @@ def arrow(text: str) -> pa.DataType:
         case "ENUM":
             return pa.utf8()
         case "STRUCT":
-            return pa.struct([named(each) for each in inside])
+            return pa.struct([named(part) for part in inside])
         case "MAP":
             return pa.map_(*map(arrow, inside))
         case "UNION":
-            fields = [named(each) for each in inside]
-            tag, taken = "tag", {field.name.lower() for field in fields}
-            while tag in taken:
+            fields = [named(part) for part in inside]
+            tag, names = "tag", {field.name.lower() for field in fields}
+            while tag in names:
                 tag += "_"
             return pa.struct([pa.field(tag, pa.uint8()), *fields])
         case _:
@@ -77,11 +77,11 @@ def named(text: str) -> pa.Field:
 
 def parts(text: str) -> list[str]:
     """What commas divide, but for those within parentheses."""
-    found, depth = [""], 0
+    pieces, depth = [""], 0
     for sign in text:
         depth += {"(": 1, ")": -1}.get(sign, 0)
         if sign == "," and depth == 0:
-            found.append("")
+            pieces.append("")
         else:
-            found[-1] += sign
-    return [each.strip() for each in found if each.strip()]
+            pieces[-1] += sign
+    return [part.strip() for part in pieces if part.strip()]

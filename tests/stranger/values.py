@@ -15,7 +15,7 @@ def later(frontier: int | None) -> int:
 
 def bare(chunks: list[Record]) -> list[Record]:
     """References, without what is no part of them (ranges)."""
-    return [{each: chunk[each] for each in REFERENCE} for chunk in chunks]
+    return [{name: chunk[name] for name in REFERENCE} for chunk in chunks]
 
 
 def binding(offsets: list[Record] | None) -> dict[int, int] | None:
@@ -25,7 +25,7 @@ def binding(offsets: list[Record] | None) -> dict[int, int] | None:
 def offsets(bound: dict[int, int] | None) -> list[Record] | None:
     if bound is None:
         return None
-    return [{"partition": each, "offset": bound[each]} for each in sorted(bound)]
+    return [{"partition": partition, "offset": bound[partition]} for partition in sorted(bound)]
 
 
 def nothing() -> Record:
@@ -47,14 +47,14 @@ def nothing() -> Record:
 
 def loaded(stored: Record) -> Record:
     """A collection of a state, as a fold keeps it."""
-    held = {c["id"]: {**c} for c in stored["capabilities"]}
-    for capability in held.values():
+    capabilities = {c["id"]: {**c} for c in stored["capabilities"]}
+    for capability in capabilities.values():
         del capability["id"]
     batches = [{**unranged(b), "source": binding(b["source"])} for b in stored["batches"]]
     return {
         **{name: value for name, value in stored.items() if name != "id"},
         "batches": batches,
-        "capabilities": held,
+        "capabilities": capabilities,
         "source": binding(stored["source"]),
         "fenced": set(stored["fenced"]),
     }
@@ -65,11 +65,13 @@ def unranged(holder: Record) -> Record:
     return {**holder, "chunks": bare(holder["chunks"])}
 
 
-def copied(found: Record) -> Record:
+def copied(collection: Record) -> Record:
     """A collection that may be changed while the other stays."""
-    held = {name: dict(each) for name, each in found["capabilities"].items()}
-    more = {"batches": list(found["batches"]), "fenced": set(found["fenced"])}
-    return {**found, **more, "capabilities": held}
+    capabilities = {
+        name: dict(capability) for name, capability in collection["capabilities"].items()
+    }
+    more = {"batches": list(collection["batches"]), "fenced": set(collection["fenced"])}
+    return {**collection, **more, "capabilities": capabilities}
 
 
 def has_gap(batches: list[Record]) -> bool:

@@ -40,7 +40,7 @@ class Run:
 
     def script(self, path: Path) -> Iterator[dict[str, Any]]:
         """What became of each query that DuckDB answers; a repeated one is judged once."""
-        replay, asked = Replay(), set[tuple[int, str]]()
+        replay, requests = Replay(), set[tuple[int, str]]()
         with suppress(OSError):  # a file that is included is not there
             for statement in statements(path, self.root):
                 if time.monotonic() > self.stop_at:
@@ -49,8 +49,8 @@ class Run:
                     replay.carry_out(statement)
                     continue
                 query = replay.own(statement.text)
-                if (replay.version, query) not in asked:
-                    asked.add((replay.version, query))
+                if (replay.version, query) not in requests:
+                    requests.add((replay.version, query))
                     yield from self._told(statement, query, replay)
 
     def _told(
@@ -81,47 +81,47 @@ class Run:
     def _verdict(self, statement: Statement, query: str, replay: Replay) -> Verdict | None:
         if not replay.answers(query):
             return None
-        held = replay.tables(query)
-        if self.reads_tables and not held:
+        tables = replay.tables(query)
+        if self.reads_tables and not tables:
             return None
-        return self.judge.verdict(query, held, f"{statement.file}:{statement.line}")
+        return self.judge.verdict(query, tables, f"{statement.file}:{statement.line}")
 
 
 def main() -> int:
     """Run what the command line asks for."""
-    asked = _arguments().parse_args()
-    root, kept = Path(asked.directory).resolve(), Path(asked.keep)
-    part, parts = map(int, asked.share.split("/"))
-    done = _done(kept)
+    arguments = _arguments().parse_args()
+    root, results = Path(arguments.directory).resolve(), Path(arguments.keep)
+    part, parts = map(int, arguments.share.split("/"))
+    done = _done(results)
     paths = [
         path
         for path in sorted(root.rglob("*"))
         if path.suffix in SUFFIXES and str(path.relative_to(root)) not in done
     ]
     signal.signal(signal.SIGALRM, _late)
-    run = Run(root, reads_tables=asked.tables)
-    if asked.seconds:
-        run.stop_at = time.monotonic() + asked.seconds
-    with kept.open("a", encoding="utf-8") as lines:
+    run = Run(root, reads_tables=arguments.tables)
+    if arguments.seconds:
+        run.stop_at = time.monotonic() + arguments.seconds
+    with results.open("a", encoding="utf-8") as lines:
         for path in paths[part - 1 :: parts]:
-            for told in run.script(path):
-                lines.write(json.dumps(told) + "\n")
+            for result in run.script(path):
+                lines.write(json.dumps(result) + "\n")
                 lines.flush()
-    words = Counter(told["word"] for told in _read(kept))
-    slow = sum(told["seconds"] > SLOW for told in _read(kept))
+    words = Counter(result["word"] for result in _read(results))
+    slow = sum(result["seconds"] > SLOW for result in _read(results))
     counted = [*words.most_common(), ("over 10 s", slow)]
     sys.stdout.write("".join(f"{word:14}{count:8,}\n" for word, count in counted))
     return 1 if words["WRONG"] or words["INTERNAL"] else 0
 
 
-def _read(kept: Path) -> list[dict[str, Any]]:
-    lines = kept.read_text(encoding="utf-8").splitlines() if kept.exists() else []
+def _read(directory: Path) -> list[dict[str, Any]]:
+    lines = directory.read_text(encoding="utf-8").splitlines() if directory.exists() else []
     return [json.loads(line) for line in lines]
 
 
-def _done(kept: Path) -> set[Any]:
+def _done(directory: Path) -> set[Any]:
     """The files of which a run before this one has said something."""
-    return {told["file"] for told in _read(kept)}
+    return {result["file"] for result in _read(directory)}
 
 
 def _late(signum: int, frame: FrameType | None) -> None:

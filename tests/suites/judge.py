@@ -61,10 +61,10 @@ class SuiteJudge(Judge):
     def verdict(self, query: str, held: list[Held], seed: str) -> Verdict:
         """Maintain the view and compare it. Errors: what is raised from outside (a timer)."""
         chance = random.Random(seed)
-        self.held = {each.name: each for each in held}
+        self.held = {table.name: table for table in held}
         self.maintained = 0.0
         buckets = chance.choice((1, 2, 3))
-        tables = tuple(_table(chance, each) for each in held)
+        tables = tuple(_table(chance, table) for table in held)
         case = Case(tables=tables, query=query, pinned=query, last=LAST, buckets=buckets)
         begun = time.process_time()
         word, why = self._word(case)
@@ -95,39 +95,39 @@ class SuiteJudge(Judge):
 
     def _load(self, table: Table, last: int) -> pa.Table:
         """Make the table a view of its contents at the time `now`, in an order by `salt`."""
-        held, execute = self.held[table.name], self.connection.execute
-        kept, live = f"rows_of_{table.name}", f"lives_of_{table.name}"
-        names = [f'"{name}"' for name, _ in held.columns]
-        casts = [f"{_own(quoted(n), kind)} AS {quoted(n)}" for n, kind in held.columns]
-        ids = pa.array(range(held.rows.num_rows), pa.int64())
-        self.connection.register("held_rows", held.rows.append_column("_id", ids))
+        contents, execute = self.held[table.name], self.connection.execute
+        rows_name, live = f"rows_of_{table.name}", f"lives_of_{table.name}"
+        names = [f'"{name}"' for name, _ in contents.columns]
+        casts = [f"{_own(quoted(n), kind)} AS {quoted(n)}" for n, kind in contents.columns]
+        ids = pa.array(range(contents.rows.num_rows), pa.int64())
+        self.connection.register("held_rows", contents.rows.append_column("_id", ids))
         listed = ", ".join([*casts, "_id"])
-        execute(f"CREATE OR REPLACE TABLE {kept} AS SELECT {listed} FROM held_rows")
+        execute(f"CREATE OR REPLACE TABLE {rows_name} AS SELECT {listed} FROM held_rows")
         self.connection.register("held_lives", _lives(table, last))
         execute(f"CREATE OR REPLACE TABLE {live} AS FROM held_lives")
         columns = [f"k.{name}" for name in names]
         salted = "CASE WHEN getvariable('salt') > 0 THEN hash(k._id, getvariable('salt')) END"
         execute(
             f"CREATE OR REPLACE VIEW {table.name} AS SELECT {', '.join(columns)}"
-            f" FROM {kept} k JOIN {live} l ON k._id = l.place"
+            f" FROM {rows_name} k JOIN {live} l ON k._id = l.place"
             f" WHERE l.time = getvariable('now') ORDER BY {', '.join([salted, *columns])}"
         )
-        rows = in_arrow(self.connection, kept, "_id").drop_columns(["_id"])
+        rows = in_arrow(self.connection, rows_name, "_id").drop_columns(["_id"])
         return _updates(rows, table)
 
     def _is_undetermined(
         self, case: Case, view: Maintained, time: int, types: list[str],
-        got: Counter[str] | None, want: Counter[str] | None,
+        actual: Counter[str] | None, want: Counter[str] | None,
     ) -> bool:  # fmt: skip
         self.connection.execute("PRAGMA disable_optimizer")
         plain = self.answer(case.pinned, types, time)
-        found = (
-            got in (plain, self._pinned(case.pinned, types, time))
-            or self._varies(case, time, types, got, plain)
-            or super()._is_undetermined(case, view, time, types, got, plain)
+        is_undetermined = (
+            actual in (plain, self._pinned(case.pinned, types, time))
+            or self._varies(case, time, types, actual, plain)
+            or super()._is_undetermined(case, view, time, types, actual, plain)
         )
         self.connection.execute("PRAGMA enable_optimizer")
-        return found
+        return is_undetermined
 
     def _pinned(self, query: str, types: list[str], time: int) -> Counter[str] | None:
         """The answer with ties of the last LIMIT broken by the columns that are shown."""
@@ -143,7 +143,7 @@ class SuiteJudge(Judge):
 
     def _varies(
         self, case: Case, time: int, types: list[str],
-        got: Counter[str] | None, want: Counter[str] | None,
+        actual: Counter[str] | None, want: Counter[str] | None,
     ) -> bool:  # fmt: skip
         """Whether the rows' order is what the view and DuckDB differ by.
 
@@ -158,12 +158,12 @@ class SuiteJudge(Judge):
         finally:
             self.connection.execute("RESET VARIABLE salt")
         rows = [answer for answer in answers if answer is not None]
-        return got in answers or (got is not None and any(each != rows[0] for each in rows))
+        return actual in answers or (actual is not None and any(row != rows[0] for row in rows))
 
 
-def _table(chance: random.Random, held: Held) -> Table:
-    columns = {f'"{name}"': kind for name, kind in held.columns}
-    return Table(held.name, columns, _history(chance, held.rows.num_rows))
+def _table(chance: random.Random, contents: Held) -> Table:
+    columns = {f'"{name}"': kind for name, kind in contents.columns}
+    return Table(contents.name, columns, _history(chance, contents.rows.num_rows))
 
 
 def _history(chance: random.Random, rows: int) -> tuple[Update, ...]:
@@ -173,8 +173,11 @@ def _history(chance: random.Random, rows: int) -> tuple[Update, ...]:
         at = chance.choice((0, 1, 1, 2, 3, 4))
         updates.append(Update(row, at, 1))
         if at < LAST - 1 and chance.random() < 0.3:
-            gone = chance.randint(at + 1, LAST - 1)
-            updates += [Update(row, gone, -1), Update(row, chance.randint(gone + 1, LAST), 1)]
+            dies_at = chance.randint(at + 1, LAST - 1)
+            updates += [
+                Update(row, dies_at, -1),
+                Update(row, chance.randint(dies_at + 1, LAST), 1),
+            ]
         if chance.random() < 0.2:
             come = chance.randint(0, LAST - 1)
             updates += [Update(row, come, 1), Update(row, chance.randint(come + 1, LAST), -1)]

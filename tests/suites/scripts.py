@@ -35,10 +35,10 @@ def statements(path: Path, root: Path) -> Iterator[Statement]:
     text = path.read_text(encoding="utf-8", errors="replace")
     read = _records if ".slt" in path.name or path.suffix == ".test" else _separated
     name = str(path.relative_to(root)) if path.is_relative_to(root) else path.name
-    for line, found in read(text):
-        if isinstance(found, Path):
-            yield from statements((path.parent / found).resolve(), root)
-        elif text := _END.sub("", found).strip():
+    for line, statement in read(text):
+        if isinstance(statement, Path):
+            yield from statements((path.parent / statement).resolve(), root)
+        elif text := _END.sub("", statement).strip():
             yield Statement(name, line, text)
 
 

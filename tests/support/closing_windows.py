@@ -105,27 +105,27 @@ class Stepped:
         self.local = LocalDataflow(self.view.dataflow, directory, kernel=kernel())
         for part in range(2):
             interval = interval_of(as_of, as_of + 1, as_of=part == 0)
-            said = self.local.step(interval, self._snapshot(as_of, part))
+            snapshot = self.local.step(interval, self._snapshot(as_of, part))
             if is_birth:
-                self._say(said)
+                self._say(snapshot)
 
     def step(self, lower: int, upper: int) -> None:
         """Step over an interval."""
         self._say(self.local.step(interval_of(lower, upper), self._changes(lower, upper)))
 
-    def _say(self, said: tuple[list[pa.Table], list[pa.Table]]) -> None:
-        self.outputs += said[0]
-        self.errors += said[1]
+    def _say(self, emitted: tuple[list[pa.Table], list[pa.Table]]) -> None:
+        self.outputs += emitted[0]
+        self.errors += emitted[1]
 
     def _snapshot(self, as_of: int, part: int) -> dict[int, pa.Table]:
         rows = {}
         for index, imported in enumerate(self.view.dataflow.imports):
-            known = trace.clip(self.updates[imported.collection], 0, as_of + 1)
-            times = pa.array([as_of] * known.num_rows, pa.int64())
-            place = known.schema.get_field_index("time")
-            whole = pa.Table.from_batches([known]).set_column(place, "time", times)
-            middle = whole.num_rows // 2
-            rows[index] = (whole[:middle], whole[middle:])[part]
+            updates = trace.clip(self.updates[imported.collection], 0, as_of + 1)
+            times = pa.array([as_of] * updates.num_rows, pa.int64())
+            place = updates.schema.get_field_index("time")
+            moved_up = pa.Table.from_batches([updates]).set_column(place, "time", times)
+            middle = moved_up.num_rows // 2
+            rows[index] = (moved_up[:middle], moved_up[middle:])[part]
         return rows
 
     def _changes(self, lower: int, upper: int) -> dict[int, pa.Table]:
@@ -140,11 +140,11 @@ class Stepped:
         """The consolidated rows with their times."""
         types = [column.type for column in self.view.columns]
         flat = trace.flatten(self.outputs, arrow_schema(types))
-        said = trace.consolidate(flat, kernel())
-        diffs = int64(said.column("diff"))
+        consolidated = trace.consolidate(flat, kernel())
+        diffs = int64(consolidated.column("diff"))
         assert not len(diffs) or diffs.min() > 0, "a row was taken back"
         rows = Rows()
-        for row in said.to_pylist():
+        for row in consolidated.to_pylist():
             *values, diff = row.values()
             rows[tuple(values)] += diff
         return rows

@@ -65,7 +65,9 @@ class Collections:
         schema = arrow_schema(self.description(id_).types)
         columns = list(zip(*rows, strict=True)) or [()] * len(schema)
         pairs = zip(columns, schema, strict=True)
-        table = pa.table([pa.array(each, field.type) for each, field in pairs], schema=schema)
+        table = pa.table(
+            [pa.array(values, field.type) for values, field in pairs], schema=schema
+        )
         return self._part(id_, upper, table, errors)
 
     def _part(self, id_: str, upper: int, table: pa.Table, errors: Sequence[Row]) -> Part:

@@ -27,8 +27,8 @@ SCHEMA = pa.schema(
 )
 
 
-def rows(*given: tuple[object, ...]) -> pa.Table:
-    columns = list(zip(*given, strict=True)) or [()] * 4
+def rows(*cells: tuple[object, ...]) -> pa.Table:
+    columns = list(zip(*cells, strict=True)) or [()] * 4
     arrays = [pa.array(c, f.type) for c, f in zip(columns, SCHEMA, strict=True)]
     return pa.table(arrays, schema=SCHEMA)
 
@@ -65,16 +65,16 @@ class Place:
 
     @contextmanager
     def client(self) -> Iterator[Client]:
-        made = Client(self.bootstrap, self.namespace)
+        client = Client(self.bootstrap, self.namespace)
         try:
-            yield made
+            yield client
         finally:
-            made.close()
+            client.close()
 
     @contextmanager
     def reader(self) -> Iterator[Reader]:
-        made = Reader(self.bootstrap, self.namespace)
+        reader = Reader(self.bootstrap, self.namespace)
         try:
-            yield made
+            yield reader
         finally:
-            made.close()
+            reader.close()

@@ -49,10 +49,10 @@ class CommandScript:
         if text.startswith("@"):
             place, _, at = text[1:].partition(":")
             id_, number = place.split(".")
-            held = self.world.answers()[id_]["capabilities"][int(number)]
-            return {**held, "frontier": int(at)} if at else held
+            capability = self.world.answers()[id_]["capabilities"][int(number)]
+            return {**capability, "frontier": int(at)} if at else capability
         if name == "updates":
-            rows = [each.split(",") for each in text.split(";")]
+            rows = [cells.split(",") for cells in text.split(";")]
             return stream(*[(row, 1, int(time), int(diff)) for row, time, diff in rows])
         if name == "whole":
             return text == "yes"
@@ -64,7 +64,7 @@ class CommandScript:
 
     def run(self, case: Case) -> str:
         reached: Counter[str] = Counter()
-        told = []
+        lines = []
 
         def reach(point: str) -> None:
             reached[point] += 1
@@ -77,15 +77,15 @@ class CommandScript:
         try:
             self.world.run(self.world.service(reach))
         except Killed as killed:
-            told.append(f"killed at {killed}")
+            lines.append(f"killed at {killed}")
         except Fenced:
-            told.append("fenced")
-        return "\n".join([*self.news(), *told]) or "nothing"
+            lines.append("fenced")
+        return "\n".join([*self.news(), *lines]) or "nothing"
 
     def news(self) -> list[str]:
         every = self.world.responses()
         fresh, self.shown = every[self.shown :], len(every)
-        return [line(each) for each in fresh]
+        return [line(answer) for answer in fresh]
 
     def read(self, case: Case) -> str:
         """What a client of storage reads, which knows nothing of commands."""
@@ -99,20 +99,22 @@ class CommandScript:
         if not write.frontier.is_empty:
             storage.drop(write)
         rows = [] if delivery is None else delivery.updates.to_pylist()
-        found = sorted(f"{row['c0']} at {row['time']}: {row['diff']}" for row in rows)
-        return "\n".join([f"since={state.since} upper={state.upper}", *found])
+        updates = sorted(f"{row['c0']} at {row['time']}: {row['diff']}" for row in rows)
+        return "\n".join([f"since={state.since} upper={state.upper}", *updates])
 
 
 def line(response: dict[str, Any]) -> str:
     words = [f"{response['offset']}", response["command"] or "-", response["status"]]
     words += [
-        f"{each['right'].lower()}@{'-' if each['frontier'] is None else each['frontier']}"
-        for each in response["capabilities"]
+        f"{right['right'].lower()}@{'-' if right['frontier'] is None else right['frontier']}"
+        for right in response["capabilities"]
     ]
     if response["current"] is not None:
         words.append(f"current={response['current']['frontier']}")
     if response["cut"] is not None:
-        pieces = [f"[{each['lower']}, {each['upper']})" for each in response["cut"]["chunks"]]
+        pieces = [
+            f"[{chunk['lower']}, {chunk['upper']})" for chunk in response["cut"]["chunks"]
+        ]
         words.append(f"upper={response['cut']['upper']} {' '.join(pieces)}")
     if response["error"] is not None:
         words.append(response["error"]["code"])

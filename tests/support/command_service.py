@@ -106,9 +106,9 @@ class World:
 
     def answers(self) -> dict[str, dict[str, Any]]:
         """The responses by the command's id: one each."""
-        found = [response for response in self.responses() if response["command"]]
-        by_id = {each["command"]: each for each in found}
-        assert len(by_id) == len(found), "a command was answered twice"
+        answers = [response for response in self.responses() if response["command"]]
+        by_id = {answer["command"]: answer for answer in answers}
+        assert len(by_id) == len(answers), "a command was answered twice"
         return by_id
 
     def ask(self, name: str, /, **fields: Any) -> dict[str, Any]:
@@ -127,11 +127,11 @@ class World:
 
 
 def update(
-    held: dict[str, Any], upper: int | None, *rows: tuple[object, ...]
+    capability: dict[str, Any], upper: int | None, *rows: tuple[object, ...]
 ) -> dict[str, Any]:
     """The fields of an update of one collection."""
     updates = stream(*rows) if rows else None
-    return {"writes": [{"capability": held, "updates": updates, "new_frontier": upper}]}
+    return {"writes": [{"capability": capability, "updates": updates, "new_frontier": upper}]}
 
 
 def made(world: World, **more: Any) -> tuple[Record, Record]:

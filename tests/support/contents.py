@@ -77,14 +77,14 @@ class Contents:
         for time in range(view.since, view.upper):
             assert not view.errors_at(time)
             self.connection.execute(f"SET VARIABLE t = {time}")
-            got = view.at(time)
-            self.connection.register("got", got)
+            actual = view.at(time)
+            self.connection.register("got", actual)
             self.connection.execute(f"CREATE OR REPLACE TEMP TABLE want AS {query}")
             have, want = (f"SELECT {_pinned(view)} FROM {name}" for name in ("got", "want"))
             extra = self.connection.sql(f"{have} EXCEPT ALL {want}").fetchall()
             lacking = self.connection.sql(f"{want} EXCEPT ALL {have}").fetchall()
             assert not extra + lacking, (time, "extra", extra[:3], "lacking", lacking[:3])
-            rows += got.num_rows
+            rows += actual.num_rows
         return rows
 
 

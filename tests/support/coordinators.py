@@ -89,7 +89,7 @@ class Environment:
     def sql(self, text: str) -> list[Result]:
         """The results without the beats of whoever waits, which depend on the clock."""
         beat = Progress(frontier(0))
-        return [each for each in self.coordinator.execute(text) if each != beat]
+        return [result for result in self.coordinator.execute(text) if result != beat]
 
     def rows(self, text: str) -> list[list[object]]:
         results = self.sql(text)

@@ -20,16 +20,16 @@ def updates(shards: Shards, relation: Relation) -> tuple[pa.Table, pa.Table]:
     """
     state = shards.state(CollectionId(relation.id))
     pieces = read.pieces(state, Timestamp(0), state.upper.time)
-    found, errors = read.load(shards.chunks, shards.data_topic(relation.id), pieces)
-    if found.num_columns == 2:
-        found = arrow_schema([column.type for column in relation.columns]).empty_table()
+    loaded, errors = read.load(shards.chunks, shards.data_topic(relation.id), pieces)
+    if loaded.num_columns == 2:
+        loaded = arrow_schema([column.type for column in relation.columns]).empty_table()
     names = [column.name for column in relation.columns]
-    return found.rename_columns([*names, "_time", "_diff"]), errors
+    return loaded.rename_columns([*names, "_time", "_diff"]), errors
 
 
 def judge(
     query: str,
-    got: pa.Table,
+    actual: pa.Table,
     inputs: Mapping[str, pa.Table],
     bounds: tuple[int, int],
     times: int = 40,
@@ -43,7 +43,7 @@ def judge(
     con.execute("SET integer_division=true; SET default_null_order='postgres'")
     con.execute("SET TimeZone='UTC'; SET threads=1")
     moments = {bounds[0], bounds[1] - 1}
-    for table in [got, *inputs.values()]:
+    for table in [actual, *inputs.values()]:
         moments.update(t for t in table["_time"].to_pylist() if bounds[0] <= t < bounds[1])
     ordered = sorted(moments)
     picked = sorted({*ordered[:: max(1, len(ordered) // times)], ordered[-1]})
@@ -55,8 +55,8 @@ def judge(
                 f"{_contents('u', table, time_)}), range(_n)"
             )
         set_time(con, time_)
-        con.register("got", got)
-        have = _contents("got", got, time_)
+        con.register("got", actual)
+        have = _contents("got", actual, time_)
         want = f"SELECT *, count(*)::BIGINT AS _n FROM ({query}) GROUP BY ALL"
         extra = con.sql(f"({have}) EXCEPT ALL ({want})").fetchall()
         lacking = con.sql(f"({want}) EXCEPT ALL ({have})").fetchall()
@@ -77,7 +77,7 @@ def _contents(name: str, table: pa.Table, time_: int) -> str:
 
 def net(errors: pa.Table) -> dict[str, int]:
     """The errors that are left in the end."""
-    left: dict[str, int] = {}
+    counts: dict[str, int] = {}
     for row in errors.to_pylist():
-        left[row["error"]] = left.get(row["error"], 0) + row["diff"]
-    return {text: count for text, count in left.items() if count}
+        counts[row["error"]] = counts.get(row["error"], 0) + row["diff"]
+    return {text: count for text, count in counts.items() if count}

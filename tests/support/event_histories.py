@@ -109,8 +109,8 @@ class History:
         wanted_rows, wanted_letters = self.expected()
         assert not errors.num_rows
         assert set(rows["_diff"].to_pylist()) <= {1}
-        found = Counter(zip(rows["id"].to_pylist(), rows["_time"].to_pylist(), strict=True))
-        assert found == wanted_rows
+        counts = Counter(zip(rows["id"].to_pylist(), rows["_time"].to_pylist(), strict=True))
+        assert counts == wanted_rows
         judged = dict(wanted_letters.elements())
         numbers = [json.loads(value)["id"] for value in letters["value"].to_pylist()]
         assert sorted(numbers) == sorted(judged)

@@ -30,29 +30,29 @@ class FenceScript:
 
     def open(self, name: str, begin: int, end: int, *, may_be_apart: bool) -> str:
         try:
-            taken = take_over(self.rows, begin, end, may_be_apart=may_be_apart)
+            takeover = take_over(self.rows, begin, end, may_be_apart=may_be_apart)
         except DividedRange as error:
             return f"refused: {error}"
         self.rows = [
             replace(row, fence=row.fence + row.overlaps(begin, end))
             for row in self.rows
-            if row.range not in taken.deletes
+            if row.range not in takeover.deletes
         ]
-        self.rows += [*taken.parts, taken.row]
+        self.rows += [*takeover.parts, takeover.row]
         self.nonces = {row.range: self.nonces.get(row.range, "") for row in self.rows}
-        self.nonces |= dict.fromkeys((each.range for each in taken.parts), "")
-        self.nonces[taken.row.range] = name
-        self.sessions[name] = taken.row
-        self.parts[name] = [part.range for part in taken.parts]
-        return "\n".join(map(shown, (*taken.parts, taken.row)))
+        self.nonces |= dict.fromkeys((part.range for part in takeover.parts), "")
+        self.nonces[takeover.row.range] = name
+        self.sessions[name] = takeover.row
+        self.parts[name] = [part.range for part in takeover.parts]
+        return "\n".join(map(shown, (*takeover.parts, takeover.row)))
 
     def commit(self, name: str, checkpoint: bytes) -> str:
         """The guard of a commit: the row is still the session's. Rows of its parts go."""
         mine = self.sessions[name]
-        known = [(row.range, row.fence, self.nonces[row.range]) for row in self.rows]
-        if (mine.range, mine.fence, name) not in known:
+        rows = [(row.range, row.fence, self.nonces[row.range]) for row in self.rows]
+        if (mine.range, mine.fence, name) not in rows:
             return "fenced"
-        index = known.index((mine.range, mine.fence, name))
+        index = rows.index((mine.range, mine.fence, name))
         self.rows[index] = replace(self.rows[index], checkpoint=checkpoint)
         parts = self.parts.pop(name, ())
         self.rows = [row for row in self.rows if row.range not in parts]

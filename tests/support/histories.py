@@ -138,8 +138,8 @@ def bodies(draw: st.DrawFn, state: State, number: int) -> Body:
 
 
 def token_of(collection: CollectionState, name: CapabilityId) -> str:
-    held = collection.capabilities.get(name)
-    return held.token if held else ""
+    capability = collection.capabilities.get(name)
+    return capability.token if capability else ""
 
 
 @st.composite

@@ -11,7 +11,7 @@ USED = ("bash", "sh", "dirname", "ps")
 def without_java(directory: Path) -> Mapping[str, str]:
     """The environment of a process there; its PATH is the directory, with little in it."""
     for name in USED:
-        found = shutil.which(name)
-        assert found is not None
-        (directory / name).symlink_to(found)
+        path = shutil.which(name)
+        assert path is not None
+        (directory / name).symlink_to(path)
     return {"PATH": str(directory), "LANG": "C"}

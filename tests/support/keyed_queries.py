@@ -57,8 +57,10 @@ class Keyed:
 
     def _filters(self, columns: list[str]) -> list[str]:
         numbers = [column for column in columns if not column.endswith(".name")]
-        made = [f"{self.chance.choice(numbers)} {self.chance.choice(['= 1', '> 0', '<> 2'])}"]
-        return made if self.chance.random() < 0.4 else []
+        conditions = [
+            f"{self.chance.choice(numbers)} {self.chance.choice(['= 1', '> 0', '<> 2'])}"
+        ]
+        return conditions if self.chance.random() < 0.4 else []
 
     def _shown(self, columns: list[str], text: str) -> str:
         some = self.chance.sample(columns, self.chance.randint(1, len(columns)))

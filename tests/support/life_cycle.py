@@ -11,18 +11,18 @@ from tests.support.storages import TABLE
 
 
 def expect_all(
-    storage: Storage, read: ReadCapability, held: WriteCapability, phase: Phase
+    storage: Storage, read: ReadCapability, write: WriteCapability, phase: Phase
 ) -> None:
     commands: dict[Command, list[Callable[[], object]]] = {
         Command.CREATE: [lambda: storage.create(read.id, TABLE)],
         Command.SUBSCRIBE: [lambda: storage.subscribe_at(read)],
-        Command.UPDATE: [lambda: storage.update_and_downgrade(held, None, 10)],
+        Command.UPDATE: [lambda: storage.update_and_downgrade(write, None, 10)],
         Command.ACQUIRE: [lambda: storage.acquire_capabilities(read.id)],
         Command.USE: [
             lambda: storage.clone(read),
-            lambda: storage.transfer(held),
+            lambda: storage.transfer(write),
             lambda: storage.downgrade(read, 10),
-            lambda: storage.heartbeat(held),
+            lambda: storage.heartbeat(write),
         ],
         Command.DROP: [lambda: storage.drop(read), lambda: storage.drop(read, whole=True)],
     }

@@ -75,12 +75,12 @@ class Tables:
         views are compared over one history.
         """
         key = f"{more} {contents}"
-        known = key in self._schemas
+        is_known = key in self._schemas
         schema = self._schemas.setdefault(key, f"contents_{len(self._schemas)}")
-        if not known:
+        if not is_known:
             self.connection.execute(f"CREATE SCHEMA {schema}")
         self.connection.execute(f"SET schema = '{schema}'")
-        if not known:
+        if not is_known:
             for name, rows in contents.items():
                 self._load(name, more, rows)
 
@@ -173,5 +173,5 @@ def compare(tables: Tables, view: Maintained, query: str, every: int = 1) -> Non
         casts = [
             f"{typed(f'c{i}', column.type)} AS c{i}" for i, column in enumerate(view.columns)
         ]
-        got = answer(tables.connection, f"SELECT {', '.join(casts)} FROM got")
-        assert got == want, (query, time)
+        actual = answer(tables.connection, f"SELECT {', '.join(casts)} FROM got")
+        assert actual == want, (query, time)

@@ -21,9 +21,9 @@ HOPS = "e x JOIN e y ON x.dst = y.src JOIN e z ON y.dst = z.src"
 
 def tables(query: str, chance: random.Random) -> Tables:
     """Random histories of what the query reads."""
-    read = {each: of for each, of in COLUMNS.items() if f" {each} " in f"{query} "}
+    read = {name: of for name, of in COLUMNS.items() if f" {name} " in f"{query} "}
     histories = {
-        each: list(history(chance, [*of.values()], _POOL, range(8, 24)))
-        for each, of in read.items()
+        name: list(history(chance, [*of.values()], _POOL, range(8, 24)))
+        for name, of in read.items()
     }
     return Tables(read, chance, histories)

@@ -77,18 +77,18 @@ class Market:
         batches = list(self.world.shards.state(CollectionId("people")).batches)
         for batch in batches:
             bound = batch.source or {}
-            wanted = {
+            expected = {
                 key: name
                 for partition, offset, key, name in self.log
                 if offset < bound.get(partition, 0)
             }
-            found: dict[tuple[int, str], int] = {}
+            counts: dict[tuple[int, str], int] = {}
             for row in rows:
                 if row["_time"] < batch.upper.time:
                     pair = (row["id"], row["name"])
-                    found[pair] = found.get(pair, 0) + row["_diff"]
-            left = {pair: count for pair, count in found.items() if count}
-            assert left == {(k, v): 1 for k, v in wanted.items() if v is not None}, batch
+                    counts[pair] = counts.get(pair, 0) + row["_diff"]
+            differing = {pair: count for pair, count in counts.items() if count}
+            assert differing == {(k, v): 1 for k, v in expected.items() if v is not None}, batch
         return len(batches)
 
     def check(self) -> None:
@@ -101,10 +101,10 @@ class Market:
         assert sorted(tables["orders"]["id"].to_pylist()) == list(range(self.sent))
         for name, (query, inputs) in VIEWS.items():
             born = next(d.as_of for d in world.descriptions if d.export == name)
-            since = max(born, *(world.since(each) for each in (name, *inputs)))
-            upper = min(world.upper(each) for each in (name, *inputs))
-            given = {each: tables[each] for each in inputs}
-            duckdb_oracle.judge(query, tables[name], given, (since, upper), times=25)
+            since = max(born, *(world.since(id_) for id_ in (name, *inputs)))
+            upper = min(world.upper(id_) for id_ in (name, *inputs))
+            contents = {input_: tables[input_] for input_ in inputs}
+            duckdb_oracle.judge(query, tables[name], contents, (since, upper), times=25)
 
 
 def settle(market: Market, replica: Replica) -> None:

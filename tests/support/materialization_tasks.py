@@ -65,7 +65,7 @@ class ProtocolScript:
     def handle(self, case: Case) -> str:
         if case.directive == "session":
             offered = extensions(case.get("offered"))
-            sides = [Side(each) for each in case.get("side", "driver,connector").split(",")]
+            sides = [Side(side) for side in case.get("side", "driver,connector").split(",")]
             self.sessions = [Session(side, offered) for side in sides]
             return ""
         return "\n".join(self.line(line) for line in case.input.splitlines())
@@ -75,8 +75,8 @@ class ProtocolScript:
         verdicts = [self.verdict(session, words) for session in self.sessions]
         if len(set(verdicts)) == 1:
             return f"{line}  -- {verdicts[0]}"
-        named = zip(self.sessions, verdicts, strict=True)
-        return "\n".join([line, *(f"    {each.side}: {text}" for each, text in named)])
+        judged = zip(self.sessions, verdicts, strict=True)
+        return "\n".join([line, *(f"    {session.side}: {text}" for session, text in judged)])
 
     def verdict(self, session: Session, words: list[str]) -> str:
         before = repr(session)
@@ -102,7 +102,7 @@ def keys(words: list[str]) -> Tuples:
         if word.startswith("x:"):
             packed.append(bytes.fromhex(word[2:]))
             continue
-        row = [int(each) if each.isdecimal() else each for each in word.split("/")]
+        row = [int(step) if step.isdecimal() else step for step in word.split("/")]
         packed.extend(Tuples.of([row]).packed)
     return Tuples(packed)
 
@@ -127,7 +127,7 @@ def message(kind: str, words: list[str]) -> Any:
         case "load":
             return messages.Load(int(plain[0]), keys(plain[1:]))
         case "loaded":
-            return messages.Loaded(int(plain[0]), [each.encode() for each in plain[1:]])
+            return messages.Loaded(int(plain[0]), [word.encode() for word in plain[1:]])
         case "flush":
             return messages.Flush(options.get("checkpoint", "cp").encode())
         case "flushed":
@@ -151,7 +151,7 @@ def message(kind: str, words: list[str]) -> Any:
 def subrange(word: str) -> messages.Subrange:
     """`0-7fffffff@f8ffffff0f01`: both ends, and the checkpoint."""
     ends, _, checkpoint = word.partition("@")
-    begin, end = (int(each, 16) for each in ends.split("-"))
+    begin, end = (int(end, 16) for end in ends.split("-"))
     return messages.Subrange(begin, end, bytes.fromhex(checkpoint))
 
 
@@ -159,14 +159,14 @@ def stored(plain: list[str], options: dict[str, str]) -> Any:
     packed = keys(plain[1:])
     count = len(packed)
     values = options.get("values", ",".join(["None"] * count))
-    parts = keys([each for each in values.split(",") if each])
+    parts = keys([value for value in values.split(",") if value])
     return messages.Store(
         binding=int(plain[0]),
         keys=packed,
         values=parts,
-        documents=[json.dumps({"n": each}).encode() for each in range(count)]
+        documents=[json.dumps({"n": number}).encode() for number in range(count)]
         if "documents" not in options
-        else [each.encode() for each in options["documents"].split(",")],
+        else [text.encode() for text in options["documents"].split(",")],
         exists=[False] * int(options.get("exists", count)),
         deletes=[True] * int(options.get("deletes", "0")),
     )

@@ -16,26 +16,26 @@ DEFINITIONS = COLUMNS | SIDE_INPUT
 
 def tables(count: int, seed: int, rate: float = 8) -> dict[str, pa.Table]:
     """A history of each relation: rows in any order, twice now and then, some taken back."""
-    found = events(count, seed, rate)
+    generated = events(count, seed, rate)
     rng = np.random.default_rng(seed)
     keys = np.arange(SIDE_KEYS)
     side = pa.table({"key": keys, "value": [f"v{key}" for key in keys]})
-    whole = {name: found.of(name) for name in COLUMNS} | {"side_input": side}
-    return {name: history(table, rng) for name, table in whole.items()}
+    inputs = {name: generated.of(name) for name in COLUMNS} | {"side_input": side}
+    return {name: history(table, rng) for name, table in inputs.items()}
 
 
 def history(rows: pa.Table, rng: np.random.Generator) -> pa.Table:
     """Updates in no order: rows come once or twice, a third of them go again."""
     born = rng.integers(0, TIMES - 1, rows.num_rows)
     diff = 1 + (rng.random(rows.num_rows) < 0.1)
-    gone = np.flatnonzero(rng.random(rows.num_rows) < 0.35)
-    places = np.concatenate((np.arange(rows.num_rows), gone))
-    times = np.concatenate((born, born[gone] + 1 + rng.integers(0, TIMES - 1, len(gone))))
+    deleted = np.flatnonzero(rng.random(rows.num_rows) < 0.35)
+    places = np.concatenate((np.arange(rows.num_rows), deleted))
+    times = np.concatenate((born, born[deleted] + 1 + rng.integers(0, TIMES - 1, len(deleted))))
     order = rng.permutation(len(places))
     updates = rows.take(pa.array(places[order]))
     updates = updates.append_column("_time", pa.array(times[order]))
     return updates.append_column(
-        "_diff", pa.array(np.concatenate((diff, -diff[gone]))[order].astype(np.int64))
+        "_diff", pa.array(np.concatenate((diff, -diff[deleted]))[order].astype(np.int64))
     )
 
 
@@ -48,7 +48,7 @@ def view(
     return maintain(QUERIES[name], DEFINITIONS, updates, frontiers, engine, buckets=3)
 
 
-def compare(name: str, made: Maintained, updates: dict[str, pa.Table]) -> int:
+def compare(name: str, maintained: Maintained, updates: dict[str, pa.Table]) -> int:
     """DuckDB's answers are the view's at every time; how many rows that was."""
     connection, seen = connect(), 0
     for table, definition in DEFINITIONS.items():
@@ -63,13 +63,15 @@ def compare(name: str, made: Maintained, updates: dict[str, pa.Table]) -> int:
             f" unnest(range(sum(_diff)::BIGINT)) FROM {table}_all"
             f" WHERE _time <= getvariable('now') GROUP BY {columns})"
         )
-    for time in range(made.since, made.upper):
+    for time in range(maintained.since, maintained.upper):
         connection.execute(f"SET VARIABLE now = {time}")
         want = answer(connection, QUERIES[name])
-        assert not made.errors_at(time), (name, time)
-        connection.register("got", made.at(time))
-        casts = [f'CAST("{c.name}" AS {c.type}) AS c{i}' for i, c in enumerate(made.columns)]
-        got = answer(connection, f"SELECT {', '.join(casts)} FROM got")
-        assert got == want, (name, time)
-        seen += len(got[1])
+        assert not maintained.errors_at(time), (name, time)
+        connection.register("got", maintained.at(time))
+        casts = [
+            f'CAST("{c.name}" AS {c.type}) AS c{i}' for i, c in enumerate(maintained.columns)
+        ]
+        actual = answer(connection, f"SELECT {', '.join(casts)} FROM got")
+        assert actual == want, (name, time)
+        seen += len(actual[1])
     return seen

@@ -181,14 +181,14 @@ def _asof(node: Asof, tables: list[str], width: int) -> str:
     on = _on(node.left_keys, node.right_keys, node.null_equal)
     point, start, end = (f"({key})" for key in node.sorts)
     ends = ("<=", "<") if node.closed else ("<", "<=")
-    left = f"SELECT *, {point} AS point FROM {tables[0]} WHERE c{node.point} IS NOT NULL"
+    left_side = f"SELECT *, {point} AS point FROM {tables[0]} WHERE c{node.point} IS NOT NULL"
     right = (
         f"SELECT *, {start} AS s, {end} AS e FROM {tables[1]} WHERE c{node.start} IS NOT NULL"
     )
     within = f"s {ends[0]} point AND point {ends[1]} e AND {on or 'true'}"
     shown = f"l.* EXCLUDE (point), r.* EXCLUDE (s, e) REPLACE (NULL AS c{node.end})"
     names = ", ".join(f"c{i}" for i in range(width))
-    joined = f"SELECT {shown} FROM ({left}) l JOIN ({right}) r ON {within}"
+    joined = f"SELECT {shown} FROM ({left_side}) l JOIN ({right}) r ON {within}"
     return f"SELECT * FROM ({joined}) AS p({names})"
 
 
@@ -219,14 +219,14 @@ def _threshold(node: Threshold, tables: list[str], width: int) -> str:
         case Rule.SINGLE:
             mark = f"CASE WHEN NOT {found(tables[1])} THEN false END"
             several = f"{times(tables[1])} > {times(tables[0])}"
-            kept = f"NOT {found(tables[1])} OR {several}"
-            return f"SELECT *, {mark} FROM {tables[0]} l WHERE {kept}"
+            condition = f"NOT {found(tables[1])} OR {several}"
+            return f"SELECT *, {mark} FROM {tables[0]} l WHERE {condition}"
         case Rule.WITHOUT:
             return f"SELECT * FROM {tables[0]} l WHERE NOT {found(tables[1])}"
         case Rule.MARK:
             unknown = found(tables[2]) if len(tables) > 2 else "false"
-            known = found(tables[1])
-            mark = f"CASE WHEN {known} THEN true WHEN {unknown} THEN NULL ELSE false END"
+            is_in_second = found(tables[1])
+            mark = f"CASE WHEN {is_in_second} THEN true WHEN {unknown} THEN NULL ELSE false END"
             return f"SELECT *, {mark} FROM {tables[0]} l"
         case _:
             return f"FROM {tables[0]} {node.rule.upper()} FROM {tables[1]}"

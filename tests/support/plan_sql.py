@@ -74,7 +74,9 @@ def _where(predicates: Sequence[Scalar]) -> str:
         return " AND ".join(texts)
     texts = [f"({tolerant(text)})" for text in texts]
     tries = [f"try({{'v': {text}}})" for text in texts]
-    dropped = " OR ".join(f"({each} IS NOT NULL AND {each}.v IS NOT TRUE)" for each in tries)
+    dropped = " OR ".join(
+        f"({attempt} IS NOT NULL AND {attempt}.v IS NOT TRUE)" for attempt in tries
+    )
     return f"CASE WHEN {dropped} THEN false ELSE {' AND '.join(texts)} END"
 
 
@@ -130,8 +132,8 @@ def _product(node: ir.Product | ir.DeltaJoin) -> str:
 
 
 def _join(node: ir.Join) -> str:
-    left, right = len(ir.columns(node.left)), len(ir.columns(node.right))
-    places = [f"l.c{i}" for i in range(left)] + [f"r.c{i}" for i in range(right)]
+    left_width, right = len(ir.columns(node.left)), len(ir.columns(node.right))
+    places = [f"l.c{i}" for i in range(left_width)] + [f"r.c{i}" for i in range(right)]
     shown = ", ".join(f"{place} AS c{i}" for i, place in enumerate(places))
     on = [
         f"l.c{k.left} {'IS NOT DISTINCT FROM' if k.null_equal else '='} r.c{k.right}"
@@ -144,9 +146,9 @@ def _join(node: ir.Join) -> str:
 
 
 def _match(node: ir.Match) -> str:
-    left, right = len(ir.columns(node.left)), len(ir.columns(node.right))
+    left_width, right = len(ir.columns(node.left)), len(ir.columns(node.right))
     ours = f"({to_sql(node.left)}) l"
-    names = ", ".join(f"c{left + i}" for i in range(right))
+    names = ", ".join(f"c{left_width + i}" for i in range(right))
     theirs = f"({to_sql(node.right)}) r({names})"
     on = " AND ".join(map(sql, node.predicates)) or "true"
     match node.kind:
@@ -162,10 +164,10 @@ def _match(node: ir.Match) -> str:
             maybe = f"({on}) IS DISTINCT FROM false"
             return f"SELECT * FROM {ours} WHERE NOT EXISTS (FROM {theirs} WHERE {maybe})"
         case ir.Kind.MARK:
-            known = f"EXISTS (FROM {theirs} WHERE {on})"
+            exists = f"EXISTS (FROM {theirs} WHERE {on})"
             unknown = f"EXISTS (FROM {theirs} WHERE ({on}) IS NULL)"
-            mark = f"CASE WHEN {known} THEN true WHEN {unknown} THEN NULL ELSE false END"
-            return f"SELECT *, {mark} AS c{left} FROM {ours}"
+            mark = f"CASE WHEN {exists} THEN true WHEN {unknown} THEN NULL ELSE false END"
+            return f"SELECT *, {mark} AS c{left_width} FROM {ours}"
 
 
 def _group(node: ir.Group) -> str:

@@ -100,8 +100,8 @@ def service(
 
 def settled(processes: Iterable[psutil.Process], timeout_s: float = 60) -> None:
     """Wait until none of them runs."""
-    left = list(processes)
-    eventually(lambda: not any(_runs(process) for process in left), timeout_s)
+    running = list(processes)
+    eventually(lambda: not any(_runs(process) for process in running), timeout_s)
 
 
 def _runs(process: psutil.Process) -> bool:

@@ -66,24 +66,24 @@ def histories(chance: random.Random, nodes: int = 4, edges: int = 16) -> Histori
 
 def _history(chance: random.Random, arity: int, size: int, nodes: int) -> History:
     live: list[Row] = []
-    made: History = []
+    history: History = []
     for at in sorted(chance.choices(range(TIMES), k=size)):
         if live and chance.random() < 0.45:
-            made.append((live.pop(chance.randrange(len(live))), at, -1))
+            history.append((live.pop(chance.randrange(len(live))), at, -1))
         else:
             row, count = (
                 tuple(chance.randrange(nodes) for _ in range(arity)),
                 chance.choice([1, 1, 2]),
             )
             live += [row] * count
-            made.append((row, at, count))
-    return made
+            history.append((row, at, count))
+    return history
 
 
 def updates(history: History, arity: int) -> pa.Table:
     columns = {"ab"[i]: [row[i] for row, _, _ in history] for i in range(arity)}
     columns |= {"_time": [at for _, at, _ in history], "_diff": [diff for *_, diff in history]}
-    return pa.table({name: pa.array(each, pa.int64()) for name, each in columns.items()})
+    return pa.table({name: pa.array(values, pa.int64()) for name, values in columns.items()})
 
 
 def kept(
@@ -91,7 +91,8 @@ def kept(
 ) -> Maintained:
     """The view over the relations' histories."""
     tables = {
-        name: updates(each, len(TABLES[name].split(","))) for name, each in changes.items()
+        name: updates(fetched, len(TABLES[name].split(",")))
+        for name, fetched in changes.items()
     }
     return maintain(query, TABLES, tables, cuts, buckets=buckets)
 

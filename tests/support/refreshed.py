@@ -24,4 +24,4 @@ def refreshed(scale: float, directory: Path, size: int) -> Contents:
     for batch in islice(data.changes(tables, TABLES, size, 7, INSERTS), BATCHES):
         for name, rows in batch.items():
             parts[name].append(rows)
-    return Contents({name: pa.concat_tables(each) for name, each in parts.items()})
+    return Contents({name: pa.concat_tables(tables) for name, tables in parts.items()})

@@ -53,9 +53,9 @@ class FakeReplica:
             if self.session.nonce and time.monotonic() >= due:
                 self.say(Alive())
                 due = time.monotonic() + ALIVE_EVERY_S
-            for heard in self._reader.poll(20):
-                assert not isinstance(heard.command, Unread), heard
-                self.session, actions = self.session.step(heard.command)
+            for message in self._reader.poll(20):
+                assert not isinstance(message.command, Unread), message
+                self.session, actions = self.session.step(message.command)
                 for action in actions:
                     self._act(action)
 
@@ -101,8 +101,8 @@ class FakeReplica:
             [diff for _, _, diff in updates],
         ]
         arrays = [
-            pa.array(each, field.type) if each else pa.nulls(0, field.type)
-            for each, field in zip(columns, schema, strict=True)
+            pa.array(values, field.type) if values else pa.nulls(0, field.type)
+            for values, field in zip(columns, schema, strict=True)
         ]
         wrong = pa.table(
             {

@@ -49,20 +49,22 @@ def read_by(text: str) -> list[str]:
 
 def _lived(table: pa.Table, rng: np.random.Generator) -> pa.Table:
     """Rows come, a tenth go later, and half of these come back as others: an update."""
-    came = inserted(table, INSERTS, rng)
-    gone = came.take(pa.array(np.flatnonzero(rng.random(came.num_rows) < 0.1)))
-    at = rng.integers(INSERTS, TIMES, gone.num_rows)
-    gone = _set(_set(gone, "_time", pa.array(at)), "_diff", pa.array(np.full(len(at), -1)))
-    parts = [came, gone]
+    insertions = inserted(table, INSERTS, rng)
+    deletions = insertions.take(pa.array(np.flatnonzero(rng.random(insertions.num_rows) < 0.1)))
+    at = rng.integers(INSERTS, TIMES, deletions.num_rows)
+    deletions = _set(
+        _set(deletions, "_time", pa.array(at)), "_diff", pa.array(np.full(len(at), -1))
+    )
+    parts = [insertions, deletions]
     ticket, price = (
         next((c for c in table.column_names if c.endswith(end)), None)
         for end in ("_ticket", "_sales_price")
     )
     if ticket and price:
         back = _set(
-            gone.slice(0, gone.num_rows // 2),
+            deletions.slice(0, deletions.num_rows // 2),
             "_diff",
-            pa.array(np.ones(gone.num_rows // 2, np.int64)),
+            pa.array(np.ones(deletions.num_rows // 2, np.int64)),
         )
         back = _set(back, ticket, pc.add(back[ticket], 100_000))
         parts.append(_set(back, price, pc.add(back[price], pa.scalar(1, MONEY)).cast(MONEY)))

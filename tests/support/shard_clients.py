@@ -26,16 +26,16 @@ def broker() -> MemoryBroker:
 
 @contextmanager
 def client(
-    made: MemoryBroker,
+    kafka: MemoryBroker,
     *,
     pump: bool = False,
     logs: Logs | None = None,
     resend_ms: Sequence[int] = RESEND_MS,
 ) -> Iterator[Shards]:
     opened = Shards(
-        logs or made.logs,
-        made.chunks,
-        made.topics,
+        logs or kafka.logs,
+        kafka.chunks,
+        kafka.topics,
         now_ms=lambda: 5_000,
         pump=pump,
         resend_ms=resend_ms,

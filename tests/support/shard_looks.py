@@ -10,6 +10,6 @@ from tests.support.shard_clients import client
 
 
 @contextmanager
-def look(made: MemoryBroker) -> Iterator[AttachedNamespace]:
-    with client(made) as shards:
-        yield AttachedNamespace("sw", shards, made.topics, MemoryRawReader(made.store))
+def look(kafka: MemoryBroker) -> Iterator[AttachedNamespace]:
+    with client(kafka) as shards:
+        yield AttachedNamespace("sw", shards, kafka.topics, MemoryRawReader(kafka.store))

@@ -108,15 +108,17 @@ class ShardScript:
 
     def pieces(self, case: Case) -> str:
         collection = self.state.collections[CollectionId(case["of"])]
-        found = read.pieces(collection, stamp(case["lower"]), stamp(case["upper"]))
-        return "\n".join(f"{chunk_text(p.ref)} [{p.lower}, {p.upper})" for p in found) or "none"
+        pieces = read.pieces(collection, stamp(case["lower"]), stamp(case["upper"]))
+        return (
+            "\n".join(f"{chunk_text(p.ref)} [{p.lower}, {p.upper})" for p in pieces) or "none"
+        )
 
     def source_at(self, case: Case) -> str:
         collection = self.state.collections[CollectionId(case["of"])]
         upper = stamp(case["upper"])
         batches = collection.batches.overlapping(Timestamp(upper - 1), upper)
-        found = [batch for batch in batches if batch.source is not None]
-        return binding(max(found, key=lambda each: each.lower).source if found else None)
+        sourced = [batch for batch in batches if batch.source is not None]
+        return binding(max(sourced, key=lambda batch: batch.lower).source if sourced else None)
 
     def reload(self, case: Case) -> str:
         """Go on from the state as a Rollup would bring it back."""
@@ -136,7 +138,7 @@ def told(outcome: Outcome) -> str:
 def told_value(value: object) -> str:
     match value:
         case tuple():
-            return " ".join(str(each) for each in value)
+            return " ".join(str(item) for item in value)
         case dict():
             return binding(value)
         case _:

@@ -166,7 +166,9 @@ class World:
 
     def alter(self, name: str, **changes: Any) -> None:
         """What ALTER SOURCE does: another description, and dead letters if they are wanted."""
-        (at,) = (i for i, each in enumerate(self.descriptions) if each.export == name)
+        (at,) = (
+            i for i, description in enumerate(self.descriptions) if description.export == name
+        )
         description = self.descriptions[at]
         assert description.source is not None
         source = replace(
@@ -302,27 +304,27 @@ class Replica:
 
     def _ends(self) -> dict[Topic, Told]:
         reader = MemoryRawReader(self.world.broker.store)
-        told = {}
+        facts = {}
         for flow in self.scheduler.flows.values():
             if flow.description.source is not None:
                 topic = flow.description.source.topic
                 info = self.world.broker.topics.describe(topic)
-                ends = {p: Ends(*each) for p, each in reader.ends(topic).items()}
-                told[topic] = Told(
+                ends = {p: Ends(*pair) for p, pair in reader.ends(topic).items()}
+                facts[topic] = Told(
                     None if info is None else info.id,
                     ends,
                     asked_ms=self.asked_ms,
                     message_bytes=self.message_bytes,
                 )
-        return told
+        return facts
 
     def follow(self, *, hears: bool = True) -> None:
         """Take over every dataflow that there is; if it `hears`, what ALTER changed too."""
         for description in self.world.descriptions:
-            known = self.scheduler.flows.get(description.export)
-            is_altered = known is not None and known.description != description
-            if hears and is_altered and known is not None and not known.busy:
-                dropped = self.scheduler.table.drop(known.id)
+            running = self.scheduler.flows.get(description.export)
+            is_altered = running is not None and running.description != description
+            if hears and is_altered and running is not None and not running.busy:
+                dropped = self.scheduler.table.drop(running.id)
                 assert dropped is not None
                 self.scheduler.table.remove(dropped)
             if description.export not in self.scheduler.flows:
@@ -383,15 +385,15 @@ class Replica:
                 assert source is not None
                 assert source.watermark is not None
                 watermark = unit.advance.candidate - source.watermark.delay_ms
-                known = self.watermarks.get(batch.lane, 0)
-                self.watermarks[batch.lane] = max(known, watermark)
+                reached = self.watermarks.get(batch.lane, 0)
+                self.watermarks[batch.lane] = max(reached, watermark)
 
     def step(self, lane: LaneName) -> bool:
         """One micro-batch of a lane, if there is something to do."""
         self.sync()
-        found = self.begin(lane)
+        batch = self.begin(lane)
         self.commit(lane)
-        return found
+        return batch
 
     def settle(self) -> None:
         """Do everything there is to do now."""

@@ -42,9 +42,9 @@ def end(storage: Storage, id_: CollectionId) -> None:
     storage.shards.drop(id_)
 
 
-def given_up(storage: Storage, held: tuple[ReadCapability, WriteCapability]) -> None:
+def given_up(storage: Storage, capabilities: tuple[ReadCapability, WriteCapability]) -> None:
     """Drop a collection as its only holder does."""
-    reading, writing = held
+    reading, writing = capabilities
     storage.drop(writing)
     storage.drop(reading, whole=True)
 
@@ -56,16 +56,18 @@ def table(*rows: Row) -> pa.Table:
     )
 
 
-def write(storage: Storage, held: WriteCapability, upper: int, *rows: Row) -> WriteCapability:
-    moved = storage.update_and_downgrade(held, table(*rows), upper)
+def write(
+    storage: Storage, capability: WriteCapability, upper: int, *rows: Row
+) -> WriteCapability:
+    moved = storage.update_and_downgrade(capability, table(*rows), upper)
     assert isinstance(moved, WriteCapability)
     return moved
 
 
 def contents(updates: pa.Table) -> dict[tuple[object, ...], int]:
     """How often each (row, time) is there."""
-    found: dict[tuple[object, ...], int] = {}
+    counts: dict[tuple[object, ...], int] = {}
     for row in updates.to_pylist():
         *key, diff = row.values()
-        found[tuple(key)] = found.get(tuple(key), 0) + diff
-    return {key: count for key, count in found.items() if count}
+        counts[tuple(key)] = counts.get(tuple(key), 0) + diff
+    return {key: count for key, count in counts.items() if count}

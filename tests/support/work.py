@@ -30,14 +30,14 @@ def counted() -> Iterator[Work]:
     read_on, candidates, run = ordered.read_on, multiset.candidates, Prepared.run
 
     def reading(*arguments):
-        found = read_on(*arguments)
-        work.read += len(found.which)
-        return found
+        imports = read_on(*arguments)
+        work.read += len(imports.which)
+        return imports
 
     def taking(*arguments):
-        found = candidates(*arguments)
-        work.read += found.num_rows
-        return found
+        candidates_ = candidates(*arguments)
+        work.read += candidates_.num_rows
+        return candidates_
 
     def running(self: Prepared, *tables: pa.Table | pa.RecordBatch) -> pa.Table:
         work.evaluated += sum(table.num_rows for table in tables)

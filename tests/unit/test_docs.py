@@ -94,13 +94,13 @@ def test_a_broken_link_is_found(link: str) -> None:
 @pytest.mark.parametrize("page", REFERENCE, ids=name)
 def test_every_path_and_module_that_a_page_names_is_there(page: Path) -> None:
     text = page.read_text()
-    gone = [path for path in PATH.findall(text) if not any(ROOT.glob(path))]
+    missing = [path for path in PATH.findall(text) if not any(ROOT.glob(path))]
     for module in MODULE.findall(text):
         place = ROOT / module.replace(".", "/")
         parts = (place, place.with_suffix(".py"), place.parent, place.parent.with_suffix(".py"))
         if not any(part.exists() for part in parts):
-            gone.append(module)
-    assert gone == []
+            missing.append(module)
+    assert missing == []
 
 
 def commands(page: Path) -> Iterator[str]:
@@ -130,20 +130,20 @@ def resolve(line: str) -> tuple[Any, list[str]]:
         words[:2] = ["slackwater", "compact"]
     command, arguments = root(), words[1:]
     while arguments and isinstance(command, TyperGroup):
-        found = command.commands.get(arguments[0])
-        assert found is not None, f"{line}: there is no command {arguments[0]}"
-        command, arguments = found, arguments[1:]
+        subcommand = command.commands.get(arguments[0])
+        assert subcommand is not None, f"{line}: there is no command {arguments[0]}"
+        command, arguments = subcommand, arguments[1:]
     return command, arguments
 
 
 def check_names(line: str) -> None:
     """Errors: AssertionError when a command or an option of the line does not exist."""
     command, arguments = resolve(line)
-    known = {"--help", *(name for param in command.params for name in param.opts)}
-    known |= {name for param in command.params for name in param.secondary_opts}
+    options = {"--help", *(name for param in command.params for name in param.opts)}
+    options |= {name for param in command.params for name in param.secondary_opts}
     for word in arguments:
         option = word.split("=")[0]
-        assert not option.startswith("-") or option in known, f"{line}: there is no {option}"
+        assert not option.startswith("-") or option in options, f"{line}: there is no {option}"
 
 
 def check_line(line: str) -> None:
@@ -188,8 +188,8 @@ def test_make_has_the_targets_that_pages_name() -> None:
     for page in REFERENCE:
         texts = [*blocks(page, ""), *CODE.findall(page.read_text())]
         for text in texts:
-            named = set(re.findall(r"^make ([a-z-]+)", text, re.MULTILINE))
-            assert named <= targets, f"{name(page)}: {named - targets}"
+            targets_named = set(re.findall(r"^make ([a-z-]+)", text, re.MULTILINE))
+            assert targets_named <= targets, f"{name(page)}: {targets_named - targets}"
 
 
 @pytest.mark.parametrize("page", REFERENCE, ids=name)
@@ -247,6 +247,6 @@ def test_operations_has_every_setting() -> None:
 
 
 def test_operations_has_every_column_and_status_of_show() -> None:
-    named = first_cells(OPERATIONS, "What SHOW says")
+    documented = first_cells(OPERATIONS, "What SHOW says")
     statuses = {phase.value for phase in Phase} | {"stalled", "no replica"}
-    assert named == {column.name for column in (*SOURCE_COLUMNS, *VIEW_COLUMNS)} | statuses
+    assert documented == {column.name for column in (*SOURCE_COLUMNS, *VIEW_COLUMNS)} | statuses

@@ -72,7 +72,7 @@ def test_programs_lie_where_they_can_be_run(
     monkeypatch.setenv("HOME", str(home))
     with directory_of_programs("p-") as first:
         assert first.parent == system
-        assert [each.name for each in first.iterdir()] == [OWNER]
+        assert [path.name for path in first.iterdir()] == [OWNER]
     noexec(monkeypatch, system)
     with directory_of_programs("p-") as second:
         assert second.parent == home / ".cache"

@@ -79,9 +79,16 @@ def test_spark_gets_the_java_that_was_found_without_the_module_it_may_lack(
     monkeypatch.setenv("JAVA_HOME", str(tmp_path / "a place"))
     with java_for_spark():
         home = Path(os.environ["JAVA_HOME"])
-        given = ["-Xmx1g", "--add-modules=jdk.incubator.vector", "-cp", "a b", "", "$HOME *"]
+        arguments = [
+            "-Xmx1g",
+            "--add-modules=jdk.incubator.vector",
+            "-cp",
+            "a b",
+            "",
+            "$HOME *",
+        ]
         done = subprocess.run(
-            [home / "bin" / "java", *given], capture_output=True, text=True, check=False
+            [home / "bin" / "java", *arguments], capture_output=True, text=True, check=False
         )
         assert path != home / "bin" / "java"
     assert (done.stdout, done.returncode) == ("-Xmx1g|-cp|a b||$HOME *|", 7)

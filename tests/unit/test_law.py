@@ -33,7 +33,7 @@ MODULE = re.compile(r"`((?:streams|schemas|connectors)(?:\.[a-z_]+)+)`")
 def cited(text: str) -> Iterator[tuple[int, int]]:
     """Each rule that a text cites, and the line: "rule 8", "rules 7 to 10", "rules 2, 3"."""
     for match in CITATION.finditer(text):
-        numbers = [int(each) for each in re.findall(r"\d+", match.group())]
+        numbers = [int(number) for number in re.findall(r"\d+", match.group())]
         if re.search(r"\bto\b", match.group(2)):
             numbers = [*range(numbers[0], numbers[-1] + 1)]
         line = text.count("\n", 0, match.start()) + 1
@@ -120,9 +120,9 @@ def test_every_mutation_of_a_rule_is_named_by_that_rule() -> None:
         if mutation.name.startswith("RULE_")
         and f"`{mutation.name}`" not in rules()[number := int(mutation.name.split("_")[1])]
     ]
-    named = set(re.findall(r"`((?:RULE_\d+|CHAIN)_[A-Z]+)`", page("RULES.md")))
-    gone = sorted(named - set(Mutation.__members__))
-    missing += [f"there is no race {name}" for name in gone]
+    documented = set(re.findall(r"`((?:RULE_\d+|CHAIN)_[A-Z]+)`", page("RULES.md")))
+    missing_races = sorted(documented - set(Mutation.__members__))
+    missing += [f"there is no race {name}" for name in missing_races]
     assert not missing, "\n".join(missing)
 
 
@@ -135,8 +135,8 @@ def functions(path: Path) -> frozenset[str]:
 @pytest.mark.parametrize("name", PAGES)
 def test_everything_that_a_page_names_is_there(name: str) -> None:
     text = page(name)
-    gone = [path for path in PATH.findall(text) if not any(ROOT.glob(path))]
-    gone += [
+    missing = [path for path in PATH.findall(text) if not any(ROOT.glob(path))]
+    missing += [
         f"{path}::{test}"
         for path, test in TEST.findall(text)
         if (ROOT / path).is_file() and test not in functions(ROOT / path)
@@ -144,19 +144,19 @@ def test_everything_that_a_page_names_is_there(name: str) -> None:
     for module in MODULE.findall(text):
         place = ROOT / module.replace(".", "/")
         if not place.is_dir() and not place.with_suffix(".py").is_file():
-            gone.append(module)
-    assert not gone, f"{name} names what is not there:\n" + "\n".join(gone)
+            missing.append(module)
+    assert not missing, f"{name} names what is not there:\n" + "\n".join(missing)
 
 
 def test_every_test_that_a_decision_names_is_there() -> None:
-    named = TEST.findall(page("DECISIONS.md"))
-    gone = [
+    documented = TEST.findall(page("DECISIONS.md"))
+    missing = [
         f"{path}::{test}"
-        for path, test in named
+        for path, test in documented
         if not (ROOT / path).is_file() or test not in functions(ROOT / path)
     ]
-    assert named, "a decision names what holds each finding"
-    assert not gone, "\n".join(gone)
+    assert documented, "a decision names what holds each finding"
+    assert not missing, "\n".join(missing)
 
 
 @pytest.mark.parametrize("table", [MAY_IMPORT, ROOMS, DOORS], ids=["imports", "rooms", "doors"])
@@ -177,5 +177,5 @@ def test_a_term_has_one_meaning_and_a_module() -> None:
         if line.startswith("| ") and not line.startswith("| term |")
     ]
     assert len(rows) == len(lines), "each line has a term, its meaning, and the module"
-    terms = Counter(each.strip() for term, _, _ in rows for each in term.split(","))
+    terms = Counter(name.strip() for term, _, _ in rows for name in term.split(","))
     assert [term for term, count in terms.items() if count > 1] == []

@@ -33,14 +33,14 @@ def left_out(arguments: str) -> set[str]:
 
 
 def test_what_a_leg_leaves_out_another_runs() -> None:
-    units = [each for each in legs().values() if "not integration" in each]
-    others = [each for each in legs().values() if "not integration" not in each]
+    units = [leg for leg in legs().values() if "not integration" in leg]
+    others = [leg for leg in legs().values() if "not integration" not in leg]
     assert (len(units), len(others)) == (3, 3)
     for group in (units, others):
-        gone = set[str]().union(*map(left_out, group))
-        assert gone
-        assert gone <= set[str]().union(*map(places, group))
-    assert any(not places(each) for each in units)  # the rest of the tree
+        excluded = set[str]().union(*map(left_out, group))
+        assert excluded
+        assert excluded <= set[str]().union(*map(places, group))
+    assert any(not places(unit) for unit in units)  # the rest of the tree
 
 
 def test_only_legs_on_a_broker_or_spark_have_tests_that_need_one() -> None:

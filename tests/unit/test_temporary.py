@@ -32,32 +32,32 @@ def holder(prefix: str, place: Path) -> tuple["subprocess.Popen[str]", Path]:
 
 
 def test_the_next_session_removes_what_a_killed_one_has_left(tmp_path: Path) -> None:
-    killed, left = holder("slackwater-spill-", tmp_path)
-    living, kept = holder("slackwater-spill-", tmp_path)
+    killed, other_directory = holder("slackwater-spill-", tmp_path)
+    living, directory = holder("slackwater-spill-", tmp_path)
     try:
         killed.kill()
         killed.wait()
-        assert (left / "some" / "rows").exists()
+        assert (other_directory / "some" / "rows").exists()
         with spilling(str(tmp_path)) as own:
-            assert not left.exists()
-            assert (kept / "some" / "rows").exists(), "its process lives"
+            assert not other_directory.exists()
+            assert (directory / "some" / "rows").exists(), "its process lives"
             remove_abandoned("slackwater-spill-", tmp_path)
             assert own.exists(), "also of this process"
         assert not own.exists()
     finally:
-        for each in (killed, living):
-            each.kill()
-            each.wait()
-            assert each.stdout is not None
-            each.stdout.close()
+        for process in (killed, living):
+            process.kill()
+            process.wait()
+            assert process.stdout is not None
+            process.stdout.close()
 
 
 def test_what_is_not_known_to_be_abandoned_stays(tmp_path: Path) -> None:
     plain, other, aim = tmp_path / "a-plain", tmp_path / "b-other", tmp_path / "aim"
-    for each in (plain, other, aim):
-        each.mkdir()
-    for each in (other, aim):
-        (each / OWNER).touch()
+    for path in (plain, other, aim):
+        path.mkdir()
+    for path in (other, aim):
+        (path / OWNER).touch()
     (tmp_path / "a-link").symlink_to(aim)
     with temporary_directory("a-", tmp_path):
         assert plain.exists(), "it has no lock yet"

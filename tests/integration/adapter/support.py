@@ -66,13 +66,13 @@ def read_output(bootstrap: str, namespace: str, topic: str) -> list[Written]:
         message.key(): message.value().decode()
         for message in read_all(bootstrap, f"{namespace}.schemas")
     }
-    found = []
+    records = []
     for message in read_all(bootstrap, topic):
         value, (header,) = message.value(), message.headers()
         assert header[0] == "slackwater-time"
         row = None if value is None else decode_row(schemas[value[2:10]], value)
-        found.append(Written(unpack(message.key()), int(header[1]), row))
-    return found
+        records.append(Written(unpack(message.key()), int(header[1]), row))
+    return records
 
 
 def read_all(bootstrap: str, topic: str) -> list[Any]:
@@ -103,14 +103,14 @@ def read_all(bootstrap: str, topic: str) -> list[Any]:
 def contents(written: list[Written], time_: int) -> dict[tuple[object, ...], Mapping[str, Any]]:
     """What a reader who keeps the last value of each key has at a time."""
     now: dict[tuple[object, ...], Mapping[str, Any]] = {}
-    for each in written:
-        if each.time > time_:
+    for record in written:
+        if record.time > time_:
             continue
-        if each.row is None:
-            del now[each.key]  # a tombstone for what is not there is one too many
+        if record.row is None:
+            del now[record.key]  # a tombstone for what is not there is one too many
         else:
-            assert now.get(each.key) != each.row, f"{each} changes nothing"
-            now[each.key] = each.row
+            assert now.get(record.key) != record.row, f"{record} changes nothing"
+            now[record.key] = record.row
     return now
 
 
@@ -132,6 +132,6 @@ def upper(environment: Environment, kind: str, name: str) -> int:
     """The upper of an object as SHOW tells it; 0 while there is none."""
     for row in environment.sql(f"SHOW {kind}")[0].dicts():
         if row["name"] == name:
-            found = row["upper"]
-            return found if isinstance(found, int) else 0
+            shown_upper = row["upper"]
+            return shown_upper if isinstance(shown_upper, int) else 0
     return 0

@@ -17,14 +17,14 @@ def test_no_observation_of_the_bank_is_wrong(environment, broker, seconds: int) 
     for statement in sources(*topics):
         environment.sql(statement)
     bank = working_bank(environment.kafka, Topic(topics[0]), Topic(topics[1]), rate=100)
-    told: list[str] = []
-    watch = observe(environment.client, bank, seconds, lambda doing, _: told.append(doing))
+    messages: list[str] = []
+    watch = observe(environment.client, bank, seconds, lambda doing, _: messages.append(doing))
     seen = [*watch.subscribed.items(), *watch.selected.items()]
-    assert [each for each in seen if each[1].wrong] == []
+    assert [answer for answer in seen if answer[1].wrong] == []
     assert all(watch.subscribed[name].observations >= 2 for name in (*CHECKS, IN_TIME))
     assert all(watch.selected[name].observations >= 1 for name in CHECKS)
     assert bank.transfers.sent > OPENING
-    assert list(dict.fromkeys(told)) == [
+    assert list(dict.fromkeys(messages)) == [
         "the views are made",
         "100 transfers a second",
         "the last ones are awaited",

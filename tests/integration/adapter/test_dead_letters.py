@@ -134,8 +134,8 @@ def test_a_source_stops_at_its_limit_and_goes_on_when_that_is_changed(
 
     def row() -> dict[str, object]:
         shown = environment.sql("SHOW SOURCES")[0].dicts()
-        (found,) = (row for row in shown if row["name"] == source)
-        return found
+        (source_row,) = (row for row in shown if row["name"] == source)
+        return source_row
 
     send(b'{"id":1}', b"{", b"[]")
     environment.sql(

@@ -52,8 +52,8 @@ def test_from_a_topic_to_an_answer_and_away_again(environment, broker) -> None:
     query = (
         f"SELECT customer, count(*) AS n, sum(amount) AS total FROM {name} GROUP BY customer"
     )
-    (made,) = environment.sql(f"CREATE MATERIALIZED VIEW {view} AS {query}")
-    mine = f"{environment.settings.namespace}.{made.facts['id']}."
+    (notice,) = environment.sql(f"CREATE MATERIALIZED VIEW {view} AS {query}")
+    mine = f"{environment.settings.namespace}.{notice.facts['id']}."
     assert len(topics(broker.bootstrap, mine)) == 2
     eventually(lambda: environment.sql(f"SELECT sum(n) FROM {view}")[0].rows == ((100,),))
     (answer,) = environment.sql(f"SELECT * FROM {view} ORDER BY customer")
@@ -106,7 +106,7 @@ def test_a_subscription_adds_up_to_every_answer(environment, broker) -> None:
     eventually(lambda: any((m.get("frontier") or 0) > as_of for m in messages))
     done.set()
     reader.join(30)
-    held: dict[tuple[object, ...], int] = {}
+    counts: dict[tuple[object, ...], int] = {}
     frontier = 0
     for message in messages:
         if message["type"] == "progress":
@@ -114,9 +114,9 @@ def test_a_subscription_adds_up_to_every_answer(environment, broker) -> None:
             frontier = message["frontier"]
         for at, diff, *row in message.get("rows", []):
             assert at >= frontier - 1 or frontier == 0, "a row came after its progress"
-            held[tuple(row)] = held.get(tuple(row), 0) + diff
-    assert {row for row, count in held.items() if count} == final
-    assert set(held.values()) <= {0, 1}
+            counts[tuple(row)] = counts.get(tuple(row), 0) + diff
+    assert {row for row, count in counts.items() if count} == final
+    assert set(counts.values()) <= {0, 1}
 
 
 def test_compaction_merges_by_itself_and_changes_no_answer(environment, broker) -> None:
@@ -149,11 +149,11 @@ def test_commands_of_strangers_are_answered_and_the_service_comes_back(
     try:
         description = '{"columns":[{"name":"a","type":"BIGINT"}],"keys":[],"kind":"table"}'
         name = f"stranger{next(numbers)}"
-        _, held = client.done("create", collection=name, description=description)
+        _, write = client.done("create", collection=name, description=description)
         before = environment.children["storage"].pid
         environment.kill("storage")
-        held = client.write(held, 10)
-        assert held["frontier"] == 10
+        write = client.write(write, 10)
+        assert write["frontier"] == 10
         assert environment.children["storage"].pid != before
         environment.check()
     finally:
@@ -195,10 +195,10 @@ def test_a_sink_writes_every_change_once_through_kills(environment, broker) -> N
     moment = now_ms()
     eventually(partial(has_passed, environment, sink, moment))
     written = read_output(broker.bootstrap, environment.settings.namespace, out)
-    assert [each.time for each in written] == sorted(each.time for each in written)
-    assert len({(each.time, each.key) for each in written}) == len(written)
+    assert [record.time for record in written] == sorted(record.time for record in written)
+    assert len({(record.time, record.key) for record in written}) == len(written)
     since = int(str(environment.sql("SHOW MATERIALIZED VIEWS")[0].dicts()[-1]["since"]))
-    times = sorted({each.time for each in written if each.time >= since})
+    times = sorted({record.time for record in written if record.time >= since})
     assert len(times) >= 10
     for at in [*rng.sample(times, 8), times[-1], moment]:
         rows = environment.sql(f"SELECT * FROM {view} AS OF {at}")[0].rows
@@ -286,7 +286,7 @@ def test_kill_9_between_any_two_steps_of_a_definition(
         ids = [row[1] for answer in shown for row in answer.rows]
         assert ids == ["s1", "u2", "u3", "k4"]
         written = read_output(broker.bootstrap, environment.settings.namespace, out)
-        assert {each.key for each in written} == {(i,) for i in range(10)}
+        assert {record.key for record in written} == {(i,) for i in range(10)}
         assert len(written) == 10
         died = {file.name.removeprefix("crash-") for file in tmp_path.rglob("crash-*")}
         assert died == set(POINTS)

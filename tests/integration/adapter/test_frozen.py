@@ -52,9 +52,9 @@ class Frozen:
         self.sent += messages
 
     def pid(self, name: str) -> int:
-        found = self.environment.children[name].pid
-        assert found is not None
-        return found
+        pid = self.environment.children[name].pid
+        assert pid is not None
+        return pid
 
     @contextmanager
     def frozen(self, name: str) -> Iterator[int]:
@@ -69,9 +69,9 @@ class Frozen:
     @contextmanager
     def another(self, name: str, **changes: object) -> Iterator["subprocess.Popen[bytes]"]:
         """One more process of a service, told the same but for the changes."""
-        told = read_service(self.environment.settings.directory / f"{name}.json")
+        settings = read_service(self.environment.settings.directory / f"{name}.json")
         config = self.scratch / f"{name}.json"
-        replace(told, **changes).write(config)  # type: ignore[arg-type]  # of their types
+        replace(settings, **changes).write(config)  # type: ignore[arg-type]  # of their types
         with service(name, config, self.log(name), supervised=True) as process:
             yield process
 
@@ -146,13 +146,13 @@ def check_history(client: Client) -> None:
 
 def test_a_storage_service_that_stands_still_goes_on(running: Frozen) -> None:
     stranger = Stranger(running.bootstrap, running.environment.settings.namespace)
-    _, held = stranger.done("create", collection="t1", description=TABLE, group="g1")
+    _, write = stranger.done("create", collection="t1", description=TABLE, group="g1")
     with running.frozen("storage"):
-        id_ = stranger.send("heartbeat", capability=held)
+        id_ = stranger.send("heartbeat", capability=write)
         with pytest.raises(TimeoutError):
             stranger.outcome(id_, 12)
     assert stranger.outcome(id_, PATIENCE_S)["status"] == "DONE"
-    held = stranger.write(held, 5, rows(("a", 1, 3, 1)))
+    write = stranger.write(write, 5, rows(("a", 1, 3, 1)))
     assert running.environment.children["storage"].starts == 1
     stranger.close()
 
@@ -163,18 +163,18 @@ def test_a_storage_service_that_was_followed_writes_nothing_more(running: Frozen
         Stranger(running.bootstrap, namespace),
         Reader(running.bootstrap, namespace),
     )
-    _, held = stranger.done("create", collection="t2", description=TABLE, group="g2")
-    held = stranger.write(held, 5, rows(("a", 1, 3, 1)))
+    _, write = stranger.done("create", collection="t2", description=TABLE, group="g2")
+    write = stranger.write(write, 5, rows(("a", 1, 3, 1)))
     with running.frozen("storage") as pid, running.another("storage"):
-        held = stranger.write(held, 10, rows(("b", 2, 7, 1)))  # the second one answers
+        write = stranger.write(write, 10, rows(("b", 2, 7, 1)))  # the second one answers
         signal_group(pid, signal.SIGCONT)
         for upper in range(11, 31):
-            held = stranger.write(held, upper, rows(("c", upper, upper - 1, 1)))
+            write = stranger.write(write, upper, rows(("c", upper, upper - 1, 1)))
         child = running.environment.children["storage"]
         eventually(lambda: child.is_over and child.pid is None, PATIENCE_S)
         assert "another service has taken over" in child.log_file.read_text()
-    wanted = {("a", 1): 1, ("b", 2): 1, **{("c", upper): 1 for upper in range(11, 31)}}
-    assert reader.snapshot("g2", "t2", 29) == wanted
+    expected = {("a", 1): 1, ("b", 2): 1, **{("c", upper): 1 for upper in range(11, 31)}}
+    assert reader.snapshot("g2", "t2", 29) == expected
     stranger.close()
     reader.close()
 
@@ -203,7 +203,7 @@ def test_a_coordinator_that_was_followed_decides_nothing_more(running: Frozen) -
             pass  # it may not answer; if it does, it is right
         child = environment.children["coordinator"]
         eventually(lambda: child.is_over and child.pid is None, PATIENCE_S)
-        assert {each["name"] for each in client.objects()} == {"s", "v", "w"}
+        assert {description["name"] for description in client.objects()} == {"s", "v", "w"}
         running.send()
         eventually(lambda: seen(client) == running.sent, PATIENCE_S)
         most = "SELECT most FROM w"

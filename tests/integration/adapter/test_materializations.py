@@ -36,7 +36,7 @@ class Shop:
 
     def order(self, count: int = ORDERS) -> None:
         ids = itertools.islice(self.numbers, count)
-        rows = [{"id": each, "customer": each % 7, "amount": each % 11} for each in ids]
+        rows = [{"id": id_, "customer": id_ % 7, "amount": id_ % 11} for id_ in ids]
         self.feed.send(self.topic, rows)
 
     def rows(self, *queries: str) -> list[Any]:
@@ -46,7 +46,7 @@ class Shop:
         with closing(sqlite3.connect(self.path, timeout=30)) as connection:
             try:
                 connection.execute("BEGIN")
-                return [list(map(list, connection.execute(each))) for each in queries]
+                return [list(map(list, connection.execute(query))) for query in queries]
             except sqlite3.OperationalError:
                 return [[] for _ in queries]
 
@@ -66,7 +66,7 @@ class Shop:
             return False
         assert totals == changes, "both tables are at one time"
         return bool(
-            totals == [list(each) for each in answer.rows] and count == [[orders, orders]]
+            totals == [list(row) for row in answer.rows] and count == [[orders, orders]]
         )
 
     def shown(self) -> dict[str, Any]:

@@ -97,5 +97,5 @@ def test_what_retention_took_is_skipped_and_told(
     feed.send(topic, [{"id": 10}])
     eventually(lambda: ids(environment, name) == [0, 1, 2, 3, 4, 9, 10])
     eventually(lambda: shown(environment, name)[0] == "running")
-    said = f'resumed in topic "{topic}": partition 0 skipped offsets 5 to 8'
-    assert shown(environment, name)[1] == said
+    message = f'resumed in topic "{topic}": partition 0 skipped offsets 5 to 8'
+    assert shown(environment, name)[1] == message

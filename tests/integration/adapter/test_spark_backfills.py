@@ -64,7 +64,7 @@ def test_what_a_killed_job_and_service_leave_is_written_once(
 
     def order(begin: int) -> None:
         ids = range(begin, begin + ORDERS)
-        feed.send(topic, [{"id": each, "amount": each % 7} for each in ids])
+        feed.send(topic, [{"id": id_, "amount": id_ % 7} for id_ in ids])
 
     def status() -> tuple[str, str]:
         ((*_, status, detail),) = (
@@ -95,6 +95,6 @@ def test_what_a_killed_job_and_service_leave_is_written_once(
 
     order(ORDERS)
     eventually(lambda: len(rows(path)) == 2 * ORDERS)
-    assert rows(path) == [(each, each % 7) for each in range(2 * ORDERS)]
+    assert rows(path) == [(id_, id_ % 7) for id_ in range(2 * ORDERS)]
     environment.sql("DROP MATERIALIZATION filled")
     environment.sql("DROP SOURCE forders")

@@ -69,8 +69,8 @@ def test_kill_9_of_its_supervisor_leaves_nothing_of_an_environment(tmp_path: Pat
     with up(tmp_path) as process:
         _, kafka, _ = find(tmp_path)
         source = f"SOURCE s FROM KAFKA (TOPIC '{raw_topic(kafka.bootstrap)}')"
-        made = sql(tmp_path, f"CREATE {source} (id BIGINT) FORMAT JSON")
-        assert made.returncode == 0, made.stdout
+        created = sql(tmp_path, f"CREATE {source} (id BIGINT) FORMAT JSON")
+        assert created.returncode == 0, created.stdout
         assert [row[0] for row in rows(tmp_path, "SHOW SOURCES")] == ["s"]
         failed = sql(tmp_path, "SELECT nothing FROM s")
         assert failed.returncode == 1

@@ -38,15 +38,15 @@ def test_a_part_reports_its_figures(part: str, broker: EmbeddedBroker, tmp_path:
     bench = Rig(broker.bootstrap, broker.log_file.parent, 0.001, Console(file=io.StringIO()))
     outcome = PARTS[part](bench)
     write([outcome], tmp_path / "figures.json")
-    found = json.loads((tmp_path / "figures.json").read_text())
-    assert {name: found[f"{name}_target"] for name in TARGETS[part]} == TARGETS[part]
+    figures = json.loads((tmp_path / "figures.json").read_text())
+    assert {name: figures[f"{name}_target"] for name in TARGETS[part]} == TARGETS[part]
     for name, target in TARGETS[part].items():
-        assert found[name] >= 0
-        assert found[f"{name}_ratio"] == found[name] / target
+        assert figures[name] >= 0
+        assert figures[f"{name}_ratio"] == figures[name] / target
     assert outcome.bench == part
     assert outcome.note
     if part == "cold":
-        assert found["cold_open_events_folded"] < found["cold_open_appends"]
+        assert figures["cold_open_events_folded"] < figures["cold_open_appends"]
     if part == "compaction":
-        assert found["compaction_stored_ratio_max"] > 1
-        assert found["compaction_rewritten_ratio"] > 0
+        assert figures["compaction_stored_ratio_max"] > 1
+        assert figures["compaction_rewritten_ratio"] > 0

@@ -39,17 +39,17 @@ limits: {rows: 1, every_ms: 20}
 @pytest.fixture
 def collections(broker: EmbeddedBroker) -> Iterator[Collections]:
     kafka = KafkaBroker(ClientSettings(broker.bootstrap))
-    made = Collections(kafka, f"mat{uuid.uuid4().hex[:8]}")
-    yield made
-    made.close()
+    fixture = Collections(kafka, f"mat{uuid.uuid4().hex[:8]}")
+    yield fixture
+    fixture.close()
     kafka.close()
 
 
 def write(collections: Collections, times: range) -> None:
     """A row a time: key n % 5 goes from n - 5 to n."""
-    came = [(time % 5, time, time, 1) for time in times]
+    updates = [(time % 5, time, time, 1) for time in times]
     went = [(time % 5, time - 5, time, -1) for time in times if time >= 15]
-    collections.append("u1", times[-1] + 1, [*came, *went])
+    collections.append("u1", times[-1] + 1, [*updates, *went])
 
 
 def test_it_goes_on_where_it_was_killed(
@@ -98,7 +98,7 @@ def test_it_goes_on_where_it_was_killed(
     ]
     changes = rows_of(database, "SELECT count(*), sum(slackwater_diff) FROM log")
     assert changes == [(65, 5)]
-    drop = [each if each != "run" else "drop" for each in command]
+    drop = [word if word != "run" else "drop" for word in command]
     dropped = subprocess.run([*drop, *where], capture_output=True, text=True, check=False)
     assert json.loads(dropped.stdout)["collections"] == ["u1"], dropped.stderr
 

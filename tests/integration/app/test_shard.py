@@ -44,9 +44,9 @@ _names = itertools.count()
 
 @pytest.fixture(scope="module")
 def kafka(broker: EmbeddedBroker) -> Iterator[KafkaBroker]:
-    made = KafkaBroker(ClientSettings(broker.bootstrap))
-    yield made
-    made.close()
+    memory_broker = KafkaBroker(ClientSettings(broker.bootstrap))
+    yield memory_broker
+    memory_broker.close()
 
 
 @pytest.fixture
@@ -106,16 +106,16 @@ def test_a_shard_is_looked_into(broker, namespace, shards, u) -> None:
     space = stats["space"]
     assert code == 0
     assert (space["live"]["chunks"], space["orphan"]["chunks"], space["missing"]) == (3, 1, [])
-    assert [each["id"] for each in stats["capabilities"]] == [write_capability(u)]
+    assert [capability["id"] for capability in stats["capabilities"]] == [write_capability(u)]
     assert shard(broker, namespace, "capabilities", u) == (0, stats["capabilities"])
     code, (shown,) = shard(broker, namespace, "show", u)
     assert (code, shown["data_topic"]) == (0, f"{namespace}.{u}.data")
-    code, told = shard(broker, namespace, "read", u, "--as-of", "3")
-    assert (code, told[1]["rows"]) == (0, [[1, "a", None], [1, "b", None]])
-    code, told = shard(broker, namespace, "read", u)
-    assert (code, told[1]["rows"]) == (0, [[1, "b", None]])
-    code, told = shard(broker, namespace, "read", u, "--as-of", "5")
-    assert (code, told[0]["error"]["detail"]) == (1, "expected a time before upper {5}")
+    code, printed = shard(broker, namespace, "read", u, "--as-of", "3")
+    assert (code, printed[1]["rows"]) == (0, [[1, "a", None], [1, "b", None]])
+    code, printed = shard(broker, namespace, "read", u)
+    assert (code, printed[1]["rows"]) == (0, [[1, "b", None]])
+    code, printed = shard(broker, namespace, "read", u, "--as-of", "5")
+    assert (code, printed[0]["error"]["detail"]) == (1, "expected a time before upper {5}")
 
 
 def test_a_picture_is_drawn(broker, namespace, shards, u) -> None:
@@ -166,8 +166,8 @@ def test_ctrl_c_ends_a_tail(broker, namespace, shards, u) -> None:
 
 
 def test_an_unknown_shard_and_an_empty_namespace(broker, namespace, shards, u) -> None:
-    code, (told,) = shard(broker, namespace, "show", "nobody")
-    assert (code, told["error"]["message"]) == (1, "no shard 'nobody'")
+    code, (line,) = shard(broker, namespace, "show", "nobody")
+    assert (code, line["error"]["message"]) == (1, "no shard 'nobody'")
     assert shard(broker, f"{namespace}x", "list") == (0, [])
 
 
@@ -177,9 +177,9 @@ def test_topics_are_made_as_chosen(kafka: KafkaBroker, namespace: str) -> None:
     name = Topic(f"{namespace}.chosen.data")
     broker.topics.create([TopicSpec(name, 3, TopicKind.DATA)])
     topics = KafkaTopics(Renewable(lambda: admin(kafka.settings)))
-    found = topics._settings([name])[name]
-    assert (found["segment.bytes"], found["cleanup.policy"]) == ("1048577", "compact")
-    assert found["min.insync.replicas"] == "1"
+    settings = topics._settings([name])[name]
+    assert (settings["segment.bytes"], settings["cleanup.policy"]) == ("1048577", "compact")
+    assert settings["min.insync.replicas"] == "1"
     assert partitions(broker, name) == 3
     broker.close()
 
@@ -215,12 +215,12 @@ def test_a_coordinator_makes_topics_as_chosen(broker, kafka, namespace, tmp_path
     command = [*program, "coordinator", "--config", str(config), "--supervised"]
     client = Client(f"http://{service.listen}")
     with (
-        log.open("w") as said,
+        log.open("w") as output,
         subprocess.Popen(
             command,
             stdin=subprocess.PIPE,
-            stdout=said,
-            stderr=said,
+            stdout=output,
+            stderr=output,
             start_new_session=True,  # it ends with its input, and takes its process group along
         ) as process,
     ):

@@ -50,7 +50,7 @@ def test_a_topic_from_its_creation_to_its_end(run, name: str, tmp_path: Path) ->
     file.write_text('{"id": 1, "amount": 12.50}\n{"id": 2, "amount": 7.50}\n')
     assert run("produce", name, str(file), "--key", "id") == [{"topic": name, "messages": 2}]
     run("produce", name, "--key", "id", "--delete", text='{"id": 1}')
-    consumed = [(each["key"], each["value"]) for each in run("consume", name)]
+    consumed = [(record["key"], record["value"]) for record in run("consume", name)]
     assert sorted(consumed, key=str) == [
         ("1", '{"id": 1, "amount": 12.50}'),
         ("1", None),
@@ -72,8 +72,8 @@ def test_produce_makes_the_topic_and_stops_at_a_bad_line(run, name: str) -> None
 
 def test_settings_go_to_the_broker_which_may_refuse_them(run, name: str) -> None:
     assert run("create", name, "--set", "cleanup.policy=compact")[0]["topic"] == name
-    told = error_of(run("create", f"{name}-2", "--set", "retention.ms=soon", code=1))
-    assert "retention.ms" in told
+    message = error_of(run("create", f"{name}-2", "--set", "retention.ms=soon", code=1))
+    assert "retention.ms" in message
 
 
 def test_rows_of_an_output_topic_are_decoded(run, broker: EmbeddedBroker, name: str) -> None:
@@ -92,7 +92,7 @@ def test_rows_of_an_output_topic_are_decoded(run, broker: EmbeddedBroker, name: 
     assert "Slackwater's own" in error_of(
         run("delete", schemas, "--namespace", namespace, "--yes", code=1)
     )
-    assert schemas not in {each["topic"] for each in run("list", "--namespace", namespace)}
+    assert schemas not in {topic["topic"] for topic in run("list", "--namespace", namespace)}
 
 
 def test_no_broker_is_code_three() -> None:

@@ -46,8 +46,8 @@ def test_workers_are_killed_and_do_not_outlive_their_zygote(tmp_path: Path) -> N
         assert is_alive(first)
         zygote.kill(first)
         assert not is_alive(first)
-        (left,) = family(second)
-    settled([left])
+        (survivor,) = family(second)
+    settled([survivor])
     assert "the process ended" not in (tmp_path / "journal").read_text()
 
 

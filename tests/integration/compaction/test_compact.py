@@ -57,8 +57,8 @@ class Place:
             now = int(self.shards.state(U1).upper.time)
             fresh = [(self.rng.randrange(1000), "x" * 20, now, 1) for _ in range(rows)]
             old = self.rng.sample(self.updates, min(len(self.updates), rows // 2))
-            gone = [(key, text, now, -1) for key, text, _, diff in old if diff > 0]
-            self.link(now, fresh + gone)
+            deletions = [(key, text, now, -1) for key, text, _, diff in old if diff > 0]
+            self.link(now, fresh + deletions)
 
     def link(self, now: int, updates: list[tuple[int, str, int, int]]) -> None:
         part = Part(
@@ -128,9 +128,9 @@ def test_the_command_compacts_and_reclaims(place: Place) -> None:
         check=False,
     )
     assert done.returncode == 0, done.stderr
-    said = json.loads(done.stdout)
-    assert [each["batches"] for each in said["compacted"]] == [20]
-    assert said["reclaimed"]["chunks"] == 20 + len(orphans)
+    report = json.loads(done.stdout)
+    assert [merged["batches"] for merged in report["compacted"]] == [20]
+    assert report["reclaimed"]["chunks"] == 20 + len(orphans)
     place.shards.sync(U1)
     state = place.shards.state(U1)
     assert (state.since, state.batches.count) == (frontier(15), 1)
@@ -200,11 +200,11 @@ def test_spark_submit_compacts(place: Place, tmp_path: Path) -> None:
     reach = ["--brokers", place.bootstrap, "--client", f"@{client}", "--spark"]
     wish = ["--namespace", place.namespace, "--whole", "--since", "8", "--json", "u1"]
     with java_for_spark():  # on a machine without Java too
-        found = {"PYSPARK_PYTHON": sys.executable, "JAVA_HOME": os.environ["JAVA_HOME"]}
+        variables = {"PYSPARK_PYTHON": sys.executable, "JAVA_HOME": os.environ["JAVA_HOME"]}
         done = subprocess.run(
             [*submit, "streams/app/compact.py", *reach, *wish],
             cwd=ROOT,
-            env=SOON_THERE | found,
+            env=SOON_THERE | variables,
             capture_output=True,
             text=True,
             timeout=500,

@@ -80,8 +80,8 @@ def start_in_a_parent(directory: Path) -> tuple[subprocess.Popen[str], str]:
         [sys.executable, "-c", PARENT, str(directory)], stdout=subprocess.PIPE, text=True
     )
     assert parent.stdout is not None
-    with parent.stdout as said:
-        return parent, said.readline().strip()
+    with parent.stdout as output:
+        return parent, output.readline().strip()
 
 
 def test_data_survive_a_restart_and_so_does_the_address_unless_it_is_taken(tmp_path):

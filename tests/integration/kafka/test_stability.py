@@ -51,10 +51,10 @@ def kafka(settings):
 def wait_for(answer: Callable[[], T], seconds: float = 120.0) -> T:
     """The first answer that is true."""
     deadline = time.monotonic() + seconds
-    while not (found := answer()):
+    while not (result := answer()):
         assert time.monotonic() < deadline
         time.sleep(0.02)
-    return found
+    return result
 
 
 def placed(settings, topic: Topic, key: str, transaction: Producer | None = None) -> ChunkRef:
@@ -62,7 +62,11 @@ def placed(settings, topic: Topic, key: str, transaction: Producer | None = None
     producer = transaction or Producer({"bootstrap.servers": settings.bootstrap})
     offsets: list[int] = []
     producer.produce(
-        topic, b"body", key, 0, on_delivery=lambda _, told: offsets.append(told.offset() or 0)
+        topic,
+        b"body",
+        key,
+        0,
+        on_delivery=lambda _, message: offsets.append(message.offset() or 0),
     )
     producer.flush()
     return ChunkRef(0, Offset(offsets[0]), key, zlib.crc32(b"body"), 1, 4)
@@ -130,8 +134,8 @@ def test_an_open_transaction_hides_itself_and_what_follows(kafka, settings):
     assert reader.fetch(topic, 0, Offset(0), Offset(1))["value"].to_pylist() == [b"before"]
     writer.abort_transaction()
     wait_for(lambda: reader.ends(topic)[0].high == 4)
-    found = reader.fetch(topic, 0, Offset(0), Offset(4))
-    assert found["value"].to_pylist() == [b"before", b"after"]
+    batch = reader.fetch(topic, 0, Offset(0), Offset(4))
+    assert batch["value"].to_pylist() == [b"before", b"after"]
     assert reader.fetch(topic, 0, Offset(1), Offset(2)).num_rows == 0
     reader.close()
 
@@ -278,6 +282,6 @@ def test_logs_that_change_hands_between_consumers_lose_nothing(
     assert tail.poll(500) == ()
     tail.close()
     for log in logs:
-        found = [entry.value for entry in seen if entry.topic == log]
-        assert found == [b"%d" % number for number in range(sent[log])]
+        values = [entry.value for entry in seen if entry.topic == log]
+        assert values == [b"%d" % number for number in range(sent[log])]
     assert len(moved) > len(logs), "some have changed hands"

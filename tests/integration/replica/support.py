@@ -205,9 +205,9 @@ class Bench:
         return duckdb_oracle.updates(self.shards, self.relations[name])
 
     def table(self, name: str) -> pa.Table:
-        found, errors = self.updates(name)
+        rows, errors = self.updates(name)
         assert errors.num_rows == 0, errors.to_pylist()
-        return found
+        return rows
 
 
 def judge(bench: Bench, view: str, query: str, inputs: Sequence[str]) -> int:

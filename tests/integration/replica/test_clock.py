@@ -32,10 +32,10 @@ def test_what_comes_is_not_stamped_by_a_wrong_clock(
     feed.send(raw, [{"id": 0}])
     bench.source("orders", COLUMNS, raw)
     run()
-    for known in (1, 2, 3):
-        await_rows(bench, known)
+    for step in (1, 2, 3):
+        await_rows(bench, step)
         assert bench.upper("orders") <= now_ms() + 1
-        feed.send(raw, [{"id": known}])
+        feed.send(raw, [{"id": step}])
     await_rows(bench, 4)
     upper = bench.upper("orders")
     time.sleep(3)

@@ -88,12 +88,12 @@ def test_that_each_upper_is_a_watermark_of_spark_and_a_new_replica_goes_on(
     eventually(lambda: uppers - {0} <= reported, 60)
     bench.wait_upper("totals", start + 8_000 - DELAY_MS - 1)
     rows = bench.table("events")
-    found = dict(zip(rows["id"].to_pylist(), rows["_time"].to_pylist(), strict=True))
+    times = dict(zip(rows["id"].to_pylist(), rows["_time"].to_pylist(), strict=True))
     expected = {
         10 * step + p: start + 1_000 * step + 100 * p for step in range(5) for p in (0, 1)
     }
     expected[99] = start + 4_000
-    assert {number: at for number, at in found.items() if number < 100} == expected
-    assert found[100] >= start + 4_000 - DELAY_MS, "late: at upper"
-    assert set(found) == {*expected, 100}, "the others are pending"
+    assert {number: at for number, at in times.items() if number < 100} == expected
+    assert times[100] >= start + 4_000 - DELAY_MS, "late: at upper"
+    assert set(times) == {*expected, 100}, "the others are pending"
     assert judge(bench, "totals", TOTALS, ["events"]) > 1

@@ -116,15 +116,15 @@ class Deep:
         bench, as_of = self.bench, self.bench.descriptions["deep"].as_of
         assert sorted(bench.table("orders")["id"].to_pylist()) == list(range(self.sent))
         upper = min(bench.upper(name) for name in (*SOURCES, "deep"))
-        given = {name: history(bench.table(name), as_of, upper) for name in SOURCES}
+        tables = {name: history(bench.table(name), as_of, upper) for name in SOURCES}
         definitions = {
             name: ", ".join(f"{column} {kind}" for column, kind in columns)
             for name, columns in SOURCES.items()
         }
-        view = maintain(QUERY, definitions, given, [as_of + 1, upper])
-        found = bits(history(bench.table("deep"), as_of, upper))
-        wanted = bits(view.updates)
-        assert found == wanted, (found - wanted, wanted - found)
+        view = maintain(QUERY, definitions, tables, [as_of + 1, upper])
+        actual = bits(history(bench.table("deep"), as_of, upper))
+        expected = bits(view.updates)
+        assert actual == expected, (actual - expected, expected - actual)
 
     def await_changes(self, times: int) -> None:
         """Wait until the view has changed so often: fewer times would not prove a thing."""
@@ -146,17 +146,17 @@ def bits(table: pa.Table) -> Counter[tuple[str, ...]]:
     diffs = table["_diff"].to_pylist()
     names = [name for name in table.column_names if name != "_diff"]
     rows = zip(*(map(repr, table[name].to_pylist()) for name in names), strict=True)
-    found: Counter[tuple[str, ...]] = Counter()
+    counts: Counter[tuple[str, ...]] = Counter()
     for row, diff in zip(rows, diffs, strict=True):
-        found[row] += diff
-    return Counter({row: diff for row, diff in found.items() if diff})
+        counts[row] += diff
+    return Counter({row: diff for row, diff in counts.items() if diff})
 
 
 @pytest.fixture
 def deep(bench: Bench, broker: EmbeddedBroker) -> Iterator[Deep]:
-    made = Deep(bench, broker.bootstrap)
-    yield made
-    made.stopping.set()
+    deep_view = Deep(bench, broker.bootstrap)
+    yield deep_view
+    deep_view.stopping.set()
 
 
 def until_killed(running: "subprocess.Popen[bytes]", state: Path, point: str, nth: int) -> None:
@@ -251,7 +251,7 @@ def test_a_frozen_executor_is_lost_and_the_others_go_on(deep: Deep, tmp_path: Pa
     )
     try:
         until_counted(running, state, 20)
-        frozen = min(executors(running.pid), key=lambda each: each.pid)
+        frozen = min(executors(running.pid), key=lambda child: child.pid)
         frozen.suspend()
         until_counted(running, state, reached(state, "after-state@executor") + 40)
         deep.check()
@@ -261,9 +261,7 @@ def test_a_frozen_executor_is_lost_and_the_others_go_on(deep: Deep, tmp_path: Pa
 
 def executors(driver: int) -> list[psutil.Process]:
     """The JVMs of a cluster's executors."""
-    return [
-        each for each in family(driver) if "ExecutorBackend" in " ".join(command_line(each))
-    ]
+    return [pid for pid in family(driver) if "ExecutorBackend" in " ".join(command_line(pid))]
 
 
 def until_counted(running: "subprocess.Popen[bytes]", state: Path, count: int) -> None:

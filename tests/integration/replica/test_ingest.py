@@ -72,8 +72,8 @@ class Raw:
 def history(bench: Bench, name: str) -> tuple[pa.Table, pa.Table]:
     """Everything the shard says: updates c0 .. cn, time, diff; and errors."""
     state = bench.shards.state(CollectionId(name))
-    wanted = read.pieces(state, Timestamp(0), state.upper.time)
-    return read.load(bench.shards.chunks, bench.shards.data_topic(state.id), wanted)
+    pieces = read.pieces(state, Timestamp(0), state.upper.time)
+    return read.load(bench.shards.chunks, bench.shards.data_topic(state.id), pieces)
 
 
 def contents(
@@ -105,12 +105,14 @@ def binding(bench: Bench, name: str) -> dict[int, int]:
 def statuses(bench: Bench, name: str) -> list[Status]:
     """What replicas have said of a dataflow, in order."""
     tail = bench.broker.logs.tail({bench.response_topic: Offset(0)})
-    found: list[Status] = []
+    received: list[Status] = []
     while entries := tail.poll(500):
-        told = [decode_response(entry.value).response for entry in entries]
-        found += [status for status in told if isinstance(status, Status) and status.id == name]
+        responses = [decode_response(entry.value).response for entry in entries]
+        received += [
+            status for status in responses if isinstance(status, Status) and status.id == name
+        ]
     tail.close()
-    return found
+    return received
 
 
 def stalled(bench: Bench, name: str, reason: str) -> bool:
@@ -153,8 +155,8 @@ def start(spark: SparkSession, bench: Bench, tmp_path: Path) -> Iterator[Start]:
         return running[-1]
 
     yield begin
-    for each in running:
-        each.end()
+    for process in running:
+        process.end()
 
 
 def row(n: int | None, k: str | None) -> Row:
@@ -249,19 +251,19 @@ def check_prefixes(bench: Bench, raw: Raw) -> None:
     at = 0
     for moment in times_of(bench, "latest"):
         rows, errors = contents(bench, "latest", moment)
-        found = (rows, sum(errors.values()))
-        while at < len(states) and states[at] != found:
+        actual = (rows, sum(errors.values()))
+        while at < len(states) and states[at] != actual:
             at += 1
-        assert at < len(states), f"no first messages give what stands at {moment}: {found}"
+        assert at < len(states), f"no first messages give what stands at {moment}: {actual}"
     assert (states[-1][0], states[-1][1]) == states[at]
 
 
 def key_of(raw: bytes | None) -> str | None:
     try:
-        found = json.loads(raw or b"")
+        document = json.loads(raw or b"")
     except ValueError:
         return None
-    return str(found["k"] if isinstance(found, dict) else found)
+    return str(document["k"] if isinstance(document, dict) else document)
 
 
 @pytest.mark.parametrize("keys", [(), ("k",)], ids=["none", "upsert"])

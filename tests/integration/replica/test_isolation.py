@@ -38,9 +38,9 @@ def bad(deed: str) -> Function:
 def statuses(bench: Bench, name: str) -> list[Status]:
     """What was told of a dataflow's condition, oldest first."""
     tail = bench.broker.logs.tail({bench.response_topic: Offset(0)})
-    found = [decode_response(entry.value).response for entry in tail.poll(2000)]
+    responses = [decode_response(entry.value).response for entry in tail.poll(2000)]
     tail.close()
-    return [status for status in found if isinstance(status, Status) and status.id == name]
+    return [status for status in responses if isinstance(status, Status) and status.id == name]
 
 
 @pytest.mark.parametrize(

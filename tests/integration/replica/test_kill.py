@@ -79,9 +79,9 @@ class World:
 
 @pytest.fixture
 def world(bench: Bench, broker: EmbeddedBroker) -> Iterator[World]:
-    made = World(bench, broker.bootstrap)
-    yield made
-    made.stopping.set()
+    new_world = World(bench, broker.bootstrap)
+    yield new_world
+    new_world.stopping.set()
 
 
 def killed_at(world: World, state: Path, point: str, nth: int) -> None:
@@ -162,8 +162,8 @@ def committed(state: Path, since_ms: int) -> int:
     """How many micro-batches with messages a replica committed, counting or not."""
     file = state / "timings.jsonl"
     lines = file.read_text().splitlines() if file.exists() else []
-    found = [json.loads(line) for line in lines]
+    batches = [json.loads(line) for line in lines]
     return sum(
-        each["lane"] == "ingest" and each["rows"] > 0 and each["at_ms"] >= since_ms
-        for each in found
+        batch["lane"] == "ingest" and batch["rows"] > 0 and batch["at_ms"] >= since_ms
+        for batch in batches
     )

@@ -60,8 +60,8 @@ def test_every_construct_is_exact_at_every_time(
     run()
     bench.settle("orders", "people", *VIEWS, timeout_s=400)
     for _ in range(6):
-        gone = [None, None, {"name": f"q{chance.randrange(3)}"}]
-        feed.put(people, [({"id": chance.randrange(15)}, chance.choice(gone))])
+        new = [None, None, {"name": f"q{chance.randrange(3)}"}]
+        feed.put(people, [({"id": chance.randrange(15)}, chance.choice(new))])
         rows = [None, {"customer": chance.randrange(15), "amount": chance.randrange(9)}]
         feed.put(orders, [({"id": chance.randrange(50)}, chance.choice(rows))] * 2)
         bench.settle("orders", "people")

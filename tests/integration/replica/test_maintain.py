@@ -32,7 +32,7 @@ def on_both(tables: Tables, query: str, seed: int) -> None:
 
 
 @pytest.mark.parametrize(
-    "number", [21, *(pytest.param(each, marks=pytest.mark.long) for each in (3, 13, 16))]
+    "number", [21, *(pytest.param(number, marks=pytest.mark.long) for number in (3, 13, 16))]
 )
 def test_tpch_on_spark(spark: SparkSession, number: int) -> None:
     query, chance = tpch.QUERIES[number], random.Random(number)
@@ -48,7 +48,7 @@ def test_a_delta_join_on_spark(spark: SparkSession) -> None:
 
 
 @pytest.mark.parametrize(
-    "seed", [1, *(pytest.param(each, marks=pytest.mark.long) for each in (2, 3))]
+    "seed", [1, *(pytest.param(number, marks=pytest.mark.long) for number in (2, 3))]
 )
 def test_random_queries_on_spark(spark: SparkSession, seed: int) -> None:
     drawn, judge = case(Chance(random.Random(seed).randrange)), Judge()
@@ -58,13 +58,13 @@ def test_random_queries_on_spark(spark: SparkSession, seed: int) -> None:
 
 def test_an_expression_that_fails_on_spark(spark: SparkSession) -> None:
     rows = pa.table({"x": [1, 2], "_time": [1, 1], "_diff": [1, 1]})
-    gone = pa.table({"x": [2], "_time": [3], "_diff": [-1]})
+    deletions = pa.table({"x": [2], "_time": [3], "_diff": [-1]})
     view = maintain(
         "SELECT count(*) AS n FROM t WHERE error_if(x) > 0".replace(
             "error_if(x)", "1 // (x - 2)"
         ),
         {"t": "x BIGINT"},
-        {"t": pa.concat_tables([rows, gone])},
+        {"t": pa.concat_tables([rows, deletions])},
         engine="spark",
     )
     assert len(view.errors_at(1)) == 1
@@ -85,8 +85,8 @@ def test_rows_go_by_themselves_on_spark(spark: SparkSession) -> None:
         [2, 4, 9],
         engine="spark",
     )
-    found = [sorted(view.at(time).column("x").to_pylist()) for time in range(1, 7)]
-    assert found == [[3, 5], [3, 5], [5], [5], [], []]
+    values = [sorted(view.at(time).column("x").to_pylist()) for time in range(1, 7)]
+    assert values == [[3, 5], [3, 5], [5], [5], [], []]
 
 
 def test_a_function_in_python_is_made_in_the_workers(spark: SparkSession) -> None:
@@ -99,7 +99,7 @@ def inverse(x):
     return pc.divide(1.0, pc.cast(x, "double"))
 $$"""
     rows = pa.table({"x": [1, 2, 0, 4, None, 4], "_time": [1] * 6, "_diff": [1] * 6})
-    gone = pa.table({"x": [0, 4], "_time": [3, 3], "_diff": [-1, -1]})
+    deletions = pa.table({"x": [0, 4], "_time": [3, 3], "_diff": [-1, -1]})
     query = (
         "SELECT inverse(x) AS i, count(*) AS n FROM t"
         " WHERE inverse(x) IS DISTINCT FROM 1 GROUP BY 1"
@@ -108,7 +108,7 @@ $$"""
         maintain(
             query,
             {"t": "x BIGINT"},
-            {"t": pa.concat_tables([rows, gone])},
+            {"t": pa.concat_tables([rows, deletions])},
             engine=engine,
             functions=text,
         )
@@ -118,5 +118,5 @@ $$"""
     assert view.errors_at(1) == local.errors_at(1)
     assert len(view.errors_at(1)) == 1
     assert view.errors_at(3) == []
-    got = {row["i"]: row["n"] for row in view.at(3).to_pylist()}
-    assert got == {0.5: 1, 0.25: 1, None: 1}
+    counts = {row["i"]: row["n"] for row in view.at(3).to_pylist()}
+    assert counts == {0.5: 1, 0.25: 1, None: 1}

@@ -44,22 +44,22 @@ COLUMNS = (("item", "BIGINT"), ("amount", "BIGINT"))
 def collections(broker: EmbeddedBroker) -> Iterator[Collections]:
     """A collection that is written in ten batches; each time a tenth of the items changes."""
     kafka = KafkaBroker(ClientSettings(broker.bootstrap))
-    made = Collections(kafka, f"fill{uuid.uuid4().hex[:8]}")
-    made.create("u1", COLUMNS, keys=("item",))
-    made.append("u1", 12, [(n, 11, 11, 1) for n in range(ITEMS)])
+    fixture = Collections(kafka, f"fill{uuid.uuid4().hex[:8]}")
+    fixture.create("u1", COLUMNS, keys=("item",))
+    fixture.append("u1", 12, [(n, 11, 11, 1) for n in range(ITEMS)])
     for time in range(12, 21):
-        change(made, time)
-    yield made
-    made.close()
+        change(fixture, time)
+    yield fixture
+    fixture.close()
     kafka.close()
 
 
 def change(collections: Collections, time: int) -> None:
     """Every tenth item from n = time % 10 on goes from its amount to `time`."""
     items = range(time % 10, ITEMS, 10)
-    gone = [(n, time - 10 if time > 20 else 11, time, -1) for n in items if n % 10 != 1]
+    deletions = [(n, time - 10 if time > 20 else 11, time, -1) for n in items if n % 10 != 1]
     come = [(n, time, time, 1) for n in items if n % 10 != 1]
-    collections.append("u1", time + 1, [*gone, *come])
+    collections.append("u1", time + 1, [*deletions, *come])
 
 
 def contents(time: int) -> list[tuple[int, int]]:
@@ -274,8 +274,8 @@ def test_the_command_fills_and_follows(
         check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr
-    said = [json.loads(line) for line in done.stdout.splitlines()]
-    filling = next(each for each in said if each["state"] == "backfilling")
+    states = [json.loads(line) for line in done.stdout.splitlines()]
+    filling = next(state for state in states if state["state"] == "backfilling")
     assert filling["message"] == "3 key ranges at 20"
-    assert (said[-1]["state"], said[-1]["time"]) == ("done", 20)
+    assert (states[-1]["state"], states[-1]["time"]) == ("done", 20)
     assert shop.query("SELECT item, amount FROM prices ORDER BY item") == contents(20)

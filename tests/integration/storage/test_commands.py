@@ -58,12 +58,12 @@ def test_responses_that_somebody_made_to_last_too_short_are_refused(
 def test_the_whole_life_cycle(place: Place) -> None:
     with place.service() as service, place.client() as client, place.reader() as reader:
         assert client.refused("acquire_capabilities", collection="t1") == "NotBound"
-        read, held = client.done("create", collection="t1", description=TABLE, group="g")
-        assert (read["frontier"], held["frontier"]) == (0, 0)
+        read, write = client.done("create", collection="t1", description=TABLE, group="g")
+        assert (read["frontier"], write["frontier"]) == (0, 0)
         again = client.refused("create", collection="t1", description=TABLE, group="g")
         assert again == "AlreadyBound"
-        held = client.write(held, 10, rows(("a", 1, 3, 1), ("b", 2, 4, 2)))
-        held = client.write(held, 20, rows(("b", 2, 12, -1), ("c", None, 15, 1)))
+        write = client.write(write, 10, rows(("a", 1, 3, 1), ("b", 2, 4, 2)))
+        write = client.write(write, 20, rows(("b", 2, 12, -1), ("c", None, 15, 1)))
         assert reader.snapshot("g", "t1", 4) == {("a", 1): 1, ("b", 2): 2}
         assert reader.snapshot("g", "t1", 19) == {("a", 1): 1, ("b", 2): 1, ("c", None): 1}
         assert reader.listen("g", "t1", 4) == {("b", 2, 12): -1, ("c", None, 15): 1}
@@ -72,9 +72,9 @@ def test_the_whole_life_cycle(place: Place) -> None:
         assert reader.fold("g").collections["t1"]["since"] == 11
         assert client.refused("downgrade", capability=read, new_frontier=5) == "NotForward"
         (other,) = client.done("clone", capability=read)
-        (mine,) = client.done("transfer", capability=held)
-        assert client.refused("heartbeat", capability=held) == "InvalidCapability"
-        held = client.write(mine, 30, rows(("d", 4, 20, 1)))
+        (mine,) = client.done("transfer", capability=write)
+        assert client.refused("heartbeat", capability=write) == "InvalidCapability"
+        write = client.write(mine, 30, rows(("d", 4, 20, 1)))
         lost = client.ask(
             "update_and_downgrade",
             writes=[{"capability": mine, "updates": None, "new_frontier": 25}],
@@ -83,7 +83,7 @@ def test_the_whole_life_cycle(place: Place) -> None:
         client.done("drop", collection="t1", capability=other)
         assert client.refused("heartbeat", capability=other) == "InvalidCapability"
         check_expiry(client, read)
-        check_sealed_and_forgotten(client, reader, read, held)
+        check_sealed_and_forgotten(client, reader, read, write)
         service.send_signal(signal.SIGTERM)
         assert service.wait(30) == 0
 
@@ -93,8 +93,8 @@ def check_cuts(client: Client, read: dict[str, Any]) -> None:
     cut = client.ask("subscribe_at", capability=read, after=15)["cut"]
     assert (cut["upper"], cut["chunks"]) == (20, cut["chunks"])
     assert [(c["lower"], c["upper"]) for c in cut["chunks"]] == [(16, 20)]
-    whole = client.ask("subscribe_at", capability=read)["cut"]
-    assert [(c["lower"], c["upper"]) for c in whole["chunks"]] == [(0, 10), (10, 20)]
+    snapshot = client.ask("subscribe_at", capability=read)["cut"]
+    assert [(c["lower"], c["upper"]) for c in snapshot["chunks"]] == [(0, 10), (10, 20)]
     early = client.ask("subscribe_at", capability=read, until=10)["cut"]
     assert len(early["chunks"]) == 1
 
@@ -107,19 +107,23 @@ def check_expiry(client: Client, read: dict[str, Any]) -> None:
     assert (one["frontier"], two["frontier"]) == (11, 30)
     client.done("drop", collection="t1", capability=one)
     client.done("drop", collection="t1", capability=two)
-    held = client.done("acquire_capabilities", collection="t1", critical=True, token="me")
-    (taken,) = client.done("downgrade", capability=held[0], new_frontier=12, new_token="you")
-    assert taken["token"] == "you"
-    assert client.refused("heartbeat", capability=held[0]) == "FencedCapability"
-    client.done("drop", collection="t1", capability=taken)
-    client.done("drop", collection="t1", capability=held[1])
+    capabilities = client.done(
+        "acquire_capabilities", collection="t1", critical=True, token="me"
+    )
+    (downgraded,) = client.done(
+        "downgrade", capability=capabilities[0], new_frontier=12, new_token="you"
+    )
+    assert downgraded["token"] == "you"
+    assert client.refused("heartbeat", capability=capabilities[0]) == "FencedCapability"
+    client.done("drop", collection="t1", capability=downgraded)
+    client.done("drop", collection="t1", capability=capabilities[1])
 
 
 def check_sealed_and_forgotten(
     client: Client, reader: Reader, read: dict[str, Any], held: dict[str, Any]
 ) -> None:
-    gone = client.write(held, None, rows(("e", 5, 77, 1)))
-    assert gone["frontier"] is None
+    answer = client.write(held, None, rows(("e", 5, 77, 1)))
+    assert answer["frontier"] is None
     assert reader.fold("g").collections["t1"]["upper"] is None
     assert reader.snapshot("g", "t1", 1 << 40)["e", 5] == 1
     write = [{"capability": held, "updates": None, "new_frontier": 40}]
@@ -135,17 +139,17 @@ def check_sealed_and_forgotten(
     assert client.refused("update_and_downgrade", writes=write) == "Forgotten"
     assert client.refused("clone", capability=read) == "Forgotten"
     useless = client.done("acquire_capabilities", collection="t1")
-    assert [each["frontier"] for each in useless] == [None, None]
+    assert [capability["frontier"] for capability in useless] == [None, None]
     assert client.refused("create", collection="t1", description=TABLE) == "NeverReused"
     client.done("drop", collection="t1", capability=read, whole=True)
 
 
 def test_what_is_wrong_with_a_command_is_said(place: Place) -> None:
     with place.service(), place.client() as client:
-        read, held = client.done("create", collection="t2", description=TABLE)
-        for expected, write in mistakes(read, held):
+        read, writer = client.done("create", collection="t2", description=TABLE)
+        for expected, write in mistakes(read, writer):
             assert client.refused("update_and_downgrade", writes=[write]) == expected, write
-        counted = {"capability": held, "updates": stream(rows(("a", 1, 0, -1)))}
+        counted = {"capability": writer, "updates": stream(rows(("a", 1, 0, -1)))}
         refused = client.refused(
             "update_and_downgrade", writes=[{**counted, "new_frontier": 5}], check_counts=True
         )
@@ -157,16 +161,16 @@ def test_what_is_wrong_with_a_command_is_said(place: Place) -> None:
         assert client.refused("clone", capability=read, lease_ms=0) == "InvalidUsage"
         client.publish(b"nobody knows this")
         client.publish(b"")
-        held = client.write(held, 5, rows(("a", 1, 0, 1)))  # and life goes on
-        assert held["frontier"] == 5
+        writer = client.write(writer, 5, rows(("a", 1, 0, 1)))  # and life goes on
+        assert writer["frontier"] == 5
         assert [report["error"]["code"] for report in client.reports] == ["Malformed"] * 2
 
 
 def mistakes(
-    read: dict[str, Any], held: dict[str, Any]
+    read: dict[str, Any], write: dict[str, Any]
 ) -> Iterator[tuple[str, dict[str, Any]]]:
     fine = stream(rows(("a", 1, 0, 1)))
-    good = {"capability": held, "updates": fine, "new_frontier": 5}
+    good = {"capability": write, "updates": fine, "new_frontier": 5}
     text = pa.table({"name": ["a"], "size": ["b"], "time": [0], "diff": [1]})
     yield "WrongRows", {**good, "updates": stream(text)}
     yield "WrongRows", {**good, "updates": stream(rows((None, 1, 0, 1)))}
@@ -175,8 +179,8 @@ def mistakes(
     yield "OutsideInterval", {**good, "updates": stream(rows(("a", 1, 5, 1)))}
     yield "NothingBetween", {**good, "new_frontier": 0}
     yield "InvalidCapability", {**good, "capability": read}
-    yield "InvalidCapability", {**good, "capability": {**held, "name": "foreign"}}
-    yield "NotBound", {**good, "capability": {**held, "collection": "nowhere"}}
+    yield "InvalidCapability", {**good, "capability": {**write, "name": "foreign"}}
+    yield "NotBound", {**good, "capability": {**write, "collection": "nowhere"}}
     missing = {
         "partition": 0,
         "offset": 99,
@@ -190,13 +194,13 @@ def mistakes(
 
 def test_chunks_may_be_written_beforehand(place: Place) -> None:
     with place.service(), place.client() as client, place.reader() as reader:
-        _, held = client.done("create", collection="t3", description=TABLE)
+        _, writer = client.done("create", collection="t3", description=TABLE)
         topic, group = f"{place.namespace}.t3.data", reader.fold("t3").group
         ((body, count),) = chunk.written(rows(("a", 1, 1, 1), ("b", 2, 9, 1)))
         ref = client.write_chunk(topic, group, "t3", body, count)
-        load = {"capability": held, "stage": "load"}
+        load = {"capability": writer, "stage": "load"}
         assert client.done("stage", **load, chunks=[ref], lease_ms=60_000) == []
-        write = {"capability": held, "updates": None, "chunks": [ref], "new_frontier": 9}
+        write = {"capability": writer, "updates": None, "chunks": [ref], "new_frontier": 9}
         assert client.refused("update_and_downgrade", writes=[write]) == "OutsideInterval"
         damaged = {**ref, "checksum": 1}
         wrong = {**write, "chunks": [damaged], "new_frontier": 10}
@@ -211,20 +215,20 @@ def test_chunks_may_be_written_beforehand(place: Place) -> None:
 
 def test_several_collections_are_written_in_one_record(place: Place) -> None:
     with place.service(), place.client() as client, place.reader() as reader:
-        made = [
+        writers = [
             client.done("create", collection=f"m{n}", description=TABLE, group="m")[1]
             for n in range(3)
         ]
         before = reader.fold("m").upto
         fine = stream(rows(("a", 1, 0, 1)))
         writes = [
-            {"capability": each, "updates": fine, "new_frontier": n + 1}
-            for n, each in enumerate(made)
+            {"capability": writer, "updates": fine, "new_frontier": n + 1}
+            for n, writer in enumerate(writers)
         ]
-        bad = [*writes[:2], {**writes[2], "capability": {**made[2], "name": "foreign"}}]
+        bad = [*writes[:2], {**writes[2], "capability": {**writers[2], "name": "foreign"}}]
         assert client.refused("update_and_downgrade", writes=bad) == "InvalidCapability"
         moved = client.done("update_and_downgrade", writes=writes)
-        assert [each["frontier"] for each in moved] == [1, 2, 3]
+        assert [capability["frontier"] for capability in moved] == [1, 2, 3]
         assert reader.fold("m").upto == before + 1
         assert [reader.fold("m").collections[f"m{n}"]["upper"] for n in range(3)] == [1, 2, 3]
 
@@ -243,7 +247,7 @@ def test_a_killed_service_answers_once(place: Place, point: str) -> None:
     In memory services die at every step: `tests/unit/storage/commands/test_property.py`.
     """
     with place.service(), place.client() as client:
-        read, held = client.done("create", collection="t4", description=TABLE)
+        read, write = client.done("create", collection="t4", description=TABLE)
     with place.client() as client, place.reader() as reader:
         ids = [
             client.send("create", collection="t5", description=TABLE),
@@ -252,7 +256,7 @@ def test_a_killed_service_answers_once(place: Place, point: str) -> None:
                     "update_and_downgrade",
                     writes=[
                         {
-                            "capability": {**held, "frontier": n},
+                            "capability": {**write, "frontier": n},
                             "updates": stream(rows((f"r{n}", n, n, 1))),
                             "new_frontier": n + 1,
                         }
@@ -262,13 +266,13 @@ def test_a_killed_service_answers_once(place: Place, point: str) -> None:
             ),
             client.send("clone", capability=read),
             client.send("transfer", capability=read),
-            client.send("drop", collection="t4", capability={**held, "frontier": 20}),
+            client.send("drop", collection="t4", capability={**write, "frontier": 20}),
         ]
         with place.start(**{point: 1}) as doomed:
             assert doomed.wait(60) == -signal.SIGKILL
         with place.service():
-            found = [client.outcome(each) for each in ids]
-        assert [each["status"] for each in found] == ["DONE"] * len(ids)
+            outcomes = [client.outcome(id_) for id_ in ids]
+        assert [outcome["status"] for outcome in outcomes] == ["DONE"] * len(ids)
         assert reader.fold("t4").collections["t4"]["upper"] is None
         assert reader.listen("t4", "t4", -1) == {(f"r{n}", n, n): 1 for n in range(20)}
         client.read(1)  # which asserts that nothing is answered twice
@@ -296,16 +300,16 @@ def test_a_command_that_kills_two_services_is_failed_by_the_third(place: Place) 
 
 def test_a_command_delivered_twice_is_answered_once(place: Place) -> None:
     with place.service(), place.client() as client, place.reader() as reader:
-        _, held = client.done("create", collection="t6", description=TABLE)
+        _, writer = client.done("create", collection="t6", description=TABLE)
         updates = stream(rows(("a", 1, 0, 1)))
-        write = {"capability": held, "updates": updates, "new_frontier": 5}
+        write = {"capability": writer, "updates": updates, "new_frontier": 5}
         record = wire.encode("command_update_and_downgrade", {"id": "one", "writes": [write]})
         for _ in range(3):
             client.publish(record)
         assert client.outcome("one")["status"] == "DONE"
-        assert client.write({**held, "frontier": 5}, 6)["frontier"] == 6
-        client.publish(wire.encode("command_heartbeat", {"id": "one", "capability": held}))
-        assert client.ask("heartbeat", capability=held)["status"] == "DONE"
+        assert client.write({**writer, "frontier": 5}, 6)["frontier"] == 6
+        client.publish(wire.encode("command_heartbeat", {"id": "one", "capability": writer}))
+        assert client.ask("heartbeat", capability=writer)["status"] == "DONE"
         assert [report["status"] for report in client.reports] == ["REPEATED"] * 2 + [
             "MALFORMED"
         ]
@@ -314,34 +318,34 @@ def test_a_command_delivered_twice_is_answered_once(place: Place) -> None:
 
 def test_of_two_services_the_younger_goes_on(place: Place) -> None:
     with place.service() as older, place.client() as client, place.reader() as reader:
-        _, held = client.done("create", collection="t7", description=TABLE)
+        _, writer = client.done("create", collection="t7", description=TABLE)
         with place.service() as younger:
             id_ = ""
             for n in range(200):
                 updates = stream(rows((f"r{n}", n, n, 1)))
-                write = {"capability": held, "updates": updates, "new_frontier": n + 1}
+                write = {"capability": writer, "updates": updates, "new_frontier": n + 1}
                 id_ = client.send("update_and_downgrade", writes=[write])
-                held = {**held, "frontier": n + 1}
+                writer = {**writer, "frontier": n + 1}
             assert client.outcome(id_)["status"] == "DONE"
             deadline = time.monotonic() + 60
             while older.poll() is None and time.monotonic() < deadline:
-                held = client.write(held, held["frontier"] + 1)
+                writer = client.write(writer, writer["frontier"] + 1)
             assert older.poll() == FENCED
             assert younger.poll() is None
-            found = reader.listen("t7", "t7", -1)
-            assert found == {(f"r{n}", n, n): 1 for n in range(200)}
+            listed = reader.listen("t7", "t7", -1)
+            assert listed == {(f"r{n}", n, n): 1 for n in range(200)}
 
 
 def test_a_stranger_reads_what_was_compacted_and_rolled_up(place: Place) -> None:
     rows_of = {n: (f"r{n % 5}", n % 5, n, 1) for n in range(150)}
     with place.service(), place.client() as client:
-        read, held = client.done("create", collection="t8", description=TABLE)
+        read, write = client.done("create", collection="t8", description=TABLE)
         ids = [
             client.send(
                 "update_and_downgrade",
                 writes=[
                     {
-                        "capability": {**held, "frontier": n},
+                        "capability": {**write, "frontier": n},
                         "updates": stream(rows(row)),
                         "new_frontier": n + 1,
                     }
@@ -349,7 +353,7 @@ def test_a_stranger_reads_what_was_compacted_and_rolled_up(place: Place) -> None
             )
             for n, row in rows_of.items()
         ]
-        assert {client.outcome(each)["status"] for each in ids} == {"DONE"}
+        assert {client.outcome(id_)["status"] for id_ in ids} == {"DONE"}
         client.done("downgrade", capability=read, new_frontier=100)
         with Storage.kafka(place.bootstrap, namespace=place.namespace) as storage:
             storage.shards.open("t8")

@@ -103,8 +103,8 @@ class Working:
 
     def progress(self, rows: int) -> None:
         """Return when so many more rows were written."""
-        wanted = len(self.told) + rows
-        until(lambda: len(self.told) >= wanted or bool(self.failures))
+        total = len(self.told) + rows
+        until(lambda: len(self.told) >= total or bool(self.failures))
         assert not self.failures, self.failures
 
     def stop(self) -> None:
@@ -122,10 +122,10 @@ def until(is_so: Callable[[], bool]) -> None:
 
 
 def everything(storage: Storage, read: ReadCapability, upper: int) -> Found:
-    found: Found = {}
+    events: Found = {}
     for delivery in storage.subscribe_at(read, Options(until=Timestamp(upper))):
-        found.update(contents(delivery.updates))
-    return found
+        events.update(contents(delivery.updates))
+    return events
 
 
 def stopped(broker: EmbeddedBroker) -> Callable[[], object]:
@@ -158,8 +158,8 @@ def test_a_broker_that_is_away_is_waited_for(
         Storage.kafka(bootstrap, namespace=namespace) as reader,
     ):
         storage.watch(statuses.append)
-        read, held = storage.create(T, TABLE)
-        with Working(storage, held) as work:
+        read, writer = storage.create(T, TABLE)
+        with Working(storage, writer) as work:
             work.progress(5)
             back = away(own)
             until(lambda: storage.status().silent_ms > outage_ms)
@@ -191,16 +191,16 @@ def test_a_full_disk_at_the_broker_loses_nothing_that_was_told(
     A broker whose only disk fails ends itself. There is room again when it comes back.
     """
     with Storage.kafka(own.bootstrap, namespace=namespace) as storage:
-        read, held = storage.create(T, TABLE)
-        with Working(storage, held, lambda: os.urandom(64 << 10).hex()) as work:
+        read, writer = storage.create(T, TABLE)
+        with Working(storage, writer, lambda: os.urandom(64 << 10).hex()) as work:
             work.progress(2)
             limit = (2 << 20, resource.RLIM_INFINITY)
             process = java(own)
             resource.prlimit(process.pid, resource.RLIMIT_FSIZE, limit)
             until(lambda: not is_alive(process.pid) or bool(work.failures))
             assert not work.failures
-            said = own.log_file.read_text(errors="replace")
-            assert "File too large" in said, said[-2_000:]
+            log_text = own.log_file.read_text(errors="replace")
+            assert "File too large" in log_text, log_text[-2_000:]
             until(lambda: bool(storage.status().silent_ms))
             own.stop()
             own.start()

@@ -41,9 +41,9 @@ names = itertools.count()
 
 @pytest.fixture(scope="module")
 def kafka(broker: EmbeddedBroker) -> Iterator[KafkaBroker]:
-    made = KafkaBroker(ClientSettings(broker.bootstrap))
-    yield made
-    made.close()
+    memory_broker = KafkaBroker(ClientSettings(broker.bootstrap))
+    yield memory_broker
+    memory_broker.close()
 
 
 @pytest.fixture
@@ -168,7 +168,7 @@ def test_who_was_away_while_its_log_was_truncated_opens_again_from_the_rollup(
     other.following.leave(u)
     log = one.names(u).log
     while one.logs.bounds(log)[0] <= group.state.upto + 1:
-        idle = [Advance(Timestamp(each), Timestamp(each + 1)) for each in range(200)]
+        idle = [Advance(Timestamp(lower), Timestamp(lower + 1)) for lower in range(200)]
         one.submit([(u, advance) for advance in idle])
         maintenance.roll_up(one, u)
     other.following.follow(group)  # from where it was

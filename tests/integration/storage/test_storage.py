@@ -44,9 +44,9 @@ def test_the_whole_life_cycle(
 ) -> None:
     with pytest.raises(NotBound):
         storage.acquire_capabilities(id_)
-    read, held = storage.create(id_, TABLE)
+    read, writer = storage.create(id_, TABLE)
     rows = [(f"n{n}", n, 1, 1) for n in range(1_000)]
-    held = write(storage, held, 10, *rows)
+    writer = write(storage, writer, 10, *rows)
     with Storage.kafka(broker.bootstrap) as other:  # knows nothing but the topics
         with pytest.raises(AlreadyBound):
             other.create(id_, TABLE)
@@ -55,9 +55,9 @@ def test_the_whole_life_cycle(
         first = subscription.next(10_000)
         assert first is not None
         assert contents(first.updates) == {(f"n{n}", 5): 1 for n in range(3)}
-        mine = other.transfer(held)
+        mine = other.transfer(writer)
         with pytest.raises(InvalidCapability):
-            write(storage, held, 20)
+            write(storage, writer, 20)
         sealed = other.update_and_downgrade(mine, table(("n0", 0, 12, -1)), EMPTY)
         assert isinstance(sealed, WriteCapability)
         later: list[Delivery] = list(subscription)
@@ -80,24 +80,24 @@ def test_capabilities_outlive_the_client_that_made_them(
     broker: EmbeddedBroker, id_: CollectionId
 ) -> None:
     with Storage.kafka(broker.bootstrap) as one:
-        read, held = one.create(id_, TABLE, critical=True)
-        write(one, held, 10, ("a", 1, 3, 1))
+        read, writer = one.create(id_, TABLE, critical=True)
+        write(one, writer, 10, ("a", 1, 3, 1))
     with Storage.kafka(broker.bootstrap) as two:
-        taken = two.downgrade(read, 4, token="two")
-        held = write(two, replace(held, frontier=frontier(10)), 20, ("b", 1, 15, 1))
+        downgraded = two.downgrade(read, 4, token="two")
+        writer = write(two, replace(writer, frontier=frontier(10)), 20, ("b", 1, 15, 1))
         with Storage.kafka(broker.bootstrap) as zombie, pytest.raises(FencedCapability):
             zombie.heartbeat(read)
         options = Options(snapshot=False, until=Timestamp(20))
-        (only,) = two.subscribe_at(taken, options)
+        (only,) = two.subscribe_at(downgraded, options)
         assert contents(only.updates) == {("b", 1, 15): 1}
 
 
 def test_several_collections_move_in_one_record(storage: Storage) -> None:
     group = f"storage-group{next(names)}"
     ids = [CollectionId(f"{group}-{n}") for n in range(3)]
-    held = [storage.create(collection, TABLE, group=group)[1] for collection in ids]
+    writers = [storage.create(collection, TABLE, group=group)[1] for collection in ids]
     before = storage.shards.group_state(group).upto
-    first, *rest = held
+    first, *rest = writers
     moved = storage.update_and_downgrade(
         first, table(("a", 1, 1, 1)), 5, Write(rest[0], None, 5), Write(rest[1], None, 5)
     )
@@ -108,13 +108,13 @@ def test_several_collections_move_in_one_record(storage: Storage) -> None:
 
 def test_a_listener_is_woken(broker: EmbeddedBroker, id_: CollectionId) -> None:
     with Storage.kafka(broker.bootstrap) as writer, Storage.kafka(broker.bootstrap) as reader:
-        read, held = writer.create(id_, TABLE)
+        read, write_capability = writer.create(id_, TABLE)
         subscription = reader.subscribe_at(read)
         deliveries: list[Delivery] = []
         waiting = threading.Thread(target=lambda: deliveries.extend(subscription), daemon=True)
         waiting.start()
-        held = write(writer, held, 10, ("a", 1, 0, 1))
-        writer.update_and_downgrade(held, None, EMPTY)
+        write_capability = write(writer, write_capability, 10, ("a", 1, 0, 1))
+        writer.update_and_downgrade(write_capability, None, EMPTY)
         waiting.join(timeout=30)
         assert not waiting.is_alive()
         assert contents(deliveries[0].updates) == {("a", 1, 0): 1}

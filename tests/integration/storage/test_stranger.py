@@ -56,38 +56,38 @@ def linked(held: Record, *refs: Record, upper: int = 10) -> dict[str, Any]:
 
 def test_a_command_of_some_megabytes_is_written(parties: Parties) -> None:
     _, client, reader = parties
-    _, held = client.done("create", collection="t", description=TABLE)
+    _, write = client.done("create", collection="t", description=TABLE)
     text = uuid.uuid4().hex * 180_000
     assert 5 << 20 < len(text) < chunk.RECORD
-    client.write(held, 10, rows((text, 1, 3, 1)))
+    client.write(write, 10, rows((text, 1, 3, 1)))
     assert reader.snapshot("t", "t", 9) == {(text, 1): 1}
 
 
 def test_a_bulk_load_is_staged_and_linked_at_once(parties: Parties) -> None:
     place, client, reader = parties
-    read, held = client.done("create", collection="t", description=TABLE)
+    read, write = client.done("create", collection="t", description=TABLE)
     where = topic_of(place, reader, "t")
     text = uuid.uuid4().hex * 1_000
     tables = [
         rows(*((f"{text}{n}", n, n % 7, 1) for n in range(start, start + 90)))
         for start in (0, 90, 180)
     ]
-    held = load(client, where, held, tables, 10)
-    assert held["frontier"] == 10
+    write = load(client, where, write, tables, 10)
+    assert write["frontier"] == 10
     (batch,) = reader.fold("t").collections["t"]["batches"]
     assert len(batch["chunks"]) > len(tables)
-    assert max(each["size"] for each in batch["chunks"]) <= chunk.BEST
-    assert client.ask("heartbeat", capability=held)["status"] == "DONE"
+    assert max(chunk_ref["size"] for chunk_ref in batch["chunks"]) <= chunk.BEST
+    assert client.ask("heartbeat", capability=write)["status"] == "DONE"
     assert not reader.fold("t").stages  # which end at the record that follows
     expected = {(f"{text}{n}", n): 1 for n in range(270)}
     assert reader.snapshot("t", "t", 9) == expected
-    found, upper = cuts.cut(client, reader.chunk, {**read, "frontier": 9})
-    assert (counted(found, with_time=False), upper) == (expected, 10)
+    fetched, upper = cuts.cut(client, reader.chunk, {**read, "frontier": 9})
+    assert (counted(fetched, with_time=False), upper) == (expected, 10)
 
 
 def test_a_chunk_counts_only_as_the_page_has_it(parties: Parties) -> None:
     place, client, reader = parties
-    _, held = client.done("create", collection="t", description=TABLE)
+    _, write = client.done("create", collection="t", description=TABLE)
     topic, group = topic_of(place, reader, "t")
     ((body, count),) = chunk.written(rows(("a", 1, 1, 1), ("b", 2, 9, 1)), "zstd")
     fine = chunk.headers(group, "t", body, count)
@@ -95,8 +95,8 @@ def test_a_chunk_counts_only_as_the_page_has_it(parties: Parties) -> None:
     def written(headers: list[tuple[str, bytes]], key: str = "") -> Record:
         key = key or uuid.uuid4().hex
         offset = client.publish(body, topic, key=key, partition=0, headers=headers)
-        made = client.write_chunk(topic, group, "t", body, count)
-        return {**made, "key": key, "offset": offset}
+        chunk_ref = client.write_chunk(topic, group, "t", body, count)
+        return {**chunk_ref, "key": key, "offset": offset}
 
     wrong = {
         "a header twice": written([*fine, fine[0]]),
@@ -108,7 +108,7 @@ def test_a_chunk_counts_only_as_the_page_has_it(parties: Parties) -> None:
         "other offset": {**written(fine), "offset": 1 << 40},
     }
     for name, ref in wrong.items():
-        answer = client.ask("update_and_downgrade", **linked(held, ref))
+        answer = client.ask("update_and_downgrade", **linked(write, ref))
         assert answer["status"] == "REFUSED", name
         assert answer["error"]["code"] == "WrongRows", name
     ref = written([*fine, ("more", b"says nothing")])
@@ -118,30 +118,30 @@ def test_a_chunk_counts_only_as_the_page_has_it(parties: Parties) -> None:
     }.items():
         with pytest.raises(AssertionError):
             chunk.check_references(refs)
-        code = client.refused("update_and_downgrade", **linked(held, *refs))
+        code = client.refused("update_and_downgrade", **linked(write, *refs))
         assert code == "WrongRows", name
-    (moved,) = client.done("update_and_downgrade", **linked(held, ref))
+    (moved,) = client.done("update_and_downgrade", **linked(write, ref))
     assert moved["frontier"] == 10
     assert reader.snapshot("t", "t", 9) == {("a", 1): 1, ("b", 2): 1}
 
 
 def test_a_chunk_of_a_transaction_counts_once_that_is_committed(parties: Parties) -> None:
     place, client, reader = parties
-    _, held = client.done("create", collection="t", description=TABLE)
+    _, write = client.done("create", collection="t", description=TABLE)
     topic, group = topic_of(place, reader, "t")
     ((body, count),) = chunk.written(rows(("a", 1, 1, 1)))
     headers = chunk.headers(group, "t", body, count)
     with client.transaction() as open_:
         ref = open_.write_chunk(topic, headers, body, count)
         behind = client.write_chunk(topic, group, "t", body, count)
-        for each in (ref, behind):
-            code = client.refused("update_and_downgrade", **linked(held, each))
+        for chunk_ref in (ref, behind):
+            code = client.refused("update_and_downgrade", **linked(write, chunk_ref))
             assert code == "Uncommitted"
-    (held,) = client.done("update_and_downgrade", **linked(held, ref))
+    (write,) = client.done("update_and_downgrade", **linked(write, ref))
     with client.transaction() as doomed:
         aborted = doomed.write_chunk(topic, headers, body, count)
         doomed.abort()
-    late = linked(held, aborted, upper=20)
+    late = linked(write, aborted, upper=20)
     assert client.refused("update_and_downgrade", **late) == "Uncommitted"
     assert reader.snapshot("t", "t", 9) == {("a", 1): 1}
 
@@ -149,9 +149,9 @@ def test_a_chunk_of_a_transaction_counts_once_that_is_committed(parties: Parties
 def test_what_was_overtaken_is_sent_anew(parties: Parties) -> None:
     """Two writers of one capability; counts that hang on what others write."""
     _, client, reader = parties
-    _, held = client.done("create", collection="t", description=TABLE)
-    first = client.contend(held, rows(("a", 1, 0, 1)), 5)
-    second = client.contend(held, rows(("a", 1, 0, 1)), 5)
+    _, writer = client.done("create", collection="t", description=TABLE)
+    first = client.contend(writer, rows(("a", 1, 0, 1)), 5)
+    second = client.contend(writer, rows(("a", 1, 0, 1)), 5)
     assert (first["frontier"], second["frontier"]) == (5, 10)
     updates = stream(rows(("a", 1, 10, -2)))
 
@@ -166,39 +166,39 @@ def test_what_was_overtaken_is_sent_anew(parties: Parties) -> None:
 
 def test_cuts_are_read_and_resumed(parties: Parties) -> None:
     _, client, reader = parties
-    read, held = client.done("create", collection="t", description=TABLE)
-    found, upper = cuts.cut(client, reader.chunk, read)
-    assert (found, upper) == (None, 0)  # the contents at 0 are not known yet
-    held = client.write(held, 10, rows(("a", 1, 0, 1), ("b", 2, 5, 1)))
-    held = client.write(held, 20, rows(("c", 9, 12, 1)))
-    found, upper = cuts.cut(client, reader.chunk, read)
-    total = counted(found, with_time=True)
+    read, write = client.done("create", collection="t", description=TABLE)
+    fetched, upper = cuts.cut(client, reader.chunk, read)
+    assert (fetched, upper) == (None, 0)  # the contents at 0 are not known yet
+    write = client.write(write, 10, rows(("a", 1, 0, 1), ("b", 2, 5, 1)))
+    write = client.write(write, 20, rows(("c", 9, 12, 1)))
+    fetched, upper = cuts.cut(client, reader.chunk, read)
+    total = counted(fetched, with_time=True)
     assert (total, upper) == ({("a", 1, 0): 1, ("b", 2, 5): 1, ("c", 9, 12): 1}, 20)
-    held = client.write(held, 30, rows(("a", 1, 25, -1)))
-    found, upper = cuts.cut(client, reader.chunk, read, after=upper - 1)
-    assert (counted(found, with_time=True), upper) == ({("a", 1, 25): -1}, 30)
-    found, _ = cuts.cut(client, reader.chunk, read, until=6)
-    assert counted(found, with_time=True) == {("a", 1, 0): 1, ("b", 2, 5): 1}
+    write = client.write(write, 30, rows(("a", 1, 25, -1)))
+    fetched, upper = cuts.cut(client, reader.chunk, read, after=upper - 1)
+    assert (counted(fetched, with_time=True), upper) == ({("a", 1, 25): -1}, 30)
+    fetched, _ = cuts.cut(client, reader.chunk, read, until=6)
+    assert counted(fetched, with_time=True) == {("a", 1, 0): 1, ("b", 2, 5): 1}
     where = [{"column": "size", "operator": ">", "value": 5}]
-    found, _ = cuts.cut(client, reader.chunk, read, where=where)
-    kept = [row for row in found.to_pylist() if row["data"]["size"] > 5]
-    assert [row["data"]["name"] for row in kept] == ["c"]
+    fetched, _ = cuts.cut(client, reader.chunk, read, where=where)
+    large = [row for row in fetched.to_pylist() if row["data"]["size"] > 5]
+    assert [row["data"]["name"] for row in large] == ["c"]
     assert client.refused("subscribe_at", capability=read, until=0) == "InvalidUsage"
-    client.write(held, None)
-    found, upper = cuts.cut(client, reader.chunk, read, after=upper - 1)
-    assert (found, upper) == (None, None)
+    client.write(write, None)
+    fetched, upper = cuts.cut(client, reader.chunk, read, after=upper - 1)
+    assert (fetched, upper) == (None, None)
 
 
 def test_names_and_sizes_have_limits(parties: Parties) -> None:
     _, client, _ = parties
-    _, held = client.done("create", collection="t", description=TABLE)
+    _, writer = client.done("create", collection="t", description=TABLE)
     for id_ in ("s1", "u1", "k1", "id:x"):
         assert client.refused("create", collection=id_, description=TABLE) == "InvalidUsage"
     group = {"description": TABLE, "group": "u7"}
     assert client.refused("create", collection="v", **group) == "InvalidUsage"
     long = client.refused("create", collection="x" * 201, description=TABLE)
     assert long == "TooLarge"
-    system = {**held, "name": "t.write"}
+    system = {**writer, "name": "t.write"}
     assert client.refused("heartbeat", capability=system) == "InvalidCapability"
     for lease_ms, expected in ((0, "InvalidUsage"), (31_622_400_001, "TooLarge")):
         code = client.refused("acquire_capabilities", collection="t", lease_ms=lease_ms)
@@ -207,23 +207,23 @@ def test_names_and_sizes_have_limits(parties: Parties) -> None:
         "acquire_capabilities", collection="t", critical=True, token="x" * 257
     )
     assert code == "TooLarge"
-    stage = {"capability": held, "stage": "x" * 101, "chunks": []}
+    stage = {"capability": writer, "stage": "x" * 101, "chunks": []}
     assert client.refused("stage", **stage) == "TooLarge"
     large = rows(("a", 1, 0, (1 << 53) + 1))
-    write = {"capability": held, "updates": stream(large), "new_frontier": 10}
+    write = {"capability": writer, "updates": stream(large), "new_frontier": 10}
     assert client.refused("update_and_downgrade", writes=[write]) == "WrongRows"
     pieces = pa.Table.from_batches(rows(("a", 1, 0, 1)).to_batches() * 4097)
-    write = {"capability": held, "updates": stream(pieces), "new_frontier": 10}
+    write = {"capability": writer, "updates": stream(pieces), "new_frontier": 10}
     assert client.refused("update_and_downgrade", writes=[write]) == "TooLarge"
     ref = reference(0, 0, uuid.uuid4().hex, b"", 1)
     refs = [{**ref, "offset": n, "key": uuid.uuid4().hex} for n in range(4097)]
-    assert client.refused("update_and_downgrade", **linked(held, *refs)) == "TooLarge"
+    assert client.refused("update_and_downgrade", **linked(writer, *refs)) == "TooLarge"
     assert client.refused("stage", **{**stage, "stage": "s", "chunks": refs}) == "TooLarge"
     columns = [{"name": f"c{n}", "type": "INTEGER"} for n in range(1601)]
     wide = json.dumps({"columns": columns, "keys": [], "kind": "table", "required": []})
     assert client.refused("create", collection="w", description=wide) == "TooLarge"
-    client.publish(wire.encode("command_heartbeat", {"id": "x" * 101, "capability": held}))
-    held = client.write(held, 10)
+    client.publish(wire.encode("command_heartbeat", {"id": "x" * 101, "capability": writer}))
+    writer = client.write(writer, 10)
     (report,) = client.reports
     assert (report["status"], report["error"]["code"]) == ("MALFORMED", "Malformed")
 
@@ -271,7 +271,7 @@ def test_every_type_of_the_page_is_written_both_ways_and_read(parties: Parties) 
     place, client, reader = parties
     columns = [{"name": f"c{n}", "type": kind} for n, kind in enumerate(SAMPLES)]
     text = json.dumps({"columns": columns, "keys": [], "kind": "table", "required": []})
-    _, held = client.done("create", collection="t", description=text)
+    _, write = client.done("create", collection="t", description=text)
     kinds = types.schema(text).types
     names = [column["name"] for column in columns]
 
@@ -283,39 +283,39 @@ def test_every_type_of_the_page_is_written_both_ways_and_read(parties: Parties) 
         more = [pa.array([at], pa.int64()), pa.array([1], pa.int64())]
         return pa.table([*values, *more], names=[*names, "time", "diff"])
 
-    beforehand = load(client, topic_of(place, reader, "t"), held, [table(kinds, 3)], 10)
+    beforehand = load(client, topic_of(place, reader, "t"), write, [table(kinds, 3)], 10)
     others = [
         own if other is None else other
         for own, (_, other) in zip(kinds, SAMPLES.values(), strict=True)
     ]
-    held = client.write(beforehand, 20, table(kinds, 12))
-    client.write(held, 30, table(others, 22))
+    write = client.write(beforehand, 20, table(kinds, 12))
+    client.write(write, 30, table(others, 22))
     reader.fold("t")
-    found = reader.updates("t", "t", 0, 0, 30)
-    assert found is not None
-    assert found.schema.field("data").type == pa.struct(zip(names, kinds, strict=True))
-    first, *rest = [row["data"] for row in found.to_pylist()]
+    updates = reader.updates("t", "t", 0, 0, 30)
+    assert updates is not None
+    assert updates.schema.field("data").type == pa.struct(zip(names, kinds, strict=True))
+    first, *rest = [row["data"] for row in updates.to_pylist()]
     assert len(rest) == 2
     assert rest == [first, first]
 
 
 def test_chunks_may_lie_in_a_partition_that_came_later(parties: Parties) -> None:
     place, client, reader = parties
-    _, held = client.done("create", collection="t", description=TABLE)
-    held = client.write(held, 10, rows(("a", 1, 3, 1)))
+    _, write = client.done("create", collection="t", description=TABLE)
+    write = client.write(write, 10, rows(("a", 1, 3, 1)))
     assert reader.snapshot("t", "t", 9) == {("a", 1): 1}
     topic, group = topic_of(place, reader, "t")
     admin = AdminClient({"bootstrap.servers": place.bootstrap})
-    known = len(admin.list_topics(topic, timeout=30).topics[topic].partitions)
-    admin.create_partitions([NewPartitions(topic, known + 1)])[topic].result()
+    partitions = len(admin.list_topics(topic, timeout=30).topics[topic].partitions)
+    admin.create_partitions([NewPartitions(topic, partitions + 1)])[topic].result()
     ((body, count),) = chunk.written(rows(("b", 2, 11, 1)))
     deadline = time.monotonic() + 60
     while time.monotonic() < deadline:  # the producer learns of it a little later
         time.sleep(0.5)
-        if len(admin.list_topics(topic, timeout=30).topics[topic].partitions) > known:
+        if len(admin.list_topics(topic, timeout=30).topics[topic].partitions) > partitions:
             break
-    ref = client.write_chunk(topic, group, "t", body, count, known)
-    client.done("update_and_downgrade", **linked(held, ref, upper=20))
+    ref = client.write_chunk(topic, group, "t", body, count, partitions)
+    client.done("update_and_downgrade", **linked(write, ref, upper=20))
     assert reader.snapshot("t", "t", 19) == {("a", 1): 1, ("b", 2): 1}
     with pytest.raises(Missing, match="no partition"):
         reader.chunk(topic, {**ref, "partition": 50})

@@ -29,7 +29,7 @@ def view(number: int, name: str, *inputs: str) -> Item:
         statement=f"CREATE MATERIALIZED VIEW {name} ...",
         query="SELECT 1",
         columns=COLUMNS,
-        inputs=tuple(CollectionId(each) for each in inputs),
+        inputs=tuple(CollectionId(input_) for input_ in inputs),
     )
 
 

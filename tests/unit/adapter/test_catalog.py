@@ -45,7 +45,7 @@ from tests.unit.adapter.items import sink, source, view
 
 F = Function("f", ("a", "é"), ("BIGINT", "VARCHAR"), "DOUBLE", "def f(a, é):\n    return a")
 CALLER = replace(view(4, "caller", "s1"), functions=("f",))
-S1, U2, K3 = (CollectionId(each) for each in ("s1", "u2", "k3"))
+S1, U2, K3 = (CollectionId(id_) for id_ in ("s1", "u2", "k3"))
 
 SHOP = Materialization(
     id="m4",
@@ -274,8 +274,8 @@ def test_what_is_no_event_is_told_and_passed_over(broker, value, caplog) -> None
     assert [item.name for item in first.sync().items.values()] == ["orders"]
     second = opened(broker.logs)
     assert second.state.items == first.state.items
-    told = [record for record in caplog.records if "not a catalog event" in record.message]
-    assert len(told) == 4
+    warnings = [record for record in caplog.records if "not a catalog event" in record.message]
+    assert len(warnings) == 4
 
 
 def test_the_marks_of_others_transactions_keep_nobody_waiting(broker) -> None:

@@ -67,7 +67,7 @@ def test_a_view_is_born_at_the_greatest_time_its_inputs_share(env) -> None:
     eventually(lambda: len(replica.created) == 2)
     description = replica.created[1]
     assert description.as_of == NOW + 9
-    assert [each.collection for each in description.imports] == ["s1"]
+    assert [imported.collection for imported in description.imports] == ["s1"]
     state = env.coordinator.shards.state(CollectionId("s1"))
     hold = description.holds[CollectionId("s1")]
     assert state.capabilities[hold].frontier.time <= NOW + 9
@@ -144,8 +144,8 @@ def test_a_drop_removes_everything_but_the_number(env) -> None:
     capabilities = env.coordinator.shards.state(CollectionId("s1")).capabilities
     assert not [capability for capability in capabilities if capability.startswith("u2")]
     with Storage.memory(env.broker) as fresh:
-        found = fresh.acquire_capabilities(CollectionId("u2"))
-        assert [each.frontier for each in found] == [EMPTY, EMPTY]
+        acquired = fresh.acquire_capabilities(CollectionId("u2"))
+        assert [capability.frontier for capability in acquired] == [EMPTY, EMPTY]
         with pytest.raises(NotBound):
             fresh.acquire_capabilities(CollectionId("u3"))
     assert env.sql(TOTALS)[-1] == Complete("CREATE MATERIALIZED VIEW", {"id": "u3"})
@@ -256,7 +256,7 @@ def test_a_read_that_waits_for_an_object_fails_when_it_is_dropped(env) -> None:
     stream = env.coordinator.execute(f"SELECT * FROM orders AS OF {NOW + 100}")
     assert isinstance(next(stream), Progress)
     env.rows("DROP SOURCE orders")
-    assert "dropped" in next(each.detail for each in stream if isinstance(each, Failed))
+    assert "dropped" in next(result.detail for result in stream if isinstance(result, Failed))
 
 
 def test_an_error_in_a_collection_fails_its_reads_until_it_is_retracted(env) -> None:
@@ -272,8 +272,8 @@ def test_an_error_in_a_collection_fails_its_reads_until_it_is_retracted(env) -> 
 
 def test_show_tells_frontiers_and_who_is_waited_for(env) -> None:
     assert env.rows(ORDERS) == []
-    kept = "1 second behind upper (default)"
-    shown = ["orders", "s1", NOW, NOW, "starting", "", "", kept, *[None] * 4]
+    retention = "1 second behind upper (default)"
+    shown = ["orders", "s1", NOW, NOW, "starting", "", "", retention, *[None] * 4]
     assert env.rows("SHOW SOURCES") == [shown]
     replica = env.start_replica()
     eventually(lambda: env.rows("SHOW SOURCES")[0][4] == "hydrating")
@@ -288,7 +288,7 @@ def test_show_tells_frontiers_and_who_is_waited_for(env) -> None:
     replica.say(Status(CollectionId("u2"), "hydrating", "", "1 of 2 slices"))
     eventually(lambda: env.rows("SHOW MATERIALIZED VIEWS")[0][4] == "hydrating")
     assert env.rows("SHOW MATERIALIZED VIEWS") == [
-        ["totals", "u2", NOW + 9, NOW + 9, "hydrating", "1 of 2 slices", "", kept, None]
+        ["totals", "u2", NOW + 9, NOW + 9, "hydrating", "1 of 2 slices", "", retention, None]
     ]
     replica.say(Hydration(CollectionId("u2"), 5_000, 9_000))
     shown = ["5,000 of 9,000 rows", "8,000 of 9,000 rows, 3 s left", ""]

@@ -85,8 +85,8 @@ def test_what_becomes_of_bad_messages_is_in_the_description(env, clauses, on_err
     assert source is not None
     assert source.on_error == on_error
     assert source.dead_letters == (E1 if on_error == "dead_letter" else None)
-    found = env.coordinator.catalog.state.find("orders.errors")
-    assert (found is not None) == (on_error == "dead_letter")
+    errors_view = env.coordinator.catalog.state.find("orders.errors")
+    assert (errors_view is not None) == (on_error == "dead_letter")
 
 
 def test_an_unknown_word_is_refused(env):
@@ -190,7 +190,7 @@ def test_show_and_status_have_what_the_binding_counts(env, clauses, shown):
     assert tuple(env.rows("SHOW SOURCES")[0][-2:]) == shown
     objects = status(env.coordinator)["objects"]
     assert isinstance(objects, list)
-    assert [(each["late"], each["skipped"]) for each in objects] == [shown]
+    assert [(source["late"], source["skipped"]) for source in objects] == [shown]
 
 
 def test_they_go_with_their_source(env):

@@ -24,11 +24,11 @@ def test_a_dropped_object_that_cannot_be_removed_keeps_nobody_down(
     real = getattr(owner, method)
     met = []
 
-    def defect(self, asked):
-        if getattr(asked, "id", asked) == CollectionId("u2"):
+    def defect(self, arguments):
+        if getattr(arguments, "id", arguments) == CollectionId("u2"):
             met.append(1)
             raise RecursionError("maximum recursion depth exceeded")
-        return real(self, asked)
+        return real(self, arguments)
 
     with monkeypatch.context() as patched:
         patched.setattr(owner, method, defect)
@@ -50,10 +50,10 @@ def test_history_that_cannot_be_let_go_keeps_no_other(env, monkeypatch) -> None:
     env.rows(TOTALS)
     eventually(lambda: len(replica.created) == 2)
 
-    def defect(state, *given):
+    def defect(state, *arguments):
         if state.id == CollectionId("s1"):
             raise ZeroDivisionError
-        return downgrade(state, *given)
+        return downgrade(state, *arguments)
 
     def held(name: str) -> int:
         collection = CollectionId(name)

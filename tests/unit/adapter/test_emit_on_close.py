@@ -88,17 +88,17 @@ def test_a_select_has_no_such_clause(env: Environment) -> None:
 
 
 def test_there_is_no_plan_before_the_birth() -> None:
-    asked: list[Timestamp | None] = []
+    closed: list[Timestamp | None] = []
 
     def planner(item: Item, _: Catalog) -> str:
-        asked.append(item.as_of)
+        closed.append(item.as_of)
         return item.name
 
-    made, unborn = Plans(planner), replace(view(2, "v"), query=QUERY.format("clicks"))
-    made.prepare([unborn], Catalog())
-    assert asked == []
-    assert made.of(replace(unborn, as_of=Timestamp(3)), Catalog()) == "v"
-    assert asked == [3]
+    cache, unborn = Plans(planner), replace(view(2, "v"), query=QUERY.format("clicks"))
+    cache.prepare([unborn], Catalog())
+    assert closed == []
+    assert cache.of(replace(unborn, as_of=Timestamp(3)), Catalog()) == "v"
+    assert closed == [3]
 
 
 TS = Relation(CollectionId("s1"), (Column("id", "BIGINT"), Column("ts", "TIMESTAMP")))
@@ -118,5 +118,5 @@ def test_keys_are_those_of_all_windows() -> None:
     for query, key in keys.items():
         compiled = compile_view(query, {"t": TS})
         places = compiled.key
-        found = None if places is None else tuple(compiled.columns[p].name for p in places)
-        assert found == key, query
+        key_names = None if places is None else tuple(compiled.columns[p].name for p in places)
+        assert key_names == key, query

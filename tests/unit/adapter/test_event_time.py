@@ -86,8 +86,8 @@ def test_the_timestamp_of_the_record_may_be_the_event_time(env):
 def test_late_rows_that_are_dead_letters_have_a_collection(env, clauses, letters):
     source = described(with_clicks(env, clauses=clauses))
     assert source.dead_letters == letters
-    found = env.coordinator.catalog.state.find("clicks.errors")
-    assert (found is not None) == (letters is not None)
+    errors_view = env.coordinator.catalog.state.find("clicks.errors")
+    assert (errors_view is not None) == (letters is not None)
 
 
 BOTH = "clicks and orders cannot be read together: they have different timelines"
@@ -143,8 +143,8 @@ def test_what_has_one_timeline_is_read_together(env, both):
     assert isinstance(env.sql(RECENT)[-1], Complete)
     three = "CREATE MATERIALIZED VIEW v AS SELECT r.id FROM recent r, clicks, clicks.errors e"
     assert isinstance(env.sql(three)[-1], Complete), env.sql(three)
-    made = env.coordinator.catalog.state.find("v")
-    assert timeline(made, env.coordinator.catalog.state.items) == "event"
+    view_ = env.coordinator.catalog.state.find("v")
+    assert timeline(view_, env.coordinator.catalog.state.items) == "event"
 
 
 def test_a_view_of_constants_has_the_clocks_timeline(env, both):
@@ -170,8 +170,8 @@ def test_a_materialization_binds_one_timeline(env, both, monkeypatch):
 def test_a_task_in_a_file_binds_one_timeline(env, both):
     def task(*names: str) -> Materialization:
         bindings = [{"collection": name, "resource": {}} for name in names]
-        made = {"task": "t", "connector": "sqlite", "config": {}, "bindings": bindings}
-        return Materialization.model_validate(made)
+        task = {"task": "t", "connector": "sqlite", "config": {}, "bindings": bindings}
+        return Materialization.model_validate(task)
 
     topics, logs = env.broker.topics, env.broker.logs
     with pytest.raises(InvalidStatement, match=BOTH):
@@ -190,10 +190,10 @@ def test_history_is_counted_behind_upper(env, both, policy):
     eventually(lambda: len(both.created) == 3)
     both.append("u3", 20_000)
     eventually(lambda: since(env, "u3") == 17_999)
-    kept = [
+    retention = [
         row[7] for text in ("SOURCES", "MATERIALIZED VIEWS") for row in env.rows(f"SHOW {text}")
     ]
-    assert kept[1:] == ["2 seconds behind upper"] * 2
+    assert retention[1:] == ["2 seconds behind upper"] * 2
     env.now = env.brokers_now = NOW + 86_400_000
     time.sleep(0.3)  # some beats of the thread that advances since
     assert since(env, "u3") == 17_999
@@ -201,9 +201,9 @@ def test_history_is_counted_behind_upper(env, both, policy):
 
 def test_the_errors_of_a_source_keep_their_history_as_it_does(env, both):
     catalog = env.coordinator.catalog.state
-    kept = RetainHistory(2000)
-    assert retained(kept, timeline(catalog.items[E2], catalog.items)) == LagBehindUpper(2000)
-    assert retained(kept, timeline(catalog.items[S1], catalog.items)) == kept
+    policy = RetainHistory(2000)
+    assert retained(policy, timeline(catalog.items[E2], catalog.items)) == LagBehindUpper(2000)
+    assert retained(policy, timeline(catalog.items[S1], catalog.items)) == policy
 
 
 def test_reads_are_at_event_times(env, both):
@@ -216,9 +216,9 @@ def test_reads_are_at_event_times(env, both):
     assert env.rows(alive) == []
     assert env.rows(f"{alive} AS OF 5499") == [[2]]
     stream = env.coordinator.execute("SUBSCRIBE clicks AS OF 1000")
-    shown = list(itertools.islice((each for each in stream if isinstance(each, Rows)), 2))
+    shown = list(itertools.islice((result for result in stream if isinstance(result, Rows)), 2))
     stream.close()
-    assert [json.loads(row)[:3] for each in shown for row in each.rows] == [
+    assert [json.loads(row)[:3] for part in shown for row in part.rows] == [
         [1000, 1, 1],
         [4500, 1, 2],
     ]
@@ -250,8 +250,8 @@ def test_a_session_has_a_time_of_each_timeline(env, both):
 def test_a_read_says_that_event_time_waits_for_messages(env, both, monkeypatch):
     monkeypatch.setattr("streams.adapter.reads.BEAT_MS", 10)
     stream = env.coordinator.execute("SELECT id FROM clicks")
-    said = next(notice for notice in stream if isinstance(notice, Notice))
-    assert said.message == (
+    notice = next(notice for notice in stream if isinstance(notice, Notice))
+    assert notice.message == (
         "waits for clicks to come to 0: event time moves with messages, and not with the clock"
     )
     both.append("s2", 1)
@@ -259,11 +259,13 @@ def test_a_read_says_that_event_time_waits_for_messages(env, both, monkeypatch):
 
 
 def test_a_coordinator_that_starts_again_sends_the_same_source(env, both):
-    before = next(each for each in both.created if each.export == S2)
+    before = next(description for description in both.created if description.export == S2)
     env.start()
     env.sql("CREATE MATERIALIZED VIEW late AS SELECT id FROM clicks")
     eventually(lambda: both.created[-1].export == "u3")
-    assert sum(each.export == S2 for each in both.created) == 1, "reconciled as it was"
+    assert sum(description.export == S2 for description in both.created) == 1, (
+        "reconciled as it was"
+    )
     assert before.source == env.coordinator.catalog.state.items[S2].source
 
 
@@ -276,7 +278,7 @@ def test_a_subscription_moves_the_event_time_of_its_session(env, both):
     session = Session()
     both.append("s2", 6_000, [click(1, 1_000)])
     stream = env.coordinator.execute("SUBSCRIBE clicks", session)
-    list(itertools.islice((each for each in stream if isinstance(each, Rows)), 1))
+    list(itertools.islice((result for result in stream if isinstance(result, Rows)), 1))
     both.append("s2", 8_000)
     list(itertools.islice((e for e in stream if e == Progress(frontier(8_000))), 1))
     stream.close()

@@ -46,8 +46,8 @@ def test_a_function_is_dropped_after_the_views_that_call_it(env) -> None:
     assert env.rows("SHOW FUNCTIONS") == []
     assert env.fails(VIEW).message.startswith("scalar Function with name twice does not exist")
     assert env.fails("DROP FUNCTION twice").message == "function twice does not exist"
-    gone = env.sql("DROP FUNCTION IF EXISTS twice")
-    assert gone == [Notice("function twice does not exist"), Complete("DROP FUNCTION")]
+    results = env.sql("DROP FUNCTION IF EXISTS twice")
+    assert results == [Notice("function twice does not exist"), Complete("DROP FUNCTION")]
     other = TWICE.replace("2.0", "3.0")
     env.rows(other)
     assert env.rows("SELECT twice(5)") == [[15.0]]

@@ -44,16 +44,16 @@ def with_both(of: Environment) -> FakeReplica:
 
 
 @pytest.mark.parametrize(
-    ("harm", "said"), [(truncate, "no rollup covers"), (spoil, f"log {LOST}/0@")]
+    ("harm", "message"), [(truncate, "no rollup covers"), (spoil, f"log {LOST}/0@")]
 )
-def test_a_coordinator_starts_beside_a_lost_log(env: Environment, harm, said: str) -> None:
+def test_a_coordinator_starts_beside_a_lost_log(env: Environment, harm, message: str) -> None:
     with_both(env)
     harm(env)
     env.start()
-    lost, kept = env.rows("SHOW SOURCES")
+    lost, healthy = env.rows("SHOW SOURCES")
     assert (lost[0], lost[4]) == ("orders", "failed")
-    assert said in str(lost[6])
-    assert kept[4] != "failed"
+    assert message in str(lost[6])
+    assert healthy[4] != "failed"
     assert env.rows("SELECT id FROM bids") == [[7]]
     assert isinstance(env.sql(VIEW)[-1], Complete)
 
@@ -75,10 +75,10 @@ def test_history_goes_on_to_be_let_go_beside_a_lost_log(env: Environment) -> Non
 def test_show_says_what_a_group_failed_of(env: Environment) -> None:
     with_both(env)
     fail(env)
-    lost, kept = env.rows("SHOW SOURCES")
+    lost, healthy = env.rows("SHOW SOURCES")
     assert (lost[0], lost[2], lost[3], lost[4]) == ("orders", None, None, "failed")
     assert f"log {LOST}/0@" in str(lost[6])
-    assert (kept[0], kept[3], kept[4]) == ("bids", NOW + 10, "running")
+    assert (healthy[0], healthy[3], healthy[4]) == ("bids", NOW + 10, "running")
 
 
 @pytest.mark.parametrize("statement", ["SELECT id FROM orders", "SUBSCRIBE orders"])
@@ -120,8 +120,8 @@ def test_what_was_lost_and_then_dropped_is_said_to_be_dropped(env: Environment, 
     assert isinstance(env.sql("DROP SOURCE orders")[-1], Complete)
     eventually(lambda: not env.coordinator.catalog.state.dropped)
     with Storage.memory(env.broker) as fresh:
-        found = fresh.acquire_capabilities(CollectionId("s1"))
-        assert [each.frontier for each in found] == [EMPTY, EMPTY]
+        capabilities = fresh.acquire_capabilities(CollectionId("s1"))
+        assert [capability.frontier for capability in capabilities] == [EMPTY, EMPTY]
 
 
 def test_a_registry_that_is_damaged_keeps_no_dropped_object(env: Environment) -> None:
@@ -144,5 +144,5 @@ def test_what_is_lost_can_be_dropped(env: Environment) -> None:
         assert isinstance(env.sql(f"DROP {name}")[-1], Complete)
     eventually(lambda: not env.coordinator.catalog.state.dropped)
     assert not [name for name in env.broker.topics.names() if ".s1." in name]
-    held = env.coordinator.shards.state(CollectionId("s2")).capabilities
-    assert not [capability for capability in held if capability.endswith(".reads.s2")]
+    capabilities = env.coordinator.shards.state(CollectionId("s2")).capabilities
+    assert not [capability for capability in capabilities if capability.endswith(".reads.s2")]

@@ -37,7 +37,7 @@ def check(task: Mapping[str, object]) -> Sequence[bool | None]:
     if task["connector"] != "sqlite":
         raise InvalidStatement(f"connector {task['connector']} is not known")
     bindings: Any = task["bindings"]
-    return [each["resource"].get("delta_updates", False) for each in bindings]
+    return [binding["resource"].get("delta_updates", False) for binding in bindings]
 
 
 @pytest.fixture
@@ -65,19 +65,19 @@ class Runtime:
     def wanted(self) -> dict[str, Spec]:
         assert self.specs.find()
         self.shards.sync(SPECS)
-        return {each.id: each for each in map(Spec.of, self.specs.rows())}
+        return {spec.id: spec for spec in map(Spec.of, self.specs.rows())}
 
     def say(self, *states: State) -> None:
         if not self.states.is_owned:
             self.states.own()
-        self.states.write([each.row() for each in states])
+        self.states.write([state.row() for state in states])
 
 
 @pytest.fixture
 def runtime(env: Environment) -> Iterator[Runtime]:
-    made = Runtime(env)
-    yield made
-    made.shards.close()
+    new_runtime = Runtime(env)
+    yield new_runtime
+    new_runtime.shards.close()
 
 
 def tasks(runtime: Runtime) -> dict[str, Any]:
@@ -208,7 +208,7 @@ def test_it_is_altered(env: Environment, runtime: Runtime) -> None:
     )
     spec = runtime.wanted()["m3"]
     assert (spec.wanted, spec.unbound) == ("run", ("s1",))
-    assert [each["collection"] for each in tasks(runtime)["m3"]["bindings"]] == ["u2"]
+    assert [binding["collection"] for binding in tasks(runtime)["m3"]["bindings"]] == ["u2"]
     env.rows("ALTER MATERIALIZATION shop ADD orders (TABLE 'o', KEY (id))")
     spec = runtime.wanted()["m3"]
     assert spec.unbound == ()
@@ -281,9 +281,9 @@ def test_another_shape_is_that_of_a_table_that_is_made_anew(
 def test_other_columns_alone_leave_the_rows_that_are_there(env: Environment) -> None:
     env.rows(SHOP)
     alter = "ALTER MATERIALIZATION shop ALTER BINDING orders"
-    told = env.sql(f"{alter} SET (SELECT (ID, amount))")
-    assert isinstance(told[0], Notice)
-    assert "raise BACKFILL to rewrite them" in told[0].message
+    results = env.sql(f"{alter} SET (SELECT (ID, amount))")
+    assert isinstance(results[0], Notice)
+    assert "raise BACKFILL to rewrite them" in results[0].message
     assert len(env.sql(f"{alter} SET (SELECT (id), BACKFILL 1)")) == 1
 
 
@@ -405,10 +405,10 @@ def test_it_is_forgotten_once_it_holds_nothing(env: Environment, runtime: Runtim
     assert env.rows("SHOW MATERIALIZATIONS") == []
     assert runtime.wanted()["m3"].wanted == "drop"
     assert env.fails("DROP MATERIALIZATION shop").detail == "there is none yet"
-    gone = env.sql("DROP MATERIALIZATION IF EXISTS shop")
-    assert gone[0] == Notice("materialization shop does not exist")
+    results = env.sql("DROP MATERIALIZATION IF EXISTS shop")
+    assert results[0] == Notice("materialization shop does not exist")
     env.rows(SHOP)
-    assert {id_: each.wanted for id_, each in runtime.wanted().items()} == {
+    assert {id_: spec.wanted for id_, spec in runtime.wanted().items()} == {
         "m3": "drop",
         "m4": "run",
     }
@@ -425,8 +425,8 @@ def test_the_next_coordinator_tells_what_the_last_one_did_not(
     env.rows(SHOP)
     with monkeypatch.context() as patched:
         patched.setattr(SmallTable, "write", fail)
-        told = env.sql("ALTER MATERIALIZATION shop PAUSE")
-        assert told[0] == Notice(
+        results = env.sql("ALTER MATERIALIZATION shop PAUSE")
+        assert results[0] == Notice(
             "shop: the service will be notified once brokers answer: no broker"
         )
         env.coordinator.stop()
@@ -471,11 +471,11 @@ def test_a_silent_service_is_none(env: Environment, monkeypatch: pytest.MonkeyPa
 def test_what_does_not_run_falls_behind(env: Environment) -> None:
     env.rows(SHOP)
     catalog = env.coordinator.catalog.state
-    made = catalog.materializations.live["m3"]
+    materialization = catalog.materializations.live["m3"]
     for name, expected in [("running", 5), ("failed", 89)]:
         state = State(id="m3", state=name, time=Timestamp(10), behind_ms=5)
-        found = shown(made, state, catalog, Timestamp(100), is_silent=False)
-        assert (found.status, found.behind_ms) == (name, expected)
+        shown_row = shown(materialization, state, catalog, Timestamp(100), is_silent=False)
+        assert (shown_row.status, shown_row.behind_ms) == (name, expected)
 
 
 def test_specifications_and_states_are_read_as_they_were_written() -> None:
@@ -488,6 +488,6 @@ def test_specifications_and_states_are_read_as_they_were_written() -> None:
     for row in [("m1", "run", "{"), ("m1", "fly", spec.row()[2]), ("m1",), ("m1", "run", "{}")]:
         with pytest.raises(Corrupt):
             Spec.of(row)
-    for told in ["[]", "{", "3"]:
+    for text in ["[]", "{", "3"]:
         with pytest.raises(Corrupt):
-            State.of(("m1", told))
+            State.of(("m1", text))

@@ -34,8 +34,10 @@ STATE = State(
 
 
 def shown(name: str, state: State, status: str = "running") -> Shown:
-    made = Materialization(id=state.id, name=name, statement="", task="{}", inputs=())
-    return Shown(made, "sqlite", (), status, state, state.behind_ms, "")
+    materialization = Materialization(
+        id=state.id, name=name, statement="", task="{}", inputs=()
+    )
+    return Shown(materialization, "sqlite", (), status, state, state.behind_ms, "")
 
 
 def read(text: str) -> dict[tuple[str, frozenset[tuple[str, str]]], float]:

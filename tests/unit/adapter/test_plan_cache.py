@@ -33,10 +33,10 @@ def test_plans_are_made_side_by_side() -> None:
 
 
 def test_a_plan_that_cannot_be_made_is_told_once_for_each_try() -> None:
-    asked: list[str] = []
+    queries: list[str] = []
 
     def planner(item: Item, _: Catalog) -> str:
-        asked.append(item.name)
+        queries.append(item.name)
         if item.name == "v0":
             raise WorkerLost("it takes too much")
         return item.name
@@ -45,10 +45,10 @@ def test_a_plan_that_cannot_be_made_is_told_once_for_each_try() -> None:
     for count in (1, 2):
         plans.prepare(VIEWS, CATALOG)
         plans.prepare(VIEWS, CATALOG)
-        assert asked.count("v0") == count
+        assert queries.count("v0") == count
         with pytest.raises(WorkerLost):
             plans.of(VIEWS[0], CATALOG)
-    assert asked.count("v1") == 1
+    assert queries.count("v1") == 1
     plans.keep(VIEWS[0].id, "given")
     assert plans.of(VIEWS[0], CATALOG) == "given"
     plans.forget(VIEWS[0].id)

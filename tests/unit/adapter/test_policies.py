@@ -36,11 +36,11 @@ def test_history_is_let_go_but_not_under_a_reader(env) -> None:
 def test_a_view_keeps_as_much_history_as_its_statement_says(env) -> None:
     replica = with_orders(env)
     replica.append("s1", NOW + 10)
-    made = env.sql(
+    results = env.sql(
         "CREATE MATERIALIZED VIEW v WITH (LAG BEHIND UPPER '10 seconds') AS"
         " SELECT id FROM orders"
     )
-    assert isinstance(made[-1], Complete)
+    assert isinstance(results[-1], Complete)
     [shown] = env.rows("SHOW MATERIALIZED VIEWS")
     assert shown[-2] == "10 seconds behind upper"
     assert env.rows("SHOW SOURCES")[0][7] == "1 second behind upper (default)"
@@ -99,7 +99,7 @@ def test_a_clock_that_is_ahead_does_not_fill_the_log(env) -> None:
 
 
 @pytest.mark.parametrize(
-    ("statement", "said"),
+    ("statement", "message"),
     [
         ("ALTER SOURCE nothing SET (RETAIN HISTORY FOR '1 h')", "nothing does not exist"),
         (
@@ -112,11 +112,11 @@ def test_a_clock_that_is_ahead_does_not_fill_the_log(env) -> None:
         ("ALTER SOURCE orders SET (TOPIC 'x')", "expected RETAIN HISTORY or LAG BEHIND"),
     ],
 )
-def test_a_policy_that_cannot_be_is_refused(env, statement: str, said: str) -> None:
+def test_a_policy_that_cannot_be_is_refused(env, statement: str, message: str) -> None:
     with_orders(env)
     [answer] = env.sql(statement)
     assert isinstance(answer, Failed)
-    assert said in answer.message
+    assert message in answer.message
 
 
 def let_go(env: Environment, to: int) -> None:

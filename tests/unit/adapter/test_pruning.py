@@ -34,9 +34,9 @@ def test_chunks_without_a_row_that_counts_are_left_where_they_are() -> None:
         (Compared(2, "=", 0.5), True),
     ]  # fmt: skip
     for where, may_match in cases:
-        wanted = Wanted(frozenset({0}), Allowance(1 << 20), (where,))
-        assert wanted.may_match(ref) is may_match
-        assert wanted.may_match(REF)  # it has no ranges
+        request = Wanted(frozenset({0}), Allowance(1 << 20), (where,))
+        assert request.may_match(ref) is may_match
+        assert request.may_match(REF)  # it has no ranges
     both = Wanted(frozenset({0}), Allowance(1 << 20), (cases[0][0], cases[1][0]))
     assert not both.may_match(ref)
 
@@ -53,10 +53,10 @@ def test_all_imports_share_an_allowance() -> None:
 
 def test_a_load_anew_counts_once() -> None:
     allowance = Allowance(2 * TABLE.nbytes)
-    wanted, other = (Wanted(frozenset({0, 1}), allowance) for _ in range(2))
+    request, other = (Wanted(frozenset({0, 1}), allowance) for _ in range(2))
     other.apply(TABLE)
     for _ in range(3):
-        assert wanted.may_match(REF)
-        wanted.apply(TABLE)
+        assert request.may_match(REF)
+        request.apply(TABLE)
     with pytest.raises(InvalidStatement, match="too much memory"):
         other.apply(TABLE)

@@ -19,9 +19,9 @@ ORDERS, S1 = Topic("orders"), CollectionId("s1")
 
 @pytest.fixture
 def env():
-    made = Environment()
-    yield made
-    made.stop()
+    environment = Environment()
+    yield environment
+    environment.stop()
 
 
 def produce(env: Environment, count: int, topic: Topic = ORDERS) -> None:
@@ -110,8 +110,8 @@ def test_what_retention_took_is_skipped_and_told(env):
     source = described(replica, 1).source
     assert source is not None
     assert source.start == Start(1, ((0, 6),))
-    told = 'resumed in topic "orders": partition 0 skipped offsets 2 to 5'
-    assert detail(env) == told
+    message = 'resumed in topic "orders": partition 0 skipped offsets 2 to 5'
+    assert detail(env) == message
     bind(env, replica, binding.extended({0: 2}, 1, {0: 7}))
     assert env.fails("ALTER SOURCE orders RESUME FROM LATEST").message == (
         "source orders is not stalled"
@@ -122,7 +122,7 @@ def test_what_retention_took_is_skipped_and_told(env):
     assert source is not None
     assert source.start == Start(2, ((0, 9),))
     assert detail(env) == (
-        f'{told}; resumed in topic "orders": partition 0 skipped offsets 7 to 8'
+        f'{message}; resumed in topic "orders": partition 0 skipped offsets 7 to 8'
     )
 
 
@@ -135,8 +135,8 @@ def test_an_end_that_went_back_is_believed_with_a_replica(env):
     replica.say(Status(S1, "stalled", "expected clocks within 5 s of each other"))
     replica.say(Status(S1, "stalled", 'topic "orders", partition 0: expected to reach ...'))
     eventually(lambda: isinstance(env.sql(resume)[-1], Complete))
-    told = 'resumed in topic "orders": partition 0 went back from offset 6 to 4'
-    eventually(lambda: detail(env) == told)
+    message = 'resumed in topic "orders": partition 0 went back from offset 6 to 4'
+    eventually(lambda: detail(env) == message)
 
 
 def test_a_stall_for_another_reason_is_no_reason(env):

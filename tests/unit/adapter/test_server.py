@@ -145,12 +145,12 @@ def test_a_reader_that_goes_away_ends_its_read(server, answering) -> None:
     ],
 )
 def test_a_client_that_goes_away_leaves_no_trace(server, caplog, capfd, request_) -> None:
-    gone: list[object] = []
+    closed: list[object] = []
     ended = server.endpoint.shutdown_request
 
     def end(request: object) -> None:
         ended(request)
-        gone.append(request)
+        closed.append(request)
 
     server.endpoint.shutdown_request = end
     for _ in range(20):
@@ -158,9 +158,9 @@ def test_a_client_that_goes_away_leaves_no_trace(server, caplog, capfd, request_
             connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
             connection.sendall(request_)
     deadline = time.monotonic() + 60
-    while len(gone) < 20 and time.monotonic() < deadline:
+    while len(closed) < 20 and time.monotonic() < deadline:
         time.sleep(0.01)
-    assert len(gone) == 20
+    assert len(closed) == 20
     assert capfd.readouterr().err == ""
     assert not [record for record in caplog.records if record.levelno > logging.DEBUG]
     assert ask(server, "GET", "/healthz")[0] == 200
@@ -322,9 +322,11 @@ def test_a_coordinator_that_ends_finishes_statements_and_cuts_subscriptions_off(
 
 
 def test_metrics_are_text_for_prometheus(server, answering, monkeypatch) -> None:
-    made = Materialization(id="m1", name="shop", statement="", task="{}", inputs=())
+    materialization = Materialization(id="m1", name="shop", statement="", task="{}", inputs=())
     state = State(id="m1", rows=7)
-    shown = show_materializations.Shown(made, "sqlite", (), "running", state, None, "")
+    shown = show_materializations.Shown(
+        materialization, "sqlite", (), "running", state, None, ""
+    )
     monkeypatch.setattr(answering, "materialized", lambda: (shown,))
     connection = http.client.HTTPConnection(
         "127.0.0.1", server.endpoint.server_port, timeout=10

@@ -58,7 +58,7 @@ def test_a_view_is_not_read_before_what_its_source_was_read_at(env, behind) -> N
 def test_the_statements_of_one_text_are_a_session(env, behind, monkeypatch) -> None:
     monkeypatch.setattr("streams.adapter.reads.BEAT_MS", 10)
     stream = env.coordinator.execute("SELECT * FROM orders; SELECT * FROM totals")
-    results = list(itertools.takewhile(lambda each: not isinstance(each, Notice), stream))
+    results = list(itertools.takewhile(lambda result: not isinstance(result, Notice), stream))
     assert as_of([result for result in results if isinstance(result, Complete)]) == NOW + 19
     behind.append("u2", NOW + 20)
     assert as_of(list(stream)) == NOW + 19
@@ -68,8 +68,8 @@ def test_a_read_says_what_it_waits_for(env, behind, monkeypatch) -> None:
     monkeypatch.setattr("streams.adapter.reads.BEAT_MS", 10)
     session = Session(Timestamp(NOW + 19))
     stream = env.coordinator.execute("SELECT * FROM totals", session)
-    said = next(notice for notice in stream if isinstance(notice, Notice))
-    assert said.message == (
+    notice = next(notice for notice in stream if isinstance(notice, Notice))
+    assert notice.message == (
         f"waits for totals to come to {NOW + 19}, the time of this session's last read; AS OF"
         " reads earlier"
     )
@@ -121,15 +121,15 @@ def test_a_session_that_is_named_is_told_its_time(env, behind) -> None:
 def test_sessions_are_forgotten_when_they_are_idle_or_too_many(monkeypatch) -> None:
     monkeypatch.setattr(sessions, "MOST", 2)
     now = [0.0]
-    known = Sessions(lambda: now[0])
-    first, second = known.get("a"), known.get("b")
-    assert known.get("a") is first
-    known.get("c")
-    assert known.get("a") is first
-    assert known.get("b") is not second
+    registry = Sessions(lambda: now[0])
+    first, second = registry.get("a"), registry.get("b")
+    assert registry.get("a") is first
+    registry.get("c")
+    assert registry.get("a") is first
+    assert registry.get("b") is not second
     now[0] += sessions.IDLE_S + 1
-    assert known.get("b") is known.get("b")
-    assert known.get("a") is not first
+    assert registry.get("b") is registry.get("b")
+    assert registry.get("a") is not first
 
 
 @pytest.fixture
@@ -214,8 +214,8 @@ def broken(env, replica) -> None:
 def test_a_read_says_why_a_view_does_not_come_to_its_first_time(env, unborn, statement) -> None:
     broken(env, unborn)
     stream = env.coordinator.execute(statement)
-    said = next(result for result in stream if isinstance(result, Notice))
-    assert said == Notice(f"waits for totals: {BROKEN}")
+    notice = next(result for result in stream if isinstance(result, Notice))
+    assert notice == Notice(f"waits for totals: {BROKEN}")
     unborn.append("u2", NOW + 10, [((1, 1.0), NOW + 9, 1)])
     results = list(itertools.takewhile(lambda result: not isinstance(result, Rows), stream))
     assert not [result for result in results if isinstance(result, Notice)], "once"
@@ -234,6 +234,6 @@ def test_a_read_names_the_input_that_holds_it_up(env, unborn) -> None:
     unborn.say(Status(CollectionId("u2"), "stalled", "waits for s1"))
     eventually(lambda: status_of(env, "u2") == "stalled")
     stream = env.coordinator.execute("SELECT * FROM totals")
-    said = next(result for result in stream if isinstance(result, Notice))
-    assert said == Notice("waits for totals: orders has stalled: there is no topic orders")
+    notice = next(result for result in stream if isinstance(result, Notice))
+    assert notice == Notice("waits for totals: orders has stalled: there is no topic orders")
     stream.close()

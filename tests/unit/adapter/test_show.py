@@ -11,15 +11,15 @@ ORDERS = source(1, "orders")
 
 def status(observed: Observed) -> str:
     catalog = Catalog(items=Map({ORDERS.id: ORDERS}))
-    (found,) = shown(catalog, {}, observed, {}, LagBehindUpper(1000))
-    return found.status
+    (row,) = shown(catalog, {}, observed, {}, LagBehindUpper(1000))
+    return row.status
 
 
 def test_what_a_dead_replica_said_last_is_not_its_condition() -> None:
     begun = Observed().begin(100.0)
     assert status(begun) == "starting"
-    said = ResponseMessage("n", "r1-a", 0, Status(ORDERS.id, "running"))
-    running = begun.step(said, 105.0)
+    response = ResponseMessage("n", "r1-a", 0, Status(ORDERS.id, "running"))
+    running = begun.step(response, 105.0)
     assert status(running) == "running"
     assert status(running.at(105.0 + SILENCE_S)) == "no replica"
     assert status(running.begin(200.0)) == "running", "replicas have time to answer again"

@@ -10,15 +10,15 @@ from tests.support.coordinators import NOW, ORDERS, Environment, eventually
 
 @pytest.fixture
 def env():
-    made = Environment()
-    made.broker.store.grow(Topic("orders"), 2)
+    environment = Environment()
+    environment.broker.store.grow(Topic("orders"), 2)
     for partition, times in ((0, (10, 20, 30, 40)), (1, (25,))):
-        held = made.broker.store.partition(Topic("orders"), partition)
+        log = environment.broker.store.partition(Topic("orders"), partition)
         for at_ms in times:
-            held.append(NOW + at_ms, None, b"{}", {})
-    made.broker.store.partition(Topic("orders"), 0).truncate(Offset(1))
-    yield made
-    made.stop()
+            log.append(NOW + at_ms, None, b"{}", {})
+    environment.broker.store.partition(Topic("orders"), 0).truncate(Offset(1))
+    yield environment
+    environment.stop()
 
 
 def begins(env: Environment, clause: str) -> Start:

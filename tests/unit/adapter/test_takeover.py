@@ -49,7 +49,7 @@ def test_a_damaged_definition_does_not_keep_the_others_down(env, monkeypatch) ->
         damaged.setattr(env.workers, "answer", refuse)
         env.start()
         shown = env.rows("SHOW MATERIALIZED VIEWS")
-        assert [each[4] for each in shown] == ["failed", "failed"]
+        assert [row[4] for row in shown] == ["failed", "failed"]
         replica.append("s1", NOW + 20, [((7, 1.0), NOW + 15, 1)])
         assert env.rows("SELECT id FROM orders") == [[7]]
     env.coordinator._upkeep._pauses.keep(())  # its pause has grown meanwhile: let it be over
@@ -145,7 +145,7 @@ def test_holds_for_reads_are_taken_of_all_objects_at_once(env, monkeypatch) -> N
     replica.append("s1", NOW + 10)
     env.rows(TOTALS)
     env.rows(TOTALS.replace("totals", "other"))
-    ids = [CollectionId(each) for each in ("s1", "u2", "u3")]
+    ids = [CollectionId(id_) for id_ in ("s1", "u2", "u3")]
     shards = env.coordinator.shards
     shards.submit(
         [(collection, Drop(collection, reading_hold(collection))) for collection in ids]

@@ -19,9 +19,9 @@ def test_what_is_due_is_what_a_look_at_all_would_find(steps) -> None:
     expected: dict[CollectionId, int] = {}
     for step in steps:
         if isinstance(step, int):
-            found = {name: at for name, at in expected.items() if at <= step}
-            assert due.take(step) == sorted(found, key=lambda name: (found[name], name))
-            expected = {name: at for name, at in expected.items() if name not in found}
+            expired = {name: at for name, at in expected.items() if at <= step}
+            assert due.take(step) == sorted(expired, key=lambda name: (expired[name], name))
+            expected = {name: at for name, at in expected.items() if name not in expired}
         else:
             name, at_ms = step
             due.set(name, at_ms)

@@ -39,7 +39,7 @@ def bounds(name: str, since: int | None, upper: int | None) -> Bounds:
     ],
 )
 def test_the_time_of_a_read(inputs, as_of, expected) -> None:
-    assert choose(tuple(bounds(*each) for each in inputs), as_of) == expected
+    assert choose(tuple(bounds(*input_) for input_ in inputs), as_of) == expected
 
 
 frontiers = st.tuples(st.integers(0, 20), st.integers(0, 20)).map(sorted)

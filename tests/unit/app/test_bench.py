@@ -39,15 +39,15 @@ def test_parts_are_chosen_by_name_and_kept_in_order() -> None:
 
 def test_a_figure_stands_beside_its_target_and_its_ratio(tmp_path: Path) -> None:
     write([OUTCOME, Outcome("other", (Figure("bare", 7),))], tmp_path / "figures.json")
-    found = json.loads((tmp_path / "figures.json").read_text())
-    assert (found["quick_ms"], found["quick_ms_target"]) == (5, 10)
-    assert found["quick_ms_ratio"] == 0.5
-    assert found["many_a_second_ratio"] == 0.25
-    assert found["bare"] == 7
-    assert "bare_target" not in found
-    assert found["targets"]["quick_ms"] == {"target": "<= 10", "met": True}
-    assert found["targets"]["many_a_second"] == {"target": ">= 200", "met": False}
-    assert found["breakdown"] == {"append": {"append": {"whole": 5.0}}}
+    figures = json.loads((tmp_path / "figures.json").read_text())
+    assert (figures["quick_ms"], figures["quick_ms_target"]) == (5, 10)
+    assert figures["quick_ms_ratio"] == 0.5
+    assert figures["many_a_second_ratio"] == 0.25
+    assert figures["bare"] == 7
+    assert "bare_target" not in figures
+    assert figures["targets"]["quick_ms"] == {"target": "<= 10", "met": True}
+    assert figures["targets"]["many_a_second"] == {"target": ">= 200", "met": False}
+    assert figures["breakdown"] == {"append": {"append": {"whole": 5.0}}}
 
 
 def test_what_dominates_is_printed() -> None:
@@ -59,10 +59,10 @@ def test_what_dominates_is_printed() -> None:
 
 
 def test_the_command_runs_the_parts_that_are_asked_for(monkeypatch, tmp_path: Path) -> None:
-    asked = []
+    calls = []
 
     def measured(names, scale, console, collections):
-        asked.append((names, scale, collections))
+        calls.append((names, scale, collections))
         return [OUTCOME]
 
     monkeypatch.setattr(command, "measure_storage", measured)
@@ -71,14 +71,14 @@ def test_the_command_runs_the_parts_that_are_asked_for(monkeypatch, tmp_path: Pa
     arguments += ["--collections", "7"]
     done = CliRunner().invoke(command.app, arguments)
     assert done.exit_code == 0, done.output
-    assert asked == [(("append",), 0.5, 7)]
+    assert calls == [(("append",), 0.5, 7)]
     assert json.loads(file.read_text())["quick_ms"] == 5
     assert CliRunner().invoke(command.app, ["storage", "--only", "all"]).exit_code == 2
 
 
 def test_where_more_collections_break_is_told_by_what_each_takes() -> None:
-    found = limits.row(100, 1_000.0, 2_000.0, 11_000.0)
-    assert found == {
+    row = limits.row(100, 1_000.0, 2_000.0, 11_000.0)
+    assert row == {
         "at 100": 2_000.0,
         "at 10,000": 101_000.0,
         "limit": 11_000.0,
@@ -119,11 +119,11 @@ def test_what_changes_cost_is_told_for_the_cases_that_are_asked_for() -> None:
     assert change.chosen("") == tuple(change.CASES)
     with pytest.raises(typer.BadParameter, match=r"expected some of .*join, .*actual speed"):
         change.chosen("lag,speed")
-    said: list[str] = []
+    lines: list[str] = []
     names = change.chosen("lag, median")
     with patch.multiple(change, STEPS=1, WARM=0, TIMES=3):
-        outcome = change.change(said.append, names, 100)
-    assert said == [f"{name} over 100 and 1,000 rows" for name in names]
+        outcome = change.change(lines.append, names, 100)
+    assert lines == [f"{name} over 100 and 1,000 rows" for name in names]
     ratios = ["change_ratio_lag_1", "change_ratio_lag_1000", "times_ratio_lag"]
     ratios += ["change_ratio_median_1", "change_ratio_median_1000", "times_ratio_median"]
     assert [figure.name for figure in outcome.figures] == ratios

@@ -17,9 +17,9 @@ from tests.support.postgres import Server
 
 def test_documents_tuples_and_columns_are_the_same_rows() -> None:
     rows = orders(5, 20, 0.5)
-    names = [each.name for each in ORDERS.columns]
-    columns = [each.objects() for each in (*rows.keys, *rows.values)]
-    documents = [json.loads(each) for each in rows.documents]
+    names = [column.name for column in ORDERS.columns]
+    columns = [column.objects() for column in (*rows.keys, *rows.values)]
+    documents = [json.loads(document) for document in rows.documents]
     assert documents == [
         dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)
     ]
@@ -57,12 +57,12 @@ def test_steady_changes_are_all_committed_and_have_a_lag(postgres: Server) -> No
 
 
 def test_memory_is_looked_at_in_each_tenth() -> None:
-    said: list[str] = []
-    resident = Resident(100, said.append)
+    lines: list[str] = []
+    resident = Resident(100, lines.append)
     for count in range(5, 101, 5):
         resident.look(count)
-    assert len(said) == 10
-    assert said[0].startswith("10 rows, ")
+    assert len(lines) == 10
+    assert lines[0].startswith("10 rows, ")
     assert abs(resident.growth_mb) < 100
 
 

@@ -29,11 +29,11 @@ def known():
 
 def test_the_page_lists_every_function_of_the_catalogue(said, known) -> None:
     listed = {(family, name) for family, names in said.functions.items() for name in names}
-    assert listed == {(each.family, each.name) for each in known}
+    assert listed == {(function.family, function.name) for function in known}
 
 
 def test_the_calls_that_the_page_refuses_are_refused_in_its_words(said, known) -> None:
-    aggregates = {each.name for each in known if each.kind == "aggregate"}
+    aggregates = {function.name for function in known if function.kind == "aggregate"}
     assert said.refused
     for construct, call in said.refused:
         tally = judged([call], is_aggregate=call.split("(")[0] in aggregates)
@@ -41,7 +41,7 @@ def test_the_calls_that_the_page_refuses_are_refused_in_its_words(said, known) -
 
 
 def test_the_constructs_that_the_page_refuses_are_refused_in_its_words(said) -> None:
-    assert said.constructs == tuple((each.construct, each.query) for each in refused())
+    assert said.constructs == tuple((refusal.construct, refusal.query) for refusal in refused())
     assert {query for _, query in said.constructs} == set(QUERIES)
 
 
@@ -49,8 +49,8 @@ def test_what_the_page_does_not_refuse_is_maintained(said, known) -> None:
     sample = known[::SAMPLED]
     tallies = survey(sample, 1, lambda: None)
     reasons = {construct for construct, _ in said.refused}
-    found = {reason.construct for tally in tallies.values() for reason in tally.refused}
-    assert found <= reasons
+    constructs = {reason.construct for tally in tallies.values() for reason in tally.refused}
+    assert constructs <= reasons
     assert not [failure for tally in tallies.values() for failure in tally.failed]
     assert sum(tally.accepted for tally in tallies.values()) > len(sample) // 2
 

@@ -53,20 +53,20 @@ def test_a_query_reads_the_tables_it_names() -> None:
     assert read_by(QUERIES[16]) == ["supplier", "part", "partsupp"]
     assert read_by(QUERIES[22]) == ["customer", "orders"]
     assert "0.0100000000 FROM" in query(11, SCALE)
-    assert {each for text in QUERIES.values() for each in read_by(text)} == {*TABLES}
+    assert {table for text in QUERIES.values() for table in read_by(text)} == {*TABLES}
 
 
 def test_ratios_stand_beside_their_targets(tmp_path: Path) -> None:
     write([outcome(PAIRS)], tmp_path / "figures.json")
-    found = json.loads((tmp_path / "figures.json").read_text())
-    assert found["tpch_q1_hydration_to_duckdb"] == 4
-    assert found["tpch_q1_hydration_to_duckdb_cpu"] == 2
-    assert found["tpch_q1_change_growth"] == 1.5
-    assert found["tpch_hydrations_within_target"] == 0
-    assert found["tpch_change_ms_p50"] == 1200
-    assert found["targets"]["tpch_q21_change_p50_ms"] == {"target": "<= 1,000", "met": False}
-    assert found["targets"]["tpch_q21_change_growth"]["met"]
-    assert found["breakdown"]["tpch"]["q21 changes"]["Join #4"] == 0.75
+    figures = json.loads((tmp_path / "figures.json").read_text())
+    assert figures["tpch_q1_hydration_to_duckdb"] == 4
+    assert figures["tpch_q1_hydration_to_duckdb_cpu"] == 2
+    assert figures["tpch_q1_change_growth"] == 1.5
+    assert figures["tpch_hydrations_within_target"] == 0
+    assert figures["tpch_change_ms_p50"] == 1200
+    assert figures["targets"]["tpch_q21_change_p50_ms"] == {"target": "<= 1,000", "met": False}
+    assert figures["targets"]["tpch_q21_change_growth"]["met"]
+    assert figures["breakdown"]["tpch"]["q21 changes"]["Join #4"] == 0.75
 
 
 def test_what_each_query_costs_is_printed_and_what_dominates() -> None:
@@ -80,10 +80,10 @@ def test_what_each_query_costs_is_printed_and_what_dominates() -> None:
 
 
 def test_the_command_measures_the_queries_that_are_asked_for(monkeypatch, tmp_path) -> None:
-    asked = []
+    calls = []
 
     def measuring(numbers, scale, console):
-        asked.append((numbers, scale))
+        calls.append((numbers, scale))
         return outcome(PAIRS)
 
     monkeypatch.setattr(tpch_command, "tpch", measuring)
@@ -91,7 +91,7 @@ def test_the_command_measures_the_queries_that_are_asked_for(monkeypatch, tmp_pa
     arguments = ["tpch", "--queries", "1,21", "--scale", "0.5", "--json", str(file)]
     done = CliRunner().invoke(command.app, arguments)
     assert done.exit_code == 0, done.output
-    assert asked == [((1, 21), 0.5)]
+    assert calls == [((1, 21), 0.5)]
     assert json.loads(file.read_text())["tpch_q1_change_growth"] == 1.5
     assert CliRunner().invoke(command.app, ["tpch", "--queries", "23"]).exit_code == 2
 
@@ -112,7 +112,7 @@ def test_every_batch_changes_what_is_there(
         tables = {
             name: table.take(rng.permutation(table.num_rows)) for name, table in tables.items()
         }
-    held = {name: count(table) for name, table in tables.items()}
+    counts = {name: count(table) for name, table in tables.items()}
     for batch in islice(data.changes(tables, TABLES, 500, 1, 1), 3):
         assert set(batch) == set(TABLES) - {"nation", "region"}
         size = sum(table.num_rows for table in batch.values())
@@ -120,12 +120,12 @@ def test_every_batch_changes_what_is_there(
         for name, table in batch.items():
             for row in table.to_pylist():
                 key = tuple(cell for at, cell in row.items() if at not in MORE)
-                held[name][key] = held[name].get(key, 0) + row["_diff"]
-                assert held[name][key] in {0, 1}
-    kept = {row[0] for row, is_there in held["orders"].items() if is_there}
-    items = {row[0] for row, is_there in held["lineitem"].items() if is_there}
-    assert items == kept, "items go and come with their orders"
-    assert len(kept) == tables["orders"].num_rows
+                counts[name][key] = counts[name].get(key, 0) + row["_diff"]
+                assert counts[name][key] in {0, 1}
+    orders = {row[0] for row, is_there in counts["orders"].items() if is_there}
+    items = {row[0] for row, is_there in counts["lineitem"].items() if is_there}
+    assert items == orders, "items go and come with their orders"
+    assert len(orders) == tables["orders"].num_rows
 
 
 def count(table: pa.Table) -> dict[tuple[object, ...], int]:
@@ -134,9 +134,9 @@ def count(table: pa.Table) -> dict[tuple[object, ...], int]:
 
 def test_a_query_is_measured(tables: dict[str, pa.Table], monkeypatch) -> None:
     monkeypatch.setattr(measure, "STEPS", 2)
-    found = measure.measure(12, SCALE, tables)
-    assert found.rows == 2
-    assert len(found.changes) == 2
-    for shares in found.stages:
+    figures = measure.measure(12, SCALE, tables)
+    assert figures.rows == 2
+    assert len(figures.changes) == 2
+    for shares in figures.stages:
         assert sum(shares.values()) == pytest.approx(1)
         assert any(name.startswith("Join #") for name in shares)

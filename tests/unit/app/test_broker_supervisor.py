@@ -66,14 +66,14 @@ def test_a_broker_that_ends_is_started_again_with_the_reason_said(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     script = Scripted([3, -signal.SIGKILL, RUNS])
-    kept = keeper(script)
-    assert kept.start() == "127.0.0.1:1"
+    supervisor = keeper(script)
+    assert supervisor.start() == "127.0.0.1:1"
     eventually(lambda: script.starts == 3)
-    kept.stop()
-    assert kept.reason == ""
-    said = [record.getMessage() for record in caplog.records]
+    supervisor.stop()
+    assert supervisor.reason == ""
+    messages = [record.getMessage() for record in caplog.records]
     tail = "the disk is on fire (log: broker.log); restarting"
-    assert said == [
+    assert messages == [
         f"broker ended with exit code 3: {tail}",
         f"broker was ended by signal SIGKILL: {tail}",
     ]
@@ -88,30 +88,30 @@ def test_a_broker_that_ends_is_started_again_with_the_reason_said(
 )
 def test_a_broker_that_ends_three_times_alike_is_given_up(lives: list[Life], why: str) -> None:
     script = Scripted(lives)
-    kept = keeper(script)
-    kept.start()
-    eventually(lambda: bool(kept.reason))
-    assert kept.reason == f"broker {why} (log: broker.log), 3 times in a row; giving up"
-    kept.stop()
+    supervisor = keeper(script)
+    supervisor.start()
+    eventually(lambda: bool(supervisor.reason))
+    assert supervisor.reason == f"broker {why} (log: broker.log), 3 times in a row; giving up"
+    supervisor.stop()
 
 
 def test_a_broker_without_room_comes_back_when_there_is_some(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     script = Scripted([3, *["No space left on device"] * 4, OSError("no room"), RUNS])
-    kept = keeper(script, lambda end: "no room on /x" if "No space" in end.error else "")
-    kept.start()
+    supervisor = keeper(script, lambda end: "no room on /x" if "No space" in end.error else "")
+    supervisor.start()
     eventually(lambda: script.starts == 7)
-    assert kept.reason == ""
-    kept.stop()
-    said = [record.getMessage() for record in caplog.records]
-    assert sum("no room on /x; restarting until" in each for each in said) == 1
+    assert supervisor.reason == ""
+    supervisor.stop()
+    messages = [record.getMessage() for record in caplog.records]
+    assert sum("no room on /x; restarting until" in message for message in messages) == 1
 
 
 def test_a_broker_whose_port_was_taken_is_given_up() -> None:
     script = Scripted([3, RUNS, RUNS, RUNS], ports=[1, 2])
-    kept = keeper(script)
-    kept.start()
-    eventually(lambda: bool(kept.reason))
-    assert "its clients look for it at 127.0.0.1:1: that port is taken" in kept.reason
-    kept.stop()
+    supervisor = keeper(script)
+    supervisor.start()
+    eventually(lambda: bool(supervisor.reason))
+    assert "its clients look for it at 127.0.0.1:1: that port is taken" in supervisor.reason
+    supervisor.stop()

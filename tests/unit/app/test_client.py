@@ -42,9 +42,9 @@ class Broken:
 
 @pytest.fixture
 def broken(request: pytest.FixtureRequest) -> Iterator[Broken]:
-    found = Broken(request.param)
-    yield found
-    found.close()
+    connection = Broken(request.param)
+    yield connection
+    connection.close()
 
 
 CUT_OFF = [

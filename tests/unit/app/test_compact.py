@@ -47,7 +47,7 @@ DONE = RoundResult(
 
 def test_groups_have_a_log_and_a_data_topic() -> None:
     names = ["sw.u1.log", "sw.u1.data", "sw.u2.log", "sw.a.b.log", "sw.a.b.data", "sx.u3.log"]
-    topics = frozenset(Topic(each) for each in [*names, "sw.catalog", "sx.u3.data"])
+    topics = frozenset(Topic(name) for name in [*names, "sw.catalog", "sx.u3.data"])
     assert groups_of("sw", topics) == ["a.b", "u1"]
 
 
@@ -88,20 +88,20 @@ def test_a_round_in_words(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_a_round_for_programs(capsys: pytest.CaptureFixture[str]) -> None:
     show(DONE, {}, as_json=True)
-    said = json.loads(capsys.readouterr().out)
-    assert said["compacted"][0]["upper"] == 9
-    assert said["compacted"][0]["collection"] == "u1"
-    assert said["reclaimed"] == {"chunks": 1, "bytes": 500}
+    report = json.loads(capsys.readouterr().out)
+    assert report["compacted"][0]["upper"] == 9
+    assert report["compacted"][0]["collection"] == "u1"
+    assert report["reclaimed"] == {"chunks": 1, "bytes": 500}
     lost = {"collection": "u2", "reason": "another compactor was faster"}
-    assert (said["lost"], said["failed"]) == ([lost], {})
+    assert (report["lost"], report["failed"]) == ([lost], {})
 
 
 def test_how_it_ends(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     runner = CliRunner()
-    asked: list[Any] = []
+    requests: list[Any] = []
 
     def run(place, wish, collection, master, stopping):
-        asked.append((place.kafka.bootstrap, place.namespace, wish, collection, master))
+        requests.append((place.kafka.bootstrap, place.namespace, wish, collection, master))
         if collection == "ended":
             stopping.set()
         if collection == "broken":
@@ -118,11 +118,11 @@ def test_how_it_ends(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
     assert code("--brokers", "b:9", "--namespace", "n", "u1", "--since", "5", "--whole") == 0
     wish = Wish(policy=Until(Timestamp(5)), whole=True, wait_ms=FOLLOW_MS)
-    assert asked[-1] == ("b:9", "n", wish, "u1", None)
+    assert requests[-1] == ("b:9", "n", wish, "u1", None)
     assert code("--brokers", "b:9", "--spark") == 0
-    assert asked[-1][4] == ""
+    assert requests[-1][4] == ""
     assert code("--brokers", "b:9", "--master", "local[2]") == 0
-    assert asked[-1][4] == "local[2]"
+    assert requests[-1][4] == "local[2]"
     assert code("--brokers", "b:9", "ended") == 128 + signal.SIGTERM
     assert code("--brokers", "b:9", "broken") == 1
     assert code("--brokers", "b:9", "none") == 1

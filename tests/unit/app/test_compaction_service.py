@@ -38,18 +38,18 @@ class Counted:
         return self.inner.names()
 
 
-def job(made: MemoryBroker, one: Shards) -> Compaction:
+def job(kafka: MemoryBroker, one: Shards) -> Compaction:
     numbers = itertools.count()
     worker = Worker(one, Kernel(), lambda: f"s{next(numbers)}")
-    return Compaction(one, worker, Collector(one, MemoryRawReader(made.store), lambda: 0), int)
+    return Compaction(one, worker, Collector(one, MemoryRawReader(kafka.store), lambda: 0), int)
 
 
 def test_groups_that_come_are_compacted_and_those_that_go_are_left(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     caplog.set_level(logging.INFO)
-    made = broker()
-    with client(made) as writer, client(made, pump=True) as one:
+    kafka = broker()
+    with client(kafka) as writer, client(kafka, pump=True) as one:
 
         def come() -> None:
             writer.create("u1", U1, DESCRIPTION, Timestamp(0))
@@ -60,35 +60,35 @@ def test_groups_that_come_are_compacted_and_those_that_go_are_left(
             assert one.wait(lambda: one.state(U1).batches.count == 1, 60_000)
             writer.delete("u1")
 
-        topics = Counted(made.topics, come, lambda: None, go, lambda: None)
-        assert rounds(topics, job(made, one), SERVICE, topics.stopping, Counts()) == 0  # type: ignore[arg-type]
+        topics = Counted(kafka.topics, come, lambda: None, go, lambda: None)
+        assert rounds(topics, job(kafka, one), SERVICE, topics.stopping, Counts()) == 0  # type: ignore[arg-type]
         assert one.groups() == ()
     assert [record.message for record in caplog.records if record.message == "compacted"]
 
 
 def test_a_client_that_is_of_no_use_ends_the_process() -> None:
-    made = broker()
-    with client(made) as one:
+    kafka = broker()
+    with client(kafka) as one:
         one.following.defect = RuntimeError("a defect")
-        assert rounds(made.topics, job(made, one), SERVICE, Stop(), Counts()) == 1
+        assert rounds(kafka.topics, job(kafka, one), SERVICE, Stop(), Counts()) == 1
 
 
 def test_a_merge_that_takes_long_keeps_no_rollup_waiting(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(maintenance, "LEAST_EVENTS", 64)
-    made = broker()
+    kafka = broker()
     rolled_up, tried = threading.Event(), threading.Event()
 
     class Long:
         """Merges that go on until a log was rolled up beside them."""
 
-        def compact_all(self, wanted):
+        def compact_all(self, requests):
             tried.set()
             assert rolled_up.wait(60)
             return []
 
-    with client(made) as writer, client(made, pump=True) as one:
+    with client(kafka) as writer, client(kafka, pump=True) as one:
         writer.create("u1", U1, DESCRIPTION, Timestamp(0))
         for at in range(4):
             append(writer, at, at + 1, rows("a", time=at))
@@ -102,21 +102,23 @@ def test_a_merge_that_takes_long_keeps_no_rollup_waiting(
             if one.group_state("u1").rollups:
                 rolled_up.set()
 
-        topics = Counted(made.topics, lambda: None, lambda: None, more, look, look, look)
-        long = Compaction(one, Long(), Collector(one, MemoryRawReader(made.store), int), int)
+        topics = Counted(kafka.topics, lambda: None, lambda: None, more, look, look, look)
+        long = Compaction(one, Long(), Collector(one, MemoryRawReader(kafka.store), int), int)
         assert rounds(topics, long, SERVICE, topics.stopping, Counts()) == 0  # type: ignore[arg-type]
         assert rolled_up.is_set()
 
 
 def test_a_merge_ends_when_the_process_does() -> None:
-    made = broker()
-    with client(made) as one:
+    kafka = broker()
+    with client(kafka) as one:
         one.create("u1", U1, DESCRIPTION, Timestamp(0))
         for at in range(4):
             append(one, at, at + 1, rows("a", time=at))
-        asked = itertools.count()
-        worker = Worker(one, Kernel(), lambda: "s", is_stopping=lambda: next(asked) > 0)
-        stopped = Compaction(one, worker, Collector(one, MemoryRawReader(made.store), int), int)
+        calls = itertools.count()
+        worker = Worker(one, Kernel(), lambda: "s", is_stopping=lambda: next(calls) > 0)
+        stopped = Compaction(
+            one, worker, Collector(one, MemoryRawReader(kafka.store), int), int
+        )
         [failed] = stopped.merge(Wish()).failed
         assert "is stopping" in failed.reason
         assert stopped.merge(Wish(whole=True)).failed == []

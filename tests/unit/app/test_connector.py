@@ -60,8 +60,8 @@ def test_spec_shows_the_configurations() -> None:
     assert "extensions: delete" in done.output
     assert "  host (string required): Name or address of the server" in done.output
     assert "  password (string secret): " in done.output
-    told = json.loads(run("spec", "sqlite", "--json").output)
-    assert json.loads(told["endpointSpecSchema"])["required"] == ["path"]
+    answer = json.loads(run("spec", "sqlite", "--json").output)
+    assert json.loads(answer["endpointSpecSchema"])["required"] == ["path"]
 
 
 def test_validate_and_apply(task: Path, tmp_path: Path) -> None:
@@ -79,10 +79,10 @@ def test_validate_and_apply(task: Path, tmp_path: Path) -> None:
     assert run("apply", "sqlite", str(task)).output == dry.output
     assert run("apply", "sqlite", str(task)).output == "nothing to do\n"
     columns = "SELECT name FROM pragma_table_info('revenue')"
-    found = sqlite3.connect(tmp_path / "shop.db").execute(columns).fetchall()
-    assert found == [("country",), ("orders",), ("flow_document",)]
-    told = json.loads(run("apply", "sqlite", str(task), "--version", "2", "--json").output)
-    assert told == {"actionDescription": "-- record task shop, version 2"}
+    rows = sqlite3.connect(tmp_path / "shop.db").execute(columns).fetchall()
+    assert rows == [("country",), ("orders",), ("flow_document",)]
+    answer = json.loads(run("apply", "sqlite", str(task), "--version", "2", "--json").output)
+    assert answer == {"actionDescription": "-- record task shop, version 2"}
 
 
 @pytest.mark.parametrize(
@@ -99,8 +99,8 @@ def test_what_goes_wrong_is_said(task: Path, words: list[str], error: str) -> No
     done = run(*words, str(task))
     assert done.exit_code == 1
     assert error in done.stderr.replace("\n", " ")
-    told = run(*words, str(task), "--json")
-    assert error in json.loads(told.stdout)["error"]["message"]
+    result = run(*words, str(task), "--json")
+    assert error in json.loads(result.stdout)["error"]["message"]
 
 
 def test_a_task_that_is_wrong_is_named(task: Path) -> None:

@@ -47,24 +47,26 @@ CONFIRMED: Changes = {
 
 def books(*steps: Changes) -> SubscriptionStates:
     """The books after these steps, at times 10, 11, ...; the first is the snapshot."""
-    made = SubscriptionStates({name: SubscriptionState() for name in (*VIEWS, "confirmations")})
+    states = SubscriptionStates(
+        {name: SubscriptionState() for name in (*VIEWS, "confirmations")}
+    )
     for time, step in enumerate(steps, 10):
-        for view in made.books:
+        for view in states.books:
             for row, diff in step.get(view, []):
-                made.heard(view, time, diff, row)
-            made.complete(view, time + 1)
-        made.judge()
-    return made
+                states.heard(view, time, diff, row)
+            states.complete(view, time + 1)
+        states.judge()
+    return states
 
 
-def wrong(made: SubscriptionStates) -> dict[str, int]:
-    return {name: tally.wrong for name, tally in made.tallies.items() if tally.wrong}
+def wrong(states: SubscriptionStates) -> dict[str, int]:
+    return {name: tally.wrong for name, tally in states.tallies.items() if tally.wrong}
 
 
 def test_right_books_are_right() -> None:
-    made = books(FIRST, SECOND, CONFIRMED)
-    assert wrong(made) == {}
-    assert {made.tallies[name].observations for name in CHECKS} == {3}
+    states = books(FIRST, SECOND, CONFIRMED)
+    assert wrong(states) == {}
+    assert {states.tallies[name].observations for name in CHECKS} == {3}
 
 
 @pytest.mark.parametrize(
@@ -92,42 +94,44 @@ def test_what_passes_is_found_though_it_heals() -> None:
     """Only at 11 one view is ahead of the others."""
     ahead: Changes = {"total": [((0,), -1), ((5,), 1)]}
     healed: Changes = {"total": [((5,), -1), ((0,), 1)]}
-    made = books(FIRST, ahead, healed)
-    assert wrong(made) == {"total = 0": 1}
-    assert made.tallies["total = 0"].observations == 3
+    states = books(FIRST, ahead, healed)
+    assert wrong(states) == {"total = 0": 1}
+    assert states.tallies["total = 0"].observations == 3
 
 
 def test_books_that_were_opened_later_are_not_missed_before() -> None:
-    made = SubscriptionStates({name: SubscriptionState() for name in (*VIEWS, "confirmations")})
-    for view in made.books:
+    states = SubscriptionStates(
+        {name: SubscriptionState() for name in (*VIEWS, "confirmations")}
+    )
+    for view in states.books:
         late = view == "debits"
         first = [] if late else [(10, FIRST)]
         for time, step in [*first, (11, FIRST if late else {})]:
             for row, diff in step.get(view, []):
-                made.heard(view, time, diff, row)
-            made.complete(view, time + 1)
-    for view in made.books:
+                states.heard(view, time, diff, row)
+            states.complete(view, time + 1)
+    for view in states.books:
         for row, diff in SECOND.get(view, []):
-            made.heard(view, 12, diff, row)
-        made.complete(view, 13)
-    made.judge()
-    assert wrong(made) == {}
-    assert made.tallies["credits = debits"].observations == 2
+            states.heard(view, 12, diff, row)
+        states.complete(view, 13)
+    states.judge()
+    assert wrong(states) == {}
+    assert states.tallies["credits = debits"].observations == 2
 
 
 def test_an_update_after_its_progress_is_found() -> None:
-    made = books(FIRST, SECOND)
-    made.heard("total", 11, 1, (0,))
-    assert wrong(made) == {IN_TIME: 1}
+    states = books(FIRST, SECOND)
+    states.heard("total", 11, 1, (0,))
+    assert wrong(states) == {IN_TIME: 1}
 
 
 def test_nothing_is_judged_before_all_are_complete() -> None:
-    made = books(FIRST)
-    for view in list(made.books)[1:]:
-        made.complete(view, 99)
-    made.heard("total", 50, 1, (5,))
-    made.judge()
-    assert made.tallies["total = 0"].observations == 1
+    states = books(FIRST)
+    for view in list(states.books)[1:]:
+        states.complete(view, 99)
+    states.heard("total", 50, 1, (5,))
+    states.judge()
+    assert states.tallies["total = 0"].observations == 1
 
 
 def test_transfers_are_confirmed_once_and_out_of_order() -> None:
@@ -158,9 +162,9 @@ def test_the_table_has_both_ways_beside_each_other() -> None:
     ]
 
 
-@pytest.mark.parametrize(("found", "code"), [(0, 0), (2, 1)])
-def test_the_exit_code_says_whether_anything_was_wrong(monkeypatch, found, code) -> None:
-    figures = (at_most("consistency_wrong", found, "", 0), Figure("seen", 9))
+@pytest.mark.parametrize(("count", "code"), [(0, 0), (2, 1)])
+def test_the_exit_code_says_whether_anything_was_wrong(monkeypatch, count, code) -> None:
+    figures = (at_most("consistency_wrong", count, "", 0), Figure("seen", 9))
     outcome = Outcome("consistency", figures)
     monkeypatch.setattr(command, "measure_consistency", lambda *_, **__: outcome)
     assert CliRunner().invoke(command.app, ["consistency"]).exit_code == code

@@ -35,16 +35,18 @@ def choices(brokers: str = "") -> DemoOptions:
 
 
 @pytest.mark.parametrize(
-    ("brokers", "said"),
+    ("brokers", "message"),
     [("", "here has topic airlines already.*another --directory"), ("k:1", "k:1 .*--brokers")],
 )
-def test_topics_of_an_earlier_demo_are_refused_with_advice(monkeypatch, brokers, said) -> None:
+def test_topics_of_an_earlier_demo_are_refused_with_advice(
+    monkeypatch, brokers, message
+) -> None:
     there = {Topic("airlines"), Topic("flights"), Topic("others")}
     broker: Any = SimpleNamespace(
         topics=SimpleNamespace(names=lambda: there), close=lambda: None
     )
     monkeypatch.setattr(course, "KafkaBroker", lambda _: broker)
-    with pytest.raises(InvalidUsage, match=said):
+    with pytest.raises(InvalidUsage, match=message):
         refuse_remains(ClientSettings("k:1"), choices(brokers))
     there -= set(TOPICS)
     refuse_remains(ClientSettings("k:1"), choices(brokers))
@@ -99,7 +101,7 @@ def test_every_benchmark_has_an_example() -> None:
         for command in bench.registered_commands
     ]
     assert len(helps) >= 6
-    assert not [each for each in helps if "Example:" not in each]
+    assert not [text for text in helps if "Example:" not in text]
 
 
 def test_the_page_shows_a_sum_of_integers_as_a_number() -> None:

@@ -56,10 +56,10 @@ def without(view: Sequence[Update], *updates: Update) -> list[Update]:
 
 
 def test_a_right_view_is_right_at_every_time() -> None:
-    found = verdicts(COUNTS)
-    assert [verdict.time for verdict in found] == list(range(SINCE, UPPER))
+    verdicts_ = verdicts(COUNTS)
+    assert [verdict.time for verdict in verdicts_] == list(range(SINCE, UPPER))
     assert not wrong_at(COUNTS)
-    assert found[-1].rows == 3
+    assert verdicts_[-1].rows == 3
 
 
 @pytest.mark.parametrize(

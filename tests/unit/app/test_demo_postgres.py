@@ -70,18 +70,18 @@ LATER = (21, [("JFK", 6, 2, b"1", 20, 1)])
 
 @pytest.fixture
 def collections() -> Iterator[Collections]:
-    made = Collections()
+    fixture = Collections()
     for name, columns in COLUMNS.items():
-        made.create(name, columns)
-    yield made
-    made.close()
+        fixture.create(name, columns)
+    yield fixture
+    fixture.close()
 
 
 @pytest.fixture
 def tables(collections: Collections, postgres: Server) -> Iterator[InPostgres]:
     ids = {view.name: CollectionId(view.name) for view in VIEWS}
-    with in_postgres(collections.client(), postgres.config(), ids) as kept:
-        yield kept
+    with in_postgres(collections.client(), postgres.config(), ids) as ward:
+        yield ward
 
 
 def huge(value: int) -> bytes:
@@ -124,7 +124,7 @@ def histories() -> dict[str, History]:
 
 
 def wrong(tables: InPostgres) -> int:
-    return sum(each.wrong for each in judged(tables.commits(), histories(), Kernel()))
+    return sum(verdict.wrong for verdict in judged(tables.commits(), histories(), Kernel()))
 
 
 def test_every_commit_is_checked_in_sql_and_is_what_the_inputs_say(
@@ -146,7 +146,7 @@ def test_every_commit_is_checked_in_sql_and_is_what_the_inputs_say(
     assert commits[-1].time == 20
     assert lags_ms(commits)[0] > 0
     late = dataclasses.replace(commits[-1], totals={**commits[-1].totals, "planes": 3})
-    assert [each.wrong for each in judged([late], histories(), Kernel())] == [1]
+    assert [verdict.wrong for verdict in judged([late], histories(), Kernel())] == [1]
 
 
 def test_totals_that_are_not_in_step_are_found(
@@ -190,7 +190,7 @@ def history(collections: Collections, name: str) -> History:
     if name == "departures_by_hour":
         rows = [("JFK", 6, 2, huge(1), 20, 1)]
     columns = list(zip(*rows, strict=True)) or [()] * len(schema)
-    arrays = [pa.array(each, kind.type) for each, kind in zip(columns, schema, strict=True)]
+    arrays = [pa.array(values, kind.type) for values, kind in zip(columns, schema, strict=True)]
     names = tuple(column for column, _ in COLUMNS[name])
     updates = pa.table(arrays, schema=schema)
     return History(name, names, updates, Timestamp(10), Timestamp(21))

@@ -15,7 +15,7 @@ MARKUP = "expected [bold]x[/], got [/x] and [red"
 
 
 @pytest.mark.parametrize(
-    ("error", "said"),
+    ("error", "message"),
     [
         (Determinate(MARKUP), f"error: {MARKUP}\n"),
         (Refused("no", "[/]", "[x]"), "error: no\n  detail: [/]\n  hint: [x]\n"),
@@ -23,10 +23,10 @@ MARKUP = "expected [bold]x[/], got [/x] and [red"
     ],
 )
 def test_people_read_it_as_it_is_on_standard_error(
-    error: SlackwaterError, said: str, capsys: pytest.CaptureFixture[str]
+    error: SlackwaterError, message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert failed(error).exit_code == FAILED
-    assert tuple(capsys.readouterr()) == ("", said)
+    assert tuple(capsys.readouterr()) == ("", message)
 
 
 def test_programs_read_one_object_where_the_results_are(

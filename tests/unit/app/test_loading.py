@@ -23,19 +23,19 @@ def loaded(*arguments: str) -> set[str]:
 
 
 def test_the_shell_loads_no_engine() -> None:
-    found = loaded("sql")
-    assert "streams.app.sql" in found
-    assert found & {"pandas", "pyarrow", "duckdb", "numpy", "pyspark"} == set()
+    modules = loaded("sql")
+    assert "streams.app.sql" in modules
+    assert modules & {"pandas", "pyarrow", "duckdb", "numpy", "pyspark"} == set()
 
 
 @pytest.mark.parametrize("service", ["coordinator", "storage"])
 def test_a_service_loads_no_pandas(service: str) -> None:
-    found = loaded(service, f"streams.app.{service}")
-    assert "streams.trace.columns" in found, "it converts at once"
-    assert "pandas" not in found
+    modules = loaded(service, f"streams.app.{service}")
+    assert "streams.trace.columns" in modules, "it converts at once"
+    assert "pandas" not in modules
 
 
 def test_materializations_load_their_engine_with_the_first_one() -> None:
-    found = loaded("materializations", "streams.app.materialize.service")
-    assert "streams.kafka.client.broker" in found
-    assert found & {"pandas", "duckdb", "pydantic", "pyspark", "sqlglot"} == set()
+    modules = loaded("materializations", "streams.app.materialize.service")
+    assert "streams.kafka.client.broker" in modules
+    assert modules & {"pandas", "duckdb", "pydantic", "pyspark", "sqlglot"} == set()

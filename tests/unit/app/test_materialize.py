@@ -44,7 +44,7 @@ def task(path: Path, text: str) -> Any:
 
 def test_a_file_says_what_is_kept_where(tmp_path: Path) -> None:
     read = task(tmp_path, TASK % "env:PASSWORD")
-    assert [each.collection for each in read.bindings] == ["revenue", "u7"]
+    assert [binding.collection for binding in read.bindings] == ["revenue", "u7"]
     assert read.bindings[0].key == ["country"]
     assert (read.limits.every_ms, read.limits.rows) == (500, 200_000)
 
@@ -77,15 +77,15 @@ def test_names_and_keys_come_from_the_catalog(tmp_path: Path) -> None:
         dataclasses.replace(items.view(2, "revenue", "s1"), query=grouped),
         dataclasses.replace(items.view(3, "flat", "s1"), query="SELECT id, amount FROM orders"),
     ]
-    bodies = [Create(each) for each in (items.source(1, "orders"), *views)]
+    bodies = [Create(item) for item in (items.source(1, "orders"), *views)]
     waiting = iter(bodies)
     for _ in bodies:
         catalog.change(lambda _: next(waiting))
     for declared, expected in [("key: [country], ", ["country"]), ("", ["id"])]:
         text = (TASK % "env:PASSWORD").replace("key: [country], ", declared).replace("u7", "u3")
-        named = catalog_lookup.named(task(tmp_path, text), broker.logs, broker.topics, "sw")
-        assert [each.collection for each in named.bindings] == ["u2", "u3"]
-        assert [each.key for each in named.bindings] == [expected, ["id"]]
+        task_ = catalog_lookup.named(task(tmp_path, text), broker.logs, broker.topics, "sw")
+        assert [binding.collection for binding in task_.bindings] == ["u2", "u3"]
+        assert [binding.key for binding in task_.bindings] == [expected, ["id"]]
 
 
 @pytest.mark.parametrize(

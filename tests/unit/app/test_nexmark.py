@@ -50,19 +50,19 @@ def test_an_auction_is_open_for_a_while() -> None:
 @pytest.mark.parametrize("kind", COLUMNS)
 def test_an_event_is_one_json_object_with_its_columns(kind: str) -> None:
     rows = SOME.of(kind).slice(0, 100)
-    found = [json.loads(text) for text in json_lines.texts(rows).to_pylist()]
+    documents = [json.loads(text) for text in json_lines.texts(rows).to_pylist()]
     names = [part.split()[0] for part in COLUMNS[kind].split(", ")]
-    assert all(list(each) == names for each in found)
+    assert all(list(document) == names for document in documents)
     want = rows.to_pylist()
     for row in want:
         times = {k: v.isoformat(timespec="milliseconds") for k, v in row.items() if k in
                  {"dateTime", "expires"}}  # fmt: skip
         row.update(times)
-    assert found == want
+    assert documents == want
 
 
 @pytest.mark.parametrize("name", QUERIES)
 def test_a_query_is_duckdbs_answer_at_every_time(name: str) -> None:
     updates = nexmark.tables(2_000 if name == "q2" else 400, seed=5)
-    made = nexmark.view(name, updates, frontiers=[1, 3, 4, 2 * nexmark.TIMES])
-    assert nexmark.compare(name, made, updates) > 0
+    maintained = nexmark.view(name, updates, frontiers=[1, 3, 4, 2 * nexmark.TIMES])
+    assert nexmark.compare(name, maintained, updates) > 0

@@ -47,8 +47,8 @@ def test_two_processes_keep_what_duckdb_answers(
         connection.register(kind, events(EVENTS, comparison.SEED).of(kind))
     connection.register("got", rows)
     names = ", ".join(f'"{column.name}"' for column in columns)
-    got = f"SELECT {names} FROM (SELECT {names}, unnest(range(diff)) FROM got)"
-    assert answer(connection, got)[1] == answer(connection, case.query)[1]
+    actual = f"SELECT {names} FROM (SELECT {names}, unnest(range(diff)) FROM got)"
+    assert answer(connection, actual)[1] == answer(connection, case.query)[1]
     assert ran.updates >= rows.num_rows > 0
     assert ran.cpu_seconds > 0
     assert {"read", "decode", "exchange", "rest"} < set(ran.phases)
@@ -63,10 +63,10 @@ def test_lines_are_those_of_the_file_in_any_parts(
     monkeypatch.setattr(workers, "BLOCK_BYTES", 5)
     (tmp_path / "some").write_text('{"a":1}\n{}\n{"bcdefgh":22}\n')
     of_file = Lines(tmp_path / "some")
-    found = [of_file.part(left) for left in range(parts, 0, -1)]
-    together = [line for part in found for line in part.to_pylist()]
+    parts_ = [of_file.part(number) for number in range(parts, 0, -1)]
+    together = [line for part in parts_ for line in part.to_pylist()]
     assert together == [b'{"a":1}', b"{}", b'{"bcdefgh":22}']
-    assert parts == 1 or len(found[0]) < 3
+    assert parts == 1 or len(parts_[0]) < 3
 
 
 def test_changelogs_of_all_forms_add_up_to_the_same(tmp_path: Path) -> None:
@@ -74,18 +74,18 @@ def test_changelogs_of_all_forms_add_up_to_the_same(tmp_path: Path) -> None:
     ours = pa.table({"c0": [1, 1, 2], "c1": ["2024-01-01"] * 3, "diff": [1, 1, 1]})
     view = contents.of_view(ours, TWO, kernel)
     row, other = {"a": 1, "at": "2024-01-01 00:00:00"}, {"a": 2, "at": "2024-01-01 00:00:00"}
-    gone = {"a": 3, "at": "2024-01-01 00:00:00"}
+    deleted = {"a": 3, "at": "2024-01-01 00:00:00"}
     (tmp_path / "flink").mkdir()
-    changes = [(None, row), (None, row), (None, gone), (gone, None), (None, other)]
+    changes = [(None, row), (None, row), (None, deleted), (deleted, None), (None, other)]
     (tmp_path / "flink" / "part").write_text(
         "".join(json.dumps({"before": b, "after": a, "op": "c"}) + "\n" for b, a in changes)
     )
     flink = contents.of_flink(tmp_path / "flink", TWO, kernel)
     assert not contents.mismatch(view, flink, kernel)
-    changes_too = [(row, 1), (row, 1), (other, 1), (gone, 1)]
+    changes_too = [(row, 1), (row, 1), (other, 1), (deleted, 1)]
     (tmp_path / "pathway").write_text(
         "".join(
-            json.dumps({**each, "diff": diff, "time": 2}) + "\n" for each, diff in changes_too
+            json.dumps({**row, "diff": diff, "time": 2}) + "\n" for row, diff in changes_too
         )
     )
     pathway = contents.of_pathway(tmp_path / "pathway", TWO, kernel)
@@ -95,21 +95,21 @@ def test_changelogs_of_all_forms_add_up_to_the_same(tmp_path: Path) -> None:
 def test_a_peer_that_is_not_installed_is_named_with_the_command(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    asked: list[list[Peer]] = []
+    peers: list[list[Peer]] = []
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
 
     def run(plan, say):
-        asked.append(list(plan.peers))
+        peers.append(list(plan.peers))
         return []
 
     monkeypatch.setattr(comparison, "run", run)
     result = CliRunner().invoke(command.app, ["nexmark", "--queries", "q3"])
     assert result.exit_code == 0, result.output
-    said = " ".join(result.output.split())
-    assert "flink is not installed" in said
-    assert "pathway is not installed" in said
-    assert said.count(nexmark.INSTALL) == 2
-    assert asked == [[]]
+    output = " ".join(result.output.split())
+    assert "flink is not installed" in output
+    assert "pathway is not installed" in output
+    assert output.count(nexmark.INSTALL) == 2
+    assert peers == [[]]
 
 
 def test_queries_and_peers_are_chosen_by_name() -> None:
@@ -122,8 +122,8 @@ def test_queries_and_peers_are_chosen_by_name() -> None:
 
 def test_the_group_bench_names_what_is_installed() -> None:
     project = tomllib.loads(Path("pyproject.toml").read_text())
-    wanted = [peer.requirement for peer in PEERS.values()]
-    assert project["dependency-groups"]["bench"] == wanted
+    requirements = [peer.requirement for peer in PEERS.values()]
+    assert project["dependency-groups"]["bench"] == requirements
 
 
 def test_a_peer_that_fails_says_what_it_said(

@@ -24,18 +24,18 @@ def history(rows: pa.Table, chance: np.random.Generator) -> pa.Table:
 
 @pytest.mark.parametrize("name", ON_CLOSE)
 def test_a_window_appears_once_when_it_ends(name: str) -> None:
-    chance, found = np.random.default_rng(7), events(COUNT, 7, RATE)
-    inputs = {table: history(found.of(table), chance) for table in COLUMNS}
+    chance, generated = np.random.default_rng(7), events(COUNT, 7, RATE)
+    inputs = {table: history(generated.of(table), chance) for table in COLUMNS}
     read = {table: rows for table, rows in inputs.items() if f"FROM {table}" in QUERIES[name]}
     times = np.unique(np.concatenate([rows["_time"].to_numpy() for rows in read.values()]))
     upper = int(times[-1]) + 25_000
     cuts = [int(times[0]) + 1, int(times[len(times) // 2]), upper]
     text = f"{QUERIES[name]} EMIT ON CLOSE ({ON_CLOSE[name]})"
     view = maintain(text, COLUMNS, read, cuts)
-    got = Rows()
+    actual = Rows()
     for row in view.updates.to_pylist():
         *values, diff = row.values()
-        got[tuple(values)] += diff
-    wanted = expected(QUERIES[name], ON_CLOSE[name], read, view.since, upper)
-    assert got == wanted
-    assert len({row[-1] for row in wanted}) > 2
+        actual[tuple(values)] += diff
+    expected_rows = expected(QUERIES[name], ON_CLOSE[name], read, view.since, upper)
+    assert actual == expected_rows
+    assert len({row[-1] for row in expected_rows}) > 2

@@ -105,9 +105,9 @@ def test_who_ends_in_the_same_way_three_times_is_given_up_with_the_reason(
     assert str(tmp_path / "log") in child.reason
     assert "3 times in a row" in child.reason
     assert "\n" not in child.reason
-    told = [record.getMessage() for record in caplog.records]
-    assert len(told) == 2
-    assert all("exit code 1: OSError: no java" in each for each in told)
+    messages = [record.getMessage() for record in caplog.records]
+    assert len(messages) == 2
+    assert all("exit code 1: OSError: no java" in message for message in messages)
 
 
 def test_who_runs_long_enough_is_started_again_for_ever(tmp_path: Path) -> None:
@@ -139,8 +139,8 @@ def test_nobody_is_given_up_for_what_others_are_to_blame_for(
     try:
         eventually(lambda: child.starts > 3)
         assert not child.is_over
-        told = caplog.records[2].getMessage()
-        assert told.endswith("no broker answers; restarting until that is over")
+        message = caplog.records[2].getMessage()
+        assert message.endswith("no broker answers; restarting until that is over")
         excuses[0] = ""
         eventually(lambda: child.is_over)
     finally:

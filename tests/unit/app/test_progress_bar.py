@@ -14,11 +14,11 @@ from streams.errors import Determinate
 def told(
     status: str,
     done: int | None = None,
-    left: int | None = None,
+    steps_left: int | None = None,
     detail: str = "",
     unit: str = "rows",
 ) -> Message:
-    numbers = {"done": done, "total": 12_000, "unit": unit, "seconds_left": left}
+    numbers = {"done": done, "total": 12_000, "unit": unit, "seconds_left": steps_left}
     hydration = None if done is None else numbers
     return {
         "id": "u2",
@@ -37,10 +37,10 @@ class Coordinator:
 
     def objects(self) -> list[Message]:
         self.asked += 1
-        found = next(self._conditions)
-        if isinstance(found, BaseException):
-            raise found
-        return [{"id": "s1", "status": "running"}, found]
+        condition = next(self._conditions)
+        if isinstance(condition, BaseException):
+            raise condition
+        return [{"id": "s1", "status": "running"}, condition]
 
 
 def terminal() -> Console:
@@ -111,7 +111,7 @@ class Making(Client):
 
 def test_only_a_shell_on_a_terminal_watches(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[object] = []
-    monkeypatch.setattr("streams.app.sql.watch", lambda *given: seen.append(given[2]))
+    monkeypatch.setattr("streams.app.sql.watch", lambda *arguments: seen.append(arguments[2]))
     quiet = Printer(Console(file=io.StringIO()), as_json=False)
     assert run(Making("http://nowhere"), "CREATE ...", quiet)
     assert seen == []

@@ -64,10 +64,10 @@ Caused by: java.lang.OutOfMemoryError: Java heap space
     ],
 )
 def test_the_last_error_is_one_line(text: str, error: str) -> None:
-    found = last_error(text)
-    assert "\n" not in found
-    assert error in found
-    assert bool(found) == bool(error)
+    last = last_error(text)
+    assert "\n" not in last
+    assert error in last
+    assert bool(last) == bool(error)
 
 
 def test_an_end_says_how_and_why() -> None:
@@ -79,8 +79,8 @@ def test_an_end_says_how_and_why() -> None:
 def test_three_ends_in_the_same_way_are_enough() -> None:
     ends = Ends()
     assert ENOUGH == 3
-    told = [ends.note(End(1, f"port {port}: run 1f0c77e2-aa", 5.0)) for port in (1, 22, 333)]
-    assert told == [False, False, True]
+    notes = [ends.note(End(1, f"port {port}: run 1f0c77e2-aa", 5.0)) for port in (1, 22, 333)]
+    assert notes == [False, False, True]
 
 
 @pytest.mark.parametrize(
@@ -90,8 +90,8 @@ def test_three_ends_in_the_same_way_are_enough() -> None:
 )
 def test_an_end_in_another_way_counts_anew(between: End) -> None:
     ends, same = Ends(), End(1, "no java", 1.0)
-    told = [ends.note(end) for end in (same, same, between, same, same)]
-    assert told == [False] * 5
+    notes = [ends.note(end) for end in (same, same, between, same, same)]
+    assert notes == [False] * 5
     assert ends.note(same)
 
 
@@ -122,18 +122,18 @@ def test_who_is_killed_has_not_ended_by_itself() -> None:
 def test_an_excuse_saves_the_process_and_begins_the_count_anew() -> None:
     ends, end = Ends(), End(1, "No space left on device", 1.0)
     excuses = ["no room", "no room", "", ""]
-    asked: list[End] = []
+    asked_of: list[End] = []
 
     def excuse(end: End) -> str:
-        asked.append(end)
-        return excuses[len(asked) - 1]
+        asked_of.append(end)
+        return excuses[len(asked_of) - 1]
 
-    told, pauses = [], []
+    notes, pauses = [], []
     for _ in range(9):
-        told.append((ends.is_last(end, excuse), ends.outlook))
+        notes.append((ends.is_last(end, excuse), ends.outlook))
         pauses.append(ends.pause_s)
     plain = (False, "restarting")
     excused = (False, "no room; restarting until that is over")
-    assert told == [*[plain, plain, excused] * 2, plain, plain, (True, plain[1])]
-    assert len(asked) == 3, "it is asked for no more often than somebody would be given up"
+    assert notes == [*[plain, plain, excused] * 2, plain, plain, (True, plain[1])]
+    assert len(asked_of) == 3, "it is asked for no more often than somebody would be given up"
     assert pauses == [min(0.2 * 2**i, LONGEST_PAUSE_S) for i in range(9)]

@@ -21,7 +21,7 @@ def test_what_is_written_is_read(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "message"),
     [
         (f"{{{SECRET}", "expected JSON in"),
         ("[1]", "expected one JSON object"),
@@ -40,11 +40,11 @@ def test_what_is_written_is_read(tmp_path: Path) -> None:
     ],
 )
 def test_what_is_wrong_with_a_file_is_said_and_no_value_shown(
-    tmp_path: Path, text: str, told: str
+    tmp_path: Path, text: str, message: str
 ) -> None:
     config = tmp_path / "config.json"
     config.write_text(text)
-    with pytest.raises(InvalidUsage, match=told) as caught:
+    with pytest.raises(InvalidUsage, match=message) as caught:
         read_service(config)
     assert str(config) in str(caught.value)
     assert SECRET not in str(caught.value)

@@ -87,8 +87,8 @@ def test_a_signal_that_the_shell_had_ignored_ends_a_command(name: str) -> None:
         timeout=120,
         check=False,
     )
-    said = f"error: ended by {name} before it was done\n"
-    assert (done.returncode, done.stderr) == (128 + number, said)
+    message = f"error: ended by {name} before it was done\n"
+    assert (done.returncode, done.stderr) == (128 + number, message)
 
 
 INTERRUPTED = """

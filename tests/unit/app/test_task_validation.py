@@ -12,7 +12,9 @@ from streams.errors import InvalidStatement, InvalidUsage
 
 
 def task(connector: str, config: Any, *resources: Any) -> dict[str, object]:
-    bindings = [{"collection": f"u{n}", "resource": each} for n, each in enumerate(resources)]
+    bindings = [
+        {"collection": f"u{n}", "resource": resource} for n, resource in enumerate(resources)
+    ]
     return {"task": "shop", "connector": connector, "config": config, "bindings": bindings}
 
 

@@ -53,17 +53,17 @@ def test_the_last_of_a_name_counts_and_values_are_taken_as_they_are() -> None:
 def test_settings_come_from_files_too(tmp_path: Path) -> None:
     file = tmp_path / "client.properties"
     file.write_text(f"# who we are\n\nsasl.username = me\nsasl.password={SECRET}\n")
-    found = client_settings([f"@{file}", "sasl.username=you"])
-    assert found == {"sasl.username": "you", "sasl.password": SECRET}
+    settings = client_settings([f"@{file}", "sasl.username=you"])
+    assert settings == {"sasl.username": "you", "sasl.password": SECRET}
 
 
 @pytest.mark.parametrize(
-    "given", [SECRET, f"={SECRET}", f" ={SECRET}", f"@/nowhere/{SECRET[:3]}"]
+    "settings", [SECRET, f"={SECRET}", f" ={SECRET}", f"@/nowhere/{SECRET[:3]}"]
 )
-def test_what_is_no_setting_is_refused_and_not_shown(given) -> None:
-    with pytest.raises(typer.BadParameter, match="NAME=VALUE") as told:
-        client_settings([given])
-    assert SECRET not in str(told.value)
+def test_what_is_no_setting_is_refused_and_not_shown(settings) -> None:
+    with pytest.raises(typer.BadParameter, match="NAME=VALUE") as raised:
+        client_settings([settings])
+    assert SECRET not in str(raised.value)
 
 
 def test_topics_are_chosen_by_pairs() -> None:
@@ -93,11 +93,11 @@ def test_refused_client_settings_end_it_at_once_and_show_no_secret(tmp_path: Pat
 
 def test_no_repr_shows_a_secret(tmp_path: Path) -> None:
     client = {"sasl.password": SECRET}
-    for each in (
+    for holder in (
         Settings(directory=tmp_path, client=client),
         Service(bootstrap="a:1", directory="", client=client),
     ):
-        assert SECRET not in repr(each)
+        assert SECRET not in repr(holder)
 
 
 def test_what_services_are_told_comes_back_and_is_private(tmp_path: Path) -> None:
@@ -123,10 +123,10 @@ def test_the_size_of_a_slice_and_the_deadline_reach_the_replica(
     options = ["--directory", str(tmp_path), "--brokers", "a:1", "--slice-bytes", "700"]
     options += ["--step-deadline", "5 minutes"]
     assert CliRunner().invoke(app, ["up", *options]).exit_code == 0
-    asked = Environment(runs[0])
-    asked._kafka = ClientSettings("a:1")
+    first = Environment(runs[0])
+    first._kafka = ClientSettings("a:1")
     monkeypatch.setattr(environment, "Child", Unborn)
-    asked._start_service("replica", 0)
+    first._start_service("replica", 0)
     service = read_service(tmp_path / "replica.json")
     assert config_of(service).budgets.slice_bytes == 700
     assert config_of(service).deadline_s == 300
@@ -141,10 +141,10 @@ def test_the_limits_of_statements_reach_the_coordinator(
     options += ["--statement-memory", str(1 << 30), "--statement-disk", str(1 << 24)]
     options += ["--statement-deadline", "5 minutes"]
     assert CliRunner().invoke(app, ["up", *options]).exit_code == 0
-    asked = Environment(runs[0])
-    asked._kafka = ClientSettings("a:1")
+    first = Environment(runs[0])
+    first._kafka = ClientSettings("a:1")
     monkeypatch.setattr(environment, "Child", Unborn)
-    asked._start_service("coordinator", 0)
+    first._start_service("coordinator", 0)
     service = read_service(tmp_path / "coordinator.json")
     assert service.statements == 7
     assert limits_of(service) == Limits(1 << 30, 1 << 28, 1 << 24, 300)
@@ -231,11 +231,11 @@ def test_an_environment_ends_with_the_reason_of_a_service_that_was_given_up(
     environment.children["replica"] = child
     environment.check()
     child.reason = "replica ended with exit code 1: no java, 3 times in a row"
-    asked: list[int] = []
+    requests: list[int] = []
 
     class Waiting:
         def wait(self, done: object, timeout_ms: int) -> bool:
-            asked.append(timeout_ms)
+            requests.append(timeout_ms)
             return False
 
     for ask in (
@@ -245,7 +245,7 @@ def test_an_environment_ends_with_the_reason_of_a_service_that_was_given_up(
     ):
         with pytest.raises(Determinate, match="no java, 3 times in a row"):
             ask()
-    assert len(asked) == 1
+    assert len(requests) == 1
 
 
 def test_a_replica_that_waits_for_spark_in_vain_ends_soon_after_its_start(
@@ -264,17 +264,17 @@ def test_a_replica_that_waits_for_spark_in_vain_ends_soon_after_its_start(
 
 def test_who_lost_the_command_topics_to_another_service_is_told_once(tmp_path: Path) -> None:
     """SQL goes on, so it used to be said in a log alone."""
-    said: list[str] = []
-    environment = Environment(Settings(directory=tmp_path, namespace="shop"), say=said.append)
+    lines: list[str] = []
+    environment = Environment(Settings(directory=tmp_path, namespace="shop"), say=lines.append)
     child = Child("storage", [], tmp_path / "log")
     environment.children["storage"] = child
     environment.check()
-    assert said == []
+    assert lines == []
     child.is_over = True
     for _ in range(3):
         environment.check()
-    assert said == environment.notices
-    (text,) = said
+    assert lines == environment.notices
+    (text,) = lines
     assert "another service answers the commands of namespace shop now" in text
     assert "end the other 'slackwater storage' and start this environment again" in text
 
@@ -283,9 +283,9 @@ def test_who_lost_the_command_topics_to_another_service_is_told_once(tmp_path: P
 def test_a_damaged_file_is_told_and_written_anew(tmp_path: Path, text: str) -> None:
     file = tmp_path / "environment.json"
     file.write_text(text)
-    with pytest.raises(InvalidUsage, match="'slackwater up' rewrites it") as told:
+    with pytest.raises(InvalidUsage, match="'slackwater up' rewrites it") as raised:
         reach(tmp_path)
-    assert SECRET not in str(told.value)
+    assert SECRET not in str(raised.value)
     assert environment_access.port_of(tmp_path) > 0
 
 
@@ -296,14 +296,14 @@ class Starting(Environment):
         super().__init__(settings, say, stopping)
         self._kafka = ClientSettings("kafka:9092")
         self.asked: list[str] = []
-        said = self._say
+        original_say = self._say
 
         def replicas() -> list[str]:
             self.asked.append("")
             if len(self.asked) == 1:
                 raise Determinate("no coordinator answers")
             if len(self.asked) > 3:
-                said("it serves")
+                original_say("it serves")
                 stopping.set()
                 return ["r1"]
             return []

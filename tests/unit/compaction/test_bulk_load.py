@@ -34,8 +34,8 @@ class World:
         self.now_ms = 1_000_000
         self.broker = MemoryBroker(lambda: self.now_ms)
         self.storage = Storage.memory(self.broker)
-        made = self.storage.create(LOADED, TABLE, group="both", critical=True)
-        self.loading: WriteCapability = made[1]
+        capabilities = self.storage.create(LOADED, TABLE, group="both", critical=True)
+        self.loading: WriteCapability = capabilities[1]
         self.hold, self.busy = self.storage.create(BUSY, TABLE, group="both", critical=True)
         numbers = itertools.count()
         shards = self.storage.shards
@@ -55,7 +55,7 @@ class World:
             self.hold = self.storage.downgrade(self.hold, frontier(at))
             if at % 30 == 29:
                 done = [self.job.tidy(Wish()), self.job.merge(Wish())]
-                assert [each.failed for each in done] == [[], []]
+                assert [outcome.failed for outcome in done] == [[], []]
 
     def write(self, number: int) -> ChunkRef:
         """A chunk of the load, written to the data topic as any client may."""
@@ -80,8 +80,8 @@ def test_eight_chunks_over_four_minutes_count_when_they_are_staged() -> None:
     world.link(chunks)
     world.storage.stage(world.loading, "load", [], lease_ms=0)
     world.passing(60)
-    found = read.snapshot(world.storage.shards, LOADED, 9)[0]  # type: ignore[arg-type]
-    assert names(found) == [f"r{number}" for number in range(8)]
+    snapshot = read.snapshot(world.storage.shards, LOADED, 9)[0]  # type: ignore[arg-type]
+    assert names(snapshot) == [f"r{number}" for number in range(8)]
     assert world.storage.shards.group_state("both").stages == {}
 
 

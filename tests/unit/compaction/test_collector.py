@@ -37,16 +37,16 @@ class Clock:
 
 
 @contextmanager
-def collected(made: MemoryBroker) -> Iterator[tuple[Shards, Collector, Clock]]:
-    with client(made) as one:
+def collected(kafka: MemoryBroker) -> Iterator[tuple[Shards, Collector, Clock]]:
+    with client(kafka) as one:
         one.create("u1", U1, DESCRIPTION, Timestamp(0), read=HOLD)
         clock = Clock()
-        yield one, Collector(one, MemoryRawReader(made.store), clock, grace_ms=100), clock
+        yield one, Collector(one, MemoryRawReader(kafka.store), clock, grace_ms=100), clock
 
 
-def alive(made: MemoryBroker, one: Shards) -> set[str]:
+def alive(kafka: MemoryBroker, one: Shards) -> set[str]:
     """The keys in the data topic that have no tombstone."""
-    topic = made.store.topic(one.data_topic(U1))
+    topic = kafka.store.topic(one.data_topic(U1))
     return {
         (record.key or b"").decode()
         for partition in topic.partitions
@@ -73,21 +73,21 @@ def compact(one: Shards) -> tuple[ChunkRef, ...]:
 
 
 def test_superseded_chunks_go_at_once() -> None:
-    made = broker()
-    with collected(made) as (one, collector, _):
+    kafka = broker()
+    with collected(kafka) as (one, collector, _):
         append(one, 0, 1, rows("a", time=0))
         append(one, 1, 2, rows("b", time=1))
         old = compact(one)
         assert set(collector.collect("u1")) == set(old)
-        assert alive(made, one) == named(one)
+        assert alive(kafka, one) == named(one)
         assert collector.collect("u1") == ()
         assert names(read.snapshot(one, U1, Timestamp(1))[0]) == ["a", "b"]
 
 
 def test_a_superseded_chunk_stays_while_a_plan_is_not_beyond() -> None:
     """Rule 10: a reader in the middle of a batch reads it to its end."""
-    made = broker()
-    with collected(made) as (one, collector, _):
+    kafka = broker()
+    with collected(kafka) as (one, collector, _):
         append(one, 0, 1, rows("a", time=0))
         append(one, 1, 2, rows("b", time=1))
         began = one.group_state("u1").upto
@@ -104,8 +104,8 @@ def test_a_superseded_chunk_stays_while_a_plan_is_not_beyond() -> None:
 
 
 def test_orphans_go_when_the_floor_has_passed_them() -> None:
-    made = broker()
-    with collected(made) as (one, collector, clock):
+    kafka = broker()
+    with collected(kafka) as (one, collector, clock):
         append(one, 0, 1, rows("a", time=0))
         orphans = one.write(U1, rows("x", "y", time=0))
         assert collector.collect("u1") == ()
@@ -116,7 +116,7 @@ def test_orphans_go_when_the_floor_has_passed_them() -> None:
         assert [chunk.key for chunk in collector.collect("u1")] == [
             orphan.key for orphan in orphans
         ]
-        assert alive(made, one) == named(one) | {chunk.key for chunk in late}
+        assert alive(kafka, one) == named(one) | {chunk.key for chunk in late}
         clock.now_ms = 200
         assert [chunk.key for chunk in collector.collect("u1")] == [chunk.key for chunk in late]
         assert names(read.snapshot(one, U1, Timestamp(0))[0]) == ["a"]
@@ -139,21 +139,21 @@ def test_a_writer_that_links_too_late_is_told_so() -> None:
 
 
 def test_staged_chunks_stay_until_their_lease_is_over() -> None:
-    made = broker()
-    with collected(made) as (one, collector, _):
+    kafka = broker()
+    with collected(kafka) as (one, collector, _):
         chunks = one.write(U1, rows("a", time=0))
         stage = Stage(stage="load", chunks=chunks, lease_ms=50)
         one.submit([("u1", stage)])
         assert collector.reclaim("u1", collector.ends("u1")) == ()
         for at in range(6):  # each event moves the log's clock by 10 ms
             append(one, at, at + 1)
-        [gone] = collector.reclaim("u1", collector.ends("u1"))
-        assert gone.key == chunks[0].key
+        [reclaimed] = collector.reclaim("u1", collector.ends("u1"))
+        assert reclaimed.key == chunks[0].key
 
 
 def test_a_tombstone_that_failed_is_written_the_next_time() -> None:
-    made = broker()
-    with collected(made) as (one, collector, _):
+    kafka = broker()
+    with collected(kafka) as (one, collector, _):
         append(one, 0, 1, rows("a", time=0))
         orphans = one.write(U1, rows("x", time=0))
 
@@ -165,48 +165,48 @@ def test_a_tombstone_that_failed_is_written_the_next_time() -> None:
         with pytest.raises(Determinate):
             collector.reclaim("u1", collector.ends("u1"))
         one.chunks = chunks
-        [gone] = collector.reclaim("u1", collector.ends("u1"))
-        assert gone.key == orphans[0].key
+        [reclaimed] = collector.reclaim("u1", collector.ends("u1"))
+        assert reclaimed.key == orphans[0].key
 
 
 def test_another_collector_finds_what_one_left_behind() -> None:
-    made = broker()
-    with collected(made) as (one, _, clock):
+    kafka = broker()
+    with collected(kafka) as (one, _, clock):
         append(one, 0, 1, rows("a", time=0))
         append(one, 1, 2, rows("b", time=1))
         old = compact(one)
-        dead = Collector(one, MemoryRawReader(made.store), clock)
+        dead = Collector(one, MemoryRawReader(kafka.store), clock)
         chunks, one.chunks = one.chunks, FaultyChunks(one.chunks)
         one.chunks.forget = lambda topic, refs: None  # type: ignore[method-assign]
         dead.collect("u1")
         one.chunks = chunks
-        other = Collector(one, MemoryRawReader(made.store), clock)
+        other = Collector(one, MemoryRawReader(kafka.store), clock)
         assert other.collect("u1") == ()  # nothing is superseded any more
         assert {chunk.key for chunk in other.reclaim("u1", other.ends("u1"))} == {
             chunk.key for chunk in old
         }
-        assert alive(made, one) == named(one)
+        assert alive(kafka, one) == named(one)
 
 
 def test_a_topic_is_read_once() -> None:
-    made = broker()
-    with collected(made) as (one, collector, _):
+    kafka = broker()
+    with collected(kafka) as (one, collector, _):
         one.grow("u1", 4)
         for at in range(40):
             append(one, at, at + 1, rows("a", time=at))
-        asked: list[tuple[int, Offset]] = []
+        requests: list[tuple[int, Offset]] = []
         inner = collector.records.fetch
 
         def counted(topic, partition, lo, hi, limit=None):
-            asked.append((partition, lo))
+            requests.append((partition, lo))
             return inner(topic, partition, lo, hi, limit)
 
         collector.records.fetch = counted  # type: ignore[method-assign]
         assert collector.reclaim("u1", collector.ends("u1")) == ()
-        assert {partition for partition, _ in asked} == {0, 1, 2, 3}
-        asked.clear()
+        assert {partition for partition, _ in requests} == {0, 1, 2, 3}
+        requests.clear()
         assert collector.reclaim("u1", collector.ends("u1")) == ()
-        assert asked == []
+        assert requests == []
 
 
 class Counting(MemoryRawReader):
@@ -223,13 +223,13 @@ class Counting(MemoryRawReader):
 
 
 def test_the_next_process_reads_on_where_the_last_one_stood() -> None:
-    made, positions = broker(), MemoryPositions()
-    with collected(made) as (one, _, clock):
+    kafka, positions = broker(), MemoryPositions()
+    with collected(kafka) as (one, _, clock):
         for at in range(40):
             append(one, at, at + 1, rows("a", time=at))
 
         def process() -> tuple[Collector, Counting]:
-            records = Counting(made.store)
+            records = Counting(kafka.store)
             return Collector(one, records, clock, positions=positions), records
 
         first, read_by_first = process()
@@ -245,54 +245,54 @@ def test_the_next_process_reads_on_where_the_last_one_stood() -> None:
 
 
 def test_what_a_stage_let_go_of_is_found_by_the_next_process() -> None:
-    made, positions = broker(), MemoryPositions()
-    with collected(made) as (one, _, clock):
+    kafka, positions = broker(), MemoryPositions()
+    with collected(kafka) as (one, _, clock):
         append(one, 0, 1, rows("a", time=0))
         chunks = one.write(U1, rows("x", time=1))
         one.submit([("u1", Stage(stage="load", chunks=chunks, lease_ms=50))])
-        first = Collector(one, MemoryRawReader(made.store), clock, positions=positions)
+        first = Collector(one, MemoryRawReader(kafka.store), clock, positions=positions)
         assert first.reclaim("u1", first.ends("u1")) == ()
         for at in range(1, 7):  # the lease ends
             append(one, at, at + 1)
-        second = Collector(one, MemoryRawReader(made.store), clock, positions=positions)
+        second = Collector(one, MemoryRawReader(kafka.store), clock, positions=positions)
         assert [chunk.key for chunk in second.reclaim("u1", second.ends("u1"))] == [
             chunks[0].key
         ]
 
 
 def test_what_a_death_left_behind_is_found_within_a_week() -> None:
-    made, positions = broker(), MemoryPositions()
-    with collected(made) as (one, _, clock):
+    kafka, positions = broker(), MemoryPositions()
+    with collected(kafka) as (one, _, clock):
         append(one, 0, 1, rows("a", time=0))
         append(one, 1, 2, rows("b", time=1))
-        first = Collector(one, MemoryRawReader(made.store), clock, positions=positions)
+        first = Collector(one, MemoryRawReader(kafka.store), clock, positions=positions)
         first.reclaim("u1", first.ends("u1"))
         old = compact(one)
         chunks, one.chunks = one.chunks, FaultyChunks(one.chunks)
         one.chunks.forget = lambda topic, refs: None  # type: ignore[method-assign]
         first.collect("u1")  # its Reclaim counts, and then it dies
         one.chunks = chunks
-        second = Collector(one, MemoryRawReader(made.store), clock, positions=positions)
+        second = Collector(one, MemoryRawReader(kafka.store), clock, positions=positions)
         assert second.reclaim("u1", second.ends("u1")) == ()
         clock.now_ms += RESCAN_MS
-        third = Collector(one, MemoryRawReader(made.store), clock, positions=positions)
+        third = Collector(one, MemoryRawReader(kafka.store), clock, positions=positions)
         assert {chunk.key for chunk in third.reclaim("u1", third.ends("u1"))} == {
             chunk.key for chunk in old
         }
 
 
 def test_a_topic_may_get_more_partitions() -> None:
-    made, positions = broker(), MemoryPositions()
-    with collected(made) as (one, _, clock):
+    kafka, positions = broker(), MemoryPositions()
+    with collected(kafka) as (one, _, clock):
         append(one, 0, 1, rows("a", time=0))
-        collector = Collector(one, MemoryRawReader(made.store), clock, positions=positions)
+        collector = Collector(one, MemoryRawReader(kafka.store), clock, positions=positions)
         assert collector.reclaim("u1", collector.ends("u1")) == ()
         topic = one.data_topic(U1)
-        before = len(made.store.topic(topic).partitions)
-        made.topics.grow(topic, before + 1)
-        made.store.partition(topic, before).append(0, b"orphan", b"x", {})
-        [gone] = collector.reclaim("u1", collector.ends("u1"))
-        assert gone.key == "orphan"
+        before = len(kafka.store.topic(topic).partitions)
+        kafka.topics.grow(topic, before + 1)
+        kafka.store.partition(topic, before).append(0, b"orphan", b"x", {})
+        [reclaimed] = collector.reclaim("u1", collector.ends("u1"))
+        assert reclaimed.key == "orphan"
         assert positions.load(topic, before + 1)[before].offset == 1
 
 
@@ -306,11 +306,11 @@ def test_positions_that_cannot_be_kept_cost_work_alone(
         def save(self, topic, positions):
             raise Determinate("not authorized")
 
-    made = broker()
-    with collected(made) as (one, _, clock):
+    kafka = broker()
+    with collected(kafka) as (one, _, clock):
         append(one, 0, 1, rows("a", time=0))
         [orphan] = one.write(U1, rows("x", time=1))
-        collector = Collector(one, MemoryRawReader(made.store), clock, positions=Refused())
+        collector = Collector(one, MemoryRawReader(kafka.store), clock, positions=Refused())
         chunks = collector.reclaim("u1", collector.ends("u1"))
         assert [chunk.key for chunk in chunks] == [orphan.key]
         assert len(caplog.records) == 2

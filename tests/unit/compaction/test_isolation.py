@@ -53,8 +53,8 @@ def test_a_size_is_a_claim_and_decides_nothing_but_what_is_worth_its_cost(
         fill(one, U2, 4)
         small = Worker(one, job.merging.kernel, lambda: "s", limits=Limits(bucket_bytes=64))  # type: ignore[attr-defined]
         for merging in (job.merging, small):
-            made = Compaction(one, merging, job.collector, lambda: 0)
-            done = made.run_once(Wish(policy=LagBehindUpper(0), whole=True))
+            job_ = Compaction(one, merging, job.collector, lambda: 0)
+            done = job_.run_once(Wish(policy=LagBehindUpper(0), whole=True))
             assert done.failed == []
         assert names(read.snapshot(one, U1, Timestamp(3))[0]) == ["r0", "r1", "r2", "r3"]
         assert one.state(U2).batches.count == 1
@@ -64,7 +64,7 @@ def test_what_a_chunk_is_said_to_hold_is_bounded_by_what_a_record_can() -> None:
     def ref(size: int, count: int) -> ChunkRef:
         return ChunkRef(0, Offset(0), "k", 0, count, size)
 
-    assert [chunk_sizes.bytes_of(ref(each, 0)) for each in (-1, 0, 7, 1 << 62)] == [
+    assert [chunk_sizes.bytes_of(ref(size, 0)) for size in (-1, 0, 7, 1 << 62)] == [
         1,
         1,
         7,
@@ -90,15 +90,17 @@ def test_buckets_are_as_many_at_most_as_the_bytes_can_fill() -> None:
 
 @pytest.mark.parametrize("key", [b"\xff\xfe\x00", bytes(range(128, 144)), "é".encode(), b""])
 def test_a_record_under_any_key_is_garbage_and_stops_nothing(key: bytes) -> None:
-    made = broker()
-    with environment(made) as (one, job):
+    kafka = broker()
+    with environment(kafka) as (one, job):
         fill(one, U1, 3)
-        made.store.partition(one.data_topic(U1), 0).append(0, key, b"x", {})
+        kafka.store.partition(one.data_topic(U1), 0).append(0, key, b"x", {})
         done = job.run_once(Wish(orphans=True))
         assert done.failed == []
         assert len(done.reclaimed) == 1
-        held = made.store.partition(one.data_topic(U1), 0).records
-        assert not [record for record in held if record.key == key and record.value is not None]
+        records = kafka.store.partition(one.data_topic(U1), 0).records
+        assert not [
+            record for record in records if record.key == key and record.value is not None
+        ]
         assert names(read.snapshot(one, U1, Timestamp(2))[0]) == ["r0", "r1", "r2"]
 
 
@@ -108,11 +110,11 @@ class Broken:
     def __init__(self, inner: Worker) -> None:
         self.inner, self.is_broken, self.asked = inner, True, 0
 
-    def compact_all(self, wanted: Sequence[Wanted]) -> list[Result]:
-        if self.is_broken and any(collection == U1 for collection, _ in wanted):
+    def compact_all(self, merges: Sequence[Wanted]) -> list[Result]:
+        if self.is_broken and any(collection == U1 for collection, _ in merges):
             self.asked += 1
             raise KeyError("nobody foresaw this")
-        return self.inner.compact_all(wanted)  # type: ignore[return-value]
+        return self.inner.compact_all(merges)  # type: ignore[return-value]
 
 
 def test_a_chunk_that_is_none_fails_its_own_collection() -> None:
@@ -123,8 +125,8 @@ def test_a_chunk_that_is_none_fails_its_own_collection() -> None:
         link(one, refs[1:])
         fill(one, U2, 4)
         done = job.run_once(Wish(policy=LagBehindUpper(0)))
-        assert [each.collection for each in done.compacted] == [U2]
-        assert [each.collection for each in done.failed] == [U1]
+        assert [merged.collection for merged in done.compacted] == [U2]
+        assert [failure.collection for failure in done.failed] == [U1]
 
 
 def test_a_chunk_of_another_schema_fails_its_own_collection() -> None:
@@ -137,8 +139,8 @@ def test_a_chunk_of_another_schema_fails_its_own_collection() -> None:
             link(one, one.chunks.write(one.data_topic(U1), [(body, count)], {}))
         fill(one, U2, 4)
         done = job.run_once(Wish(policy=LagBehindUpper(0)))
-        assert [each.collection for each in done.compacted] == [U2]
-        assert [each.collection for each in done.failed] == [U1]
+        assert [merged.collection for merged in done.compacted] == [U2]
+        assert [failure.collection for failure in done.failed] == [U1]
 
 
 def test_a_plan_that_fails_is_its_collections_alone(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -154,8 +156,8 @@ def test_a_plan_that_fails_is_its_collections_alone(monkeypatch: pytest.MonkeyPa
         fill(one, U1, 4)
         fill(one, U2, 4)
         done = job.run_once(Wish())
-        assert [each.collection for each in done.compacted] == [U2]
-        assert [(each.collection, each.reason) for each in done.failed] == [
+        assert [merged.collection for merged in done.compacted] == [U2]
+        assert [(failure.collection, failure.reason) for failure in done.failed] == [
             (U1, "ValueError: math domain error")
         ]
 
@@ -177,7 +179,7 @@ def test_a_rollup_that_fails_keeps_no_garbage_and_no_other_group(
         fill(one, U2, 70)
         done = job.run_once(Wish(policy=LagBehindUpper(0)))
         assert done.rolled_up == ["u2"]
-        assert [each.collection for each in done.failed] == ["group u1: rollup"]
+        assert [failure.collection for failure in done.failed] == ["group u1: rollup"]
         assert len(done.reclaimed) == 140
         maintenance.keep_small(one)  # as a replica does it; raises nothing
 
@@ -188,7 +190,7 @@ def test_what_fails_rests_longer_each_time_and_heals_when_the_cause_goes() -> No
         broken = Broken(job.merging)  # type: ignore[arg-type]
         resting = Compaction(one, broken, job.collector, lambda: now[0])  # type: ignore[arg-type]
         fill(one, U1, 4)
-        assert [each.collection for each in resting.run_once(Wish()).failed] == [U1]
+        assert [failure.collection for failure in resting.run_once(Wish()).failed] == [U1]
         assert resting.run_once(Wish()).failed == []
         assert broken.asked == 1
         now[0] += FIRST_PAUSE_MS
@@ -219,11 +221,11 @@ def test_a_rest_has_an_end_whatever_the_clock_does() -> None:
 def test_a_group_that_cannot_be_opened_leaves_the_service_to_the_others(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    made = broker()
-    with environment(made, U1, U2) as (writer, _):
+    kafka = broker()
+    with environment(kafka, U1, U2) as (writer, _):
         fill(writer, U1, 4)
         fill(writer, U2, 4)
-        with client(made, pump=True) as one:
+        with client(kafka, pump=True) as one:
             inner, tried, stopping = Shards.open, [], Stopping(3)
 
             def opened(shards, *groups):
@@ -234,8 +236,8 @@ def test_a_group_that_cannot_be_opened_leaves_the_service_to_the_others(
 
             monkeypatch.setattr(Shards, "open", opened)
             service = Service(bootstrap="memory:0", directory="", compact_every_s=0.001)
-            job = compaction(made, one)
-            assert rounds(made.topics, job, service, stopping, Counts()) == 0  # type: ignore[arg-type]
+            job = compaction(kafka, one)
+            assert rounds(kafka.topics, job, service, stopping, Counts()) == 0  # type: ignore[arg-type]
             assert one.groups() == ("u2",)
             assert one.state(CollectionId("u2")).batches.count == 1
             assert tried.count(("u1",)) == 1

@@ -34,10 +34,10 @@ NOWHERE = ClientSettings("nowhere:9092")
 
 
 def without_spark(
-    monkeypatch: pytest.MonkeyPatch, made: MemoryBroker, one: Shards, bucket_bytes: int
+    monkeypatch: pytest.MonkeyPatch, kafka: MemoryBroker, one: Shards, bucket_bytes: int
 ) -> SparkWorker:
     """A worker whose two stages run here, over the broker in memory."""
-    monkeypatch.setattr(job, "broker", lambda _: made)
+    monkeypatch.setattr(job, "broker", lambda _: kafka)
 
     def run(self: SparkWorker, tasks: job.Tasks, stages: job.Stages) -> list[pa.RecordBatch]:
         headless = {number: replace(task, groups=()) for number, task in tasks.items()}
@@ -66,8 +66,8 @@ def filled(one: Shards) -> Sequence[Wanted]:
     """Twelve batches of which half of the rows are retracted, and the merge of all."""
     one.create("u1", U1, DESCRIPTION, Timestamp(0), read=catalog_hold(U1))
     for at in range(12):
-        gone = [rows(f"r{at - 1}", time=at, diff=-1)] if at % 2 else []
-        append(one, at, at + 1, rows(f"r{at}", time=at), *gone)
+        deletions = [rows(f"r{at - 1}", time=at, diff=-1)] if at % 2 else []
+        append(one, at, at + 1, rows(f"r{at}", time=at), *deletions)
     hold = catalog_hold(U1)
     one.submit([("u1", Downgrade(collection=U1, capability=hold, frontier=frontier(11)))])
     return [(U1, merge) for merge in plan.whole(one.state(U1))]
@@ -77,11 +77,11 @@ def filled(one: Shards) -> Sequence[Wanted]:
 def test_what_tasks_write_is_what_one_process_writes(
     monkeypatch: pytest.MonkeyPatch, bucket_bytes: int
 ) -> None:
-    made = broker()
-    with client(made) as one:
-        wanted = filled(one)
-        worker = without_spark(monkeypatch, made, one, bucket_bytes)
-        [done] = worker.compact_all(wanted)
+    kafka = broker()
+    with client(kafka) as one:
+        wanted_rows = filled(one)
+        worker = without_spark(monkeypatch, kafka, one, bucket_bytes)
+        [done] = worker.compact_all(wanted_rows)
         assert isinstance(done, Compacted)
         assert (done.rows_read, done.rows_written) == (18, 6)
         assert one.state(U1).batches.count == 1
@@ -90,34 +90,34 @@ def test_what_tasks_write_is_what_one_process_writes(
 
 
 def test_a_missing_chunk_fails_its_merge_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    made = broker()
-    with client(made) as one:
-        wanted = filled(one)
+    kafka = broker()
+    with client(kafka) as one:
+        merges = filled(one)
         first = next(iter(one.state(U1).batches))
         one.chunks.forget(one.data_topic(U1), first.chunks)
-        [failed] = without_spark(monkeypatch, made, one, 1 << 30).compact_all(wanted)
+        [failed] = without_spark(monkeypatch, kafka, one, 1 << 30).compact_all(merges)
         assert isinstance(failed, Failed)
         assert "sw.u1.data" in failed.reason
 
 
 def test_a_race_that_was_lost_while_tasks_read_is_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    made = broker()
-    with client(made) as one:
-        wanted = filled(one)
-        worker = without_spark(monkeypatch, made, one, 1 << 30)
-        assert isinstance(worker.compact_all(wanted)[0], Compacted)
-        assert isinstance(worker.compact_all(wanted)[0], LostRace)  # all chunks were there
+    kafka = broker()
+    with client(kafka) as one:
+        merges = filled(one)
+        worker = without_spark(monkeypatch, kafka, one, 1 << 30)
+        assert isinstance(worker.compact_all(merges)[0], Compacted)
+        assert isinstance(worker.compact_all(merges)[0], LostRace)  # all chunks were there
         maintenance.collect(one, "u1")
-        assert isinstance(worker.compact_all(wanted)[0], LostRace)
+        assert isinstance(worker.compact_all(merges)[0], LostRace)
 
 
 def test_a_write_that_fails_in_a_task_fails_its_merge(monkeypatch: pytest.MonkeyPatch) -> None:
-    made = broker()
-    with client(made) as one:
-        wanted = filled(one)
-        worker = without_spark(monkeypatch, made, one, 1 << 30)
-        monkeypatch.setattr(made, "chunks", FaultyChunks(made.chunks, [Fault.BEFORE]))
-        [failed] = worker.compact_all(wanted)
+    kafka = broker()
+    with client(kafka) as one:
+        merges = filled(one)
+        worker = without_spark(monkeypatch, kafka, one, 1 << 30)
+        monkeypatch.setattr(kafka, "chunks", FaultyChunks(kafka.chunks, [Fault.BEFORE]))
+        [failed] = worker.compact_all(merges)
         assert failed == Failed(U1, "injected before the write")
         assert len(list(one.state(U1).batches)) == 12
 
@@ -125,8 +125,8 @@ def test_a_write_that_fails_in_a_task_fails_its_merge(monkeypatch: pytest.Monkey
 class Slow:
     """Chunks; after each write a collector takes all that nothing names, in its own time."""
 
-    def __init__(self, made: MemoryBroker, act: Callable[[], object]) -> None:
-        self._inner, self._act = made.chunks, act
+    def __init__(self, kafka: MemoryBroker, act: Callable[[], object]) -> None:
+        self._inner, self._act = kafka.chunks, act
 
     def write(
         self, topic: Topic, bodies: Sequence[tuple[bytes, int]], headers: Mapping[str, bytes]
@@ -134,8 +134,8 @@ class Slow:
         self._act()
         return self._inner.write(topic, bodies, headers)
 
-    def write_all(self, wanted: Sequence[ChunkWrite]) -> list[tuple[ChunkRef, ...]]:
-        return [self.write(*write) for write in wanted]
+    def write_all(self, chunks: Sequence[ChunkWrite]) -> list[tuple[ChunkRef, ...]]:
+        return [self.write(*write) for write in chunks]
 
     def __getattr__(self, name: str):
         return getattr(self._inner, name)
@@ -143,20 +143,20 @@ class Slow:
 
 def test_a_collector_takes_nothing_of_a_slow_merge(monkeypatch: pytest.MonkeyPatch) -> None:
     """Rule 7: what a task wrote is staged before the next bucket, however long that takes."""
-    made = broker()
-    with client(made) as one, client(made) as other:
-        wanted = filled(one)
+    kafka = broker()
+    with client(kafka) as one, client(kafka) as other:
+        wanted_rows = filled(one)
         other.open("u1")
-        collector = Collector(other, MemoryRawReader(made.store), lambda: 0)
-        worker = without_spark(monkeypatch, made, one, 2000)
+        collector = Collector(other, MemoryRawReader(kafka.store), lambda: 0)
+        worker = without_spark(monkeypatch, kafka, one, 2000)
         floors: list[dict[int, int]] = []
 
         def collect() -> None:
             assert collector.reclaim("u1", collector.ends("u1")) == ()
             floors.append(dict(other.group_state("u1").floor))
 
-        monkeypatch.setattr(made, "chunks", Slow(made, collect))
-        [done] = worker.compact_all(wanted)
+        monkeypatch.setattr(kafka, "chunks", Slow(kafka, collect))
+        [done] = worker.compact_all(wanted_rows)
         assert isinstance(done, Compacted)
         assert len(floors) > 2
         assert floors[-1] != floors[0]
@@ -165,23 +165,23 @@ def test_a_collector_takes_nothing_of_a_slow_merge(monkeypatch: pytest.MonkeyPat
 
 
 def test_what_a_lost_merge_staged_is_garbage_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    made = broker()
-    with client(made) as one:
-        wanted = filled(one)
-        worker = without_spark(monkeypatch, made, one, 2000)
-        assert isinstance(worker.compact_all(wanted)[0], Compacted)
+    kafka = broker()
+    with client(kafka) as one:
+        merges = filled(one)
+        worker = without_spark(monkeypatch, kafka, one, 2000)
+        assert isinstance(worker.compact_all(merges)[0], Compacted)
         live = {chunk.key for batch in one.state(U1).batches for chunk in batch.chunks}
-        assert isinstance(worker.compact_all(wanted)[0], LostRace)
+        assert isinstance(worker.compact_all(merges)[0], LostRace)
         append(one, 12, 13)  # the log's clock moves on
-        collector = Collector(one, MemoryRawReader(made.store), lambda: 0)
+        collector = Collector(one, MemoryRawReader(kafka.store), lambda: 0)
         collector.reclaim("u1", collector.ends("u1"))
         assert one.group_state("u1").stages == {}
         assert {chunk.key for chunk in one.group_state("u1").chunks()} == live
 
 
 def test_leases_are_renewed_as_long_as_a_merge_takes() -> None:
-    made = broker()  # each record moves the log's clock on by 10 ms
-    with client(made, pump=True) as one:
+    kafka = broker()  # each record moves the log's clock on by 10 ms
+    with client(kafka, pump=True) as one:
         filled(one)
         chunks = one.write(U1, rows("x", time=0))
         stage(one, U1, "slow", chunks)
@@ -203,9 +203,9 @@ def test_a_group_that_fails_before_it_is_staged_fails_alone(
     heals: bool,
 ) -> None:
     """A group whose log is sound heals after half a second: its merge has failed already."""
-    made = broker()
-    with client(made) as one:
-        wanted = filled(one)
+    kafka = broker()
+    with client(kafka) as one:
+        merges = filled(one)
         other = CollectionId("u2")
         one.create("u2", other, DESCRIPTION, Timestamp(0))
 
@@ -217,7 +217,7 @@ def test_a_group_that_fails_before_it_is_staged_fails_alone(
             return task
 
         monkeypatch.setattr(job, "task_of", failing)
-        worker = without_spark(monkeypatch, made, one, 1 << 30)
+        worker = without_spark(monkeypatch, kafka, one, 1 << 30)
         run = SparkWorker._run
 
         def running(self: SparkWorker, *what: Any) -> list[pa.RecordBatch]:
@@ -226,15 +226,15 @@ def test_a_group_that_fails_before_it_is_staged_fails_alone(
             return run(self, *what)
 
         monkeypatch.setattr(SparkWorker, "_run", running)
-        done, failed = worker.compact_all([*wanted, (other, wanted[0][1])])
+        done, failed = worker.compact_all([*merges, (other, merges[0][1])])
         assert isinstance(done, Compacted)
         assert isinstance(failed, Failed)
         assert "it is gone" in failed.reason
 
 
 def test_stages_end_whatever_became_of_others() -> None:
-    made = broker()
-    with client(made) as one:
+    kafka = broker()
+    with client(kafka) as one:
         filled(one)
         stage(one, U1, "kept", one.write(U1, rows("x", time=0)))
         release(one, [(CollectionId("gone"), "lost"), (U1, "kept")])
@@ -243,8 +243,8 @@ def test_stages_end_whatever_became_of_others() -> None:
 
 
 def test_a_description_that_is_none_fails_its_merge(monkeypatch: pytest.MonkeyPatch) -> None:
-    made = broker()
-    with client(made) as one:
+    kafka = broker()
+    with client(kafka) as one:
         one.create("u1", U1, "{}", Timestamp(0))
         append(one, 0, 1)
         append(one, 1, 2)

@@ -62,10 +62,10 @@ class World:
 
 def sealed_but_for_one(world: World) -> WriteCapability:
     """One writer has finished; the other one, which is returned, has died."""
-    _, held = world.storage.create(T1, TABLE)
+    _, writer = world.storage.create(T1, TABLE)
     _, died = Storage.memory(world.broker).acquire_capabilities(T1)
-    held = write(world.storage, held, 10, ("a", 1, 3, 1))
-    world.storage.update_and_downgrade(held, None, EMPTY)
+    writer = write(world.storage, writer, 10, ("a", 1, 3, 1))
+    world.storage.update_and_downgrade(writer, None, EMPTY)
     return died
 
 
@@ -101,11 +101,11 @@ def test_a_writer_that_died_does_not_keep_others_from_finishing_a_collection() -
 
 def test_a_collection_that_somebody_has_released_ends_with_the_last_lease() -> None:
     world = World()
-    held = world.storage.create(T1, TABLE)
+    capabilities = world.storage.create(T1, TABLE)
     with Storage.memory(world.broker) as died:
         _, writing = died.acquire_capabilities(T1)
         died.drop(writing)
-    given_up(world.storage, held)
+    given_up(world.storage, capabilities)
     with world.compactor() as job:
         world.passing(2 * LEASE_MS + 2 * MINUTE, job)
     world.upto()
@@ -114,11 +114,11 @@ def test_a_collection_that_somebody_has_released_ends_with_the_last_lease() -> N
 
 def test_logs_without_leases_and_those_whose_holders_renew_get_no_record() -> None:
     world = World()
-    reading, held = world.storage.create(T1, TABLE)
+    reading, writer = world.storage.create(T1, TABLE)
     with world.compactor() as job:
         for _ in range(10):
             world.storage.heartbeat(reading)
-            world.storage.heartbeat(held)
+            world.storage.heartbeat(writer)
             before = world.upto()
             world.passing(LEASE_MS - 2 * MINUTE, job)
             assert world.upto() == before

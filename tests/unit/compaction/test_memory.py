@@ -40,13 +40,13 @@ class Watched:
         self._look()
         return self._inner.write(topic, bodies, headers)
 
-    def write_all(self, wanted: Sequence[ChunkWrite]) -> list[tuple[ChunkRef, ...]]:
-        return [self.write(*write) for write in wanted]
+    def write_all(self, chunks: Sequence[ChunkWrite]) -> list[tuple[ChunkRef, ...]]:
+        return [self.write(*write) for write in chunks]
 
     def fetch(self, topic, refs):
-        found = self._inner.fetch(topic, refs)
+        bodies = self._inner.fetch(topic, refs)
         self._look()
-        return found
+        return bodies
 
     def _look(self) -> None:
         self.most = max(self.most, pa.total_allocated_bytes() - self._before)
@@ -117,10 +117,10 @@ def fill_dense(one: Shards, batches: int) -> None:
         row = rows("x", time=at).set_column(0, "c0", pa.array([f"{at}" + "x" * (1 << 20)]))
         [(body, count)] = chunk.encode(row, ["name", "size"])
         with pa.ipc.open_stream(body) as stream:
-            whole = stream.read_all()
+            table = stream.read_all()
         sink, options = pa.BufferOutputStream(), pa.ipc.IpcWriteOptions(compression="zstd")
-        with pa.ipc.new_stream(sink, whole.schema, options=options) as writer:
-            writer.write_table(whole)
+        with pa.ipc.new_stream(sink, table.schema, options=options) as writer:
+            writer.write_table(table)
         dense = sink.getvalue().to_pybytes()
         assert len(dense) < 2_000
         part = Part_(

@@ -239,8 +239,8 @@ def test_a_sealed_collection_is_compacted() -> None:
 
 
 def test_a_second_compactor_loses_and_changes_nothing() -> None:
-    made = broker()
-    with client(made) as one, client(made) as other:
+    kafka = broker()
+    with client(kafka) as one, client(kafka) as other:
         create(one)
         history(one)
         allow(one, 11)
@@ -257,8 +257,8 @@ def test_a_second_compactor_loses_and_changes_nothing() -> None:
 
 
 def test_chunks_that_were_reclaimed_meanwhile_are_a_lost_race() -> None:
-    made = broker()
-    with client(made) as one, client(made) as other:
+    kafka = broker()
+    with client(kafka) as one, client(kafka) as other:
         create(one)
         history(one)
         allow(one, 11)
@@ -285,8 +285,8 @@ def test_a_missing_chunk_that_is_still_current_is_corrupt() -> None:
 @pytest.mark.parametrize("bucket_bytes", [1 << 30, 2000])
 def test_a_collector_that_is_faster_makes_the_merge_void(bucket_bytes: int) -> None:
     """Rule 7: chunks below the floor that nothing names are void; staged ones are named."""
-    made = broker()
-    with client(made) as one, client(made) as other:
+    kafka = broker()
+    with client(kafka) as one, client(kafka) as other:
         create(one)
         other.open("u1")
         history(one)
@@ -312,8 +312,8 @@ def test_a_collector_that_is_faster_makes_the_merge_void(bucket_bytes: int) -> N
 @pytest.mark.parametrize("bucket_bytes", [1 << 30, 2000])
 def test_a_fault_at_any_write_leaves_the_contents(fault: Fault, bucket_bytes: int) -> None:
     for clean in range(20):
-        made = broker()
-        with client(made) as one:
+        kafka = broker()
+        with client(kafka) as one:
             create(one)
             history(one)
             allow(one, 8)
@@ -333,9 +333,9 @@ def test_a_fault_at_any_write_leaves_the_contents(fault: Fault, bucket_bytes: in
 
 
 def test_a_replace_in_doubt_is_resolved_by_reading_back() -> None:
-    made = broker()
-    logs = FaultyLogs(made.logs)
-    with client(made, logs=logs) as one:
+    kafka = broker()
+    logs = FaultyLogs(kafka.logs)
+    with client(kafka, logs=logs) as one:
         create(one)
         history(one)
         allow(one, 11)
@@ -361,9 +361,9 @@ def test_pieces_are_fetched_a_few_at_a_time() -> None:
         create(one)
         history(one, 6)
         [merge] = plan.whole(one.state(U1))
-        wanted = pieces(merge)
-        assert [len(each) for each in grouped(wanted, 1)] == [1] * len(wanted)
-        assert [len(each) for each in grouped(wanted, 1 << 30)] == [len(wanted)]
+        selected = pieces(merge)
+        assert [len(group) for group in grouped(selected, 1)] == [1] * len(selected)
+        assert [len(group) for group in grouped(selected, 1 << 30)] == [len(selected)]
         assert list(grouped((), 1)) == []
 
 
@@ -398,7 +398,7 @@ def test_a_whole_merge_names_no_more_batches_than_an_event_can(
         allow(one, 11)
         for planned in (plan.whole, plan.geometric):
             assert [len(merge.batches) for merge in planned(one.state(U1))] == [5, 5, 2]
-        assert [type(each) for each in compact(worker(one), whole=True)] == [Compacted] * 3
+        assert [type(event) for event in compact(worker(one), whole=True)] == [Compacted] * 3
 
 
 def test_a_row_that_fits_as_zstd_alone_is_merged() -> None:

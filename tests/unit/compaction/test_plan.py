@@ -42,7 +42,7 @@ def batch(lower: int, upper: int | None, size: int, number: int = 0, since: int 
 def collection(
     batches: Sequence[Batch], since: int, upper: Antichain | None = None
 ) -> CollectionState:
-    last = max((plan.top(each) for each in batches), default=0)
+    last = max((plan.top(candidate) for candidate in batches), default=0)
     return CollectionState(
         id=CollectionId("u1"),
         description="",
@@ -123,8 +123,8 @@ def test_a_gap_is_not_bridged() -> None:
 
 
 def test_nothing_is_merged_of_what_nobody_can_read() -> None:
-    gone = replace(collection(in_a_row([5, 5]), since=0), since=EMPTY)
-    assert plan.geometric(gone) == plan.whole(gone) == ()
+    sealed = replace(collection(in_a_row([5, 5]), since=0), since=EMPTY)
+    assert plan.geometric(sealed) == plan.whole(sealed) == ()
 
 
 def test_the_whole_is_one_batch() -> None:
@@ -149,14 +149,16 @@ def test_merges_are_contiguous_disjoint_and_below_upper(
     ]
     given_ = collection(batches, since, frontier(upper))
     for merges in (plan.geometric(given_), plan.whole(given_)):
-        taken = [each.name for merge in merges for each in merge.batches]
-        assert len(taken) == len(set(taken))
+        names = [member.name for merge in merges for member in merge.batches]
+        assert len(names) == len(set(names))
         for merge in merges:
             assert merge.upper.time <= upper
             assert merge.lower <= merge.upper.time - 1
             assert merge.advance_to < merge.upper.time
             assert merge.advance_to <= since
-            covered = {t for each in merge.batches for t in range(each.lower, each.upper.time)}
+            covered = {
+                t for member in merge.batches for t in range(member.lower, member.upper.time)
+            }
             assert covered == set(range(merge.lower, merge.upper.time))
 
 
@@ -188,7 +190,7 @@ def test_every_plan_counts_when_it_is_carried_out_at_once(
     """Writers overlap, go ahead and stop, as capabilities allow; no Replace is refused."""
     state = written(moves, since)
     for merge in (plan.whole if is_whole else plan.geometric)(state.collections[U1]):
-        replaced = tuple(each.name for each in merge.batches)
+        replaced = tuple(member.name for member in merge.batches)
         body = Replace(collection=U1, replaced=replaced, chunks=(), since=merge.since)
         state, outcome = told(state, body)
         assert outcome == Replaced()
@@ -251,8 +253,8 @@ def test_bytes_rewritten_per_byte_written_are_log2_of_the_batches_at_most(
 ) -> None:
     state = collection([], since=0)
     rewritten = 0
-    for at, each in enumerate(sizes):
-        trace = state.batches.add(batch(at, at + 1, each, at))
+    for at, size in enumerate(sizes):
+        trace = state.batches.add(batch(at, at + 1, size, at))
         since = max(state.since.time, at - lag)
         state = replace(state, batches=trace, upper=frontier(at + 1), since=frontier(since))
         if at % pace and not (ends and at == len(sizes) - 1):
@@ -274,14 +276,16 @@ def test_bytes_rewritten_per_byte_written_are_log2_of_the_batches_at_most(
 def test_few_batches_are_left(sizes: list[int]) -> None:
     """What is left of batches written in turn falls off from its largest, on either side."""
     state = collection([], since=0)
-    for at, each in enumerate(sizes):
-        trace = state.batches.add(batch(at, at + 1, each, at))
+    for at, size in enumerate(sizes):
+        trace = state.batches.add(batch(at, at + 1, size, at))
         state = replace(state, batches=trace, upper=frontier(at + 1), since=frontier(at))
         for number, merge in enumerate(plan.geometric(state)):
             state = after(state, merge, 1000 * (at + 1) + number)
-    left = [plan.size(each) for each in sorted(state.batches, key=lambda each: each.lower)]
-    assert len(left) <= 2 * math.sqrt(sum(sizes) / min(sizes)) + 2
-    assert all(one + two < 2 * max(one, two) for one, two in itertools.pairwise(left))
+    sizes_ = [
+        plan.size(member) for member in sorted(state.batches, key=lambda batch_: batch_.lower)
+    ]
+    assert len(sizes_) <= 2 * math.sqrt(sum(sizes) / min(sizes)) + 2
+    assert all(one + two < 2 * max(one, two) for one, two in itertools.pairwise(sizes_))
 
 
 def test_many_small_appends_leave_a_ladder() -> None:

@@ -55,16 +55,16 @@ class Cut:
         self.interrupt()
         return refs
 
-    def write_all(self, wanted: Sequence[ChunkWrite]) -> list[tuple[ChunkRef, ...]]:
-        return [self.write(*write) for write in wanted]
+    def write_all(self, chunks: Sequence[ChunkWrite]) -> list[tuple[ChunkRef, ...]]:
+        return [self.write(*write) for write in chunks]
 
     def fetch(self, topic, refs):
         self.interrupt()
         return self.inner.fetch(topic, refs)
 
-    def fetch_all(self, wanted):
+    def fetch_all(self, refs):
         self.interrupt()
-        return self.inner.fetch_all(wanted)
+        return self.inner.fetch_all(refs)
 
     def fetch_committed(self, topic: Topic, refs: Sequence[ChunkRef]) -> list[ChunkRecord]:
         return self.inner.fetch_committed(topic, refs)
@@ -179,8 +179,8 @@ class World:
         one.sync(U1)
         hold = CapabilityId(f"reader-{next(self.readers)}")
         plan_ = one.group_state("u1").upto
-        wanted = Acquire(collection=U1, capability=hold, right=Right.READ, plan=plan_)
-        [outcome] = one.submit([("u1", wanted)])
+        event = Acquire(collection=U1, capability=hold, right=Right.READ, plan=plan_)
+        [outcome] = one.submit([("u1", event)])
         assert isinstance(outcome, Acquired)
         first, last = outcome.frontier.time, one.state(U1).upper.time - 1
         if first <= last:
@@ -238,8 +238,8 @@ class World:
 class Dying:
     """A client that is killed at a certain use of the broker."""
 
-    def __init__(self, inner: Shards, left: int) -> None:
-        self._inner, self._left = inner, left
+    def __init__(self, inner: Shards, writes_left: int) -> None:
+        self._inner, self._left = inner, writes_left
         self.chunks = Cut(inner.chunks, self.count)
 
     def count(self) -> None:

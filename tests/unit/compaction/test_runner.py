@@ -32,19 +32,19 @@ U2 = CollectionId("u2")
 
 
 @contextmanager
-def environment(made: MemoryBroker, *ids: CollectionId) -> Iterator[tuple[Shards, Compaction]]:
-    with client(made) as one:
+def environment(kafka: MemoryBroker, *ids: CollectionId) -> Iterator[tuple[Shards, Compaction]]:
+    with client(kafka) as one:
         for collection in ids or (U1,):
             one.create(
                 collection, collection, DESCRIPTION, Timestamp(0), read=catalog_hold(collection)
             )
-        yield one, compaction(made, one)
+        yield one, compaction(kafka, one)
 
 
-def compaction(made: MemoryBroker, one: Shards) -> Compaction:
+def compaction(kafka: MemoryBroker, one: Shards) -> Compaction:
     numbers = itertools.count()
     worker = Worker(one, KERNEL, lambda: f"s{next(numbers)}")
-    collector = Collector(one, MemoryRawReader(made.store), lambda: 0)
+    collector = Collector(one, MemoryRawReader(kafka.store), lambda: 0)
     return Compaction(one, worker, collector, lambda: 0)
 
 
@@ -63,11 +63,11 @@ def fill(one: Shards, id_: CollectionId, count: int) -> None:
 
 
 def test_a_round_moves_since_merges_and_reclaims() -> None:
-    made = broker()
-    with environment(made) as (one, job):
+    kafka = broker()
+    with environment(kafka) as (one, job):
         fill(one, U1, 20)
         done = job.run_once(Wish(policy=LagBehindUpper(0)))
-        assert [each.batches for each in done.compacted] == [20]
+        assert [merged.batches for merged in done.compacted] == [20]
         assert len(done.reclaimed) == 20
         state = one.state(U1)
         assert (state.since, state.batches.count) == (frontier(19), 1)
@@ -120,8 +120,8 @@ def test_a_damaged_collection_does_not_stop_the_others() -> None:
         first = next(iter(one.state(U1).batches))
         one.chunks.forget(one.data_topic(U1), first.chunks)
         done = job.run_once(Wish(whole=True))
-        assert [each.collection for each in done.compacted] == [U2]
-        assert [each.collection for each in done.failed] == [U1]
+        assert [merged.collection for merged in done.compacted] == [U2]
+        assert [failure.collection for failure in done.failed] == [U1]
         assert "sw.u1.data" in done.failed[0].reason
 
 
@@ -145,15 +145,15 @@ def test_orphans_are_reclaimed_when_asked_for() -> None:
 
 def test_the_log_is_rolled_up_and_truncated(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(maintenance, "LEAST_EVENTS", 64)
-    made = broker()
-    with environment(made) as (one, job):
+    kafka = broker()
+    with environment(kafka) as (one, job):
         wish = Wish(policy=LagBehindUpper(0))
         for _ in range(3):
             fill(one, U1, 70)
             assert job.run_once(wish).rolled_up == ["u1"]
         expected = names(read.snapshot(one, U1, Timestamp(209))[0])
-        assert made.logs.bounds(one.names("u1").log)[0] > 0
-    with client(made) as one:
+        assert kafka.logs.bounds(one.names("u1").log)[0] > 0
+    with client(kafka) as one:
         one.open("u1")
         assert names(read.snapshot(one, U1, Timestamp(209))[0]) == expected
 
@@ -177,27 +177,27 @@ def test_merges_and_the_rest_of_a_round_may_be_had_apart() -> None:
 def test_a_data_topic_gets_partitions_as_it_comes_to_hold_much(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    made = broker()
-    with environment(made) as (one, job):
+    kafka = broker()
+    with environment(kafka) as (one, job):
         topic = one.names(U1).data
-        assert made.store.describe(topic) == TopicInfo(made.store.topic(topic).id, 1)
+        assert kafka.store.describe(topic) == TopicInfo(kafka.store.topic(topic).id, 1)
         fill(one, U1, 4)
         job.run_once(Wish())
-        assert len(made.store.topic(topic).partitions) == 1
-        held = chunk_sizes.total(one.group_state(U1).chunks())
-        monkeypatch.setattr(partitions, "BYTES_OF_ONE", held // 2)
-        asked = list[int]()
+        assert len(kafka.store.topic(topic).partitions) == 1
+        total = chunk_sizes.total(one.group_state(U1).chunks())
+        monkeypatch.setattr(partitions, "BYTES_OF_ONE", total // 2)
+        calls = list[int]()
         grow = one.grow
 
         def counted(group: str, wanted: int) -> None:
-            asked.append(wanted)
+            calls.append(wanted)
             grow(group, wanted)
 
         monkeypatch.setattr(one, "grow", counted)
         for _ in range(2):
             job.run_once(Wish())
-        assert len(made.store.topic(topic).partitions) == 3
-        assert asked == [3]
+        assert len(kafka.store.topic(topic).partitions) == 3
+        assert calls == [3]
         fill(one, U1, 20)
         assert {chunk.partition for chunk in one.group_state(U1).chunks()} == {0, 1, 2}
         done = job.run_once(Wish(policy=LagBehindUpper(0), whole=True))
@@ -205,9 +205,11 @@ def test_a_data_topic_gets_partitions_as_it_comes_to_hold_much(
         assert len(names(read.snapshot(one, U1, Timestamp(23))[0])) == 24
 
 
-@pytest.mark.parametrize(("size", "wanted"), [(0, 1), (3, 1), (100, 2), (250, 3), (10_000, 8)])
+@pytest.mark.parametrize(
+    ("size", "expected"), [(0, 1), (3, 1), (100, 2), (250, 3), (10_000, 8)]
+)
 def test_partitions_follow_what_is_held_not_what_is_claimed(
-    size: int, wanted: int, monkeypatch: pytest.MonkeyPatch
+    size: int, expected: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A reference may claim any size; a chunk is no larger than a record can be."""
     monkeypatch.setattr(chunk_sizes, "MAXIMUM_RECORD_BYTES", 1 << 20)
@@ -220,4 +222,4 @@ def test_partitions_follow_what_is_held_not_what_is_claimed(
         def chunks(self) -> frozenset[ChunkRef]:
             return chunks
 
-    assert partitions.wanted(cast("State", HeldSince())) == wanted
+    assert partitions.wanted(cast("State", HeldSince())) == expected

@@ -18,7 +18,7 @@ from streams.trace.kernel.kernel import Kernel
 from tests.support.storages import given_up
 
 TABLE = Description((("name", "VARCHAR"),), kind="table")
-ONE, TWO, THREE = (CollectionId(each) for each in ("one", "two", "three"))
+ONE, TWO, THREE = (CollectionId(name) for name in ("one", "two", "three"))
 
 
 class World:
@@ -59,13 +59,13 @@ def test_a_group_goes_when_all_in_it_was_dropped_and_its_ids_stay_used() -> None
     assert world.compacted(1) == ["g"]
     assert world.topics("g") == []
     with world.client() as fresh:
-        for held, _ in (one, two):
-            id_ = held.id
+        for reader, _ in (one, two):
+            id_ = reader.id
             with pytest.raises(NeverReused):
                 fresh.create(id_, TABLE, group="g")
             with pytest.raises(NeverReused):
                 fresh.create(id_, TABLE, group="elsewhere")
-            fresh.drop(held, whole=True)  # what is gone already is passed over
+            fresh.drop(reader, whole=True)  # what is gone already is passed over
             read, write = fresh.acquire_capabilities(id_)
             assert read.frontier.is_empty
             assert write.frontier.is_empty
@@ -86,8 +86,8 @@ def test_who_is_killed_before_the_topics_are_gone_is_followed_by_another(
     world = World()
     one = world.storage.create(ONE, TABLE, group="g")
     two = world.storage.create(TWO, TABLE, group="g")
-    for held in (one, two):
-        given_up(world.storage, held)
+    for capability in (one, two):
+        given_up(world.storage, capability)
 
     def kill(_: Shards, group: str) -> None:
         raise Killed(group)
@@ -133,14 +133,14 @@ def test_a_client_that_still_follows_the_group_says_what_it_would_have_said(
         broker.logs, broker.chunks, broker.topics, now_ms=lambda: world.now_ms, pump=pump
     )
     with Storage(shards) as storage:
-        held, _ = made = storage.create(ONE, TABLE)
-        given_up(storage, made)
+        read, _ = capabilities = storage.create(ONE, TABLE)
+        given_up(storage, capabilities)
         assert world.compacted() == ["one"]
         if pump:
             assert shards.wait(lambda: "one" not in shards.following.groups, 60_000)
             assert storage.status().failed == {}
         with pytest.raises(NeverReused):
             storage.create(ONE, TABLE)
-        storage.drop(held, whole=True)
+        storage.drop(read, whole=True)
         assert storage.acquire_capabilities(ONE)[0].frontier.is_empty
         storage.create(TWO, TABLE)

@@ -177,9 +177,9 @@ class Reader:
             case Follow(at) | Rebuild(at):
                 self.own = at
             case Ingest():
-                taken = ranges(step, world.ends, self.start).get(0, (0, 0))
+                offsets = ranges(step, world.ends, self.start).get(0, (0, 0))
                 generation = self.start.generation
-                rows = [(generation, o, world.content[o]) for o in range(*taken)]
+                rows = [(generation, o, world.content[o]) for o in range(*offsets)]
                 self.work = (step, rows)
             case _:
                 assert isinstance(step, Pause | Tick)
@@ -237,7 +237,7 @@ def test_every_offset_is_read_once_in_a_generation_whoever_reads(actions):
     places = [(generation, offset) for generation, offset, _ in world.rows]
     assert len(places) == len(set(places))
     for generation in {generation for generation, _ in places}:
-        offsets = [offset for each, offset in places if each == generation]
+        offsets = [offset for number, offset in places if number == generation]
         reached = binding.offsets(world.shard.offsets, generation)[0]
         assert offsets == list(range(offsets[0], reached))
     assert [generation for generation, _ in places] == sorted(g for g, _ in places)

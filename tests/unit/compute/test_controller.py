@@ -66,15 +66,15 @@ class Replica:
 
     def run(self) -> list[object]:
         done: list[object] = []
-        while heard := self.reader.poll(0):
-            for each in heard:
-                assert not isinstance(each.command, Unread)
-                self.session, actions = self.session.step(each.command)
+        while messages := self.reader.poll(0):
+            for message in messages:
+                assert not isinstance(message.command, Unread)
+                self.session, actions = self.session.step(message.command)
                 done.extend(actions)
         for action in done:
             if isinstance(action, Drop) and not action.silent:
-                gone = Frontiers(action.export, EMPTY, EMPTY)
-                self.writer.write(self.session.nonce, [gone])
+                final = Frontiers(action.export, EMPTY, EMPTY)
+                self.writer.write(self.session.nonce, [final])
         return done
 
 
@@ -144,7 +144,7 @@ def test_the_history_before_the_last_iteration_but_one_is_deleted(logs) -> None:
         controller(logs, epoch).start([description(U1)], [])
     low, _ = logs.bounds(topic)
     assert low == 6  # the first of three iterations with five commands after their Hello
-    commands = [heard.command for heard in CommandReader(logs, topic).poll(0)]
+    commands = [message.command for message in CommandReader(logs, topic).poll(0)]
     assert commands[0] == Hello("n3.0", 3)
     assert CreateDataflow(description(U1)) in commands
 

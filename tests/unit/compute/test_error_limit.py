@@ -59,7 +59,7 @@ def test_nothing_is_counted_without_a_limit():
 
 
 @pytest.mark.parametrize(
-    ("limit", "said"),
+    ("limit", "text"),
     [
         (ErrorLimit(number=100), "100"),
         (ErrorLimit(millionths=10_000), "'1 %"),
@@ -68,5 +68,5 @@ def test_nothing_is_counted_without_a_limit():
         (ErrorLimit(), "NONE"),
     ],
 )
-def test_a_limit_is_written_as_in_the_statement(limit, said):
-    assert str(limit).rstrip("'") == said
+def test_a_limit_is_written_as_in_the_statement(limit, text):
+    assert str(limit).rstrip("'") == text

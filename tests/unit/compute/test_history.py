@@ -34,7 +34,9 @@ def test_a_reduced_history_leads_to_the_same_replica(history) -> None:
     assert short.running == long.running
     assert short.stage == long.stage
     live = long.running.keys()
-    compactions = {key: each for key, each in long.compactions.items() if key in live}
+    compactions = {
+        key: compaction for key, compaction in long.compactions.items() if key in live
+    }
     assert short.compactions == compactions
 
 

@@ -40,7 +40,7 @@ def fold(messages: Sequence[tuple[str, int, Command]]) -> list[Command]:
 
 
 def commands(reader: CommandReader) -> tuple[Command | Unread, ...]:
-    return tuple(heard.command for heard in reader.poll(0))
+    return tuple(message.command for message in reader.poll(0))
 
 
 A1, B1, C2 = Hello("a", 1), Hello("b", 1), Hello("c", 2)
@@ -127,8 +127,8 @@ def test_a_reader_bears_the_truncation_of_what_it_has_not_read(logs) -> None:
     assert commands(reader) == (Hello("a", 1), START)
     writer.write([DONE, WRITES])
     logs.truncate(COMMANDS, writer.begin("b", [START]))
-    heard = commands(reader) + commands(reader)
-    assert heard == (Hello("b", 1), START)
+    received = commands(reader) + commands(reader)
+    assert received == (Hello("b", 1), START)
 
 
 class Flaky:
@@ -191,13 +191,15 @@ def test_what_cannot_be_read_is_told_with_its_offset_and_passed_over(logs) -> No
         [(COMMANDS, b"noise"), (COMMANDS, encode_command(CommandMessage("a", 2, DONE))[:-1])]
     )
     logs.append([(COMMANDS, encode_command(CommandMessage("a", 3, WRITES)))])
-    heard = CommandReader(logs, COMMANDS).poll(0)
-    assert [each.offset for each in heard] == [0, 1, 2, 3, 4, 4]
-    reasons = [each.command.reason for each in heard if isinstance(each.command, Unread)]
+    messages = CommandReader(logs, COMMANDS).poll(0)
+    assert [message.offset for message in messages] == [0, 1, 2, 3, 4, 4]
+    reasons = [
+        message.command.reason for message in messages if isinstance(message.command, Unread)
+    ]
     assert "avro header" in reasons[0]
     assert "compute_initialization_complete" in reasons[1]
     assert "expected sequence number 2, got 3" in reasons[2]
-    assert heard[-1].command == WRITES
+    assert messages[-1].command == WRITES
 
 
 def test_a_response_that_cannot_be_read_is_passed_over(logs) -> None:
@@ -213,8 +215,8 @@ def test_responses_count_once_for_each_process_and_only_to_the_nonce(logs) -> No
     one.write("old", [Frontiers(U1, frontier(9))])
     one.write("n", [Frontiers(U1, frontier(1))])
     two.write("n", [Frontiers(U1, frontier(2))])
-    heard = [message.response for message in reader.poll(0)]
-    assert heard == [Frontiers(U1, frontier(1)), Frontiers(U1, frontier(2))]
+    responses = [message.response for message in reader.poll(0)]
+    assert responses == [Frontiers(U1, frontier(1)), Frontiers(U1, frontier(2))]
 
 
 def test_a_copy_of_a_response_is_dropped() -> None:

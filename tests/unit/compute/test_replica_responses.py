@@ -106,18 +106,18 @@ def test_a_response_costs_no_look_at_what_the_others_said(monkeypatch, dataflows
     for number in range(dataflows):
         key = CollectionId(f"s{number}")
         observed = hear(observed, "r1-a", 1.0, Frontiers(key, frontier(5)))
-    copied, made = [0], persistent_map._made
+    copied, make = [0], persistent_map._made
 
     def counted(base: dict[str, object], over: dict[str, object], count: int) -> object:
         copied[0] += len(over) or len(base)
-        return made(base, over, count)
+        return make(base, over, count)
 
     monkeypatch.setattr(persistent_map, "_made", counted)
-    said = 500
-    for number in range(said):
+    total = 500
+    for number in range(total):
         key = CollectionId(f"s{number % dataflows}")
         observed = hear(observed, "r1-a", 2.0, Frontiers(key, frontier(6)))
     assert copied[0] > 0, "the map that is counted is the one in use"
-    assert copied[0] / said <= 3 * (isqrt(dataflows) + persistent_map.SMALL)
+    assert copied[0] / total <= 3 * (isqrt(dataflows) + persistent_map.SMALL)
     assert observed.conditions[CollectionId("s1")].write == frontier(6)
     assert len(observed.forget(CollectionId("s1")).conditions) == dataflows - 1

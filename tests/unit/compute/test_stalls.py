@@ -14,7 +14,7 @@ SOURCE = IngestionDescription(topic=Topic("events"), topic_id="a", envelope="non
 
 
 @pytest.mark.parametrize(
-    ("bound", "told", "found"),
+    ("bound", "report", "found"),
     [
         ({0: 5}, Told("a", {0: Ends(2, 9)}), None),
         ({}, Told("a", {0: Ends(7, 9)}), None),
@@ -68,9 +68,9 @@ SOURCE = IngestionDescription(topic=Topic("events"), topic_id="a", envelope="non
         "partition lost",
     ],
 )
-def test_nothing_is_passed_over(bound, told, found):
+def test_nothing_is_passed_over(bound, report, found):
     expected = Stalled(found) if isinstance(found, str) else found
-    assert impediment(SOURCE, bound, told) == expected
+    assert impediment(SOURCE, bound, report) == expected
 
 
 def started(generation: int, **offsets: int) -> IngestionDescription:
@@ -79,18 +79,18 @@ def started(generation: int, **offsets: int) -> IngestionDescription:
 
 
 def test_a_source_that_has_read_nothing_needs_the_offsets_that_it_starts_at():
-    told = Told("a", {0: Ends(3, 9)})
-    assert impediment(started(0, p0=3), {}, told) is None
-    assert impediment(started(0, p0=2), {}, told) == Stalled(
+    report = Told("a", {0: Ends(3, 9)})
+    assert impediment(started(0, p0=3), {}, report) is None
+    assert impediment(started(0, p0=2), {}, report) == Stalled(
         'topic "events", partition 0: offsets 2 to 2 were deleted before they were read'
     )
 
 
 def test_a_source_that_resumes_is_not_measured_by_where_it_stalled():
-    told = Told("a", {0: Ends(3, 9)}, shrunk={0: 4})
+    report = Told("a", {0: Ends(3, 9)}, shrunk={0: 4})
     bound = {0: 50}
-    assert isinstance(impediment(SOURCE, bound, told), Stalled)
-    assert impediment(started(1, p0=4), bound, told) is None
+    assert isinstance(impediment(SOURCE, bound, report), Stalled)
+    assert impediment(started(1, p0=4), bound, report) is None
     bound = binding.extended(bound, 1, {0: 9})
-    assert isinstance(impediment(started(1, p0=4), bound, told), Stalled)  # 4 to 8 were lost
-    assert impediment(started(2, p0=3), bound, told) is None
+    assert isinstance(impediment(started(1, p0=4), bound, report), Stalled)  # 4 to 8 were lost
+    assert impediment(started(2, p0=3), bound, report) is None

@@ -128,8 +128,8 @@ def test_rule_16_only_what_is_still_open_is_appended(
     shard_upper: int, expected: tuple[int, int] | None
 ) -> None:
     clipped = clip(Step(frontier(10), frontier(20)), frontier(shard_upper))
-    got = None if clipped is None else (clipped[0].time, clipped[1].time)
-    assert got == expected
+    actual = None if clipped is None else (clipped[0].time, clipped[1].time)
+    assert actual == expected
 
 
 def test_nothing_is_appended_to_a_sealed_shard_but_a_seal_is() -> None:
@@ -139,13 +139,13 @@ def test_nothing_is_appended_to_a_sealed_shard_but_a_seal_is() -> None:
 
 def test_rule_17_the_greatest_checkpoint_at_or_below_the_upper_serves() -> None:
     checkpoints = [checkpoint(10), checkpoint(15), checkpoint(21)]
-    found = resume(checkpoints, frontier(20), [frontier(3), frontier(14)], Timestamp(1))
-    assert found == FromCheckpoint(Timestamp(15))
+    resumed = resume(checkpoints, frontier(20), [frontier(3), frontier(14)], Timestamp(1))
+    assert resumed == FromCheckpoint(Timestamp(15))
 
 
 def test_rule_17_a_checkpoint_that_the_inputs_since_has_reached_is_of_no_use() -> None:
-    found = resume([checkpoint(15)], frontier(20), [frontier(15)], Timestamp(1))
-    assert found == Hydrate(Timestamp(19))
+    resumed = resume([checkpoint(15)], frontier(20), [frontier(15)], Timestamp(1))
+    assert resumed == Hydrate(Timestamp(19))
 
 
 def test_rule_17_without_checkpoint_state_is_built_at_the_last_appended_time() -> None:
@@ -153,27 +153,27 @@ def test_rule_17_without_checkpoint_state_is_built_at_the_last_appended_time() -
 
 
 def test_rule_17_at_birth_state_is_built_at_the_first_time() -> None:
-    found = resume([checkpoint(8)], frontier(7), [frontier(7)], Timestamp(7))
-    assert found == Hydrate(Timestamp(7))
+    resumed = resume([checkpoint(8)], frontier(7), [frontier(7)], Timestamp(7))
+    assert resumed == Hydrate(Timestamp(7))
 
 
 def test_imports_that_went_on_ask_for_another_look() -> None:
-    found = resume([], frontier(20), [frontier(2), frontier(25)], Timestamp(1))
-    assert found == Overtaken(Timestamp(19), frontier(25))
+    resumed = resume([], frontier(20), [frontier(2), frontier(25)], Timestamp(1))
+    assert resumed == Overtaken(Timestamp(19), frontier(25))
     dropped = resume([], frontier(20), [EMPTY], Timestamp(1))
     assert dropped == Overtaken(Timestamp(19), EMPTY)
 
 
 def test_rule_20_a_hydration_goes_on_where_it_stood() -> None:
-    found = resume([], frontier(20), [frontier(5)], Timestamp(1), hydration(11, done=3))
-    assert found == Hydrate(Timestamp(11), done=3)
+    resumed = resume([], frontier(20), [frontier(5)], Timestamp(1), hydration(11, done=3))
+    assert resumed == Hydrate(Timestamp(11), done=3)
     at_birth = resume([], frontier(7), [frontier(7)], Timestamp(7), hydration(7, done=5))
     assert at_birth == Hydrate(Timestamp(7), done=5)
 
 
 def test_rule_20_a_hydration_that_can_no_longer_be_read_starts_anew() -> None:
-    found = resume([], frontier(20), [frontier(19)], Timestamp(1), hydration(11, done=3))
-    assert found == Hydrate(Timestamp(19))
+    resumed = resume([], frontier(20), [frontier(19)], Timestamp(1), hydration(11, done=3))
+    assert resumed == Hydrate(Timestamp(19))
 
 
 def test_a_snapshot_can_be_read_once_every_import_is_final_there() -> None:

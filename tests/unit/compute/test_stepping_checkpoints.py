@@ -38,9 +38,9 @@ def test_rule_19_a_record_goes_when_a_later_one_is_known_to_be_appended() -> Non
 
 
 def test_rule_19_a_run_file_goes_when_nobody_names_it() -> None:
-    found = ["r1", "r2", "r3", "r4"]
-    assert removable(found, [checkpoint(10, "r1"), HYDRATION], [["r3"]]) == {"r2", "r4"}
-    assert removable(found, [], []) == set(found)
+    names = ["r1", "r2", "r3", "r4"]
+    assert removable(names, [checkpoint(10, "r1"), HYDRATION], [["r3"]]) == {"r2", "r4"}
+    assert removable(names, [], []) == set(names)
 
 
 def test_rule_24_state_of_another_fingerprint_is_not_ours() -> None:

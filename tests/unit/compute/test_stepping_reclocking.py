@@ -127,10 +127,10 @@ def test_messages_that_are_gone_are_never_passed_over_in_silence() -> None:
 @given(st.lists(st.tuples(st.integers(0, 300), st.integers(0, 3)), max_size=30))
 def test_times_only_grow_and_offsets_join(moves: list[tuple[int, int]]) -> None:
     own, high = position(100), 0
-    for now_ms, came in moves:
-        high += came
-        found = next_interval(own, own, {0: Ends(0, high)}, clock(now_ms), budget=2)
-        match found:
+    for now_ms, arrived in moves:
+        high += arrived
+        interval = next_interval(own, own, {0: Ends(0, high)}, clock(now_ms), budget=2)
+        match interval:
             case Ingest(lower, upper, time, before, after):
                 assert lower == own.frontier
                 assert lower.less_equal(time)
@@ -141,4 +141,4 @@ def test_times_only_grow_and_offsets_join(moves: list[tuple[int, int]]) -> None:
                 assert lower.strictly_precedes(upper)
                 own = Position(upper, offsets)
             case _:
-                assert isinstance(found, Pause)
+                assert isinstance(interval, Pause)

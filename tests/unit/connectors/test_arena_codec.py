@@ -68,13 +68,13 @@ def test_rows_are_cut_into_messages_of_bounded_size(rows, size, count):
     patch.setattr(arena_codec, "ARENA_BYTES", size)
     patch.setattr(arena_codec, "ROWS", count)
     with patch.context():
-        encoded = [each.SerializeToString() for each in arena_codec.encode_request(message)]
+        encoded = [part.SerializeToString() for part in arena_codec.encode_request(message)]
     patch.undo()
     parts: list[Any] = list(map(arena_codec.parse_request, encoded))
     assert all(isinstance(part, messages.Store) for part in parts)
     assert [key for part in parts for key in part.keys.packed] == message.keys.packed
     assert [value for part in parts for value in part.values.packed] == message.values.packed
-    assert [each for part in parts for each in part.documents] == message.documents
+    assert [document for part in parts for document in part.documents] == message.documents
     for part in parts:
         assert len(part.keys) == len(part.exists) <= count
         used = sum(map(len, [*part.keys.packed, *part.values.packed, *part.documents]))

@@ -23,13 +23,13 @@ def test_every_property_can_be_shown_in_a_form(name: str) -> None:
 
 
 def check(properties: dict[str, Any]) -> None:
-    orders = [each["order"] for each in properties.values()]
+    orders = [property_["order"] for property_ in properties.values()]
     assert orders == list(range(len(properties)))
-    for name, each in properties.items():
-        assert each["title"][0].isupper(), name
-        assert each["description"][0].isupper(), name
-        assert each["description"].endswith("."), name
-        if each.get("type") == "boolean":
-            assert each["default"] in {True, False}, name
-        if each.get("secret"):
-            assert each["type"] == "string", name
+    for name, property_ in properties.items():
+        assert property_["title"][0].isupper(), name
+        assert property_["description"][0].isupper(), name
+        assert property_["description"].endswith("."), name
+        if property_.get("type") == "boolean":
+            assert property_["default"] in {True, False}, name
+        if property_.get("secret"):
+            assert property_["type"] == "string", name

@@ -76,12 +76,12 @@ class Speaking:
 def versions(version: int) -> bytes:
     """What it speaks; the client asks in the first version when told that it may not others."""
     error = UNSUPPORTED_VERSION if version else 0
-    spoken = b"".join(struct.pack(">hhh", *each) for each in SPOKEN)
+    spoken = b"".join(struct.pack(">hhh", *version) for version in SPOKEN)
     return struct.pack(">hi", error, len(SPOKEN)) + spoken
 
 
-def text(said: str) -> bytes:
-    return struct.pack(">h", len(said)) + said.encode()
+def text(value: str) -> bytes:
+    return struct.pack(">h", len(value)) + value.encode()
 
 
 def topics_of(request: bytes) -> Iterator[str]:

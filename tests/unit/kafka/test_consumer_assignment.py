@@ -146,7 +146,7 @@ def test_every_record_is_told_once_and_in_order(seed: int) -> None:
     """Consumers that fetch when they like, moves that are made late, writers at random."""
     chance = random.Random(seed)
     slots = filled()
-    written, told, now = 0, list[int](), 0.0
+    written, offsets, now = 0, list[int](), 0.0
     at: dict[ConsumerSlot, int] = {}
     slots.add({LOG: Offset(0)}, now)
     for _ in range(400):
@@ -157,8 +157,8 @@ def test_every_record_is_told_once_and_in_order(seed: int) -> None:
             case 1:
                 slots.rest(now)
             case 2:
-                for slot, wanted in moves(slots).items():
-                    for topic, start in wanted:
+                for slot, target in moves(slots).items():
+                    for topic, start in target:
                         if topic == LOG and start is None:
                             del at[slot]
                         elif topic == LOG and start is not None:
@@ -167,11 +167,11 @@ def test_every_record_is_told_once_and_in_order(seed: int) -> None:
             case _:
                 for slot in chance.sample(list(at), len(at)):
                     stop = chance.randint(at[slot], written)
-                    told += [
+                    offsets += [
                         n for n in range(at[slot], stop) if slots.record(slot, LOG, n, now)
                     ]
                     at[slot] = stop
                     if stop == written:
                         slots.reached_end(slot, LOG)
-    assert told == list(range(len(told)))
-    assert max(at.values(), default=0) <= len(told)
+    assert offsets == list(range(len(offsets)))
+    assert max(at.values(), default=0) <= len(offsets)

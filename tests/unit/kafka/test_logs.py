@@ -59,10 +59,10 @@ def test_who_has_not_been_told_asks_again(monkeypatch: pytest.MonkeyPatch, error
 
 
 def test_a_log_that_is_gone_is_said_to_be(monkeypatch: pytest.MonkeyPatch) -> None:
-    gone = Consumer(*[KafkaError._UNKNOWN_PARTITION] * 5, lookups=2)
+    consumer = Consumer(*[KafkaError._UNKNOWN_PARTITION] * 5, lookups=2)
     with pytest.raises(Determinate, match=r"topic sw\.u1\.log does not exist"):
-        bounds(monkeypatch, gone)
-    assert len(gone.answers) == 3
+        bounds(monkeypatch, consumer)
+    assert len(consumer.answers) == 3
 
 
 @pytest.mark.parametrize(

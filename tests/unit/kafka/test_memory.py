@@ -24,7 +24,7 @@ def broker() -> MemoryBroker:
 
 def test_append_times_are_the_brokers(broker):
     broker.logs.append([(LOG, b"a"), (LOG, b"b")])
-    assert [each.at_ms for each in broker.logs.tail({LOG: Offset(0)}).poll(0)] == [1000, 1001]
+    assert [entry.at_ms for entry in broker.logs.tail({LOG: Offset(0)}).poll(0)] == [1000, 1001]
 
 
 def test_a_partly_refused_append_is_indeterminate(broker):

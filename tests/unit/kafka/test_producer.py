@@ -53,9 +53,9 @@ class Producer:
 
 @pytest.fixture
 def producer(monkeypatch: pytest.MonkeyPatch) -> Producer:
-    made = Producer()
-    monkeypatch.setattr(clients, "producer", lambda *_: made)
-    return made
+    new_producer = Producer()
+    monkeypatch.setattr(clients, "producer", lambda *_: new_producer)
+    return new_producer
 
 
 @pytest.fixture

@@ -18,8 +18,8 @@ TOPIC = Topic("orders")
 
 def told(offset: int, error: int | None = None) -> Message:
     """A record, or an error."""
-    found = None if error is None else KafkaError(error)
-    return Message(topic=TOPIC, partition=0, offset=offset, value=b"x", error=found)
+    error_ = None if error is None else KafkaError(error)
+    return Message(topic=TOPIC, partition=0, offset=offset, value=b"x", error=error_)
 
 
 class Consumer:
@@ -53,7 +53,7 @@ def test_who_is_not_answered_now_waits(monkeypatch: pytest.MonkeyPatch, error: i
 
 
 @pytest.mark.parametrize(
-    ("error", "kind", "said"),
+    ("error", "kind", "message"),
     [
         (KafkaError.OFFSET_OUT_OF_RANGE, Truncated, "partition 0"),
         (KafkaError._BAD_MSG, Determinate, "_BAD_MSG"),  # the client would pass it in silence
@@ -62,8 +62,8 @@ def test_who_is_not_answered_now_waits(monkeypatch: pytest.MonkeyPatch, error: i
     ],
 )
 def test_what_does_not_heal_is_told(
-    monkeypatch: pytest.MonkeyPatch, error: int, kind: type[Exception], said: str
+    monkeypatch: pytest.MonkeyPatch, error: int, kind: type[Exception], message: str
 ) -> None:
-    with pytest.raises(kind, match=said) as caught:
+    with pytest.raises(kind, match=message) as caught:
         fetched(monkeypatch, error)
     assert type(caught.value) is kind

@@ -73,16 +73,16 @@ Made = list[Any]
 @pytest.fixture
 def first_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> Made:
     """The first consumer answers nothing, those after it do. Returns those that were made."""
-    made: Made = []
+    created: Made = []
 
     def consumer(*_: object) -> Answering:
-        made.append(Answering() if made else CutOff())
-        return made[-1]  # type: ignore[no-any-return]
+        created.append(Answering() if created else CutOff())
+        return created[-1]  # type: ignore[no-any-return]
 
     monkeypatch.setattr(clients, "consumer", consumer)
     monkeypatch.setattr(clients, "ANSWER_TIMEOUT_S", 0.0)
     monkeypatch.setattr(watchdog, "_CONNECTED_S", 0.0)
-    return made
+    return created
 
 
 REQUESTS: dict[str, Callable[[], Callable[[], object]]] = {
@@ -186,11 +186,11 @@ class Silent(Answering):
 def test_a_reader_of_a_raw_topic_without_an_answer_has_another_consumer(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    made: Made = []
+    created: Made = []
 
     def consumer(*_: object) -> Silent:
-        made.append(Silent())
-        return made[-1]  # type: ignore[no-any-return]
+        created.append(Silent())
+        return created[-1]  # type: ignore[no-any-return]
 
     monkeypatch.setattr(clients, "consumer", consumer)
     monkeypatch.setattr(clients, "ANSWER_TIMEOUT_S", -1.0)
@@ -198,7 +198,7 @@ def test_a_reader_of_a_raw_topic_without_an_answer_has_another_consumer(
     for _ in range(2):
         with pytest.raises(Determinate, match="no answer in time"):
             reader.fetch(LOG, 0, Offset(0), Offset(1))
-    assert [one.is_closed for one in made] == [True, True]
+    assert [one.is_closed for one in created] == [True, True]
 
 
 class Reporting(Answering):

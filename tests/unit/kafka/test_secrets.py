@@ -54,17 +54,17 @@ def test_text_is_masked_the_longest_secret_first() -> None:
 
 @pytest.mark.parametrize("make", MAKERS)
 def test_refused_settings_are_told_without_secrets(make) -> None:
-    given = (("debug", SECRET), ("sasl.password", SECRET))
-    with pytest.raises(InvalidUsage, match="client settings are invalid") as told:
-        make(ClientSettings("127.0.0.1:1", given))
-    lines = "".join(traceback.format_exception(told.value))
+    settings = (("debug", SECRET), ("sasl.password", SECRET))
+    with pytest.raises(InvalidUsage, match="client settings are invalid") as raised:
+        make(ClientSettings("127.0.0.1:1", settings))
+    lines = "".join(traceback.format_exception(raised.value))
     assert "debug" in lines
     assert SECRET not in lines
 
 
 @pytest.mark.parametrize("make", MAKERS)
 def test_a_client_that_logs_everything_logs_no_secret(make, caplog, capfd) -> None:
-    given = (
+    settings = (
         ("security.protocol", "SASL_PLAINTEXT"),
         ("sasl.mechanism", "PLAIN"),
         ("sasl.username", "somebody"),
@@ -73,21 +73,21 @@ def test_a_client_that_logs_everything_logs_no_secret(make, caplog, capfd) -> No
         ("log_level", "7"),
     )
     with caplog.at_level(logging.DEBUG, logger="streams.kafka.librdkafka"):
-        client = make(ClientSettings("127.0.0.1:1", given))
+        client = make(ClientSettings("127.0.0.1:1", settings))
         client.poll(0.05)
-    said = caplog.text + "".join(capfd.readouterr())
-    assert "sasl_plaintext://127.0.0.1:1" in said  # it did log
-    assert SECRET not in said
+    output = caplog.text + "".join(capfd.readouterr())
+    assert "sasl_plaintext://127.0.0.1:1" in output  # it did log
+    assert SECRET not in output
 
 
 def test_tls_and_sasl_settings_reach_the_client() -> None:
-    given = (
+    settings = (
         ("sasl.mechanism", "SCRAM-SHA-512"),
         ("security.protocol", "SASL_SSL"),
         ("ssl.ca.location", "/nowhere/ca.pem"),
     )
-    made = ClientSettings("a:1", given).client({}, {})
-    assert dict(given).items() <= made.items()
+    options = ClientSettings("a:1", settings).client({}, {})
+    assert dict(settings).items() <= options.items()
 
 
 @pytest.mark.parametrize("name", ["metadata.broker.list", "allow.auto.create.topics"])

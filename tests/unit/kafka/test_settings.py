@@ -25,9 +25,9 @@ def test_settings_survive_pickling_whole():
 
 def test_extra_wins_over_defaults_and_guarantees_over_extra():
     settings = ClientSettings("a:1", (("linger.ms", "7"), ("batch.size", "9")))
-    made = settings.client({"linger.ms": 0}, {"acks": "all"})
-    assert (made["linger.ms"], made["batch.size"], made["acks"]) == ("7", "9", "all")
-    assert made["bootstrap.servers"] == "a:1"
+    options = settings.client({"linger.ms": 0}, {"acks": "all"})
+    assert (options["linger.ms"], options["batch.size"], options["acks"]) == ("7", "9", "all")
+    assert options["bootstrap.servers"] == "a:1"
 
 
 @pytest.mark.parametrize("name", ["acks", "isolation.level", "auto.offset.reset", "group.id"])

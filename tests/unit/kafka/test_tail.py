@@ -32,10 +32,10 @@ def told(offset: int, error: int | None = None) -> Message:
 
 
 class Consumer:
-    """The client: it tells what it is given; `known` is what lookups say of the log."""
+    """The client: it tells what it is given; `lookup_error` is what lookups of the log return."""
 
-    def __init__(self, messages: Sequence[Message], known: int | None) -> None:
-        self.messages, self.known, self.lookups = deque(messages), known, 0
+    def __init__(self, messages: Sequence[Message], lookup_error: int | None) -> None:
+        self.messages, self.lookup_error, self.lookups = deque(messages), lookup_error, 0
 
     def incremental_assign(self, places: object) -> None: ...
     def incremental_unassign(self, places: object) -> None: ...
@@ -49,9 +49,9 @@ class Consumer:
 
     def list_topics(self, topic: str | None = None, timeout: float = 0) -> SimpleNamespace:
         self.lookups += 1
-        error = None if self.known is None else KafkaError(self.known)
-        named = {LOG: SimpleNamespace(error=error)}
-        return SimpleNamespace(topics=named if topic or error is None else {})
+        error = None if self.lookup_error is None else KafkaError(self.lookup_error)
+        metadata = {LOG: SimpleNamespace(error=error)}
+        return SimpleNamespace(topics=metadata if topic or error is None else {})
 
 
 def following_log(*, others: int = 0) -> KafkaTail:
@@ -71,9 +71,9 @@ def follow(monkeypatch: pytest.MonkeyPatch) -> Follow:
     monkeypatch.setattr(watchdog, "_LOOK_SHARE", 0)
 
     def made(
-        *messages: Message, known: int | None = None, others: int = 0
+        *messages: Message, lookup_error: int | None = None, others: int = 0
     ) -> tuple[KafkaTail, Consumer]:
-        consumer = Consumer(messages, known)
+        consumer = Consumer(messages, lookup_error)
         monkeypatch.setattr(clients, "consumer", lambda *_: consumer)
         return following_log(others=others), consumer
 
@@ -110,7 +110,7 @@ def test_an_offset_that_is_gone_is_fatal_at_once(follow: Follow, error: int) -> 
 
 def test_a_topic_that_is_missed_twice_is_gone(follow: Follow) -> None:
     following, _ = follow(
-        told(7, KafkaError.UNKNOWN_TOPIC_OR_PART), known=KafkaError.UNKNOWN_TOPIC_OR_PART
+        told(7, KafkaError.UNKNOWN_TOPIC_OR_PART), lookup_error=KafkaError.UNKNOWN_TOPIC_OR_PART
     )
     assert following.poll(0) == ()
     with pytest.raises(Truncated, match="the topic is gone"):
@@ -121,12 +121,12 @@ def test_a_topic_that_we_may_not_see_is_not_gone(
     follow: Follow, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Lookups of all topics leave it out, as if there were none."""
-    following, consumer = follow(known=KafkaError.TOPIC_AUTHORIZATION_FAILED)
+    following, consumer = follow(lookup_error=KafkaError.TOPIC_AUTHORIZATION_FAILED)
     for _ in range(5):
         assert following.poll(0) == ()
     assert consumer.lookups > 5
     assert "grant" in caplog.records[-1].cause  # type: ignore[attr-defined]  # our own field
-    consumer.known = None
+    consumer.lookup_error = None
     consumer.messages.append(told(7))
     assert [entry.offset for entry in following.poll(0)] == [7]
 
@@ -135,23 +135,23 @@ def test_a_topic_of_many_that_a_broker_does_not_know_is_looked_up_among_all(
     follow: Follow,
 ) -> None:
     """Else a look asks for one topic, however many are followed."""
-    following, consumer = follow(known=None, others=FEW)
-    asked = list[str | None]()
-    gone = set[str]()  # empty at first: which of the many is asked for by name nobody knows
+    following, consumer = follow(lookup_error=None, others=FEW)
+    requests = list[str | None]()
+    deleted = set[str]()  # empty at first: which of the many is asked for by name nobody knows
 
     def all_but_the_log(topic: str | None = None, timeout: float = 0) -> SimpleNamespace:
-        asked.append(topic)
+        requests.append(topic)
         names = [topic] if topic else [f"other.{n}" for n in range(FEW)]
         error = KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART)
-        there = {n: SimpleNamespace(error=error if n in gone else None) for n in names}
+        there = {n: SimpleNamespace(error=error if n in deleted else None) for n in names}
         return SimpleNamespace(topics=there)
 
     consumer.list_topics = all_but_the_log  # type: ignore[method-assign]
     for _ in range(5):
         assert following.poll(0) == ()
-    assert len(asked) == 5
-    assert None not in asked
-    gone.add(LOG)
+    assert len(requests) == 5
+    assert None not in requests
+    deleted.add(LOG)
     consumer.messages.append(told(7, KafkaError.UNKNOWN_TOPIC_OR_PART))
     assert following.poll(0) == ()
     with pytest.raises(Truncated, match="the topic is gone"):
@@ -166,10 +166,10 @@ def test_the_end_of_a_silence_is_noticed_soon(monkeypatch: pytest.MonkeyPatch) -
     class Silent(Consumer):
         def list_topics(self, topic: str | None = None, timeout: float = 0) -> SimpleNamespace:
             self.lookups += 1
-            if self.known is None:
+            if self.lookup_error is None:
                 return SimpleNamespace(topics={LOG: SimpleNamespace(error=None)})
             now[0] += timeout
-            raise KafkaException(KafkaError(self.known))
+            raise KafkaException(KafkaError(self.lookup_error))
 
     consumer = Silent((), KafkaError._TRANSPORT)
     monkeypatch.setattr(clients, "consumer", lambda *_: consumer)
@@ -180,7 +180,7 @@ def test_the_end_of_a_silence_is_noticed_soon(monkeypatch: pytest.MonkeyPatch) -
         waiting.poll(0)
         assert waiting.silent_ms() > 0
     assert consumer.lookups == 3
-    consumer.known = None
+    consumer.lookup_error = None
     now[0] += watchdog._LOOK_EVERY_S
     waiting.poll(0)
     assert waiting.silent_ms() == 0

@@ -47,7 +47,7 @@ def test_partitions_and_settings() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "value", "said"),
+    ("name", "value", "message"),
     [
         ("replication.factor", "0", "expected a number from 1 on, got '0'"),
         ("data.partitions", "many", "expected a number from 1 on, got 'many'"),
@@ -65,17 +65,17 @@ def test_partitions_and_settings() -> None:
         ("log.unclean.leader.election.enable", "true", "a guarantee depends on it"),
     ],
 )
-def test_what_cannot_be_chosen_is_said(name, value, said) -> None:
-    with pytest.raises(InvalidUsage) as told:
+def test_what_cannot_be_chosen_is_said(name, value, message) -> None:
+    with pytest.raises(InvalidUsage) as raised:
         topic_choices({name: value})
-    assert said in str(told.value)
+    assert message in str(raised.value)
 
 
 def test_what_is_chosen_wins_but_over_safety() -> None:
     chosen = {"segment.bytes": "7", "min.insync.replicas": "1"}
-    made = settings_of(TopicKind.DATA, Durability(), chosen)
-    assert (made["segment.bytes"], made["min.insync.replicas"]) == ("7", "2")
-    assert made["cleanup.policy"] == "compact"
+    settings = settings_of(TopicKind.DATA, Durability(), chosen)
+    assert (settings["segment.bytes"], settings["min.insync.replicas"]) == ("7", "2")
+    assert settings["cleanup.policy"] == "compact"
 
 
 DAY_MS = 24 * 3_600_000

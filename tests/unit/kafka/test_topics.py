@@ -49,21 +49,24 @@ def test_rule_13_compacted_topics_have_limits_of_their_own(kind):
     ],
 )
 def test_a_log_that_could_lose_or_reorder_is_refused(key, value):
-    found = Found(1, 1, {**settings_of(TopicKind.LOG, SINGLE_BROKER), key: value})
-    (wrong,) = differences(LOG, SINGLE_BROKER, found)
+    topic = Found(1, 1, {**settings_of(TopicKind.LOG, SINGLE_BROKER), key: value})
+    (wrong,) = differences(LOG, SINGLE_BROKER, topic)
     assert wrong.startswith(f"{key}: expected ")
     assert wrong.endswith(f"found {value}")
 
 
 def test_too_few_copies_are_refused():
-    found = Found(2, 1, settings_of(TopicKind.DATA, SINGLE_BROKER))
-    wrong = differences(DATA, Durability(), found)
-    assert [each.split(":")[0] for each in wrong] == ["replication", "min.insync.replicas"]
+    topic = Found(2, 1, settings_of(TopicKind.DATA, SINGLE_BROKER))
+    wrong = differences(DATA, Durability(), topic)
+    assert [problem.split(":")[0] for problem in wrong] == [
+        "replication",
+        "min.insync.replicas",
+    ]
 
 
 def test_more_copies_than_asked_for_are_welcome():
-    found = Found(2, 3, settings_of(TopicKind.DATA, Durability()))
-    assert differences(DATA, SINGLE_BROKER, found) == ()
+    topic = Found(2, 3, settings_of(TopicKind.DATA, Durability()))
+    assert differences(DATA, SINGLE_BROKER, topic) == ()
 
 
 def test_a_refusal_names_every_topic_that_falls_short():
@@ -82,17 +85,17 @@ def test_more_insync_copies_than_copies_are_refused():
 
 
 def kept(kind: TopicKind, **settings: str) -> Found:
-    named = {name.replace("_", "."): value for name, value in settings.items()}
-    return Found(1, 1, {**settings_of(kind, SINGLE_BROKER), **named})
+    chosen = {name.replace("_", "."): value for name, value in settings.items()}
+    return Found(1, 1, {**settings_of(kind, SINGLE_BROKER), **chosen})
 
 
 def test_responses_that_would_be_gone_before_their_commands_are_refused():
     commands, responses = TopicKind.COMMANDS, TopicKind.RESPONSES
-    found = {commands: kept(commands), responses: kept(responses)}
-    assert exchange_problems(found) == {}
-    short = {**found, responses: kept(responses, retention_ms="60000")}
+    topics = {commands: kept(commands), responses: kept(responses)}
+    assert exchange_problems(topics) == {}
+    short = {**topics, responses: kept(responses, retention_ms="60000")}
     assert "executed again" in exchange_problems(short)[responses]
-    for_ever = {**found, commands: kept(commands, retention_ms="-1")}
+    for_ever = {**topics, commands: kept(commands, retention_ms="-1")}
     assert "expected -1" in exchange_problems(for_ever)[responses]
     spec = TopicSpec(Topic("r"), 1, responses)
     (wrong,) = differences(spec, SINGLE_BROKER, kept(responses, retention_bytes="1000"))

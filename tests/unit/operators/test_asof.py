@@ -136,17 +136,17 @@ def drawn(seed: int) -> tuple[Tables, random.Random]:
 
 @pytest.mark.parametrize("number", range(len(QUERIES)))
 def test_asof_join_is_duckdbs_at_every_time(number: int) -> None:
-    query, said = QUERIES[number]
+    query, reference = QUERIES[number]
     tables, chance = drawn(number)
-    compare(tables, tables.maintain(query, chance), said)
+    compare(tables, tables.maintain(query, chance), reference)
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("seed", range(400))
 def test_search_for_a_wrong_asof_join(seed: int) -> None:
     tables, chance = drawn(seed)
-    query, said = chance.choice(QUERIES)
-    compare(tables, tables.maintain(query, chance), said)
+    query, reference = chance.choice(QUERIES)
+    compare(tables, tables.maintain(query, chance), reference)
 
 
 TIES = """SELECT t.k, t.s, u.v FROM t, LATERAL (

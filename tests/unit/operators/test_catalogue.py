@@ -44,14 +44,20 @@ def test_each_function_and_each_type_is_tried() -> None:
 
 def test_a_covering_sweep_has_each_type_at_each_place_beside_two_others() -> None:
     oracle = Oracle()
-    calls = [each for each in _all() if each.function in {"arg_min", "max_by", "list_concat"}]
+    calls = [
+        candidate
+        for candidate in _all()
+        if candidate.function in {"arg_min", "max_by", "list_concat"}
+    ]
     chosen = list(covering(calls, oracle.binds))
     assert len(chosen) < len(calls) / 2
     assert chosen == list(covering(calls, oracle.binds))
     for form in ("arg_min({}, {} ORDER BY id)", "max_by({}, {}, {} ORDER BY id)"):
         pattern = re.compile(re.escape(form).replace(r"\{\}", r"([xy]_\w+|2)"))
         arguments = [
-            found.groups() for each in chosen if (found := pattern.fullmatch(each.text))
+            match.groups()
+            for candidate in chosen
+            if (match := pattern.fullmatch(candidate.text))
         ]
         for place, other in ((0, 1), (1, 0)):
             beside = defaultdict[str, set[str]](set)
@@ -61,7 +67,9 @@ def test_a_covering_sweep_has_each_type_at_each_place_beside_two_others() -> Non
 
 
 def test_a_covering_sweep_leaves_out_no_cast_key_or_window() -> None:
-    others = [each for each in _all() if each.family in {"cast", "key", "window"}]
+    others = [
+        candidate for candidate in _all() if candidate.family in {"cast", "key", "window"}
+    ]
     assert list(covering(others, lambda candidate: False)) == others
 
 
@@ -133,14 +141,14 @@ def test_other_answers_are_found_among_right_ones(
 ) -> None:
     own, wrong = Oracle.answer, RIGHT[which::2]
 
-    def answer(oracle: Oracle, asked: Candidate) -> Answer:
-        said = own(oracle, asked)
-        if asked not in wrong:
-            return said
-        if said.rows:
-            return replace(said, rows=(said.rows[0], *said.rows[:-1]))
-        place = min(place for place, cell in said.cells.items() if cell is not None)
-        return replace(said, cells=said.cells | {place: ("another",)})
+    def answer(oracle: Oracle, candidate: Candidate) -> Answer:
+        verdict = own(oracle, candidate)
+        if candidate not in wrong:
+            return verdict
+        if verdict.rows:
+            return replace(verdict, rows=(verdict.rows[0], *verdict.rows[:-1]))
+        place = min(place for place, cell in verdict.cells.items() if cell is not None)
+        return replace(verdict, cells=verdict.cells | {place: ("another",)})
 
     monkeypatch.setattr(Oracle, "answer", answer)
     sweep = Sweep()
@@ -150,13 +158,13 @@ def test_other_answers_are_found_among_right_ones(
 
 def test_refusals_and_what_duckdb_does_not_bind_are_counted() -> None:
     sweep = Sweep()
-    asked = [
+    cases = [
         Candidate("aggregate", "approx_quantile", "approx_quantile(x_i, 0.5)", "group"),
         Candidate("numeric", "abs", "abs(x_s)"),
     ]
-    (found,) = sweep.run(asked)
-    assert found[1].word == "refused"
-    assert "approx_quantile" in found[1].why
+    (result,) = sweep.run(cases)
+    assert result[1].word == "refused"
+    assert "approx_quantile" in result[1].why
     assert sweep.counts == {("aggregate", "refused"): 1, ("numeric", "unanswered"): 1}
     assert "        0             1" in sweep.table()[-1]
 
@@ -171,8 +179,8 @@ def _all() -> list[Candidate]:
 
 
 def test_a_sample_of_the_catalogue_is_right_or_refused_by_name() -> None:
-    found = _wrong(random.Random(5).sample(_all(), SAMPLE))
-    assert found == []
+    problems = _wrong(random.Random(5).sample(_all(), SAMPLE))
+    assert problems == []
 
 
 @pytest.mark.long
@@ -185,15 +193,15 @@ def test_all_of_the_catalogue_is_right_or_refused_by_name(part: int) -> None:
 def _wrong(asked: list[Candidate]) -> list[tuple[str, str]]:
     """What is neither right nor refused by name; how long it takes is the machine's affair."""
     sweep = Sweep()
-    found = [
+    problems = [
         (candidate.text, verdict.why)
         for candidate, verdict in sweep.run(asked)
         if verdict.word in {"WRONG", "INTERNAL"} or _is_nameless(verdict)
     ]
     assert sum(sweep.counts.values()) == len(asked)
-    return found
+    return problems
 
 
 def _is_nameless(verdict: Verdict) -> bool:
     """Whether a refusal says something of the engine, and nothing of the query."""
-    return verdict.word == "refused" and any(each in verdict.why for each in INTERNAL)
+    return verdict.word == "refused" and any(text in verdict.why for text in INTERNAL)

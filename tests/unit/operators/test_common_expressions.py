@@ -63,14 +63,17 @@ def test_a_step_with_what_was_computed_is_the_step(
 ) -> None:
     flows = [adding(1), adding(2)]
     context = Context(tmp_path, kernel(), lambda: "unused")
-    wanted = common_expressions.wanted(flows[0], 0) | common_expressions.wanted(flows[1], 0)
-    computed = common_expressions.compute(wanted, rows(), TYPES, kernel())
-    assert set(computed) == wanted
-    whole, imports = interval_of(0, 2), {0: table(ROWS, TYPES)}
-    alone = [start(flow, imports, whole, 1, context).output for flow in flows]
+    expressions = common_expressions.wanted(flows[0], 0) | common_expressions.wanted(
+        flows[1], 0
+    )
+    computed = common_expressions.compute(expressions, rows(), TYPES, kernel())
+    assert set(computed) == expressions
+    interval, imports = interval_of(0, 2), {0: table(ROWS, TYPES)}
+    alone = [start(flow, imports, interval, 1, context).output for flow in flows]
     monkeypatch.setattr(door.Kernel, "prepare", None)
     together = [
-        start(flow, imports, whole, 1, context, computed={0: computed}).output for flow in flows
+        start(flow, imports, interval, 1, context, computed={0: computed}).output
+        for flow in flows
     ]
     assert together == alone
 

@@ -50,8 +50,8 @@ def test_a_computed_limit_is_duckdbs_at_every_time(query: str) -> None:
 )
 def test_a_limit_that_is_no_number_of_rows_is_an_error(limit: str, fails: bool) -> None:
     rows = pa.table({"v": [0, 1], "_time": [1, 1], "_diff": [1, 1]})
-    gone = pa.table({"v": [0, 1], "_time": [2, 2], "_diff": [-1, -1]})
-    changes = {"t": pa.concat_tables([rows, gone])}
+    deletions = pa.table({"v": [0, 1], "_time": [2, 2], "_diff": [-1, -1]})
+    changes = {"t": pa.concat_tables([rows, deletions])}
     view = maintain(f"SELECT v FROM t ORDER BY v LIMIT {limit}", {"t": "v BIGINT"}, changes)
     assert bool(view.errors_at(1)) is fails
     assert not view.errors_at(2)

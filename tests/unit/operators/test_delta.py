@@ -109,15 +109,15 @@ def test_many_times_of_an_interval_are_told_apart(frontiers: list[int] | None) -
     src, dst = rng.integers(0, 12, (2, 90))
     times = np.sort(rng.integers(0, 20 if frontiers is None else 299, 90))
     later = times + rng.integers(0, 200, 90)
-    gone = later < 299
+    is_deleted = later < 299
     rows = {
-        "src": [*src, *src[gone]],
-        "dst": [*dst, *dst[gone]],
-        "_time": [*times, *later[gone]],
-        "_diff": [1] * 90 + [-1] * int(gone.sum()),
+        "src": [*src, *src[is_deleted]],
+        "dst": [*dst, *dst[is_deleted]],
+        "_time": [*times, *later[is_deleted]],
+        "_diff": [1] * 90 + [-1] * int(is_deleted.sum()),
     }
     edges = pa.table({name: np.array(of, np.int64) for name, of in rows.items()})
-    found = maintain(
+    view = maintain(
         f"SELECT x.src, z.dst FROM {HOPS}",
         {"e": "src BIGINT, dst BIGINT"},
         {"e": edges},
@@ -125,7 +125,7 @@ def test_many_times_of_an_interval_are_told_apart(frontiers: list[int] | None) -
     )
     want = Kernel().query(TERMS, e=edges)
     assert want.num_rows > 20
-    assert sorted(map(str, found.updates.to_pylist())) == sorted(map(str, want.to_pylist()))
+    assert sorted(map(str, view.updates.to_pylist())) == sorted(map(str, want.to_pylist()))
 
 
 def test_what_fails_is_an_error_while_its_rows_are_there() -> None:

@@ -135,8 +135,8 @@ def test_each_row_appears_once_at_its_end(
     upper = LAST + 21
     uppers = [*sorted(cut for cut in cuts if cut > born + 1), upper]
     dies = {uppers[number] for number in kills if number < len(uppers) - 1}
-    got = lived(f"{query} EMIT ON CLOSE ({end})", TABLES, inputs, born, uppers, dies)
-    assert got == expected(query, end, inputs, born, upper)
+    actual = lived(f"{query} EMIT ON CLOSE ({end})", TABLES, inputs, born, uppers, dies)
+    assert actual == expected(query, end, inputs, born, upper)
 
 
 def test_the_histories_close_windows() -> None:
@@ -155,11 +155,11 @@ def test_what_is_maintained_in_tests_is_the_same() -> None:
     view = maintain(
         f"{query} EMIT ON CLOSE ({end})", TABLES, {"clicks": clicks}, [30, LAST + 21]
     )
-    got = Rows()
+    actual = Rows()
     for row in view.updates.to_pylist():
         *values, diff = row.values()
-        got[tuple(values)] += diff
-    assert got == expected(query, end, {"clicks": clicks}, view.since, LAST + 21)
+        actual[tuple(values)] += diff
+    assert actual == expected(query, end, {"clicks": clicks}, view.since, LAST + 21)
 
 
 def long_history(windows: int) -> pa.Table:

@@ -24,8 +24,8 @@ def context(directory: Path) -> Context:
 
 
 def rows(emitted: Emitted) -> list[str]:
-    tables = [each for each in (emitted.output, emitted.errors) if each is not None]
-    return sorted(str(row) for each in tables for row in each.to_pylist())
+    tables = [part for part in (emitted.output, emitted.errors) if part is not None]
+    return sorted(str(row) for part in tables for row in part.to_pylist())
 
 
 def test_a_replayed_step_emits_the_same_and_writes_new_files(tmp_path: Path) -> None:
@@ -42,32 +42,34 @@ def test_a_replayed_step_emits_the_same_and_writes_new_files(tmp_path: Path) -> 
         return advance(flow, 1, 0, inbox, runs, interval, worker.of_task(), buckets=1)
 
     _, before = step([((1, "a"), 0, 1), ((2, "b"), 1, 1)], 0, {})
-    held = {path: path.read_bytes() for path in tmp_path.iterdir()}
+    files = {path: path.read_bytes() for path in tmp_path.iterdir()}
     changes = [((1, "c"), 3, 1), ((1, "a"), 4, -1), ((2, "b"), 5, -1)]
     first, after = step(changes, 3, before)
     again, twice = step(changes[::-1], 3, before)
     assert rows(first) == rows(again)
-    assert {path: path.read_bytes() for path in held} == held
-    names = [{name for runs in each.values() for name, _ in runs} for each in (after, twice)]
+    assert {path: path.read_bytes() for path in files} == files
+    names = [
+        {name for runs in runs_of.values() for name, _ in runs} for runs_of in (after, twice)
+    ]
     assert not names[0] & names[1]
 
 
 @pytest.mark.parametrize("buckets", [1, 2, 3, 4])
 def test_one_bucket_alone_gives_birth(tmp_path: Path, buckets: int) -> None:
-    made = ["BIGINT", "VARCHAR"]
+    types = ["BIGINT", "VARCHAR"]
     flow = dataflow(
         [TYPES],
-        (Reduce(0, (), COUNT), made, 1),
-        (Constant("SELECT 7::BIGINT AS c0, 'x' AS c1"), made, 1),
-        (Union((1, 2)), made, 1),
+        (Reduce(0, (), COUNT), types, 1),
+        (Constant("SELECT 7::BIGINT AS c0, 'x' AS c1"), types, 1),
+        (Union((1, 2)), types, 1),
     )
     for as_of, want in ((True, 2), (False, 0)):
         interval = interval_of(5, 6, as_of=as_of)
-        found = [
+        emitted = [
             advance(flow, 1, bucket, {}, {}, interval, context(tmp_path), buckets=buckets)[0]
             for bucket in range(buckets)
         ]
-        assert sum(each.output.num_rows for each in found if each.output) == want
+        assert sum(part.output.num_rows for part in emitted if part.output) == want
 
 
 def test_the_row_over_nothing_comes_back() -> None:

@@ -109,8 +109,8 @@ def test_and_and_or_mind_no_order(sql: str, want: list[object]) -> None:
     rows = kernel().careful.query(
         f"SELECT {tried} AS r FROM (VALUES ('0'), ('1'), ('bad')) AS v(c0)"
     )
-    got = ["failed" if row is None else row["v"] for row in rows["r"].to_pylist()]
-    assert got == want
+    values = ["failed" if row is None else row["v"] for row in rows["r"].to_pylist()]
+    assert values == want
 
 
 def test_text_that_looks_like_and_stays() -> None:
@@ -150,8 +150,8 @@ def test_a_sum_out_of_range_is_an_error_and_heals() -> None:
         Aggregate("avg", 1, "DOUBLE"),
         Aggregate("count", None, "BIGINT"),
     )
-    made = ["INTEGER", "HUGEINT", "DOUBLE", "BIGINT"]
-    flow = dataflow([["INTEGER", "HUGEINT"]], (Reduce(0, (0,), aggregates), made, 1))
+    types = ["INTEGER", "HUGEINT", "DOUBLE", "BIGINT"]
+    flow = dataflow([["INTEGER", "HUGEINT"]], (Reduce(0, (0,), aggregates), types, 1))
     updates = [((1, storage), 0, 1), ((1, one), 1, 1), ((2, one), 1, 1), ((1, one), 2, -1)]
     for uppers in ([1, 2, 3], [3]):
         history = run(flow, [updates], uppers)
@@ -165,8 +165,8 @@ def test_a_sum_out_of_range_is_an_error_and_heals() -> None:
 
 def test_when_no_row_is_left_the_errors_are() -> None:
     failing = Expression("(10 // c0) > 1", "BOOLEAN", "10 // x0 > 1")
-    whole = tuple(Expression(f"c{i}", kind, f"x{i}") for i, kind in enumerate(TYPES))
-    flow = dataflow([TYPES], (Linear(0, (failing,), whole), TYPES, 0))
+    expressions = tuple(Expression(f"c{i}", kind, f"x{i}") for i, kind in enumerate(TYPES))
+    flow = dataflow([TYPES], (Linear(0, (failing,), expressions), TYPES, 0))
     history = run(flow, [[((0, "1"), 0, 1), ((0, "1"), 1, -1)]], [1, 2])
     assert history.at(0) == Counter()
     assert history.errors_at(0) == Counter({"cannot evaluate 10 // x0 > 1": 1})
@@ -204,8 +204,8 @@ def test_rule_38_what_is_not_read_does_not_fail(query: str, row: dict[str, int])
 )
 def test_rule_38_an_argument_fails_whatever_filter_drops(call: str, group: str) -> None:
     query = f"SELECT {call} FILTER (WHERE keep) AS n FROM t{group}"
-    gone = _kept(at=1).slice(1).set_column(3, "_diff", pa.array([-1]))
-    updates = pa.concat_tables([_kept(at=0), gone])
+    deletion = _kept(at=1).slice(1).set_column(3, "_diff", pa.array([-1]))
+    updates = pa.concat_tables([_kept(at=0), deletion])
     view = maintain(query, {"t": "s VARCHAR, keep BOOLEAN"}, {"t": updates}, [1, 2])
     assert view.errors_at(0)
     assert view.errors_at(1) == []

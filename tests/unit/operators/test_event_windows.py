@@ -142,6 +142,6 @@ def test_a_window_appears_once_when_it_ends_whatever_comes_later(name: str) -> N
     query, clause = split(FINAL[name])
     assert clause is not None
     end = clause.expression or "window_end"
-    wanted = closing(query.replace(DAY, ""), end, {"clicks": clicks}, view.since, upper)
-    assert rows(view.updates.drop_columns("_diff")) == wanted
-    assert len(wanted) > 5
+    wanted_rows = closing(query.replace(DAY, ""), end, {"clicks": clicks}, view.since, upper)
+    assert rows(view.updates.drop_columns("_diff")) == wanted_rows
+    assert len(wanted_rows) > 5

@@ -27,10 +27,10 @@ def test_one_bad_row_costs_no_other_row_its_result(bad: int) -> None:
     updates = pa.concat_tables([table(*values), table(0, at=2, diff=-1)])
     query = "SELECT inverse(a) AS i, count(*) AS n FROM t GROUP BY 1"
     view = maintain(query, TABLES, {"t": updates}, functions=INVERSE)
-    wanted = {100 // value: values.count(value) for value in values if value}
+    expected = {100 // value: values.count(value) for value in values if value}
     for time, errors in ((1, ["cannot evaluate inverse(a)"]), (2, [])):
-        got = {row["i"]: row["n"] for row in view.at(time).to_pylist()}
-        assert got == wanted
+        actual = {row["i"]: row["n"] for row in view.at(time).to_pylist()}
+        assert actual == expected
         assert view.errors_at(time) == errors
 
 

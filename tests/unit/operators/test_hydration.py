@@ -50,14 +50,16 @@ def said(
     local = LocalDataflow(flow, directory, piece=piece, kernel=kernel(), parallel=parallel)
     local.step(interval_of(0, 1, as_of=True), {})
     numbers = np.random.default_rng(2).permutation(ROWS)
-    gone = numbers[::9]
+    deleted = numbers[::9]
     slices = [(some, 1) for some in np.split(numbers, range(SLICE, ROWS, SLICE))]
-    slices += [(some, -1) for some in np.split(gone, range(SLICE, len(gone), SLICE))]
+    slices += [(some, -1) for some in np.split(deleted, range(SLICE, len(deleted), SLICE))]
     outputs, most = list[pa.Table](), 0
     for time, (some, diff) in enumerate(slices, 1):
         step = {
-            index: updates(some, time, diff).select([*(c.name for c in each.columns), "t", "n"])
-            for index, each in enumerate(flow.imports)
+            index: updates(some, time, diff).select(
+                [*(c.name for c in imported.columns), "t", "n"]
+            )
+            for index, imported in enumerate(flow.imports)
         }
         output, errors = local.step(interval_of(time, time + 1), step)
         assert not errors
@@ -73,19 +75,19 @@ def said(
 
 @pytest.mark.parametrize("name", QUERIES)
 def test_hydrated_in_pieces(name: str, tmp_path_factory: pytest.TempPathFactory) -> None:
-    catalog = {each: Relation(CollectionId(each), COLUMNS) for each in ("t", "d")}
+    catalog = {name: Relation(CollectionId(name), COLUMNS) for name in ("t", "d")}
     compiled = compile_view(QUERIES[name], catalog)
-    whole, one = said(compiled, tmp_path_factory.mktemp("whole"), PIECE)
+    unsliced, one = said(compiled, tmp_path_factory.mktemp("whole"), PIECE)
     pieces, several = said(compiled, tmp_path_factory.mktemp("pieces"), LITTLE)
     assert one == 1
     assert several > 2
-    assert pieces == whole
-    assert whole
+    assert pieces == unsliced
+    assert unsliced
 
 
 @pytest.mark.parametrize("name", ["join", "delta_join", "group", "top_k"])
 def test_hydrated_by_two_threads(name: str, tmp_path_factory: pytest.TempPathFactory) -> None:
-    catalog = {each: Relation(CollectionId(each), COLUMNS) for each in ("t", "d")}
+    catalog = {name: Relation(CollectionId(name), COLUMNS) for name in ("t", "d")}
     compiled = compile_view(QUERIES[name], catalog)
     one, _ = said(compiled, tmp_path_factory.mktemp("one"), PIECE)
     both, _ = said(compiled, tmp_path_factory.mktemp("both"), PIECE, parallel=True)

@@ -23,7 +23,7 @@ def rows(*ids: int, hours: int = 1) -> pa.Table:
     zeros = ["0.0", "'-0.0'"]
     listed = ", ".join(
         f"({id_}, {VALUES[id_]}, {hours}, {zeros[id_ % 2]}::DOUBLE, {time}, {diff})"
-        for id_, time, diff in [*((each, 0, 1) for each in ids), (ids[-1], 1, -1)]
+        for id_, time, diff in [*((id_, 0, 1) for id_ in ids), (ids[-1], 1, -1)]
     )
     text = f"FROM (VALUES {listed}) AS v(id, i, h, f, _time, _diff)"
     with connect() as connection:
@@ -36,7 +36,7 @@ def view(query: str, *ids: int, hours: int = 1) -> Maintained:
 
 
 @pytest.mark.parametrize(
-    ("query", "said"),
+    ("query", "text"),
     [
         ("SELECT list(i ORDER BY id)::VARCHAR FROM t", "['-00:00:05', 30 days, 1 month]"),
         ("SELECT first(i ORDER BY id)::VARCHAR FROM t", "-00:00:05"),
@@ -58,33 +58,33 @@ def view(query: str, *ids: int, hours: int = 1) -> Maintained:
         ("SELECT list(DISTINCT f)::VARCHAR FROM t WHERE id = 1", "[-0.0]"),
     ],
 )  # fmt: skip
-def test_values_are_shown_as_they_came(query: str, said: str) -> None:
-    assert view(query, 1, 2, 3, 6).at(1).column(0).to_pylist() == [said]
+def test_values_are_shown_as_they_came(query: str, text: str) -> None:
+    assert view(query, 1, 2, 3, 6).at(1).column(0).to_pylist() == [text]
 
 
 def test_the_average_of_distinct_intervals_divides_their_parts() -> None:
-    found = view("SELECT avg(DISTINCT i)::VARCHAR AS a FROM t", 1, 6, 2)
-    assert found.at(1)["a"].to_pylist() == ["-00:00:05"]
-    assert found.at(0)["a"].to_pylist() == ["15 days -00:00:02.5"]
+    fetched = view("SELECT avg(DISTINCT i)::VARCHAR AS a FROM t", 1, 6, 2)
+    assert fetched.at(1)["a"].to_pylist() == ["-00:00:05"]
+    assert fetched.at(0)["a"].to_pylist() == ["15 days -00:00:02.5"]
 
 
 @pytest.mark.parametrize(
-    "made", ["to_hours(h)", "{'k': [to_hours(h)]}", "MAP {'k': to_hours(h)}"],
+    "expression", ["to_hours(h)", "{'k': [to_hours(h)]}", "MAP {'k': to_hours(h)}"],
     ids=["plain", "nested", "map"],
 )  # fmt: skip
 @pytest.mark.parametrize(("hours", "is_far"), [(2562046, False), (-2562047, True)])
 def test_an_interval_beyond_what_arrow_counts_is_an_error_of_its_row(
-    made: str, hours: int, *, is_far: bool
+    expression: str, hours: int, *, is_far: bool
 ) -> None:
-    found = view(f"SELECT id, {made} AS x FROM t", 1, 2, hours=hours)
-    assert found.at(0).num_rows == (0 if is_far else 2)
-    assert len(found.errors_at(0)) == (2 if is_far else 0)
-    assert len(found.errors_at(1)) == (1 if is_far else 0)
+    fetched = view(f"SELECT id, {expression} AS x FROM t", 1, 2, hours=hours)
+    assert fetched.at(0).num_rows == (0 if is_far else 2)
+    assert len(fetched.errors_at(0)) == (2 if is_far else 0)
+    assert len(fetched.errors_at(1)) == (1 if is_far else 0)
 
 
 def test_what_an_expression_has_by_the_way_may_be_of_any_size() -> None:
-    found = view("SELECT to_hours(h)::VARCHAR AS x FROM t", 1, 2, hours=3000000)
-    assert found.at(1)["x"].to_pylist() == ["3000000:00:00"]
+    fetched = view("SELECT to_hours(h)::VARCHAR AS x FROM t", 1, 2, hours=3000000)
+    assert fetched.at(1)["x"].to_pylist() == ["3000000:00:00"]
 
 
 @pytest.mark.parametrize(

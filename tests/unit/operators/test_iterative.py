@@ -29,17 +29,17 @@ def test_a_row_is_there_once_while_its_count_is_positive(seed: int) -> None:
     schema = arrow_schema(TYPES)
     arrays = [pa.array(c, field.type) for c, field in zip(columns, schema, strict=True)]
     rows = pa.RecordBatch.from_arrays(arrays, schema=schema)
-    made = distinct(TYPES, KERNEL)({"in": rows})
-    output = [] if made.output is None else made.output.to_pylist()
-    errors = [each for part in made.errors for each in part.to_pylist()]
+    output_ = distinct(TYPES, KERNEL)({"in": rows})
+    output = [] if output_.output is None else output_.output.to_pylist()
+    errors = [row for part in output_.errors for row in part.to_pylist()]
     assert {error["error"] for error in errors} <= {NEGATIVE}
     for time in range(6):
         counts: Counter[tuple[int | None, float]] = Counter()
         for one, other, when, diff in updates:
             counts[one, other] += diff if when <= time else 0  # -0.0 and 0.0 are one key
         there: Counter[tuple[int | None, float]] = Counter()
-        for each in output:
-            there[each["c0"], each["c1"]] += each["diff"] if each["time"] <= time else 0
+        for table in output:
+            there[table["c0"], table["c1"]] += table["diff"] if table["time"] <= time else 0
         assert {k: n for k, n in there.items() if n} == {
             k: 1 for k, n in counts.items() if n > 0
         }

@@ -82,25 +82,25 @@ def test_a_row_that_is_there_too_often_is_a_failure(
 
 @pytest.mark.parametrize("cuts", CUTS.values(), ids=CUTS)
 def test_the_first_rows_do_not_count_those_behind_them(cuts: list[int]) -> None:
-    found = view(FIRST, MANY, cuts)
-    assert at(found, 1) == at(found, 4) == [(1,)] * 3
-    assert at(found, 5) == [(2,)] * 3
-    found = view(f"SELECT x FROM t ORDER BY x LIMIT 2 OFFSET {HALF - 1}", MANY, cuts)
-    assert at(found, 1) == at(found, 4) == [(1,), (2,)]
-    assert at(found, 5) == [(2,), (3,)]
-    found = view(DISTINCT_ON, MANY, cuts)
-    assert at(found, 4) == [(1, 1)]
-    assert at(found, 5) == [(1, 2)]
+    rows_ = view(FIRST, MANY, cuts)
+    assert at(rows_, 1) == at(rows_, 4) == [(1,)] * 3
+    assert at(rows_, 5) == [(2,)] * 3
+    rows_ = view(f"SELECT x FROM t ORDER BY x LIMIT 2 OFFSET {HALF - 1}", MANY, cuts)
+    assert at(rows_, 1) == at(rows_, 4) == [(1,), (2,)]
+    assert at(rows_, 5) == [(2,), (3,)]
+    rows_ = view(DISTINCT_ON, MANY, cuts)
+    assert at(rows_, 4) == [(1, 1)]
+    assert at(rows_, 5) == [(1, 2)]
 
 
 @pytest.mark.parametrize("cuts", CUTS.values(), ids=CUTS)
 def test_a_limit_may_be_as_large_as_any(cuts: list[int]) -> None:
     rows: list[Change] = [(1, 1, 1, 2), (1, 2, 3, 1)]
-    found = view(f"SELECT x FROM t ORDER BY x LIMIT {HALF} OFFSET 1", rows, cuts)
-    assert at(found, 3) == [(1,), (2,)]
+    limited = view(f"SELECT x FROM t ORDER BY x LIMIT {HALF} OFFSET 1", rows, cuts)
+    assert at(limited, 3) == [(1,), (2,)]
     for offset in (HALF, diffs.LARGEST):
-        found = view(f"SELECT x FROM t ORDER BY x LIMIT {HALF} OFFSET {offset}", rows, cuts)
-        assert at(found, 3) == []
+        limited = view(f"SELECT x FROM t ORDER BY x LIMIT {HALF} OFFSET {offset}", rows, cuts)
+        assert at(limited, 3) == []
 
 
 @pytest.mark.parametrize("cuts", CUTS.values(), ids=CUTS)
@@ -114,10 +114,10 @@ def test_copies_are_made_of_no_more_rows_than_there_is_room_for(cuts: list[int])
 @pytest.mark.parametrize("cuts", CUTS.values(), ids=CUTS)
 def test_sums_of_groups_do_not_count_together(cuts: list[int]) -> None:
     rows: list[Change] = [(g, 1, 1 + g % 3, HALF) for g in range(8)]
-    found = view("SELECT g, count(*) AS n, sum(x) AS s FROM t GROUP BY g", rows, cuts)
-    assert at(found, 8) == [(g, HALF, HALF) for g in range(8)]
-    found = view("SELECT g, x FROM t EXCEPT ALL SELECT g, x FROM s", rows, cuts)
-    counts = Counter({row["g"]: row["_diff"] for row in found.updates.to_pylist()})
+    groups = view("SELECT g, count(*) AS n, sum(x) AS s FROM t GROUP BY g", rows, cuts)
+    assert at(groups, 8) == [(g, HALF, HALF) for g in range(8)]
+    groups = view("SELECT g, x FROM t EXCEPT ALL SELECT g, x FROM s", rows, cuts)
+    counts = Counter({row["g"]: row["_diff"] for row in groups.updates.to_pylist()})
     assert counts == Counter(dict.fromkeys(range(8), HALF))
 
 

@@ -58,12 +58,12 @@ def test_a_limit_takes_rows_of_the_first_iterations(name: str, most: int, seed: 
     view = kept(f"{query} LIMIT {most}", changes, cuts)
     for time in range(view.since, view.upper):
         assert not view.errors_at(time)
-        got = Counter(str(tuple(row.values())) for row in view.at(time).to_pylist())
+        actual = Counter(str(tuple(row.values())) for row in view.at(time).to_pylist())
         depths = iterations(changes, time, term, shown)
         ends = list(accumulate(depths))
         last = next((i for i, rows in enumerate(ends) if rows.total() >= most), MOST)
-        assert got <= ends[last], time
-        assert got.total() == min(most, ends[last].total()), time
+        assert actual <= ends[last], time
+        assert actual.total() == min(most, ends[last].total()), time
 
 
 COUNTER = "WITH RECURSIVE t(n) AS (SELECT 1 UNION {all} SELECT n + 1 FROM t) SELECT n FROM t"
@@ -112,24 +112,24 @@ def test_rows_that_come_and_go_end_it_later_and_earlier() -> None:
     )
     for cuts in ([1, 2, 3, 4], [4]):
         view = maintain(query, {"r": "a BIGINT"}, {"r": rows}, cuts)
-        got = [Counter(row["n"] for row in view.at(time).to_pylist()) for time in range(4)]
+        actual = [Counter(row["n"] for row in view.at(time).to_pylist()) for time in range(4)]
         want = [[0, 1, 2, 3], [0, 1, 100, 101], [100, 101, 102, 103], [0, 1, 100, 101]]
-        assert got == list(map(Counter, want))
+        assert actual == list(map(Counter, want))
 
 
 def test_an_iteration_keeps_the_rows_that_it_adds(monkeypatch: pytest.MonkeyPatch) -> None:
     """And not that the LIMIT lacks rows, which each says and the next one takes back."""
-    kept = [0]
+    added = [0]
     add = Arrived.add
 
     def counted(self: Arrived, hashes: Words, iteration: int, rows: pa.RecordBatch) -> None:
-        kept[-1] += rows.num_rows
+        added[-1] += rows.num_rows
         add(self, hashes, iteration, rows)
 
     monkeypatch.setattr(Arrived, "add", counted)
     for most in (4, 8, 16):
         maintain(f"{COUNTER.format(all='ALL')} LIMIT {most}", {}, {})
-        kept.append(0)
-    four, eight, sixteen, _ = kept
+        added.append(0)
+    four, eight, sixteen, _ = added
     assert 0 < four < eight
     assert sixteen - eight <= 2 * (eight - four)

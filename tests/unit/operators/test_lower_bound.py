@@ -20,7 +20,7 @@ ROWS, DELETED = 9_000, 3_000
 def updates(values: np.ndarray, time: int, diff: int) -> pa.Table:
     size = len(values)
     columns = {"x": values, "time": np.full(size, time), "diff": np.full(size, diff)}
-    return pa.table({name: pa.array(each, pa.int64()) for name, each in columns.items()})
+    return pa.table({name: pa.array(column, pa.int64()) for name, column in columns.items()})
 
 
 @pytest.mark.parametrize(

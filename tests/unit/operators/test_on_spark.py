@@ -21,13 +21,13 @@ TPCH_TABLES = {
 
 def relations(definitions: Mapping[str, str]) -> dict[str, Relation]:
     connection = connect()
-    found = {}
+    results = {}
     for name, definition in definitions.items():
         connection.execute(f"CREATE OR REPLACE TABLE {name} ({definition})")
         columns = connection.execute(f"DESCRIBE {name}").fetchall()
         typed = tuple(Column(column, kind) for column, kind, *_ in columns)
-        found[name] = Relation(CollectionId(name), typed)
-    return found
+        results[name] = Relation(CollectionId(name), typed)
+    return results
 
 
 def test_what_the_corpora_ask_of_spark_the_short_ones_ask() -> None:

@@ -54,11 +54,11 @@ def test_linear(updates: list[Update], uppers: list[int], layout: Mapping[str, i
     flow = dataflow([["INTEGER", "VARCHAR"]], (node, ["VARCHAR", "INTEGER"], 0))
 
     def want(rows: Contents) -> Contents:
-        made: Contents = Counter()
+        counts: Contents = Counter()
         for (number, word), count in rows.items():
             if number is not None and number > 0:
-                made[word, number + 1] += count
-        return made
+                counts[word, number + 1] += count
+        return counts
 
     agree(flow, [updates], run(flow, [updates], uppers, **layout), want)
 
@@ -167,8 +167,8 @@ def test_reduce(
     updates: list[Update], uppers: list[int], layout: Mapping[str, int], keys: tuple[int, ...]
 ) -> None:
     types = ["INTEGER", "BIGINT", "VARCHAR"]
-    made = [types[key] for key in keys] + AGGREGATE_TYPES
-    flow = dataflow([types], (Reduce(0, keys, AGGREGATES), made, 1))
+    types_ = [types[key] for key in keys] + AGGREGATE_TYPES
+    flow = dataflow([types], (Reduce(0, keys, AGGREGATES), types_, 1))
     agree(
         flow,
         [updates],
@@ -206,7 +206,7 @@ def test_reduce_without_its_hash(updates: list[Update], uppers: list[int]) -> No
 @st.composite
 def messages(draw: st.DrawFn) -> list[Update]:
     count = draw(st.integers(0, 20))
-    made = []
+    outputs = []
     for position in draw(st.permutations(range(count))):
         kind = draw(st.sampled_from([0, 0, 0, 1, 2]))
         row = (
@@ -216,8 +216,8 @@ def messages(draw: st.DrawFn) -> list[Update]:
             kind,
             f"bad {position % 3}" if kind == 2 else None,
         )
-        made.append((row, draw(st.integers(0, LAST)), 1))
-    return made
+        outputs.append((row, draw(st.integers(0, LAST)), 1))
+    return outputs
 
 
 @given(messages(), cuts(), layouts())
@@ -249,13 +249,13 @@ def test_levels_are_chained() -> None:
         (Join(2, 1, (1,), (1,), (False,)), types * 2, 2),
         (Reduce(3, (0,), (Aggregate("count", None, "BIGINT"),)), ["INTEGER", "BIGINT"], 3),
     )
-    left: list[Update] = [((n % 3, "ab"[n % 2]), n, 1) for n in range(6)]
-    left += [((0, "a"), 5, -1)]
+    left_updates: list[Update] = [((n % 3, "ab"[n % 2]), n, 1) for n in range(6)]
+    left_updates += [((0, "a"), 5, -1)]
     right: list[Update] = [((n, "ab"[n % 2]), n % 4, 1) for n in range(8)]
-    history = run(flow, [left, right], [2, 3, LAST + 2], buckets=4)
+    history = run(flow, [left_updates, right], [2, 3, LAST + 2], buckets=4)
 
     def want(a: Contents, b: Contents) -> Contents:
         joined = model.join(model.distinct(a), b, lambda one, other: one[1] == other[1])
         return model.reduce(joined, (0,), lambda members: (len(members),))
 
-    agree(flow, [left, right], history, want)
+    agree(flow, [left_updates, right], history, want)

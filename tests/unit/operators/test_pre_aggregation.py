@@ -54,10 +54,10 @@ def history(seed: int) -> pa.Table:
             "w": chance.choice([None, "9" * 30, "-1.0001"]),
             "o": chance.choice([None, True, False]),
         }
-        came, many = chance.randrange(TIMES), chance.choice([1, 1, 2, 5])
-        rows.append(row | {"_time": came, "_diff": many})
+        time, many = chance.randrange(TIMES), chance.choice([1, 1, 2, 5])
+        rows.append(row | {"_time": time, "_diff": many})
         if chance.random() < 0.5:
-            went = chance.randrange(came, TIMES)
+            went = chance.randrange(time, TIMES)
             rows.append(row | {"_time": went, "_diff": -chance.randint(1, many)})
     kinds = {name: pa.string() for name in "ghdw"}
     kinds |= {"i": pa.int32(), "b": pa.int64(), "o": pa.bool_()}
@@ -73,8 +73,8 @@ def kept(query: str, seed: int) -> Maintained:
     )
     source = f"(SELECT g, i, b, {text}, o FROM raw) AS t"
     columns = "g VARCHAR, i INTEGER, b BIGINT, h VARCHAR, d VARCHAR, w VARCHAR, o BOOLEAN"
-    asked = query.replace("FROM t", f"FROM {source}")
-    return maintain(asked, {"raw": columns}, {"raw": history(seed)}, [1, 4, TIMES])
+    renamed = query.replace("FROM t", f"FROM {source}")
+    return maintain(renamed, {"raw": columns}, {"raw": history(seed)}, [1, 4, TIMES])
 
 
 def said(view: Maintained) -> list[tuple[list[str], list[str]]]:
@@ -86,18 +86,18 @@ def said(view: Maintained) -> list[tuple[list[str], list[str]]]:
 @pytest.fixture
 def sums(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
     """Of every statement that was to sum rows, whether it could."""
-    found = list[bool]()
+    is_summed = list[bool]()
     partial = pre_aggregation.partial
 
     def counted(
         node: Linear, of: Shape, rows: pa.RecordBatch, types: Sequence[str], kernel: Kernel
     ) -> pa.RecordBatch | None:
-        made = partial(node, of, rows, types, kernel)
-        found.append(made is not None)
-        return made
+        make = partial(node, of, rows, types, kernel)
+        is_summed.append(make is not None)
+        return make
 
     monkeypatch.setattr(pre_aggregation, "partial", counted)
-    return found
+    return is_summed
 
 
 @pytest.mark.parametrize("query", [*SUMMED, *FAILING, *NOT_SUMMED])
@@ -113,7 +113,7 @@ def test_what_is_summed_ahead_is_what_rows_come_to(
     assert any(sums) or query not in SUMMED
     if query in FAILING:
         assert not all(sums)
-        assert any(errors for each in plain for _, errors in each)
+        assert any(errors for result in plain for _, errors in result)
 
 
 def test_few_rows_are_summed_as_they_were(sums: list[bool]) -> None:

@@ -56,18 +56,18 @@ SHARES = ("0", "0.1", "0.25", "0.333", "0.5", "0.9", "0.95", "1")
 def history(chance: random.Random, values: list[str], most: int = 80) -> History:
     """Inserts and retractions; often of a row at the time at which it came."""
     live: list[Row] = []
-    found: History = []
+    changes: History = []
     for time in sorted(chance.choices(range(TIMES), k=chance.randrange(most))):
         if live and chance.random() < 0.45:
-            found.append((live.pop(chance.randrange(len(live))), time, -1))
+            changes.append((live.pop(chance.randrange(len(live))), time, -1))
             continue
         row = (chance.choice([1, 1, 1, 2, None]), chance.choice([None, *values]))
         count = chance.choice([1, 1, 1, 3])
         live += [row] * count
-        found.append((row, time, count))
+        changes.append((row, time, count))
         if chance.random() < 0.2:
-            found.append((live.pop(), time, -1))
-    return found
+            changes.append((live.pop(), time, -1))
+    return changes
 
 
 def connected() -> duckdb.DuckDBPyConnection:
@@ -83,7 +83,7 @@ def table(rows: History, kind: str) -> pa.Table:
     types = {"g": pa.int32(), "x": pa.string(), "_time": pa.int64(), "_diff": pa.int64()}
     columns = [[g, x, time, diff] for (g, x), time, diff in rows]
     arrays = [
-        pa.array([row[i] for row in columns], each) for i, each in enumerate(types.values())
+        pa.array([row[i] for row in columns], type_) for i, type_ in enumerate(types.values())
     ]
     DUCKDB.register("r", pa.table(arrays, names=list(types)))
     text = f"SELECT g, CAST(x AS {kind}) AS x, _time, _diff FROM r"
@@ -91,10 +91,10 @@ def table(rows: History, kind: str) -> pa.Table:
 
 
 def counts(rows: History, time: int) -> Counter[Row]:
-    found: Counter[Row] = Counter()
+    multiset: Counter[Row] = Counter()
     for row, when, diff in rows:
-        found[row] += diff if when <= time else 0
-    return found
+        multiset[row] += diff if when <= time else 0
+    return multiset
 
 
 def answer(rows: History, time: int, query: str, changes: pa.Table) -> list[str]:
@@ -122,16 +122,16 @@ def _plain(value: object) -> object:
 
 def calls(chance: random.Random, kind: str) -> list[str]:
     share = chance.choice(SHARES)
-    found = ["median(x)", f"quantile_disc(x, {share})", f"quantile(x, {share})"]
+    calls_ = ["median(x)", f"quantile_disc(x, {share})", f"quantile(x, {share})"]
     if kind not in DISCRETE:
-        found += [f"quantile_cont(x, {share})"] * 3
-        found += [f"percentile_cont({share}) WITHIN GROUP (ORDER BY x)"]
-    found = chance.sample(found, chance.randint(1, len(found)))
+        calls_ += [f"quantile_cont(x, {share})"] * 3
+        calls_ += [f"percentile_cont({share}) WITHIN GROUP (ORDER BY x)"]
+    calls_ = chance.sample(calls_, chance.randint(1, len(calls_)))
     return [
         call + chance.choice(["", "", " FILTER (WHERE g IS NULL OR x IS DISTINCT FROM x)"])
         if chance.random() < 0.3
         else call
-        for call in found
+        for call in calls_
     ]
 
 
@@ -148,10 +148,10 @@ def searched(query: str, kind: str) -> bool:
 def check(seed: int, kind: str) -> None:
     chance = random.Random(seed)
     rows = history(chance, TYPES[kind])
-    named = ", ".join(f"{call} AS o{i}" for i, call in enumerate(calls(chance, kind)))
+    outputs = ", ".join(f"{call} AS o{i}" for i, call in enumerate(calls(chance, kind)))
     by = chance.choice(["", " GROUP BY g"])
     more = chance.choice(["", ", count(*) AS n, min(x) AS least, count(DISTINCT x) AS d"])
-    query = f"SELECT {'g, ' if by else ''}{named}{more} FROM t{by}"
+    query = f"SELECT {'g, ' if by else ''}{outputs}{more} FROM t{by}"
     assert searched(query, kind)
     cuts = sorted({*chance.sample(range(1, TIMES), chance.randrange(6)), TIMES})
     changes, columns = table(rows, kind), {"t": f"g INTEGER, x {kind}"}
@@ -179,7 +179,7 @@ def test_a_group_is_an_error_while_a_value_has_a_negative_count(seed: int) -> No
         chance.randrange(9),
     )
     rows += [(row, early, -2), (row, chance.randrange(early, TIMES), 2)]
-    rows.sort(key=lambda each: each[1])
+    rows.sort(key=lambda case: case[1])
     query = "SELECT g, median(x) AS m, quantile_disc(x, 0.9) AS d FROM t GROUP BY g"
     cuts = sorted({*chance.sample(range(1, TIMES), chance.randrange(9)), TIMES})
     changes = table(rows, "INTEGER")

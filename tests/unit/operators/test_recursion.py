@@ -37,7 +37,7 @@ QUERIES = RECURSIVE | MUTUAL
 def dataflow(query: str) -> Dataflow:
     catalog = {
         name: Relation(
-            CollectionId(name), tuple(Column(*each.split()) for each in columns.split(", "))
+            CollectionId(name), tuple(Column(*column.split()) for column in columns.split(", "))
         )
         for name, columns in TABLES.items()
     }
@@ -76,10 +76,10 @@ def test_a_view_born_later_goes_on_as_the_older_one(name: str, seed: int) -> Non
     """Hydrated at 2 from rows that were brought there, it has the same contents from 2 on."""
     changes = histories(random.Random(seed))
     brought = {
-        each: [(row, max(at, 2), diff) for row, at, diff in rows]
-        for each, rows in changes.items()
+        name: [(row, max(at, 2), diff) for row, at, diff in rows]
+        for name, rows in changes.items()
     }
-    old, young = (kept(QUERIES[name], each, [3, 4, TIMES]) for each in (changes, brought))
+    old, young = (kept(QUERIES[name], rows, [3, 4, TIMES]) for rows in (changes, brought))
     for time in range(2, TIMES):
         one, other = (view.at(time).to_pylist() for view in (old, young))
         assert sorted(map(str, one)) == sorted(map(str, other))
@@ -107,7 +107,7 @@ def run(
     merge_factor: int = 2,
 ) -> list[str]:
     """The updates of the steps, each by a worker that knows no more than names of runs."""
-    made: list[pa.Table] = []
+    parts: list[pa.Table] = []
     with tempfile.TemporaryDirectory() as directory:
         local = LocalDataflow(flow, Path(directory), 2, merge_factor)
         for number, interval in enumerate(steps):
@@ -120,22 +120,22 @@ def run(
                 local.runs = {int(bucket): runs for bucket, runs in state.items()}
             output, errors = local.step(interval, imports(flow, changes, interval))
             assert not errors
-            made += output
+            parts += output
     schema = arrow_schema([column.type for column in flow.output])
-    settled = trace.consolidate(trace.flatten(made, schema), Kernel())
+    settled = trace.consolidate(trace.flatten(parts, schema), Kernel())
     return sorted(map(str, settled.to_pylist()))
 
 
 def imports(flow: Dataflow, changes: Histories, interval: Interval) -> dict[int, pa.Table]:
-    found = {}
-    for index, each in enumerate(flow.imports):
-        rows = updates(changes[str(each.collection)], len(each.columns))
-        types = arrow_schema([column.type for column in each.columns])
+    tables = {}
+    for index, imported in enumerate(flow.imports):
+        rows = updates(changes[str(imported.collection)], len(imported.columns))
+        types = arrow_schema([column.type for column in imported.columns])
         batch = trace.flatten([rows], types)
-        found[index] = pa.Table.from_batches(
+        tables[index] = pa.Table.from_batches(
             [trace.clip(batch, int(interval.lower), int(interval.upper))]
         )
-    return found
+    return tables
 
 
 LINE: Histories = {"e": [((i, i + 1), 0, 1) for i in range(5)], "r": [((0,), 0, 1)]}

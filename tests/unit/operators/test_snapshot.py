@@ -36,10 +36,10 @@ def viewed(drawn: Case, updates: dict[str, pa.Table]) -> Maintained:
 
 def rows_of(rows: pa.RecordBatch, width: int) -> Counter[str]:
     """How often each row is there, by its bits: NaN and -0.0 are told apart by `repr`."""
-    held = Counter[str]()
+    contents = Counter[str]()
     for row in rows.to_pylist():
-        held[repr([row[f"c{place}"] for place in range(width)])] += row["diff"]
-    return held
+        contents[repr([row[f"c{place}"] for place in range(width)])] += row["diff"]
+    return contents
 
 
 def differs(drawn: Case) -> str:
@@ -55,7 +55,7 @@ def differs(drawn: Case) -> str:
     assert [column.type for column in selected.shown] == [c.type for c in view.columns]
     histories = [
         _read(KERNEL, relations[name].columns, updates.get(name))
-        for name in (str(each.collection) for each in flow.imports)
+        for name in (str(imported.collection) for imported in flow.imports)
     ]
     for time in range(view.since, view.upper):
         snapshots = {
@@ -63,12 +63,12 @@ def differs(drawn: Case) -> str:
             for index, history in enumerate(histories)
         }
         rows, errors = once(flow, snapshots, Timestamp(time), KERNEL)
-        told = sorted(row["error"] for row in errors.to_pylist() for _ in range(row["diff"]))
-        if told != view.errors_at(time) and len(selected.columns) == width:
-            return f"at {time} errors {told}, in the view {view.errors_at(time)}"
-        held = trace.at(view._updates, time, KERNEL)
-        if not told and rows_of(rows, width) != rows_of(held, width):
-            return f"at {time} {rows_of(rows, width)}, in the view {rows_of(held, width)}"
+        errors_ = sorted(row["error"] for row in errors.to_pylist() for _ in range(row["diff"]))
+        if errors_ != view.errors_at(time) and len(selected.columns) == width:
+            return f"at {time} errors {errors_}, in the view {view.errors_at(time)}"
+        contents_ = trace.at(view._updates, time, KERNEL)
+        if not errors_ and rows_of(rows, width) != rows_of(contents_, width):
+            return f"at {time} {rows_of(rows, width)}, in the view {rows_of(contents_, width)}"
     return ""
 
 
@@ -93,7 +93,7 @@ def test_columns_that_nobody_reads_are_told() -> None:
         "SELECT sum(b) AS s FROM t": {1},
         "FROM t": {0, 1},
     }
-    for query, wanted in reads.items():
+    for query, expected in reads.items():
         read = columns_imported(compile_view(query, relations).dataflow, 0)
-        assert read <= wanted, query
-        assert wanted - {0} <= read, query
+        assert read <= expected, query
+        assert expected - {0} <= read, query

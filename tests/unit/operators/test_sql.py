@@ -93,11 +93,11 @@ def test_sums_and_averages_are_duckdbs_bit_for_bit(function: str, kind: str) -> 
     chance = random.Random(f"{function} {kind}")
     if kind.startswith("DECIMAL"):
         precision, scale = map(int, kind[8:-1].split(","))
-        whole = min(precision, 36) - scale
+        integer_digits = min(precision, 36) - scale
 
         def literal() -> str:
-            digits = chance.randint(1, max(whole, 1))
-            number = chance.randint(0, 10 ** min(digits, whole) - 1)
+            digits = chance.randint(1, max(integer_digits, 1))
+            number = chance.randint(0, 10 ** min(digits, integer_digits) - 1)
             fraction = f"{chance.randint(0, 10**scale - 1):0{scale}d}"
             return f"'{chance.choice(['', '-'])}{number}.{fraction}'::{kind}"
     else:
@@ -116,15 +116,15 @@ def test_sums_and_averages_are_duckdbs_bit_for_bit(function: str, kind: str) -> 
     # The optimizer may turn avg into sum / count, which is rounded twice.
     connection.execute("PRAGMA disable_optimizer")
     want = dict(connection.execute(query).fetchall())
-    got = dict(connection.execute("SELECT g, y FROM got").fetchall())
+    actual = dict(connection.execute("SELECT g, y FROM got").fetchall())
     if function == "avg":
         exact = connection.execute("SELECT g, list(x) FROM t GROUP BY g").fetchall()
-        assert got == {g: float(sum(map(Fraction, xs)) / len(xs)) for g, xs in exact}
+        assert actual == {g: float(sum(map(Fraction, xs)) / len(xs)) for g, xs in exact}
         # DuckDB rounds to 64 bits first, which shows in one of a thousand
         if kind != "DECIMAL(30,25)":  # and then its divisor is rounded too
-            assert sum(got[g] != want[g] for g in got) <= 2
+            assert sum(actual[g] != want[g] for g in actual) <= 2
     else:
-        assert got == want
+        assert actual == want
 
 
 def test_arguments_are_checked() -> None:

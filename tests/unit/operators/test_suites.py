@@ -63,9 +63,9 @@ def test_a_script_is_read_and_carried_out(script: Path) -> None:
         "SELECT a, max(b)\nFROM t GROUP BY a",
         "SELECT count(*) FROM f WHERE k > 5",
     ]
-    ((held, made_up),) = [replay.tables("FROM t, f WHERE true")[::-1]]
-    assert held.rows.column("a").to_pylist() == [1, 2, 2]
-    assert held.columns == (("a", "UINTEGER"), ("b", "VARCHAR"))
+    ((tables, made_up),) = [replay.tables("FROM t, f WHERE true")[::-1]]
+    assert tables.rows.column("a").to_pylist() == [1, 2, 2]
+    assert tables.columns == (("a", "UINTEGER"), ("b", "VARCHAR"))
     assert made_up.rows.num_rows > 0
     assert [judged(replay, query).word for query in queries] == ["right", "right"]
 
@@ -89,8 +89,8 @@ def test_refusals_have_their_reason(script: Path) -> None:
 def test_another_answer_than_duckdbs_is_wrong(script: Path, monkeypatch) -> None:
     replay, _ = replayed(script)
 
-    def other(query: str, *args: Any, **named: Any) -> Maintained:
-        return maintain(query.replace("max", "min"), *args, **named)
+    def other(query: str, *args: Any, **case: Any) -> Maintained:
+        return maintain(query.replace("max", "min"), *args, **case)
 
     monkeypatch.setattr("tests.random_sql.judge.maintain", other)
     verdict = judged(replay, "SELECT max(b) AS b FROM t")
@@ -148,7 +148,7 @@ def test_a_failure_that_duckdb_has_in_no_order_is_wrong(
 def maintained_as(monkeypatch: pytest.MonkeyPatch, other: str) -> None:
     """Have the judge maintain another query."""
 
-    def maintained(query: str, *args: Any, **named: Any) -> Maintained:
-        return maintain(other, *args, **named)
+    def maintained(query: str, *args: Any, **case: Any) -> Maintained:
+        return maintain(other, *args, **case)
 
     monkeypatch.setattr("tests.random_sql.judge.maintain", maintained)

@@ -57,16 +57,20 @@ def test_a_row_is_there_while_every_bound_says_so(
     uppers: list[int],
     layout: Mapping[str, Any],
 ) -> None:
-    bounds = tuple(Bound(each, column(1, "BIGINT")) for each in chosen)
+    bounds = tuple(Bound(comparison, column(1, "BIGINT")) for comparison in chosen)
     keep = Expression("c0 > 0", "BOOLEAN", "x0 > 0")
     outputs = (column(0, "INTEGER"), *(() if narrow else (column(1, "BIGINT"),)))
     node = Temporal(0, (keep,), bounds, outputs)
-    made = TYPES[: len(outputs)]
-    history = run(dataflow([TYPES], (node, made, 1)), [updates], [*uppers, LATEST], **layout)
+    types = TYPES[: len(outputs)]
+    history = run(dataflow([TYPES], (node, types, 1)), [updates], [*uppers, LATEST], **layout)
     for time in range(LATEST):
         want: Contents = Counter()
         for (x, at), count in model.contents(updates, time).items():
-            if x and at is not None and all(JUDGE[each](time, at) for each in chosen):
+            if (
+                x
+                and at is not None
+                and all(JUDGE[comparison](time, at) for comparison in chosen)
+            ):
                 want[(x,) if narrow else (x, at)] += count
         assert history.at(time) == want, f"at {time}"
         assert not history.errors_at(time), f"at {time}"
@@ -166,20 +170,20 @@ def test_queries_agree_with_duckdb_at_every_time(
     view = maintain(
         text,
         dict.fromkeys(changes, "a INTEGER, d BIGINT, e BIGINT"),
-        {name: each.rename_columns(names) for name, each in changes.items()},
+        {name: fetched.rename_columns(names) for name, fetched in changes.items()},
         [*uppers, LATEST],
         buckets=layout["buckets"],
         merge_factor=layout["merge_factor"],
     )
     connection = connect()
-    for name, each in changes.items():
-        connection.register(f"h_{name}", each.rename_columns(names))
+    for name, fetched in changes.items():
+        connection.register(f"h_{name}", fetched.rename_columns(names))
     for time in range(view.since, LATEST):
         for name in changes:
             summed = "SELECT a, d, e, sum(_diff)::BIGINT AS n"
-            held = f"{summed} FROM h_{name} WHERE _time <= {time} GROUP BY ALL"
+            contents = f"{summed} FROM h_{name} WHERE _time <= {time} GROUP BY ALL"
             connection.execute(
-                f"CREATE OR REPLACE TABLE {name} AS SELECT a, d, e FROM ({held}), range(n)"
+                f"CREATE OR REPLACE TABLE {name} AS SELECT a, d, e FROM ({contents}), range(n)"
             )
         set_time(connection, time)
         want = answer(connection, text)[1]
@@ -207,12 +211,12 @@ def test_time_goes_on_and_nothing_is_left_of_it() -> None:
             outputs, errors = local.step(interval_of(lower, upper), {})
             seen.append(sorted((u["time"], u["diff"]) for o in outputs for u in o.to_pylist()))
             assert not errors
-        left = [names for runs in local.runs.values() for names in runs.values()]
+        remaining = [names for runs in local.runs.values() for names in runs.values()]
     assert seen == [
         1, [(1, -1)], 11, [(11, -1)], 21, [(21, -1)], 31, [(31, -1), (41, -1)],
     ]  # fmt: skip
-    assert left
-    assert not any(left)
+    assert remaining
+    assert not any(remaining)
 
 
 def test_what_is_replaced_is_not_waited_for() -> None:

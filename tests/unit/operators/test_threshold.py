@@ -25,10 +25,10 @@ anything = st.lists(
 
 def wanted(rule: Rule, counts: tuple[Contents, ...]) -> Contents:
     """The rule, row by row; the mark behind the row."""
-    found: Contents = Counter()
+    result: Contents = Counter()
     for row in {row for count in counts for row in count}:
         n = [max(count[row], 0) for count in counts]
-        made = {
+        results = {
             Rule.INTERSECT_ALL: min(n[0], n[1]),
             Rule.EXCEPT_ALL: max(n[0] - n[1], 0),
             Rule.INTERSECT: int(n[0] > 0 and n[1] > 0),
@@ -43,9 +43,9 @@ def wanted(rule: Rule, counts: tuple[Contents, ...]) -> Contents:
         mark = True if n[1] else None if len(n) > 2 and n[2] else False
         if rule is Rule.SINGLE and n[1]:
             mark = None
-        if made:
-            found[(*row, mark) if rule in MARKED else row] = made
-    return found
+        if results:
+            result[(*row, mark) if rule in MARKED else row] = results
+    return result
 
 
 def failing(rule: Rule, counts: tuple[Contents, ...]) -> Counter[str]:
@@ -67,9 +67,9 @@ def test_a_row_is_there_as_often_as_the_rule_says(
     count = data.draw(st.integers(2, 3)) if rule is Rule.MARK else 2
     inputs = [data.draw(st.one_of(histories(rows), anything)) for _ in range(count)]
     keys = data.draw(st.sampled_from([(0, 1), (1,), ()]))
-    made = [*TYPES, "BOOLEAN"] if rule in MARKED else TYPES
+    types = [*TYPES, "BOOLEAN"] if rule in MARKED else TYPES
     node = Threshold(tuple(range(count)), keys, rule)
-    history = run(dataflow([TYPES] * count, (node, made, 1)), inputs, uppers, **layout)
+    history = run(dataflow([TYPES] * count, (node, types, 1)), inputs, uppers, **layout)
     for time in range(LAST + 2):
         counts = tuple(model.contents(updates, time) for updates in inputs)
         assert history.at(time) == wanted(rule, counts), f"at {time}"
@@ -98,14 +98,14 @@ def test_a_residual_judges_each_pair(
 
     for time in range(LAST + 2):
         ours, theirs = model.contents(left, time), model.contents(right, time)
-        kept = model.join(
+        expected = model.join(
             ours,
             theirs,
             lambda one, two: (
                 meets(one, two) and one[0] == 2 and two[0] is not None and two[0] <= 10
             ),
         )
-        assert history.at(time) == kept, f"at {time}"
+        assert history.at(time) == expected, f"at {time}"
         bad = model.join(ours, theirs, lambda one, two: meets(one, two) and one[0] == 1)
         assert sum(history.errors_at(time).values()) == sum(bad.values()), f"at {time}"
 

@@ -20,12 +20,12 @@ TIMES = 30
 def history(chance: random.Random) -> list[tuple[Row, int, int]]:
     """Inserts, retractions of rows that are there, and pairs that cancel at one time."""
     live: list[Row] = []
-    found = []
+    updates = []
     for time in sorted(chance.choices(range(TIMES), k=chance.randrange(120))):
         if live and chance.random() < 0.45:
             row = min(live, key=str) if chance.random() < 0.5 else chance.choice(live)
             live.remove(row)
-            found.append((row, time, -1))
+            updates.append((row, time, -1))
             continue
         row = (
             chance.choice([1, 1, 1, 2, None]),
@@ -34,15 +34,15 @@ def history(chance: random.Random) -> list[tuple[Row, int, int]]:
         )
         count = chance.choice([1, 1, 3])
         live += [row] * count
-        found.append((row, time, count))
-    return found
+        updates.append((row, time, count))
+    return updates
 
 
 def table(rows: list[tuple[Row, int, int]]) -> pa.Table:
     types = [pa.int32(), pa.int32(), pa.string(), pa.int64(), pa.int64()]
     lists = [[row[i] for row, _, _ in rows] for i in range(3)]
     lists += [[time for _, time, _ in rows], [diff for _, _, diff in rows]]
-    arrays = [pa.array(each, kind) for each, kind in zip(lists, types, strict=True)]
+    arrays = [pa.array(values, kind) for values, kind in zip(lists, types, strict=True)]
     return pa.table(arrays, names=["g", "x", "s", "_time", "_diff"])
 
 
@@ -76,14 +76,14 @@ def test_the_first_rows_are_those_of_a_sort_at_every_time(seed: int) -> None:
     with patch.object(topk, "_MOST_CELLS", cells):
         view = maintain(query, {"t": COLUMNS}, {"t": table(rows)}, cuts, merge_factor=factor)
     for time in range(view.since, view.upper):
-        found = at(rows, time)
-        groups = {row[0] for row in found} if by_group else {0}
+        actual = at(rows, time)
+        groups = {row[0] for row in actual} if by_group else {0}
         want = [
             row
             for group in groups
-            for row in [r for r in found if not by_group or r[0] == group][
+            for row in [r for r in actual if not by_group or r[0] == group][
                 offset : offset + limit
             ]
         ]
-        got = [tuple(row.values()) for row in view.at(time).to_pylist()]
-        assert sorted(got, key=str) == sorted(want, key=str), (query, time)
+        actual = [tuple(row.values()) for row in view.at(time).to_pylist()]
+        assert sorted(actual, key=str) == sorted(want, key=str), (query, time)

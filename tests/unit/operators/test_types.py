@@ -29,7 +29,7 @@ def test_a_history_holds_no_row_a_negative_number_of_times() -> None:
     for kind in TYPES:
         for rows in histories(kind).values():
             counts: dict[tuple[str, ...], int] = {}
-            for row, _, diff in sorted(rows, key=lambda each: each[1]):
+            for row, _, diff in sorted(rows, key=lambda case: case[1]):
                 counts[tuple(row)] = counts.get(tuple(row), 0) + diff
                 assert counts[tuple(row)] >= 0, (kind, row)
 

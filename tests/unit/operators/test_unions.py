@@ -88,9 +88,9 @@ QUERIES = {
 
 def tables(seed: int | str, pool: list[str]) -> tuple[Tables, random.Random]:
     chance = random.Random(seed)
-    known = POOL | {UNION: pool}
+    pools = POOL | {UNION: pool}
     histories: dict[str, History] = {
-        name: list(history(chance, list(of.values()), known, range(8, 20)))
+        name: list(history(chance, list(of.values()), pools, range(8, 20)))
         for name, of in COLUMNS.items()
     }
     return Tables(COLUMNS, chance, histories), chance
@@ -126,5 +126,5 @@ def test_a_member_that_is_a_struct_is_read_of_rows_that_come_and_go() -> None:
 def test_an_error_quotes_the_expression_as_it_was_written() -> None:
     relations, chance = tables(3, ["union_value(n := 1)"])
     view = relations.maintain("SELECT 1 // (x.n - 1) AS d FROM t WHERE k = 1", chance)
-    found = {error for time in range(view.since, view.upper) for error in view.errors_at(time)}
-    assert found in (set(), {"cannot evaluate 1 // (union_extract(x, 'n') - 1)"})
+    errors = {error for time in range(view.since, view.upper) for error in view.errors_at(time)}
+    assert errors in (set(), {"cannot evaluate 1 // (union_extract(x, 'n') - 1)"})

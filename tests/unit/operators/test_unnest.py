@@ -14,15 +14,15 @@ def test_a_list_that_nobody_reads_is_not_repeated() -> None:
     columns = [pa.array([7]), pa.array([list(range(1000))]), pa.array([1]), pa.array([1])]
     rows = pa.RecordBatch.from_arrays(columns, schema=arrow_schema(TYPES))
     node, kernel = Unnest(0, (1,)), Kernel()
-    made = unnest.step(node, rows, TYPES, MADE, {0, 2}, kernel).output
-    assert made
-    assert made.num_rows == made.column(1).null_count == 1000
-    assert made.nbytes < 100_000
-    assert set(made.column(0).to_pylist()) == {7}
-    assert made.column(2).to_pylist() == list(range(1000))
-    whole = unnest.step(node, rows, TYPES, MADE, {0, 1, 2}, kernel).output
-    assert whole
-    assert whole.column(1)[999].as_py() == list(range(1000))
+    output = unnest.step(node, rows, TYPES, MADE, {0, 2}, kernel).output
+    assert output
+    assert output.num_rows == output.column(1).null_count == 1000
+    assert output.nbytes < 100_000
+    assert set(output.column(0).to_pylist()) == {7}
+    assert output.column(2).to_pylist() == list(range(1000))
+    full = unnest.step(node, rows, TYPES, MADE, {0, 1, 2}, kernel).output
+    assert full
+    assert full.column(1)[999].as_py() == list(range(1000))
 
 
 def test_a_list_that_is_read_stays() -> None:

@@ -24,7 +24,7 @@ def of_doubles(pairs: list[tuple[float, float]], query: str) -> Maintained:
     rows = [(y, x, 0, 1) for y, x in pairs] + [(0.7, -1e3, 0, 2), (0.7, -1e3, 1, -2)]
     kinds = [pa.float64(), pa.float64(), pa.int64(), pa.int64()]
     columns = zip(zip(*rows, strict=True), kinds, strict=True)
-    arrays = [pa.array(each, kind) for each, kind in columns]
+    arrays = [pa.array(values, kind) for values, kind in columns]
     table = pa.table(arrays, names=["y", "x", "_time", "_diff"])
     return maintain(query, {"t": "y DOUBLE, x DOUBLE"}, {"t": table}, [1, 2])
 
@@ -34,17 +34,17 @@ def test_deviations_are_exact_and_rounded_once(pool: list[float]) -> None:
     chance = random.Random(str(pool))
     pairs = [(chance.choice(pool), chance.choice(pool)) for _ in range(9)]
     calls = "var_pop(y) AS v, covar_samp(y, x) AS c, regr_slope(y, x) AS s, stddev(y) AS d"
-    (got,) = of_doubles(pairs, f"SELECT {calls} FROM t").at(1).to_pylist()
+    (row,) = of_doubles(pairs, f"SELECT {calls} FROM t").at(1).to_pylist()
     ys, xs = ([Fraction(pair[i]) for pair in pairs] for i in (0, 1))
     zero, n = Fraction(0), 9
     y, x = sum(ys, zero) / n, sum(xs, zero) / n
     yy, xx = sum(((b - y) ** 2 for b in ys), zero), sum(((a - x) ** 2 for a in xs), zero)
     yx = sum(((b - y) * (a - x) for b, a in zip(ys, xs, strict=True)), zero)
-    assert got["v"] == _double(yy / n)
-    assert got["c"] == _double(yx / (n - 1))
-    assert got["s"] == (_double(yx / xx) if xx else math.nan)
-    below, above = math.nextafter(got["d"], 0), math.nextafter(got["d"], math.inf)
-    half = [(Fraction(got["d"]) + Fraction(each)) / 2 for each in (below, above)]
+    assert row["v"] == _double(yy / n)
+    assert row["c"] == _double(yx / (n - 1))
+    assert row["s"] == (_double(yx / xx) if xx else math.nan)
+    below, above = math.nextafter(row["d"], 0), math.nextafter(row["d"], math.inf)
+    half = [(Fraction(row["d"]) + Fraction(neighbour)) / 2 for neighbour in (below, above)]
     assert half[0] ** 2 <= yy / (n - 1) <= half[1] ** 2
 
 
@@ -72,7 +72,7 @@ QUERIES = [
 def test_an_error_is_one_of_its_group_and_heals(query: str) -> None:
     rows = [(1, 5, 0, 1), (2, 3, 0, 1), (2, -7, 1, 1), (2, -7, 2, -1)]
     names = ["g", "n", "_time", "_diff"]
-    table = pa.table([pa.array(each) for each in zip(*rows, strict=True)], names=names)
+    table = pa.table([pa.array(values) for values in zip(*rows, strict=True)], names=names)
     for cuts in ([1, 2, 3], [3]):
         view = maintain(query, {"t": "g INTEGER, n INTEGER"}, {"t": table}, cuts)
         assert view.errors_at(0) == view.errors_at(2) == []

@@ -95,10 +95,10 @@ LINES = (
 def history(chance: random.Random) -> History:
     """Inserts, retractions of rows that are there, and at times of rows that are not."""
     live: list[Row] = []
-    found: History = []
+    changes: History = []
     for time in sorted(chance.choices(range(TIMES), k=chance.randrange(90))):
         if live and chance.random() < 0.45:
-            found.append((live.pop(chance.randrange(len(live))), time, -1))
+            changes.append((live.pop(chance.randrange(len(live))), time, -1))
             continue
         row = (
             chance.choice([1, 1, 1, 2, None]),
@@ -107,8 +107,8 @@ def history(chance: random.Random) -> History:
         )
         count = chance.choice([1, 1, 1, 3])
         live += [row] * count
-        found.append((row, time, count))
-    return found
+        changes.append((row, time, count))
+    return changes
 
 
 def table(rows: History) -> pa.Table:
@@ -153,9 +153,9 @@ def query(chance: random.Random) -> Query:
     line = chance.choice(LINES)
     some = chance.choice([ROWS, ROWS + GROUPS + RUNNING, GROUPS, RANGE, RANGE, RUNNING])
     calls = chance.sample(some, chance.randint(1, 3))
-    named = [f"{_measured(call, line.steps)} AS o{i}" for i, call in enumerate(calls)]
+    calls_ = [f"{_measured(call, line.steps)} AS o{i}" for i, call in enumerate(calls)]
     partition = chance.choice(["PARTITION BY g ", ""])
-    return Query(line.sql, partition, chance.random() < 0.4, tuple(named))
+    return Query(line.sql, partition, chance.random() < 0.4, tuple(calls_))
 
 
 def _measured(call: str, steps: tuple[str, ...]) -> str:
@@ -189,21 +189,21 @@ def check(seed: int, *, negative: bool) -> None:
         row, first, count = chance.choice(rows) if rows else ((1, 1, "a"), 0, 1)
         early = chance.randint(0, first)
         rows = [((row, early, -count)), *rows, (row, TIMES - 2, count)]
-    asked = query(chance)
+    text = query(chance)
     cuts = sorted({*chance.sample(range(1, TIMES), chance.randrange(6)), TIMES})
     columns = {"t": "g INTEGER, x INTEGER, s VARCHAR"}
     with patch.object(neighbourhoods, "MOST_CELLS", chance.choice([1, 50, 1 << 18])):
         view = maintain(
-            asked.view, columns, {"t": table(rows)}, cuts, merge_factor=chance.choice([0, 2])
+            text.view, columns, {"t": table(rows)}, cuts, merge_factor=chance.choice([0, 2])
         )
     connection = duckdb.connect()
     connection.execute("SET default_null_order = 'postgres'; SET integer_division = true")
     for time in range(view.since, view.upper):
-        want = answer(connection, rows, time, asked)
-        assert bool(view.errors_at(time)) == (want is None), (asked.view, time)
+        want = answer(connection, rows, time, text)
+        assert bool(view.errors_at(time)) == (want is None), (text.view, time)
         if want is not None:
-            got = sorted(str(tuple(row.values())) for row in view.at(time).to_pylist())
-            assert got == want, (asked.view, time)
+            actual = sorted(str(tuple(row.values())) for row in view.at(time).to_pylist())
+            assert actual == want, (text.view, time)
 
 
 @pytest.mark.parametrize(
@@ -212,10 +212,10 @@ def check(seed: int, *, negative: bool) -> None:
 @pytest.mark.parametrize("line", LINES, ids=[line.sql for line in LINES])
 def test_all_of_these_are_kept_by_their_neighbours(calls: tuple[str, ...], line: Line) -> None:
     columns = tuple(
-        Column(*each) for each in [("g", "INTEGER"), ("x", "INTEGER"), ("s", "VARCHAR")]
+        Column(*column) for column in [("g", "INTEGER"), ("x", "INTEGER"), ("s", "VARCHAR")]
     )
-    named = tuple(_measured(call, line.steps) for call in calls)
-    text = Query(line.sql, "PARTITION BY g ", True, named).view
+    calls_ = tuple(_measured(call, line.steps) for call in calls)
+    text = Query(line.sql, "PARTITION BY g ", True, calls_).view
     nodes = compile_view(text, {"t": Relation(CollectionId("t"), columns)}).dataflow.nodes
     assert [node.why for node in nodes if isinstance(node, Groupwise)] == [""]
 
@@ -292,10 +292,10 @@ def test_running_sums_go_on_from_sums_beyond_64_bits() -> None:
     view = maintain(
         text, {"t": "g INTEGER, x INTEGER, s VARCHAR"}, {"t": table(rows)}, [1, 2, 5]
     )
-    held = Counter(x for (_, x, _), _, diff in rows for _ in range(diff))
-    held.subtract(x for (_, x, _), _, diff in rows for _ in range(-diff))
-    sums = np.cumsum([held[x] * (x % 4 - 1) for x in range(402)])
-    want = [int(sums[x]) * UNIT for x in range(402) for _ in range(held[x])]
+    counts = Counter(x for (_, x, _), _, diff in rows for _ in range(diff))
+    counts.subtract(x for (_, x, _), _, diff in rows for _ in range(-diff))
+    sums = np.cumsum([counts[x] * (x % 4 - 1) for x in range(402)])
+    want = [int(sums[x]) * UNIT for x in range(402) for _ in range(counts[x])]
     assert sorted(int(row["o"]) for row in view.at(4).to_pylist()) == sorted(want)
 
 

@@ -42,8 +42,8 @@ def aliases() -> list[tuple[str, str]]:
 
 def written(name: str) -> list[str]:
     """A call of each overload, and of one with FILTER, ORDER BY and DISTINCT: what binds."""
-    overloads = [each for each in catalogue(Kernel()) if each.name == name]
-    texts = list(dict.fromkeys(next(calls(each)) for each in overloads))
+    overloads = [overload for overload in catalogue(Kernel()) if overload.name == name]
+    texts = list(dict.fromkeys(next(calls(overload)) for overload in overloads))
     (*_, last) = texts
     arguments = last.removesuffix(")").split("(", 1)[1]
     texts += [f"{last} FILTER (WHERE g > 1)", f"{name}({arguments} ORDER BY g)"]
@@ -121,5 +121,5 @@ def test_arbitrary_is_the_first_be_it_null(call: str) -> None:
     connection = connect()
     connection.register("t", rows)
     view = maintain(query, {"t": "id INTEGER, x INTEGER"}, {"t": rows})
-    got = sorted(tuple(row.values()) for row in view.at(0).to_pylist())
-    assert got == sorted(connection.execute(query).fetchall())
+    actual = sorted(tuple(row.values()) for row in view.at(0).to_pylist())
+    assert actual == sorted(connection.execute(query).fetchall())

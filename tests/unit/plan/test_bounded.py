@@ -31,7 +31,7 @@ def test_comparisons_with_constants_hold_for_all_rows_that_count(where: str) -> 
 
 
 @pytest.mark.parametrize(
-    ("query", "wanted"),
+    ("query", "conditions"),
     [
         ("SELECT a FROM t", []),
         ("FROM t", []),
@@ -44,11 +44,13 @@ def test_comparisons_with_constants_hold_for_all_rows_that_count(where: str) -> 
         ("SELECT a FROM t WHERE n = 3 AND mz_now() <= n", [Compared(4, "=", 3)]),
     ],
 )  # fmt: skip
-def test_what_one_reader_wants_is_not_left_out(query: str, wanted: list[Compared]) -> None:
-    assert _compared(query) == wanted
+def test_what_one_reader_wants_is_not_left_out(query: str, conditions: list[Compared]) -> None:
+    assert _compared(query) == conditions
 
 
 def _compared(query: str) -> list[Compared]:
     dataflow: Dataflow = compile_select(query, catalog()).dataflow
-    (index,) = [i for i, each in enumerate(dataflow.imports) if str(each.collection) == "s1"]
+    (index,) = [
+        i for i, imported in enumerate(dataflow.imports) if str(imported.collection) == "s1"
+    ]
     return list(compared(dataflow, index))

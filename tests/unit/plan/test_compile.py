@@ -48,10 +48,10 @@ def test_columns_of_one_name_get_those_that_create_table_as_gives(listed: str) -
     connection, text = connect(), f"SELECT {listed} FROM t"
     connection.execute("CREATE TABLE t (a INTEGER, b VARCHAR)")
     connection.execute(f"CREATE TABLE made AS {text}")
-    wanted = [row[0] for row in connection.execute("DESCRIBE made").fetchall()]
+    expected = [row[0] for row in connection.execute("DESCRIBE made").fetchall()]
     relation = Relation(CollectionId("s1"), (Column("a", "INTEGER"), Column("b", "VARCHAR")))
     compiled = compile_view(text, {"t": relation})
-    assert [column.name for column in compiled.columns] == wanted
+    assert [column.name for column in compiled.columns] == expected
 
 
 def test_a_view_over_a_view_is_an_import() -> None:
@@ -119,7 +119,7 @@ def test_what_can_fail_is_known(expression: str, *, fails: bool) -> None:
 
 
 @pytest.mark.parametrize(
-    ("predicate", "kept"),
+    ("predicate", "is_kept"),
     [
         ("dt < DATE '1994-01-01' + INTERVAL 1 YEAR", True),
         ("TIMESTAMP '1994-01-01' - INTERVAL 90 DAYS >= dt", True),
@@ -130,11 +130,13 @@ def test_what_can_fail_is_known(expression: str, *, fails: bool) -> None:
         ("dt < TIMESTAMPTZ '1994-01-01'", False),
     ],
 )
-def test_dates_before_a_midnight_are_compared_as_dates(predicate: str, *, kept: bool) -> None:
+def test_dates_before_a_midnight_are_compared_as_dates(
+    predicate: str, *, is_kept: bool
+) -> None:
     query = f"SELECT s FROM every JOIN (SELECT g FROM k) ON i = g WHERE {predicate}"
     logical = compile_view(query, catalog()).logical
     assert isinstance(logical, ir.Project)
-    assert isinstance(logical.input, ir.Filter) != kept
+    assert isinstance(logical.input, ir.Filter) != is_kept
 
 
 def test_constants_that_have_a_value_cannot_fail() -> None:

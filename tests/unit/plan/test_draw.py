@@ -22,16 +22,16 @@ def picture(query: str) -> ET.Element:
 
 def boxes(root: ET.Element) -> dict[int, tuple[float, float, float, float]]:
     """The left, upper, right and lower edge of each operator."""
-    found = {}
+    positions = {}
     for group in root.iter(f"{SVG}g"):
         title, rect = group.find(f"{SVG}title"), group.find(f"{SVG}rect")
         assert title is not None
         assert rect is not None
         x, y, width, height = (float(rect.attrib[a]) for a in ("x", "y", "width", "height"))
         number = int(str(title.text).split()[0].removeprefix("#"))
-        assert number not in found
-        found[number] = (x, y, x + width, y + height)
-    return found
+        assert number not in positions
+        positions[number] = (x, y, x + width, y + height)
+    return positions
 
 
 def exchanges(compiled: Compiled) -> tuple[int, int]:
@@ -45,14 +45,14 @@ def exchanges(compiled: Compiled) -> tuple[int, int]:
 def test_every_operator_has_a_place_of_its_own(number: int) -> None:
     query = tpch.QUERIES[number]
     root, compiled = picture(query), compile_view(query, CATALOG)
-    found = boxes(root)
-    assert sorted(found) == list(range(len(compiled.dataflow.nodes)))
-    for one, (left, upper, right, lower) in found.items():
+    positions = boxes(root)
+    assert sorted(positions) == list(range(len(compiled.dataflow.nodes)))
+    for one, (left, upper, right, lower) in positions.items():
         assert left >= 0
         assert upper >= 0
         assert right <= float(root.attrib["width"])
         assert lower <= float(root.attrib["height"])
-        for other, (x, y, to_x, to_y) in found.items():
+        for other, (x, y, to_x, to_y) in positions.items():
             apart = right <= x or to_x <= left or lower <= y or to_y <= upper
             assert one == other or apart
     lines = list(root.iter(f"{SVG}line"))

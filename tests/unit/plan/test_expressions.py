@@ -15,13 +15,13 @@ _BRACKETS = {"(": 1, "[": 1, "{": 1, ")": -1, "]": -1, "}": -1, "}}": -2}
 
 def parts(text: str) -> list[str]:
     """The expressions of a list, cut at the commas outside brackets."""
-    found, depth, start = [], 0, 0
+    pieces, depth, start = [], 0, 0
     for token in tokenize(text):
         depth += _BRACKETS.get(text[token.start : token.end], 0)
         if token.text == "," and depth == 0:
-            found.append(text[start : token.start])
+            pieces.append(text[start : token.start])
             start = token.end
-    return [*found, text[start:]]
+    return [*pieces, text[start:]]
 
 
 @pytest.mark.parametrize("kind", EXPRESSIONS)
@@ -40,10 +40,8 @@ def test_rendering_keeps_value_and_type(kind: str) -> None:
     carry(plans, "every")
     rendered = shown(to_sql(compiled.logical), compiled.columns)
     relation, expected = plans.sql(rendered), connection.sql(query)
-    wanted = [str(type_) for type_ in expected.types]
-    assert [c.type for c in compiled.columns] == [
-        t.replace('"NULL"', "INTEGER") for t in wanted
-    ]
+    types = [str(type_) for type_ in expected.types]
+    assert [c.type for c in compiled.columns] == [t.replace('"NULL"', "INTEGER") for t in types]
     assert [str(type_) for type_ in relation.types] == [c.type for c in compiled.columns]
     here, there = (
         of.execute(f"SELECT CAST(COLUMNS(*) AS VARCHAR) FROM ({text}\n) q").fetchall()

@@ -23,15 +23,15 @@ def create(text: str) -> Function:
 
 
 def function(name: str = "f", kinds: str = "x BIGINT") -> Function:
-    names = ", ".join(each.split()[0] for each in kinds.split(", "))
+    names = ", ".join(kind.split()[0] for kind in kinds.split(", "))
     body = f"$$def {name}({names}): raise AssertionError('called')$$"
     return create(f"CREATE FUNCTION {name}({kinds}) RETURNS int LANGUAGE PYTHON AS {body}")
 
 
 def test_types_are_spelled_as_duckdb_does() -> None:
-    made = function(kinds="x int8, y numeric")
-    assert (made.types, made.returns) == (("BIGINT", "DECIMAL(18,3)"), "INTEGER")
-    assert made.signature == "x BIGINT, y DECIMAL(18,3)"
+    declared = function(kinds="x int8, y numeric")
+    assert (declared.types, declared.returns) == (("BIGINT", "DECIMAL(18,3)"), "INTEGER")
+    assert declared.signature == "x BIGINT, y DECIMAL(18,3)"
 
 
 def test_a_dataflow_holds_what_it_calls_and_nothing_else() -> None:
@@ -58,8 +58,8 @@ def test_another_text_is_another_plan() -> None:
         "CREATE FUNCTION f(x BIGINT) RETURNS INT LANGUAGE PYTHON AS 'def f(x): return x'"
     )
     texts = [
-        plans.dumps(compile_view("SELECT f(a) AS r FROM t", CATALOG, [each]).dataflow)
-        for each in (function(), other)
+        plans.dumps(compile_view("SELECT f(a) AS r FROM t", CATALOG, [definition]).dataflow)
+        for definition in (function(), other)
     ]
     assert texts[0] != texts[1]
 
@@ -83,7 +83,7 @@ def test_a_call_may_fail_so_it_stays_behind_a_join() -> None:
 
 
 @pytest.mark.parametrize(
-    ("query", "said"),
+    ("query", "message"),
     [
         ("SELECT g(a) FROM t", "g does not exist"),
         ("SELECT f(a, b) FROM t", r"f\(\) does not support the supplied arguments"),
@@ -93,14 +93,14 @@ def test_a_call_may_fail_so_it_stays_behind_a_join() -> None:
         ("SELECT a FROM t WHERE f(mz_now()) = 1", r"mz_now\(\) in function f"),
     ],
 )
-def test_what_does_not_bind_is_refused_by_name(query: str, said: str) -> None:
-    with pytest.raises(InvalidStatement, match=said) as refused:
+def test_what_does_not_bind_is_refused_by_name(query: str, message: str) -> None:
+    with pytest.raises(InvalidStatement, match=message) as refused:
         compile_view(query, CATALOG, [function()])
     assert "@" not in str(refused.value)
 
 
 @pytest.mark.parametrize(
-    ("definition", "said"),
+    ("definition", "message"),
     [
         ("lower(x BIGINT) RETURNS INT", "lower is one of DuckDB's"),
         ("Today(x BIGINT) RETURNS INT", "Today is one of DuckDB's"),
@@ -118,6 +118,6 @@ def test_what_does_not_bind_is_refused_by_name(query: str, said: str) -> None:
         ("g(x BIGINT) RETURNS INT", "defines no function g"),
     ],
 )
-def test_what_cannot_be_created_is_refused(definition: str, said: str) -> None:
-    with pytest.raises(InvalidStatement, match=said):
+def test_what_cannot_be_created_is_refused(definition: str, message: str) -> None:
+    with pytest.raises(InvalidStatement, match=message):
         create(f"CREATE FUNCTION {definition} LANGUAGE PYTHON AS 'def f(x): return x'")

@@ -58,15 +58,15 @@ def test_an_inner_value_is_written_exactly(
     plan = parse(connection.execute(call).fetchall()[0][0]).records("plans")[0]
     (record,) = plan.records("expressions")
     written = literal(record.record("value"))
-    wanted, got = (
+    expected, actual = (
         connection.execute(
             f"SELECT typeof(v), v::VARCHAR, hash(v), v IS NOT DISTINCT FROM ({constant})"
             f" FROM (SELECT ({text}) AS v)"
         ).fetchall()
         for text in (constant, written.sql)
     )
-    assert got == wanted
-    assert written.type == wanted[0][0]
+    assert actual == expected
+    assert written.type == expected[0][0]
 
 
 def test_the_keywords_are_those_of_the_pinned_duckdb(

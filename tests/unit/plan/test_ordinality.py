@@ -35,24 +35,24 @@ LIST = 'FROM t, (SELECT unnest("values of the call") AS "unnest",'
     ],
 )
 def test_a_call_becomes_a_subquery(call: str, ends: str) -> None:
-    found = numbered(f"FROM t, {call}")
-    assert found.startswith(LIST), found
-    assert found.endswith(ends), found
+    rewritten = numbered(f"FROM t, {call}")
+    assert rewritten.startswith(LIST), rewritten
+    assert rewritten.endswith(ends), rewritten
 
 
 def test_nodes_are_numbered_as_they_stand_in_the_text() -> None:
-    found = numbered("FROM json_each(j) WITH ORDINALITY k")
-    assert found.startswith("FROM (SELECT *, row_number() OVER (ORDER BY id) AS ordinality")
-    assert found.endswith("json_each(j)) k")
+    rewritten = numbered("FROM json_each(j) WITH ORDINALITY k")
+    assert rewritten.startswith("FROM (SELECT *, row_number() OVER (ORDER BY id) AS ordinality")
+    assert rewritten.endswith("json_each(j)) k")
 
 
 def test_what_is_inside_an_argument_is_rewritten_too() -> None:
     inner = "(SELECT max(ordinality) FROM range(2) WITH ORDINALITY)"
-    found = numbered(
+    rewritten = numbered(
         f"SELECT * FROM unnest([{inner}]) WITH ORDINALITY e(x) WHERE ordinality = 1"
     )
-    assert "WITH ORDINALITY" not in found
-    assert found.count("AS ordinality") == 2
+    assert "WITH ORDINALITY" not in rewritten
+    assert rewritten.count("AS ordinality") == 2
 
 
 @pytest.mark.parametrize("alias", ["e", "AS e", 'AS "e"'])

@@ -78,8 +78,8 @@ def test_a_key_is_one_in_every_part_of_a_plan(seed: int) -> None:
     query, connection = Keyed(random.Random(seed)).query(), world(seed % WORLDS)
     *_, (_, node) = steps(query, catalog())
     for part in subtrees(node):
-        if (found := key(part)) is not None:
-            assert not duplicates(connection, part, found), (query, part, found)
+        if (part_key := key(part)) is not None:
+            assert not duplicates(connection, part, part_key), (query, part, part_key)
 
 
 def subtrees(node: ir.Relational) -> Iterator[ir.Relational]:
@@ -127,9 +127,9 @@ def duplicates(
 def test_keys_are_found(query: str, columns: str) -> None:
     *_, (_, node) = steps(query, catalog())
     names = [column.name for column in ir.columns(node)]
-    found = key(node)
-    assert found is not None
-    assert [names[place] for place in found] == columns.split()
+    actual = key(node)
+    assert actual is not None
+    assert [names[place] for place in actual] == columns.split()
 
 
 @pytest.mark.parametrize(

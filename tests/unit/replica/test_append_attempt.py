@@ -53,8 +53,8 @@ def of_view(seen: Shard) -> Attempt:
 
 def of_source(seen: Shard) -> Attempt:
     unit = interval(running(LOWER, is_source=True))
-    found = Ingest(frontier(LOWER), frontier(UPPER), Timestamp(LOWER), {0: 1}, {0: 5})
-    source = SourceUnit(flow=unit.flow, share=unit.share, loads=(), ingest=found)
+    ingest = Ingest(frontier(LOWER), frontier(UPPER), Timestamp(LOWER), {0: 1}, {0: 5})
+    source = SourceUnit(flow=unit.flow, share=unit.share, loads=(), ingest=ingest)
     return append_attempt.of_unit(source, RESULT, seen)
 
 
@@ -65,8 +65,8 @@ def of_slice(done: int, seen: Shard, staged: int = 0, ahead: int = 0) -> Attempt
     return append_attempt.of_unit(slice_, RESULT, seen)
 
 
-def bounds(made: Attempt) -> tuple[Antichain, Antichain]:
-    body = made.body()
+def bounds(attempt: Attempt) -> tuple[Antichain, Antichain]:
+    body = attempt.body()
     assert isinstance(body, Append)
     (part,) = body.parts
     assert part.chunks in {(CHUNK,), ()}
@@ -79,14 +79,14 @@ def mismatch(current: int) -> UpperMismatch:
 
 @pytest.mark.parametrize("upper", [LOWER - 3, LOWER])
 def test_rule_16_a_view_appends_what_is_open(upper: int) -> None:
-    made = of_view(shard(upper))
-    assert bounds(made) == (frontier(LOWER), frontier(UPPER))
-    assert made.answered(APPENDED).end == events.Stepped(state(UPPER))
+    attempt = of_view(shard(upper))
+    assert bounds(attempt) == (frontier(LOWER), frontier(UPPER))
+    assert attempt.answered(APPENDED).end == events.Stepped(state(UPPER))
 
 
 def test_rule_16_a_view_whose_interval_is_there_counts_without_an_append() -> None:
-    made = of_view(shard(UPPER))
-    assert (made.body(), made.end) == (None, events.Stepped(state(UPPER)))
+    attempt = of_view(shard(UPPER))
+    assert (attempt.body(), attempt.end) == (None, events.Stepped(state(UPPER)))
     late = of_view(shard(LOWER))
     late = replace(late, shard=shard(UPPER)).answered(mismatch(UPPER))
     assert (late.body(), late.counts) == (None, True)
@@ -95,11 +95,11 @@ def test_rule_16_a_view_whose_interval_is_there_counts_without_an_append() -> No
 def test_a_view_that_lost_a_part_appends_the_rest_with_the_same_chunks() -> None:
     unit = interval(running(LOWER))
     wide = replace(unit, share=replace(unit.share, interval=interval_of(LOWER, 20)))
-    made = append_attempt.of_unit(wide, RESULT, shard())
-    made = replace(made, shard=shard(12)).answered(mismatch(12))
-    assert bounds(made) == (frontier(12), frontier(20))
-    assert made.chunks == (CHUNK,)
-    assert made.answered(APPENDED).end == events.Stepped(state(20))
+    attempt = append_attempt.of_unit(wide, RESULT, shard())
+    attempt = replace(attempt, shard=shard(12)).answered(mismatch(12))
+    assert bounds(attempt) == (frontier(12), frontier(20))
+    assert attempt.chunks == (CHUNK,)
+    assert attempt.answered(APPENDED).end == events.Stepped(state(20))
 
 
 def test_rule_24_a_view_appends_nothing_beside_another_version() -> None:
@@ -110,64 +110,64 @@ def test_rule_24_a_view_appends_nothing_beside_another_version() -> None:
 
 
 def test_rule_18_a_source_that_lost_is_void() -> None:
-    made = of_source(shard())
-    assert bounds(made) == (frontier(LOWER), frontier(UPPER))
+    attempt = of_source(shard())
+    assert bounds(attempt) == (frontier(LOWER), frontier(UPPER))
     for lost in (mismatch(UPPER), mismatch(LOWER), OffsetsMismatch({0: 4}, U1)):
-        assert made.answered(lost).end == events.Void()
-    counted = made.answered(APPENDED).end
+        assert attempt.answered(lost).end == events.Void()
+    counted = attempt.answered(APPENDED).end
     assert isinstance(counted, events.Stepped)
     assert counted.own.offsets == {0: 5}
 
 
 @pytest.mark.parametrize("make", [of_view, of_source])
 def test_other_outcomes_end_any_attempt(make: Callable[[Shard], Attempt]) -> None:
-    made = make(shard())
-    assert made.answered(ChunksReclaimed()).end == events.Reclaimed()
-    assert made.answered(UnknownStage("s")).end == events.Unstaged()
-    fenced = made.answered(Fenced("other", U1)).end
+    attempt = make(shard())
+    assert attempt.answered(ChunksReclaimed()).end == events.Reclaimed()
+    assert attempt.answered(UnknownStage("s")).end == events.Unstaged()
+    fenced = attempt.answered(Fenced("other", U1)).end
     assert isinstance(fenced, events.Failed)
     assert fenced.for_good
-    refused = made.answered(Unavailable("no broker")).end
+    refused = attempt.answered(Unavailable("no broker")).end
     assert isinstance(refused, events.Failed)
     assert not refused.for_good
-    assert not any(made.ended(end).counts for end in (fenced, refused, events.Void()))
+    assert not any(attempt.ended(end).counts for end in (fenced, refused, events.Void()))
 
 
 def test_a_slice_stages_its_chunks_and_counts_once_they_are_whole() -> None:
-    made = of_slice(0, shard(), staged=2)
-    assert made.body() == Stage(
+    attempt = of_slice(0, shard(), staged=2)
+    assert attempt.body() == Stage(
         stage="s", chunks=(CHUNK,), lease_ms=append_attempt.STAGE_LEASE_MS
     )
-    counted = replace(made, shard=shard(stages={"s": 3})).answered(Staged()).end
+    counted = replace(attempt, shard=shard(stages={"s": 3})).answered(Staged()).end
     assert isinstance(counted, events.Sliced)
     assert (counted.build.done, counted.build.staged) == (1, 3)
     for standing in (NO_STAGES, {"s": 2}, {"s": 4}):
-        seen = replace(made, shard=shard(stages=standing))
+        seen = replace(attempt, shard=shard(stages=standing))
         assert seen.answered(Staged()).end == events.Unstaged()
 
 
 def test_chunks_that_stand_ahead_are_not_staged_twice() -> None:
-    made = of_slice(0, shard(), staged=2, ahead=1)
-    assert made.body() == Stage(stage="s", chunks=(), lease_ms=append_attempt.STAGE_LEASE_MS)
-    counted = replace(made, shard=shard(stages={"s": 3})).answered(Staged()).end
+    attempt = of_slice(0, shard(), staged=2, ahead=1)
+    assert attempt.body() == Stage(stage="s", chunks=(), lease_ms=append_attempt.STAGE_LEASE_MS)
+    counted = replace(attempt, shard=shard(stages={"s": 3})).answered(Staged()).end
     assert isinstance(counted, events.Sliced)
     assert (counted.build.staged, counted.build.ahead) == (3, 0)
 
 
 def test_the_last_slice_appends_the_stage() -> None:
-    made = of_slice(2, shard(), staged=2)
-    body = made.body()
+    attempt = of_slice(2, shard(), staged=2)
+    body = attempt.body()
     assert isinstance(body, Append)
     assert (body.parts[0].stages, body.parts[0].chunks) == (("s",), (CHUNK,))
-    assert isinstance(made.answered(APPENDED).end, events.Built)
+    assert isinstance(attempt.answered(APPENDED).end, events.Built)
     assert isinstance(of_slice(2, shard(UPPER)).end, events.Built), "it is there already"
 
 
 def test_rule_18_a_snapshot_of_a_topic_that_lost_is_void() -> None:
     unit = interval(running(LOWER, is_source=True))
-    found = Ingest(frontier(LOWER), frontier(UPPER), Timestamp(LOWER), {}, {0: 5})
+    ingest = Ingest(frontier(LOWER), frontier(UPPER), Timestamp(LOWER), {}, {0: 5})
     last = SliceUnit(
-        flow=unit.flow, share=unit.share, loads=(), build=replace(build(2), ingest=found)
+        flow=unit.flow, share=unit.share, loads=(), build=replace(build(2), ingest=ingest)
     )
     assert append_attempt.of_unit(last, RESULT, shard()).body() is not None
     assert append_attempt.of_unit(last, RESULT, shard(UPPER)).end == events.Void()

@@ -19,7 +19,7 @@ def test_what_was_written_is_fetched_and_checked(tmp_path: Path) -> None:
     )
     assert (two.rows, two.size) == (2, 1)
     assert chunks.fetch_all({TOPIC: [three, one]}) == {TOPIC: [b"c", b"a"]}
-    assert [each.body for each in chunks.fetch_committed(TOPIC, [two])] == [b"b"]
+    assert [chunk.body for chunk in chunks.fetch_committed(TOPIC, [two])] == [b"b"]
     (tmp_path / two.key).write_bytes(b"x")
     with pytest.raises(Corrupt):
         chunks.fetch(TOPIC, [two])

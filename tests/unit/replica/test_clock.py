@@ -178,8 +178,8 @@ def test_a_log_that_cannot_be_written_tells_nothing_and_keeps_nobody_waiting(
 
     def lost(events):
         """As when the broker of one log, or of both, is away."""
-        found = submit([event for event in events if event[0] not in away])
-        return [Unavailable("no leader") if e[0] in away else found.pop(0) for e in events]
+        submitted = submit([event for event in events if event[0] not in away])
+        return [Unavailable("no leader") if e[0] in away else submitted.pop(0) for e in events]
 
     monkeypatch.setattr(shards, "submit", lost)
     away = {ORDERS, PEOPLE}
@@ -201,18 +201,18 @@ def test_without_a_source_that_waits_nothing_is_written(
 def test_a_wrong_clock_is_told(
     market: Market, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    replica, told = begin(market, tmp_path, HOUR_MS), Told()
-    answers = Answers(told, nonce="n")  # type: ignore[arg-type]
+    replica, responses = begin(market, tmp_path, HOUR_MS), Told()
+    answers = Answers(responses, nonce="n")  # type: ignore[arg-type]
     for _ in range(40):
         turn(market, replica)
         answers.tell(replica.scheduler, ())
-    (said,) = told.of(ORDERS)
-    assert said.state == "stalled"
-    assert "3,600 s ahead of the broker's" in said.message
+    (response,) = responses.of(ORDERS)
+    assert response.state == "stalled"
+    assert "3,600 s ahead of the broker's" in response.message
     assert len([record for record in caplog.records if "clock differs" in record.message]) == 1
     replica.ahead_ms = 0
     turn(market, replica)
     answers.tell(replica.scheduler, ())
-    assert [(status.state, status.message) for status in told.of(ORDERS)[1:]] == [
+    assert [(status.state, status.message) for status in responses.of(ORDERS)[1:]] == [
         ("running", "")
     ]

@@ -60,15 +60,15 @@ def after(flow: Dataflow, *happened: events.Event) -> Dataflow:
 
 
 def running(at: int = 7, *, is_source: bool = False) -> Dataflow:
-    found = events.Taken(), events.Recovered(state(at)), events.Released()
-    return after(new(is_source=is_source), *found)
+    recovery = events.Taken(), events.Recovered(state(at)), events.Released()
+    return after(new(is_source=is_source), *recovery)
 
 
 def building(done: int = 0, *, is_source: bool = False) -> Dataflow:
     if is_source:
         return after(running(is_source=True), events.Divided(build(done)))
-    found = events.Hydrates(state(7), build(done))
-    return after(new(), events.Taken(), found, events.Released())
+    hydration = events.Hydrates(state(7), build(done))
+    return after(new(), events.Taken(), hydration, events.Released())
 
 
 def in_phase(phase: Phase, *, busy: bool) -> Dataflow:
@@ -103,11 +103,11 @@ def some(kind: type[events.Event]) -> events.Event:
 
 @pytest.mark.parametrize("kind", KINDS.values(), ids=list(KINDS))
 def test_an_event_happens_only_where_the_table_has_it(kind: type[events.Event]) -> None:
-    phases, wanted = HAPPENS[kind]
+    phases, expected = HAPPENS[kind]
     for phase in Phase:
         for busy in (False, True):
             flow = in_phase(phase, busy=busy)
-            if phase in phases and wanted in {None, busy}:
+            if phase in phases and expected in {None, busy}:
                 flow.step(some(kind), NOW_MS)
             else:
                 with pytest.raises(AssertionError):
@@ -154,9 +154,9 @@ def test_what_counts_moves_the_state() -> None:
     slicing = after(building(1), events.Taken())
     sliced = after(slicing, events.Sliced(build(2)))
     assert (sliced.build, sliced.own) == (build(2), state(7))
-    whole = after(replace(slicing, recorded_ms=5), events.Built(build(3)))
-    assert (whole.phase, whole.own, whole.build) == (Phase.RUNNING, state(8), None)
-    assert whole.recorded_ms == 0, "the build's progress is to be deleted with the next record"
+    built = after(replace(slicing, recorded_ms=5), events.Built(build(3)))
+    assert (built.phase, built.own, built.build) == (Phase.RUNNING, state(8), None)
+    assert built.recorded_ms == 0, "the build's progress is to be deleted with the next record"
 
 
 @pytest.mark.parametrize("is_source", [False, True])
@@ -188,10 +188,10 @@ def test_a_state_that_may_be_the_cause_is_dropped_once() -> None:
     for _ in range(ATTEMPTS_BEFORE_REBUILD - 1):
         flow, effects = flow.step(events.Failed(BOOM), NOW_MS)
         assert flow.phase is Phase.RUNNING
-        assert [type(each) for each in effects] == [events.Log]
+        assert [type(effect) for effect in effects] == [events.Log]
     flow, effects = flow.step(events.Failed(BOOM), NOW_MS)
     assert (flow.phase, flow.own, flow.records) == (Phase.STARTING, None, ())
-    does = [each for each in effects if not isinstance(each, events.Log)]
+    does = [effect for effect in effects if not isinstance(effect, events.Log)]
     assert does == [events.Forget(), events.Ring()]
     flow = after(flow, events.Taken(), events.Recovered(state(7)), events.Failed(BOOM))
     assert flow.phase is Phase.RUNNING
@@ -225,7 +225,7 @@ def test_a_build_without_its_stage_begins_again() -> None:
     slicing = after(building(1), events.Taken())
     again, effects = slicing.step(events.Unstaged(), NOW_MS)
     assert again.phase is Phase.STARTING
-    does = [each for each in effects if not isinstance(each, events.Log)]
+    does = [effect for effect in effects if not isinstance(effect, events.Log)]
     assert does == [events.ForgetBuild(), events.Ring()]
     of_source = after(building(1, is_source=True), events.Taken(), events.Unstaged())
     assert (of_source.phase, of_source.own) == (Phase.RUNNING, state(7))
@@ -234,11 +234,11 @@ def test_a_build_without_its_stage_begins_again() -> None:
 def test_of_the_records_those_stay_that_a_restart_may_need() -> None:
     """Of those at or below the shard's upper the last one, and all above it (rule 17)."""
     flow = replace(running(9), records=(record(5), record(6)))
-    kept, effects = flow.step(events.Recorded(record(9), frontier(7)), NOW_MS)
-    assert [each.checkpoint.frontier for each in kept.records] == [6, 9]
+    recorded, effects = flow.step(events.Recorded(record(9), frontier(7)), NOW_MS)
+    assert [entry.checkpoint.frontier for entry in recorded.records] == [6, 9]
     assert effects == (events.ForgetBuild(), events.ForgetRecords((record(5),)))
-    assert kept.recorded_ms == NOW_MS
-    _, effects = kept.step(events.Recorded(record(9), None), NOW_MS)
+    assert recorded.recorded_ms == NOW_MS
+    _, effects = recorded.step(events.Recorded(record(9), None), NOW_MS)
     assert effects == (), "nothing is known of its shard"
 
 

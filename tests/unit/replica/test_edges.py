@@ -55,10 +55,10 @@ def test_a_clock_that_was_set_while_it_was_measured_is_not_known(jump_ms: int) -
 
 def test_a_bell_rung_before_the_wait_is_heard() -> None:
     bell = Bell()
-    heard = bell.count
+    count = bell.count
     bell.ring()
-    assert bell.wait(heard, 10_000) == heard + 1
-    assert bell.wait(heard + 1, 1) == heard + 1
+    assert bell.wait(count, 10_000) == count + 1
+    assert bell.wait(count + 1, 1) == count + 1
 
 
 def test_a_door_answers_each_question() -> None:
@@ -121,14 +121,14 @@ def test_a_condition_says_what_blocks() -> None:
     imports = (CollectionId("u7"), CollectionId("s3"))
     view = replace(flow(Phase.RUNNING, own=1_000), blocked_by=imports)
     assert condition(view, 5_000, Skew()).state == "running"
-    said = condition(view, 20_000, Skew())
-    assert (said.state, said.message) == ("stalled", "waits for s3, u7")
+    reported = condition(view, 20_000, Skew())
+    assert (reported.state, reported.message) == ("stalled", "waits for s3, u7")
 
 
 def test_a_condition_says_what_failed() -> None:
     view = replace(flow(Phase.RUNNING, own=1_000), trouble=Trouble("boom", 1, 0))
-    said = condition(view, 0, Skew())
-    assert (said.state, said.message) == ("failed", "boom")
+    reported = condition(view, 0, Skew())
+    assert (reported.state, reported.message) == ("failed", "boom")
     assert condition(flow(Phase.BUILDING), 0, Skew()).state == "hydrating"
 
 

@@ -35,8 +35,8 @@ def test_a_report_has_a_body_and_no_table() -> None:
 
 def test_blobs_travel_with_their_buckets() -> None:
     sent = [(0, b"a"), (1, b""), (0, b"bc")]
-    came = [(bucket, blob.to_pybytes()) for bucket, blob in blobs(rows(sent))]
-    assert came == sent
+    pairs = [(bucket, blob.to_pybytes()) for bucket, blob in blobs(rows(sent))]
+    assert pairs == sent
 
 
 def test_no_blobs_are_no_batch() -> None:

@@ -33,12 +33,12 @@ class Disk:
 
 @pytest.fixture
 def world(monkeypatch: pytest.MonkeyPatch) -> World:
-    made = World()
-    made.patch(monkeypatch)
-    made.source("rows", COLUMNS, made.raw(TOPIC))
-    made.view("large", "SELECT DISTINCT id, text FROM rows", START_MS)
-    made.view("small", "SELECT count(*) AS n FROM rows", START_MS)
-    return made
+    new_world = World()
+    new_world.patch(monkeypatch)
+    new_world.source("rows", COLUMNS, new_world.raw(TOPIC))
+    new_world.view("large", "SELECT DISTINCT id, text FROM rows", START_MS)
+    new_world.view("small", "SELECT count(*) AS n FROM rows", START_MS)
+    return new_world
 
 
 def send(world: World, first: int, count: int) -> None:
@@ -73,10 +73,10 @@ def test_a_full_disk_stops_the_dataflow_that_fills_it_alone(
     send(world, 2_000, 10_000)
     turn(world, replica, 8)
     large, small = (replica.scheduler.flows[collection] for collection in (LARGE, SMALL))
-    said = condition(large, world.now, Skew())
-    assert said.state == "failed"
-    assert said.message.startswith("no room for state: ")
-    assert "No space left on device" in said.message
+    reported = condition(large, world.now, Skew())
+    assert reported.state == "failed"
+    assert reported.message.startswith("no room for state: ")
+    assert "No space left on device" in reported.message
     assert large.own is not None, "its state is not built anew: that takes more room"
     assert condition(small, world.now, Skew()).state == "running"
     world.shards.sync()
@@ -109,8 +109,8 @@ def test_records_and_descriptors_that_find_no_room_are_made_later(
     send(world, 10, 10)
     turn(world, replica, 5)
     for name in ("rows", "late"):
-        said = condition(replica.scheduler.flows[CollectionId(name)], world.now, Skew())
-        assert said.message.startswith("no room for state: "), name
+        reported = condition(replica.scheduler.flows[CollectionId(name)], world.now, Skew())
+        assert reported.message.startswith("no room for state: "), name
     assert not list(tmp_path.rglob("*.partial"))
     full = False
     turn(world, replica, 40)
@@ -124,13 +124,13 @@ def test_run_files_go_though_a_dataflow_is_still_starting(world: World, tmp_path
     replica = Replica(world, "a", tmp_path)
     send(world, 0, 10)
     turn(world, replica, 6)
-    kept = replica.scheduler.store.named(SMALL)
-    assert kept
+    files = replica.scheduler.store.named(SMALL)
+    assert files
     replica.scheduler.tell(replica.scheduler.flows[SMALL], Restarted())
     garbage = tmp_path / "runs" / "nobody-names-it"
-    for path in (garbage, *(tmp_path / "runs" / name for name in kept)):
+    for path in (garbage, *(tmp_path / "runs" / name for name in files)):
         path.touch()
         os.utime(path, (0, 0))
     replica.keeper._collect()
     assert not garbage.exists()
-    assert kept <= replica.scheduler.store.run_files()
+    assert files <= replica.scheduler.store.run_files()

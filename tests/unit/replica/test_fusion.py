@@ -56,7 +56,7 @@ def flow(
         columns=(),
         as_of=Timestamp(0),
         imports=tuple(
-            ImportDescription(CollectionId(each), each, CapabilityId("h")) for each in imports
+            ImportDescription(CollectionId(name), name, CapabilityId("h")) for name in imports
         ),
         source=None if imports else RAW,
     )
@@ -118,9 +118,9 @@ def _no_topics(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def ingest(source: Dataflow, upper: int = THEN) -> Unit:
     interval = Interval(Timestamp(NOW), Timestamp(upper))
-    found = Ingest(at(NOW), at(upper), Timestamp(NOW), {}, {})
+    step = Ingest(at(NOW), at(upper), Timestamp(NOW), {}, {})
     planned = share(source, interval, {}, None)
-    return SourceUnit(flow=source, share=planned, loads=(), ingest=found)
+    return SourceUnit(flow=source, share=planned, loads=(), ingest=step)
 
 
 def idle(source: Dataflow) -> Quiet:
@@ -133,25 +133,25 @@ def chained(
     shards: Shards,
     quiet: Sequence[Quiet] = (),
 ) -> Chain:
-    made = Chain(
+    chain = Chain(
         view=cast(View, shards), now_ms=0, budget=100, units=list(units), quiet=list(quiet)
     )
-    made.follow(views)
-    return made
+    chain.follow(views)
+    return chain
 
 
 def topics(unit: Unit) -> list[str]:
     return [str(load.topic) for load in unit.loads if isinstance(load, ChunkLoad)]
 
 
-def shares(made: Chain) -> dict[str, tuple[int, dict[str, int], set[str]]]:
+def shares(chain: Chain) -> dict[str, tuple[int, dict[str, int], set[str]]]:
     return {
         str(unit.flow.id): (
             unit.share.base,
             {str(collection): index for collection, index in unit.share.in_hand.items()},
             set(unit.awaits),
         )
-        for unit in made.units
+        for unit in chain.units
         if isinstance(unit, ViewUnit)
     }
 
@@ -159,30 +159,30 @@ def shares(made: Chain) -> dict[str, tuple[int, dict[str, int], set[str]]]:
 def test_views_follow_their_source_through_levels() -> None:
     keyed, plain = flow("s1", depth=1), flow("s2", depth=0)
     views = [flow("v2", "v1", "s2"), flow("v1", "s1", depth=2)]  # given in any order
-    made = chained([ingest(keyed), ingest(plain)], views, Shards())
-    assert shares(made) == {
+    chain = chained([ingest(keyed), ingest(plain)], views, Shards())
+    assert shares(chain) == {
         "v1": (1, {"s1": 0}, {"s1"}),
         "v2": (3, {"v1": 0, "s2": 1}, {"v1", "s2"}),
     }
-    assert [unit.flow.id for unit in made.units] == ["s1", "s2", "v1", "v2"]
-    steps = [bounds(unit) for unit in made.units]
+    assert [unit.flow.id for unit in chain.units] == ["s1", "s2", "v1", "v2"]
+    steps = [bounds(unit) for unit in chain.units]
     assert all((step.lower, step.upper) == (at(NOW), at(THEN)) for step in steps)
 
 
 def test_a_quiet_source_is_awaited_and_nothing_of_it_is_in_hand() -> None:
     busy, still = flow("s1"), flow("s2")
-    made = chained([ingest(busy)], [flow("v", "s1", "s2")], Shards(), [idle(still)])
-    assert shares(made) == {"v": (1, {"s1": 0}, {"s1", "s2"})}
+    chain = chained([ingest(busy)], [flow("v", "s1", "s2")], Shards(), [idle(still)])
+    assert shares(chain) == {"v": (1, {"s1": 0}, {"s1", "s2"})}
 
 
 def test_a_view_over_quiet_sources_is_quiet_and_so_are_its_readers() -> None:
     busy, still = flow("s1"), flow("s2")
     views = [flow("v", "s2"), flow("w", "v"), flow("x", "w", "s1")]
-    made = chained([ingest(busy)], views, Shards(), [idle(still)])
-    moved = {str(each.flow.id): (each.move, set(each.awaits)) for each in made.quiet}
+    chain = chained([ingest(busy)], views, Shards(), [idle(still)])
+    moved = {str(move.flow.id): (move.move, set(move.awaits)) for move in chain.quiet}
     assert moved["v"] == (Idle(at(NOW), at(THEN)), {"s2"})
     assert moved["w"] == (Idle(at(NOW), at(THEN)), {"v"})
-    assert shares(made) == {"x": (1, {"s1": 1}, {"w", "s1"})}
+    assert shares(chain) == {"x": (1, {"s1": 1}, {"w", "s1"})}
 
 
 @pytest.mark.parametrize(("due", "steps"), [(THEN - 1, True), (THEN, False)])
@@ -195,12 +195,12 @@ def test_rule_44_a_view_over_a_quiet_source_steps_when_something_is_due(
     own = OwnState("", at(NOW), {0: {}, 1: {"1.pending": [["r.0", 3, due]]}})
     view = replace(view, plan=plan, own=own)
     assert view.scheduled == at(due)
-    made = chained([ingest(busy)], [view, flow("w", "v")], Shards(), [idle(still)])
+    chain = chained([ingest(busy)], [view, flow("w", "v")], Shards(), [idle(still)])
     if steps:
-        assert shares(made) == {"v": (0, {}, {"s2"}), "w": (1, {"v": 0}, {"v"})}
+        assert shares(chain) == {"v": (0, {}, {"s2"}), "w": (1, {"v": 0}, {"v"})}
     else:
-        assert shares(made) == {}
-        assert {each.flow.id for each in made.quiet} == {"s2", "v", "w"}
+        assert shares(chain) == {}
+        assert {move.flow.id for move in chain.quiet} == {"s2", "v", "w"}
 
 
 def test_a_view_that_is_behind_reads_what_is_stored_and_takes_the_rest_in_hand() -> None:
@@ -215,17 +215,17 @@ def test_a_view_that_is_behind_reads_what_is_stored_and_takes_the_rest_in_hand()
 def test_what_is_in_hand_is_not_read_too() -> None:
     """Another replica was faster: the view's shard has what this one is about to make."""
     source, behind = flow("s1"), flow("v", "s1", own=20)
-    stored = Shards(stored={each: InputBatch(at(10), at(NOW), 9) for each in ("s1", "v")})
-    made = chained([ingest(source)], [behind, flow("w", "v", own=15)], stored)
-    read = {str(unit.flow.id): topics(unit) for unit in made.units}
+    stored = Shards(stored={name: InputBatch(at(10), at(NOW), 9) for name in ("s1", "v")})
+    chain = chained([ingest(source)], [behind, flow("w", "v", own=15)], stored)
+    read = {str(unit.flow.id): topics(unit) for unit in chain.units}
     assert read == {"s1": [], "v": [f"s1 20 {NOW}"], "w": ["v 15 20"]}
 
 
 def test_who_has_taken_some_of_it_before_does_not_take_it_in_hand() -> None:
     source, behind = flow("s1"), flow("v", "s1", own=20)
-    stored = Shards(stored={each: InputBatch(at(10), at(NOW), 9) for each in ("s1", "v")})
-    made = chained([ingest(source)], [behind, flow("w", "v", own=30)], stored)
-    assert set(shares(made)) == {"v"}
+    stored = Shards(stored={name: InputBatch(at(10), at(NOW), 9) for name in ("s1", "v")})
+    chain = chained([ingest(source)], [behind, flow("w", "v", own=30)], stored)
+    assert set(shares(chain)) == {"v"}
 
 
 @pytest.mark.parametrize("why", ["far behind", "import behind", "busy", "other upper"])
@@ -244,9 +244,9 @@ def test_who_cannot_take_the_whole_interval_does_not_follow(why: str) -> None:
         case _:
             units.append(ingest(other, THEN + 5))
             quiet = []
-    made = chained(units, [view], shards, quiet)
-    assert shares(made) == {}
-    assert view.id not in made.reached
+    chain = chained(units, [view], shards, quiet)
+    assert shares(chain) == {}
+    assert view.id not in chain.reached
 
 
 def test_near_is_what_reads_sources_and_near_views_only() -> None:
@@ -262,11 +262,11 @@ def test_a_view_near_a_source_with_a_watermark_is_stepped_in_its_lane_alone() ->
 
 def test_a_view_takes_event_times_in_hand_and_waits_while_messages_are_read_ahead() -> None:
     source, view = with_watermark(flow("e1")), flow("v", "e1")
-    made = chained([read(source, THEN)], [view], Shards())
-    assert view.id in made.reached
-    assert shares(made) == {"v": (1, {"e1": 0}, {"e1"})}
-    made = chained([read(source, NOW)], [view], Shards())
-    assert made.reached == {}
+    chain = chained([read(source, THEN)], [view], Shards())
+    assert view.id in chain.reached
+    assert shares(chain) == {"v": (1, {"e1": 0}, {"e1"})}
+    chain = chained([read(source, NOW)], [view], Shards())
+    assert chain.reached == {}
 
 
 def test_the_deep_and_the_dear_are_not_near() -> None:

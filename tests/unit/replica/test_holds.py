@@ -30,5 +30,5 @@ def test_a_group_that_failed_stops_the_holds_of_nothing_else(
 
     Holder(replica.scheduler).move()
 
-    flow, kept = replica.scheduler.flows[CollectionId("of_kept")], CollectionId("kept")
-    assert shards.state(kept).capabilities[flow.holds[kept]].expires_ms is not None
+    flow, retained = replica.scheduler.flows[CollectionId("of_kept")], CollectionId("kept")
+    assert shards.state(retained).capabilities[flow.holds[retained]].expires_ms is not None

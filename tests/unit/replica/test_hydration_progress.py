@@ -27,8 +27,8 @@ def build(*slices: tuple[Load, ...], done: int = 0) -> Build:
 SLICES = tuple((ChunkLoad(U1, 0, TOPIC, pieces(count), NOW),) for count in (100, 300, 600))
 
 
-def seen(known: Pace | None, done: int, now_s: float) -> Pace:
-    return follow(known, build(*SLICES, done=done), now_s)
+def seen(pace: Pace | None, done: int, now_s: float) -> Pace:
+    return follow(pace, build(*SLICES, done=done), now_s)
 
 
 def test_rows_of_every_kind_of_load() -> None:

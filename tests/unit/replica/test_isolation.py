@@ -106,9 +106,9 @@ def test_a_dataflow_that_ends_every_micro_batch_stands_alone(ward: Ward) -> None
     for name in ("orders", "people", "everything", "ranked"):
         assert ward.lag_s(name) <= 1, name
     flow = ward.replica.scheduler.flows[POISON]
-    said = condition(flow, ward.market.world.now, Skew())
-    assert said.state == "failed"
-    assert ward.failure.message in said.message
+    reported = condition(flow, ward.market.world.now, Skew())
+    assert reported.state == "failed"
+    assert ward.failure.message in reported.message
 
 
 def test_its_pauses_grow_though_a_rebuild_succeeds_in_between(ward: Ward) -> None:

@@ -20,7 +20,7 @@ def test_rule_21_each_start_has_a_checkpoint_directory_of_its_own(tmp_path: Path
     scheduler = MagicMock(stopping=True, buckets=1)
     scheduler.store.directory = tmp_path
     scheduler.lanes = {"steady": SimpleNamespace(questions=0)}
-    given: list[Path] = []
+    paths: list[Path] = []
     for _process in range(2):
         session = MagicMock()
         lane = Lane("steady", session, scheduler, MagicMock(), tmp_path / "door", MagicMock())
@@ -28,10 +28,10 @@ def test_rule_21_each_start_has_a_checkpoint_directory_of_its_own(tmp_path: Path
         writer = frame.writeStream.foreachBatch.return_value.queryName.return_value
         for _start in range(2):
             lane.start()
-            given.append(Path(writer.options.call_args.kwargs["checkpointLocation"]))
-            given[-1].mkdir(parents=True)
-    assert len(set(given)) == 4
-    assert [path.exists() for path in given] == [False, True, False, True]
+            paths.append(Path(writer.options.call_args.kwargs["checkpointLocation"]))
+            paths[-1].mkdir(parents=True)
+    assert len(set(paths)) == 4
+    assert [path.exists() for path in paths] == [False, True, False, True]
 
 
 class Bench:

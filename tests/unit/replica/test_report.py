@@ -21,12 +21,12 @@ PLAN = Dataflow(
 
 
 def told(level: int, bucket: int, runs: Runs | None, dataflow: str = "u") -> Head:
-    made = Report(
+    original = Report(
         level=level, bucket=bucket, runs=runs, chunks=(REF,), rows_in=3, milliseconds=1.5
     )
     return Head(
         kind="report", step="s", dataflow=CollectionId(dataflow), bucket=bucket,
-        body=report.dumps(made),
+        body=report.dumps(original),
     )  # fmt: skip
 
 

@@ -17,11 +17,11 @@ SHARED = Failure("boom", Kind.LOST, dataflows=9)
 
 
 def after(count: int, failure: Failure) -> Trouble:
-    found = None
+    state = None
     for _ in range(count):
-        found = retry_policy.after(found, failure, (7, 0), 0)
-    assert found is not None
-    return found
+        state = retry_policy.after(state, failure, (7, 0), 0)
+    assert state is not None
+    return state
 
 
 def test_pauses_grow_and_end_at_a_bound() -> None:
@@ -41,16 +41,16 @@ def test_what_was_cancelled_waits_as_long_as_it_ran() -> None:
 
 
 def test_a_trouble_is_over_beyond_its_place_only() -> None:
-    found = retry_policy.after(None, ALONE, (7, 3), 0)
-    assert not found.is_over((7, 3))
-    assert not found.is_over((6, 9))
-    assert found.is_over((7, 4))
-    assert found.is_over((8, 0))
+    state = retry_policy.after(None, ALONE, (7, 3), 0)
+    assert not state.is_over((7, 3))
+    assert not state.is_over((6, 9))
+    assert state.is_over((7, 4))
+    assert state.is_over((8, 0))
 
 
 def test_a_failure_further_back_does_not_move_the_place() -> None:
-    found = retry_policy.after(retry_policy.after(None, ALONE, (7, 3), 0), ALONE, (5, 0), 0)
-    assert (found.place, found.attempts) == ((7, 3), 2)
+    state = retry_policy.after(retry_policy.after(None, ALONE, (7, 3), 0), ALONE, (5, 0), 0)
+    assert (state.place, state.attempts) == ((7, 3), 2)
 
 
 @pytest.mark.parametrize(

@@ -84,8 +84,8 @@ def test_a_cache_of_another_boot_is_dropped_before_anything_runs_in_its_director
 
 def reader(*commands: Command | Unread) -> Any:
     """A reader of the commands, at the offsets 0 and on."""
-    heard = tuple(Heard(Offset(at), each) for at, each in enumerate(commands))
-    return SimpleNamespace(poll=lambda _: heard)
+    messages = tuple(Heard(Offset(at), command) for at, command in enumerate(commands))
+    return SimpleNamespace(poll=lambda _: messages)
 
 
 def test_what_cannot_be_read_or_is_illegal_is_told_and_the_replica_goes_on(
@@ -96,7 +96,7 @@ def test_what_cannot_be_read_or_is_illegal_is_told_and_the_replica_goes_on(
     replica = Replica(market.world, "a", tmp_path)
     server = _server(monkeypatch, replica)
     broken, *others = market.world.descriptions
-    told: list[tuple[int, str]] = []
+    calls: list[tuple[int, str]] = []
     refused: list[tuple[str, str]] = []
     created: list[str] = []
 
@@ -106,8 +106,8 @@ def test_what_cannot_be_read_or_is_illegal_is_told_and_the_replica_goes_on(
         created.append(description.export)
 
     answers: Any = server.answers
-    answers.passed_over = lambda _, at, why: told.append((at, why))
-    answers.refused = lambda *said: refused.append(said)
+    answers.passed_over = lambda _, at, why: calls.append((at, why))
+    answers.refused = lambda *arguments: refused.append(arguments)
     sinks = SimpleNamespace(responses=tuple, repeat=lambda: None)
     parts = SimpleNamespace(scheduler=replica.scheduler, sinks=sinks, create=create)
     monkeypatch.setattr(main, "assemble", lambda *_: parts)
@@ -122,9 +122,9 @@ def test_what_cannot_be_read_or_is_illegal_is_told_and_the_replica_goes_on(
             AllowWrites(),
         )
     )
-    assert [at for at, _ in told] == [1, 2]
-    assert "not legal in the stage" in told[0][1]
-    assert told[1][1] == "avro header"
+    assert [at for at, _ in calls] == [1, 2]
+    assert "not legal in the stage" in calls[0][1]
+    assert calls[1][1] == "avro header"
     assert refused == [(broken.export, "what nobody foresaw")]
     assert created == [other.export for other in others]
 

@@ -35,15 +35,15 @@ def test_each_piece_of_each_load_goes_to_one_task(
     shared = spread(loads, tasks)
     assert len(shared) <= tasks
     assert all(shared)
-    came = [
-        (each.dataflow, piece)
+    assigned = [
+        (item.dataflow, piece)
         for task in shared
-        for each in task
-        if isinstance(each, ChunkLoad)
-        for piece in each.pieces
+        for item in task
+        if isinstance(item, ChunkLoad)
+        for piece in item.pieces
     ]
-    sent = [(each.dataflow, piece) for each in loads for piece in each.pieces]
-    assert sorted(came, key=repr) == sorted(sent, key=repr)
+    sent = [(source.dataflow, piece) for source in loads for piece in source.pieces]
+    assert sorted(assigned, key=repr) == sorted(sent, key=repr)
 
 
 def test_small_dataflows_are_divided_among_the_tasks() -> None:
@@ -53,12 +53,12 @@ def test_small_dataflows_are_divided_among_the_tasks() -> None:
 
 def test_a_large_load_is_divided_among_the_tasks() -> None:
     shared = spread([load("u", 6, LITTLE_BYTES)], 2)
-    assert [len(each.pieces) for task in shared for each in task] == [3, 3]  # type: ignore[union-attr]
+    assert [len(item.pieces) for task in shared for item in task] == [3, 3]  # type: ignore[union-attr]
 
 
 def test_a_replay_stays_whole() -> None:
     shared = spread([load("s", 6, LITTLE_BYTES, Replay(SOURCE, ()))], 2)
-    assert [len(each.pieces) for task in shared for each in task] == [6]  # type: ignore[union-attr]
+    assert [len(item.pieces) for task in shared for item in task] == [6]  # type: ignore[union-attr]
 
 
 def test_many_messages_are_divided_few_are_not() -> None:
@@ -71,4 +71,4 @@ def test_many_messages_are_divided_few_are_not() -> None:
 
     assert len(spread([raw(100)], 2)) == 1
     parts = spread([raw(100_000)], 2)
-    assert [each.slices[0].length for task in parts for each in task] == [50_000, 50_000]  # type: ignore[union-attr]
+    assert [item.slices[0].length for task in parts for item in task] == [50_000, 50_000]  # type: ignore[union-attr]

@@ -5,31 +5,31 @@ from streams.replica.spark.watermark import Following, Progress, parsed
 
 def following() -> Following:
     """Three micro-batches, of which the second fed 50."""
-    known = Following()
+    watermark = Following()
     for number, fed in enumerate((None, 50, None)):
-        known.begin(number)
+        watermark.begin(number)
         if fed is not None:
-            known.feed(fed)
-    return known
+            watermark.feed(fed)
+    return watermark
 
 
 def test_it_is_what_was_fed_last_and_never_goes_back() -> None:
-    known = following()
-    assert known.watermark_ms == 50
-    known.feed(40)
-    assert known.watermark_ms == 50
+    watermark = following()
+    assert watermark.watermark_ms == 50
+    watermark.feed(40)
+    assert watermark.watermark_ms == 50
 
 
 def test_spark_agrees_or_is_followed_or_is_wrong() -> None:
-    known = following()
-    assert known.compare(Progress(1, 0)) is None
-    assert known.compare(Progress(2, 50)) is None
-    assert known.watermark_ms == 50
-    wrong = known.compare(Progress(2, 49))
+    watermark = following()
+    assert watermark.compare(Progress(1, 0)) is None
+    assert watermark.compare(Progress(2, 50)) is None
+    assert watermark.watermark_ms == 50
+    wrong = watermark.compare(Progress(2, 49))
     assert wrong == "Spark's watermark was 49 ms in micro-batch 2, expected 50 ms"
-    assert known.compare(Progress(2, 60)) is None, "it took in a micro-batch that failed"
-    assert known.watermark_ms == 60
-    assert known.compare(Progress(99, 0)) is None, "not of this query"
+    assert watermark.compare(Progress(2, 60)) is None, "it took in a micro-batch that failed"
+    assert watermark.watermark_ms == 60
+    assert watermark.compare(Progress(99, 0)) is None, "not of this query"
 
 
 def test_a_report_without_a_watermark_says_nothing() -> None:

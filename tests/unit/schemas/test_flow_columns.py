@@ -122,8 +122,8 @@ def test_what_one_by_one_is_refused_is_refused_together(
     """Among tuples that are well formed, with the same words."""
     rows = data.draw(st.lists(st.tuples(*[MIXED] * width), min_size=20, max_size=20))
     packed = [layer.pack(row) for row in rows]
-    for each in hostile:
-        packed.insert(data.draw(st.integers(0, len(packed))), each)
+    for text in hostile:
+        packed.insert(data.draw(st.integers(0, len(packed))), text)
     assert outcome(unpacked_together, packed, width) == outcome(one_by_one, packed, width)
 
 

@@ -68,10 +68,10 @@ def test_the_services_functions_have_the_fields_of_the_protocol(line):
     message = MODULES[package]
     for part in path.split("."):
         message = getattr(message, part)
-    known = {field.name: field.number for field in message.DESCRIPTOR.fields}
+    numbers = {field.name: field.number for field in message.DESCRIPTOR.fields}
     expected = {field.split("=")[0]: int(field.split("=")[1]) for field in fields}
-    assert {name: known[name] for name in known if name in expected} == expected
-    assert known.keys() - expected.keys() == EXTENSIONS.get(name, set())
+    assert {name: numbers[name] for name in numbers if name in expected} == expected
+    assert numbers.keys() - expected.keys() == EXTENSIONS.get(name, set())
 
 
 def test_the_driver_service_has_the_four_functions():

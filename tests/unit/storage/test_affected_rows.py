@@ -52,11 +52,11 @@ def test_rows_of_any_type_are_found_again(
     kernel: Kernel, kind: str, one: object, other: object
 ) -> None:
     chosen = touched(batch(kind, [one, one]), kernel)
-    kept = chosen.apply(pa.Table.from_batches([batch(kind, [other, one, other, one])]))
-    assert kept.column("diff").to_pylist() == [2], "equal rows are added up"
-    again = shortfall(flatten([kept, batch(kind, [one])], chosen.schema), 1, kernel)
+    rows = chosen.apply(pa.Table.from_batches([batch(kind, [other, one, other, one])]))
+    assert rows.column("diff").to_pylist() == [2], "equal rows are added up"
+    again = shortfall(flatten([rows, batch(kind, [one])], chosen.schema), 1, kernel)
     assert again is None
-    assert chosen.apply(kept.slice(0, 0)).num_rows == 0
+    assert chosen.apply(rows.slice(0, 0)).num_rows == 0
 
 
 @pytest.mark.parametrize(
@@ -103,12 +103,12 @@ def test_what_is_left_out_changes_no_answer(
         )
         for rows in (past, fresh)
     )
-    kept = touched(own, kernel).apply(pa.Table.from_batches([before]))
-    narrow = shortfall(flatten([kept, own], schema), own.num_rows, kernel)
-    whole = shortfall(flatten([before, own], schema), own.num_rows, kernel)
-    assert (narrow is None) == (whole is None)
-    if narrow is not None and whole is not None:
-        assert (narrow.time, narrow.count) == (whole.time, whole.count)
+    rows = touched(own, kernel).apply(pa.Table.from_batches([before]))
+    narrow = shortfall(flatten([rows, own], schema), own.num_rows, kernel)
+    full = shortfall(flatten([before, own], schema), own.num_rows, kernel)
+    assert (narrow is None) == (full is None)
+    if narrow is not None and full is not None:
+        assert (narrow.time, narrow.count) == (full.time, full.count)
 
 
 def test_one_row_of_many_is_counted_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:

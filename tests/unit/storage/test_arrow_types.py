@@ -112,12 +112,12 @@ def named(case: tuple[pa.Array, str, str]) -> str:
 @pytest.mark.parametrize(("array", "type_", "text"), TAKEN, ids=map(named, TAKEN))
 def test_values_come_as_they_were(array: pa.Array, type_: str, text: str) -> None:
     kind = arrow_type(type_)
-    made = accepted(pa.chunked_array([array, array.slice(1), array.slice(0, 0)]), kind)
-    made.validate(full=True)
-    assert made.type == kind
-    table = pa.table({"x": made.slice(0, 1)})
-    told = Kernel().query_as("SELECT x::VARCHAR AS t FROM r", {"r": (table, [type_])})
-    assert [*told["t"].to_pylist(), *made.is_null().to_pylist()] == [text, False, True, True]
+    column = accepted(pa.chunked_array([array, array.slice(1), array.slice(0, 0)]), kind)
+    column.validate(full=True)
+    assert column.type == kind
+    table = pa.table({"x": column.slice(0, 1)})
+    texts = Kernel().query_as("SELECT x::VARCHAR AS t FROM r", {"r": (table, [type_])})
+    assert [*texts["t"].to_pylist(), *column.is_null().to_pylist()] == [text, False, True, True]
 
 
 @pytest.mark.parametrize(("array", "type_", "why"), REFUSED, ids=map(named, REFUSED))
@@ -132,19 +132,19 @@ def test_values_that_many_rows_share_are_counted_for_each() -> None:
     _, views, data = pa.array(["x" * 100_000], pa.string_view()).buffers()
     repeated = pa.py_buffer(views.to_pybytes()[:16] * 100_000)
     view = pa.Array.from_buffers(pa.string_view(), 100_000, [None, repeated, data])
-    for each in (shared, view):
-        assert each.nbytes < 3_000_000
-        assert unpacked_bytes(each) == 10_000_000_000
+    for table_ in (shared, view):
+        assert table_.nbytes < 3_000_000
+        assert unpacked_bytes(table_) == 10_000_000_000
         with pytest.raises(TooLarge):
-            accepted(pa.chunked_array([each]), pa.utf8())
+            accepted(pa.chunked_array([table_]), pa.utf8())
     assert unpacked_bytes(view.slice(99_999)) == 100_000
 
 
 def test_types_that_are_spelled_alike_are_told_apart() -> None:
-    found: Any = pa.opaque(pa.binary(16), "hugeint", "DuckDB")
+    type_: Any = pa.opaque(pa.binary(16), "hugeint", "DuckDB")
     odd = pa.opaque(pa.binary(16), "hugeint", "Other")
     storage = pa.array([b"0" * 16], pa.binary(16))
-    with pytest.raises(TypeMismatch) as told:
-        accepted(pa.chunked_array([pa.ExtensionArray.from_storage(odd, storage)]), found)
-    expected, actual = str(told.value).removeprefix("expected ").split(", actual ", 1)
+    with pytest.raises(TypeMismatch) as raised:
+        accepted(pa.chunked_array([pa.ExtensionArray.from_storage(odd, storage)]), type_)
+    expected, actual = str(raised.value).removeprefix("expected ").split(", actual ", 1)
     assert expected != actual

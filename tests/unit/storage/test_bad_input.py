@@ -64,9 +64,9 @@ def test_names_have_few_characters(storage: Storage, name: str) -> None:
 
 @pytest.mark.parametrize("end", [-1, 1 << 63, 6.5, "7"])
 def test_frontiers_are_times(storage: Storage, end: object) -> None:
-    read, held = storage.create(T1, TABLE)
+    read, writer = storage.create(T1, TABLE)
     for command in (
-        lambda: storage.update_and_downgrade(held, None, end),  # type: ignore[call-overload]
+        lambda: storage.update_and_downgrade(writer, None, end),  # type: ignore[call-overload]
         lambda: storage.downgrade(read, end),  # type: ignore[arg-type]
     ):
         with pytest.raises(InvalidUsage, match="expected a frontier, or a time from 0 to"):
@@ -104,31 +104,31 @@ def test_a_token_has_a_longest_length(storage: Storage) -> None:
 
 
 def test_numbers_of_numpy_are_times(storage: Storage) -> None:
-    _, held = storage.create(T1, TABLE)
-    moved = storage.update_and_downgrade(held, None, np.int64(7))  # type: ignore[call-overload]
-    assert moved == replace(held, frontier=frontier(7))
+    _, writer = storage.create(T1, TABLE)
+    moved = storage.update_and_downgrade(writer, None, np.int64(7))  # type: ignore[call-overload]
+    assert moved == replace(writer, frontier=frontier(7))
 
 
 @pytest.mark.parametrize("updates", [[("a", 1, 3, 1)], table(("a", 1, 3, 1)).to_batches()[0]])
 def test_updates_are_a_table(storage: Storage, updates: object) -> None:
-    _, held = storage.create(T1, TABLE)
+    _, writer = storage.create(T1, TABLE)
     with pytest.raises(WrongRows, match="expected an Arrow table, actual"):
-        storage.update_and_downgrade(held, updates, 5)
+        storage.update_and_downgrade(writer, updates, 5)
 
 
 def test_nothing_happens_at_the_end_of_time(storage: Storage) -> None:
-    _, held = storage.create(T1, TABLE)
+    _, writer = storage.create(T1, TABLE)
     with pytest.raises(OutsideInterval, match=f"actual {END}"):
-        storage.update_and_downgrade(held, table(("a", 1, END, 1)), EMPTY)
-    write(storage, held, END, ("a", 1, END - 1, 1))
+        storage.update_and_downgrade(writer, table(("a", 1, END, 1)), EMPTY)
+    write(storage, writer, END, ("a", 1, END - 1, 1))
 
 
 def test_the_right_kind_of_capability(storage: Storage) -> None:
-    read, held = storage.create(T1, TABLE)
+    read, writer = storage.create(T1, TABLE)
     with pytest.raises(InvalidCapability, match="expected a write capability, actual a read"):
         storage.update_and_downgrade(read, table(("a", 1, 3, 1)), 5)  # type: ignore[call-overload]
     with pytest.raises(InvalidCapability, match="expected a read capability, actual a write"):
-        storage.subscribe_at(held)  # type: ignore[arg-type]
+        storage.subscribe_at(writer)  # type: ignore[arg-type]
 
 
 def test_a_closed_storage_says_so(storage: Storage) -> None:

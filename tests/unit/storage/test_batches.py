@@ -35,7 +35,7 @@ def test_thousands_of_batches_stay_in_one_lane_and_are_found() -> None:
     assert trace.count == 4_999
     for lower in (0, 1, BLOCK - 1, BLOCK, BLOCK + 1, 4_000, 4_998):
         batches = list(trace.overlapping(Timestamp(lower), Timestamp(lower + 3)))
-        assert [each.lower for each in batches] == list(range(lower, min(lower + 3, 4_999)))
+        assert [member.lower for member in batches] == list(range(lower, min(lower + 3, 4_999)))
     assert list(trace.overlapping(Timestamp(5_000), Timestamp(6_000))) == []
 
 
@@ -43,7 +43,7 @@ def test_adding_leaves_the_trace_before_as_it_was() -> None:
     before = chain(range(BLOCK))
     after = before.add(batch(BLOCK - 1, BLOCK, 999))
     assert (before.count, after.count) == (BLOCK - 1, BLOCK)
-    assert [each.offset for each in before] == list(range(BLOCK - 1))
+    assert [member.offset for member in before] == list(range(BLOCK - 1))
     # the next ones share a block, and still do not touch each other
     one, other = after.add(batch(200, 201, 1)), after.add(batch(300, 301, 2))
     assert one.ordered() != other.ordered()
@@ -63,22 +63,22 @@ def test_any_batches_are_found_by_their_interval(
         batch(start, start + size, offset, empty=empty)
         for offset, (start, size, empty) in enumerate(intervals)
     ]
-    for trace in (trace_of(every), grown([each for each in every if each.chunks])):
+    for trace in (trace_of(every), grown([member for member in every if member.chunks])):
         expected = {
-            each.name
-            for each in trace
-            if each.lower < lower + width and each.upper.time > lower
+            member.name
+            for member in trace
+            if member.lower < lower + width and member.upper.time > lower
         }
         batches = list(trace.overlapping(Timestamp(lower), Timestamp(lower + width)))
-        assert {each.name for each in batches} == expected
+        assert {member.name for member in batches} == expected
         assert len(batches) == len(expected)
-        assert all(trace.find(each.name) == each for each in trace)
+        assert all(trace.find(member.name) == member for member in trace)
 
 
 def grown(every: Sequence[Batch]) -> Trace:
     trace = Trace()
-    for each in every:
-        trace = trace.add(each)
+    for member in every:
+        trace = trace.add(member)
     assert {b.name for b in trace} == {b.name for b in every}
     return trace
 
@@ -115,10 +115,10 @@ def test_a_replaced_stretch_gives_way_to_one(size: int, data: st.DataObject) -> 
     trace = chain(range(size + 1))
     start = data.draw(st.integers(0, size - 1))
     end = data.draw(st.integers(start + 1, size))
-    gone = [each for each in trace if start <= each.lower < end]
+    removed = [member for member in trace if start <= member.lower < end]
     new = batch(start, end, 10_000)
-    after = trace.replace(gone, new)
-    assert after.count == size - len(gone) + 1
+    after = trace.replace(removed, new)
+    assert after.count == size - len(removed) + 1
     assert after.find(new.name) == new
-    assert all(after.find(each.name) is None for each in gone)
+    assert all(after.find(member.name) is None for member in removed)
     assert len(after.lanes) == 1

@@ -46,15 +46,15 @@ def delete_by_force(place: Place, id_: CollectionId) -> None:
 
 Command = Callable[[Storage, ReadCapability, WriteCapability], object]
 REFUSED: dict[str, tuple[type[InvalidUsage], Command]] = {
-    "create": (NeverReused, lambda one, read, held: one.create(read.id, TABLE)),
-    "subscribe": (Unreadable, lambda one, read, held: one.subscribe_at(read)),
-    "update": (Forgotten, lambda one, read, held: write(one, held, 5, ("a", 1, 3, 1))),
-    "pass time": (Forgotten, lambda one, read, held: write(one, held, 5)),
-    "stage": (Forgotten, lambda one, read, held: one.stage(held, "s", ())),
-    "clone": (Forgotten, lambda one, read, held: one.clone(read)),
-    "transfer": (Forgotten, lambda one, read, held: one.transfer(held)),
-    "downgrade": (Forgotten, lambda one, read, held: one.downgrade(read, 3)),
-    "heartbeat": (Forgotten, lambda one, read, held: one.heartbeat(held)),
+    "create": (NeverReused, lambda one, read, write_: one.create(read.id, TABLE)),
+    "subscribe": (Unreadable, lambda one, read, write_: one.subscribe_at(read)),
+    "update": (Forgotten, lambda one, read, write_: write(one, write_, 5, ("a", 1, 3, 1))),
+    "pass time": (Forgotten, lambda one, read, write_: write(one, write_, 5)),
+    "stage": (Forgotten, lambda one, read, write_: one.stage(write_, "s", ())),
+    "clone": (Forgotten, lambda one, read, write_: one.clone(read)),
+    "transfer": (Forgotten, lambda one, read, write_: one.transfer(write_)),
+    "downgrade": (Forgotten, lambda one, read, write_: one.downgrade(read, 3)),
+    "heartbeat": (Forgotten, lambda one, read, write_: one.heartbeat(write_)),
 }
 
 
@@ -67,9 +67,9 @@ def test_what_was_dropped_says_so_when_its_topics_are_gone(
     """Also to a client that has read nothing since before the drop."""
     make(place, id_)
     old = place.client()
-    read, held = old.acquire_capabilities(id_)
+    read, writer = old.acquire_capabilities(id_)
     if id_ == U1:
-        held = WriteCapability(id_, frontier(0), write_capability(id_))
+        writer = WriteCapability(id_, frontier(0), write_capability(id_))
     remove(place, id_)
     client = place.client() if is_fresh else old
     if command == "acquire":
@@ -80,7 +80,7 @@ def test_what_was_dropped_says_so_when_its_topics_are_gone(
     else:
         refusal, ask = REFUSED[command]
         with pytest.raises(refusal):
-            ask(client, read, held)
+            ask(client, read, writer)
     assert client.status().failed == {}
 
 
@@ -91,14 +91,14 @@ def test_a_log_that_somebody_deleted_is_lost_and_not_dropped(
 ) -> None:
     make(place, T1)
     client = place.client()
-    read, held = client.acquire_capabilities(T1)
+    read, writer = client.acquire_capabilities(T1)
     log = client.shards.names(T1).log
     delete_by_force(place, T1)
     if is_made_anew:
         place.client().shards.make(T1)
     asks: list[Callable[[Storage], object]] = [
         lambda one: one.acquire_capabilities(T1),
-        lambda one: one.heartbeat(held),
+        lambda one: one.heartbeat(writer),
         lambda one: one.subscribe_at(read),
         lambda one: one.create(T1, TABLE),
         lambda one: one.create(T1, TABLE, group="elsewhere"),
@@ -187,12 +187,12 @@ def test_a_copy_of_an_entry_that_comes_late_revives_no_id() -> None:
 def test_a_registry_that_fails_hides_no_other_failure(place: Place) -> None:
     make(place, T1)
     client = place.client()
-    _, held = client.acquire_capabilities(T1)
+    _, writer = client.acquire_capabilities(T1)
     names = client.shards.names(T1)
     delete_by_force(place, T1)
     place.broker.logs.append([(client.shards.names(REGISTRY).log, b"no event")])
     with pytest.raises(Determinate, match=names.log):
-        client.heartbeat(held)
+        client.heartbeat(writer)
 
 
 class DeletedMeanwhile(FaultyLogs):
@@ -226,10 +226,10 @@ def test_a_write_to_a_log_that_is_deleted_meanwhile_is_answered_by_its_drop(
 ) -> None:
     place = Place()
     maker, broker = make(place, id_), place.broker
-    read, held = maker.acquire_capabilities(id_)
+    read, writer = maker.acquire_capabilities(id_)
     logs = DeletedMeanwhile(place, id_)
     late = Storage(Shards(logs, broker.chunks, broker.topics, now_ms=lambda: place.now_ms))
-    late.heartbeat(held)
+    late.heartbeat(writer)
     logs.is_armed = True
     if command == "acquire":
         assert [capability.frontier for capability in late.acquire_capabilities(id_)] == [
@@ -237,8 +237,8 @@ def test_a_write_to_a_log_that_is_deleted_meanwhile_is_answered_by_its_drop(
             EMPTY,
         ]
     elif command == "drop":
-        late.drop(held)
+        late.drop(writer)
     else:
         kind, act = REFUSED[command]
         with pytest.raises(kind):
-            act(late, read, held)
+            act(late, read, writer)

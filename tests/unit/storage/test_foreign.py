@@ -40,27 +40,27 @@ def write_chunk(
     return ref
 
 
-def link(storage: Storage, held: WriteCapability, *refs: ChunkRef) -> None:
-    moved = storage._update([Write(held, None, 5, tuple(refs))])
+def link(storage: Storage, write: WriteCapability, *refs: ChunkRef) -> None:
+    moved = storage._update([Write(write, None, 5, tuple(refs))])
     assert isinstance(moved, tuple)
 
 
 def refused(place: Place, body: bytes, rows: int = 1) -> str:
     """Why a chunk is refused; nothing of it counts."""
     storage = place.client()
-    _, held = storage.create(T1, TABLE)
+    _, write = storage.create(T1, TABLE)
     ref = write_chunk(storage, body, rows)
-    with pytest.raises(InvalidUsage) as told:
-        link(storage, held, ref)
+    with pytest.raises(InvalidUsage) as raised:
+        link(storage, write, ref)
     assert not list(storage.shards.state(T1).batches)
-    return f"{type(told.value).__name__}: {told.value}"
+    return f"{type(raised.value).__name__}: {raised.value}"
 
 
 def test_a_sound_chunk_counts(place: Place) -> None:
     storage = place.client()
-    _, held = storage.create(T1, TABLE)
+    _, write = storage.create(T1, TABLE)
     ref = write_chunk(storage, SOUND)
-    link(storage, held, ref)
+    link(storage, write, ref)
     (batch,) = storage.shards.state(T1).batches
     assert batch.chunks == (ref,)
 
@@ -98,10 +98,10 @@ def test_a_chunk_that_unpacks_to_too_much_is_refused_before_it_is_unpacked(
 def test_a_reference_says_what_is_there(
     storage: Storage, change: Mapping[str, object], why: str
 ) -> None:
-    _, held = storage.create(T1, TABLE)
+    _, write = storage.create(T1, TABLE)
     ref = write_chunk(storage, SOUND)
     with pytest.raises(WrongRows, match=why):
-        link(storage, held, replace(ref, **change))  # type: ignore[arg-type]  # one of its own
+        link(storage, write, replace(ref, **change))  # type: ignore[arg-type]  # one of its own
 
 
 def test_a_key_may_be_written_with_hyphens() -> None:
@@ -122,20 +122,20 @@ def test_a_key_may_be_written_with_hyphens() -> None:
 def test_headers_are_those_of_the_collection(
     storage: Storage, header: str, value: bytes
 ) -> None:
-    _, held = storage.create(T1, TABLE)
+    _, write = storage.create(T1, TABLE)
     ref = write_chunk(storage, SOUND, more={header: value})
     with pytest.raises(WrongRows, match=f"expected header {header} once, .*actual"):
-        link(storage, held, ref)
+        link(storage, write, ref)
 
 
 def test_a_chunk_is_named_once_in_a_command(storage: Storage) -> None:
-    _, held = storage.create(T1, TABLE)
+    _, write = storage.create(T1, TABLE)
     ref = write_chunk(storage, SOUND)
     with pytest.raises(WrongRows, match="expected each chunk once, actual twice"):
-        link(storage, held, ref, ref)
+        link(storage, write, ref, ref)
     _, other = storage.create(T2, TABLE, group="t1")
     with pytest.raises(WrongRows, match="expected each chunk once, actual twice"):
-        storage._update([Write(held, None, 5, (ref,)), Write(other, None, 5, (ref,))])
+        storage._update([Write(write, None, 5, (ref,)), Write(other, None, 5, (ref,))])
 
 
 def test_the_columns_are_found_by_their_names(place: Place) -> None:
@@ -180,8 +180,8 @@ def test_columns_with_the_engines_names_are_not_taken_by_position() -> None:
     rows = pa.table([one, one, one, one], names=["c0", "c1", "time", "diff"])
     with pytest.raises(WrongRows, match=r"expected columns \['c1', 'c0', 'time', 'diff'\]"):
         conform(T1, rows, swapped)
-    named = pa.table([pa.array([7]), one, one, one], names=["c1", "c0", "time", "diff"])
-    assert conform(T1, named, swapped).column("c0").to_pylist() == [7]
+    reordered = pa.table([pa.array([7]), one, one, one], names=["c1", "c0", "time", "diff"])
+    assert conform(T1, reordered, swapped).column("c0").to_pylist() == [7]
 
 
 class Aborted(MemoryChunks):
@@ -200,9 +200,9 @@ def test_a_chunk_in_a_transaction_does_not_count(place: Place) -> None:
     about = (T1, TABLE, shards.headers(T1))
     with pytest.raises(Uncommitted, match="in a transaction that is open or was aborted"):
         list(staged(chunks, shards.data_topic(T1), [ref], about))
-    gone = replace(ref, offset=Offset(ref.offset + 7))
+    missing = replace(ref, offset=Offset(ref.offset + 7))
     with pytest.raises(WrongRows, match="is missing"):
-        list(staged(chunks, shards.data_topic(T1), [gone], about))
+        list(staged(chunks, shards.data_topic(T1), [missing], about))
 
 
 def test_the_chunks_that_are_counted_have_a_bound(
@@ -210,10 +210,10 @@ def test_the_chunks_that_are_counted_have_a_bound(
 ) -> None:
     monkeypatch.setattr(update, "LARGEST_COUNTED", 10)
     storage = place.client(checks_counts=True)
-    _, held = storage.create(T1, TABLE)
+    _, write = storage.create(T1, TABLE)
     ref = write_chunk(storage, SOUND)
     with pytest.raises(TooLarge, match="bytes of chunks whose multiplicities are checked"):
-        link(storage, held, ref)
+        link(storage, write, ref)
 
 
 def write_chunk_ref(key: str) -> ChunkRef:

@@ -31,7 +31,7 @@ def _at_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def made() -> MemoryBroker:
+def kafka() -> MemoryBroker:
     return broker()
 
 
@@ -60,10 +60,10 @@ def leave_behind(one: Shards) -> None:
 
 @pytest.mark.parametrize("pump", [False, True])
 def test_who_was_away_while_the_log_was_truncated_goes_on_from_the_rollup(
-    made: MemoryBroker, pump: bool
+    kafka: MemoryBroker, pump: bool
 ) -> None:
     """It used to be lost to this client for good, though nothing is."""
-    with client(made) as one, client(made, pump=pump) as other:
+    with client(kafka) as one, client(kafka, pump=pump) as other:
         one.create("u1", U1, DESCRIPTION, Timestamp(0))
         other.open("u1")
         polling = other.following._polling
@@ -78,16 +78,16 @@ def test_who_was_away_while_the_log_was_truncated_goes_on_from_the_rollup(
 
 
 def test_what_was_in_doubt_while_away_and_is_forgotten_is_not_known(
-    made: MemoryBroker,
+    kafka: MemoryBroker,
 ) -> None:
     """It may have counted: it must not be sent again as another event."""
-    with client(made) as one, client(made) as other:
+    with client(kafka) as one, client(kafka) as other:
         one.create("u1", U1, DESCRIPTION, Timestamp(0))
         other.open("u1")
         group = other.following.group("u1")
         event = Event(EventId("e"), group.uuid, group.state.upto, Advance(0, 1))  # type: ignore[arg-type]
         other.following.expect([("u1", event)])
-        made.logs.append([(LOG, event_codec.encode(event))])
+        kafka.logs.append([(LOG, event_codec.encode(event))])
         while one.group_state("u1").upto < 2_600:
             one.submit([("u1", Advance(Timestamp(7), Timestamp(8)))] * 200)
             maintenance.roll_up(one, "u1")
@@ -98,7 +98,7 @@ def test_what_was_in_doubt_while_away_and_is_forgotten_is_not_known(
         # one that is remembered is found, though it was not read back one by one
         late = Event(EventId("f"), group.uuid, one.group_state("u1").upto, Advance(7, 8))  # type: ignore[arg-type]
         other.following.expect([("u1", late)])
-        made.logs.append([(LOG, event_codec.encode(late))])
+        kafka.logs.append([(LOG, event_codec.encode(late))])
         leave_behind_by(one, 200)
         other.sync(U1)
         outcome = other.following.outcome(late.id)
@@ -115,13 +115,13 @@ def leave_behind_by(one: Shards, count: int) -> None:
         low = one.logs.bounds(LOG)[0]
 
 
-def test_a_log_that_lost_its_end_is_not_opened_again(made: MemoryBroker) -> None:
-    with client(made) as one, client(made) as other:
+def test_a_log_that_lost_its_end_is_not_opened_again(kafka: MemoryBroker) -> None:
+    with client(kafka) as one, client(kafka) as other:
         one.create("u1", U1, DESCRIPTION, Timestamp(0))
         grow(one, 5)
         other.open("u1")
-        made.store.log(LOG).records[-2:] = []
-        made.store.log(LOG).end -= 2
+        kafka.store.log(LOG).records[-2:] = []
+        kafka.store.log(LOG).end -= 2
         with pytest.raises(Truncated, match="it ends at offset"):
             other.sync(U1)
         for _ in range(3):
@@ -131,14 +131,14 @@ def test_a_log_that_lost_its_end_is_not_opened_again(made: MemoryBroker) -> None
 
 
 def test_a_log_that_cannot_be_read_is_opened_again_when_it_can(
-    made: MemoryBroker,
+    kafka: MemoryBroker,
 ) -> None:
-    with client(made) as one, client(made, pump=True) as other:
+    with client(kafka) as one, client(kafka, pump=True) as other:
         one.create("u1", U1, DESCRIPTION, Timestamp(0))
         grow(one, 5)
         other.open("u1")
-        stored = made.store.log(LOG)
-        made.logs.append([(LOG, b"noise")])
+        stored = kafka.store.log(LOG)
+        kafka.logs.append([(LOG, b"noise")])
         until(lambda: not other.status().is_well)
         with pytest.raises(Corrupt):
             other.state(U1)
@@ -151,8 +151,8 @@ def test_a_log_that_cannot_be_read_is_opened_again_when_it_can(
         assert same(one, other)
 
 
-def test_open_tries_a_failed_group_again_at_once(made: MemoryBroker) -> None:
-    with client(made) as one:
+def test_open_tries_a_failed_group_again_at_once(kafka: MemoryBroker) -> None:
+    with client(kafka) as one:
         one.create("u1", U1, DESCRIPTION, Timestamp(0))
         one.following.fail(LOG, Corrupt("noise"))
         with pytest.raises(Corrupt, match="noise"):
@@ -199,11 +199,11 @@ class Lagging(MemoryLogs):
 
 @pytest.mark.parametrize("pump", [False, True])
 def test_a_topic_that_a_broker_does_not_know_yet_is_asked_for_again(
-    made: MemoryBroker, pump: bool
+    kafka: MemoryBroker, pump: bool
 ) -> None:
     """One miss used to fail the group for good."""
-    logs = Lagging(made, {LOG: 3})
-    with client(made, logs=logs, pump=pump) as one:
+    logs = Lagging(kafka, {LOG: 3})
+    with client(kafka, logs=logs, pump=pump) as one:
         one.create("u1", U1, DESCRIPTION, Timestamp(0))
         one.create("u2", CollectionId("u2"), DESCRIPTION, Timestamp(0))
         assert isinstance(advance(one), Advanced)
@@ -213,11 +213,11 @@ def test_a_topic_that_a_broker_does_not_know_yet_is_asked_for_again(
 
 
 def test_a_topic_that_is_not_there_for_long_fails_its_group_and_heals_late(
-    made: MemoryBroker, monkeypatch: pytest.MonkeyPatch
+    kafka: MemoryBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(follower, "PATIENCE_TO_FOLLOW_S", 0.0)
-    logs = Lagging(made, {LOG: 1})
-    with client(made, logs=logs) as one:
+    logs = Lagging(kafka, {LOG: 1})
+    with client(kafka, logs=logs) as one:
         opened = one.following._reopened
 
         def lagging(group: Any) -> Any:
@@ -233,20 +233,20 @@ def test_a_topic_that_is_not_there_for_long_fails_its_group_and_heals_late(
         assert isinstance(advance(one), Advanced)
 
 
-def test_a_callback_that_raises_concerns_itself_only(made: MemoryBroker) -> None:
+def test_a_callback_that_raises_concerns_itself_only(kafka: MemoryBroker) -> None:
     """It used to end the pump, and all collections of the client with it."""
-    with client(made, pump=True) as one:
+    with client(kafka, pump=True) as one:
         one.create("u1", U1, DESCRIPTION, Timestamp(0))
-        heard = threading.Event()
+        received = threading.Event()
 
         def broken(_: object) -> None:
             raise ZeroDivisionError
 
         one.subscribe(broken)
         one.following.watch(broken)
-        one.subscribe(lambda moved: heard.set())
+        one.subscribe(lambda moved: received.set())
         assert isinstance(advance(one), Advanced)
-        assert heard.wait(10)
+        assert received.wait(10)
         one.following.fail(LOG, Corrupt("noise"))
         until(lambda: one.status().is_well)
         assert isinstance(advance(one), Advanced)
@@ -269,10 +269,10 @@ def stray() -> bytes:
 
 @pytest.mark.parametrize("pump", [False, True])
 def test_a_stray_event_of_one_group_takes_no_others_records_with_it(
-    made: MemoryBroker, pump: bool
+    kafka: MemoryBroker, pump: bool
 ) -> None:
     """Brokers that cannot be asked about it used to end the fold in the middle of a poll."""
-    with client(made) as one, client(made, pump=pump) as other:
+    with client(kafka) as one, client(kafka, pump=pump) as other:
         one.create("u1", U1, DESCRIPTION, Timestamp(0))
         one.create("u2", CollectionId("u2"), DESCRIPTION, Timestamp(0))
         other.open("u1", "u2")
@@ -282,7 +282,7 @@ def test_a_stray_event_of_one_group_takes_no_others_records_with_it(
 
         with other.following._polling:
             other.following._identify = silent
-            made.logs.append([(LOG, stray())])
+            kafka.logs.append([(LOG, stray())])
             advance(one, "u2")
             append(one, 0, 1)
         other.sync()
@@ -292,9 +292,9 @@ def test_a_stray_event_of_one_group_takes_no_others_records_with_it(
 
 
 def test_a_record_that_our_fold_fails_on_concerns_its_group_only(
-    made: MemoryBroker, monkeypatch: pytest.MonkeyPatch
+    kafka: MemoryBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with client(made) as one, client(made) as other:
+    with client(kafka) as one, client(kafka) as other:
         one.create("u1", U1, DESCRIPTION, Timestamp(0))
         one.create("u2", CollectionId("u2"), DESCRIPTION, Timestamp(0))
         other.open("u1", "u2")
@@ -316,8 +316,8 @@ def test_a_record_that_our_fold_fails_on_concerns_its_group_only(
         assert same(one, other)
 
 
-def tries(*found: Found) -> Iterator[Found]:
-    yield from found
+def tries(*results: Found) -> Iterator[Found]:
+    yield from results
 
 
 def test_a_healer_tries_until_it_is_done() -> None:
@@ -325,10 +325,10 @@ def test_a_healer_tries_until_it_is_done() -> None:
     done = threading.Event()
 
     def attempt(name: str) -> Found:
-        found = next(results)
-        if found is Found.DONE:
+        result = next(results)
+        if result is Found.DONE:
             done.set()
-        return found
+        return result
 
     retry_queue = RetryQueue(attempt, background=True)
     retry_queue.soon("a")

@@ -67,12 +67,12 @@ def test_a_lease_lasts_at_least_as_long_as_it_was_granted_for(
     bodies: list[Body] = [CREATE, *([BEAT] * (len(times) - 1))]
     bodies[granted] = granting(lease_ms)
     staging = replace_at(bodies, granted, Stage(stage="s", chunks=(), lease_ms=lease_ms))
-    held = [is_held(state) for state in states_of(bodies, times)]
+    is_live = [is_held(state) for state in states_of(bodies, times)]
     staged = ["s" in state.stages for state in states_of(staging, times)]
     for number in range(granted, len(times)):
         counted = sum(min(step_, MAX_TICK_MS) for step_ in steps[granted + 1 : number + 1])
-        assert held[number] == staged[number] == (counted < lease_ms)
-        assert held[number] or times[number] - times[granted] >= lease_ms
+        assert is_live[number] == staged[number] == (counted < lease_ms)
+        assert is_live[number] or times[number] - times[granted] >= lease_ms
 
 
 def replace_at(bodies: list[Body], number: int, body: Body) -> list[Body]:
@@ -112,13 +112,13 @@ def test_who_begins_at_a_rollup_counts_on_as_everybody_does(
 ) -> None:
     times = added_up(steps)
     bodies: list[Body] = [CREATE, granting(lease_ms), *([BEAT] * (len(times) - 2))]
-    whole = states_of(bodies, times)
+    states = states_of(bodies, times)
     upto = data.draw(st.integers(1, len(times) - 2))
-    state = rollup.decode(rollup.encode(whole[upto]))
+    state = rollup.decode(rollup.encode(states[upto]))
     for number in range(upto + 1, len(times)):
         event = Event(EventId(f"e{number}"), "g", Offset(number - 1), bodies[number])
         state, _ = step(state, event, Offset(number), times[number])
-    assert rollup.encode(state) == rollup.encode(whole[-1])
+    assert rollup.encode(state) == rollup.encode(states[-1])
     assert rollup.decode(rollup.encode(state)).appended_ms == times[-1]
 
 

@@ -30,8 +30,8 @@ from tests.support.shard_clients import (
 
 
 def test_a_group_restarts_from_its_newest_rollup() -> None:
-    made = broker()
-    with client(made) as one:
+    kafka = broker()
+    with client(kafka) as one:
         one.create("u1", U1, DESCRIPTION, Timestamp(0))
         assert maintenance.roll_up(one, "u1") is None  # no stretch has ended yet
         grow(one, 70)
@@ -43,19 +43,19 @@ def test_a_group_restarts_from_its_newest_rollup() -> None:
         assert maintenance.roll_up(one, "u1") == RolledUp(Offset(127))
         grow(one, 210)
         expected = rollup.encode(one.group_state("u1"))
-        whole = read.snapshot(one, U1, Timestamp(150))[0]
-    assert made.logs.bounds(Topic("sw.u1.log"))[0] == 128
-    with client(made) as one:
+        snapshot = read.snapshot(one, U1, Timestamp(150))[0]
+    assert kafka.logs.bounds(Topic("sw.u1.log"))[0] == 128
+    with client(kafka) as one:
         one.open("u1")
         assert rollup.encode(one.group_state("u1")) == expected
-        assert read.snapshot(one, U1, Timestamp(150))[0].equals(whole)
+        assert read.snapshot(one, U1, Timestamp(150))[0].equals(snapshot)
         grow(one, 260)
         assert maintenance.roll_up(one, "u1") == RolledUp(Offset(191))
 
 
 def test_every_folder_checks_every_rollup() -> None:
-    made = broker()
-    with client(made) as one, client(made) as other:
+    kafka = broker()
+    with client(kafka) as one, client(kafka) as other:
         one.create("u1", U1, DESCRIPTION, Timestamp(0))
         other.open("u1")
         grow(one, 70)
@@ -72,8 +72,8 @@ def test_every_folder_checks_every_rollup() -> None:
 
 
 def test_a_rollup_whose_chunks_are_gone_gives_way_to_the_one_before() -> None:
-    made = broker()
-    with client(made) as one:
+    kafka = broker()
+    with client(kafka) as one:
         one.create("u1", U1, DESCRIPTION, Timestamp(0))
         grow(one, 70)
         maintenance.roll_up(one, "u1")
@@ -82,7 +82,7 @@ def test_a_rollup_whose_chunks_are_gone_gives_way_to_the_one_before() -> None:
         newest = one.group_state("u1").rollups[-1]
         one.chunks.forget(one.names("u1").data, newest.chunks)
         expected = rollup.encode(one.group_state("u1"))
-    with client(made) as one:
+    with client(kafka) as one:
         one.open("u1")
         assert rollup.encode(one.group_state("u1")) == expected
 
@@ -96,12 +96,12 @@ def test_upkeep_waits_until_it_is_worth_it(monkeypatch: pytest.MonkeyPatch) -> N
         assert one.group_state("u1").rollups == ()
         grow(one, 130)
         maintenance.keep_small(one)
-        assert [each.upto for each in one.group_state("u1").rollups] == [127]
+        assert [reference.upto for reference in one.group_state("u1").rollups] == [127]
 
 
 def test_superseded_chunks_are_tombstoned_after_their_reclaim() -> None:
-    made = broker()
-    with client(made) as one:
+    kafka = broker()
+    with client(kafka) as one:
         one.create("u1", U1, DESCRIPTION, Timestamp(0))
         append(one, 0, 10, rows("a", time=1))
         append(one, 10, 20, rows("b", time=11))
@@ -127,19 +127,19 @@ def test_superseded_chunks_are_tombstoned_after_their_reclaim() -> None:
 
 
 def test_many_groups_restart_at_once_though_a_rollup_of_one_is_gone() -> None:
-    made = broker()
+    kafka = broker()
     groups = [f"g{number}" for number in range(5)]
-    with client(made) as one:
+    with client(kafka) as one:
         for group in groups:
             one.create(group, CollectionId(group), DESCRIPTION, Timestamp(0))
             for upto in (70, 140):
-                idle = [Advance(Timestamp(each), Timestamp(each + 1)) for each in range(upto)]
+                idle = [Advance(Timestamp(time), Timestamp(time + 1)) for time in range(upto)]
                 one.submit([(group, advance) for advance in idle])
                 assert isinstance(maintenance.roll_up(one, group), RolledUp)
         newest = one.group_state("g3").rollups[-1]
         one.chunks.forget(one.names("g3").data, newest.chunks)
         expected = {group: rollup.encode(one.group_state(group)) for group in groups}
-    with client(made) as one:
+    with client(kafka) as one:
         one.open(*groups)
         assert {group: rollup.encode(one.group_state(group)) for group in groups} == expected
 
@@ -156,8 +156,8 @@ def test_a_rollup_that_the_fold_refutes_is_not_believed_when_the_group_is_opened
     before: int,
 ) -> None:
     """It used to be the truth for whoever opened the group after it."""
-    made = broker()
-    with client(made) as one:
+    kafka = broker()
+    with client(kafka) as one:
         one.create("u1", U1, DESCRIPTION, Timestamp(0))
         for number in range(before):
             grow(one, 70 * (number + 1))
@@ -165,13 +165,13 @@ def test_a_rollup_that_the_fold_refutes_is_not_believed_when_the_group_is_opened
         grow(one, 70 * (before + 1))
         state = one.following.group("u1").retained[-1]
         one.submit([("u1", false_rollup(one, state))])
-    with client(made) as one, pytest.raises(Corrupt, match="expected a rollup of the state"):
+    with client(kafka) as one, pytest.raises(Corrupt, match="expected a rollup of the state"):
         one.open("u1")
 
 
 def test_a_rollup_that_does_not_count_confirms_nothing_and_harms_nothing() -> None:
-    made = broker()
-    with client(made) as one:
+    kafka = broker()
+    with client(kafka) as one:
         one.create("u1", U1, DESCRIPTION, Timestamp(0))
         grow(one, 150)
         state = one.following.group("u1").retained[0]
@@ -180,14 +180,14 @@ def test_a_rollup_that_does_not_count_confirms_nothing_and_harms_nothing() -> No
         [outcome] = one.submit([("u1", false_rollup(one, state))])  # up to 63: it is too late
         assert not isinstance(outcome, RolledUp)
         expected = rollup.encode(one.group_state("u1"))
-    with client(made) as one:
+    with client(kafka) as one:
         one.open("u1")
         assert rollup.encode(one.group_state("u1")) == expected
 
 
 def test_a_rollup_before_that_is_gone_leaves_the_furthest_to_be_believed() -> None:
-    made = broker()
-    with client(made) as one:
+    kafka = broker()
+    with client(kafka) as one:
         one.create("u1", U1, DESCRIPTION, Timestamp(0))
         for upto in (70, 140, 210):
             grow(one, upto)
@@ -195,7 +195,7 @@ def test_a_rollup_before_that_is_gone_leaves_the_furthest_to_be_believed() -> No
         before, _ = one.group_state("u1").rollups
         one.chunks.forget(one.names("u1").data, before.chunks)
         expected = rollup.encode(one.group_state("u1"))
-    assert made.logs.bounds(Topic("sw.u1.log"))[0] > 0
-    with client(made) as one:
+    assert kafka.logs.bounds(Topic("sw.u1.log"))[0] > 0
+    with client(kafka) as one:
         one.open("u1")
         assert rollup.encode(one.group_state("u1")) == expected

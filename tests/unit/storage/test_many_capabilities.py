@@ -90,9 +90,11 @@ def test_an_append_looks_at_no_other_collection_and_no_other_capability(
     assert sum(looks) < 20 * 2 * SMALL
 
 
-def least(held: dict[CapabilityId, Capability], right: Right) -> int | None:
+def least(capabilities: dict[CapabilityId, Capability], right: Right) -> int | None:
     times = [
-        capability.frontier.time for capability in held.values() if capability.right is right
+        capability.frontier.time
+        for capability in capabilities.values()
+        if capability.right is right
     ]
     return min(times, default=None)
 
@@ -120,12 +122,12 @@ def test_the_earliest_frontier_is_that_of_all(
             capabilities = capabilities.set(name, capability)
             expected[name] = capability
         assert capabilities == expected
-        for each in Right:
-            assert capabilities.earliest(each) == least(expected, each)
+        for right_ in Right:
+            assert capabilities.earliest(right_) == least(expected, right_)
         if number == branch:
             aside, beside = capabilities, dict(expected)
-    for each in Right:  # a state that was gone on from answers as it did
-        assert aside.earliest(each) == least(beside, each)
+    for right_ in Right:  # a state that was gone on from answers as it did
+        assert aside.earliest(right_) == least(beside, right_)
 
 
 @pytest.mark.parametrize("count", [1, 500])
@@ -136,11 +138,11 @@ def test_many_chunks_below_the_floor_are_looked_for_together(monkeypatch, count:
     log.add(create(1))
     log.add(Stage(stage="load", chunks=chunks, lease_ms=900_000))
     log.add(Reclaim({0: count}))
-    gathered, named = [0], State._named
+    gathered, original = [0], State._named
 
     def counted(self: State) -> Any:
         gathered[0] += 1
-        return named(self)
+        return original(self)
 
     monkeypatch.setattr(State, "_named", counted)
     part = Part(

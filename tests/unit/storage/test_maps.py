@@ -15,16 +15,16 @@ KEYS = st.integers(0, 3 * SMALL)
 )
 def test_a_map_is_a_dict(size: int, changes: list[tuple[bool, int, int]]) -> None:
     expected = dict.fromkeys(range(size), 1)
-    found = Map(expected)
+    map_ = Map(expected)
     history = []
     for is_set, key, value in changes:
-        history.append((found, dict(expected)))
-        found = found.set(key, value) if is_set else found.remove(key)
+        history.append((map_, dict(expected)))
+        map_ = map_.set(key, value) if is_set else map_.remove(key)
         if is_set:
             expected[key] = value
         else:
             expected.pop(key, None)
-    history.append((found, expected))
+    history.append((map_, expected))
     for one, same in history:
         assert one == same
         assert (len(one), set(one), set(one.keys())) == (len(same), set(same), set(same))
@@ -37,11 +37,11 @@ def test_a_map_is_a_dict(size: int, changes: list[tuple[bool, int, int]]) -> Non
 
 
 def test_many_entries_at_once_are_each_set() -> None:
-    found = Map({1: 1}).update({1: 2, 3: 4}).update({number: number for number in range(90)})
-    assert found == {number: number for number in range(90)}
+    map_ = Map({1: 1}).update({1: 2, 3: 4}).update({number: number for number in range(90)})
+    assert map_ == {number: number for number in range(90)}
 
 
 def test_what_is_not_there_is_said() -> None:
-    for found in (Map({1: 1}), Map(dict.fromkeys(range(90), 1)).remove(5)):
+    for map_ in (Map({1: 1}), Map(dict.fromkeys(range(90), 1)).remove(5)):
         with pytest.raises(KeyError):
-            found[5]
+            map_[5]

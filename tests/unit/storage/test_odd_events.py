@@ -108,14 +108,14 @@ NUMBERS = st.sampled_from(
 TEXTS = st.sampled_from(["u1", "u2", "u1.write", "r", "x", "", "a" * 300, "\x00", "é", "s"])
 
 
-def values(schema: Any, named: dict[str, Any]) -> st.SearchStrategy[Any]:
+def values(schema: Any, schemas: dict[str, Any]) -> st.SearchStrategy[Any]:
     """Any value of a schema: numbers at their bounds, texts of a few."""
     if isinstance(schema, list):
-        return st.one_of([values(each, named) for each in schema])
+        return st.one_of([values(field, schemas) for field in schema])
     if isinstance(schema, str):
         short = schema.rpartition(".")[2]
-        if short in named:
-            return values(named[short], named)
+        if short in schemas:
+            return values(schemas[short], schemas)
         return {
             "null": st.none(),
             "string": TEXTS,
@@ -126,16 +126,16 @@ def values(schema: Any, named: dict[str, Any]) -> st.SearchStrategy[Any]:
         }[short]
     kind = schema["type"]
     if kind == "record":
-        named[schema["name"]] = schema
+        schemas[schema["name"]] = schema
         return st.fixed_dictionaries(
-            {field["name"]: values(field["type"], named) for field in schema["fields"]}
+            {field["name"]: values(field["type"], schemas) for field in schema["fields"]}
         )
     if kind == "array":
-        return st.lists(values(schema["items"], named), max_size=3)
+        return st.lists(values(schema["items"], schemas), max_size=3)
     if kind == "enum":
-        named[schema["name"]] = schema
+        schemas[schema["name"]] = schema
         return st.sampled_from(schema["symbols"])
-    return values(kind, named)
+    return values(kind, schemas)
 
 
 KINDS = sorted(event_codec.DECODERS)
@@ -143,8 +143,8 @@ KINDS = sorted(event_codec.DECODERS)
 
 def odd(name: str) -> st.SearchStrategy[bytes]:
     """The bytes of any event of a schema."""
-    named: dict[str, Any] = {}
-    return values(codec.registry().by_name[name].raw, named).map(
+    schemas: dict[str, Any] = {}
+    return values(codec.registry().by_name[name].raw, schemas).map(
         lambda record: codec.encode(name, {**record, "group": "g", "seen": FOR_EVER_MS})
     )
 

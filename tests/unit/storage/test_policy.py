@@ -32,12 +32,12 @@ HOLD, READER = CapabilityId("u1.catalog"), CapabilityId("reader")
 U1 = CollectionId("u1")
 
 
-def collection(held: int, upper: Antichain, reader: int | None = None) -> CollectionState:
-    capabilities = {HOLD: Capability(Right.READ, frontier(held))}
-    since = held
+def collection(hold_at: int, upper: Antichain, reader: int | None = None) -> CollectionState:
+    capabilities = {HOLD: Capability(Right.READ, frontier(hold_at))}
+    since = hold_at
     if reader is not None:
         capabilities[READER] = Capability(Right.READ, frontier(reader))
-        since = min(held, reader)
+        since = min(hold_at, reader)
     return CollectionState(
         id=U1,
         description="",
@@ -71,9 +71,9 @@ def test_what_a_policy_wishes_for(
 def test_a_move_waits_until_it_is_worth_a_record() -> None:
     policy = LagBehindUpper(100)
     assert downgrade(collection(0, frontier(111)), HOLD, policy, 0) is None
-    found = downgrade(collection(0, frontier(112)), HOLD, policy, 0)
-    assert found is not None
-    assert found.frontier == frontier(11)
+    event = downgrade(collection(0, frontier(112)), HOLD, policy, 0)
+    assert event is not None
+    assert event.frontier == frontier(11)
 
 
 def test_nothing_moves_without_a_hold() -> None:
@@ -95,9 +95,9 @@ def test_nothing_moves_without_a_hold() -> None:
     ),
 )
 def test_since_never_passes_another_hold(
-    held: int, reader: int, upper: int, policy: Policy
+    hold_at: int, reader: int, upper: int, policy: Policy
 ) -> None:
-    before = collection(held, frontier(upper), reader)
+    before = collection(hold_at, frontier(upper), reader)
     body = downgrade(before, HOLD, policy, now_ms=100)
     if body is None:
         return
@@ -115,9 +115,9 @@ def test_since_never_passes_another_hold(
     st.integers(0, 200),
 )
 def test_a_hold_moves_by_the_clock_from_when_it_is_due(
-    held: int, upper: int | None, duration_ms: int, now_ms: int
+    hold_at: int, upper: int | None, duration_ms: int, now_ms: int
 ) -> None:
-    state = collection(held, EMPTY if upper is None else frontier(upper))
+    state = collection(hold_at, EMPTY if upper is None else frontier(upper))
     policy = RetainHistory(duration_ms)
     due = due_ms(state, HOLD, policy)
     moves = downgrade(state, HOLD, policy, now_ms) is not None

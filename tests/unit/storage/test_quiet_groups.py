@@ -37,14 +37,14 @@ def event(id_: str, seen: int) -> Event:
 
 
 def grown(records_: int) -> Group:
-    made = group()
+    folded = group()
     for offset in range(records_):
-        made.fold(entry(event(f"e{offset}", offset - 1), offset))
-    return made
+        folded.fold(entry(event(f"e{offset}", offset - 1), offset))
+    return folded
 
 
-def pack(made: Group) -> None:
-    while made.pack(nullcontext()):
+def pack(folded: Group) -> None:
+    while folded.pack(nullcontext()):
         pass
 
 
@@ -53,8 +53,8 @@ def test_a_follower_holds_little_of_a_group_that_was_busy(
 ) -> None:
     """It held 740 KiB for as long as the group was quiet."""
     monkeypatch.setattr(quiet_groups, "QUIET_S", 0.0)
-    made = broker()
-    with client(made) as one:
+    kafka = broker()
+    with client(kafka) as one:
         one.create("u1", U1, DESCRIPTION, Timestamp(0))
         for time in range(APPENDS):
             append(one, time, time + 1)
@@ -65,16 +65,18 @@ def test_a_follower_holds_little_of_a_group_that_was_busy(
             other.following.advance(0)
         gc.collect()
 
-    with client(made) as warm, client(made) as other:
+    with client(kafka) as warm, client(kafka) as other:
         follow(warm)  # what a process holds once is no matter of the group
         tracemalloc.start()
         try:
             follow(other)
-            held, _ = tracemalloc.get_traced_memory()
+            allocated, _ = tracemalloc.get_traced_memory()
         finally:
             tracemalloc.stop()
         assert other.state(U1).upper.time == APPENDS
-        assert held < 96 * 1024  # 43 KiB, and free lists of the interpreter, once a process
+        assert (
+            allocated < 96 * 1024
+        )  # 43 KiB, and free lists of the interpreter, once a process
 
 
 def test_the_outcomes_of_commands_are_held_once() -> None:
@@ -83,35 +85,35 @@ def test_the_outcomes_of_commands_are_held_once() -> None:
     grown(WINDOW)  # what a process holds once
     tracemalloc.start()
     try:
-        made = group()
+        folded = group()
         for offset in range(APPENDS):
             id_ = f"{COMMAND}{chance.randbytes(16).hex()}:0"
-            made.fold(entry(event(id_, offset - 1), offset))
-        pack(made)
+            folded.fold(entry(event(id_, offset - 1), offset))
+        pack(folded)
         gc.collect()
-        held, _ = tracemalloc.get_traced_memory()
+        allocated, _ = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
-    assert held < 50 * 1024
+    assert allocated < 50 * 1024
 
 
 def test_a_group_that_was_packed_folds_as_one_that_was_not() -> None:
     chance = random.Random(7)
-    whole, often = group(), group()
+    continuous, often = group(), group()
     ids = [f"e{number}" for number in range(300)]
     outcomes: set[str] = set()
     for offset in range(2 * WINDOW):
         id_ = chance.choice(["", COMMAND]) + chance.choice([*ids, f"n{offset}"])
         seen = offset - chance.choice([1, 1, 2, 70, WINDOW - 1, WINDOW, WINDOW + 2])
-        made = entry(event(id_, seen), offset)
-        expected, actual = whole.fold(made), often.fold(made)
+        record = entry(event(id_, seen), offset)
+        expected, actual = continuous.fold(record), often.fold(record)
         assert actual == expected
         assert expected is not None
         outcomes.add(type(expected[1]).__name__)
         if chance.random() < 0.01:
             pack(often)
-            assert rollup.encode(often.state) == rollup.encode(whole.state)
-            newest, again = whole.newest_retained(), often.newest_retained()
+            assert rollup.encode(often.state) == rollup.encode(continuous.state)
+            newest, again = continuous.newest_retained(), often.newest_retained()
             if newest is not None and again is not None:
                 assert rollup.encode(again) == rollup.encode(newest)
             assert (newest is None) == (again is None)
@@ -123,58 +125,58 @@ def test_a_packed_group_checks_every_rollup_that_counts(upto: int) -> None:
     end = 1_216
     honest = rollup.hash_of(rollup.encode(grown(upto + 1).state))
     for hash_, is_false in ((honest, False), ("0" * 64, True)):
-        made = grown(end)
-        pack(made)
-        assert len(made.retained) == 1
+        folded = grown(end)
+        pack(folded)
+        assert len(folded.retained) == 1
         body = Rollup(upto=Offset(upto), chunks=(), hash=hash_)
         record = entry(Event(EventId("r"), "g", Offset(end - 1), body), end)
         if is_false:
             with pytest.raises(Corrupt, match=f"expected a rollup of the state at {upto}"):
-                made.fold(record)
+                folded.fold(record)
         else:
-            found = made.fold(record)
-            assert found is not None
-            assert isinstance(found[1], RolledUp)
+            outcome = folded.fold(record)
+            assert outcome is not None
+            assert isinstance(outcome[1], RolledUp)
 
 
 def test_states_that_no_rollup_can_be_made_of_any_more_go() -> None:
-    made = grown(200)
-    assert [state.upto for state in made.retained] == [63, 127, 191]
-    hash_ = rollup.hash_of(rollup.encode(made.retained[1]))
+    folded = grown(200)
+    assert [state.upto for state in folded.retained] == [63, 127, 191]
+    hash_ = rollup.hash_of(rollup.encode(folded.retained[1]))
     body = Rollup(upto=Offset(127), chunks=(), hash=hash_)
-    made.fold(entry(Event(EventId("r"), "g", Offset(199), body), 200))
-    assert [state.upto for state in made.retained] == [191]
+    folded.fold(entry(Event(EventId("r"), "g", Offset(199), body), 200))
+    assert [state.upto for state in folded.retained] == [191]
 
 
 def test_a_group_is_not_packed_again_for_a_few_records() -> None:
-    made = grown(200)
-    pack(made)
-    state = made.state
-    made.fold(
+    folded = grown(200)
+    pack(folded)
+    state = folded.state
+    folded.fold(
         entry(Event(EventId("a"), "g", Offset(199), Advance(Timestamp(0), Timestamp(1))), 200)
     )
-    pack(made)
-    assert made.packed == state.upto
+    pack(folded)
+    assert folded.packed == state.upto
     for offset in range(201, 200 + packing.WORTH):
-        made.fold(entry(event(f"e{offset}", offset - 1), offset))
-    pack(made)
-    assert made.packed == made.state.upto
+        folded.fold(entry(event(f"e{offset}", offset - 1), offset))
+    pack(folded)
+    assert folded.packed == folded.state.upto
 
 
 def test_what_is_folded_while_outcomes_are_packed_stays() -> None:
-    made = grown(63)
+    folded = grown(63)
 
     class Lock(nullcontext[None]):
         """Other threads fold whenever it is free."""
 
         def __exit__(self, *_: object) -> None:
-            offset = made.state.upto + 1
-            made.fold(entry(event(f"e{offset}", offset - 1), offset))
+            offset = folded.state.upto + 1
+            folded.fold(entry(event(f"e{offset}", offset - 1), offset))
 
-    made.pack(Lock())
-    assert made.packed == -1
-    again = grown(made.state.upto + 1)
-    assert rollup.encode(made.state) == rollup.encode(again.state)
+    folded.pack(Lock())
+    assert folded.packed == -1
+    again = grown(folded.state.upto + 1)
+    assert rollup.encode(folded.state) == rollup.encode(again.state)
 
 
 def test_groups_are_due_when_they_have_not_moved_for_a_while() -> None:

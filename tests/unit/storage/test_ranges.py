@@ -109,8 +109,8 @@ def test_a_shortfall_is_the_first_time_an_own_row_is_there_less_than_never(
         for row in mine
     ]
     short = [total for total in totals if total[2] < 0]
-    found = shortfall(rows, own, kernel)
-    assert (found is None) == (not short)
-    if found is not None:
-        assert found.time == min(short)[0]
-        assert (found.time, updates[found.row][0], found.count) in short
+    missing = shortfall(rows, own, kernel)
+    assert (missing is None) == (not short)
+    if missing is not None:
+        assert missing.time == min(short)[0]
+        assert (missing.time, updates[missing.row][0], missing.count) in short

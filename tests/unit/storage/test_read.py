@@ -78,8 +78,8 @@ def test_written_rows_have_ranges_also_beside_an_empty_table_of_errors(shards: S
 def total(*tables: pa.Table) -> dict[str, int]:
     """The multiset that updates add up to."""
     sums: dict[str, int] = {}
-    for each in tables:
-        for row in each.to_pylist():
+    for rows in tables:
+        for row in rows.to_pylist():
             sums[row["c0"]] = sums.get(row["c0"], 0) + row["diff"]
     return {name: count for name, count in sums.items() if count}
 
@@ -105,9 +105,9 @@ def test_snapshot_and_changes_are_a_later_snapshot(
     if as_of < 29:
         news = read.changes(shards, shards.state(U1), Timestamp(as_of + 1))
         assert news.reached == frontier(30)
-        found = news.updates
-        changes = [found.filter(pa.compute.less_equal(found["time"], later))]
-        assert all(row["time"] > as_of for row in found.to_pylist())
+        updates_after = news.updates
+        changes = [updates_after.filter(pa.compute.less_equal(updates_after["time"], later))]
+        assert all(row["time"] > as_of for row in updates_after.to_pylist())
     second, _ = read.snapshot(shards, U1, Timestamp(later))
     assert total(first, *changes) == total(second)
     assert total(second) == total(table([row for row in updates if row[1] <= later]))
@@ -246,8 +246,8 @@ def test_a_read_that_is_to_leave_no_trace_begins_again_until_it_is_through(
     late, chunks = overtaken(shards)
     upto = shards.group_state("u1").upto
     past = (Timestamp(0), Timestamp(10))
-    found = read.load_stable(late, U1, past, Timestamp(9), may_hold=False)
-    assert total(found[0]) == {"a": 1, "b": 1}
+    loaded = read.load_stable(late, U1, past, Timestamp(9), may_hold=False)
+    assert total(loaded[0]) == {"a": 1, "b": 1}
     assert chunks.fetches == 10
     assert shards.group_state("u1").upto == upto + 2 * 9  # the others' alone
     late.close()
@@ -312,10 +312,10 @@ def test_chunks_are_fetched_a_few_at_a_time(
 
     monkeypatch.setattr(shards.chunks, "fetch", fetch)
     pieces = read.snapshot_pieces(shards.state(U1), Timestamp(4))
-    whole, _ = read.load(shards.chunks, shards.data_topic(U1), pieces)
+    updates, _ = read.load(shards.chunks, shards.data_topic(U1), pieces)
     monkeypatch.setattr(read, "FETCHED_BYTES", 2 * pieces[0].ref.size)
     again, _ = read.load(shards.chunks, shards.data_topic(U1), pieces)
     assert fetched == [5, 2, 2, 1]
-    assert again.equals(whole)
+    assert again.equals(updates)
     monkeypatch.setattr(read, "FETCHED_BYTES", 1)
-    assert read.load(shards.chunks, shards.data_topic(U1), pieces)[0].equals(whole)
+    assert read.load(shards.chunks, shards.data_topic(U1), pieces)[0].equals(updates)

@@ -17,11 +17,13 @@ from tests.support.command_service import DESCRIPTION, SCHEMA, World, update
 T = CollectionId("t")
 
 
-def take_back(storage: Storage, held: dict[str, Any]) -> None:
+def take_back(storage: Storage, capability: dict[str, Any]) -> None:
     """Take the row back, as another client does that had counted it too."""
     storage.shards.open(T)
     rows = pa.table([["x"], [1], [4], [-1]], schema=SCHEMA)
-    write = WriteCapability(T, frontier(held["frontier"]), CapabilityId(held["name"]))
+    write = WriteCapability(
+        T, frontier(capability["frontier"]), CapabilityId(capability["name"])
+    )
     assert isinstance(storage.update_and_downgrade(write, rows, 6), WriteCapability)
 
 

@@ -46,8 +46,8 @@ def test_what_is_appended_is_read_back_at_every_time(*, pump: bool) -> None:
 
 @pytest.mark.parametrize("pump", [False, True])
 def test_everything_is_recovered_from_the_topics(*, pump: bool) -> None:
-    made = broker()
-    with client(made, pump=pump) as one, client(made, pump=pump) as other:
+    kafka = broker()
+    with client(kafka, pump=pump) as one, client(kafka, pump=pump) as other:
         one.create("u1", U1, DESCRIPTION, Timestamp(0))
         append(one, 0, 10, rows("a", time=3))
         other.open("u1")
@@ -61,8 +61,8 @@ def test_everything_is_recovered_from_the_topics(*, pump: bool) -> None:
 
 
 def test_two_creators_of_one_collection_agree() -> None:
-    made = broker()
-    with client(made) as one, client(made) as other:
+    kafka = broker()
+    with client(kafka) as one, client(kafka) as other:
         assert one.create("u1", U1, DESCRIPTION, Timestamp(0)) == other.create(
             "u1", U1, DESCRIPTION, Timestamp(0)
         )
@@ -71,8 +71,8 @@ def test_two_creators_of_one_collection_agree() -> None:
 
 
 def test_events_of_many_groups_go_with_one_flush(monkeypatch: pytest.MonkeyPatch) -> None:
-    made = broker()
-    logs = FaultyLogs(made.logs)
+    kafka = broker()
+    logs = FaultyLogs(kafka.logs)
     flushes: list[int] = []
     inner = logs.append
 
@@ -81,7 +81,7 @@ def test_events_of_many_groups_go_with_one_flush(monkeypatch: pytest.MonkeyPatch
         return inner(values)
 
     monkeypatch.setattr(logs, "append", counted)
-    with client(made, logs=logs) as one:
+    with client(kafka, logs=logs) as one:
         ids = [CollectionId(f"u{number}") for number in range(10)]
         for id_ in ids:
             one.create(id_, id_, DESCRIPTION, Timestamp(0))
@@ -118,12 +118,12 @@ def test_events_of_many_groups_go_with_one_flush(monkeypatch: pytest.MonkeyPatch
     ids=lambda plan: "-".join(fault.name.lower() for fault in plan),
 )
 def test_an_append_in_doubt_counts_exactly_once(plan: list[Fault]) -> None:
-    made = broker()
-    with client(made) as one:
+    kafka = broker()
+    with client(kafka) as one:
         one.create("u1", U1, DESCRIPTION, Timestamp(0))
         append(one, 0, 10)
-    logs = FaultyLogs(made.logs, plan)
-    with client(made, logs=logs, resend_ms=(1, 1, 1)) as one:
+    logs = FaultyLogs(kafka.logs, plan)
+    with client(kafka, logs=logs, resend_ms=(1, 1, 1)) as one:
         one.open("u1")
         assert append(one, 10, 20, rows("a", time=12)) == Appended((frontier(20),))
         # and what was in doubt may still surface, now or after others have written
@@ -135,10 +135,10 @@ def test_an_append_in_doubt_counts_exactly_once(plan: list[Fault]) -> None:
 
 
 def test_a_failure_before_the_append_had_no_effect() -> None:
-    made = broker()
-    with client(made) as one:
+    kafka = broker()
+    with client(kafka) as one:
         one.create("u1", U1, DESCRIPTION, Timestamp(0))
-    with client(made, logs=FaultyLogs(made.logs, [Fault.BEFORE])) as one:
+    with client(kafka, logs=FaultyLogs(kafka.logs, [Fault.BEFORE])) as one:
         one.open("u1")
         with pytest.raises(Determinate):
             append(one, 0, 10)
@@ -146,20 +146,20 @@ def test_a_failure_before_the_append_had_no_effect() -> None:
 
 
 def test_a_doubt_that_stays_is_told() -> None:
-    made = broker()
-    with client(made) as one:
+    kafka = broker()
+    with client(kafka) as one:
         one.create("u1", U1, DESCRIPTION, Timestamp(0))
-    logs = FaultyLogs(made.logs, [Fault.INSTEAD] * 3)
-    with client(made, logs=logs, resend_ms=(1, 1)) as one:
+    logs = FaultyLogs(kafka.logs, [Fault.INSTEAD] * 3)
+    with client(kafka, logs=logs, resend_ms=(1, 1)) as one:
         one.open("u1")
         with pytest.raises(Indeterminate):
             append(one, 0, 10)
 
 
 def test_a_copy_that_surfaces_past_the_window_is_void() -> None:
-    made = broker()
-    logs = FaultyLogs(made.logs, [Fault.NONE, Fault.INSTEAD])
-    with client(made, logs=logs) as one:
+    kafka = broker()
+    logs = FaultyLogs(kafka.logs, [Fault.NONE, Fault.INSTEAD])
+    with client(kafka, logs=logs) as one:
         one.create("u1", U1, DESCRIPTION, Timestamp(0))
         assert append(one, 0, 10) == Appended((frontier(10),))
         for _ in range(WINDOW + 1):
@@ -201,8 +201,8 @@ def test_threads_share_a_client() -> None:
 
 @pytest.mark.parametrize("pump", [False, True])
 def test_waiting_ends_with_the_fold_that_makes_it_true(*, pump: bool) -> None:
-    made = broker()
-    with client(made, pump=pump) as one, client(made) as writer:
+    kafka = broker()
+    with client(kafka, pump=pump) as one, client(kafka) as writer:
         one.create("u1", U1, DESCRIPTION, Timestamp(0))
         writer.open("u1")
         later = threading.Timer(0.05, lambda: append(writer, 0, 10))
@@ -215,12 +215,12 @@ def test_waiting_ends_with_the_fold_that_makes_it_true(*, pump: bool) -> None:
 def test_subscribers_hear_of_groups_that_moved() -> None:
     with client(broker()) as one:
         one.create("u1", U1, DESCRIPTION, Timestamp(0))
-        heard: list[frozenset[str]] = []
-        end = one.subscribe(heard.append)
+        changes: list[frozenset[str]] = []
+        end = one.subscribe(changes.append)
         append(one, 0, 10)
         end()
         append(one, 10, 20)
-        assert heard == [frozenset({"u1"})]
+        assert changes == [frozenset({"u1"})]
 
 
 def test_the_clocks_difference_is_known_after_a_submit() -> None:
@@ -255,27 +255,27 @@ def test_a_group_that_is_not_there_or_not_open_says_so() -> None:
 # what no honest log holds stops its group, and its group alone
 
 
-def spoil_record(made: MemoryBroker) -> None:
-    made.logs.append([(Topic("sw.u1.log"), b"\xc3\x01nonsense")])
+def spoil_record(kafka: MemoryBroker) -> None:
+    kafka.logs.append([(Topic("sw.u1.log"), b"\xc3\x01nonsense")])
 
 
-def spoil_topic(made: MemoryBroker) -> None:
-    made.topics.delete([Topic("sw.u1.log")])
-    made.topics.create([TopicSpec(Topic("sw.u1.log"), 1, TopicKind.LOG)])
+def spoil_topic(kafka: MemoryBroker) -> None:
+    kafka.topics.delete([Topic("sw.u1.log")])
+    kafka.topics.create([TopicSpec(Topic("sw.u1.log"), 1, TopicKind.LOG)])
 
 
-def spoil_start(made: MemoryBroker) -> None:
-    made.logs.append([(Topic("sw.u1.log"), b"x")] * 3)
-    made.logs.truncate(Topic("sw.u1.log"), made.logs.bounds(Topic("sw.u1.log"))[1])
+def spoil_start(kafka: MemoryBroker) -> None:
+    kafka.logs.append([(Topic("sw.u1.log"), b"x")] * 3)
+    kafka.logs.truncate(Topic("sw.u1.log"), kafka.logs.bounds(Topic("sw.u1.log"))[1])
 
 
-def spoil_times(made: MemoryBroker) -> None:
-    made.store.log(Topic("sw.u1.log")).is_append_timed = False
-    made.logs.append([(Topic("sw.u1.log"), b"x")])
+def spoil_times(kafka: MemoryBroker) -> None:
+    kafka.store.log(Topic("sw.u1.log")).is_append_timed = False
+    kafka.logs.append([(Topic("sw.u1.log"), b"x")])
 
 
 @pytest.mark.parametrize(
-    ("spoil", "kind", "said"),
+    ("spoil", "kind", "message"),
     [
         (spoil_record, Corrupt, r"log sw\.u1\.log/0@2: avro header"),
         (
@@ -293,18 +293,18 @@ def spoil_times(made: MemoryBroker) -> None:
     ids=["unknown record", "topic made anew", "truncated", "writer's times"],
 )
 def test_a_log_that_cannot_be_is_fatal_for_its_group(
-    spoil: Callable[[MemoryBroker], None], kind: type[Exception], said: str
+    spoil: Callable[[MemoryBroker], None], kind: type[Exception], message: str
 ) -> None:
-    made = broker()
+    kafka = broker()
     u2 = CollectionId("u2")
-    with client(made) as one:
+    with client(kafka) as one:
         one.create("u1", U1, DESCRIPTION, Timestamp(0))
         one.create("u2", u2, DESCRIPTION, Timestamp(0))
         append(one, 0, 10)
-        spoil(made)
-        with pytest.raises(kind, match=said):
+        spoil(kafka)
+        with pytest.raises(kind, match=message):
             one.sync(U1)
-        with pytest.raises(kind, match=said):
+        with pytest.raises(kind, match=message):
             one.state(U1)
         assert isinstance(append(one, 10, 20), Unavailable)
         one.sync()
@@ -313,13 +313,13 @@ def test_a_log_that_cannot_be_is_fatal_for_its_group(
 
 @pytest.mark.parametrize("spoil", [spoil_record, spoil_topic, spoil_start, spoil_times])
 def test_the_pump_goes_on_with_the_other_logs(spoil: Callable[[MemoryBroker], None]) -> None:
-    made = broker()
+    kafka = broker()
     u2 = CollectionId("u2")
-    with client(made, pump=True) as one:
+    with client(kafka, pump=True) as one:
         one.create("u1", U1, DESCRIPTION, Timestamp(0))
         one.create("u2", u2, DESCRIPTION, Timestamp(0))
         append(one, 0, 10)
-        spoil(made)
+        spoil(kafka)
         assert one.wait(lambda: "u1" not in one.groups(), 5_000)
         one.drop(u2)
         assert one.state(u2).is_dropped
@@ -327,12 +327,12 @@ def test_the_pump_goes_on_with_the_other_logs(spoil: Callable[[MemoryBroker], No
 
 
 def test_a_log_without_its_beginning_cannot_be_opened() -> None:
-    made = broker()
-    with client(made) as one:
+    kafka = broker()
+    with client(kafka) as one:
         one.create("u1", U1, DESCRIPTION, Timestamp(0))
         append(one, 0, 10)
-    made.logs.truncate(Topic("sw.u1.log"), Offset(1))
-    with client(made) as one, pytest.raises(Truncated, match="no rollup covers"):
+    kafka.logs.truncate(Topic("sw.u1.log"), Offset(1))
+    with client(kafka) as one, pytest.raises(Truncated, match="no rollup covers"):
         one.open("u1")
 
 
@@ -345,8 +345,8 @@ def test_a_refusal_is_returned_as_it_is() -> None:
 
 
 def test_a_pump_that_fails_wakes_whoever_waits(monkeypatch: pytest.MonkeyPatch) -> None:
-    made = broker()
-    with client(made, pump=True) as one:
+    kafka = broker()
+    with client(kafka, pump=True) as one:
         one.create("u1", U1, DESCRIPTION, Timestamp(0))
 
         def broken(wait_ms: int) -> tuple[Entry, ...]:
@@ -372,8 +372,8 @@ def test_a_stray_event_of_another_group_changes_nothing() -> None:
 
 def test_events_of_another_group_in_a_topic_made_anew_are_fatal() -> None:
     """Longer than the one before, so that no offset tells (rule 12)."""
-    made = broker()
-    with client(made) as one:
+    kafka = broker()
+    with client(kafka) as one:
         one.create("u1", U1, DESCRIPTION, Timestamp(0))
         one.following.group("u1").topic_id = "the one before"
         foreign(one)
@@ -382,20 +382,20 @@ def test_events_of_another_group_in_a_topic_made_anew_are_fatal() -> None:
 
 
 def test_a_failed_group_does_not_keep_others_from_appending() -> None:
-    made = broker()
+    kafka = broker()
     u2 = CollectionId("u2")
-    with client(made) as one:
+    with client(kafka) as one:
         one.create("u1", U1, DESCRIPTION, Timestamp(0))
         one.create("u2", u2, DESCRIPTION, Timestamp(0))
-        spoil_record(made)
+        spoil_record(kafka)
         events: list[tuple[str, Body]] = [("u1", Drop(U1)), ("u2", Drop(u2))]
         assert [type(outcome) for outcome in one.submit(events)] == [Unavailable, Dropped]
         assert [type(outcome) for outcome in one.submit(events)] == [Unavailable, Dropped]
 
 
 def test_a_group_is_opened_once_whoever_asks() -> None:
-    made = broker()
-    with client(made) as maker, client(made, pump=True) as one:
+    kafka = broker()
+    with client(kafka) as maker, client(kafka, pump=True) as one:
         maker.create("u1", U1, DESCRIPTION, Timestamp(0))
         threads = [threading.Thread(target=one.open, args=("u1",)) for _ in range(8)]
         for thread in threads:
@@ -406,8 +406,8 @@ def test_a_group_is_opened_once_whoever_asks() -> None:
 
 
 def test_who_has_no_time_to_wait_is_told_what_can_be_known() -> None:
-    made = broker()
-    with client(made) as one, client(made) as other:
+    kafka = broker()
+    with client(kafka) as one, client(kafka) as other:
         one.create("u1", U1, DESCRIPTION, Timestamp(0))
         other.open("u1")
         append(one, 0, 10)
@@ -417,8 +417,8 @@ def test_who_has_no_time_to_wait_is_told_what_can_be_known() -> None:
 def test_many_groups_are_opened_without_a_search_for_cycles() -> None:
     """Values of the fold are in no cycle; searching all of them took a quarter of an open."""
     groups = [f"u{number}" for number in range(30)]
-    made = broker()
-    with client(made) as one:
+    kafka = broker()
+    with client(kafka) as one:
         for name in groups:
             one.create(name, CollectionId(name), DESCRIPTION, Timestamp(0))
         moves = [
@@ -437,7 +437,7 @@ def test_many_groups_are_opened_without_a_search_for_cycles() -> None:
         if phase == "start":
             begun.append(info["generation"])
 
-    with client(made) as other:
+    with client(kafka) as other:
         gc.collect()
         gc.callbacks.append(count)
         try:

@@ -80,22 +80,22 @@ def test_every_write_counts_as_told(
     ]
     for client in clients:
         client.create("u1", U1, Description((("name", "VARCHAR"),)), Timestamp(0))
-    told: dict[str, str] = {}
+    answers: dict[str, str] = {}
     for number, (who, faults, width, looks, surfaces) in enumerate(writes):
         if looks:
             clients[who].sync()
         logs[who].plan(faults)
-        told[f"w{number}"] = write(clients[who], f"w{number}", width)
+        answers[f"w{number}"] = write(clients[who], f"w{number}", width)
         if surfaces:
             logs[who].surface()
     for log in logs:
         log.surface()
     for client in clients:
         client.sync()
-    found = Counter(everything(clients[0]))
-    for name, word in told.items():
+    counts = Counter(everything(clients[0]))
+    for name, word in answers.items():
         allowed = {"once": {1}, "never": {0}, "perhaps": {0, 1}}[word]
-        assert found[name] in allowed, (name, word)
+        assert counts[name] in allowed, (name, word)
     states = [rollup.encode(client.group_state("u1")) for client in clients]
     assert states[0] == states[1]
     for client in clients:

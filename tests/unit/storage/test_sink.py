@@ -72,13 +72,13 @@ class Topic:
             update for update, time in zip(every, settled.times, strict=True) if time < 0
         ]
         stalled_at = settled.stall.time if settled.stall else 1 << 60
-        self.errors = [each for each in wrong if each[1] >= stalled_at]
+        self.errors = [row for row in wrong if row[1] >= stalled_at]
         decided = changes(self.live, *arrays(ready))
         assert isinstance(decided, Changes), decided
         self.live = decided.live
-        for position, gone in zip(decided.rows, decided.tombstones, strict=True):
+        for position, tombstones in zip(decided.rows, decided.tombstones, strict=True):
             (key, value), time, _ = ready[position]
-            self.records.append((time, key, None if gone else value))
+            self.records.append((time, key, None if tombstones else value))
         return settled
 
 
@@ -118,7 +118,7 @@ def collections(draw: st.DrawFn) -> tuple[list[list[Update]], list[list[Mistake]
 
     Keys collide now and then; errors come and go.
     """
-    held: list[Row] = []
+    present: list[Row] = []
     wrong = Counter[int]()
     intervals: list[list[Update]] = []
     errors: list[list[Mistake]] = []
@@ -128,12 +128,12 @@ def collections(draw: st.DrawFn) -> tuple[list[list[Update]], list[list[Mistake]
         for time in range(start, start + 3):
             for _ in range(draw(st.integers(0, 3))):
                 drop = draw(st.booleans())
-                if held and drop:
-                    row = held.pop(draw(st.integers(0, len(held) - 1)))
+                if present and drop:
+                    row = present.pop(draw(st.integers(0, len(present) - 1)))
                     updates.append((row, time, -1))
                 else:
                     row = (draw(st.integers(0, 4)), draw(st.sampled_from("ab")))
-                    held.append(row)
+                    present.append(row)
                     updates.append((row, time, 1))
             if draw(st.integers(0, 5)) == 0:
                 name = draw(st.integers(0, 2))
@@ -152,7 +152,7 @@ def test_a_reader_of_the_topic_has_the_rows_of_every_sound_time(given) -> None:
     for updates, mistakes in zip(intervals, errors, strict=True):
         topic.write(updates, mistakes)
     everything = [update for updates in intervals for update in updates]
-    mistakes = [each for some in errors for each in some]
+    mistakes = [row for some in errors for row in some]
     for time in range(12):
         if is_sound(everything, mistakes, time):
             expected = dict(contents(everything, time).keys())
@@ -169,7 +169,7 @@ def test_each_change_is_one_record_and_the_order_is_of_the_contents(given) -> No
         in_steps.write(updates, mistakes)
     at_once.write(
         [update for updates in reversed(intervals) for update in updates],
-        [each for some in errors for each in some],
+        [row for some in errors for row in some],
     )
     assert len({(time, key) for time, key, _ in at_once.records}) == len(at_once.records)
     assert in_steps.records == at_once.records

@@ -22,12 +22,12 @@ def test_a_union_is_json_of_its_member_and_a_key_that_sorts() -> None:
         {"tag": 1, "n": None, "t": "x"},
         None,
     ]
-    rows = [{"c0": each, "c1": each, "time": 1, "diff": 1} for each in values]
+    rows = [{"c0": value, "c1": value, "time": 1, "diff": 1} for value in values]
     updates = pa.Table.from_pylist(rows, arrow_schema(columns.types))
     interval = recorder.decide(NO_KEYS, updates, ERRORS.empty_table(), Timestamp(2))
-    found = [(record.key or b"", record.value or b"") for record in interval.records]
+    pairs = [(record.key or b"", record.value or b"") for record in interval.records]
     decoded = {
-        unpack(key)[0]: decode_row(recorder.rows.text, value)["v"] for key, value in found
+        unpack(key)[0]: decode_row(recorder.rows.text, value)["v"] for key, value in pairs
     }
     assert decoded == {
         (0, 1, None): '{"n":1}',
@@ -35,7 +35,7 @@ def test_a_union_is_json_of_its_member_and_a_key_that_sorts() -> None:
         (1, None, "x"): '{"t":"x"}',
         None: None,
     }
-    assert [unpack(key)[0] for key in sorted(key for key, _ in found)] == [
+    assert [unpack(key)[0] for key in sorted(key for key, _ in pairs)] == [
         None, (0, 1, None), (1, None, None), (1, None, "x"),
     ]  # fmt: skip
 

@@ -152,8 +152,8 @@ class World:
 
     @property
     def progress(self) -> Progress | None:
-        found = MemoryTransactions(self.output).last_value(SPEC.progress_topic, b"k2")
-        return decode(found) if found else None
+        value = MemoryTransactions(self.output).last_value(SPEC.progress_topic, b"k2")
+        return decode(value) if value else None
 
     def reached(self, time_: int) -> Callable[[], bool]:
         return lambda: self.progress == Progress(Timestamp(time_))
@@ -251,7 +251,7 @@ def test_a_long_interval_goes_on_where_the_last_session_stopped(world, monkeypat
     world.append(21, [(0, 0, 20, -1)])
     world.run()
     eventually(world.reached(21))
-    snapshot = [each for each in world.written if each[0] == 10]
+    snapshot = [record for record in world.written if record[0] == 10]
     assert sorted(snapshot) == [(10, number, number) for number in range(10)]
     assert world.written[10:] == [(20, 0, None)]
     assert max(world.output.sizes) == 4

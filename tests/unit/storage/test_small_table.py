@@ -17,9 +17,9 @@ NAME = CollectionId("system.table")
 
 @pytest.fixture
 def collections() -> Iterator[Collections]:
-    made = Collections()
-    yield made
-    made.close()
+    fixture = Collections()
+    yield fixture
+    fixture.close()
 
 
 def table(collections: Collections) -> SmallTable:

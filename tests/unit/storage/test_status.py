@@ -107,12 +107,12 @@ def test_a_client_that_is_well_says_so(line: Line) -> None:
 
 
 def test_commands_wait_while_no_broker_answers(line: Line) -> None:
-    read, held = line.storage.create(T1, TABLE)
+    read, writer = line.storage.create(T1, TABLE)
     line.cut()
     done = threading.Event()
 
     def work() -> None:
-        write(line.storage, held, 5, ("a", 1, 3, 1))
+        write(line.storage, writer, 5, ("a", 1, 3, 1))
         done.set()
 
     working = threading.Thread(target=work)
@@ -138,12 +138,12 @@ def test_reading_back_is_waited_for_as_well(
     line: Line, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The produce came through, and then the brokers were gone for longer than our patience."""
-    _, held = line.storage.create(T1, TABLE)
+    _, writer = line.storage.create(T1, TABLE)
     monkeypatch.setattr(follower, "PATIENCE_MS", 300)
     line.silent_ms = 1_000  # only what is read is cut
     timer = threading.Timer(1, line.mend)
     timer.start()
-    assert write(line.storage, held, 5, ("a", 1, 3, 1)).frontier.time == 5
+    assert write(line.storage, writer, 5, ("a", 1, 3, 1)).frontier.time == 5
     timer.join()
     line.storage.close()
 
@@ -182,25 +182,25 @@ def test_patience_begins_anew_when_a_silence_is_over(
 
 
 def test_patience_has_an_end(line: Line, monkeypatch: pytest.MonkeyPatch) -> None:
-    _, held = line.storage.create(T1, TABLE)
+    _, writer = line.storage.create(T1, TABLE)
     hurried = line.client(IMPATIENT)
-    hurried.heartbeat(held)
+    hurried.heartbeat(writer)
     line.cut()
     with monkeypatch.context() as patch:
         patch.setattr(follower, "PATIENCE_MS", 20)
         with pytest.raises(Determinate, match="no chunk was linked"):
-            write(hurried, held, 5, ("a", 1, 3, 1))
+            write(hurried, writer, 5, ("a", 1, 3, 1))
         with pytest.raises(Unanswered, match="injected silence"):
             hurried.create(T2, TABLE)
     line.mend()
-    assert write(line.storage, held, 5, ("a", 1, 3, 1)).frontier.time == 5
+    assert write(line.storage, writer, 5, ("a", 1, 3, 1)).frontier.time == 5
     hurried.close()
     line.storage.close()
 
 
 @pytest.mark.parametrize("first", ["the command", "the pump"])
 def test_a_failed_group_is_in_the_status_and_told(line: Line, first: str) -> None:
-    _, held = line.storage.create(T1, TABLE)
+    _, writer = line.storage.create(T1, TABLE)
     _, other = line.storage.create(T2, TABLE)
     names = line.storage.shards.names(T1)
     line.is_deaf = True  # the pump notices nothing
@@ -209,7 +209,7 @@ def test_a_failed_group_is_in_the_status_and_told(line: Line, first: str) -> Non
         line.is_deaf = False
         until_told(line)
     with pytest.raises(Determinate, match=names.log):
-        write(line.storage, held, 5)
+        write(line.storage, writer, 5)
     line.is_deaf = False
     write(line.storage, other, 5)
     until_told(line)
@@ -235,10 +235,10 @@ def test_who_watches_no_more_is_not_told(line: Line) -> None:
 def test_a_chunk_in_doubt_is_written_anew_under_another_key() -> None:
     place = Place()
     storage = place.client()
-    _, held = storage.create(T1, TABLE)
+    _, writer = storage.create(T1, TABLE)
     faulty = FaultyChunks(place.broker.chunks, [Fault.AFTER, Fault.INSTEAD, Fault.AFTER])
     patient = PatientChunks(faulty, RetryLimits(pause_ms=0))
-    topic = storage.shards.data_topic(held.id)
+    topic = storage.shards.data_topic(writer.id)
     (ref,) = patient.write(topic, [(b"body", 1)], {})
     assert patient.fetch(topic, [ref]) == [b"body"]
     partitions = place.broker.store.topic(topic).partitions
@@ -247,16 +247,16 @@ def test_a_chunk_in_doubt_is_written_anew_under_another_key() -> None:
 
 def test_an_event_is_sent_again_for_as_long_as_no_broker_answers(line: Line) -> None:
     """More often than an event in doubt is sent again when brokers answer."""
-    _, held = line.storage.create(T1, TABLE)
+    _, writer = line.storage.create(T1, TABLE)
     shards = Shards(
         line.way.logs, line.way.chunks, line.way.topics, now_ms=lambda: 0, resend_ms=(1, 1)
     )
     hurried = Storage(shards)
-    hurried.heartbeat(held)
+    hurried.heartbeat(writer)
     line.cut()
     timer = threading.Timer(0.5, line.mend)
     timer.start()
-    assert hurried.heartbeat(held) == held
+    assert hurried.heartbeat(writer) == writer
     timer.join()
     assert len(line.way.logs.pending) > 10
     hurried.close()

@@ -41,37 +41,37 @@ from tests.support.storages import T1, T2, TABLE, Place, end, given_up, write
 
 
 def test_a_collection_starts_with_since_equal_to_upper(storage: Storage) -> None:
-    read, held = storage.create(T1, TABLE, start=7)
+    read, writer = storage.create(T1, TABLE, start=7)
     state = storage.shards.state(T1)
-    assert read.frontier == held.frontier == frontier(7) == state.since == state.upper
+    assert read.frontier == writer.frontier == frontier(7) == state.since == state.upper
     assert all(capability.lease_ms == 15 * 60_000 for capability in state.capabilities.values())
 
 
 def test_each_state_answers_each_command_with_its_own_error(storage: Storage) -> None:
     unbound = CollectionId("nobody")
-    read, held = ReadCapability(unbound, frontier(0)), WriteCapability(unbound, frontier(0))
-    expect_all(storage, read, held, Phase.UNBOUND)
+    read, writer = ReadCapability(unbound, frontier(0)), WriteCapability(unbound, frontier(0))
+    expect_all(storage, read, writer, Phase.UNBOUND)
 
-    read, held = storage.create(T1, TABLE)
+    read, writer = storage.create(T1, TABLE)
     with pytest.raises(AlreadyBound, match="collection t1 is bound already"):
         storage.create(T1, TABLE)
 
-    sealed = storage.update_and_downgrade(held, None, EMPTY)
+    sealed = storage.update_and_downgrade(writer, None, EMPTY)
     assert isinstance(sealed, WriteCapability)
     assert sealed.frontier == EMPTY
     with pytest.raises(AlreadyBound):
         storage.create(T1, TABLE)
     with pytest.raises(Sealed, match="collection t1 is sealed"):
-        storage.update_and_downgrade(held, None, 10)
+        storage.update_and_downgrade(writer, None, 10)
     with pytest.raises(Sealed):
-        storage.heartbeat(held)
+        storage.heartbeat(writer)
     assert storage.acquire_capabilities(T1)[1].frontier == EMPTY
     assert storage.heartbeat(read) == read
 
     end(storage, T1)
-    expect_all(storage, read, held, Phase.FORGOTTEN)
-    found = storage.acquire_capabilities(T1)
-    assert [each.frontier for each in found] == [EMPTY, EMPTY]
+    expect_all(storage, read, writer, Phase.FORGOTTEN)
+    capabilities = storage.acquire_capabilities(T1)
+    assert [capability.frontier for capability in capabilities] == [EMPTY, EMPTY]
     storage.drop(read, whole=True)
 
 
@@ -105,8 +105,8 @@ def test_a_refusal_says_what_to_do(refused: InvalidUsage, advice: str) -> None:
 
 
 def test_an_id_is_never_used_again(place: Place, storage: Storage) -> None:
-    held = storage.create(T1, TABLE)
-    given_up(storage, held)
+    capabilities = storage.create(T1, TABLE)
+    given_up(storage, capabilities)
     for other in (TABLE, Description((("x", "BIGINT"),), kind="table")):
         with pytest.raises(NeverReused):
             storage.create(T1, other)
@@ -118,10 +118,10 @@ def test_an_id_is_never_used_again(place: Place, storage: Storage) -> None:
     for client in (storage, place.client()):
         with pytest.raises(NeverReused):
             client.create(T1, TABLE)
-        found = client.acquire_capabilities(T1)
-        assert [each.frontier for each in found] == [EMPTY, EMPTY]
-        expect_all(client, *held, Phase.FORGOTTEN)
-        client.drop(held[1], whole=True)
+        capabilities = client.acquire_capabilities(T1)
+        assert [capability.frontier for capability in capabilities] == [EMPTY, EMPTY]
+        expect_all(client, *capabilities, Phase.FORGOTTEN)
+        client.drop(capabilities[1], whole=True)
 
 
 def test_two_groups_cannot_both_have_an_id(place: Place) -> None:
@@ -189,13 +189,13 @@ def test_one_of_two_creators_has_the_id(place: Place, kind: str) -> None:
 
 
 def test_the_system_keeps_the_writing_of_what_it_feeds(storage: Storage) -> None:
-    read, held = storage.create(T1, Description((("x", "BIGINT"),), kind="source"))
-    assert held.frontier == EMPTY
+    read, writer = storage.create(T1, Description((("x", "BIGINT"),), kind="source"))
+    assert writer.frontier == EMPTY
     assert storage.acquire_capabilities(T1)[1].frontier == EMPTY
     names = set(storage.shards.state(T1).capabilities)
     assert {read.name, "t1.write"} < names
     with pytest.raises(InvalidCapability, match="empty frontier"):
-        storage.update_and_downgrade(held, None, 10)
+        storage.update_and_downgrade(writer, None, 10)
 
 
 def test_what_the_system_feeds_is_made_by_one_record(place: Place) -> None:
@@ -206,16 +206,16 @@ def test_what_the_system_feeds_is_made_by_one_record(place: Place) -> None:
     read, _ = storage.create(T1, replace(TABLE, kind="source"), group="g")
     ends.append(storage.shards.logs.bounds(storage.shards.names("g").log)[1])
     assert ends[1] - ends[0] == 1
-    held = storage.shards.state(T1).capabilities
-    assert held.keys() == {"t1.write", read.name}
-    assert held[CapabilityId("t1.write")].lease_ms is None
-    assert held[read.name].lease_ms == 15 * 60_000
+    capabilities = storage.shards.state(T1).capabilities
+    assert capabilities.keys() == {"t1.write", read.name}
+    assert capabilities[CapabilityId("t1.write")].lease_ms is None
+    assert capabilities[read.name].lease_ms == 15 * 60_000
 
 
 def test_since_and_upper_follow_the_meets(storage: Storage) -> None:
-    read, held = storage.create(T1, TABLE)
+    read, writer = storage.create(T1, TABLE)
     other_read, other = storage.acquire_capabilities(T1)
-    held = write(storage, held, 100, ("a", 1, 3, 1))
+    writer = write(storage, writer, 100, ("a", 1, 3, 1))
     assert storage.shards.state(T1).upper == frontier(0)
     other = storage.downgrade(other, 60)
     assert storage.shards.state(T1).upper == frontier(60)
@@ -227,23 +227,23 @@ def test_since_and_upper_follow_the_meets(storage: Storage) -> None:
     assert storage.shards.state(T1).upper == frontier(100)
     storage.drop(read)  # none is left: since stays
     assert storage.shards.state(T1).since == frontier(50)
-    storage.drop(held)  # the last writer
+    storage.drop(writer)  # the last writer
     assert storage.shards.state(T1).upper == EMPTY
 
 
 def test_whoever_presents_a_capability_has_the_right(place: Place, storage: Storage) -> None:
-    _, held = storage.create(T1, TABLE)
+    _, writer = storage.create(T1, TABLE)
     other = place.client()
-    held = write(other, held, 10, ("a", 1, 3, 1))
-    assert write(storage, held, 20).frontier == frontier(20)
+    writer = write(other, writer, 10, ("a", 1, 3, 1))
+    assert write(storage, writer, 20).frontier == frontier(20)
 
 
 def test_a_clone_is_a_right_of_its_own(storage: Storage) -> None:
-    read, held = storage.create(T1, TABLE)
-    second = storage.clone(held)
-    assert second.frontier == held.frontier
-    assert second.name != held.name
-    write(storage, held, 10)
+    read, writer = storage.create(T1, TABLE)
+    second = storage.clone(writer)
+    assert second.frontier == writer.frontier
+    assert second.name != writer.name
+    write(storage, writer, 10)
     assert storage.shards.state(T1).upper == frontier(0)
     write(storage, second, 10)
     assert storage.shards.state(T1).upper == frontier(10)
@@ -252,15 +252,15 @@ def test_a_clone_is_a_right_of_its_own(storage: Storage) -> None:
 
 
 def test_after_a_transfer_the_old_name_is_void(storage: Storage) -> None:
-    _, held = storage.create(T1, TABLE)
-    taken = storage.transfer(held)
+    _, writer = storage.create(T1, TABLE)
+    successor = storage.transfer(writer)
     with pytest.raises(InvalidCapability, match="passed on"):
-        write(storage, held, 10)
-    assert write(storage, taken, 10).frontier == frontier(10)
+        write(storage, writer, 10)
+    assert write(storage, successor, 10).frontier == frontier(10)
 
 
 def test_an_expired_capability_is_refused(place: Place, storage: Storage) -> None:
-    read, held = storage.create(T1, TABLE)
+    read, writer = storage.create(T1, TABLE)
     short = storage.clone(read, lease_ms=500)
     place.now_ms += 400
     short = storage.heartbeat(short)
@@ -274,32 +274,32 @@ def test_an_expired_capability_is_refused(place: Place, storage: Storage) -> Non
         storage.downgrade(short, 5)
     storage.drop(short)
     assert storage.heartbeat(read) == read
-    assert storage.heartbeat(held) == held
+    assert storage.heartbeat(writer) == writer
 
 
 def test_writing_renews_a_lease(place: Place) -> None:
     storage = place.client(lease_ms=1_000)
-    read, held = storage.create(T1, TABLE)
+    read, writer = storage.create(T1, TABLE)
     for upper in range(1, 10):
         place.now_ms += 300
-        held = write(storage, held, upper)
+        writer = write(storage, writer, upper)
     with pytest.raises(InvalidCapability, match="has expired"):
         storage.heartbeat(read)
     read, second = storage.acquire_capabilities(T1)  # what has expired is recovered
-    assert second.frontier == held.frontier
+    assert second.frontier == writer.frontier
 
 
 def test_a_critical_capability_never_expires(place: Place, storage: Storage) -> None:
-    read, held = storage.create(T1, TABLE, critical=True)
+    read, writer = storage.create(T1, TABLE, critical=True)
     for _ in range(50):
         place.now_ms += 60_000
         storage.heartbeat(read)
-    assert write(storage, held, 10).frontier == frontier(10)
+    assert write(storage, writer, 10).frontier == frontier(10)
 
 
 def test_a_token_fences_whoever_held_a_critical_capability(place: Place) -> None:
     old, new = place.client(), place.client()
-    read, held = old.create(T1, TABLE, critical=True)
+    read, writer = old.create(T1, TABLE, critical=True)
     mine = new.downgrade(read, 0, token="epoch 2")
     assert new.downgrade(mine, 0) == mine
     for exercise in (old.heartbeat, old.clone, old.transfer, old.drop):
@@ -307,42 +307,42 @@ def test_a_token_fences_whoever_held_a_critical_capability(place: Place) -> None
             exercise(read)
     with pytest.raises(FencedCapability):
         old.downgrade(read, 5, token="epoch 1")
-    fenced = new.downgrade(held, 3, token="epoch 2")
+    fenced = new.downgrade(writer, 3, token="epoch 2")
     with pytest.raises(FencedCapability):
         old.update_and_downgrade(replace(fenced, token=""), None, 10)
     assert write(new, fenced, 10).token == "epoch 2"
     leased, _ = new.acquire_capabilities(T1)
     with pytest.raises(InvalidUsage, match="critical capability only"):
         new.downgrade(leased, 0, token="no")
-    taken, _ = new.acquire_capabilities(T1, critical=True, token="t")
-    assert new.heartbeat(taken) == taken
+    successor, _ = new.acquire_capabilities(T1, critical=True, token="t")
+    assert new.heartbeat(successor) == successor
     with pytest.raises(FencedCapability):
-        new.heartbeat(replace(taken, token="u"))
+        new.heartbeat(replace(successor, token="u"))
 
 
 def test_frontiers_move_forward_only(place: Place, storage: Storage) -> None:
-    read, held = storage.create(T1, TABLE)
-    held = write(storage, held, 10)
+    read, writer = storage.create(T1, TABLE)
+    writer = write(storage, writer, 10)
     later = storage.downgrade(read, 5)
     for old in (later, read):  # even where the holder does not know how far it was moved
         with pytest.raises(NotForward):
             storage.downgrade(old, 4)
     with pytest.raises(NotForward, match=r"expected a frontier beyond \{10\}, actual \{9\}"):
-        storage.update_and_downgrade(held, None, 9)
+        storage.update_and_downgrade(writer, None, 9)
     assert storage.downgrade(later, EMPTY).frontier == EMPTY
     with pytest.raises(InvalidCapability):
         storage.heartbeat(later)
 
 
 def test_foreign_capabilities_are_refused_by_what_they_are(storage: Storage) -> None:
-    read, held = storage.create(T1, TABLE, group="g")
+    read, writer = storage.create(T1, TABLE, group="g")
     _, other = storage.create(T2, TABLE, group="g")
     with pytest.raises(InvalidCapability, match="it is one to collection t2"):
-        write(storage, replace(held, name=other.name), 10)
+        write(storage, replace(writer, name=other.name), 10)
     with pytest.raises(InvalidCapability, match="it is not a write capability"):
-        write(storage, replace(held, name=read.name), 10)
+        write(storage, replace(writer, name=read.name), 10)
     with pytest.raises(InvalidCapability, match="it is not a read capability"):
-        storage.subscribe_at(replace(read, name=held.name))
+        storage.subscribe_at(replace(read, name=writer.name))
     with pytest.raises(InvalidCapability, match="never granted"):
         storage.heartbeat(replace(read, name=CapabilityId("guessed")))
 
@@ -360,12 +360,12 @@ def test_a_collection_ends_with_the_last_of_its_read_capabilities(
     place: Place, storage: Storage
 ) -> None:
     """What others hold they can read, whoever gives the collection up."""
-    read, held = storage.create(T1, TABLE)
-    held = write(storage, held, 10, ("a", 1, 3, 1))
+    read, writer = storage.create(T1, TABLE)
+    writer = write(storage, writer, 10, ("a", 1, 3, 1))
     other = place.client()
     theirs, writing = other.acquire_capabilities(T1, critical=True)
     leased = other.clone(theirs, lease_ms=1_000)
-    storage.drop(held)
+    storage.drop(writer)
     other.drop(writing)
     storage.drop(read, whole=True)
     storage.drop(read, whole=True)  # once more changes nothing
@@ -380,16 +380,16 @@ def test_a_collection_ends_with_the_last_of_its_read_capabilities(
 
 
 def test_a_collection_that_nobody_gave_up_outlives_its_readers(storage: Storage) -> None:
-    read, held = storage.create(T1, TABLE)
+    read, writer = storage.create(T1, TABLE)
     storage.drop(read)
-    write(storage, held, 10)
+    write(storage, writer, 10)
     assert storage.acquire_capabilities(T1)[0].frontier == frontier(0)
 
 
 def test_nobody_gives_up_what_another_writes(place: Place, storage: Storage) -> None:
     """Who knows an id may acquire capabilities; they used to end the table of its writer."""
-    read, held = storage.create(T1, TABLE)
-    held = storage.transfer(held)
+    read, writer = storage.create(T1, TABLE)
+    writer = storage.transfer(writer)
     storage.drop(read)
     other = place.client()
     theirs, writing = other.acquire_capabilities(T1)
@@ -398,25 +398,25 @@ def test_nobody_gives_up_what_another_writes(place: Place, storage: Storage) -> 
             other.drop(mine, whole=True)
     other.drop(theirs)
     other.drop(writing)
-    held = write(storage, held, 10, ("a", 1, 3, 1))
-    storage.update_and_downgrade(held, None, EMPTY)
+    writer = write(storage, writer, 10, ("a", 1, 3, 1))
+    storage.update_and_downgrade(writer, None, EMPTY)
     assert phase_of(storage.shards.state(T1)) is Phase.SEALED  # nor is it given up by the end
 
 
 def test_the_only_writer_gives_up_what_others_read(place: Place, storage: Storage) -> None:
-    read, held = storage.create(T1, TABLE)
+    read, writer = storage.create(T1, TABLE)
     other = place.client()
     theirs, writing = other.acquire_capabilities(T1)
     other.drop(writing)
     storage.drop(read)
-    storage.drop(held, whole=True)
+    storage.drop(writer, whole=True)
     assert other.heartbeat(theirs) == theirs
     other.drop(theirs)
     assert phase_of(other.shards.state(T1)) is Phase.FORGOTTEN
 
 
 def test_who_holds_nothing_ends_nothing(place: Place, storage: Storage) -> None:
-    read, held = storage.create(T1, TABLE)
+    read, writer = storage.create(T1, TABLE)
     for foreign in (replace(read, name=CapabilityId("guessed")), useless_read(T1)):
         with pytest.raises(InvalidCapability):
             place.client().drop(foreign, whole=True)
@@ -427,4 +427,4 @@ def test_who_holds_nothing_ends_nothing(place: Place, storage: Storage) -> None:
     with pytest.raises(InvalidUsage, match="drop it in SQL"):
         storage.drop(mine, whole=True)
     assert phase_of(shards.state(u1)) is Phase.BOUND
-    assert storage.heartbeat(held) == held
+    assert storage.heartbeat(writer) == writer

@@ -27,9 +27,9 @@ def two(one: Shards) -> list[tuple[str, Body]]:
 
 def test_what_was_decided_of_others_is_said_beside_a_log_that_cannot_be_written() -> None:
     """It used to be in doubt as well, after six copies."""
-    made = broker()
-    logs = FaultyLogs(made.logs)
-    with client(made, logs=logs, resend_ms=(0, 0)) as one:
+    kafka = broker()
+    logs = FaultyLogs(kafka.logs)
+    with client(kafka, logs=logs, resend_ms=(0, 0)) as one:
         events = two(one)
         logs.unwritable = {one.names("u1").log}
         stuck, fine = one.submit(events)
@@ -52,8 +52,8 @@ def test_what_was_decided_of_others_is_said_beside_a_log_that_cannot_be_written(
 
 
 def test_a_record_that_is_refused_takes_no_other_with_it() -> None:
-    made = broker()
-    with client(made, resend_ms=(0, 0)) as one:
+    kafka = broker()
+    with client(kafka, resend_ms=(0, 0)) as one:
         events = two(one)
         huge = Drop(CollectionId("x" * MAXIMUM_RECORD_BYTES))
         refused, fine = one.submit([("u1", huge), events[1]])
@@ -64,9 +64,9 @@ def test_a_record_that_is_refused_takes_no_other_with_it() -> None:
 
 @pytest.mark.parametrize("fault", [Fault.AFTER, Fault.TWICE, Fault.PARTLY, Fault.INSTEAD])
 def test_what_is_there_after_all_is_decided(fault: Fault) -> None:
-    made = broker()
-    logs = FaultyLogs(made.logs)
-    with client(made, logs=logs, resend_ms=(0, 0)) as one:
+    kafka = broker()
+    logs = FaultyLogs(kafka.logs)
+    with client(kafka, logs=logs, resend_ms=(0, 0)) as one:
         events = two(one)
         logs.plan([fault])
         assert all(isinstance(outcome, Advanced) for outcome in one.submit(events))

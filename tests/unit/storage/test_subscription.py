@@ -40,13 +40,13 @@ def taken(subscription: Subscription) -> Delivery:
 
 def filled(storage: Storage) -> tuple[ReadCapability, WriteCapability]:
     """a at 1, b at 3, a gone at 5, c at 12; upper 20."""
-    read, held = storage.create(T1, TABLE)
-    held = write(storage, held, 10, ("a", 1, 1, 1), ("b", 2, 3, 1), ("a", 1, 5, -1))
-    return read, write(storage, held, 20, ("c", 3, 12, 1))
+    read, writer = storage.create(T1, TABLE)
+    writer = write(storage, writer, 10, ("a", 1, 1, 1), ("b", 2, 3, 1), ("a", 1, 5, -1))
+    return read, write(storage, writer, 20, ("c", 3, 12, 1))
 
 
 def test_snapshot_then_changes_at_their_times(storage: Storage) -> None:
-    read, held = filled(storage)
+    read, writer = filled(storage)
     subscription = storage.subscribe_at(storage.downgrade(read, 4))
     first = taken(subscription)
     assert contents(first.updates) == {("a", 1, 4): 1, ("b", 2, 4): 1}
@@ -55,11 +55,11 @@ def test_snapshot_then_changes_at_their_times(storage: Storage) -> None:
     assert contents(second.updates) == {("a", 1, 5): -1, ("c", 3, 12): 1}
     assert second.upper == frontier(20)
     assert subscription.poll() is None
-    held = write(storage, held, 30)
+    writer = write(storage, writer, 30)
     idle = taken(subscription)  # time has passed, and that is said too
     assert (idle.updates.num_rows, idle.upper) == (0, frontier(30))
     assert idle.updates.column_names == ["c0", "c1", "time", "diff"]
-    storage.update_and_downgrade(held, None, EMPTY)
+    storage.update_and_downgrade(writer, None, EMPTY)
     assert taken(subscription).upper == EMPTY
     assert subscription.is_over
     assert subscription.poll() is None
@@ -72,13 +72,13 @@ def test_a_snapshot_is_consolidated(storage: Storage) -> None:
 
 
 def test_a_frontier_at_upper_waits_without_a_thread(storage: Storage) -> None:
-    read, held = storage.create(T1, TABLE, start=5)
+    read, writer = storage.create(T1, TABLE, start=5)
     calls: list[None] = []
     subscription = storage.subscribe_at(read)
     stop = subscription.subscribe(lambda: calls.append(None))
     assert subscription.poll() is None
     assert not subscription.wait(timeout_ms=5)
-    write(storage, held, 10, ("a", 1, 5, 1), ("b", 2, 6, 1))
+    write(storage, writer, 10, ("a", 1, 5, 1), ("b", 2, 6, 1))
     assert calls
     assert contents(taken(subscription).updates) == {("a", 1, 5): 1}
     stop()
@@ -108,8 +108,8 @@ def test_until_ends_it(storage: Storage) -> None:
 
 
 def test_filter_and_projection(storage: Storage) -> None:
-    read, held = filled(storage)
-    write(storage, held, 30, (None, None, 22, 1))
+    read, writer = filled(storage)
+    write(storage, writer, 30, (None, None, 22, 1))
     options = Options(
         where=(
             Comparison("size", Operator.GREATER_EQUAL, 2),
@@ -128,11 +128,11 @@ def test_filter_and_projection(storage: Storage) -> None:
 def test_chunks_that_hold_nothing_wanted_are_not_fetched(
     place: Place, storage: Storage
 ) -> None:
-    read, held = storage.create(T1, TABLE)
+    read, writer = storage.create(T1, TABLE)
     for block in range(4):
         rows = [(f"n{block}{n:03}", block * 1_000 + n, block, 1) for n in range(300)]
-        held = write(storage, held, block + 1, *rows)
-    held = write(storage, held, 5, ("few", 7, 4, 1))  # too small for ranges: always read
+        writer = write(storage, writer, block + 1, *rows)
+    writer = write(storage, writer, 5, ("few", 7, 4, 1))  # too small for ranges: always read
     fetched: list[int] = []
     reader = place.client()
     fetch = reader.shards.chunks.fetch
@@ -173,10 +173,10 @@ def test_a_reader_of_one_column_takes_the_memory_of_one(
     storage: Storage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Kafka sends records whole; of each chunk what is not wanted goes before the next."""
-    read, held = storage.create(T1, TABLE)
+    read, writer = storage.create(T1, TABLE)
     for block in range(16):
         rows = [(f"{block}.{n}" + "x" * 4096, n, block, 1) for n in range(100)]
-        held = write(storage, held, block + 1, *rows)
+        writer = write(storage, writer, block + 1, *rows)
     before, decode, held_then = pa.total_allocated_bytes(), chunk.decode, list[int]()
 
     def watched(body: bytes) -> Loaded:
@@ -214,7 +214,7 @@ def test_options_are_refused_at_once(storage: Storage, options: Options, why: st
 
 
 def test_any_client_resumes_from_a_time_it_holds(place: Place, storage: Storage) -> None:
-    read, held = filled(storage)
+    read, writer = filled(storage)
     subscription = storage.subscribe_at(read)
     upper: Antichain = frontier(0)
     for _ in range(2):
@@ -222,7 +222,7 @@ def test_any_client_resumes_from_a_time_it_holds(place: Place, storage: Storage)
     stored = storage.downgrade(read, upper.time - 1)
     storage.close()
     other = place.client()
-    write(other, held, 30, ("d", 4, 25, 1))
+    write(other, writer, 30, ("d", 4, 25, 1))
     again = other.subscribe_at(stored, Options(snapshot=False))
     assert contents(taken(again).updates) == {("d", 4, 25): 1}
 
@@ -237,11 +237,11 @@ def test_this_end_cancels(storage: Storage) -> None:
 
 
 def test_the_other_end_cancels(place: Place, storage: Storage) -> None:
-    read, held = filled(storage)
+    read, writer = filled(storage)
     short = storage.clone(read, lease_ms=100)
     expiring, dropped = storage.subscribe_at(short), storage.subscribe_at(read)
     place.now_ms += 200
-    write(storage, held, 30)
+    write(storage, writer, 30)
     with pytest.raises(InvalidCapability, match="has expired"):
         expiring.poll()
     assert taken(dropped).upper == frontier(1)
@@ -272,13 +272,13 @@ def test_who_downgrades_past_what_was_not_delivered_is_told(storage: Storage) ->
 
 def test_a_waiting_thread_is_woken(place: Place) -> None:
     writer, reader = place.client(), place.client()
-    read, held = writer.create(T1, TABLE)
+    read, write_capability = writer.create(T1, TABLE)
     subscription = reader.subscribe_at(read)
     deliveries: list[Delivery] = []
     waiting = threading.Thread(target=lambda: deliveries.extend(subscription))
     waiting.start()
-    held = write(writer, held, 10, ("a", 1, 0, 1))
-    writer.update_and_downgrade(held, pa.table({}).slice(0), EMPTY)
+    write_capability = write(writer, write_capability, 10, ("a", 1, 0, 1))
+    writer.update_and_downgrade(write_capability, pa.table({}).slice(0), EMPTY)
     waiting.join(timeout=20)
     assert not waiting.is_alive()
     assert contents(deliveries[0].updates) == {("a", 1, 0): 1}
@@ -299,23 +299,23 @@ def truncated_beyond(one: Storage, held: WriteCapability, upto: int) -> WriteCap
 
 def test_a_subscriber_who_was_away_goes_on_where_it_stood(place: Place) -> None:
     one, other = place.client(), place.client()
-    read, held = filled(one)
+    read, writer = filled(one)
     subscription = other.subscribe_at(read)
     assert taken(subscription).upper == frontier(1)
     assert taken(subscription).upper == frontier(20)
-    held = truncated_beyond(one, held, other.shards.group_state(T1).upto)
+    writer = truncated_beyond(one, writer, other.shards.group_state(T1).upto)
     after = taken(subscription)
-    assert after.upper == held.frontier
-    assert len(contents(after.updates)) == held.frontier.time - 20
+    assert after.upper == writer.frontier
+    assert len(contents(after.updates)) == writer.frontier.time - 20
 
 
 def test_a_subscriber_whose_right_expired_while_it_was_away_is_told(place: Place) -> None:
     one, other = place.client(), place.client()
-    read, held = filled(one)
+    read, writer = filled(one)
     subscription = other.subscribe_at(read)
     taken(subscription)
     one.drop(read)
-    truncated_beyond(one, held, other.shards.group_state(T1).upto)
+    truncated_beyond(one, writer, other.shards.group_state(T1).upto)
     other.shards.sync(T1)
     with pytest.raises(InvalidCapability, match="acquire"):
         subscription.poll()
@@ -325,8 +325,8 @@ def test_the_contents_of_a_sealed_collection_at_the_last_time_there_is(
     storage: Storage,
 ) -> None:
     """It used to be over at once, without them."""
-    read, held = filled(storage)
-    storage.update_and_downgrade(held, None, EMPTY)
+    read, writer = filled(storage)
+    storage.update_and_downgrade(writer, None, EMPTY)
     last = storage.downgrade(read, (1 << 63) - 1)
     subscription = storage.subscribe_at(last)
     delivery = taken(subscription)

@@ -78,18 +78,18 @@ def test_who_waits_for_a_group_that_fails_is_woken_with_the_reason() -> None:
         waiter.start()
         one.following.fail(one.names("u1").log, ValueError("lost"))
         waiter.join(10)
-        assert [str(each) for each in raised] == ["lost"]
+        assert [str(error) for error in raised] == ["lost"]
 
 
 def test_callbacks_of_a_group_hear_of_that_group() -> None:
     callbacks = Callbacks()
-    heard: list[str] = []
+    calls: list[str] = []
 
     def all_(_: frozenset[str]) -> None:
-        heard.append("all")
+        calls.append("all")
 
     def one(_: frozenset[str]) -> None:
-        heard.append("one")
+        calls.append("one")
 
     callbacks.add(all_, None)
     callbacks.add(one, "u1")
@@ -101,8 +101,8 @@ def test_callbacks_of_a_group_hear_of_that_group() -> None:
 
 @pytest.mark.parametrize("name", ["u1", "elsewhere"])
 def test_a_collection_is_found_by_its_id_in_whatever_group(name: str) -> None:
-    made = broker()
-    with client(made) as one, client(made) as other:
+    kafka = broker()
+    with client(kafka) as one, client(kafka) as other:
         one.create(name, U1, DESCRIPTION, Timestamp(0))
         assert one.group_of(U1) == name
         other.open(name)

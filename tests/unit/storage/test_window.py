@@ -40,14 +40,14 @@ def rolled_up(window: Window, upto: int) -> Window:
 
 
 def earlier(remembered: tuple[Decided, ...], upto: int) -> RememberedOutcomes:
-    ids = {each.id for each in remembered}
+    ids = {outcome.id for outcome in remembered}
     return RememberedOutcomes(Offset(upto), lambda: remembered, lambda id_: id_ in ids)
 
 
 def test_exactly_the_window_is_remembered() -> None:
     window = filled(3_000)
     remembered = list(window.remembered(Offset(2_999)))
-    assert [each.offset for each in remembered] == list(range(2_999 - WINDOW, 3_000))
+    assert [outcome.offset for outcome in remembered] == list(range(2_999 - WINDOW, 3_000))
 
 
 def test_whatever_is_not_stale_is_found() -> None:
@@ -81,14 +81,14 @@ def test_an_id_that_is_decided_anew_is_the_last_of_its_block() -> None:
 
 @pytest.mark.parametrize("upto", [0, 63, 1_500, 1_999])
 def test_a_window_from_a_rollup_is_the_same(upto: int) -> None:
-    whole = filled(2_000)
+    window = filled(2_000)
     again = filled(2_000, upto + 1, rolled_up(filled(upto + 1), upto))
     at = Offset(1_999)
-    assert list(again.remembered(at)) == list(whole.remembered(at))
+    assert list(again.remembered(at)) == list(window.remembered(at))
     for offset in range(at - WINDOW, 2_000, 7):
         for seen in (offset - 1, offset):
-            wanted = EventId(f"e{offset}"), Offset(seen)
-            assert again.find(*wanted) == whole.find(*wanted)
+            decision_key = EventId(f"e{offset}"), Offset(seen)
+            assert again.find(*decision_key) == window.find(*decision_key)
 
 
 def test_an_id_decided_twice_is_remembered_alike_wherever_one_began() -> None:
@@ -99,33 +99,33 @@ def test_an_id_decided_twice_is_remembered_alike_wherever_one_began() -> None:
     def later(window: Window, start: int) -> Window:
         for offset in range(start, 1_200):
             is_again = offset == 1_151
-            made = decision(1_120, Dropped()) if is_again else decision(offset)
-            window = window.record(Decided(made.id, Offset(offset), made.outcome))
+            again = decision(1_120, Dropped()) if is_again else decision(offset)
+            window = window.record(Decided(again.id, Offset(offset), again.outcome))
         return window
 
-    whole = later(Window(), 0)
+    outcomes = later(Window(), 0)
     again = later(rolled_up(filled(1_088), 1_087), 1_088)
     at = Offset(1_199)
-    found = list(whole.remembered(at))
-    assert found == list(again.remembered(at))
-    assert [each.offset for each in found if each.id == "e1120"] == [1_151]
+    decisions = list(outcomes.remembered(at))
+    assert decisions == list(again.remembered(at))
+    assert [outcome.offset for outcome in decisions if outcome.id == "e1120"] == [1_151]
 
 
 @pytest.mark.parametrize("before", [0, 1, 100, KEPT, KEPT + 100])
 @pytest.mark.parametrize("after", [0, 1, 63, 64, 65, KEPT - 1, KEPT, KEPT + 65])
 def test_what_is_kept_of_commands_is_the_last_of_them(before: int, after: int) -> None:
-    kept = RecentOutcomes()
+    outcomes = RecentOutcomes()
     for offset in range(before):
-        kept = kept.record(decision(offset))
-    kept = RecentOutcomes(earlier=earlier(tuple(kept), before - 1))
+        outcomes = outcomes.record(decision(offset))
+    outcomes = RecentOutcomes(earlier=earlier(tuple(outcomes), before - 1))
     for offset in range(before, before + after):
-        kept = kept.record(decision(offset))
+        outcomes = outcomes.record(decision(offset))
     count = before + after
     first = max(0, count - KEPT)
-    assert [each.offset for each in kept] == list(range(first, count))
+    assert [outcome.offset for outcome in outcomes] == list(range(first, count))
     for offset in {0, first - 1, first, before - 1, before, count - 1} & set(range(count)):
         expected = Created() if offset >= first else None
-        assert kept.find(EventId(f"e{offset}")) == expected
+        assert outcomes.find(EventId(f"e{offset}")) == expected
 
 
 def test_outcomes_are_read_from_a_rollup_when_somebody_asks(
@@ -137,11 +137,11 @@ def test_outcomes_are_read_from_a_rollup_when_somebody_asks(
     state = State(group="g")
     for number, id_ in enumerate(["one", COMMAND + "two"]):
         state, _ = step(state, event(id_, number - 1), Offset(number), 1_000)
-    asked: list[object] = []
+    requests: list[object] = []
     honest = outcome_codec.from_record
 
     def watched(record: Record) -> Decided:
-        asked.append(record["id"])
+        requests.append(record["id"])
         return honest(record)
 
     monkeypatch.setattr(outcome_codec, "from_record", watched)
@@ -149,11 +149,11 @@ def test_outcomes_are_read_from_a_rollup_when_somebody_asks(
     loaded, _ = step(loaded, event("three", 1), Offset(2), 1_000)
     loaded, _ = step(loaded, event(COMMAND + "four", 1), Offset(3), 1_000)
     loaded, _ = step(loaded, event("five", 1), Offset(4), 1_000)
-    assert not asked
+    assert not requests
     _, outcome = step(loaded, event(COMMAND + "two", 4), Offset(5), 1_000)
-    assert (outcome, asked) == (Reclaimed(), [COMMAND + "two"])
+    assert (outcome, requests) == (Reclaimed(), [COMMAND + "two"])
     _, outcome = step(loaded, event("one", -1), Offset(5), 1_000)
-    assert (outcome, asked) == (Reclaimed(), [COMMAND + "two", "one"])
+    assert (outcome, requests) == (Reclaimed(), [COMMAND + "two", "one"])
 
 
 def test_who_asks_a_rollup_often_does_not_read_all_of_it_each_time() -> None:
@@ -165,8 +165,8 @@ def test_who_asks_a_rollup_often_does_not_read_all_of_it_each_time() -> None:
             return super().__contains__(part)  # type: ignore[operator]  # bytes
 
     state = State(group="g", upto=Offset(5), clock_ms=1)
-    known = Decided(EventId("known"), Offset(3), Created())
-    state = state.moved(window=state.window.record(known))
+    decision_ = Decided(EventId("known"), Offset(3), Created())
+    state = state.moved(window=state.window.record(decision_))
     earlier = rollup.earlier(Body(rollup.encode(state)), "decided", Offset(5))
     for number in range(200):
         assert not earlier.may_hold(EventId(f"other{number}"))

@@ -23,8 +23,8 @@ ROWS = pa.table(
 def test_rows_are_read_from_chunks_as_they_were_written(codec: str | None) -> None:
     ((body, rows),) = chunk.written(ROWS, codec)
     assert rows == 3
-    found = clipped(body, 2, 4)
-    assert counted(found, with_time=True) == {("b", 2): 1, ("c", 3): 2}
+    fetched = clipped(body, 2, 4)
+    assert counted(fetched, with_time=True) == {("b", 2): 1, ("c", 3): 2}
 
 
 def test_many_rows_are_several_chunks() -> None:
@@ -70,9 +70,9 @@ def test_zones_and_what_is_nullable_say_nothing() -> None:
         more = [pa.array([1], pa.int64()), pa.array([1], pa.int64()), pa.nulls(1, pa.utf8())]
         return pa.table([data, *more], names=chunk.COLUMNS)
 
-    found = chunk.same_types([of("Europe/Rome", nullable=False), of("UTC", nullable=True)])
-    assert found is not None
-    (count,) = counted(found, with_time=False).values()
+    types = chunk.same_types([of("Europe/Rome", nullable=False), of("UTC", nullable=True)])
+    assert types is not None
+    (count,) = counted(types, with_time=False).values()
     assert count == 2
 
 

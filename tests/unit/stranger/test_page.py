@@ -40,10 +40,12 @@ def section(title: str) -> str:
 
 def codes(kind: type[SlackwaterError], *modules: str) -> set[str]:
     """The names of the errors of a kind that modules define."""
-    found = {
-        each.__name__ for each in kind.__subclasses__() if each.__module__.startswith(modules)
+    names = {
+        class_.__name__
+        for class_ in kind.__subclasses__()
+        if class_.__module__.startswith(modules)
     }
-    return found.union(*(codes(each, *modules) for each in kind.__subclasses__()))
+    return names.union(*(codes(class_, *modules) for class_ in kind.__subclasses__()))
 
 
 def test_every_kind_of_record_has_its_rule() -> None:
@@ -53,8 +55,8 @@ def test_every_kind_of_record_has_its_rule() -> None:
 
 
 def test_every_command_is_named() -> None:
-    named = set(re.findall(r"`(command_\w+)`", section("2. Commands")))
-    assert named == COMMANDS - {"command_response"}
+    documented = set(re.findall(r"`(command_\w+)`", section("2. Commands")))
+    assert documented == COMMANDS - {"command_response"}
 
 
 def test_every_status_is_explained() -> None:
@@ -64,20 +66,20 @@ def test_every_status_is_explained() -> None:
 
 @pytest.mark.parametrize("kind", [InvalidUsage, Corrupt, Determinate, Indeterminate])
 def test_every_code_is_explained(kind: type[SlackwaterError]) -> None:
-    named = set(re.findall(r"`(\w+)`", section("5. Errors")))
+    documented = set(re.findall(r"`(\w+)`", section("5. Errors")))
     mine = {kind.__name__} | codes(kind, "streams.storage", log.__name__)
     mine -= {TakenOver.__name__}  # of tables that the service does not write
-    assert mine <= named, f"as {service.__name__} may say: {mine - named}"
+    assert mine <= documented, f"as {service.__name__} may say: {mine - documented}"
 
 
 def test_no_code_is_explained_that_there_is_not() -> None:
     kinds = (InvalidUsage, Corrupt, Determinate, Indeterminate)
-    known = {kind.__name__ for kind in kinds}.union(
+    codes_ = {kind.__name__ for kind in kinds}.union(
         *(codes(kind, "streams.") for kind in kinds)
     )
     first = re.findall(r"^\| ((?:`\w+`(?:, )?)+)", section("5. Errors"), re.MULTILINE)
-    named = set(re.findall(r"`(\w+)`", " ".join(first)))
-    assert named <= known | {"Crashed", "ReusedId", "Defect"}
+    documented = set(re.findall(r"`(\w+)`", " ".join(first)))
+    assert documented <= codes_ | {"Crashed", "ReusedId", "Defect"}
 
 
 def rows(title: str) -> list[list[str]]:
@@ -136,13 +138,13 @@ def takes(what: str, name: str) -> bool:
 
 
 def test_names_are_taken_as_the_page_says() -> None:
-    found = {what: re.findall(r"`(.*?)`", text) for what, text in rows("Names and times")}
-    patterns = {what: each for what, each in found.items() if len(each) == 1}
+    values = {what: re.findall(r"`(.*?)`", text) for what, text in rows("Names and times")}
+    patterns = {what: texts for what, texts in values.items() if len(texts) == 1}
     for what, (pattern,) in patterns.items():
         for name in (*EXAMPLES, *LONG):
             assert takes(what, name) == bool(re.fullmatch(pattern, name)), (what, name)
     assert len(patterns) == 4
-    times = [tuple(map(int, each)) for each in found.values() if len(each) > 1]
+    times = [tuple(map(int, texts)) for texts in values.values() if len(texts) > 1]
     assert times == [(0, END - 1), (0, END)]  # held by tests/unit/storage/test_bad_input.py
 
 
@@ -176,9 +178,9 @@ def test_plain_types_are_written_as_the_page_says() -> None:
 
 def is_same(duckdb: str, arrow: pa.DataType) -> bool:
     """Whether a DuckDB type is written so; JSON and UUID are types of extensions over it."""
-    found = arrow_type(duckdb)
-    storage = found.storage_type if isinstance(found, pa.BaseExtensionType) else found
-    return bool(storage == arrow) and is_accepted(arrow, found)
+    type_ = arrow_type(duckdb)
+    storage = type_.storage_type if isinstance(type_, pa.BaseExtensionType) else type_
+    return bool(storage == arrow) and is_accepted(arrow, type_)
 
 
 @pytest.mark.parametrize(
@@ -203,5 +205,5 @@ def is_same(duckdb: str, arrow: pa.DataType) -> bool:
 )
 def test_other_types_are_written_as_the_page_says(duckdb: str, kind: pa.DataType) -> None:
     assert arrow_type(duckdb) == kind
-    named = re.findall(r"`([A-Z]+)", section("Types"))
-    assert duckdb.partition("(")[0].partition("[")[0] in {*named, "INTEGER"}
+    documented = re.findall(r"`([A-Z]+)", section("Types"))
+    assert duckdb.partition("(")[0].partition("[")[0] in {*documented, "INTEGER"}

@@ -36,14 +36,14 @@ MAY_IMPORT = {
 
 
 def imported(path: Path) -> set[str]:
-    found = set()
+    kinds = set()
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Import):
-            found |= {alias.name for alias in node.names}
+            kinds |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
             assert node.level == 0
-            found.add(node.module or "")
-    return found
+            kinds.add(node.module or "")
+    return kinds
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
@@ -113,8 +113,8 @@ def test_the_stranger_reads_what_we_read(history: History, lower: int, width: in
     fold.load(wire.decode(rollup.encode(history.state))[1])
     upper = lower + width
     for id_, ours in history.state.collections.items():
-        found = fold.collections[id_]
-        actual = pieces(found, found["since"], lower, upper)
+        collection = fold.collections[id_]
+        actual = pieces(collection, collection["since"], lower, upper)
         expected = read.pieces(ours, Timestamp(lower), Timestamp(upper))
         assert sorted((chunk["key"], *bounds) for chunk, bounds in actual) == sorted(
             (piece.ref.key, piece.lower, piece.upper) for piece in expected
@@ -131,26 +131,29 @@ def folded(fold: Fold) -> dict[str, Any]:
         "appended_ms": fold.appended,
         "collections": [
             {
-                **{name: each[name] for name in PLAIN},
+                **{name: collection[name] for name in PLAIN},
                 "id": id_,
-                "source": offsets(each["source"]),
-                "fenced": sorted(each["fenced"]),
+                "source": offsets(collection["source"]),
+                "fenced": sorted(collection["fenced"]),
                 "capabilities": [
-                    {"id": name, **held} for name, held in sorted(each["capabilities"].items())
+                    {"id": name, **capability}
+                    for name, capability in sorted(collection["capabilities"].items())
                 ],
                 "batches": [
                     {**batch, "source": offsets(batch["source"])}
-                    for batch in sorted(each["batches"], key=itemgetter("offset", "part"))
+                    for batch in sorted(collection["batches"], key=itemgetter("offset", "part"))
                 ],
             }
-            for id_, each in sorted(fold.collections.items())
-            if each["since"] is not None
+            for id_, collection in sorted(fold.collections.items())
+            if collection["since"] is not None
         ],
-        "dropped": sorted(i for i, each in fold.collections.items() if each["since"] is None),
+        "dropped": sorted(
+            i for i, collection in fold.collections.items() if collection["since"] is None
+        ),
         "decided": {id_: at for id_, at in fold.decided.items() if at >= oldest},
         "kept": list(fold.commands)[-KEPT:],
         "floor": offsets(fold.floor),
-        "stages": [{"name": name, **each} for name, each in sorted(fold.stages.items())],
+        "stages": [{"name": name, **stage} for name, stage in sorted(fold.stages.items())],
         "superseded": fold.superseded,
         "rollups": fold.rollups,
     }
@@ -162,12 +165,12 @@ PLAIN = ("description", "since", "upper", "fingerprint", "changed", "released", 
 def stated(body: bytes) -> dict[str, Any]:
     """Our state in the same form: without ranges of chunks, which a fold does not need."""
     _, state = wire.decode(body)
-    batches = [each for collection in state["collections"] for each in collection["batches"]]
+    batches = [batch for collection in state["collections"] for batch in collection["batches"]]
     for holder in (*batches, *state["stages"], *state["superseded"], *state["rollups"]):
         for chunk in holder["chunks"]:
             chunk.pop("ranges", None)
-    decided = {each["id"]: each["offset"] for each in state["decided"]}
-    return {**state, "decided": decided, "kept": [each["id"] for each in state["kept"]]}
+    decided = {outcome["id"]: outcome["offset"] for outcome in state["decided"]}
+    return {**state, "decided": decided, "kept": [outcome["id"] for outcome in state["kept"]]}
 
 
 def rollup_of(upto: int, chunks: dict[tuple[int, int], bytes]) -> bytes:
@@ -231,7 +234,7 @@ def test_the_stranger_passes_over_a_rollup_whose_bytes_are_not_what_was_meant() 
 @pytest.mark.parametrize("is_true", [True, False])
 def test_the_stranger_checks_a_rollup_by_the_records_before_it(is_true: bool) -> None:
     golden = json.loads((ROOT / "golden" / "shard" / "rollup.json").read_text())
-    log = [(each["at_ms"], bytes.fromhex(each["value"])) for each in golden["log"]]
+    log = [(entry["at_ms"], bytes.fromhex(entry["value"])) for entry in golden["log"]]
     kinds = [wire.decode(value)[0] for _, value in log]
     log = log[: kinds.index("shard_rollup") + 1]
     upto = wire.decode(log[-1][1])[1]["upto"]

@@ -52,28 +52,28 @@ def test_words_are_sorted_stably(kind: str, rows: int) -> None:
     assert is_ascending(np.sort(words))
 
 
-@pytest.mark.parametrize("asked", [0, 1, SMALL, LARGE // 8, LARGE])
-@pytest.mark.parametrize("held", [0, 1, SMALL, LARGE])
-def test_hashes_are_searched_or_merged_to_the_same_end(held: int, asked: int) -> None:
-    rng = np.random.default_rng(held + asked)
+@pytest.mark.parametrize("probes", [0, 1, SMALL, LARGE // 8, LARGE])
+@pytest.mark.parametrize("stored", [0, 1, SMALL, LARGE])
+def test_hashes_are_searched_or_merged_to_the_same_end(stored: int, probes: int) -> None:
+    rng = np.random.default_rng(stored + probes)
     for spread in (3, LARGE, 2**64 - 1):
-        there, wanted = (
+        there, requested = (
             np.sort(rng.integers(0, spread, rows, np.uint64, endpoint=True))
-            for rows in (held, asked)
+            for rows in (stored, probes)
         )
-        below = searched(there, wanted, after=False)
-        assert np.array_equal(below, np.searchsorted(there, wanted, "left"))
-        through = searched(there, wanted, after=True)
-        assert np.array_equal(through, np.searchsorted(there, wanted, "right"))
+        below = searched(there, requested, after=False)
+        assert np.array_equal(below, np.searchsorted(there, requested, "left"))
+        through = searched(there, requested, after=True)
+        assert np.array_equal(through, np.searchsorted(there, requested, "right"))
 
 
 def test_hashes_of_many_keys_are_those_of_each_alone() -> None:
     """They are mixed in blocks; a block's end shows nowhere."""
     keys = [pa.array(np.arange(LARGE)), pa.array(np.arange(LARGE) % 7)]
-    whole = columns.hash_keys(keys, LARGE)
+    hashes = columns.hash_keys(keys, LARGE)
     for start in (0, 16383, 16384, LARGE - 2):
         alone = columns.hash_keys([key.slice(start, 2) for key in keys], 2)
-        assert np.array_equal(alone, whole[start : start + 2])
+        assert np.array_equal(alone, hashes[start : start + 2])
     words = np.arange(5, dtype=np.uint64)
     mix(words)
     assert words.tolist() == [0, 1, 2, 3, 4]
@@ -95,13 +95,13 @@ def test_values_are_numbered_as_they_appear_however_many_differ(
 
 def test_many_different_values_are_sorted(monkeypatch: pytest.MonkeyPatch) -> None:
     """Beside the promise, the means: a table of them would be six times slower."""
-    asked = []
-    monkeypatch.setattr(columns, "_encode_by_sorting", lambda words: asked.append(len(words)))
+    calls = []
+    monkeypatch.setattr(columns, "_encode_by_sorting", lambda words: calls.append(len(words)))
     encode(pa.array(np.arange(LARGE)))
     encode(pa.array(np.arange(LARGE) % 1000))
     encode(pa.array([None, *range(LARGE)]))
     encode(pa.array(np.arange(LARGE).astype(str)))
-    assert asked == [LARGE]
+    assert calls == [LARGE]
 
 
 def test_only_single_words_have_hashes_of_their_own() -> None:

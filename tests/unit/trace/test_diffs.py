@@ -71,11 +71,11 @@ def test_sums_agree_with_pythons_integers() -> None:
         ids = chance.integers(0, 4, 30)
         values = chance.integers(-(1 << 60), 1 << 60, 30) << chance.integers(0, 4, 30)
         exact = [
-            sum(int(v) for v, i in zip(values, ids, strict=True) if i == each)
-            for each in dict.fromkeys(ids.tolist())
+            sum(int(v) for v, i in zip(values, ids, strict=True) if i == id_)
+            for id_ in dict.fromkeys(ids.tolist())
         ]
         groups = group([ids], 30)
-        if all(-TOP - 1 <= each <= TOP for each in exact):
+        if all(-TOP - 1 <= number <= TOP for number in exact):
             assert sorted(sum_by(groups, values).tolist()) == sorted(exact)
         else:
             with pytest.raises(DiffOverflow):
@@ -103,8 +103,8 @@ def test_counts_that_follow_changes() -> None:
 
 def test_saturated_sums_end_where_64_bits_do() -> None:
     values = ints(TOP, 1, TOP, -TOP, -TOP, 7, -TOP, -TOP)
-    found = saturated(values, ints(0, 5)).tolist()
-    assert found == [TOP, TOP, TOP, TOP, 1, 7, 7 - TOP, -TOP - 1]
+    actual = saturated(values, ints(0, 5)).tolist()
+    assert actual == [TOP, TOP, TOP, TOP, 1, 7, 7 - TOP, -TOP - 1]
     assert saturated(ints(1, 2, 3), ints(0, 2)).tolist() == [1, 3, 3]
 
 
@@ -148,7 +148,7 @@ def test_running_sums_are_exact_beyond_64_bits(segments: list[list[int]]) -> Non
     if clipped == exact:
         assert followed(values, starts, np.zeros(len(starts), np.int64)).tolist() == exact
     wholes = [sum(segment) for segment in segments]
-    if all(-TOP - 1 <= whole <= TOP for whole in wholes):
+    if all(-TOP - 1 <= total <= TOP for total in wholes):
         assert sums(values, starts).tolist() == wholes
     else:
         with pytest.raises(DiffOverflow):

@@ -41,7 +41,7 @@ def test_the_reserve_is_a_part_of_the_disk_and_bounded(
         (1 << 30, 1 << 50, 0),
         (1 << 20, 1 << 50, 255 << 20),
     ):
-        monkeypatch.setattr(disk_reserve, "usage", lambda _, found=(free, total): found)
+        monkeypatch.setattr(disk_reserve, "usage", lambda _, usage=(free, total): usage)
         assert disk_reserve.lacking(tmp_path) == missing
 
 

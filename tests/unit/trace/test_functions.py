@@ -26,17 +26,17 @@ def called(made: Function, values: str) -> list[object]:
 
 
 def test_a_function_is_called_by_name_and_by_symbol() -> None:
-    made = function(TWICE)
-    assert called(made, "(1::BIGINT), (NULL), (3)") == [2, None, 6]
+    declared = function(TWICE)
+    assert called(declared, "(1::BIGINT), (NULL), (3)") == [2, None, 6]
     kernel = Kernel()
-    kernel.define([made, made])
-    for each in (kernel, kernel.careful):
-        got = each.query(f'SELECT "{made.symbol}"(4::BIGINT) AS r')
-        assert got["r"].to_pylist() == [8]
+    kernel.define([declared, declared])
+    for connection in (kernel, kernel.careful):
+        actual = connection.query(f'SELECT "{declared.symbol}"(4::BIGINT) AS r')
+        assert actual["r"].to_pylist() == [8]
     other = function(TWICE.replace("2", "3"))
     kernel.define([other])
-    got = kernel.careful.query(f'SELECT "{other.symbol}"(4::BIGINT) AS r')
-    assert got["r"].to_pylist() == [12]
+    actual = kernel.careful.query(f'SELECT "{other.symbol}"(4::BIGINT) AS r')
+    assert actual["r"].to_pylist() == [12]
 
 
 def test_booleans_are_arrows_own_both_ways() -> None:
@@ -62,7 +62,7 @@ def test_chunks_come_back_whole() -> None:
 
 @pytest.mark.parametrize("values", ["(1::BIGINT)", "(1::BIGINT), (2), (3)"])
 @pytest.mark.parametrize(
-    ("result", "said"),
+    ("result", "message"),
     [
         ("pa.array([7])", "values from f, one a row, got 1"),
         ("x.cast('int32')", "expected int64 from f, declared to return BIGINT, got int32"),
@@ -71,9 +71,9 @@ def test_chunks_come_back_whole() -> None:
     ],
 )
 def test_a_result_that_was_not_declared_fails_the_rows(
-    values: str, result: str, said: str
+    values: str, result: str, message: str
 ) -> None:
-    with pytest.raises(EvaluationFailed, match=said):
+    with pytest.raises(EvaluationFailed, match=message):
         called(function(f"import pyarrow as pa\ndef f(x): return {result}"), values)
 
 
@@ -84,7 +84,7 @@ def test_what_is_the_fault_of_the_process_fails_no_row(body: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("body", "said"),
+    ("body", "message"),
     [
         ("def f(x: return", "SyntaxError"),
         ("import no_such_module", "No module named 'no_such_module'"),
@@ -94,27 +94,27 @@ def test_what_is_the_fault_of_the_process_fails_no_row(body: str) -> None:
         ("def f(x, y): return x", "does not take 1 arguments"),
     ],
 )
-def test_a_text_without_the_function_is_refused(body: str, said: str) -> None:
-    with pytest.raises(InvalidStatement, match=said):
+def test_a_text_without_the_function_is_refused(body: str, message: str) -> None:
+    with pytest.raises(InvalidStatement, match=message):
         compiled(function(body))
-    with pytest.raises(InvalidStatement, match=said):
+    with pytest.raises(InvalidStatement, match=message):
         Kernel().define([function(body)])
 
 
 def test_a_symbol_says_what_is_called() -> None:
-    made = function(TWICE)
+    declared = function(TWICE)
     others = [
         function(TWICE + "#"),
         function(TWICE, "INTEGER"),
         function(TWICE, returns="INTEGER"),
         Function("f", ("a",), ("BIGINT",), "BIGINT", TWICE),
     ]
-    symbols = {each.symbol for each in (made, function(TWICE), *others)}
+    symbols = {udf.symbol for udf in (declared, function(TWICE), *others)}
     assert len(symbols) == 5
-    text = f'sum("{made.symbol}"(c0)) x@{"0" * 17} a@b'
+    text = f'sum("{declared.symbol}"(c0)) x@{"0" * 17} a@b'
     assert without_hash(text) == f"sum(f(c0)) x@{'0' * 17} a@b"
-    assert without_hash(f"'{made.symbol}(INTEGER)'") == "'f(INTEGER)'"
-    assert named([made, *others], text) == (made,)
+    assert without_hash(f"'{declared.symbol}(INTEGER)'") == "'f(INTEGER)'"
+    assert named([declared, *others], text) == (declared,)
 
 
 def test_plain_types_are_plain_inside_too() -> None:

@@ -25,10 +25,10 @@ SCHEMA = pa.schema([("x", pa.int64())])
 
 def test_a_prepared_statement_sees_each_new_table() -> None:
     statement = kernel().prepare("SELECT sum(x)::BIGINT AS s FROM {t}", t=SCHEMA)
-    got = [
+    actual = [
         statement.run(pa.table({"x": [n, n]}, schema=SCHEMA))["s"][0].as_py() for n in range(4)
     ]
-    assert got == [0, 2, 4, 6]
+    assert actual == [0, 2, 4, 6]
 
 
 def test_equal_statements_are_prepared_once() -> None:
@@ -136,10 +136,10 @@ def test_a_query_reads_columns_as_the_types_it_is_told() -> None:
     table = pa.table({'e "x"': ["a", "z"], "n": [1, 2]})
     types = ["ENUM('z', 'a')", "BIGINT"]
     own = Kernel()
-    got = own.query_as(
+    actual = own.query_as(
         'SELECT max("e ""x""")::VARCHAR AS m FROM "T t"', {"T t": (table, types)}
     )
-    assert got["m"].to_pylist() == ["a"]
+    assert actual["m"].to_pylist() == ["a"]
     with pytest.raises(StatementRefused):
         own.query('FROM "T t"')
 
@@ -171,8 +171,8 @@ def test_long_statements_draw_no_progress_bar() -> None:
 def test_threads_ask_for_types_at_once() -> None:
     kinds = [f"DECIMAL({width},{width // 2})[]" for width in range(1, 39)]
     with ThreadPoolExecutor(8) as pool:
-        found = list(pool.map(arrow_type, kinds * 4))
-    assert found == [arrow_type(kind) for kind in kinds] * 4
+        types = list(pool.map(arrow_type, kinds * 4))
+    assert types == [arrow_type(kind) for kind in kinds] * 4
 
 
 @pytest.mark.parametrize("zone", ["UTC", "Etc/UTC", "Europe/Berlin", "America/St_Johns"])

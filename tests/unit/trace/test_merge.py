@@ -27,7 +27,7 @@ def part(hashes: list[int] | Ints, mark: int = 0) -> pa.RecordBatch:
 
 
 def rows_of(parts: list[pa.RecordBatch]) -> list[tuple[int, ...]]:
-    return [tuple(row.values()) for each in parts for row in each.to_pylist()]
+    return [tuple(row.values()) for table in parts for row in table.to_pylist()]
 
 
 @given(st.lists(st.lists(st.integers(0, 30), max_size=40), max_size=6), st.integers(1, 2000))
@@ -35,15 +35,15 @@ def rows_of(parts: list[pa.RecordBatch]) -> list[tuple[int, ...]]:
 def test_the_pieces_are_the_whole_and_their_hashes_ascend(
     hashes: list[list[int]], limit: int
 ) -> None:
-    parts = [part(sorted(each), number) for number, each in enumerate(hashes[:-1])]
-    parts += [part(each, len(parts)) for each in hashes[-1:]]  # the last in any order
+    parts = [part(sorted(hashes_), number) for number, hashes_ in enumerate(hashes[:-1])]
+    parts += [part(hashes_, len(parts)) for hashes_ in hashes[-1:]]  # the last in any order
     pieces = list(merge.by_hash(parts, limit))
     together = [row for piece in pieces for row in sorted(rows_of(piece), key=lambda r: r[0])]
     assert together == sorted(rows_of(parts), key=lambda r: r[0])
     ranges = [[row[0] for row in rows_of(piece)] for piece in pieces]
     assert all(max(one) < min(other) for one, other in itertools.pairwise(ranges) if one)
-    for piece, found in zip(pieces, ranges, strict=True):
-        assert merge.size_of(piece) <= limit or len(set(found)) == 1
+    for piece, range_ in zip(pieces, ranges, strict=True):
+        assert merge.size_of(piece) <= limit or len(set(range_)) == 1
 
 
 @pytest.mark.parametrize("parts", [1, 2, 7])
@@ -69,10 +69,10 @@ def test_one_key_with_much_leaves_the_others_their_pieces() -> None:
 @given(st.lists(st.integers(0, 300), max_size=30))
 def test_what_is_gathered_is_not_less_than_half_a_piece(sizes: list[int]) -> None:
     pieces = [part(list(range(size))) for size in sizes]
-    found = list(merge.gathered(pieces, LIMIT))
-    assert rows_of(found) == rows_of(pieces)
-    assert all(2 * each.nbytes >= LIMIT for each in found[:-1])
-    assert all(each.num_rows for each in found)
+    tables = list(merge.gathered(pieces, LIMIT))
+    assert rows_of(tables) == rows_of(pieces)
+    assert all(2 * table.nbytes >= LIMIT for table in tables[:-1])
+    assert all(table.num_rows for table in tables)
 
 
 def store(directory: Path, piece: int) -> RunFiles:
@@ -143,8 +143,8 @@ def test_the_values_of_one_key_are_merged_in_pieces(
     ranks = pa.chunked_array([ordered.compared(run.rows) for run in first]).combine_chunks()
     ranks = ranks if isinstance(ranks, pa.Array) else pa.concat_arrays(ranks.chunks)
     assert (np.diff(order.ranks(ranks)) > 0).all()
-    found = [row["v"] for run in files.open(names) for row in run.rows.to_pylist()]
-    assert sorted(map(int, found)) == list(range(20_000))
+    merged = [row["v"] for run in files.open(names) for row in run.rows.to_pylist()]
+    assert sorted(map(int, merged)) == list(range(20_000))
     assert {word for run in files.open(names) for word in uint64(run.rows.column(0))} == {9}
 
 
@@ -170,12 +170,12 @@ def test_a_piece_of_several_keys_is_not_cut_by_value(tmp_path: Path) -> None:
         names = ordered.insert(files, names, rows, kernel())
         for pair in zip(keys.tolist(), values, strict=True):
             expected[pair] = expected.get(pair, 0) + 1
-    found = dict[tuple[int, str], int]()
+    counts = dict[tuple[int, str], int]()
     for name in names:
         here = [row for run in files.open([name]) for row in run.rows.to_pylist()]
         pairs = [(row["h"], row["v"]) for row in here]
         assert all(one < other for one, other in itertools.pairwise(pairs))
         for row in here:
             pair = row["k0"], row["v"]
-            found[pair] = found.get(pair, 0) + row["n"]
-    assert found == expected
+            counts[pair] = counts.get(pair, 0) + row["n"]
+    assert counts == expected

@@ -27,8 +27,8 @@ FLAT = (
 def arrays(draw: st.DrawFn, length: int, depth: int = 3) -> pa.Array:
     """An array of a random type, and so many values; each part of it may begin anywhere."""
     skipped, behind = draw(st.integers(0, 3)), draw(st.integers(0, 2))
-    whole = draw(_made(skipped + length + behind, depth))
-    return whole.slice(skipped, length)
+    array = draw(_made(skipped + length + behind, depth))
+    return array.slice(skipped, length)
 
 
 @st.composite
@@ -82,8 +82,8 @@ def test_rows_beyond_one_vector_keep_their_nested_values() -> None:
     inner = pa.StructArray.from_arrays([pa.array(range(size + 7)).slice(7)], ["a"])
     absent = pa.array([n % 3 == 0 for n in range(size)])
     rows = pa.table([pa.StructArray.from_arrays([inner], ["s"], mask=absent)], ["x"]).slice(1)
-    got = kernel().query("SELECT x.s.a AS a FROM t", t=rows)["a"].to_pylist()
-    assert got == [None if n % 3 == 0 else n + 7 for n in range(1, size)]
+    actual = kernel().query("SELECT x.s.a AS a FROM t", t=rows)["a"].to_pylist()
+    assert actual == [None if n % 3 == 0 else n + 7 for n in range(1, size)]
 
 
 def test_columns_without_offsets_are_not_copied() -> None:

@@ -28,17 +28,17 @@ def files(directory: str, merge_factor: int = 2, piece: int = PIECE) -> RunFiles
 
 
 def batch(updates: list[tuple[tuple[int | None, str | None], int, int]]) -> pa.RecordBatch:
-    whole = table(updates, TYPES).combine_chunks().to_batches()
+    batches = table(updates, TYPES).combine_chunks().to_batches()
     empty = pa.RecordBatch.from_pylist([], schema=arrow_schema(TYPES))
-    return whole[0] if whole else empty
+    return batches[0] if batches else empty
 
 
 def summed(batches: list[pa.RecordBatch]) -> Sum:
-    found: Sum = Counter()
-    for each in batches:
-        for row in each.to_pylist():
-            found[row["c0"], row["c1"], row["time"]] += row["diff"]
-    return Counter({key: count for key, count in found.items() if count})
+    counts: Sum = Counter()
+    for fetched in batches:
+        for row in fetched.to_pylist():
+            counts[row["c0"], row["c1"], row["time"]] += row["diff"]
+    return Counter({key: count for key, count in counts.items() if count})
 
 
 @given(
@@ -57,19 +57,19 @@ def test_each_update_is_due_once_at_its_time(
     """Each step adds updates that wait some time, then takes what is due."""
     with tempfile.TemporaryDirectory() as directory:
         runs, names = files(directory, factor, piece), list[RunName]()
-        wanted: Sum = Counter()
+        expected: Sum = Counter()
         for number, step in enumerate([*steps, []]):
             upper = 3 * number + salt % 3 + 1
             later = [(row, upper + wait, diff) for row, wait, diff in step]
             names = pending.insert(runs, names, batch(later), kernel())
             for (one, two), time, diff in later:
-                wanted[one, two, time] += diff
+                expected[one, two, time] += diff
             upper += 3
             due, names = pending.take(runs, names, upper)
-            here = {key: count for key, count in wanted.items() if key[2] < upper and count}
+            here = {key: count for key, count in expected.items() if key[2] < upper and count}
             assert summed(due) == here
-            wanted = Counter({key: n for key, n in wanted.items() if key[2] >= upper})
-            left = [key[2] for key, count in wanted.items() if count]
+            expected = Counter({key: n for key, n in expected.items() if key[2] >= upper})
+            left = [key[2] for key, count in expected.items() if count]
             next_ = pending.next_due(names)
             assert next_ is None or next_ >= upper
             if left:
@@ -77,7 +77,7 @@ def test_each_update_is_due_once_at_its_time(
                 assert next_ <= min(left), "it would be slept through"
         due, names = pending.take(runs, names, 1 << 40)
         assert names == []
-        assert summed(due) == {key: count for key, count in wanted.items() if count}
+        assert summed(due) == {key: count for key, count in expected.items() if count}
 
 
 def test_what_is_taken_back_before_its_time_leaves_no_run() -> None:
@@ -102,7 +102,7 @@ def test_runs_of_which_nothing_is_due_are_not_opened(monkeypatch: pytest.MonkeyP
             return really(self, some)
 
         monkeypatch.setattr(RunFiles, "open", opens)
-        due, left = pending.take(runs, names, 10)
+        due, remaining = pending.take(runs, names, 10)
         assert summed(due) == {(1, "a", 5): 1}
         assert opened == names[:1]
-        assert left == names[1:]
+        assert remaining == names[1:]

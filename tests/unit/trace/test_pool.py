@@ -31,6 +31,6 @@ def test_a_kernel_has_no_threads() -> None:
     """DuckDB's own and Python's: only the one that asks."""
     kernel = Kernel()
     settings = "SELECT value FROM duckdb_settings() WHERE name IN ('threads', 'async_threads')"
-    found = kernel.query(f"{settings} ORDER BY name")
-    assert found["value"].to_pylist() == ["0", "1"]
+    settings_ = kernel.query(f"{settings} ORDER BY name")
+    assert settings_["value"].to_pylist() == ["0", "1"]
     assert kernel.query("SELECT sum(x) AS s FROM t", t=pa.table({"x": [1, 2]})).num_rows == 1

@@ -81,11 +81,11 @@ def test_keyed_is_a_dict(
         rows = pa.RecordBatch.from_arrays(arrays, schema=shape)
         names = keyed.insert(store, names, rows, 1, kernel())
         truth |= step
-        asked = pa.array([None, *range(KEYS)], pa.int64())
-        found = keyed.find(store, names, [asked], hashed(asked, collide), shape, kernel())
-        got = found.rows_or_null("value").to_pylist()
-        want = [truth.get(key, (None, False)) for key in asked.to_pylist()]
-        assert got == [value if live else None for value, live in want]
+        probes = pa.array([None, *range(KEYS)], pa.int64())
+        matches = keyed.find(store, names, [probes], hashed(probes, collide), shape, kernel())
+        actual = matches.rows_or_null("value").to_pylist()
+        want = [truth.get(key, (None, False)) for key in probes.to_pylist()]
+        assert actual == [value if live else None for value, live in want]
 
 
 @given(
@@ -114,11 +114,11 @@ def test_multiset_adds_up(
         names = multiset.insert(store, names, rows, kernel())
         for k, v, d in step:
             truth[k, v] += d
-    asked = np.unique(hashed(pa.array([None, *range(KEYS)], pa.int64()), collide))
-    got: Counter[Any] = Counter()
-    for row in multiset.candidates(store.open(names), asked, shape).to_pylist():
-        got[row["c0"], row["c1"]] += row["diff"]
-    assert {r: n for r, n in got.items() if n} == {r: n for r, n in truth.items() if n}
+    hashes = np.unique(hashed(pa.array([None, *range(KEYS)], pa.int64()), collide))
+    actual: Counter[Any] = Counter()
+    for row in multiset.candidates(store.open(names), hashes, shape).to_pylist():
+        actual[row["c0"], row["c1"]] += row["diff"]
+    assert {r: n for r, n in actual.items() if n} == {r: n for r, n in truth.items() if n}
     if factor == 1000:
         assert len(names) <= 1
         assert any(truth.values()) or not names
@@ -179,15 +179,15 @@ def test_ordered_counts_and_finds_the_next(
     for scanned in (0, 1000):  # every slice is searched, every slice is read
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(ordered, "_SCANNED", scanned)
-            got = ordered.counts(runs, entries(everything), kernel()).tolist()
-        assert got == [truth[owners[o].as_py(), v] for o, v in everything]
+            actual = ordered.counts(runs, entries(everything), kernel()).tolist()
+        assert actual == [truth[owners[o].as_py(), v] for o, v in everything]
     start = [(o, data.draw(st.integers(0, 5))) for o in range(KEYS)]
     passed = sorted(data.draw(st.sets(st.sampled_from(everything), max_size=8)))
     for largest in (False, True):
-        found = ordered.extreme(
+        extremes = ordered.extreme(
             runs, entries(start), entries(passed), kernel(), largest=largest
         ).to_pylist()
-        for (o, first), got_value in zip(start, found, strict=True):
+        for (o, first), got_value in zip(start, extremes, strict=True):
             there = [
                 v
                 for v in (range(first, -1, -1) if largest else range(first, 6))
@@ -233,8 +233,8 @@ def test_what_is_sorted_is_copied_only_where_it_may_hold_more(rows: int) -> None
         [pa.array(hashes), pa.array(np.arange(rows))], ["h", "v"]
     )
     for part in (batch, batch.take(pa.array(np.arange(rows)[::-1]))):
-        found, order = in_order([part])
-        assert found.to_pydict() == batch.to_pydict()
+        sorted_rows, order = in_order([part])
+        assert sorted_rows.to_pydict() == batch.to_pydict()
         assert np.array_equal(order, hashes)
     copied = in_order([batch])[0].column(0).buffers()[1].address
     assert (copied == batch.column(0).buffers()[1].address) == (rows == 5000)
@@ -249,11 +249,11 @@ def test_small_runs_share_a_file_until_it_is_large(directory: Path) -> None:
         arrays = [pa.array(numbers.astype(np.uint64)), pa.array(numbers), pa.array(numbers + 1)]
         rows = pa.RecordBatch.from_arrays(arrays, schema=shape)
         names = multiset.insert(store, names, rows, kernel())
-    found = [file_of(str(name)) for name, _ in names]
+    paths = [file_of(str(name)) for name, _ in names]
     assert len(names) == 20
-    assert 1 < len(set(found)) < 10
-    assert found == sorted(found, key=found.index)
-    assert {path.name for path in directory.iterdir()} == set(found)
+    assert 1 < len(set(paths)) < 10
+    assert paths == sorted(paths, key=paths.index)
+    assert {path.name for path in directory.iterdir()} == set(paths)
     assert max(path.stat().st_size for path in directory.iterdir()) < SHARED_FILE + SMALL_RUN
     assert [run.rows.column("c0")[0].as_py() for run in store.open(names)] == [
         *range(0, 20 * size, size)

@@ -24,7 +24,7 @@ def stored(digits: bigint_sums.Digits) -> list[int]:
     width = 4 * len(digits)
     size = digits.shape[1]
     array = pa.Array.from_buffers(pa.binary(width), size, [None, bigint_sums.to_bytes(digits)])
-    return [int.from_bytes(each, "little", signed=True) for each in array.to_pylist()]
+    return [int.from_bytes(digits, "little", signed=True) for digits in array.to_pylist()]
 
 
 @given(st.lists(st.tuples(st.integers(-(2**63), 2**63 - 1), weights), min_size=1, max_size=20))
@@ -38,14 +38,14 @@ def test_weighted_sums_of_integers(pairs: list[tuple[int, int]]) -> None:
     assert bigint_sums.fits(sums, bigint_sums.NARROW).tolist() == [
         -(2**127) <= w < 2**127 for w in want
     ]
-    if all(-(2**127) <= each < 2**127 for each in want):
+    if all(-(2**127) <= total < 2**127 for total in want):
         assert stored(sums) == want
         array = pa.Array.from_buffers(pa.binary(16), GROUPS, [None, bigint_sums.to_bytes(sums)])
         assert stored(bigint_sums.carry(bigint_sums.of_bytes(array, bigint_sums.WIDE))) == want
         assert stored(bigint_sums.of_bytes(array[1:], bigint_sums.NARROW)) == want[1:]
     for bound in (10**5, 10**18, 10**38, 2**53 + 1):
         below = bigint_sums.magnitude_below(sums, bound).tolist()
-        assert below == [abs(each) < bound for each in want]
+        assert below == [abs(total) < bound for total in want]
 
 
 def test_unsigned_values_are_not_negative() -> None:
@@ -82,9 +82,11 @@ def test_sums_of_doubles_are_rounded_once(pairs: list[tuple[float, int]], chance
         values = np.array([v for _, v, _ in owned], np.float64)
         entries = float_sums.split(values, np.array([w for _, _, w in owned]), owner)
         assert float_sums.nearest(entries, GROUPS).tolist() == want
-        kept = float_sums.carried(float_sums.gather(entries))
+        carried = float_sums.carried(float_sums.gather(entries))
         assert (
-            float_sums.nearest(float_sums.load(float_sums.store(kept, GROUPS)), GROUPS).tolist()
+            float_sums.nearest(
+                float_sums.load(float_sums.store(carried, GROUPS)), GROUPS
+            ).tolist()
             == want
         )
         chance.shuffle(owned)
@@ -97,16 +99,16 @@ def test_infinities_and_nan_decide_and_can_be_retracted(values: list[float]) -> 
     array = np.array(values)
     entries = float_sums.split(array, ones, owner)
     with np.errstate(all="ignore"):
-        special = [each for each in values if not math.isfinite(each)]
-        got = float_sums.nearest(entries, 1)[0]
+        special = [value for value in values if not math.isfinite(value)]
+        actual = float_sums.nearest(entries, 1)[0]
         if special:
             want = sum(special)
-            assert got == want or (math.isnan(got) and math.isnan(want))
+            assert actual == want or (math.isnan(actual) and math.isnan(want))
         else:
-            assert got == nearest(sum(map(Fraction, values), Fraction(0)))
-    gone = float_sums.join(entries, float_sums.split(array, -ones, owner))
-    assert float_sums.nearest(gone, 1).tolist() == [0.0]
-    assert not len(float_sums.gather(gone).owner)
+            assert actual == nearest(sum(map(Fraction, values), Fraction(0)))
+    difference = float_sums.join(entries, float_sums.split(array, -ones, owner))
+    assert float_sums.nearest(difference, 1).tolist() == [0.0]
+    assert not len(float_sums.gather(difference).owner)
 
 
 def test_half_is_rounded_to_even_at_every_place() -> None:

@@ -43,8 +43,10 @@ def filled(shape: str, kind: str) -> duckdb.DuckDBPyConnection:
     connection = duckdb.connect()
     connection.execute(f"CREATE TABLE t (n INTEGER, u {kind.format(UNION)})")
     for number, value in enumerate(VALUES):
-        made = shape.format(f"({value})::{UNION}")
-        connection.execute(f"INSERT INTO t VALUES ({number}, ({made})::{kind.format(UNION)})")
+        constant = shape.format(f"({value})::{UNION}")
+        connection.execute(
+            f"INSERT INTO t VALUES ({number}, ({constant})::{kind.format(UNION)})"
+        )
     connection.execute("INSERT INTO t VALUES (99, NULL)")
     return connection
 
@@ -82,9 +84,9 @@ def test_a_key_equals_where_the_union_does() -> None:
         f"CREATE TABLE k AS SELECT *, {struct} AS k, {as_key(struct, type_)} AS w FROM t"
     )
     pairs = "SELECT (a.u = b.u) IS TRUE, (a.w = b.k) IS TRUE, (a.w IS NULL) = (a.u IS NULL) FROM k a, k b"
-    found = connection.execute(pairs).fetchall()
-    assert all(one == other and nulls for one, other, nulls in found)
-    assert sum(one for one, _, _ in found) == 8  # those whose member is not NULL
+    rows = connection.execute(pairs).fetchall()
+    assert all(one == other and nulls for one, other, nulls in rows)
+    assert sum(one for one, _, _ in rows) == 8  # those whose member is not NULL
 
 
 def test_a_column_of_unions_is_one_of_structs_in_arrow() -> None:

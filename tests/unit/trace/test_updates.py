@@ -35,8 +35,8 @@ def batch(updates: list[Update]) -> pa.RecordBatch:
 
 
 def contents(updates: pa.RecordBatch, time: int) -> Contents:
-    found = trace.at(updates, time, kernel()).to_pylist()
-    return Counter({(row["c0"], row["c1"]): row["diff"] for row in found})
+    fetched = trace.at(updates, time, kernel()).to_pylist()
+    return Counter({(row["c0"], row["c1"]): row["diff"] for row in fetched})
 
 
 @given(histories(rows), st.randoms())
@@ -57,10 +57,10 @@ def test_consolidate_is_idempotent_and_blind_to_order(updates: list[Update], cha
 @given(histories(rows), st.integers(0, LAST))
 @examples(30)
 def test_reads_are_what_the_model_says(updates: list[Update], since: int) -> None:
-    whole = batch(updates)
-    advanced = trace.advance(whole, since)
+    updates_ = batch(updates)
+    advanced = trace.advance(updates_, since)
     for time in range(LAST + 1):
-        assert contents(whole, time) == model.contents(updates, time)
+        assert contents(updates_, time) == model.contents(updates, time)
         if time >= since:
             assert contents(advanced, time) == model.contents(updates, time)
 
@@ -68,9 +68,9 @@ def test_reads_are_what_the_model_says(updates: list[Update], since: int) -> Non
 @given(histories(rows), st.integers(0, LAST), st.integers(0, LAST + 1))
 @examples(20)
 def test_clip_keeps_the_interval(updates: list[Update], lower: int, upper: int) -> None:
-    kept = trace.clip(batch(updates), lower, upper).to_pylist()
+    clipped = trace.clip(batch(updates), lower, upper).to_pylist()
     want = [update for update in updates if lower <= update[1] < upper]
-    assert [(row["c0"], row["c1"]) for row in kept] == [row for row, _, _ in want]
+    assert [(row["c0"], row["c1"]) for row in clipped] == [row for row, _, _ in want]
 
 
 def test_settle_leaves_inserts_alone() -> None:

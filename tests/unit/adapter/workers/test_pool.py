@@ -47,7 +47,7 @@ ROWS = [
     {"c0": 2, "c1": None, "time": 7, "diff": 1},
 ]
 HELD = pa.Table.from_pylist(ROWS, arrow_schema(["BIGINT", "VARCHAR"]))
-HOSTILE = [each.decode() for each in MONSTERS if each.startswith(b"SELECT")]
+HOSTILE = [text.decode() for text in MONSTERS if text.startswith(b"SELECT")]
 
 
 def done(work: Generator[None, None, Returned]) -> Returned:
@@ -297,16 +297,16 @@ def test_users_wait_for_their_turn(workers: Workers) -> None:
     assert answers == [True] * 6
 
 
-@pytest.mark.parametrize("text", HOSTILE, ids=[each[:20] for each in HOSTILE])
+@pytest.mark.parametrize("text", HOSTILE, ids=[text[:20] for text in HOSTILE])
 def test_a_hostile_statement_is_answered_or_refused(workers: Workers, text: str) -> None:
     results: list[bool] = []
-    took: list[float] = []
+    durations: list[float] = []
 
     def reading() -> None:
         for _ in range(3):
             began = time.monotonic()
             results.append(honest(workers))
-            took.append(time.monotonic() - began)
+            durations.append(time.monotonic() - began)
 
     beside = threading.Thread(target=reading)
     beside.start()
@@ -314,7 +314,7 @@ def test_a_hostile_statement_is_answered_or_refused(workers: Workers, text: str)
         selected(workers, text)
     beside.join()
     assert results == [True] * 3
-    assert max(took) < 20
+    assert max(durations) < 20
     assert honest(workers)
 
 

@@ -50,14 +50,14 @@ def row_of(key: bytes | None, value: bytes | None) -> list[object]:
     ],
 )
 def test_bytes_come_back_and_letters_that_lack_some_are_known(key, value, is_whole) -> None:
-    found = letter(row_of(key, value))
-    assert found.is_whole == is_whole
+    decoded = letter(row_of(key, value))
+    assert decoded.is_whole == is_whole
     if is_whole:
-        assert (found.key, found.value) == (key, value)
-        assert records([found], Topic("t"))[0].value == value
+        assert (decoded.key, decoded.value) == (key, value)
+        assert records([decoded], Topic("t"))[0].value == value
     else:
         with pytest.raises(InvalidUsage, match="not all of their bytes are kept"):
-            records([found], Topic("t"))
+            records([decoded], Topic("t"))
 
 
 def at(topic: str, partition: int, offset: int) -> Letter:
@@ -77,8 +77,8 @@ def test_places_of_records() -> None:
 
 
 def test_letters_are_counted_by_partition() -> None:
-    found = summary([at("a", 0, 1), at("a", 0, 9), at("a", 1, 4)])
-    assert [tuple(some.values()) for some in found] == [("a", 0, 2, 1, 9), ("a", 1, 1, 4, 4)]
+    lines = summary([at("a", 0, 1), at("a", 0, 9), at("a", 1, 4)])
+    assert [tuple(some.values()) for some in lines] == [("a", 0, 2, 1, 9), ("a", 1, 1, 4, 4)]
 
 
 def test_conditions_of_a_query() -> None:

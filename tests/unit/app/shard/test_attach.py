@@ -14,17 +14,17 @@ from tests.support.shard_looks import look
 
 
 def test_groups_have_a_log_and_data() -> None:
-    made = broker()
-    with client(made) as one, look(made) as at:
+    kafka = broker()
+    with client(kafka) as one, look(kafka) as at:
         one.create("u1", U1, DESCRIPTION, Timestamp(0))
-        made.topics.create([TopicSpec(Topic("sw.catalog.log"), 1, TopicKind.LOG)])
-        made.topics.create([TopicSpec(Topic("other.u2.log"), 1, TopicKind.LOG)])
+        kafka.topics.create([TopicSpec(Topic("sw.catalog.log"), 1, TopicKind.LOG)])
+        kafka.topics.create([TopicSpec(Topic("other.u2.log"), 1, TopicKind.LOG)])
         assert at.groups() == ("u1",)
 
 
 def test_a_shard_is_found_in_whatever_group_it_is() -> None:
-    made = broker()
-    with client(made) as one, look(made) as at:
+    kafka = broker()
+    with client(kafka) as one, look(kafka) as at:
         one.create("tables", U1, DESCRIPTION, Timestamp(0))
         one.create("u2", CollectionId("u2"), DESCRIPTION, Timestamp(0))
         assert at.find("u2") == "u2"
@@ -33,22 +33,22 @@ def test_a_shard_is_found_in_whatever_group_it_is() -> None:
 
 
 def test_an_unknown_id_is_answered_with_what_is_like_it() -> None:
-    made = broker()
-    with client(made) as one, look(made) as at:
+    kafka = broker()
+    with client(kafka) as one, look(kafka) as at:
         one.create("u1", U1, DESCRIPTION, Timestamp(0))
-        with pytest.raises(Refused) as told:
+        with pytest.raises(Refused) as raised:
             at.find("u11")
-    assert told.value.message == "no shard 'u11'"
-    assert told.value.detail == "namespace sw has 1 shards"
-    assert told.value.hint == "did you mean u1? 'slackwater shard list' lists them all"
+    assert raised.value.message == "no shard 'u11'"
+    assert raised.value.detail == "namespace sw has 1 shards"
+    assert raised.value.hint == "did you mean u1? 'slackwater shard list' lists them all"
 
 
 def test_a_group_that_cannot_be_read_hides_no_other() -> None:
-    made = broker()
-    with client(made) as one, look(made) as at:
+    kafka = broker()
+    with client(kafka) as one, look(kafka) as at:
         one.create("u1", U1, DESCRIPTION, Timestamp(0))
         one.create("u2", CollectionId("u2"), DESCRIPTION, Timestamp(0))
-        made.logs.append([(Topic("sw.u2.log"), b"what?")])
+        kafka.logs.append([(Topic("sw.u2.log"), b"what?")])
         broken = at.open_all()
         assert set(broken) == {"u2"}
         assert "sw.u2.log/0@1" in str(broken["u2"])
@@ -58,8 +58,8 @@ def test_a_group_that_cannot_be_read_hides_no_other() -> None:
 
 
 def test_a_scan_finds_orphans_and_what_is_missing() -> None:
-    made = broker()
-    with client(made) as one, look(made) as at:
+    kafka = broker()
+    with client(kafka) as one, look(kafka) as at:
         one.create("u1", U1, DESCRIPTION, Timestamp(0))
         append(one, 0, 1, rows("a", time=0))
         orphans = [one.write(U1, rows(f"lost{n}", time=1))[0] for n in range(70)]
@@ -71,7 +71,7 @@ def test_a_scan_finds_orphans_and_what_is_missing() -> None:
         assert space.scanned.orphan.bytes == sum(orphan.size for orphan in orphans)
         assert space.scanned.missing == ()
         (ref,) = at.state("u1").collections[U1].batches.ordered()[0].chunks
-        made.chunks.forget(Topic("sw.u1.data"), [ref])
+        kafka.chunks.forget(Topic("sw.u1.data"), [ref])
         one.write(U1, rows("b", time=1))  # something comes after it in some partition
         lost = at.space("u1", scan=True).scanned
         assert lost is not None
@@ -79,16 +79,16 @@ def test_a_scan_finds_orphans_and_what_is_missing() -> None:
 
 
 def test_a_topic_without_records_is_scanned() -> None:
-    made = broker()
-    with client(made) as one, look(made) as at:
+    kafka = broker()
+    with client(kafka) as one, look(kafka) as at:
         one.create("u1", U1, DESCRIPTION, Timestamp(0))
         at.find("u1")
         assert at.space("u1", scan=True).total_bytes == 0
 
 
 def test_what_is_superseded_shows_until_it_is_collected() -> None:
-    made = broker()
-    with client(made) as one, look(made) as at:
+    kafka = broker()
+    with client(kafka) as one, look(kafka) as at:
         one.create("u1", U1, DESCRIPTION, Timestamp(0))
         append(one, 0, 1, rows("a", time=0))
         one.submit([("u1", Drop(U1))])
@@ -110,21 +110,21 @@ def test_brokers_that_do_not_answer_are_named() -> None:
 
 
 def test_looking_writes_nothing() -> None:
-    made = broker()
-    with client(made) as one, look(made) as at:
+    kafka = broker()
+    with client(kafka) as one, look(kafka) as at:
         one.create("u1", U1, DESCRIPTION, Timestamp(0))
         grow(one, 5)
-        before = made.logs.bounds(Topic("sw.u1.log"))
+        before = kafka.logs.bounds(Topic("sw.u1.log"))
         at.find("u1")
         at.space("u1", scan=True)
-        assert made.logs.bounds(Topic("sw.u1.log")) == before
+        assert kafka.logs.bounds(Topic("sw.u1.log")) == before
 
 
 def test_a_data_topic_that_is_gone_is_said_so() -> None:
-    made = broker()
-    with client(made) as one, look(made) as at:
+    kafka = broker()
+    with client(kafka) as one, look(kafka) as at:
         one.create("u1", U1, DESCRIPTION, Timestamp(0))
         at.find("u1")
-        made.topics.delete([Topic("sw.u1.data")])
+        kafka.topics.delete([Topic("sw.u1.data")])
         with pytest.raises(Determinate, match=r"sw\.u1\.data"):
             at.space("u1", scan=True)

@@ -31,20 +31,20 @@ SECRET = "hunter2"
 
 
 @pytest.fixture
-def made() -> MemoryBroker:
+def kafka() -> MemoryBroker:
     return broker()
 
 
 @pytest.fixture
-def one(made: MemoryBroker) -> Iterator[Shards]:
-    with client(made) as opened:
+def one(kafka: MemoryBroker) -> Iterator[Shards]:
+    with client(kafka) as opened:
         opened.create("u1", U1, DESCRIPTION, Timestamp(0), read="u1.object")  # type: ignore[arg-type]  # a name
         append(opened, 0, 4, rows("a", "b", time=2))
         yield opened
 
 
 @pytest.fixture
-def reached(monkeypatch: pytest.MonkeyPatch, made: MemoryBroker) -> list[object]:
+def reached(monkeypatch: pytest.MonkeyPatch, kafka: MemoryBroker) -> list[object]:
     seen: list[object] = []
 
     @contextmanager
@@ -52,7 +52,7 @@ def reached(monkeypatch: pytest.MonkeyPatch, made: MemoryBroker) -> list[object]
         seen.extend((settings, namespace))
         if settings.bootstrap == "nobody:1":
             raise Determinate("list topics: no broker answers")
-        with look(made) as at:
+        with look(kafka) as at:
             yield at
 
     monkeypatch.setattr(command, "attached", attached)
@@ -103,9 +103,9 @@ def test_a_list_for_people_and_for_programs(one, reached) -> None:
     }
 
 
-def test_a_group_that_cannot_be_read_is_told_beside_the_others(one, made, reached) -> None:
+def test_a_group_that_cannot_be_read_is_told_beside_the_others(one, kafka, reached) -> None:
     one.create("u2", CollectionId("u2"), DESCRIPTION, Timestamp(0))
-    made.logs.append([(Topic("sw.u2.log"), b"what?")])
+    kafka.logs.append([(Topic("sw.u2.log"), b"what?")])
     code, out, _ = run("list", "--json")
     first, second = map(json.loads, out.splitlines())
     assert code == 1
@@ -117,8 +117,8 @@ def test_a_group_that_cannot_be_read_is_told_beside_the_others(one, made, reache
     assert "sw.u2.log/0@1" in err
 
 
-def test_what_is_wrong_with_a_group_is_told_by_place(one, made, reached) -> None:
-    made.logs.append([(Topic("sw.u1.log"), b"what?")])
+def test_what_is_wrong_with_a_group_is_told_by_place(one, kafka, reached) -> None:
+    kafka.logs.append([(Topic("sw.u1.log"), b"what?")])
     code, _, err = run("show", "u1")
     assert code == 1
     assert "sw.u1.log/0@2" in err
@@ -134,8 +134,8 @@ def test_show_draws_the_batches(one, reached) -> None:
     assert (shard["id"], shard["data_topic"]) == ("u1", "sw.u1.data")
 
 
-def test_an_empty_shard_has_no_picture(made, reached) -> None:
-    with client(made) as opened:
+def test_an_empty_shard_has_no_picture(kafka, reached) -> None:
+    with client(kafka) as opened:
         opened.create("u1", U1, DESCRIPTION, Timestamp(0))
         assert "no batches yet" in run("show", "u1")[1]
 
@@ -151,13 +151,13 @@ def test_capabilities_say_what_each_holds_back(one, reached) -> None:
 
 def test_stats_have_garbage_and_orphans(one, reached) -> None:
     one.write(U1, rows("lost", time=4))
-    (found,) = told("stats", "u1")
-    assert found["type"] == "stats"
-    assert (found["space"]["orphan"], found["space"]["garbage_share"]) == (None, 0.0)
-    (found,) = told("stats", "u1", "--scan")
-    assert found["space"]["orphan"]["chunks"] == 1
-    assert 0 < found["space"]["garbage_share"] < 1
-    assert len(found["capabilities"]) == 2
+    (document,) = told("stats", "u1")
+    assert document["type"] == "stats"
+    assert (document["space"]["orphan"], document["space"]["garbage_share"]) == (None, 0.0)
+    (document,) = told("stats", "u1", "--scan")
+    assert document["space"]["orphan"]["chunks"] == 1
+    assert 0 < document["space"]["garbage_share"] < 1
+    assert len(document["capabilities"]) == 2
     code, out, _ = run("stats", "u1", "--scan")
     assert code == 0
     assert "2 rows in 1 chunk," in out
@@ -166,9 +166,9 @@ def test_stats_have_garbage_and_orphans(one, reached) -> None:
 
 
 def test_a_read_is_told_as_sql_tells_it(one, reached) -> None:
-    columns, found, done = told("read", "u1", "--as-of", "3")
+    columns, fetched, done = told("read", "u1", "--as-of", "3")
     assert columns["type"] == "columns"
-    assert found == {"type": "rows", "rows": [[1, "a", 0, None], [1, "b", 1, None]]}
+    assert fetched == {"type": "rows", "rows": [[1, "a", 0, None], [1, "b", 1, None]]}
     assert done == {"type": "complete", "tag": "READ 2", "facts": {"as_of": 3}}
     code, out, _ = run("read", "u1")
     assert code == 0
@@ -177,7 +177,7 @@ def test_a_read_is_told_as_sql_tells_it(one, reached) -> None:
 
 def test_a_tail_ends_where_it_is_told_to(one, reached) -> None:
     told_ = told("tail", "u1", "--as-of", "0", "--until", "4", "--no-snapshot")
-    assert [each["type"] for each in told_] == ["columns", "rows", "progress", "complete"]
+    assert [line["type"] for line in told_] == ["columns", "rows", "progress", "complete"]
     assert told_[1]["rows"] == [[2, 1, "a", 0, None], [2, 1, "b", 1, None]]
 
 
@@ -295,17 +295,17 @@ def test_every_command_has_an_example() -> None:
         "capabilities",
         "stats",
     }
-    for name, each in group.commands.items():
-        assert f"slackwater shard {name}" in each.help
+    for name, options in group.commands.items():
+        assert f"slackwater shard {name}" in options.help
 
 
 def test_verify_says_what_is_wrong_and_repair_gets_past_it(
-    made: MemoryBroker, one: Shards, reached: list[object]
+    kafka: MemoryBroker, one: Shards, reached: list[object]
 ) -> None:
     code, out, _ = run("verify")
     assert code == 0
     assert "u1: offsets 0 to 1 agree with its rollups" in out
-    made.logs.append([(Topic("sw.u1.log"), b"noise")])
+    kafka.logs.append([(Topic("sw.u1.log"), b"noise")])
     code, out, _ = run("verify", "u1", "--chunks")
     assert code == 1
     assert "u1: 1 flaw\n" in out
@@ -320,12 +320,12 @@ def test_verify_says_what_is_wrong_and_repair_gets_past_it(
     assert "skipped offset 2" in out
     code, out, _ = run("verify", "--json")
     assert code == 0
-    (found,) = [json.loads(line) for line in out.splitlines()]
-    assert found == {"group": "u1", "from": 0, "to": 3, "skipped": [2], "flaws": []}
+    (document,) = [json.loads(line) for line in out.splitlines()]
+    assert document == {"group": "u1", "from": 0, "to": 3, "skipped": [2], "flaws": []}
 
 
 def test_repair_of_what_is_sound_or_not_there_is_refused(
-    made: MemoryBroker, one: Shards, reached: list[object]
+    kafka: MemoryBroker, one: Shards, reached: list[object]
 ) -> None:
     code, _, err = run("repair", "u1", "--skip", "1", "--yes")
     assert code == 1

@@ -47,9 +47,9 @@ def test_times(text, time) -> None:
     "text", ["yesterday", "-1", "1e3", "1.5", "2026-07-25T12:00:00", "9223372036854775807", "²"]
 )
 def test_what_is_no_time_is_refused_with_what_was_expected(text) -> None:
-    with pytest.raises(InvalidUsage, match="expected") as told:
+    with pytest.raises(InvalidUsage, match="expected") as raised:
         parse_time(text)
-    assert text in str(told.value)
+    assert text in str(raised.value)
 
 
 @pytest.mark.parametrize("text", ["1969-12-31T23:59:59Z"])

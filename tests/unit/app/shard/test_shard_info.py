@@ -66,7 +66,7 @@ def collection(
         upper=upper,
         batches=batches,
         capabilities=Capabilities(
-            {CapabilityId(name): each for name, each in capabilities.items()}
+            {CapabilityId(name): value for name, value in capabilities.items()}
         ),
     )
 
@@ -97,23 +97,23 @@ def test_a_description_of_another_client_is_no_failure() -> None:
 
 
 def test_a_reader_holds_since_back_to_the_next_one() -> None:
-    made = collection(
+    state_ = collection(
         frontier(3),
         frontier(100),
         a=capability(Right.READ, 3),
         b=capability(Right.READ, 40),
         w=capability(Right.WRITE, 100),
     )
-    assert held_back(made, CapabilityId("a")) == 37
-    assert held_back(made, CapabilityId("b")) == 0
-    assert held_back(made, CapabilityId("w")) is None
+    assert held_back(state_, CapabilityId("a")) == 37
+    assert held_back(state_, CapabilityId("b")) == 0
+    assert held_back(state_, CapabilityId("w")) is None
 
 
 def test_since_stays_below_upper_whoever_goes() -> None:
-    made = collection(
+    state_ = collection(
         frontier(3), frontier(10), a=capability(Right.READ, 3), b=capability(Right.READ, 40)
     )
-    assert held_back(made, CapabilityId("a")) == 6
+    assert held_back(state_, CapabilityId("a")) == 6
 
 
 times = st.integers(0, 20)
@@ -129,51 +129,53 @@ def test_what_is_held_back_is_what_the_fold_would_move(readers, writers, data) -
         **{CapabilityId(f"r{n}"): capability(Right.READ, t) for n, t in enumerate(readers)},
         **{CapabilityId(f"w{n}"): capability(Right.WRITE, t) for n, t in enumerate(writers)},
     }
-    made = collection(frontier(0), frontier(1))
-    made = settled(made, Capabilities(capabilities), made.batches, None)
-    gone = data.draw(st.sampled_from(sorted(capabilities)))
-    rest = {name: each for name, each in capabilities.items() if name != gone}
-    after = settled(made, Capabilities(rest), made.batches, None)
+    state_ = collection(frontier(0), frontier(1))
+    state_ = settled(state_, Capabilities(capabilities), state_.batches, None)
+    dropped = data.draw(st.sampled_from(sorted(capabilities)))
+    rest = {name: value for name, value in capabilities.items() if name != dropped}
+    after = settled(state_, Capabilities(rest), state_.batches, None)
     moved = (
-        after.since.time - made.since.time
-        if gone.startswith("r")
-        else after.upper.time - made.upper.time
+        after.since.time - state_.since.time
+        if dropped.startswith("r")
+        else after.upper.time - state_.upper.time
     )
-    assert held_back(made, gone) == moved
+    assert held_back(state_, dropped) == moved
 
 
 def test_a_plan_keeps_what_was_superseded_from_it_on() -> None:
-    made = collection(a=capability(Right.READ, 0, plan=5), b=capability(Right.READ, 0))
+    state_ = collection(a=capability(Right.READ, 0, plan=5), b=capability(Right.READ, 0))
     state = State(
-        collections=collections_of([made]),
+        collections=collections_of([state_]),
         superseded=(
             Superseded(Offset(4), (ref(1),)),
             Superseded(Offset(5), (ref(2),)),
             Superseded(Offset(9), (ref(3), ref(4))),
         ),
     )
-    kept = {holder.id: holder.kept for holder in holders_of(state, made, 0)}
-    assert kept == {"a": Size(3, 30, 300), "b": Size()}
+    retained = {holder.id: holder.kept for holder in holders_of(state, state_, 0)}
+    assert retained == {"a": Size(3, 30, 300), "b": Size()}
 
 
 def test_holders_come_readers_first_those_furthest_back_first() -> None:
-    made = collection(
+    state_ = collection(
         w=capability(Right.WRITE, 1),
         b=capability(Right.READ, 7, lease_ms=10, expires_ms=1_500),
         a=capability(Right.READ, 2),
     )
-    holders = holders_of(State(collections=collections_of([made])), made, 1_000)
+    holders = holders_of(State(collections=collections_of([state_])), state_, 1_000)
     assert [holder.id for holder in holders] == ["a", "b", "w"]
     assert [holder.expires_in_ms for holder in holders] == [None, 500, None]
 
 
 def test_what_is_left_of_a_lease_is_told_by_the_logs_clock() -> None:
     """It stands 7 s behind append times, and would go on by 30 s now, however long it was."""
-    made = collection(a=capability(Right.READ, 0, lease_ms=90_000, expires_ms=93_000))
-    every = collections_of([made])
+    state_ = collection(a=capability(Right.READ, 0, lease_ms=90_000, expires_ms=93_000))
+    every = collections_of([state_])
     state = State(collections=every, upto=Offset(8), clock_ms=3_000, appended_ms=10_000)
-    left = [holders_of(state, made, now_ms)[0].expires_in_ms for now_ms in (9, 11_000, 10**9)]
-    assert left == [90_000, 89_000, 60_000]
+    expires_in_ms = [
+        holders_of(state, state_, now_ms)[0].expires_in_ms for now_ms in (9, 11_000, 10**9)
+    ]
+    assert expires_in_ms == [90_000, 89_000, 60_000]
 
 
 def test_nothing_has_no_size() -> None:

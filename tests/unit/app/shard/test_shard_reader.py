@@ -32,20 +32,20 @@ def kernel() -> Kernel:
 
 
 @pytest.fixture
-def made() -> MemoryBroker:
+def kafka() -> MemoryBroker:
     return broker()
 
 
 @pytest.fixture
-def one(made: MemoryBroker) -> Iterator[Shards]:
-    with client(made) as opened:
+def one(kafka: MemoryBroker) -> Iterator[Shards]:
+    with client(kafka) as opened:
         opened.create("u1", U1, DESCRIPTION, Timestamp(0), read="u1.object")  # type: ignore[arg-type]  # a name
         yield opened
 
 
 @pytest.fixture
-def at(made: MemoryBroker, one: Shards) -> Iterator[AttachedNamespace]:
-    with look(made) as opened:
+def at(kafka: MemoryBroker, one: Shards) -> Iterator[AttachedNamespace]:
+    with look(kafka) as opened:
         yield opened
 
 
@@ -54,9 +54,9 @@ def reader(at: AttachedNamespace, kernel: Kernel) -> Reader:
 
 
 def shown(results: Iterator[Result]) -> list[list[object]]:
-    found = list(results)
-    assert isinstance(found[0], Columns)
-    return [json.loads(row) for each in found if isinstance(each, Rows) for row in each.rows]
+    parts = list(results)
+    assert isinstance(parts[0], Columns)
+    return [json.loads(row) for part in parts if isinstance(part, Rows) for row in part.rows]
 
 
 def test_a_read_has_multiplicities_and_error_rows(one, at, kernel) -> None:
@@ -101,11 +101,11 @@ def test_without_a_time_the_latest_complete_one_is_read(one, at, kernel) -> None
 
 def test_a_time_beyond_upper_is_refused_or_waited_for(one, at, kernel) -> None:
     append(one, 0, 7, rows("a", time=3))
-    with pytest.raises(Refused) as told:
+    with pytest.raises(Refused) as raised:
         list(reader(at, kernel).read(Timestamp(7)))
-    assert told.value.message == "shard u1 is not complete at 7"
-    assert told.value.detail == "expected a time before upper {7}"
-    assert "--wait" in told.value.hint
+    assert raised.value.message == "shard u1 is not complete at 7"
+    assert raised.value.detail == "expected a time before upper {7}"
+    assert "--wait" in raised.value.hint
     waiting = reader(at, kernel).read(Timestamp(7), 10_000)
     append(one, 7, 8)
     assert len(shown(waiting)) == 1
@@ -114,10 +114,10 @@ def test_a_time_beyond_upper_is_refused_or_waited_for(one, at, kernel) -> None:
 def test_a_time_before_since_is_refused(one, at, kernel) -> None:
     append(one, 0, 9, rows("a", time=3))
     advance_since(one, 5)
-    with pytest.raises(Refused) as told:
+    with pytest.raises(Refused) as raised:
         list(reader(at, kernel).read(Timestamp(4)))
-    assert told.value.message == "shard u1 cannot be read at 4"
-    assert told.value.hint == "read it at 5 or later"
+    assert raised.value.message == "shard u1 cannot be read at 4"
+    assert raised.value.hint == "read it at 5 or later"
 
 
 def test_a_read_that_is_overtaken_by_compaction_is_refused(one, at, kernel) -> None:
@@ -159,12 +159,12 @@ def test_a_sealed_shard_is_read_at_its_end(one, at, kernel) -> None:
 
 def test_a_tail_of_a_sealed_shard_is_its_contents(one, at, kernel) -> None:
     append(one, 0, None, rows("a", time=3))
-    told = list(reader(at, kernel).tail(None, None, snapshot=True))
-    assert [row[1:] for row in shown(iter(told))] == [[1, "a", 0, None]]
-    assert told[-2:] == [Progress(EMPTY), Complete("TAIL")]
+    results = list(reader(at, kernel).tail(None, None, snapshot=True))
+    assert [row[1:] for row in shown(iter(results))] == [[1, "a", 0, None]]
+    assert results[-2:] == [Progress(EMPTY), Complete("TAIL")]
 
 
-def test_a_description_of_another_client_is_refused(made, one, at, kernel) -> None:
+def test_a_description_of_another_client_is_refused(kafka, one, at, kernel) -> None:
     body = Create(collection="u9", description="odd", frontier=Timestamp(0), write="w")  # type: ignore[arg-type]  # names
     one.submit([("u1", body)])
     with pytest.raises(Refused, match="description is not valid"):
@@ -175,24 +175,24 @@ def test_a_tail_begins_with_the_contents_and_ends_before_until(one, at, kernel) 
     append(one, 0, 2, rows("a", "b", time=0), rows("a", time=1, diff=-1))
     append(one, 2, 3, rows("c", time=2))
     append(one, 3, 6, rows("d", time=3), rows("e", time=5), rows("f", time=4))
-    told = list(reader(at, kernel).tail(Timestamp(1), Timestamp(5), snapshot=True))
-    assert shown(iter(told)) == [
+    results = list(reader(at, kernel).tail(Timestamp(1), Timestamp(5), snapshot=True))
+    assert shown(iter(results)) == [
         [1, 1, "b", 1, None],
         [2, 1, "c", 0, None],
         [3, 1, "d", 0, None],
         [4, 1, "f", 0, None],
     ]
-    reached = [progress.frontier for progress in told if isinstance(progress, Progress)]
+    reached = [progress.frontier for progress in results if isinstance(progress, Progress)]
     assert reached == [frontier(2), frontier(5)]
-    assert told[-1] == Complete("TAIL")
+    assert results[-1] == Complete("TAIL")
 
 
 def test_a_tail_without_snapshot_has_the_changes_after_its_time(one, at, kernel) -> None:
     append(one, 0, 2, rows("a", time=1))
     append(one, 2, None, rows("b", time=2))
-    told = list(reader(at, kernel).tail(Timestamp(1), None, snapshot=False))
-    assert shown(iter(told)) == [[2, 1, "b", 0, None]]
-    assert told[-2:] == [Progress(EMPTY), Complete("TAIL")]  # sealed: it ends by itself
+    results = list(reader(at, kernel).tail(Timestamp(1), None, snapshot=False))
+    assert shown(iter(results)) == [[2, 1, "b", 0, None]]
+    assert results[-2:] == [Progress(EMPTY), Complete("TAIL")]  # sealed: it ends by itself
 
 
 def test_errors_come_and_go_in_a_tail(one, at, kernel) -> None:
@@ -200,8 +200,8 @@ def test_errors_come_and_go_in_a_tail(one, at, kernel) -> None:
     with_errors(one, 1, ERRORS)
     with_errors(one, 2, HEALED)
     append(one, 3, None)
-    told = shown(reader(at, kernel).tail(Timestamp(0), None, snapshot=False))
-    assert sorted(map(str, told)) == [
+    lines = shown(reader(at, kernel).tail(Timestamp(0), None, snapshot=False))
+    assert sorted(map(str, lines)) == [
         "[1, 1, None, None, 'gone']",
         "[1, 2, None, None, 'odd']",
         "[2, -1, None, None, 'gone']",
@@ -211,10 +211,15 @@ def test_errors_come_and_go_in_a_tail(one, at, kernel) -> None:
 def test_a_tail_says_how_far_it_is_while_nothing_comes(one, at, kernel, monkeypatch) -> None:
     monkeypatch.setattr("streams.app.shard.shard_reader.BEAT_MS", 1)
     append(one, 0, 4, rows("a", time=1))
-    told = reader(at, kernel).tail(None, None, snapshot=True)
-    assert [next(told) for _ in range(4)][2:] == [Progress(frontier(4)), Progress(frontier(4))]
+    stream = reader(at, kernel).tail(None, None, snapshot=True)
+    assert [next(stream) for _ in range(4)][2:] == [
+        Progress(frontier(4)),
+        Progress(frontier(4)),
+    ]
     append(one, 4, 5, rows("b", time=4))
-    assert isinstance(next(each for each in told if not isinstance(each, Progress)), Rows)
+    assert isinstance(
+        next(result for result in stream if not isinstance(result, Progress)), Rows
+    )
 
 
 def test_a_tail_says_when_no_broker_answers(one, at, kernel, monkeypatch) -> None:
@@ -222,9 +227,9 @@ def test_a_tail_says_when_no_broker_answers(one, at, kernel, monkeypatch) -> Non
     append(one, 0, 4, rows("a", time=1))
     silences = iter([0, 4_000, 5_000, 0, 0])
     monkeypatch.setattr(at.shards, "status", lambda: Status(next(silences)))
-    told = reader(at, kernel).tail(None, None, snapshot=False)
-    found = [next(told) for _ in range(8)]
-    assert [notice.message for notice in found if isinstance(notice, Notice)] == [
+    stream = reader(at, kernel).tail(None, None, snapshot=False)
+    results = [next(stream) for _ in range(8)]
+    assert [notice.message for notice in results if isinstance(notice, Notice)] == [
         "no broker has answered for 4 s: waiting",
         "the brokers answer",
     ]
@@ -243,17 +248,17 @@ def test_a_tail_goes_on_when_the_broker_is_back(one, at, kernel, monkeypatch) ->
         return bodies
 
     monkeypatch.setattr(at.shards.chunks, "fetch", flaky)
-    told = list(reader(at, kernel).tail(Timestamp(3), None, snapshot=False))
-    assert told[1] == Notice("no answer in time; retrying")
-    assert shown(iter(told)) == [[5, 1, "b", 0, None]]
+    results = list(reader(at, kernel).tail(Timestamp(3), None, snapshot=False))
+    assert results[1] == Notice("no answer in time; retrying")
+    assert shown(iter(results)) == [[5, 1, "b", 0, None]]
 
 
 def test_a_tail_that_is_overtaken_is_refused(one, at, kernel) -> None:
     append(one, 0, 4, rows("a", time=1))
-    told = reader(at, kernel).tail(Timestamp(1), None, snapshot=True)
-    assert [type(next(told)) for _ in range(3)] == [Columns, Rows, Progress]
+    stream = reader(at, kernel).tail(Timestamp(1), None, snapshot=True)
+    assert [type(next(stream)) for _ in range(3)] == [Columns, Rows, Progress]
     append(one, 4, 9)
     compact(one, 7)
     at.shards.sync()
     with pytest.raises(Refused, match=r"since \{7\}"):
-        list(told)
+        list(stream)

@@ -45,19 +45,19 @@ def test_of_nothing_no_share_is_garbage() -> None:
 
 
 def test_a_scan_finds_what_nobody_names() -> None:
-    named = [(0, chunk.offset, chunk.key, chunk.size) for chunk in (LIVE, STAGED, ROLLED, OUT)]
+    chunks = [(0, chunk.offset, chunk.key, chunk.size) for chunk in (LIVE, STAGED, ROLLED, OUT)]
     records = scan(
-        *named,
+        *chunks,
         (0, 4, "gone", 30),  # a tombstone follows
         (0, 5, "lost", 70),  # nobody ever linked it
         (0, 6, "gone", None),
         (1, 0, "lost", 100),  # the same offset and key elsewhere is another chunk
     )
     space = with_scan(STATE, records, {0: 7, 1: 1})
-    found = space.scanned
-    assert found is not None
-    assert (found.deleted, found.orphan) == (Size(1, 0, 30), Size(2, 0, 170))
-    assert (found.tombstones, found.missing) == (1, ())
+    scanned = space.scanned
+    assert scanned is not None
+    assert (scanned.deleted, scanned.orphan) == (Size(1, 0, 30), Size(2, 0, 170))
+    assert (scanned.tombstones, scanned.missing) == (1, ())
     assert (space.garbage_bytes, space.total_bytes) == (300, 1_000)
 
 
@@ -78,28 +78,30 @@ def test_every_byte_of_the_topic_is_counted_once(chunks) -> None:
         superseded=(Superseded(Offset(70), tuple(refs["superseded"])),),
     )
     written = sorted((chunk.offset, chunk) for some in refs.values() for chunk in some)
-    records: list[Scanned] = [(0, offset, each.key, each.size) for offset, each in written]
+    records: list[Scanned] = [(0, offset, chunk.key, chunk.size) for offset, chunk in written]
     records += [(0, 100 + chunk.offset, chunk.key, None) for chunk in refs["deleted"]]
     space = with_scan(state, scan(*records), {0: 200})
-    found = space.scanned
-    assert found is not None
+    scanned = space.scanned
+    assert scanned is not None
     counted = dict.fromkeys(KINDS, 0)
     for kind, size in chunks:
         counted[kind] += size
     sizes = (space.live, space.staged, space.rollup, space.superseded)
-    assert [size.bytes for size in (*sizes, found.orphan, found.deleted)] == [*counted.values()]
+    assert [size.bytes for size in (*sizes, scanned.orphan, scanned.deleted)] == [
+        *counted.values()
+    ]
     assert space.total_bytes == sum(counted.values())
-    assert found.missing == ()
+    assert scanned.missing == ()
 
 
 def test_a_key_written_after_its_tombstone_is_no_longer_deleted() -> None:
     records = scan((0, 1, "a", None), (0, 2, "a", 5))
-    found = with_scan(State(), records, {0: 3}).scanned
-    assert found is not None
-    assert (found.deleted.bytes, found.orphan.bytes) == (0, 5)
+    scanned = with_scan(State(), records, {0: 3}).scanned
+    assert scanned is not None
+    assert (scanned.deleted.bytes, scanned.orphan.bytes) == (0, 5)
 
 
 def test_a_chunk_that_the_topic_lacks_is_missing() -> None:
-    found = with_scan(STATE, scan((0, 0, LIVE.key, 600)), {0: 3}).scanned
-    assert found is not None
-    assert [chunk.offset for chunk in found.missing] == [1, 2]  # 3 was written after the scan
+    scanned = with_scan(STATE, scan((0, 0, LIVE.key, 600)), {0: 3}).scanned
+    assert scanned is not None
+    assert [chunk.offset for chunk in scanned.missing] == [1, 2]  # 3 was written after the scan

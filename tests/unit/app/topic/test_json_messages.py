@@ -31,7 +31,7 @@ def test_a_key_is_the_member_or_an_object_of_several(key, expected) -> None:
 
 
 @pytest.mark.parametrize(
-    ("line", "key", "told"),
+    ("line", "key", "message"),
     [
         (b'{"id": 1', (), "line 8: expected JSON, got a text that ends too early"),
         (b"{'id': 1}", (), "line 8: expected JSON, got other text at character 2"),
@@ -43,10 +43,10 @@ def test_a_key_is_the_member_or_an_object_of_several(key, expected) -> None:
         (b"{}", ("id",), "line 8: no member 'id' to make the key of (it has none)"),
     ],
 )
-def test_a_line_that_cannot_be_sent_is_named(line, key, told) -> None:
+def test_a_line_that_cannot_be_sent_is_named(line, key, message) -> None:
     with pytest.raises(InvalidUsage) as refused:
         LineMapping(key).messages([b'{"id": 0}', line], first=7)
-    assert str(refused.value) == told
+    assert str(refused.value) == message
 
 
 @pytest.mark.parametrize("text", [b"", b"a", b"a\n", b"a\nb", b"\n\na\r\n"])

@@ -77,7 +77,7 @@ def test_a_foreign_key_beside_our_header_is_no_failure() -> None:
 
 
 def test_a_fingerprint_is_asked_for_once() -> None:
-    asked: list[bytes] = []
-    find = cached(asked.append)
+    requests: list[bytes] = []
+    find = cached(requests.append)
     assert [find(b"a"), find(b"a"), find(b"b")] == [None] * 3
-    assert asked == [b"a", b"b"]
+    assert requests == [b"a", b"b"]

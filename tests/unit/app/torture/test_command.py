@@ -30,11 +30,11 @@ def test_a_run_without_a_wrong_answer(tmp_path: Path, monkeypatch: pytest.Monkey
     done = CliRunner().invoke(app, [*COMMAND, "--json", "out.json"])
     assert done.exit_code == 0, done.output
     assert done.output.startswith("seed 3\n")
-    found = json.loads((tmp_path / "out.json").read_text())
-    assert found["seed"] == 3
-    assert found["wrong"] == []
-    assert found["appends"]
-    assert found["again"] == "slackwater torture storage --memory --steps 60 --seed 3"
+    report = json.loads((tmp_path / "out.json").read_text())
+    assert report["seed"] == 3
+    assert report["wrong"] == []
+    assert report["appends"]
+    assert report["again"] == "slackwater torture storage --memory --steps 60 --seed 3"
     assert [path.name for path in tmp_path.iterdir()] == ["out.json"]
 
 
@@ -64,8 +64,8 @@ def test_a_run_that_is_told_to_end_reports(
         signal.raise_signal(number)
         return Verdict({"rounds": 7}, ()), []
 
-    def assaulted(*given: Any) -> tuple[object, Verdict]:
-        verdict, _ = soaked(1, 1, given[-1])
+    def assaulted(*arguments: Any) -> tuple[object, Verdict]:
+        verdict, _ = soaked(1, 1, arguments[-1])
         return None, verdict
 
     monkeypatch.setattr(command, "soaked", soaked)
@@ -73,8 +73,8 @@ def test_a_run_that_is_told_to_end_reports(
     done = CliRunner().invoke(app, ["torture", what, "--json", str(tmp_path / "out.json")])
     assert done.exit_code == 0
     assert f"ended early, by {number.name}" in done.output
-    found = json.loads((tmp_path / "out.json").read_text())
-    assert (found["rounds"], found["ended_by"]) == (7, number.name)
+    report = json.loads((tmp_path / "out.json").read_text())
+    assert (report["rounds"], report["ended_by"]) == (7, number.name)
 
 
 def test_a_run_that_is_told_to_end_before_it_begins_has_nothing_to_report(
@@ -82,9 +82,9 @@ def test_a_run_that_is_told_to_end_before_it_begins_has_nothing_to_report(
 ) -> None:
     monkeypatch.setattr(signals, "stopping", Stop())
 
-    def stopped(*given: Any) -> tuple[object, Verdict]:
+    def stopped(*arguments: Any) -> tuple[object, Verdict]:
         signal.raise_signal(signal.SIGTERM)
-        given[-1].check()
+        arguments[-1].check()
         raise AssertionError
 
     monkeypatch.setattr(command, "assaulted", stopped)

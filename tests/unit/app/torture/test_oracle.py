@@ -32,8 +32,8 @@ SOUND: list[Entry] = [
 
 
 def wrong(*entries: Entry, without: int | None = None) -> str:
-    kept = [entry for number, entry in enumerate(SOUND) if number != without]
-    return "; ".join(judge([*kept, *entries]).wrong)
+    records = [entry for number, entry in enumerate(SOUND) if number != without]
+    return "; ".join(judge([*records, *entries]).wrong)
 
 
 def test_what_may_be_is_not_wrong() -> None:
@@ -49,18 +49,18 @@ def test_what_may_be_is_not_wrong() -> None:
 
 
 def test_a_row_too_many_and_one_too_few() -> None:
-    said = wrong(ReadResult("x", "c", 4, None, ((A, 1), (("w", 7), 2))))
-    assert said == "x read c as of 4: missing ('w', 2) x 1, too much ('w', 7) x 2"
-    said = wrong(Followed("x", "c", 5, 7, None, ()))
-    assert said == "x followed c in [5, 7): missing (('w', 3), 6) x 1, too much nothing"
+    message = wrong(ReadResult("x", "c", 4, None, ((A, 1), (("w", 7), 2))))
+    assert message == "x read c as of 4: missing ('w', 2) x 1, too much ('w', 7) x 2"
+    message = wrong(Followed("x", "c", 5, 7, None, ()))
+    assert message == "x followed c in [5, 7): missing (('w', 3), 6) x 1, too much nothing"
 
 
 def test_a_write_that_is_not_what_its_writer_was_told() -> None:
-    said = wrong(Answer("2", counted=False))
-    assert "write 2 of c [5, 9): told that it did not count, and it is there" in said
+    message = wrong(Answer("2", counted=False))
+    assert "write 2 of c [5, 9): told that it did not count, and it is there" in message
     lost = Share("c", "other", 0, 2, ((("w", 20), 1, 1),))
-    said = wrong(Wrote("4", (lost,)), Answer("4", counted=True))
-    assert "write 4 of c [0, 2): told that it counted, and it is not there" in said
+    message = wrong(Wrote("4", (lost,)), Answer("4", counted=True))
+    assert "write 4 of c [0, 2): told that it counted, and it is not there" in message
 
 
 def test_half_of_a_write() -> None:
@@ -70,8 +70,8 @@ def test_half_of_a_write() -> None:
 
 def test_two_writes_of_one_time_under_one_capability() -> None:
     again = Share("c", "cap", 4, 6, ((A, 4, 0),))
-    said = wrong(Wrote("5", (again,)), Answer("5", counted=True))
-    assert "collection c: ('w', 1) has [0, 5) and ('w', 1) has [4, 6) as well" in said
+    message = wrong(Wrote("5", (again,)), Answer("5", counted=True))
+    assert "collection c: ('w', 1) has [0, 5) and ('w', 1) has [4, 6) as well" in message
     other = replace(again, capability="another")
     assert not wrong(Wrote("5", (other,)), Answer("5", counted=True))
 

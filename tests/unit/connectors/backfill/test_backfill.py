@@ -148,7 +148,7 @@ class Shop:
         texts = {text for (text,) in rows}
         assert len(texts) == 1
         sources = json.loads(texts.pop())["sources"].values()
-        (frontier,) = {int(each["readThrough"]) for each in sources}
+        (frontier,) = {int(source["readThrough"]) for source in sources}
         return frontier
 
     def check(self, frontier: int, birth: int) -> None:
@@ -167,16 +167,16 @@ class Shop:
             before, after = contents[time - 1], contents[time]
             for item in before.keys() | after.keys():
                 if before.get(item) != after.get(item):
-                    gone = [] if item not in before else [(item, before[item], time, -1)]
+                    deletions = [] if item not in before else [(item, before[item], time, -1)]
                     come = [] if item not in after else [(item, after[item], time, 1)]
-                    yield from [*gone, *come]
+                    yield from [*deletions, *come]
 
 
 @pytest.fixture
 def shop(memory_path: Path) -> Iterator[Shop]:
-    made = Shop(memory_path)
-    yield made
-    made.collections.close()
+    new_shop = Shop(memory_path)
+    yield new_shop
+    new_shop.collections.close()
 
 
 @pytest.mark.parametrize("shards", [1, 3])
@@ -246,7 +246,7 @@ def test_a_failed_job_is_tried_again_and_writes_nothing_twice(shop: Shop) -> Non
     shop.backfill(shop.job(fail))
     assert not failures
     shop.check(14, birth=13)
-    assert "stalled" in [each.state for each in shop.statuses]
+    assert "stalled" in [status.state for status in shop.statuses]
 
 
 def test_a_job_that_never_gets_on_ends(shop: Shop) -> None:
@@ -375,7 +375,7 @@ def test_it_waits_for_a_complete_time(shop: Shop) -> None:
         report=report,
     )
     backfill.run()
-    assert [(each.state, each.message) for each in statuses] == [
+    assert [(status.state, status.message) for status in statuses] == [
         ("waiting", "u1, u2: no complete time yet")
     ]
 
@@ -386,8 +386,8 @@ def test_a_hold_is_renewed_as_long_as_its_block_runs() -> None:
     collections.create("u1", COLUMNS)
 
     def expires() -> int:
-        held = collections.shards.state(u1).capabilities
-        return max(each.expires_ms or 0 for _, each in held.items())
+        capabilities = collections.shards.state(u1).capabilities
+        return max(capability.expires_ms or 0 for _, capability in capabilities.items())
 
     with planned(collections.shards, u1, Timestamp(12)) as renew:
         before = expires()
@@ -402,14 +402,14 @@ def reach(begin: int, end: int, frontier: int | None) -> Reach:
 
 
 def test_gaps_are_what_is_missing() -> None:
-    nothing, whole = [reach(*EVERY_KEY, None)], [reach(*EVERY_KEY, 7)]
-    assert gaps_of([nothing, whole], 2) == (
+    nothing, everything = [reach(*EVERY_KEY, None)], [reach(*EVERY_KEY, 7)]
+    assert gaps_of([nothing, everything], 2) == (
         Gap(0, HALF - 1, frozenset({0})),
         Gap(HALF, LAST, frozenset({0})),
     )
-    assert gaps_of([whole, whole], 5) == ()
+    assert gaps_of([everything, everything], 5) == ()
     apart = [reach(0, 9, None), reach(10, HALF, 7), reach(HALF + 1, LAST, None)]
-    assert gaps_of([apart, whole], 1) == (
+    assert gaps_of([apart, everything], 1) == (
         Gap(0, 9, frozenset({0})),
         Gap(HALF + 1, LAST, frozenset({0})),
     )
@@ -421,9 +421,9 @@ def test_gaps_are_what_is_missing() -> None:
 
 
 def test_the_time_is_that_of_what_is_there() -> None:
-    held, uppers = [Timestamp(3)], [Timestamp(9), Timestamp(8)]
+    times, uppers = [Timestamp(3)], [Timestamp(9), Timestamp(8)]
     nothing, some = [reach(*EVERY_KEY, None)], [reach(0, 9, 6), reach(10, LAST, None)]
-    assert time_of([nothing], held, uppers) == 7, "the latest that is complete"
-    assert time_of([nothing, some], held, uppers) == 5
+    assert time_of([nothing], times, uppers) == 7, "the latest that is complete"
+    assert time_of([nothing, some], times, uppers) == 5
     assert time_of([nothing], [Timestamp(8)], uppers) is None, "held later than it is complete"
-    assert time_of([some], held, [Timestamp(5)]) is None
+    assert time_of([some], times, [Timestamp(5)]) is None

@@ -14,17 +14,17 @@ def test_it_finds_those_that_are_refused_and_writes_the_others_once(
     refused = data.draw(st.sets(rows, max_size=min(total, 8)))
     search, tries = Bisection(total), 0
     written: list[int] = []
-    found: list[int] = []
+    numbers: list[int] = []
     while search.written < total:
         tried = range(search.written, search.written + search.size)
         if refused & set(tried):
             tries += 1
             if search.refused():
-                found.append(tried[0])
+                numbers.append(tried[0])
         else:
             written += tried
             search.accepted()
-    assert found == sorted(refused)
+    assert numbers == sorted(refused)
     assert written == [row for row in range(total) if row not in refused]
     assert tries <= len(refused) * (total.bit_length() + 1)
 

@@ -22,10 +22,10 @@ from tests.support.file_connector import FileConnector
 
 @pytest.fixture
 def collections() -> Iterator[Collections]:
-    made = Collections()
-    made.create("u1", (("item", "VARCHAR"), ("price", "BIGINT")), keys=("item",))
-    yield made
-    made.close()
+    fixture = Collections()
+    fixture.create("u1", (("item", "VARCHAR"), ("price", "BIGINT")), keys=("item",))
+    yield fixture
+    fixture.close()
 
 
 def catch_up(collections: Collections, path: Path) -> None:
@@ -47,7 +47,7 @@ def catch_up(collections: Collections, path: Path) -> None:
 
 def documents(path: Path) -> list[Any]:
     tables = json.loads(path.read_text())["tables"]
-    return sorted((json.loads(each) for each in tables["t"].values()), key=str)
+    return sorted((json.loads(row) for row in tables["t"].values()), key=str)
 
 
 @pytest.mark.parametrize("forgets", [False, True])
@@ -67,8 +67,8 @@ def test_what_a_connector_leaves_to_the_driver_is_kept(
         {"item": "b", "price": 3, "_meta": {"op": "u"}},
     ]
     log = RecoveryLog(collections.client(), "shop")
-    kept = log.open()
-    assert json.loads(kept.driver) == {"flushed": 1}
+    log_file = log.open()
+    assert json.loads(log_file.driver) == {"flushed": 1}
 
 
 def test_a_log_is_written_by_its_newest_session(collections: Collections) -> None:

@@ -93,7 +93,7 @@ class World:
     def read_through(self) -> dict[str, int]:
         ((text,),) = self.query("SELECT read_through FROM slackwater_checkpoints")
         sources = json.loads(text)["sources"]
-        return {name: int(each["readThrough"]) for name, each in sources.items()}
+        return {name: int(source["readThrough"]) for name, source in sources.items()}
 
     def hold(self, id_: str) -> int:
         self.collections.shards.sync(CollectionId(id_))
@@ -109,11 +109,11 @@ BOTH = pytest.mark.parametrize("world", [MEMORY, DISK], indirect=True)
 
 @pytest.fixture(params=[MEMORY])
 def world(memory_path: Path, request: Any) -> Iterator[World]:
-    made = World(memory_path)
+    new_world = World(memory_path)
     if request.param == DISK:
-        made.limits |= {"bytes": 1, "spill": str(memory_path)}
-    yield made
-    made.collections.close()
+        new_world.limits |= {"bytes": 1, "spill": str(memory_path)}
+    yield new_world
+    new_world.collections.close()
 
 
 def fill(world: World) -> None:
@@ -156,8 +156,8 @@ def test_a_task_that_is_dropped_holds_nothing(world: World) -> None:
     )
     assert CollectionFollower(world.collections.client(), "shop", collections).drop() == ()
     world.collections.shards.sync(CollectionId("u1"))
-    held = world.collections.shards.state(CollectionId("u1")).capabilities
-    assert hold_of("shop", CollectionId("u1")) not in held
+    capabilities = world.collections.shards.state(CollectionId("u1")).capabilities
+    assert hold_of("shop", CollectionId("u1")) not in capabilities
 
 
 def test_documents_say_what_columns_do(world: World) -> None:
@@ -241,9 +241,9 @@ def test_first_contents_tell_how_far_they_are(world: World) -> None:
     world.collections.append("u2", 21, [(1, "pen", 150, 12, 1)])
     statuses: list[Status] = []
     world.runner(report=statuses.append).run(until_caught_up=True)
-    told = [each.backfill for each in statuses if each.backfill is not None]
-    assert {each.total for each in told} == {301}
-    counts = [each.done for each in told]
+    backfills = [status.backfill for status in statuses if status.backfill is not None]
+    assert {backfill.total for backfill in backfills} == {301}
+    counts = [backfill.done for backfill in backfills]
     assert (counts[0], counts[-1]) == (0, 301)
     assert counts == sorted(counts)
     assert len(counts) > (20 if "spill" in world.limits else 2)
@@ -253,7 +253,7 @@ def test_first_contents_tell_how_far_they_are(world: World) -> None:
     world.collections.append("u1", 31, [("c1", 1, 25, -1)])
     world.collections.append("u2", 31)
     world.runner(report=statuses.append).run(until_caught_up=True)
-    assert all(each.backfill is None for each in statuses), "it has its contents"
+    assert all(status.backfill is None for status in statuses), "it has its contents"
 
 
 def test_a_table_that_somebody_changed_is_found(world: World) -> None:

@@ -49,10 +49,10 @@ def test_what_is_written_is_kept_with_the_range_that_it_is_written_of() -> None:
     apart = [reach(0, HALF - 1, 7), reach(HALF, LAST, 5)]
     both = checkpoints.encode({REVENUE: apart}, EVERY_KEY, {})
     assert checkpoints.decode(both, [REVENUE], EVERY_KEY) == {REVENUE: tuple(apart)}
-    left = checkpoints.encode({REVENUE: apart}, (0, HALF - 1), {})
-    assert checkpoints.decode(left, [REVENUE], (0, 9)) == {REVENUE: (reach(0, 9, 7),)}
+    encoded = checkpoints.encode({REVENUE: apart}, (0, HALF - 1), {})
+    assert checkpoints.decode(encoded, [REVENUE], (0, 9)) == {REVENUE: (reach(0, 9, 7),)}
     other = (CollectionId("u2"), "orders")
-    assert checkpoints.decode(left, [other], (0, 9)) == {other: (reach(0, 9, None),)}
+    assert checkpoints.decode(encoded, [other], (0, 9)) == {other: (reach(0, 9, None),)}
     part = checkpoints.decode(both, [REVENUE], (HALF - 1, HALF))
     assert part == {REVENUE: (reach(HALF - 1, HALF - 1, 7), reach(HALF, HALF, 5))}
 
@@ -76,9 +76,9 @@ def test_reaches_are_put_together() -> None:
 
 @pytest.fixture
 def collections() -> Any:
-    made = Collections()
-    yield made
-    made.close()
+    fixture = Collections()
+    yield fixture
+    fixture.close()
 
 
 @pytest.mark.parametrize("seed", [1, 2, pytest.param(3, marks=pytest.mark.long)])
@@ -158,8 +158,8 @@ class Divided:
         )
         frontiers = {
             begin: tuple(
-                int(each["readThrough"])
-                for each in json.loads(text).get("sources", {}).values()
+                int(source["readThrough"])
+                for source in json.loads(text).get("sources", {}).values()
             )
             for begin, text, _ in looked
         }
@@ -185,9 +185,9 @@ def test_all_shards_are_cut_at_the_same_frontiers(
     assert len(cuts) > 3, "there were several transactions"
     assert all(len(set(cut)) <= 1 for cut in cuts), "both tables are at one time"
     for frontiers in history:
-        assert frontiers == [each for each in cuts if each in frontiers]
+        assert frontiers == [cut for cut in cuts if cut in frontiers]
     for ranges, count in looks:
-        times = sorted({cuts.index(each) for each in ranges.values()})
+        times = sorted({cuts.index(range_) for range_ in ranges.values()})
         assert times in ([times[0]], [times[0], times[0] + 1]), "before a cut, or after it"
         assert len(times) == count
     assert shop.look()[1] == 1
@@ -204,14 +204,14 @@ def test_one_select_tells_whether_all_keys_are_at_one_time(
     shop.append(range(14, 16))
     with pytest.raises(DriverDied):
         shop.run(3, fault=Fault(Act.DRIVER_DIES, "commit", 2))
-    assert [each.at_one_time for each in shop.statuses][-1:] == [False]
+    assert [status.at_one_time for status in shop.statuses][-1:] == [False]
     assert shop.query(TIMES) == [(2,)]
     first = len(shop.statuses)
     shop.append(range(16, 17))
     shop.run(shards)
-    opened = next(each for each in shop.statuses[first:] if each.state == "running")
+    opened = next(status for status in shop.statuses[first:] if status.state == "running")
     assert (opened.at_one_time, opened.message) == (False, APART)
-    assert [each.at_one_time for each in shop.statuses][-1:] == [True]
+    assert [status.at_one_time for status in shop.statuses][-1:] == [True]
     assert shop.query(TIMES) == [(1,)]
     assert shop.query("SELECT count(*) FROM slackwater_checkpoints") == [(shards,)]
     assert shop.query("SELECT count(*), sum(amount) FROM prices") == [(6, sum(range(11, 17)))]

@@ -36,9 +36,11 @@ def befores_of(piece: Any) -> list[Any]:
     return rows
 
 
-def spilled(where: Path, position: Position, taken: list[list[Update]], **more: Any) -> Spill:
+def spilled(
+    where: Path, position: Position, intervals: list[list[Update]], **more: Any
+) -> Spill:
     spill = Spill(bound("t", **more), position, KERNEL, where / str(next(numbers)))
-    for rows in taken:
+    for rows in intervals:
         spill.add(updates(rows), errors([]))
     return spill
 
@@ -75,9 +77,9 @@ def test_it_is_what_one_cut_would_be(
     for delta in (False, True):
         cutter = TransactionCutter([bound("t", delta=delta)], [position], KERNEL)
         cutter.take(0, updates(changes), errors([]), Timestamp(16))
-        whole = cutter.cut(Timestamp(16))
-        assert whole is not None
-        (part,) = whole.parts
+        first_cut = cutter.cut(Timestamp(16))
+        assert first_cut is not None
+        (part,) = first_cut.parts
         cut = data.draw(st.integers(0, len(changes)))
         spill = spilled(where, position, [changes[:cut], changes[cut:]], delta=delta)
         spill.decide(Timestamp(16))
@@ -85,16 +87,17 @@ def test_it_is_what_one_cut_would_be(
         assert part is not None
         assert spill.count == part.count
         both = [
-            [row for piece in each.pieces() for row in rows_of(piece)] for each in (spill, part)
+            [row for piece in source.pieces() for row in rows_of(piece)]
+            for source in (spill, part)
         ]
         assert sorted(both[0], key=str) == sorted(both[1], key=str)
         befores = [
-            [row for piece in each.pieces() for row in piece.before.to_pylist()]
-            for each in (spill, part)
+            [row for piece in source.pieces() for row in piece.before.to_pylist()]
+            for source in (spill, part)
         ]
         assert befores[0] == befores[1], "both in the order of hashes"
         if not delta:
-            assert spill.live.tolist() == whole.positions[0].live.tolist()
+            assert spill.live.tolist() == first_cut.positions[0].live.tolist()
 
 
 def test_a_violated_key_is_found_and_healed(tmp_path: Path) -> None:

@@ -75,7 +75,7 @@ class Endpoint:
                     self.logs[index][tuple(row.values())] += 1
                 continue
             self.store(self.tables[index], rows, part)
-        positions = [each.frontier for each in transaction.positions]
+        positions = [position.frontier for position in transaction.positions]
         assert positions == self.frontier
 
     def store(self, table: dict[Any, str], rows: list[Any], part: Any) -> None:
@@ -93,11 +93,11 @@ class Endpoint:
 
 
 def contents(rows: list[Update], time: int) -> Counter[tuple[Any, str]]:
-    found: Counter[tuple[Any, str]] = Counter()
+    counts: Counter[tuple[Any, str]] = Counter()
     for key, value, at, diff in rows:
         if at <= time:
-            found[key, value] += diff
-    return Counter({row: count for row, count in found.items() if count})
+            counts[key, value] += diff
+    return Counter({row: count for row, count in counts.items() if count})
 
 
 def is_sound(rows: list[Update], wrong: list[tuple[str, int, int]], time: int) -> bool:
@@ -117,17 +117,17 @@ def is_sound(rows: list[Update], wrong: list[tuple[str, int, int]], time: int) -
 def histories(draw: st.DrawFn) -> tuple[list[Update], list[tuple[str, int, int]]]:
     """Rows that come and go, now and then two of a key or a null one; errors too."""
     rows: list[Update] = []
-    held: list[tuple[int | None, str]] = []
+    checkpoints: list[tuple[int | None, str]] = []
     for time in range(BIRTH - 2, END):
         for _ in range(draw(st.integers(0, 2))):
             goes: bool = draw(st.booleans())
-            if held and goes:
-                key, value = held.pop(draw(st.integers(0, len(held) - 1)))
+            if checkpoints and goes:
+                key, value = checkpoints.pop(draw(st.integers(0, len(checkpoints) - 1)))
                 rows.append((key, value, time, -1))
             else:
                 key = draw(st.sampled_from([1, 2, 3, 4, 5, None, 6, 7]))
                 value = draw(st.sampled_from("ab"))
-                held.append((key, value))
+                checkpoints.append((key, value))
                 rows.append((key, value, time, 1))
     wrong = []
     for time in draw(st.lists(st.integers(BIRTH - 1, END - 1), max_size=1)):
@@ -177,8 +177,8 @@ def drain(cutter: TransactionCutter, endpoint: Endpoint, collections: Any) -> No
             if endpoint.frontier[index] == before[index]:
                 continue
             assert is_sound(rows, wrong, time)
-            held = Counter(endpoint.tables[index].items())
-            assert held == contents(rows, time), f"the contents at {time}"
+            counts = Counter(endpoint.tables[index].items())
+            assert counts == contents(rows, time), f"the contents at {time}"
 
 
 @given(histories(), st.sampled_from([1, 1000]))
@@ -217,13 +217,13 @@ def test_a_binding_whose_key_is_violated_stands_still_alone(
     second = cutter.cut()
     assert second is not None
     assert [part is None for part in second.parts] == [True, False]
-    assert [each.frontier for each in second.positions] == [12, 15]
+    assert [position.frontier for position in second.positions] == [12, 15]
     assert cutter.cut() is None
     take(cutter, 0, 17, [(key, value, 16, -1) for key, value, _, _ in rows])
     take(cutter, 1, 17, [])
     healed = cutter.cut()
     assert healed is not None
-    assert [each.frontier for each in healed.positions] == [17, 17]
+    assert [position.frontier for position in healed.positions] == [17, 17]
     assert healed.rows == 0
     assert not cutter.stalls
 

@@ -98,11 +98,11 @@ class World:
                 placed[rows.gap].append(rows)
         driver = Driver(Local(sqlite.CONNECTOR))
         numbers = range(len(plan.gaps))
-        return sum(write(plan, each, placed[each], driver, kernel) for each in numbers)
+        return sum(write(plan, number, placed[number], driver, kernel) for number in numbers)
 
     def want(self, *specs: Spec) -> None:
-        self.wanted |= {each.id: each for each in specs}
-        self.specs.write([each.row() for each in self.wanted.values()])
+        self.wanted |= {spec.id: spec for spec in specs}
+        self.specs.write([spec.row() for spec in self.wanted.values()])
 
     def start(self, crash: Callable[[str], None] = lambda _: None) -> None:
         stopping, shards = threading.Event(), self.collections.client()
@@ -134,7 +134,7 @@ class World:
         if not self.states.find():
             return State(id=id_, state="not written")
         states = map(State.of, self.states.rows())
-        return next((each for each in states if each.id == id_), State(id=id_, state="none"))
+        return next((state for state in states if state.id == id_), State(id=id_, state="none"))
 
     def rows(self, table: str, file: str = "shop.db") -> list[Any]:
         if not (self.path / file).exists():
@@ -159,14 +159,18 @@ class World:
     def holds(self, collection: str) -> set[str]:
         self.collections.shards.sync(CollectionId(collection))
         state = self.collections.shards.state(CollectionId(collection))
-        return {each for each in state.capabilities if each.startswith("materialize.")}
+        return {
+            capability
+            for capability in state.capabilities
+            if capability.startswith("materialize.")
+        }
 
 
 @pytest.fixture
 def world(tmp_path: Path) -> Iterator[World]:
-    made = World(tmp_path)
-    yield made
-    made.close()
+    new_world = World(tmp_path)
+    yield new_world
+    new_world.close()
 
 
 def eventually(what: Callable[[], bool]) -> None:

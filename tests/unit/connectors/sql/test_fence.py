@@ -23,7 +23,7 @@ class Keys:
     def open(self, name: str, begin: int, end: int) -> None:
         """Whoever has one key of the range loses all of its keys."""
         out = {*self.owner[begin : end + 1]}
-        self.owner = ["" if each in out else each for each in self.owner]
+        self.owner = ["" if owner in out else owner for owner in self.owner]
         self.owner[begin : end + 1] = [name] * (end + 1 - begin)
 
     def commit(self, name: str, checkpoint: str) -> bool:
@@ -39,7 +39,7 @@ def told(text: str, begin: int, end: int) -> list[str]:
     parts = lines[:-1] or lines
     checkpoints: dict[int, str] = {}
     for line in parts:
-        low, high = (int(each, 16) for each in line.split()[0].split("-"))
+        low, high = (int(end, 16) for end in line.split()[0].split("-"))
         checkpoint = line.rpartition("=")[2]
         for key in range(low, high + 1):
             assert key not in checkpoints, "parts do not overlap"
@@ -68,5 +68,5 @@ def test_a_session_begins_where_each_key_was_last_committed(
             name = names[-1 - what % len(names)]
             expected = "committed" if keys.commit(name, f"c{number}") else "fenced"
             assert script.commit(name, f"c{number}".encode()) == expected
-    live = {each for each in keys.owner if each}
+    live = {owner for owner in keys.owner if owner}
     assert len(script.rows) <= KEYS + 2 * len(live), "rows that count for no key are deleted"

@@ -41,7 +41,13 @@ def test_spec_says_what_it_takes(endpoint: Endpoint) -> None:
     resource = json.loads(response.resource_spec_schema_json)
     assert resource["properties"]["table"]["x-collection-name"] is True
     assert resource["properties"]["delta_updates"]["x-delta-updates"] is True
-    assert [each["order"] for each in resource["properties"].values()] == [0, 1, 2, 3, 4]
+    assert [property_["order"] for property_ in resource["properties"].values()] == [
+        0,
+        1,
+        2,
+        3,
+        4,
+    ]
     assert response.extensions.delete
     assert response.documentation_url
 
@@ -117,10 +123,10 @@ def test_a_key_that_can_be_null_and_names_that_are_one_are_refused(endpoint: End
 def test_apply_says_what_it_does_and_does_it_once(endpoint: Endpoint) -> None:
     """Seed, "Apply": tables are set up; a dry run only says what it would do."""
     spec = endpoint.task(NAMES)
-    said = endpoint.apply(spec, dry_run=True)
+    statements = endpoint.apply(spec, dry_run=True)
     assert endpoint.query("SELECT * FROM sqlite_schema") == []
-    assert endpoint.apply(spec) == said
-    assert said.splitlines()[2:] == [
+    assert endpoint.apply(spec) == statements
+    assert statements.splitlines()[2:] == [
         'CREATE TABLE "t" (',
         '  "id" INTEGER NOT NULL,',
         '  "name" TEXT,',
@@ -188,9 +194,9 @@ TYPES = [
 ]
 
 
-@pytest.mark.parametrize(("column", "value", "type_", "kept"), TYPES, ids=range(len(TYPES)))
+@pytest.mark.parametrize(("column", "value", "type_", "stored"), TYPES, ids=range(len(TYPES)))
 def test_a_value_is_kept_as_its_column_has_it(
-    endpoint: Endpoint, column: Column, value: Any, type_: str, kept: Any
+    endpoint: Endpoint, column: Column, value: Any, type_: str, stored: Any
 ) -> None:
     """Seed, "Store": values of the fields in the order of the binding."""
     collection = Collection(
@@ -202,7 +208,7 @@ def test_a_value_is_kept_as_its_column_has_it(
         (type_,)
     ]
     write(endpoint, spec, [{"id": 1, "v": value}, {"id": 2, "v": None}])
-    assert endpoint.query("SELECT v FROM t ORDER BY id") == [(kept,), (None,)]
+    assert endpoint.query("SELECT v FROM t ORDER BY id") == [(stored,), (None,)]
 
 
 @pytest.mark.parametrize(

@@ -112,24 +112,24 @@ def one(column: Column, name: str = "v") -> Collection:
 
 def test_postgres_keeps_values_as_they_are(on_postgres: Endpoint) -> None:
     """Seed, "Store": each type that a projection can have, in one table each."""
-    for index, (column, value, type_, kept) in enumerate(POSTGRES):
+    for index, (column, value, type_, stored) in enumerate(POSTGRES):
         table, task = f"t{index}", f"task{index}"
         spec = on_postgres.task(one(replace(column, required=False)), table, name=task)
         on_postgres.apply(spec)
         write(on_postgres, spec, [{"id": 1, "v": value}, {"id": 2, "v": None}])
         rows = on_postgres.query(f"SELECT v, pg_typeof(v)::text FROM {table} ORDER BY id")
-        assert rows == [(kept, type_), (None, type_)], column
+        assert rows == [(stored, type_), (None, type_)], column
 
 
 def test_duckdb_keeps_values_as_they_are(on_duckdb: Endpoint) -> None:
-    for index, (column, value, type_, kept) in enumerate(DUCKDB):
+    for index, (column, value, type_, stored) in enumerate(DUCKDB):
         table, task = f"t{index}", f"task{index}"
         spec = on_duckdb.task(one(column), table, name=task)
         on_duckdb.apply(spec)
         write(on_duckdb, spec, [{"id": 1, "v": value}])
         types = "SELECT data_type FROM information_schema.columns"
         names = f"table_name = '{table}' AND column_name = 'v'"
-        assert on_duckdb.query(f"SELECT v FROM {table}") == [(kept,)], column
+        assert on_duckdb.query(f"SELECT v FROM {table}") == [(stored,)], column
         assert on_duckdb.query(f"{types} WHERE {names}") == [(type_,)]
 
 
@@ -159,23 +159,23 @@ COPIED = [
 ]
 
 
-@pytest.mark.parametrize(("kind", "given", "kept"), COPIED, ids=lambda each: str(each)[:12])
+@pytest.mark.parametrize(("kind", "value", "stored"), COPIED, ids=lambda case: str(case)[:12])
 def test_what_is_copied_is_what_was_given(
-    on_postgres: Endpoint, kind: Kind, given: Any, kept: Any
+    on_postgres: Endpoint, kind: Kind, value: Any, stored: Any
 ) -> None:
     """Beside a column of text and one of whole numbers, in one COPY."""
     config = postgres_connector.Config(**on_postgres.config)
     columns = [
-        sql_columns.Column(name=name, kind=each, nullable=True)
-        for name, each in (("n", Kind.INTEGER), ("v", kind), ("t", Kind.TEXT))
+        sql_columns.Column(name=name, kind=kind_, nullable=True)
+        for name, kind_ in (("n", Kind.INTEGER), ("v", kind), ("t", Kind.TEXT))
     ]
-    data = [range(len(given)), given, ["\t"] * len(given)]
+    data = [range(len(value)), value, ["\t"] * len(value)]
     with postgres_connector.connect({}, config) as database:
-        types = [postgres_connector.TYPES[each.kind] for each in columns]
+        types = [postgres_connector.TYPES[column.kind] for column in columns]
         database.execute(f"CREATE TABLE t (n {types[0]}, v {types[1]}, t {types[2]})")
-        database.fill(("t",), columns, [Elements.of(list(each)) for each in data])
+        database.fill(("t",), columns, [Elements.of(list(values)) for values in data])
         rows = [row[1] for row in database.select("SELECT n, v, t FROM t ORDER BY n")]
-    assert repr(rows) == repr(kept)
+    assert repr(rows) == repr(stored)
 
 
 @pytest.mark.parametrize("value", ["a\x00b", "x" * 10], ids=["NUL", "no date"])
@@ -199,9 +199,9 @@ def test_columns_widen_and_lose_their_obligation(name: str, request: Any) -> Non
         endpoint, endpoint.task(one(Column(name="v", types=("integer",)))), [{"id": 1, "v": 3}]
     )
     wider = endpoint.task(one(Column(name="v", types=("number",), required=False)))
-    said = endpoint.apply(wider).splitlines()
-    assert [line.split('"t" ')[1] for line in said[:2]] == [
-        f'ALTER COLUMN "v" SET DATA TYPE {said[0].split("TYPE ")[1]}',
+    statements = endpoint.apply(wider).splitlines()
+    assert [line.split('"t" ')[1] for line in statements[:2]] == [
+        f'ALTER COLUMN "v" SET DATA TYPE {statements[0].split("TYPE ")[1]}',
         'ALTER COLUMN "v" DROP NOT NULL;',
     ]
     write(endpoint, wider, [{"id": 2, "v": 1.5}, {"id": 3}])
@@ -259,7 +259,9 @@ def test_a_password_is_secret_and_is_looked_up(memory_path: Path) -> None:
     """Seed, "Endpoint specification": hostname, credentials."""
     response = postgres_connector.connector({}).spec(SpecRequest())
     properties = json.loads(response.endpoint_spec_schema_json)["properties"]
-    assert [name for name, each in properties.items() if each.get("secret")] == ["password"]
+    assert [name for name, property_ in properties.items() if property_.get("secret")] == [
+        "password"
+    ]
     (memory_path / "word").write_text("x\n")
     assert secret({"A": "b"}, "env:A") == "b"
     assert secret({}, f"file:{memory_path}/word") == "x"
@@ -338,5 +340,5 @@ class Dying:
     def execute(self, sql: str, values: Any = ()) -> Any:
         if sql == "BEGIN":
             return self.connection.execute(sql)
-        gone = "the disk is gone" if sql.startswith("INSERT") else "database is invalidated"
-        raise duckdb.FatalException(gone)
+        message = "the disk is gone" if sql.startswith("INSERT") else "database is invalidated"
+        raise duckdb.FatalException(message)

@@ -71,7 +71,7 @@ def python_members(raw: bytes) -> list[tuple[str, object]] | None:
     """The members of the message's object, numbers as they are written."""
     try:
         text = raw.decode()
-        found = json.loads(
+        document = json.loads(
             text,
             parse_int=Number,
             parse_float=Number,
@@ -81,9 +81,9 @@ def python_members(raw: bytes) -> list[tuple[str, object]] | None:
         json.dumps(json.loads(text), ensure_ascii=False).encode()
     except ValueError:
         return None
-    if not isinstance(found, tuple):
+    if not isinstance(document, tuple):
         return None
-    return list(found[1])
+    return list(document[1])
 
 
 NUMBER = r"-?(0|[1-9]\d*)(\.\d+)?([eE][-+]?\d+)?"
@@ -114,17 +114,17 @@ def text(pattern: str, value: object) -> re.Match[str] | None:
 
 
 def exact(width: int, scale: int, value: object) -> object:
-    found = number(value)
-    if found is None or abs(found) >= 10 ** (width - scale):
+    encoded = number(value)
+    if encoded is None or abs(encoded) >= 10 ** (width - scale):
         return REFUSED
-    return found if found * 10**scale == int(found * 10**scale) else REFUSED
+    return encoded if encoded * 10**scale == int(encoded * 10**scale) else REFUSED
 
 
 def double(value: object) -> object:
-    found = number(value)
-    if found is None or math.isinf(float(found)):
+    encoded = number(value)
+    if encoded is None or math.isinf(float(encoded)):
         return REFUSED
-    return float(found) + 0.0
+    return float(encoded) + 0.0
 
 
 def single(value: object) -> object:
@@ -170,10 +170,10 @@ def naive(value: object) -> object:
 
 
 def huge(value: object) -> object:
-    found = exact(60, 0, value)
-    if not isinstance(found, Decimal) or not -(2**127) <= found < 2**127:
+    result = exact(60, 0, value)
+    if not isinstance(result, Decimal) or not -(2**127) <= result < 2**127:
         return REFUSED
-    return int(found)
+    return int(result)
 
 
 python_values: dict[str, Callable[[object], object]] = {
@@ -209,12 +209,12 @@ python_values: dict[str, Callable[[object], object]] = {
 
 
 def python_row(raw: bytes | None, columns: Sequence[Column]) -> list[object] | None:
-    found = None if raw is None else python_members(raw)
-    if found is None:
+    members = None if raw is None else python_members(raw)
+    if members is None:
         return None
     row: list[object] = []
     for column in columns:
-        mine = [value for name, value in found if name == column.name]
+        mine = [value for name, value in members if name == column.name]
         if len(mine) > 1:
             return None
         row.append(None if not mine or mine[0] is None else python_value(column.type, mine[0]))
@@ -228,11 +228,11 @@ def rows(decoder: Decoder, messages: Sequence[bytes | None]) -> list[list[object
     decoded = decoder.decode(pa.array(messages, pa.binary()))
     assert decoded.columns.num_rows == len(decoded.reasons) == len(messages)
     columns = [column.to_pylist() for column in decoded.columns.columns]
-    found: list[list[object] | None] = []
+    fetched: list[list[object] | None] = []
     for index, reason in enumerate(decoded.reasons.to_pylist()):
         row = [plain(column[index]) for column in columns]
-        found.append(None if reason is not None else row)
-    return found
+        fetched.append(None if reason is not None else row)
+    return fetched
 
 
 def plain(value: object) -> object:
@@ -261,12 +261,12 @@ moments = st.datetimes().map(str)
 strings = st.one_of(
     st.text(max_size=5),
     moments,
-    moments.map(lambda each: each.replace(" ", "T") + "Z"),
-    moments.map(lambda each: each + "+02:00"),
-    moments.map(lambda each: each[:10]),
-    moments.map(lambda each: each[11:]),
+    moments.map(lambda value: value.replace(" ", "T") + "Z"),
+    moments.map(lambda value: value + "+02:00"),
+    moments.map(lambda value: value[:10]),
+    moments.map(lambda value: value[11:]),
     st.uuids().map(str),
-    st.binary(max_size=4).map(lambda each: base64.b64encode(each).decode()),
+    st.binary(max_size=4).map(lambda value: base64.b64encode(value).decode()),
     st.sampled_from(
         ["1.5", "1", "2013-02-29", "2012-02-29", "0000-01-01", "24:00:00", "12:00:60", "",
          "2013-01-01T10:00:00.1234567", "2013-01-01T10:00:00-15:59", "true", "QQ=", "QR==",
@@ -292,7 +292,7 @@ def written(members: list[tuple[str, str, str]]) -> bytes:
 
 
 good = pairs.map(
-    lambda found: written(list({name: (name, v, g) for name, v, g in found}.values()))
+    lambda members: written(list({name: (name, v, g) for name, v, g in members}.values()))
 )
 scraps = st.sampled_from(
     [b"", b" ", b"{", b"}", b"{}{}", b"{} {}", b'{"s":"x}', b'{y"}', b"null", b"[1]", b"5",
@@ -457,7 +457,7 @@ def test_minus_zero_is_zero():
     for decoder in (DECODER, one_by_one(COLUMNS)):
         columns = decoder.decode(batch).columns
         values = columns["c5"].to_pylist() + columns["c6"].to_pylist()[:1]
-        assert [math.copysign(1, each) for each in values] == [1, 1, 1]
+        assert [math.copysign(1, value) for value in values] == [1, 1, 1]
 
 
 def test_json_is_kept_as_duckdb_prints_it():

@@ -37,7 +37,7 @@ class Memory:
     """A topic in memory."""
 
     def __init__(self, messages: Sequence[Message]) -> None:
-        columns = [list(each) for each in zip(*messages, strict=True)] or [[], [], [], []]
+        columns = [list(column) for column in zip(*messages, strict=True)] or [[], [], [], []]
         self.table = pa.table(
             [pa.array(c, f.type) for c, f in zip(columns, MESSAGES, strict=True)],
             schema=MESSAGES,
@@ -112,12 +112,12 @@ def table(batch: pa.Table | pa.RecordBatch) -> pa.Table:
 
 
 def at(updates: Counter[tuple[object, ...]], time: int) -> Counter[tuple[object, ...]]:
-    found: Counter[tuple[object, ...]] = Counter()
+    counts: Counter[tuple[object, ...]] = Counter()
     for update, diff in updates.items():
         *row, moment = update
         if isinstance(moment, int) and moment <= time:
-            found[tuple(row)] += diff
-    return +found if all(n >= 0 for n in found.values()) else found
+            counts[tuple(row)] += diff
+    return +counts if all(n >= 0 for n in counts.values()) else counts
 
 
 # A model of UPSERT: keys and values as a person would read them.
@@ -143,8 +143,8 @@ def model_value(raw: bytes | None) -> tuple[object, ...] | None:
     """The row's v and w; None: no row or an error."""
     if raw is None or raw in (b"null", b'{"v":"one"}'):
         return None
-    found = json.loads(raw)
-    return found.get("v"), found.get("w")
+    document = json.loads(raw)
+    return document.get("v"), document.get("w")
 
 
 streams = st.lists(
@@ -197,9 +197,9 @@ def expected(intervals: list[list[Message]]) -> list[tuple[dict[str, object], in
 
 def by_key(contents: Counter[tuple[object, ...]]) -> dict[object, object]:
     assert all(count == 1 for count in contents.values()), contents
-    found: dict[object, object] = {row[1]: (row[0], row[2]) for row in contents}
-    assert len(found) == len(contents)
-    return found
+    current: dict[object, object] = {row[1]: (row[0], row[2]) for row in contents}
+    assert len(current) == len(contents)
+    return current
 
 
 @examples(60)
@@ -210,9 +210,9 @@ def test_upsert_says_at_every_time_what_the_latest_messages_say(stream, budget, 
     with tempfile.TemporaryDirectory() as directory:
         stepped = Stepped(UPSERT, Path(directory))
         for index, messages in enumerate(intervals):
-            whole = slices(ends(messages))
+            full = slices(ends(messages))
             # The first interval of a source comes in windows, all of them at one time.
-            parts = windows(whole, budget) if one_snapshot and index == 0 else [whole]
+            parts = windows(full, budget) if one_snapshot and index == 0 else [full]
             for part in parts:
                 stepped.step(
                     loaded(UPSERT, everything, part, 10 * index), 10 * index, 10 * index + 1
@@ -226,17 +226,19 @@ def test_upsert_says_at_every_time_what_the_latest_messages_say(stream, budget, 
 
 @examples(50)
 @given(streams, st.integers(1, 3), st.booleans())
-def test_state_rebuilt_from_the_shard_goes_on_as_the_one_that_was_lost(stream, cut, whole):
-    check_rebuilt(numbered(stream), cut, whole=whole)
+def test_state_rebuilt_from_the_shard_goes_on_as_the_one_that_was_lost(
+    stream, cut, is_complete
+):
+    check_rebuilt(numbered(stream), cut, whole=is_complete)
 
 
-@pytest.mark.parametrize("whole", [True, False])
-def test_state_rebuilt_after_a_row_was_replaced(whole):
+@pytest.mark.parametrize("is_complete", [True, False])
+def test_state_rebuilt_after_a_row_was_replaced(is_complete):
     writes = [(b'"a"', value, 0) for value in (b'{"v":1}', b'{"v":2}', b"[", None, b'{"v":3}')]
     for first in range(4):
         intervals = numbered([[write] for write in writes[first:]])
         for cut in range(1, len(intervals)):
-            check_rebuilt(intervals, cut, whole=whole)
+            check_rebuilt(intervals, cut, whole=is_complete)
 
 
 def check_rebuilt(intervals: list[list[Message]], cut: int, *, whole: bool) -> None:
@@ -245,34 +247,37 @@ def check_rebuilt(intervals: list[list[Message]], cut: int, *, whole: bool) -> N
         one, other = Path(directory) / "one", Path(directory) / "other"
         one.mkdir()
         other.mkdir()
-        kept, rebuilt = Stepped(UPSERT, one), Stepped(UPSERT, other)
+        unbroken, rebuilt = Stepped(UPSERT, one), Stepped(UPSERT, other)
         for index, messages in enumerate(intervals):
             time = 10 * index
             if index == cut:
-                rebuild(kept, rebuilt, time, whole=whole)
-                assert rebuilt.contents(time) == kept.contents(time)
-                for each in (kept, rebuilt):
-                    each.rows.clear()
-                    each.errors.clear()
+                rebuild(unbroken, rebuilt, time, whole=whole)
+                assert rebuilt.contents(time) == unbroken.contents(time)
+                for source in (unbroken, rebuilt):
+                    source.rows.clear()
+                    source.errors.clear()
             update = loaded(UPSERT, everything, slices(ends(messages)), time)
-            kept.step(update, time, time + 1)
+            unbroken.step(update, time, time + 1)
             if index >= cut:
                 rebuilt.step(update, time, time + 1)
         if cut < len(intervals):
-            assert present(rebuilt.rows) == present(kept.rows)
-            assert present(rebuilt.errors) == present(kept.errors)
+            assert present(rebuilt.rows) == present(unbroken.rows)
+            assert present(rebuilt.errors) == present(unbroken.errors)
 
 
 def present(updates: Counter[tuple[object, ...]]) -> dict[tuple[object, ...], int]:
     return {update: diff for update, diff in updates.items() if diff}
 
 
-def rebuild(kept: Stepped, rebuilt: Stepped, time: int, *, whole: bool) -> None:
+def rebuild(unbroken: Stepped, rebuilt: Stepped, time: int, *, whole: bool) -> None:
     """Replay the shard, all of it at once or one time after the other."""
-    history = pa.concat_tables([plan_schema(), *kept.outputs]), pa.concat_tables(kept.failures)
+    history = (
+        pa.concat_tables([plan_schema(), *unbroken.outputs]),
+        pa.concat_tables(unbroken.failures),
+    )
     times = [(0, time)] if whole else [(t, t + 1) for t in range(0, time, 10)]
     for lower, upper in times:
-        part = tuple(each.filter(within(each, lower, upper)) for each in history)
+        part = tuple(updates.filter(within(updates, lower, upper)) for updates in history)
         resources = Resources(Memory([]), KERNEL)
         rebuilt.step(replay(UPSERT, COLUMNS, (part[0], part[1]), resources), lower, upper)
 
@@ -399,10 +404,10 @@ def test_a_row_that_is_not_there_has_no_values():
 
 def test_the_share_of_each_task_decodes_alone():
     messages: list[Message] = [(b'"a"', b'{"v":%d}' % i, 0, i) for i in range(20)]
-    whole = loaded(UPSERT, messages, slices(ends(messages)), 7)[0]
+    errors = loaded(UPSERT, messages, slices(ends(messages)), 7)[0]
     parts = [loaded(UPSERT, messages, part, 7)[0] for part in assign(slices(ends(messages)), 3)]
     assert len(parts) == 3
-    assert pa.concat_tables(parts).to_pylist() == whole.to_pylist()
+    assert pa.concat_tables(parts).to_pylist() == errors.to_pylist()
 
 
 def test_an_empty_range_gives_empty_tables_of_the_right_shape():

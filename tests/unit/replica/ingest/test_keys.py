@@ -79,9 +79,9 @@ def test_a_key_is_its_text_or_its_bytes(key_format, batch, cut):
     expected = [model(key_format, key) for key in batch[cut:]]
     assert decoded.reasons.to_pylist() == [reason for _, reason in expected]
     values = decoded.columns["c0"].to_pylist()
-    sound = [(got, want) for got, (want, reason) in zip(values, expected, strict=True)
+    sound = [(value, want) for value, (want, reason) in zip(values, expected, strict=True)
              if reason is None]  # fmt: skip
-    assert all(got == want for got, want in sound)
+    assert all(value == want for value, want in sound)
 
 
 @pytest.mark.parametrize("key_format", FORMATS)
@@ -98,10 +98,12 @@ def test_a_key_is_read_back_from_an_error_whatever_follows(key_format, batch, re
     start = "cannot decode message: topic t, partition 0, offset 7, key "
     texts = [f"{start}{text}: {reason}" for text in shown]
     rests = [text[match.end() :] for text in texts if (match := KEYED_ERROR.match(text))]
-    found = reader.read_back(pa.array([leading(rest).encode() for rest in rests], pa.binary()))
-    wanted = batch if key_format == "bytes" else [key.decode() for key in batch]
-    assert found.columns["c0"].to_pylist() == wanted
-    assert found.reasons.null_count == len(batch)
+    decoded = reader.read_back(
+        pa.array([leading(rest).encode() for rest in rests], pa.binary())
+    )
+    wanted_rows = batch if key_format == "bytes" else [key.decode() for key in batch]
+    assert decoded.columns["c0"].to_pylist() == wanted_rows
+    assert decoded.reasons.null_count == len(batch)
 
 
 @pytest.mark.parametrize("key_format", FORMATS)
@@ -113,9 +115,9 @@ def test_state_rebuilt_from_errors_lets_a_later_message_take_them_back(key_forma
     assert ingested.errors.num_rows == 0
     stored = stepped(key_format, tmp_path / "kept", [first])
     assert len(stored) == len(NASTY)
-    told = pa.array([error for error, _ in stored], pa.string())
+    stored_errors = pa.array([error for error, _ in stored], pa.string())
     zeros = pa.array([0] * len(stored), pa.int64())
-    history = pa.table({"error": told, "time": zeros, "diff": pc.add(zeros, 1)})
+    history = pa.table({"error": stored_errors, "time": zeros, "diff": pc.add(zeros, 1)})
     columns = [pa.field("c0", pa.int64()), pa.field("c1", first.schema.field("c1").type)]
     none = pa.schema([*columns, ("time", pa.int64()), ("diff", pa.int64())]).empty_table()
     replayed, _ = envelope(key_format).replay(none, history)
@@ -153,6 +155,6 @@ def stepped(
 def test_errors_name_the_key_as_json(key_format, key, value, error):
     ingested = envelope(key_format).updates(messages([(key, value)]), Timestamp(0))
     texts = ingested.updates["c4"].to_pylist() + ingested.errors["error"].to_pylist()
-    told = [text for text in texts if text]
-    assert len(told) == 1
-    assert told[0].startswith(f"cannot decode message: topic t, partition 0, {error}")
+    errors = [text for text in texts if text]
+    assert len(errors) == 1
+    assert errors[0].startswith(f"cannot decode message: topic t, partition 0, {error}")

@@ -29,7 +29,9 @@ TOPIC = Topic("t")
 
 def column_types(key_type: str) -> tuple[Column, ...]:
     types = (*TYPES[:1], key_type, *TYPES[2:])
-    return tuple(Column(each.column, kind) for each, kind in zip(INCLUDED, types, strict=True))
+    return tuple(
+        Column(included.column, kind) for included, kind in zip(INCLUDED, types, strict=True)
+    )
 
 
 class Fetched:
@@ -57,8 +59,8 @@ class Fetched:
 def loaded(
     source: IngestionDescription, columns: tuple[Column, ...], topic: Fetched
 ) -> tuple[list[dict[str, Any]], list[str]]:
-    whole = [Slice(0, Offset(0), Offset(1 << 40))]
-    ingested = load(source, columns, whole, Timestamp(7), Resources(topic, KERNEL))
+    everything = [Slice(0, Offset(0), Offset(1 << 40))]
+    ingested = load(source, columns, everything, Timestamp(7), Resources(topic, KERNEL))
     return ingested.updates.to_pylist(), ingested.errors["error"].to_pylist()
 
 
@@ -121,9 +123,9 @@ def test_each_row_has_the_parts_of_its_message(key_format: KeyFormat, messages) 
         Column("v", "BIGINT"),
         *column_types("VARCHAR" if key_format == "text" else "BLOB"),
     )
-    whole = [Slice(0, Offset(0), Offset(1 << 40))]
+    everything = [Slice(0, Offset(0), Offset(1 << 40))]
     resources = Resources(Fetched(messages), KERNEL)
-    ingested = load(source, columns, whole, Timestamp(7), resources)
+    ingested = load(source, columns, everything, Timestamp(7), resources)
     rows, errors = ingested.updates, ingested.errors
     place = rows.schema.get_field_index("c3")
     rows = rows.set_column(place, "c3", in_milliseconds(rows["c3"]))
@@ -132,9 +134,9 @@ def test_each_row_has_the_parts_of_its_message(key_format: KeyFormat, messages) 
     assert rows.to_pylist() == [row(message, key_format) for message in sound]
     assert errors["error"].to_pylist() == [
         f"cannot decode message: topic t, partition {message['partition']}, offset"
-        f" {message['offset']}: {told}"
+        f" {message['offset']}: {error}"
         for message in messages
-        if (told := reasons[message["offset"]]) is not None
+        if (error := reasons[message["offset"]]) is not None
     ]
 
 
@@ -163,11 +165,11 @@ def test_an_upsert_has_the_parts_of_its_last_message_and_none_while_it_is_in_err
     ]
     rows, errors = loaded(source, columns, Fetched(messages))
     assert errors == []
-    parts = [[each[f"c{place}"] for place in range(2, 7)] for each in rows]
+    parts = [[record[f"c{place}"] for place in range(2, 7)] for record in rows]
     moment = datetime(1970, 1, 1, 0, 0, 1, 500_000)  # noqa: DTZ001 - a TIMESTAMP has no zone
     header = [{"key": "h", "value": b"\0\1"}]
     assert parts == [[header, "a", moment, 5, 2], *[[None] * 5] * 3]
-    assert [each["c8"] for each in rows] == [0, 1, 2, 2]
+    assert [record["c8"] for record in rows] == [0, 1, 2, 2]
     assert rows[3]["c9"].endswith(
         'offset 8, key "a": timestamp: expected milliseconds that a TIMESTAMP holds,'
         " got 9223372036854775807"

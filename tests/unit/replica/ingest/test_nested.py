@@ -57,10 +57,10 @@ def model(declared: str, value: object) -> object:
     if value is None:
         return None
     if inside is None:
-        found = python_value(declared, value)
-        if isinstance(found, str) and found is REFUSED:
+        value_ = python_value(declared, value)
+        if isinstance(value_, str) and value_ is REFUSED:
             raise Refused
-        return found
+        return value_
     if inside.kind == "LIST":
         if not isinstance(value, list):
             raise Refused
@@ -144,7 +144,7 @@ SCALARS = {
     ),
     "DATE": st.dates().map(lambda day: f'"{day}"'),
     "DOUBLE": st.floats(allow_nan=False, allow_infinity=False).map(repr),
-    "UUID": st.uuids().map(lambda each: f'"{each}"'),
+    "UUID": st.uuids().map(lambda text: f'"{text}"'),
     "HUGEINT": st.sampled_from(["1", "-170141183460469231731687303715884105728", "1e3"]),
     "VARCHAR": st.text(max_size=3).map(json.dumps),
     "JSON": st.sampled_from(["1", "{}", '{"x":["a"]}']),
@@ -164,7 +164,7 @@ def nested(declared: str) -> st.SearchStrategy[str]:
     assert inside is not None
     if inside.kind == "LIST":
         items = st.lists(texts(inside.types[0]), max_size=3)
-        return items.map(lambda found: f"[{','.join(found)} ]")
+        return items.map(lambda items: f"[{','.join(items)} ]")
     if inside.kind == "MAP":
         entries = st.lists(st.tuples(NAMES, texts(inside.types[1])), max_size=3)
         return entries.map(written)
@@ -176,7 +176,7 @@ def nested(declared: str) -> st.SearchStrategy[str]:
     none: list[tuple[str, str]] = []
     few = st.one_of(st.just(none), st.just(none), st.just(none), extra)
     return st.tuples(*pairs, few).map(
-        lambda found: written([pair for some in found for pair in some])
+        lambda groups: written([pair for group in groups for pair in group])
     )
 
 
@@ -268,21 +268,21 @@ def test_a_reason_names_the_place(raw, reason):
     ],
 )  # fmt: skip
 def test_a_reason_names_the_column_of_a_path(raw, reason):
-    found = PATHED_DECODER.decode(pa.array([raw], pa.binary()))
-    assert found.reasons.to_pylist() == [reason]
+    decoded = PATHED_DECODER.decode(pa.array([raw], pa.binary()))
+    assert decoded.reasons.to_pylist() == [reason]
 
 
 @pytest.mark.parametrize("kind", [*PLAIN, "DECIMAL(38,2)", "BOOLEAN[]"])
 def test_every_type_travels_inside_as_the_engine_wants_it(kind):
     types = (f"{kind}[]", f"STRUCT(x {kind})", f"MAP(VARCHAR, {kind})")
-    decoder = Decoder([Column(f"c{n}", each) for n, each in enumerate(types)], KERNEL)
+    decoder = Decoder([Column(f"c{n}", type_) for n, type_ in enumerate(types)], KERNEL)
     text = json.dumps({"c0": [None], "c1": {"x": None}, "c2": {"k": None}}).encode()
     for value in ("true", "1", '"2024-01-01"', "[true,null]"):
-        given = text.replace(b"null", value.encode())
-        found = decoder.decode(pa.array([text, given, b"{}"], pa.binary()))
-        assert found.columns.schema.types == data_schema(types).types
-        assert found.reasons.to_pylist()[::2] == [None, None]
-        assert found.columns.to_pylist()[0] == {
+        filled = text.replace(b"null", value.encode())
+        decoded = decoder.decode(pa.array([text, filled, b"{}"], pa.binary()))
+        assert decoded.columns.schema.types == data_schema(types).types
+        assert decoded.reasons.to_pylist()[::2] == [None, None]
+        assert decoded.columns.to_pylist()[0] == {
             "c0": [None], "c1": {"x": None}, "c2": [("k", None)]
         }  # fmt: skip
 
@@ -290,25 +290,25 @@ def test_every_type_travels_inside_as_the_engine_wants_it(kind):
 def test_booleans_inside():
     decoder = Decoder([Column("b", "MAP(VARCHAR, STRUCT(b BOOLEAN[]))")], KERNEL)
     raw = b'{"b":{"k":{"b":[true,false,null]},"n":{"b":null}}}'
-    found = decoder.decode(pa.array([raw], pa.binary())).columns["c0"].to_pylist()
-    assert found == [[("k", {"b": [True, False, None]}), ("n", {"b": None})]]
+    decoded = decoder.decode(pa.array([raw], pa.binary())).columns["c0"].to_pylist()
+    assert decoded == [[("k", {"b": [True, False, None]}), ("n", {"b": None})]]
 
 
 def test_json_inside_is_kept_as_duckdb_prints_it():
     decoder = Decoder([Column("j", "STRUCT(j JSON)[]")], KERNEL)
     batch = pa.array([b'{"j":[{"j":{"b": [1, 2.50]}},{"j":null},{"j":"null"}]}'], pa.binary())
-    found = decoder.decode(batch).columns["c0"].to_pylist()
-    assert found == [[{"j": '{"b":[1,2.5]}'}, {"j": None}, {"j": '"null"'}]]
+    decoded = decoder.decode(batch).columns["c0"].to_pylist()
+    assert decoded == [[{"j": '{"b":[1,2.5]}'}, {"j": None}, {"j": '"null"'}]]
 
 
 def test_depth_does_no_harm_in_what_is_not_declared():
     deep = b"[" * 50_000 + b"]" * 50_000
     decoder = Decoder([Column("s", "STRUCT(a BIGINT)"), Column("l", "JSON[]")], KERNEL)
     raw = b'{"s":{"u":' + deep + b',"a":3},"l":[' + deep + b"]}"
-    found = decoder.decode(pa.array([raw], pa.binary()))
-    assert found.reasons.to_pylist() == [None]
-    assert found.columns["c0"].to_pylist() == [{"a": 3}]
-    assert len(found.columns["c1"].to_pylist()[0][0]) == len(deep)
+    decoded = decoder.decode(pa.array([raw], pa.binary()))
+    assert decoded.reasons.to_pylist() == [None]
+    assert decoded.columns["c0"].to_pylist() == [{"a": 3}]
+    assert len(decoded.columns["c1"].to_pylist()[0][0]) == len(deep)
 
 
 @pytest.mark.parametrize(

@@ -17,11 +17,11 @@ from streams.replica.ingest.ranges import (
 
 @st.composite
 def parts(draw):
-    found = {}
+    offsets = {}
     for partition in range(draw(st.integers(0, 4))):
         lo = draw(st.integers(0, 30))
-        found[partition] = (lo, lo + draw(st.integers(0, 40)))
-    return slices(found)
+        offsets[partition] = (lo, lo + draw(st.integers(0, 40)))
+    return slices(offsets)
 
 
 def records(*groups: tuple[Slice, ...]) -> list[tuple[int, int]]:
@@ -38,9 +38,9 @@ def test_empty_ranges_are_left_out():
 
 
 @given(parts(), st.integers(1, 50))
-def test_windows_hold_every_record_once_in_the_order_of_positions(whole, budget):
-    pieces = windows(whole, budget)
-    assert sorted(records(*pieces)) == records(whole)
+def test_windows_hold_every_record_once_in_the_order_of_positions(everything, budget):
+    pieces = windows(everything, budget)
+    assert sorted(records(*pieces)) == records(everything)
     assert all(pieces)
     positions = [[(o, p) for p, o in records(piece)] for piece in pieces]
     for earlier, later in pairwise(positions):
@@ -48,22 +48,22 @@ def test_windows_hold_every_record_once_in_the_order_of_positions(whole, budget)
 
 
 @given(parts(), st.integers(1, 50))
-def test_windows_keep_to_the_budget_unless_one_offset_is_too_much(whole, budget):
-    for piece in windows(whole, budget):
+def test_windows_keep_to_the_budget_unless_one_offset_is_too_much(everything, budget):
+    for piece in windows(everything, budget):
         offsets = {offset for _, offset in records(piece)}
         assert ranges.length(piece) <= budget or len(offsets) == 1
 
 
 def test_windows_are_as_wide_as_the_budget_allows():
-    whole = slices({0: (0, 10), 1: (4, 6)})
-    assert [ranges.length(piece) for piece in windows(whole, 6)] == [6, 6]
+    everything = slices({0: (0, 10), 1: (4, 6)})
+    assert [ranges.length(piece) for piece in windows(everything, 6)] == [6, 6]
 
 
 @given(parts(), st.integers(1, 9))
-def test_tasks_share_every_record_evenly(whole, tasks):
-    groups = assign(whole, tasks)
-    assert sorted(records(*groups)) == records(whole)
-    assert len(groups) == min(tasks, ranges.length(whole))
+def test_tasks_share_every_record_evenly(everything, tasks):
+    groups = assign(everything, tasks)
+    assert sorted(records(*groups)) == records(everything)
+    assert len(groups) == min(tasks, ranges.length(everything))
     sizes = [ranges.length(group) for group in groups] or [0]
     assert max(sizes) - min(sizes) <= 1
 

@@ -14,7 +14,7 @@ SOURCE = IngestionDescription(
 
 
 @pytest.mark.parametrize(
-    ("key", "value", "kept", "said"),
+    ("key", "value", "encoded", "message"),
     [
         (b"k", b"v", (b"k", b"v"), ""),
         (None, None, (None, None), ""),
@@ -34,7 +34,7 @@ SOURCE = IngestionDescription(
     ],
 )
 def test_a_dead_letter(
-    key: bytes | None, value: bytes | None, kept: tuple[bytes | None, ...], said: str
+    key: bytes | None, value: bytes | None, encoded: tuple[bytes | None, ...], message: str
 ) -> None:
     rows = [
         {"key": None, "value": b"{}", "partition": 0, "offset": 6},
@@ -46,6 +46,6 @@ def test_a_dead_letter(
     assert not refused.errors.num_rows
     (letter,) = refused.letters.to_pylist()
     topic, partition, offset, time, *raw, reason, at, diff = letter.values()
-    assert (topic, partition, offset, tuple(raw)) == ("t", 2, 7, kept)
+    assert (topic, partition, offset, tuple(raw)) == ("t", 2, 7, encoded)
     assert time.isoformat() == "1970-01-01T00:00:01.500000"
-    assert (reason, at, diff) == (f"why{said}", 1_500, 1)
+    assert (reason, at, diff) == (f"why{message}", 1_500, 1)

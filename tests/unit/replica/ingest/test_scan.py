@@ -45,10 +45,10 @@ def test_a_document_is_read_as_it_is_written(value, indent, ascii_only):
 def test_it_takes_exactly_what_python_takes_when_strict(text):
     try:
         document(text)
-        taken = True
+        is_taken = True
     except Malformed:
-        taken = False
-    assert taken == python_takes(text)
+        is_taken = False
+    assert is_taken == python_takes(text)
 
 
 def test_members_keep_their_order_their_duplicates_and_their_text():

@@ -83,12 +83,12 @@ def test_what_cannot_be_read_leaves_the_mean_as_it_was() -> None:
 def test_a_sample_is_taken_of_the_first_messages_and_then_rarely() -> None:
     assert not Sized().is_due({0: Ends(0, FIRST - 1)}, 0.0)
     assert Sized().is_due({0: Ends(0, FIRST)}, 0.0)
-    known = Sized(100, {0: 500}, at_s=0.0)
+    sized = Sized(100, {0: 500}, at_s=0.0)
     many = {0: Ends(0, 500 + EVERY)}
-    assert known.is_due(many, EVERY_S)
-    assert not known.is_due(many, EVERY_S - 1)
-    assert not known.is_due({0: Ends(0, 499 + EVERY)}, EVERY_S)
-    assert known.is_due({0: Ends(0, 500), 1: Ends(0, EVERY)}, EVERY_S), "a new partition"
+    assert sized.is_due(many, EVERY_S)
+    assert not sized.is_due(many, EVERY_S - 1)
+    assert not sized.is_due({0: Ends(0, 499 + EVERY)}, EVERY_S)
+    assert sized.is_due({0: Ends(0, 500), 1: Ends(0, EVERY)}, EVERY_S), "a new partition"
 
 
 @pytest.fixture

@@ -37,11 +37,11 @@ def exact(messages: Sequence[bytes]) -> list[list[object]] | None:
 
 
 def found(messages: Sequence[bytes]) -> list[list[object]] | None:
-    made = template.read(pa.array(messages, pa.binary()), FIELDS)
-    if made is None:
+    decoded = template.read(pa.array(messages, pa.binary()), FIELDS)
+    if decoded is None:
         return None
-    assert made.schema == pa.schema([(field.name, field.parsed) for field in FIELDS])
-    columns = [column.to_pylist() for column in made.columns]
+    assert decoded.schema == pa.schema([(field.name, field.parsed) for field in FIELDS])
+    columns = [column.to_pylist() for column in decoded.columns]
     return [list(row) for row in zip(*columns, strict=True)]
 
 
@@ -89,8 +89,8 @@ def alike(draw: st.DrawFn) -> list[bytes]:
 def test_a_message_reads_as_alone_or_none_is_read(messages: list[bytes]) -> None:
     framed = batch.objects(pa.array(messages, pa.binary()))
     if framed.all():
-        made = found(messages)
-        assert made is None or made == exact(messages)
+        learned = found(messages)
+        assert learned is None or learned == exact(messages)
 
 
 @pytest.mark.parametrize(
@@ -106,7 +106,7 @@ def test_a_message_reads_as_alone_or_none_is_read(messages: list[bytes]) -> None
     ],
 )
 def test_what_is_alike_is_read(first: str, second: str) -> None:
-    messages = [each.encode() for each in (first, second, first)]
+    messages = [text.encode() for text in (first, second, first)]
     assert found(messages) == exact(messages) is not None
 
 
@@ -134,33 +134,33 @@ def test_what_is_alike_is_read(first: str, second: str) -> None:
     ],
 )
 def test_what_is_not_alike_is_left_to_others(first: str, second: str) -> None:
-    assert found([each.encode() for each in (first, second, first)]) is None
+    assert found([text.encode() for text in (first, second, first)]) is None
 
 
 def test_a_decoder_reads_many_alike_by_their_template(monkeypatch: pytest.MonkeyPatch) -> None:
     lots, lot = [], template._lot
 
-    def watched(*given: Any) -> pa.Table | None:
-        lots.append(lot(*given))
+    def watched(*arguments: Any) -> pa.Table | None:
+        lots.append(lot(*arguments))
         return lots[-1]
 
     monkeypatch.setattr(template, "_lot", watched)
     monkeypatch.setattr(template, "LOT_BYTES", 1 << 10)
     decoder = Decoder((Column("a", "BIGINT"), Column("s", "VARCHAR")), Kernel())
-    rows = [{"a": each, "x": "-" * (each % 7), "s": str(each)} for each in range(1_000)]
+    rows = [{"a": number, "x": "-" * (number % 7), "s": str(number)} for number in range(1_000)]
     texts = pa.array([json.dumps(row).encode() for row in rows], pa.binary())
-    made = decoder.decode(texts)
-    assert made.columns.column(0).to_pylist() == [row["a"] for row in rows]
-    assert made.columns.column(1).to_pylist() == [row["s"] for row in rows]
-    assert made.reasons.null_count == len(rows)
+    decoded = decoder.decode(texts)
+    assert decoded.columns.column(0).to_pylist() == [row["a"] for row in rows]
+    assert decoded.columns.column(1).to_pylist() == [row["s"] for row in rows]
+    assert decoded.reasons.null_count == len(rows)
     assert len(lots) == 3
     assert None not in lots
 
 
 def test_a_decoder_reads_an_odd_message_among_many_alike() -> None:
     decoder = Decoder((Column("a", "BIGINT"),), Kernel())
-    texts = [b'{"a":%d}' % each for each in range(2_000)]
+    texts = [b'{"a":%d}' % number for number in range(2_000)]
     texts[1_234] = b'{"a":"odd"}'
-    made = decoder.decode(pa.array(texts, pa.binary()))
-    assert made.reasons.null_count == len(texts) - 1
-    assert made.columns.column(0).to_pylist()[1_233:1_236:2] == [1_233, 1_235]
+    decoded = decoder.decode(pa.array(texts, pa.binary()))
+    assert decoded.reasons.null_count == len(texts) - 1
+    assert decoded.columns.column(0).to_pylist()[1_233:1_236:2] == [1_233, 1_235]

@@ -44,11 +44,11 @@ def columns(draw: st.DrawFn) -> list[str]:
 
 @given(columns())
 def test_what_is_read_is_what_duckdb_reads(texts: list[str]) -> None:
-    found = timestamps.timestamps(pa.array(texts, pa.string()))
+    times = timestamps.timestamps(pa.array(texts, pa.string()))
     want = exact(texts)
-    if found is not None:
-        assert found.to_pylist() == want.to_pylist()
-        assert found.type == want.type
+    if times is not None:
+        assert times.to_pylist() == want.to_pylist()
+        assert times.type == want.type
 
 
 @pytest.mark.parametrize(
@@ -69,9 +69,9 @@ def test_every_day_is_read_in_the_usual_layouts(layout: str) -> None:
     ]
     days += [("2023", f"{month:02d}", "30") for month in range(3, 13)]
     texts = [layout.format(*day) for day in days]
-    found = timestamps.timestamps(pa.array(["skipped", *texts, "skipped"]).slice(1, len(texts)))
-    assert found is not None
-    assert found.to_pylist() == exact(texts).to_pylist()
+    times = timestamps.timestamps(pa.array(["skipped", *texts, "skipped"]).slice(1, len(texts)))
+    assert times is not None
+    assert times.to_pylist() == exact(texts).to_pylist()
 
 
 @pytest.mark.parametrize(

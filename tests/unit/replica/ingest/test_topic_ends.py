@@ -63,10 +63,10 @@ class Broker:
 
 @pytest.fixture
 def broker() -> Iterator[Broker]:
-    made = Broker()
-    yield made
-    made.watch.close()
-    assert made.closed
+    new_broker = Broker()
+    yield new_broker
+    new_broker.watch.close()
+    assert new_broker.closed
 
 
 def test_ends_are_told_as_they_move(broker):
@@ -80,8 +80,8 @@ def test_ends_are_told_as_they_move(broker):
 def test_the_answer_is_dated_from_before_the_question(broker):
     broker.watch.add(TOPIC)
     assert broker.tells(Told("a", {0: Ends(0, 0)}))
-    told = broker.watch.ends()[TOPIC]
-    assert told.asked_ms % 101 == 1
+    ends = broker.watch.ends()[TOPIC]
+    assert ends.asked_ms % 101 == 1
 
 
 def test_a_topic_that_cannot_be_asked_about_is_left_out(broker):

@@ -32,7 +32,7 @@ def deadly(monkeypatch: pytest.MonkeyPatch, *ids: str) -> list[Offset]:
     original = session_module.read
 
     def read(entry: Entry) -> Any:
-        if any(each.encode() in entry.value for each in ids):
+        if any(id_.encode() in entry.value for id_ in ids):
             deaths.append(entry.offset)
             raise Killed
         return original(entry)
@@ -51,7 +51,7 @@ def lives(world: World, most: int) -> int:
 
 
 def statuses(world: World) -> dict[str, str]:
-    return {id_: each["status"] for id_, each in world.answers().items()}
+    return {id_: answer["status"] for id_, answer in world.answers().items()}
 
 
 @pytest.mark.parametrize("is_waiting", [False, True])

@@ -34,8 +34,8 @@ def answered(command: str, offset: int, checksum: int = 7, origin: str = HERE) -
 
 
 def heartbeat(id_: str, offset: int, checksum: int = 7, of: str = "t1") -> wire.Request:
-    held = ReadCapability(CollectionId(of), frontier(0), CapabilityId("r"))
-    return wire.Request(id_, Offset(offset), checksum, wire.Heartbeat(held))
+    read = ReadCapability(CollectionId(of), frontier(0), CapabilityId("r"))
+    return wire.Request(id_, Offset(offset), checksum, wire.Heartbeat(read))
 
 
 def test_the_bound_that_makes_a_zombie_harmless_holds() -> None:
@@ -109,7 +109,9 @@ def test_ids_are_remembered_for_so_many_records_and_not_for_ever() -> None:
         ledger = ledger.answered(answered(f"{n}", n) for n in range(start, start + BLOCK))
     assert ledger.find("first") is None
     assert ledger.find(f"{2 * BLOCK + 1}") == 7
-    assert sum(len(each) for each in (*ledger.blocks, ledger.newest)) <= REMEMBERED + 2 * BLOCK
+    assert (
+        sum(len(block) for block in (*ledger.blocks, ledger.newest)) <= REMEMBERED + 2 * BLOCK
+    )
 
 
 @given(st.lists(st.lists(st.tuples(st.sampled_from("abc"), st.integers(0, 3)), max_size=4)))
@@ -118,7 +120,7 @@ def test_how_answers_are_batched_does_not_matter(batches: list[list[tuple[str, i
         [answered(id_, n, checksum) for n, (id_, checksum) in enumerate(batch)]
         for batch in batches
     ]
-    one = Ledger(HERE).answered(each for batch in answers for each in batch)
+    one = Ledger(HERE).answered(answer for batch in answers for answer in batch)
     many = Ledger(HERE)
     for batch in answers:
         many = many.answered(batch)
@@ -147,5 +149,5 @@ def test_damaged_commands_are_commands_or_malformed(tail: bytes, at: int, byte: 
 
 
 def value_of(id_: str) -> bytes:
-    held = {"collection": "t", "right": "READ", "frontier": 0, "name": "n", "token": ""}
-    return codec.encode("command_heartbeat", {"id": id_, "capability": held})
+    capability = {"collection": "t", "right": "READ", "frontier": 0, "name": "n", "token": ""}
+    return codec.encode("command_heartbeat", {"id": id_, "capability": capability})

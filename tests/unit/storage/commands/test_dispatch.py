@@ -32,8 +32,8 @@ def create(id_: str, group: str = "") -> wire.Command:
 
 
 def drop(id_: str, *, whole: bool = True) -> wire.Command:
-    held = ReadCapability(CollectionId(id_), frontier(0))
-    return wire.Drop(CollectionId(id_), held, whole)
+    read = ReadCapability(CollectionId(id_), frontier(0))
+    return wire.Drop(CollectionId(id_), read, whole)
 
 
 def heartbeat(id_: str) -> wire.Command:
@@ -42,8 +42,8 @@ def heartbeat(id_: str) -> wire.Command:
 
 def update(*ids: str) -> wire.UpdateAndDowngrade:
     shares = tuple(
-        wire.Share(WriteCapability(CollectionId(each), frontier(0)), None, (), frontier(1))
-        for each in ids
+        wire.Share(WriteCapability(CollectionId(id_), frontier(0)), None, (), frontier(1))
+        for id_ in ids
     )
     return wire.UpdateAndDowngrade(shares, checks_counts=False)
 
@@ -81,14 +81,16 @@ def picked(
 
 def rounds(*commands: wire.Command, home: Home = lambda id_: id_) -> list[list[list[int]]]:
     """What is carried out after what: crowds at once, as offsets."""
-    pending = desk_of(*(about(each, number) for number, each in enumerate(commands)), home=home)
-    made = []
+    pending = desk_of(
+        *(about(command, number) for number, command in enumerate(commands)), home=home
+    )
+    order = []
     while len(pending):
         crowds = picked(pending)
-        made.append(offsets(crowds))
+        order.append(offsets(crowds))
         for crowd in crowds:
             pending.answered(crowd)
-    return made
+    return order
 
 
 def test_the_bound_that_makes_a_zombie_harmless_holds_for_the_registry() -> None:
@@ -99,8 +101,8 @@ def test_the_bound_that_makes_a_zombie_harmless_holds_for_the_registry() -> None
 
 
 def test_what_does_not_depend_on_one_another_goes_together() -> None:
-    found = rounds(update("a"), update("a", "b"), update("b"), home=lambda _: "g")
-    assert found == [[[0, 1, 2]]]
+    batches = rounds(update("a"), update("a", "b"), update("b"), home=lambda _: "g")
+    assert batches == [[[0, 1, 2]]]
     assert rounds(create("a"), create("b"), update("c")) == [[[2], [0], [1]]]
     assert rounds() == []
 
@@ -109,8 +111,8 @@ def test_what_is_looked_up_waits_for_what_comes_before() -> None:
     assert rounds(create("a"), update("a")) == [[[0]], [[1]]]
     assert rounds(update("a"), drop("a"), drop("a"), update("b")) == [[[0, 3]], [[1]], [[2]]]
     assert rounds(update("a"), subscribe("a"), update("a")) == [[[0]], [[1]], [[2]]]
-    found = rounds(update("a"), drop("a", whole=False), update("a"), update("b"))
-    assert found == [[[0, 3]], [[1]], [[2]]]
+    batches = rounds(update("a"), drop("a", whole=False), update("a"), update("b"))
+    assert batches == [[[0, 3]], [[1]], [[2]]]
     assert rounds(update("a"), seal("a"), update("a"), update("b")) == [[[0, 3]], [[1]], [[2]]]
 
 
@@ -137,7 +139,9 @@ def test_a_command_that_may_wait_keeps_nobody_waiting_but_its_group() -> None:
 def test_who_sends_much_makes_others_wait_for_one_turn() -> None:
     """They used to wait for all that one client had sent before, about however many groups."""
     greedy = [counted(f"{group}") for _ in range(5) for group in "abcd"]
-    pending = desk_of(*(about(each, n) for n, each in enumerate([*greedy, counted("honest")])))
+    pending = desk_of(
+        *(about(command, n) for n, command in enumerate([*greedy, counted("honest")]))
+    )
     served: list[str] = []
     while len(pending):
         crowds = picked(pending, alone=4)
@@ -151,7 +155,7 @@ def test_a_stranger_s_command_chains_nobody_to_what_it_waits_for() -> None:
     """Of what nobody follows yet it was not known that a command about both is refused."""
     waiting, both, honest = counted("slow"), update("slow", "honest"), counted("honest")
     pending = PendingRecords()
-    records = [(about(each, n), 1) for n, each in enumerate([waiting, both, honest])]
+    records = [(about(command, n), 1) for n, command in enumerate([waiting, both, honest])]
     pending.lay(records, lambda _: None, lambda id_: id_, is_alone=False)
     assert offsets(picked(pending)) == [[0], [1], [2]]
     pending = PendingRecords()

@@ -29,8 +29,8 @@ def test_a_log_that_somebody_deleted_fails_its_commands_as_truncated(world: Worl
             world.send("create", collection="t", description=DESCRIPTION),
         ]
         world.run(service)
-        for each in ids:
-            answer = world.answers()[each]
+        for id_ in ids:
+            answer = world.answers()[id_]
             assert answer["status"] == "FAILED"
             codes = {"Truncated"} if service is None else {"Truncated", "Determinate"}
             assert answer["error"]["code"] in codes
@@ -44,17 +44,19 @@ def test_what_was_dropped_is_said_to_be_so_when_its_topics_are_gone(world: World
     storage = world.storage()
     storage.shards.create(u1, u1, DESCRIPTION, Timestamp(0))
     following = world.service()
-    known = [world.send("acquire_capabilities", collection=each) for each in (u1, "u2")]
-    while not world.answers().keys() >= {*known}:
+    acquired = [
+        world.send("acquire_capabilities", collection=collection) for collection in (u1, "u2")
+    ]
+    while not world.answers().keys() >= {*acquired}:
         following.step(0)
-    assert code(world.answers()[known[1]]) == "NotBound"
+    assert code(world.answers()[acquired[1]]) == "NotBound"
     for id_ in (u1, t):
         end(storage, id_)
         Directory(storage.shards).retire(id_, [id_])
         storage.shards.delete(id_)
         done = world.ask("acquire_capabilities", collection=id_)
         assert done["status"] == "DONE"
-        assert [each["frontier"] for each in done["capabilities"]] == [None, None]
+        assert [capability["frontier"] for capability in done["capabilities"]] == [None, None]
     late = world.send("acquire_capabilities", collection=u1)
     following.close()  # others have answered meanwhile; it has read nothing of the drop
     world.run(following)

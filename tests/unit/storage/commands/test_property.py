@@ -37,8 +37,8 @@ class Model:
 
     def told(self, kind: str, number: int, lower: int, upper: int) -> str:
         if self.is_dropped:
-            gone = {"create": "NeverReused", "drop": "DONE", "acquire": "DONE"}
-            return gone.get(kind, "Forgotten")
+            final = {"create": "NeverReused", "drop": "DONE", "acquire": "DONE"}
+            return final.get(kind, "Forgotten")
         calls: dict[str, Callable[[], str]] = {
             "create": lambda: "AlreadyBound",
             "update": lambda: self.update(number, lower, upper),
@@ -119,10 +119,10 @@ FATES = st.lists(
 )
 
 
-def command(step: Step, number: int, at: int, held: list[dict[str, Any]]) -> bytes:
+def command(step: Step, number: int, at: int, capabilities: list[dict[str, Any]]) -> bytes:
     """The command of a step, which believes the frontier to be at `at`."""
     kind, back, by = step
-    read, write = held
+    read, write = capabilities
     lower = max(0, at - (back == 3))
     fields: dict[str, tuple[str, dict[str, Any]]] = {
         "update": (
@@ -183,12 +183,12 @@ def test_commands_come_to_the_same_whatever_happens(
     steps: list[Step], fates: list[tuple[str, str, int]], copies: list[int], cut: int
 ) -> None:
     world, model = World(), Model()
-    held = world.ask("create", collection=T, description=DESCRIPTION)["capabilities"]
+    capabilities = world.ask("create", collection=T, description=DESCRIPTION)["capabilities"]
     expected: dict[str, str] = {}
     values: list[bytes] = []
     for number, step in enumerate(steps):
         at = model.frontier or 0
-        values.append(command(step, number, at, held))
+        values.append(command(step, number, at, capabilities))
         lower = max(0, at - (step[1] == 3))
         upper = step[2] if step[0] == "downgrade" else lower + step[2]
         expected[f"s{number}"] = model.told(step[0], number, lower, upper)
@@ -236,17 +236,17 @@ def test_groups_overtake_one_another_and_nothing_is_done_twice(
 ) -> None:
     """What is answered out of order is known to whoever takes over, however little it reads."""
     world = World()
-    held = {
-        each: world.ask("create", collection=each, description=DESCRIPTION)["capabilities"][1]
-        for each in "abc"
+    writers = {
+        id_: world.ask("create", collection=id_, description=DESCRIPTION)["capabilities"][1]
+        for id_ in "abc"
     }
     written: Counter[str] = Counter()
-    for each in order:
-        at = written[each]
-        fields = update({**held[each], "frontier": at}, at + 1, (f"r{at}", 1, at, 1))
-        is_counted = (at + len(each)) % 2 == 0  # which waits, and is overtaken
+    for id_ in order:
+        at = written[id_]
+        fields = update({**writers[id_], "frontier": at}, at + 1, (f"r{at}", 1, at, 1))
+        is_counted = (at + len(id_)) % 2 == 0  # which waits, and is overtaken
         world.send("update_and_downgrade", **fields, check_counts=is_counted)
-        written[each] += 1
+        written[id_] += 1
     with pytest.MonkeyPatch.context() as patched:
         for module in (dedup, session):
             patched.setattr(module, "SPAN", span)
@@ -255,7 +255,7 @@ def test_groups_overtake_one_another_and_nothing_is_done_twice(
     offsets = [response["offset"] for response in world.responses()]
     assert sorted(offsets) == list(range(world.broker.store.log(NAMES.commands).end))
     storage = world.storage()
-    for each, count in written.items():
-        storage.acquire_capabilities(CollectionId(each))
-        batches = storage.shards.state(CollectionId(each)).batches
+    for id_, count in written.items():
+        storage.acquire_capabilities(CollectionId(id_))
+        batches = storage.shards.state(CollectionId(id_)).batches
         assert sorted(b.lower for b in batches if b.chunks) == list(range(count))

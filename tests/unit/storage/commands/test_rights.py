@@ -55,16 +55,16 @@ def test_nobody_ends_a_collection_by_its_id(world: World) -> None:
     assert code(world.ask("drop", collection="t")) == "InvalidCapability"
     assert code(world.ask("drop", collection="t", whole=True)) == "InvalidCapability"
     acquired = world.ask("acquire_capabilities", collection="t")["capabilities"]
-    for each in acquired:  # an id is no right, nor is what it is given for
-        whole = {"collection": "t", "capability": each, "whole": True}
-        assert code(world.ask("drop", **whole)) == "StillWritable"
+    for capability in acquired:  # an id is no right, nor is what it is given for
+        drop = {"collection": "t", "capability": capability, "whole": True}
+        assert code(world.ask("drop", **drop)) == "StillWritable"
     assert world.ask("heartbeat", capability=read)["status"] == "DONE"
-    for each in (*acquired, write):
-        assert world.ask("drop", collection="t", capability=each)["status"] == "DONE"
-    whole = {"collection": "t", "capability": read, "whole": True}
-    assert world.ask("drop", **whole)["status"] == "DONE"
+    for capability in (*acquired, write):
+        assert world.ask("drop", collection="t", capability=capability)["status"] == "DONE"
+    drop = {"collection": "t", "capability": read, "whole": True}
+    assert world.ask("drop", **drop)["status"] == "DONE"
     assert code(world.ask("heartbeat", capability=read)) == "Forgotten"
-    assert world.ask("drop", **whole)["status"] == "DONE"
+    assert world.ask("drop", **drop)["status"] == "DONE"
 
 
 def test_what_sql_has_made_is_dropped_in_sql(world: World) -> None:

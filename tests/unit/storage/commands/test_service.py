@@ -97,8 +97,8 @@ def test_a_capability_is_honoured_as_it_is(
     world: World, expected: str, change: dict[str, str]
 ) -> None:
     _, write = made(world)
-    held = {**write, **change}
-    assert code(world.ask("update_and_downgrade", **update(held, 5))) == expected
+    changed = {**write, **change}
+    assert code(world.ask("update_and_downgrade", **update(changed, 5))) == expected
 
 
 def test_rows_may_go_below_zero_only_where_nobody_looks(world: World) -> None:
@@ -111,8 +111,8 @@ def test_rows_may_go_below_zero_only_where_nobody_looks(world: World) -> None:
 
 def test_leases_are_asked_for_soundly(world: World) -> None:
     wrong = [{"critical": True, "lease_ms": 5}, {"lease_ms": 0}]
-    for each in wrong:
-        refused = world.ask("create", collection="x", description=DESCRIPTION, **each)
+    for value in wrong:
+        refused = world.ask("create", collection="x", description=DESCRIPTION, **value)
         assert code(refused) == "InvalidUsage"
     read, _ = made(world, lease_ms=1_000)
     world.now_ms += 5_000
@@ -148,7 +148,7 @@ def test_chunks_written_beforehand_are_linked_once_they_are_sound(world: World) 
     ((ref,),) = world.broker.chunks.write_all(
         [ChunkWrite(data_topic(world), bodies, headers(world))]
     )
-    record = {each: getattr(ref, each) for each in ("partition", "offset", "key", "checksum")}
+    record = {name: getattr(ref, name) for name in ("partition", "offset", "key", "checksum")}
     record |= {"rows": 1, "size": ref.size}
     share = {"capability": write, "updates": FINE, "chunks": [record], "new_frontier": 5}
     few = {**share, "chunks": [{**record, "rows": 2}]}
@@ -158,7 +158,11 @@ def test_chunks_written_beforehand_are_linked_once_they_are_sound(world: World) 
     assert world.ask("update_and_downgrade", writes=[share])["status"] == "DONE"
     state = world.storage()
     state.acquire_capabilities(CollectionId("t"))
-    linked = [each for b in state.shards.state(CollectionId("t")).batches for each in b.chunks]
+    linked = [
+        chunk_ref
+        for b in state.shards.state(CollectionId("t")).batches
+        for chunk_ref in b.chunks
+    ]
     assert len(linked) == 2
     assert ref in linked
 
@@ -249,7 +253,7 @@ def test_a_log_that_fails_when_a_command_is_decided_already_fails_it(world: Worl
     """It is not refused: refused is what certainly had no effect. The next one looks anew."""
     world.ask("create", collection="t", description=DESCRIPTION, group="g")
     fields = {"description": DESCRIPTION, "group": "g"}
-    ids = [world.send("create", collection=each, **fields) for each in ("a", "b")]
+    ids = [world.send("create", collection=name, **fields) for name in ("a", "b")]
     points: list[str] = []
 
     def reached(point: str) -> None:
@@ -260,7 +264,7 @@ def test_a_log_that_fails_when_a_command_is_decided_already_fails_it(world: Worl
     service = world.service(reached)
     following = service._wiring.shards.following
     world.run(service)
-    failed, done = (world.answers()[each] for each in ids)
+    failed, done = (world.answers()[id_] for id_ in ids)
     assert (failed["status"], failed["error"]["code"]) == ("FAILED", "Corrupt")
     assert done["status"] == "DONE"
     assert world.ask("acquire_capabilities", collection="a")["status"] == "DONE"
@@ -297,13 +301,13 @@ def test_a_partition_that_cannot_be_written_fails_the_commands_for_it_alone(
     world: World, stuck: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It used to keep all others waiting, and to be tried five times by itself."""
-    held = {
+    writers = {
         id_: world.ask("create", collection=id_, description=DESCRIPTION)["capabilities"][1]
         for id_ in ("t", "v")
     }
     sent = {
         id_: world.send("update_and_downgrade", **update(write, 5, ("a", 1, 0, 1)))
-        for id_, write in held.items()
+        for id_, write in writers.items()
     }
     logs, chunks = FaultyLogs(world.broker.logs), FaultyChunks(world.broker.chunks)
     logs.unwritable = {Topic("sw.t.log")} if stuck == "log" else set()
@@ -335,8 +339,8 @@ def test_answers_that_are_not_taken_are_given_again(world: World) -> None:
     assert world.answers()[id_]["status"] == "DONE"
     opened = world.storage()
     opened.acquire_capabilities(CollectionId("t"))
-    held = opened.shards.state(CollectionId("t")).capabilities
-    assert len(held) == 2 + 2 + 2
+    capabilities = opened.shards.state(CollectionId("t")).capabilities
+    assert len(capabilities) == 2 + 2 + 2
 
 
 def test_a_batch_ends_when_it_is_large(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -366,8 +370,8 @@ def test_what_a_command_did_is_not_held_against_it(world: World) -> None:
         [ChunkWrite(data_topic(world), bodies, headers(world))]
     )
     names = ("partition", "offset", "key", "checksum", "rows", "size")
-    held = {"capability": {**write, "frontier": 10}, "new_frontier": 20}
-    staged = {**held, "chunks": [{name: getattr(ref, name) for name in names}]}
+    write_share = {"capability": {**write, "frontier": 10}, "new_frontier": 20}
+    staged = {**write_share, "chunks": [{name: getattr(ref, name) for name in names}]}
     world.send("update_and_downgrade", writes=[staged], id_="staged")
 
     waves: list[str] = []
@@ -389,10 +393,10 @@ def test_a_count_that_another_writer_made_void_is_refused_once(world: World) -> 
     """Also when the service is killed before it says so: nothing was written, then as now."""
     _, write = made(world)
     world.ask("update_and_downgrade", **update(write, 5, ("a", 1, 0, 1)))
-    held = {**write, "frontier": 5}
-    (clone,) = world.ask("clone", capability=held)["capabilities"]
+    late = {**write, "frontier": 5}
+    (clone,) = world.ask("clone", capability=late)["capabilities"]
     id_ = world.send(
-        "update_and_downgrade", **update(held, 10, ("a", 1, 5, -1)), check_counts=True
+        "update_and_downgrade", **update(late, 10, ("a", 1, 5, -1)), check_counts=True
     )
     other = world.storage()
     name = CapabilityId(clone["name"])
@@ -409,7 +413,7 @@ def test_a_count_that_another_writer_made_void_is_refused_once(world: World) -> 
         world.run(world.service(reached))
     world.run()
     assert code(world.answers()[id_]) == "Recount"
-    retried = update(held, 10, ("a", 1, 5, -1))
+    retried = update(late, 10, ("a", 1, 5, -1))
     again = world.ask("update_and_downgrade", **retried, check_counts=True)
     assert code(again) == "NegativeMultiplicity"
 
@@ -421,7 +425,7 @@ def test_noise_among_the_responses_is_passed_over(world: World) -> None:
     world.service().step(0)
     records = world.broker.store.log(NAMES.responses).records
     values = [record.value or b"" for record in records]
-    answered = [each.command for each in readable(values)]
+    answered = [message.command for message in readable(values)]
     assert answered == ["c0", id_]
 
 
@@ -444,15 +448,15 @@ def test_a_zombie_sends_nothing(world: World) -> None:
 def test_a_row_that_fits_no_chunk_is_refused_and_its_neighbours_are_written(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    held = []
+    lines = []
     for name in ("t", "o"):
         _, write = world.ask("create", collection=name, description=DESCRIPTION)["capabilities"]
-        held.append(write)
+        lines.append(write)
     monkeypatch.setattr("streams.storage.client.shards.MAXIMUM_BODY_BYTES", 2_000)
     wide = "".join(map(str, range(3_000)))
     sent = [
         world.send("update_and_downgrade", **update(write, 5, (text, 1, 0, 1)))
-        for write, text in zip(held, (wide, "narrow"), strict=True)
+        for write, text in zip(lines, (wide, "narrow"), strict=True)
     ]
     world.run()
     answers = [world.answers()[id_] for id_ in sent]
@@ -464,10 +468,10 @@ def test_a_row_that_fits_no_chunk_is_refused_and_its_neighbours_are_written(
 def test_a_defect_while_chunks_are_made_is_the_command_s_own(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    held = []
+    lines = []
     for name in ("t", "o"):
         _, write = world.ask("create", collection=name, description=DESCRIPTION)["capabilities"]
-        held.append(write)
+        lines.append(write)
     real = chunk.encode
 
     def encode(updates: pa.Table, *more: Any) -> Any:
@@ -478,7 +482,7 @@ def test_a_defect_while_chunks_are_made_is_the_command_s_own(
     monkeypatch.setattr(chunk, "encode", encode)
     sent = [
         world.send("update_and_downgrade", **update(write, 5, (text, 1, 0, 1)))
-        for write, text in zip(held, ("poison", "fine"), strict=True)
+        for write, text in zip(lines, ("poison", "fine"), strict=True)
     ]
     world.run()
     answers = [world.answers()[id_] for id_ in sent]

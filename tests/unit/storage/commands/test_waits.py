@@ -86,29 +86,32 @@ class Place:
 
     def answered(self, *ids: str) -> list[str]:
         self.until(lambda: self.world.answers().keys() >= {*ids})
-        return [self.world.answers()[each]["status"] for each in ids]
+        return [self.world.answers()[id_]["status"] for id_ in ids]
 
 
 @pytest.fixture
 def place() -> Iterator[Place]:
     world = World()
-    made = {
+    capabilities = {
         id_: world.ask("create", collection=id_, description=DESCRIPTION)["capabilities"]
         for id_ in ("v", "h")
     }
-    fields = update(made["v"][1], 5, ("a", 1, 0, 1))
-    (held,) = world.ask("update_and_downgrade", **fields)["capabilities"]
+    fields = update(capabilities["v"][1], 5, ("a", 1, 0, 1))
+    (writer,) = world.ask("update_and_downgrade", **fields)["capabilities"]
     gate = Gate("v")
     logs, chunks = SlowLogs(world.broker.logs), SlowChunks(world.broker.chunks)
     logs.gate = chunks.gate = gate
     service = world.service(logs=logs, chunks=chunks, workers=Threads)
     gate.opened.set()
-    found = Place(world, gate, service, made["v"][0], held, made["h"][1])
-    beats = [world.send("heartbeat", capability=each) for each in (found.read, found.honest)]
-    assert found.answered(*beats) == ["DONE", "DONE"]  # both groups are followed
+    new_place = Place(world, gate, service, capabilities["v"][0], writer, capabilities["h"][1])
+    beats = [
+        world.send("heartbeat", capability=capability)
+        for capability in (new_place.read, new_place.honest)
+    ]
+    assert new_place.answered(*beats) == ["DONE", "DONE"]  # both groups are followed
     gate.reached.clear()
     gate.opened.clear()
-    yield found
+    yield new_place
     gate.opened.set()
     service.close()
 
@@ -158,7 +161,7 @@ def test_what_one_command_waits_for_keeps_no_other_group_waiting(
     assert not world.answers().keys() & {late, behind}
     place.gate.opened.set()
     place.answered(late, behind)
-    offsets = {each["command"]: n for n, each in enumerate(world.responses())}
+    offsets = {response["command"]: n for n, response in enumerate(world.responses())}
     assert offsets[late] < offsets[behind]
 
 
@@ -194,7 +197,7 @@ def test_answers_out_of_order_are_known_to_the_next_service(place: Place) -> Non
     place.until(place.gate.reached.is_set)
     ids = [world.send("clone", capability=place.honest) for _ in range(5)]
     assert place.answered(*ids) == ["DONE"] * 5
-    held = len(world.storage().acquire_capabilities(CollectionId("h")))
+    count = len(world.storage().acquire_capabilities(CollectionId("h")))
     before = len(world.responses())
     world.run()
     assert world.answers()[late]["status"] == "DONE"
@@ -202,7 +205,7 @@ def test_answers_out_of_order_are_known_to_the_next_service(place: Place) -> Non
     opened = world.storage()
     opened.acquire_capabilities(CollectionId("h"))
     # two of the creation, what was cloned, and what this client and the former acquired
-    assert len(opened.shards.state(CollectionId("h")).capabilities) == 2 + 5 + held + 2
+    assert len(opened.shards.state(CollectionId("h")).capabilities) == 2 + 5 + count + 2
 
 
 def test_rows_that_take_long_to_decode_keep_nobody_waiting(
@@ -237,9 +240,9 @@ def test_who_waits_for_long_is_named_with_what_it_waits_in(
     place.until(place.gate.reached.is_set)
     with caplog.at_level(logging.WARNING):
         place.until(lambda: "a command takes long" in caplog.text)
-    said = next(record for record in caplog.records if "takes long" in record.message)
-    assert late in str(said.__dict__["of"])
-    assert "chunk_validation.fetched" in str(said.__dict__["in"])
+    warning = next(record for record in caplog.records if "takes long" in record.message)
+    assert late in str(warning.__dict__["of"])
+    assert "chunk_validation.fetched" in str(warning.__dict__["in"])
 
 
 def test_who_waits_beyond_every_deadline_ends_the_process(
@@ -275,7 +278,7 @@ def test_a_command_that_fails_is_tried_again_beside_others(
 def test_a_command_that_names_two_clients_collections_has_neither_wait_for_the_other() -> None:
     """After a start nothing is followed yet; then it chained the honest to the slow one."""
     world = World()
-    held = {
+    writers = {
         id_: world.ask("create", collection=id_, description=DESCRIPTION)["capabilities"][1]
         for id_ in ("v", "h")
     }
@@ -283,12 +286,12 @@ def test_a_command_that_names_two_clients_collections_has_neither_wait_for_the_o
     logs, chunks = SlowLogs(world.broker.logs), SlowChunks(world.broker.chunks)
     logs.gate = chunks.gate = gate
     service = world.service(logs=logs, chunks=chunks, workers=Threads)
-    place = Place(world, gate, service, {}, held["v"], held["h"])
+    place = Place(world, gate, service, {}, writers["v"], writers["h"])
     try:
-        slow = world.send("update_and_downgrade", **update(held["v"], 1), check_counts=True)
-        writes = [update(each, 1)["writes"][0] for each in held.values()]
+        slow = world.send("update_and_downgrade", **update(writers["v"], 1), check_counts=True)
+        writes = [update(writer, 1)["writes"][0] for writer in writers.values()]
         both = world.send("update_and_downgrade", writes=writes)
-        (status,) = place.answered(world.send("heartbeat", capability=held["h"]))
+        (status,) = place.answered(world.send("heartbeat", capability=writers["h"]))
         assert status == "DONE"
         assert slow not in world.answers()
         gate.opened.set()

@@ -19,7 +19,7 @@ from streams.torture.hostile.fair_clock import (
 
 
 @pytest.mark.parametrize(
-    ("others", "mine", "load", "taken"),
+    ("others", "mine", "load", "is_busy"),
     [
         (180, 20, 30.0, True),
         (20, 180, 30.0, False),  # our own load is no excuse
@@ -27,11 +27,11 @@ from streams.torture.hostile.fair_clock import (
         (0, 0, 30.0, False),
     ],
 )
-def test_others_took_the_machine(others: int, mine: int, load: float, *, taken: bool) -> None:
+def test_others_took_the_machine(others: int, mine: int, load: float, *, is_busy: bool) -> None:
     before = Use(1000, 500, 0.0)
     share = TICKS / 100
     after = Use(1000 + int((others + mine) * share), 500 + int(mine * share), load)
-    assert is_taken(before, after, 1.0, cores=2) is taken
+    assert is_taken(before, after, 1.0, cores=2) is is_busy
 
 
 def test_ours_is_what_descends_from_us_and_what_lost_its_parent_in_a_session_of_ours() -> None:

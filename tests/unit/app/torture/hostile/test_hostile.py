@@ -28,12 +28,12 @@ from streams.torture.hostile.surfaces import SURFACES
 
 
 def victim(name: str = "victim1") -> Victim:
-    held = {"collection": name, "frontier": 0, "token": ""}
+    capability = {"collection": name, "frontier": 0, "token": ""}
     return Victim(
         name,
         "a-group",
-        {**held, "right": "READ", "name": "r"},
-        {**held, "right": "WRITE", "name": "w"},
+        {**capability, "right": "READ", "name": "r"},
+        {**capability, "right": "WRITE", "name": "w"},
     )
 
 
@@ -48,12 +48,12 @@ def inputs_of(name: str, seed: int) -> list[object]:
     """Everything that a surface yields; each record lands at the same place."""
     surface, _ = SURFACES[name]
     inputs = surface(Random(seed), known())
-    made: list[object] = [next(inputs)]
+    values: list[object] = [next(inputs)]
     while True:
         try:
-            made.append(inputs.send((0, 7)))
+            values.append(inputs.send((0, 7)))
         except StopIteration:
-            return made
+            return values
 
 
 @pytest.mark.parametrize("name", SURFACES)
@@ -74,39 +74,39 @@ def test_commands_and_records_of_logs_go_to_different_collections() -> None:
         for name in ("chunk", "log", "rollup", "linked")
     }
     assert "sw.victim1.data" in topics.pop("chunk")
-    for name, found in topics.items():
-        assert "sw.victim2.log" in found, name
-        assert "sw.victim1.log" not in found, name
+    for name, records in topics.items():
+        assert "sw.victim2.log" in records, name
+        assert "sw.victim1.log" not in records, name
 
 
 def test_the_next_write_begins_where_the_last_one_ended() -> None:
-    held = known()
-    before = held.victims[0].read
-    moved = {**held.victims[0].write, "frontier": 7}
-    held.heard({"capabilities": [moved, {**moved, "collection": "honest"}]})
-    assert held.victims[0].write["frontier"] == 7
-    assert held.victims[0].read == before
-    assert not held.victims[0].is_spent
-    held.heard({"capabilities": [{**moved, "frontier": None}]})
-    assert held.victims[0].is_spent
+    ids = known()
+    before = ids.victims[0].read
+    moved = {**ids.victims[0].write, "frontier": 7}
+    ids.heard({"capabilities": [moved, {**moved, "collection": "honest"}]})
+    assert ids.victims[0].write["frontier"] == 7
+    assert ids.victims[0].read == before
+    assert not ids.victims[0].is_spent
+    ids.heard({"capabilities": [{**moved, "frontier": None}]})
+    assert ids.victims[0].is_spent
 
 
 def test_many_chunks_and_rows_are_what_a_service_takes() -> None:
     """What is refused at the door says nothing of those behind it."""
     description = loads(DESCRIPTION)
-    taken: Counter[str] = Counter()
+    counts: Counter[str] = Counter()
     for seed in range(100):
         body, rows = arrow_streams.chunk(Random(seed), 5)
         reference = ChunkRef(0, Offset(7), "k", zlib.crc32(body), rows, len(body))
         with contextlib.suppress(InvalidUsage):
-            found = rows_of(CollectionId("c"), reference, body, description)
-            taken["chunk"] += set(found.column("time").to_pylist()) == {5}
+            fetched = rows_of(CollectionId("c"), reference, body, description)
+            counts["chunk"] += set(fetched.column("time").to_pylist()) == {5}
         writer = WriteCapability(CollectionId("c"), frontier(5), CapabilityId("w"))
         with contextlib.suppress(InvalidUsage):
             sent = table(writer, arrow_streams.inline(Random(seed), 5))
-            found = conform(CollectionId("c"), sent, description)
-            taken["inline"] += set(found.column("time").to_pylist()) == {5}
-    assert min(taken["chunk"], taken["inline"]) > 20
+            fetched = conform(CollectionId("c"), sent, description)
+            counts["inline"] += set(fetched.column("time").to_pylist()) == {5}
+    assert min(counts["chunk"], counts["inline"]) > 20
 
 
 @pytest.mark.parametrize("name", list(codec.registry().by_name))
@@ -127,8 +127,8 @@ def test_a_bent_record_differs_in_one_field() -> None:
     name, before = codec.decode(message)
     changed = 0
     for seed in range(50):
-        found, after = codec.decode(bent(Random(seed), message, known().pool()))
-        assert found == name
+        decoded_name, after = codec.decode(bent(Random(seed), message, known().pool()))
+        assert decoded_name == name
         different = [field for field in before if before[field] != after[field]]
         assert len(different) <= 1
         changed += bool(different)
@@ -136,9 +136,9 @@ def test_a_bent_record_differs_in_one_field() -> None:
 
 
 def test_a_real_command_of_each_kind_is_readable() -> None:
-    names = {codec.decode(each)[0] for each in commands_of(victim())}
-    wanted = {each for each in codec.registry().by_name if each.startswith("command_")}
-    assert wanted - names == {"command_response"}
+    names = {codec.decode(command)[0] for command in commands_of(victim())}
+    expected = {name for name in codec.registry().by_name if name.startswith("command_")}
+    assert expected - names == {"command_response"}
 
 
 def test_mutations_follow_their_seed() -> None:

@@ -33,14 +33,14 @@ def test_sessions_are_there_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(senders, "ForeignProducer", NoProducer)
     monkeypatch.setattr(senders, "LISTENS_S", 30.0)
     payloads = (b"one", b"two", b"three")
-    heard: list[bytes] = []
+    messages: list[bytes] = []
     with socket.create_server(("127.0.0.1", 0)) as listening:
 
         def hear() -> None:
             there = [listening.accept()[0] for _ in payloads]
             for connection in there:
                 with connection:
-                    heard.append(connection.recv(10))
+                    messages.append(connection.recv(10))
 
         answering = threading.Thread(target=hear, daemon=True)
         answering.start()
@@ -48,7 +48,7 @@ def test_sessions_are_there_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
         sender = Senders(None, url, "x")  # type: ignore[arg-type]  # no broker
         assert sender.send(Burst(surface="sessions", payloads=payloads)) == NOWHERE
         answering.join(30)
-    assert sorted(heard) == sorted(payloads)
+    assert sorted(messages) == sorted(payloads)
 
 
 def test_an_answer_without_an_end_is_left(monkeypatch: pytest.MonkeyPatch) -> None:

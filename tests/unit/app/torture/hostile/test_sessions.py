@@ -52,7 +52,7 @@ class Coordinator:
         return []
 
     def objects(self) -> list[dict[str, object]]:
-        return [{"name": each} for each in self.there]
+        return [{"name": name} for name in self.there]
 
     def stream(self, text: str) -> Iterator[dict[str, Any]]:
         yield from self.messages
@@ -71,7 +71,7 @@ def turned(one: Session, turns: Any, most: int = 12) -> str:
 
 
 @pytest.mark.parametrize(
-    ("rows", "least", "said"),
+    ("rows", "least", "message"),
     [
         ([(0, None)], 0, ""),
         ([(3, 6)], 3, ""),
@@ -83,9 +83,9 @@ def turned(one: Session, turns: Any, most: int = 12) -> str:
         ([(None, None)], 0, "sum"),
     ],
 )
-def test_a_row_says_by_itself_whether_it_is_right(rows: Any, least: int, said: str) -> None:
-    assert said in wrong(rows, least)
-    assert bool(said) == bool(wrong(rows, least))
+def test_a_row_says_by_itself_whether_it_is_right(rows: Any, least: int, message: str) -> None:
+    assert message in wrong(rows, least)
+    assert bool(message) == bool(wrong(rows, least))
 
 
 def test_reads_are_right_and_their_times_never_go_back(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -132,9 +132,11 @@ def test_what_is_not_made_or_not_complete_is_late() -> None:
 def told(*messages: dict[str, Any]) -> tuple[Followed, str]:
     followed = Followed()
     for message in messages:
-        said = followed.hear({"type": "rows" if "rows" in message else "progress", **message})
-        if said:
-            return followed, said
+        problem = followed.hear(
+            {"type": "rows" if "rows" in message else "progress", **message}
+        )
+        if problem:
+            return followed, problem
     return followed, ""
 
 
@@ -142,7 +144,7 @@ FIRST = {"rows": [[5, 1, 2, 3]]}, {"frontier": 6}
 
 
 @pytest.mark.parametrize(
-    ("messages", "said"),
+    ("messages", "message"),
     [
         ([{"rows": [[7, -1, 2, 3], [7, 1, 3, 6]]}, {"frontier": 9}], ""),
         ([{"rows": [[7, -1, 2, 3], [7, 1, 3, 7]]}, {"frontier": 9}], "at 7: expected the sum"),
@@ -161,11 +163,11 @@ FIRST = {"rows": [[5, 1, 2, 3]]}, {"frontier": 6}
         ([{"frontier": 5}], "the frontier went back"),
     ],
 )
-def test_a_subscription_is_looked_at_at_every_time(messages: Any, said: str) -> None:
-    followed, found = told(*FIRST, *messages)
-    assert said in found
-    assert bool(said) == bool(found)
-    if not said:
+def test_a_subscription_is_looked_at_at_every_time(messages: Any, message: str) -> None:
+    followed, problems = told(*FIRST, *messages)
+    assert message in problems
+    assert bool(message) == bool(problems)
+    if not message:
         assert (followed.seen, followed.states, followed.frontier) == (3, 2, 9)
 
 
