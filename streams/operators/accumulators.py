@@ -2,9 +2,10 @@
 
 Of each group: the number of rows, and for each argument the number of its values that are not
 NULL and, where asked for, their exact sum. All of them are linear in the updates, so partial
-totals made anywhere add up to the same totals (`trace.limbs`, `trace.floats`).
+totals computed anywhere add up to the same totals (`trace.exact`).
 
-`Totals` holds the accumulators of many groups in columns: entry i of every part is group i's.
+`GroupAccumulators` holds the accumulators of many groups in columns: entry i of every part
+belongs to group i.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -45,7 +46,7 @@ _SPARSE = {FLOAT, PRODUCT}
 
 
 @dataclass(frozen=True, slots=True)
-class Slot:
+class AccumulatorSlot:
     """The accumulators of one argument: the count of its values, and of `kind` their sum.
 
     Of kind PRODUCT it is the sum of the products with the argument `other`.
@@ -67,7 +68,7 @@ class Slot:
 
 
 @dataclass(frozen=True, slots=True)
-class Totals:
+class GroupAccumulators:
     """Accumulators of `len(rows)` groups; `counts` and `sums` have one part for each slot."""
 
     rows: Ints
@@ -75,7 +76,9 @@ class Totals:
     sums: tuple[Sum, ...]
 
 
-def slots_of(aggregates: Sequence[Aggregate], types: Sequence[pa.DataType]) -> tuple[Slot, ...]:
+def slots_of(
+    aggregates: Sequence[Aggregate], types: Sequence[pa.DataType]
+) -> tuple[AccumulatorSlot, ...]:
     """The accumulators that these aggregates need, each once.
 
     Errors: InvalidUsage for an aggregate that is not linear over its type.
@@ -97,10 +100,16 @@ def slots_of(aggregates: Sequence[Aggregate], types: Sequence[pa.DataType]) -> t
         kind = sum_kind(types[aggregate.argument]) if aggregate.function in _SUMMED else COUNTED
         if kinds.get(key, COUNTED) == COUNTED:
             kinds[key] = kind
-    sums = [Slot(argument, distinct, kind) for (argument, distinct), kind in kinds.items()]
+    sums = [
+        AccumulatorSlot(argument, distinct, kind)
+        for (argument, distinct), kind in kinds.items()
+    ]
     return (
         *sums,
-        *(Slot(first, distinct, PRODUCT, second) for first, second, distinct in products),
+        *(
+            AccumulatorSlot(first, distinct, PRODUCT, second)
+            for first, second, distinct in products
+        ),
     )
 
 
@@ -123,7 +132,7 @@ def _products(aggregate: Aggregate) -> list[tuple[int, int, bool]]:
 
 
 def place(
-    slots: Sequence[Slot], argument: int, other: int | None = None, *, distinct: bool
+    slots: Sequence[AccumulatorSlot], argument: int, other: int | None = None, *, distinct: bool
 ) -> int:
     """The number of the slot of an argument, or of the product of two."""
     wanted = (argument, other, distinct)
@@ -164,8 +173,11 @@ def digits_of(array: pa.Array, kind: str) -> bigint_sums.Digits:
 
 
 def of_rows(
-    groups: Groups, diffs: Ints, column: Callable[[int], pa.Array], slots: Sequence[Slot]
-) -> Totals:
+    groups: Groups,
+    diffs: Ints,
+    column: Callable[[int], pa.Array],
+    slots: Sequence[AccumulatorSlot],
+) -> GroupAccumulators:
     """The totals of rows sorted into groups; `column` gives the values of an argument."""
     counts, sums = [], []
     for slot in slots:
@@ -180,10 +192,10 @@ def of_rows(
             sums.append(_sum_rows(groups, present, values, slot))
         else:
             sums.append(_sum_products(groups, present, values, other))
-    return Totals(sum_by(groups, diffs), tuple(counts), tuple(sums))
+    return GroupAccumulators(sum_by(groups, diffs), tuple(counts), tuple(sums))
 
 
-def _sum_rows(groups: Groups, weights: Ints, column: pa.Array, slot: Slot) -> Sum:
+def _sum_rows(groups: Groups, weights: Ints, column: pa.Array, slot: AccumulatorSlot) -> Sum:
     if slot.kind == COUNTED:
         return None
     if slot.kind != FLOAT:
@@ -205,7 +217,7 @@ def _doubles(column: pa.Array, weights: Ints) -> float_sums.Doubles:
     return np.ascontiguousarray(values, np.float64)
 
 
-def read(rows: pa.RecordBatch, slots: Sequence[Slot]) -> Totals:
+def read(rows: pa.RecordBatch, slots: Sequence[AccumulatorSlot]) -> GroupAccumulators:
     """The totals stored in columns `n`, `n0`, `s0`, ..."""
     counts: list[Ints] = []
     sums: list[Sum] = []
@@ -217,10 +229,10 @@ def read(rows: pa.RecordBatch, slots: Sequence[Slot]) -> Totals:
             sums.append(bigint_sums.of_bytes(rows.column(f"s{index}"), _DIGITS[slot.kind]))
         else:
             sums.append(None)
-    return Totals(int64(rows.column("n")), tuple(counts), tuple(sums))
+    return GroupAccumulators(int64(rows.column("n")), tuple(counts), tuple(sums))
 
 
-def store(totals: Totals, slots: Sequence[Slot]) -> list[pa.Array]:
+def store(totals: GroupAccumulators, slots: Sequence[AccumulatorSlot]) -> list[pa.Array]:
     """The columns `n`, `n0`, `s0`, ... that `read` reads."""
     size = len(totals.rows)
     columns = [pa.array(totals.rows)]
@@ -240,15 +252,15 @@ def store(totals: Totals, slots: Sequence[Slot]) -> list[pa.Array]:
     return columns
 
 
-def nothing(size: int, slots: Sequence[Slot]) -> Totals:
+def nothing(size: int, slots: Sequence[AccumulatorSlot]) -> GroupAccumulators:
     """The totals of groups without rows."""
     zeros = np.zeros(size, np.int64)
-    return Totals(
+    return GroupAccumulators(
         zeros, tuple(zeros for _ in slots), tuple(_zero(slot, size) for slot in slots)
     )
 
 
-def _zero(slot: Slot, size: int) -> Sum:
+def _zero(slot: AccumulatorSlot, size: int) -> Sum:
     if slot.kind == COUNTED:
         return None
     if slot.kind not in _SPARSE:
@@ -257,7 +269,7 @@ def _zero(slot: Slot, size: int) -> Sum:
     return float_sums.Digits(empty, empty, empty)
 
 
-def choose(totals: Totals, places: Ints) -> Totals:
+def choose(totals: GroupAccumulators, places: Ints) -> GroupAccumulators:
     """The totals of the groups at these places; -1 stands for a group without rows."""
     missing = places < 0
     none_missing = not missing.any()
@@ -281,7 +293,7 @@ def _choose_entries(entries: float_sums.Digits, places: Ints) -> float_sums.Digi
     return float_sums.Digits(owner, entries.bins[where], entries.digits[where])
 
 
-def joined(left: Totals, right: Totals) -> Totals:
+def joined(left: GroupAccumulators, right: GroupAccumulators) -> GroupAccumulators:
     """The totals of the groups of `left`, then those of `right`."""
     sums: list[Sum] = []
     for a, b in zip(left.sums, right.sums, strict=True):
@@ -297,10 +309,10 @@ def joined(left: Totals, right: Totals) -> Totals:
         else:
             sums.append(None)
     counts = tuple(np.concatenate(pair) for pair in zip(left.counts, right.counts, strict=True))
-    return Totals(np.concatenate((left.rows, right.rows)), counts, tuple(sums))
+    return GroupAccumulators(np.concatenate((left.rows, right.rows)), counts, tuple(sums))
 
 
-def summed(totals: Totals, groups: Groups) -> Totals:
+def summed(totals: GroupAccumulators, groups: Groups) -> GroupAccumulators:
     """The totals of groups of totals."""
 
     def add(values: Ints) -> Ints:
@@ -315,7 +327,9 @@ def summed(totals: Totals, groups: Groups) -> Totals:
     )
 
 
-def accumulated(old: Totals, changes: Totals, owner: Ints) -> Totals:
+def accumulated(
+    old: GroupAccumulators, changes: GroupAccumulators, owner: Ints
+) -> GroupAccumulators:
     """The running totals: entry i is old[owner[i]] plus the changes of that owner up to i.
 
     `owner` ascends from 0, and every owner has a change. Errors: DiffOverflow.
@@ -342,7 +356,7 @@ def accumulated(old: Totals, changes: Totals, owner: Ints) -> Totals:
         followed(change, first, before)
         for before, change in zip(old.counts, changes.counts, strict=True)
     )
-    return Totals(followed(changes.rows, first, old.rows), counts, tuple(sums))
+    return GroupAccumulators(followed(changes.rows, first, old.rows), counts, tuple(sums))
 
 
 def _accumulate_entries(
@@ -368,10 +382,10 @@ def _accumulate_entries(
 
 
 def _mapped(
-    totals: Totals,
+    totals: GroupAccumulators,
     numbers: Callable[[Ints], Ints],
     entries: Callable[[float_sums.Digits], float_sums.Digits],
-) -> Totals:
+) -> GroupAccumulators:
     sums: list[Sum] = []
     for sum_ in totals.sums:
         match sum_:
@@ -381,18 +395,22 @@ def _mapped(
                 sums.append(entries(sum_))
             case digits:
                 sums.append(numbers(digits))
-    return Totals(numbers(totals.rows), tuple(numbers(c) for c in totals.counts), tuple(sums))
+    return GroupAccumulators(
+        numbers(totals.rows), tuple(numbers(c) for c in totals.counts), tuple(sums)
+    )
 
 
-def replaced(totals: Totals, parts: Mapping[int, tuple[Ints, Sum]]) -> Totals:
+def replaced(
+    totals: GroupAccumulators, parts: Mapping[int, tuple[Ints, Sum]]
+) -> GroupAccumulators:
     """The totals with other parts for the slots of these numbers."""
     counts, sums = list(totals.counts), list(totals.sums)
     for index, (count, total) in parts.items():
         counts[index], sums[index] = count, total
-    return Totals(totals.rows, tuple(counts), tuple(sums))
+    return GroupAccumulators(totals.rows, tuple(counts), tuple(sums))
 
 
-def something(totals: Totals) -> Flags:
+def something(totals: GroupAccumulators) -> Flags:
     """Whether anything at all is known of each group."""
     live: Flags = totals.rows != 0
     for count in totals.counts:

@@ -13,9 +13,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from streams.operators.frame_visibility import beyond, keys, peers_of
-from streams.operators.interesting_times import Moments
-from streams.operators.min_max import Touched
-from streams.operators.ordered_groups import Changed, Core
+from streams.operators.interesting_times import InterestingTimes
+from streams.operators.min_max import AffectedValues
+from streams.operators.ordered_groups import ChangedRows, UnchangedRows
 from streams.plan.physical import Reach, Span
 from streams.trace.arrange import order
 from streams.trace.arrange.first_rows import Gaps, Leading, joined, within
@@ -29,8 +29,8 @@ _GROWTH = 4
 
 
 def core(
-    reach: Reach, runs: Sequence[Run], changed: Changed, whole: Flags, kernel: Kernel
-) -> list[Core]:
+    reach: Reach, runs: Sequence[Run], changed: ChangedRows, whole: Flags, kernel: Kernel
+) -> list[UnchangedRows]:
     """The rows in the gaps that a neighbourhood may need; of `whole` groups all."""
     if not runs:
         return []
@@ -39,7 +39,9 @@ def core(
     between = _between(touched, changed.moments)
     search = _Search(reach, runs, columns, changed.types, width, whole, kernel)
     nearby = [search.near(between, last=last) for last in (False, True)]
-    return [Core(between.owner[s.which], s.rows, s.counts) for s in nearby if s is not None]
+    return [
+        UnchangedRows(between.owner[s.which], s.rows, s.counts) for s in nearby if s is not None
+    ]
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +54,7 @@ class _Between:
     behind: pa.Array
 
 
-def _between(touched: Touched, moments: Moments) -> _Between:
+def _between(touched: AffectedValues, moments: InterestingTimes) -> _Between:
     """The rows before, between and after the touched rows of each group."""
     sizes = np.bincount(touched.owner, minlength=len(moments.hashes)) + 1
     owner = np.repeat(np.arange(len(sizes)), sizes)

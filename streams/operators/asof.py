@@ -28,9 +28,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from streams.operators import join
-from streams.operators.context import Stepped
+from streams.operators.context import NodeOutput
 from streams.operators.frame_visibility import beyond, keys
-from streams.operators.join import Side, Sides
+from streams.operators.join import JoinInputs, JoinSide
 from streams.operators.ordered_groups import sort_keys_of
 from streams.plan.physical import Asof
 from streams.trace.arrange import order, ordered
@@ -49,25 +49,25 @@ _ALL = 1 << 40
 class _Ranged:
     """Changes of right's rows: each row's range, from `low` and before `high`, as sort keys."""
 
-    side: Side
+    side: JoinSide
     low: pa.Array
     high: pa.Array
 
 
-def step(node: Asof, sides: Sides) -> Stepped:
+def step(node: Asof, sides: JoinInputs) -> NodeOutput:
     """The changes of the join over the interval, and the new runs of both sides."""
     work = _Work(node, sides)
     points = work.changed(0, node.point)
     ranged = work.ranged(work.changed(1, node.start))
     if not points.rows.num_rows and not ranged.side.rows.num_rows:
-        return Stepped(None, runs=sides.runs)
+        return NodeOutput(None, runs=sides.runs)
     values = work.points(points)
     moved = _moved(ranged, node.end, work.kernel)
     parts = [*work.found(points, values), *work.within(moved)]
     parts += work.together(points, values, moved)
     output = consolidate(flatten(parts, arrow_schema(sides.output_types)), work.kernel)
     run_names = {"left": work.kept(0, points), "right": work.kept(1, ranged.side)}
-    return Stepped(output if output.num_rows else None, runs=run_names)
+    return NodeOutput(output if output.num_rows else None, runs=run_names)
 
 
 def _moved(ranged: _Ranged, end: int, kernel: Kernel) -> _Ranged:
@@ -102,12 +102,12 @@ def _behind(diffs: Ints, row: Ints) -> Ints:
     return followed(diffs[::-1], starts, np.zeros(len(starts), np.int64))[::-1]
 
 
-def _chosen(side: Side, places: Ints, diffs: Ints) -> Side:
+def _chosen(side: JoinSide, places: Ints, diffs: Ints) -> JoinSide:
     """These changes of a side, with other diffs."""
     at = pa.array(places)
     times = None if side.times is None else side.times[places]
     forms = [form.take(at) for form in side.forms]
-    return Side(side.rows.take(at), side.hashes[places], forms, diffs, times)
+    return JoinSide(side.rows.take(at), side.hashes[places], forms, diffs, times)
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +115,7 @@ class _Work:
     """The state of a step."""
 
     node: Asof
-    sides: Sides
+    sides: JoinInputs
 
     @property
     def kernel(self) -> Kernel:
@@ -135,14 +135,14 @@ class _Work:
         """The columns of a side's key."""
         return (self.node.left_keys, self.node.right_keys)[side]
 
-    def changed(self, side: int, place: int) -> Side:
+    def changed(self, side: int, place: int) -> JoinSide:
         """A side's updates that can match: those with a value at this place."""
         rows = consolidate(self.sides.updates(side), self.kernel)
         if rows.column(place).null_count:
             rows = rows.filter(rows.column(place).is_valid())
         return join.changed(rows, self.by(side), self.node, self.kernel)
 
-    def ranged(self, side: Side) -> _Ranged:
+    def ranged(self, side: JoinSide) -> _Ranged:
         """Right's changes whose ranges are not empty."""
         low, high = self.ranges(side.rows.columns[:-2])
         there = pc.less(low, high).to_numpy(zero_copy_only=False)
@@ -152,7 +152,7 @@ class _Work:
         at = pa.array(places)
         return _Ranged(_chosen(side, places, side.diffs[places]), low.take(at), high.take(at))
 
-    def points(self, side: Side) -> pa.Array:
+    def points(self, side: JoinSide) -> pa.Array:
         """The sort keys of the points of left's changes."""
         columns, types = side.rows.columns[:-2], self.sides.types[0]
         return keys([self.node.sorts[0]], columns, types, self.kernel)[0]
@@ -162,7 +162,7 @@ class _Work:
         low, high = keys(self.node.sorts[1:], columns, self.sides.types[1], self.kernel)
         return (low, high) if self.node.closed else (beyond(low), beyond(high))
 
-    def found(self, points: Side, values: pa.Array) -> Iterator[pa.RecordBatch]:
+    def found(self, points: JoinSide, values: pa.Array) -> Iterator[pa.RecordBatch]:
         """Left's changes beside the rows that were there before the interval."""
         size, runs = points.rows.num_rows, self.opened(1)
         if not size or not runs:
@@ -194,7 +194,7 @@ class _Work:
             yield self._pairs(contents, moved.side, np.arange(len(some.which)), some.which)
 
     def together(
-        self, points: Side, values: pa.Array, moved: _Ranged
+        self, points: JoinSide, values: pa.Array, moved: _Ranged
     ) -> Iterator[pa.RecordBatch]:
         """The changes of both sides, at the later one's time."""
         size, width = points.rows.num_rows, moved.side.rows.num_rows
@@ -219,14 +219,14 @@ class _Work:
                 self._pairs(points, moved.side, left_rows, right_rows), self.kernel
             )
 
-    def _held(self, columns: Sequence[pa.Array], counts: Ints, side: int) -> Side:
+    def _held(self, columns: Sequence[pa.Array], counts: Ints, side: int) -> JoinSide:
         """Rows of a side's state as a side of pairs."""
         schema = data_schema(self.sides.types[side])
         rows = pa.RecordBatch.from_arrays(list(columns), schema=schema)
-        return Side(rows, np.empty(0, np.uint64), [], counts, None)
+        return JoinSide(rows, np.empty(0, np.uint64), [], counts, None)
 
     def _pairs(
-        self, left: Side, right: Side, left_places: Ints, right_places: Ints
+        self, left: JoinSide, right: JoinSide, left_places: Ints, right_places: Ints
     ) -> pa.RecordBatch:
         """Pairs of rows, by place, without the end of the range."""
         self.kernel.allow(len(left_places) * join.LEAST_OF_PAIR)
@@ -235,7 +235,7 @@ class _Work:
         nothing = pa.nulls(joined.num_rows, self.schema.field(place).type)
         return joined.set_column(place, self.schema.field(place), nothing)
 
-    def kept(self, side: int, changes: Side) -> list[RunName]:
+    def kept(self, side: int, changes: JoinSide) -> list[RunName]:
         """A side's runs from now on."""
         files, kernel = self.sides.scope.context.files, self.kernel
         rows, kinds = changes.rows, self.sides.types[side]

@@ -74,7 +74,7 @@ class Packet:
 
 
 @dataclass(frozen=True, slots=True)
-class Emitted:
+class EngineOutput:
     """The results of a call: packets for later levels, output updates, error updates.
 
     `output` has columns c0 .. cn, time, diff; `errors` has error, time, diff. None is nothing.
@@ -86,7 +86,7 @@ class Emitted:
 
 
 @dataclass(frozen=True, slots=True)
-class Scope:
+class EngineCall:
     """One call of the engine: a dataflow, stepped in one place over one interval."""
 
     dataflow: Dataflow
@@ -105,7 +105,7 @@ Ports = Mapping[str, list[pa.Table | pa.RecordBatch]]
 
 
 @dataclass(frozen=True, slots=True)
-class Stepped:
+class NodeOutput:
     """The results of a node: updates, errors, and its new runs."""
 
     output: pa.RecordBatch | None

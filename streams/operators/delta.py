@@ -24,7 +24,7 @@ from collections.abc import Iterator, Mapping, Sequence
 import pyarrow as pa
 
 from streams.operators import join
-from streams.operators.context import Ports, Scope, Stepped
+from streams.operators.context import EngineCall, NodeOutput, Ports
 from streams.plan.physical import Arrange, Lookup
 from streams.trace.arrange import multiset
 from streams.trace.arrange.runs import RunName
@@ -40,8 +40,8 @@ def step(
     ports: Ports,
     runs: Mapping[str, list[RunName]],
     output_types: Sequence[str],
-    scope: Scope,
-) -> Stepped:
+    scope: EngineCall,
+) -> NodeOutput:
     """The updates of an arrangement's input, and its new runs; or what a stream finds.
 
     Args:
@@ -62,8 +62,8 @@ def _arrange(
     ports: Ports,
     runs: Mapping[str, list[RunName]],
     types: Sequence[str],
-    scope: Scope,
-) -> Stepped:
+    scope: EngineCall,
+) -> NodeOutput:
     rows = flatten(ports["in"], arrow_schema(types))
     changes = join.changed(rows, node.keys, node, scope.kernel)
     run_names = multiset.insert(
@@ -72,7 +72,7 @@ def _arrange(
         join.stored(changes, types),
         scope.kernel,
     )
-    return Stepped(changes.rows, runs={ROWS: run_names})
+    return NodeOutput(changes.rows, runs={ROWS: run_names})
 
 
 def _lookup(
@@ -80,10 +80,10 @@ def _lookup(
     ports: Ports,
     runs: Mapping[str, list[RunName]],
     output_types: Sequence[str],
-    scope: Scope,
-) -> Stepped:
+    scope: EngineCall,
+) -> NodeOutput:
     if "stream" not in ports:
-        return Stepped(None)
+        return NodeOutput(None)
     dataflow, kernel = scope.dataflow, scope.kernel
     keeper = dataflow.nodes[node.arranged]
     assert isinstance(keeper, Arrange), keeper
@@ -102,11 +102,15 @@ def _lookup(
     if len(latest) and news.num_rows and int64(news.column("time")).min() <= latest.max():
         present = join.changed(news, keeper.keys, keeper, kernel)
         batches += _seen(side, latest, present, schema, kernel)
-    return Stepped(flatten(batches, schema))
+    return NodeOutput(flatten(batches, schema))
 
 
 def _seen(
-    lookups: join.Side, latest: Ints, present: join.Side, schema: pa.Schema, kernel: Kernel
+    lookups: join.JoinSide,
+    latest: Ints,
+    present: join.JoinSide,
+    schema: pa.Schema,
+    kernel: Kernel,
 ) -> Iterator[pa.RecordBatch]:
     """Join the lookups with this interval's changes up to the latest time that each sees."""
     assert present.times is not None, "updates have times"

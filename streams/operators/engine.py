@@ -25,15 +25,15 @@ from streams.operators import emit_on_close, linear, loop, nodes, pre_aggregatio
 from streams.operators.context import (
     ERRORS,
     Context,
-    Emitted,
+    EngineCall,
+    EngineOutput,
+    NodeOutput,
     Packet,
     RunsByOperator,
-    Scope,
-    Stepped,
 )
 from streams.operators.exchange import bucket_of, split, spread
 from streams.operators.linear import Computed
-from streams.operators.wiring import Edge, Layout, layout
+from streams.operators.wiring import Edge, Wiring, layout
 from streams.plan.physical import (
     Constant,
     Dataflow,
@@ -54,7 +54,7 @@ from streams.trace.updates import flatten, key_columns, settle
 
 __all__ = [
     "Context",
-    "Emitted",
+    "EngineOutput",
     "Packet",
     "RunsByOperator",
     "advance",
@@ -85,7 +85,7 @@ def start(
     ctx: Context,
     *,
     computed: Mapping[int, Computed] = NO_IMPORT,
-) -> Emitted:
+) -> EngineOutput:
     """Level 0 over a share of the imports' updates.
 
     Args:
@@ -98,7 +98,7 @@ def start(
         computed: by index of the import, what is known of its updates, in their order.
     """
     ctx.kernel.define(dataflow.functions)
-    scope = Scope(dataflow, interval, buckets, ctx)
+    scope = EngineCall(dataflow, interval, buckets, ctx)
     level = _Level(scope, layout(dataflow), 0, None)
     for number, node in enumerate(dataflow.nodes):
         if isinstance(node, Source) and node.index in imports:
@@ -119,7 +119,7 @@ def advance(  # noqa: PLR0913, PLR0917 - a worker knows all of these apart, and 
     ctx: Context,
     *,
     buckets: int,
-) -> tuple[Emitted, RunsByOperator]:
+) -> tuple[EngineOutput, RunsByOperator]:
     """One level in one bucket: its nodes in order, over the packets that came and the runs.
 
     Args:
@@ -136,7 +136,7 @@ def advance(  # noqa: PLR0913, PLR0917 - a worker knows all of these apart, and 
         What came of it, and the bucket's runs of this level from now on.
     """
     ctx.kernel.define(dataflow.functions)
-    scope = Scope(dataflow, interval, buckets, ctx)
+    scope = EngineCall(dataflow, interval, buckets, ctx)
     here = _Level(scope, layout(dataflow), level, bucket)
     for (node, port), tables in inbox.items():
         for table in tables:
@@ -181,8 +181,8 @@ def _by_operator(runs: RunsByOperator) -> dict[NodeId, dict[str, list[RunName]]]
 class _Level:
     """One call at work: what has come to each port, and what came of it so far."""
 
-    scope: Scope
-    layout: Layout
+    scope: EngineCall
+    layout: Wiring
     level: int
     bucket: int | None
     ports: dict[NodeId, dict[str, list[_Rows]]] = field(default_factory=dict)
@@ -221,7 +221,7 @@ class _Level:
         node = self.scope.dataflow.nodes[number]
         return node.arranged if isinstance(node, Lookup) else number
 
-    def emitted(self) -> Emitted:
+    def emitted(self) -> EngineOutput:
         """The results of the call."""
         output = errors = None
         if self.output is not None:
@@ -233,7 +233,7 @@ class _Level:
             failed = settle(flatten(self.errors, ERRORS), self.scope.kernel)
             errors = pa.Table.from_batches([failed]) if failed.num_rows else None
         errors = emit_on_close.lasting(self.scope.dataflow, errors)
-        return Emitted(tuple(self.packets), output, errors)
+        return EngineOutput(tuple(self.packets), output, errors)
 
     def _is_presummed(self, number: NodeId) -> bool:
         """Send on the sums of a Linear's rows in place of them, where that is possible."""
@@ -278,7 +278,7 @@ class _Level:
             case _:
                 return False
 
-    def _step(self, number: NodeId, runs: Mapping[str, list[RunName]]) -> Stepped:
+    def _step(self, number: NodeId, runs: Mapping[str, list[RunName]]) -> NodeOutput:
         node, ports = self.scope.dataflow.nodes[number], self.ports.get(number, {})
         if isinstance(node, Loop):
             return loop.step(node, ports, runs, self.scope)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from streams.operators.group_contents import Contents
+from streams.operators.group_contents import GroupContents
 from streams.trace.columns import Ints, int64
 from streams.trace.kernel.connection import EvaluationFailed
 from streams.trace.kernel.kernel import Kernel, arrow_type
@@ -33,7 +33,7 @@ def source(types: Types, kernel: Kernel) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Evaluated:
+class EvaluationResults:
     """The results of pairs: rows with the pair's number first; and the failed pairs."""
 
     rows: pa.Table
@@ -41,7 +41,9 @@ class Evaluated:
     negative: Ints
 
 
-def evaluate(contents: Contents, start: int, end: int, statement: Evaluate) -> Evaluated:
+def evaluate(
+    contents: GroupContents, start: int, end: int, statement: Evaluate
+) -> EvaluationResults:
     """The results of the pairs [start, end); pair numbers in the rows are relative to `start`.
 
     Where DuckDB raises, the pairs are halved until the one that fails stands alone: one bad
@@ -66,4 +68,4 @@ def evaluate(contents: Contents, start: int, end: int, statement: Evaluate) -> E
                 todo += [(middle, high), (low, middle)]
     if not parts:
         parts.append(statement(rows.slice(0, 0)))
-    return Evaluated(pa.concat_tables(parts), np.array(failed, np.int64), negative)
+    return EvaluationResults(pa.concat_tables(parts), np.array(failed, np.int64), negative)

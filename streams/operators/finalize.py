@@ -20,7 +20,13 @@ import pyarrow as pa
 
 from streams.errors import InvalidUsage
 from streams.operators import variance
-from streams.operators.accumulators import DEVIATIONS, Slot, Sum, Totals, place
+from streams.operators.accumulators import (
+    DEVIATIONS,
+    AccumulatorSlot,
+    GroupAccumulators,
+    Sum,
+    place,
+)
 from streams.plan.physical import Aggregate
 from streams.trace.columns import Flags, Ints
 from streams.trace.exact import bigint_sums, float_sums
@@ -30,7 +36,7 @@ _EXACT_DOUBLE = 1 << 53
 
 
 @dataclass(frozen=True, slots=True)
-class Values:
+class AggregateValues:
     """An aggregate's value for each group; where `failed` is set there is an error instead."""
 
     column: pa.Array
@@ -39,23 +45,23 @@ class Values:
 
 def value(
     aggregate: Aggregate,
-    totals: Totals,
-    slots: Sequence[Slot],
+    totals: GroupAccumulators,
+    slots: Sequence[AccumulatorSlot],
     types: Sequence[pa.DataType],
-) -> Values:
+) -> AggregateValues:
     """The values of one linear aggregate.
 
     Errors: InvalidUsage for an aggregate that is not linear.
     """
     if aggregate.argument is None:
-        return Values(_counted(totals.rows, aggregate.type))
+        return AggregateValues(_counted(totals.rows, aggregate.type))
     if aggregate.function in DEVIATIONS:
-        return Values(variance.value(aggregate, totals, slots))
+        return AggregateValues(variance.value(aggregate, totals, slots))
     index = place(slots, aggregate.argument, distinct=aggregate.distinct)
     counts, total = totals.counts[index], totals.sums[index]
     match aggregate.function:
         case "count":
-            return Values(_counted(counts, aggregate.type))
+            return AggregateValues(_counted(counts, aggregate.type))
         case "bool_and" | "bool_or":
             return _truth(aggregate, counts, _digits(total)[0])
         case "sum" | "avg":
@@ -64,23 +70,25 @@ def value(
             raise InvalidUsage(f"aggregate is not known: {other}")
 
 
-def _summed(aggregate: Aggregate, counts: Ints, total: Sum, source: pa.DataType) -> Values:
+def _summed(
+    aggregate: Aggregate, counts: Ints, total: Sum, source: pa.DataType
+) -> AggregateValues:
     none = counts == 0
     if isinstance(total, float_sums.Digits):
         sums = float_sums.nearest(total, len(counts))
         if aggregate.function == "avg":
             sums = sums / np.where(none, 1, counts)
-        return Values(pa.array(sums, mask=none))
+        return AggregateValues(pa.array(sums, mask=none))
     digits = _digits(total)
     if aggregate.function == "sum":
         return _sum(digits, none, arrow_type(aggregate.type))
     return _average(digits, counts, source)
 
 
-def _truth(aggregate: Aggregate, counts: Ints, trues: Ints) -> Values:
+def _truth(aggregate: Aggregate, counts: Ints, trues: Ints) -> AggregateValues:
     """Whether all, or some, of the values are true, by how many are."""
     values = trues == counts if aggregate.function == "bool_and" else trues > 0
-    return Values(pa.array(values, mask=counts == 0))
+    return AggregateValues(pa.array(values, mask=counts == 0))
 
 
 def _counted(counts: Ints, kind: str) -> pa.Array:
@@ -97,12 +105,14 @@ def _digits(total: Sum) -> bigint_sums.Digits:
     return total
 
 
-def _sum(digits: bigint_sums.Digits, none: Flags, kind: pa.DataType) -> Values:
+def _sum(digits: bigint_sums.Digits, none: Flags, kind: pa.DataType) -> AggregateValues:
     if pa.types.is_decimal(kind):
         failed = ~bigint_sums.magnitude_below(digits, 10**kind.precision)
     else:
         failed = ~bigint_sums.fits(digits, bigint_sums.NARROW)
-    return Values(_stored(digits, none | failed, kind), failed if failed.any() else None)
+    return AggregateValues(
+        _stored(digits, none | failed, kind), failed if failed.any() else None
+    )
 
 
 def _stored(digits: bigint_sums.Digits, missing: Flags, kind: pa.DataType) -> pa.Array:
@@ -116,7 +126,7 @@ def _stored(digits: bigint_sums.Digits, missing: Flags, kind: pa.DataType) -> pa
     return plain if storage is kind else pa.ExtensionArray.from_storage(kind, plain)
 
 
-def _average(digits: bigint_sums.Digits, counts: Ints, source: pa.DataType) -> Values:
+def _average(digits: bigint_sums.Digits, counts: Ints, source: pa.DataType) -> AggregateValues:
     """The exact sum divided by the count, rounded to the nearest double once."""
     none = counts == 0
     scale = 10**source.scale if pa.types.is_decimal(source) else 1
@@ -132,4 +142,4 @@ def _average(digits: bigint_sums.Digits, counts: Ints, source: pa.DataType) -> V
         below = numbers[large].astype(object) * scale
         result[large] = (bigint_sums.to_objects(digits[:, large]) / below).astype(np.float64)
     column = pa.array(result, mask=none | failed)
-    return Values(column, failed if failed.any() else None)
+    return AggregateValues(column, failed if failed.any() else None)

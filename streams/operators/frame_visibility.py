@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from streams.operators.linear import source_of
-from streams.operators.ordered_groups import Candidates
+from streams.operators.ordered_groups import CandidateRows
 from streams.operators.running_sums import Sums, weights
 from streams.plan.physical import Reach, Span
 from streams.trace.arrange import order
@@ -26,7 +26,7 @@ _SUFFIX = 2
 
 
 @dataclass(frozen=True, slots=True)
-class Ranges:
+class VisibleRanges:
     """For each candidate the first that it sees and the one after the last, and who sees it."""
 
     sees: tuple[Ints, Ints]
@@ -34,7 +34,7 @@ class Ranges:
 
 
 @dataclass(frozen=True, slots=True)
-class Sight:
+class FrameVisibility:
     """See the module. `peer` numbers the peers of all groups in order; None: each is alone.
 
     With `weights`, what each candidate adds to the numbers of `prefixes`, all rows behind one
@@ -44,27 +44,31 @@ class Sight:
     back: int
     ahead: int
     peer: Ints | None = None
-    ranges: Ranges | None = None
+    ranges: VisibleRanges | None = None
     weights: Sums | None = None
 
 
-def sight(reach: Reach, candidates: Candidates, types: Sequence[str], kernel: Kernel) -> Sight:
+def sight(
+    reach: Reach, candidates: CandidateRows, types: Sequence[str], kernel: Kernel
+) -> FrameVisibility:
     """The visibility of the candidates, whose columns have these types."""
     if reach.before:
         amounts = weights(reach.before, candidates.rows.columns, len(candidates.owner))
         plain = sight(replace(reach, before=()), candidates, types, kernel)
         return replace(plain, weights=amounts)
     if reach.span is not None:
-        return Sight(0, 0, ranges=_ranges(reach.span, candidates, types, kernel))
+        return FrameVisibility(0, 0, ranges=_ranges(reach.span, candidates, types, kernel))
     if not reach.peers:
-        return Sight(reach.back, reach.ahead)
+        return FrameVisibility(reach.back, reach.ahead)
     (own,) = keys([peers_of(reach)], candidates.rows.columns, types, kernel)
     begins = np.zeros(len(own), np.int64)
     begins[order.starts([candidates.owner, order.ranks(own)])] = 1
-    return Sight(reach.back, reach.ahead, np.cumsum(begins) - 1)
+    return FrameVisibility(reach.back, reach.ahead, np.cumsum(begins) - 1)
 
 
-def _ranges(span: Span, candidates: Candidates, types: Sequence[str], kernel: Kernel) -> Ranges:
+def _ranges(
+    span: Span, candidates: CandidateRows, types: Sequence[str], kernel: Kernel
+) -> VisibleRanges:
     texts = [*span.sees, *span.seen]
     values = keys(texts, candidates.rows.columns, types, kernel)
     low = np.searchsorted(candidates.owner, candidates.owner)
@@ -74,7 +78,7 @@ def _ranges(span: Span, candidates: Candidates, types: Sequence[str], kernel: Ke
         order.bound(read, low, high, beyond(key) if last else key, after=bool(last))
         for key, last in zip(values, (0, 1, 0, 1), strict=True)
     ]
-    return Ranges((ends[0], ends[1]), (ends[2], ends[3]))
+    return VisibleRanges((ends[0], ends[1]), (ends[2], ends[3]))
 
 
 def peers_of(reach: Reach) -> str:

@@ -17,8 +17,8 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from streams.operators.context import Scope
-from streams.operators.interesting_times import Moments
+from streams.operators.context import EngineCall
+from streams.operators.interesting_times import InterestingTimes
 from streams.trace.arrange import multiset, order
 from streams.trace.arrange.runs import RunName
 from streams.trace.columns import Ints, group, int64, key_form, spans
@@ -30,13 +30,13 @@ LARGEST_CHUNK = 1 << 18
 
 
 @dataclass(frozen=True, slots=True)
-class Pairs:
+class GroupTimes:
     """The pairs of each group one after the other: before the interval, then its moments.
 
     `owner` has the group of each pair, `moment` its moment, or -1 for before the interval.
     """
 
-    moments: Moments
+    moments: InterestingTimes
     owner: Ints
     moment: Ints
 
@@ -48,17 +48,17 @@ class Pairs:
         return np.concatenate((before, np.arange(len(owner)) + owner + 1))
 
 
-def pairs_of(moments: Moments) -> Pairs:
+def pairs_of(moments: InterestingTimes) -> GroupTimes:
     """The pairs of all groups."""
     first, end = moments.bounds
     owner = np.repeat(np.arange(len(first)), end - first + 1)
     moment = np.arange(len(owner)) - owner - 1
     moment[first + np.arange(len(first))] = -1
-    return Pairs(moments, owner, moment)
+    return GroupTimes(moments, owner, moment)
 
 
 @dataclass(frozen=True, slots=True)
-class Contents:
+class GroupContents:
     """The distinct rows of the changed groups, with their counts and changes.
 
     An entry is a distinct row of a group: entry i is row i of `rows`, belongs to group
@@ -66,7 +66,7 @@ class Contents:
     entry `entry[j]` has been changed by `sums[j]` in all; sorted by entry, then moment.
     """
 
-    pairs: Pairs
+    pairs: GroupTimes
     rows: pa.RecordBatch
     owner: Ints
     base: Ints
@@ -128,10 +128,10 @@ def schema(keys: Sequence[pa.DataType], data: Sequence[pa.Field]) -> pa.Schema:
 def of_changes(
     rows: pa.RecordBatch,
     width: int,
-    moments: Moments,
+    moments: InterestingTimes,
     names: Sequence[RunName],
-    scope: Scope,
-) -> tuple[Contents, list[RunName]]:
+    scope: EngineCall,
+) -> tuple[GroupContents, list[RunName]]:
     """The contents of the groups, and the runs with the changes added.
 
     Args:
@@ -160,10 +160,12 @@ def of_changes(
     added_rows = pa.RecordBatch.from_arrays(added, schema=multiset.schema(shape))
     runs = multiset.insert(files, names, added_rows, kernel)
     pairs = pairs_of(moments)
-    return Contents(pairs, entries.rows, entries.owner, base, entry, at, sums), runs
+    return GroupContents(pairs, entries.rows, entries.owner, base, entry, at, sums), runs
 
 
-def _owners(columns: Sequence[pa.Array], rows: int, moments: Moments, kernel: Kernel) -> Ints:
+def _owners(
+    columns: Sequence[pa.Array], rows: int, moments: InterestingTimes, kernel: Kernel
+) -> Ints:
     """The number of each row's key; -1 for a key that only shares a hash with one of these."""
     forms = [key_form(column, kernel) for column in columns]
     if not forms:

@@ -20,9 +20,16 @@ import numpy as np
 import pyarrow as pa
 
 from streams.operators import group_contents
-from streams.operators.context import ERRORS, NEGATIVE, Ports, Scope, Stepped
-from streams.operators.evaluation import Evaluate, Evaluated, Types, evaluate, port, source
-from streams.operators.group_contents import Pairs
+from streams.operators.context import ERRORS, NEGATIVE, EngineCall, NodeOutput, Ports
+from streams.operators.evaluation import (
+    Evaluate,
+    EvaluationResults,
+    Types,
+    evaluate,
+    port,
+    source,
+)
+from streams.operators.group_contents import GroupTimes
 from streams.operators.interesting_times import of_rows as moments_of
 from streams.plan.physical import Groupwise
 from streams.trace.arrange.runs import RunName
@@ -39,8 +46,8 @@ def step(
     runs: Mapping[str, list[RunName]],
     types: Sequence[str],
     output_types: Sequence[str],
-    scope: Scope,
-) -> Stepped:
+    scope: EngineCall,
+) -> NodeOutput:
     """The changes of what the groups come to, the errors, and the new runs.
 
     Args:
@@ -54,7 +61,7 @@ def step(
     rows = flatten(ports.get("in", []), arrow_schema(types))
     rows = consolidate(rows, scope.kernel)
     if not rows.num_rows:
-        return Stepped(None, runs=runs)
+        return NodeOutput(None, runs=runs)
     keys = [canonical(rows.column(key)) for key in node.keys]
     moments, _ = moments_of(keys, int64(rows.column("time")), scope.kernel)
     shape = group_contents.schema([key.type for key in keys], list(rows.schema)[:-2])
@@ -63,10 +70,10 @@ def step(
         changes, len(keys), moments, runs.get(_ROWS, []), scope
     )
     statement = _statement(node, types, scope.kernel)
-    collected = Collected(contents.pairs, output_types, scope)
+    collected = DifferenceCollector(contents.pairs, output_types, scope)
     for start, end in contents.chunks():
         collected.add(evaluate(contents, start, end, statement), start)
-    return Stepped(collected.output(), collected.errors(label(node)), {_ROWS: run_names})
+    return NodeOutput(collected.output(), collected.errors(label(node)), {_ROWS: run_names})
 
 
 def label(node: Groupwise) -> str:
@@ -89,17 +96,17 @@ def _statement(node: Groupwise, types: Sequence[str], kernel: Kernel) -> Evaluat
 
 
 @dataclass(slots=True)
-class Collected:
+class DifferenceCollector:
     """The differences of consecutive pairs, chunk after chunk."""
 
-    pairs: Pairs
+    pairs: GroupTimes
     output_types: Sequence[str]
-    scope: Scope
+    scope: EngineCall
     parts: list[pa.RecordBatch] = field(default_factory=list)
     failed: list[Ints] = field(default_factory=list)
     negative: list[Ints] = field(default_factory=list)
 
-    def add(self, some: Evaluated, start: int) -> None:
+    def add(self, some: EvaluationResults, start: int) -> None:
         """The results of the pairs from `start` on, each valid until the next one's time."""
         pair = some.rows["p"].combine_chunks().to_numpy() + start
         data = some.rows.select([f"c{index}" for index in range(len(self.output_types))])

@@ -17,7 +17,7 @@ from streams.trace.kernel.kernel import Kernel
 
 
 @dataclass(frozen=True, slots=True)
-class Moments:
+class InterestingTimes:
     """See the module."""
 
     keys: list[pa.Array]
@@ -61,7 +61,9 @@ class Moments:
         return np.searchsorted(mine, owner * len(distinct) + np.searchsorted(distinct, times))
 
 
-def of_rows(columns: Sequence[pa.Array], times: Ints, kernel: Kernel) -> tuple[Moments, Groups]:
+def of_rows(
+    columns: Sequence[pa.Array], times: Ints, kernel: Kernel
+) -> tuple[InterestingTimes, Groups]:
     """The moments of rows with these key columns and times, and which rows are at each."""
     forms = [key_form(column, kernel) for column in columns]
     by_key, hashes = _by_hash(group(forms, len(times)), forms)
@@ -69,7 +71,7 @@ def of_rows(columns: Sequence[pa.Array], times: Ints, kernel: Kernel) -> tuple[M
     keys = [column.take(first) for column in columns]
     forms = [form.take(first) for form in forms]
     owner, chosen, groups = _by_time(by_key, times)
-    return Moments(keys, forms, hashes, owner, chosen), groups
+    return InterestingTimes(keys, forms, hashes, owner, chosen), groups
 
 
 def _by_hash(by_key: Groups, forms: Sequence[pa.Array]) -> tuple[Groups, Words]:

@@ -24,7 +24,7 @@ Shares = np.ndarray[tuple[int], np.dtype[np.float64]]
 
 
 @dataclass(frozen=True, slots=True)
-class Between:
+class InterpolationPoints:
     """Places of a column: the value at `low`, -1 for NULL, and `share` of the way to `high`."""
 
     low: Ints
@@ -32,7 +32,9 @@ class Between:
     share: Shares
 
 
-def between(values: pa.Array, places: Between, kind: str, kernel: Kernel) -> pa.Array:
+def between(
+    values: pa.Array, places: InterpolationPoints, kind: str, kernel: Kernel
+) -> pa.Array:
     """The values, of DuckDB's type `kind`, between those at these places."""
     wide = _cast(values, kind, kernel)
     low = wide.take(pa.array(places.low, mask=places.low < 0))

@@ -1,26 +1,28 @@
 """Operators inside a loop: changes by iteration, over all times of the interval.
 
-In a loop a collection has a value at every (time, iteration), and is kept as differences along
-the iteration: its value at i is the sum of the differences at 1 .. i. State has them without
-times; the changes of an interval have both. Two things are asked of an operator at iteration i:
-the changes of its output's difference there, for the changes of its inputs' differences; and
-at which later iterations it must be asked again though nothing arrives.
+In a loop a collection has a value at every (time, iteration), and is stored as differences
+along the iteration: its value at i is the sum of the differences at 1 .. i. State has them
+without times; the changes of an interval have both. An operator at iteration i computes two
+things: the changes of its output's difference there, from the changes of its inputs'
+differences; and the later iterations at which it must be evaluated again although nothing
+arrives.
 
-    Joined    A pair is there from the later of its rows' iterations on, and from the later of
-              their times: the bilinear rule in two dimensions. It answers at once for all
-              iterations at which the changes meet what is stored.
-    Touched   Anything else that works key by key. With O(i) the changes of the output's value
-              at i, the changes of its difference are O(i) - O(i - 1). Both are zero for keys
-              that did not change up to i. For one that did, they differ only where its inputs'
-              do: where changes arrive, and where stored differences of that key lie (rule 43).
-              Each O is what the operator makes of the value as it was, and its changes.
+    IterativeJoin    A pair exists from the later of its rows' iterations on, and from the later
+                     of their times: the bilinear rule in two dimensions. It computes all
+                     iterations at once at which the changes match stored rows.
+    IterativeGroups  Any other keyed operator. With O(i) the changes of the output's value at i,
+                     the changes of its difference are O(i) - O(i - 1). Both are zero for keys
+                     that did not change up to i. For a key that did, they differ only where its
+                     inputs' do: where changes arrive, and where stored differences of that key
+                     lie (rule 43). Each O is what the operator computes from the previous value
+                     and its changes.
 
-What cancels among the changes that arrive together is taken out before an operator keeps it.
+Changes that arrive together and cancel are removed before an operator stores them.
 
 State: of each input, (row, iteration) -> difference, by the operator's key (`trace.multiset`).
-Cost: Joined, as a join; what has not come is not asked for. Touched, twice what the operator
-takes for all rows of the keys that are visited, at each iteration at which they are; DISTINCT,
-whose keys are its rows, adds up counts and nothing else.
+Cost: IterativeJoin, that of a join; iterations without changes cost nothing. IterativeGroups,
+twice what the operator costs for all rows of the keys that are visited, at each iteration at
+which they are; DISTINCT, whose keys are its rows, only adds up counts.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -30,8 +32,8 @@ import numpy as np
 import pyarrow as pa
 
 from streams.operators import join
-from streams.operators.context import ERRORS, NEGATIVE, Scope, Stepped
-from streams.operators.interesting_times import Moments, of_rows
+from streams.operators.context import ERRORS, NEGATIVE, EngineCall, NodeOutput
+from streams.operators.interesting_times import InterestingTimes, of_rows
 from streams.plan.physical import Join
 from streams.progress import Interval
 from streams.trace.arrange import multiset
@@ -43,12 +45,12 @@ from streams.trace.updates import consolidate, flatten, key_columns, with_diffs
 
 ITERATION = "BIGINT"
 Batches = Sequence[pa.RecordBatch]
-Evaluate = Callable[[Mapping[str, pa.RecordBatch]], Stepped]
+Evaluate = Callable[[Mapping[str, pa.RecordBatch]], NodeOutput]
 """The output of a stateless operator for the updates at its ports."""
 
 
 @dataclass(frozen=True, slots=True)
-class Input:
+class PortInput:
     """The input of a port: the types of its columns, and the key columns.
 
     `kept` are the columns of state: the hash of the key, the row's, iteration and diff;
@@ -68,10 +70,10 @@ class Input:
 
 
 @dataclass(slots=True)
-class Arrived:
+class ArrivedChanges:
     """The changes that have come to a port in this interval, by the hash of their key."""
 
-    input: Input
+    input: PortInput
     parts: list[Run] = field(default_factory=list)
 
     def add(self, hashes: Words, iteration: int, rows: pa.RecordBatch) -> None:
@@ -106,7 +108,7 @@ class Arrived:
             is_known[lookup(part, hashes)[0]] = True
         return is_known
 
-    def added(self, scope: Scope, names: Sequence[RunName]) -> list[RunName]:
+    def added(self, scope: EngineCall, names: Sequence[RunName]) -> list[RunName]:
         """The runs of the state with the changes in it."""
         everything = flatten([part.rows for part in self.parts], self.input.changed)
         rows = everything.select(
@@ -116,25 +118,25 @@ class Arrived:
 
 
 @dataclass(slots=True)
-class Touched:
+class IterativeGroups:
     """See the module. `born` marks the one group of an operator that has rows over nothing."""
 
-    inputs: Mapping[str, Input]
+    inputs: Mapping[str, PortInput]
     evaluate: Evaluate
     runs: Mapping[str, Sequence[RunName]]
-    scope: Scope
+    scope: EngineCall
     born: bool = False
-    arrived: dict[str, Arrived] = field(default_factory=dict)
+    arrived: dict[str, ArrivedChanges] = field(default_factory=dict)
     due: dict[int, list[Words]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.arrived = {port: Arrived(source) for port, source in self.inputs.items()}
+        self.arrived = {port: ArrivedChanges(source) for port, source in self.inputs.items()}
         if self.born and self.scope.interval.as_of:
             self.due[1] = [hash_keys([], 1)]
 
     def step(
         self, iteration: int, ports: Mapping[str, Batches]
-    ) -> Iterator[tuple[int, Stepped]]:
+    ) -> Iterator[tuple[int, NodeOutput]]:
         """The changes of the output's difference, and of the errors', at this iteration."""
         came = {port: self._rows(port, rows) for port, rows in ports.items()}
         hashes = [hashes for hashes, _ in came.values()]
@@ -192,7 +194,9 @@ class Touched:
                 own = np.unique(hashes[ahead & (iterations == later)])
                 self.due.setdefault(int(later), []).append(own)
 
-    def _value(self, hashes: Words, upto: int, stored: Mapping[str, pa.RecordBatch]) -> Stepped:
+    def _value(
+        self, hashes: Words, upto: int, stored: Mapping[str, pa.RecordBatch]
+    ) -> NodeOutput:
         """The changes of the output's value at an iteration, for these keys."""
         interval = self.scope.interval
         ports = {}
@@ -227,11 +231,11 @@ def _upto(rows: pa.RecordBatch, upto: int, hashes: Words | None = None) -> pa.Re
     return rows if keep.all() else rows.filter(pa.array(keep))
 
 
-def _since(stepped: Stepped, lower: int) -> Stepped:
+def _since(stepped: NodeOutput, lower: int) -> NodeOutput:
     """The changes from `lower` on, without earlier contents."""
     output = stepped.output
     errors = tuple(_later(error, lower) for error in stepped.errors)
-    return Stepped(None if output is None else _later(output, lower), errors)
+    return NodeOutput(None if output is None else _later(output, lower), errors)
 
 
 def _later(rows: pa.RecordBatch, lower: int) -> pa.RecordBatch:
@@ -239,33 +243,35 @@ def _later(rows: pa.RecordBatch, lower: int) -> pa.RecordBatch:
     return rows if keep.all() else rows.filter(pa.array(keep))
 
 
-def _negated(stepped: Stepped) -> Stepped:
+def _negated(stepped: NodeOutput) -> NodeOutput:
     def negate(rows: pa.RecordBatch) -> pa.RecordBatch:
         return with_diffs(rows, negated(int64(rows.column("diff"))))
 
     output = None if stepped.output is None else negate(stepped.output)
-    return Stepped(output, tuple(map(negate, stepped.errors)))
+    return NodeOutput(output, tuple(map(negate, stepped.errors)))
 
 
 @dataclass(slots=True)
-class Joined:
+class IterativeJoin:
     """See the module. The join's rows carry their iteration behind each side's columns."""
 
     node: Join
     types: tuple[tuple[str, ...], tuple[str, ...]]
     runs: Mapping[str, Sequence[RunName]]
-    scope: Scope
-    arrived: tuple[Arrived, Arrived] = field(init=False)
+    scope: EngineCall
+    arrived: tuple[ArrivedChanges, ArrivedChanges] = field(init=False)
     due: dict[int, list[Words]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         keys = (self.node.left_keys, self.node.right_keys)
-        left, right = (Arrived(Input(*side)) for side in zip(self.types, keys, strict=True))
+        left, right = (
+            ArrivedChanges(PortInput(*side)) for side in zip(self.types, keys, strict=True)
+        )
         self.arrived = (left, right)
 
     def step(
         self, iteration: int, ports: Mapping[str, Batches]
-    ) -> Iterator[tuple[int, Stepped]]:
+    ) -> Iterator[tuple[int, NodeOutput]]:
         """The changes of the pairs' differences, at this and at later iterations."""
         came = {
             i: _settled(ports[side], self.types[i], self.scope.kernel)
@@ -299,34 +305,34 @@ class Joined:
     def _lifted(self, i: int) -> tuple[str, ...]:
         return (*self.types[i], ITERATION)
 
-    def _changes(self, i: int, rows: pa.RecordBatch, iteration: int) -> join.Side:
+    def _changes(self, i: int, rows: pa.RecordBatch, iteration: int) -> join.JoinSide:
         columns = [*rows.columns[:-2], _constant(iteration, rows), *rows.columns[-2:]]
         schema = arrow_schema(self._lifted(i))
         return self._side(i, pa.RecordBatch.from_arrays(columns, schema=schema))
 
-    def _side(self, i: int, rows: pa.RecordBatch) -> join.Side:
+    def _side(self, i: int, rows: pa.RecordBatch) -> join.JoinSide:
         return join.changed(rows, self.arrived[i].input.keys, self.node, self.scope.kernel)
 
-    def _met(self, i: int, hashes: Words) -> Iterator[join.Side]:
+    def _met(self, i: int, hashes: Words) -> Iterator[join.JoinSide]:
         """The rows of a side before this iteration's changes, if there are any."""
         if self.runs.get(join.SIDES[i]):
             yield self._kept(i, hashes)
         if self.arrived[i].parts:
             yield self._past(i, hashes)
 
-    def _kept(self, i: int, hashes: Words) -> join.Side:
+    def _kept(self, i: int, hashes: Words) -> join.JoinSide:
         """The rows of state that changes of the other side with these keys may meet."""
         names, keys = self.runs.get(join.SIDES[i], []), self.arrived[i].input.keys
         return join.arranged(names, hashes, self._lifted(i), keys, self.scope)
 
-    def _past(self, i: int, hashes: Words) -> join.Side:
+    def _past(self, i: int, hashes: Words) -> join.JoinSide:
         """Like `_kept`, for changes of earlier iterations of this step."""
         rows = self.arrived[i].find(np.unique(hashes))
         columns = rows.columns[1:]
         schema = arrow_schema(self._lifted(i))
         return self._side(i, pa.RecordBatch.from_arrays(columns, schema=schema))
 
-    def _by_iteration(self, pairs: pa.RecordBatch) -> Iterator[tuple[int, Stepped]]:
+    def _by_iteration(self, pairs: pa.RecordBatch) -> Iterator[tuple[int, NodeOutput]]:
         left, right = map(len, self.types)
         own, other = int64(pairs.column(left)), int64(pairs.column(left + 1 + right))
         both = np.maximum(own, other)
@@ -335,7 +341,7 @@ class Joined:
         rows = pa.RecordBatch.from_arrays(rows.columns, schema=schema)
         for iteration in np.unique(both):
             here = rows.filter(pa.array(both == iteration))
-            yield int(iteration), Stepped(here)
+            yield int(iteration), NodeOutput(here)
 
 
 def _settled(batches: Batches, types: Sequence[str], kernel: Kernel) -> pa.RecordBatch:
@@ -356,12 +362,12 @@ def _without(rows: pa.RecordBatch, column: int) -> pa.RecordBatch:
 def unsettled(text: str, width: int, kernel: Kernel) -> Evaluate:
     """An error for each row (of so many columns) whose difference is not zero."""
 
-    def evaluate(ports: Mapping[str, pa.RecordBatch]) -> Stepped:
+    def evaluate(ports: Mapping[str, pa.RecordBatch]) -> NodeOutput:
         (rows,) = ports.values()
         if not rows.num_rows:
-            return Stepped(None)
+            return NodeOutput(None)
         counts = _counts(rows, width, kernel)
-        return Stepped(None, (_errors(text, counts, counts.where(lambda n: n != 0)),))
+        return NodeOutput(None, (_errors(text, counts, counts.where(lambda n: n != 0)),))
 
     return evaluate
 
@@ -370,10 +376,10 @@ def distinct(types: Sequence[str], kernel: Kernel) -> Evaluate:
     """Each row once while its count is positive, and an error while it is negative."""
     schema = arrow_schema(types)
 
-    def evaluate(ports: Mapping[str, pa.RecordBatch]) -> Stepped:
+    def evaluate(ports: Mapping[str, pa.RecordBatch]) -> NodeOutput:
         (rows,) = ports.values()
         if not rows.num_rows:
-            return Stepped(None)
+            return NodeOutput(None)
         counts = _counts(rows, len(types), kernel)
         diffs = counts.where(lambda n: n > 0)
         moved, moments = np.flatnonzero(diffs), counts.moments
@@ -382,7 +388,7 @@ def distinct(types: Sequence[str], kernel: Kernel) -> Evaluate:
         output = pa.RecordBatch.from_arrays([*arrays, pa.array(diffs[moved])], schema=schema)
         below = counts.where(lambda n: n < 0)
         errors = (_errors(NEGATIVE, counts, below),) if below.any() else ()
-        return Stepped(output, errors)
+        return NodeOutput(output, errors)
 
     return evaluate
 
@@ -391,7 +397,7 @@ def distinct(types: Sequence[str], kernel: Kernel) -> Evaluate:
 class _Counts:
     """The multiplicity of each row from each of its moments on, and just before."""
 
-    moments: Moments
+    moments: InterestingTimes
     after: Ints
     before: Ints
 

@@ -27,7 +27,7 @@ import numpy as np
 import pyarrow as pa
 
 from streams.operators import linear
-from streams.operators.context import Ports, Scope, Stepped
+from streams.operators.context import EngineCall, NodeOutput, Ports
 from streams.plan.physical import Arrange, Asof, Expression, Join, Linear
 from streams.trace.arrange import multiset
 from streams.trace.arrange.runs import RunName
@@ -56,7 +56,7 @@ LEAST_OF_PAIR = 32
 
 
 @dataclass(frozen=True, slots=True)
-class Side:
+class JoinSide:
     """Rows of one side that can match, in the order of their keys' hashes.
 
     `forms` are the keys in key form; rows have times where they are changes.
@@ -70,7 +70,7 @@ class Side:
 
 
 @dataclass(frozen=True, slots=True)
-class Sides:
+class JoinInputs:
     """The inputs of a join step: the sides are 0, `left`, and 1, `right`.
 
     `ports` have the updates of each side and `runs` its state; `types` are the DuckDB types of
@@ -81,7 +81,7 @@ class Sides:
     runs: Mapping[str, list[RunName]]
     types: tuple[Sequence[str], Sequence[str]]
     output_types: Sequence[str]
-    scope: Scope
+    scope: EngineCall
 
     def updates(self, side: int) -> pa.RecordBatch:
         """The changes of a side."""
@@ -92,14 +92,14 @@ class Sides:
         return self.runs.get(SIDES[side], [])
 
 
-def step(node: Join, sides: Sides) -> Stepped:
+def step(node: Join, sides: JoinInputs) -> NodeOutput:
     """The changes of the join over the interval, and the new runs of both sides."""
     scope, types = sides.scope, sides.types
     kernel = scope.kernel
     keys = (node.left_keys, node.right_keys)
     changes = [changed(sides.updates(i), keys[i], node, kernel) for i in (0, 1)]
     if not any(change.rows.num_rows for change in changes):
-        return Stepped(None, runs=sides.runs)
+        return NodeOutput(None, runs=sides.runs)
     states = [
         arranged(sides.names(i), changes[1 - i].hashes, types[i], keys[i], scope)
         for i in (0, 1)
@@ -112,11 +112,14 @@ def step(node: Join, sides: Sides) -> Stepped:
         )
         for i, side in enumerate(SIDES)
     }
-    return Stepped(output if output.num_rows else None, errors, run_names)
+    return NodeOutput(output if output.num_rows else None, errors, run_names)
 
 
 def product(
-    terms: Sequence[tuple[Side, Side]], node: Join, output_types: Sequence[str], kernel: Kernel
+    terms: Sequence[tuple[JoinSide, JoinSide]],
+    node: Join,
+    output_types: Sequence[str],
+    kernel: Kernel,
 ) -> tuple[pa.RecordBatch, tuple[pa.RecordBatch, ...]]:
     """The pairs of each term, of which one side at least has times, and the errors of pairs."""
     parts: list[pa.RecordBatch] = []
@@ -136,7 +139,7 @@ def product(
 
 def changed(
     rows: pa.RecordBatch, keys: Sequence[int], node: Join | Asof | Arrange, kernel: Kernel
-) -> Side:
+) -> JoinSide:
     """A side's updates, those that can match."""
     rows = _matchable(rows, keys, node.null_equal)
     hashes = hash_keys(key_columns(rows, keys, kernel)[1], rows.num_rows)
@@ -144,7 +147,7 @@ def changed(
         order = ascending(hashes)
         rows, hashes = permuted(rows, order), hashes[order]
     forms = key_columns(rows, keys, kernel)[1]
-    return Side(rows, hashes, forms, int64(rows.column("diff")), int64(rows.column("time")))
+    return JoinSide(rows, hashes, forms, int64(rows.column("diff")), int64(rows.column("time")))
 
 
 def _matchable(
@@ -163,8 +166,8 @@ def arranged(
     hashes: Words,
     types: Sequence[str],
     keys: Sequence[int],
-    scope: Scope,
-) -> Side:
+    scope: EngineCall,
+) -> JoinSide:
     """The rows of state whose keys' hashes are among these, which ascend."""
     shape = multiset.schema(data_schema(types))
     wanted = hashes[new_runs(hashes)]
@@ -173,7 +176,7 @@ def arranged(
         rows = rows.take(pa.array(ascending(uint64(rows.column(0)))))
     data = rows.select(list(range(1, 1 + len(types))))
     forms = key_columns(data, keys, scope.kernel)[1]
-    return Side(data, uint64(rows.column(0)), forms, int64(rows.column("diff")), None)
+    return JoinSide(data, uint64(rows.column(0)), forms, int64(rows.column("diff")), None)
 
 
 def _judged(
@@ -181,16 +184,16 @@ def _judged(
     residual: tuple[Expression, ...],
     output_types: Sequence[str],
     kernel: Kernel,
-) -> Stepped:
+) -> NodeOutput:
     """The pairs for which every residual predicate is true, and the errors."""
     if not residual:
-        return Stepped(paired)
+        return NodeOutput(paired)
     columns = tuple(Expression(f"c{i}", kind, f"c{i}") for i, kind in enumerate(output_types))
     return linear.step(Linear(0, residual, columns), paired, output_types, output_types, kernel)
 
 
 def matches(
-    left: Side, right: Side, kernel: Kernel, *, in_portions: bool = False
+    left: JoinSide, right: JoinSide, kernel: Kernel, *, in_portions: bool = False
 ) -> Iterator[tuple[Ints, Ints]]:
     """The pairs of rows of equal keys, by place; in portions if they are to be judged.
 
@@ -215,7 +218,7 @@ def matches(
 
 
 def _of_equal_keys(
-    left: Side, right: Side, left_places: Ints, right_places: Ints
+    left: JoinSide, right: JoinSide, left_places: Ints, right_places: Ints
 ) -> tuple[Ints, Ints]:
     """The pairs whose keys are equal, and not their hashes alone."""
     if is_exact(left.forms) and is_exact(right.forms):
@@ -242,7 +245,7 @@ def portions(matches: Ints) -> Iterator[tuple[int, int]]:
 
 
 def pairs(
-    left: Side, right: Side, left_places: Ints, right_places: Ints, schema: pa.Schema
+    left: JoinSide, right: JoinSide, left_places: Ints, right_places: Ints, schema: pa.Schema
 ) -> pa.RecordBatch:
     """The pairs of left's rows at `left_places` with right's at `right_places`, as updates."""
     times = [
@@ -262,12 +265,12 @@ def pairs(
     return pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
-def _width(side: Side) -> int:
+def _width(side: JoinSide) -> int:
     """The number of data columns: changes carry time and diff beside them."""
     return int(side.rows.num_columns) - (0 if side.times is None else 2)
 
 
-def stored(side: Side, types: Sequence[str]) -> pa.RecordBatch:
+def stored(side: JoinSide, types: Sequence[str]) -> pa.RecordBatch:
     """A side's updates as they are kept."""
     columns = [pa.array(side.hashes), *side.rows.columns[: len(types)], pa.array(side.diffs)]
     return pa.RecordBatch.from_arrays(columns, schema=multiset.schema(data_schema(types)))

@@ -21,7 +21,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import pyarrow as pa
 
-from streams.operators.context import ERRORS, Stepped
+from streams.operators.context import ERRORS, NodeOutput
 from streams.operators.try_eval import tolerant
 from streams.plan.physical import Expression, Linear
 from streams.trace.columns import Flags, Ints, combined, int64
@@ -44,7 +44,7 @@ def step(
     output_types: Sequence[str],
     kernel: Kernel,
     computed: Computed = NOTHING,
-) -> Stepped:
+) -> NodeOutput:
     """The updates of the filtered and projected rows, and the errors.
 
     Args:
@@ -56,16 +56,18 @@ def step(
         computed: expressions that were computed over exactly these rows.
     """
     if not rows.num_rows:
-        return Stepped(None)
+        return NodeOutput(None)
     parts = [
         _found(output, rows, types, kind, computed)
         for output, kind in zip(node.outputs, output_types, strict=True)
     ]
     if not node.predicates and all(column is not None for column in parts):
         columns = [*parts, rows.column("time"), rows.column("diff")]
-        return Stepped(pa.RecordBatch.from_arrays(columns, schema=arrow_schema(output_types)))
+        return NodeOutput(
+            pa.RecordBatch.from_arrays(columns, schema=arrow_schema(output_types))
+        )
     try:
-        return Stepped(_plainly(node, rows, types, output_types, kernel))
+        return NodeOutput(_plainly(node, rows, types, output_types, kernel))
     except EvaluationFailed:
         return _tolerantly(node, rows, types, output_types, kernel)
 
@@ -121,7 +123,7 @@ def _tolerantly(
     types: Sequence[str],
     output_types: Sequence[str],
     kernel: Kernel,
-) -> Stepped:
+) -> NodeOutput:
     errors = []
     if node.predicates:
         passing, failed = _predicates(node.predicates, rows, types, kernel)
@@ -139,7 +141,7 @@ def _tolerantly(
         rows.column("diff"),
     ]
     result = pa.RecordBatch.from_arrays(arrays, schema=arrow_schema(output_types)).take(fine)
-    return Stepped(result, tuple(error for error in errors if error.num_rows))
+    return NodeOutput(result, tuple(error for error in errors if error.num_rows))
 
 
 def failures(expression: Expression, rows: pa.RecordBatch, places: Ints) -> pa.RecordBatch:

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from streams.operators.context import Emitted
+from streams.operators.context import EngineOutput
 from streams.operators.engine import Context, Packet, advance, start
 from streams.operators.rounds import inbox, wakes
 from streams.plan.physical import Dataflow, NodeId
@@ -88,7 +88,7 @@ class LocalDataflow:
 
     def _started(
         self, interval: Interval, number: int, share: Mapping[int, pa.Table]
-    ) -> Emitted:
+    ) -> EngineOutput:
         return start(self.dataflow, share, interval, self.buckets, self._of(number))
 
     def _advanced(
@@ -98,11 +98,11 @@ class LocalDataflow:
         packets: Sequence[Packet],
         before: Mapping[int, Mapping[str, list[RunName]]],
         bucket: int,
-    ) -> Emitted:
+    ) -> EngineOutput:
         runs = before.get(bucket, {})
         mine = [p for p in packets if (p.level, p.bucket) == (level, bucket)]
         if not mine and level not in wakes(self.dataflow, runs, interval):
-            return Emitted((), None, None)
+            return EngineOutput((), None, None)
         emitted, after = advance(
             self.dataflow,
             level,

@@ -29,17 +29,17 @@ from pathlib import Path
 import pyarrow as pa
 
 from streams.operators import nodes
-from streams.operators.context import ERRORS, Ports, Scope, Stepped
+from streams.operators.context import ERRORS, EngineCall, NodeOutput, Ports
 from streams.operators.iterative import (
     Evaluate,
-    Input,
-    Joined,
-    Touched,
+    IterativeGroups,
+    IterativeJoin,
+    PortInput,
     before,
     distinct,
     unsettled,
 )
-from streams.operators.wiring import Layout, layout
+from streams.operators.wiring import Wiring, layout
 from streams.plan.physical import (
     Distinct,
     Groupwise,
@@ -61,7 +61,9 @@ _ERROR = ("VARCHAR",)
 """The columns of errors as a collection of their own."""
 
 
-def step(node: Loop, ports: Ports, runs: Mapping[str, list[RunName]], scope: Scope) -> Stepped:
+def step(
+    node: Loop, ports: Ports, runs: Mapping[str, list[RunName]], scope: EngineCall
+) -> NodeOutput:
     """The changes of the loop's result over the interval, the errors, and the new runs.
 
     Args:
@@ -77,7 +79,7 @@ def step(node: Loop, ports: Ports, runs: Mapping[str, list[RunName]], scope: Sco
         return turning.stepped()
 
 
-def _apart(node: Loop, scope: Scope, directory: Path) -> Scope:
+def _apart(node: Loop, scope: EngineCall, directory: Path) -> EngineCall:
     """The scratch context of the body's operators; its state is thrown away."""
     names = map("scratch{}".format, itertools.count())
     context = replace(
@@ -88,10 +90,10 @@ def _apart(node: Loop, scope: Scope, directory: Path) -> Scope:
         shared=SharedFile(),
     )
     interval = interval_of(before(scope.interval), scope.interval.upper, as_of=True)
-    return Scope(node.body, interval, 1, context)
+    return EngineCall(node.body, interval, 1, context)
 
 
-Operator = Joined | Touched
+Operator = IterativeJoin | IterativeGroups
 Arriving = dict[NodeId, dict[str, list[pa.RecordBatch]]]
 
 
@@ -104,10 +106,10 @@ class _Turning:
     """
 
     node: Loop
-    scope: Scope
-    inside: Scope
+    scope: EngineCall
+    inside: EngineCall
     runs: Mapping[str, list[RunName]]
-    layout: Layout = field(init=False)
+    layout: Wiring = field(init=False)
     operators: dict[NodeId, Operator] = field(default_factory=dict)
     arriving: dict[int, Arriving] = field(default_factory=dict)
     output: list[pa.RecordBatch] = field(default_factory=list)
@@ -120,8 +122,8 @@ class _Turning:
             operator = self._operator(number)
             if operator is not None:
                 self.operators[number] = operator
-        self.operators[self._failed] = Touched(
-            {"in": Input(_ERROR, (0,))},
+        self.operators[self._failed] = IterativeGroups(
+            {"in": PortInput(_ERROR, (0,))},
             distinct(_ERROR, self.scope.kernel),
             self._own(self._failed),
             self.scope,
@@ -129,8 +131,8 @@ class _Turning:
         for place, name in enumerate(self.node.names):
             number, types = self._failed + 1 + place, body.types[self.node.values[place]]
             text = f"recursion {name} still changes after {self.node.limit} iterations"
-            self.operators[number] = Touched(
-                {"in": Input(types, tuple(range(len(types))))},
+            self.operators[number] = IterativeGroups(
+                {"in": PortInput(types, tuple(range(len(types))))},
                 unsettled(text, len(types), self.scope.kernel),
                 self._own(number),
                 self.scope,
@@ -162,7 +164,7 @@ class _Turning:
                         self._deliver(number, later, stepped)
             self.arriving.pop(iteration, None)
 
-    def stepped(self) -> Stepped:
+    def stepped(self) -> NodeOutput:
         """The results."""
         body, kernel = self.node.body, self.scope.kernel
         schema = arrow_schema(body.types[self.node.values[self.node.result]])
@@ -171,7 +173,7 @@ class _Turning:
             for number, operator in self.operators.items()
             for port, names in operator.close().items()
         }
-        return Stepped(
+        return NodeOutput(
             settle(flatten(self.output, schema), kernel), tuple(self.errors), run_names
         )
 
@@ -182,20 +184,20 @@ class _Turning:
         match node:
             case Join():
                 types = (body.types[node.left], body.types[node.right])
-                return Joined(node, types, own, self.scope)
+                return IterativeJoin(node, types, own, self.scope)
             case Reduce() | Groupwise() | TopK():
-                inputs = {"in": Input(body.types[node.input], node.keys)}
+                inputs = {"in": PortInput(body.types[node.input], node.keys)}
             case Distinct():
                 types_ = body.types[node.input]
                 evaluate = distinct(types_, self.scope.kernel)
-                return Touched({"in": _whole(types_)}, evaluate, own, self.scope)
+                return IterativeGroups({"in": _whole(types_)}, evaluate, own, self.scope)
             case Threshold():
                 inputs = {str(i): _whole(body.types[n]) for i, n in enumerate(node.inputs)}
             case _:
                 return None
         born = isinstance(node, Reduce) and not node.keys
         evaluate = self._evaluated(number)
-        return Touched(inputs, evaluate, own, self.scope, born)
+        return IterativeGroups(inputs, evaluate, own, self.scope, born)
 
     def _own(self, number: NodeId) -> dict[str, list[RunName]]:
         prefix = f"{number}."
@@ -217,7 +219,7 @@ class _Turning:
             if edge.consumer == number
         }
 
-        def evaluate(values: Mapping[str, pa.RecordBatch]) -> Stepped:
+        def evaluate(values: Mapping[str, pa.RecordBatch]) -> NodeOutput:
             ports: dict[str, list[pa.RecordBatch]] = {}
             for port, rows in values.items():
                 sent = arranged.prepared(edges[port], scope.dataflow, rows, scope.kernel)
@@ -238,7 +240,7 @@ class _Turning:
 
     def _step(
         self, number: NodeId, iteration: int, ports: Mapping[str, list[pa.RecordBatch]]
-    ) -> Iterator[tuple[int, Stepped]]:
+    ) -> Iterator[tuple[int, NodeOutput]]:
         operator = self.operators.get(number)
         if operator is not None:
             yield from operator.step(iteration, ports)
@@ -248,10 +250,10 @@ class _Turning:
         stepped = nodes.step(number, ports, {}, self.inside)
         if isinstance(source, Source) and source.index >= len(self.node.inputs):
             assert stepped.output is not None
-            stepped = Stepped(consolidate(stepped.output, self.scope.kernel))
+            stepped = NodeOutput(consolidate(stepped.output, self.scope.kernel))
         yield iteration, stepped
 
-    def _deliver(self, number: NodeId, iteration: int, stepped: Stepped) -> None:
+    def _deliver(self, number: NodeId, iteration: int, stepped: NodeOutput) -> None:
         """Send rows to the consumers of this iteration, and to the variables of the next."""
         if number > self._failed:
             self.errors += stepped.errors
@@ -289,8 +291,8 @@ class _Turning:
             here.setdefault(port, []).append(rows)
 
 
-def _whole(types: tuple[str, ...]) -> Input:
-    return Input(types, tuple(range(len(types))))
+def _whole(types: tuple[str, ...]) -> PortInput:
+    return PortInput(types, tuple(range(len(types))))
 
 
 def _port(port: str) -> str:

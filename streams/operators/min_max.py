@@ -26,9 +26,9 @@ import numpy as np
 import pyarrow as pa
 
 from streams.operators import accumulators
-from streams.operators.accumulators import Slot, Sum
-from streams.operators.context import Ports, Scope
-from streams.operators.interesting_times import Moments
+from streams.operators.accumulators import AccumulatorSlot, Sum
+from streams.operators.context import EngineCall, Ports
+from streams.operators.interesting_times import InterestingTimes
 from streams.trace.arrange import order, ordered
 from streams.trace.arrange.runs import Run, RunName
 from streams.trace.columns import Flags, Groups, Ints, canonical, int64
@@ -92,7 +92,7 @@ def partial(
 
 
 @dataclass(frozen=True, slots=True)
-class Touched:
+class AffectedValues:
     """The changes of an argument's values, and the values they touch.
 
     An entry is a (key, value) that is touched: `owner` is its key's number, `place` the place
@@ -108,14 +108,14 @@ class Touched:
     moment: Ints
     diff: Ints
 
-    def entries(self, moments: Moments, chosen: Ints | None = None) -> ordered.Entries:
+    def entries(self, moments: InterestingTimes, chosen: Ints | None = None) -> ordered.Entries:
         """The entries, or some of them, as the arrangement is asked for them."""
         owner = self.owner if chosen is None else self.owner[chosen]
         place = pa.array(self.place if chosen is None else self.place[chosen])
         values, compared = self.values.take(place), self.compared.take(place)
         return ordered.Entries(moments.forms, owner, moments.hashes[owner], values, compared)
 
-    def only(self, chosen: Ints) -> "Touched":
+    def only(self, chosen: Ints) -> "AffectedValues":
         """Some of the entries (ascending) and their changes, as if there were no others."""
         number = np.full(len(self.owner), -1, np.int64)
         number[chosen] = np.arange(len(chosen))
@@ -137,7 +137,7 @@ class Touched:
         return followed(self.diff, order.starts([self.entry]), base)
 
 
-def touched(rows: pa.RecordBatch, moments: Moments, kernel: Kernel) -> Touched:
+def touched(rows: pa.RecordBatch, moments: InterestingTimes, kernel: Kernel) -> AffectedValues:
     """The touched values of what `partial` sent."""
     width = rows.num_columns - 3
     owner = moments.owners(rows.columns[:width], rows.num_rows, kernel)
@@ -151,7 +151,7 @@ def touched(rows: pa.RecordBatch, moments: Moments, kernel: Kernel) -> Touched:
     new = np.zeros(len(first), np.int64)
     new[entry_starts] = 1
     place = first[entry_starts]
-    return Touched(
+    return AffectedValues(
         values=values,
         compared=compared,
         owner=owner[place],
@@ -163,7 +163,7 @@ def touched(rows: pa.RecordBatch, moments: Moments, kernel: Kernel) -> Touched:
 
 
 def insert(
-    of: Touched, moments: Moments, scope: Scope, names: Sequence[RunName]
+    of: AffectedValues, moments: InterestingTimes, scope: EngineCall, names: Sequence[RunName]
 ) -> list[RunName]:
     """The runs of the arrangement with the changes added."""
     net = sums(of.diff, order.starts([of.entry]))
@@ -180,7 +180,7 @@ def insert(
 
 
 @dataclass(frozen=True, slots=True)
-class Extreme:
+class ExtremeValues:
     """A min or max: for each group before the interval, and for each moment; NULL for none."""
 
     before: pa.Array
@@ -188,16 +188,16 @@ class Extreme:
 
 
 @dataclass(frozen=True, slots=True)
-class Search:
+class ExtremeSearch:
     """The arrangement to search for a min or, if `largest`, a max."""
 
-    moments: Moments
+    moments: InterestingTimes
     runs: Sequence[Run]
     kernel: Kernel
     largest: bool
 
 
-def extreme(of: Touched, before: pa.Array, search: Search) -> Extreme:
+def extreme(of: AffectedValues, before: pa.Array, search: ExtremeSearch) -> ExtremeValues:
     """The min (or max) at every moment, given the one last emitted for each group.
 
     As long as the value last emitted is there, only better ones matter; all others need not
@@ -208,7 +208,7 @@ def extreme(of: Touched, before: pa.Array, search: Search) -> Extreme:
     lost = _lost(of, np.flatnonzero(ranks == own[of.owner]), search)
     better = np.flatnonzero((ranks < own[of.owner]) | lost[of.owner])
     if not len(better) and not lost.any():
-        return Extreme(before, before.take(pa.array(moments.owner)))
+        return ExtremeValues(before, before.take(pa.array(moments.owner)))
     few = of.only(better)
     base = ordered.counts(search.runs, few.entries(moments), kernel)
     core = _core(few, before, lost, search)
@@ -219,10 +219,10 @@ def extreme(of: Touched, before: pa.Array, search: Search) -> Extreme:
     rank[valid] = order.directed(compared, largest=search.largest)
     swept = _sweep(few, base, moments, rank[: len(better)])
     least = np.minimum(swept, rank[len(better) :][moments.owner])
-    return Extreme(before, _by_rank(pool, rank, least))
+    return ExtremeValues(before, _by_rank(pool, rank, least))
 
 
-def _ranks(of: Touched, before: pa.Array, search: Search) -> tuple[Ints, Ints]:
+def _ranks(of: AffectedValues, before: pa.Array, search: ExtremeSearch) -> tuple[Ints, Ints]:
     """The ranks of the entries, and for each group of the value last emitted, or NONE."""
     there = np.flatnonzero(~_null(before))
     last = order.comparable(before.take(pa.array(there)), search.kernel)
@@ -233,7 +233,7 @@ def _ranks(of: Touched, before: pa.Array, search: Search) -> tuple[Ints, Ints]:
     return ranks[: len(of.place)], own
 
 
-def _lost(of: Touched, own: Ints, search: Search) -> Flags:
+def _lost(of: AffectedValues, own: Ints, search: ExtremeSearch) -> Flags:
     """The groups whose last emitted value (the entries `own`) is not there at some moment."""
     lost = np.zeros(len(search.moments.hashes), np.bool_)
     few = of.only(own)
@@ -255,7 +255,7 @@ def _by_rank(pool: pa.Array, rank: Ints, wanted: Ints) -> pa.Array:
     return pool.take(pa.array(places, mask=wanted == NONE))
 
 
-def _core(of: Touched, before: pa.Array, lost: Flags, search: Search) -> pa.Array:
+def _core(of: AffectedValues, before: pa.Array, lost: Flags, search: ExtremeSearch) -> pa.Array:
     """For each group the least value of the core that may matter; NULL for none.
 
     `of` has all entries of the groups that lost the value last emitted.
@@ -276,7 +276,7 @@ def _core(of: Touched, before: pa.Array, lost: Flags, search: Search) -> pa.Arra
     return pa.concat_arrays([before, extremes]).take(pa.array(places))
 
 
-def _sweep(of: Touched, base: Ints, moments: Moments, rank: Ints) -> Ints:
+def _sweep(of: AffectedValues, base: Ints, moments: InterestingTimes, rank: Ints) -> Ints:
     """At every moment the least rank among the touched values that are there."""
     size = len(moments.owner)
     counts = of.counts(base)
@@ -325,7 +325,11 @@ def _cover(starts: Ints, ends: Ints, ranks: Ints, size: int) -> Ints:
 
 
 def distinct(
-    of: Touched, moments: Moments, runs: Sequence[Run], slot: Slot, kernel: Kernel
+    of: AffectedValues,
+    moments: InterestingTimes,
+    runs: Sequence[Run],
+    slot: AccumulatorSlot,
+    kernel: Kernel,
 ) -> tuple[Ints, Sum]:
     """The changes, at every moment, of the count and the sum of the values that are there."""
     after = of.counts(ordered.counts(runs, of.entries(moments), kernel))
@@ -342,9 +346,9 @@ def step(
     ports: Ports,
     names: Sequence[RunName],
     kinds: tuple[Sequence[pa.DataType], pa.DataType],
-    moments: Moments,
-    scope: Scope,
-) -> tuple[Touched, list[Run], list[RunName]]:
+    moments: InterestingTimes,
+    scope: EngineCall,
+) -> tuple[AffectedValues, list[Run], list[RunName]]:
     """The touched values of an argument, the runs before the interval, and those after it."""
     rows = flatten(ports.get(name(argument), []), schema(*kinds))
     changes = touched(rows, moments, scope.kernel)

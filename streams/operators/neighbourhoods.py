@@ -24,9 +24,9 @@ from typing import Literal
 
 import numpy as np
 
-from streams.operators.frame_visibility import Sight
-from streams.operators.interesting_times import Moments
-from streams.operators.ordered_groups import Candidates
+from streams.operators.frame_visibility import FrameVisibility
+from streams.operators.interesting_times import InterestingTimes
+from streams.operators.ordered_groups import CandidateRows
 from streams.operators.running_sums import Sums, summed
 from streams.trace.columns import Flags, Ints, spans
 from streams.trace.exact.diffs import plus, products
@@ -36,7 +36,7 @@ MOST_CELLS = 1 << 18
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class NeighbourhoodRows:
     """Pieces: `moment` has the moment of each, `after` whether it is as from then on.
 
     For each cell shown there are its piece, its candidate, how often that is there and whether
@@ -93,7 +93,7 @@ class _Cells:
 
     of: _Segments
     entry: Ints
-    sight: Sight
+    sight: FrameVisibility
     peers: _Segments
     first: Ints
     peer: Ints
@@ -141,7 +141,7 @@ class _Cells:
         return np.minimum(begin, low), np.maximum(end, high)
 
 
-def _cells(sizes: Ints, entry: Ints, sight: Sight) -> _Cells:
+def _cells(sizes: Ints, entry: Ints, sight: FrameVisibility) -> _Cells:
     of = _segments(sizes)
     if sight.peer is None:
         entries = np.arange(len(entry))
@@ -192,16 +192,16 @@ class _Blocks:
 class Neighbourhoods:
     """See the module. Groups that are `whole` are one neighbourhood."""
 
-    candidates: Candidates
-    moments: Moments
-    sight: Sight
+    candidates: CandidateRows
+    moments: InterestingTimes
+    sight: FrameVisibility
     whole: Flags
     by_moment: Ints
     """The changes in the order of their moments."""
     before: Sums
     """The numbers over the rows of each group before its candidates."""
 
-    def part(self, blocks: _Blocks) -> Part:
+    def part(self, blocks: _Blocks) -> NeighbourhoodRows:
         """The pieces of blocks of one moment each."""
         cells, moment = _cells(blocks.sizes, blocks.entry, self.sight), blocks.first
         own = cells.of.which
@@ -268,7 +268,7 @@ def _joined(
     blocks: _Blocks,
     counts: Sequence[Ints],
     marks: tuple[Flags, Sequence[Flags]],
-) -> Part:
+) -> NeighbourhoodRows:
     """The pieces of both sides of the moments, one side after the other."""
     (wanted, shown), cells = marks, of.of
     place_lists: list[Ints] = []
@@ -286,7 +286,7 @@ def _joined(
     both = np.concatenate(candidate_lists)
     there = [side[some] for side, some in zip(counts, candidate_lists, strict=True)]
     block = np.concatenate(place_lists)
-    return Part(
+    return NeighbourhoodRows(
         blocks.first[block],
         after,
         np.concatenate(pieces),
@@ -298,8 +298,12 @@ def _joined(
 
 
 def neighbourhoods(
-    candidates: Candidates, moments: Moments, sight: Sight, whole: Flags, before: Sums
-) -> Iterator[Part]:
+    candidates: CandidateRows,
+    moments: InterestingTimes,
+    sight: FrameVisibility,
+    whole: Flags,
+    before: Sums,
+) -> Iterator[NeighbourhoodRows]:
     """The neighbourhoods of all changes, some at a time.
 
     Args:

@@ -24,7 +24,7 @@ from streams.operators import (
     upsert,
     windows,
 )
-from streams.operators.context import Ports, Scope, Stepped
+from streams.operators.context import EngineCall, NodeOutput, Ports
 from streams.operators.linear import Computed
 from streams.operators.wiring import layout
 from streams.plan.analyses.column_usage import columns_read
@@ -62,11 +62,11 @@ def step(  # noqa: C901, PLR0911, PLR0912 - one case for each kind of node
     number: NodeId,
     ports: Ports,
     runs: Mapping[str, list[RunName]],
-    scope: Scope,
+    scope: EngineCall,
     *,
     computed: Computed = linear.NOTHING,
     birth: bool = False,
-) -> Stepped:
+) -> NodeOutput:
     """Step one node of the scope's dataflow.
 
     Args:
@@ -83,7 +83,7 @@ def step(  # noqa: C901, PLR0911, PLR0912 - one case for each kind of node
         case Source() | Union() | Negate() | Linear() | Unnest() | EmitOnClose():
             return _by_row(number, ports, scope, computed)
         case Constant():
-            return Stepped(_constant(node, types, scope))
+            return NodeOutput(_constant(node, types, scope))
         case Temporal():
             return temporal.step(ports, runs, types, scope)
         case Join() | Asof():
@@ -115,14 +115,14 @@ def _joined(
     ports: Ports,
     runs: Mapping[str, list[RunName]],
     output_types: tuple[str, ...],
-    scope: Scope,
-) -> Stepped:
+    scope: EngineCall,
+) -> NodeOutput:
     types = scope.dataflow.types[node.left], scope.dataflow.types[node.right]
-    sides = join.Sides(ports, runs, types, output_types, scope)
+    sides = join.JoinInputs(ports, runs, types, output_types, scope)
     return asof.step(node, sides) if isinstance(node, Asof) else join.step(node, sides)
 
 
-def _by_row(number: NodeId, ports: Ports, scope: Scope, computed: Computed) -> Stepped:
+def _by_row(number: NodeId, ports: Ports, scope: EngineCall, computed: Computed) -> NodeOutput:
     """Step a node without state, whose rows have nothing to do with each other."""
     dataflow, kernel = scope.dataflow, scope.kernel
     node, output_types = dataflow.nodes[number], dataflow.types[number]
@@ -132,20 +132,22 @@ def _by_row(number: NodeId, ports: Ports, scope: Scope, computed: Computed) -> S
     rows = flatten(ports["in"], arrow_schema(types))
     match node:
         case Negate():
-            return Stepped(with_diffs(rows, negated(int64(rows.column("diff")))))
+            return NodeOutput(with_diffs(rows, negated(int64(rows.column("diff")))))
         case Linear():
             return linear.step(node, rows, types, output_types, kernel, computed)
         case EmitOnClose():
-            return Stepped(emit_on_close.step(node, rows, output_types))
+            return NodeOutput(emit_on_close.step(node, rows, output_types))
         case Unnest():
             return unnest.step(
                 node, rows, types, output_types, columns_read(dataflow, number), kernel
             )
         case _:
-            return Stepped(rows)
+            return NodeOutput(rows)
 
 
-def _constant(node: Constant, output_types: tuple[str, ...], scope: Scope) -> pa.RecordBatch:
+def _constant(
+    node: Constant, output_types: tuple[str, ...], scope: EngineCall
+) -> pa.RecordBatch:
     rows = scope.kernel.query(
         f"SELECT *, {int(scope.interval.lower)}::BIGINT, 1::BIGINT FROM ({node.sql})"
     )

@@ -13,10 +13,10 @@ import numpy as np
 import pyarrow as pa
 
 from streams.operators import min_max
-from streams.operators.group_contents import Pairs, pairs_of
-from streams.operators.interesting_times import Moments
+from streams.operators.group_contents import GroupTimes, pairs_of
+from streams.operators.interesting_times import InterestingTimes
 from streams.operators.linear import source_of
-from streams.operators.min_max import Touched
+from streams.operators.min_max import AffectedValues
 from streams.trace.arrange import keyed, order
 from streams.trace.columns import Flags, Ints, combined
 from streams.trace.exact.diffs import sums
@@ -50,7 +50,7 @@ def sort_keys_of(
 
 
 @dataclass(frozen=True, slots=True)
-class Changed:
+class ChangedRows:
     """The changed rows: columns of these DuckDB types, time, diff; and what is known of them.
 
     `base` is how often each entry was there before the interval.
@@ -58,13 +58,13 @@ class Changed:
 
     rows: pa.RecordBatch
     types: Sequence[str]
-    touched: Touched
+    touched: AffectedValues
     base: Ints
-    moments: Moments
+    moments: InterestingTimes
 
 
 @dataclass(frozen=True, slots=True)
-class Core:
+class UnchangedRows:
     """Rows that no change touches: the group of each, as runs have them, their counts."""
 
     owner: Ints
@@ -73,14 +73,14 @@ class Core:
 
 
 @dataclass(frozen=True, slots=True)
-class Candidates:
+class CandidateRows:
     """Rows of the changed groups, in order within each group.
 
     Entries, changes and pairs are those of `group_contents.Contents`; `values` are the sort
     keys. The changes of entry i are those from `begin[i]` to `begin[i + 1]`.
     """
 
-    pairs: Pairs
+    pairs: GroupTimes
     rows: pa.RecordBatch
     values: pa.Array
     owner: Ints
@@ -110,8 +110,12 @@ class Candidates:
 
 
 def candidates(
-    rows: pa.RecordBatch, touched: Touched, base: Ints, core: Sequence[Core], moments: Moments
-) -> Candidates:
+    rows: pa.RecordBatch,
+    touched: AffectedValues,
+    base: Ints,
+    core: Sequence[UnchangedRows],
+    moments: InterestingTimes,
+) -> CandidateRows:
     """The touched rows and those of the core, sorted by group and value, each once."""
     at, width = pa.array(touched.place), len(moments.keys)
     parts = [rows.select(list(range(rows.num_columns - 2))).take(at).columns]
@@ -127,7 +131,7 @@ def candidates(
     sums, entry = touched.counts(np.zeros(len(base), np.int64)), number[touched.entry]
     again = np.lexsort((touched.moment, entry))
     names = rows.schema.names[:-2]
-    return Candidates(
+    return CandidateRows(
         pairs_of(moments),
         pa.RecordBatch.from_arrays(data, names=names).take(pa.array(chosen)),
         values.take(pa.array(chosen)),
@@ -144,7 +148,9 @@ Wrong = Callable[[Ints, Ints], Flags]
 """From positions of changed rows and their multiplicities to whether they are wrong."""
 
 
-def below(touched: Touched, base: Ints, moments: Moments, stored: keyed.Found) -> Ints:
+def below(
+    touched: AffectedValues, base: Ints, moments: InterestingTimes, stored: keyed.Found
+) -> Ints:
     """For each pair how many rows of the group have a negative count.
 
     `stored` has their number before the interval in a column `below`.
@@ -153,9 +159,9 @@ def below(touched: Touched, base: Ints, moments: Moments, stored: keyed.Found) -
 
 
 def counted(
-    touched: Touched,
+    touched: AffectedValues,
     base: Ints,
-    moments: Moments,
+    moments: InterestingTimes,
     stored: tuple[keyed.Found, str],
     wrong: Wrong,
 ) -> Ints:
@@ -176,7 +182,9 @@ def counted(
     )
 
 
-def added(rows: pa.RecordBatch, touched: Touched, moments: Moments) -> pa.RecordBatch:
+def added(
+    rows: pa.RecordBatch, touched: AffectedValues, moments: InterestingTimes
+) -> pa.RecordBatch:
     """The changes as rows of the sorted arrangement, by group. Errors: DiffOverflow."""
     net = sums(touched.diff, order.starts([touched.entry]))
     nonzero = np.flatnonzero(net)

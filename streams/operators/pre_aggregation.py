@@ -21,9 +21,9 @@ import numpy as np
 import pyarrow as pa
 
 from streams.operators import accumulators
-from streams.operators.accumulators import COUNTED, NARROW, WIDE, Totals
+from streams.operators.accumulators import COUNTED, NARROW, WIDE, GroupAccumulators
 from streams.operators.linear import pick, source_of
-from streams.operators.reduce import Shape
+from streams.operators.reduce import ReduceShape
 from streams.plan.physical import Linear
 from streams.trace.columns import Ints, combined, group, int64, key_form
 from streams.trace.exact import bigint_sums
@@ -37,7 +37,7 @@ FEWEST = 1 << 14
 
 
 def is_summed(
-    node: Linear, of: Shape, types: Sequence[str], output_types: Sequence[str]
+    node: Linear, of: ReduceShape, types: Sequence[str], output_types: Sequence[str]
 ) -> bool:
     """Whether a Reduce of this shape can be given the sums of a Linear's rows.
 
@@ -70,7 +70,7 @@ def _is_plain(kind: pa.DataType) -> bool:
 
 
 def partial(
-    node: Linear, of: Shape, rows: pa.RecordBatch, types: Sequence[str], kernel: Kernel
+    node: Linear, of: ReduceShape, rows: pa.RecordBatch, types: Sequence[str], kernel: Kernel
 ) -> pa.RecordBatch | None:
     """`reduce.partial` of the Linear's rows; None where some row may fail.
 
@@ -89,7 +89,7 @@ def partial(
     return _weighted(result, of, kernel)
 
 
-def _statement(node: Linear, of: Shape, types: Sequence[str], kernel: Kernel) -> str:
+def _statement(node: Linear, of: ReduceShape, types: Sequence[str], kernel: Kernel) -> str:
     keys = [f"({node.outputs[key].sql}) AS k{i}" for i, key in enumerate(of.node.keys)]
     sums = ["count(*) AS n"]
     for index, slot in enumerate(of.slots):
@@ -103,7 +103,7 @@ def _statement(node: Linear, of: Shape, types: Sequence[str], kernel: Kernel) ->
     return text + (f" WHERE {where}" if where else "") + " GROUP BY ALL"
 
 
-def _weighted(result: pa.Table, of: Shape, kernel: Kernel) -> pa.RecordBatch:
+def _weighted(result: pa.Table, of: ReduceShape, kernel: Kernel) -> pa.RecordBatch:
     """The totals by key and time of sums by key, time and diff."""
     width = len(of.node.keys)
     kinds = pa.schema(list(of.partial)[:width])
@@ -125,7 +125,7 @@ def _weighted(result: pa.Table, of: Shape, kernel: Kernel) -> pa.RecordBatch:
         values = accumulators.digits_of(whole[f"s{index}"], slot.kind)
         digits.append(bigint_sums.weighted_sums(groups, values, weights))
     counts = tuple(counted(f"n{index}") for index in range(len(of.slots)))
-    totals = Totals(counted("n"), counts, tuple(digits))
+    totals = GroupAccumulators(counted("n"), counts, tuple(digits))
     first = pa.array(groups.first)
     columns = [*(key.take(first) for key in keys), pa.array(times[groups.first])]
     return pa.RecordBatch.from_arrays(

@@ -30,10 +30,10 @@ import numpy as np
 import pyarrow as pa
 
 from streams.operators import min_max
-from streams.operators.group_contents import Pairs, pairs_of
-from streams.operators.interesting_times import Moments
-from streams.operators.interpolation import Between, between
-from streams.operators.min_max import Touched
+from streams.operators.group_contents import GroupTimes, pairs_of
+from streams.operators.interesting_times import InterestingTimes
+from streams.operators.interpolation import InterpolationPoints, between
+from streams.operators.min_max import AffectedValues
 from streams.plan.physical import Aggregate
 from streams.trace.arrange import order, ordered
 from streams.trace.arrange.first_rows import leading
@@ -55,7 +55,7 @@ def fields(index: int, kind: pa.DataType) -> list[pa.Field]:
 
 
 @dataclass(frozen=True, slots=True)
-class Quantile:
+class QuantileValues:
     """A quantile for each group before the interval, then at each moment.
 
     `negative` says where a value has a negative count; `state` are the stored columns of each
@@ -68,23 +68,23 @@ class Quantile:
 
 
 @dataclass(frozen=True, slots=True)
-class State:
+class QuantileState:
     """The rows of state of the groups that changed, and the runs before the interval."""
 
     found: Found
-    moments: Moments
+    moments: InterestingTimes
     runs: Sequence[Run]
     kernel: Kernel
 
 
 @dataclass(frozen=True, slots=True)
-class Search:
+class QuantileSearch:
     """A search for one quantile; `base` are the entries' counts before."""
 
     call: Aggregate
     index: int
     base: Ints
-    state: State
+    state: QuantileState
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +95,7 @@ class _Anchored:
     0 and `low` to `high` are wanted; only where there is an answer do they mean anything.
     """
 
-    pairs: Pairs
+    pairs: GroupTimes
     anchor: pa.Array
     lower: Flags
     below: Ints
@@ -113,16 +113,18 @@ class _Anchored:
 
 
 def of_argument(
-    of: Touched, calls: Sequence[tuple[int, Aggregate]], state: State
-) -> dict[int, Quantile]:
+    of: AffectedValues, calls: Sequence[tuple[int, Aggregate]], state: QuantileState
+) -> dict[int, QuantileValues]:
     """The quantiles of an argument, by their numbers."""
     if not calls:
         return {}
     base = ordered.counts(state.runs, of.entries(state.moments), state.kernel)
-    return {index: quantile(of, Search(call, index, base, state)) for index, call in calls}
+    return {
+        index: quantile(of, QuantileSearch(call, index, base, state)) for index, call in calls
+    }
 
 
-def quantile(of: Touched, search: Search) -> Quantile:
+def quantile(of: AffectedValues, search: QuantileSearch) -> QuantileValues:
     """The quantile at every moment, and the state after the interval."""
     anchored = _anchored(of, search)
     among = _candidates(of, anchored, search)
@@ -136,15 +138,15 @@ def quantile(of: Touched, search: Search) -> Quantile:
     at = anchored.pairs.places
     share = np.where(high > low, anchored.share, 0.0)
     share[apart] = anchored.share[apart]
-    column = _column(among.values, Between(low[at], high[at], share[at]), search)
+    column = _column(among.values, InterpolationPoints(low[at], high[at], share[at]), search)
     passed = np.full(len(anchored.count), 0)
     passed[answered] = rest[: len(answered)]
-    return Quantile(
+    return QuantileValues(
         column, anchored.negatives[at] > 0, _state(anchored, among, low, passed, search)
     )
 
 
-def _anchored(of: Touched, search: Search) -> _Anchored:
+def _anchored(of: AffectedValues, search: QuantileSearch) -> _Anchored:
     moments, index = search.state.moments, search.index
     pairs = pairs_of(moments)
     anchor = _anchors(of, search)
@@ -161,7 +163,7 @@ def _anchored(of: Touched, search: Search) -> _Anchored:
     return _Anchored(pairs, anchor, lower, below, count, negatives, low, high, share)
 
 
-def _anchors(of: Touched, search: Search) -> pa.Array:
+def _anchors(of: AffectedValues, search: QuantileSearch) -> pa.Array:
     """The anchor of each group: a group without one has no core, and any value will do."""
     anchors = search.state.found.rows_or_null(f"anchor{search.index}")
     first = np.searchsorted(of.owner, np.arange(len(anchors)))
@@ -173,11 +175,11 @@ def _anchors(of: Touched, search: Search) -> pa.Array:
     return pa.concat_arrays([anchors, touched]).take(pa.array(places, mask=new & ~met))
 
 
-def _stored(search: Search, name: str) -> Ints:
+def _stored(search: QuantileSearch, name: str) -> Ints:
     return int64(search.state.found.rows_or_null(name).fill_null(0))
 
 
-def _lower(of: Touched, anchor: pa.Array, kernel: Kernel) -> Flags:
+def _lower(of: AffectedValues, anchor: pa.Array, kernel: Kernel) -> Flags:
     """The touched entries that are below their group's anchor; each such group has one."""
     own = np.cumsum(anchor.is_valid().to_numpy(zero_copy_only=False)) - 1
     there = order.comparable(anchor.drop_null(), kernel)
@@ -187,7 +189,7 @@ def _lower(of: Touched, anchor: pa.Array, kernel: Kernel) -> Flags:
     return lower
 
 
-def _running(start: Ints, change: Ints, moment: Ints, pairs: Pairs) -> Ints:
+def _running(start: Ints, change: Ints, moment: Ints, pairs: GroupTimes) -> Ints:
     """A number at each pair: that of its group before the interval, and the changes since."""
     size, at = len(start), pairs.places
     steps = sum_at(at[size + moment], len(pairs.owner), change)
@@ -228,7 +230,7 @@ class _Candidates:
     outside: Ints
 
 
-def _candidates(of: Touched, anchored: _Anchored, search: Search) -> _Candidates:
+def _candidates(of: AffectedValues, anchored: _Anchored, search: QuantileSearch) -> _Candidates:
     down, up = _core(of, anchored, search)
     size, entries = len(anchored.anchor), len(of.owner)
     owner = np.concatenate((of.owner, down.owner, up.owner))
@@ -263,7 +265,9 @@ class _Side:
     compared: pa.Array
 
 
-def _core(of: Touched, anchored: _Anchored, search: Search) -> tuple[_Side, _Side]:
+def _core(
+    of: AffectedValues, anchored: _Anchored, search: QuantileSearch
+) -> tuple[_Side, _Side]:
     """The core as far below the anchors and, with them, above as any rank wanted may lie."""
     moments, kernel = search.state.moments, search.state.kernel
     groups = np.flatnonzero(anchored.anchor.is_valid().to_numpy(zero_copy_only=False))
@@ -361,7 +365,7 @@ def _descend(
     return values, rest
 
 
-def _column(values: pa.Array, places: Between, search: Search) -> pa.Array:
+def _column(values: pa.Array, places: InterpolationPoints, search: QuantileSearch) -> pa.Array:
     kind = arrow_type(search.call.type)
     low = values.take(pa.array(places.low, mask=places.low < 0))
     if search.call.function != INTERPOLATED:
@@ -370,7 +374,7 @@ def _column(values: pa.Array, places: Between, search: Search) -> pa.Array:
 
 
 def _state(
-    anchored: _Anchored, among: _Candidates, low: Ints, rest: Ints, search: Search
+    anchored: _Anchored, among: _Candidates, low: Ints, rest: Ints, search: QuantileSearch
 ) -> list[pa.Array]:
     """The stored columns: where there is an answer, the value found is the new anchor."""
     size = len(anchored.anchor)

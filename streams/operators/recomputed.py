@@ -13,8 +13,15 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from streams.operators.evaluation import Evaluate, Evaluated, Types, evaluate, port, source
-from streams.operators.group_contents import Contents
+from streams.operators.evaluation import (
+    Evaluate,
+    EvaluationResults,
+    Types,
+    evaluate,
+    port,
+    source,
+)
+from streams.operators.group_contents import GroupContents
 from streams.plan.physical import Aggregate
 from streams.trace.columns import Flags
 from streams.trace.kernel.kernel import Kernel, arrow_type
@@ -30,7 +37,7 @@ def reads(aggregates: Sequence[Aggregate]) -> tuple[int, ...]:
 
 
 @dataclass(frozen=True, slots=True)
-class Recomputed:
+class RecomputedValues:
     """An aggregate before the interval for each group, then at each moment; where it failed."""
 
     column: pa.Array
@@ -38,8 +45,8 @@ class Recomputed:
 
 
 def recomputed(
-    contents: Contents, calls: Sequence[Aggregate], types: Types, kernel: Kernel
-) -> tuple[list[Recomputed], Flags]:
+    contents: GroupContents, calls: Sequence[Aggregate], types: Types, kernel: Kernel
+) -> tuple[list[RecomputedValues], Flags]:
     """The aggregates, and where a group has some row a negative number of times.
 
     Of a group without rows an aggregate is what it is over no rows.
@@ -55,7 +62,7 @@ def recomputed(
             negative[some.negative] = True
             parts.append(_spread(some, end - start, empty))
         column = pa.concat_arrays(parts).take(pa.array(places))
-        result.append(Recomputed(column, failed[places]))
+        result.append(RecomputedValues(column, failed[places]))
     return result, negative[places]
 
 
@@ -71,7 +78,7 @@ def _over_nothing(call: Aggregate, types: Types, kernel: Kernel) -> pa.Array:
     return _cast(pa.table([results], ["v"]), arrow_type(call.type))
 
 
-def _spread(some: Evaluated, size: int, empty: pa.Array) -> pa.Array:
+def _spread(some: EvaluationResults, size: int, empty: pa.Array) -> pa.Array:
     """A value for each of the pairs; that over no rows for those without."""
     pair = some.rows["p"].combine_chunks().to_numpy()
     values = _cast(some.rows.select(["v"]), empty.type)

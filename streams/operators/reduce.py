@@ -31,13 +31,13 @@ from streams.operators import (
     quantiles,
     recomputed,
 )
-from streams.operators.accumulators import Slot, Sum, Totals
-from streams.operators.context import ERRORS, NEGATIVE, Ports, Scope, Stepped
-from streams.operators.interesting_times import Moments
+from streams.operators.accumulators import AccumulatorSlot, GroupAccumulators, Sum
+from streams.operators.context import ERRORS, NEGATIVE, EngineCall, NodeOutput, Ports
+from streams.operators.interesting_times import InterestingTimes
 from streams.operators.interesting_times import of_rows as moments_of
-from streams.operators.min_max import Extreme, Search
-from streams.operators.quantiles import Quantile
-from streams.operators.recomputed import Recomputed
+from streams.operators.min_max import ExtremeSearch, ExtremeValues
+from streams.operators.quantiles import QuantileValues
+from streams.operators.recomputed import RecomputedValues
 from streams.plan.physical import Aggregate, Reduce
 from streams.trace.arrange import keyed
 from streams.trace.arrange.runs import RunName
@@ -49,12 +49,12 @@ _KEYS = "keys"
 
 
 @dataclass(frozen=True, slots=True)
-class Shape:
+class ReduceShape:
     """State and packets of a Reduce over an input of given types."""
 
     node: Reduce
     types: tuple[pa.DataType, ...]
-    slots: tuple[Slot, ...]
+    slots: tuple[AccumulatorSlot, ...]
     sorted_arguments: tuple[int, ...]
     reads: tuple[int, ...]
     partial: pa.Schema
@@ -85,7 +85,7 @@ class Shape:
         return group_contents.schema([self.types[key] for key in self.node.keys], data)
 
 
-def shape(node: Reduce, types: Sequence[pa.DataType]) -> Shape:
+def shape(node: Reduce, types: Sequence[pa.DataType]) -> ReduceShape:
     """The shape of a Reduce.
 
     Errors: InvalidUsage for an aggregate we do not have.
@@ -110,7 +110,7 @@ def shape(node: Reduce, types: Sequence[pa.DataType]) -> Shape:
     for index, argument in enumerate(searched):
         assert argument is not None, "a quantile has an argument"
         last += quantiles.fields(index, types[argument])
-    return Shape(
+    return ReduceShape(
         node=node,
         types=tuple(types),
         slots=slots,
@@ -128,7 +128,7 @@ def _extremes(node: Reduce) -> list[Aggregate]:
     return [aggregate for aggregate in aggregates if not aggregate.sql]
 
 
-def partial(of: Shape, rows: pa.RecordBatch, kernel: Kernel) -> dict[str, pa.RecordBatch]:
+def partial(of: ReduceShape, rows: pa.RecordBatch, kernel: Kernel) -> dict[str, pa.RecordBatch]:
     """Partial aggregates of these rows, by port."""
     if not rows.num_rows:
         return {}
@@ -155,25 +155,27 @@ def partial(of: Shape, rows: pa.RecordBatch, kernel: Kernel) -> dict[str, pa.Rec
     return result
 
 
-def _with_distinct(totals: Totals, slots: Sequence[Slot], size: int) -> Totals:
+def _with_distinct(
+    totals: GroupAccumulators, slots: Sequence[AccumulatorSlot], size: int
+) -> GroupAccumulators:
     """The totals with empty parts for the DISTINCT slots, which the step fills."""
     empty = accumulators.nothing(size, slots)
     counts, sums = list(empty.counts), list(empty.sums)
     plain = [index for index, slot in enumerate(slots) if not slot.distinct]
     for index, count, total in zip(plain, totals.counts, totals.sums, strict=True):
         counts[index], sums[index] = count, total
-    return Totals(totals.rows, tuple(counts), tuple(sums))
+    return GroupAccumulators(totals.rows, tuple(counts), tuple(sums))
 
 
 def step(
-    of: Shape,
+    of: ReduceShape,
     ports: Ports,
     runs: Mapping[str, list[RunName]],
     output_types: Sequence[str],
-    scope: Scope,
+    scope: EngineCall,
     *,
     birth: bool,
-) -> Stepped:
+) -> NodeOutput:
     """The changes of the groups over the interval, the errors, and the new runs.
 
     Args:
@@ -188,7 +190,7 @@ def step(
     if birth:
         rows = flatten([rows, _birth(of, int(scope.interval.lower))], of.partial)
     if not rows.num_rows:
-        return Stepped(None, runs=runs)
+        return NodeOutput(None, runs=runs)
     kernel, files = scope.kernel, scope.context.files
     width, times = len(of.node.keys), int64(rows.column("time"))
     moments, groups = moments_of(rows.columns[:width], times, kernel)
@@ -205,34 +207,34 @@ def step(
     run_names |= kept_rows
     for quantile in sorted_.quantiles:
         negative = negative | quantile.negative
-    changed = Changed(of, moments, (old, after), had, sorted_, values, negative)
+    changed = ChangedGroups(of, moments, (old, after), had, sorted_, values, negative)
     output, errors = changed.emit(output_types, kernel)
     last = after if moments.single else accumulators.choose(after, moments.last)
     state = _state(of, moments, last, sorted_)
     run_names[_KEYS] = keyed.insert(files, runs.get(_KEYS, []), state, width, kernel)
-    return Stepped(output, errors, run_names)
+    return NodeOutput(output, errors, run_names)
 
 
 @dataclass(frozen=True, slots=True)
-class Sorted:
+class OrderedResults:
     """Results of the ordered arrangements, and DISTINCT changes by their slots."""
 
-    minima: list[Extreme]
-    quantiles: list[Quantile]
+    minima: list[ExtremeValues]
+    quantiles: list[QuantileValues]
     distinct: dict[int, tuple[Ints, Sum]]
 
 
 def _ordered(
-    of: Shape,
+    of: ReduceShape,
     ports: Ports,
-    moments: Moments,
+    moments: InterestingTimes,
     stored: keyed.Found,
     runs: Mapping[str, list[RunName]],
-    scope: Scope,
-) -> tuple[Sorted, dict[str, list[RunName]]]:
+    scope: EngineCall,
+) -> tuple[OrderedResults, dict[str, list[RunName]]]:
     """Update the arrangements of argument values; return the results and the new runs."""
-    minima: dict[int, Extreme] = {}
-    searched: dict[int, Quantile] = {}
+    minima: dict[int, ExtremeValues] = {}
+    searched: dict[int, QuantileValues] = {}
     distinct: dict[int, tuple[Ints, Sum]] = {}
     run_names: dict[str, list[RunName]] = {}
     keys = [of.types[key] for key in of.node.keys]
@@ -245,29 +247,33 @@ def _ordered(
         for index, aggregate in enumerate(of.extremes):
             if aggregate.argument == argument:
                 last = stored.rows_or_null(f"m{index}")
-                search = Search(moments, before, scope.kernel, aggregate.function == "max")
+                search = ExtremeSearch(
+                    moments, before, scope.kernel, aggregate.function == "max"
+                )
                 minima[index] = min_max.extreme(touched, last, search)
         wanted = [
             (i, aggregate)
             for i, aggregate in enumerate(of.quantiles)
             if aggregate.argument == argument
         ]
-        state = quantiles.State(stored, moments, before, scope.kernel)
+        state = quantiles.QuantileState(stored, moments, before, scope.kernel)
         searched |= quantiles.of_argument(touched, wanted, state)
         for index, slot in enumerate(of.slots):
             if slot.distinct and slot.argument == argument:
                 distinct[index] = min_max.distinct(touched, moments, before, slot, scope.kernel)
     first = [minima[index] for index in range(len(minima))]
-    return Sorted(first, [searched[i] for i in range(len(searched))], distinct), run_names
+    return OrderedResults(
+        first, [searched[i] for i in range(len(searched))], distinct
+    ), run_names
 
 
 def _recomputed(
-    of: Shape,
+    of: ReduceShape,
     ports: Ports,
-    moments: Moments,
+    moments: InterestingTimes,
     runs: Mapping[str, list[RunName]],
-    scope: Scope,
-) -> tuple[list[Recomputed], Flags, dict[str, list[RunName]]]:
+    scope: EngineCall,
+) -> tuple[list[RecomputedValues], Flags, dict[str, list[RunName]]]:
     """The recomputed aggregates, negative counts of rows, and the new runs."""
     if not of.general:
         return [], np.zeros(len(moments.hashes) + len(moments.owner), np.bool_), {}
@@ -280,7 +286,7 @@ def _recomputed(
     return values, negative, {recomputed.ROWS: run_names}
 
 
-def _birth(of: Shape, time: int) -> pa.RecordBatch:
+def _birth(of: ReduceShape, time: int) -> pa.RecordBatch:
     """A change of nothing at `time`, so that the row over no rows is emitted."""
     columns = [
         pa.array([time]),
@@ -299,18 +305,18 @@ class _Rows:
 
 
 @dataclass(frozen=True, slots=True)
-class Changed:
+class ChangedGroups:
     """The groups before the interval and at each of its moments.
 
     `states` are the totals of both, `had` says which groups had a row (or an error) before.
     """
 
-    of: Shape
-    moments: Moments
-    states: tuple[Totals, Totals]
+    of: ReduceShape
+    moments: InterestingTimes
+    states: tuple[GroupAccumulators, GroupAccumulators]
     had: Flags
-    sorted: Sorted
-    recomputed: list[Recomputed]
+    sorted: OrderedResults
+    recomputed: list[RecomputedValues]
     negative: Flags
 
     def emit(
@@ -347,7 +353,9 @@ class Changed:
         output = pa.RecordBatch.from_arrays(arrays, schema=arrow_schema(output_types))
         return output, self._errors(rows.error[previous], rows.error[count:])
 
-    def _rows(self, state: Totals, alive: Flags, minima: Sequence[pa.Array]) -> _Rows:
+    def _rows(
+        self, state: GroupAccumulators, alive: Flags, minima: Sequence[pa.Array]
+    ) -> _Rows:
         columns, error = [], np.full(len(state.rows), -1, np.int64)
         error[(state.rows < 0) | self.negative] = len(self.of.node.aggregates)
         least, values = iter(minima), iter(self.recomputed)
@@ -400,7 +408,9 @@ def _unstored(values: pa.Array, kind: pa.DataType) -> pa.Array:
     return values.cast(pa.bool_()) if pa.types.is_boolean(kind) else values
 
 
-def _state(of: Shape, moments: Moments, last: Totals, sorted_: Sorted) -> pa.RecordBatch:
+def _state(
+    of: ReduceShape, moments: InterestingTimes, last: GroupAccumulators, sorted_: OrderedResults
+) -> pa.RecordBatch:
     """The rows of state after the interval. A row that says nothing is not live."""
     least = [extreme.after.take(pa.array(moments.last)) for extreme in sorted_.minima]
     live = accumulators.something(last)

@@ -11,8 +11,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from streams.operators.interesting_times import Moments
-from streams.operators.ordered_groups import Candidates
+from streams.operators.interesting_times import InterestingTimes
+from streams.operators.ordered_groups import CandidateRows
 from streams.plan.physical import Before
 from streams.trace.arrange import order, ordered
 from streams.trace.arrange.runs import Run
@@ -55,8 +55,8 @@ def summed(amounts: Sums, which: Ints, size: int) -> Sums:
 def prefixes(
     before: Sequence[Before],
     runs: Sequence[Run],
-    candidates: Candidates,
-    moments: Moments,
+    candidates: CandidateRows,
+    moments: InterestingTimes,
     kernel: Kernel,
 ) -> Sums:
     """The numbers over the rows of each group before its first candidate."""

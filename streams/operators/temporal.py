@@ -31,7 +31,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from streams.operators.context import ERRORS, Ports, Scope, Stepped
+from streams.operators.context import ERRORS, EngineCall, NodeOutput, Ports
 from streams.operators.linear import flags, outputs_of, source_of, tried
 from streams.plan.physical import Bound, Expression, Temporal
 from streams.trace.arrange import pending
@@ -89,8 +89,8 @@ def step(
     ports: Ports,
     runs: Mapping[str, list[RunName]],
     output_types: Sequence[str],
-    scope: Scope,
-) -> Stepped:
+    scope: EngineCall,
+) -> NodeOutput:
     """The updates of the interval, the errors, and the pending runs from now on.
 
     Args:
@@ -109,7 +109,7 @@ def step(
     errors = now.filter(failed).select(ERRORS.names)
     width = len(output_types)
     fine = now.filter(pc.invert(failed)).select([*range(width), width + 1, width + 2])
-    return Stepped(fine, (errors,) if errors.num_rows else (), {PENDING: names})
+    return NodeOutput(fine, (errors,) if errors.num_rows else (), {PENDING: names})
 
 
 def _updates(rows: pa.RecordBatch) -> pa.RecordBatch:

@@ -21,8 +21,8 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 import pyarrow as pa
 
-from streams.operators.context import ERRORS, Ports, Scope, Stepped
-from streams.operators.interesting_times import Moments
+from streams.operators.context import ERRORS, EngineCall, NodeOutput, Ports
+from streams.operators.interesting_times import InterestingTimes
 from streams.operators.interesting_times import of_rows as moments_of
 from streams.plan.physical import MARKED, Rule, Threshold
 from streams.trace.arrange import keyed
@@ -77,8 +77,8 @@ def step(
     ports: Ports,
     runs: Mapping[str, list[RunName]],
     output_types: Sequence[str],
-    scope: Scope,
-) -> Stepped:
+    scope: EngineCall,
+) -> NodeOutput:
     """The changes of the rows' multiplicities over the interval, the errors, the new runs.
 
     Args:
@@ -93,7 +93,7 @@ def step(
     parts = [flatten(ports.get(str(i), []), schema) for i in range(len(node.inputs))]
     rows = flatten(parts, schema)
     if not rows.num_rows:
-        return Stepped(None, runs=runs)
+        return NodeOutput(None, runs=runs)
     kernel, files, width = scope.kernel, scope.context.files, len(types)
     shape = _shape(types, len(parts))
     moments, groups = moments_of(rows.columns[:width], int64(rows.column("time")), kernel)
@@ -109,7 +109,7 @@ def step(
         files, names, _state(moments, old, after[:, moments.last], shape), width, kernel
     )
     output = _changed(node.rule, moments, before, after, output_types)
-    return Stepped(
+    return NodeOutput(
         output, _errors(node.rule, moments.times, before, after), {_COUNTS: run_names}
     )
 
@@ -128,7 +128,7 @@ def _read(stored: keyed.Found, inputs: int) -> Ints:
     return counts
 
 
-def _followed(old: Ints, changes: Ints, moments: Moments) -> tuple[Ints, Ints]:
+def _followed(old: Ints, changes: Ints, moments: InterestingTimes) -> tuple[Ints, Ints]:
     """The counts before and after each moment."""
     first, _ = moments.bounds
     after = np.stack(
@@ -137,7 +137,9 @@ def _followed(old: Ints, changes: Ints, moments: Moments) -> tuple[Ints, Ints]:
     return after - changes, after
 
 
-def _state(moments: Moments, old: Ints, last: Ints, shape: pa.Schema) -> pa.RecordBatch:
+def _state(
+    moments: InterestingTimes, old: Ints, last: Ints, shape: pa.Schema
+) -> pa.RecordBatch:
     """The rows of state whose counts are others than before. One of zeros is not live."""
     moved = np.flatnonzero((old != last).any(axis=0))
     at, counts = pa.array(moved), last[:, moved]
@@ -147,7 +149,11 @@ def _state(moments: Moments, old: Ints, last: Ints, shape: pa.Schema) -> pa.Reco
 
 
 def _changed(
-    rule: Rule, moments: Moments, before: Ints, after: Ints, output_types: Sequence[str]
+    rule: Rule,
+    moments: InterestingTimes,
+    before: Ints,
+    after: Ints,
+    output_types: Sequence[str],
 ) -> pa.RecordBatch:
     """The rows whose multiplicity, under some mark, changes at a moment."""
     was, now = (_RULES[rule](np.maximum(counts, 0)) for counts in (before, after))

@@ -25,13 +25,13 @@ import numpy as np
 import pyarrow as pa
 
 from streams.operators import min_max, ordered_groups
-from streams.operators.context import Ports, Scope, Stepped
-from streams.operators.evaluation import Evaluated
-from streams.operators.groupwise import Collected
-from streams.operators.interesting_times import Moments
+from streams.operators.context import EngineCall, NodeOutput, Ports
+from streams.operators.evaluation import EvaluationResults
+from streams.operators.groupwise import DifferenceCollector
+from streams.operators.interesting_times import InterestingTimes
 from streams.operators.interesting_times import of_rows as moments_of
-from streams.operators.min_max import Touched
-from streams.operators.ordered_groups import Candidates, Core
+from streams.operators.min_max import AffectedValues
+from streams.operators.ordered_groups import CandidateRows, UnchangedRows
 from streams.plan.physical import TopK
 from streams.trace.arrange import keyed, order, ordered
 from streams.trace.arrange.first_rows import leading
@@ -51,8 +51,8 @@ def step(
     ports: Ports,
     runs: Mapping[str, list[RunName]],
     types: Sequence[str],
-    scope: Scope,
-) -> Stepped:
+    scope: EngineCall,
+) -> NodeOutput:
     """The changes of the first rows, the errors, and the new runs.
 
     Args:
@@ -64,7 +64,7 @@ def step(
     """
     rows = consolidate(flatten(ports.get("in", []), arrow_schema(types)), scope.kernel)
     if not rows.num_rows:
-        return Stepped(None, runs=runs)
+        return NodeOutput(None, runs=runs)
     kernel, files = scope.kernel, scope.context.files
     keys = [canonical(rows.column(key)) for key in node.keys]
     moments, _ = moments_of(keys, int64(rows.column("time")), kernel)
@@ -81,7 +81,7 @@ def step(
     core = _core(node, before, stored, touched, moments, kernel)
     candidates = ordered_groups.candidates(rows, touched, base, core, moments)
     below = ordered_groups.below(touched, base, moments, stored)
-    collected = Collected(candidates.pairs, types, scope)
+    collected = DifferenceCollector(candidates.pairs, types, scope)
     for start, end in _pieces(candidates):
         negative = np.flatnonzero(below[start:end] > 0) + start
         collected.add(_chosen(candidates, node, start, end, negative), start)
@@ -91,17 +91,17 @@ def step(
         _ROWS: ordered.insert(files, runs.get(_ROWS, []), sorted_rows, kernel),
         _FIRST: keyed.insert(files, runs.get(_FIRST, []), first, len(keys), kernel),
     }
-    return Stepped(collected.output(), collected.errors("LIMIT"), run_names)
+    return NodeOutput(collected.output(), collected.errors("LIMIT"), run_names)
 
 
 def _core(
     node: TopK,
     runs: Sequence[Run],
     stored: keyed.Found,
-    touched: Touched,
-    moments: Moments,
+    touched: AffectedValues,
+    moments: InterestingTimes,
     kernel: Kernel,
-) -> list[Core]:
+) -> list[UnchangedRows]:
     """The first rows that no change touches."""
     low = stored.rows_or_null("v")
     groups = np.flatnonzero(low.is_valid().to_numpy(zero_copy_only=False))
@@ -111,10 +111,10 @@ def _core(
     start = ordered.Entries(moments.forms, groups, moments.hashes[groups], values, values)
     enough = np.full(len(start.owner), min(max(node.upto, 1), LARGEST), np.int64)
     some = leading(runs, start, touched.entries(moments), enough, kernel)
-    return [] if some is None else [Core(groups[some.which], some.rows, some.counts)]
+    return [] if some is None else [UnchangedRows(groups[some.which], some.rows, some.counts)]
 
 
-def _pieces(candidates: Candidates) -> Iterator[tuple[int, int]]:
+def _pieces(candidates: CandidateRows) -> Iterator[tuple[int, int]]:
     """Ranges of pairs that are looked at together.
 
     A piece looks at all candidates once, and for each of its pairs at what it changes: of n
@@ -135,8 +135,8 @@ def _pieces(candidates: Candidates) -> Iterator[tuple[int, int]]:
 
 
 def _chosen(
-    candidates: Candidates, node: TopK, start: int, end: int, negative: Ints
-) -> Evaluated:
+    candidates: CandidateRows, node: TopK, start: int, end: int, negative: Ints
+) -> EvaluationResults:
     """The rows that the pairs [start, end) come to; none of the `negative` ones."""
     owner = candidates.pairs.owner[start:end]
     entries = _piece(candidates, node, start, end)
@@ -153,7 +153,7 @@ def _chosen(
     columns = [pa.array(pair[place]), *rows.columns]
     names = ["p", *(f"c{index}" for index in range(candidates.rows.num_columns))]
     table = pa.Table.from_arrays(columns, names=names)
-    return Evaluated(table, np.empty(0, np.int64), negative)
+    return EvaluationResults(table, np.empty(0, np.int64), negative)
 
 
 def _ranks(counts: Ints, owner: Ints) -> tuple[Ints, Ints]:
@@ -168,7 +168,7 @@ def _ranks(counts: Ints, owner: Ints) -> tuple[Ints, Ints]:
     return before, upto
 
 
-def _piece(candidates: Candidates, node: TopK, start: int, end: int) -> Ints:
+def _piece(candidates: CandidateRows, node: TopK, start: int, end: int) -> Ints:
     """The entries that matter to these pairs: those they change, and the first others."""
     owners = candidates.pairs.owner[start:end]
     low, high = np.searchsorted(candidates.owner, [owners[0], owners[-1] + 1])
@@ -188,7 +188,7 @@ def _piece(candidates: Candidates, node: TopK, start: int, end: int) -> Ints:
 
 
 def _first(
-    candidates: Candidates, below: Ints, moments: Moments, shape: pa.Schema
+    candidates: CandidateRows, below: Ints, moments: InterestingTimes, shape: pa.Schema
 ) -> pa.RecordBatch:
     """For each group, its first row from now on, and the number of negative rows."""
     entries = np.arange(len(candidates.owner))

@@ -10,7 +10,7 @@ from collections.abc import Set as AbstractSet
 
 import pyarrow as pa
 
-from streams.operators.context import Stepped
+from streams.operators.context import NodeOutput
 from streams.operators.linear import source_of
 from streams.plan.physical import Unnest
 from streams.trace.kernel.kernel import Kernel, arrow_schema
@@ -24,7 +24,7 @@ def step(
     output_types: Sequence[str],
     read: AbstractSet[int],
     kernel: Kernel,
-) -> Stepped:
+) -> NodeOutput:
     """The updates of the elements.
 
     Args:
@@ -36,11 +36,11 @@ def step(
         kernel: the worker's DuckDB.
     """
     if not rows.num_rows:
-        return Stepped(None)
+        return NodeOutput(None)
     width = len(types)
     unread = set(node.lists) - read
     columns = [f"NULL::{types[i]} AS c{i}" if i in unread else f"c{i}" for i in range(width)]
     columns += [f"unnest(c{at}) AS c{width + i}" for i, at in enumerate(node.lists)]
     text = f"SELECT {', '.join([*columns, 'time', 'diff'])} FROM {source_of(types, kernel)}"
     result = kernel.prepare(text, t=rows.schema).run(rows)
-    return Stepped(flatten([result], arrow_schema(output_types)))
+    return NodeOutput(flatten([result], arrow_schema(output_types)))

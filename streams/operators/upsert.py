@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import pyarrow as pa
 
-from streams.operators.context import ERRORS, Ports, Scope, Stepped
+from streams.operators.context import ERRORS, EngineCall, NodeOutput, Ports
 from streams.plan.physical import Upsert
 from streams.trace.arrange import keyed
 from streams.trace.arrange.runs import RunName
@@ -40,8 +40,8 @@ def step(
     runs: Mapping[str, list[RunName]],
     types: Sequence[str],
     output_types: Sequence[str],
-    scope: Scope,
-) -> Stepped:
+    scope: EngineCall,
+) -> NodeOutput:
     """The changes of the collection over the interval, the errors, and the new runs.
 
     Args:
@@ -54,7 +54,7 @@ def step(
     """
     rows = flatten(ports.get("in", []), arrow_schema(types))
     if not rows.num_rows:
-        return Stepped(None, runs=runs)
+        return NodeOutput(None, runs=runs)
     kernel, files, width = scope.kernel, scope.context.files, len(output_types)
     forms = [key_form(canonical(rows.column(key)), kernel) for key in node.keys]
     by_key = group(forms, rows.num_rows)
@@ -74,7 +74,7 @@ def step(
     columns += [*last.columns[:width], pa.array(kinds), last.column(width + 2)]
     state = pa.RecordBatch.from_arrays(columns, schema=shape)
     run_names = keyed.insert(files, runs.get(_KEYS, []), state, len(node.keys), kernel)
-    return Stepped(changes.output, changes.errors, {_KEYS: run_names})
+    return NodeOutput(changes.output, changes.errors, {_KEYS: run_names})
 
 
 def _shape(node: Upsert, types: Sequence[str], width: int) -> pa.Schema:
@@ -102,8 +102,8 @@ def _winners(rows: pa.RecordBatch, owner: Ints) -> Ints:
 
 
 def _changes(
-    stored: keyed.Found, rows: pa.RecordBatch, owner: Ints, width: int, scope: Scope
-) -> Stepped:
+    stored: keyed.Found, rows: pa.RecordBatch, owner: Ints, width: int, scope: EngineCall
+) -> NodeOutput:
     """The retractions and insertions, given the winners in order of key, then time."""
     state = stored.rows
     offset = state.schema.get_field_index("live") + 1
@@ -135,4 +135,4 @@ def _changes(
     data = [(f"c{i}", column.type) for i, column in enumerate(values)]
     schema = pa.schema([*data, ("time", pa.int64()), ("diff", pa.int64())])
     output, failed = moved(VALUE, values, schema), moved(ERROR, [errors], ERRORS)
-    return Stepped(output, (failed,) if failed.num_rows else ())
+    return NodeOutput(output, (failed,) if failed.num_rows else ())

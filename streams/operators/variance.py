@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from streams.operators.accumulators import DEVIATIONS, Slot, Totals, place
+from streams.operators.accumulators import DEVIATIONS, AccumulatorSlot, GroupAccumulators, place
 from streams.plan.physical import Aggregate
 from streams.trace.columns import Flags, Ints
 from streams.trace.exact import float_sums
@@ -26,12 +26,12 @@ _UNIT = 1 << 1074
 
 
 @dataclass(frozen=True, slots=True)
-class Sums:
+class VarianceSums:
     """The sums that one aggregate is computed from, for each group."""
 
     aggregate: Aggregate
-    totals: Totals
-    slots: Sequence[Slot]
+    totals: GroupAccumulators
+    slots: Sequence[AccumulatorSlot]
 
     @property
     def n(self) -> Integers:
@@ -86,9 +86,11 @@ class Sums:
         return entries
 
 
-def value(aggregate: Aggregate, totals: Totals, slots: Sequence[Slot]) -> pa.Array:
+def value(
+    aggregate: Aggregate, totals: GroupAccumulators, slots: Sequence[AccumulatorSlot]
+) -> pa.Array:
     """The value of a function of DEVIATIONS for each group; NULL over no pairs."""
-    sums = Sums(aggregate, totals, slots)
+    sums = VarianceSums(aggregate, totals, slots)
     values, null = _FUNCTIONS[aggregate.function](sums)
     values = np.where(sums.special, np.nan, values)
     if aggregate.function in _NOTHING_OF_ONE:
@@ -97,17 +99,17 @@ def value(aggregate: Aggregate, totals: Totals, slots: Sequence[Slot]) -> pa.Arr
 
 
 _NOTHING_OF_ONE = frozenset({"var_pop", "stddev_pop", "regr_sxx", "regr_syy"})
-_Function = Callable[[Sums], tuple[Doubles, Flags]]
+_Function = Callable[[VarianceSums], tuple[Doubles, Flags]]
 
 
-def _some(sums: Sums) -> Flags:
+def _some(sums: VarianceSums) -> Flags:
     return np.zeros(len(sums.counts), np.bool_)
 
 
 def _spread(less: int, factor: int) -> _Function:
     """C(y, x) / (n (n - less)), in units of products; for factor 1 of single values."""
 
-    def function(sums: Sums) -> tuple[Doubles, Flags]:
+    def function(sums: VarianceSums) -> tuple[Doubles, Flags]:
         n = sums.n
         other = "y" if factor == 1 else "x"
         quotient = quotients(sums.c("y", other), n * (n - less) * _UNIT**2)
@@ -117,14 +119,14 @@ def _spread(less: int, factor: int) -> _Function:
 
 
 def _deviation(less: int) -> _Function:
-    def function(sums: Sums) -> tuple[Doubles, Flags]:
+    def function(sums: VarianceSums) -> tuple[Doubles, Flags]:
         n = sums.n
         return roots(sums.c("y", "y"), n * (n - less) * _UNIT**2), sums.counts <= less
 
     return function
 
 
-def _error(sums: Sums) -> tuple[Doubles, Flags]:
+def _error(sums: VarianceSums) -> tuple[Doubles, Flags]:
     return roots(sums.c("y", "y"), sums.n**3 * _UNIT**2), _some(sums)
 
 
@@ -139,23 +141,23 @@ def _squares(first: str, second: str) -> _Function:
     return lambda sums: (quotients(sums.c(first, second), sums.n * _UNIT**2), _some(sums))
 
 
-def _correlation(sums: Sums) -> tuple[Doubles, Flags]:
+def _correlation(sums: VarianceSums) -> tuple[Doubles, Flags]:
     both, below = sums.c("y", "x"), sums.c("y", "y") * sums.c("x", "x")
     return roots(both * abs(both), below), _some(sums)
 
 
-def _determination(sums: Sums) -> tuple[Doubles, Flags]:
+def _determination(sums: VarianceSums) -> tuple[Doubles, Flags]:
     both, y, x = sums.c("y", "x"), sums.c("y", "y"), sums.c("x", "x")
     quotient = quotients(both * both, y * x)
     flat = np.asarray(x == 0, np.bool_)
     return np.where(np.asarray(y == 0, np.bool_), 1.0, quotient), flat
 
 
-def _slope(sums: Sums) -> tuple[Doubles, Flags]:
+def _slope(sums: VarianceSums) -> tuple[Doubles, Flags]:
     return quotients(sums.c("y", "x"), sums.c("x", "x")), _some(sums)
 
 
-def _intercept(sums: Sums) -> tuple[Doubles, Flags]:
+def _intercept(sums: VarianceSums) -> tuple[Doubles, Flags]:
     """S(y)/n - slope S(x)/n, over one denominator."""
     x, both = sums.c("x", "x"), sums.c("y", "x")
     above = sums.s("y") * x - both * sums.s("x")

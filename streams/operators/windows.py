@@ -32,14 +32,14 @@ import numpy as np
 import pyarrow as pa
 
 from streams.operators import affected_rows, min_max, ordered_groups
-from streams.operators.context import Ports, Scope, Stepped
+from streams.operators.context import EngineCall, NodeOutput, Ports
 from streams.operators.evaluation import port, source
 from streams.operators.frame_visibility import evaluated, sight
-from streams.operators.groupwise import Collected, label
-from streams.operators.interesting_times import Moments
+from streams.operators.groupwise import DifferenceCollector, label
+from streams.operators.interesting_times import InterestingTimes
 from streams.operators.interesting_times import of_rows as moments_of
-from streams.operators.neighbourhoods import Part, neighbourhoods
-from streams.operators.ordered_groups import Changed
+from streams.operators.neighbourhoods import NeighbourhoodRows, neighbourhoods
+from streams.operators.ordered_groups import ChangedRows
 from streams.operators.running_sums import columns_of, prefixes
 from streams.plan.physical import Before, Groupwise, Reach
 from streams.trace.arrange import keyed, ordered
@@ -58,8 +58,8 @@ def step(
     ports: Ports,
     runs: Mapping[str, list[RunName]],
     types: tuple[Sequence[str], Sequence[str]],
-    scope: Scope,
-) -> Stepped:
+    scope: EngineCall,
+) -> NodeOutput:
     """The changes of the outputs, the errors, and the new runs.
 
     Args:
@@ -73,7 +73,7 @@ def step(
     kernel, files = scope.kernel, scope.context.files
     rows = consolidate(flatten(ports.get("in", []), arrow_schema(types[0])), kernel)
     if not rows.num_rows:
-        return Stepped(None, runs=runs)
+        return NodeOutput(None, runs=runs)
     before = files.open(runs.get(_ROWS, []))
     changed = _changed(node.keys, reach, rows, types[0], before, kernel)
     touched, base, moments = changed.touched, changed.base, changed.moments
@@ -100,12 +100,12 @@ def step(
         _WRONG: keyed.insert(files, counted_runs, counted, len(node.keys), kernel),
     }
     output = consolidate(flatten(parts, arrow_schema(types[1])), kernel)
-    errors = Collected(candidates.pairs, types[1], scope)
-    return Stepped(output, _errors(errors, wrong, label(node)), run_names)
+    errors = DifferenceCollector(candidates.pairs, types[1], scope)
+    return NodeOutput(output, _errors(errors, wrong, label(node)), run_names)
 
 
 def _errors(
-    collected: Collected, wrong: tuple[Ints, Ints], name: str
+    collected: DifferenceCollector, wrong: tuple[Ints, Ints], name: str
 ) -> tuple[pa.RecordBatch, ...]:
     """The errors of groups with rows of negative counts, and of others with rows that fail."""
     below, failing = wrong
@@ -121,17 +121,17 @@ def _changed(
     types: Sequence[str],
     runs: Sequence[Run],
     kernel: Kernel,
-) -> Changed:
+) -> ChangedRows:
     """The changed rows, grouped by these columns, with their interesting times."""
     keys = [canonical(rows.column(key)) for key in by]
     moments, _ = moments_of(keys, int64(rows.column("time")), kernel)
     changes = ordered_groups.changes(reach.order, rows, keys, types, kernel)
     touched = min_max.touched(changes, moments, kernel)
     base = ordered.counts(runs, touched.entries(moments), kernel)
-    return Changed(rows, types, touched, base, moments)
+    return ChangedRows(rows, types, touched, base, moments)
 
 
-def _failing(reach: Reach, changed: Changed, stored: keyed.Found, kernel: Kernel) -> Ints:
+def _failing(reach: Reach, changed: ChangedRows, stored: keyed.Found, kernel: Kernel) -> Ints:
     """For each pair how many different rows of the group there are for which DuckDB raises."""
     rows = changed.rows
     fails = np.zeros(rows.num_rows, np.bool_)
@@ -158,7 +158,7 @@ def _statement(node: Groupwise, reach: Reach, types: Sequence[str], kernel: Kern
     return kernel.prepare(f"SELECT * EXCLUDE (e) FROM ({inner}) WHERE e", t=port(named))
 
 
-def _whole(wrong: Ints, moments: Moments) -> Flags:
+def _whole(wrong: Ints, moments: InterestingTimes) -> Flags:
     """The groups in which some row is wrong before the interval or in it."""
     counts = np.diff(np.append(moments.bounds[0], len(moments.owner))) + 1
     owner = np.repeat(np.arange(len(counts)), counts)
@@ -167,7 +167,9 @@ def _whole(wrong: Ints, moments: Moments) -> Flags:
     return whole
 
 
-def _counted(wrong: Sequence[Ints], moments: Moments, shape: pa.Schema) -> pa.RecordBatch:
+def _counted(
+    wrong: Sequence[Ints], moments: InterestingTimes, shape: pa.Schema
+) -> pa.RecordBatch:
     """The number of wrong rows of each group from now on, where it changed."""
     last = moments.last + np.arange(len(moments.hashes)) + 1
     first = moments.bounds[0] + np.arange(len(moments.hashes))
@@ -183,13 +185,13 @@ def _counted(wrong: Sequence[Ints], moments: Moments, shape: pa.Schema) -> pa.Re
 class _Evaluated:
     """The outputs of neighbourhoods; none where the group is an error."""
 
-    held: ordered_groups.Candidates
-    moments: Moments
+    held: ordered_groups.CandidateRows
+    moments: InterestingTimes
     wrong: Flags
     before: Sequence[Before]
     statement: Prepared
 
-    def changes(self, part: Part, output_types: Sequence[str]) -> pa.RecordBatch:
+    def changes(self, part: NeighbourhoodRows, output_types: Sequence[str]) -> pa.RecordBatch:
         """Retract the former outputs of these neighbourhoods, and insert the new ones."""
         rows = self._rows(part)
         result = self.statement.run(rows)
@@ -200,7 +202,7 @@ class _Evaluated:
         table = pa.Table.from_arrays(columns, names=arrow_schema(output_types).names)
         return flatten([table], arrow_schema(output_types))
 
-    def _rows(self, part: Part) -> pa.RecordBatch:
+    def _rows(self, part: NeighbourhoodRows) -> pa.RecordBatch:
         """The rows as often as they are there: piece, number among equals, whether wanted."""
         moment, after = part.moment[part.piece], part.after[part.piece]
         pair = moment + self.moments.owner[moment] + after

@@ -54,7 +54,7 @@ class Edge:
 
 
 @dataclass(frozen=True, slots=True)
-class Layout:
+class Wiring:
     """A plan made ready: the edges out of each node, and the shapes of the Reduces.
 
     `settled` says of each node whether its updates never cancel each other; `presummed` has
@@ -62,7 +62,7 @@ class Layout:
     """
 
     edges: tuple[tuple[Edge, ...], ...]
-    shapes: dict[NodeId, reduce.Shape]
+    shapes: dict[NodeId, reduce.ReduceShape]
     settled: tuple[bool, ...]
     presummed: dict[NodeId, Edge]
 
@@ -94,13 +94,13 @@ class Layout:
 
 
 @lru_cache(maxsize=4096)
-def layout(dataflow: Dataflow) -> Layout:
+def layout(dataflow: Dataflow) -> Wiring:
     """The layout of a dataflow.
 
     Errors: InvalidUsage for an aggregate we do not have.
     """
     edges: list[list[Edge]] = [[] for _ in dataflow.nodes]
-    shapes: dict[NodeId, reduce.Shape] = {}
+    shapes: dict[NodeId, reduce.ReduceShape] = {}
     for number, node in enumerate(dataflow.nodes):
         for source, port, keys in _ports(node, dataflow):
             edges[source].append(Edge(number, port, keys))
@@ -113,11 +113,13 @@ def layout(dataflow: Dataflow) -> Layout:
             case _:
                 pass
     out = tuple(tuple(edge) for edge in edges)
-    return Layout(out, shapes, _settled(dataflow), _presummed(dataflow, out, shapes))
+    return Wiring(out, shapes, _settled(dataflow), _presummed(dataflow, out, shapes))
 
 
 def _presummed(
-    dataflow: Dataflow, edges: Sequence[tuple[Edge, ...]], shapes: Mapping[NodeId, reduce.Shape]
+    dataflow: Dataflow,
+    edges: Sequence[tuple[Edge, ...]],
+    shapes: Mapping[NodeId, reduce.ReduceShape],
 ) -> dict[NodeId, Edge]:
     by_node: dict[NodeId, Edge] = {}
     for number, node in enumerate(dataflow.nodes):
@@ -178,5 +180,5 @@ def _ports(  # noqa: C901, PLR0911, PLR0912 - one case for each kind of node
             assert_never(node)
 
 
-def _shape(dataflow: Dataflow, node: Reduce) -> reduce.Shape:
+def _shape(dataflow: Dataflow, node: Reduce) -> reduce.ReduceShape:
     return reduce.shape(node, [arrow_type(kind) for kind in dataflow.types[node.input]])

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from streams.ids import CollectionId
-from streams.operators.engine import Emitted
+from streams.operators.engine import EngineOutput
 from streams.progress import frontier
 from streams.replica.driver import work_units
 from streams.replica.driver.dataflow import Phase
@@ -54,7 +54,7 @@ class Versions:
         types = [column.type for column in flow.description.columns]
         row = Kernel().query(ROW.format(upper.time)).cast(arrow_schema(types))
         output = output_of(flow, View(shards))
-        encoded = write_chunks.encode(Emitted((), row, None), output, types)
+        encoded = write_chunks.encode(EngineOutput((), row, None), output, types)
         chunks = worker.chunks(worker.KafkaClients(self.old.scheduler.config.kafka))
         (refs,) = write_chunks.write(chunks, [encoded])
         part = work_units.part(flow, (upper, frontier(upper.time + 1)), refs)

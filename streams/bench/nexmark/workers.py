@@ -30,7 +30,7 @@ from streams.bench.nexmark.cases import CASES, Case
 from streams.errors import SlackwaterError
 from streams.ids import CollectionId
 from streams.operators import engine
-from streams.operators.context import Context, Emitted, Packet, RunsByOperator
+from streams.operators.context import Context, EngineOutput, Packet, RunsByOperator
 from streams.operators.rounds import inbox, wakes
 from streams.plan.compile import compile_view
 from streams.plan.physical import Dataflow, NodeId
@@ -177,9 +177,9 @@ class Worker:
 
     def _advance(
         self, level: int, packets: Sequence[Packet], interval: Interval, before: RunsByOperator
-    ) -> Emitted:
+    ) -> EngineOutput:
         if not packets and level not in wakes(self.plan, before, interval):
-            return Emitted((), None, None)
+            return EngineOutput((), None, None)
         context = self.context.of_task()
         emitted, after = engine.advance(
             self.plan, level, self.number, inbox(packets), before, interval, context,
@@ -188,7 +188,7 @@ class Worker:
         self.runs = {**self.runs, **after}
         return emitted
 
-    def _keep(self, emitted: Emitted) -> None:
+    def _keep(self, emitted: EngineOutput) -> None:
         if emitted.errors is not None:
             raise WorkerFailed(
                 f"expected no errors, got {emitted.errors.slice(0, 3).to_pylist()}"
@@ -196,7 +196,7 @@ class Worker:
         if emitted.output is not None:
             self.output.append(emitted.output)
 
-    def _exchanged(self, emitted: Emitted) -> list[Packet]:
+    def _exchanged(self, emitted: EngineOutput) -> list[Packet]:
         """The packets for this bucket from all workers, once all have sent."""
         self._keep(emitted)
         exchange, others = next(self.exchanges), set(range(self.task.workers)) - {self.number}

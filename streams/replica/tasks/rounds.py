@@ -31,7 +31,7 @@ from streams.compute.event_time import Seen
 from streams.errors import Determinate, Indeterminate
 from streams.ids import CollectionId
 from streams.operators import emit_on_close, engine
-from streams.operators.engine import Context, Emitted
+from streams.operators.engine import Context, EngineOutput
 from streams.operators.linear import Computed
 from streams.operators.rounds import inbox, wakes
 from streams.plan.physical import Dataflow
@@ -74,7 +74,7 @@ class Done:
     types: tuple[str, ...]
     level: int
     bucket: int
-    emitted: Emitted
+    emitted: EngineOutput
     runs: Runs | None
     rows_in: int
     milliseconds: float
@@ -346,11 +346,11 @@ def _since_ms(began: float) -> float:
 
 
 def _with(
-    emitted: Emitted,
+    emitted: EngineOutput,
     undone: Sequence[pa.Table],
     errors: Sequence[pa.Table],
     plan: Dataflow,
-) -> Emitted:
+) -> EngineOutput:
     """Return the emitted updates, with those that go to the output unchanged."""
     if not undone and not errors:
         return emitted
@@ -362,4 +362,4 @@ def _with(
     if errors:
         failed = pa.concat_tables([*([] if failed is None else [failed]), *errors])
         failed = emit_on_close.lasting(plan, failed)
-    return Emitted(emitted.packets, output, failed)
+    return EngineOutput(emitted.packets, output, failed)

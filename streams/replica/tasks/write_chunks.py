@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 
 from schemas import chunk
 from streams.kafka.log import ChunkRef, Chunks, ChunkWrite
-from streams.operators.engine import Emitted
+from streams.operators.engine import EngineOutput
 from streams.replica.tasks.descriptor import Output
 from streams.storage.log.column_stats import with_ranges
 from streams.trace.kernel.arrow import empty_table
@@ -39,7 +39,9 @@ def encode_rows(updates: pa.Table, output: Output | None) -> Encoded | None:
     return Encoded(output, new, tuple(chunk.encode(new, output.names, None)))
 
 
-def encode(emitted: Emitted, output: Output | None, types: Sequence[str]) -> Encoded | None:
+def encode(
+    emitted: EngineOutput, output: Output | None, types: Sequence[str]
+) -> Encoded | None:
     """Encode the output of a dataflow as chunks; None if there is nothing to write.
 
     `types` are the DuckDB types of the output's columns.

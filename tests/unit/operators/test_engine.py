@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 
 from streams.errors import InvalidUsage
-from streams.operators.context import Context, Emitted
+from streams.operators.context import Context, EngineOutput
 from streams.operators.engine import RunsByOperator, advance, fingerprint, start
 from streams.plan.physical import Aggregate, Constant, Dataflow, Distinct, Reduce, Union
 from streams.progress import interval_of
@@ -23,7 +23,7 @@ def context(directory: Path) -> Context:
     return Context(directory, kernel(), lambda: f"file{next(counter)}", RunCache())
 
 
-def rows(emitted: Emitted) -> list[str]:
+def rows(emitted: EngineOutput) -> list[str]:
     tables = [part for part in (emitted.output, emitted.errors) if part is not None]
     return sorted(str(row) for part in tables for row in part.to_pylist())
 
@@ -34,7 +34,7 @@ def test_a_replayed_step_emits_the_same_and_writes_new_files(tmp_path: Path) -> 
 
     def step(
         updates: list[tuple[tuple[int, str], int, int]], lower: int, runs: RunsByOperator
-    ) -> tuple[Emitted, RunsByOperator]:
+    ) -> tuple[EngineOutput, RunsByOperator]:
         interval = interval_of(lower, lower + 3, as_of=lower == 0)
         inbox: dict[tuple[int, str], list[pa.Table]] = {}
         for packet in start(flow, {0: table(updates, TYPES)}, interval, 1, worker).packets:
@@ -104,10 +104,10 @@ def test_packets_carry_one_row_a_key_and_time(tmp_path: Path) -> None:
 def test_nothing_in_nothing_out(tmp_path: Path) -> None:
     worker = context(tmp_path)
     emitted = start(keyed(), {}, interval_of(0, 1), 2, worker)
-    assert emitted == Emitted((), None, None)
+    assert emitted == EngineOutput((), None, None)
     runs: dict[str, list[RunName]] = {"1.keys": [["kept", 3]]}
     after = advance(keyed(), 1, 0, {}, runs, interval_of(0, 1), worker, buckets=2)
-    assert after == (Emitted((), None, None), runs)
+    assert after == (EngineOutput((), None, None), runs)
     assert not list(tmp_path.iterdir())
 
 

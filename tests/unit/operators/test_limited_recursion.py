@@ -9,7 +9,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from streams.operators.iterative import Arrived
+from streams.operators.iterative import ArrivedChanges
 from streams.testing import maintain
 from streams.trace.columns import Words
 from tests.support.examples import examples
@@ -120,13 +120,15 @@ def test_rows_that_come_and_go_end_it_later_and_earlier() -> None:
 def test_an_iteration_keeps_the_rows_that_it_adds(monkeypatch: pytest.MonkeyPatch) -> None:
     """And not that the LIMIT lacks rows, which each says and the next one takes back."""
     added = [0]
-    add = Arrived.add
+    add = ArrivedChanges.add
 
-    def counted(self: Arrived, hashes: Words, iteration: int, rows: pa.RecordBatch) -> None:
+    def counted(
+        self: ArrivedChanges, hashes: Words, iteration: int, rows: pa.RecordBatch
+    ) -> None:
         added[-1] += rows.num_rows
         add(self, hashes, iteration, rows)
 
-    monkeypatch.setattr(Arrived, "add", counted)
+    monkeypatch.setattr(ArrivedChanges, "add", counted)
     for most in (4, 8, 16):
         maintain(f"{COUNTER.format(all='ALL')} LIMIT {most}", {}, {})
         added.append(0)

@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 
 from streams.operators import pre_aggregation
-from streams.operators.reduce import Shape
+from streams.operators.reduce import ReduceShape
 from streams.plan.physical import Linear
 from streams.testing import Maintained, maintain
 from streams.trace.kernel.kernel import Kernel
@@ -90,7 +90,11 @@ def sums(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
     partial = pre_aggregation.partial
 
     def counted(
-        node: Linear, of: Shape, rows: pa.RecordBatch, types: Sequence[str], kernel: Kernel
+        node: Linear,
+        of: ReduceShape,
+        rows: pa.RecordBatch,
+        types: Sequence[str],
+        kernel: Kernel,
     ) -> pa.RecordBatch | None:
         make = partial(node, of, rows, types, kernel)
         is_summed.append(make is not None)
