@@ -6,7 +6,7 @@ import pyarrow as pa
 
 from streams.adapter.workers.limits import too_much
 from streams.kafka.log import ChunkRef
-from streams.plan.analyses.column_bounds import Compared
+from streams.plan.analyses.column_bounds import ColumnComparison
 from streams.storage.read.options import Operator, overlaps
 from streams.trace.kernel.arrow import is_plain
 
@@ -40,7 +40,7 @@ class Wanted:
 
     columns: frozenset[int]
     allowance: Allowance
-    where: tuple[Compared, ...] = ()
+    where: tuple[ColumnComparison, ...] = ()
     taken: int = 0
 
     def may_match(self, chunk: ChunkRef) -> bool:

@@ -23,7 +23,7 @@ from streams.adapter.workers.limits import WORKING, Limits, too_much, too_much_d
 from streams.errors import InvalidStatement
 from streams.ids import Timestamp
 from streams.operators.snapshot import once
-from streams.plan.compile import Selected
+from streams.plan.compile import CompiledSelect
 from streams.trace.columns import int64
 from streams.trace.kernel.connection import (
     OUT_OF_MEMORY,
@@ -50,7 +50,7 @@ def kernel(limits: Limits) -> Kernel:
 
 
 def answer(
-    selected: Selected,
+    selected: CompiledSelect,
     snapshots: Sequence[pa.Table],
     time: Timestamp,
     kernel: Kernel,
@@ -125,11 +125,11 @@ def _expanded(rows: pa.RecordBatch) -> int:
     return int(rows.nbytes * copies / max(rows.num_rows, 1))
 
 
-def _shown(selected: Selected, rows: pa.Table) -> pa.Table:
+def _shown(selected: CompiledSelect, rows: pa.Table) -> pa.Table:
     return rows.select(list(range(len(selected.shown))))
 
 
-def _ordered(selected: Selected, rows: pa.Table, kernel: Kernel) -> pa.Table:
+def _ordered(selected: CompiledSelect, rows: pa.Table, kernel: Kernel) -> pa.Table:
     terms = [
         f"c{key.position} {'DESC' if key.descending else 'ASC'}"
         f" NULLS {'FIRST' if key.nulls_first else 'LAST'}"

@@ -13,14 +13,14 @@ from streams.plan.bind import closing, mutual_recursion
 from streams.plan.bind.binder import Binder, binder
 from streams.plan.bind.casts import refuse_casts
 from streams.plan.bind.correlated import refuse_correlated
-from streams.plan.bind.orders import Ordered
+from streams.plan.bind.orders import OrderedRows
 from streams.plan.bind.query import bind, bind_shown
 from streams.plan.bind.refusals import refuse, refuse_today, refuse_types, refuse_unstable
 from streams.plan.display.draw import draw
 from streams.plan.display.explain import explain_logical, explain_physical
 from streams.plan.duckdb_plan import Record
 from streams.plan.lowering.intervals import carriable
-from streams.plan.lowering.lower import Closing, lower
+from streams.plan.lowering.lower import WindowEnd, lower
 from streams.plan.passes import lower_unions, optimise
 from streams.plan.passes.fold_constants import settle
 from streams.plan.physical import Column, Dataflow, EmitOnClose, Source
@@ -50,7 +50,7 @@ class Relation:
 
 
 @dataclass(frozen=True, slots=True)
-class Compiled:
+class CompiledView:
     """A view ready to run: its dataflow, the logical plan behind it, its columns.
 
     `key` are columns by which no two of its rows are equal, whatever the inputs hold; None
@@ -70,7 +70,7 @@ class Compiled:
         last = self.dataflow.nodes[-1]
         if self.end is None or not isinstance(last, EmitOnClose):
             return own
-        return closing.key_of(own, self.end, Closing(last.end, None), len(self.columns))
+        return closing.key_of(own, self.end, WindowEnd(last.end, None), len(self.columns))
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +83,7 @@ class SortKey:
 
 
 @dataclass(frozen=True, slots=True)
-class Selected:
+class CompiledSelect:
     """A SELECT ready to run: what a view of it would hold, and how to show that.
 
     `columns` of the dataflow are those of `shown` first; those behind them serve the order.
@@ -100,7 +100,7 @@ def compile_view(
     catalog: Mapping[str, Relation],
     functions: Sequence[Function] = (),
     born: Timestamp | None = None,
-) -> Compiled:
+) -> CompiledView:
     """Plan the SELECT against the catalog, whose names are case-insensitive.
 
     `functions` are those that the query may call beside DuckDB's; the dataflow holds the ones
@@ -132,7 +132,7 @@ def _end(emit: Emit, columns: tuple[Column, ...], functions: Sequence[Function])
 
 def compile_select(
     query: str, catalog: Mapping[str, Relation], functions: Sequence[Function] = ()
-) -> Selected:
+) -> CompiledSelect:
     """Plan a SELECT whose rows are read once: as a view, but in the order it asks for.
 
     Its columns may share names, since they are not identified by these.
@@ -149,7 +149,7 @@ def compile_select(
     behind = ir.columns(bound_query.rows)[bound_query.width :]
     view = _compiled(bound_query.rows, (*shown, *behind), functions)
     orders = tuple(map(_sort_key, bound_query.orders))
-    return Selected(view.dataflow, view.columns, shown, orders)
+    return CompiledSelect(view.dataflow, view.columns, shown, orders)
 
 
 def _sort_key(order: ir.Order) -> SortKey:
@@ -161,8 +161,8 @@ def _compiled(
     settled: ir.Relational,
     columns: tuple[Column, ...],
     functions: Sequence[Function],
-    closes: Closing | None = None,
-) -> Compiled:
+    closes: WindowEnd | None = None,
+) -> CompiledView:
     refuse_types(columns, ())
     logical = optimise(settled)
     dataflow = lower(logical, lower_unions.columns(columns), closes)
@@ -170,7 +170,7 @@ def _compiled(
         called = named(functions, plans.dumps(dataflow))
         dataflow = replace(dataflow, functions=called)
     refuse_types((), _inner_types(dataflow))
-    return Compiled(dataflow, logical, columns)
+    return CompiledView(dataflow, logical, columns)
 
 
 def bound_plan(
@@ -190,7 +190,7 @@ def _settled(
     functions: Sequence[Function],
     *,
     is_shown: bool = False,
-) -> tuple[Ordered, tuple[Column, ...]]:
+) -> tuple[OrderedRows, tuple[Column, ...]]:
     """The plan before any pass and the query's columns; its order where it is to be shown."""
     _refuse_ambiguous(catalog)
     block = mutual_recursion.split(query)
@@ -208,7 +208,7 @@ def _settled(
 
 
 def _scope(
-    block: mutual_recursion.Block, catalog: Mapping[str, Relation]
+    block: mutual_recursion.QueryBlock, catalog: Mapping[str, Relation]
 ) -> Mapping[str, Relation]:
     """The scope of the queries of a block: its bindings hide relations."""
     own = {
@@ -226,7 +226,7 @@ def _declared(binding: mutual_recursion.Binding) -> tuple[Column, ...]:
 
 def _value(
     binding: mutual_recursion.Binding,
-    block: mutual_recursion.Block,
+    block: mutual_recursion.QueryBlock,
     relations: Mapping[str, Relation],
     bound: Binder,
 ) -> ir.Relational:
@@ -241,12 +241,12 @@ def _value(
 
 def _bind(
     query: str,
-    block: mutual_recursion.Block,
+    block: mutual_recursion.QueryBlock,
     relations: Mapping[str, Relation],
     bound: Binder,
     *,
     is_shown: bool = False,
-) -> tuple[Ordered, tuple[Column, ...]]:
+) -> tuple[OrderedRows, tuple[Column, ...]]:
     refuse(bound, query, _column_names(relations))
     answer = bound.bind(query)
     # Words like current_date, and macros, turn into functions only when they are bound.

@@ -105,7 +105,7 @@ class DeltaJoin:
     outputs: tuple[int, ...]
 
 
-class Kind(StrEnum):
+class JoinKind(StrEnum):
     """The fate of left's rows, given the rows on the right that match them.
 
     A pair of rows matches if every predicate is true. RIGHT is LEFT turned round.
@@ -122,7 +122,9 @@ class Kind(StrEnum):
     RIGHT = "RIGHT"  # to the nearest row: the pairs, and right rows without a match
 
 
-PAIRED = frozenset({Kind.LEFT, Kind.FULL, Kind.SINGLE, Kind.INNER, Kind.RIGHT})
+PAIRED = frozenset(
+    {JoinKind.LEFT, JoinKind.FULL, JoinKind.SINGLE, JoinKind.INNER, JoinKind.RIGHT}
+)
 """The kinds whose rows have the columns of both sides."""
 
 
@@ -132,7 +134,7 @@ class Match:
 
     left: "Relational"
     right: "Relational"
-    kind: Kind
+    kind: JoinKind
     predicates: tuple[Scalar, ...]
 
 
@@ -423,7 +425,7 @@ def columns(  # noqa: C901, PLR0911, PLR0912 - one case a node
         case Match() if node.kind in PAIRED:
             return columns(node.left) + columns(node.right)
         case Match():
-            return columns(node.left) + ((_MARKED,) if node.kind is Kind.MARK else ())
+            return columns(node.left) + ((_MARKED,) if node.kind is JoinKind.MARK else ())
         case Threshold(rule=Rule.MARK | Rule.SINGLE):
             return (*columns(node.inputs[0]), _MARKED)
         case Union() | Threshold():

@@ -44,7 +44,7 @@ from streams.ids import CollectionId, Timestamp
 from streams.operators.context import ERRORS
 from streams.operators.local import LocalDataflow
 from streams.plan.bind.functions import function_of
-from streams.plan.compile import Compiled, Relation, compile_view
+from streams.plan.compile import CompiledView, Relation, compile_view
 from streams.plan.physical import Column
 from streams.plan.sql.statements import CreateFunction, parse
 from streams.progress import interval_of
@@ -291,7 +291,7 @@ def _cuts(times: Sequence[Ints], frontiers: Sequence[int] | None) -> tuple[int, 
 def _run(
     stepped: "LocalDataflow | SparkDataflow",
     kernel: Kernel,
-    compiled: Compiled,
+    compiled: CompiledView,
     rows: Mapping[str, pa.RecordBatch],
     cuts: tuple[int, list[int]],
 ) -> Maintained:

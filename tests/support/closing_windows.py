@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from streams.ids import CollectionId, Timestamp
 from streams.operators.local import LocalDataflow
-from streams.plan.compile import Compiled, Relation, compile_view
+from streams.plan.compile import CompiledView, Relation, compile_view
 from streams.plan.physical import Column
 from streams.progress import interval_of
 from streams.trace import updates as trace
@@ -61,7 +61,7 @@ def expected(
 
 def compiled(
     text: str, tables: Mapping[str, str], born: int
-) -> tuple[Compiled, dict[str, list[str]]]:
+) -> tuple[CompiledView, dict[str, list[str]]]:
     """The view of a text over tables, and the types of those."""
     columns = {name: kernel().columns(definition) for name, definition in tables.items()}
     catalog = {

@@ -152,18 +152,18 @@ def _match(node: ir.Match) -> str:
     theirs = f"({to_sql(node.right)}) r({names})"
     on = " AND ".join(map(sql, node.predicates)) or "true"
     match node.kind:
-        case ir.Kind.LEFT | ir.Kind.FULL | ir.Kind.INNER | ir.Kind.RIGHT:
+        case ir.JoinKind.LEFT | ir.JoinKind.FULL | ir.JoinKind.INNER | ir.JoinKind.RIGHT:
             return f"SELECT * FROM {ours} {node.kind} JOIN {theirs} ON {on}"
-        case ir.Kind.SINGLE:
+        case ir.JoinKind.SINGLE:
             return f"SELECT * FROM {ours} LEFT JOIN {theirs} ON {on}"
-        case ir.Kind.SEMI:
+        case ir.JoinKind.SEMI:
             return f"SELECT * FROM {ours} WHERE EXISTS (FROM {theirs} WHERE {on})"
-        case ir.Kind.ANTI:
+        case ir.JoinKind.ANTI:
             return f"SELECT * FROM {ours} WHERE NOT EXISTS (FROM {theirs} WHERE {on})"
-        case ir.Kind.NULL_AWARE_ANTI:
+        case ir.JoinKind.NULL_AWARE_ANTI:
             maybe = f"({on}) IS DISTINCT FROM false"
             return f"SELECT * FROM {ours} WHERE NOT EXISTS (FROM {theirs} WHERE {maybe})"
-        case ir.Kind.MARK:
+        case ir.JoinKind.MARK:
             exists = f"EXISTS (FROM {theirs} WHERE {on})"
             unknown = f"EXISTS (FROM {theirs} WHERE ({on}) IS NULL)"
             mark = f"CASE WHEN {exists} THEN true WHEN {unknown} THEN NULL ELSE false END"

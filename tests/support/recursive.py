@@ -13,7 +13,7 @@ from collections.abc import Sequence
 import duckdb
 import pyarrow as pa
 
-from streams.plan.bind.mutual_recursion import Block, split
+from streams.plan.bind.mutual_recursion import QueryBlock, split
 from streams.testing import Maintained, maintain
 from tests.support.plan_tables import answer, connect
 
@@ -114,7 +114,7 @@ def naive(connection: duckdb.DuckDBPyConnection, query: str, most: int = 60) -> 
     return rows(connection, block.query)
 
 
-def _iterate(connection: duckdb.DuckDBPyConnection, block: Block) -> bool:
+def _iterate(connection: duckdb.DuckDBPyConnection, block: QueryBlock) -> bool:
     """Fill each binding's table anew; whether any has changed."""
     moved = False
     for binding in block.bindings:

@@ -34,7 +34,7 @@ from streams.plan.analyses.column_bounds import compared
 from streams.plan.analyses.column_usage import columns_imported
 from streams.plan.bind.binder import canonical_columns
 from streams.plan.bind.functions import function_of
-from streams.plan.compile import Selected, compile_select, compile_view, drawn, explain
+from streams.plan.compile import CompiledSelect, compile_select, compile_view, drawn, explain
 from streams.plan.source_types import refuse_source_types
 
 BLOCK_BYTES = 1 << 20
@@ -81,12 +81,12 @@ class Answering:
                 facts["columns"] = [list(pair) for pair in pairs]
                 facts["returns"] = function.returns
             case Compute(plan, time):
-                selected: Selected = pickle.loads(plan)  # noqa: S301  one of us made it
+                selected: CompiledSelect = pickle.loads(plan)  # noqa: S301  one of us made it
                 facts["rows"] = yield from self._computed(selected, tables, time)
             case _:
                 assert_never(request)
 
-    def _planned(self, query: Query) -> tuple[Selected, Mapping[str, object]]:
+    def _planned(self, query: Query) -> tuple[CompiledSelect, Mapping[str, object]]:
         selected = compile_select(query.text, query.relations, query.functions)
         imports = tuple(
             Import(
@@ -100,7 +100,7 @@ class Answering:
         return selected, Planned(imports, shown).facts()
 
     def _computed(
-        self, selected: Selected, tables: Sequence[pa.Table], time: Timestamp
+        self, selected: CompiledSelect, tables: Sequence[pa.Table], time: Timestamp
     ) -> Generator[bytes, None, int]:
         """Yield the rows in blocks; return their number."""
         self._kernel.raised.clear()

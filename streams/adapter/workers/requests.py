@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass, field
 
 from streams.adapter.workers.framing import Garbled
 from streams.ids import CollectionId, Timestamp
-from streams.plan.analyses.column_bounds import OPERATORS, Compared
+from streams.plan.analyses.column_bounds import OPERATORS, ColumnComparison
 from streams.plan.compile import Relation
 from streams.plan.physical import Column
 from streams.plan.sql.statements import CreateFunction
@@ -202,7 +202,7 @@ class Import:
 
     collection: str
     columns: frozenset[int]
-    where: tuple[Compared, ...] = ()
+    where: tuple[ColumnComparison, ...] = ()
 
     @staticmethod
     def told(
@@ -213,11 +213,11 @@ class Import:
         return Import(str(collection), frozenset(map(int, columns)), conditions)
 
 
-def _compared(column: object, operator: object, value: object) -> Compared:
+def _compared(column: object, operator: object, value: object) -> ColumnComparison:
     """Errors: TypeError."""
     match column, operator, value:
         case int(), str(), int() | float() | str() if operator in OPERATORS:
-            return Compared(column, operator, value)
+            return ColumnComparison(column, operator, value)
         case _:
             raise TypeError("a comparison is a column, an operator and a constant")
 

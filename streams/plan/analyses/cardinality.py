@@ -25,7 +25,7 @@ from streams.plan.ir import (
     Get,
     Group,
     Join,
-    Kind,
+    JoinKind,
     Loop,
     Match,
     Negate,
@@ -113,9 +113,9 @@ def _most(inputs: Iterable[Relational], *, filtered: bool) -> Decibels:
 
 def _match(node: Match, *, filtered: bool) -> Decibels:
     size = _rows(node.left, filtered=filtered)
-    if node.kind in {Kind.FULL, Kind.RIGHT}:
+    if node.kind in {JoinKind.FULL, JoinKind.RIGHT}:
         return max(size, _rows(node.right, filtered=filtered))
-    if filtered and node.kind in {Kind.SEMI, Kind.ANTI, Kind.NULL_AWARE_ANTI}:
+    if filtered and node.kind in {JoinKind.SEMI, JoinKind.ANTI, JoinKind.NULL_AWARE_ANTI}:
         return size - _OTHER
     return size
 

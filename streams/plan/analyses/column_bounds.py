@@ -33,7 +33,7 @@ _EXACT_DIGITS = 15
 
 
 @dataclass(frozen=True, slots=True)
-class Compared:
+class ColumnComparison:
     """A column, by its position, compared (`=`, `<`, `<=`, `>`, `>=`) with a constant."""
 
     column: int
@@ -41,7 +41,7 @@ class Compared:
     value: int | float | str
 
 
-def compared(dataflow: Dataflow, index: int) -> tuple[Compared, ...]:
+def compared(dataflow: Dataflow, index: int) -> tuple[ColumnComparison, ...]:
     """Predicates that hold for every row of an import that the dataflow reads.
 
     Integers, doubles and text alone; NaN, which is above all doubles, meets `>` and `>=` and is
@@ -60,14 +60,14 @@ def compared(dataflow: Dataflow, index: int) -> tuple[Compared, ...]:
     return tuple(bound for bound in bounds[0] if all(bound in others for others in bounds))
 
 
-def _of(node: Node, types: tuple[str, ...]) -> list[Compared]:
+def _of(node: Node, types: tuple[str, ...]) -> list[ColumnComparison]:
     if not isinstance(node, Linear | Temporal):
         return []
     parsed = [_parsed(predicate.sql, types) for predicate in node.predicates]
     return [bound for bound in parsed if bound is not None]
 
 
-def _parsed(sql: str, types: tuple[str, ...]) -> Compared | None:
+def _parsed(sql: str, types: tuple[str, ...]) -> ColumnComparison | None:
     for turned, form in enumerate(_FORMS):
         match = form.fullmatch(sql)
         if match is None:
@@ -77,7 +77,7 @@ def _parsed(sql: str, types: tuple[str, ...]) -> Compared | None:
         operator = _TURNED[operator] if turned else operator
         if value is None or (isinstance(value, float) and operator in {">", ">="}):
             return None
-        return Compared(column, operator, value)
+        return ColumnComparison(column, operator, value)
     return None
 
 

@@ -25,7 +25,7 @@ from streams.plan.scalar import Equality, Ref, Scalar, equality, substitute
 
 
 @dataclass(frozen=True, slots=True)
-class Shared:
+class SharedRelation:
     """The shared relation that an input reads, and the positions of its columns there."""
 
     node: Relational
@@ -33,7 +33,7 @@ class Shared:
 
 
 @dataclass(frozen=True, slots=True)
-class Arranged:
+class Arrangement:
     """An arrangement: what is kept, by which columns, and in which of these NULL is a value."""
 
     node: Relational
@@ -42,7 +42,7 @@ class Arranged:
 
 
 @dataclass(frozen=True, slots=True)
-class Visit:
+class LookupStep:
     """An input that a path looks up, in which arrangement, and by what.
 
     `known` are the columns of the row of all inputs that hold the keys; `settled` the
@@ -50,13 +50,13 @@ class Visit:
     """
 
     input: int
-    arranged: Arranged
+    arranged: Arrangement
     known: tuple[int, ...]
     settled: frozenset[Scalar]
 
 
 @dataclass(frozen=True, slots=True)
-class Equal:
+class ColumnEquality:
     """A predicate that equates columns of two inputs, seen from one of them.
 
     `column` is its own, `other` that of the input numbered `to`, in the row of all.
@@ -77,23 +77,25 @@ def starts(inputs: Sequence[Relational]) -> list[int]:
     return offsets
 
 
-def equals(node: DeltaJoin) -> tuple[tuple[Equal, ...], ...]:
+def equals(node: DeltaJoin) -> tuple[tuple[ColumnEquality, ...], ...]:
     """For each input the predicates that connect it."""
     cuts = starts(node.inputs)
     homes = [n for n, part in enumerate(node.inputs) for _ in columns(part)]
-    by_input: list[list[Equal]] = [[] for _ in cuts[1:]]
+    by_input: list[list[ColumnEquality]] = [[] for _ in cuts[1:]]
     for predicate in node.predicates:
         match equality(predicate):
             case Equality(Ref(index=first), Ref(index=second), null_equal):
                 for a, b in ((first, second), (second, first)):
                     if homes[a] != homes[b]:
-                        by_input[homes[a]].append(Equal(predicate, a, homes[b], b, null_equal))
+                        by_input[homes[a]].append(
+                            ColumnEquality(predicate, a, homes[b], b, null_equal)
+                        )
             case _:
                 pass
     return tuple(map(tuple, by_input))
 
 
-def shared(inputs: Sequence[Relational]) -> tuple[Shared, ...]:
+def shared(inputs: Sequence[Relational]) -> tuple[SharedRelation, ...]:
     """The shared relation of each input: inputs over one relation share all its columns."""
     opened = [_opened(part) for part in inputs]
     wanted: dict[Relational, dict[Scalar, None]] = {}
@@ -102,7 +104,8 @@ def shared(inputs: Sequence[Relational]) -> tuple[Shared, ...]:
     nodes = {base: _projected(base, tuple(outputs)) for base, outputs in wanted.items()}
     places = {base: list(outputs) for base, outputs in wanted.items()}
     return tuple(
-        Shared(nodes[base], tuple(map(places[base].index, outputs))) for base, outputs in opened
+        SharedRelation(nodes[base], tuple(map(places[base].index, outputs)))
+        for base, outputs in opened
     )
 
 
@@ -125,19 +128,21 @@ def _refs(node: Relational) -> tuple[Ref, ...]:
     return tuple(Ref(i, c.type, c.name) for i, c in enumerate(columns(node)))
 
 
-def paths(node: DeltaJoin) -> tuple[tuple[Visit, ...], ...] | None:
+def paths(node: DeltaJoin) -> tuple[tuple[LookupStep, ...], ...] | None:
     """The path of each input; None if predicates do not connect them all.
 
     A path goes on with an arrangement that there is already, if there is one, in the order of
     the inputs.
     """
-    arranged: dict[Arranged, None] = {}
+    arranged: dict[Arrangement, None] = {}
     paths_ = [tuple(_path(node, first, arranged)) for first in range(len(node.inputs))]
     complete = all(len(path) == len(node.inputs) - 1 for path in paths_)
     return tuple(paths_) if complete else None
 
 
-def _path(node: DeltaJoin, first: int, arranged: dict[Arranged, None]) -> Iterator[Visit]:
+def _path(
+    node: DeltaJoin, first: int, arranged: dict[Arrangement, None]
+) -> Iterator[LookupStep]:
     connected, reads, cuts = equals(node), shared(node.inputs), starts(node.inputs)
     bound_inputs = {first}
     while True:
@@ -160,19 +165,23 @@ def _path(node: DeltaJoin, first: int, arranged: dict[Arranged, None]) -> Iterat
 
 
 def _visit(
-    number: int, read: Shared, start: int, connected: Sequence[Equal], bound_inputs: set[int]
-) -> Visit | None:
+    number: int,
+    read: SharedRelation,
+    start: int,
+    connected: Sequence[ColumnEquality],
+    bound_inputs: set[int],
+) -> LookupStep | None:
     """The lookup of an input from those that are known, if anything connects it with them."""
-    by: dict[int, Equal] = {}
+    by: dict[int, ColumnEquality] = {}
     for equal in connected:
         if equal.to in bound_inputs:
             by.setdefault(read.places[equal.column - start], equal)
     if not by:
         return None
     keys = tuple(sorted(by))
-    return Visit(
+    return LookupStep(
         number,
-        Arranged(read.node, keys, tuple(by[key].null_equal for key in keys)),
+        Arrangement(read.node, keys, tuple(by[key].null_equal for key in keys)),
         tuple(by[key].other for key in keys),
         frozenset(equal.predicate for equal in by.values()),
     )

@@ -26,7 +26,7 @@ from streams.plan.ir import (
     Get,
     Group,
     Join,
-    Kind,
+    JoinKind,
     Loop,
     Match,
     Negate,
@@ -135,7 +135,7 @@ def is_one_row(node: Relational) -> bool:
             return not node.keys
         case Product(predicates=()):
             return all(map(is_one_row, node.inputs))
-        case Match(kind=Kind.LEFT | Kind.SINGLE | Kind.MARK):
+        case Match(kind=JoinKind.LEFT | JoinKind.SINGLE | JoinKind.MARK):
             return is_one_row(node.left) and (_marks(node) or is_single(node))
         case _:
             return False
@@ -200,7 +200,7 @@ def _threshold(node: Threshold, places: Places) -> bool:
 
 def _match(node: Match, places: Places) -> bool:
     width = len(columns(node.left))
-    if node.kind in {Kind.FULL, Kind.RIGHT} or not is_unique(
+    if node.kind in {JoinKind.FULL, JoinKind.RIGHT} or not is_unique(
         node.left, _below(places, 0, width)
     ):
         return False

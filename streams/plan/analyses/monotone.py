@@ -18,7 +18,7 @@ from streams.plan.ir import (
     Get,
     Group,
     Join,
-    Kind,
+    JoinKind,
     Loop,
     Match,
     Negate,
@@ -52,7 +52,7 @@ def _adds_only(node: Relational) -> bool:  # noqa: PLR0911 - one case a node
         case Group():
             return not node.calls
         case Match():
-            return node.kind is Kind.SEMI
+            return node.kind is JoinKind.SEMI
         case Threshold():
             return node.rule in {Rule.INTERSECT, Rule.INTERSECT_ALL}
         case (

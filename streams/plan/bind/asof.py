@@ -18,7 +18,7 @@ from streams.plan.bind.joins import comparison, condition, handed, identified, i
 from streams.plan.duckdb_plan import Record
 from streams.plan.ir import (
     Distinct,
-    Kind,
+    JoinKind,
     Match,
     Order,
     Product,
@@ -46,11 +46,11 @@ from streams.plan.scalar import (
 )
 
 _KINDS = {
-    "INNER": Kind.INNER,
-    "LEFT": Kind.LEFT,
-    "RIGHT": Kind.RIGHT,
-    "FULL": Kind.FULL,
-    "OUTER": Kind.FULL,
+    "INNER": JoinKind.INNER,
+    "LEFT": JoinKind.LEFT,
+    "RIGHT": JoinKind.RIGHT,
+    "FULL": JoinKind.FULL,
+    "OUTER": JoinKind.FULL,
 }
 _INEQUALITIES = frozenset({">=", ">", "<=", "<"})
 
@@ -96,7 +96,7 @@ def _conditions(record: Record, left: Relational, right: Relational) -> _Conditi
 
 
 def _nearest(
-    left: Relational, right: Relational, kind: Kind, conditions: _Conditions
+    left: Relational, right: Relational, kind: JoinKind, conditions: _Conditions
 ) -> Relational:
     """The join of left's points with right's ranges."""
     start, (point, beginning) = len(columns(left)), conditions.inequality.arguments
@@ -125,7 +125,7 @@ def _nearest(
 
 
 def _first_of_all(
-    left: Relational, right: Relational, kind: Kind, conditions: _Conditions
+    left: Relational, right: Relational, kind: JoinKind, conditions: _Conditions
 ) -> Relational:
     """The nearest of all pairs that meet the conditions, for each different row on the left."""
     start, marked = len(columns(left)), identified(shared(left))
@@ -138,7 +138,7 @@ def _first_of_all(
     node = pick(TopK(both, (row,), (order,), 0, 1), range(start, len(columns(both))))
     same = (row, Ref(start + 1, row.type, "row"))
     equal = (Call(Form.INFIX, EQUALS[True], same, "BOOLEAN"),)
-    inner = kind is Kind.INNER
+    inner = kind is JoinKind.INNER
     joined = Product((marked, node), equal) if inner else Match(marked, node, kind, equal)
     return pick(joined, [*range(start), *range(start + 2, len(columns(joined)))])
 

@@ -54,7 +54,7 @@ _DECLARING = threading.Lock()
 
 
 @dataclass(frozen=True, slots=True)
-class Bound:
+class BoundQuery:
     """A query as DuckDB understood it: its unoptimised plan and its result's columns."""
 
     plan: Record
@@ -91,7 +91,7 @@ class Binder:
             return query
         return unqualified(query, self._syntax(query), self.tables)
 
-    def bind(self, query: str) -> Bound:
+    def bind(self, query: str) -> BoundQuery:
         """Bind one SELECT.
 
         Errors: InvalidStatement, in DuckDB's words, for what does not bind.
@@ -107,7 +107,7 @@ class Binder:
             Column(without_hash(name), stored(str(type_)))
             for name, type_ in zip(relation.columns, relation.types, strict=True)
         )
-        return Bound(answer.records("plans")[0], columns)
+        return BoundQuery(answer.records("plans")[0], columns)
 
     def columns(self, table: str) -> tuple[Column, ...]:
         """The columns of a table, with types spelled as DuckDB prints them."""

@@ -13,7 +13,7 @@ from streams.errors import InvalidStatement
 from streams.ids import CollectionId, Timestamp
 from streams.plan import ir
 from streams.plan.analyses.temporal import TIMESTAMPS, until
-from streams.plan.lowering.lower import Closing
+from streams.plan.lowering.lower import WindowEnd
 from streams.plan.physical import Column
 from streams.plan.scalar import Call, Form, Literal, Ref, Scalar, refs, substitute
 from streams.plan.sql.emit import USAGE, Emit
@@ -87,7 +87,7 @@ def _scalar(node: ir.Relational) -> Scalar | None:
 
 def open_rows(
     rows: ir.Relational, end: Scalar, born: Timestamp | None
-) -> tuple[ir.Relational, Closing]:
+) -> tuple[ir.Relational, WindowEnd]:
     """The rows of a view whose windows have not closed, with a column for the end.
 
     Windows that had ended at the dataflow's first time count as open until the next one.
@@ -101,7 +101,7 @@ def open_rows(
         names = (*(column.name for column in own), WINDOW_END)
         rows = ir.Project(rows, (*columns, end), names)
     leaves = _not_before(Ref(place, end.type, WINDOW_END), born)
-    return ir.Filter(rows, (until(leaves),)), Closing(place, born)
+    return ir.Filter(rows, (until(leaves),)), WindowEnd(place, born)
 
 
 def _not_before(end: Scalar, born: Timestamp | None) -> Scalar:
@@ -114,7 +114,7 @@ def _not_before(end: Scalar, born: Timestamp | None) -> Scalar:
 
 
 def key_of(
-    key: tuple[int, ...] | None, end: Scalar, closing: Closing, width: int
+    key: tuple[int, ...] | None, end: Scalar, closing: WindowEnd, width: int
 ) -> tuple[int, ...] | None:
     """A key of what comes out, from one of the rows whose windows are open.
 

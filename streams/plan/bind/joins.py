@@ -7,19 +7,19 @@ scalar subqueries into SINGLE ones. RIGHT joins come turned round, or are turned
 from streams.plan.analyses.temporal import conjunct
 from streams.plan.bind.scalars import bind_scalar, row_scope
 from streams.plan.duckdb_plan import Record
-from streams.plan.ir import PAIRED, Kind, Match, Product, Project, Relational, columns
+from streams.plan.ir import PAIRED, JoinKind, Match, Product, Project, Relational, columns
 from streams.plan.passes.prune_columns import pick
 from streams.plan.refusal import Refusal
 from streams.plan.scalar import Call, Form, Literal, Ref, Scalar, conjuncts, remap, shift
 
 _KINDS = {
-    "LEFT": Kind.LEFT,
-    "FULL": Kind.FULL,
-    "OUTER": Kind.FULL,
-    "SEMI": Kind.SEMI,
-    "ANTI": Kind.ANTI,
-    "MARK": Kind.MARK,
-    "SINGLE": Kind.SINGLE,
+    "LEFT": JoinKind.LEFT,
+    "FULL": JoinKind.FULL,
+    "OUTER": JoinKind.FULL,
+    "SEMI": JoinKind.SEMI,
+    "ANTI": JoinKind.ANTI,
+    "MARK": JoinKind.MARK,
+    "SINGLE": JoinKind.SINGLE,
 }
 _COMPARISONS = {
     "COMPARE_EQUAL": "=",
@@ -84,7 +84,7 @@ def _turned(left: Relational, right: Relational, scalars: tuple[Scalar, ...]) ->
     places = [*range(theirs, theirs + ours), *range(theirs)]
     # A row of both begins with right's columns now.
     moved = tuple(remap(scalar, dict(enumerate(places))) for scalar in scalars)
-    return pick(Match(right, left, Kind.LEFT, moved), places)
+    return pick(Match(right, left, JoinKind.LEFT, moved), places)
 
 
 def handed(node: Relational, record: Record, left: Relational, right: Relational) -> Relational:

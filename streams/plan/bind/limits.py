@@ -25,7 +25,7 @@ _COMPUTED = frozenset({"EXPRESSION_VALUE", "EXPRESSION_PERCENTAGE"})
 
 
 @dataclass(frozen=True, slots=True)
-class Computed:
+class ComputedLimit:
     """Bounds over the row: how many rows to leave out, and how many or how much to take."""
 
     offset: Scalar
@@ -39,18 +39,18 @@ def is_computed(record: Record) -> bool:
     return bool(kinds & _COMPUTED)
 
 
-def computed(record: Record, source: Relational) -> Computed:
+def computed(record: Record, source: Relational) -> ComputedLimit:
     """The bounds of a LIMIT over these rows.
 
     Errors: InvalidStatement for values that are no numbers.
     """
     offset, limit = record.record("offset_val"), record.record("limit_val")
     if "PERCENTAGE" in limit.text("type"):
-        return Computed(_count(offset, source, 0), _share(limit, source), is_share=True)
-    return Computed(_count(offset, source, 0), _count(limit, source, _MOST))
+        return ComputedLimit(_count(offset, source, 0), _share(limit, source), is_share=True)
+    return ComputedLimit(_count(offset, source, 0), _count(limit, source, _MOST))
 
 
-def limited(source: Relational, orders: tuple[Order, ...], bounds: Computed) -> Relational:
+def limited(source: Relational, orders: tuple[Order, ...], bounds: ComputedLimit) -> Relational:
     """The rows within the bounds, in this order."""
     width = len(columns(source))
     numbered = WindowCall("row_number", (), "BIGINT", orders, None)

@@ -60,7 +60,7 @@ class Binding:
 
 
 @dataclass(frozen=True, slots=True)
-class Block:
+class QueryBlock:
     """A query, the bindings around it, and the limit; without bindings a query as any other."""
 
     bindings: tuple[Binding, ...]
@@ -72,7 +72,7 @@ class Block:
         return CollectionId(_PREFIX + name.lower())
 
 
-def split(query: str) -> Block:
+def split(query: str) -> QueryBlock:
     """Cut a query into its bindings and the rest.
 
     Errors: InvalidStatement for a block that is not of the form above, and for one that is
@@ -85,7 +85,7 @@ def split(query: str) -> Block:
         opening = tokens[cursor.position].start
         limit = _limit(cursor)
         closing = tokens[cursor.position - 1].end
-        return Block((), query[:opening] + query[closing:], limit)
+        return QueryBlock((), query[:opening] + query[closing:], limit)
     later = Cursor(query, tokens, position=3 if mutually else 0)
     while later.current:
         if later.at("MUTUALLY", "RECURSIVE"):
@@ -95,13 +95,13 @@ def split(query: str) -> Block:
             )
         later.take()
     if not mutually:
-        return Block((), query, DEFAULT_LIMIT)
+        return QueryBlock((), query, DEFAULT_LIMIT)
     limit = _limit(cursor) if cursor.at("(") else DEFAULT_LIMIT
     bindings = [_binding(cursor)]
     while cursor.accept(","):
         bindings.append(_binding(cursor))
     _refuse_twice([binding.name for binding in bindings], "binding")
-    return Block(tuple(bindings), cursor.rest(), limit)
+    return QueryBlock(tuple(bindings), cursor.rest(), limit)
 
 
 def _limit(cursor: Cursor) -> Limit:
@@ -144,7 +144,7 @@ def _quoted(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
 
 
-def tie(block: Block, values: Sequence[Relational], body: Relational) -> Relational:
+def tie(block: QueryBlock, values: Sequence[Relational], body: Relational) -> Relational:
     """The body over the loop of the bindings' values.
 
     Args:

@@ -21,7 +21,7 @@ _ALL = 9_223_372_036_854_775_807
 
 
 @dataclass(frozen=True, slots=True)
-class Bounds:
+class LimitBounds:
     """The rows that a LIMIT leaves, as TopK has them; or by `computed` values."""
 
     offset: int = 0
@@ -32,11 +32,11 @@ class Bounds:
     @property
     def are_all(self) -> bool:
         """Whether it leaves every row."""
-        return self == Bounds()
+        return self == LimitBounds()
 
 
 @dataclass(frozen=True, slots=True)
-class Ordered:
+class OrderedRows:
     """Rows and the order to show them in.
 
     The query's columns are the first `width` of `rows`; those behind them, and `orders`, whose
@@ -59,12 +59,12 @@ def bind_limit(record: Record, bind: Bind) -> Relational:
     return _top(bind(child), (), bounds)
 
 
-def bind_ordered(record: Record, bind: Bind) -> Ordered:
+def bind_ordered(record: Record, bind: Bind) -> OrderedRows:
     """The rows of a query, which are those of a view of it, and their order."""
     if _shows_order(record):
-        return _ordered(record, bind, Bounds(), is_shown=True)
+        return _ordered(record, bind, LimitBounds(), is_shown=True)
     rows = bind(record)
-    return Ordered(rows, len(columns(rows)))
+    return OrderedRows(rows, len(columns(rows)))
 
 
 def _kind(record: Record) -> str:
@@ -95,7 +95,7 @@ def _has_input(record: Record) -> bool:
     return len(record.records("children")) == 1
 
 
-def _ordered(record: Record, bind: Bind, bounds: Bounds, *, is_shown: bool) -> Ordered:
+def _ordered(record: Record, bind: Bind, bounds: LimitBounds, *, is_shown: bool) -> OrderedRows:
     (child,) = record.records("children")
     match _kind(record):
         case "LIMIT":
@@ -112,13 +112,15 @@ def _ordered(record: Record, bind: Bind, bounds: Bounds, *, is_shown: bool) -> O
             rows = source if bounds.are_all else _top(source, orders, bounds)
             names = tuple(column.name for column in columns(source))
             outputs = tuple(Ref(i, c.type, c.name) for i, c in enumerate(columns(source)))
-            below = Ordered(rows, len(outputs), orders)
+            below = OrderedRows(rows, len(outputs), orders)
             if not is_shown or all(order.scalar in outputs for order in orders):
                 return below
     return _projected(below if is_shown else replace(below, orders=()), outputs, names)
 
 
-def _projected(below: Ordered, outputs: tuple[Scalar, ...], names: tuple[str, ...]) -> Ordered:
+def _projected(
+    below: OrderedRows, outputs: tuple[Scalar, ...], names: tuple[str, ...]
+) -> OrderedRows:
     """A projection that carries the terms of the order along."""
     width, orders = len(outputs), list[Order]()
     for order in below.orders:
@@ -127,10 +129,10 @@ def _projected(below: Ordered, outputs: tuple[Scalar, ...], names: tuple[str, ..
             outputs, names = (*outputs, term), (*names, f"order {len(orders) + 1}")
         place = outputs.index(term)
         orders.append(replace(order, scalar=Ref(place, term.type, names[place])))
-    return Ordered(Project(below.rows, outputs, names), width, tuple(orders))
+    return OrderedRows(Project(below.rows, outputs, names), width, tuple(orders))
 
 
-def _top(source: Relational, orders: tuple[Order, ...], bounds: Bounds) -> Relational:
+def _top(source: Relational, orders: tuple[Order, ...], bounds: LimitBounds) -> Relational:
     if bounds.computed is not None:
         return limited(source, orders, computed(bounds.computed, source))
     if not orders and bounds.limit is not None:
@@ -138,12 +140,12 @@ def _top(source: Relational, orders: tuple[Order, ...], bounds: Bounds) -> Relat
     return TopK(source, (), orders, bounds.offset, bounds.limit, bounds.percent)
 
 
-def _bounds(record: Record) -> Bounds:
+def _bounds(record: Record) -> LimitBounds:
     if is_computed(record):
-        return Bounds(computed=record)
+        return LimitBounds(computed=record)
     limit, percent = _limit(record.record("limit_val"))
     offset, _ = _limit(record.record("offset_val"))
-    return Bounds(offset or 0, None if limit == _ALL else limit, percent)
+    return LimitBounds(offset or 0, None if limit == _ALL else limit, percent)
 
 
 def _limit(record: Record) -> tuple[int | None, float | None]:

@@ -16,7 +16,7 @@ from streams.plan.bind import tables as bind_table
 from streams.plan.bind.asof import asof
 from streams.plan.bind.correlated import DELIM
 from streams.plan.bind.groups import bind_distinct, bind_group, storable
-from streams.plan.bind.orders import Ordered, bind_limit, bind_ordered
+from streams.plan.bind.orders import OrderedRows, bind_limit, bind_ordered
 from streams.plan.bind.scalars import bind_scalar, row_scope
 from streams.plan.bind.windows import bind_window
 from streams.plan.duckdb_plan import Record
@@ -24,7 +24,7 @@ from streams.plan.ir import (
     Distinct,
     Filter,
     Get,
-    Kind,
+    JoinKind,
     Limit,
     Match,
     Product,
@@ -64,18 +64,18 @@ class _Scope:
 
 def bind(
     plan: Record, relations: Relations, limit: Limit = bind_recursive.DEFAULT_LIMIT
-) -> Ordered:
+) -> OrderedRows:
     """The logical plan of a bound query, whose recursions have this limit, in no order.
 
     Errors: InvalidStatement for an operator that we do not maintain.
     """
     rows = _node(plan, _Scope(relations, limit))
-    return Ordered(rows, len(columns(rows)))
+    return OrderedRows(rows, len(columns(rows)))
 
 
 def bind_shown(
     plan: Record, relations: Relations, limit: Limit = bind_recursive.DEFAULT_LIMIT
-) -> Ordered:
+) -> OrderedRows:
     """Like `bind`, with the order in which the query shows its rows."""
     scope = _Scope(relations, limit)
     while plan.text("type") == "LOGICAL_MATERIALIZED_CTE":
@@ -168,7 +168,7 @@ def _scalar_subquery(record: Record, scope: _Scope) -> Relational | None:
     firsts = [calls[record.record("else_expr").number("index")] for record in shown]
     values = tuple(storable(bind_scalar(e.records("children")[0], inside)) for e in firsts)
     single_row = Project(source, values, tuple(map(label, values)))
-    single = Match(bind_table.NOTHING, single_row, Kind.SINGLE, ())
+    single = Match(bind_table.NOTHING, single_row, JoinKind.SINGLE, ())
     return pick(single, range(1, 1 + len(values)))
 
 

@@ -23,7 +23,7 @@ from streams.plan.ir import (
     Filter,
     Group,
     Join,
-    Kind,
+    JoinKind,
     Limit,
     Loop,
     Match,
@@ -144,7 +144,7 @@ def additive(term: Relational) -> bool:  # noqa: PLR0911 - one case for each kin
         case Product():
             moving = [part for part in term.inputs if variables(part)]
             return len(moving) == 1 and additive(moving[0])
-        case Match(kind=Kind.FULL | Kind.RIGHT):
+        case Match(kind=JoinKind.FULL | JoinKind.RIGHT):
             return False
         case Match():
             return additive(term.left) and not variables(term.right)
@@ -169,9 +169,9 @@ def vanishes(  # noqa: C901, PLR0911, PLR0912 - one case for each kind of node
             return any(map(vanishes, term.inputs))
         case Join():
             return vanishes(term.left) or vanishes(term.right)
-        case Match(kind=Kind.FULL):
+        case Match(kind=JoinKind.FULL):
             return vanishes(term.left) and vanishes(term.right)
-        case Match(kind=Kind.RIGHT):
+        case Match(kind=JoinKind.RIGHT):
             return vanishes(term.right)
         case Match():
             return vanishes(term.left)

@@ -34,7 +34,7 @@ from streams.plan.physical import Import, Rule
 
 
 @dataclass(frozen=True, slots=True)
-class Body:
+class LoopBody:
     """The bindings' values over `imports`: first what the `inputs` hold, then the variables."""
 
     inputs: tuple[Relational, ...]
@@ -42,13 +42,13 @@ class Body:
     values: tuple[Relational, ...]
 
 
-def split(loop: Loop) -> Body:
+def split(loop: Loop) -> LoopBody:
     """Take a loop apart into what is computed once and what is repeated."""
     cutter = _Cutter()
     values = tuple(cutter.cut(_bounded(_simple(value))) for value in loop.values)
     imports = [Import(_input(number), columns(node)) for node, number in cutter.inputs.items()]
     own = [Import(_variable(n), columns(value)) for n, value in enumerate(loop.values)]
-    return Body(tuple(cutter.inputs), (*imports, *own), values)
+    return LoopBody(tuple(cutter.inputs), (*imports, *own), values)
 
 
 def _input(number: int) -> CollectionId:

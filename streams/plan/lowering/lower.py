@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from streams.plan import ir, physical
-from streams.plan.analyses.delta_paths import Arranged, Visit, paths, shared, starts
+from streams.plan.analyses.delta_paths import Arrangement, LookupStep, paths, shared, starts
 from streams.plan.analyses.temporal import bound, is_temporal
 from streams.plan.lowering import aggregate_sql, excluded_frames, loop_bodies
 from streams.plan.lowering.asof import asof
@@ -43,7 +43,7 @@ _ANY_ROW = "which rows are left depends on all of them"
 
 
 @dataclass(frozen=True, slots=True)
-class Closing:
+class WindowEnd:
     """The column of a plan with the end of a row's window, and the dataflow's first time."""
 
     end: int
@@ -51,7 +51,7 @@ class Closing:
 
 
 def lower(
-    node: ir.Relational, output: Sequence[Column], closing: Closing | None = None
+    node: ir.Relational, output: Sequence[Column], closing: WindowEnd | None = None
 ) -> Dataflow:
     """The dataflow that computes the plan; `output` names its columns.
 
@@ -87,7 +87,7 @@ class _Builder:
             self.made[node] = self._lower(node)
         return self.made[node]
 
-    def emit_on_close(self, number: int, types: tuple[str, ...], closing: Closing) -> int:
+    def emit_on_close(self, number: int, types: tuple[str, ...], closing: WindowEnd) -> int:
         """The number of the node behind this one that lets the rows of closed windows out."""
         emit = physical.EmitOnClose(number, closing.end, closing.born)
         return self._append(emit, types, Placement(self.placements[number].level))
@@ -247,8 +247,8 @@ class _Builder:
         self,
         node: ir.DeltaJoin,
         first: int,
-        way: tuple[Visit, ...],
-        arranged: frozenset[Arranged],
+        way: tuple[LookupStep, ...],
+        arranged: frozenset[Arrangement],
     ) -> int:
         """The combinations that the changes of one input make."""
         reads, cuts = shared(node.inputs), starts(node.inputs)
@@ -256,7 +256,7 @@ class _Builder:
         places = own[first]
         # Where the input is arranged as its first lookup asks, its changes are there already.
         keys = tuple(places[column] for column in way[0].known)
-        same = Arranged(reads[first].node, keys, way[0].arranged.null_equal)
+        same = Arrangement(reads[first].node, keys, way[0].arranged.null_equal)
         number = self._arranged(same) if same in arranged else self.add(fuse(same.node))
         pending = list(node.predicates)
         for visit in way:
@@ -275,7 +275,7 @@ class _Builder:
         return number
 
     def _lookup(
-        self, stream: int, places: Mapping[int, int], visit: Visit, *, strict: bool
+        self, stream: int, places: Mapping[int, int], visit: LookupStep, *, strict: bool
     ) -> int:
         arranged = self._arranged(visit.arranged)
         keys = tuple(places[column] for column in visit.known)
@@ -291,7 +291,7 @@ class _Builder:
         lookup = physical.Lookup(stream, arranged, keys, strict)
         return self._append(lookup, types[0] + types[1], placement)
 
-    def _arranged(self, wanted: Arranged) -> int:
+    def _arranged(self, wanted: Arrangement) -> int:
         number = self.add(fuse(wanted.node))
         placement = by_just(self.placements[number], wanted.keys)
         arrange = physical.Arrange(number, wanted.keys, wanted.null_equal)

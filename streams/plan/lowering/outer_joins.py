@@ -31,8 +31,8 @@ from streams.plan.ir import (
     Distinct,
     Filter,
     Join,
+    JoinKind,
     Key,
-    Kind,
     Match,
     Negate,
     Project,
@@ -72,23 +72,23 @@ def _expanded(node: Match) -> Relational:
     left, known_rows = pairing.left, pairing.known()
     shown = list(range(len(columns(node.left))))
     match node.kind:
-        case Kind.LEFT | Kind.FULL | Kind.SINGLE:
-            paired = _single if node.kind is Kind.SINGLE else _outer
+        case JoinKind.LEFT | JoinKind.FULL | JoinKind.SINGLE:
+            paired = _single if node.kind is JoinKind.SINGLE else _outer
             return paired(node, pairing)
-        case Kind.SEMI if not pairing.residual:
+        case JoinKind.SEMI if not pairing.residual:
             return pick(known_rows, shown)
-        case Kind.SEMI:
+        case JoinKind.SEMI:
             return pick(Threshold((left, known_rows), Rule.WITH), shown)
-        case Kind.ANTI:
+        case JoinKind.ANTI:
             return pick(Threshold((left, known_rows), Rule.WITHOUT), shown)
-        case Kind.NULL_AWARE_ANTI:
+        case JoinKind.NULL_AWARE_ANTI:
             partners = _all([known_rows, *pairing.unknown()])
             return pick(Threshold((left, partners), Rule.WITHOUT), shown)
-        case Kind.MARK:
+        case JoinKind.MARK:
             unknown = [_all(parts)] if (parts := pairing.unknown()) else []
             marked = Threshold((left, known_rows, *unknown), Rule.MARK)
             return pick(marked, [*shown, len(columns(left))])
-        case Kind.INNER | Kind.RIGHT:
+        case JoinKind.INNER | JoinKind.RIGHT:
             raise AssertionError("a join to the nearest row")
 
 
@@ -101,7 +101,7 @@ def _outer(node: Match, pairing: "_Pairing") -> Relational:
     alone = Threshold((pairing.left, pick(joined, range(left))), Rule.WITHOUT)
     names = tuple(column.name for column in own + others)
     parts = [pick(joined, shown), Project(alone, _refs(own) + _nulls(others), names)]
-    if node.kind is Kind.FULL:
+    if node.kind is JoinKind.FULL:
         matched = pick(joined, range(left, left + right))
         alone = Threshold((pairing.right, matched), Rule.WITHOUT)
         parts.append(Project(alone, _nulls(own) + _refs(others), names))
@@ -129,10 +129,10 @@ def _nearest(node: Match, sought: Call, pairing: "_Pairing") -> Relational:
 
     pairs = pick(joined, [*range(len(own)), *(width + place for place in places)])
     parts = [beside(_refs(own), pairs, len(own))]
-    if node.kind in {Kind.LEFT, Kind.FULL}:
+    if node.kind in {JoinKind.LEFT, JoinKind.FULL}:
         alone = Threshold((pairing.left, pick(joined, range(width))), Rule.WITHOUT)
         parts.append(Project(alone, _refs(own) + _nulls(others), names))
-    if node.kind in {Kind.RIGHT, Kind.FULL}:
+    if node.kind in {JoinKind.RIGHT, JoinKind.FULL}:
         sides = pick(pairing.right, places), pick(joined, [width + place for place in places])
         parts.append(beside(_nulls(own), Threshold(sides, Rule.BUT_ONE), 0))
     return Union(tuple(parts))

@@ -33,14 +33,14 @@ _SEEN_SLACK, _NEEDED_SLACK = 4, 14
 
 
 @dataclass(frozen=True, slots=True)
-class Offsets:
+class FrameOffsets:
     """The distances of a frame's bounds before and after the row."""
 
     before: tuple[Scalar, ...] = ()
     behind: tuple[Scalar, ...] = ()
 
 
-def cannot_measure(value: Scalar, offsets: Offsets) -> str:
+def cannot_measure(value: Scalar, offsets: FrameOffsets) -> str:
     """Why rows in reach cannot be told by their values; nothing if they can."""
     if not isinstance(value, Ref) or not _MEASURED.fullmatch(value.type):
         return f"RANGE over {value.type}"
@@ -62,7 +62,7 @@ def _has_months(offset: Scalar) -> bool:
     return match is not None and int(match[1]) > 0
 
 
-def span(order: Order, calls: Sequence[Offsets]) -> Span:
+def span(order: Order, calls: Sequence[FrameOffsets]) -> Span:
     """The reach of calls with these offsets and this order."""
     before = tuple(dict.fromkeys(offset for call in calls for offset in call.before))
     behind = tuple(dict.fromkeys(offset for call in calls for offset in call.behind))

@@ -17,7 +17,7 @@ from enum import Enum
 from streams.plan.analyses.fallible import can_fail
 from streams.plan.ir import WindowCall
 from streams.plan.lowering import aggregate_sql
-from streams.plan.lowering.range_frames import Offsets, cannot_measure, span
+from streams.plan.lowering.range_frames import FrameOffsets, cannot_measure, span
 from streams.plan.lowering.running_frames import is_running, needed
 from streams.plan.physical import Before, Reach
 from streams.plan.scalar import Literal, Ref, Scalar
@@ -58,7 +58,7 @@ class _Look:
     unit: _Unit
     back: int = 0
     ahead: int = 0
-    offsets: Offsets = field(default_factory=Offsets)
+    offsets: FrameOffsets = field(default_factory=FrameOffsets)
     before: tuple[Before, ...] = ()
 
 
@@ -180,7 +180,7 @@ def _framed(call: WindowCall) -> _Look | str:
 def _by_value(call: WindowCall, bounds: Sequence[tuple[str, Scalar | None]]) -> _Look | str:
     before = tuple(o for bound, o in bounds if o is not None and bound == "PRECEDING")
     behind = tuple(o for bound, o in bounds if o is not None and bound == "FOLLOWING")
-    offsets = Offsets(before, behind)
+    offsets = FrameOffsets(before, behind)
     why = cannot_measure(call.orders[0].scalar, offsets)
     return why or _Look(_Unit.VALUES, offsets=offsets)
 

@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
 from streams.plan.analyses.cardinality import looks_unique
-from streams.plan.analyses.delta_paths import Equal, equals, paths, shared, starts
+from streams.plan.analyses.delta_paths import ColumnEquality, equals, paths, shared, starts
 from streams.plan.analyses.equijoin import Side, side, with_keys
 from streams.plan.analyses.fallible import can_fail
 from streams.plan.analyses.keys import is_unique
@@ -146,8 +146,8 @@ def _unbounded(node: DeltaJoin, unique: Unique) -> int:
 
 
 def _connected(
-    node: DeltaJoin, connected: Sequence[Sequence[Equal]], joined: Sequence[int]
-) -> Iterator[tuple[int, list[Equal]]]:
+    node: DeltaJoin, connected: Sequence[Sequence[ColumnEquality]], joined: Sequence[int]
+) -> Iterator[tuple[int, list[ColumnEquality]]]:
     """The inputs that may be joined next, and what connects them."""
     for number in range(len(node.inputs)):
         by = [equal for equal in connected[number] if equal.to in joined]
@@ -155,7 +155,7 @@ def _connected(
             yield number, by
 
 
-def _own(node: DeltaJoin, number: int, by: Sequence[Equal]) -> frozenset[int]:
+def _own(node: DeltaJoin, number: int, by: Sequence[ColumnEquality]) -> frozenset[int]:
     """The columns of an input that these equalities are about."""
     start = starts(node.inputs)[number]
     return frozenset(equal.column - start for equal in by)
@@ -163,9 +163,9 @@ def _own(node: DeltaJoin, number: int, by: Sequence[Equal]) -> frozenset[int]:
 
 def _determined(
     node: DeltaJoin,
-    connected: Sequence[Sequence[Equal]],
+    connected: Sequence[Sequence[ColumnEquality]],
     joined: Sequence[int],
-    by: Sequence[Equal],
+    by: Sequence[ColumnEquality],
     unique: Unique,
 ) -> bool:
     """Whether the columns on the known side determine a row of each known input."""

@@ -14,7 +14,7 @@ from streams.plan.ir import (
     Filter,
     Get,
     Group,
-    Kind,
+    JoinKind,
     Match,
     Product,
     Project,
@@ -68,7 +68,7 @@ def carry(  # noqa: C901, PLR0911, PLR0912 - one case a node
             return replace(node, rows=rows, columns=columns(node.columns))
         case Project():
             return replace(node, outputs=_all(node.outputs))
-        case Match(kind=Kind.MARK):
+        case Match(kind=JoinKind.MARK):
             return replace(node, predicates=tuple(map(_judged, node.predicates)))
         case Filter() | Product() | Match():
             return replace(node, predicates=tuple(map(_passed, node.predicates)))

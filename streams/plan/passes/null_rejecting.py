@@ -8,7 +8,7 @@ one that is wrongly made an inner join costs rows.
 from collections.abc import Sequence
 
 from streams.plan.analyses.keys import is_one_row, is_single
-from streams.plan.ir import Kind, Match, Product, Project, Relational, columns
+from streams.plan.ir import JoinKind, Match, Product, Project, Relational, columns
 from streams.plan.passes.prune_columns import pick
 from streams.plan.scalar import Call, Form, Literal, Ref, Scalar, nearest, remap
 
@@ -23,10 +23,10 @@ _OF_ONE = frozenset({
 })  # fmt: skip
 
 _NEAREST = {
-    (True, True): Kind.FULL,
-    (True, False): Kind.LEFT,
-    (False, True): Kind.RIGHT,
-    (False, False): Kind.INNER,
+    (True, True): JoinKind.FULL,
+    (True, False): JoinKind.LEFT,
+    (False, True): JoinKind.RIGHT,
+    (False, False): JoinKind.INNER,
 }
 """The kind that has the rows of the left, and of the right, that have no match."""
 
@@ -71,15 +71,15 @@ def simplified(node: Match, predicates: Sequence[Scalar]) -> Relational:
     if nearest(node.predicates):
         return _nearest(node, predicates, width)
     match node.kind:
-        case Kind.MARK:
+        case JoinKind.MARK:
             return _judged(node, predicates, width)
-        case Kind.LEFT | Kind.SINGLE if _once(node):
+        case JoinKind.LEFT | JoinKind.SINGLE if _once(node):
             is_inner = any(is_strict(predicate, theirs) for predicate in predicates)
             is_inner |= not node.predicates and is_one_row(node.right)
             if is_inner:
                 return Product((node.left, node.right), node.predicates)
-            return Match(node.left, node.right, Kind.LEFT, node.predicates)
-        case Kind.FULL:
+            return Match(node.left, node.right, JoinKind.LEFT, node.predicates)
+        case JoinKind.FULL:
             left = any(is_strict(predicate, ours) for predicate in predicates)
             right = any(is_strict(predicate, theirs) for predicate in predicates)
             return _full(node, left=left, right=right)
@@ -92,13 +92,13 @@ def _nearest(node: Match, predicates: Sequence[Scalar], width: int) -> Match:
     ours, theirs = frozenset(range(width)), frozenset(range(width, len(columns(node))))
     left = any(is_strict(predicate, ours) for predicate in predicates)
     right = any(is_strict(predicate, theirs) for predicate in predicates)
-    ours_alone = node.kind in {Kind.LEFT, Kind.FULL} and not right
-    theirs_alone = node.kind in {Kind.RIGHT, Kind.FULL} and not left
+    ours_alone = node.kind in {JoinKind.LEFT, JoinKind.FULL} and not right
+    theirs_alone = node.kind in {JoinKind.RIGHT, JoinKind.FULL} and not left
     return Match(node.left, node.right, _NEAREST[ours_alone, theirs_alone], node.predicates)
 
 
 def _once(node: Match) -> bool:
-    return node.kind is Kind.LEFT or is_single(node)
+    return node.kind is JoinKind.LEFT or is_single(node)
 
 
 def _judged(node: Match, predicates: Sequence[Scalar], width: int) -> Relational:
@@ -106,9 +106,9 @@ def _judged(node: Match, predicates: Sequence[Scalar], width: int) -> Relational
     mark = Ref(width, "BOOLEAN", "mark")
     refused = Call(Form.NOT, Form.NOT.value, (mark,), "BOOLEAN")
     if mark in predicates:
-        kind, value = Kind.SEMI, "true"
+        kind, value = JoinKind.SEMI, "true"
     elif refused in predicates:
-        kind, value = Kind.NULL_AWARE_ANTI, "false"
+        kind, value = JoinKind.NULL_AWARE_ANTI, "false"
     else:
         return node
     rejoined = Match(node.left, node.right, kind, node.predicates)
@@ -123,10 +123,10 @@ def _full(node: Match, *, left: bool, right: bool) -> Relational:
     if left and right:
         return Product((node.left, node.right), node.predicates)
     if left:
-        return Match(node.left, node.right, Kind.LEFT, node.predicates)
+        return Match(node.left, node.right, JoinKind.LEFT, node.predicates)
     if not right:
         return node
     ours, theirs = len(columns(node.left)), len(columns(node.right))
     places = [*range(theirs, theirs + ours), *range(theirs)]
     moved = tuple(remap(predicate, dict(enumerate(places))) for predicate in node.predicates)
-    return pick(Match(node.right, node.left, Kind.LEFT, moved), places)
+    return pick(Match(node.right, node.left, JoinKind.LEFT, moved), places)

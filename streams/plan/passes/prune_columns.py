@@ -21,8 +21,8 @@ from streams.plan.ir import (
     Get,
     Group,
     Join,
+    JoinKind,
     Key,
-    Kind,
     Loop,
     Match,
     Negate,
@@ -272,7 +272,9 @@ def _adds_columns(node: Match) -> bool:
 
     A scalar subquery that is not read need not have one row.
     """
-    return node.kind in {Kind.MARK, Kind.SINGLE} or (node.kind is Kind.LEFT and is_single(node))
+    return node.kind in {JoinKind.MARK, JoinKind.SINGLE} or (
+        node.kind is JoinKind.LEFT and is_single(node)
+    )
 
 
 def _read(scalars: Sequence[Scalar], others: Sequence[int] = ()) -> tuple[int, ...]:

@@ -26,7 +26,7 @@ from streams.plan.ir import (
     Get,
     Group,
     Join,
-    Kind,
+    JoinKind,
     Loop,
     Match,
     Negate,
@@ -200,11 +200,11 @@ def _into_match(node: Match, predicates: Predicates) -> Relational:
     mine, above = _split(predicates, of_left)
     theirs: Predicates = ()
     within = simple.predicates
-    if simple.kind in {Kind.FULL, Kind.RIGHT}:
+    if simple.kind in {JoinKind.FULL, JoinKind.RIGHT}:
         mine, above = (), predicates
-    if simple.kind in {Kind.LEFT, Kind.SINGLE, Kind.SEMI, Kind.ANTI}:
+    if simple.kind in {JoinKind.LEFT, JoinKind.SINGLE, JoinKind.SEMI, JoinKind.ANTI}:
         theirs, within = _split(within, of_right)
-    if simple.kind is Kind.SEMI:
+    if simple.kind is JoinKind.SEMI:
         more, within = _split(within, of_left)
         mine += more
     theirs += tuple(same for same in _of_partners(simple, mine) if of_right(same))
@@ -219,9 +219,9 @@ def _of_partners(node: Match, mine: Predicates) -> Iterator[Scalar]:
     Where it counts whether a match is unknown, they must agree without a NULL.
     """
     asked = node.predicates
-    if node.kind is Kind.NULL_AWARE_ANTI:
+    if node.kind is JoinKind.NULL_AWARE_ANTI:
         asked = tuple(p for p in asked if (equal := equality(p)) and equal.null_equal)
-    elif node.kind not in {Kind.LEFT, Kind.SINGLE, Kind.SEMI, Kind.ANTI}:
+    elif node.kind not in {JoinKind.LEFT, JoinKind.SINGLE, JoinKind.SEMI, JoinKind.ANTI}:
         return
     for predicate in _temporal(mine):
         yield from equated(predicate, asked)

@@ -14,7 +14,7 @@ from dataclasses import replace
 
 from streams.plan.analyses.fallible import can_fail
 from streams.plan.ir import (
-    Kind,
+    JoinKind,
     Match,
     Product,
     Project,
@@ -26,7 +26,7 @@ from streams.plan.ir import (
 from streams.plan.passes.join_order import sizes
 from streams.plan.scalar import Ref, Scalar, refs, remap
 
-_OF_LEFT = frozenset({Kind.SEMI, Kind.ANTI, Kind.NULL_AWARE_ANTI})
+_OF_LEFT = frozenset({JoinKind.SEMI, JoinKind.ANTI, JoinKind.NULL_AWARE_ANTI})
 """Kinds that keep some of left's rows as they are."""
 
 

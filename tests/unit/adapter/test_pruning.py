@@ -9,7 +9,7 @@ from streams.adapter.pruning import Allowance, Wanted
 from streams.errors import InvalidStatement
 from streams.ids import Offset
 from streams.kafka.log import ChunkRef, Range
-from streams.plan.analyses.column_bounds import Compared
+from streams.plan.analyses.column_bounds import ColumnComparison
 from streams.trace.kernel.kernel import arrow_schema
 
 ROWS = [{"c0": i, "c1": "x" * 100, "time": 7, "diff": 1} for i in range(1000)]
@@ -27,11 +27,11 @@ def test_columns_that_nobody_reads_are_empty() -> None:
 def test_chunks_without_a_row_that_counts_are_left_where_they_are() -> None:
     ref = replace(REF, ranges=(Range(10, 20), Range("a", "f"), None))
     cases = [
-        (Compared(0, "=", 15), True), (Compared(0, "=", 21), False),
-        (Compared(0, "<", 10), False), (Compared(0, "<=", 10), True),
-        (Compared(0, ">", 20), False), (Compared(0, ">=", 20), True),
-        (Compared(1, "=", "b"), True), (Compared(1, ">", "g"), False),
-        (Compared(2, "=", 0.5), True),
+        (ColumnComparison(0, "=", 15), True), (ColumnComparison(0, "=", 21), False),
+        (ColumnComparison(0, "<", 10), False), (ColumnComparison(0, "<=", 10), True),
+        (ColumnComparison(0, ">", 20), False), (ColumnComparison(0, ">=", 20), True),
+        (ColumnComparison(1, "=", "b"), True), (ColumnComparison(1, ">", "g"), False),
+        (ColumnComparison(2, "=", 0.5), True),
     ]  # fmt: skip
     for where, may_match in cases:
         request = Wanted(frozenset({0}), Allowance(1 << 20), (where,))

@@ -32,7 +32,7 @@ def told(offset: int, error: int | None = None) -> Message:
 
 
 class Consumer:
-    """The client: it tells what it is given; `lookup_error` is what lookups of the log return."""
+    """The client: it returns `messages`; lookups of the log return `lookup_error`."""
 
     def __init__(self, messages: Sequence[Message], lookup_error: int | None) -> None:
         self.messages, self.lookup_error, self.lookups = deque(messages), lookup_error, 0

@@ -8,7 +8,7 @@ import pytest
 
 from streams.ids import CollectionId
 from streams.operators.local import LocalDataflow
-from streams.plan.compile import Compiled, Relation, compile_view
+from streams.plan.compile import CompiledView, Relation, compile_view
 from streams.plan.physical import Column
 from streams.progress import interval_of
 from streams.trace import updates as trace
@@ -43,7 +43,7 @@ def updates(numbers: np.ndarray, time: int, diff: int) -> pa.Table:
 
 
 def said(
-    compiled: Compiled, directory: Path, piece: int, *, parallel: bool = False
+    compiled: CompiledView, directory: Path, piece: int, *, parallel: bool = False
 ) -> tuple[list[str], int]:
     """The updates of a view, slice by slice; and of how many pieces its longest run was."""
     flow = compiled.dataflow

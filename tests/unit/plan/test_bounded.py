@@ -2,19 +2,22 @@
 
 import pytest
 
-from streams.plan.analyses.column_bounds import Compared, compared
+from streams.plan.analyses.column_bounds import ColumnComparison, compared
 from streams.plan.compile import compile_select
 from streams.plan.physical import Dataflow
 from tests.support.plan_tables import catalog
 
 FOUND = {
-    "a > 1": [Compared(0, ">", 1)],
-    "3 <= a AND n = -5": [Compared(0, ">=", 3), Compared(4, "=", -5)],
-    "a BETWEEN 1 AND 3": [Compared(0, ">=", 1), Compared(0, "<=", 3)],
-    "b >= 'x''y' AND b < 'é'": [Compared(1, ">=", "x'y"), Compared(1, "<", "é")],
-    "v < 1.5 AND v = 2": [Compared(2, "<", 1.5), Compared(2, "=", 2.0)],
-    "n < 9223372036854775807": [Compared(4, "<", 9223372036854775807)],
-    "a = 1 AND 10 // n > 2": [Compared(0, "=", 1)],
+    "a > 1": [ColumnComparison(0, ">", 1)],
+    "3 <= a AND n = -5": [ColumnComparison(0, ">=", 3), ColumnComparison(4, "=", -5)],
+    "a BETWEEN 1 AND 3": [ColumnComparison(0, ">=", 1), ColumnComparison(0, "<=", 3)],
+    "b >= 'x''y' AND b < 'é'": [
+        ColumnComparison(1, ">=", "x'y"),
+        ColumnComparison(1, "<", "é"),
+    ],
+    "v < 1.5 AND v = 2": [ColumnComparison(2, "<", 1.5), ColumnComparison(2, "=", 2.0)],
+    "n < 9223372036854775807": [ColumnComparison(4, "<", 9223372036854775807)],
+    "a = 1 AND 10 // n > 2": [ColumnComparison(0, "=", 1)],
     # NaN is above all doubles, and in no range
     "v > 1.5 AND v >= 0": [],
     "v < 0.12345678901234567": [],
@@ -36,19 +39,24 @@ def test_comparisons_with_constants_hold_for_all_rows_that_count(where: str) -> 
         ("SELECT a FROM t", []),
         ("FROM t", []),
         ("SELECT b FROM t WHERE a = 1 UNION ALL SELECT b FROM t WHERE a = 1 AND n > 1", [
-            Compared(0, "=", 1)]),
+            ColumnComparison(0, "=", 1)]),
         ("SELECT b FROM t WHERE a = 1 UNION ALL SELECT b FROM t WHERE a = 2", []),
         ("SELECT b FROM t WHERE a = 1 UNION ALL SELECT b FROM t", []),
         ("SELECT count(*) AS n FROM t LEFT JOIN k ON t.a = k.a AND t.n = 3", []),
-        ("SELECT count(*) AS n FROM t JOIN k ON t.a = k.a AND t.n = 3", [Compared(4, "=", 3)]),
-        ("SELECT a FROM t WHERE n = 3 AND mz_now() <= n", [Compared(4, "=", 3)]),
+        (
+            "SELECT count(*) AS n FROM t JOIN k ON t.a = k.a AND t.n = 3",
+            [ColumnComparison(4, "=", 3)],
+        ),
+        ("SELECT a FROM t WHERE n = 3 AND mz_now() <= n", [ColumnComparison(4, "=", 3)]),
     ],
 )  # fmt: skip
-def test_what_one_reader_wants_is_not_left_out(query: str, conditions: list[Compared]) -> None:
+def test_what_one_reader_wants_is_not_left_out(
+    query: str, conditions: list[ColumnComparison]
+) -> None:
     assert _compared(query) == conditions
 
 
-def _compared(query: str) -> list[Compared]:
+def _compared(query: str) -> list[ColumnComparison]:
     dataflow: Dataflow = compile_select(query, catalog()).dataflow
     (index,) = [
         i for i, imported in enumerate(dataflow.imports) if str(imported.collection) == "s1"

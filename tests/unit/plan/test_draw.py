@@ -5,7 +5,7 @@ from xml.etree import ElementTree as ET
 import pytest
 
 from streams.ids import CollectionId
-from streams.plan.compile import Compiled, Relation, compile_view, drawn
+from streams.plan.compile import CompiledView, Relation, compile_view, drawn
 from streams.plan.physical import Column, inputs
 from tests.support import tpch
 
@@ -34,7 +34,7 @@ def boxes(root: ET.Element) -> dict[int, tuple[float, float, float, float]]:
     return positions
 
 
-def exchanges(compiled: Compiled) -> tuple[int, int]:
+def exchanges(compiled: CompiledView) -> tuple[int, int]:
     """How many edges there are, and how many of them cross rounds."""
     flow = compiled.dataflow
     edges = [(n, source) for n, node in enumerate(flow.nodes) for source in inputs(node)]

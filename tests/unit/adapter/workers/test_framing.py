@@ -13,7 +13,7 @@ from streams.adapter.workers.requests import (
     columns_told,
     declared,
 )
-from streams.plan.analyses.column_bounds import Compared
+from streams.plan.analyses.column_bounds import ColumnComparison
 from streams.plan.physical import Column
 from streams.plan.sql.statements import CreateFunction
 
@@ -70,7 +70,11 @@ def test_an_end_is_read_as_it_was_written() -> None:
     ended = Ended({"rows": 3}, ("message", "detail", "hint"), "defect", spent=True)
     assert Ended.decoded(ended.encoded()) == ended
     assert Ended.decoded(Ended().encoded()) == Ended()
-    where = (Compared(0, "<=", 7), Compared(2, "=", "x"), Compared(1, "<", 0.5))
+    where = (
+        ColumnComparison(0, "<=", 7),
+        ColumnComparison(2, "=", "x"),
+        ColumnComparison(1, "<", 0.5),
+    )
     imports = (Import("s1", frozenset({0, 2}), where), Import("s2", frozenset()))
     planned = Planned(imports, (("x", "BIGINT"), ("x", "DATE")))
     assert Planned.told(Ended.decoded(Ended(planned.facts()).encoded()).facts) == planned
