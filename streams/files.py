@@ -13,10 +13,13 @@ from streams.errors import Determinate
 from streams.temporary import temporary_directory
 
 
-def write_whole(path: Path, content: bytes | str, mode: int = 0o644) -> None:
+def write_whole(
+    path: Path, content: bytes | str, mode: int = 0o644, *, is_durable: bool = False
+) -> None:
     """Write `content` to the file `path` atomically: no reader sees a part of it.
 
     The file has `mode` from its first byte on, whatever the mode of a file that it replaces.
+    `is_durable`: on return it is on disk, so that no power failure brings the old one back.
 
     Errors: OSError; then the former file is unchanged.
     """
@@ -28,10 +31,24 @@ def write_whole(path: Path, content: bytes | str, mode: int = 0o644) -> None:
             os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb"
         ) as file:
             file.write(data)
+            if is_durable:
+                file.flush()
+                os.fsync(file.fileno())
         os.replace(partial, path)  # noqa: PTH105  Path.replace is the same call, twice as slow
     except OSError:
         partial.unlink(missing_ok=True)
         raise
+    if is_durable:
+        _synchronize_names(path.parent)
+
+
+def _synchronize_names(directory: Path) -> None:
+    """The names of a directory's files are on disk."""
+    descriptor = os.open(directory, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 @contextmanager

@@ -7,8 +7,9 @@ StartCommit here, as in the protocol of today: where each checkpoint travels dif
 business of a codec.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from schemas.blobs import Blobs
 from schemas.flow_columns import Elements, pack_columns, unpack_columns
@@ -156,6 +157,16 @@ class Flushed:
     patch: bool = False
 
 
+class StoredDocument(NamedTuple):
+    """A document of a Store, for endpoints that take them one by one."""
+
+    key: bytes
+    """Packed."""
+    document: bytes
+    exists: bool
+    deletes: bool
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Store:
     """Documents to write, each with its key, values, whether it is there already, and goes."""
@@ -167,6 +178,12 @@ class Store:
     exists: Sequence[bool]
     deletes: Sequence[bool] = ()
     """Empty: none of them."""
+
+    def rows(self) -> Iterator[StoredDocument]:
+        """The documents one by one."""
+        deletes = self.deletes or [False] * len(self.exists)
+        columns = (self.keys.packed, self.documents, self.exists, deletes)
+        return map(StoredDocument._make, zip(*columns, strict=True))
 
 
 @dataclass(frozen=True, slots=True)

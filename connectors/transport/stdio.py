@@ -7,11 +7,13 @@ error output, which also takes logs.
 
 import logging
 import subprocess
+import sys
 from collections import deque
 from collections.abc import Mapping, Sequence
+from contextlib import redirect_stdout
 from queue import SimpleQueue
 from threading import Thread
-from typing import IO
+from typing import IO, NoReturn
 
 from connectors import dispatch
 from connectors.connector import Connector
@@ -46,6 +48,21 @@ def serve(
         errors.flush()
         return 1
     return 0
+
+
+def main(connector: Connector, arguments: Sequence[str] | None = None) -> NoReturn:
+    """Be the command of a connector: answer the call that is the last argument, and exit.
+
+    `arguments`: those after the command's name; left out: those of this process. What is
+    printed meanwhile goes to the error output, since the output has the responses.
+    """
+    given = sys.argv[1:] if arguments is None else arguments
+    if len(given) != 1 or given[0] not in CALLS:
+        sys.exit(f"expected one argument of {', '.join(CALLS)}, actual {' '.join(given)!r}")
+    pipes = (sys.stdin.buffer, sys.stdout.buffer)
+    with redirect_stdout(sys.stderr):
+        code = serve(connector, given[0], pipes, sys.stderr.buffer)
+    sys.exit(code)
 
 
 class Command:

@@ -14,19 +14,17 @@ from pydantic import BaseModel, Field, JsonValue, model_validator
 
 from connectors.config import STRICT, form, parsed, schema_text, secret
 from connectors.protocol.messages import Extensions, Open
+from connectors.sdk.constraints import document_constraints
 from connectors.webhook.http_client import Sender
 from connectors.webhook.transactor import IN_MEMORY, Limits, Transactor
-from schemas.flow_pb2 import CollectionSpec
 from schemas.materialize_pb2 import (
     ApplyRequest,
     ApplyResponse,
-    Constraint,
     SpecRequest,
     SpecResponse,
     ValidateRequest,
     ValidateResponse,
 )
-from streams.errors import InvalidUsage
 
 SECRET: dict[str, JsonValue] = {"type": "string", "secret": True}
 SECRET_NAMES = {"authorization", "proxy-authorization", "cookie", "x-api-key"}
@@ -157,7 +155,7 @@ class WebhookConnector:
         response = ValidateResponse()
         for index, binding in enumerate(request.bindings):
             response.bindings.add(
-                constraints=constraints(binding.collection),
+                constraints=document_constraints(binding.collection),
                 resource_path=[path_of(index, binding.resource_spec_json)],
                 delta_updates=True,
             )
@@ -198,22 +196,6 @@ class WebhookConnector:
 def path_of(index: int, text: str) -> str:
     """Errors: InvalidUsage."""
     return parsed(Resource, f"binding {index}: resource configuration", text).path
-
-
-def constraints(spec: CollectionSpec) -> Mapping[str, Constraint]:
-    """A constraint for every projection: the document has them all."""
-    by_field: dict[str, Constraint] = {}
-    for projection in spec.projections:
-        if projection.ptr in spec.key_ptrs:
-            kind, reason = Constraint.LOCATION_REQUIRED, "it is part of the key"
-        elif projection.ptr == "":
-            kind, reason = Constraint.FIELD_REQUIRED, "documents are what is sent"
-        else:
-            kind, reason = Constraint.FIELD_OPTIONAL, "the document has it"
-        by_field[projection.field] = Constraint(type=kind, reason=reason)
-    if "" not in {projection.ptr for projection in spec.projections}:
-        raise InvalidUsage(f"collection {spec.collection}: expected a field of the document")
-    return by_field
 
 
 def connector(environment: Mapping[str, str]) -> WebhookConnector:

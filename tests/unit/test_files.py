@@ -1,6 +1,7 @@
 """Files that are there whole or not at all."""
 
 import errno
+import os
 import stat
 import subprocess
 import tempfile
@@ -48,6 +49,28 @@ def test_what_cannot_be_written_leaves_what_was_there(tmp_path: Path) -> None:
     with pytest.raises(OSError, match="directory"):
         write_whole(file, b"x")
     assert list(tmp_path.iterdir()) == [file]
+
+
+def test_a_durable_file_is_on_disk_before_its_name_and_then_its_name_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file, said, sync, replace = tmp_path / "f", list[str](), os.fsync, os.replace
+
+    def synchronize(descriptor: int) -> None:
+        said.append("directory" if stat.S_ISDIR(os.fstat(descriptor).st_mode) else "file")
+        sync(descriptor)
+
+    def rename(partial: Path, path: Path) -> None:
+        said.append("rename")
+        replace(partial, path)
+
+    monkeypatch.setattr(os, "fsync", synchronize)
+    monkeypatch.setattr(os, "replace", rename)
+    write_whole(file, "x", is_durable=True)
+    assert said == ["file", "rename", "directory"]
+    assert file.read_text() == "x"
+    write_whole(file, "y")
+    assert said[3:] == ["rename"]
 
 
 def noexec(monkeypatch: pytest.MonkeyPatch, *places: Path) -> None:
