@@ -70,8 +70,10 @@ class State:
     what the collections have in common: in time, and in changes that were read for it and not
     yet committed. Rates are of the last seconds. `errors` are sessions that ended with one.
     `stalls` says which bindings stand still, and why; `owner` is the process that writes the
-    endpoint. `dead_letters` are those that were written since the service began, `left_out` the
-    keys whose last document the endpoint does not have; both by the binding's place.
+    endpoint. `backfill` is how much of the first contents is written, while they are: `done`
+    and `total`, in units of `unit` (rows, or key ranges of a Spark job). `dead_letters` are
+    those that were written since the service began, `left_out` the keys whose last document the
+    endpoint does not have; both by the binding's place.
     """
 
     id: str
@@ -86,6 +88,7 @@ class State:
     errors: int = 0
     committed_ms: int | None = None
     owner: str = ""
+    backfill: Mapping[str, int | str] | None = None
     stalls: Mapping[str, str] = field(default_factory=dict)
     dead_letters: Mapping[str, int] = field(default_factory=dict)
     left_out: Mapping[str, int] = field(default_factory=dict)

@@ -9,6 +9,9 @@ and written at the same t.
     2  each range that is missing is opened once, one after another: from then on the tasks'
        sessions of different ranges have nothing in common
     3  the job (`connectors.backfill.job`) reads the collections and writes the ranges
+
+A binding without contents at t, since its key is violated or its collection in error, is
+written in no range. It stalls, and is left to the follow, which writes it once it is healed.
 """
 
 import logging
@@ -18,6 +21,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from functools import partial
 
+from connectors.backfill.outcome import Outcome, Progress
 from connectors.backfill.plan import Gap, Written, gaps_of, time_of
 from connectors.backfill.tasks import Cell, Plan, opening, reaches_of
 from connectors.driver import Driver
@@ -25,6 +29,7 @@ from connectors.runtime.follower import CollectionFollower
 from connectors.runtime.ranges import EVERY_KEY
 from connectors.runtime.reader import WAIT_MS
 from connectors.runtime.runner import TRIES, Status, Stopping, can_pass, check_divisible
+from connectors.runtime.runner import Backfill as Fill
 from connectors.runtime.session import DEAD_LETTERS
 from connectors.runtime.task import Materialization
 from connectors.runtime.task_setup import AppliedTask, prepare
@@ -42,9 +47,10 @@ from streams.storage.read.reader import (
 
 log = logging.getLogger(__name__)
 
-Job = Callable[[Plan, Sequence[Cell]], int]
-"""Writes all gaps of a plan; returns how many rows. Errors: InvalidUsage if trying again is of
-no use, Determinate."""
+Job = Callable[[Plan, Sequence[Cell], Progress], Outcome]
+"""Writes all gaps of a plan, of the bindings that have contents. Errors: InvalidUsage if trying
+again is of no use, Determinate."""
+UNIT = "key ranges"
 
 RANGES = 8
 """The default number of key ranges of a task."""
@@ -77,6 +83,8 @@ class Backfill:
         self._following = CollectionFollower(shards, holder or task.task, task.collections)
         self._missing = 0
         """The number of ranges that the last attempt had to write."""
+        self._stalled: frozenset[int] = frozenset()
+        """The bindings that are left to the follow."""
         self.status = Status(task=task.task, stalls={})
 
     def run(self) -> Status:
@@ -112,7 +120,7 @@ class Backfill:
             raise InvalidUsage(DEAD_LETTERS)
         holds = self._following.hold()
         written = self._written(prepared)
-        gaps = gaps_of(written, self._ranges)
+        gaps = gaps_of(written, self._ranges, self._stalled)
         if not gaps:
             return True
         self._missing = len(gaps)
@@ -167,20 +175,42 @@ class Backfill:
 
     def _write(self, plan: Plan) -> None:
         """Run the job over the present chunks of the collections, which are kept meanwhile."""
+        total = len(plan.gaps)
         self._say(
             state="backfilling",
-            message=f"{len(plan.gaps)} key ranges at {plan.as_of}",
+            message=f"{total} key ranges at {plan.as_of}",
             upper=plan.frontier,
+            backfill=Fill(0, total, UNIT),
         )
         collections = dict.fromkeys(plan.prepared.collections)
+        progress = self._progress(total)
         with kept(self._shards, list(collections), plan.as_of):
-            rows = self._job(plan, list(self._cells(plan)))
+            outcome = self._job(plan, list(self._cells(plan)), progress)
+        self._stalled = frozenset(outcome.stalls)
+        wanted = [gap for gap in plan.without(outcome.stalls).gaps if gap.bindings]
+        progress(len(wanted), outcome.rows)
         self._say(
             message="",
-            time=plan.as_of,
-            rows=self.status.rows + rows,
-            commits=self.status.commits + len(plan.gaps),
+            time=plan.as_of if wanted else self.status.time,
+            stalls={
+                plan.prepared.bounds[number].name: reason
+                for number, reason in outcome.stalls.items()
+            },
+            backfill=None,
         )
+
+    def _progress(self, total: int) -> Progress:
+        """Count what a job has committed, so far, on what was committed before it."""
+        rows_before, commits_before = self.status.rows, self.status.commits
+
+        def progress(ranges: int, rows: int) -> None:
+            self._say(
+                rows=rows_before + rows,
+                commits=commits_before + ranges,
+                backfill=Fill(ranges, total, UNIT),
+            )
+
+        return progress
 
     def _cells(self, plan: Plan) -> Iterator[Cell]:
         """The chunks of all collections that are to be read, some at a time."""

@@ -1,9 +1,12 @@
 """A backfill as a Spark job: its tasks read chunks, shuffle rows by key range, write ranges.
 
-    cells    (binding, pieces)                     one row for each few megabytes of chunks
-      read   (gap, binding, updates, errors)       by the hash of keys
-      shuffle by gap
-      write  (gap, rows, failure)                  one session of the endpoint and one commit
+    cells     (binding, pieces)                    one row for each few megabytes of chunks
+      read    (gap, binding, updates, errors)      by the hash of keys
+      shuffle by gap                               kept on disk, for two jobs:
+      check   (binding, reason)                    bindings that have no contents
+      write   (gap, rows, failure)                 one session of the endpoint and one commit
+
+An accumulator has the rows of the gaps whose tasks have ended; a thread reports them.
 
 A task that fails of what may pass, or since another attempt has taken its range over, raises:
 Spark tries it again, or goes on with the other attempt. Any other failure is returned, for
@@ -12,16 +15,19 @@ trying again is of no use. Memory holds what `connectors.runtime.spill` needs fo
 
 import itertools
 import pickle
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from functools import cache
 
 import pyarrow as pa
 from py4j.protocol import Py4JError
+from pyspark import Accumulator, StorageLevel
 from pyspark.errors import PySparkException
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
-from connectors.backfill.tasks import Accessing, Cell, Plan, Rows, read, write
+from connectors.backfill.outcome import Outcome, Progress
+from connectors.backfill.tasks import Accessing, Cell, Plan, Rows, read, stalled, write
 from connectors.runtime.error_rows import NO_ERRORS
 from connectors.runtime.runner import can_pass
 from connectors.runtime.spill import COMPRESSED
@@ -33,12 +39,16 @@ from streams.trace.updates import flatten
 
 CELLS = "cell binary"
 ROWS = "gap int, binding int, updates binary, errors binary"
+STALLED = "binding int, reason string"
+"""The binding `MARKER`: no binding stalls, and the job fails."""
 DONE = "gap int, rows bigint, failure string"
 MARKER = -1
 """The binding of a row that says that there is a gap; it may have no others."""
 BATCH = "spark.sql.execution.arrow.maxRecordsPerBatch"
 BATCH_ROWS = 16
 """Rows that go from the JVM to a task together: each is a few megabytes."""
+LOOK_S = 0.2
+"""How often the progress is looked at."""
 
 Batches = Iterator[pa.RecordBatch]
 
@@ -48,29 +58,38 @@ def run_in(
     accessing: Accessing,
     plan: Plan,
     cells: Sequence[Cell],
-) -> int:
+    progress: Progress,
+) -> Outcome:
     """Write all gaps in a session that is opened for it. Errors: as `run`."""
     try:
         with opened as session:
-            return run(session, accessing, plan, cells)
+            return run(session, accessing, plan, cells, progress)
     except (PySparkException, Py4JError, OSError) as error:
         raise Determinate(f"spark: {reason(str(error))}") from error
 
 
-def run(session: SparkSession, accessing: Accessing, plan: Plan, cells: Sequence[Cell]) -> int:
-    """Write all gaps; return how many rows.
+def run(
+    session: SparkSession,
+    accessing: Accessing,
+    plan: Plan,
+    cells: Sequence[Cell],
+    progress: Progress,
+) -> Outcome:
+    """Write all gaps, of the bindings that have contents.
 
     Errors: InvalidUsage if a gap cannot be written, Determinate if the job failed.
     """
     before = session.conf.get(BATCH)
     session.conf.set(BATCH, str(BATCH_ROWS))
     try:
-        pickled = [(pickle.dumps(cell),) for cell in [None, *cells]]
-        frame = session.createDataFrame(pickled, CELLS)
-        width = max(1, session.sparkContext.defaultParallelism)
-        rows = frame.repartition(width).mapInArrow(reader(plan, accessing), ROWS)
-        placed = rows.repartitionById(len(plan.gaps), "gap")
-        done: pa.Table = placed.mapInArrow(writer(plan, accessing), DONE).toArrow()
+        with placed(session, accessing, plan, cells) as rows:
+            stalls = stalls_of(rows.mapInArrow(checker(plan), STALLED).toArrow())
+            if MARKER in stalls:
+                raise InvalidUsage(stalls[MARKER])
+            counts = session.sparkContext.accumulator({}, RowCounts())
+            writing = writer(plan.without(stalls), accessing, counts)
+            with reporting(counts, progress):
+                done: pa.Table = rows.mapInArrow(writing, DONE).toArrow()
     except (PySparkException, Py4JError) as error:
         raise Determinate(f"spark: {reason(str(error))}") from error
     finally:
@@ -78,7 +97,67 @@ def run(session: SparkSession, accessing: Accessing, plan: Plan, cells: Sequence
     failures = [text for text in done.column("failure").to_pylist() if text is not None]
     if failures:
         raise InvalidUsage(failures[0])
-    return sum(done.column("rows").to_pylist())
+    return Outcome(sum(done.column("rows").to_pylist()), stalls)
+
+
+@contextmanager
+def placed(
+    session: SparkSession, accessing: Accessing, plan: Plan, cells: Sequence[Cell]
+) -> Iterator[DataFrame]:
+    """Rows of the cells, those of a gap in one partition; on disk while the block runs."""
+    pickled = [(pickle.dumps(cell),) for cell in [None, *cells]]
+    frame = session.createDataFrame(pickled, CELLS)
+    width = max(1, session.sparkContext.defaultParallelism)
+    rows = frame.repartition(width).mapInArrow(reader(plan, accessing), ROWS)
+    by_gap = rows.repartitionById(len(plan.gaps), "gap").persist(StorageLevel.DISK_ONLY)
+    try:
+        yield by_gap
+    finally:
+        by_gap.unpersist()
+
+
+def stalls_of(rows: pa.Table) -> Mapping[int, str]:
+    """The stalled bindings, each with the reason in one of its gaps, the same in all runs."""
+    pairs = zip(*(column.to_pylist() for column in rows.columns), strict=True)
+    return dict(sorted(pairs, reverse=True))
+
+
+class RowCounts:
+    """How an accumulator adds: the rows of each gap; an attempt that repeats one adds none."""
+
+    def zero(self, value: dict[int, int]) -> dict[int, int]:
+        """None of any gap."""
+        del value
+        return {}
+
+    def addInPlace(  # noqa: N802  Spark's name
+        self, left: dict[int, int], right: dict[int, int]
+    ) -> dict[int, int]:
+        """A new value, since a thread reads the old one."""
+        gaps = left.keys() | right.keys()
+        return {gap: max(left.get(gap, 0), right.get(gap, 0)) for gap in gaps}
+
+
+@contextmanager
+def reporting(counts: "Accumulator[dict[int, int]]", progress: Progress) -> Iterator[None]:
+    """Report the gaps that are written while the block runs."""
+    over = threading.Event()
+
+    def report() -> None:
+        reported = 0
+        while not over.wait(LOOK_S):
+            rows = counts.value
+            if len(rows) > reported:
+                reported = len(rows)
+                progress(reported, sum(rows.values()))
+
+    thread = threading.Thread(target=report, name="progress", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
 
 
 def reason(text: str) -> str:
@@ -103,25 +182,58 @@ def reader(plan: Plan, accessing: Accessing) -> Callable[[Batches], Batches]:
     return run_task
 
 
-def writer(plan: Plan, accessing: Accessing) -> Callable[[Batches], Batches]:
-    """The function of a task of the second stage, which has the rows of one gap."""
+def checker(plan: Plan) -> Callable[[Batches], Batches]:
+    """The function of a task that looks for stalled bindings in the rows of one gap."""
 
     def run_task(batches: Batches) -> Batches:
-        first = next(batches, None)
-        if first is None:
-            return
-        number = first.column("gap")[0].as_py()
-        rows = (row for batch in itertools.chain([first], batches) for row in unpacked(batch))
-        try:
-            with accessing() as access:
-                yield done_row(number, write(plan, number, rows, access.driver, kernel()), None)
-        except SlackwaterError as error:
-            is_fenced = any(isinstance(cause, Fenced) for cause in causes(error))
-            if is_fenced or can_pass(error):
-                raise
-            yield done_row(number, 0, str(error))
+        for number, rows in gaps_in(batches):
+            try:
+                reasons = stalled(plan, number, rows, kernel())
+            except SlackwaterError as error:
+                if can_pass(error):
+                    raise
+                reasons = {MARKER: str(error)}
+            columns = {
+                "binding": pa.array(list(reasons.keys()), pa.int32()),
+                "reason": pa.array(list(reasons.values()), pa.utf8()),
+            }
+            yield pa.RecordBatch.from_pydict(columns)
 
     return run_task
+
+
+def writer(
+    plan: Plan, accessing: Accessing, counts: "Accumulator[dict[int, int]]"
+) -> Callable[[Batches], Batches]:
+    """The function of a task that writes the rows of one gap."""
+
+    def run_task(batches: Batches) -> Batches:
+        for number, rows in gaps_in(batches):
+            try:
+                with accessing() as access:
+                    count = write(plan, number, rows, access.driver, kernel())
+            except SlackwaterError as error:
+                is_fenced = any(isinstance(cause, Fenced) for cause in causes(error))
+                if is_fenced or can_pass(error):
+                    raise
+                yield done_row(number, 0, str(error))
+                continue
+            if plan.gaps[number].bindings:
+                counts.add({number: count})
+            yield done_row(number, count, None)
+
+    return run_task
+
+
+def gaps_in(batches: Batches) -> Iterator[tuple[int, Iterator[Rows]]]:
+    """The gap of a partition, with its rows; none if the partition is empty."""
+    first = next(batches, None)
+    if first is not None:
+        every = itertools.chain([first], batches)
+        yield (
+            first.column("gap")[0].as_py(),
+            (row for batch in every for row in unpacked(batch)),
+        )
 
 
 def markers(count: int) -> pa.RecordBatch:

@@ -1,6 +1,7 @@
 """Plans a backfill: which key ranges to write, and as of which time. Pure."""
 
 from collections.abc import Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 
 from connectors.runtime.ranges import KeyRange, Reach, divided, within
@@ -25,18 +26,21 @@ class Gap:
         return self.key_begin, self.key_end
 
 
-def gaps_of(written: Written, count: int) -> tuple[Gap, ...]:
+def gaps_of(
+    written: Written, count: int, stalled: AbstractSet[int] = frozenset()
+) -> tuple[Gap, ...]:
     """The gaps of a division of all keys into at least `count` ranges.
 
     Ranges are cut where something begins to be written too, so that each binding has all of a
-    gap, or nothing.
+    gap, or nothing. What a stalled binding misses is no gap.
     """
     begins = {begin for begin, _ in divided(count)}
     begins |= {reach.key_begin for reaches in written for reach in reaches}
     ordered = sorted(begins)
     ends = [*(begin - 1 for begin in ordered[1:]), LAST]
     gaps = [
-        Gap(*bounds, missing(written, bounds)) for bounds in zip(ordered, ends, strict=True)
+        Gap(*bounds, missing(written, bounds) - stalled)
+        for bounds in zip(ordered, ends, strict=True)
     ]
     return tuple(gap for gap in gaps if gap.bindings)
 

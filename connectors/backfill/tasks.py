@@ -2,16 +2,18 @@
 
     read     some chunks of a collection: fetched, at the backfill's time, consolidated, divided
              by the hash of their keys
+    stalled  whether the rows of one key range are contents at all
     write    all rows of one key range, in a session of its own and one commit
 
-Both are given all that they need, so they run in any process. A task that runs twice does no
+A binding that stalls in any range is written in none: it has no contents at that time. All are
+given all that they need, so they run in any process. A task that runs twice does no
 harm: a session of a range takes it over from every older one, so that of two attempts the older
 cannot commit any more, and the newer is told what is committed already.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -74,6 +76,12 @@ class Plan:
         """The frontier up to which the ranges are written."""
         return Timestamp(self.as_of + 1)
 
+    def without(self, bindings: Iterable[int]) -> "Plan":
+        """The same gaps, of which some bindings are not written."""
+        gone = frozenset(bindings)
+        gaps = [replace(gap, bindings=gap.bindings - gone) for gap in self.gaps]
+        return replace(self, gaps=tuple(gaps))
+
 
 @dataclass(frozen=True, slots=True)
 class Cell:
@@ -91,10 +99,6 @@ class Rows:
     binding: int
     updates: pa.RecordBatch
     errors: pa.Table
-
-
-class Unfit(InvalidUsage):
-    """The contents cannot be written: a key is violated, or the collection is in error."""
 
 
 def read(plan: Plan, cell: Cell, load: Loading, kernel: Kernel) -> Iterator[Rows]:
@@ -134,9 +138,11 @@ def sliced(rows: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         yield rows.slice(start, size)
 
 
-def write(plan: Plan, number: int, rows: Iterable[Rows], driver: Driver, kernel: Kernel) -> int:
-    """Write a gap, unless it is written; return how many rows. Errors: Unfit; as `Stream`."""
-    gap = plan.gaps[number]
+@contextmanager
+def decided(
+    plan: Plan, number: int, rows: Iterable[Rows], kernel: Kernel
+) -> Iterator[Mapping[int, Spill]]:
+    """The rows of a gap on disk, by binding, with their net effect."""
     place = Path(plan.spill) if plan.spill else None
     with temporary_directory("slackwater-", place) as directory:
         spills = {
@@ -146,17 +152,33 @@ def write(plan: Plan, number: int, rows: Iterable[Rows], driver: Driver, kernel:
                 kernel,
                 Path(directory) / str(binding),
             )
-            for binding in sorted(gap.bindings)
+            for binding in sorted(plan.gaps[number].bindings)
         }
         for some in rows:
-            spills[some.binding].add(pa.Table.from_batches([some.updates]), some.errors)
-        for binding, spill in spills.items():
+            if some.binding in spills:
+                spills[some.binding].add(pa.Table.from_batches([some.updates]), some.errors)
+        for spill in spills.values():
             spill.decide(plan.frontier)
-            if spill.reason:
-                raise Unfit(
-                    f"{plan.prepared.bounds[binding].name}: {spill.reason}: put it right, or"
-                    " run without a backfill, which writes the other bindings"
-                )
+        yield spills
+
+
+def stalled(plan: Plan, number: int, rows: Iterable[Rows], kernel: Kernel) -> Mapping[int, str]:
+    """The bindings that have no contents in a gap, and why: a violated key, or an error."""
+    with decided(plan, number, rows, kernel) as spills:
+        return {binding: spill.reason for binding, spill in spills.items() if spill.reason}
+
+
+def write(plan: Plan, number: int, rows: Iterable[Rows], driver: Driver, kernel: Kernel) -> int:
+    """Write a gap, unless it is written; return how many rows. Errors: as `Stream`.
+
+    No binding of the gap is stalled in it.
+    """
+    gap = plan.gaps[number]
+    if not gap.bindings:
+        return 0
+    with decided(plan, number, rows, kernel) as spills:
+        reasons = [spill.reason for spill in spills.values() if spill.reason]
+        assert not reasons, f"stalled bindings were taken out: {reasons}"
         message = opening(plan.prepared, gap)
         with driver.open(message, plan.prepared.extensions) as stream:
             written = Writing(plan, gap, stream, kernel).write(spills)
@@ -215,7 +237,7 @@ class Writing:
         wanted = {
             number: spills[number]
             for number, parts in enumerate(reaches)
-            if any(reach.frontier is None for reach in parts)
+            if number in spills and any(reach.frontier is None for reach in parts)
         }
         if not wanted:
             return 0
@@ -233,13 +255,16 @@ class Writing:
         return sum(spill.count for spill in wanted.values())
 
     def _checkpoint(self, reaches: Sequence[Sequence[Reach]]) -> bytes:
-        """With what had nothing at the backfill's time, and all else where it is."""
+        """With what had nothing of the gap at the backfill's time, and all else where it is."""
+        names = self._plan.prepared.names
         written = {
-            name: [
-                Reach(reach.key_begin, reach.key_end, reach.frontier or self._plan.frontier)
+            names[number]: [
+                replace(reach, frontier=reach.frontier or self._plan.frontier)
                 for reach in parts
             ]
-            for name, parts in zip(self._plan.prepared.names, reaches, strict=True)
+            if number in self._gap.bindings
+            else parts
+            for number, parts in enumerate(reaches)
         }
         return checkpoints.encode(written, self._gap.range, {})
 

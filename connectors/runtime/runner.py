@@ -62,10 +62,15 @@ class Stopping(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Backfill:
-    """Progress of the initial contents: rows sent, and rows in all."""
+    """Progress of the initial contents: rows sent, and rows in all.
+
+    A job that writes many key ranges at a time knows how many rows there are once it has
+    written them, so `unit` is then key ranges, each of which is committed.
+    """
 
     done: int
     total: int
+    unit: str = "rows"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -384,7 +384,7 @@ class Session:
             return False
         if not self.prepared.extensions.delete:
             return True  # whether a document is there is known by loading it alone
-        verify = self.task.bindings[index].verify or "first"
+        verify = self.task.bindings[index].verify or self.task.default_verify
         return verify == "always" or (verify == "first" and self.is_first)
 
 

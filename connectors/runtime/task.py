@@ -17,6 +17,8 @@ IN_PROCESS = frozenset({"local", "local[1]"})
 """Spark's masters that run one task at a time, in one process."""
 ONE_PROCESS = frozenset({"duckdb"})
 """Connectors whose endpoint is open in one process at a time."""
+BUILT_IN = ("duckdb", "files", "postgres", "sqlite", "webhook")
+"""Our connectors, which run in the process of the task; all others are foreign."""
 Verify = Literal["never", "first", "always"]
 
 
@@ -35,7 +37,8 @@ class BindingOf(BaseModel):  # type: ignore[explicit-any] # JSON is recursive
     """The values that are kept; all if it is left out."""
     verify: Verify | None = None
     """When existing rows are loaded and compared. Default: in the first transaction of a
-    session; always if the connector cannot delete."""
+    session if the connector is built in, always if it is foreign. If it cannot delete, rows are
+    always loaded, since nothing else says which are there."""
     dead_letters: str | None = Field(default=None, pattern=r"^[A-Za-z0-9._-]{1,249}$")
     """The topic of documents that the endpoint refuses; left out: one of them ends the task."""
 
@@ -86,6 +89,11 @@ class Materialization(BaseModel):  # type: ignore[explicit-any] # JSON is recurs
     """In how many key ranges it writes at a time, each in a session of the endpoint's."""
     backfill: BackfillOf | None = None
     """How the initial contents are written; left out: by the follow, as all changes are."""
+
+    @property
+    def default_verify(self) -> Verify:
+        """What `verify` of a binding is if it is left out."""
+        return "first" if self.connector in BUILT_IN else "always"
 
     @property
     def collections(self) -> tuple[CollectionId, ...]:

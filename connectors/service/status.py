@@ -1,7 +1,7 @@
 """The status of a materialization, derived from the reports of its runs. Pure."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 
 from connectors.runtime.runner import Status
 from schemas.materializations import HEARTBEAT_S, State
@@ -43,6 +43,7 @@ def reported(before: State, status: Status, begun: State) -> State:
         commits=begun.commits + status.commits,
         errors=begun.errors + status.errors,
         committed_ms=status.committed_ms or before.committed_ms,
+        backfill=None if status.backfill is None else asdict(status.backfill),
         stalls=dict(status.stalls),
         dead_letters={
             place: begun.dead_letters.get(place, 0) + status.dead_letters.get(place, 0)

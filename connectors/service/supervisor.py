@@ -183,7 +183,9 @@ class TaskSupervisor:
         self._say(state="failed", message=message)
 
     def _say(self, *, state: str, message: str) -> None:
-        self._state = replace(self._state, state=state, message=message, behind_rows=0)
+        self._state = replace(
+            self._state, state=state, message=message, behind_rows=0, backfill=None
+        )
 
 
 def facts(spec: Spec, cause: Exception) -> dict[str, str]:

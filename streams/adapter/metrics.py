@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
+from schemas.materializations import State
 from streams.adapter.show_materializations import STATUSES, Shown
 from streams.http.metrics import Family, Labels, Sample
 
@@ -69,6 +70,15 @@ def gauges(materializations: Sequence[Shown]) -> Iterator[Family]:
         "Rows committed a second, in the last 10 s.",
         tuple(
             (named(materialization), materialization.state.rows_per_s)
+            for materialization in materializations
+        ),
+    )
+    yield Family(
+        "backfill_ratio",
+        "gauge",
+        "The written part of first contents, from 0 to 1, while they are written.",
+        samples(
+            (named(materialization), backfilled(materialization.state))
             for materialization in materializations
         ),
     )
@@ -160,3 +170,10 @@ def samples(values: Iterable[tuple[Labels, float | None]]) -> tuple[Sample, ...]
 def seconds(ms: int | None) -> float | None:
     """Milliseconds in the unit that Prometheus prescribes."""
     return None if ms is None else ms / 1000
+
+
+def backfilled(state: State) -> float | None:
+    """The part of the first contents that is written; None if none are being written."""
+    if state.backfill is None:
+        return None
+    return int(state.backfill["done"]) / max(1, int(state.backfill["total"]))

@@ -234,6 +234,7 @@ def status(answering: Answering) -> dict[str, object]:
                 **dict(zip(names, show_materializations.row(materialization), strict=True)),
                 **_by_binding(materialization),
                 "errors": materialization.state.errors,
+                "backfill": materialization.state.backfill,
             }
             for materialization in answering.materialized()
         ],

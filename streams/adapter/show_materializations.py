@@ -19,6 +19,7 @@ COLUMNS = (
     Column("behind_rows", "BIGINT"),
     Column("rows", "BIGINT"),
     Column("rows_per_s", "BIGINT"),
+    Column("backfill", "VARCHAR"),
     Column("committed", "BIGINT"),
     Column("errors", "BIGINT"),
     Column("dead_letters", "VARCHAR"),
@@ -93,6 +94,14 @@ def behind_ms(state: State, upper: Timestamp | None, *, is_running: bool) -> int
     return max(0, upper - 1 - state.time)
 
 
+def backfill(state: State) -> str:
+    """How much of the first contents is written; empty if none are being written."""
+    if state.backfill is None:
+        return ""
+    done, total, unit = (state.backfill[name] for name in ("done", "total", "unit"))
+    return f"{done:,} of {total:,} {unit}"
+
+
 def dead_letters(state: State) -> str:
     """The dead letters of each binding that has any, and how many keys lack their document."""
     places = sorted(state.dead_letters.keys() | state.left_out.keys())
@@ -119,6 +128,7 @@ def row(shown: Shown) -> tuple[str | int | None, ...]:
         shown.state.behind_rows,
         shown.state.rows,
         shown.state.rows_per_s,
+        backfill(shown.state),
         shown.state.committed_ms,
         shown.state.errors,
         dead_letters(shown.state),

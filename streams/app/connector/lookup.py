@@ -8,6 +8,7 @@ from contextlib import contextmanager
 
 from connectors.connector import Connector
 from connectors.driver import Driver
+from connectors.runtime.task import BUILT_IN
 from connectors.transport.local import Local
 from connectors.transport.stdio import Command
 from streams.errors import InvalidUsage
@@ -15,7 +16,7 @@ from streams.errors import InvalidUsage
 GRPC = "grpc:"
 
 
-OURS = ("duckdb", "files", "postgres", "sqlite", "webhook")
+OURS = BUILT_IN
 
 
 def named(name: str, environment: Mapping[str, str] = os.environ) -> Connector:

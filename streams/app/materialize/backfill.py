@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import cache, partial
 
 from connectors.backfill.backfill import Job
+from connectors.backfill.outcome import Outcome, Progress
 from connectors.backfill.tasks import Cell, Plan, TaskServices
 from connectors.config import variables
 from connectors.runtime.runner import Stopping
@@ -55,8 +56,9 @@ def jobs_of(
     where = task.backfill.master or master
 
     def job_until(stopping: Stopping) -> Job:
-        def job(plan: Plan, cells: Sequence[Cell]) -> int:
-            return spark_process.run(spark_process.Work(where, reached, plan, cells), stopping)
+        def job(plan: Plan, cells: Sequence[Cell], progress: Progress) -> Outcome:
+            work = spark_process.Work(where, reached, plan, cells)
+            return spark_process.run(work, stopping, progress)
 
         return job
 

@@ -5,7 +5,7 @@ import os
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, closing, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -257,14 +257,18 @@ def followed(
             screen.show(status)
             measure(status)
 
-        filled(place, task, driver, stopping, report)
+        before = filled(place, task, driver, stopping, report)
+
+        def report_on(status: "Status") -> None:
+            report(status if before is None else after_fill(before, status))
+
         runner = Runner(
             task,
             driver,
             place.shards,
             now_ms=now_ms,
             stopping=stopping,
-            report=report,
+            report=report_on,
             letters=letters,
         )
         return runner.run(until_caught_up=until_caught_up)
@@ -276,24 +280,34 @@ def filled(
     driver: "Driver",
     stopping: Stop,
     report: "Callable[[Status], None]",
-) -> None:
-    """Run the backfill, if the task has one. Errors: as `Backfill.run`."""
+) -> "Status | None":
+    """Run the backfill, if the task has one; return its status. Errors: as `Backfill.run`."""
     if task.backfill is None:
-        return
+        return None
     from connectors.backfill.backfill import Backfill, ranges_of  # noqa: PLC0415
     from streams.app.materialize.backfill import jobs_of  # noqa: PLC0415
 
     jobs = jobs_of(task, place.broker.settings, "")
-    if jobs is not None:
-        Backfill(
-            task,
-            driver,
-            place.shards,
-            ranges=ranges_of(task),
-            job=jobs(stopping),
-            stopping=stopping,
-            report=report,
-        ).run()
+    assert jobs is not None, "the task has a backfill"
+    return Backfill(
+        task,
+        driver,
+        place.shards,
+        ranges=ranges_of(task),
+        job=jobs(stopping),
+        stopping=stopping,
+        report=report,
+    ).run()
+
+
+def after_fill(before: "Status", status: "Status") -> "Status":
+    """The status of a follow, whose counts continue those of the backfill before it."""
+    return replace(
+        status,
+        rows=before.rows + status.rows,
+        commits=before.commits + status.commits,
+        errors=before.errors + status.errors,
+    )
 
 
 @contextmanager

@@ -2,10 +2,11 @@
 
 So a service has no JVM, which would stay until its end, and several backfills do not share one
 session; and PySpark forks where there are no other threads. The work is a file that is the
-child's standard input, pickled, and the answer comes back by standard output:
+child's standard input, pickled, and the answers come back by standard output:
 
     parent                      child
       Work              --->      starts Spark, runs the job, ends Spark
+                        <---    (ranges, rows) that are committed so far, each time it is more
                         <---    Answer
 
 Whatever ends the child ends its JVM too, whose standard input is a pipe of the child's. Tasks
@@ -17,11 +18,13 @@ import pickle
 import signal
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module as module  # of what loads Spark, for the child alone
 from pickle import UnpicklingError
+from queue import Empty, SimpleQueue
 from tempfile import TemporaryFile
+from threading import Thread
 from typing import TYPE_CHECKING, NamedTuple
 
 from streams.app import signals
@@ -29,6 +32,7 @@ from streams.app.die_with_parent import guarded
 from streams.errors import Determinate, InvalidUsage, SlackwaterError
 
 if TYPE_CHECKING:
+    from connectors.backfill.outcome import Outcome, Progress
     from connectors.backfill.tasks import Accessing, Cell, Plan
     from connectors.runtime.runner import Stopping
 
@@ -49,18 +53,25 @@ class Work:
 
 
 class Answer(NamedTuple):
-    """How many rows were written, or why not, and whether to try again may help."""
+    """What was written, as `Outcome`; or why not, and whether to try again may help."""
 
     rows: int = 0
+    stalls: Mapping[int, str] = {}
     failure: str = ""
     can_pass: bool = False
 
 
-def run(work: Work, stopping: "Stopping") -> int:
-    """Run a job; return how many rows it has written.
+Said = tuple[int, int] | tuple[int, Mapping[int, str], str, bool] | None
+"""A message of a child: progress is a pair, an `Answer` longer. None: there are no more."""
+
+
+def run(work: Work, stopping: "Stopping", progress: "Progress") -> "Outcome":
+    """Run a job; return what it has written.
 
     Errors: InvalidUsage if trying again is of no use; Determinate, also once it is stopped.
     """
+    from connectors.backfill.outcome import Outcome  # noqa: PLC0415  its package loads much
+
     command = guarded([sys.executable, "-m", __name__])
     with TemporaryFile(prefix="slackwater-") as file:  # without a name: it may hold secrets
         pickle.dump(work, file)
@@ -68,61 +79,90 @@ def run(work: Work, stopping: "Stopping") -> int:
         with subprocess.Popen(  # noqa: S603  our own program
             command, stdin=file, stdout=subprocess.PIPE
         ) as child:
-            text = answer_of(child, stopping)
-    try:
-        answer = Answer(*pickle.loads(text))  # noqa: S301  our own child's
-    except (UnpicklingError, EOFError) as error:
+            answer = answer_of(child, stopping, progress)
+    if answer is None:
         raise Determinate(
             f"spark: the process of the job has ended with {child.returncode} and no answer"
-        ) from error
+        )
     if answer.failure:
         raise (Determinate if answer.can_pass else InvalidUsage)(answer.failure)
-    return answer.rows
+    return Outcome(answer.rows, answer.stalls)
 
 
-def answer_of(child: "subprocess.Popen[bytes]", stopping: "Stopping") -> bytes:
-    """Return what a child says of its work. Errors: Determinate once it is stopped."""
-    while True:
-        try:
-            return child.communicate(timeout=LOOK_S)[0]
-        except subprocess.TimeoutExpired:
-            if stopping.is_set():
-                end(child)
-                raise Determinate("spark: the job was stopped") from None
-        except BaseException:
-            child.kill()
-            raise
+def answer_of(
+    child: "subprocess.Popen[bytes]", stopping: "Stopping", progress: "Progress"
+) -> Answer | None:
+    """Return a child's answer, if it has one. Errors: Determinate once it is stopped."""
+    messages, answer = SimpleQueue[Said](), None
+    thread = Thread(target=receive, args=(child, messages), name="answers", daemon=True)
+    thread.start()
+    try:
+        while True:
+            try:
+                said = messages.get(timeout=LOOK_S)
+            except Empty:
+                if stopping.is_set():
+                    end(child)
+                    raise Determinate("spark: the job was stopped") from None
+                continue
+            if said is None:
+                return answer
+            if len(said) == 2:  # noqa: PLR2004  a pair
+                progress(*said)
+            else:
+                answer = Answer(*said)
+    except BaseException:
+        child.kill()
+        raise
+    finally:
+        thread.join()
+
+
+def receive(child: "subprocess.Popen[bytes]", messages: "SimpleQueue[Said]") -> None:
+    """Take the messages of a child until its output ends."""
+    assert child.stdout is not None, "it is a pipe"
+    try:
+        while True:
+            messages.put(pickle.load(child.stdout))  # noqa: S301  our own child's
+    except (UnpicklingError, EOFError):
+        messages.put(None)
 
 
 def end(child: "subprocess.Popen[bytes]") -> None:
     """End a child, and with it its JVM."""
     child.terminate()
     try:
-        child.communicate(timeout=PATIENCE_S)
+        child.wait(PATIENCE_S)
     except subprocess.TimeoutExpired:
         child.kill()
 
 
-def attempt(work: Work) -> Answer:
+def attempt(work: Work, progress: "Progress") -> Answer:
     """Run a job in this process."""
     job = module("connectors.backfill.job")
     session = module("streams.compaction.job").session(work.master, NAME)
     try:
-        return Answer(rows=job.run_in(session, work.accessing, work.plan, work.cells))
+        outcome: Outcome = job.run_in(session, work.accessing, work.plan, work.cells, progress)
+        return Answer(outcome.rows, outcome.stalls)
     except SlackwaterError as error:
         return Answer(failure=str(error), can_pass=not isinstance(error, InvalidUsage))
 
 
 def main() -> None:
-    """Do the work that standard input has. What Spark prints is no part of the answer.
+    """Do the work that standard input has. What Spark prints is no part of the answers.
 
     A Ctrl-C is for the parent, which asks this process to end.
     """
     with signals.listening([]), os.fdopen(os.dup(1), "wb") as answering:
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         os.dup2(2, 1)
+
+        def progress(ranges: int, rows: int) -> None:
+            answering.write(pickle.dumps((ranges, rows)))
+            answering.flush()
+
         work: Work = pickle.load(sys.stdin.buffer)  # noqa: S301  our own parent's
-        answering.write(pickle.dumps(tuple(attempt(work))))
+        answering.write(pickle.dumps(tuple(attempt(work, progress))))
 
 
 if __name__ == "__main__":

@@ -160,8 +160,8 @@ def progress(status: Status) -> str:
         count_text(status.commits, "commit", "commits"),
     ]
     if status.backfill is not None:
-        done, total = status.backfill.done, status.backfill.total
-        parts.append(f"{done:,} of {count_text(total, 'row', 'rows')} of first contents")
+        fill = status.backfill
+        parts.append(f"{fill.done:,} of {fill.total:,} {fill.unit} of first contents")
     behind = behind_ms(status)
     if status.time is not None:
         parts.append(f"at {date_of(status.time) or status.time}")

@@ -23,12 +23,12 @@ from connectors.backfill import job
 from connectors.backfill.backfill import Backfill
 from connectors.backfill.tasks import TaskServices
 from connectors.driver import Driver
-from connectors.runtime.runner import Runner
+from connectors.runtime.runner import Backfill as Fill
+from connectors.runtime.runner import Runner, Status
 from connectors.runtime.task import Materialization
 from connectors.testing.faults import Act, Fault, Faulty
 from streams.app.connector.lookup import driver_of
 from streams.app.materialize.backfill import Reached
-from streams.errors import InvalidUsage
 from streams.kafka.client.broker import KafkaBroker
 from streams.kafka.embedded import EmbeddedBroker
 from streams.kafka.settings import ClientSettings
@@ -37,6 +37,7 @@ from tests.support.collections import Collections
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
 
 ITEMS = 500
+LOG = {"table": "log", "delta_updates": True}
 COLUMNS = (("item", "BIGINT"), ("amount", "BIGINT"))
 
 
@@ -108,6 +109,8 @@ class Shop:
     ) -> None:
         self.collections, self.connector, self.config = collections, connector, config
         self.resource = resource
+        self.statuses: list[Status] = []
+        self.more: list[dict[str, Any]] = []
         self.query: Callable[[str], list[Any]] = query
 
     def task(self, shards: int = 1) -> Materialization:
@@ -117,7 +120,7 @@ class Shop:
                 "task": "shop",
                 "connector": self.connector,
                 "config": self.config,
-                "bindings": [binding],
+                "bindings": [binding, *self.more],
                 "shards": shards,
                 "limits": {"every_ms": 0},
             }
@@ -132,6 +135,7 @@ class Shop:
                 ranges=ranges,
                 job=partial(job.run, spark, accessing),
                 stopping=threading.Event(),
+                report=self.statuses.append,
             ).run()
 
     def follow(self, shards: int) -> None:
@@ -236,14 +240,21 @@ def test_files_of_all_ranges_are_there_once(
     assert sorted(query(now)) == contents(22)
 
 
-def test_what_cannot_be_written_ends_it_at_once(
+def test_a_violated_key_stops_its_binding_alone(
     spark: SparkSession, broker: EmbeddedBroker, collections: Collections, memory_path: Path
 ) -> None:
+    """In the ranges of its other keys too; a binding of delta updates has no key to violate."""
     shop = on_sqlite(collections, memory_path, None)
+    shop.more = [{"collection": "u1", "resource": LOG, "key": ["item"]}]
     collections.append("u1", 22, [(7, 1, 21, 1)])
-    reached = Reached(ClientSettings(broker.bootstrap), "sqlite", {})
-    with pytest.raises(InvalidUsage, match=r"prices: key \(item = 7\) is not unique: 2 rows"):
-        shop.backfill(spark, reached)
+    status = shop.backfill(spark, Reached(ClientSettings(broker.bootstrap), "sqlite", {}))
+    assert status.stalls == {"prices": "key (item = 7) is not unique: 2 rows have it at 21"}
+    assert (status.rows, status.commits, status.time) == (ITEMS + 1, 3, 21)
+    assert shop.query("SELECT count(*) FROM prices") == [(0,)]
+    assert shop.query("SELECT count(*) FROM log") == [(ITEMS + 1,)]
+    told = [status for status in shop.statuses if status.backfill is not None]
+    assert [status.rows for status in told] == sorted(status.rows for status in told)
+    assert told[-1].backfill == Fill(3, 3, "key ranges")
 
 
 TASK = """

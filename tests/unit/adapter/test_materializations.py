@@ -445,6 +445,7 @@ def test_show_says_what_the_service_says(env: Environment, runtime: Runtime) -> 
         behind_rows=4,
         rows=5,
         rows_per_s=6,
+        backfill={"done": 1_200, "total": 4_800, "unit": "rows"},
         committed_ms=7,
         errors=9,
         owner="host:8",
@@ -456,7 +457,8 @@ def test_show_says_what_the_service_says(env: Environment, runtime: Runtime) -> 
     eventually(lambda: env.rows("SHOW MATERIALIZATIONS")[0][4] == "running")
     row = env.rows("SHOW MATERIALIZATIONS")[0]
     letters = "log: 3 written, 0 left out, totals: 1 written, 1 left out"
-    assert row[5:] == [3, 4, 5, 6, 7, 9, letters, "host:8", "totals: two rows of key 1"]
+    filled, why = "1,200 of 4,800 rows", "totals: two rows of key 1"
+    assert row[5:] == [3, 4, 5, 6, filled, 7, 9, letters, "host:8", why]
     env.rows("ALTER MATERIALIZATION shop PAUSE")
     assert env.rows("SHOW MATERIALIZATIONS")[0][4] == "pausing"
 

@@ -1,6 +1,7 @@
 """The metrics of objects and materializations, as Prometheus' own parser reads them."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from prometheus_client.parser import text_string_to_metric_families
 
@@ -80,6 +81,13 @@ def test_each_has_its_type_and_unit() -> None:
     assert value(text, "stalled", binding="t2") == 1
     for state in STATUSES:
         assert value(text, "state", state=state) == (state == "running")
+
+
+def test_first_contents_have_a_ratio_while_they_are_written() -> None:
+    fill: dict[str, int | str] = {"done": 2, "total": 8, "unit": "key ranges"}
+    text = metrics([shown("shop", replace(STATE, backfill=fill), "backfilling")])
+    assert value(text, "backfill_ratio") == 0.25
+    assert "backfill_ratio" not in metrics([shown("shop", STATE)])
 
 
 def test_several_are_samples_of_one_family() -> None:

@@ -18,6 +18,7 @@ from streams.adapter.catalog import Create
 from streams.adapter.catalog_log import CatalogLog
 from streams.app.commands import app
 from streams.app.materialize import catalog_lookup, task_file
+from streams.app.materialize.command import after_fill
 from streams.app.materialize.status_output import as_json, shown
 from streams.errors import InvalidUsage
 from streams.ids import Timestamp, Topic
@@ -190,7 +191,22 @@ def test_a_terminal_shows_how_far_the_first_contents_are() -> None:
 
 def test_programs_are_told_how_far_the_first_contents_are() -> None:
     filling = dataclasses.replace(RUNNING, backfill=Backfill(12, 48))
-    assert as_json(filling)["backfill"] == {"done": 12, "total": 48}
+    assert as_json(filling)["backfill"] == {"done": 12, "total": 48, "unit": "rows"}
+
+
+def test_a_terminal_shows_how_many_ranges_a_job_has_committed() -> None:
+    fill = Backfill(2, 8, "key ranges")
+    filling = dataclasses.replace(RUNNING, state="backfilling", rows=1200, backfill=fill)
+    text = on_terminal(filling)
+    assert "backfilling, 1,200 rows" in text
+    assert "2 of 8 key ranges of first contents" in text
+    assert {line.count("\u2501") for line in text.splitlines()} - {0} == {10}
+
+
+def test_a_follow_goes_on_counting_where_its_backfill_was() -> None:
+    before = dataclasses.replace(RUNNING, rows=100, commits=8, errors=1)
+    status = after_fill(before, dataclasses.replace(RUNNING, rows=5, commits=2, errors=0))
+    assert (status.rows, status.commits, status.errors) == (105, 10, 1)
 
 
 def test_programs_get_an_object_a_line() -> None:

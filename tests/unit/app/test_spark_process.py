@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from connectors.backfill.outcome import Outcome
 from streams.app.materialize import spark_process
 from streams.app.materialize.spark_process import Answer, Work, run
 from streams.errors import Determinate, InvalidUsage
@@ -17,8 +18,12 @@ WORK = Work("local[1]", lambda: None, None, ())  # type: ignore[arg-type,return-
 ANSWER = """
 import pickle, sys
 assert sys.stdin.buffer.read() == b"work"
-sys.stdout.buffer.write(pickle.dumps({}))
+for message in ({}):
+    sys.stdout.buffer.write(pickle.dumps(message))
 """
+
+
+def ignored(*_: int) -> None: ...
 
 
 def child(monkeypatch: pytest.MonkeyPatch, program: str) -> None:
@@ -33,7 +38,7 @@ def child(monkeypatch: pytest.MonkeyPatch, program: str) -> None:
 @pytest.mark.parametrize(
     ("answer", "expected"),
     [
-        (Answer(7), 7),
+        (Answer(7, {1: "key is not unique"}), Outcome(7, {1: "key is not unique"})),
         (Answer(failure="no such master", can_pass=True), Determinate),
         (Answer(failure="key is not unique"), InvalidUsage),
     ],
@@ -41,12 +46,14 @@ def child(monkeypatch: pytest.MonkeyPatch, program: str) -> None:
 def test_its_answer_is_returned_or_raised(
     monkeypatch: pytest.MonkeyPatch, answer: Answer, expected: Any
 ) -> None:
-    child(monkeypatch, ANSWER.format(tuple(answer)))
+    child(monkeypatch, ANSWER.format([(1, 3), (2, 7), tuple(answer)]))
+    told = list[tuple[int, int]]()
     if not answer.failure:
-        assert run(WORK, threading.Event()) == expected
+        assert run(WORK, threading.Event(), lambda *pair: told.append(pair)) == expected
+        assert told == [(1, 3), (2, 7)]
         return
     with pytest.raises(expected, match=answer.failure):
-        run(WORK, threading.Event())
+        run(WORK, threading.Event(), ignored)
 
 
 @pytest.mark.parametrize(
@@ -61,18 +68,26 @@ def test_a_death_without_an_answer_may_be_tried_again(
 ) -> None:
     child(monkeypatch, program)
     with pytest.raises(Determinate, match=r"has ended with (-9|3) and no answer"):
-        run(WORK, threading.Event())
+        run(WORK, threading.Event(), ignored)
 
 
-@pytest.mark.parametrize("ignored", ["", "signal.signal(signal.SIGTERM, signal.SIG_IGN);"])
-def test_it_ends_once_nobody_wants_it(monkeypatch: pytest.MonkeyPatch, ignored: str) -> None:
-    child(monkeypatch, f"import signal, time; {ignored} time.sleep(60)")
+def test_progress_is_told_while_the_child_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    saying = "sys.stdout.buffer.write(pickle.dumps((1, 3))); sys.stdout.flush()"
+    child(monkeypatch, f"import pickle, sys, time; {saying}; time.sleep(60)")
+    stopping = threading.Event()
+    with pytest.raises(Determinate, match="the job was stopped"):
+        run(WORK, stopping, lambda *_: stopping.set())
+
+
+@pytest.mark.parametrize("handler", ["", "signal.signal(signal.SIGTERM, signal.SIG_IGN);"])
+def test_it_ends_once_nobody_wants_it(monkeypatch: pytest.MonkeyPatch, handler: str) -> None:
+    child(monkeypatch, f"import signal, time; {handler} time.sleep(60)")
     monkeypatch.setattr(spark_process, "PATIENCE_S", 0.2)
     stopping = threading.Event()
     threading.Timer(0.3, stopping.set).start()
     began = time.monotonic()
     with pytest.raises(Determinate, match="the job was stopped"):
-        run(WORK, stopping)
+        run(WORK, stopping, lambda *_: None)
     assert time.monotonic() - began < 20
 
 
@@ -82,10 +97,14 @@ def test_what_fails_in_it_is_an_answer(monkeypatch: pytest.MonkeyPatch) -> None:
 
         def session(self, *_: str) -> None: ...
 
-        def run_in(self, *_: object) -> int:
+        def run_in(self, *_: object) -> Outcome:
             raise self.error
 
     monkeypatch.setattr(spark_process, "module", lambda _: Failing())
-    assert spark_process.attempt(WORK) == Answer(failure="key is not unique", can_pass=False)
+    assert spark_process.attempt(WORK, ignored) == Answer(
+        failure="key is not unique", can_pass=False
+    )
     monkeypatch.setattr(Failing, "error", Determinate("spark: no executor"))
-    assert spark_process.attempt(WORK) == Answer(failure="spark: no executor", can_pass=True)
+    assert spark_process.attempt(WORK, ignored) == Answer(
+        failure="spark: no executor", can_pass=True
+    )

@@ -2,6 +2,7 @@
 
 import itertools
 import json
+import re
 import sqlite3
 import threading
 from collections import defaultdict
@@ -12,11 +13,13 @@ from typing import Any
 import pytest
 
 from connectors.backfill.backfill import Backfill
+from connectors.backfill.outcome import Outcome, Progress
 from connectors.backfill.plan import Gap, gaps_of, time_of
-from connectors.backfill.tasks import Cell, Plan, Rows, read, write
+from connectors.backfill.tasks import Cell, Plan, Rows, read, stalled, write
 from connectors.driver import Driver
 from connectors.runtime.ranges import EVERY_KEY, Reach
-from connectors.runtime.runner import Runner, Status
+from connectors.runtime.runner import Backfill as Fill
+from connectors.runtime.runner import CannotCatchUp, Runner, Status
 from connectors.runtime.task import Materialization
 from connectors.sql.fence import Fenced
 from connectors.sqlite import CONNECTOR
@@ -45,6 +48,13 @@ BINDINGS: list[dict[str, Any]] = [
 ]
 TABLES = {"prices": "u1", "stock": "u2"}
 TIMES = "SELECT count(DISTINCT read_through) FROM slackwater_checkpoints"
+IN_ALL = (
+    "SELECT sum(n) FROM ("
+    + " UNION ALL ".join(
+        f"SELECT count(*) AS n FROM {table}" for table in ("prices", "stock", "log")
+    )
+    + ")"
+)
 HALF = 0x80000000
 
 
@@ -105,15 +115,19 @@ class Shop:
 
     def job(
         self, fail: Callable[[int], None] = lambda _: None
-    ) -> Callable[[Plan, Sequence[Cell]], int]:
+    ) -> Callable[[Plan, Sequence[Cell], Progress], Outcome]:
         """As on Spark, in one process; `fail` is called after each gap that is written."""
 
-        def run(plan: Plan, cells: Sequence[Cell]) -> int:
-            total = 0
-            for number, rows in enumerate(self.rows(plan, cells)):
+        def run(plan: Plan, cells: Sequence[Cell], progress: Progress) -> Outcome:
+            total, placed, stalls = 0, self.rows(plan, cells), dict[int, str]()
+            for number, rows in enumerate(placed):
+                stalls |= stalled(plan, number, rows, KERNEL)
+            plan = plan.without(stalls)
+            for number, rows in enumerate(placed):
                 total += write(plan, number, rows, Driver(Local(self.connector)), KERNEL)
+                progress(number + 1, total)
                 fail(number)
-            return total
+            return Outcome(total, stalls)
 
         return run
 
@@ -253,7 +267,7 @@ def test_a_job_that_never_gets_on_ends(shop: Shop) -> None:
     shop.append()
     tries: list[int] = []
 
-    def fail(plan: Plan, cells: Sequence[Cell]) -> int:
+    def fail(plan: Plan, cells: Sequence[Cell], progress: Progress) -> Outcome:
         tries.append(len(cells))
         raise Determinate("no executors")
 
@@ -266,11 +280,11 @@ def test_a_task_that_runs_again_writes_nothing(shop: Shop) -> None:
     shop.append()
     rows: list[int] = []
 
-    def run(plan: Plan, cells: Sequence[Cell]) -> int:
+    def run(plan: Plan, cells: Sequence[Cell], progress: Progress) -> Outcome:
         for number, some in enumerate(shop.rows(plan, cells)):
             for _ in range(2):
                 rows.append(write(plan, number, some, Driver(Local(CONNECTOR)), KERNEL))
-        return sum(rows)
+        return Outcome(sum(rows))
 
     shop.backfill(run)
     assert all(again == 0 for again in rows[1::2])
@@ -284,7 +298,7 @@ def test_of_two_attempts_of_a_task_the_older_cannot_commit(event: str, shop: Sho
     shop.append()
     ends: list[BaseException] = []
 
-    def run(plan: Plan, cells: Sequence[Cell]) -> int:
+    def run(plan: Plan, cells: Sequence[Cell], progress: Progress) -> Outcome:
         first, *others = shop.rows(plan, cells)
         shim = Faulty(Local(CONNECTOR), Fault(Act.ZOMBIE, event))
 
@@ -301,7 +315,7 @@ def test_of_two_attempts_of_a_task_the_older_cannot_commit(event: str, shop: Sho
             write(plan, number, rows, Driver(Local(CONNECTOR)), KERNEL)
         shim.resumed.set()
         thread.join()
-        return 0
+        return Outcome(0)
 
     shop.backfill(run)
     assert [isinstance(cause, Fenced) for cause in causes(ends[0])].count(True) == 1
@@ -318,28 +332,90 @@ def test_a_binding_that_comes_later_begins_with_the_others(shop: Shop) -> None:
     shop.check(17, birth=13)
 
 
-def test_a_key_that_is_violated_is_named(shop: Shop) -> None:
+def violated(shop: Shop) -> None:
+    """From 14 on item 5 of u2 has two rows more, which go at 15."""
     shop.append()
     shop.collections.append("u2", 15, [(5, 1, 14, 1), (5, 2, 14, 1)])
     shop.collections.append("u1", 15)
-    with pytest.raises(InvalidUsage, match=r"stock: key \(item = 5\) is not unique: . rows"):
-        shop.backfill()
-    assert shop.statuses[-1].state == "failed"
+
+
+REASON = r"key \(item = 5\) is not unique: [23] rows have it at 14"
+
+
+def test_a_violated_key_stops_its_binding_alone(shop: Shop) -> None:
+    violated(shop)
+    status = shop.backfill()
+    assert list(status.stalls) == ["stock"]
+    assert re.fullmatch(REASON, status.stalls["stock"])
+    assert (status.state, status.time, status.commits) == ("backfilling", 14, 4)
+    assert shop.query("SELECT * FROM stock") == [], "no part of it, in no range"
+    rows = shop.query("SELECT item, amount FROM prices")
+    assert sorted(rows) == sorted(shop.contents["u1"][13].items())
+    logged = shop.query("SELECT count(*) FROM log")
+    assert logged == [(len(shop.contents["u2"][13]) + 2,)]
+
+
+def test_a_stalled_binding_is_left_to_the_follow_which_writes_it_once_it_is_healed(
+    shop: Shop,
+) -> None:
+    violated(shop)
+    shop.backfill()
+    with pytest.raises(CannotCatchUp, match=f"stock: {REASON}"):
+        shop.follow()
+    assert shop.backfill().stalls, "of what is still missing"
     shop.collections.append("u2", 16, [(5, 1, 15, -1), (5, 2, 15, -1)])
     shop.collections.append("u1", 16)
-    shop.follow(bindings=BINDINGS[:2])
-    assert sorted(shop.query("SELECT item, amount FROM stock")) == sorted(
-        shop.contents["u2"][13].items()
-    )
+    shop.follow()
+    for table, id_ in TABLES.items():
+        rows = shop.query(f"SELECT item, amount FROM {table}")
+        assert sorted(rows) == sorted(shop.contents[id_][13].items())
+    assert shop.frontier() == 16
+    assert not shop.backfill().stalls
 
 
-def test_a_collection_in_error_is_named(shop: Shop) -> None:
+def test_a_task_that_stalls_as_a_whole_writes_nothing_and_ends(shop: Shop) -> None:
+    violated(shop)
+    status = shop.backfill(bindings=BINDINGS[1:2])
+    assert (list(status.stalls), status.commits, status.time) == (["stock"], 0, None)
+
+
+def test_a_collection_in_error_is_named_and_stops_its_bindings_alone(shop: Shop) -> None:
     shop.append()
     for id_ in ("u1", "u2"):
         errors = [("division by zero", 14, 1)] if id_ == "u1" else []
         shop.collections.append(id_, 15, [], errors)
-    with pytest.raises(InvalidUsage, match=r"prices: .*division by zero"):
-        shop.backfill()
+    status = shop.backfill()
+    assert list(status.stalls) == ["prices"]
+    assert "division by zero" in status.stalls["prices"]
+    assert shop.query("SELECT * FROM prices") == []
+    assert len(shop.query("SELECT * FROM stock")) == len(shop.contents["u2"][13])
+
+
+def test_rows_are_counted_as_ranges_are_committed(shop: Shop) -> None:
+    shop.append()
+    counts = list[int]()
+    shop.backfill(shop.job(lambda _: counts.append(shop.query(IN_ALL)[0][0])))
+    told = [status for status in shop.statuses if status.backfill is not None]
+    assert [status.backfill for status in told] == [
+        Fill(number, 4, "key ranges") for number in range(5)
+    ]
+    assert [status.rows for status in told] == [0, *counts]
+    assert [status.commits for status in told] == [0, 1, 2, 3, 4]
+    assert shop.statuses[-1].backfill is None
+    assert shop.statuses[-1].rows == counts[-1] > counts[0] > 0
+
+
+def test_what_was_committed_before_a_failure_counts_once(shop: Shop) -> None:
+    shop.append()
+    failures = [2]
+
+    def fail(number: int) -> None:
+        if failures and number == failures[0]:
+            failures.pop()
+            raise Determinate("an executor is lost")
+
+    status = shop.backfill(shop.job(fail))
+    assert (status.rows, status.commits) == (shop.query(IN_ALL)[0][0], 4)
 
 
 def test_who_cannot_be_divided_is_told_so(shop: Shop) -> None:

@@ -39,6 +39,7 @@ class World:
         self.collections.create("u2", ORDERS)
         self.file = str(path / "shop.db")
         self.connector: Any = sqlite_connector.CONNECTOR
+        self.named = "sqlite"
         self.config: dict[str, Any] = {"path": self.file}
         self.bindings: list[dict[str, Any]] = [
             {"collection": "u1", "resource": {"table": "revenue"}},
@@ -54,7 +55,7 @@ class World:
         return Materialization.model_validate(
             {
                 "task": "shop",
-                "connector": "sqlite",
+                "connector": self.named,
                 "config": self.config,
                 "bindings": self.bindings,
                 "limits": self.limits,
@@ -265,6 +266,46 @@ def test_a_table_that_somebody_changed_is_found(world: World) -> None:
     expected = r'revenue: expected \{"country": "de", "total": 10\}, actual \{"country": "de"\}'
     with pytest.raises(EndpointDrifted, match=expected):
         world.catch_up()
+
+
+FOREIGN, OURS = "./sqlite", "sqlite"
+
+
+@pytest.mark.parametrize(
+    ("named", "verify", "is_found"),
+    [
+        (OURS, None, False),
+        (OURS, "always", True),
+        (FOREIGN, None, True),
+        (FOREIGN, "first", False),
+        (FOREIGN, "never", False),
+    ],
+)
+def test_a_foreign_connector_is_compared_in_every_transaction(
+    world: World, named: str, verify: str | None, is_found: bool
+) -> None:
+    """The table is changed between two transactions of one session."""
+    fill(world)
+    world.named, world.limits["rows"] = named, 1
+    if verify is not None:
+        world.bindings[0]["verify"] = verify
+    world.catch_up()
+    commits = list[str]()
+
+    def tamper(at: str) -> None:
+        if at == "after-commit" and not commits:
+            commits.append(at)
+            world.query('UPDATE revenue SET flow_document = \'{"country": "ch"}\'')
+
+    world.collections.append("u1", 31, [("de", 10, 25, -1), ("ch", 20, 27, -1)])
+    world.collections.append("u2", 31)
+    if is_found:
+        with pytest.raises(EndpointDrifted, match=r"revenue: expected .*20.* actual"):
+            world.catch_up(tamper)
+    else:
+        assert world.catch_up(tamper).state == "done"
+        assert world.query("SELECT * FROM revenue") == []
+    assert commits
 
 
 def test_an_older_session_never_commits_again(world: World) -> None:

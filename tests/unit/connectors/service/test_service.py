@@ -14,7 +14,8 @@ from typing import Any
 import pytest
 
 from connectors import sqlite
-from connectors.backfill.tasks import Cell, Plan, Rows, read, write
+from connectors.backfill.outcome import Outcome, Progress
+from connectors.backfill.tasks import Cell, Plan, Rows, read, stalled, write
 from connectors.connector import Connector
 from connectors.driver import Driver
 from connectors.runtime.task import Materialization
@@ -73,7 +74,7 @@ class World:
         self.ends: list[BaseException] = []
         self.written = Written()
         self.failing: list[Exception] = []
-        self.job: Callable[[Plan, Sequence[Cell]], int] = self.filled
+        self.job: Callable[[Plan, Sequence[Cell], Progress], Outcome] = self.filled
         self.filled_at: list[tuple[Timestamp, int]] = []
         """Of each job its time and how many gaps it had."""
 
@@ -86,7 +87,7 @@ class World:
         job = None if task.backfill is None else lambda _: self.job
         yield Endpoint(task, Driver(Local(ours[task.connector])), self.written, job)
 
-    def filled(self, plan: Plan, cells: Sequence[Cell]) -> int:
+    def filled(self, plan: Plan, cells: Sequence[Cell], progress: Progress) -> Outcome:
         """Write the gaps of a backfill, as a job of Spark's does."""
         if self.failing:
             raise self.failing.pop(0)
@@ -97,8 +98,13 @@ class World:
             for rows in read(plan, cell, lambda *some: load(chunks, *some), kernel):
                 placed[rows.gap].append(rows)
         driver = Driver(Local(sqlite.CONNECTOR))
-        numbers = range(len(plan.gaps))
-        return sum(write(plan, number, placed[number], driver, kernel) for number in numbers)
+        stalls, count = dict[int, str](), 0
+        for number in range(len(plan.gaps)):
+            stalls |= stalled(plan, number, placed[number], kernel)
+        for number in range(len(plan.gaps)):
+            count += write(plan.without(stalls), number, placed[number], driver, kernel)
+            progress(number + 1, count)
+        return Outcome(count, stalls)
 
     def want(self, *specs: Spec) -> None:
         self.wanted |= {spec.id: spec for spec in specs}
@@ -311,20 +317,47 @@ def test_a_job_writes_the_first_contents_and_the_service_goes_on(world: World) -
     assert len(world.filled_at) == 2
 
 
-def test_a_job_that_cannot_write_says_why_and_can_be_done_without(world: World) -> None:
+def test_a_violated_key_stops_its_binding_alone_in_a_job_too(world: World) -> None:
     world.collections.append("u1", 12, [(1, 10, 11, 1), (1, 11, 11, 1)])
+    world.collections.append("u2", 12, [(7, 70, 11, 1)])
+    world.start()
+    world.want(world.spec(bindings=BOTH, settings=SPARK))
+    eventually(lambda: world.rows("t2") == [(7, 70)])
+    eventually(lambda: world.state("m1").state == "running")
+    eventually(lambda: "t1" in world.state("m1").stalls)
+    assert world.state("m1").stalls["t1"] == "key (key = 1) is not unique: 2 rows have it at 11"
+    assert world.rows("t1") == []
+    world.collections.append("u1", 14, [(1, 11, 13, -1)])
+    world.collections.append("u2", 14, [(8, 80, 13, 1)])
+    eventually(lambda: world.rows("t1") == [(1, 10)])
+    assert world.rows("t2") == [(7, 70), (8, 80)]
+
+
+def test_the_progress_of_a_job_is_in_the_state(world: World) -> None:
+    stopped = threading.Event()
+
+    def half(plan: Plan, cells: Sequence[Cell], progress: Progress) -> Outcome:
+        progress(1, 1_200)
+        assert stopped.wait(60)
+        return world.filled(plan, cells, progress)
+
+    world.job = half
+    world.collections.append("u1", 12, [(n, n, 11, 1) for n in range(20)])
     world.start()
     world.want(world.spec(settings=SPARK))
-    eventually(lambda: world.state("m1").state == "failed")
-    assert "(key = 1) is not unique: 2 rows have it at 11: put it" in world.state("m1").message
-    world.want(world.spec())
-    eventually(lambda: "t1" in world.state("m1").stalls)
+    eventually(lambda: world.state("m1").rows == 1_200)
+    state = world.state("m1")
+    assert state.backfill == {"done": 1, "total": 3, "unit": "key ranges"}
+    assert (state.state, state.commits) == ("backfilling", 1)
+    stopped.set()
+    eventually(lambda: world.state("m1").state == "running")
+    assert (world.state("m1").rows, world.state("m1").backfill) == (20, None)
 
 
 def test_a_backfill_is_given_up_for_another_specification(world: World) -> None:
     stopped = threading.Event()
 
-    def never(plan: Plan, cells: Sequence[Cell]) -> int:
+    def never(plan: Plan, cells: Sequence[Cell], progress: Progress) -> Outcome:
         assert stopped.wait(60)
         raise Determinate("the job was stopped")
 

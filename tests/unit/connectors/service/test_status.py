@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from connectors.runtime.runner import Status
+from connectors.runtime.runner import Backfill, Status
 from connectors.service.status import Rate, is_due, reported
 from schemas.materializations import HEARTBEAT_S, State
 from streams.ids import Timestamp
@@ -48,7 +48,13 @@ def test_why_it_failed_is_said_until_it_runs_again() -> None:
 
 def test_the_first_contents_are_a_backfill() -> None:
     new = State(id="m1")
-    assert reported(new, replace(RUNNING, time=None), new).state == "backfilling"
+    state = reported(
+        new, replace(RUNNING, time=None, backfill=Backfill(3, 8, "key ranges")), new
+    )
+    assert state.state == "backfilling"
+    assert state.backfill == {"done": 3, "total": 8, "unit": "key ranges"}
+    assert State.of(state.row()) == state
+    assert reported(state, RUNNING, new).backfill is None
 
 
 def test_rates_are_of_the_last_seconds() -> None:
