@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from connectors.runtime import checkpoints
 from connectors.runtime.follower import ChunkVolume, CollectionFollower
@@ -20,7 +21,7 @@ from connectors.runtime.task import Limits
 from connectors.runtime.task_setup import AppliedTask
 from connectors.runtime.transactions import Transaction, TransactionCutter
 from streams.ids import MINIMUM_TIME, CollectionId, Timestamp
-from streams.storage.sinks.sink import NO_KEYS, Hashes, Integers
+from streams.storage.sinks.sink import NO_KEYS, Flags, Hashes, Integers
 from streams.trace.columns import int64
 from streams.trace.kernel.kernel import Kernel
 from streams.trace.updates import flatten
@@ -109,9 +110,11 @@ class SessionReader:
 
     def discard(self, transaction: Transaction) -> None:
         """Delete the spill files of a committed transaction."""
-        for part in transaction.parts:
+        for index, part in enumerate(transaction.parts):
             if isinstance(part, Spill):
                 shutil.rmtree(part.directory)
+                if self._spills.get(index) is part:  # it has the hashes of all keys
+                    del self._spills[index]
 
     def _intended(self, intent: checkpoints.Intent) -> Transaction | None:
         names = self._prepared.names
@@ -218,17 +221,39 @@ class SessionReader:
         return target
 
 
-NO_DIFFS: Integers = np.empty(0, np.int64)
+NO_SIGNS: NDArray[np.int8] = np.empty(0, np.int8)
 
 
-def counted(hashes: Hashes, diffs: Integers) -> Hashes:
-    """The hashes whose diffs do not cancel, sorted."""
-    if not len(hashes):
-        return NO_KEYS
-    if (diffs == 1).all():
-        return np.unique(hashes)
-    order = np.argsort(hashes)
-    ordered = hashes[order]
-    starts = np.flatnonzero(np.append(True, ordered[1:] != ordered[:-1]))
-    remaining: Hashes = ordered[starts[np.add.reduceat(diffs[order], starts) != 0]]
+Diffs = Integers | NDArray[np.int8]
+
+
+def narrowed(diffs: Integers) -> Diffs:
+    """The same in a byte each, as nearly all diffs are: so they wait for the other parts."""
+    small = diffs.astype(np.int8)
+    return small if (small == diffs).all() else diffs
+
+
+def counted(hashes: list[Hashes], diffs: list[Diffs]) -> Hashes:
+    """The hashes whose diffs do not cancel, sorted. Parts go in; both lists are empty after it.
+
+    There may be as many as a collection has rows, so there is no more than one copy of them.
+    """
+    every, signs = np.concatenate([NO_KEYS, *hashes]), np.concatenate([NO_SIGNS, *diffs])
+    hashes.clear()
+    diffs.clear()
+    if (signs == 1).all():
+        every.sort()
+        return every[firsts(every)]
+    order = np.argsort(every)
+    ordered = every[order]
+    starts = np.flatnonzero(firsts(ordered))
+    sums = np.add.reduceat(signs[order], starts, dtype=np.int64)
+    remaining: Hashes = ordered[starts[sums != 0]]
     return remaining
+
+
+def firsts(ordered: Hashes) -> Flags:
+    """Which hashes are the first of their value."""
+    flags = np.ones(len(ordered), np.bool_)
+    flags[1:] = ordered[1:] != ordered[:-1]
+    return flags

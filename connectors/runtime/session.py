@@ -31,7 +31,7 @@ from connectors.runtime.ranges import (
     places_of,
     standing_at,
 )
-from connectors.runtime.reader import NO_DIFFS, SessionReader, counted
+from connectors.runtime.reader import Diffs, SessionReader, counted, narrowed
 from connectors.runtime.recovery import RecoveryLog, StoredCheckpoints
 from connectors.runtime.task import Materialization
 from connectors.runtime.task_setup import AppliedTask
@@ -231,7 +231,7 @@ class Session:
         live = [
             self._live_before(collection, bound, reaches, frontier) for frontier in frontiers
         ]
-        return np.sort(np.concatenate(live))
+        return live[0] if len(live) == 1 else np.sort(np.concatenate(live))
 
     def _live_before(
         self,
@@ -244,7 +244,7 @@ class Session:
         before = Timestamp(frontier - 1)
         chosen = selection(Options(columns=bound.keys), bound.description)
         types = [type_ for _, type_ in bound.key_columns]
-        hashes, diffs = [NO_KEYS], [NO_DIFFS]
+        hashes, diffs = list[Hashes](), list[Diffs]()
         past = (MINIMUM_TIME, frontier)
         hasher = KeyHasher(bound.key_columns, self.kernel)
         for updates, _ in self.following.parts(collection, past, before, chosen):
@@ -253,8 +253,8 @@ class Session:
                 own = hasher.hashes(rows.columns[: len(types)])
                 rows = rows.filter(pa.array(standing_at(reaches, frontier, own)))
             hashes.append(hash_columns(rows, range(len(types)), self.kernel))
-            diffs.append(int64(rows.column("diff")))
-        return counted(np.concatenate(hashes), np.concatenate(diffs))
+            diffs.append(narrowed(int64(rows.column("diff"))))
+        return counted(hashes, diffs)
 
     def begin(self, step: Step, sent: Callable[[int, int], None]) -> None:
         """Send all of a step up to its commit. Errors: Drifted; as the streams.

@@ -98,8 +98,15 @@ class Spill:
 
     @property
     def live(self) -> Hashes:
-        """The hashes of the keys that have a row at the end, sorted."""
-        return np.concatenate(self._lives)
+        """The hashes of the keys that have a row at the end, sorted. The parts become views."""
+        joined: Hashes = np.empty(sum(map(len, self._lives)), np.uint64)
+        begin = 0
+        for part, hashes in enumerate(self._lives):
+            view = joined[begin : begin + len(hashes)]
+            view[:] = hashes
+            self._lives[part] = view
+            begin += len(hashes)
+        return joined
 
     def add(self, updates: pa.Table, errors: pa.Table) -> None:
         """Take changes. Shape: as `TransactionCutter.take`."""

@@ -198,6 +198,7 @@ class SqlConnector(Generic[Config, Kept]):
             shape=shape_of(binding.collection, binding.field_selection),
             delta=resource.delta_updates,
             soft=resource.soft_delete,
+            adopted=resource.adopt,
             comment=f"collection {binding.collection.collection}, kept by task {task}",
         )
 

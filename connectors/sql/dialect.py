@@ -63,6 +63,12 @@ class Dialect:
     comments: bool = False
     clear: str = "DELETE FROM"
     """The statement that empties a session table."""
+    row_names: tuple[str, ...] = ()
+    """Names of a column that identifies a row, of tables that no one else has made; rows are
+    deleted by it where the planner would look at the whole table for each other condition."""
+    inserts_in_order: bool = False
+    """Whether rows are inserted in the order of their key: a table is a tree, and a page of it
+    is then written once, not for each row."""
     lock: str = ""
     """Statements that a session executes after BEGIN, before it reads the fences of others;
     %s is their table."""

@@ -29,6 +29,8 @@ class Table:
     delta: bool
     soft: bool
     """Deleted rows stay, and are marked."""
+    adopted: bool = False
+    """The table may be one that no task has made."""
     comment: str = ""
     """The declared type of the parameter."""
 
@@ -91,11 +93,32 @@ class Table:
 
     def remove(self) -> str:
         """Delete what goes, where deleted rows do not stay."""
+        if self.dialect.row_names:
+            return self.removing_by(self.row)
         exists, goes = self.dialect.columns([EXISTS, GOES], "s")
         return (
             f"DELETE FROM {self.dialect.table(self.name)} AS t WHERE EXISTS"
             f" (SELECT 1 FROM {self.dialect.table(self.store)} AS s"
             f" WHERE {self.same_key} AND {exists} AND {goes})"
+        )
+
+    @property
+    def row(self) -> Sequence[str]:
+        """The columns by which rows are deleted: one for the row, else the key."""
+        taken = {column.name.casefold() for column in self.shape.columns}
+        free = [name for name in self.dialect.row_names if name not in taken]
+        if free and not self.adopted:
+            return free[:1]
+        return self.dialect.columns(self.shape.keys)
+
+    def removing_by(self, row: Sequence[str]) -> str:
+        """A delete of the rows that go; the store is read once, each row is looked up."""
+        exists, goes = self.dialect.columns([EXISTS, GOES], "s")
+        table, store = self.dialect.table(self.name), self.dialect.table(self.store)
+        names = ", ".join(f"t.{name}" for name in row)
+        return (
+            f"DELETE FROM {table} WHERE ({', '.join(row)}) IN (SELECT {names} FROM {store} AS s"
+            f" CROSS JOIN {table} AS t WHERE {self.same_key} AND {exists} AND {goes})"
         )
 
     def update(self) -> str:
@@ -136,6 +159,9 @@ class Table:
         names = [*self.dialect.columns(self.shape.columns)]
         values = [*self.dialect.columns(self.shape.columns, "s")]
         where = "" if self.delta else f" WHERE NOT {exists} AND NOT {goes}"
+        order = ""
+        if self.dialect.inserts_in_order and not self.delta:
+            order = f" ORDER BY {', '.join(self.dialect.columns(self.shape.keys, 's'))}"
         if self.soft:
             names.append(self.dialect.quote(DELETED.name))
             values.append("FALSE")
@@ -143,5 +169,6 @@ class Table:
             where += f" AND NOT EXISTS ({there} AND {self.marked('t')})"
         return (
             f"INSERT INTO {self.dialect.table(self.name)} ({', '.join(names)})"
-            f" SELECT {', '.join(values)} FROM {self.dialect.table(self.store)} AS s{where}"
+            f" SELECT {', '.join(values)} FROM {self.dialect.table(self.store)} AS s"
+            f"{where}{order}"
         )

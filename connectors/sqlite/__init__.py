@@ -71,6 +71,8 @@ DIALECT = Dialect(
     same_name=str.casefold,
     strict_nulls=False,
     temporary="TEMP",
+    row_names=("rowid", "_rowid_", "oid"),
+    inserts_in_order=True,
 )
 
 

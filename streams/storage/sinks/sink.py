@@ -135,14 +135,22 @@ def changes(
     rows = order[ends]
     by_time = np.lexsort((groups.hashes, groups.times))
     last_of_hash = np.append(groups.first_of_hash[1:], True)
-    touched = groups.hashes[last_of_hash]
-    stays = touched[counts[last_of_hash] == 1]
-    rest = np.delete(live, np.searchsorted(live, touched[is_among(live, touched)]))
-    return Changes(
-        rows[by_time].astype(np.int64),
-        (came == 0)[by_time],
-        np.insert(rest, np.searchsorted(rest, stays), stays),
-    )
+    touched, stays = groups.hashes[last_of_hash], counts[last_of_hash] == 1
+    after = moved(live, touched, is_among(live, touched), stays)
+    return Changes(rows[by_time].astype(np.int64), (came == 0)[by_time], after)
+
+
+def moved(live: Hashes, touched: Hashes, was_there: Flags, stays: Flags) -> Hashes:
+    """The live keys after some of them were touched; itself where none comes and none goes.
+
+    There may be as many as a table has rows: each copy counts.
+    """
+    goes, comes = touched[was_there & ~stays], touched[stays & ~was_there]
+    if len(goes):
+        live = np.delete(live, np.searchsorted(live, goes))
+    if len(comes):
+        live = np.insert(live, np.searchsorted(live, comes), comes)
+    return live
 
 
 def is_among(ordered: Hashes, hashes: Hashes) -> Flags:

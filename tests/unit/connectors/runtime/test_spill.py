@@ -1,6 +1,7 @@
 """What waits on disk comes to what it comes to in memory."""
 
 import itertools
+import tracemalloc
 from pathlib import Path
 from typing import Any
 
@@ -9,9 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from connectors.runtime.reader import counted
+from connectors.runtime.reader import SessionReader, counted, narrowed
 from connectors.runtime.spill import PARTS, Spill, divided
-from connectors.runtime.transactions import Position, TransactionCutter
+from connectors.runtime.transactions import Position, Transaction, TransactionCutter
 from streams.ids import Timestamp
 from tests.unit.connectors.runtime.test_transactions import (
     BIRTH,
@@ -119,9 +120,11 @@ def test_a_violated_key_is_found_and_healed(tmp_path: Path) -> None:
 
 def test_hashes_are_counted() -> None:
     hashes = np.array([5, 3, 5, 9, 3], np.uint64)
-    assert counted(hashes, np.array([1, 1, -1, 1, 1])).tolist() == [3, 9]
-    assert counted(hashes[1:4], np.array([1, 1, 1])).tolist() == [3, 5, 9]
-    assert counted(hashes[:0], np.array([], np.int64)).tolist() == []
+    assert counted([hashes], [np.array([1, 1, -1, 1, 1])]).tolist() == [3, 9]
+    parts = [hashes[1:2], hashes[2:4]]
+    assert counted(parts, [np.array([1]), np.array([1, 1])]).tolist() == [3, 5, 9]
+    assert hashes.tolist() == [5, 3, 5, 9, 3], "a part belongs to who gives it"
+    assert counted([], []).tolist() == []
 
 
 def test_hashes_are_divided_in_order() -> None:
@@ -130,3 +133,76 @@ def test_hashes_are_divided_in_order() -> None:
     assert len(parts) == PARTS
     assert np.concatenate(parts).tolist() == hashes.tolist()
     assert parts[0].tolist() == [hash_ for hash_ in hashes.tolist() if hash_ < 1 << 58]
+
+
+def test_the_hashes_of_all_keys_are_in_memory_once(tmp_path: Path) -> None:
+    keys = 40_000
+    begun = Position(Timestamp(BIRTH), is_begun=False)
+    spill = spilled(tmp_path, begun, [[(key, "new", BIRTH, 1) for key in range(keys)]])
+    spill.decide(Timestamp(BIRTH + 1))
+    tracemalloc.start()
+    try:
+        before = spill.live
+        live = spill.live
+        grown, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert len(live) == keys
+    assert (live == before).all()
+    assert (live[1:] > live[:-1]).all()
+    del before
+    assert grown < 2.2 * live.nbytes, "two results, and the parts are views of the last"
+
+
+def test_what_was_written_is_forgotten(tmp_path: Path) -> None:
+    """But not what has come to disk since."""
+    begun = Position(Timestamp(BIRTH), is_begun=False)
+    done, newer = (spilled(tmp_path, begun, []) for _ in range(2))
+    reading = reader_of(begun, tmp_path)
+    for kept, left in (({0: done}, {}), ({0: newer}, {0: newer})):
+        done.directory.mkdir(exist_ok=True)
+        reading._spills = dict(kept)
+        reading.discard(Transaction(Timestamp(BIRTH), (done,), (begun,), {}))
+        assert reading._spills == left
+        assert not done.directory.exists()
+
+
+def test_live_keys_are_counted_with_little_memory() -> None:
+    keys, parts = 200_000, 20
+    tracemalloc.start()
+    try:
+        hashes = [np.arange(part, keys, parts, np.uint64) for part in range(parts)]
+        diffs = [narrowed(np.ones(len(part), np.int64)) for part in hashes]
+        live = counted(hashes, diffs)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert (live == np.arange(keys)).all()
+    assert not hashes
+    assert peak < 3.5 * live.nbytes, "the parts and all of them, or all of them and the result"
+
+
+def test_diffs_that_are_large_are_kept_as_they_are() -> None:
+    assert narrowed(np.array([1, -1, 127])).dtype == np.int8
+    large = np.array([1, 300])
+    assert narrowed(large) is large
+    hashes = [np.array([7, 7, 8], np.uint64), np.array([7, 9], np.uint64)]
+    diffs = [narrowed(np.array([200, 100, 1])), narrowed(np.array([-300, 1]))]
+    assert counted(hashes, diffs).tolist() == [8, 9]
+    sums = counted([np.full(256, 5, np.uint64)], [np.full(256, -1, np.int8)])
+    assert sums.tolist() == [5], "more than a byte in all"
+
+
+def reader_of(position: Position, directory: Path) -> SessionReader:
+    """One that has nothing to read."""
+    nothing: Any = None
+    cutter = TransactionCutter([bound("t")], [position], KERNEL)
+    return SessionReader(
+        following=nothing,
+        prepared=nothing,
+        cutter=cutter,
+        limits=nothing,
+        intent=None,
+        directory=directory,
+        kernel=KERNEL,
+    )
