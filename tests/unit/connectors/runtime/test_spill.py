@@ -171,7 +171,7 @@ def test_live_keys_are_counted_with_little_memory() -> None:
     keys, parts = 200_000, 20
     tracemalloc.start()
     try:
-        hashes = [np.arange(part, keys, parts, np.uint64) for part in range(parts)]
+        hashes = [np.arange(part, keys, parts, dtype=np.uint64) for part in range(parts)]
         diffs = [narrowed(np.ones(len(part), np.int64)) for part in hashes]
         live = counted(hashes, diffs)
         _, peak = tracemalloc.get_traced_memory()
