@@ -140,12 +140,13 @@ class RowCounts:
 
 @contextmanager
 def reporting(counts: "Accumulator[dict[int, int]]", progress: Progress) -> Iterator[None]:
-    """Report the gaps that are written while the block runs."""
+    """Report the gaps that are written while the block runs; all of them at its end."""
     over = threading.Event()
 
     def report() -> None:
-        reported = 0
-        while not over.wait(LOOK_S):
+        reported, is_over = 0, False
+        while not is_over:
+            is_over = over.wait(LOOK_S)
             rows = counts.value
             if len(rows) > reported:
                 reported = len(rows)

@@ -8,7 +8,7 @@ import subprocess
 import sys
 import threading
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -21,7 +21,8 @@ from pyspark.sql import SparkSession
 
 from connectors.backfill import job
 from connectors.backfill.backfill import Backfill
-from connectors.backfill.tasks import TaskServices
+from connectors.backfill.outcome import Outcome, Progress
+from connectors.backfill.tasks import Cell, Plan, TaskServices
 from connectors.driver import Driver
 from connectors.runtime.runner import Backfill as Fill
 from connectors.runtime.runner import Runner, Status
@@ -110,6 +111,8 @@ class Shop:
         self.collections, self.connector, self.config = collections, connector, config
         self.resource = resource
         self.statuses: list[Status] = []
+        self.told: list[tuple[int, int]] = []
+        """What the last job has said of its progress."""
         self.more: list[dict[str, Any]] = []
         self.query: Callable[[str], list[Any]] = query
 
@@ -127,13 +130,21 @@ class Shop:
         )
 
     def backfill(self, spark: SparkSession, accessing: Any, ranges: int = 3) -> Any:
+        def run(plan: Plan, cells: Sequence[Cell], progress: Progress) -> Outcome:
+            def tell(ranges: int, rows: int) -> None:
+                self.told.append((ranges, rows))
+                progress(ranges, rows)
+
+            self.told.clear()
+            return job.run(spark, accessing, plan, cells, tell)
+
         with driver_of(self.connector) as driver:
             return Backfill(
                 self.task(),
                 driver,
                 self.collections.client(),
                 ranges=ranges,
-                job=partial(job.run, spark, accessing),
+                job=run,
                 stopping=threading.Event(),
                 report=self.statuses.append,
             ).run()
@@ -252,8 +263,9 @@ def test_a_violated_key_stops_its_binding_alone(
     assert (status.rows, status.commits, status.time) == (ITEMS + 1, 3, 21)
     assert shop.query("SELECT count(*) FROM prices") == [(0,)]
     assert shop.query("SELECT count(*) FROM log") == [(ITEMS + 1,)]
+    assert shop.told[-1] == (3, ITEMS + 1), "by the accumulator, before the job's answer"
+    assert shop.told == sorted(shop.told)
     told = [status for status in shop.statuses if status.backfill is not None]
-    assert [status.rows for status in told] == sorted(status.rows for status in told)
     assert told[-1].backfill == Fill(3, 3, "key ranges")
 
 

@@ -14,10 +14,8 @@ import pytest
 
 from connectors.backfill.backfill import Backfill
 from connectors.backfill.outcome import Outcome, Progress
-from connectors.backfill.plan import Gap, gaps_of, time_of
 from connectors.backfill.tasks import Cell, Plan, Rows, read, stalled, write
 from connectors.driver import Driver
-from connectors.runtime.ranges import EVERY_KEY, Reach
 from connectors.runtime.runner import Backfill as Fill
 from connectors.runtime.runner import CannotCatchUp, Runner, Status
 from connectors.runtime.task import Materialization
@@ -26,7 +24,6 @@ from connectors.sqlite import CONNECTOR
 from connectors.testing.faults import Act, Fault, Faulty
 from connectors.transport.errors import ConnectorFailed, causes
 from connectors.transport.local import Local
-from schemas.flow_hash import LAST
 from streams.errors import Determinate, InvalidUsage
 from streams.ids import CollectionId, Timestamp
 from streams.kafka.memory.logs import MemoryBroker
@@ -55,7 +52,6 @@ IN_ALL = (
     )
     + ")"
 )
-HALF = 0x80000000
 
 
 class Died(Exception):
@@ -471,35 +467,3 @@ def test_a_hold_is_renewed_as_long_as_its_block_runs() -> None:
         assert expires() > before > READ_LEASE_MS
     assert expires() == 0, "it is given up"
     collections.close()
-
-
-def reach(begin: int, end: int, frontier: int | None) -> Reach:
-    return Reach(begin, end, None if frontier is None else Timestamp(frontier))
-
-
-def test_gaps_are_what_is_missing() -> None:
-    nothing, everything = [reach(*EVERY_KEY, None)], [reach(*EVERY_KEY, 7)]
-    assert gaps_of([nothing, everything], 2) == (
-        Gap(0, HALF - 1, frozenset({0})),
-        Gap(HALF, LAST, frozenset({0})),
-    )
-    assert gaps_of([everything, everything], 5) == ()
-    apart = [reach(0, 9, None), reach(10, HALF, 7), reach(HALF + 1, LAST, None)]
-    assert gaps_of([apart, everything], 1) == (
-        Gap(0, 9, frozenset({0})),
-        Gap(HALF + 1, LAST, frozenset({0})),
-    )
-    assert gaps_of([apart, nothing], 1) == (
-        Gap(0, 9, frozenset({0, 1})),
-        Gap(10, HALF, frozenset({1})),
-        Gap(HALF + 1, LAST, frozenset({0, 1})),
-    )
-
-
-def test_the_time_is_that_of_what_is_there() -> None:
-    times, uppers = [Timestamp(3)], [Timestamp(9), Timestamp(8)]
-    nothing, some = [reach(*EVERY_KEY, None)], [reach(0, 9, 6), reach(10, LAST, None)]
-    assert time_of([nothing], times, uppers) == 7, "the latest that is complete"
-    assert time_of([nothing, some], times, uppers) == 5
-    assert time_of([nothing], [Timestamp(8)], uppers) is None, "held later than it is complete"
-    assert time_of([some], times, [Timestamp(5)]) is None
