@@ -4,6 +4,9 @@ The offsets are looked up once and written to the catalog. From there they get i
 source's description, and a replica begins the generation with its next Append, which keeps the
 binding of the one before (`streams.compute.binding`). So what was skipped follows from two
 records: where a generation ended is in the shard, where the next one began is in the catalog.
+
+A source with a watermark has pending rows besides, which are in no shard. In the same topic it
+takes them over as far as the topic holds them (`streams.compute.continuation`).
 """
 
 from collections.abc import Mapping
@@ -13,7 +16,8 @@ from streams.adapter.catalog import Catalog, Item, Resume
 from streams.adapter.ddl import read_topic
 from streams.adapter.offsets import offsets
 from streams.adapter.source_by_name import source_by_name
-from streams.compute import binding
+from streams.compute import binding, continuation
+from streams.compute.continuation import Wanted
 from streams.compute.description import IngestionDescription, Start
 from streams.compute.protocol import Status
 from streams.compute.reclocking import Ends, standing
@@ -25,6 +29,7 @@ from streams.compute.stalls import (
     bad_message,
     impediment,
     is_of_topic,
+    lost_ends,
 )
 from streams.errors import InvalidStatement
 from streams.kafka.topics import Topics
@@ -33,15 +38,7 @@ from streams.plan.sql.offsets import Offsets, ResumeSource
 
 def source(name: str, catalog: Catalog) -> Item:
     """Return the source of this name. Errors: InvalidStatement."""
-    item = source_by_name(name, catalog, "sources alone resume elsewhere")
-    if item.source is not None and item.source.watermark is not None:
-        # Rows that are read and pending are in no shard: they would be lost.
-        raise InvalidStatement(
-            f"source {item.name} has a watermark, and cannot resume elsewhere yet",
-            "rows beyond the watermark were read and are not in the collection",
-            "create another source with START FROM",
-        )
-    return item
+    return source_by_name(name, catalog, "sources alone resume elsewhere")
 
 
 def resume(
@@ -77,7 +74,31 @@ def resume(
     if isinstance(statement.place, Offsets) and topic_id == read.topic_id:
         found = _with_others(statement.place, read, bound, found)
     start = Start(generation, found)
+    if read.watermark is not None and topic_id == read.topic_id:
+        said = "" if status is None else status.message
+        start = _continued(read, bound, dict(found), topics, said)
     return Resume(item.id, topic, topic_id, start)
+
+
+def _continued(
+    read: IngestionDescription,
+    bound: Mapping[int, int],
+    places: Mapping[int, int],
+    topics: Topics,
+    said: str,
+) -> Start:
+    """Return where a source with a watermark goes on in its topic; `said` is why it stalled."""
+    stood, ends = standing(bound, read.start), topics.ends(read.topic)
+    lost = {p: int(end.high) for p, end in ends.items() if end.high < stood.get(p, 0)}
+    if is_of_topic(read, said):
+        lost |= {p: end for p, end in lost_ends(said).items() if end < stood.get(p, 0)}
+    wanted = Wanted(
+        places=places,
+        lows={partition: int(end.low) for partition, end in ends.items()},
+        lost=lost,
+        bad=bad_message(read, said),
+    )
+    return continuation.resumed(read.start, bound, wanted)
 
 
 def _refuse_over_limit(item: Item, status: Status | None) -> None:
@@ -131,12 +152,19 @@ def _is_stalled(
 
 
 def _is_lasting(read: IngestionDescription, bound: Mapping[int, int], reason: str) -> bool:
-    """Whether a replica's reason is the topic, or a message in it up to which all is read."""
+    """Whether a replica's reason is the topic, or a message in it up to which all is read.
+
+    With a watermark what is before the message need not be bound: it is read again.
+    """
     place = bad_message(read, reason)
     if place is None:
         return is_of_topic(read, reason)
     partition, offset = place
-    return standing(bound, read.start).get(partition, 0) >= offset
+    stood = standing(bound, read.start).get(partition, 0)
+    if read.watermark is None:
+        return stood >= offset
+    gaps = continuation.gaps(read.start, partition)
+    return stood <= offset == continuation.past(gaps, offset)
 
 
 def resumptions(item: Item, bound: Mapping[int, int]) -> str:
@@ -159,12 +187,50 @@ def _resumption(
         return (
             f'resumed in topic "{after.topic}", id {after.topic_id}; of topic'
             f' "{before.topic}", id {before.topic_id}, it had read up to offsets {place}'
+            f"{_pending(before, bound)}"
         )
+    if after.start.kept is not None:
+        return _continuation(before, after, bound)
     changes = [
         _change(partition, ended.get(partition, 0), offset)
         for partition, offset in sorted(began.items())
         if offset != ended.get(partition, 0)
     ]
+    return f'resumed in topic "{after.topic}": {", ".join(changes) or "nothing was skipped"}'
+
+
+def _pending(before: IngestionDescription, bound: Mapping[int, int]) -> str:
+    """Return what was read and pending in a topic that was given up; empty if nothing was."""
+    if before.watermark is None:
+        return ""
+    ended, released = (f(bound, before.start) for f in (standing, continuation.released))
+    missing = [
+        f"partition {partition} offsets {first} to {ended[partition] - 1}"
+        for partition, first in sorted(released.items())
+        if first < ended.get(partition, 0)
+    ]
+    return f"; rows that were pending are missing: of {', '.join(missing)}" if missing else ""
+
+
+def _continuation(
+    before: IngestionDescription, after: IngestionDescription, bound: Mapping[int, int]
+) -> str:
+    """Return how a source with a watermark went on in the topic that it had read."""
+    kept, ended = after.start.kept, standing(bound, before.start)
+    assert kept is not None, "it went on in its topic"
+    changes = [
+        _change(partition, ended[partition], offset)
+        for partition, generation, offset in kept.returns
+        if generation == after.start.generation and offset < ended.get(partition, 0)
+    ]
+    for partition in sorted({number for number, _, _ in kept.gaps}):
+        read = ended.get(partition, 0)
+        for first, end in continuation.added(before.start, after.start, partition):
+            if first < read:
+                lost = f"rows of offsets {first} to {min(end, read) - 1} that were pending"
+                changes.append(f"partition {partition} lacks {lost}")
+            if read < end:
+                changes.append(_change(partition, max(first, read), end))
     return f'resumed in topic "{after.topic}": {", ".join(changes) or "nothing was skipped"}'
 
 

@@ -60,6 +60,12 @@ def generation(binding: Offsets) -> int:
     return max((_generation(key) for key in binding), default=0)
 
 
+def newest(binding: Offsets, first: int, last: int) -> int:
+    """Return the newest of the generations first to last that is bound; -1 if none is."""
+    bound = {_generation(key) for key in binding if key // _FACT == Fact.READ}
+    return max((number for number in bound if first <= number <= last), default=-1)
+
+
 def offsets(binding: Offsets, generation: int) -> dict[int, int]:
     """Return the offset before which each partition was read in a generation."""
     return facts(binding, generation, Fact.READ)

@@ -13,6 +13,7 @@ from streams.compute.description import (
     DataflowDescription,
     ImportDescription,
     IngestionDescription,
+    Kept,
     SinkDescription,
     Start,
 )
@@ -237,7 +238,26 @@ def start_fields(start: Start) -> Record:
     offsets = [
         {"partition": partition, "offset": offset} for partition, offset in start.offsets
     ]
-    return {"generation": start.generation, "offsets": offsets}
+    kept = start.kept
+    return {
+        "generation": start.generation,
+        "offsets": offsets,
+        "kept": None if kept is None else _kept_fields(kept),
+    }
+
+
+def _kept_fields(kept: Kept) -> Record:
+    return {
+        "since": kept.since,
+        "returns": [
+            {"partition": partition, "generation": generation, "offset": offset}
+            for partition, generation, offset in kept.returns
+        ],
+        "gaps": [
+            {"partition": partition, "first": first, "end": end}
+            for partition, first, end in kept.gaps
+        ],
+    }
 
 
 def sink_fields(sink: SinkDescription) -> Record:
@@ -312,7 +332,14 @@ def _collection(text: str | None) -> CollectionId | None:
 def start(record: Record) -> Start:
     """Return where a source begins, of an inner record."""
     offsets = tuple((offset["partition"], offset["offset"]) for offset in record["offsets"])
-    return Start(record["generation"], offsets)
+    kept = record["kept"]
+    return Start(record["generation"], offsets, None if kept is None else _kept(kept))
+
+
+def _kept(record: Record) -> Kept:
+    returns = tuple((r["partition"], r["generation"], r["offset"]) for r in record["returns"])
+    gaps = tuple((gap["partition"], gap["first"], gap["end"]) for gap in record["gaps"])
+    return Kept(record["since"], returns, gaps)
 
 
 def _elements(frontier: Antichain | None) -> list[int] | None:

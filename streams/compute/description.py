@@ -35,16 +35,33 @@ class ImportDescription:
 
 
 @dataclass(frozen=True, slots=True)
+class Kept:
+    """What a source with a watermark takes over where it resumed in the topic that it had read.
+
+    `since` is the first generation that read this topic. `returns` have a partition, a
+    generation, and the offset from which it is read anew from that generation on. `gaps` have a
+    partition, the first of the offsets that are never read, and their end
+    (`streams.compute.continuation`).
+    """
+
+    since: int
+    returns: tuple[tuple[int, int, int], ...] = ()
+    gaps: tuple[tuple[int, int, int], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Start:
     """Where a source begins to read its topic.
 
     `generation` counts how often it resumed elsewhere (`streams.compute.binding`). `offsets`
     are pairs of a partition and its first offset. Without any it begins at what the topic
-    holds; else a partition that is not named was made later, and is read from offset 0.
+    holds; else a partition that is not named was made later, and is read from offset 0. With
+    `kept` they are those of the first generation that read this topic.
     """
 
     generation: int = 0
     offsets: tuple[tuple[int, int], ...] = ()
+    kept: Kept | None = None
 
 
 BEGINNING = Start()

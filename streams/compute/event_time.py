@@ -42,7 +42,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from itertools import accumulate
 
-from streams.compute import binding, reclocking
+from streams.compute import binding, continuation, reclocking
 from streams.compute.binding import Fact, Offsets
 from streams.compute.description import BEGINNING, Start
 from streams.compute.reclocking import Broken, Ends
@@ -77,7 +77,8 @@ class Partition:
     what is read and not released. `owed` was read without an Append, and has refused messages.
     `read_ms` is this replica's clock when the last message was read. `late`, `skipped`, `bad`
     and `messages` count messages before `read` (`Fact`). Refused messages before `settled` are
-    dead letters already. `waiting` counts those that are owed, since `owed_ms`.
+    dead letters already. `waiting` counts those that are owed, since `owed_ms`. No offset here
+    lies in one of the `gaps`, which are never read.
     """
 
     read: int
@@ -94,6 +95,7 @@ class Partition:
     settled: int = 0
     waiting: int = 0
     owed_ms: int = 0
+    gaps: continuation.Gaps = ()
 
 
 Progress = Mapping[int, Partition]
@@ -160,8 +162,8 @@ def begin(
     reads = reclocking.standing(bound, start)
     if not reads:
         known = {p: part for p, part in known.items() if not _is_overtaken(part, topic.get(p))}
-    released = binding.facts(bound, start.generation, Fact.RELEASED)
-    greatest = binding.facts(bound, start.generation, Fact.EVENT_TIME)
+    released = continuation.released(bound, start)
+    greatest = continuation.greatest(bound, start)
     late = binding.facts(bound, start.generation, Fact.LATE)
     skipped = binding.facts(bound, start.generation, Fact.SKIPPED)
     bad = binding.facts(bound, start.generation, Fact.REFUSED)
@@ -169,7 +171,8 @@ def begin(
     added = {}
     for partition in (set(reads) | set(topic)) - set(known):
         low = topic[partition].low if partition in topic and not reads else 0
-        read = reads.get(partition, low)
+        gaps = continuation.gaps(start, partition)
+        read = reads.get(partition, continuation.past(gaps, low))
         first = released.get(partition, read)
         added[partition] = Partition(
             read=first,
@@ -182,6 +185,7 @@ def begin(
             bad=bad.get(partition, 0),
             messages=messages.get(partition, 0),
             settled=settled.get(partition, 0),
+            gaps=gaps,
         )
     return {**known, **added}
 
@@ -353,7 +357,7 @@ def _read(
     range_ = advance.fresh.get(number) or advance.again.get(number)
     if range_ is None:
         return partition
-    first, end = range_
+    first, end = range_[0], continuation.past(partition.gaps, range_[1])
     row = seen.greatest.get(number)
     before = partition.greatest
     greatest = before if row is None else max(0, row, before or 0)

@@ -28,7 +28,7 @@ read back as counted, never before.
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from streams.compute import binding
+from streams.compute import binding, continuation
 from streams.compute.binding import Offsets
 from streams.compute.description import BEGINNING, Start
 from streams.ids import Timestamp
@@ -183,7 +183,7 @@ def standing(bound: Offsets, start: Start) -> dict[int, int]:
     That is where the generation of `start` has come to or else begins; a partition that is
     missing is read from its first message on.
     """
-    return binding.offsets(bound, start.generation) or dict(start.offsets)
+    return continuation.standing(bound, start)
 
 
 def up_to(

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from streams.compute.description import IngestionDescription
-from streams.compute.reclocking import Ends, standing
+from streams.compute.reclocking import Broken, Ends, standing
 
 SETTLED = 20
 """Number of equal answers in a row after which they are not considered outdated."""
@@ -64,9 +64,13 @@ def impediment(
         )
     start = source.start
     at = standing(bound, start)
-    for partition, end in sorted(observation.shrunk.items()):
-        if at.get(partition, 0) > end:
-            return Stalled(f"{name} has lost records at the end of partition {partition}")
+    lost = [
+        f"partition {partition} (from offset {end} on)"
+        for partition, end in sorted(observation.shrunk.items())
+        if at.get(partition, 0) > end
+    ]
+    if lost:
+        return Stalled(f"{name} has lost records at the end of {', '.join(lost)}")
     for partition in sorted(set(at) | set(observation.ends)) if at else ():
         reason = _gap(at.get(partition, 0), observation.ends.get(partition))
         if reason is not None:
@@ -83,6 +87,7 @@ _BAD_MESSAGE = re.compile(
     UNDECODABLE + r"topic ([\w.-]+), partition (\d+), offset (\d+):", re.ASCII
 )
 
+_LOST_END = re.compile(r"partition (\d+) \(from offset (\d+) on\)", re.ASCII)
 
 OVER_LIMIT = "too many messages cannot be decoded: "
 """How the text about an ERROR LIMIT begins (`streams.compute.error_limit`)."""
@@ -97,6 +102,26 @@ def bad_message(source: IngestionDescription, reason: str) -> tuple[int, int] | 
     if match is None or match[1] != source.topic:
         return None
     return int(match[2]), int(match[3])
+
+
+def lost_ends(reason: str) -> dict[int, int]:
+    """Return the partitions that lost records at their ends, and from which offset on."""
+    return {int(partition): int(end) for partition, end in _LOST_END.findall(reason)}
+
+
+def pending_are_gone(source: IngestionDescription, broken: Broken, bound: int) -> str:
+    """Return why a source by event time cannot read pending rows again, and the way out.
+
+    `bound` is where the binding stands in that partition.
+    """
+    number, ends = broken.partition, broken.ends
+    place = min(max(bound, ends.low), ends.high)
+    return (
+        f'topic "{source.topic}", partition {number}: rows from offset {broken.expected} on are'
+        f" pending until the watermark passes them, but the topic holds offsets {ends.low} to"
+        f" {ends.high}; to go on without those that are gone: ALTER SOURCE ... RESUME FROM"
+        f" OFFSETS ({number} => {place})"
+    )
 
 
 def is_of_topic(source: IngestionDescription, reason: str) -> bool:

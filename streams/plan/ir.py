@@ -122,9 +122,7 @@ class JoinKind(StrEnum):
     RIGHT = "RIGHT"  # to the nearest row: the pairs, and right rows without a match
 
 
-PAIRED = frozenset(
-    {JoinKind.LEFT, JoinKind.FULL, JoinKind.SINGLE, JoinKind.INNER, JoinKind.RIGHT}
-)
+PAIRED = frozenset(JoinKind) - {"SEMI", "ANTI", "NULL-AWARE ANTI", "MARK"}
 """The kinds whose rows have the columns of both sides."""
 
 

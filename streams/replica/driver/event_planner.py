@@ -10,7 +10,7 @@ import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from streams.compute import binding, event_time, reclocking
+from streams.compute import binding, continuation, event_time, reclocking, stalls
 from streams.compute.event_time import Advance, Observed, Progress, Ranges
 from streams.compute.reclocking import Ends, Position
 from streams.compute.stalls import NotYet, Stalled, Told, bad_message, impediment
@@ -25,6 +25,7 @@ from streams.replica.driver.steady_planner import output_of
 from streams.replica.driver.work_units import EventUnit
 from streams.replica.ingest import ranges
 from streams.replica.ingest.event_times import Manner, Reading
+from streams.replica.ingest.ranges import Slice
 from streams.replica.tasks.descriptor import RawLoad
 
 SETTLING = frozenset({"dead_letter", "fail"})
@@ -62,7 +63,8 @@ def plan(
             pass
     bound_letters = {} if letters is None else letters.offsets
     if (
-        binding.generation(shard.offsets) > source.start.generation
+        max(binding.generation(shard.offsets), binding.generation(bound_letters))
+        > source.start.generation
         or max(binding.revision(shard.offsets), binding.revision(bound_letters))
         > source.revision
     ):
@@ -74,7 +76,7 @@ def plan(
         observation.ends,
         moment.now_ms,
         source.start,
-        binding.offsets(bound_letters, source.start.generation),
+        continuation.settled(bound_letters, source.start),
     )
     if own.position != shard:
         return Moved(flow, without_pending(shard, progress))
@@ -104,12 +106,8 @@ def _advance(
     assert source.watermark is not None
     broken = event_time.broken(progress, topic)
     if broken is not None:
-        return Stuck(
-            flow,
-            f'topic "{source.topic}", partition {broken.partition}: rows from offset'
-            f" {broken.expected} on are pending until the watermark passes them, but the topic"
-            f" holds offsets {broken.ends.low} to {broken.ends.high}",
-        )
+        bound = progress[broken.partition].bound
+        return Stuck(flow, stalls.pending_are_gone(source, broken, bound))
     ends = _up_to_bad(flow, progress, topic)
     if isinstance(ends, str):
         return Stuck(flow, ends)
@@ -173,9 +171,9 @@ def _unit(flow: Dataflow, view: View, advance: Advance, now_ms: int) -> EventUni
         flow=flow,
         share=work_units.without_output(share) if advance.settles else share,
         loads=tuple(
-            _load(flow, replace(manner, reading=kind), wanted, interval.lower)
+            _load(flow, replace(manner, reading=kind), slices, interval.lower)
             for kind, wanted in kinds
-            if wanted
+            if (slices := ranges.without(ranges.slices(wanted), _gaps(flow.own.progress)))
         ),
         advance=advance,
         now_ms=now_ms,
@@ -190,14 +188,20 @@ def _manner(progress: Progress | None, letters: Position | None, lower: Timestam
     return Manner(settled=tuple(before), letters_at=time)
 
 
-def _load(flow: Dataflow, manner: Manner, wanted: Ranges, lower: Timestamp) -> RawLoad:
+def _gaps(progress: Progress | None) -> Mapping[int, continuation.Gaps]:
+    return {number: part.gaps for number, part in (progress or {}).items()}
+
+
+def _load(
+    flow: Dataflow, manner: Manner, slices: tuple[Slice, ...], lower: Timestamp
+) -> RawLoad:
     source = flow.description.source
     assert source is not None
     return RawLoad(
         dataflow=flow.id,
         source=source,
         columns=flow.description.columns,
-        slices=ranges.slices(wanted),
+        slices=slices,
         time=lower,
         manner=manner,
     )

@@ -70,9 +70,13 @@ LANES: tuple[LaneName, ...] = ("ingest", "steady", "hydrate", "apart")
 _OF_SOURCE = "event:"
 
 
-def lane_of(source: CollectionId) -> LaneName:
-    """Return the lane of a source with a watermark."""
-    return f"{_OF_SOURCE}{source}"
+def lane_of(flow: Dataflow) -> LaneName:
+    """Return the lane of a source with a watermark: another one where it resumed elsewhere.
+
+    The watermark of the query before may be of messages that are skipped.
+    """
+    source = flow.description.source
+    return f"{_OF_SOURCE}{flow.id}:{0 if source is None else source.start.generation}"
 
 
 LONG_POLL_MS = 100
@@ -189,11 +193,11 @@ class Scheduler:
     def lanes_of_sources(self) -> Mapping[LaneName, int]:
         """Return the lanes of the sources with a watermark that there are, and its delay."""
         with self.lock:
-            sources = {flow.id: flow.description.source for flow in self.flows.values()}
+            flows = tuple(self.flows.values())
         return {
-            lane_of(id_): source.watermark.delay_ms
-            for id_, source in sources.items()
-            if source is not None and source.watermark is not None
+            lane_of(flow): source.watermark.delay_ms
+            for flow in flows
+            if (source := flow.description.source) and source.watermark is not None
         }
 
     def forget_lane(self, name: LaneName) -> None:
@@ -418,7 +422,7 @@ class Scheduler:
     ) -> tuple[tuple[Unit, ...], tuple[Quiet, ...]]:
         """Plan the source with a watermark that a lane is of, and the views near it."""
         for flow in self.sound():
-            if flow.has_watermark and lane_of(flow.id) == lane:
+            if flow.has_watermark and lane_of(flow) == lane:
                 units = self._events(flow, lane, view, now_ms)
                 return self._chained(flow.id, units, (), view, now_ms)
         return (), ()

@@ -41,6 +41,22 @@ def slices(ranges: Mapping[int, tuple[int, int]]) -> tuple[Slice, ...]:
     )
 
 
+def without(
+    parts: Sequence[Slice], gaps: Mapping[int, Sequence[tuple[int, int]]]
+) -> tuple[Slice, ...]:
+    """Return the slices without the offsets in gaps, which are in order for each partition."""
+    pieces = []
+    for part in parts:
+        first = part.lo
+        for lo, hi in gaps.get(part.partition, ()):
+            if first < min(lo, part.hi):
+                pieces.append(Slice(part.partition, first, Offset(min(lo, part.hi))))
+            first = Offset(max(first, hi))
+        if first < part.hi:
+            pieces.append(Slice(part.partition, first, part.hi))
+    return tuple(pieces)
+
+
 def length(parts: Sequence[Slice]) -> int:
     """Return the number of offsets in all slices."""
     return sum(part.length for part in parts)

@@ -269,11 +269,6 @@ def test_a_coordinator_that_starts_again_sends_the_same_source(env, both):
     assert before.source == env.coordinator.catalog.state.items[S2].source
 
 
-def test_a_source_with_pending_rows_does_not_resume_elsewhere(env, both):
-    failed = env.fails("ALTER SOURCE clicks RESUME FROM EARLIEST")
-    assert failed.message == "source clicks has a watermark, and cannot resume elsewhere yet"
-
-
 def test_a_subscription_moves_the_event_time_of_its_session(env, both):
     session = Session()
     both.append("s2", 6_000, [click(1, 1_000)])

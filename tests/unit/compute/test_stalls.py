@@ -28,7 +28,7 @@ SOURCE = IngestionDescription(topic=Topic("events"), topic_id="a", envelope="non
         (
             {0: 5},
             Told("a", {0: Ends(0, 9)}, shrunk={0: 4}),
-            'topic "events" has lost records at the end of partition 0',
+            'topic "events" has lost records at the end of partition 0 (from offset 4 on)',
         ),
         ({0: 4}, Told("a", {0: Ends(0, 9)}, shrunk={0: 4}), None),
         (
