@@ -19,8 +19,8 @@ from streams.storage.log.outcomes import Acquired, Dropped
 from streams.storage.log.state import CollectionState
 from streams.storage.read.reader import (
     EVERYTHING,
+    ChunkSelection,
     Loaded,
-    Selecting,
     check_readable,
     end,
     load_parts,
@@ -173,7 +173,7 @@ class CollectionFollower:
         collection: CollectionId,
         interval: tuple[Timestamp, Timestamp],
         as_of: Timestamp,
-        selection: Selecting = EVERYTHING,
+        selection: ChunkSelection = EVERYTHING,
     ) -> Iterator[Loaded]:
         """The updates of an interval, exact from `as_of` on, in parts that memory holds.
 

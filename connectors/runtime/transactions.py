@@ -30,7 +30,7 @@ from streams.storage.description import Description
 from streams.storage.read.soundness import said_of
 from streams.storage.sinks.sink import (
     NO_KEYS,
-    Errors,
+    ErrorUpdates,
     Flags,
     Hashes,
     ImpossibleRetraction,
@@ -379,7 +379,7 @@ class TransactionCutter:
         self, pending: _Pending, live: Hashes, counted: Integers, upper: Timestamp
     ) -> SoundTimes:
         wrong = pending.errors.filter(pa.array(times_of(pending.errors) < upper))
-        errors = Errors(
+        errors = ErrorUpdates(
             hash_columns(wrong, [0], self._kernel),
             times_of(wrong),
             wrong.column("diff").to_numpy(),

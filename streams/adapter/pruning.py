@@ -33,7 +33,7 @@ class Allowance:
 
 @dataclass(slots=True)
 class Wanted:
-    """The parts of an import that a SELECT reads (`storage.read.Selecting`).
+    """The parts of an import that a SELECT reads (`storage.read.ChunkSelection`).
 
     `columns` are positions; each row that counts meets `where`, rows that do not may come too.
     """

@@ -49,8 +49,8 @@ from streams.storage.log.state import CollectionState
 from streams.storage.read import reader
 from streams.storage.read.reader import (
     EVERYTHING,
+    ChunkSelection,
     Loaded,
-    Selecting,
     SinceViolation,
     is_complete,
     snapshot,
@@ -295,7 +295,7 @@ class Reads:
             return self._unmade(item)
 
     def _snapshot(
-        self, item: Item, time: Timestamp, selection: Selecting = EVERYTHING
+        self, item: Item, time: Timestamp, selection: ChunkSelection = EVERYTHING
     ) -> Loaded:
         """The contents at a time. Errors: InvalidStatement when since has passed it."""
         with refusing(item.name), halted(item.name, item.id):

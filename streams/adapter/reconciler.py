@@ -27,7 +27,7 @@ from streams.compute.controller import Controller
 from streams.errors import Corrupt, InvalidStatement, InvalidUsage, SlackwaterError
 from streams.ids import CollectionId
 from streams.kafka.log import Truncated
-from streams.storage.client.backoff import Pauses
+from streams.storage.client.backoff import RetryBackoff
 from streams.storage.client.shards import Shards
 from streams.storage.policy import Retention
 
@@ -66,7 +66,7 @@ class Upkeep:
         self._history = History(keeper.shards, keeper.guards, policy, now_ms)
         self._asked: set[CollectionId] = set()
         self._dropping: set[CollectionId] = set()
-        self._pauses = Pauses()
+        self._pauses = RetryBackoff()
         self._seen: tuple[Catalog | None, int] = (None, 0)
         self._complete: Catalog | None = None
         self._stopped = threading.Event()

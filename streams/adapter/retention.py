@@ -26,7 +26,7 @@ from streams.compute.reclocking import MAX_SKEW_MS
 from streams.errors import SlackwaterError
 from streams.ids import CollectionId
 from streams.progress import Antichain
-from streams.storage.client.backoff import Pauses
+from streams.storage.client.backoff import RetryBackoff
 from streams.storage.client.catalog_ids import group_of
 from streams.storage.client.shards import Shards
 from streams.storage.log.events import Body, Downgrade
@@ -60,7 +60,7 @@ class History:
     _wanted: set[CollectionId] = field(default_factory=set)
     _due_at: Due = field(default_factory=Due)
     _moved: set[str] = field(default_factory=set)
-    _pauses: Pauses = field(default_factory=Pauses)
+    _pauses: RetryBackoff = field(default_factory=RetryBackoff)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def __post_init__(self) -> None:

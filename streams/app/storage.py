@@ -43,8 +43,8 @@ from streams.kafka.topic_settings import topic_choices
 from streams.replica.crash_injection import Crash
 from streams.storage.client.shards import Shards
 from streams.storage.commands.service import CommandService
-from streams.storage.commands.session import CommandTopics, Wiring
-from streams.storage.commands.worker_pool import Threads
+from streams.storage.commands.session import CommandTopics, ServiceDependencies
+from streams.storage.commands.worker_pool import ThreadPerCrowd
 
 log = logging.getLogger(__name__)
 
@@ -143,7 +143,7 @@ def run(service: Service, stopping: Stop) -> int:
         stack.callback(writer.close)
         marks = KafkaMarks(service.kafka, names.transactional_id)
         stack.callback(marks.close)
-        wiring = Wiring(
+        wiring = ServiceDependencies(
             names=names,
             shards=shards,
             topics=broker.topics,
@@ -153,7 +153,7 @@ def run(service: Service, stopping: Stop) -> int:
             writer=writer,
             marks=marks,
             reached=Crash(service.points, Path(service.directory)),
-            workers=Threads,
+            workers=ThreadPerCrowd,
         )
         commands = CommandService(wiring)
         probes = Probes(

@@ -1,4 +1,4 @@
-"""EmitOnClose: the rows of a view, each once, when its window closes.
+"""EmitOnClose: emits each row of a view once, when its window closes.
 
     contents(t) = { row : end(row) <= t, as often as row is in the view just before its end }
 

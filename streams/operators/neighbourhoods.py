@@ -1,6 +1,6 @@
 """The rows around changes in ordered groups, at every interesting time, as arrays.
 
-A *cell* is a candidate (`ordered_groups.Candidates`) at a moment. At moment j the cells of a
+A *cell* is a candidate (`ordered_groups.CandidateRows`) at a moment. At moment j the cells of a
 group in order are its rows just before j and from j on; where the counts of the two differ
 there is a change. Around each change lie
 

@@ -76,8 +76,8 @@ class UnchangedRows:
 class CandidateRows:
     """Rows of the changed groups, in order within each group.
 
-    Entries, changes and pairs are those of `group_contents.Contents`; `values` are the sort
-    keys. The changes of entry i are those from `begin[i]` to `begin[i + 1]`.
+    Entries, changes and pairs are those of `group_contents.GroupContents`; `values` are the
+    sort keys. The changes of entry i are those from `begin[i]` to `begin[i + 1]`.
     """
 
     pairs: GroupTimes

@@ -1,4 +1,4 @@
-"""Upsert: of each key the latest row, out of a stream of whole rows and deletions.
+"""Upsert: the latest row of each key, from a stream of complete rows and deletions.
 
 Updates of one key at one time are ordered by `position`, the highest wins; times are ordered
 anyway. A deletion leaves the key without a row, an error leaves it with an error instead of

@@ -1,4 +1,4 @@
-"""What a source declares of its messages beside their members.
+"""What a source declares about its messages besides the fields of their values.
 
 Columns from parts of messages and from nested members, what becomes of messages that cannot be
 decoded and how many may be such, and the event time of rows.

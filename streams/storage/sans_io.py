@@ -1,9 +1,10 @@
 """Storage commands as generators without I/O: each yields the I/O it needs and gets the result.
 
-A generator yields requests to store chunks (`Storing`) or to submit events (`Submitting`), is
-sent the result, and returns the command's outcome or raises the refusal. Only id lookup and
-topic creation block, so many commands can be interleaved: `Storage` runs one at a time, and the
-command service runs a batch together (`streams.storage.commands`). Both execute the same code.
+A generator yields requests to store chunks (`StoreChunks`) or to submit events
+(`SubmitEvents`), is sent the result, and returns the command's outcome or raises the refusal.
+Only id lookup and topic creation block, so many commands can be interleaved: `Storage` runs one
+at a time, and the command service runs a batch together (`streams.storage.commands`). Both
+execute the same code.
 """
 
 import re
@@ -69,7 +70,14 @@ from streams.storage.log.outcomes import (
     Unavailable,
     UpperMismatch,
 )
-from streams.storage.write.update import ValidatedWrites, Write, Writing, bound, moved, renewal
+from streams.storage.write.update import (
+    UpdateWriter,
+    ValidatedWrites,
+    Write,
+    bound,
+    moved,
+    renewal,
+)
 
 T = TypeVar("T")
 
@@ -125,34 +133,34 @@ class StillWritable(InvalidUsage):
 
 
 @dataclass(frozen=True, slots=True)
-class Storing:
+class StoreChunks:
     """A request to write rows as chunks. Shape: each table has c0 .. cn, time, diff."""
 
     writes: tuple[tuple[CollectionId, pa.Table], ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Submitting:
+class SubmitEvents:
     """A request to append events to the logs of their groups."""
 
     events: tuple[tuple[str, Body], ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Stored:
+class StoredChunks:
     """The references to the chunks of each write."""
 
     chunks: tuple[tuple[ChunkRef, ...], ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Submitted:
+class SubmittedOutcomes:
     """The outcome of each event."""
 
     outcomes: tuple[Outcome, ...]
 
 
-Conversation = Generator[Storing | Submitting, Stored | Submitted, T]
+Conversation = Generator[StoreChunks | SubmitEvents, StoredChunks | SubmittedOutcomes, T]
 
 
 def stored(
@@ -161,15 +169,15 @@ def stored(
     """Request that rows be written; return the chunks of each write."""
     if not writes:
         return ()
-    answer = yield Storing(tuple(writes))
-    assert isinstance(answer, Stored), "chunks were asked for"
+    answer = yield StoreChunks(tuple(writes))
+    assert isinstance(answer, StoredChunks), "chunks were asked for"
     return answer.chunks
 
 
 def submitted(events: Sequence[tuple[str, Body]]) -> Conversation[tuple[Outcome, ...]]:
     """Request that events be submitted; return their outcomes."""
-    answer = yield Submitting(tuple(events))
-    assert isinstance(answer, Submitted), "outcomes were asked for"
+    answer = yield SubmitEvents(tuple(events))
+    assert isinstance(answer, SubmittedOutcomes), "outcomes were asked for"
     return answer.outcomes
 
 
@@ -184,23 +192,25 @@ def converse(shards: Shards, conversation: Conversation[T]) -> T:
         return result
 
 
-def answer_of(shards: Shards, ask: Storing | Submitting) -> Stored | Submitted:
+def answer_of(
+    shards: Shards, ask: StoreChunks | SubmitEvents
+) -> StoredChunks | SubmittedOutcomes:
     """Execute a request at once and return its result."""
     match ask:
-        case Storing(writes):
-            return Stored(tuple(shards.write_all(writes)))
-        case Submitting(events):
-            return Submitted(tuple(shards.submit(events)))
+        case StoreChunks(writes):
+            return StoredChunks(tuple(shards.write_all(writes)))
+        case SubmitEvents(events):
+            return SubmittedOutcomes(tuple(shards.submit(events)))
 
 
 @dataclass(frozen=True, slots=True)
-class Conversations:
+class CommandGenerators:
     """The commands. A non-empty `creator` distinguishes the creator of an id from copies."""
 
     shards: Shards
     directory: Directory
     asking: CapabilityConditions
-    writing: Writing
+    writing: UpdateWriter
     lease_ms: int | None
     creator: str = ""
 

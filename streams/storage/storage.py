@@ -47,19 +47,19 @@ from streams.storage.client.handles import (
 from streams.storage.client.id_registry import Directory
 from streams.storage.client.preconditions import CapabilityConditions
 from streams.storage.client.shards import Shards, fresh_uuid
-from streams.storage.client.status import Status
+from streams.storage.client.status import ClientStatus
 from streams.storage.description import Description, loads
 from streams.storage.log.outcomes import UpperMismatch
 from streams.storage.read.options import Options
 from streams.storage.read.subscription import Subscription
 from streams.storage.sans_io import (
+    CommandGenerators,
     Conversation,
-    Conversations,
     Reclaimed,
     Recount,
     converse,
 )
-from streams.storage.write.update import Write, Writing, bound
+from streams.storage.write.update import UpdateWriter, Write, bound
 from streams.trace.kernel.pool import KernelPool
 
 T = TypeVar("T")
@@ -91,7 +91,7 @@ class Storage:
         check_lease(lease_ms)
         self.shards = shards
         self._asking = CapabilityConditions(shards, Directory(shards), new_id)
-        self._writing = Writing(shards, KernelPool() if checks_counts else None)
+        self._writing = UpdateWriter(shards, KernelPool() if checks_counts else None)
         self._kernels = KernelPool()
         self._lease_ms = lease_ms
         self._close = close
@@ -363,11 +363,11 @@ class Storage:
         if self._is_closed:
             raise InvalidUsage("storage is closed: open another one, capabilities stay valid")
 
-    def _commands(self, *, critical: bool = False) -> Conversations:
+    def _commands(self, *, critical: bool = False) -> CommandGenerators:
         self._check_open()
         lease_ms = None if critical else self._lease_ms
         asking = self._asking
-        return Conversations(self.shards, asking.directory, asking, self._writing, lease_ms)
+        return CommandGenerators(self.shards, asking.directory, asking, self._writing, lease_ms)
 
     def _ask(self, command: Callable[[], Conversation[T]], *ids: CollectionId) -> T:
         """Execute a command about these ids."""
@@ -388,11 +388,11 @@ class Storage:
                 raise
         return act()
 
-    def status(self) -> Status:
+    def status(self) -> ClientStatus:
         """The status of the brokers, and the failed groups with their reasons."""
         return self.shards.status()
 
-    def watch(self, callback: Callable[[Status], None]) -> Callable[[], None]:
+    def watch(self, callback: Callable[[ClientStatus], None]) -> Callable[[], None]:
         """Call back when brokers stop or resume answering, and when a group fails.
 
         Returns a function that unsubscribes. The callback must be short, and must not call

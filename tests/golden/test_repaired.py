@@ -15,7 +15,7 @@ import pytest
 from streams.ids import EventId, Offset, Timestamp, Topic
 from streams.kafka.log import Entry
 from streams.storage.client.bootstrap import LogRange, folded
-from streams.storage.client.group import Group, Names
+from streams.storage.client.group import Group, GroupTopics
 from streams.storage.log import event_codec, rollup, skipping
 from streams.storage.log.events import Advance, Event
 from streams.storage.log.skipping import Skip
@@ -88,7 +88,7 @@ def state_of(name: str) -> State:
         Entry(LOG, Offset(offset), at_ms or -1, value, is_append_time=at_ms is not None)
         for offset, at_ms, value in log_of(times_of(name), values)
     ]
-    group = Group(Names("g", LOG, Topic("sw.g.data")), topic_id=UUID, uuid=UUID)
+    group = Group(GroupTopics("g", LOG, Topic("sw.g.data")), topic_id=UUID, uuid=UUID)
     skips = skipping.skips_of(entries)
     past = LogRange(group, Offset(0), Offset(len(values)), entries, skips, (None,), ())
     assert folded(past, State()) is False

@@ -12,8 +12,8 @@ from streams.kafka.memory.logs import MemoryBroker
 from streams.kafka.memory.records import MemoryMarks, MemoryRawReader, MemoryTransactions
 from streams.storage.client.shards import Shards
 from streams.storage.commands.service import CommandService
-from streams.storage.commands.session import CommandTopics, Wiring
-from streams.storage.commands.worker_pool import Inline, WorkerPool
+from streams.storage.commands.session import CommandTopics, ServiceDependencies
+from streams.storage.commands.worker_pool import InlinePool, WorkerPool
 from streams.storage.storage import Storage
 
 NAMES = CommandTopics("sw")
@@ -65,13 +65,13 @@ class World:
         reached: Callable[[str], None] = lambda _: None,
         logs: Any = None,
         chunks: Any = None,
-        workers: Callable[[], WorkerPool] = Inline,
+        workers: Callable[[], WorkerPool] = InlinePool,
     ) -> CommandService:
         broker = self.broker
         shards = Shards(
             logs or broker.logs, chunks or broker.chunks, broker.topics, now_ms=self.tick
         )
-        wiring = Wiring(
+        wiring = ServiceDependencies(
             names=NAMES,
             shards=shards,
             topics=broker.topics,

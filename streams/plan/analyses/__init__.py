@@ -1,1 +1,1 @@
-"""What is known of a plan without running it: keys, sizes, failures, equality, time."""
+"""Static analyses of a plan: keys, sizes, failures, equality, time."""

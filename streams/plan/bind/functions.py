@@ -1,4 +1,4 @@
-"""Functions that a user may create: what can be refused of one is refused here, at CREATE."""
+"""Validates functions that a user creates, so that errors are raised at CREATE."""
 
 import keyword
 

@@ -1,9 +1,9 @@
-"""Intervals that leave DuckDB, by rows or not at all.
+"""Fails rows whose INTERVAL cannot be exported from DuckDB to Arrow.
 
 An interval is months, days and a part below a day. DuckDB counts that part in microseconds,
-Arrow in nanoseconds of 64 bits: beyond 292 years DuckDB's export is another interval, and says
-nothing. So what an expression computes for a column fails where it does not fit; what is inside
-of expressions alone may be of any size.
+Arrow in 64-bit nanoseconds: beyond 292 years DuckDB silently exports a different interval. An
+expression whose value becomes a column therefore fails if the value does not fit; values inside
+of expressions may have any size.
 """
 
 from streams.plan.analyses.nested import bound, rebuilt

@@ -1,4 +1,4 @@
-"""`EMIT ON CLOSE`, the last words of a view's query: its rows appear when their windows end.
+"""`EMIT ON CLOSE`, the last clause of a view's query: rows appear when their windows end.
 
 The clause belongs to us and the query before it to DuckDB, so it is cut off by its tokens. It
 stays in the text of the view: who plans that text again cannot lose it.

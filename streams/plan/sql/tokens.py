@@ -1,4 +1,4 @@
-"""Our dialect's words: statements cut into tokens, and a cursor to read them by.
+"""Tokeniser of Slackwater's statements, and a cursor over the tokens.
 
 sqlglot's DuckDB tokenizer knows where strings, quoted names, dollar quotes and comments end,
 so a `;` or a keyword inside one is no token. Only the places of tokens count: what we do not

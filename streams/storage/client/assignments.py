@@ -12,7 +12,7 @@ Refused = Callable[[Topic, SlackwaterError], None]
 """Called with a log that cannot be followed, and the reason."""
 
 
-class Moves:
+class AssignmentRequests:
     """Logs to follow and to leave, in the order of the requests."""
 
     def __init__(self, tail: Tail, lock: threading.RLock, refused: Refused) -> None:

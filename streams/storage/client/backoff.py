@@ -16,7 +16,7 @@ def longer_s(pause_s: float) -> float:
 
 
 @dataclass(slots=True)
-class Pauses:
+class RetryBackoff:
     """Collections whose last attempt failed, with their due times. `clock` is in seconds."""
 
     clock: Callable[[], float] = time.monotonic

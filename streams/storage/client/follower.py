@@ -20,14 +20,14 @@ from streams.errors import Corrupt, Determinate, InvalidUsage, SlackwaterError
 from streams.ids import CollectionId, EventId, Offset, Topic
 from streams.kafka.client.retries import is_worth_waiting
 from streams.kafka.log import Entry, Logs, Tail, Truncated
-from streams.storage.client.assignments import Moves
+from streams.storage.client.assignments import AssignmentRequests
 from streams.storage.client.expected_outcomes import ExpectedOutcomes
 from streams.storage.client.group import MADE_ANEW, Group, OpenAgain, is_lost, lost
 from streams.storage.client.group_index import GroupIndex
 from streams.storage.client.notifications import Notifications
-from streams.storage.client.quiet_groups import Quiet
-from streams.storage.client.retries import Found, RetryQueue
-from streams.storage.client.status import Status
+from streams.storage.client.quiet_groups import QuietGroups
+from streams.storage.client.retries import RetryQueue, RetryResult
+from streams.storage.client.status import ClientStatus
 from streams.storage.client.waiters import Callback, Callbacks, Groups, Waiters, guarded
 from streams.storage.log.events import Event
 from streams.storage.log.outcomes import Outcome, WrongGroup
@@ -73,7 +73,7 @@ class GroupFollower:
         self.changed = threading.RLock()  # guards what follows
         self._waiting = Waiters(self.changed)
         self._index = GroupIndex()
-        self._quiet = Quiet()
+        self._quiet = QuietGroups()
         self.defect: Exception | None = None
         self.groups: dict[str, Group] = {}
         self._by_log: dict[Topic, Group] = {}
@@ -81,7 +81,7 @@ class GroupFollower:
         self._callbacks = Callbacks()
         self._tail: Tail = logs.tail({})
         self._notifications = Notifications(self._tail, self.changed, self._failures)
-        self._moves = Moves(self._tail, self.changed, self._leave_behind)
+        self._moves = AssignmentRequests(self._tail, self.changed, self._leave_behind)
         self._polling = threading.RLock()
         self._closed = False
         self._thread: threading.Thread | None = None
@@ -178,11 +178,11 @@ class GroupFollower:
         """Whether no broker answers and the outage deadline has not passed."""
         return not self._closed and is_worth_waiting(self._tail)
 
-    def status(self) -> Status:
+    def status(self) -> ClientStatus:
         """Return the status of the brokers and of the groups."""
         return self._notifications.status()
 
-    def watch(self, callback: Callable[[Status], None]) -> Callable[[], None]:
+    def watch(self, callback: Callable[[ClientStatus], None]) -> Callable[[], None]:
         """Call back when brokers stop or resume answering, and when a group fails.
 
         Returns a function that unsubscribes. The callback runs in the folding thread: it must
@@ -360,10 +360,10 @@ class GroupFollower:
         if group is not None and group.is_ill:
             self._open_again(group)
 
-    def _attempt(self, name: str) -> Found:
+    def _attempt(self, name: str) -> RetryResult:
         group = self.groups.get(name)
         if group is None or is_lost(group.failure):
-            return Found.DONE
+            return RetryResult.DONE
         try:
             if group.is_ill:
                 self._open_again(group)
@@ -371,10 +371,10 @@ class GroupFollower:
                 log_topic = group.names.log
                 self.fail(log_topic, lost(log_topic, group.state.upto, MADE_ANEW))
         except InvalidUsage:  # there is no such topic
-            return Found.GONE
+            return RetryResult.GONE
         except SlackwaterError as failure:
-            return Found.DONE if is_lost(failure) else Found.ILL
-        return Found.DONE
+            return RetryResult.DONE if is_lost(failure) else RetryResult.ILL
+        return RetryResult.DONE
 
     def _open_again(self, group: Group) -> None:
         """Reopen a failed or lagging group from its topics. Errors: why that fails."""

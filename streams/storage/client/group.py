@@ -48,7 +48,7 @@ class OpenAgain(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Names:
+class GroupTopics:
     """The topics of a group."""
 
     group: str
@@ -56,10 +56,10 @@ class Names:
     data: Topic
 
 
-def names_of(namespace: str, group: str) -> Names:
+def names_of(namespace: str, group: str) -> GroupTopics:
     """Return the topics of the group of this name."""
     stem = f"{namespace}.{group}"
-    return Names(group, Topic(f"{stem}.log"), Topic(f"{stem}.data"))
+    return GroupTopics(group, Topic(f"{stem}.log"), Topic(f"{stem}.data"))
 
 
 @dataclass(slots=True)
@@ -75,7 +75,7 @@ class Group:
     fold `began` after an offset.
     """
 
-    names: Names
+    names: GroupTopics
     topic_id: str
     uuid: str
     state: State = field(default_factory=State)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 
 from streams.kafka.log import Tail
-from streams.storage.client.status import Status
+from streams.storage.client.status import ClientStatus
 from streams.storage.client.waiters import guarded
 
 log = logging.getLogger(__name__)
@@ -21,23 +21,23 @@ class Notifications:
     ) -> None:
         """`failures` returns the reasons of failed groups, by the name of the group."""
         self._tail, self._lock, self._failures = tail, lock, failures
-        self._watchers: list[Callable[[Status], None]] = []
-        self._told = Status()
+        self._watchers: list[Callable[[ClientStatus], None]] = []
+        self._told = ClientStatus()
         self.answering_since = 0.0
         """When the last outage ended (monotonic seconds)."""
         self.is_news = False
         """Whether a group failed, or a failed one was closed, since the last notification."""
 
-    def status(self) -> Status:
+    def status(self) -> ClientStatus:
         """Return the status of the brokers and of the groups."""
-        return Status(self._tail.silent_ms(), self._failures())
+        return ClientStatus(self._tail.silent_ms(), self._failures())
 
     @property
     def is_returning(self) -> bool:
         """Tell whether brokers answer again, and subscribers have not been told yet."""
         return bool(self._told.silent_ms) and not self._tail.silent_ms()
 
-    def watch(self, callback: Callable[[Status], None]) -> Callable[[], None]:
+    def watch(self, callback: Callable[[ClientStatus], None]) -> Callable[[], None]:
         """Call back at each change of the status; return a function that unsubscribes."""
         with self._lock:
             self._watchers.append(callback)

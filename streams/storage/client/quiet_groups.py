@@ -8,7 +8,7 @@ QUIET_S = 3.0
 """Time after its last record at which a group becomes quiet."""
 
 
-class Quiet:
+class QuietGroups:
     """The groups that moved and were not handled since, in the order of their last move.
 
     All operations cost O(1): a plain dict is copied to put a name first, and is searched for

@@ -22,7 +22,7 @@ SHARE = 20
 """The pause is at least this multiple of an attempt's duration, as of a log of millions."""
 
 
-class Found(Enum):
+class RetryResult(Enum):
     """The result of an attempt."""
 
     DONE = auto()
@@ -44,7 +44,7 @@ class RetryTime:
 class RetryQueue:
     """Names to retry; `attempt` tries one. An exception from it counts as ill."""
 
-    def __init__(self, attempt: Callable[[str], Found], *, background: bool) -> None:
+    def __init__(self, attempt: Callable[[str], RetryResult], *, background: bool) -> None:
         self._attempt = attempt
         self._background = background
         self._changed = threading.Condition()
@@ -116,15 +116,15 @@ class RetryQueue:
             result = self._attempt(name)
         except Exception:  # an error in one attempt does not affect the others
             log.exception("retry raised", extra={"of": name})
-            result = Found.ILL
+            result = RetryResult.ILL
         with self._changed:
             if self._due.get(name) is due:  # else it was rescheduled or forgotten meanwhile
                 self._again(name, due, result, time.monotonic() - began)
 
-    def _again(self, name: str, due: RetryTime, result: Found, took_s: float) -> None:
-        if result is Found.DONE:
+    def _again(self, name: str, due: RetryTime, result: RetryResult, took_s: float) -> None:
+        if result is RetryResult.DONE:
             del self._due[name]
             return
-        longest = RAREST_PAUSE_S if result is Found.GONE else LONGEST_PAUSE_S
+        longest = RAREST_PAUSE_S if result is RetryResult.GONE else LONGEST_PAUSE_S
         pause_s = max(due.pause_s, took_s * SHARE)
         self._due[name] = RetryTime(time.monotonic() + pause_s, min(2 * due.pause_s, longest))

@@ -20,10 +20,10 @@ from streams.kafka.log import ChunkRef, Chunks, ChunkWrite, Logs
 from streams.kafka.topics import MAXIMUM_RECORD_BYTES, TopicKind, Topics, TopicSpec, is_name
 from streams.storage.client.bootstrap import recover
 from streams.storage.client.follower import PATIENCE_MS, GroupFollower
-from streams.storage.client.group import MADE_ANEW, Group, Names, lost, names_of
+from streams.storage.client.group import MADE_ANEW, Group, GroupTopics, lost, names_of
 from streams.storage.client.lifecycle import described
 from streams.storage.client.named_locks import NamedLocks
-from streams.storage.client.status import Status
+from streams.storage.client.status import ClientStatus
 from streams.storage.client.submit import RESEND_MS, Attempt, Submitter
 from streams.storage.client.waiters import Callback, Groups
 from streams.storage.description import Description, dumps
@@ -205,7 +205,7 @@ class Shards:
             name for name, group in list(self.following.groups.items()) if not group.failure
         )
 
-    def names(self, group: str) -> Names:
+    def names(self, group: str) -> GroupTopics:
         """The topics of a group."""
         return names_of(self.namespace, group)
 
@@ -250,7 +250,7 @@ class Shards:
         """The internal error that stopped the follower, if any: only a new process helps."""
         return self.following.defect
 
-    def status(self) -> Status:
+    def status(self) -> ClientStatus:
         """The status of the brokers, and the failed groups with their reasons."""
         return self.following.status()
 

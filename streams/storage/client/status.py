@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 
 @dataclass(frozen=True, slots=True)
-class Status:
+class ClientStatus:
     """The status. `silent_ms` is as of the last check, which runs every few seconds."""
 
     silent_ms: int = 0

@@ -46,7 +46,7 @@ SPAN = 1 << 12
 NOTHING = Offset(0)
 
 
-class Answered(NamedTuple):
+class AnsweredRecord(NamedTuple):
     """The record at `offset` was answered; `command` is empty if the record was no command.
 
     `origin` is the id of the topic that the record lies in.
@@ -58,12 +58,14 @@ class Answered(NamedTuple):
     checksum: int
 
 
-def read_answer(value: bytes) -> Answered:
+def read_answer(value: bytes) -> AnsweredRecord:
     """Return what a response answers. Errors: Corrupt."""
     name, record = codec.decode(value)
     if name != "command_response":
         raise Corrupt(f"expected a response to a command, actual a record of {name}")
-    return Answered(record["command"], record["origin"], record["offset"], record["checksum"])
+    return AnsweredRecord(
+        record["command"], record["origin"], record["offset"], record["checksum"]
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +93,7 @@ class Ledger:
         """Whether the record at this offset was answered."""
         return offset < self.position or offset in self.recent
 
-    def answered(self, answers: Iterable[Answered]) -> "Ledger":
+    def answered(self, answers: Iterable[AnsweredRecord]) -> "Ledger":
         """Return the ledger after more answers."""
         newest, blocks = dict(self.newest), self.blocks
         here: list[Offset] = []
@@ -106,7 +108,7 @@ class Ledger:
         recent = frozenset(offset for offset in (*self.recent, *here) if offset >= end - SPAN)
         return Ledger(self.origin, self.floor, end, recent, blocks, newest)
 
-    def is_overtaken(self, newest: Answered) -> bool:
+    def is_overtaken(self, newest: AnsweredRecord) -> bool:
         """Whether another service has answered a record that is unanswered here."""
         return newest.origin == self.origin and not self.is_answered(newest.offset)
 

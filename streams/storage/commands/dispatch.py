@@ -44,7 +44,7 @@ CREATIONS = 256
 
 
 @dataclass(slots=True, eq=False)
-class Item:
+class PendingRecord:
     """A record that is not answered. It may not overtake a record with which it shares `keys`.
 
     It runs alone from the start, or once it would have delayed others or failed together with
@@ -78,7 +78,7 @@ class Item:
         return asks or self.decides
 
 
-Crowd = tuple[Item, ...]
+Crowd = tuple[PendingRecord, ...]
 """Records that are executed together, in the order of the topic."""
 
 Home = Callable[[CollectionId], str | None]
@@ -101,13 +101,13 @@ class OpenCrowd:
     """A crowd being assembled, and the keys that later records may not overtake."""
 
     blocked: set[str]
-    crowd: list[Item] = field(default_factory=list)
+    crowd: list[PendingRecord] = field(default_factory=list)
     keys: set[str] = field(default_factory=set)
     touched: set[CollectionId] = field(default_factory=set)
     closed: set[CollectionId] = field(default_factory=set)
     size: int = 0
 
-    def may_join(self, item: Item) -> bool:
+    def may_join(self, item: PendingRecord) -> bool:
         """Whether the record may join the crowd."""
         is_copy = f"id:{item.record.id}" in self.keys
         looks_back = item.looks and bool(item.collections & self.touched)
@@ -116,7 +116,7 @@ class OpenCrowd:
         is_full = len(self.crowd) >= BATCH or not is_small
         return not (is_full or is_copy or looks_back or is_shut)
 
-    def join(self, item: Item) -> None:
+    def join(self, item: PendingRecord) -> None:
         """Add the record to the crowd."""
         self.crowd.append(item)
         self.size += item.size
@@ -129,7 +129,7 @@ class PendingRecords:
     """The records that were taken and are not answered."""
 
     def __init__(self) -> None:
-        self._items: dict[Offset, Item] = {}
+        self._items: dict[Offset, PendingRecord] = {}
         self._under_way: set[Offset] = set()
         self._creations = 0
         self._ids: Counter[str] = Counter()
@@ -166,10 +166,14 @@ class PendingRecords:
             self._ids[record.id] += 1
             self.size += size
 
-    def _item(self, record: Request | Report, size: int, home: Home, registered: Home) -> Item:
+    def _item(
+        self, record: Request | Report, size: int, home: Home, registered: Home
+    ) -> PendingRecord:
         ids = {f"id:{record.id}"} if record.id else set()
         if isinstance(record, Report) or (record.id and self._ids[record.id]):
-            return Item(record, size, frozenset(), frozenset(ids), None, is_alone=False)
+            return PendingRecord(
+                record, size, frozenset(), frozenset(ids), None, is_alone=False
+            )
         about, creation = subjects(record.command), None
         followed = {collection: home(collection) for collection in about}
         # an id by itself, too: its group may come to be known between two commands
@@ -189,7 +193,7 @@ class PendingRecords:
             keys.add(f"group:{record.command.group}")
             creation, self._creations = self._creations, self._creations + 1
         is_alone = lingers(record.command) or {*followed.values()} != groups
-        return Item(record, size, about, frozenset(keys), creation, is_alone)
+        return PendingRecord(record, size, about, frozenset(keys), creation, is_alone)
 
     def pick(self, now: float, room: Capacity) -> list[Crowd]:
         """Return what begins now and mark it as in progress; brief commands come first.
@@ -198,7 +202,7 @@ class PendingRecords:
         """
         under_way = (self._items[offset].keys for offset in self._under_way)
         gathering = OpenCrowd(set[str]().union(*under_way))
-        alone: list[Item] = []
+        alone: list[PendingRecord] = []
         creations = self._creations_until()
         for item in self._items.values():
             if item.offset in self._under_way:
@@ -218,10 +222,10 @@ class PendingRecords:
         self._under_way.update(item.offset for crowd in crowds for item in crowd)
         return crowds
 
-    def _turn_of(self, waiting: Sequence[Item], places: int) -> list[Item]:
+    def _turn_of(self, waiting: Sequence[PendingRecord], places: int) -> list[PendingRecord]:
         """The lone records in order of turn: by arrival, groups served since then last."""
 
-        def behind(item: Item) -> int:
+        def behind(item: PendingRecord) -> int:
             return max([item.laid, *(self._served.get(key, 0) for key in item.keys)])
 
         chosen = sorted(waiting, key=behind)[:places]  # stable: in the order of the topic
@@ -238,7 +242,7 @@ class PendingRecords:
         waiting = (item.creation for item in self._items.values() if item.creation is not None)
         return next(waiting, 0) + CREATIONS
 
-    def put_back(self, items: Sequence[Item], due: float) -> None:
+    def put_back(self, items: Sequence[PendingRecord], due: float) -> None:
         """Return records to the desk, each to be executed alone. Units: monotonic seconds."""
         for item in items:
             item.is_alone, item.due = True, due
@@ -254,7 +258,7 @@ class PendingRecords:
         """Return the first and the last record that are not answered. There has to be one."""
         return next(iter(self._items)), next(reversed(self._items))
 
-    def answered(self, items: Iterable[Item]) -> None:
+    def answered(self, items: Iterable[PendingRecord]) -> None:
         """Remove answered records."""
         for item in items:
             del self._items[item.offset]

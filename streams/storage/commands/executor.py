@@ -27,14 +27,14 @@ from streams.storage.log.events import Body
 from streams.storage.log.outcomes import Outcome as Decided
 from streams.storage.log.outcomes import Stale
 from streams.storage.sans_io import (
+    CommandGenerators,
     Conversation,
-    Conversations,
-    Stored,
-    Storing,
-    Submitted,
-    Submitting,
+    StoreChunks,
+    StoredChunks,
+    SubmitEvents,
+    SubmittedOutcomes,
 )
-from streams.storage.write.update import Writing
+from streams.storage.write.update import UpdateWriter
 from streams.trace.kernel.pool import KernelPool
 
 log = logging.getLogger(__name__)
@@ -64,7 +64,7 @@ class CommandExecution:
     request: Request
     seed: str
     conversation: Conversation[Outcome]
-    ask: Storing | Submitting | None = None
+    ask: StoreChunks | SubmitEvents | None = None
     outcome: Outcome | None = None
     named: int = 0
     is_decided: bool = False
@@ -76,7 +76,7 @@ class CommandExecution:
 
     def attempts(self) -> list[tuple[str, Body, EventId]]:
         """Return the requested events with their names."""
-        assert isinstance(self.ask, Submitting), "events were asked for"
+        assert isinstance(self.ask, SubmitEvents), "events were asked for"
         events = self.ask.events
         numbers = range(self.named, self.named + min(len(events), NAMED))
         names = [self.name(number) for number in numbers]
@@ -108,8 +108,8 @@ class CrowdExecutor:
     ) -> None:
         self._shards = shards
         self._directory = Directory(shards, lingers) if is_brief else Directory(shards)
-        self._writing = Writing(shards, None)
-        self._counting = Writing(shards, kernels)
+        self._writing = UpdateWriter(shards, None)
+        self._counting = UpdateWriter(shards, kernels)
         self._origin = origin
         self._check = check
         self._reached = reached
@@ -149,7 +149,9 @@ class CrowdExecutor:
             if execution.outcome is None and not execution.is_aside
         ]:
             # all chunks before any event: the logs decide in the order of the commands
-            storing = [execution for execution in open_ if isinstance(execution.ask, Storing)]
+            storing = [
+                execution for execution in open_ if isinstance(execution.ask, StoreChunks)
+            ]
             if storing:
                 self._store(storing)
             else:
@@ -164,13 +166,15 @@ class CrowdExecutor:
             lambda: digest(f"{seed}/{next(numbers)}"),
             is_decided,
         )
-        conversations = Conversations(
+        conversations = CommandGenerators(
             self._shards, self._directory, conditions, self._writing, None, creator=seed
         )
         handlers = CommandHandlers(conversations, self._counting)
         return CommandExecution(request, seed, begun(handlers, request), is_decided=is_decided)
 
-    def _go_on(self, execution: CommandExecution, answer: Stored | Submitted | None) -> None:
+    def _go_on(
+        self, execution: CommandExecution, answer: StoredChunks | SubmittedOutcomes | None
+    ) -> None:
         """Resume the generator until its next request or its result.
 
         Errors: Determinate, Indeterminate.
@@ -243,7 +247,9 @@ class CrowdExecutor:
 
         Errors: Determinate, Indeterminate: no broker answers.
         """
-        asks = [execution.ask for execution in executions if isinstance(execution.ask, Storing)]
+        asks = [
+            execution.ask for execution in executions if isinstance(execution.ask, StoreChunks)
+        ]
         try:
             stored = iter(
                 self._shards.write_all([write for ask in asks for write in ask.writes])
@@ -261,7 +267,7 @@ class CrowdExecutor:
             return
         self._reached("stored")
         for execution, ask in zip(executions, asks, strict=True):
-            self._go_on(execution, Stored(tuple(next(stored) for _ in ask.writes)))
+            self._go_on(execution, StoredChunks(tuple(next(stored) for _ in ask.writes)))
 
     def _submit(self, executions: Sequence[CommandExecution]) -> None:
         wanted = [execution.attempts() for execution in executions]
@@ -271,7 +277,7 @@ class CrowdExecutor:
             raise Determinate(str(cause)) from cause
         self._reached("submitted")
         for execution, events in zip(executions, wanted, strict=True):
-            self._go_on(execution, Submitted(tuple(next(decided) for _ in events)))
+            self._go_on(execution, SubmittedOutcomes(tuple(next(decided) for _ in events)))
 
     def _decide(self, events: Sequence[tuple[str, Body, EventId]]) -> list[Decided]:
         """Return the outcome of each event; one that was stale is sent again."""

@@ -50,9 +50,9 @@ from streams.storage.log.events import is_system
 from streams.storage.log.outcomes import UpperMismatch
 from streams.storage.read.options import Comparison, Operator, Options, selection
 from streams.storage.read.reader import check_readable, end, is_complete, pieces
-from streams.storage.sans_io import Conversation, Conversations
+from streams.storage.sans_io import CommandGenerators, Conversation
 from streams.storage.storage import LEASE_MS
-from streams.storage.write.update import Write, Writing
+from streams.storage.write.update import UpdateWriter, Write
 from streams.storage.write.validation import WrongRows
 
 LONG = 1 << 20
@@ -61,10 +61,10 @@ LONG = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class CommandHandlers:
-    """Commands as generators. `counting` is the `Writing` that checks multiplicities."""
+    """Commands as generators. `counting` is the `UpdateWriter` that checks multiplicities."""
 
-    conversations: Conversations
-    counting: Writing
+    conversations: CommandGenerators
+    counting: UpdateWriter
 
     def ask(self, command: Command) -> Conversation[Outcome]:
         """Return the generator of a command.

@@ -13,7 +13,7 @@ from typing import Protocol
 from streams.errors import Corrupt, Determinate, Indeterminate
 from streams.kafka.client.transactions import Fenced
 from streams.storage.commands.marks import SessionMarks
-from streams.storage.commands.session import History, Session, Wiring
+from streams.storage.commands.session import ServiceDependencies, ServiceState, Session
 
 log = logging.getLogger(__name__)
 
@@ -37,11 +37,11 @@ class Stopping(Protocol):
 class CommandService:
     """One service. One thread; `run` is its main loop, `step` one iteration of its session."""
 
-    def __init__(self, wiring: Wiring) -> None:
+    def __init__(self, wiring: ServiceDependencies) -> None:
         self._wiring = wiring
         self._session: Session | None = None
         careful = SessionMarks(wiring.marks, wiring.names.commands)
-        self._history = History(careful)
+        self._history = ServiceState(careful)
         self._has_begun = False
 
     def run(self, stopping: Stopping) -> None:

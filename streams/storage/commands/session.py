@@ -28,7 +28,7 @@ from streams.storage.client.shards import Shards
 from streams.storage.commands.dedup import (
     REMEMBERED,
     SPAN,
-    Answered,
+    AnsweredRecord,
     Ledger,
     Report,
     Sorted,
@@ -36,7 +36,13 @@ from streams.storage.commands.dedup import (
     read_answer,
     sort,
 )
-from streams.storage.commands.dispatch import BATCH, BATCH_BYTES, Crowd, Item, PendingRecords
+from streams.storage.commands.dispatch import (
+    BATCH,
+    BATCH_BYTES,
+    Crowd,
+    PendingRecord,
+    PendingRecords,
+)
 from streams.storage.commands.executor import CrowdExecutor, failed
 from streams.storage.commands.marks import Marks, SessionMarks
 from streams.storage.commands.wire import (
@@ -47,7 +53,12 @@ from streams.storage.commands.wire import (
     decode,
     encode,
 )
-from streams.storage.commands.worker_pool import CommandStuck, Done, Inline, WorkerPool
+from streams.storage.commands.worker_pool import (
+    CommandStuck,
+    CrowdResult,
+    InlinePool,
+    WorkerPool,
+)
 from streams.trace.kernel.pool import KernelPool
 
 log = logging.getLogger(__name__)
@@ -115,7 +126,7 @@ class CommandTopics:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wiring:
+class ServiceDependencies:
     """What a service depends on. `follow` reads committed records of a topic from an offset."""
 
     names: CommandTopics
@@ -127,15 +138,15 @@ class Wiring:
     writer: ResponseWriter
     marks: Marks | None = None
     reached: Callable[[str], None] = lambda _: None
-    workers: Callable[[], WorkerPool] = Inline
+    workers: Callable[[], WorkerPool] = InlinePool
 
 
-Finished = tuple[Item, Report]
+Finished = tuple[PendingRecord, Report]
 """A record, and the response to it."""
 
 
 @dataclass(slots=True)
-class History:
+class ServiceState:
     """State that one process keeps from session to session.
 
     `alone` is how many records still have to be taken one by one, because one of them failed a
@@ -152,7 +163,7 @@ class History:
 class Session:
     """One session, from its fencing to its failure. One thread; the crew has others."""
 
-    def __init__(self, wiring: Wiring, history: History) -> None:
+    def __init__(self, wiring: ServiceDependencies, history: ServiceState) -> None:
         """Errors: Determinate, Indeterminate, InvalidUsage."""
         self._wiring, self._history = wiring, history
         names = wiring.names
@@ -194,7 +205,7 @@ class Session:
                 self._ledger, is_whole = replace(self._ledger, floor=first), True
             self._ledger = self._ledger.answered(answers)
 
-    def _answers(self, high: Offset) -> Iterator[list[Answered]]:
+    def _answers(self, high: Offset) -> Iterator[list[AnsweredRecord]]:
         """Read the responses from the last position to `high`."""
         while self._looked < high:
             topic = self._wiring.names.responses
@@ -295,7 +306,7 @@ class Session:
             told(item, next(outcomes)) if isinstance(item, Request) else item for item in todo
         ]
 
-    def _settle(self, done: Sequence[Done]) -> bool:
+    def _settle(self, done: Sequence[CrowdResult]) -> bool:
         """Answer finished crowds, and have the others retried."""
         finished: list[Finished] = []
         is_fine = True
@@ -328,7 +339,7 @@ class Session:
         if not self._pending.is_under_way:
             self._history.careful.release()
 
-    def _has_tried(self, item: Item, failure: Exception) -> None:
+    def _has_tried(self, item: PendingRecord, failure: Exception) -> None:
         tries, at = self._history.tries, item.offset
         tries[at] = tries.get(at, 0) + 1
         if tries[at] >= TRIES:
@@ -354,7 +365,9 @@ class Session:
                     self._has_tried(finished[0][0], failure)
                 raise
             self._ledger = self._ledger.answered(
-                Answered(response.command, response.origin, response.offset, response.checksum)
+                AnsweredRecord(
+                    response.command, response.origin, response.offset, response.checksum
+                )
                 for response in responses
             )
         self._pending.answered([item for item, _ in finished])
@@ -396,7 +409,7 @@ class Session:
         self._workers.leave(wait_s)
 
 
-def named(item: Item) -> str:
+def named(item: PendingRecord) -> str:
     """Return a command's kind, id and collections for a log line."""
     record = item.record
     kind = type(record.command).__name__ if isinstance(record, Request) else "Report"
@@ -410,7 +423,7 @@ def told(request: Request, outcome: Outcome | None) -> Report | None:
     return Report(request.offset, request.checksum, outcome, request.id)
 
 
-def readable(values: Iterable[bytes | None]) -> Iterator[Answered]:
+def readable(values: Iterable[bytes | None]) -> Iterator[AnsweredRecord]:
     """Yield the responses among the records; other records are logged and skipped."""
     for value in values:
         try:

@@ -44,7 +44,7 @@ class CommandStuck(SlackwaterError):
 
 
 @dataclass(frozen=True, slots=True)
-class Done:
+class CrowdResult:
     """The responses to a crowd, or the failure."""
 
     crowd: Crowd
@@ -63,7 +63,7 @@ class WorkerPool(Protocol):
     def begin(self, crowd: Crowd, work: Work) -> None:
         """Start executing a crowd."""
 
-    def done(self, wait_s: float) -> list[Done]:
+    def done(self, wait_s: float) -> list[CrowdResult]:
         """Return the finished crowds; wait for the first one, unless none is running."""
 
     def waits(self) -> list["SlowCrowd"]:
@@ -82,13 +82,13 @@ class SlowCrowd:
     where: str
 
 
-class Inline:
+class InlinePool:
     """Executes each crowd at once in the caller's thread, deterministically, for tests."""
 
     retry_s = 0.0
 
     def __init__(self) -> None:
-        self._done: list[Done] = []
+        self._done: list[CrowdResult] = []
 
     def room(self) -> Capacity:
         """Return no limit."""
@@ -98,7 +98,7 @@ class Inline:
         """Execute the crowd."""
         self._done.append(finished(crowd, work, Exception))
 
-    def done(self, _: float) -> list[Done]:
+    def done(self, _: float) -> list[CrowdResult]:
         """Return all crowds that were begun."""
         done, self._done = self._done, []
         return done
@@ -112,7 +112,7 @@ class Inline:
 
 
 @dataclass(slots=True)
-class UnderWay:
+class RunningCrowd:
     """A crowd and its thread; last logged at `told`. Units: monotonic seconds."""
 
     crowd: Crowd
@@ -121,15 +121,15 @@ class UnderWay:
     told: float = 0.0
 
 
-class Threads:
+class ThreadPerCrowd:
     """Executes each crowd in a thread of its own. Used by one thread."""
 
     retry_s = 0.5
     word_s = 5.0
 
     def __init__(self) -> None:
-        self._under_way: dict[int, UnderWay] = {}
-        self._done: queue.SimpleQueue[Done] = queue.SimpleQueue()
+        self._under_way: dict[int, RunningCrowd] = {}
+        self._done: queue.SimpleQueue[CrowdResult] = queue.SimpleQueue()
 
     def room(self) -> Capacity:
         """What may begin: a crowd of brief commands only if earlier ones are done or slow."""
@@ -147,12 +147,12 @@ class Threads:
             name=f"commands from {crowd[0].offset}",
             daemon=True,
         )
-        self._under_way[id(crowd)] = UnderWay(crowd, thread)
+        self._under_way[id(crowd)] = RunningCrowd(crowd, thread)
         thread.start()
 
-    def done(self, wait_s: float) -> list[Done]:
+    def done(self, wait_s: float) -> list[CrowdResult]:
         """Return finished crowds; wait for the first."""
-        results: list[Done] = []
+        results: list[CrowdResult] = []
         try:
             results.append(self._done.get(timeout=wait_s))
             while True:
@@ -180,12 +180,12 @@ class Threads:
             job.thread.join(max(0.0, deadline - time.monotonic()))
 
 
-def finished(crowd: Crowd, work: Work, caught: type[BaseException]) -> Done:
+def finished(crowd: Crowd, work: Work, caught: type[BaseException]) -> CrowdResult:
     """Execute a crowd; return an exception instead of raising it."""
     try:
-        return Done(crowd, work())
+        return CrowdResult(crowd, work())
     except caught as failure:
-        return Done(crowd, failure=failure)
+        return CrowdResult(crowd, failure=failure)
 
 
 def where(thread: threading.Thread) -> str:

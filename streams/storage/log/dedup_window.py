@@ -26,7 +26,7 @@ BLOCK = 64
 
 
 @value(frozen=True, slots=True)
-class Decided:
+class RecordedOutcome:
     """The event `id` was decided at `offset`."""
 
     id: EventId
@@ -43,8 +43,8 @@ KEPT = 4096
 QUICK_LOOKS = 32
 """Number of ids searched for in the encoded bytes before the ids are decoded."""
 
-Block = dict[EventId, Decided]
-Numbered = dict[EventId, tuple[int, Decided]]
+Block = dict[EventId, RecordedOutcome]
+Numbered = dict[EventId, tuple[int, RecordedOutcome]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,10 +55,10 @@ class RememberedOutcomes:
     """
 
     upto: Offset
-    read: Callable[[], tuple[Decided, ...]]
+    read: Callable[[], tuple[RecordedOutcome, ...]]
     may_hold: Callable[[EventId], bool]
 
-    def find(self, id_: EventId) -> tuple[int, Decided] | None:
+    def find(self, id_: EventId) -> tuple[int, RecordedOutcome] | None:
         """Return the last decision of this id, and the number of decisions after it."""
         if not self.may_hold(id_):
             return None
@@ -68,7 +68,7 @@ class RememberedOutcomes:
 
 def earlier_of(
     upto: Offset,
-    read: Callable[[], tuple[Decided, ...]],
+    read: Callable[[], tuple[RecordedOutcome, ...]],
     is_in_bytes: Callable[[EventId], bool],
 ) -> RememberedOutcomes:
     """Return outcomes that are decoded from bytes at the first lookup.
@@ -109,7 +109,7 @@ class Window:
         place = self.earlier.find(id_)
         return place[1].outcome if place is not None and place[1].offset > seen else None
 
-    def record(self, decided: Decided) -> "Window":
+    def record(self, decided: RecordedOutcome) -> "Window":
         """Return the window with one more outcome and without forgotten blocks."""
         newest = {**self.newest}
         newest.pop(decided.id, None)  # an id that is decided again becomes the last
@@ -121,7 +121,7 @@ class Window:
         is_needed = self.earlier is not None and self.earlier.upto >= oldest
         return Window((*recent, newest), {}, self.earlier if is_needed else None)
 
-    def remembered(self, at: Offset) -> Iterator[Decided]:
+    def remembered(self, at: Offset) -> Iterator[RecordedOutcome]:
         """Yield the last decision of each id remembered at offset `at`, in log order.
 
         It is the same for all readers, wherever their blocks begin.
@@ -174,7 +174,7 @@ class RecentOutcomes:
         later, decided = place
         return decided.outcome if self.count + later < KEPT else None
 
-    def record(self, decided: Decided) -> "RecentOutcomes":
+    def record(self, decided: RecordedOutcome) -> "RecentOutcomes":
         """Return the outcomes with one more, and without blocks that are forgotten."""
         newest = {**self.newest, decided.id: (self.count, decided)}
         if len(newest) < BLOCK:
@@ -183,7 +183,7 @@ class RecentOutcomes:
         earlier = self.earlier if self.count + 1 < KEPT else None
         return RecentOutcomes((*self.blocks[-full:], newest), {}, self.count + 1, earlier)
 
-    def __iter__(self) -> Iterator[Decided]:
+    def __iter__(self) -> Iterator[RecordedOutcome]:
         """Yield the last `KEPT` decisions in log order."""
         room = KEPT - self.count
         if self.earlier is not None and room > 0:

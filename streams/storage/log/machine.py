@@ -19,7 +19,7 @@ from typing import assert_never
 
 from streams.ids import CollectionId, Offset
 from streams.storage.log import advances, appends, capability_events, chunk_gc
-from streams.storage.log.dedup_window import COMMAND, Decided, is_stale
+from streams.storage.log.dedup_window import COMMAND, RecordedOutcome, is_stale
 from streams.storage.log.events import (
     Acquire,
     Advance,
@@ -78,7 +78,7 @@ def step(state: State, event: Event, offset: Offset, at_ms: int) -> tuple[State,
     if recalled is not None:
         return state, recalled
     state, outcome = decide(state, event, offset)
-    decided = Decided(event.id, offset, shortened(outcome))
+    decided = RecordedOutcome(event.id, offset, shortened(outcome))
     if event.id.startswith(COMMAND):
         return state.moved(kept=state.kept.record(decided)), outcome
     return state.moved(window=state.window.record(decided)), outcome

@@ -10,7 +10,7 @@ from schemas.codec import Record
 from streams.errors import Corrupt
 from streams.ids import CollectionId, Offset
 from streams.progress import Antichain
-from streams.storage.log.dedup_window import Decided
+from streams.storage.log.dedup_window import RecordedOutcome
 from streams.storage.log.event_codec import (
     frontier_record,
     offset_records,
@@ -62,7 +62,7 @@ BARE = (
 BARE_BY_NAME = {kind.__name__: kind for kind in BARE}
 
 
-def to_record(decided: Decided) -> Record:
+def to_record(decided: RecordedOutcome) -> Record:
     """Return the fields of a remembered outcome."""
     empty: Record = {
         "text": "",
@@ -148,12 +148,12 @@ def text_fields(outcome: Texts) -> Record:
             assert_never(outcome)
 
 
-def from_record(record: Record) -> Decided:
+def from_record(record: Record) -> RecordedOutcome:
     """Return a remembered outcome from its fields.
 
     Errors: Corrupt when there is no outcome of this name.
     """
-    return Decided(record["id"], Offset(record["offset"]), to_outcome(record))
+    return RecordedOutcome(record["id"], Offset(record["offset"]), to_outcome(record))
 
 
 def to_outcome(record: Record) -> Decision:

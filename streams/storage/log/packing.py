@@ -18,8 +18,8 @@ from schemas.codec import Record
 from streams.ids import Offset
 from streams.storage.log import outcome_codec, rollup
 from streams.storage.log.dedup_window import (
-    Decided,
     RecentOutcomes,
+    RecordedOutcome,
     RememberedOutcomes,
     Window,
     earlier_of,
@@ -65,7 +65,9 @@ def packed(states: Sequence[State]) -> list[State]:
     ]
 
 
-def _shared(window: Sequence[Decided], kept: Sequence[Decided]) -> frozenset[Offset]:
+def _shared(
+    window: Sequence[RecordedOutcome], kept: Sequence[RecordedOutcome]
+) -> frozenset[Offset]:
     """Return the offset from which on all kept outcomes are in the window too."""
     if not window:
         return frozenset()
@@ -75,9 +77,9 @@ def _shared(window: Sequence[Decided], kept: Sequence[Decided]) -> frozenset[Off
     return frozenset(decision.offset for decision in late) if are_same else frozenset()
 
 
-def _joined(parts: Sequence[list[Decided]]) -> list[Decided]:
+def _joined(parts: Sequence[list[RecordedOutcome]]) -> list[RecordedOutcome]:
     """The union of the parts, each of which begins and ends no earlier than the previous."""
-    joined: list[Decided] = []
+    joined: list[RecordedOutcome] = []
     for part in parts:
         upto = joined[-1].offset if joined else Offset(-1)
         joined.extend(decision for decision in part if decision.offset > upto)
@@ -91,7 +93,7 @@ def _earlier(upto: Offset, body: bytes, *shared_from: Offset | None) -> Remember
     outcomes, and the kept ones from that offset on, if there is one.
     """
 
-    def read() -> tuple[Decided, ...]:
+    def read() -> tuple[RecordedOutcome, ...]:
         kept = _read(body, "kept", upto)
         if not shared_from:
             return tuple(kept)
@@ -105,7 +107,7 @@ def _earlier(upto: Offset, body: bytes, *shared_from: Offset | None) -> Remember
     return earlier_of(upto, read, lambda id_: id_.encode() in bz2.decompress(body))
 
 
-def _read(body: bytes, field: str, upto: Offset) -> Iterator[Decided]:
+def _read(body: bytes, field: str, upto: Offset) -> Iterator[RecordedOutcome]:
     _, record = codec.decode(bz2.decompress(body))
     outcomes = map(outcome_codec.from_record, record[field])
     return (decision for decision in outcomes if decision.offset <= upto)

@@ -19,8 +19,8 @@ from streams.ids import CollectionId, Offset
 from streams.storage.log import outcome_codec
 from streams.storage.log.batches import Batch, trace_of
 from streams.storage.log.dedup_window import (
-    Decided,
     RecentOutcomes,
+    RecordedOutcome,
     RememberedOutcomes,
     Window,
     earlier_of,
@@ -156,7 +156,7 @@ def earlier(body: bytes, field: str, upto: Offset) -> RememberedOutcomes:
     """Return the remembered outcomes in a field of the body, decoded at the first lookup."""
 
     @cache
-    def read() -> tuple[Decided, ...]:
+    def read() -> tuple[RecordedOutcome, ...]:
         _, record = codec.decode(body)
         return tuple(outcome_codec.from_record(decision) for decision in record[field])
 

@@ -116,7 +116,7 @@ def is_complete(collection: CollectionState, time: Timestamp) -> bool:
     return not collection.upper.less_equal(time)
 
 
-class Selecting(Protocol):
+class ChunkSelection(Protocol):
     """Filter and projection of a reader; errors are always read (`options.Selection`)."""
 
     def may_match(self, chunk: ChunkRef) -> bool:
@@ -127,7 +127,7 @@ class Selecting(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Everything:
+class SelectEverything:
     """No filter and no projection."""
 
     def may_match(self, _: ChunkRef) -> bool:
@@ -139,14 +139,14 @@ class Everything:
         return updates
 
 
-EVERYTHING = Everything()
+EVERYTHING = SelectEverything()
 
 
 def load(
     chunks: Chunks,
     topic: Topic,
     wanted: Sequence[Piece],
-    selection: Selecting = EVERYTHING,
+    selection: ChunkSelection = EVERYTHING,
 ) -> Loaded:
     """Return the updates of the pieces, clipped and in order; chunks stay contiguous.
 
@@ -209,7 +209,7 @@ def snapshot(
     collection: CollectionId,
     as_of: Timestamp,
     timeout_ms: int = 60_000,
-    selection: Selecting = EVERYTHING,
+    selection: ChunkSelection = EVERYTHING,
 ) -> Loaded:
     """Return the contents at `as_of` as updates with their times advanced to it.
 
@@ -244,7 +244,7 @@ def load_stable(
     collection: CollectionId,
     interval: tuple[Timestamp, Timestamp],
     as_of: Timestamp,
-    selection: Selecting = EVERYTHING,
+    selection: ChunkSelection = EVERYTHING,
     *,
     may_hold: bool = True,
 ) -> Loaded:
@@ -287,7 +287,7 @@ def load_parts(
     collection: CollectionId,
     interval: tuple[Timestamp, Timestamp],
     as_of: Timestamp,
-    selection: Selecting = EVERYTHING,
+    selection: ChunkSelection = EVERYTHING,
 ) -> Iterator[Loaded]:
     """Yield what `load_stable` returns, in parts of at most `PART_BYTES` of chunks.
 
@@ -365,7 +365,7 @@ def changes(
     lower: Timestamp,
     *,
     until: Timestamp = END,
-    selection: Selecting = EVERYTHING,
+    selection: ChunkSelection = EVERYTHING,
     may_hold: bool = True,
 ) -> Changes:
     """Return the changes from `lower` on that are final in this state, before `until`.

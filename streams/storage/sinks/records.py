@@ -22,10 +22,10 @@ from streams.kafka.client.transactions import OutRecord
 from streams.storage.description import Description
 from streams.storage.read.soundness import said_of
 from streams.storage.sinks.sink import (
-    Changes,
-    Errors,
+    ErrorUpdates,
     Hashes,
     ImpossibleRetraction,
+    SinkChanges,
     SoundTimes,
     Stall,
     changes,
@@ -52,7 +52,7 @@ class IntervalRecords:
     stall: str
 
 
-class Recorder:
+class RecordEncoder:
     """Encodes the records of one sink. One thread."""
 
     def __init__(
@@ -88,7 +88,7 @@ class Recorder:
             hash_columns(raw, self._keys, self._kernel),
             int64(raw.column("time")),
             int64(raw.column("diff")),
-            Errors(
+            ErrorUpdates(
                 hash_columns(errors, [0], self._kernel),
                 np.maximum(errors.column("time").to_numpy(), since),
                 errors.column("diff").to_numpy(),
@@ -115,7 +115,7 @@ class Recorder:
         settled_rows = moved.filter(pa.array(settled.times >= 0))
         return consolidate(settled_rows, self._kernel)
 
-    def _records(self, ready: pa.RecordBatch, decided: Changes) -> tuple[OutRecord, ...]:
+    def _records(self, ready: pa.RecordBatch, decided: SinkChanges) -> tuple[OutRecord, ...]:
         if not len(decided.rows):
             return ()
         rows = ready.take(pa.array(decided.rows))

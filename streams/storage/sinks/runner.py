@@ -30,7 +30,7 @@ from streams.storage.log.events import Downgrade
 from streams.storage.log.state import CollectionState
 from streams.storage.read.reader import changes, end, is_complete, load_stable
 from streams.storage.sinks.progress import Progress, decode, encode, transactions
-from streams.storage.sinks.records import IntervalRecords, Recorder
+from streams.storage.sinks.records import IntervalRecords, RecordEncoder
 from streams.storage.sinks.sink import NO_KEYS, Hashes
 from streams.trace.kernel.kernel import Kernel
 
@@ -195,13 +195,13 @@ class SinkRunner:
             elif self._wait_for_work(at.progress):
                 at = self._interval(recorder, at)
 
-    def _recorder(self) -> Recorder:
+    def _recorder(self) -> RecordEncoder:
         state = self._shards.state(self._spec.collection)
-        return Recorder(
+        return RecordEncoder(
             self._spec.topic, loads(state.description), self._spec.keys, self._kernel
         )
 
-    def _publish(self, recorder: Recorder) -> None:
+    def _publish(self, recorder: RecordEncoder) -> None:
         """Publish the schema of our values, unless it is published already."""
         key, text = recorder.rows.fingerprint, recorder.rows.text.encode()
         topic = self._spec.schema_topic
@@ -209,7 +209,7 @@ class SinkRunner:
             name = ("slackwater-topic", self._spec.topic.encode())
             self._writer.commit((OutRecord(topic, key, text, (name,), 0),))
 
-    def _resume(self, recorder: Recorder) -> _At:
+    def _resume(self, recorder: RecordEncoder) -> _At:
         """Where the earlier sessions stopped, and the keys in the topic at that point."""
         spec = self._spec
         record = self._writer.last_value(spec.progress_topic, spec.sink.encode())
@@ -240,7 +240,7 @@ class SinkRunner:
         is_ready = self._shards.wait(ready, WAIT_MS, (self._spec.group,))
         return is_ready and not self._stopped.is_set()
 
-    def _interval(self, recorder: Recorder, at: _At) -> _At:
+    def _interval(self, recorder: RecordEncoder, at: _At) -> _At:
         """Decide and write the changes that have become final; return the new position."""
         state = self._shards.state(self._spec.collection)
         upper = at.progress.until or end(state)
@@ -257,7 +257,7 @@ class SinkRunner:
         return _At(Progress(interval.upper), interval.live, committed)
 
     def _decided(
-        self, recorder: Recorder, at: _At, state: CollectionState, upper: Timestamp
+        self, recorder: RecordEncoder, at: _At, state: CollectionState, upper: Timestamp
     ) -> IntervalRecords:
         """Return the records from the progress on; the first ones are the contents at as_of."""
         spec, lower = self._spec, at.progress.frontier

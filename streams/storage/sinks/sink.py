@@ -57,7 +57,7 @@ class SoundTimes:
 
 
 @dataclass(frozen=True, slots=True)
-class Changes:
+class SinkChanges:
     """The records to write, in order: the update with the row; whether it is a tombstone.
 
     `live` are the hashes of the keys that have a row afterwards, sorted.
@@ -80,7 +80,7 @@ def settle(
     hashes: Hashes,
     times: Integers,
     diffs: Integers,
-    errors: "Errors",
+    errors: "ErrorUpdates",
 ) -> SoundTimes:
     """Assign each update of an interval to the sound time at which it takes effect.
 
@@ -110,13 +110,13 @@ def settle(
 
 def changes(
     live: Hashes, hashes: Hashes, times: Integers, diffs: Integers
-) -> Changes | ImpossibleRetraction:
+) -> SinkChanges | ImpossibleRetraction:
     """Return the records for updates at sound times.
 
     Shape: as `settle`, consolidated: one entry for each row and time, no diff of 0.
     """
     if len(hashes) == 0:
-        return Changes(np.empty(0, np.int64), NO_FLAGS, live)
+        return SinkChanges(np.empty(0, np.int64), NO_FLAGS, live)
     order = np.lexsort((diffs, times, hashes))
     groups = _Groups.of(hashes[order], times[order])
     sorted_diffs = diffs[order]
@@ -137,7 +137,7 @@ def changes(
     last_of_hash = np.append(groups.first_of_hash[1:], True)
     touched, stays = groups.hashes[last_of_hash], counts[last_of_hash] == 1
     after = moved(live, touched, is_among(live, touched), stays)
-    return Changes(rows[by_time].astype(np.int64), (came == 0)[by_time], after)
+    return SinkChanges(rows[by_time].astype(np.int64), (came == 0)[by_time], after)
 
 
 def moved(live: Hashes, touched: Hashes, was_there: Flags, stays: Flags) -> Hashes:
@@ -163,7 +163,7 @@ def is_among(ordered: Hashes, hashes: Hashes) -> Flags:
 
 
 @dataclass(frozen=True, slots=True)
-class Errors:
+class ErrorUpdates:
     """The errors of an interval: the hash of the error, time and diff, in any order.
 
     Errors are counted separately: one that was retracted too often is an error, and does not

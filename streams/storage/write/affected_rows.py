@@ -19,8 +19,8 @@ from streams.trace.updates import consolidate, flatten
 
 
 @dataclass(frozen=True, slots=True)
-class Touched:
-    """Selects rows in which each value occurs in the update, in the same column (`Selecting`).
+class AffectedRows:
+    """Selects rows whose values all occur in the update, in the same column (`ChunkSelection`).
 
     They are a superset of the update's rows.
 
@@ -54,12 +54,12 @@ class Touched:
         return pa.Table.from_batches([consolidate(rows, self.kernel)], self.schema)
 
 
-def touched(fresh: pa.RecordBatch, kernel: Kernel) -> Touched:
+def touched(fresh: pa.RecordBatch, kernel: Kernel) -> AffectedRows:
     """Return the selection of an update's rows. Shape: c0 .. cn, time, diff."""
     width = fresh.num_columns - 2
     keys = [key_form(fresh.column(position), kernel) for position in range(width)]
     bounds = [bounds_of(fresh.column(position)) for position in range(width)]
-    return Touched(fresh.schema, [key.unique() for key in keys], bounds, kernel)
+    return AffectedRows(fresh.schema, [key.unique() for key in keys], bounds, kernel)
 
 
 def bounds_of(column: pa.Array) -> Range | None:

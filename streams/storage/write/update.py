@@ -124,7 +124,7 @@ class ValidatedWrites:
 
 
 @dataclass(frozen=True, slots=True)
-class Writing:
+class UpdateWriter:
     """Turns writes into Appends. With `kernels` it checks for negative multiplicities."""
 
     shards: Shards

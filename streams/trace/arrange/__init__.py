@@ -1,1 +1,1 @@
-"""Arrangements: what operators remember, in sorted runs."""
+"""Arrangements: the state of operators, in sorted runs."""

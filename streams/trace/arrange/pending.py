@@ -1,4 +1,4 @@
-"""A pending arrangement: updates that are still to come, in order of their time.
+"""A pending arrangement: future updates, in order of their time.
 
 A run's `h` is the update's time, so what is due lies together at its front. Of each run a
 checkpoint also knows the next time at which something in it is due:

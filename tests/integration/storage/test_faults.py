@@ -19,7 +19,7 @@ from streams.kafka.embedded import EmbeddedBroker
 from streams.storage import Storage
 from streams.storage.client import follower
 from streams.storage.client.handles import ReadCapability, WriteCapability
-from streams.storage.client.status import Status
+from streams.storage.client.status import ClientStatus
 from streams.storage.read.options import Options
 from tests.support.processes import is_alive
 from tests.support.storages import TABLE, contents, write
@@ -152,7 +152,7 @@ def test_a_broker_that_is_away_is_waited_for(
     away: Callable[[EmbeddedBroker], Callable[[], object]],
     outage_ms: int,
 ) -> None:
-    bootstrap, statuses = own.bootstrap, list[Status]()
+    bootstrap, statuses = own.bootstrap, list[ClientStatus]()
     with (
         Storage.kafka(bootstrap, namespace=namespace) as storage,
         Storage.kafka(bootstrap, namespace=namespace) as reader,

@@ -18,7 +18,7 @@ from streams.kafka.client.transactions import OutRecord
 from streams.operators.context import ERRORS
 from streams.storage.description import Description
 from streams.storage.sinks.progress import LIMIT
-from streams.storage.sinks.records import TIME_HEADER, Recorder
+from streams.storage.sinks.records import TIME_HEADER, RecordEncoder
 from streams.storage.sinks.sink import NO_KEYS
 from streams.trace.kernel.kernel import Kernel, arrow_schema
 
@@ -172,7 +172,7 @@ def consumer_of(topics: dict[str, list[OutRecord]], follows: str) -> type:
 def test_the_consumer_reads_what_a_sink_writes(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    recorder = Recorder(Topic("revenue"), COUNTRIES, ["country"], KERNEL)
+    recorder = RecordEncoder(Topic("revenue"), COUNTRIES, ["country"], KERNEL)
     rows = [
         {"c0": "NL", "c1": Decimal("20.00"), "time": 1, "diff": 1},
         {"c0": "NL", "c1": Decimal("20.00"), "time": 5, "diff": -1},

@@ -1,7 +1,7 @@
 """Pauses after a defect: when something is due again."""
 
 from streams.ids import CollectionId
-from streams.storage.client.backoff import LONGEST_PAUSE_S, Pauses
+from streams.storage.client.backoff import LONGEST_PAUSE_S, RetryBackoff
 
 ILL, WELL = CollectionId("u1"), CollectionId("u2")
 
@@ -15,7 +15,7 @@ class Clock:
 
 def test_a_pause_doubles_up_to_the_longest_and_ends_with_success() -> None:
     clock = Clock()
-    pauses = Pauses(clock)
+    pauses = RetryBackoff(clock)
     assert pauses.is_due(ILL)
     waited = []
     for _ in range(9):
@@ -34,7 +34,7 @@ def test_a_pause_doubles_up_to_the_longest_and_ends_with_success() -> None:
 
 
 def test_what_is_of_no_interest_is_forgotten() -> None:
-    pauses = Pauses(Clock())
+    pauses = RetryBackoff(Clock())
     pauses.failed(ILL)
     pauses.failed(WELL)
     pauses.keep([WELL])

@@ -14,7 +14,7 @@ from streams.kafka.log import Entry, Tail, Truncated
 from streams.kafka.memory.logs import MemoryBroker, MemoryLogs
 from streams.storage.client import follower, maintenance, retries
 from streams.storage.client.group import Group
-from streams.storage.client.retries import Found, RetryQueue
+from streams.storage.client.retries import RetryQueue, RetryResult
 from streams.storage.client.shards import Shards
 from streams.storage.log import event_codec, rollup
 from streams.storage.log.events import Advance, Event
@@ -316,17 +316,17 @@ def test_a_record_that_our_fold_fails_on_concerns_its_group_only(
         assert same(one, other)
 
 
-def tries(*results: Found) -> Iterator[Found]:
+def tries(*results: RetryResult) -> Iterator[RetryResult]:
     yield from results
 
 
 def test_a_healer_tries_until_it_is_done() -> None:
-    results = tries(Found.ILL, Found.GONE, Found.DONE)
+    results = tries(RetryResult.ILL, RetryResult.GONE, RetryResult.DONE)
     done = threading.Event()
 
-    def attempt(name: str) -> Found:
+    def attempt(name: str) -> RetryResult:
         result = next(results)
-        if result is Found.DONE:
+        if result is RetryResult.DONE:
             done.set()
         return result
 
@@ -339,11 +339,11 @@ def test_a_healer_tries_until_it_is_done() -> None:
 def test_a_healer_is_stopped_by_no_error() -> None:
     tried: list[str] = []
 
-    def attempt(name: str) -> Found:
+    def attempt(name: str) -> RetryResult:
         tried.append(name)
         if name == "a":
             raise OSError
-        return Found.DONE
+        return RetryResult.DONE
 
     retry_queue = RetryQueue(attempt, background=False)
     retry_queue.soon("a")

@@ -12,7 +12,7 @@ from streams.ids import EventId, Offset, Timestamp, Topic
 from streams.kafka.log import Entry
 from streams.storage.client import quiet_groups
 from streams.storage.client.group import Group, names_of
-from streams.storage.client.quiet_groups import QUIET_S, Quiet
+from streams.storage.client.quiet_groups import QUIET_S, QuietGroups
 from streams.storage.client.shards import Shards
 from streams.storage.log import event_codec, packing, rollup
 from streams.storage.log.dedup_window import COMMAND, WINDOW
@@ -180,7 +180,7 @@ def test_what_is_folded_while_outcomes_are_packed_stays() -> None:
 
 
 def test_groups_are_due_when_they_have_not_moved_for_a_while() -> None:
-    machine = Quiet()
+    machine = QuietGroups()
     machine.moved(("a", "b"), 0.0)
     machine.moved(("a",), 1.0)
     assert machine.due(QUIET_S - 0.1) is None

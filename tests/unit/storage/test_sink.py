@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 
 from streams.storage.sinks.sink import (
     NO_KEYS,
-    Changes,
-    Errors,
+    ErrorUpdates,
     ImpossibleRetraction,
+    SinkChanges,
     SoundTimes,
     changes,
     settle,
@@ -57,7 +57,7 @@ class Topic:
         settled = settle(
             self.live,
             *arrays(every),
-            Errors(
+            ErrorUpdates(
                 np.array([name for name, _, _ in wrong], np.uint64),
                 np.array([time for _, time, _ in wrong], np.int64),
                 np.array([diff for _, _, diff in wrong], np.int64),
@@ -74,7 +74,7 @@ class Topic:
         stalled_at = settled.stall.time if settled.stall else 1 << 60
         self.errors = [row for row in wrong if row[1] >= stalled_at]
         decided = changes(self.live, *arrays(ready))
-        assert isinstance(decided, Changes), decided
+        assert isinstance(decided, SinkChanges), decided
         self.live = decided.live
         for position, tombstones in zip(decided.rows, decided.tombstones, strict=True):
             (key, value), time, _ = ready[position]

@@ -7,7 +7,7 @@ from schemas.rows import decode_row
 from streams.ids import Timestamp, Topic
 from streams.operators.context import ERRORS
 from streams.storage.description import Description
-from streams.storage.sinks.records import Recorder
+from streams.storage.sinks.records import RecordEncoder
 from streams.storage.sinks.sink import NO_KEYS
 from streams.trace.kernel.kernel import Kernel, arrow_schema
 
@@ -15,7 +15,7 @@ from streams.trace.kernel.kernel import Kernel, arrow_schema
 def test_a_union_is_json_of_its_member_and_a_key_that_sorts() -> None:
     kind = "UNION(n INTEGER, t VARCHAR)"
     columns = Description((("u", kind), ("v", kind)))
-    recorder = Recorder(Topic("out"), columns, ["u"], Kernel())
+    recorder = RecordEncoder(Topic("out"), columns, ["u"], Kernel())
     values = [
         {"tag": 0, "n": 1, "t": None},
         {"tag": 1, "n": None, "t": None},
@@ -42,7 +42,7 @@ def test_a_union_is_json_of_its_member_and_a_key_that_sorts() -> None:
 
 def test_an_error_may_come_after_what_began_the_stall() -> None:
     columns = Description((("k", "BIGINT"),))
-    recorder = Recorder(Topic("out"), columns, ["k"], Kernel())
+    recorder = RecordEncoder(Topic("out"), columns, ["k"], Kernel())
     rows = [{"c0": 1, "time": 1, "diff": 2}]
     errors = pa.Table.from_pylist([{"error": "no number", "time": 3, "diff": 1}], ERRORS)
     updates = pa.Table.from_pylist(rows, arrow_schema(columns.types))

@@ -221,7 +221,7 @@ def test_a_defect_is_said_and_the_sink_goes_on_when_it_is_gone(world, monkeypatc
 
     world.append(20, [(1, 5, 10, 1)])
     with monkeypatch.context() as defect:
-        defect.setattr("streams.storage.sinks.runner.Recorder.decide", damaged)
+        defect.setattr("streams.storage.sinks.runner.RecordEncoder.decide", damaged)
         runner = world.run()
         eventually(lambda: len(met) >= 3)
         eventually(lambda: runner.status.state == "failed")

@@ -16,7 +16,7 @@ from streams.kafka.memory.faulty import Fault, FaultyBroker, FaultyChunks
 from streams.storage import Storage
 from streams.storage.client import follower, notifications
 from streams.storage.client.shards import Shards
-from streams.storage.client.status import Status
+from streams.storage.client.status import ClientStatus
 from tests.support.storages import T1, T2, TABLE, Place, contents, write
 
 IMPATIENT = RetryLimits(limit_ms=0, pause_ms=0)
@@ -55,7 +55,7 @@ class Line:
     place: Place
     silent_ms: int = 0
     is_deaf: bool = False
-    told: list[Status] = field(default_factory=list)
+    told: list[ClientStatus] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.way = FaultyBroker(self.place.broker)
@@ -100,7 +100,7 @@ def line() -> Line:
 
 
 def test_a_client_that_is_well_says_so(line: Line) -> None:
-    assert line.storage.status() == Status()
+    assert line.storage.status() == ClientStatus()
     assert line.storage.status().is_well
     assert str(line.storage.status()) == "the brokers answer"
     line.storage.close()
@@ -224,7 +224,7 @@ def test_a_failed_group_is_in_the_status_and_told(line: Line, first: str) -> Non
 
 
 def test_who_watches_no_more_is_not_told(line: Line) -> None:
-    statuses: list[Status] = []
+    statuses: list[ClientStatus] = []
     line.storage.watch(statuses.append)()
     line.cut()
     until_told(line)
@@ -283,7 +283,7 @@ def test_patience_begins_anew_before_the_end_of_a_silence_is_told(
         SimpleNamespace(tail=lambda starts: tail), lambda topic: None, pump=False
     )
     monkeypatch.setattr(
-        waiting._notifications, "_told", Status(1, {})
+        waiting._notifications, "_told", ClientStatus(1, {})
     )  # by the thread that polls
     tail.now_s = 0.5
     waited = list[int]()

@@ -10,8 +10,8 @@ from streams.storage.log.dedup_window import (
     KEPT,
     QUICK_LOOKS,
     WINDOW,
-    Decided,
     RecentOutcomes,
+    RecordedOutcome,
     RememberedOutcomes,
     Window,
     is_stale,
@@ -22,8 +22,8 @@ from streams.storage.log.outcomes import Created, Decision, Dropped, Reclaimed
 from streams.storage.log.state import State
 
 
-def decision(offset: int, outcome: Decision | None = None) -> Decided:
-    return Decided(EventId(f"e{offset}"), Offset(offset), outcome or Created())
+def decision(offset: int, outcome: Decision | None = None) -> RecordedOutcome:
+    return RecordedOutcome(EventId(f"e{offset}"), Offset(offset), outcome or Created())
 
 
 def filled(offsets: int, start: int = 0, window: Window | None = None) -> Window:
@@ -39,7 +39,7 @@ def rolled_up(window: Window, upto: int) -> Window:
     return Window(earlier=earlier(remembered, upto))
 
 
-def earlier(remembered: tuple[Decided, ...], upto: int) -> RememberedOutcomes:
+def earlier(remembered: tuple[RecordedOutcome, ...], upto: int) -> RememberedOutcomes:
     ids = {outcome.id for outcome in remembered}
     return RememberedOutcomes(Offset(upto), lambda: remembered, lambda id_: id_ in ids)
 
@@ -68,14 +68,14 @@ def test_an_id_decided_before_the_writer_looked_is_another_event() -> None:
 
 def test_recording_leaves_the_window_before_as_it_was() -> None:
     before = filled(70)
-    after = before.record(Decided(EventId("new"), Offset(70), Dropped()))
+    after = before.record(RecordedOutcome(EventId("new"), Offset(70), Dropped()))
     assert before.find(EventId("new"), Offset(-1)) is None
     assert after.find(EventId("new"), Offset(-1)) == Dropped()
 
 
 def test_an_id_that_is_decided_anew_is_the_last_of_its_block() -> None:
     """Else a copy would look like one of before, and count again."""
-    window = filled(9).record(Decided(EventId("e5"), Offset(9), Dropped()))
+    window = filled(9).record(RecordedOutcome(EventId("e5"), Offset(9), Dropped()))
     assert window.find(EventId("e5"), Offset(8)) == Dropped()
 
 
@@ -100,7 +100,7 @@ def test_an_id_decided_twice_is_remembered_alike_wherever_one_began() -> None:
         for offset in range(start, 1_200):
             is_again = offset == 1_151
             again = decision(1_120, Dropped()) if is_again else decision(offset)
-            window = window.record(Decided(again.id, Offset(offset), again.outcome))
+            window = window.record(RecordedOutcome(again.id, Offset(offset), again.outcome))
         return window
 
     outcomes = later(Window(), 0)
@@ -140,7 +140,7 @@ def test_outcomes_are_read_from_a_rollup_when_somebody_asks(
     requests: list[object] = []
     honest = outcome_codec.from_record
 
-    def watched(record: Record) -> Decided:
+    def watched(record: Record) -> RecordedOutcome:
         requests.append(record["id"])
         return honest(record)
 
@@ -165,7 +165,7 @@ def test_who_asks_a_rollup_often_does_not_read_all_of_it_each_time() -> None:
             return super().__contains__(part)  # type: ignore[operator]  # bytes
 
     state = State(group="g", upto=Offset(5), clock_ms=1)
-    decision_ = Decided(EventId("known"), Offset(3), Created())
+    decision_ = RecordedOutcome(EventId("known"), Offset(3), Created())
     state = state.moved(window=state.window.record(decision_))
     earlier = rollup.earlier(Body(rollup.encode(state)), "decided", Offset(5))
     for number in range(200):

@@ -16,7 +16,7 @@ from streams.kafka.log import ChunkRef
 from streams.kafka.memory.logs import MemoryBroker
 from streams.progress import EMPTY, frontier
 from streams.storage.client.shards import Shards, write_capability
-from streams.storage.client.status import Status
+from streams.storage.client.status import ClientStatus
 from streams.storage.log.events import Append, Create, Downgrade, Drop, Part, Replace
 from streams.trace.kernel.kernel import Kernel
 from tests.support.shard_clients import DESCRIPTION, U1, append, broker, client, rows
@@ -226,7 +226,7 @@ def test_a_tail_says_when_no_broker_answers(one, at, kernel, monkeypatch) -> Non
     monkeypatch.setattr("streams.app.shard.shard_reader.BEAT_MS", 1)
     append(one, 0, 4, rows("a", time=1))
     silences = iter([0, 4_000, 5_000, 0, 0])
-    monkeypatch.setattr(at.shards, "status", lambda: Status(next(silences)))
+    monkeypatch.setattr(at.shards, "status", lambda: ClientStatus(next(silences)))
     stream = reader(at, kernel).tail(None, None, snapshot=False)
     results = [next(stream) for _ in range(8)]
     assert [notice.message for notice in results if isinstance(notice, Notice)] == [

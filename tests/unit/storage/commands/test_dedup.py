@@ -16,7 +16,7 @@ from streams.storage.commands.dedup import (
     BLOCK,
     REMEMBERED,
     SPAN,
-    Answered,
+    AnsweredRecord,
     Ledger,
     Report,
     read_answer,
@@ -29,8 +29,10 @@ from streams.storage.log.dedup_window import KEPT, WINDOW
 HERE = "topic"
 
 
-def answered(command: str, offset: int, checksum: int = 7, origin: str = HERE) -> Answered:
-    return Answered(command, origin, Offset(offset), checksum)
+def answered(
+    command: str, offset: int, checksum: int = 7, origin: str = HERE
+) -> AnsweredRecord:
+    return AnsweredRecord(command, origin, Offset(offset), checksum)
 
 
 def heartbeat(id_: str, offset: int, checksum: int = 7, of: str = "t1") -> wire.Request:
@@ -130,7 +132,7 @@ def test_how_answers_are_batched_does_not_matter(batches: list[list[tuple[str, i
 def test_a_response_says_what_it_answers() -> None:
     outcome = wire.Outcome(status=wire.Status.DONE)
     value = wire.encode(wire.Response("c1", HERE, Offset(9), 77, outcome))
-    assert read_answer(value) == Answered("c1", HERE, Offset(9), 77)
+    assert read_answer(value) == AnsweredRecord("c1", HERE, Offset(9), 77)
 
 
 def test_anything_may_be_written_and_is_told_apart() -> None:

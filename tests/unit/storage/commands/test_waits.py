@@ -17,7 +17,7 @@ from streams.kafka.memory.faulty import FaultyChunks, FaultyLogs
 from streams.storage.commands import handlers
 from streams.storage.commands import session as session_module
 from streams.storage.commands.service import CommandService
-from streams.storage.commands.worker_pool import CommandStuck, Threads
+from streams.storage.commands.worker_pool import CommandStuck, ThreadPerCrowd
 from streams.storage.limits import LARGEST_ROWS
 from tests.support.command_service import DESCRIPTION, World, stream, update
 
@@ -101,7 +101,7 @@ def place() -> Iterator[Place]:
     gate = Gate("v")
     logs, chunks = SlowLogs(world.broker.logs), SlowChunks(world.broker.chunks)
     logs.gate = chunks.gate = gate
-    service = world.service(logs=logs, chunks=chunks, workers=Threads)
+    service = world.service(logs=logs, chunks=chunks, workers=ThreadPerCrowd)
     gate.opened.set()
     new_place = Place(world, gate, service, capabilities["v"][0], writer, capabilities["h"][1])
     beats = [
@@ -170,7 +170,9 @@ def test_a_group_that_cannot_be_opened_keeps_no_other_from_it(place: Place) -> N
     place.service.close()
     logs = SlowLogs(place.world.broker.logs)
     logs.gate = place.gate
-    place.service = place.world.service(logs=logs, workers=Threads)  # which follows nothing
+    place.service = place.world.service(
+        logs=logs, workers=ThreadPerCrowd
+    )  # which follows nothing
     late = place.world.send("heartbeat", capability=place.read)
     place.until(place.gate.reached.is_set)
     fine = place.world.send("heartbeat", capability=place.honest)
@@ -235,7 +237,7 @@ def test_rows_that_take_long_to_decode_keep_nobody_waiting(
 def test_who_waits_for_long_is_named_with_what_it_waits_in(
     place: Place, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(Threads, "word_s", 0.0)
+    monkeypatch.setattr(ThreadPerCrowd, "word_s", 0.0)
     late = WAITS["its chunks"](place)
     place.until(place.gate.reached.is_set)
     with caplog.at_level(logging.WARNING):
@@ -248,7 +250,7 @@ def test_who_waits_for_long_is_named_with_what_it_waits_in(
 def test_who_waits_beyond_every_deadline_ends_the_process(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Threads, "word_s", 0.0)
+    monkeypatch.setattr(ThreadPerCrowd, "word_s", 0.0)
     monkeypatch.setattr(session_module, "DEADLINE_S", 0.0)
     WAITS["its chunks"](place)
     with pytest.raises(CommandStuck, match="fetched"):
@@ -259,7 +261,7 @@ def test_a_command_that_fails_is_tried_again_beside_others(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A wait that is over its deadline raises; the command has more tries, others go on."""
-    monkeypatch.setattr(Threads, "retry_s", 0.0)
+    monkeypatch.setattr(ThreadPerCrowd, "retry_s", 0.0)
     tries: list[int] = []
 
     def pass_(topic: str) -> None:
@@ -285,7 +287,7 @@ def test_a_command_that_names_two_clients_collections_has_neither_wait_for_the_o
     gate = Gate("v")
     logs, chunks = SlowLogs(world.broker.logs), SlowChunks(world.broker.chunks)
     logs.gate = chunks.gate = gate
-    service = world.service(logs=logs, chunks=chunks, workers=Threads)
+    service = world.service(logs=logs, chunks=chunks, workers=ThreadPerCrowd)
     place = Place(world, gate, service, {}, writers["v"], writers["h"])
     try:
         slow = world.send("update_and_downgrade", **update(writers["v"], 1), check_counts=True)
