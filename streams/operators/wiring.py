@@ -158,8 +158,9 @@ def _ports(  # noqa: C901, PLR0911, PLR0912 - one case for each kind of node
             return []
         case Linear() | Union() | Unnest() | Negate() | EmitOnClose():
             return [(source, "in", None) for source in inputs(node)]
-        case Temporal(input=source, outputs=outputs):
-            return [(source, "in", temporal.sent_by([output.type for output in outputs]))]
+        case Temporal(input=source, outputs=outputs, keys=keys):
+            types = [output.type for output in outputs]
+            return [(source, "in", temporal.sent_by(types) if keys is None else keys)]
         case Loop():
             return [(source, str(i), ()) for i, source in enumerate(node.inputs)]
         case Threshold(keys=keys):

@@ -153,6 +153,7 @@ def _temporal(record: Record) -> Node:
         _expressions(record, "predicates"),
         bounds,
         _expressions(record, "outputs"),
+        None if record.raw("keys") is None else _integers(record, "keys"),
     )
 
 
@@ -304,5 +305,7 @@ _NODES: dict[str, Callable[[Record], Node]] = {
     "Unnest": lambda r: Unnest(r.number("input"), _integers(r, "lists")),
     "Negate": lambda r: Negate(r.number("input")),
     "Loop": _loop,
-    "Upsert": lambda r: Upsert(r.number("input"), _integers(r, "keys")),
+    "Upsert": lambda r: Upsert(
+        r.number("input"), _integers(r, "keys"), dated=bool(r.raw("dated"))
+    ),
 }

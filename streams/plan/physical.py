@@ -102,13 +102,15 @@ class Temporal:
     """Like Linear, while the logical time is within all bounds: rows appear and expire.
 
     A row that fails in a predicate, a bound or an output is an error as long as nothing else
-    says that it is not there.
+    says that it is not there. With `keys` rows are brought together by these outputs; else they
+    are spread evenly.
     """
 
     input: NodeId
     predicates: tuple[Expression, ...]
     bounds: tuple[Bound, ...]
     outputs: tuple[Expression, ...]
+    keys: tuple[int, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -415,10 +417,16 @@ class Upsert:
     1 deletion, 2 error), then `error` (VARCHAR, for kind 2). `keys` are positions among the
     value's columns. The output has the value's columns alone. An error takes the place of the
     key's row and is retracted when the key is written again.
+
+    If it is `dated`, another column follows: `event_time` (BIGINT), which counts before
+    `position`, and beyond one time: an update whose event time is below that of its key's row
+    has no effect. A deletion leaves no event time behind. The time of an update is its event
+    time, or the lower of an interval.
     """
 
     input: NodeId
     keys: tuple[int, ...]
+    dated: bool = False
 
 
 Node = (

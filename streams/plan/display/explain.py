@@ -236,7 +236,8 @@ def operator(  # noqa: C901, PLR0911, PLR0912 - one case for each kind of node
         case physical.Unnest():
             return f"Unnest {_columns(node.lists)}"
         case physical.Upsert():
-            return f"Upsert by {_columns(node.keys)}"
+            order = " in order of event time" if node.dated else ""
+            return f"Upsert by {_columns(node.keys)}{order}"
         case _:
             assert_never(node)
 

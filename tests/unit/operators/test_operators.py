@@ -232,6 +232,44 @@ def test_upsert(updates: list[Update], uppers: list[int], layout: Mapping[str, i
         assert history.errors_at(time) == Counter(row[4] for row in last if row[3] == 2)
 
 
+@st.composite
+def dated_messages(draw: st.DrawFn) -> tuple[list[Update], list[int]]:
+    """Messages at their event times, or late at the lower of an interval; and the uppers.
+
+    Keys are deleted only if nothing is late.
+    """
+    uppers = draw(cuts())
+    has_late = draw(st.booleans())
+    updates = []
+    for position in draw(st.permutations(range(draw(st.integers(0, 20))))):
+        event_time = draw(st.integers(0, LAST))
+        lowers = [upper for upper in uppers if event_time < upper <= LAST] if has_late else []
+        time = draw(st.sampled_from([event_time, event_time, *lowers]))
+        kind = 0 if has_late else draw(st.sampled_from([0, 0, 1]))
+        row = (draw(small), draw(text), position, kind, None, event_time)
+        updates.append((row, time, 1))
+    return updates, uppers
+
+
+@given(dated_messages(), layouts())
+@examples(60)
+def test_upsert_by_event_time(
+    drawn: tuple[list[Update], list[int]], layout: Mapping[str, int]
+) -> None:
+    updates, uppers = drawn
+    types = ["INTEGER", "VARCHAR", "BIGINT", "UTINYINT", "VARCHAR", "BIGINT"]
+    flow = dataflow([types], (Upsert(0, (0,), dated=True), types[:2], 1))
+    history = run(flow, [updates], uppers, **layout)
+    for time in range(LAST + 2):
+        last: dict[Any, tuple[Any, Row]] = {}
+        for row, at, _ in updates:
+            rank = (row[5], at, row[2])
+            if at <= time and (row[0] not in last or last[row[0]][0] < rank):
+                last[row[0]] = (rank, row)
+        rows = Counter(row[:2] for _, row in last.values() if row[3] == 0)
+        assert history.at(time) == rows
+
+
 def test_an_unchanged_row_is_not_emitted_again() -> None:
     types = ["INTEGER", "VARCHAR", "BIGINT", "UTINYINT", "VARCHAR"]
     flow = dataflow([types], (Upsert(0, (0,)), types[:2], 1))
