@@ -13,9 +13,10 @@ from streams.adapter.catalog import NAMES, Catalog, Item
 from streams.adapter.catalog_bad_messages import BadMessages
 from streams.adapter.source_by_name import source_by_name
 from streams.compute import dead_letters, error_limit
+from streams.compute.description import Envelope as DescribedEnvelope
 from streams.compute.description import IngestionDescription
 from streams.errors import InvalidStatement
-from streams.plan.metadata import ErrorLimit, OnError
+from streams.plan.metadata import ErrorLimit, OnError, Watermark
 from streams.plan.sql.bad_messages import AlterErrors, spelled
 
 
@@ -35,6 +36,8 @@ def altered(
     if statement.limit is not None:
         limit = _from_now_on(statement.limit, read, bound)
     refuse_limit(on_error, limit)
+    if statement.on_error is not None:
+        refuse_inline(on_error, read.envelope, read.watermark)
     if on_error == "dead_letter" and read.dead_letters is None:
         _refuse_taken(item, catalog)
     return BadMessages(item.id, on_error, limit, read.revision + 1)
@@ -47,6 +50,19 @@ def refuse_limit(on_error: OnError, limit: ErrorLimit | None) -> None:
             f"ERROR LIMIT {limit} with ON ERROR FAIL, which stops at the first bad message",
             "expected one of the two",
             "choose another ON ERROR, or ERROR LIMIT NONE",
+        )
+
+
+def refuse_inline(
+    on_error: OnError, envelope: DescribedEnvelope, watermark: Watermark | None
+) -> None:
+    """Errors: InvalidStatement for errors of keys, of a source whose keys have event times."""
+    if on_error == "inline" and envelope == "upsert" and watermark is not None:
+        raise InvalidStatement(
+            "ON ERROR INLINE in a source of ENVELOPE UPSERT with a WATERMARK",
+            "a message that cannot be decoded has no event time, so nothing says from when to"
+            " when it is the error of its key",
+            "choose ON ERROR DEAD LETTER, FAIL or SKIP: the key keeps the row that it had",
         )
 
 

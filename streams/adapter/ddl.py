@@ -7,7 +7,7 @@ so that the steps after the catalog's record fail only for transient reasons.
 from collections.abc import Mapping
 
 from streams.adapter import offsets
-from streams.adapter.bad_messages import refuse_limit
+from streams.adapter.bad_messages import refuse_inline, refuse_limit
 from streams.adapter.catalog import NAMES, Catalog, Item, ItemKind, unknown
 from streams.adapter.timelines import common
 from streams.adapter.workers.requests import Viewed
@@ -56,10 +56,11 @@ def source(
     envelope: DescribedEnvelope = "upsert" if statement.envelope is Envelope.UPSERT else "none"
     key_format = _key_format(statement, columns)
     id_ = catalog.next_id("source")
-    on_error = statement.on_error or ON_ERROR[envelope]
-    refuse_limit(on_error, statement.error_limit)
     columns = (*columns, *_included(statement, key_format))
     watermark = event_time(statement, columns)
+    on_error = statement.on_error or ON_ERROR["none" if watermark else envelope]
+    refuse_limit(on_error, statement.error_limit)
+    refuse_inline(on_error, envelope, watermark)
     late_rows = None if watermark is None else watermark.late_rows
     return Item(
         id=id_,
@@ -88,7 +89,10 @@ def source(
 
 
 ON_ERROR: Mapping[DescribedEnvelope, OnError] = {"none": "dead_letter", "upsert": "inline"}
-"""What becomes of bad messages unless the statement says it: an UPSERT key heals by itself."""
+"""What becomes of bad messages unless the statement says it: an UPSERT key heals by itself.
+
+With a watermark no key is in error, so it is as with NONE.
+"""
 
 EVENT_TIMES = ("TIMESTAMP", "TIMESTAMP WITH TIME ZONE")
 """The types of a column with event times."""

@@ -165,6 +165,11 @@ def _pending(dataflow: Dataflow, runs: RunsByOperator) -> dict[NodeId, int]:
     }
 
 
+def is_of_pending_rows(name: str) -> bool:
+    """Whether runs of this name, as in `RunsByOperator`, hold updates of later times."""
+    return name.endswith(f".{temporal.PENDING}")
+
+
 def _next_at(number: NodeId, runs: RunsByOperator) -> int | None:
     return pending.next_due(runs.get(f"{number}.{temporal.PENDING}", ()))
 

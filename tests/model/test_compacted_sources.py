@@ -4,23 +4,17 @@ What lies before since was compacted onto it, retractions included: replayed upo
 would keep rows that are gone. So such state is thrown away and rebuilt from the whole shard.
 """
 
-import itertools
 import json
 from pathlib import Path
 
 import pytest
 
-from streams.compaction import plan
-from streams.compaction.merge_execution import Compacted, Worker
-from streams.ids import CapabilityId, CollectionId, Topic
-from streams.progress import frontier
-from streams.storage.log.events import Acquire, Downgrade, Right
-from streams.trace.kernel.kernel import Kernel
+from streams.ids import CollectionId, Topic
 from tests.support import duckdb_oracle
+from tests.support.compacted import compact, hold
 from tests.support.sparkless import Replica, World
 
 PEOPLE = CollectionId("people")
-HOLD = CapabilityId("people.catalog")
 
 
 def send(world: World, topic: Topic, key: int, name: str | None) -> None:
@@ -31,19 +25,6 @@ def send(world: World, topic: Topic, key: int, name: str | None) -> None:
 def settle(world: World, replica: Replica) -> None:
     world.now += 2_000
     replica.settle()
-
-
-def compact(world: World) -> None:
-    """Let all history go, and merge everything."""
-    world.shards.sync()
-    to = frontier(world.upper("people") - 1)
-    world.shards.submit(
-        [("people", Downgrade(collection=PEOPLE, capability=HOLD, frontier=to))]
-    )
-    numbers = itertools.count()
-    worker = Worker(world.shards, Kernel(), lambda: f"stage-{next(numbers)}")
-    for merge in plan.whole(world.shards.state(PEOPLE)):
-        assert isinstance(worker.compact(PEOPLE, merge), Compacted)
 
 
 def present(world: World) -> dict[tuple[int, str], int]:
@@ -65,8 +46,7 @@ def test_keyed_state_older_than_since_is_rebuilt(
     world.patch(monkeypatch)
     topic = world.raw("raw-people", 1)
     world.source("people", (("id", "BIGINT"), ("name", "VARCHAR")), topic, keys=("id",))
-    hold = Acquire(collection=PEOPLE, capability=HOLD, right=Right.READ)
-    world.shards.submit([("people", hold)])
+    hold(world, "people")
     slow, fast = (Replica(world, name, tmp_path / name) for name in ("slow", "fast"))
     send(world, topic, 1, "ann")
     send(world, topic, 2, "bob")
@@ -76,7 +56,7 @@ def test_keyed_state_older_than_since_is_rebuilt(
     for key, name in ((1, None), (2, "eve"), (3, "joe")):
         send(world, topic, key, name)
         settle(world, fast)
-    compact(world)
+    compact(world, "people")
     if restarts:
         slow = Replica(world, "slow", tmp_path / "slow")
     send(world, topic, 4, "zoe")

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 
+import pyarrow as pa
+
 from streams.compute import binding
 from streams.compute.binding import Fact
 from streams.ids import CollectionId
@@ -28,6 +30,14 @@ def declared(late_rows: LateRows = "place") -> Watermark:
     )
 
 
+def spelled(at: int | None) -> str | None:
+    """An event time as messages write it."""
+    if at is None:
+        return None
+    moment = datetime.fromtimestamp(0, UTC) + timedelta(milliseconds=at)
+    return moment.strftime("%Y-%m-%d %H:%M:%S.%f")
+
+
 class History:
     """A topic with event times, and the Appends that counted: their lower and offsets."""
 
@@ -37,17 +47,15 @@ class History:
         self.messages: list[list[tuple[int, int | None]]] = [[] for _ in range(PARTITIONS)]
         self.states: list[tuple[int, Mapping[int, int]]] = [(0, {})]
         self.sent = 0
-        world.source(
-            "events", COLUMNS, self.topic, on_error=on_error, watermark=declared(late_rows)
-        )
+        self._declare(on_error)
+
+    def _declare(self, on_error: OnError) -> None:
+        watermark = declared(self.late_rows)
+        self.world.source("events", COLUMNS, self.topic, on_error=on_error, watermark=watermark)
 
     def send(self, partition: int, at: int | None) -> None:
         """Send a message with an event time; None: it has none. Too early ones are bad."""
-        moment = (
-            None if at is None else datetime.fromtimestamp(0, UTC) + timedelta(milliseconds=at)
-        )
-        text = None if moment is None else moment.strftime("%Y-%m-%d %H:%M:%S.%f")
-        value = json.dumps({"id": self.sent, "ts": text}).encode()
+        value = json.dumps({"id": self.sent, "ts": spelled(at)}).encode()
         self.world.send(self.topic, partition, None, value)
         is_bad = at is None or at > self.world.now + AHEAD_MS
         self.messages[partition].append((self.sent, None if is_bad else at))
@@ -108,16 +116,22 @@ class History:
         )
         wanted_rows, wanted_letters = self.expected()
         assert not errors.num_rows
-        assert set(rows["_diff"].to_pylist()) <= {1}
-        counts = Counter(zip(rows["id"].to_pylist(), rows["_time"].to_pylist(), strict=True))
-        assert counts == wanted_rows
+        self._judge_rows(rows, wanted_rows)
         judged = dict(wanted_letters.elements())
-        numbers = [json.loads(value)["id"] for value in letters["value"].to_pylist()]
+        places = zip(
+            letters["partition"].to_pylist(), letters["offset"].to_pylist(), strict=True
+        )
+        numbers = [self.messages[partition][offset][0] for partition, offset in places]
         assert sorted(numbers) == sorted(judged)
         times = letters["_time"].to_pylist()
         assert all(judged[n] <= time for n, time in zip(numbers, times, strict=True))
         assert max(times, default=0) < self.world.upper("events.errors")
         assert self.world.upper("events") <= self.world.upper("events.errors")
+
+    def _judge_rows(self, rows: pa.Table, wanted: Placed) -> None:
+        assert set(rows["_diff"].to_pylist()) <= {1}
+        counts = Counter(zip(rows["id"].to_pylist(), rows["_time"].to_pylist(), strict=True))
+        assert counts == wanted
 
     def step(self, replica: Replica) -> bool:
         """Step each lane once; return whether one of them had work."""

@@ -31,7 +31,7 @@ from streams.kafka.topics import TopicKind, TopicSpec
 from streams.operators.engine import Context
 from streams.plan import json as plan_json
 from streams.plan.compile import Relation, compile_view
-from streams.plan.metadata import ErrorLimit, OnError, Watermark
+from streams.plan.metadata import ErrorLimit, Included, OnError, Watermark
 from streams.plan.physical import Column
 from streams.replica.config import Budgets, ReplicaConfig
 from streams.replica.crash_injection import Crash
@@ -116,11 +116,18 @@ class World:
         return topic
 
     def send(
-        self, topic: Topic, partition: int, key: bytes | None, value: bytes | None
+        self,
+        topic: Topic,
+        partition: int,
+        key: bytes | None,
+        value: bytes | None,
+        timestamp: int | None = None,
     ) -> None:
+        """Send a message, whose record has the world's time unless another is given."""
         store: MemoryStore = self.broker.store
+        at = self.now if timestamp is None else timestamp
         with store.changed:
-            store.partition(topic, partition).append(self.now, key, value, {})
+            store.partition(topic, partition).append(at, key, value, {})
 
     def source(
         self,
@@ -131,6 +138,7 @@ class World:
         on_error: OnError = "inline",
         watermark: Watermark | None = None,
         error_limit: ErrorLimit | None = None,
+        included: tuple[Included, ...] = (),
     ) -> None:
         """A source; its dead letters are the relation `NAME.errors`, in its group."""
         info = self.broker.topics.describe(topic)
@@ -160,6 +168,7 @@ class World:
                     dead_letters=letters,
                     watermark=watermark,
                     error_limit=error_limit,
+                    included=included,
                 ),
             )
         )

@@ -1,6 +1,6 @@
 """The clauses of CREATE SOURCE about event time: the watermark, and the options of WITH."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
 from streams.errors import InvalidStatement
@@ -110,18 +110,15 @@ def watermark(
     options: Options,
     columns: Sequence[Column],
     included: Sequence[Included],
-    *,
-    is_upsert: bool,
+    keys: Sequence[str],
 ) -> Watermark | None:
-    """Return the watermark of a source; None if it has none. Errors: InvalidStatement."""
+    """Return the watermark of a source; None if it has none.
+
+    `keys` are the key columns of ENVELOPE UPSERT. Errors: InvalidStatement.
+    """
     if clause is None:
         _refuse_options(options)
         return None
-    if is_upsert:
-        raise InvalidStatement(
-            "WATERMARK in a source of ENVELOPE UPSERT is not supported yet",
-            "expected ENVELOPE NONE",
-        )
     names = [*(column.name for column in columns), *(part.column for part in included)]
     exact = {name.casefold(): name for name in names}
     if clause.column.casefold() not in exact:
@@ -129,13 +126,31 @@ def watermark(
             f"column {clause.column} of WATERMARK does not exist",
             f"columns are {', '.join(names)}",
         )
+    column, late_rows = exact[clause.column.casefold()], options.late_rows or "place"
+    if keys and late_rows == "place":
+        _refuse_deletions(column, {*keys, *(part.column for part in included)})
     return Watermark(
-        column=exact[clause.column.casefold()],
+        column=column,
         delay_ms=clause.delay_ms,
-        late_rows=options.late_rows or "place",
+        late_rows=late_rows,
         idle_ms=IDLE_MS if options.idle_ms is None else options.idle_ms,
         ahead_ms=AHEAD_MS if options.ahead_ms is None else options.ahead_ms,
     )
+
+
+def _refuse_deletions(column: str, beside: Collection[str]) -> None:
+    """Refuse to place late rows of keys that can be deleted: what is `beside` values has that.
+
+    A deletion that has happened leaves nothing that says whether a late row is older.
+    """
+    if column in beside:
+        raise InvalidStatement(
+            f"LATE ROWS PLACE in a source of ENVELOPE UPSERT whose event time, column {column},"
+            " is not in the value",
+            "a message without a value has an event time then, and deletes its key: whether a"
+            " late row is older than the deletion is not known once that has happened",
+            "declare WITH (LATE ROWS DEAD LETTER) or WITH (LATE ROWS FAIL)",
+        )
 
 
 def _refuse_options(options: Options) -> None:

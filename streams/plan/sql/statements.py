@@ -255,7 +255,7 @@ def _create_source(cursor: Cursor) -> Statement:
         options_.about_time,
         declared,
         read.included,
-        is_upsert=envelope is Envelope.UPSERT,
+        keys,
     )
     return CreateSource(
         name=name,

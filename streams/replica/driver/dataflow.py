@@ -183,6 +183,17 @@ class Dataflow:
         return source is not None and source.watermark is not None
 
     @property
+    def has_own_lane(self) -> bool:
+        """Whether a lane of its own steps it: a source with a watermark, but for its builds."""
+        return self.has_watermark and self.phase is not Phase.BUILDING
+
+    @property
+    def is_keyed(self) -> bool:
+        """Whether it is a source whose state has the row of each key."""
+        source = self.description.source
+        return source is not None and bool(source.keys)
+
+    @property
     def dead_letters(self) -> CollectionId | None:
         """The collection of a source's dead letters, if it has one."""
         source = self.description.source

@@ -2,8 +2,10 @@
 
 `streams.compute.event_time` decides; this module adds the state of the dataflow. Its own
 position is the shard's, its progress runs ahead of it. If the shard has moved without it, its
-pending rows are void: it begins again where the shard says that pending messages begin. If its
-dead letters alone have moved, refused messages are settled up to there.
+pending rows are void: it begins again where the shard says that pending messages begin. With
+keys, what the shard got since is replayed first (`ingest_planner.catch_up`): the row of each
+key is that of the shard, whatever was pending. If its dead letters alone have moved, refused
+messages are settled up to there.
 """
 
 import uuid
@@ -15,18 +17,19 @@ from streams.compute.event_time import Advance, Observed, Progress, Ranges
 from streams.compute.reclocking import Ends, Position
 from streams.compute.stalls import NotYet, Stalled, Told, bad_message, impediment
 from streams.ids import Timestamp
+from streams.operators.engine import is_of_pending_rows
 from streams.progress import Interval
 from streams.replica.driver import work_units
 from streams.replica.driver.dataflow import Dataflow
 from streams.replica.driver.dataflow_state import OwnState
 from streams.replica.driver.import_state import View
-from streams.replica.driver.ingest_planner import Moved, Stuck, position
+from streams.replica.driver.ingest_planner import Began, Moved, Stuck, catch_up, position
 from streams.replica.driver.steady_planner import output_of
 from streams.replica.driver.work_units import EventUnit
 from streams.replica.ingest import ranges
 from streams.replica.ingest.event_times import Manner, Reading
 from streams.replica.ingest.ranges import Slice
-from streams.replica.tasks.descriptor import RawLoad
+from streams.replica.tasks.descriptor import RawLoad, Runs
 
 SETTLING = frozenset({"dead_letter", "fail"})
 """The values of `on_error` with which refused messages become dead letters and nothing else.
@@ -38,16 +41,20 @@ counted where the source is bound.
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Moment:
-    """This replica's clock, the lane's watermark, and the messages of a micro-batch."""
+    """This replica's clock, the lane's watermark, and the messages of a micro-batch.
+
+    `slice_bytes` is how much of a shard is replayed in one.
+    """
 
     now_ms: int
     watermark_ms: int
     messages: int
+    slice_bytes: int
 
 
 def plan(
     flow: Dataflow, view: View, observation: Told, moment: Moment
-) -> EventUnit | Moved | Stuck | None:
+) -> EventUnit | Moved | Began | Stuck | None:
     """Plan a running source with a watermark that is not busy; None if it has nothing to do."""
     source, own = flow.description.source, flow.own
     assert source is not None
@@ -79,7 +86,7 @@ def plan(
         continuation.settled(bound_letters, source.start),
     )
     if own.position != shard:
-        return Moved(flow, without_pending(shard, progress))
+        return _to_shard(flow, view, without_pending(shard, progress), moment)
     if progress != own.progress:
         return Moved(flow, replace(own, progress=progress))
     return _advance(flow, view, observation, progress, moment)
@@ -96,6 +103,24 @@ def _letters(flow: Dataflow, view: View) -> Position | None:
 def without_pending(shard: Position, progress: Progress | None = None) -> OwnState:
     """Return the state of a source at its shard's position before any message is read."""
     return OwnState(uuid.uuid4().hex, shard.frontier, {}, shard.offsets, progress)
+
+
+def _to_shard(flow: Dataflow, view: View, there: OwnState, moment: Moment) -> Moved | Began:
+    """Bring a source to its shard's position, at which its state is `there` but for keys."""
+    if flow.own is None or not flow.is_keyed:
+        return Moved(flow, there)
+    settled = replace(flow, own=replace(flow.own, runs=_without_pending_rows(flow.own.runs)))
+    return Began(flow, catch_up(settled, view, there.position, moment.slice_bytes))
+
+
+def _without_pending_rows(runs: Mapping[int, Runs]) -> Mapping[int, Runs]:
+    """The runs of each bucket, but for the rows that wait for their event time."""
+    return {
+        bucket: {
+            name: files for name, files in of_bucket.items() if not is_of_pending_rows(name)
+        }
+        for bucket, of_bucket in runs.items()
+    }
 
 
 def _advance(

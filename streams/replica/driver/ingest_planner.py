@@ -220,8 +220,8 @@ def _plan(
                 began.append(Began(flow, _first(flow, decision, slices, most)))
             else:
                 units.append(_unit(flow, view, decision, slices))
-        elif isinstance(decision, Rebuild) and _is_keyed(flow):
-            began.append(Began(flow, _catch_up(flow, view, decision.at, limits.slice_bytes)))
+        elif isinstance(decision, Rebuild) and flow.is_keyed:
+            began.append(Began(flow, catch_up(flow, view, decision.at, limits.slice_bytes)))
     return SourcePlan(
         units=tuple(units),
         quiet=tuple(_ticks(decided, now_ms, together=bool(units))),
@@ -232,14 +232,10 @@ def _plan(
             Moved(flow, _at(flow, decision.at))
             for flow, decision in decided
             if isinstance(decision, Follow)
-            or (isinstance(decision, Rebuild) and not _is_keyed(flow))
+            or (isinstance(decision, Rebuild) and not flow.is_keyed)
         ),
         began=tuple(began),
     )
-
-
-def _is_keyed(flow: Dataflow) -> bool:
-    return flow.plan.depth > 0
 
 
 def _at(flow: Dataflow, at: Position) -> OwnState:
@@ -297,7 +293,7 @@ def _first(
     )
 
 
-def _catch_up(flow: Dataflow, view: View, at: Position, slice_bytes: int) -> Build:
+def catch_up(flow: Dataflow, view: View, at: Position, slice_bytes: int) -> Build:
     """Bring keyed state to the shard's frontier: replay what others appended since.
 
     State at a frontier that counted equals the shard's contents there, so it lacks exactly the

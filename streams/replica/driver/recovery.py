@@ -201,9 +201,13 @@ class Starter:
     def _resume_source(self, flow: Dataflow, view: View) -> None:
         """Resume a source from its last record, or without keyed state from the shard.
 
-        With a watermark it begins at the shard, too, and reads what is pending again.
+        With a watermark it begins at the shard, too, and reads what is pending again; with keys
+        it is born, and replays the shard.
         """
         shard = view.state(flow.id)
+        if flow.has_watermark and flow.is_keyed:
+            self.scheduler.tell(flow, Recovered(_nothing(flow.description.as_of)))
+            return
         if flow.has_watermark:
             at = Position(shard.upper, shard.source or {})
             self.scheduler.tell(flow, Recovered(event_planner.without_pending(at)))

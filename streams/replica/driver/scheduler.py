@@ -366,9 +366,7 @@ class Scheduler:
             return bool(waiting and self._alone(waiting, View(self.shards), self.now_ms()))
 
     def _suspects(self) -> list[Dataflow]:
-        return [
-            flow for flow in self.sound() if flow.isolation.steps and not flow.has_watermark
-        ]
+        return [flow for flow in self.sound() if flow.isolation.steps and not flow.has_own_lane]
 
     def _alone(self, suspects: Sequence[Dataflow], view: View, now_ms: int) -> tuple[Unit, ...]:
         """Plan a micro-batch for one flow that may kill workers or never end.
@@ -435,12 +433,12 @@ class Scheduler:
         observation = None if source is None else self.ends().get(source.topic)
         if observation is None or not flow.is_ready(Phase.RUNNING, now_ms):
             return ()
+        most = most_messages(budgets.messages, budgets.message_bytes, observation.message_bytes)
         moment = event_planner.Moment(
             now_ms=now_ms,
             watermark_ms=self.watermark_ms(lane),
-            messages=most_messages(
-                budgets.messages, budgets.message_bytes, observation.message_bytes
-            ),
+            messages=most,
+            slice_bytes=budgets.slice_bytes,
         )
         match event_planner.plan(flow, view, observation, moment):
             case EventUnit() as unit:
@@ -449,6 +447,8 @@ class Scheduler:
                 self.tell(flow, Failed(Failure(reason, Kind.UNREACHABLE)))
             case ingest_planner.Moved(_, own):
                 self.tell(flow, Followed(own))
+            case ingest_planner.Began(_, build):
+                self.tell(flow, Divided(build))
             case None:
                 pass
         return ()

@@ -14,6 +14,10 @@ UPSERT: the message is the new row of its key.
 - `position` = offset * 2^15 + partition, so that of a key's messages at one time the one with
   the highest (offset, partition) wins.
 
+With a watermark a key has the message of the highest (event time, offset, partition) among
+those that have happened. A deletion needs an event time, too (`event_times`). Nothing puts a
+key into error, for an error has no event time.
+
 This is so for the sources that keep such messages as errors; for others `refusals` says what
 becomes of them, and the key stays as it was.
 
@@ -42,10 +46,13 @@ from streams.replica.ingest.decode import Decoder, whole
 from streams.replica.ingest.event_times import (
     FRESH,
     NOTHING,
+    EventTimes,
     Manner,
     greatest,
+    milliseconds,
     reader_of,
     reasons_of_late,
+    refusal_of_deletions,
     together,
 )
 from streams.replica.ingest.keys import NO_TEXT, Keys
@@ -103,6 +110,7 @@ class Envelope:
         self._decoder = Decoder([columns[index] for index in rest], kernel, paths)
         self._metadata = Metadata(source)
         self._event_times, self._watermark = reader_of(source, columns), source.watermark
+        self._deletion = refusal_of_deletions(source)
         self._has_limit = source.error_limit is not None
         self._places = np.argsort([*positions, *rest, *included]).tolist()
         self._declared = arrow_schema([column.type for column in columns])
@@ -123,18 +131,38 @@ class Envelope:
         (int64), and the columns of `metadata.fetched`. Errors: Undecodable if the source stops
         at a message that cannot be decoded.
         """
+        if self._event_times is not None:
+            rows, reasons = self._by_event_time(self._event_times, messages)
+            return self._judged(messages, rows, reasons, time, manner)
         if self._keys is not None:
             return self._upserts(self._keys, messages, time)
         rows, reasons = self._values(messages)
-        if self._event_times is not None:
-            times, more = self._event_times.read(rows, messages)
-            rows = rows.append_column("event_time", times)
-            reasons = pc.coalesce(reasons, more)
-            return self._judged(messages, rows, reasons, time, manner)
         refused = self._refusals.refused(messages, reasons, time)
         updates = updates_at(_filter(rows, reasons.is_null()).columns, time, self._schema)
         seen = self._seen(messages, [refused])
         return Ingested(updates, refused.errors, refused.letters, seen)
+
+    def _by_event_time(
+        self, reader: EventTimes, messages: pa.Table
+    ) -> tuple[pa.Table, pa.Array]:
+        """Return the import's columns, the event time last, and the reasons of bad messages."""
+        values, reasons = self._values(messages)
+        if self._keys is None:
+            columns = values.columns
+            times, more = reader.read(columns[reader.place], messages)
+        else:
+            keys = self._keys.decode(whole(messages["key"]))
+            absent = whole(messages["value"]).is_null()
+            reasons = pc.if_else(absent, self._deletion, reasons)
+            of_keys = pc.binary_join_element_wise("key: ", keys.reasons, "")
+            reasons = pc.coalesce(of_keys, reasons)
+            moments = self._row(keys.columns, values)[reader.place]  # of deletions too
+            times, more = reader.read(moments, messages)
+            kinds = pc.if_else(absent, DELETION, VALUE)
+            none = pa.nulls(len(kinds), pa.string())
+            columns = self._bookkept(messages, keys.columns, values, kinds, none)
+        rows = pa.table([*columns, times], self._schema.names[:-2])
+        return rows, pc.coalesce(reasons, more)
 
     def _judged(
         self,
@@ -146,7 +174,7 @@ class Envelope:
     ) -> Ingested:
         """Return the updates of rows whose last column is their event time."""
         assert self._watermark is not None
-        times = combined(rows["event_time"])
+        times = combined(rows.columns[-1])
         sound = reasons.is_null().to_numpy(zero_copy_only=False)
         late = sound & (int64(times) < time)
         stays = sound if self._watermark.late_rows == "place" else sound & ~late
@@ -235,11 +263,22 @@ class Envelope:
         absent = whole(messages["value"]).is_null()
         texts = self._keyed_errors(reader, messages, reasons)
         kinds = pc.if_else(absent, DELETION, pc.if_else(texts.is_null(), VALUE, ERROR))
+        columns = self._bookkept(messages, keys, values, kinds, texts)
+        return updates_at(columns, time, self._schema)
+
+    def _bookkept(
+        self,
+        messages: pa.Table,
+        keys: pa.Table,
+        values: pa.Table,
+        kinds: pa.Array,
+        errors: pa.Array,
+    ) -> list[pa.Array | pa.ChunkedArray]:
+        """Return the columns of a source with keys, and position, kind and error."""
         rows = self._row(keys, _only(values, pc.equal(kinds, VALUE)))
         partitions = messages["partition"].to_numpy().astype(np.int64)
         positions = messages["offset"].to_numpy() * MAX_PARTITIONS + partitions
-        columns = [*rows, pa.array(positions), kinds.cast(pa.uint8()), texts]
-        return updates_at(columns, time, self._schema)
+        return [*rows, pa.array(positions), kinds.cast(pa.uint8()), errors]
 
     def replay(self, updates: pa.Table, errors: pa.Table) -> Loaded:
         """Return messages that reproduce the contents of a source's shard.
@@ -292,7 +331,10 @@ class Envelope:
             texts = pa.nulls(updates.num_rows, pa.string())
         kinds = pc.if_else(comes, kind, DELETION).cast(pa.uint8())
         ones = pa.array(np.ones(updates.num_rows, np.int64))
-        columns = [*rows, comes.cast(pa.int64()), kinds, texts, updates["time"], ones]
+        columns = [*rows, comes.cast(pa.int64()), kinds, texts]
+        if self._event_times is not None:
+            columns.append(milliseconds(rows[self._event_times.place]))
+        columns += [updates["time"], ones]
         return pa.table(columns, schema=self._schema)
 
     def _settled(self, updates: pa.Table, schema: pa.Schema) -> pa.Table:

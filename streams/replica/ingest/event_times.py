@@ -7,6 +7,9 @@ clock, so that a message that is read again is judged as before.
 
 A row is late if its event time is below the time of the load, which is the shard's upper. What
 becomes of it is declared; a row that stays happens at the time of the load.
+
+A message without a value (ENVELOPE UPSERT) has the event time of its key, or of its record, if
+the column is from there; one that has its event time in the value is refused.
 """
 
 from collections import Counter
@@ -81,16 +84,15 @@ class EventTimes:
     """Reads the event times of one source."""
 
     def __init__(self, declared: Watermark, place: int) -> None:
-        self._declared, self._place = declared, place
+        self._declared, self.place = declared, place
 
-    def read(self, rows: pa.Table, messages: pa.Table) -> tuple[pa.Array, pa.Array]:
+    def read(self, moments: pa.ChunkedArray, messages: pa.Table) -> tuple[pa.Array, pa.Array]:
         """Return the event time of each row in milliseconds, and why a message is refused.
 
-        Shape: `messages` has `timestamp`, milliseconds. Where a reason is given the event time
-        means nothing.
+        Shape: `moments` is the column at `place`; `messages` has `timestamp`, milliseconds.
+        Where a reason is given the event time means nothing.
         """
-        values = combined(rows.columns[self._place])
-        times = pa.array(_milliseconds(values.fill_null(0)))
+        values, times = combined(moments), milliseconds(moments)
         records = combined(messages["timestamp"])
         column = self._declared.column
         null = f'column "{column}" is the event time and is NULL'
@@ -124,10 +126,24 @@ def reader_of(source: IngestionDescription, columns: Sequence[Column]) -> EventT
     return EventTimes(declared, names.index(declared.column))
 
 
-def _milliseconds(values: pa.Array) -> Ints:
+def refusal_of_deletions(source: IngestionDescription) -> pa.Scalar:
+    """Return why a message without a value is refused; NULL if it has an event time."""
+    declared = source.watermark
+    beside = {*source.keys, *(included.column for included in source.included)}
+    if declared is None or declared.column in beside:
+        return _NO
+    return pa.scalar(
+        f'no value, so no column "{declared.column}", the event time: a message that deletes'
+        " its key needs the event time in the key, or from INCLUDE TIMESTAMP"
+    )
+
+
+def milliseconds(moments: pa.ChunkedArray) -> pa.Array:
+    """Return timestamps as milliseconds since 1970, rounded down; NULL as 0."""
+    values = combined(moments)
     per_ms = _PER_MS[values.type.unit]
-    raw = int64(values.cast(pa.int64()))
-    return raw // per_ms if per_ms else raw * 1_000
+    raw = int64(values.fill_null(0).cast(pa.int64()))
+    return pa.array(raw // per_ms if per_ms else raw * 1_000)
 
 
 def greatest(partitions: Ints, times: Ints) -> dict[int, int]:

@@ -6,6 +6,8 @@
 - `upsert`: the latest message of a key is its row. The source carries, beside the columns,
   `position` (which message of a key and time is the latest), `kind` and `error`, as the node
   Upsert wants them; Upsert runs on the key's bucket, at level 1.
+- `upsert` with a watermark: both, `event_time` behind those. Temporal is on the key's bucket,
+  too, so Upsert takes what enters on the same level.
 
 The import is the raw topic itself, not a collection: its id is `topic:` and the topic's name,
 which no catalog id can be. Where the source resumed elsewhere the generation of its binding
@@ -50,6 +52,8 @@ def import_columns(
             return (*columns, EVENT_TIME)
         case "none":
             return tuple(columns)
+        case "upsert" if source.watermark is not None:
+            return (*columns, *BOOKKEEPING, EVENT_TIME)
         case "upsert":
             return (*columns, *BOOKKEEPING)
         case _:
@@ -78,13 +82,25 @@ def dataflow(source: IngestionDescription, columns: Sequence[Column]) -> Dataflo
     if source.envelope == "none" and source.watermark is not None:
         return Dataflow(
             imports=imports,
-            nodes=(Source(0), _entering(columns)),
+            nodes=(Source(0), _entering(columns, len(columns))),
             types=(source_types, tuple(column.type for column in columns)),
             levels=(0, 1),
             output=tuple(columns),
         )
     if source.envelope == "none":
         return Dataflow(imports, (Source(0),), (source_types,), (0,), tuple(columns))
+    if source.watermark is not None:
+        return Dataflow(
+            imports=imports,
+            nodes=(
+                Source(0),
+                _entering(came, len(came) - 1, keys),
+                Upsert(1, keys, dated=True),
+            ),
+            types=(source_types, source_types, tuple(column.type for column in columns)),
+            levels=(0, 1, 1),
+            output=tuple(columns),
+        )
     return Dataflow(
         imports=imports,
         nodes=(Source(0), Upsert(0, keys)),
@@ -94,11 +110,16 @@ def dataflow(source: IngestionDescription, columns: Sequence[Column]) -> Dataflo
     )
 
 
-def _entering(columns: Sequence[Column]) -> Temporal:
-    """Return the node that lets rows enter at their event time, the column after these."""
-    event_time = Expression(f"c{len(columns)}", EVENT_TIME.type, EVENT_TIME.name)
+def _entering(
+    columns: Sequence[Column], at: int, keys: tuple[int, ...] | None = None
+) -> Temporal:
+    """Return the node that lets rows of these columns enter at their event time.
+
+    `at` is its place. With `keys` rows of one key are brought together.
+    """
+    event_time = Expression(f"c{at}", EVENT_TIME.type, EVENT_TIME.name)
     outputs = tuple(
         Expression(f"c{place}", column.type, column.name)
         for place, column in enumerate(columns)
     )
-    return Temporal(0, (), (Bound(">=", event_time),), outputs)
+    return Temporal(0, (), (Bound(">=", event_time),), outputs, keys)

@@ -90,6 +90,29 @@ def test_late_rows_that_are_dead_letters_have_a_collection(env, clauses, letters
     assert (errors_view is not None) == (letters is not None)
 
 
+KEYED = (
+    "CREATE SOURCE clicks FROM KAFKA (TOPIC 'orders') (id BIGINT, ts TIMESTAMP,"
+    " WATERMARK FOR ts AS ts) FORMAT JSON ENVELOPE UPSERT (KEY (id)) {}"
+)
+
+
+def test_no_key_is_in_error_by_event_time(env):
+    replica = env.start_replica()
+    said = "ON ERROR INLINE in a source of ENVELOPE UPSERT with a WATERMARK"
+    assert env.fails(KEYED.format("ON ERROR INLINE")).message == said
+    assert isinstance(env.sql(KEYED.format(""))[-1], Complete)
+    eventually(lambda: bool(replica.created))
+    source = described(replica)
+    assert (source.envelope, source.on_error, source.dead_letters) == (
+        "upsert",
+        "dead_letter",
+        E1,
+    )
+    assert env.fails("ALTER SOURCE clicks SET (ON ERROR INLINE)").message == said
+    assert isinstance(env.sql("ALTER SOURCE clicks SET (ON ERROR SKIP)")[-1], Complete)
+    assert isinstance(env.sql("ALTER SOURCE clicks SET (ERROR LIMIT 5)")[-1], Complete)
+
+
 BOTH = "clicks and orders cannot be read together: they have different timelines"
 RECENT = "CREATE MATERIALIZED VIEW recent AS SELECT id, ts FROM clicks"
 
