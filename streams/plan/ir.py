@@ -106,13 +106,10 @@ class DeltaJoin:
 
 
 class JoinKind(StrEnum):
-    """The fate of left's rows, given the rows on the right that match them.
+    """The rows that a join returns. A pair of rows matches if every predicate is true."""
 
-    A pair of rows matches if every predicate is true. RIGHT is LEFT turned round.
-    """
-
-    LEFT = "LEFT"  # the pairs, and left rows without a match beside NULLs
-    FULL = "FULL"  # the pairs, and the rows of either side without a match beside NULLs
+    LEFT = "LEFT"  # the pairs, and left rows without a match, extended with NULLs
+    FULL = "FULL"  # the pairs, and the rows of either side without a match, with NULLs
     SEMI = "SEMI"  # left rows with a match
     ANTI = "ANTI"  # left rows without a match
     NULL_AWARE_ANTI = "NULL-AWARE ANTI"  # left rows for which every pair is false: NOT IN
