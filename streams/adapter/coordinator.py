@@ -52,7 +52,7 @@ from streams.adapter.workers.pool import Workers
 from streams.adapter.workers.requests import Explain, View
 from streams.compute.controller import Controller, create_topics
 from streams.compute.protocol import CreateInstance
-from streams.compute.replica_responses import Observed
+from streams.compute.replica_responses import InstanceStatus
 from streams.errors import InvalidStatement, InvalidUsage, SlackwaterError
 from streams.ids import CollectionId, Topic
 from streams.kafka.log import Chunks, Logs
@@ -178,7 +178,7 @@ class Coordinator:
         return self._upkeep.is_alive and self.shards.defect is None
 
     @property
-    def observed(self) -> Observed:
+    def observed(self) -> InstanceStatus:
         """The state that replicas have reported."""
         return self.controller.observed
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from streams.adapter.catalog import Catalog, Item
-from streams.compute.replica_responses import Observed
+from streams.compute.replica_responses import InstanceStatus
 from streams.ids import Timestamp
 
 FAILED = "failed"
@@ -26,7 +26,7 @@ class Delay:
     has_failed: bool
 
 
-def delay_of(item: Item, catalog: Catalog, observed: Observed) -> Delay | None:
+def delay_of(item: Item, catalog: Catalog, observed: InstanceStatus) -> Delay | None:
     """Return what holds a collection up: of all that it depends on, what comes first."""
     if observed.is_deserted:
         return Delay(NO_REPLICA, has_failed=False)

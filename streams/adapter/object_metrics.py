@@ -4,12 +4,14 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from streams.adapter.catalog import NAMES
 from streams.adapter.show import Shown
-from streams.compute.replica_responses import Observed
+from streams.compute.replica_responses import InstanceStatus
 from streams.http.metrics import Family, Labels, Sample
 from streams.progress import Antichain
 
 
-def of_objects(shown: Sequence[Shown], observed: Observed, now_ms: int) -> Iterator[Family]:
+def of_objects(
+    shown: Sequence[Shown], observed: InstanceStatus, now_ms: int
+) -> Iterator[Family]:
     """Return the metrics of objects, of which no two of a kind have one name.
 
     `now_ms` is the clock, in milliseconds since 1970.

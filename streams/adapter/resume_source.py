@@ -25,7 +25,7 @@ from streams.compute.stalls import (
     OVER_LIMIT,
     SETTLED,
     Stalled,
-    Told,
+    TopicReport,
     bad_message,
     impediment,
     is_of_topic,
@@ -143,7 +143,7 @@ def _is_stalled(
         return True
     info = topics.describe(read.topic)
     ends = {} if info is None else topics.ends(read.topic)
-    observation = Told(
+    observation = TopicReport(
         None if info is None else info.id,
         {partition: Ends(*bounds) for partition, bounds in ends.items()},
         repeats=SETTLED if is_reported else 0,

@@ -28,7 +28,7 @@ from streams.adapter.results import END, Failed, Progress, Result, line
 from streams.adapter.sessions import Session, Sessions, session_of
 from streams.adapter.show import UNITS, Shown, row
 from streams.adapter.timelines import Timeline
-from streams.compute.replica_responses import Observed
+from streams.compute.replica_responses import InstanceStatus
 from streams.errors import InvalidUsage
 from streams.http.listening import Listening
 from streams.http.metrics import exposition
@@ -58,7 +58,7 @@ class Answering(Protocol):
         """The epoch that it opened."""
 
     @property
-    def observed(self) -> Observed:
+    def observed(self) -> InstanceStatus:
         """The state that replicas have reported."""
 
     @property

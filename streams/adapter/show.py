@@ -13,7 +13,7 @@ from streams.adapter.timelines import Timeline, retained, timeline
 from streams.compute import binding
 from streams.compute.binding import Fact
 from streams.compute.protocol import Hydration
-from streams.compute.replica_responses import HYDRATING, Condition, Observed
+from streams.compute.replica_responses import HYDRATING, Condition, InstanceStatus
 from streams.ids import CollectionId
 from streams.plan.physical import Column
 from streams.plan.sql.durations import spelled
@@ -91,7 +91,7 @@ class Shown:
 def shown(
     catalog: Catalog,
     states: Mapping[CollectionId, CollectionState],
-    observed: Observed,
+    observed: InstanceStatus,
     problems: Mapping[CollectionId, str],
     policy: Retention,
 ) -> tuple[Shown, ...]:
@@ -130,7 +130,7 @@ def _shown(
     item: Item,
     catalog: Catalog,
     state: CollectionState | None,
-    observed: Observed,
+    observed: InstanceStatus,
     uppers: Mapping[CollectionId, int],
 ) -> Shown:
     condition = observed.conditions.get(item.id, Condition())
@@ -208,7 +208,7 @@ def _progress(condition: Condition, item: Item) -> str:
     return said if left is None else f"{said}, {left:,} s left"
 
 
-def _state(reported: str, observed: Observed, *, is_loaded: bool) -> str:
+def _state(reported: str, observed: InstanceStatus, *, is_loaded: bool) -> str:
     if observed.is_deserted:
         return "no replica"
     if reported == "running" and not is_loaded:

@@ -33,7 +33,7 @@ from streams.compute.protocol import (
     Status,
 )
 from streams.compute.reader import ResponseReader
-from streams.compute.replica_responses import Observed
+from streams.compute.replica_responses import InstanceStatus
 from streams.compute.writer import CommandWriter
 from streams.errors import Corrupt, Determinate
 from streams.ids import CollectionId, Offset, Topic
@@ -85,13 +85,13 @@ class Controller:
         self._live: dict[CollectionId, DataflowDescription] = {}
         self._reduced_to = 0
         self._last_hello = last_hello(logs, self._commands)
-        self._observed = Observed().begin(clock())
+        self._observed = InstanceStatus().begin(clock())
         self._response_topic = response_topic(settings.namespace, instance)
         self._responses = ResponseReader(logs, self._response_topic, nonce="")
         self._forgotten = self._responses.position
 
     @property
-    def observed(self) -> Observed:
+    def observed(self) -> InstanceStatus:
         """The state that replicas have reported, as of the last `poll`."""
         return self._observed
 

@@ -1,15 +1,15 @@
 """Reads the command topic: each command once, in order, from the newest iteration on.
 
-`Reading` is the pure part. It holds the epoch and nonce of the iteration and the sequence
-number that comes next, and says of each message whether it counts. Messages older than the
-first Hello seen, of another nonce, of a lower epoch, and copies do not count; a gap in the
-numbers is `Corrupt`.
+`CommandReaderState` is the pure part. It holds the epoch and nonce of the iteration and the
+next expected sequence number, and decides for each message whether it counts. Messages older
+than the first Hello seen, of another nonce, of a lower epoch, and duplicates do not count; a
+gap in the numbers is `Corrupt`.
 
 `CommandReader` does the I/O: it opens the topic, skips to the last Hello there, and follows. It
-skips a record that it cannot read and reports it as `Unread`: otherwise one bad record would
-stop every replica permanently, because a new process reads it again. `ResponseReader` does the
-same for the controller over the response topic, where each replica process has its own sequence
-numbers.
+skips a record that it cannot read and reports it as `UnreadableCommand`: otherwise one bad
+record would stop every replica permanently, because a new process reads it again.
+`ResponseReader` does the same for the controller over the response topic, where each replica
+process has its own sequence numbers.
 """
 
 import logging
@@ -26,36 +26,36 @@ log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class Unread:
+class UnreadableCommand:
     """Why a record of the command topic is not a command, or what is missing before it."""
 
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
-class Heard:
+class ReceivedCommand:
     """A record of the topic at an offset that counts or cannot be read."""
 
     offset: Offset
-    command: Command | Unread
+    command: Command | UnreadableCommand
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class CommandReaderState:
     """The state of a reader of commands. `next` is the sequence number expected next."""
 
     epoch: int = -1
     nonce: str = ""
     next: int = 0
 
-    def step(self, message: CommandMessage) -> tuple["Reading", Command | None]:
-        """Return the reading after the message, and its command if it counts.
+    def step(self, message: CommandMessage) -> tuple["CommandReaderState", Command | None]:
+        """Return the state after the message, and its command if it counts.
 
         Errors: Corrupt if a message is missing.
         """
         match message.command:
             case Hello(nonce, epoch) if self._begins(message, epoch):
-                return Reading(epoch, nonce, message.sequence + 1), message.command
+                return CommandReaderState(epoch, nonce, message.sequence + 1), message.command
             case Hello():
                 return self, None
             case command:
@@ -68,7 +68,7 @@ class Reading:
                     )
                 return replace(self, next=self.next + 1), command
 
-    def past_gap(self, message: CommandMessage) -> "Reading":
+    def past_gap(self, message: CommandMessage) -> "CommandReaderState":
         """The reading that accepts the message as next, whatever is missing before it."""
         return replace(self, next=message.sequence)
 
@@ -82,7 +82,7 @@ class CommandReader:
 
     def __init__(self, logs: Logs, topic: Topic) -> None:
         self._logs, self._topic = logs, topic
-        self._reading = Reading()
+        self._reading = CommandReaderState()
         self._tail, self._caught_up_at = self._open()
 
     @property
@@ -90,7 +90,7 @@ class CommandReader:
         """The nonce of the current iteration; responses carry it. Empty before any Hello."""
         return self._reading.nonce
 
-    def poll(self, wait_ms: int) -> tuple[Heard, ...]:
+    def poll(self, wait_ms: int) -> tuple[ReceivedCommand, ...]:
         """Return new commands in order; none after `wait_ms` without any.
 
         The first call reads to the end of the topic and begins with the last Hello there.
@@ -109,8 +109,8 @@ class CommandReader:
         """Stop reading."""
         self._tail.close()
 
-    def _poll(self, wait_ms: int) -> tuple[Heard, ...]:
-        heard: list[Heard] = []
+    def _poll(self, wait_ms: int) -> tuple[ReceivedCommand, ...]:
+        heard: list[ReceivedCommand] = []
         while self._caught_up_at is not None:
             self._read(heard, wait_ms=1000)
         if not heard:
@@ -121,40 +121,42 @@ class CommandReader:
         low, end = self._logs.bounds(self._topic)
         return self._logs.tail({self._topic: low}), end if end > low else None
 
-    def _read(self, heard: list[Heard], wait_ms: int) -> None:
+    def _read(self, heard: list[ReceivedCommand], wait_ms: int) -> None:
         for entry in self._tail.poll(wait_ms):
             behind = self._caught_up_at is not None
             for command in self._commands(entry.value):
                 if isinstance(command, Hello) and behind:
                     heard.clear()  # an older iteration, which the newer one replaces
-                heard.append(Heard(entry.offset, command))
+                heard.append(ReceivedCommand(entry.offset, command))
             if self._caught_up_at is not None and entry.offset + 1 >= self._caught_up_at:
                 self._caught_up_at = None
 
-    def _commands(self, value: bytes) -> Iterator[Command | Unread]:
+    def _commands(self, value: bytes) -> Iterator[Command | UnreadableCommand]:
         """Return the command of a record, if it counts, and the errors with it or before it."""
         try:
             message = decode_command(value)
         except Corrupt as wrong:
-            yield Unread(str(wrong))
+            yield UnreadableCommand(str(wrong))
             return
         try:
             self._reading, command = self._reading.step(message)
         except Corrupt as gap:
-            yield Unread(str(gap))
+            yield UnreadableCommand(str(gap))
             self._reading, command = self._reading.past_gap(message).step(message)
         if command is not None:
             yield command
 
 
 @dataclass(frozen=True, slots=True)
-class Hearing:
+class ResponseReaderState:
     """The state of a reader of responses: the last sequence number of each replica process."""
 
     nonce: str
     heard: Mapping[str, int] = field(default_factory=dict)
 
-    def step(self, message: ResponseMessage) -> tuple["Hearing", ResponseMessage | None]:
+    def step(
+        self, message: ResponseMessage
+    ) -> tuple["ResponseReaderState", ResponseMessage | None]:
         """Return the hearing after the message, and the message if it counts."""
         if message.nonce != self.nonce:
             return self, None
@@ -171,13 +173,13 @@ class ResponseReader:
     """
 
     def __init__(self, logs: Logs, topic: Topic, nonce: str) -> None:
-        self._topic, self._hearing = topic, Hearing(nonce)
+        self._topic, self._hearing = topic, ResponseReaderState(nonce)
         _, self.position = logs.bounds(topic)
         self._tail = logs.tail({topic: self.position})
 
     def restart(self, nonce: str) -> None:
         """Accept only responses to the iteration `nonce` from here on."""
-        self._hearing = Hearing(nonce)
+        self._hearing = ResponseReaderState(nonce)
 
     def poll(self, wait_ms: int) -> tuple[ResponseMessage, ...]:
         """Return new responses that count; other records are skipped."""

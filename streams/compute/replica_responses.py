@@ -52,7 +52,7 @@ class Condition:
 
 
 @dataclass(frozen=True, slots=True)
-class Observed:
+class InstanceStatus:
     """All dataflows. `dropped` are the exports whose end a replica has confirmed.
 
     `heard` maps each replica process to the time of its last response in the current iteration,
@@ -78,12 +78,12 @@ class Observed:
         """Whether no replica is live; False before they had the time to answer."""
         return not self.replicas and self.now - self.since >= SILENCE_S
 
-    def step(self, message: ResponseMessage, now: float) -> "Observed":
+    def step(self, message: ResponseMessage, now: float) -> "InstanceStatus":
         """Return the state after a response that is read now."""
         heard = _heard(self.heard, message.replica, now)
         return replace(self._said(message.response), heard=heard, now=now)
 
-    def _said(self, response: Response) -> "Observed":
+    def _said(self, response: Response) -> "InstanceStatus":
         match response:
             case Reconciled() | Alive():
                 return self
@@ -99,22 +99,22 @@ class Observed:
             case _:
                 assert_never(response)
 
-    def at(self, now: float) -> "Observed":
+    def at(self, now: float) -> "InstanceStatus":
         """Return the state when all responses until now are read."""
         return replace(self, now=now)
 
-    def begin(self, now: float) -> "Observed":
+    def begin(self, now: float) -> "InstanceStatus":
         """Return the state at the start of an iteration: replicas have to respond again."""
         return replace(self, heard={}, since=now, now=now)
 
-    def forget(self, key: CollectionId) -> "Observed":
+    def forget(self, key: CollectionId) -> "InstanceStatus":
         """Return the state without an export that no caller asks for."""
         dropped = self.dropped - {key} if key in self.dropped else self.dropped
         return replace(self, conditions=self.conditions.remove(key), dropped=dropped)
 
     def _moved(
         self, key: CollectionId, write: Antichain | None, output: Antichain | None
-    ) -> "Observed":
+    ) -> "InstanceStatus":
         before = self.conditions.get(key, Condition())
         after = replace(
             before,
@@ -125,7 +125,7 @@ class Observed:
         dropped = self.dropped | {key} if gone else self.dropped
         return replace(self._with(key, after), dropped=dropped)
 
-    def _with(self, key: CollectionId, condition: Condition) -> "Observed":
+    def _with(self, key: CollectionId, condition: Condition) -> "InstanceStatus":
         return replace(self, conditions=self.conditions.set(key, condition))
 
 

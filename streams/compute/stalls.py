@@ -23,12 +23,12 @@ class Stalled:
 
 
 @dataclass(frozen=True, slots=True)
-class NotYet:
+class StaleEnds:
     """The known ends of the topic are older than the binding: ask again."""
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class TopicReport:
     """The broker's last answer about a topic: its id (None: it is gone) and its ends.
 
     `shrunk` has the lowest end of each partition whose end was seen to go back under this id,
@@ -47,8 +47,8 @@ class Told:
 
 
 def impediment(
-    source: IngestionDescription, bound: Mapping[int, int], observation: Told
-) -> Stalled | NotYet | None:
+    source: IngestionDescription, bound: Mapping[int, int], observation: TopicReport
+) -> Stalled | StaleEnds | None:
     """Return why the topic cannot be read on from the shard's binding `bound`, or None.
 
     A partition without an offset is new, and must still hold its offset 0; only a source that
@@ -76,7 +76,7 @@ def impediment(
         if reason is not None:
             stalled = Stalled(f"{name}, partition {partition}: {reason}")
             settled = observation.repeats >= SETTLED or _overtaken(at, observation.ends)
-            return stalled if settled else NotYet()
+            return stalled if settled else StaleEnds()
     return None
 
 

@@ -22,7 +22,7 @@ from pyspark.sql import SparkSession
 
 from streams.compute.description import DataflowDescription
 from streams.compute.protocol import Reconciled, process_name
-from streams.compute.reader import CommandReader, Heard, Unread
+from streams.compute.reader import CommandReader, ReceivedCommand, UnreadableCommand
 from streams.compute.session import (
     Action,
     Compact,
@@ -159,9 +159,9 @@ class _Server:
             responses = self.machinery.sinks.responses()
             self.answers.tell(self.machinery.scheduler, responses)
 
-    def _step(self, heard: Heard) -> tuple[Action, ...]:
+    def _step(self, heard: ReceivedCommand) -> tuple[Action, ...]:
         """Return a command's actions: none if it is unreadable or illegal in this stage."""
-        if isinstance(heard.command, Unread):
+        if isinstance(heard.command, UnreadableCommand):
             reason = heard.command.reason
         else:
             try:

@@ -10,7 +10,7 @@ import pyarrow as pa
 from streams.compute.controller import command_topic, response_topic
 from streams.compute.description import DataflowDescription
 from streams.compute.protocol import Alive, Frontiers, Reconciled, Response, Status
-from streams.compute.reader import CommandReader, Unread
+from streams.compute.reader import CommandReader, UnreadableCommand
 from streams.compute.session import Action, Create, Drop, Reconcile, Session
 from streams.compute.writer import ResponseWriter
 from streams.ids import CollectionId, Topic
@@ -54,7 +54,7 @@ class FakeReplica:
                 self.say(Alive())
                 due = time.monotonic() + ALIVE_EVERY_S
             for message in self._reader.poll(20):
-                assert not isinstance(message.command, Unread), message
+                assert not isinstance(message.command, UnreadableCommand), message
                 self.session, actions = self.session.step(message.command)
                 for action in actions:
                     self._act(action)

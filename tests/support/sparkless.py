@@ -21,7 +21,7 @@ from streams.compute.description import (
     IngestionDescription,
 )
 from streams.compute.reclocking import Ends
-from streams.compute.stalls import Told
+from streams.compute.stalls import TopicReport
 from streams.ids import CapabilityId, CollectionId, Timestamp, Topic
 from streams.kafka.memory.logs import MemoryBroker, MemoryChunks
 from streams.kafka.memory.records import MemoryRawReader
@@ -311,7 +311,7 @@ class Replica:
     def die_at(self, *points: str) -> None:
         self.scheduler.crash = Deadly(frozenset(points))  # type: ignore[assignment]
 
-    def _ends(self) -> dict[Topic, Told]:
+    def _ends(self) -> dict[Topic, TopicReport]:
         reader = MemoryRawReader(self.world.broker.store)
         facts = {}
         for flow in self.scheduler.flows.values():
@@ -319,7 +319,7 @@ class Replica:
                 topic = flow.description.source.topic
                 info = self.world.broker.topics.describe(topic)
                 ends = {p: Ends(*pair) for p, pair in reader.ends(topic).items()}
-                facts[topic] = Told(
+                facts[topic] = TopicReport(
                     None if info is None else info.id,
                     ends,
                     asked_ms=self.asked_ms,

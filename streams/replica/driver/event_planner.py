@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from streams.compute import binding, continuation, event_time, reclocking, stalls
 from streams.compute.event_time import Advance, Observed, Progress, Ranges
 from streams.compute.reclocking import Ends, Position
-from streams.compute.stalls import NotYet, Stalled, Told, bad_message, impediment
+from streams.compute.stalls import StaleEnds, Stalled, TopicReport, bad_message, impediment
 from streams.ids import Timestamp
 from streams.operators.engine import is_of_pending_rows
 from streams.progress import Interval
@@ -53,7 +53,7 @@ class Moment:
 
 
 def plan(
-    flow: Dataflow, view: View, observation: Told, moment: Moment
+    flow: Dataflow, view: View, observation: TopicReport, moment: Moment
 ) -> EventUnit | Moved | Began | Stuck | None:
     """Plan a running source with a watermark that is not busy; None if it has nothing to do."""
     source, own = flow.description.source, flow.own
@@ -64,7 +64,7 @@ def plan(
     match impediment(source, shard.offsets, observation):
         case Stalled(reason):
             return Stuck(flow, reason)
-        case NotYet():
+        case StaleEnds():
             return None
         case None:
             pass
@@ -124,7 +124,7 @@ def _without_pending_rows(runs: Mapping[int, Runs]) -> Mapping[int, Runs]:
 
 
 def _advance(
-    flow: Dataflow, view: View, observation: Told, progress: Progress, moment: Moment
+    flow: Dataflow, view: View, observation: TopicReport, progress: Progress, moment: Moment
 ) -> EventUnit | Stuck | None:
     source, topic = flow.description.source, observation.ends
     assert source is not None
@@ -160,7 +160,7 @@ def _may_settle(flow: Dataflow, view: View) -> bool:
     return not source.revision or letters.frontier.time > flow.description.as_of
 
 
-def asked_at_ms(observation: Told, now_ms: int) -> int:
+def asked_at_ms(observation: TopicReport, now_ms: int) -> int:
     """Return when the ends were asked for: no partition is idle by ends of an earlier time."""
     return now_ms if observation.asked_ms is None else observation.asked_ms
 

@@ -33,7 +33,7 @@ from streams.compute.reclocking import (
     Rebuild,
     Tick,
 )
-from streams.compute.stalls import NotYet, Stalled, Told, bad_message, impediment
+from streams.compute.stalls import StaleEnds, Stalled, TopicReport, bad_message, impediment
 from streams.ids import Timestamp, Topic
 from streams.progress import Interval, frontier
 from streams.replica.driver import work_units
@@ -94,7 +94,7 @@ class Limits:
     tick_ms: int
     skew_ms: int | None
 
-    def messages_of(self, observation: Told) -> int:
+    def messages_of(self, observation: TopicReport) -> int:
         """The number of messages of a topic per micro-batch: fewer if they are large."""
         return most_messages(self.messages, self.message_bytes, observation.message_bytes)
 
@@ -107,7 +107,7 @@ def most_messages(messages: int, message_bytes: int, mean_bytes: int) -> int:
 def plan(
     flows: Iterable[Dataflow],
     view: View,
-    topics: Mapping[Topic, Told],
+    topics: Mapping[Topic, TopicReport],
     now_ms: int,
     limits: Limits,
 ) -> SourcePlan:
@@ -140,7 +140,7 @@ def plan(
         match impediment(source, shard.offsets, observation):
             case Stalled(reason):
                 stuck.append(Stuck(flow, reason))
-            case NotYet():
+            case StaleEnds():
                 pass
             case None:
                 own, ends = flow.own.position, _up_to_bad(flow, shard, observation.ends)
@@ -181,7 +181,9 @@ def _up_to_bad(
     return reclocking.up_to(ends, begin, partition, offset)
 
 
-def _known_ms(flows: Iterable[Dataflow], topics: Mapping[Topic, Told], now_ms: int) -> int:
+def _known_ms(
+    flows: Iterable[Dataflow], topics: Mapping[Topic, TopicReport], now_ms: int
+) -> int:
     """Return the request time of the oldest answer about these sources' topics."""
     sources = [flow.description.source for flow in flows]
     observations = [
@@ -203,7 +205,7 @@ def position(flow: Dataflow, view: View) -> Position:
 def _plan(
     decided: list[tuple[Dataflow, Ingestion]],
     view: View,
-    topics: Mapping[Topic, Told],
+    topics: Mapping[Topic, TopicReport],
     now_ms: int,
     limits: Limits,
 ) -> SourcePlan:

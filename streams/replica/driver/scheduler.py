@@ -20,7 +20,7 @@ import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from streams.compute.stalls import Told
+from streams.compute.stalls import TopicReport
 from streams.errors import Determinate, SlackwaterError
 from streams.ids import CollectionId, Topic
 from streams.kafka.topics import TopicInfo
@@ -140,7 +140,7 @@ class Scheduler:
     crash: Crash
     buckets: int
     now_ms: Callable[[], int]
-    ends: Callable[[], Mapping[Topic, Told]]
+    ends: Callable[[], Mapping[Topic, TopicReport]]
     describe: Callable[[Topic], TopicInfo | None]
     table: Table = field(init=False)
     stopping: bool = False

@@ -19,7 +19,7 @@ from typing import Protocol
 import pyarrow as pa
 
 from streams.compute.reclocking import Ends
-from streams.compute.stalls import Told
+from streams.compute.stalls import TopicReport
 from streams.errors import Determinate
 from streams.ids import Offset, Topic
 from streams.replica.ingest.sizes import Sized, sampled
@@ -54,7 +54,7 @@ class EndsReader(Protocol):
 class _Watched:
     """A topic: its last answer, when to ask again, and the last failure, if any."""
 
-    told: Told | None = None
+    told: TopicReport | None = None
     identified_s: float = float("-inf")
     pause_s: float = SHORTEST_S
     due_s: float = 0.0
@@ -95,7 +95,7 @@ class Watch:
         with self._lock:
             self._topics.pop(topic, None)
 
-    def ends(self) -> Mapping[Topic, Told]:
+    def ends(self) -> Mapping[Topic, TopicReport]:
         """Return the answers for the followed topics whose last request succeeded."""
         with self._lock:
             return {
@@ -145,7 +145,7 @@ class Watch:
             watched.due_s = time.monotonic() + watched.pause_s
         return moved
 
-    def _told(self, topic: Topic, watched: _Watched) -> tuple[Told | None, str]:
+    def _told(self, topic: Topic, watched: _Watched) -> tuple[TopicReport | None, str]:
         """Return the broker's answer, or why there is none."""
         asked_ms = self._now_ms()
         try:
@@ -162,11 +162,15 @@ class Watch:
             return replace(before, repeats=before.repeats + 1, asked_ms=asked_ms), ""
         watched.identified_s = now
         try:
-            return _after(before, Told(self._identify(topic), ends, asked_ms=asked_ms)), ""
+            return _after(
+                before, TopicReport(self._identify(topic), ends, asked_ms=asked_ms)
+            ), ""
         except Determinate as error:
             return None, str(error)
 
-    def _measured(self, topic: Topic, watched: _Watched, observation: Told) -> Told:
+    def _measured(
+        self, topic: Topic, watched: _Watched, observation: TopicReport
+    ) -> TopicReport:
         """The answer with the mean size of a message."""
         now_s = time.monotonic()
         if watched.told is not None and watched.told.id != observation.id:
@@ -175,15 +179,15 @@ class Watch:
             watched.sized = sampled(self._reader, topic, watched.sized, observation.ends, now_s)
         return replace(observation, message_bytes=watched.sized.mean)
 
-    def _gone(self, topic: Topic) -> Told | None:
+    def _gone(self, topic: Topic) -> TopicReport | None:
         """Return the answer for a topic without ends: that it does not exist, if so."""
         try:
-            return Told(None, {}) if self._identify(topic) is None else None
+            return TopicReport(None, {}) if self._identify(topic) is None else None
         except Determinate:
             return None
 
 
-def _after(before: Told | None, observation: Told) -> Told:
+def _after(before: TopicReport | None, observation: TopicReport) -> TopicReport:
     """Return the answer, combined with the one before."""
     if before is None or before.id != observation.id:
         return observation

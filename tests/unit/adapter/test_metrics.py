@@ -12,7 +12,7 @@ from streams.adapter.metrics import of_materializations
 from streams.adapter.object_metrics import of_objects
 from streams.adapter.show_materializations import STATUSES, Shown
 from streams.compute.protocol import Hydration
-from streams.compute.replica_responses import Observed
+from streams.compute.replica_responses import InstanceStatus
 from streams.http.metrics import exposition
 from streams.ids import CollectionId
 from streams.progress import EMPTY, frontier
@@ -125,7 +125,7 @@ def test_objects_say_how_far_they_are() -> None:
             skipped=5,
         ),
     ]
-    observed = Observed(heard={"r1": 0.0, "r2": 0.0})
+    observed = InstanceStatus(heard={"r1": 0.0, "r2": 0.0})
     samples = read(exposition(of_objects(shown_, observed, 10_000)))
 
     def of(name: str, object_: str, **labels: str) -> float | None:

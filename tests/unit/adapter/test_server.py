@@ -16,7 +16,7 @@ from streams.adapter.results import Columns, Complete, Failed, Notice, Progress,
 from streams.adapter.server import Server
 from streams.adapter.sessions import Session, Sessions
 from streams.adapter.show import Shown
-from streams.compute.replica_responses import Observed
+from streams.compute.replica_responses import InstanceStatus
 from streams.errors import Determinate
 from streams.http.listening import Listening
 from streams.http.server import served
@@ -32,7 +32,7 @@ class Scripted:
 
     is_alive = True
     epoch = 3
-    observed = Observed(heard={"r1": 0.0})
+    observed = InstanceStatus(heard={"r1": 0.0})
 
     def __init__(self) -> None:
         self.closed = threading.Event()

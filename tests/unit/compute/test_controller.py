@@ -23,8 +23,8 @@ from streams.compute.protocol import (
     ResponseMessage,
     Status,
 )
-from streams.compute.reader import CommandReader, Unread
-from streams.compute.replica_responses import Condition, Observed
+from streams.compute.reader import CommandReader, UnreadableCommand
+from streams.compute.replica_responses import Condition, InstanceStatus
 from streams.compute.session import Drop, Session
 from streams.compute.writer import ATTEMPTS, ResponseWriter
 from streams.errors import Indeterminate
@@ -68,7 +68,7 @@ class Replica:
         done: list[object] = []
         while messages := self.reader.poll(0):
             for message in messages:
-                assert not isinstance(message.command, Unread)
+                assert not isinstance(message.command, UnreadableCommand)
                 self.session, actions = self.session.step(message.command)
                 done.extend(actions)
         for action in done:
@@ -178,8 +178,8 @@ def test_responses_that_were_heard_are_deleted_in_time(logs, monkeypatch) -> Non
     assert one.observed.conditions[U1].write == frontier(24)
 
 
-def observe(*responses) -> Observed:
-    observed = Observed()
+def observe(*responses) -> InstanceStatus:
+    observed = InstanceStatus()
     for number, (replica, response) in enumerate(responses):
         observed = observed.step(ResponseMessage("n", replica, number, response), 0.0)
     return observed

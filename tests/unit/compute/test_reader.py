@@ -14,7 +14,13 @@ from streams.compute.protocol import (
     ResponseMessage,
     Schedule,
 )
-from streams.compute.reader import CommandReader, Hearing, Reading, ResponseReader, Unread
+from streams.compute.reader import (
+    CommandReader,
+    CommandReaderState,
+    ResponseReader,
+    ResponseReaderState,
+    UnreadableCommand,
+)
 from streams.compute.writer import CommandWriter, ResponseWriter
 from streams.errors import Corrupt, Determinate, Indeterminate
 from streams.ids import CollectionId, Offset, Topic
@@ -30,7 +36,7 @@ U1 = CollectionId("u1")
 
 
 def fold(messages: Sequence[tuple[str, int, Command]]) -> list[Command]:
-    reading = Reading()
+    reading = CommandReaderState()
     counted: list[Command] = []
     for message in messages:
         reading, command = reading.step(CommandMessage(*message))
@@ -39,7 +45,7 @@ def fold(messages: Sequence[tuple[str, int, Command]]) -> list[Command]:
     return counted
 
 
-def commands(reader: CommandReader) -> tuple[Command | Unread, ...]:
+def commands(reader: CommandReader) -> tuple[Command | UnreadableCommand, ...]:
     return tuple(message.command for message in reader.poll(0))
 
 
@@ -194,7 +200,9 @@ def test_what_cannot_be_read_is_told_with_its_offset_and_passed_over(logs) -> No
     messages = CommandReader(logs, COMMANDS).poll(0)
     assert [message.offset for message in messages] == [0, 1, 2, 3, 4, 4]
     reasons = [
-        message.command.reason for message in messages if isinstance(message.command, Unread)
+        message.command.reason
+        for message in messages
+        if isinstance(message.command, UnreadableCommand)
     ]
     assert "avro header" in reasons[0]
     assert "compute_initialization_complete" in reasons[1]
@@ -221,7 +229,7 @@ def test_responses_count_once_for_each_process_and_only_to_the_nonce(logs) -> No
 
 def test_a_copy_of_a_response_is_dropped() -> None:
     message = ResponseMessage("n", "r", 3, Frontiers(U1, frontier(1)))
-    hearing, first = Hearing("n").step(message)
+    hearing, first = ResponseReaderState("n").step(message)
     _, second = hearing.step(message)
     assert first == message
     assert second is None

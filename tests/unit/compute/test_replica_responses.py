@@ -15,7 +15,7 @@ from streams.compute.protocol import (
     process_name,
     replica_of,
 )
-from streams.compute.replica_responses import SILENCE_S, Observed
+from streams.compute.replica_responses import SILENCE_S, InstanceStatus
 from streams.compute.writer import ResponseWriter
 from streams.ids import CollectionId
 from streams.kafka.memory.logs import MemoryBroker
@@ -26,12 +26,14 @@ U1 = CollectionId("u1")
 RUNNING = Status(U1, "running")
 
 
-def hear(observed: Observed, process: str, now: float, response: Response) -> Observed:
+def hear(
+    observed: InstanceStatus, process: str, now: float, response: Response
+) -> InstanceStatus:
     return observed.step(ResponseMessage("n", process, int(now * 10), response), now)
 
 
 def test_a_replica_that_died_is_listed_no_more() -> None:
-    observed = hear(Observed(), "r1-a", 1.0, Reconciled(0, 0, 0))
+    observed = hear(InstanceStatus(), "r1-a", 1.0, Reconciled(0, 0, 0))
     observed = hear(observed, "r2-b", 1.0, RUNNING)
     observed = hear(observed, "r1-a", 6.0, Alive())
     assert observed.at(10.9).replicas == {"r1-a", "r2-b"}
@@ -43,25 +45,25 @@ def test_a_replica_that_died_is_listed_no_more() -> None:
 
 @pytest.mark.parametrize("word", [RUNNING, Frontiers(U1, frontier(5)), Alive()])
 def test_whatever_a_replica_says_shows_that_it_lives(word) -> None:
-    observed = hear(Observed(), "r1-a", 1.0, Reconciled(0, 0, 0))
+    observed = hear(InstanceStatus(), "r1-a", 1.0, Reconciled(0, 0, 0))
     assert hear(observed, "r1-a", 30.0, word).replicas == {"r1-a"}
 
 
 def test_a_successor_replaces_the_process_before_it() -> None:
-    observed = hear(Observed(), "r1-a", 1.0, Reconciled(0, 0, 0))
+    observed = hear(InstanceStatus(), "r1-a", 1.0, Reconciled(0, 0, 0))
     observed = hear(observed, "r-1-c", 1.0, Reconciled(0, 0, 0))
     assert hear(observed, "r1-b", 2.0, Reconciled(0, 0, 0)).replicas == {"r1-b", "r-1-c"}
 
 
 def test_two_that_share_a_name_are_both_listed() -> None:
-    observed = hear(Observed(), "r1-a", 1.0, Reconciled(0, 0, 0))
+    observed = hear(InstanceStatus(), "r1-a", 1.0, Reconciled(0, 0, 0))
     observed = hear(observed, "r1-b", 2.0, Reconciled(0, 0, 0))
     observed = hear(observed, "r1-a", 3.0, Alive())
     assert hear(observed, "r1-b", 4.0, Alive()).replicas == {"r1-a", "r1-b"}
 
 
 def test_replicas_have_time_to_answer_a_new_iteration() -> None:
-    observed = hear(Observed(), "r1-a", 1.0, RUNNING).begin(100.0)
+    observed = hear(InstanceStatus(), "r1-a", 1.0, RUNNING).begin(100.0)
     assert observed.replicas == frozenset()
     assert observed.conditions[U1].status == RUNNING
     assert not observed.at(100.0 + SILENCE_S - 0.1).is_deserted
@@ -102,7 +104,7 @@ def test_a_controller_lists_who_spoke_lately() -> None:
 @pytest.mark.parametrize("dataflows", [100, 10_000])
 def test_a_response_costs_no_look_at_what_the_others_said(monkeypatch, dataflows: int) -> None:
     """Entries copied by each of many responses: a square root, where all were copied."""
-    observed = Observed()
+    observed = InstanceStatus()
     for number in range(dataflows):
         key = CollectionId(f"s{number}")
         observed = hear(observed, "r1-a", 1.0, Frontiers(key, frontier(5)))

@@ -7,7 +7,7 @@ import pytest
 from streams.compute import binding
 from streams.compute.description import IngestionDescription, Start
 from streams.compute.reclocking import Ends
-from streams.compute.stalls import SETTLED, NotYet, Stalled, Told, impediment
+from streams.compute.stalls import SETTLED, StaleEnds, Stalled, TopicReport, impediment
 from streams.ids import Topic
 
 SOURCE = IngestionDescription(topic=Topic("events"), topic_id="a", envelope="none")
@@ -16,40 +16,40 @@ SOURCE = IngestionDescription(topic=Topic("events"), topic_id="a", envelope="non
 @pytest.mark.parametrize(
     ("bound", "report", "found"),
     [
-        ({0: 5}, Told("a", {0: Ends(2, 9)}), None),
-        ({}, Told("a", {0: Ends(7, 9)}), None),
-        ({0: 5}, Told("a", {0: Ends(0, 5), 1: Ends(0, 3)}), None),
-        ({}, Told(None, {}), 'topic "events" does not exist'),
+        ({0: 5}, TopicReport("a", {0: Ends(2, 9)}), None),
+        ({}, TopicReport("a", {0: Ends(7, 9)}), None),
+        ({0: 5}, TopicReport("a", {0: Ends(0, 5), 1: Ends(0, 3)}), None),
+        ({}, TopicReport(None, {}), 'topic "events" does not exist'),
         (
             {0: 5},
-            Told("b", {0: Ends(0, 9)}),
+            TopicReport("b", {0: Ends(0, 9)}),
             'topic "events" was re-created: expected id a, got b',
         ),
         (
             {0: 5},
-            Told("a", {0: Ends(0, 9)}, shrunk={0: 4}),
+            TopicReport("a", {0: Ends(0, 9)}, shrunk={0: 4}),
             'topic "events" has lost records at the end of partition 0 (from offset 4 on)',
         ),
-        ({0: 4}, Told("a", {0: Ends(0, 9)}, shrunk={0: 4}), None),
+        ({0: 4}, TopicReport("a", {0: Ends(0, 9)}, shrunk={0: 4}), None),
         (
             {0: 5},
-            Told("a", {0: Ends(8, 9)}),
+            TopicReport("a", {0: Ends(8, 9)}),
             'topic "events", partition 0: offsets 5 to 7 were deleted before they were read',
         ),
         (
             {0: 5},
-            Told("a", {0: Ends(0, 5), 1: Ends(2, 3)}),
+            TopicReport("a", {0: Ends(0, 5), 1: Ends(2, 3)}),
             'topic "events", partition 1: offsets 0 to 1 were deleted before they were read',
         ),
-        ({0: 5}, Told("a", {0: Ends(0, 4)}), NotYet()),
+        ({0: 5}, TopicReport("a", {0: Ends(0, 4)}), StaleEnds()),
         (
             {0: 5},
-            Told("a", {0: Ends(0, 4)}, repeats=SETTLED),
+            TopicReport("a", {0: Ends(0, 4)}, repeats=SETTLED),
             'topic "events", partition 0: expected to reach offset 5, got an end at 4',
         ),
         (
             {0: 5, 1: 0},
-            Told("a", {0: Ends(0, 5)}, repeats=SETTLED),
+            TopicReport("a", {0: Ends(0, 5)}, repeats=SETTLED),
             'topic "events", partition 1: expected offset 0, got no such partition',
         ),
     ],
@@ -79,7 +79,7 @@ def started(generation: int, **offsets: int) -> IngestionDescription:
 
 
 def test_a_source_that_has_read_nothing_needs_the_offsets_that_it_starts_at():
-    report = Told("a", {0: Ends(3, 9)})
+    report = TopicReport("a", {0: Ends(3, 9)})
     assert impediment(started(0, p0=3), {}, report) is None
     assert impediment(started(0, p0=2), {}, report) == Stalled(
         'topic "events", partition 0: offsets 2 to 2 were deleted before they were read'
@@ -87,7 +87,7 @@ def test_a_source_that_has_read_nothing_needs_the_offsets_that_it_starts_at():
 
 
 def test_a_source_that_resumes_is_not_measured_by_where_it_stalled():
-    report = Told("a", {0: Ends(3, 9)}, shrunk={0: 4})
+    report = TopicReport("a", {0: Ends(3, 9)}, shrunk={0: 4})
     bound = {0: 50}
     assert isinstance(impediment(SOURCE, bound, report), Stalled)
     assert impediment(started(1, p0=4), bound, report) is None

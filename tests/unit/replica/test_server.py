@@ -15,7 +15,7 @@ from streams.compute.protocol import (
     Hello,
     InitializationComplete,
 )
-from streams.compute.reader import Heard, Unread
+from streams.compute.reader import ReceivedCommand, UnreadableCommand
 from streams.errors import InvalidUsage
 from streams.ids import Offset
 from streams.replica import main
@@ -82,9 +82,11 @@ def test_a_cache_of_another_boot_is_dropped_before_anything_runs_in_its_director
         main.Replica(config).run()
 
 
-def reader(*commands: Command | Unread) -> Any:
+def reader(*commands: Command | UnreadableCommand) -> Any:
     """A reader of the commands, at the offsets 0 and on."""
-    messages = tuple(Heard(Offset(at), command) for at, command in enumerate(commands))
+    messages = tuple(
+        ReceivedCommand(Offset(at), command) for at, command in enumerate(commands)
+    )
     return SimpleNamespace(poll=lambda _: messages)
 
 
@@ -115,7 +117,7 @@ def test_what_cannot_be_read_or_is_illegal_is_told_and_the_replica_goes_on(
         reader(
             Hello("n", 1),
             AllowWrites(),
-            Unread("avro header"),
+            UnreadableCommand("avro header"),
             CreateInstance("sw", BUCKETS),
             *map(CreateDataflow, market.world.descriptions),
             InitializationComplete(),

@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 
 from streams.compute.reclocking import Ends
-from streams.compute.stalls import Told
+from streams.compute.stalls import TopicReport
 from streams.errors import Determinate
 from streams.ids import Offset, Topic
 from streams.kafka.client.raw import RAW_SCHEMA
@@ -53,7 +53,7 @@ class Broker:
         with self.moved:
             self.moved.notify_all()
 
-    def tells(self, expected: Told | None) -> bool:
+    def tells(self, expected: TopicReport | None) -> bool:
         """Whether that is what is told after a ring, or already."""
         with self.moved:
             return self.moved.wait_for(
@@ -72,55 +72,55 @@ def broker() -> Iterator[Broker]:
 def test_ends_are_told_as_they_move(broker):
     assert broker.watch.ends() == {}
     broker.watch.add(TOPIC)
-    assert broker.tells(Told("a", {0: Ends(0, 0)}))
+    assert broker.tells(TopicReport("a", {0: Ends(0, 0)}))
     broker.high = 7
-    assert broker.tells(Told("a", {0: Ends(0, 7)}))
+    assert broker.tells(TopicReport("a", {0: Ends(0, 7)}))
 
 
 def test_the_answer_is_dated_from_before_the_question(broker):
     broker.watch.add(TOPIC)
-    assert broker.tells(Told("a", {0: Ends(0, 0)}))
+    assert broker.tells(TopicReport("a", {0: Ends(0, 0)}))
     ends = broker.watch.ends()[TOPIC]
     assert ends.asked_ms % 101 == 1
 
 
 def test_a_topic_that_cannot_be_asked_about_is_left_out(broker):
     broker.watch.add(TOPIC)
-    assert broker.tells(Told("a", {0: Ends(0, 0)}))
+    assert broker.tells(TopicReport("a", {0: Ends(0, 0)}))
     broker.reachable = False
     assert broker.tells(None)
     broker.reachable = True
-    assert broker.tells(Told("a", {0: Ends(0, 0)}))
+    assert broker.tells(TopicReport("a", {0: Ends(0, 0)}))
 
 
 def test_a_topic_that_is_gone_is_told_without_an_id(broker):
     broker.watch.add(TOPIC)
-    assert broker.tells(Told("a", {0: Ends(0, 0)}))
+    assert broker.tells(TopicReport("a", {0: Ends(0, 0)}))
     broker.id = None
-    assert broker.tells(Told(None, {}))
+    assert broker.tells(TopicReport(None, {}))
 
 
 def test_the_ends_of_a_re_created_topic_come_under_its_new_id(broker):
     broker.high = 3
     broker.watch.add(TOPIC)
-    assert broker.tells(Told("a", {0: Ends(0, 3)}))
+    assert broker.tells(TopicReport("a", {0: Ends(0, 3)}))
     broker.id, broker.high = "b", 2
-    assert broker.tells(Told("b", {0: Ends(0, 2)}))
+    assert broker.tells(TopicReport("b", {0: Ends(0, 2)}))
 
 
 def test_an_end_that_goes_back_is_remembered(broker):
     broker.high = 3
     broker.watch.add(TOPIC)
-    assert broker.tells(Told("a", {0: Ends(0, 3)}))
+    assert broker.tells(TopicReport("a", {0: Ends(0, 3)}))
     broker.high = 2
-    assert broker.tells(Told("a", {0: Ends(0, 2)}, shrunk={0: 2}))
+    assert broker.tells(TopicReport("a", {0: Ends(0, 2)}, shrunk={0: 2}))
     broker.high = 9
-    assert broker.tells(Told("a", {0: Ends(0, 9)}, shrunk={0: 2}))
+    assert broker.tells(TopicReport("a", {0: Ends(0, 9)}, shrunk={0: 2}))
 
 
 def test_a_topic_that_is_removed_is_told_no_more(broker):
     broker.watch.add(TOPIC)
-    assert broker.tells(Told("a", {0: Ends(0, 0)}))
+    assert broker.tells(TopicReport("a", {0: Ends(0, 0)}))
     broker.watch.remove(TOPIC)
     assert broker.watch.ends() == {}
 
@@ -128,8 +128,8 @@ def test_a_topic_that_is_removed_is_told_no_more(broker):
 def test_the_size_of_messages_is_told_with_the_first_ends_and_forgotten_with_the_topic(broker):
     broker.high = 5_000
     broker.watch.add(TOPIC)
-    assert broker.tells(Told("a", {0: Ends(0, 5_000)}))
+    assert broker.tells(TopicReport("a", {0: Ends(0, 5_000)}))
     assert broker.watch.ends()[TOPIC].message_bytes == 100
     broker.id, broker.high = "b", 2
-    assert broker.tells(Told("b", {0: Ends(0, 2)}))
+    assert broker.tells(TopicReport("b", {0: Ends(0, 2)}))
     assert broker.watch.ends()[TOPIC].message_bytes == 0
