@@ -40,11 +40,11 @@ from streams.ids import CollectionId
 from streams.kafka.client.broker import KafkaBroker
 from streams.kafka.topics import Topics
 from streams.replica.config import ReplicaConfig
-from streams.replica.driver.assembly import Machinery, assemble
-from streams.replica.driver.checkpoint_store import Store
+from streams.replica.driver.assembly import ReplicaParts, assemble
+from streams.replica.driver.checkpoint_store import CheckpointStore
 from streams.replica.driver.error_causes import cause_of
 from streams.replica.driver.heartbeat import pulse
-from streams.replica.driver.status_reports import Answers
+from streams.replica.driver.status_reports import StatusReporter
 from streams.replica.spark.session import spark_session
 
 log = logging.getLogger(__name__)
@@ -74,7 +74,7 @@ class Replica:
         config = self.config
         with ExitStack() as stack:
             stack.enter_context(_exclusive(config.state))
-            store = Store(config.state)
+            store = CheckpointStore(config.state)
             broker = KafkaBroker(config.kafka)
             stack.callback(broker.close)
             spark = self._spark
@@ -84,7 +84,7 @@ class Replica:
             if not self._await_instance(broker.topics):
                 return
             name = process_name(config.name, uuid.uuid4().hex[:8])
-            answers = Answers(ResponseWriter(broker.logs, config.responses, name))
+            answers = StatusReporter(ResponseWriter(broker.logs, config.responses, name))
             reader = CommandReader(broker.logs, config.commands)
             stack.callback(reader.close)
             stack.enter_context(pulse(answers))
@@ -125,12 +125,12 @@ class _Server:
     """The session of the protocol, and the parts that it has started."""
 
     config: ReplicaConfig
-    store: Store
+    store: CheckpointStore
     broker: KafkaBroker
     spark: SparkSession
-    answers: Answers
+    answers: StatusReporter
     session: Session = field(default_factory=Session)
-    machinery: Machinery | None = None
+    machinery: ReplicaParts | None = None
     may_write: bool = False
     has_reconciled: bool = False
     """Time of the last commands; later ones may create dataflows whose state is stored."""

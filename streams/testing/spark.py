@@ -29,7 +29,7 @@ from streams.plan import json as plan_json
 from streams.plan.physical import Dataflow
 from streams.progress import Interval
 from streams.replica.crash_injection import Crash
-from streams.replica.driver.checkpoint_store import Store
+from streams.replica.driver.checkpoint_store import CheckpointStore
 from streams.replica.spark.rounds import Rounds
 from streams.replica.spark.session import SparkSettings, spark_session
 from streams.replica.tasks import descriptor, report, rounds
@@ -80,7 +80,7 @@ class SparkDataflow:
     chunks: ChunkFiles = field(init=False)
 
     def __post_init__(self) -> None:
-        Store(self.directory).put_plan(PLAN, plan_json.dumps(self.dataflow))
+        CheckpointStore(self.directory).put_plan(PLAN, plan_json.dumps(self.dataflow))
         (self.directory / CHUNKS).mkdir()
         self.rounds = Rounds(self.session, self.directory, self.buckets)
         self.chunks = Files(self.directory / CHUNKS).chunks()

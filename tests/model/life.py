@@ -15,7 +15,7 @@ from streams.kafka.log import ChunkRef
 from streams.plan import physical
 from streams.progress import Antichain, Interval, frontier
 from streams.replica.driver import append_attempt, work_units
-from streams.replica.driver.append_attempt import Attempt, Shard
+from streams.replica.driver.append_attempt import Attempt, ShardState
 from streams.replica.driver.checkpoint_store import record_of
 from streams.replica.driver.dataflow import Dataflow, Phase
 from streams.replica.driver.dataflow_state import Build, OwnState, Record
@@ -36,7 +36,7 @@ from streams.replica.driver.events import (
     Taken,
     Void,
 )
-from streams.replica.driver.work_units import Quiet, SliceUnit, Unit, ViewUnit
+from streams.replica.driver.work_units import IdleUnit, SliceUnit, Unit, ViewUnit
 from streams.replica.tasks.descriptor import Runs
 from streams.replica.tasks.report import Result
 from streams.storage.log.state import CollectionState
@@ -183,13 +183,13 @@ class Life:
 
     # Attempts
 
-    def seen(self, shard: CollectionState) -> Shard:
+    def seen(self, shard: CollectionState) -> ShardState:
         """The shard as this replica sees it."""
         mutated = self.world.mutation in {Mutation.RULE_24_UNDO, Mutation.RULE_24_RACE}
-        return Shard(shard.upper, self.version if mutated else shard.fingerprint, {})
+        return ShardState(shard.upper, self.version if mutated else shard.fingerprint, {})
 
     def stepped(
-        self, step: Step, names: Iterable[str], chunks: tuple[ChunkRef, ...], shard: Shard
+        self, step: Step, names: Iterable[str], chunks: tuple[ChunkRef, ...], shard: ShardState
     ) -> Attempt:
         """The attempt of a step, or of the slice of a build that is under way."""
         result = Result(runs={ROUND: runs_of(names)[0]}, chunks=list(chunks))
@@ -202,9 +202,9 @@ class Life:
             return SliceUnit(flow=self.flow, share=share, loads=(), build=self.flow.build)
         return ViewUnit(flow=self.flow, share=share, loads=())
 
-    def idle(self, idle: Idle, shard: Shard) -> Attempt:
+    def idle(self, idle: Idle, shard: ShardState) -> Attempt:
         """The attempt of an idle interval."""
-        return append_attempt.of_quiet(Quiet(self.flow, idle), shard)
+        return append_attempt.of_quiet(IdleUnit(self.flow, idle), shard)
 
     def ended(self, attempt: Attempt) -> bool:
         """Step the machine with an attempt's end; whether it counted. Errors: Lost."""

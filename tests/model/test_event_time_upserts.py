@@ -13,7 +13,7 @@ from streams.operators import upsert
 from streams.plan.metadata import LateRows
 from streams.replica.config import Budgets
 from streams.replica.driver import event_planner
-from streams.replica.driver.ingest_planner import Moved
+from streams.replica.driver.ingest_planner import MovedSource
 from streams.replica.ingest import envelope
 from tests.support.compacted import compact, hold
 from tests.support.keyed_event_histories import KeyedHistory, Where
@@ -181,7 +181,7 @@ def by_position(node: Any, rows: pa.RecordBatch, owner: Any) -> Any:
 
 def moved(flow: Any, _: Any, there: Any, __: Any) -> Any:
     """The shard is not replayed."""
-    return Moved(flow, there)
+    return MovedSource(flow, there)
 
 
 def undated(column: pa.ChunkedArray) -> pa.Array:

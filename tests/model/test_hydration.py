@@ -12,7 +12,7 @@ from streams.replica.driver import hydration_progress
 from streams.replica.driver.clock_skew import Skew
 from streams.replica.driver.dataflow import Phase
 from streams.replica.driver.dataflow_state import Build
-from streams.replica.driver.status_reports import Answers, condition
+from streams.replica.driver.status_reports import StatusReporter, condition
 from streams.replica.driver.task_assignment import size_of
 from streams.replica.tasks.descriptor import ChunkLoad
 from tests.support.market import VIEWS, Market, settle
@@ -131,7 +131,7 @@ class Written:
         self.responses += responses
 
 
-def told(answers: Answers, replica: Replica) -> list[tuple[int, int]]:
+def told(answers: StatusReporter, replica: Replica) -> list[tuple[int, int]]:
     writer = Written()
     answers.writer, answers.nonce = writer, "n"  # type: ignore[assignment]
     answers.tell(replica.scheduler, [])
@@ -145,7 +145,7 @@ def _is_of_ranked(response: object) -> bool:
 def test_progress_is_told_in_rows_and_goes_on_after_a_death(
     market: Market, tmp_path: Path
 ) -> None:
-    replica, answers = begin(market, tmp_path / "a"), Answers(Written())  # type: ignore[arg-type]
+    replica, answers = begin(market, tmp_path / "a"), StatusReporter(Written())  # type: ignore[arg-type]
     ((nothing, total),) = told(answers, replica)
     assert nothing == 0
     reports: list[tuple[int, int]] = []
@@ -156,8 +156,8 @@ def test_progress_is_told_in_rows_and_goes_on_after_a_death(
     assert 0 < some < total == same
     assert told(answers, replica) == [], "what is known is not told again"
     again = begin(market, tmp_path / "a")
-    assert told(Answers(Written()), again) == [(some, total)]  # type: ignore[arg-type]
+    assert told(StatusReporter(Written()), again) == [(some, total)]  # type: ignore[arg-type]
     settle(market, again)
     status = condition(again.scheduler.flows[RANKED], market.world.now, Skew())
     assert (status.state, status.progress) == ("running", "")
-    assert told(Answers(Written()), again) == []  # type: ignore[arg-type]
+    assert told(StatusReporter(Written()), again) == []  # type: ignore[arg-type]

@@ -16,7 +16,7 @@ from streams.progress import frontier
 from streams.replica.driver import work_units
 from streams.replica.driver.dataflow import Phase
 from streams.replica.driver.dataflow_state import OwnState
-from streams.replica.driver.import_state import View
+from streams.replica.driver.import_state import Imports
 from streams.replica.driver.scheduler import LANES
 from streams.replica.driver.steady_planner import output_of
 from streams.replica.tasks import worker, write_chunks
@@ -53,7 +53,7 @@ class Versions:
         upper = shards.state(VIEW).upper
         types = [column.type for column in flow.description.columns]
         row = Kernel().query(ROW.format(upper.time)).cast(arrow_schema(types))
-        output = output_of(flow, View(shards))
+        output = output_of(flow, Imports(shards))
         encoded = write_chunks.encode(EngineOutput((), row, None), output, types)
         chunks = worker.chunks(worker.KafkaClients(self.old.scheduler.config.kafka))
         (refs,) = write_chunks.write(chunks, [encoded])

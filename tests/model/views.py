@@ -29,7 +29,7 @@ from streams.compute.stepping import (
 from streams.ids import CapabilityId, CollectionId, Offset, Timestamp
 from streams.kafka.log import ChunkRef
 from streams.progress import EMPTY, Antichain, frontier
-from streams.replica.driver.append_attempt import SEES_SHARD, Attempt, Rest, Shard
+from streams.replica.driver.append_attempt import SEES_SHARD, Attempt, OpenInterval, ShardState
 from streams.replica.driver.dataflow import Phase
 from streams.replica.driver.dataflow_state import run_names
 from streams.storage.log.batches import Batch
@@ -106,7 +106,7 @@ class Replica:
     def _upper(self) -> Antichain:
         return self.client.collection(CNT).upper
 
-    def seen(self) -> Shard:
+    def seen(self) -> ShardState:
         """The view's shard as far as this replica has folded its log."""
         return self.life.seen(self.client.collection(CNT))
 
@@ -383,7 +383,7 @@ class Replica:
             stages = yield from self._stage(chunks)
         yield
         record = self.life.stepped(step, state.runs, chunks, self.seen())
-        if stages and isinstance(record.now, Rest):
+        if stages and isinstance(record.now, OpenInterval):
             record = replace(record, now=replace(record.now, chunks=(), stages=stages))
         counted = yield from self._append(record)
         if counted and not early:
@@ -443,7 +443,9 @@ class Replica:
     def _append(self, attempt: Attempt) -> Generator[None, None, bool]:
         """Submit what the attempt has to, until it has ended; whether it counted."""
         while attempt.body() is not None:
-            if self.world.without(Mutation.RULE_17_UPPER) and isinstance(attempt.now, Rest):
+            if self.world.without(Mutation.RULE_17_UPPER) and isinstance(
+                attempt.now, OpenInterval
+            ):
                 bounds = (self._upper(), attempt.now.bounds[1])
                 attempt = replace(attempt, now=replace(attempt.now, bounds=bounds))
             body = attempt.body()

@@ -36,16 +36,16 @@ from streams.plan.physical import Column
 from streams.replica.config import Budgets, ReplicaConfig
 from streams.replica.crash_injection import Crash
 from streams.replica.driver import scheduler
-from streams.replica.driver.checkpoint_store import Store
-from streams.replica.driver.checkpoint_writer import Recorder
+from streams.replica.driver.checkpoint_store import CheckpointStore
+from streams.replica.driver.checkpoint_writer import CheckpointWriter
 from streams.replica.driver.commit import Committer
 from streams.replica.driver.dataflow import Dataflow
-from streams.replica.driver.maintenance import Idler, Keeper
+from streams.replica.driver.maintenance import IdleAdvancer, Maintenance
 from streams.replica.driver.new_dataflow import new_dataflow
-from streams.replica.driver.recovery import Starter
+from streams.replica.driver.recovery import RecoveryThread
 from streams.replica.driver.scheduler import LANES, LaneName, MicroBatch, Scheduler
-from streams.replica.driver.skew_measurement import Measurer
-from streams.replica.driver.wakeup import Bell
+from streams.replica.driver.skew_measurement import SkewMonitor
+from streams.replica.driver.wakeup import Wakeup
 from streams.replica.driver.work_units import EventUnit
 from streams.replica.ingest.source import Resources
 from streams.replica.tasks import report, rounds, worker
@@ -266,10 +266,10 @@ class Replica:
     """What Spark has as a query's watermark: the greatest candidate less the delay."""
     scheduler: Scheduler = field(init=False)
     committer: Committer = field(init=False)
-    starter: Starter = field(init=False)
-    idler: Idler = field(init=False)
-    measurer: Measurer = field(init=False)
-    keeper: Keeper = field(init=False)
+    starter: RecoveryThread = field(init=False)
+    idler: IdleAdvancer = field(init=False)
+    measurer: SkewMonitor = field(init=False)
+    keeper: Maintenance = field(init=False)
 
     def __post_init__(self) -> None:
         config = ReplicaConfig(
@@ -281,12 +281,12 @@ class Replica:
             budgets=self.budgets,
             checkpoint_ms=3,
         )
-        store = Store(self.state)
+        store = CheckpointStore(self.state)
         self.scheduler = Scheduler(
             config=config,
             shards=self.world.client(),
             store=store,
-            bell=Bell(),
+            bell=Wakeup(),
             crash=Crash(),
             buckets=BUCKETS,
             now_ms=self.now_ms,
@@ -295,12 +295,14 @@ class Replica:
         )
         self.scheduler.is_open = True
         self.scheduler.watermark_ms = lambda lane: self.watermarks.get(lane, 0)
-        recorder = Recorder(self.scheduler, store, config.checkpoint_ms)
+        recorder = CheckpointWriter(self.scheduler, store, config.checkpoint_ms)
         self.committer = Committer(self.scheduler, recorder)
-        self.starter = Starter(self.scheduler, store)
-        self.idler = Idler(self.scheduler, self.committer)
-        self.measurer = Measurer(self.scheduler)
-        self.keeper = Keeper(self.scheduler, store, recorder, lambda: None, clock=self._seconds)
+        self.starter = RecoveryThread(self.scheduler, store)
+        self.idler = IdleAdvancer(self.scheduler, self.committer)
+        self.measurer = SkewMonitor(self.scheduler)
+        self.keeper = Maintenance(
+            self.scheduler, store, recorder, lambda: None, clock=self._seconds
+        )
 
     def now_ms(self) -> int:
         return self.world.now + self.ahead_ms

@@ -46,7 +46,7 @@ from streams.replica.driver.events import (
 from streams.replica.driver.retry_policy import Failure
 from streams.replica.driver.work_units import (
     EventUnit,
-    Quiet,
+    IdleUnit,
     SliceUnit,
     SourceUnit,
     Unit,
@@ -75,7 +75,7 @@ Bounds = tuple[Antichain, Antichain]
 
 
 @dataclass(frozen=True, slots=True)
-class Shard:
+class ShardState:
     """A dataflow's shard, as folded so far.
 
     `fingerprint` is that of the version that wrote it last; `stages` has the number of chunks
@@ -99,7 +99,7 @@ class Shard:
 
 
 @dataclass(frozen=True, slots=True)
-class Rest:
+class OpenInterval:
     """The open part of an interval whose updates are the same for all writers."""
 
     bounds: Bounds
@@ -108,7 +108,7 @@ class Rest:
 
 
 @dataclass(frozen=True, slots=True)
-class Letters:
+class DeadLetterPart:
     """The part of a source's dead letters in its Append, or an Append of them alone.
 
     `offsets` bind how far they are settled (`streams.compute.event_time`).
@@ -122,18 +122,18 @@ class Letters:
 
 
 @dataclass(frozen=True, slots=True)
-class Bound:
+class BoundInterval:
     """An interval of a source, with the offsets that it binds: all of it or nothing."""
 
     bounds: Bounds
     offsets: tuple[Offsets, Offsets]
     chunks: tuple[ChunkRef, ...] = ()
     stages: tuple[str, ...] = ()
-    letters: Letters | None = None
+    letters: DeadLetterPart | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Staging:
+class StagedSlice:
     """A slice's chunks for a stage that has `total` of them then; none renew its lease.
 
     `then` is another stage, for the chunks of the slice's dead letters.
@@ -142,10 +142,10 @@ class Staging:
     stage: str
     total: int
     chunks: tuple[ChunkRef, ...] = ()
-    then: "Staging | None" = None
+    then: "StagedSlice | None" = None
 
 
-Open = Rest | Bound | Staging | Letters
+Open = OpenInterval | BoundInterval | StagedSlice | DeadLetterPart
 """What is left to submit."""
 
 
@@ -160,7 +160,7 @@ class Attempt:
     counted: Counted
     now: Open | End
     awaits: frozenset[CollectionId] = frozenset()
-    shard: Shard
+    shard: ShardState
     """The last observed state."""
 
     @property
@@ -192,14 +192,14 @@ class Attempt:
         match self.open:
             case None:
                 return None
-            case Staging(stage=stage, chunks=chunks):
+            case StagedSlice(stage=stage, chunks=chunks):
                 return Stage(stage=stage, chunks=chunks, lease_ms=STAGE_LEASE_MS)
-            case Rest(bounds, chunks, stages):
+            case OpenInterval(bounds, chunks, stages):
                 return Append((work_units.part(self.flow, bounds, chunks, None, stages),))
-            case Bound(bounds, offsets, chunks, stages, letters):
+            case BoundInterval(bounds, offsets, chunks, stages, letters):
                 part = work_units.part(self.flow, bounds, chunks, offsets, stages)
                 return Append((part, *_parts(self.flow, letters)))
-            case Letters() as letters:
+            case DeadLetterPart() as letters:
                 return Append(_parts(self.flow, letters))
             case _:
                 assert_never(self.open)
@@ -213,12 +213,12 @@ class Attempt:
         assert open_ is not None, "an attempt that ended has no event"
         match outcome:
             case UpperMismatch(current=current) if _may_go_on(self, open_):
-                assert isinstance(open_, Rest)
+                assert isinstance(open_, OpenInterval)
                 lower, upper = open_.bounds[0].join(current), open_.bounds[1]
                 is_open = lower.strictly_precedes(upper)
                 rest = replace(open_, bounds=(lower, upper)) if is_open else self.counted
                 return replace(self, now=rest)
-            case Staged() if isinstance(open_, Staging) and open_.then is not None:
+            case Staged() if isinstance(open_, StagedSlice) and open_.then is not None:
                 if self._is_whole(open_):
                     return replace(self, now=open_.then)
                 return self.ended(Unstaged())
@@ -227,17 +227,21 @@ class Attempt:
             case _:
                 return self.ended(self._end(outcome, open_))
 
-    def _is_whole(self, staging: Staging) -> bool:
+    def _is_whole(self, staging: StagedSlice) -> bool:
         return self.shard.stages.get(staging.stage) == staging.total
 
     def _end(self, outcome: Outcome, open_: Open) -> End:
         match outcome:
             case Appended():
                 return self.counted
-            case Staged() if isinstance(open_, Staging):
+            case Staged() if isinstance(open_, StagedSlice):
                 return self.counted if self._is_whole(open_) else Unstaged()
             case UpperMismatch() | OffsetsMismatch():
-                return Void() if isinstance(open_, Bound | Letters) else Superseded()
+                return (
+                    Void()
+                    if isinstance(open_, BoundInterval | DeadLetterPart)
+                    else Superseded()
+                )
             case ChunksReclaimed():
                 return Reclaimed()
             case UnknownStage():
@@ -246,7 +250,7 @@ class Attempt:
                 return Failed(Failure(f"the append was refused: {outcome}"))
 
 
-def _parts(flow: Dataflow, letters: Letters | None) -> tuple[Part, ...]:
+def _parts(flow: Dataflow, letters: DeadLetterPart | None) -> tuple[Part, ...]:
     if letters is None:
         return ()
     part = work_units.part_of_letters(
@@ -268,13 +272,13 @@ def fenced_by(fingerprint: str) -> Failed:
 
 def _may_go_on(attempt: Attempt, open_: Open) -> bool:
     """Whether the updates that were appended meanwhile are the same as the attempt's."""
-    return isinstance(open_, Rest) and not attempt.shard.is_foreign(attempt.flow)
+    return isinstance(open_, OpenInterval) and not attempt.shard.is_foreign(attempt.flow)
 
 
-def of_unit(unit: Unit, result: Result, shard: Shard) -> Attempt:
+def of_unit(unit: Unit, result: Result, shard: ShardState) -> Attempt:
     """Return the attempt after a unit's tasks."""
     chunks = tuple(result.chunks)
-    now: Rest | Bound | End
+    now: OpenInterval | BoundInterval | End
     match unit:
         case ViewUnit(flow=flow, awaits=awaits):
             counted = Stepped(_after(unit, result, None))
@@ -285,7 +289,7 @@ def of_unit(unit: Unit, result: Result, shard: Shard) -> Attempt:
             counted = Stepped(_after(unit, result, to_offsets))
             step, offsets = work_units.bounds(unit), (ingest.from_offsets, to_offsets)
             letters = _letters(flow, shard, step.upper, result)
-            now = _over_limit(flow, offsets) or Bound(
+            now = _over_limit(flow, offsets) or BoundInterval(
                 (step.lower, step.upper), offsets, chunks, letters=letters
             )
             return Attempt(flow=flow, counted=counted, now=now, shard=shard)
@@ -297,7 +301,7 @@ def of_unit(unit: Unit, result: Result, shard: Shard) -> Attempt:
             assert_never(unit)
 
 
-def _of_event_time(unit: EventUnit, result: Result, shard: Shard) -> Attempt:
+def _of_event_time(unit: EventUnit, result: Result, shard: ShardState) -> Attempt:
     """Return the attempt after messages by event time.
 
     Without an interval only state moves, or dead letters are settled.
@@ -328,7 +332,7 @@ def _of_event_time(unit: EventUnit, result: Result, shard: Shard) -> Attempt:
         settles = over_limit or letters if advance.settles else None
         return Attempt(flow=flow, counted=counted, now=settles or counted, shard=shard)
     counted = Stepped(replace(after, frontier=bounds.upper, offsets=to_offsets))
-    now = over_limit or Bound(
+    now = over_limit or BoundInterval(
         (bounds.lower, bounds.upper),
         (offsets, to_offsets),
         tuple(result.chunks),
@@ -337,7 +341,7 @@ def _of_event_time(unit: EventUnit, result: Result, shard: Shard) -> Attempt:
     return Attempt(flow=flow, counted=counted, now=now, shard=shard)
 
 
-def of_quiet(quiet: Quiet, shard: Shard) -> Attempt:
+def of_quiet(quiet: IdleUnit, shard: ShardState) -> Attempt:
     """Return the attempt of an idle interval."""
     flow, move = quiet.flow, quiet.move
     assert flow.own is not None
@@ -347,7 +351,7 @@ def of_quiet(quiet: Quiet, shard: Shard) -> Attempt:
             letters = _letters(flow, shard, upper)
             to_offsets = _revised(flow, offsets)
             counted = Stepped(replace(flow.own, frontier=move.upper, offsets=to_offsets))
-            now = Bound((lower, upper), (offsets, to_offsets), letters=letters)
+            now = BoundInterval((lower, upper), (offsets, to_offsets), letters=letters)
             return Attempt(flow=flow, counted=counted, now=now, shard=shard)
         case Idle():
             rest = _rest(flow, counted, move, shard)
@@ -384,21 +388,21 @@ def _over_limit(flow: Dataflow, offsets: tuple[Offsets, Offsets]) -> Failed | No
 
 def _letters(
     flow: Dataflow,
-    shard: Shard,
+    shard: ShardState,
     upper: Antichain,
     result: Result | None = None,
     stages: tuple[str, ...] = (),
-) -> Letters | None:
+) -> DeadLetterPart | None:
     """The dead letters of a source's interval; None for a source without any collection."""
     if flow.dead_letters is None or shard.letters is None:
         return None
     chunks = () if result is None else tuple(result.letters)
-    return Letters(flow.dead_letters, (shard.letters, upper), chunks, stages)
+    return DeadLetterPart(flow.dead_letters, (shard.letters, upper), chunks, stages)
 
 
 def _letters_by_event_time(
     unit: EventUnit, result: Result, progress: event_time.Progress
-) -> Letters | None:
+) -> DeadLetterPart | None:
     """The dead letters of a micro-batch, after which all that was read is settled.
 
     Their collection may be ahead of the source. It moves all the same, so that of two writers
@@ -410,7 +414,7 @@ def _letters_by_event_time(
     upper = work_units.after(max(at.frontier.time, Timestamp(unit.advance.upper - 1)))
     settled = {number: part.settled for number, part in progress.items()}
     to_offsets = _revised(flow, binding.extended(at.offsets, source.start.generation, settled))
-    return Letters(
+    return DeadLetterPart(
         flow.dead_letters,
         (at.frontier, upper),
         tuple(result.letters),
@@ -422,15 +426,15 @@ def _rest(
     flow: Dataflow,
     counted: Counted,
     move: Step | Idle,
-    shard: Shard,
+    shard: ShardState,
     chunks: tuple[ChunkRef, ...] = (),
     stages: tuple[str, ...] = (),
-) -> Rest | End:
+) -> OpenInterval | End:
     """The open part of a view's interval; empty beside another version's output."""
     if shard.is_foreign(flow):
         return Superseded()
     bounds = clip(move, shard.upper)
-    return counted if bounds is None else Rest(bounds, chunks, stages)
+    return counted if bounds is None else OpenInterval(bounds, chunks, stages)
 
 
 def _after(unit: ViewUnit | SourceUnit, result: Result, offsets: Offsets | None) -> OwnState:
@@ -440,7 +444,7 @@ def _after(unit: ViewUnit | SourceUnit, result: Result, offsets: Offsets | None)
     return OwnState(own.incarnation, work_units.bounds(unit).upper, runs, offsets)
 
 
-def _of_slice(unit: SliceUnit, result: Result, shard: Shard) -> Attempt:
+def _of_slice(unit: SliceUnit, result: Result, shard: ShardState) -> Attempt:
     flow, build, chunks = unit.flow, unit.build, tuple(result.chunks)
     if build.ingest is not None:
         to_offsets = _counted(flow, build.ingest.to_offsets, result)
@@ -458,31 +462,33 @@ def _of_slice(unit: SliceUnit, result: Result, shard: Shard) -> Attempt:
     letters = build.staged_letters + len(result.letters)
     counted = Sliced(replace(after, staged=total, staged_letters=letters))
     # a stage without new chunks is renewed; without any it is not there yet
-    now: Staging | Sliced = counted
+    now: StagedSlice | Sliced = counted
     then = None
     if letters:
-        then = now = Staging(build.stage_of_letters, letters, tuple(result.letters))
+        then = now = StagedSlice(build.stage_of_letters, letters, tuple(result.letters))
     if total:
-        now = Staging(build.stage, total, () if build.ahead else chunks, then)
+        now = StagedSlice(build.stage, total, () if build.ahead else chunks, then)
     return Attempt(flow=flow, counted=counted, now=now, shard=shard)
 
 
-def _of_last_slice(unit: SliceUnit, counted: Built, shard: Shard, result: Result) -> Attempt:
+def _of_last_slice(
+    unit: SliceUnit, counted: Built, shard: ShardState, result: Result
+) -> Attempt:
     """Return the attempt that appends a build: beside another version's only as a whole."""
     flow, build, step = unit.flow, unit.build, work_units.bounds(unit)
     chunks = tuple(result.chunks)
     stages = (build.stage,) if build.staged else ()
     bounds = clip(step, shard.upper) if build.writes else None
-    now: Rest | Bound | End
+    now: OpenInterval | BoundInterval | End
     if bounds != (step.lower, step.upper) and shard.is_foreign(flow):
         now = Superseded()
     elif bounds is None:  # a source's messages were bound otherwise, if there is an interval
         now = counted if build.ingest is None else Void()
     elif build.ingest is None:
-        now = Rest(bounds, chunks, stages)
+        now = OpenInterval(bounds, chunks, stages)
     else:
         offsets = (build.ingest.from_offsets, build.ingest.to_offsets)
         staged = (build.stage_of_letters,) if build.staged_letters else ()
         letters = _letters(flow, shard, bounds[1], result, staged)
-        now = Bound(bounds, offsets, chunks, stages, letters)
+        now = BoundInterval(bounds, offsets, chunks, stages, letters)
     return Attempt(flow=flow, counted=counted, now=now, shard=shard)

@@ -30,21 +30,21 @@ from streams.kafka.topics import Topics
 from streams.replica.config import ReplicaConfig
 from streams.replica.crash_injection import Crash
 from streams.replica.driver.batch_timings import Timings
-from streams.replica.driver.checkpoint_store import Store
-from streams.replica.driver.checkpoint_writer import Recorder
+from streams.replica.driver.checkpoint_store import CheckpointStore
+from streams.replica.driver.checkpoint_writer import CheckpointWriter
 from streams.replica.driver.commit import Committer
 from streams.replica.driver.dataflow import Dataflow
 from streams.replica.driver.lane import Lane
 from streams.replica.driver.lanes import Lanes
-from streams.replica.driver.maintenance import Idler, Keeper, Looping
+from streams.replica.driver.maintenance import IdleAdvancer, Maintenance, PeriodicThread
 from streams.replica.driver.new_dataflow import new_dataflow
-from streams.replica.driver.recovery import Starter
+from streams.replica.driver.recovery import RecoveryThread
 from streams.replica.driver.scheduler import LaneName, Scheduler
 from streams.replica.driver.sinks import Sinks
-from streams.replica.driver.skew_measurement import Measurer
-from streams.replica.driver.wakeup import Bell
-from streams.replica.ingest.topic_ends import Watch
-from streams.replica.spark.scheduler_rpc import Door
+from streams.replica.driver.skew_measurement import SkewMonitor
+from streams.replica.driver.wakeup import Wakeup
+from streams.replica.ingest.topic_ends import TopicEndsPoller
+from streams.replica.spark.scheduler_rpc import SchedulerServer
 from streams.storage.client.shards import Shards
 from streams.storage.log.events import Body, Drop
 
@@ -60,17 +60,17 @@ Supervisors wait two or three times as long before they kill.
 
 
 @dataclass(slots=True)
-class Machinery:
+class ReplicaParts:
     """The running parts of a replica."""
 
     config: ReplicaConfig
     shards: Shards
-    watch: Watch
+    watch: TopicEndsPoller
     scheduler: Scheduler
     sinks: Sinks
-    door: Door
+    door: SchedulerServer
     lanes: Lanes
-    loops: tuple[Looping, ...]
+    loops: tuple[PeriodicThread, ...]
 
     def create(self, description: DataflowDescription) -> None:
         """Start maintaining a dataflow."""
@@ -156,12 +156,12 @@ class Machinery:
 def assemble(
     config: ReplicaConfig,
     instance: CreateInstance,
-    store: Store,
+    store: CheckpointStore,
     broker: KafkaBroker,
     spark: SparkSession,
-) -> Machinery:
+) -> ReplicaParts:
     """Create all parts and start them."""
-    bell = Bell()
+    bell = Wakeup()
     shards = Shards(
         broker.logs,
         broker.chunks,
@@ -172,7 +172,7 @@ def assemble(
     )
     shards.subscribe(lambda _: bell.ring())
     topic_id = partial(_topic_id, broker.topics)
-    watch = Watch(RawReader(config.kafka), topic_id, bell.ring, _now_ms)
+    watch = TopicEndsPoller(RawReader(config.kafka), topic_id, bell.ring, _now_ms)
     crash = Crash(config.points, config.state, os.getpgrp())
     scheduler = Scheduler(
         config=config,
@@ -185,9 +185,9 @@ def assemble(
         ends=watch.ends,
         describe=broker.topics.describe,
     )
-    recorder = Recorder(scheduler, store, config.checkpoint_ms)
+    recorder = CheckpointWriter(scheduler, store, config.checkpoint_ms)
     committer = Committer(scheduler, recorder)
-    door = Door(scheduler.answer)
+    door = SchedulerServer(scheduler.answer)
     timings = Timings(config.state / "timings.jsonl" if config.timings else None)
 
     def lane(name: LaneName, delay_ms: int | None) -> Lane:
@@ -195,24 +195,24 @@ def assemble(
 
     lanes = Lanes(scheduler, lane)
     scheduler.watermark_ms = lanes.watermark_ms
-    keeper = Keeper(scheduler, store, recorder, lanes.tend)
+    keeper = Maintenance(scheduler, store, recorder, lanes.tend)
     loops = _loops(scheduler, store, committer, keeper)
     lanes.tend()
     scheduler.is_open = True
     for loop in loops:
         loop.start()
     sinks = Sinks(instance.namespace, config.kafka, shards, _now_ms, crash)
-    return Machinery(config, shards, watch, scheduler, sinks, door, lanes, loops)
+    return ReplicaParts(config, shards, watch, scheduler, sinks, door, lanes, loops)
 
 
 def _loops(
-    scheduler: Scheduler, store: Store, committer: Committer, keeper: Keeper
-) -> tuple[Looping, ...]:
+    scheduler: Scheduler, store: CheckpointStore, committer: Committer, keeper: Maintenance
+) -> tuple[PeriodicThread, ...]:
     return (
-        Looping("starter", Starter(scheduler, store).start_all, scheduler),
-        Looping("idler", Idler(scheduler, committer).move, scheduler),
-        Looping("measurer", Measurer(scheduler).measure, scheduler),
-        Looping("keeper", keeper.run_once, scheduler),
+        PeriodicThread("starter", RecoveryThread(scheduler, store).start_all, scheduler),
+        PeriodicThread("idler", IdleAdvancer(scheduler, committer).move, scheduler),
+        PeriodicThread("measurer", SkewMonitor(scheduler).measure, scheduler),
+        PeriodicThread("keeper", keeper.run_once, scheduler),
     )
 
 

@@ -39,7 +39,7 @@ LASTING = ("runs", "checkpoints")
 BOOT = Path("/proc/sys/kernel/random/boot_id")
 
 
-class Store:
+class CheckpointStore:
     """The state directory of one replica; created before anything that uses it."""
 
     def __init__(self, directory: Path) -> None:

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from streams.errors import Determinate
-from streams.replica.driver.checkpoint_store import Store, record_of
+from streams.replica.driver.checkpoint_store import CheckpointStore, record_of
 from streams.replica.driver.dataflow import Dataflow, Phase, is_due
 from streams.replica.driver.events import Recorded
 from streams.replica.driver.scheduler import Scheduler
@@ -20,11 +20,11 @@ log = logging.getLogger(__name__)
 
 
 @dataclass(slots=True)
-class Recorder:
+class CheckpointWriter:
     """Writes the records of one replica."""
 
     scheduler: Scheduler
-    store: Store
+    store: CheckpointStore
     every_ms: int
 
     def record(self, flows: Iterable[Dataflow]) -> None:

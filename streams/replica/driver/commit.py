@@ -14,14 +14,19 @@ from dataclasses import dataclass, replace
 
 from streams.ids import CollectionId, Topic
 from streams.replica.driver import append_attempt, skew_measurement
-from streams.replica.driver.append_attempt import Attempt, Bound, Letters, Shard
-from streams.replica.driver.checkpoint_writer import Recorder
+from streams.replica.driver.append_attempt import (
+    Attempt,
+    BoundInterval,
+    DeadLetterPart,
+    ShardState,
+)
+from streams.replica.driver.checkpoint_writer import CheckpointWriter
 from streams.replica.driver.dataflow import Dataflow
 from streams.replica.driver.error_causes import failure_in
 from streams.replica.driver.events import Failed, Ran, Void
 from streams.replica.driver.retry_policy import Failure
 from streams.replica.driver.scheduler import MicroBatch, Scheduler
-from streams.replica.driver.work_units import Quiet
+from streams.replica.driver.work_units import IdleUnit
 from streams.replica.tasks.report import Result
 from streams.storage.log.outcomes import Outcome
 
@@ -33,7 +38,7 @@ class Committer:
     """Commits micro-batches and idle intervals."""
 
     scheduler: Scheduler
-    recorder: Recorder
+    recorder: CheckpointWriter
 
     def commit(self, batch: MicroBatch, results: Mapping[CollectionId, Result]) -> float:
         """Commit a micro-batch; return the seconds that the Append took.
@@ -63,11 +68,11 @@ class Committer:
         self._tell(settled)
         return seconds
 
-    def commit_quiet(self, quiet: Sequence[Quiet]) -> None:
+    def commit_quiet(self, quiet: Sequence[IdleUnit]) -> None:
         """Commit idle intervals outside of any micro-batch."""
         self._tell(self.settle(self._quiet(quiet)))
 
-    def _quiet(self, quiet: Sequence[Quiet]) -> list[Attempt]:
+    def _quiet(self, quiet: Sequence[IdleUnit]) -> list[Attempt]:
         present = [
             advance for advance in quiet if not self.scheduler.present(advance.flow).gone
         ]
@@ -132,12 +137,12 @@ class Committer:
             return replace(attempt, shard=self._shard(attempt.flow))
         return attempt
 
-    def _shard(self, flow: Dataflow) -> Shard:
+    def _shard(self, flow: Dataflow) -> ShardState:
         shards = self.scheduler.shards
         state, group = shards.state(flow.id), shards.group_state(flow.description.group)
         stages = {name: len(stage.chunks) for name, stage in group.stages.items()}
         letters = None if flow.dead_letters is None else shards.state(flow.dead_letters).upper
-        return Shard(state.upper, state.fingerprint, stages, letters)
+        return ShardState(state.upper, state.fingerprint, stages, letters)
 
     def _tell(self, attempts: Sequence[Attempt]) -> None:
         with self.scheduler.lock:
@@ -148,9 +153,12 @@ class Committer:
 
 
 def _reads_messages(attempt: Attempt) -> bool:
-    if isinstance(attempt.now, Letters):
+    if isinstance(attempt.now, DeadLetterPart):
         return True
-    return isinstance(attempt.now, Bound) and attempt.now.offsets[0] != attempt.now.offsets[1]
+    return (
+        isinstance(attempt.now, BoundInterval)
+        and attempt.now.offsets[0] != attempt.now.offsets[1]
+    )
 
 
 def _topic(flow: Dataflow) -> Topic:

@@ -85,7 +85,7 @@ from streams.replica.driver.events import (
     Void,
     Waits,
 )
-from streams.replica.driver.retry_policy import NOWHERE, Failure, Isolation, Place, Trouble
+from streams.replica.driver.retry_policy import NOWHERE, Failure, FailureState, Isolation, Place
 
 
 class Phase(Enum):
@@ -150,7 +150,7 @@ class Dataflow:
     build: Build | None = None
     busy: bool = False
     gone: bool = False
-    trouble: Trouble | None = None
+    trouble: FailureState | None = None
     records: tuple[Record, ...] = ()
     recorded_ms: int = 0
     blocked_by: tuple[CollectionId, ...] = ()

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import assert_never
 
 from streams.ids import CollectionId
-from streams.replica.driver.checkpoint_store import Store
+from streams.replica.driver.checkpoint_store import CheckpointStore
 from streams.replica.driver.dataflow import Dataflow
 from streams.replica.driver.events import (
     Dropped,
@@ -25,17 +25,17 @@ from streams.replica.driver.events import (
     Log,
     Ring,
 )
-from streams.replica.driver.wakeup import Bell
+from streams.replica.driver.wakeup import Wakeup
 
 log = logging.getLogger(__name__)
 
 
 @dataclass(slots=True)
-class Table:
+class DataflowTable:
     """The dataflows that run, and those that are dropped while work of them is in progress."""
 
-    store: Store
-    bell: Bell
+    store: CheckpointStore
+    bell: Wakeup
     now_ms: Callable[[], int]
     lock: threading.RLock = field(default_factory=threading.RLock)
     running: dict[CollectionId, Dataflow] = field(default_factory=dict)

@@ -22,12 +22,18 @@ from streams.progress import Interval
 from streams.replica.driver import work_units
 from streams.replica.driver.dataflow import Dataflow
 from streams.replica.driver.dataflow_state import OwnState
-from streams.replica.driver.import_state import View
-from streams.replica.driver.ingest_planner import Began, Moved, Stuck, catch_up, position
+from streams.replica.driver.import_state import Imports
+from streams.replica.driver.ingest_planner import (
+    MovedSource,
+    StalledSource,
+    StartedBuild,
+    catch_up,
+    position,
+)
 from streams.replica.driver.steady_planner import output_of
 from streams.replica.driver.work_units import EventUnit
 from streams.replica.ingest import ranges
-from streams.replica.ingest.event_times import Manner, Reading
+from streams.replica.ingest.event_times import Reading, ReadMode
 from streams.replica.ingest.ranges import Slice
 from streams.replica.tasks.descriptor import RawLoad, Runs
 
@@ -53,8 +59,8 @@ class Moment:
 
 
 def plan(
-    flow: Dataflow, view: View, observation: TopicReport, moment: Moment
-) -> EventUnit | Moved | Began | Stuck | None:
+    flow: Dataflow, view: Imports, observation: TopicReport, moment: Moment
+) -> EventUnit | MovedSource | StartedBuild | StalledSource | None:
     """Plan a running source with a watermark that is not busy; None if it has nothing to do."""
     source, own = flow.description.source, flow.own
     assert source is not None
@@ -63,7 +69,7 @@ def plan(
     shard = position(flow, view)
     match impediment(source, shard.offsets, observation):
         case Stalled(reason):
-            return Stuck(flow, reason)
+            return StalledSource(flow, reason)
         case StaleEnds():
             return None
         case None:
@@ -88,11 +94,11 @@ def plan(
     if own.position != shard:
         return _to_shard(flow, view, without_pending(shard, progress), moment)
     if progress != own.progress:
-        return Moved(flow, replace(own, progress=progress))
+        return MovedSource(flow, replace(own, progress=progress))
     return _advance(flow, view, observation, progress, moment)
 
 
-def _letters(flow: Dataflow, view: View) -> Position | None:
+def _letters(flow: Dataflow, view: Imports) -> Position | None:
     """The position of the source's dead letters; None if it has no collection of them."""
     if flow.dead_letters is None:
         return None
@@ -105,12 +111,14 @@ def without_pending(shard: Position, progress: Progress | None = None) -> OwnSta
     return OwnState(uuid.uuid4().hex, shard.frontier, {}, shard.offsets, progress)
 
 
-def _to_shard(flow: Dataflow, view: View, there: OwnState, moment: Moment) -> Moved | Began:
+def _to_shard(
+    flow: Dataflow, view: Imports, there: OwnState, moment: Moment
+) -> MovedSource | StartedBuild:
     """Bring a source to its shard's position, at which its state is `there` but for keys."""
     if flow.own is None or not flow.is_keyed:
-        return Moved(flow, there)
+        return MovedSource(flow, there)
     settled = replace(flow, own=replace(flow.own, runs=_without_pending_rows(flow.own.runs)))
-    return Began(flow, catch_up(settled, view, there.position, moment.slice_bytes))
+    return StartedBuild(flow, catch_up(settled, view, there.position, moment.slice_bytes))
 
 
 def _without_pending_rows(runs: Mapping[int, Runs]) -> Mapping[int, Runs]:
@@ -124,18 +132,22 @@ def _without_pending_rows(runs: Mapping[int, Runs]) -> Mapping[int, Runs]:
 
 
 def _advance(
-    flow: Dataflow, view: View, observation: TopicReport, progress: Progress, moment: Moment
-) -> EventUnit | Stuck | None:
+    flow: Dataflow,
+    view: Imports,
+    observation: TopicReport,
+    progress: Progress,
+    moment: Moment,
+) -> EventUnit | StalledSource | None:
     source, topic = flow.description.source, observation.ends
     assert source is not None
     assert source.watermark is not None
     broken = event_time.broken(progress, topic)
     if broken is not None:
         bound = progress[broken.partition].bound
-        return Stuck(flow, stalls.pending_are_gone(source, broken, bound))
+        return StalledSource(flow, stalls.pending_are_gone(source, broken, bound))
     ends = _up_to_bad(flow, progress, topic)
     if isinstance(ends, str):
-        return Stuck(flow, ends)
+        return StalledSource(flow, ends)
     observed = Observed(
         topic=ends,
         clock_ms=asked_at_ms(observation, moment.now_ms),
@@ -148,7 +160,7 @@ def _advance(
     return None if advance is None else _unit(flow, view, advance, moment.now_ms)
 
 
-def _may_settle(flow: Dataflow, view: View) -> bool:
+def _may_settle(flow: Dataflow, view: Imports) -> bool:
     """Whether dead letters may be appended without the source.
 
     Not while a replica that knows of none may append to the source: after ALTER SOURCE has made
@@ -180,7 +192,7 @@ def _up_to_bad(
     return reclocking.up_to(topic, reads, partition, offset)
 
 
-def _unit(flow: Dataflow, view: View, advance: Advance, now_ms: int) -> EventUnit:
+def _unit(flow: Dataflow, view: Imports, advance: Advance, now_ms: int) -> EventUnit:
     assert flow.own is not None
     interval = Interval(Timestamp(advance.lower), Timestamp(advance.upper))
     output = output_of(flow, view) if advance.appends or advance.settles else None
@@ -206,11 +218,11 @@ def _unit(flow: Dataflow, view: View, advance: Advance, now_ms: int) -> EventUni
     )
 
 
-def _manner(progress: Progress | None, letters: Position | None, lower: Timestamp) -> Manner:
+def _manner(progress: Progress | None, letters: Position | None, lower: Timestamp) -> ReadMode:
     """What is settled, and the time of dead letters: no earlier than their upper."""
     before = [(number, part.settled) for number, part in sorted((progress or {}).items())]
     time = lower if letters is None else max(lower, letters.frontier.time)
-    return Manner(settled=tuple(before), letters_at=time)
+    return ReadMode(settled=tuple(before), letters_at=time)
 
 
 def _gaps(progress: Progress | None) -> Mapping[int, continuation.Gaps]:
@@ -218,7 +230,7 @@ def _gaps(progress: Progress | None) -> Mapping[int, continuation.Gaps]:
 
 
 def _load(
-    flow: Dataflow, manner: Manner, slices: tuple[Slice, ...], lower: Timestamp
+    flow: Dataflow, manner: ReadMode, slices: tuple[Slice, ...], lower: Timestamp
 ) -> RawLoad:
     source = flow.description.source
     assert source is not None

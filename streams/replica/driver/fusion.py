@@ -25,8 +25,8 @@ from streams.ids import CollectionId
 from streams.progress import Antichain
 from streams.replica.driver import steady_planner, work_units
 from streams.replica.driver.dataflow import Dataflow, Phase
-from streams.replica.driver.import_state import View
-from streams.replica.driver.work_units import Quiet, Unit
+from streams.replica.driver.import_state import Imports
+from streams.replica.driver.work_units import IdleUnit, Unit
 
 MOST_ROUNDS = 6
 """Maximum of rounds of a micro-batch, 30 ms each: beyond that a second hop is as fast."""
@@ -40,7 +40,7 @@ KEEP_S = 0.5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Reached:
+class MemberFrontier:
     """The frontier of a member after the micro-batch, and the round of its last updates.
 
     `fed` says whether it has any, `lower` is where they begin.
@@ -57,7 +57,7 @@ Home = CollectionId | None
 
 
 @dataclass(slots=True)
-class Near:
+class NearViews:
     """The near views and their homes, recomputed periodically and when the flows change."""
 
     flows: tuple[CollectionId, ...] = ()
@@ -113,12 +113,12 @@ def in_order(flows: Iterable[Dataflow]) -> list[Dataflow]:
 class Chain:
     """A micro-batch being assembled: its members and their frontiers after it."""
 
-    view: View
+    view: Imports
     now_ms: int
     budget: int
     units: list[Unit]
-    quiet: list[Quiet]
-    reached: dict[CollectionId, Reached] = field(default_factory=dict)
+    quiet: list[IdleUnit]
+    reached: dict[CollectionId, MemberFrontier] = field(default_factory=dict)
 
     def follow(self, candidates: Iterable[Dataflow]) -> None:
         """Add the candidates that can move with the present members.
@@ -137,7 +137,7 @@ class Chain:
     def _reach(
         self, flow: Dataflow, move: Step | Idle | Tick, level: int, *, fed: bool
     ) -> None:
-        reached = Reached(lower=move.lower, upper=move.upper, level=level, fed=fed)
+        reached = MemberFrontier(lower=move.lower, upper=move.upper, level=level, fed=fed)
         self.reached[flow.id] = reached
 
     def _take(self, flow: Dataflow) -> None:
@@ -149,7 +149,7 @@ class Chain:
         inputs = [self._ahead(self.view.input(imported, own)) for imported in imports]
         match next_step(own, inputs, scheduled=flow.scheduled, budget=self.budget):
             case Idle() as idle:
-                self.quiet.append(Quiet(flow, idle, awaits))
+                self.quiet.append(IdleUnit(flow, idle, awaits))
                 self._reach(flow, idle, 0, fed=False)
             case Step() as step:
                 self._step(flow, step, imports, awaits)
@@ -189,7 +189,7 @@ class Chain:
         return replace(stored, upper=reached.upper, batches=(*stored.batches, *news))
 
 
-def _fits(fed: Reached, step: Step) -> bool:
+def _fits(fed: MemberFrontier, step: Step) -> bool:
     """Whether all updates in hand of an import belong to the step.
 
     The updates in hand are those of the producer's step. The producer's state may be before its

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from streams.errors import SlackwaterError
-from streams.replica.driver.status_reports import Answers
+from streams.replica.driver.status_reports import StatusReporter
 
 log = logging.getLogger(__name__)
 
@@ -19,7 +19,7 @@ JOIN_S = 2.0
 
 
 @contextmanager
-def pulse(answers: Answers) -> Iterator[None]:
+def pulse(answers: StatusReporter) -> Iterator[None]:
     """Write heartbeats, as often as a controller needs them, until the end."""
     ended = threading.Event()
     thread = threading.Thread(target=_beat, args=(answers, ended), name="pulse", daemon=True)
@@ -31,7 +31,7 @@ def pulse(answers: Answers) -> Iterator[None]:
         thread.join(JOIN_S)
 
 
-def _beat(answers: Answers, ended: threading.Event) -> None:
+def _beat(answers: StatusReporter, ended: threading.Event) -> None:
     while not ended.wait(BEAT_S):
         try:
             answers.alive()

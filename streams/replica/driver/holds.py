@@ -33,7 +33,7 @@ GroupState = Callable[[str], State]
 
 
 @dataclass(slots=True)
-class Holder:
+class HoldMover:
     """Moves the holds of all flows; one thread."""
 
     scheduler: Scheduler

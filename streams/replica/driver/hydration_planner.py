@@ -19,7 +19,7 @@ from streams.progress import Interval
 from streams.replica.driver import work_units
 from streams.replica.driver.dataflow import Dataflow, Phase
 from streams.replica.driver.dataflow_state import Build
-from streams.replica.driver.import_state import View
+from streams.replica.driver.import_state import Imports
 from streams.replica.driver.steady_planner import output_of
 from streams.replica.driver.task_assignment import size_of
 from streams.replica.driver.work_units import SliceUnit
@@ -27,7 +27,7 @@ from streams.replica.tasks.descriptor import ChunkLoad, Undo
 
 
 def plan(
-    flows: Iterable[Dataflow], view: View, now_ms: int, budget: int
+    flows: Iterable[Dataflow], view: Imports, now_ms: int, budget: int
 ) -> tuple[SliceUnit, ...]:
     """Return the next slices of as many builds as fit the budget, at least one.
 
@@ -48,7 +48,7 @@ def plan(
     return tuple(units)
 
 
-def _unit(flow: Dataflow, build: Build, view: View) -> SliceUnit:
+def _unit(flow: Dataflow, build: Build, view: Imports) -> SliceUnit:
     interval = Interval(build.lower, build.upper, build.as_of and build.done == 0)
     output = output_of(flow, view) if build.writes else None
     share = work_units.share(flow, interval, build.runs, output)
@@ -56,7 +56,7 @@ def _unit(flow: Dataflow, build: Build, view: View) -> SliceUnit:
     return SliceUnit(flow=flow, share=share, loads=loads, build=build)
 
 
-def upgrade(flow: Dataflow, view: View, as_of: Timestamp, budget: int) -> Build:
+def upgrade(flow: Dataflow, view: Imports, as_of: Timestamp, budget: int) -> Build:
     """Plan a hydration at the shard's upper that also retracts all that the shard holds there.
 
     So the first Append under a new fingerprint is the difference between what this version
@@ -76,7 +76,7 @@ def upgrade(flow: Dataflow, view: View, as_of: Timestamp, budget: int) -> Build:
     )
 
 
-def snapshot(flow: Dataflow, view: View, as_of: Timestamp, budget: int) -> Build:
+def snapshot(flow: Dataflow, view: Imports, as_of: Timestamp, budget: int) -> Build:
     """Plan a hydration at `as_of`, divided into slices once (rule 20).
 
     It writes unless the shard already has the times of its interval.

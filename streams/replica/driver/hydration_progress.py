@@ -15,7 +15,7 @@ from streams.replica.tasks.descriptor import ChunkLoad, Load, RawLoad, Undo
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Pace:
+class HydrationPace:
     """A build as this process has observed it.
 
     `began_s` and `began_rows` are the time and progress of the first observation; `slices` is
@@ -31,11 +31,11 @@ class Pace:
     seconds_left: int | None = None
 
 
-def follow(pace: Pace | None, build: Build, now_s: float) -> Pace:
+def follow(pace: HydrationPace | None, build: Build, now_s: float) -> HydrationPace:
     """Return the pace after another observation; unchanged while no further slice is done."""
     if pace is None or pace.incarnation != build.incarnation or build.done < pace.slices:
         done = rows_of(build.slices[: build.done])
-        return Pace(
+        return HydrationPace(
             incarnation=build.incarnation,
             began_s=now_s,
             began_rows=done,

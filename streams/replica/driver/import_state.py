@@ -1,8 +1,8 @@
 """The imports of dataflows, from the folded logs, in the form that `stepping` needs.
 
 Fifty views over one source are usually at one frontier and read the same interval, so results
-are cached. A `View` of the shards is used for one decision and then discarded; it reads each
-collection once, so that a decision sees one state of it.
+are cached. An `Imports` is used for one decision and then discarded; it reads each collection
+once, so that a decision sees one state of it.
 """
 
 from collections.abc import Mapping
@@ -22,7 +22,7 @@ NOWHERE: Mapping[CollectionId, Timestamp] = {}
 
 
 @dataclass(slots=True)
-class View:
+class Imports:
     """The shards at one moment."""
 
     shards: Shards

@@ -39,15 +39,15 @@ from streams.progress import Interval, frontier
 from streams.replica.driver import work_units
 from streams.replica.driver.dataflow import Dataflow, Phase
 from streams.replica.driver.dataflow_state import Build, OwnState
-from streams.replica.driver.import_state import View
+from streams.replica.driver.import_state import Imports
 from streams.replica.driver.steady_planner import output_of
-from streams.replica.driver.work_units import Quiet, SourceUnit
+from streams.replica.driver.work_units import IdleUnit, SourceUnit
 from streams.replica.ingest import ranges
 from streams.replica.tasks.descriptor import ChunkLoad, RawLoad, Replay
 
 
 @dataclass(frozen=True, slots=True)
-class Stuck:
+class StalledSource:
     """A source that cannot be read on; `reason` is for display."""
 
     flow: Dataflow
@@ -55,7 +55,7 @@ class Stuck:
 
 
 @dataclass(frozen=True, slots=True)
-class Moved:
+class MovedSource:
     """A source whose own state moves to another position without any work."""
 
     flow: Dataflow
@@ -63,7 +63,7 @@ class Moved:
 
 
 @dataclass(frozen=True, slots=True)
-class Began:
+class StartedBuild:
     """A source with more work than fits in one micro-batch."""
 
     flow: Dataflow
@@ -75,14 +75,14 @@ class SourcePlan:
     """The next actions of the sources."""
 
     units: tuple[SourceUnit, ...] = ()
-    quiet: tuple[Quiet, ...] = ()
-    stuck: tuple[Stuck, ...] = ()
-    moved: tuple[Moved, ...] = ()
-    began: tuple[Began, ...] = ()
+    quiet: tuple[IdleUnit, ...] = ()
+    stuck: tuple[StalledSource, ...] = ()
+    moved: tuple[MovedSource, ...] = ()
+    began: tuple[StartedBuild, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Limits:
+class IngestLimits:
     """Limits: messages of a topic per micro-batch and their bytes, bytes per slice, idle ticks.
 
     `skew_ms` is this clock less the broker's, None if unknown.
@@ -106,10 +106,10 @@ def most_messages(messages: int, message_bytes: int, mean_bytes: int) -> int:
 
 def plan(
     flows: Iterable[Dataflow],
-    view: View,
+    view: Imports,
     topics: Mapping[Topic, TopicReport],
     now_ms: int,
-    limits: Limits,
+    limits: IngestLimits,
 ) -> SourcePlan:
     """Plan every running source that is not busy and whose topic's ends are known.
 
@@ -118,7 +118,7 @@ def plan(
     micro-batch takes.
     """
     decided: list[tuple[Dataflow, Ingestion]] = []
-    stuck: list[Stuck] = []
+    stuck: list[StalledSource] = []
     ready = [
         flow
         for flow in flows
@@ -139,13 +139,13 @@ def plan(
         shard = position(flow, view)
         match impediment(source, shard.offsets, observation):
             case Stalled(reason):
-                stuck.append(Stuck(flow, reason))
+                stuck.append(StalledSource(flow, reason))
             case StaleEnds():
                 pass
             case None:
                 own, ends = flow.own.position, _up_to_bad(flow, shard, observation.ends)
                 if isinstance(ends, str):
-                    stuck.append(Stuck(flow, ends))
+                    stuck.append(StalledSource(flow, ends))
                     continue
                 most = limits.messages_of(observation)
                 interval = reclocking.next_interval(own, shard, ends, clock, most, source.start)
@@ -154,7 +154,7 @@ def plan(
     return replace(found_plan, stuck=(*found_plan.stuck, *stuck))
 
 
-def _is_altered(flow: Dataflow, view: View) -> bool:
+def _is_altered(flow: Dataflow, view: Imports) -> bool:
     """Whether a later revision of a source has appended: its description is on the way."""
     source = flow.description.source
     if source is None:
@@ -196,7 +196,7 @@ def _known_ms(
     )
 
 
-def position(flow: Dataflow, view: View) -> Position:
+def position(flow: Dataflow, view: Imports) -> Position:
     """Return the position of a source's shard."""
     state = view.state(flow.id)
     return Position(state.upper, state.source or {})
@@ -204,13 +204,13 @@ def position(flow: Dataflow, view: View) -> Position:
 
 def _plan(
     decided: list[tuple[Dataflow, Ingestion]],
-    view: View,
+    view: Imports,
     topics: Mapping[Topic, TopicReport],
     now_ms: int,
-    limits: Limits,
+    limits: IngestLimits,
 ) -> SourcePlan:
     units: list[SourceUnit] = []
-    began: list[Began] = []
+    began: list[StartedBuild] = []
     for flow, decision in decided:
         if isinstance(decision, Ingest):
             source = flow.description.source
@@ -219,11 +219,13 @@ def _plan(
             slices = ranges.slices(reclocking.ranges(decision, observation.ends, source.start))
             most = limits.messages_of(observation)
             if ranges.length(slices) > most:
-                began.append(Began(flow, _first(flow, decision, slices, most)))
+                began.append(StartedBuild(flow, _first(flow, decision, slices, most)))
             else:
                 units.append(_unit(flow, view, decision, slices))
         elif isinstance(decision, Rebuild) and flow.is_keyed:
-            began.append(Began(flow, catch_up(flow, view, decision.at, limits.slice_bytes)))
+            began.append(
+                StartedBuild(flow, catch_up(flow, view, decision.at, limits.slice_bytes))
+            )
     return SourcePlan(
         units=tuple(units),
         quiet=tuple(_ticks(decided, now_ms, together=bool(units))),
@@ -231,7 +233,7 @@ def _plan(
             _stuck(flow, decision) for flow, decision in decided if isinstance(decision, Broken)
         ),
         moved=tuple(
-            Moved(flow, _at(flow, decision.at))
+            MovedSource(flow, _at(flow, decision.at))
             for flow, decision in decided
             if isinstance(decision, Follow)
             or (isinstance(decision, Rebuild) and not flow.is_keyed)
@@ -247,20 +249,20 @@ def _at(flow: Dataflow, at: Position) -> OwnState:
 
 def _ticks(
     decided: list[tuple[Dataflow, Ingestion]], now_ms: int, *, together: bool
-) -> Iterable[Quiet]:
+) -> Iterable[IdleUnit]:
     """Return idle sources that tick: all if any source is busy, else those that are due."""
     for flow, decision in decided:
         if isinstance(decision, Tick):
-            yield Quiet(flow, decision)
+            yield IdleUnit(flow, decision)
         elif together and isinstance(decision, Pause) and decision.until_ms is not None:
             assert flow.own is not None
             lower, offsets = flow.own.frontier, flow.own.offsets or {}
             upper = work_units.after(max(Timestamp(now_ms), lower.time))
-            yield Quiet(flow, Tick(lower, upper, offsets))
+            yield IdleUnit(flow, Tick(lower, upper, offsets))
 
 
 def _unit(
-    flow: Dataflow, view: View, decision: Ingest, slices: tuple[ranges.Slice, ...]
+    flow: Dataflow, view: Imports, decision: Ingest, slices: tuple[ranges.Slice, ...]
 ) -> SourceUnit:
     assert flow.own is not None
     interval = Interval(decision.lower.time, decision.upper.time)
@@ -295,7 +297,7 @@ def _first(
     )
 
 
-def catch_up(flow: Dataflow, view: View, at: Position, slice_bytes: int) -> Build:
+def catch_up(flow: Dataflow, view: Imports, at: Position, slice_bytes: int) -> Build:
     """Bring keyed state to the shard's frontier: replay what others appended since.
 
     State at a frontier that counted equals the shard's contents there, so it lacks exactly the
@@ -331,10 +333,10 @@ def catch_up(flow: Dataflow, view: View, at: Position, slice_bytes: int) -> Buil
     )
 
 
-def _stuck(flow: Dataflow, broken: Broken) -> Stuck:
+def _stuck(flow: Dataflow, broken: Broken) -> StalledSource:
     assert flow.description.source is not None
     reason = (
         f'topic "{flow.description.source.topic}", partition {broken.partition}: expected '
         f"offset {broken.expected}, got offsets {broken.ends.low} to {broken.ends.high}"
     )
-    return Stuck(flow, reason)
+    return StalledSource(flow, reason)

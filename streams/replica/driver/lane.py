@@ -38,11 +38,11 @@ from streams.replica.driver import error_causes
 from streams.replica.driver.batch_timings import Timings
 from streams.replica.driver.commit import Committer
 from streams.replica.driver.scheduler import LaneName, Scheduler
-from streams.replica.driver.watchdog import Silence, Watched
+from streams.replica.driver.watchdog import QuerySilence, RunningBatch
 from streams.replica.spark import watermark
 from streams.replica.spark.rounds import Rounds
 from streams.replica.spark.source import NAME
-from streams.replica.spark.watermark import Following
+from streams.replica.spark.watermark import QueryWatermark
 from streams.replica.tasks import report
 from streams.replica.tasks.exchange_blobs import peek
 
@@ -76,14 +76,14 @@ class Lane:
     delay_ms: int | None = None
     """The delay of its watermark; None: the query has none."""
     query: StreamingQuery | None = None
-    watched: Watched | None = None
+    watched: RunningBatch | None = None
     checkpoint: Path | None = None
-    following: Following = field(default_factory=Following)
+    following: QueryWatermark = field(default_factory=QueryWatermark)
     """The query's watermark."""
     compared_s: float = 0.0
     runs: bool = False
     """Whether Spark has called us with a micro-batch, which may be its first, empty one."""
-    silence: Silence = field(default_factory=Silence)
+    silence: QuerySilence = field(default_factory=QuerySilence)
     clock: Callable[[], float] = time.monotonic
     rounds: Rounds = field(init=False)
 
@@ -104,7 +104,7 @@ class Lane:
         self._forget_checkpoint()
         folder = f"{self.name.replace(':', '-')}-{uuid.uuid4().hex}"  # a path of Hadoop's
         self.checkpoint = state / "lanes" / folder
-        self.following = Following()
+        self.following = QueryWatermark()
         self.session.sparkContext.setLocalProperty("spark.scheduler.pool", self.name)
         stream = self.session.readStream.format(NAME).options(
             socket=str(self.socket), lane=self.name, state=str(state)
@@ -248,7 +248,7 @@ class Lane:
         if batch is None:  # the query's first micro-batch is empty: let it start the workers
             self.rounds.after(frame, 1).collect()
             return
-        watched = self.watched = Watched(batch, self.clock())
+        watched = self.watched = RunningBatch(batch, self.clock())
         try:
             rows = self.rounds.after(frame, batch.depth).collect()
             self.watched = None
@@ -266,7 +266,7 @@ class Lane:
         self.scheduler.finish(batch)
         self.timings.note(batch, results, (watched.began, collected, time.monotonic()), seconds)
 
-    def _give_up(self, watched: Watched, error: Exception) -> None:
+    def _give_up(self, watched: RunningBatch, error: Exception) -> None:
         """Give up a micro-batch that failed or was cancelled, unless it was meanwhile."""
         if self.scheduler.stopping or self.scheduler.current(self.name) is not watched.batch:
             return

@@ -13,16 +13,16 @@ from dataclasses import dataclass, field
 from streams.compute.checkpoints import removable
 from streams.errors import SlackwaterError
 from streams.replica.driver import steady_planner
-from streams.replica.driver.checkpoint_store import Store
-from streams.replica.driver.checkpoint_writer import Recorder
+from streams.replica.driver.checkpoint_store import CheckpointStore
+from streams.replica.driver.checkpoint_writer import CheckpointWriter
 from streams.replica.driver.commit import Committer
 from streams.replica.driver.dataflow import Phase
 from streams.replica.driver.dataflow_state import run_names
 from streams.replica.driver.events import Released, Taken
-from streams.replica.driver.holds import Holder
-from streams.replica.driver.import_state import View
+from streams.replica.driver.holds import HoldMover
+from streams.replica.driver.import_state import Imports
 from streams.replica.driver.scheduler import Scheduler
-from streams.replica.driver.work_units import Quiet
+from streams.replica.driver.work_units import IdleUnit
 from streams.storage.client.maintenance import keep_small
 from streams.trace.arrange.disk_reserve import lacking
 
@@ -41,7 +41,7 @@ MARGIN_S = 2.0
 
 
 @dataclass(slots=True)
-class Idler:
+class IdleAdvancer:
     """Moves idle dataflows."""
 
     scheduler: Scheduler
@@ -64,9 +64,9 @@ class Idler:
                     scheduler.tell(advance.flow, Released())
             scheduler.bell.ring()
 
-    def _plan(self) -> tuple[Quiet, ...]:
+    def _plan(self) -> tuple[IdleUnit, ...]:
         scheduler = self.scheduler
-        view, now_ms = View(scheduler.shards), scheduler.now_ms()
+        view, now_ms = Imports(scheduler.shards), scheduler.now_ms()
         budget = scheduler.config.budgets.step_bytes
         quiet = steady_planner.plan(scheduler.sound(), view, now_ms, budget).quiet
         fed = scheduler.plan_sources(view, now_ms)
@@ -74,12 +74,12 @@ class Idler:
 
 
 @dataclass(slots=True)
-class Keeper:
+class Maintenance:
     """Moves holds, writes deferred records, collects garbage; `run_once` runs repeatedly."""
 
     scheduler: Scheduler
-    store: Store
-    recorder: Recorder
+    store: CheckpointStore
+    recorder: CheckpointWriter
     tend_lanes: Callable[[], None]
     clock: Callable[[], float] = time.monotonic
     due: dict[str, float] = field(default_factory=dict)
@@ -87,7 +87,7 @@ class Keeper:
     def run_once(self) -> None:
         """Do what is due."""
         for name, every_s, duty in (
-            ("holds", HOLDS_EVERY_S, Holder(self.scheduler).move),
+            ("holds", HOLDS_EVERY_S, HoldMover(self.scheduler).move),
             ("records", RECORDS_EVERY_S, self._record),
             ("garbage", GARBAGE_EVERY_S, self._collect),
             ("room", ROOM_EVERY_S, self._make_room),
@@ -134,7 +134,7 @@ class Keeper:
 
 
 @dataclass(slots=True)
-class Looping:
+class PeriodicThread:
     """A thread that repeats a job when the bell rings, and periodically without."""
 
     name: str

@@ -26,13 +26,13 @@ from streams.plan import json as plan_json
 from streams.progress import frontier
 from streams.replica.driver import event_planner, hydration_planner
 from streams.replica.driver.append_attempt import fenced_by
-from streams.replica.driver.checkpoint_store import Store, hydration_of
+from streams.replica.driver.checkpoint_store import CheckpointStore, hydration_of
 from streams.replica.driver.dataflow import Dataflow, Phase
 from streams.replica.driver.dataflow_state import Build, OwnState
 from streams.replica.driver.error_causes import failure_of
 from streams.replica.driver.events import Failed, Hydrates, Known, Recovered, Released, Taken
 from streams.replica.driver.holds import acquire
-from streams.replica.driver.import_state import View
+from streams.replica.driver.import_state import Imports
 from streams.replica.driver.retry_policy import Failure
 from streams.replica.driver.scheduler import Scheduler
 from streams.storage.log.outcomes import Acquired
@@ -41,11 +41,11 @@ log = logging.getLogger(__name__)
 
 
 @dataclass(slots=True)
-class Starter:
+class RecoveryThread:
     """Starts flows, in a thread of its own: it waits for Kafka."""
 
     scheduler: Scheduler
-    store: Store
+    store: CheckpointStore
 
     def start_all(self) -> None:
         """Continue every flow that is STARTING and can proceed."""
@@ -96,7 +96,7 @@ class Starter:
             self.scheduler.tell(flow, Known(self.store.records(flow.id)))
 
     def _resume(self, flow: Dataflow) -> None:
-        view = View(self.scheduler.shards)
+        view = Imports(self.scheduler.shards)
         if flow.is_source:
             self._resume_source(flow, view)
             return
@@ -121,7 +121,7 @@ class Starter:
                 lost = f"an import cannot be read at {as_of} any more: its since is {since}"
                 self.scheduler.tell(flow, Failed(Failure(lost)))
 
-    def _is_of_another_version(self, flow: Dataflow, view: View) -> bool:
+    def _is_of_another_version(self, flow: Dataflow, view: Imports) -> bool:
         """Upgrade a flow whose shard another fingerprint wrote, or fail it if that is newer.
 
         What EMIT ON CLOSE let out is final. So there a version goes on where the one before
@@ -136,7 +136,7 @@ class Starter:
         self._upgrade(flow, view, state.fingerprint)
         return True
 
-    def _upgrade(self, flow: Dataflow, view: View, before: str) -> None:
+    def _upgrade(self, flow: Dataflow, view: Imports, before: str) -> None:
         """Plan an upgrade where another fingerprint wrote the shard (rule 24)."""
         state = view.state(flow.id)
         if state.upper.is_empty:
@@ -154,7 +154,7 @@ class Starter:
     def _decide(
         self,
         flow: Dataflow,
-        view: View,
+        view: Imports,
         fitting: Sequence[Checkpoint],
         stored: Build | None,
     ) -> Resume:
@@ -167,7 +167,7 @@ class Starter:
             hydration,
         )
 
-    def _stored_build(self, flow: Dataflow, view: View) -> Build | None:
+    def _stored_build(self, flow: Dataflow, view: Imports) -> Build | None:
         """Return the stored progress of a hydration, if it can be resumed (rule 20)."""
         build = self.store.build(flow.id, flow.fingerprint)
         if build is None:
@@ -186,7 +186,7 @@ class Starter:
         return hydration_planner.resumed(build, 0 if stage is None else len(stage.chunks))
 
     def _hydrate(
-        self, flow: Dataflow, view: View, as_of: Timestamp, stored: Build | None
+        self, flow: Dataflow, view: Imports, as_of: Timestamp, stored: Build | None
     ) -> None:
         budget = self.scheduler.config.budgets.slice_bytes
         build = stored or hydration_planner.snapshot(flow, view, as_of, budget)
@@ -198,7 +198,7 @@ class Starter:
             extra={"dataflow": flow.id, "as_of": as_of, "slices": len(build.slices)},
         )
 
-    def _resume_source(self, flow: Dataflow, view: View) -> None:
+    def _resume_source(self, flow: Dataflow, view: Imports) -> None:
         """Resume a source from its last record, or without keyed state from the shard.
 
         With a watermark it begins at the shard, too, and reads what is pending again; with keys

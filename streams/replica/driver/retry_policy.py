@@ -73,7 +73,7 @@ class Failure:
 
 
 @dataclass(frozen=True, slots=True)
-class Trouble:
+class FailureState:
     """Why a dataflow does not advance, the failures in a row, and the time of the next attempt.
 
     `rebuilt` says that its state was dropped once because of this.
@@ -90,13 +90,15 @@ class Trouble:
         return place > self.place
 
 
-def after(before: Trouble | None, failure: Failure, place: Place, now_ms: int) -> Trouble:
+def after(
+    before: FailureState | None, failure: Failure, place: Place, now_ms: int
+) -> FailureState:
     """Return the trouble of a dataflow after one more failure."""
     attempts = 1 + (before.attempts if before else 0)
     place = max(place, before.place) if before else place
     rebuilt = before is not None and before.rebuilt
     retry_at_ms = now_ms + pause_ms(failure, attempts)
-    return Trouble(str(failure), attempts, retry_at_ms, place, rebuilt)
+    return FailureState(str(failure), attempts, retry_at_ms, place, rebuilt)
 
 
 def pause_ms(failure: Failure, attempts: int) -> int:
@@ -113,7 +115,7 @@ def pause_ms(failure: Failure, attempts: int) -> int:
     return max(min(longest, growing), failure.took_ms)
 
 
-def wants_rebuild(trouble: Trouble, failure: Failure) -> bool:
+def wants_rebuild(trouble: FailureState, failure: Failure) -> bool:
     """Whether to drop the state, once: it is a cache, and may be the cause.
 
     An outage of Kafka, a full disk and a slow step are not caused by the state.

@@ -1,16 +1,15 @@
 """The scheduler: the table of this replica's flows, and the micro-batch of each lane.
 
-Four lanes: `ingest` steps sources and the views near them (`streams.replica.driver.fusion`),
-`steady` the other views, `hydrate` runs builds, and `apart` (quarantine) steps one at a time of
-those that may kill workers or never end (`streams.replica.driver.retry_policy`). Each source
-with a watermark has a lane of its own beside them, because a query has one watermark. A lane
-asks for its next micro-batch when Spark asks its source for the latest offset; the decision is
-made at that moment, written as a descriptor, and is valid until `finish` or `abandon`. A
-micro-batch that was given out and not finished is given out again, so that a restarted query
-does the same work.
+There are four lanes: `ingest` steps sources and the views near them (`driver.fusion`),
+`steady` the other views, `hydrate` runs builds, and `apart` (quarantine) steps one dataflow at
+a time of those that may kill workers or never end (`driver.retry_policy`). Each source with a
+watermark has a further lane, because a query has one watermark. A lane requests its next
+micro-batch when Spark asks its source for the latest offset; the decision is made at that
+moment, written as a descriptor, and valid until `finish` or `abandon`. A micro-batch that was
+given out and not finished is given out again, so that a restarted query repeats the same work.
 
-It holds the table of dataflows (`streams.replica.driver.dataflow_table`) and shares its lock. A
-decision is made from dataflows as they are at that moment; what it means for them are events.
+The scheduler holds the table of dataflows (`driver.dataflow_table`) and shares its lock. A
+decision is made from the dataflows as they are at that moment; its results are events.
 """
 
 import logging
@@ -35,10 +34,10 @@ from streams.replica.driver import (
     steady_planner,
     task_assignment,
 )
-from streams.replica.driver.checkpoint_store import Store
+from streams.replica.driver.checkpoint_store import CheckpointStore
 from streams.replica.driver.clock_skew import Skew
 from streams.replica.driver.dataflow import Dataflow, Phase
-from streams.replica.driver.dataflow_table import Table
+from streams.replica.driver.dataflow_table import DataflowTable
 from streams.replica.driver.deadlines import Deadline, deadline
 from streams.replica.driver.error_causes import failure_of
 from streams.replica.driver.events import (
@@ -52,11 +51,11 @@ from streams.replica.driver.events import (
     Taken,
     Waits,
 )
-from streams.replica.driver.import_state import View
+from streams.replica.driver.import_state import Imports
 from streams.replica.driver.ingest_planner import most_messages
 from streams.replica.driver.retry_policy import Failure, Kind
-from streams.replica.driver.wakeup import Bell
-from streams.replica.driver.work_units import EventUnit, Quiet, Unit
+from streams.replica.driver.wakeup import Wakeup
+from streams.replica.driver.work_units import EventUnit, IdleUnit, Unit
 from streams.replica.spark.scheduler_rpc import Question
 from streams.replica.tasks import descriptor
 from streams.replica.tasks.descriptor import Descriptor, Load
@@ -82,6 +81,8 @@ def lane_of(flow: Dataflow) -> LaneName:
 LONG_POLL_MS = 100
 """How long `latestOffset` waits for work: 20 ms costs 6.3 % of an idle core, 100 ms 1.9 %."""
 
+Work = tuple[tuple[Unit, ...], tuple[IdleUnit, ...]]
+
 
 @dataclass(slots=True)
 class MicroBatch:
@@ -90,7 +91,7 @@ class MicroBatch:
     lane: LaneName
     seq: int
     units: tuple[Unit, ...]
-    quiet: tuple[Quiet, ...]
+    quiet: tuple[IdleUnit, ...]
     tasks: int
     asked: float
     decided: float
@@ -135,18 +136,18 @@ class Scheduler:
 
     config: ReplicaConfig
     shards: Shards
-    store: Store
-    bell: Bell
+    store: CheckpointStore
+    bell: Wakeup
     crash: Crash
     buckets: int
     now_ms: Callable[[], int]
     ends: Callable[[], Mapping[Topic, TopicReport]]
     describe: Callable[[Topic], TopicInfo | None]
-    table: Table = field(init=False)
+    table: DataflowTable = field(init=False)
     stopping: bool = False
     defect: Exception | None = None
     """The internal error of a thread after which this process cannot continue."""
-    near: fusion.Near = field(default_factory=fusion.Near)
+    near: fusion.NearViews = field(default_factory=fusion.NearViews)
     is_open: bool = False
     """Whether lanes get work: not before all have started, because a start takes all cores."""
     skew: Skew = field(default_factory=Skew)
@@ -157,7 +158,7 @@ class Scheduler:
     )
 
     def __post_init__(self) -> None:
-        self.table = Table(self.store, self.bell, self.now_ms)
+        self.table = DataflowTable(self.store, self.bell, self.now_ms)
 
     @property
     def flows(self) -> Mapping[CollectionId, Dataflow]:
@@ -221,7 +222,7 @@ class Scheduler:
     def _begin(self, lane: LanePlace, asked_at: float) -> MicroBatch | None:
         if self.stopping or not self.is_open:
             return None
-        view = View(self.shards)
+        view = Imports(self.shards)
         units, quiet = self._choose(lane.name, view)
         if not units:
             return None
@@ -263,7 +264,7 @@ class Scheduler:
             candidate_ms=batch.candidate_ms,
         )
 
-    def _choose(self, lane: LaneName, view: View) -> tuple[tuple[Unit, ...], tuple[Quiet, ...]]:
+    def _choose(self, lane: LaneName, view: Imports) -> Work:
         budgets, now_ms = self.config.budgets, self.now_ms()
         match lane:
             case "steady":
@@ -290,7 +291,7 @@ class Scheduler:
         near = self.near.of(trusted, time.monotonic())
         return [flow for flow in trusted if not flow.is_source and flow.id not in near]
 
-    def _plan_near(self, view: View, now_ms: int) -> tuple[tuple[Unit, ...], tuple[Quiet, ...]]:
+    def _plan_near(self, view: Imports, now_ms: int) -> Work:
         """Plan new messages, the views they reach, and near views that are behind."""
         ingestion = self.plan_sources(view, now_ms)
         return self._chained(None, ingestion.units, ingestion.quiet, view, now_ms)
@@ -299,10 +300,10 @@ class Scheduler:
         self,
         home: fusion.Home,
         units: Sequence[Unit],
-        quiet: Sequence[Quiet],
-        view: View,
+        quiet: Sequence[IdleUnit],
+        view: Imports,
         now_ms: int,
-    ) -> tuple[tuple[Unit, ...], tuple[Quiet, ...]]:
+    ) -> Work:
         """Add to the units of sources the views near them."""
         near = self._near(home)
         if not units:
@@ -363,17 +364,17 @@ class Scheduler:
             waiting = [
                 flow for flow in self._suspects() if flow.isolation.convictions < convictions
             ]
-            return bool(waiting and self._alone(waiting, View(self.shards), self.now_ms()))
+            return bool(waiting and self._alone(waiting, Imports(self.shards), self.now_ms()))
 
     def _suspects(self) -> list[Dataflow]:
         return [flow for flow in self.sound() if flow.isolation.steps and not flow.has_own_lane]
 
-    def _alone(self, suspects: Sequence[Dataflow], view: View, now_ms: int) -> tuple[Unit, ...]:
+    def _alone(self, flows: Sequence[Dataflow], view: Imports, now_ms: int) -> tuple[Unit, ...]:
         """Plan a micro-batch for one flow that may kill workers or never end.
 
         Flows with fewer convictions come first: a guilty one may take long.
         """
-        for flow in sorted(suspects, key=lambda flow: (flow.isolation.convictions, flow.tried)):
+        for flow in sorted(flows, key=lambda flow: (flow.isolation.convictions, flow.tried)):
             units = (
                 hydration_planner.plan([flow], view, now_ms, self.config.budgets.slice_bytes)
                 or self._plan_views([flow], view, now_ms)
@@ -384,7 +385,7 @@ class Scheduler:
         return ()
 
     def _plan_views(
-        self, flows: Sequence[Dataflow], view: View, now_ms: int
+        self, flows: Sequence[Dataflow], view: Imports, now_ms: int
     ) -> tuple[Unit, ...]:
         plan = steady_planner.plan(flows, view, now_ms, self.config.budgets.step_bytes)
         for lost in plan.lost:
@@ -395,10 +396,10 @@ class Scheduler:
         return plan.units
 
     def plan_sources(
-        self, view: View, now_ms: int, flows: Sequence[Dataflow] | None = None
+        self, view: Imports, now_ms: int, flows: Sequence[Dataflow] | None = None
     ) -> ingest_planner.SourcePlan:
         """Plan the sources, and move those that need no work."""
-        limits = ingest_planner.Limits(
+        limits = ingest_planner.IngestLimits(
             messages=self.config.budgets.messages,
             message_bytes=self.config.budgets.message_bytes,
             slice_bytes=self.config.budgets.slice_bytes,
@@ -415,9 +416,7 @@ class Scheduler:
             self.tell(began.flow, Divided(began.build))
         return plan
 
-    def _plan_by_event_time(
-        self, lane: LaneName, view: View, now_ms: int
-    ) -> tuple[tuple[Unit, ...], tuple[Quiet, ...]]:
+    def _plan_by_event_time(self, lane: LaneName, view: Imports, now_ms: int) -> Work:
         """Plan the source with a watermark that a lane is of, and the views near it."""
         for flow in self.sound():
             if flow.has_watermark and lane_of(flow) == lane:
@@ -426,7 +425,7 @@ class Scheduler:
         return (), ()
 
     def _events(
-        self, flow: Dataflow, lane: LaneName, view: View, now_ms: int
+        self, flow: Dataflow, lane: LaneName, view: Imports, now_ms: int
     ) -> tuple[EventUnit, ...]:
         """Plan a source with a watermark, or move it without work."""
         source, budgets = flow.description.source, self.config.budgets
@@ -443,11 +442,11 @@ class Scheduler:
         match event_planner.plan(flow, view, observation, moment):
             case EventUnit() as unit:
                 return (unit,)
-            case ingest_planner.Stuck(_, reason):
+            case ingest_planner.StalledSource(_, reason):
                 self.tell(flow, Failed(Failure(reason, Kind.UNREACHABLE)))
-            case ingest_planner.Moved(_, own):
+            case ingest_planner.MovedSource(_, own):
                 self.tell(flow, Followed(own))
-            case ingest_planner.Began(_, build):
+            case ingest_planner.StartedBuild(_, build):
                 self.tell(flow, Divided(build))
             case None:
                 pass

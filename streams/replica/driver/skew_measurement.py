@@ -22,7 +22,7 @@ log = logging.getLogger(__name__)
 
 
 @dataclass(slots=True)
-class Measurer:
+class SkewMonitor:
     """Measures when a source waits for it; one thread."""
 
     scheduler: Scheduler

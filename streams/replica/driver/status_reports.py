@@ -19,7 +19,7 @@ from streams.progress import EMPTY, Antichain
 from streams.replica.driver import hydration_progress
 from streams.replica.driver.clock_skew import Skew
 from streams.replica.driver.dataflow import Dataflow, Phase
-from streams.replica.driver.hydration_progress import Pace
+from streams.replica.driver.hydration_progress import HydrationPace
 from streams.replica.driver.scheduler import Scheduler
 
 log = logging.getLogger(__name__)
@@ -33,7 +33,7 @@ Told = tuple[Antichain | None, Antichain | None]
 
 
 @dataclass(slots=True)
-class Answers:
+class StatusReporter:
     """Writes the responses for the flows of one scheduler."""
 
     writer: ResponseWriter
@@ -42,7 +42,7 @@ class Answers:
     frontiers: dict[CollectionId, Told] = field(default_factory=dict)
     status: dict[CollectionId, Status] = field(default_factory=dict)
     hydrations: dict[CollectionId, Hydration] = field(default_factory=dict)
-    paces: dict[CollectionId, Pace] = field(default_factory=dict)
+    paces: dict[CollectionId, HydrationPace] = field(default_factory=dict)
     next_frontiers: float = 0.0
     next_alive: float = 0.0
 

@@ -8,20 +8,20 @@ from streams.ids import MINIMUM_TIME, CollectionId, Timestamp
 from streams.progress import Interval
 from streams.replica.driver import work_units
 from streams.replica.driver.dataflow import Dataflow, Phase
-from streams.replica.driver.import_state import NOWHERE, View
-from streams.replica.driver.work_units import Quiet, ViewUnit
+from streams.replica.driver.import_state import NOWHERE, Imports
+from streams.replica.driver.work_units import IdleUnit, ViewUnit
 from streams.replica.tasks.descriptor import Output
 
 
 @dataclass(frozen=True, slots=True)
-class Lost:
+class LostState:
     """A flow whose state is useless: an import was compacted beyond it."""
 
     flow: Dataflow
 
 
 @dataclass(frozen=True, slots=True)
-class Waiting:
+class BlockedView:
     """A flow that waits for these imports."""
 
     flow: Dataflow
@@ -33,17 +33,17 @@ class ViewPlan:
     """The next actions of the views: micro-batch, idle appends, and flows to restart."""
 
     units: tuple[ViewUnit, ...]
-    quiet: tuple[Quiet, ...]
-    lost: tuple[Lost, ...]
-    waiting: tuple[Waiting, ...]
+    quiet: tuple[IdleUnit, ...]
+    lost: tuple[LostState, ...]
+    waiting: tuple[BlockedView, ...]
 
 
-def plan(flows: Iterable[Dataflow], view: View, now_ms: int, budget: int) -> ViewPlan:
+def plan(flows: Iterable[Dataflow], view: Imports, now_ms: int, budget: int) -> ViewPlan:
     """Plan every running view that is not busy."""
     units: list[ViewUnit] = []
-    quiet: list[Quiet] = []
-    lost: list[Lost] = []
-    waiting: list[Waiting] = []
+    quiet: list[IdleUnit] = []
+    lost: list[LostState] = []
+    waiting: list[BlockedView] = []
     for flow in flows:
         if flow.is_source or flow.own is None or not flow.is_ready(Phase.RUNNING, now_ms):
             continue
@@ -53,16 +53,19 @@ def plan(flows: Iterable[Dataflow], view: View, now_ms: int, budget: int) -> Vie
             case Step() as step:
                 units.append(unit(flow, view, step))
             case Idle() as idle:
-                quiet.append(Quiet(flow, idle))
+                quiet.append(IdleUnit(flow, idle))
             case Overtaken():
-                lost.append(Lost(flow))
+                lost.append(LostState(flow))
             case Wait(imports):
-                waiting.append(Waiting(flow, imports))
+                waiting.append(BlockedView(flow, imports))
     return ViewPlan(tuple(units), tuple(quiet), tuple(lost), tuple(waiting))
 
 
 def unit(
-    flow: Dataflow, view: View, step: Step, until: Mapping[CollectionId, Timestamp] = NOWHERE
+    flow: Dataflow,
+    view: Imports,
+    step: Step,
+    until: Mapping[CollectionId, Timestamp] = NOWHERE,
 ) -> ViewUnit:
     """Return a view's share of a micro-batch, with its input in the step's interval.
 
@@ -76,7 +79,7 @@ def unit(
     return ViewUnit(flow=flow, share=share, loads=loads)
 
 
-def output_of(flow: Dataflow, view: View) -> Output:
+def output_of(flow: Dataflow, view: Imports) -> Output:
     """Return where a dataflow writes, and from which time on."""
     names = tuple(column.name for column in flow.description.columns)
     headers = {"collection": flow.id.encode()}

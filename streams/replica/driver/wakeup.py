@@ -7,7 +7,7 @@ folds the logs.
 import threading
 
 
-class Bell:
+class Wakeup:
     """A counter of rings; a waiter that remembers the count misses none."""
 
     def __init__(self) -> None:

@@ -32,7 +32,7 @@ DROP_S = 5.0
 
 
 @dataclass(slots=True)
-class Watched:
+class RunningBatch:
     """A micro-batch whose tasks run: since when, and when it was cancelled, if it was.
 
     Times are of the monotonic clock, in seconds.
@@ -67,7 +67,7 @@ class Watched:
 
 
 @dataclass(slots=True)
-class Silence:
+class QuerySilence:
     """Seconds since Spark last called a lane, and how often the lane was restarted."""
 
     seconds: float = 0.0

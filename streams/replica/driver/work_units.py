@@ -78,7 +78,7 @@ def bounds(unit: Unit) -> Step:
 
 
 @dataclass(frozen=True, slots=True)
-class Quiet:
+class IdleUnit:
     """An idle interval of a dataflow: only time moves.
 
     `awaits` is as in a `ViewUnit`.

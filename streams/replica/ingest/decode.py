@@ -25,7 +25,7 @@ import pyarrow.compute as pc
 from streams.plan.physical import Column
 from streams.replica.ingest import timestamps
 from streams.replica.ingest.batch import BatchReader, Flags, objects, trim
-from streams.replica.ingest.decode_one import Refused, read
+from streams.replica.ingest.decode_one import UndecodableValue, read
 from streams.replica.ingest.fields import Field, Value
 from streams.replica.ingest.layout import layout
 from streams.replica.ingest.nested import Opening, Read, Split, has_decimal
@@ -45,7 +45,7 @@ SCALAR = (
 
 
 @dataclass(frozen=True, slots=True)
-class Decoded:
+class DecodedMessages:
     """One row for each message: its columns c0 .. cn, or the reason why it cannot be decoded.
 
     Where `reasons` (VARCHAR) is not NULL the columns are undefined.
@@ -88,7 +88,7 @@ class Decoder:
             for i, s in enumerate(slots)
         )
 
-    def decode(self, texts: pa.Array | pa.ChunkedArray) -> Decoded:
+    def decode(self, texts: pa.Array | pa.ChunkedArray) -> DecodedMessages:
         """Return the columns of each message, and the reasons of those that cannot be decoded.
 
         Shape: `texts` is binary; NULL means that a message lacks this part.
@@ -97,9 +97,9 @@ class Decoder:
         pieces = [self._decode(piece) for piece in _pieces(chunks)]
         columns = pa.concat_tables([empty_table(self._engine), *(p.columns for p in pieces)])
         reasons = pa.concat_arrays([pa.array([], pa.string()), *(p.reasons for p in pieces)])
-        return Decoded(columns, reasons)
+        return DecodedMessages(columns, reasons)
 
-    def _decode(self, texts: pa.Array) -> Decoded:
+    def _decode(self, texts: pa.Array) -> DecodedMessages:
         places, tables = self._read_batches(texts)
         odd = _others(places, len(texts))
         table, refused = self._read_odd(texts.take(pa.array(odd)))
@@ -158,7 +158,7 @@ class Decoder:
             try:
                 rows.append(read(raw, self._fields))
                 reasons.append(None)
-            except Refused as refused:
+            except UndecodableValue as refused:
                 rows.append((None,) * len(self._fields))
                 reasons.append(str(refused))
         columns = [
@@ -167,11 +167,11 @@ class Decoder:
         ]
         return pa.table(columns, schema=self._parsed), reasons
 
-    def _convert(self, texts: pa.Array, parsed: pa.Table, reasons: pa.Array) -> Decoded:
+    def _convert(self, texts: pa.Array, parsed: pa.Table, reasons: pa.Array) -> DecodedMessages:
         """Convert parsed columns to the engine's; failed values add to the reasons."""
         parsed, fields = self._of_one_layout(parsed)
         if all(field.sql is None for field in fields):
-            return Decoded(parsed.cast(self._converted), reasons)
+            return DecodedMessages(parsed.cast(self._converted), reasons)
         used = parsed
         if any(field.parsed is None for field in fields):
             sound = pc.if_else(pc.is_null(reasons), texts, pa.scalar(None, pa.binary()))
@@ -188,10 +188,12 @@ class Decoder:
         return (
             self._take_apart(used, converted, reasons)
             if self._readers
-            else Decoded(converted, reasons)
+            else DecodedMessages(converted, reasons)
         )
 
-    def _take_apart(self, used: pa.Table, converted: pa.Table, reasons: pa.Array) -> Decoded:
+    def _take_apart(
+        self, used: pa.Table, converted: pa.Table, reasons: pa.Array
+    ) -> DecodedMessages:
         """Return the columns, those read from texts in their places."""
         columns: list[pa.Array] = []
         for index, field in enumerate(self._fields):
@@ -206,7 +208,7 @@ class Decoder:
                 reasons, pc.binary_join_element_wise(field.opening, refused, "")
             )
         ordered = [columns[place] for place in self._places]
-        return Decoded(pa.table(ordered, schema=self._engine), reasons)
+        return DecodedMessages(pa.table(ordered, schema=self._engine), reasons)
 
     def read(self, texts: pa.Array) -> Read:
         """Return the columns, each in one piece, and the reasons. As `decode`, of one array."""

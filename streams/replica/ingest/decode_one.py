@@ -22,49 +22,51 @@ CALLED = {
 }
 
 
-class Refused(Exception):
+class UndecodableValue(Exception):
     """The message cannot be decoded; the text is the reason."""
 
 
 def read(raw: bytes | None, fields: Sequence[Field]) -> list[Value | None]:
     """Return the parsed value of each field; None for NULL and for fields that are not parsed.
 
-    Errors: Refused.
+    Errors: UndecodableValue.
     """
     if raw is None:
-        raise Refused("expected a JSON object, got nothing")
+        raise UndecodableValue("expected a JSON object, got nothing")
     tokens = _members(_text(raw))
     return [_value(field, tokens) for field in fields]
 
 
 def _text(raw: bytes) -> str:
     if not raw.strip(SPACE):
-        raise Refused("expected a JSON object, got an empty text")
+        raise UndecodableValue("expected a JSON object, got an empty text")
     try:
         return raw.decode()
     except UnicodeDecodeError as error:
-        raise Refused(f"expected UTF-8, got other bytes at byte {error.start + 1}") from None
+        raise UndecodableValue(
+            f"expected UTF-8, got other bytes at byte {error.start + 1}"
+        ) from None
 
 
 def _members(text: str) -> Mapping[str, list[Token]]:
     tokens: dict[str, list[Token]] = {}
     try:
         if not text.lstrip(SPACE.decode()).startswith("{"):
-            raise Refused(f"expected a JSON object, got {CALLED[document(text).kind]}")
+            raise UndecodableValue(f"expected a JSON object, got {CALLED[document(text).kind]}")
         for name, token in members(text):
             tokens.setdefault(name, []).append(token)
     except Malformed as error:
-        raise Refused(str(error)) from None
+        raise UndecodableValue(str(error)) from None
     return tokens
 
 
 def _value(field: Field, members: Mapping[str, list[Token]]) -> Value | None:
     tokens = members.get(field.name, [])
     if len(tokens) > 1:
-        raise Refused(f'{field.opening}": given {len(tokens)} times')
+        raise UndecodableValue(f'{field.opening}": given {len(tokens)} times')
     if not tokens or tokens[0].kind == "null" or field.parsed is None:
         return None
     value = field.read(tokens[0])
     if value is None:
-        raise Refused(field.expected(tokens[0].text))
+        raise UndecodableValue(field.expected(tokens[0].text))
     return value

@@ -47,7 +47,7 @@ from streams.replica.ingest.event_times import (
     FRESH,
     NOTHING,
     EventTimes,
-    Manner,
+    ReadMode,
     greatest,
     milliseconds,
     reader_of,
@@ -62,7 +62,7 @@ from streams.replica.ingest.refusals import (
     ERRORS,
     LETTERS,
     Refusals,
-    Refused,
+    RefusedMessages,
     counts,
     updates_at,
 )
@@ -81,8 +81,8 @@ Loaded = tuple[pa.Table, pa.Table]
 
 
 @dataclass(frozen=True, slots=True)
-class Ingested:
-    """Updates and errors as in `Loaded`; dead letters as in `refusals.Refused`.
+class IngestResult:
+    """Updates and errors as in `Loaded`; dead letters as in `refusals.RefusedMessages`.
 
     `seen` is what the source reports of the messages.
     """
@@ -120,8 +120,8 @@ class Envelope:
         self,
         messages: pa.Table,
         time: Timestamp,
-        manner: Manner = FRESH,
-    ) -> Ingested:
+        manner: ReadMode = FRESH,
+    ) -> IngestResult:
         """Return the updates of the messages at `time`.
 
         With a watermark the updates carry their event time, and what they are is a matter of
@@ -140,7 +140,7 @@ class Envelope:
         refused = self._refusals.refused(messages, reasons, time)
         updates = updates_at(_filter(rows, reasons.is_null()).columns, time, self._schema)
         seen = self._seen(messages, [refused])
-        return Ingested(updates, refused.errors, refused.letters, seen)
+        return IngestResult(updates, refused.errors, refused.letters, seen)
 
     def _by_event_time(
         self, reader: EventTimes, messages: pa.Table
@@ -170,8 +170,8 @@ class Envelope:
         rows: pa.Table,
         reasons: pa.Array,
         time: Timestamp,
-        manner: Manner,
-    ) -> Ingested:
+        manner: ReadMode,
+    ) -> IngestResult:
         """Return the updates of rows whose last column is their event time."""
         assert self._watermark is not None
         times = combined(rows.columns[-1])
@@ -195,7 +195,7 @@ class Envelope:
                 )
                 letters = pa.concat_tables([letters, of_late.letters])
         if manner.reading == "owed":
-            return Ingested(self._schema.empty_table(), errors, letters)
+            return IngestResult(self._schema.empty_table(), errors, letters)
         seen = Seen(
             greatest(partitions[sound], int64(times)[sound]),
             tuple(np.unique(partitions[~stays & is_open]).tolist()),
@@ -205,7 +205,7 @@ class Envelope:
             self._counted(messages) if manner.reading == "fresh" else {},
         )
         updates = updates_at(_filter(rows, pa.array(stays)).columns, time, self._schema)
-        return Ingested(updates, errors, letters, seen)
+        return IngestResult(updates, errors, letters, seen)
 
     def _values(self, messages: pa.Table) -> tuple[pa.Table, pa.Array]:
         """Return the columns of values and metadata, and the reasons of bad messages."""
@@ -216,7 +216,7 @@ class Envelope:
             rows = rows.append_column(f"m{number}", column)
         return rows, pc.coalesce(decoded.reasons, reasons)
 
-    def _upserts(self, reader: Keys, messages: pa.Table, time: Timestamp) -> Ingested:
+    def _upserts(self, reader: Keys, messages: pa.Table, time: Timestamp) -> IngestResult:
         keys = reader.decode(whole(messages["key"]))
         known = keys.reasons.is_null()
         reasons = pc.binary_join_element_wise("key: ", keys.reasons, "")
@@ -229,7 +229,7 @@ class Envelope:
             updates = self._keyed(reader, messages, columns, values, reasons, time)
             bad = counts(messages["partition"].filter(reasons.is_valid()).to_numpy())
             seen = together([self._seen(every, [of_keys]), Seen(bad=bad)])
-            return Ingested(updates, of_keys.errors, of_keys.letters, seen)
+            return IngestResult(updates, of_keys.errors, of_keys.letters, seen)
         of_values = self._refusals.refused(messages, reasons, time)
         sound = reasons.is_null()
         messages, columns, values = (
@@ -239,9 +239,9 @@ class Envelope:
         updates = self._keyed(reader, messages, columns, values, reasons, time)
         letters = pa.concat_tables([of_keys.letters, of_values.letters])
         seen = self._seen(every, [of_keys, of_values])
-        return Ingested(updates, of_keys.errors, letters, seen)
+        return IngestResult(updates, of_keys.errors, letters, seen)
 
-    def _seen(self, messages: pa.Table, refused: Sequence[Refused]) -> Seen:
+    def _seen(self, messages: pa.Table, refused: Sequence[RefusedMessages]) -> Seen:
         """Return what a source without a watermark reports of messages."""
         of_refused = [Seen(skipped=bad.skipped, bad=bad.counts) for bad in refused]
         return together([Seen(messages=self._counted(messages)), *of_refused])

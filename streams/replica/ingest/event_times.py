@@ -38,7 +38,7 @@ Reading = Literal["fresh", "again", "owed"]
 
 
 @dataclass(frozen=True, slots=True)
-class Manner:
+class ReadMode:
     """Why messages are read, and which of the refused ones are dead letters already.
 
     Those are before the offsets of `settled`, pairs of a partition and an offset. `letters_at`
@@ -57,7 +57,7 @@ class Manner:
         return offsets >= firsts[places]
 
 
-FRESH = Manner()
+FRESH = ReadMode()
 
 _PER_MS = {"s": 0, "ms": 1, "us": 1_000, "ns": 1_000_000}
 

@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 from streams.compute.description import KeyFormat
 from streams.plan.physical import Column
 from streams.replica.ingest.batch import not_unicode
-from streams.replica.ingest.decode import Decoded, Decoder, wrap_scalars
+from streams.replica.ingest.decode import DecodedMessages, Decoder, wrap_scalars
 from streams.trace.kernel.kernel import Kernel
 
 SPACE = " \t\n\r"
@@ -37,7 +37,7 @@ class Keys:
         self._columns, self._format, self._kernel = columns, key_format, kernel
         self._decoder = Decoder(columns, kernel)
 
-    def decode(self, raw: pa.Array) -> Decoded:
+    def decode(self, raw: pa.Array) -> DecodedMessages:
         """Return the key columns, with a reason also if one of them is NULL.
 
         Shape: `raw` is binary; NULL means that the message has no key.
@@ -47,12 +47,12 @@ class Keys:
                 return self.read_back(raw)
             case "text":
                 texts, reasons = as_text(raw)
-                return self._complete(Decoded(pa.table({"c0": texts}), reasons))
+                return self._complete(DecodedMessages(pa.table({"c0": texts}), reasons))
             case "bytes":
                 reasons = pa.nulls(len(raw), pa.string())
-                return self._complete(Decoded(pa.table({"c0": raw}), reasons))
+                return self._complete(DecodedMessages(pa.table({"c0": raw}), reasons))
 
-    def read_back(self, texts: pa.Array) -> Decoded:
+    def read_back(self, texts: pa.Array) -> DecodedMessages:
         """Like `decode`, for the JSON texts of keys (`shown`). Shape: `texts` is binary."""
         if len(self._columns) == 1:
             texts = wrap_scalars(texts, self._columns[0].name)
@@ -67,14 +67,14 @@ class Keys:
         table = self._kernel.prepare(quoted, t=keys.schema).run(keys)
         return pa.concat_arrays([pa.array([], pa.string()), *table["k"].chunks])
 
-    def _complete(self, decoded: Decoded) -> Decoded:
+    def _complete(self, decoded: DecodedMessages) -> DecodedMessages:
         """Return the keys, with a reason more where a key column is NULL."""
         reasons = decoded.reasons
         for column, values in zip(self._columns, decoded.columns.columns, strict=True):
             reason = f'column "{column.name}": expected {column.type}, got no value'
             is_null = pa.concat_arrays([pa.array([], pa.bool_()), *values.is_null().chunks])
             reasons = pc.coalesce(reasons, pc.if_else(is_null, reason, NO_TEXT))
-        return Decoded(decoded.columns, reasons)
+        return DecodedMessages(decoded.columns, reasons)
 
 
 def as_text(raw: pa.Array) -> tuple[pa.Array, pa.Array]:

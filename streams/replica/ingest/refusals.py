@@ -39,7 +39,7 @@ class Undecodable(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Refused:
+class RefusedMessages:
     """Errors: error, time, diff. Dead letters: `dead_letters.COLUMNS`, time, diff.
 
     By partition, `skipped` counts the messages that are left out, and `counts` all of them.
@@ -64,7 +64,7 @@ class Refusals:
         time: Timestamp,
         on_error: OnError | None = None,
         letters_at: Timestamp | None = None,
-    ) -> Refused:
+    ) -> RefusedMessages:
         """Return what becomes of the messages that have a reason, at a time.
 
         `on_error` is the source's unless it is given, and `letters_at` the same time. Errors:
@@ -73,7 +73,9 @@ class Refusals:
         on_error = on_error or self.on_error
         letters_at = time if letters_at is None else letters_at
         failed = reasons.is_valid()
-        nothing = Refused(errors_at(pa.array([], pa.string()), time), LETTERS.empty_table())
+        nothing = RefusedMessages(
+            errors_at(pa.array([], pa.string()), time), LETTERS.empty_table()
+        )
         if not failed.true_count:
             return nothing
         messages, reasons = messages.filter(failed), reasons.filter(failed)

@@ -38,7 +38,7 @@ class Fetcher(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Sized:
+class MeanSize:
     """The mean size of a topic's messages; 0 if it is unknown. Units: bytes."""
 
     mean: int = 0
@@ -58,8 +58,8 @@ class Sized:
 
 
 def sampled(
-    reader: Fetcher, topic: Topic, before: Sized, ends: Mapping[int, Ends], now_s: float
-) -> Sized:
+    reader: Fetcher, topic: Topic, before: MeanSize, ends: Mapping[int, Ends], now_s: float
+) -> MeanSize:
     """Sample what came since; a mean that falls is believed by half.
 
     What cannot be read is left to those who read all of it.
@@ -74,9 +74,9 @@ def sampled(
         size += sum(_bytes(messages.column(name)) for name in ("key", "value"))
     highs = {partition: end.high for partition, end in ends.items()}
     if not records:
-        return Sized(before.mean, highs, now_s)
+        return MeanSize(before.mean, highs, now_s)
     mean = max(1, size // records)
-    return Sized(max(mean, (before.mean + mean) // 2), highs, now_s)
+    return MeanSize(max(mean, (before.mean + mean) // 2), highs, now_s)
 
 
 def places(parts: tuple[Slice, ...]) -> list[tuple[Slice, Offset]]:

@@ -15,8 +15,8 @@ from streams.compute.description import IngestionDescription
 from streams.ids import Offset, Timestamp, Topic
 from streams.plan.physical import Column
 from streams.replica.ingest import metadata
-from streams.replica.ingest.envelope import Envelope, Ingested, Loaded
-from streams.replica.ingest.event_times import FRESH, Manner
+from streams.replica.ingest.envelope import Envelope, IngestResult, Loaded
+from streams.replica.ingest.event_times import FRESH, ReadMode
 from streams.replica.ingest.ranges import Slice
 from streams.trace.kernel.kernel import Kernel
 
@@ -71,8 +71,8 @@ def load(
     slices: Sequence[Slice],
     time: Timestamp,
     resources: Resources,
-    manner: Manner = FRESH,
-) -> Ingested:
+    manner: ReadMode = FRESH,
+) -> IngestResult:
     """Return the updates, errors and dead letters of the messages of these slices, at `time`.
 
     `manner` is for a source with a watermark.

@@ -22,7 +22,7 @@ from streams.compute.reclocking import Ends
 from streams.compute.stalls import TopicReport
 from streams.errors import Determinate
 from streams.ids import Offset, Topic
-from streams.replica.ingest.sizes import Sized, sampled
+from streams.replica.ingest.sizes import MeanSize, sampled
 
 log = logging.getLogger(__name__)
 
@@ -59,10 +59,10 @@ class _Watched:
     pause_s: float = SHORTEST_S
     due_s: float = 0.0
     trouble: str = ""
-    sized: Sized = field(default_factory=Sized)
+    sized: MeanSize = field(default_factory=MeanSize)
 
 
-class Watch:
+class TopicEndsPoller:
     """Polls the ends of topics until closed; calls `ring` when one has moved.
 
     `identify` returns the broker's id of a topic, None if it does not exist.
@@ -174,7 +174,7 @@ class Watch:
         """The answer with the mean size of a message."""
         now_s = time.monotonic()
         if watched.told is not None and watched.told.id != observation.id:
-            watched.sized = Sized()
+            watched.sized = MeanSize()
         if watched.sized.is_due(observation.ends, now_s):
             watched.sized = sampled(self._reader, topic, watched.sized, observation.ends, now_s)
         return replace(observation, message_bytes=watched.sized.mean)

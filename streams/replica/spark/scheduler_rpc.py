@@ -28,7 +28,7 @@ Answer = Callable[[Question], object]
 _STOP_S = 0.05  # how long a stop may wait for the server
 
 
-class Door:
+class SchedulerServer:
     """The server; each connection has its own thread."""
 
     def __init__(self, answer: Answer) -> None:

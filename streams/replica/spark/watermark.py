@@ -50,7 +50,7 @@ def parsed(report: Mapping[str, object]) -> Progress | None:
 
 
 @dataclass(slots=True)
-class Following:
+class QueryWatermark:
     """The watermark of a query as its lane knows it, in milliseconds; 0 before the first."""
 
     watermark_ms: int = 0

@@ -27,7 +27,7 @@ Reader = tuple[str, int]
 
 
 @dataclass(slots=True)
-class Sharing:
+class SharedExpressions:
     """The readers of each origin and the shared results. `wanted`: a reader's expressions."""
 
     kernel: Kernel

@@ -23,7 +23,7 @@ from streams.operators.engine import RunsByOperator
 from streams.plan.physical import Column
 from streams.progress import Interval
 from streams.replica.crash_injection import Crash
-from streams.replica.ingest.event_times import FRESH, Manner
+from streams.replica.ingest.event_times import FRESH, ReadMode
 from streams.replica.ingest.ranges import Slice
 from streams.replica.ingest.source import Reader
 from streams.storage.read.reader import Piece
@@ -68,7 +68,7 @@ class RawLoad:
     columns: tuple[Column, ...]
     slices: tuple[Slice, ...]
     time: Timestamp
-    manner: Manner = FRESH
+    manner: ReadMode = FRESH
 
 
 @dataclass(frozen=True, slots=True)

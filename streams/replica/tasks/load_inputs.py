@@ -9,7 +9,7 @@ import pyarrow as pa
 from streams.ids import CollectionId, Timestamp, Topic
 from streams.kafka.log import Chunks
 from streams.replica.ingest import source
-from streams.replica.ingest.envelope import Ingested
+from streams.replica.ingest.envelope import IngestResult
 from streams.replica.ingest.refusals import LETTERS
 from streams.replica.ingest.source import Resources
 from streams.replica.tasks.descriptor import ChunkLoad, Load, RawLoad, Undo
@@ -30,7 +30,7 @@ class Loader:
     resources: Resources
     loaded: dict[tuple[Topic, tuple[Piece, ...]], Loaded] = field(default_factory=dict)
 
-    def load(self, load: Load) -> Ingested:
+    def load(self, load: Load) -> IngestResult:
         """Return the updates of one load.
 
         Errors: Corrupt; Undecodable; Determinate if Kafka fails.
@@ -44,7 +44,7 @@ class Loader:
                 self.resources,
                 load.manner,
             )
-        return Ingested(*self._stored(load), LETTERS.empty_table())
+        return IngestResult(*self._stored(load), LETTERS.empty_table())
 
     def _stored(self, load: ChunkLoad | Undo) -> Loaded:
         match load:

@@ -44,7 +44,7 @@ from streams.replica.tasks import (
     worker,
     write_chunks,
 )
-from streams.replica.tasks.common_subexpressions import Sharing
+from streams.replica.tasks.common_subexpressions import SharedExpressions
 from streams.replica.tasks.descriptor import Descriptor, Load, Runs, Share, Undo
 from streams.replica.tasks.exchange_blobs import (
     Head,
@@ -67,7 +67,7 @@ Loads = Mapping[CollectionId, Sequence[Load]]
 
 
 @dataclass(slots=True)
-class Done:
+class DataflowResult:
     """The result of one dataflow in one task, before its output is written."""
 
     share: Share
@@ -90,8 +90,8 @@ class Task:
     state: str
     batch: Descriptor
     context: Context
-    sharing: Sharing
-    done: list[Done] = field(default_factory=list)
+    sharing: SharedExpressions
+    done: list[DataflowResult] = field(default_factory=list)
     out: list[tuple[int, bytes]] = field(default_factory=list)
     handed: dict[CollectionId, pa.Table] = field(default_factory=dict)
     """Output of dataflows in this task for others that await it."""
@@ -101,10 +101,10 @@ class Task:
         """Return a new task."""
         context = worker.context(state).of_task(batch.merge_factor)
         readers = common_subexpressions.readers(batch.shares, loads)
-        means = Sharing(context.kernel, readers, partial(worker.wanted, state))
+        means = SharedExpressions(context.kernel, readers, partial(worker.wanted, state))
         return Task(state, batch, context, means)
 
-    def attempt(self, dataflow: CollectionId, work: Callable[[], Done]) -> None:
+    def attempt(self, dataflow: CollectionId, work: Callable[[], DataflowResult]) -> None:
         """Run a dataflow's work; any exception becomes that dataflow's failure."""
         try:
             self.done.append(work())
@@ -174,7 +174,7 @@ class Task:
             )
         return rows(self.out)
 
-    def _send(self, done: Done) -> None:
+    def _send(self, done: DataflowResult) -> None:
         for packet in done.emitted.packets:
             share = done.share
             blob = pack_packet(packet, self.batch.step, share.dataflow, share.base)
@@ -220,7 +220,9 @@ def _wake(task: Task, share: Share) -> None:
             task.say(bucket, head)
 
 
-def _start(task: Task, share: Share, loads: Sequence[Load], loader: Loader, index: int) -> Done:
+def _start(
+    task: Task, share: Share, loads: Sequence[Load], loader: Loader, index: int
+) -> DataflowResult:
     began = time.perf_counter()
     plan = worker.plan(task.state, share.plan)
     tables: dict[int, pa.Table] = {}
@@ -253,7 +255,9 @@ def _start(task: Task, share: Share, loads: Sequence[Load], loader: Loader, inde
     )
     emitted = _with(emitted, undone, errors, plan)
     read = sum(table.num_rows for table in tables.values())
-    done = Done(share, plan.types[-1], 0, index, emitted, None, read, _since_ms(began))
+    done = DataflowResult(
+        share, plan.types[-1], 0, index, emitted, None, read, _since_ms(began)
+    )
     done.letters = pa.concat_tables(letters) if letters else None
     done.seen = together(seen)
     return done
@@ -284,7 +288,7 @@ def advance_round(
     yield from task.finish()
 
 
-def _take(task: Task, share: Share, handed: Sequence[Done]) -> Done:
+def _take(task: Task, share: Share, handed: Sequence[DataflowResult]) -> DataflowResult:
     """Run level 0 over the output of others in this task, each perhaps in several parts."""
     began = time.perf_counter()
     plan, bucket = worker.plan(task.state, share.plan), handed[0].bucket
@@ -300,10 +304,12 @@ def _take(task: Task, share: Share, handed: Sequence[Done]) -> Done:
     errors = [error for done in handed for error in _some(done.emitted.errors)]
     emitted = _with(emitted, (), errors, plan)
     read = sum(table.num_rows for table in tables.values())
-    return Done(share, plan.types[-1], 0, bucket, emitted, None, read, _since_ms(began))
+    return DataflowResult(
+        share, plan.types[-1], 0, bucket, emitted, None, read, _since_ms(began)
+    )
 
 
-def _handed(task: Task, collection: CollectionId, handed: Sequence[Done]) -> pa.Table:
+def _handed(task: Task, collection: CollectionId, handed: Sequence[DataflowResult]) -> pa.Table:
     """Return all output of a dataflow in this task, concatenated once for all its readers."""
     if collection not in task.handed:
         mine = [done for done in handed if done.share.dataflow == collection]
@@ -319,7 +325,7 @@ def _some(table: pa.Table | None) -> list[pa.Table]:
 
 def _advance(
     task: Task, round_: int, dataflow: CollectionId, messages: Sequence[Message]
-) -> Done:
+) -> DataflowResult:
     began = time.perf_counter()
     share = task.batch.shares[dataflow]
     level = round_ - share.base
@@ -338,7 +344,9 @@ def _advance(
         buckets=task.batch.buckets,
     )
     read = sum(packet.table.num_rows for packet in packets)
-    return Done(share, plan.types[-1], level, bucket, emitted, runs, read, _since_ms(began))
+    return DataflowResult(
+        share, plan.types[-1], level, bucket, emitted, runs, read, _since_ms(began)
+    )
 
 
 def _since_ms(began: float) -> float:

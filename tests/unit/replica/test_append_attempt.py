@@ -11,9 +11,9 @@ from streams.ids import CollectionId, Offset, Timestamp
 from streams.kafka.log import ChunkRef
 from streams.progress import Antichain, frontier, interval_of
 from streams.replica.driver import append_attempt, events
-from streams.replica.driver.append_attempt import Attempt, Shard
+from streams.replica.driver.append_attempt import Attempt, ShardState
 from streams.replica.driver.dataflow import Dataflow
-from streams.replica.driver.work_units import Quiet, SliceUnit, SourceUnit, ViewUnit, share
+from streams.replica.driver.work_units import IdleUnit, SliceUnit, SourceUnit, ViewUnit, share
 from streams.replica.tasks.report import Result
 from streams.storage.log.events import Append, Stage
 from streams.storage.log.outcomes import (
@@ -38,8 +38,8 @@ NO_STAGES: Mapping[str, int] = {}
 
 def shard(
     upper: int = LOWER, fingerprint: str = "", stages: Mapping[str, int] = NO_STAGES
-) -> Shard:
-    return Shard(frontier(upper), fingerprint, stages)
+) -> ShardState:
+    return ShardState(frontier(upper), fingerprint, stages)
 
 
 def interval(flow: Dataflow) -> ViewUnit:
@@ -47,18 +47,18 @@ def interval(flow: Dataflow) -> ViewUnit:
     return ViewUnit(flow=flow, share=planned, loads=())
 
 
-def of_view(seen: Shard) -> Attempt:
+def of_view(seen: ShardState) -> Attempt:
     return append_attempt.of_unit(interval(running(LOWER)), RESULT, seen)
 
 
-def of_source(seen: Shard) -> Attempt:
+def of_source(seen: ShardState) -> Attempt:
     unit = interval(running(LOWER, is_source=True))
     ingest = Ingest(frontier(LOWER), frontier(UPPER), Timestamp(LOWER), {0: 1}, {0: 5})
     source = SourceUnit(flow=unit.flow, share=unit.share, loads=(), ingest=ingest)
     return append_attempt.of_unit(source, RESULT, seen)
 
 
-def of_slice(done: int, seen: Shard, staged: int = 0, ahead: int = 0) -> Attempt:
+def of_slice(done: int, seen: ShardState, staged: int = 0, ahead: int = 0) -> Attempt:
     unit = interval(new())
     present = replace(build(done), staged=staged, ahead=ahead)
     slice_ = SliceUnit(flow=unit.flow, share=unit.share, loads=(), build=present)
@@ -120,7 +120,7 @@ def test_rule_18_a_source_that_lost_is_void() -> None:
 
 
 @pytest.mark.parametrize("make", [of_view, of_source])
-def test_other_outcomes_end_any_attempt(make: Callable[[Shard], Attempt]) -> None:
+def test_other_outcomes_end_any_attempt(make: Callable[[ShardState], Attempt]) -> None:
     attempt = make(shard())
     assert attempt.answered(ChunksReclaimed()).end == events.Reclaimed()
     assert attempt.answered(UnknownStage("s")).end == events.Unstaged()
@@ -180,11 +180,11 @@ def test_rule_24_a_build_takes_over_only_as_a_whole() -> None:
 
 def test_idle_intervals_move_the_state_alone() -> None:
     move = Idle(frontier(LOWER), frontier(UPPER))
-    idle = append_attempt.of_quiet(Quiet(running(LOWER), move), shard())
+    idle = append_attempt.of_quiet(IdleUnit(running(LOWER), move), shard())
     assert bounds(idle) == (frontier(LOWER), frontier(UPPER))
     assert idle.answered(APPENDED).end == events.Stepped(state(UPPER))
     source = running(LOWER, is_source=True)
-    tick = Quiet(source, Tick(frontier(LOWER), frontier(UPPER), {0: 5}))
+    tick = IdleUnit(source, Tick(frontier(LOWER), frontier(UPPER), {0: 5}))
     ticked = append_attempt.of_quiet(tick, shard())
     assert bounds(ticked) == (frontier(LOWER), frontier(UPPER))
     assert ticked.answered(mismatch(UPPER)).end == events.Void()

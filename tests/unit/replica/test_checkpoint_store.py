@@ -11,7 +11,7 @@ from streams.errors import Determinate
 from streams.ids import CollectionId, Timestamp
 from streams.progress import frontier
 from streams.replica.driver import checkpoint_store
-from streams.replica.driver.checkpoint_store import Store, hydration_of, record_of
+from streams.replica.driver.checkpoint_store import CheckpointStore, hydration_of, record_of
 from streams.replica.driver.dataflow_state import Build, OwnState, run_names
 
 VIEW = CollectionId("u1")
@@ -22,21 +22,21 @@ def state(time: int, *names: str) -> OwnState:
     return OwnState("life", frontier(time), runs, {0: 5, 1: 7})  # type: ignore[arg-type]
 
 
-def write_runs(store: Store, *names: str) -> None:
+def write_runs(store: CheckpointStore, *names: str) -> None:
     for name in names:
         (store.directory / "runs" / name).write_bytes(b"run")
 
 
 def test_a_record_is_found_as_it_was_written(tmp_path: Path) -> None:
-    store = Store(tmp_path / "s")
+    store = CheckpointStore(tmp_path / "s")
     write_runs(store, "a", "b")
     record = record_of("f", state(9, "a", "b"))
     store.put_record(VIEW, record)
-    assert Store(tmp_path / "s").records(VIEW) == (record,)
+    assert CheckpointStore(tmp_path / "s").records(VIEW) == (record,)
 
 
 def test_a_record_without_all_its_runs_is_of_no_use(tmp_path: Path) -> None:
-    store = Store(tmp_path / "s")
+    store = CheckpointStore(tmp_path / "s")
     write_runs(store, "a")
     store.put_record(VIEW, record_of("f", state(9, "a", "b")))
     assert store.records(VIEW) == ()
@@ -45,7 +45,7 @@ def test_a_record_without_all_its_runs_is_of_no_use(tmp_path: Path) -> None:
 
 
 def test_records_come_in_the_order_of_their_frontiers(tmp_path: Path) -> None:
-    store = Store(tmp_path / "s")
+    store = CheckpointStore(tmp_path / "s")
     for frontier_ms in (100, 9, 20):
         store.put_record(VIEW, record_of("f", state(frontier_ms)))
     assert [record.checkpoint.frontier for record in store.records(VIEW)] == [9, 20, 100]
@@ -59,28 +59,28 @@ def test_a_restarted_machine_has_no_state(
     boot = tmp_path / "boot_id"
     boot.write_text("first")
     monkeypatch.setattr(checkpoint_store, "BOOT", boot)
-    Store(tmp_path / "s").put_record(VIEW, record_of("f", state(9)))
-    assert Store(tmp_path / "s").records(VIEW)
+    CheckpointStore(tmp_path / "s").put_record(VIEW, record_of("f", state(9)))
+    assert CheckpointStore(tmp_path / "s").records(VIEW)
     boot.write_text("second")
-    assert Store(tmp_path / "s").records(VIEW) == ()
+    assert CheckpointStore(tmp_path / "s").records(VIEW) == ()
 
 
 def test_another_machine_loses_the_cache_and_nothing_else(tmp_path: Path) -> None:
-    store = Store(tmp_path)
+    store = CheckpointStore(tmp_path)
     write_runs(store, "a")
     store.put_record(VIEW, record_of("f", state(9, "a")))
     (tmp_path / "lock").touch()
     (tmp_path / "spark").mkdir()
     (tmp_path / "spark" / "blocks").write_bytes(b"of a session that runs")
     (tmp_path / "boot").write_text("of another machine")
-    again = Store(tmp_path)
+    again = CheckpointStore(tmp_path)
     assert (again.stored(), again.run_files()) == (frozenset(), frozenset())
     assert (tmp_path / "spark" / "blocks").exists()
     assert (tmp_path / "lock").exists()
 
 
 def test_progress_of_a_hydration_is_found_again(tmp_path: Path) -> None:
-    store = Store(tmp_path / "s")
+    store = CheckpointStore(tmp_path / "s")
     build = Build(
         incarnation="life",
         lower=Timestamp(5),
@@ -93,7 +93,7 @@ def test_progress_of_a_hydration_is_found_again(tmp_path: Path) -> None:
         runs=state(6, "a").runs,
     )
     store.put_build(VIEW, "f", build)
-    again = Store(tmp_path / "s")
+    again = CheckpointStore(tmp_path / "s")
     assert again.build(VIEW, "f") == build
     assert again.build(VIEW, "g") is None, "another version computes something else"
     assert again.named(VIEW) == {"a"}
@@ -108,7 +108,7 @@ def test_progress_of_a_hydration_is_found_again(tmp_path: Path) -> None:
 def test_progress_that_another_version_wrote_is_not_unpickled(
     tmp_path: Path, body: bytes
 ) -> None:
-    store = Store(tmp_path)
+    store = CheckpointStore(tmp_path)
     file = tmp_path / "checkpoints" / VIEW / "build"
     file.parent.mkdir(parents=True)
     file.write_bytes(b'{"fingerprint": "of before", "runs": ["a"]}\n' + body)
@@ -121,7 +121,7 @@ def test_progress_that_another_version_wrote_is_not_unpickled(
 def test_state_that_cannot_be_read_is_dropped_and_nothing_else(
     tmp_path: Path, content: bytes
 ) -> None:
-    store = Store(tmp_path)
+    store = CheckpointStore(tmp_path)
     store.put_record(VIEW, record_of("f", state(9)))
     for name in ("build", "7"):
         (tmp_path / "checkpoints" / VIEW / name).write_bytes(content)
@@ -132,16 +132,16 @@ def test_state_that_cannot_be_read_is_dropped_and_nothing_else(
 
 
 def test_what_a_process_leaves_behind_is_deleted(tmp_path: Path) -> None:
-    store = Store(tmp_path / "s")
+    store = CheckpointStore(tmp_path / "s")
     (store.directory / "steps" / "steady-1.pickle").write_bytes(b"")
     store.put_plan("p", "{}")
-    again = Store(tmp_path / "s")
+    again = CheckpointStore(tmp_path / "s")
     assert not list((again.directory / "steps").iterdir())
     assert not list((again.directory / "plans").iterdir())
 
 
 def test_forgetting_a_dataflow(tmp_path: Path) -> None:
-    store = Store(tmp_path / "s")
+    store = CheckpointStore(tmp_path / "s")
     store.put_record(VIEW, record_of("f", state(9)))
     assert store.stored() == {VIEW}
     store.forget(VIEW)
@@ -155,7 +155,7 @@ def test_a_state_names_the_files_that_its_runs_lie_in() -> None:
 def test_a_full_disk_that_takes_no_folder_is_determinate(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    store = Store(tmp_path)
+    store = CheckpointStore(tmp_path)
 
     def full(*_: object, **__: object) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
@@ -168,7 +168,7 @@ def test_a_full_disk_that_takes_no_folder_is_determinate(
 def test_run_files_may_go_while_their_ages_are_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    store = Store(tmp_path)
+    store = CheckpointStore(tmp_path)
     write_runs(store, "a", "b")
     real = Path.stat
 

@@ -9,8 +9,8 @@ from streams.compute.protocol import Response, Status
 from streams.ids import CollectionId
 from streams.replica.driver import skew_measurement
 from streams.replica.driver.clock_skew import FORGET_MS
-from streams.replica.driver.skew_measurement import Measurer
-from streams.replica.driver.status_reports import Answers
+from streams.replica.driver.skew_measurement import SkewMonitor
+from streams.replica.driver.status_reports import StatusReporter
 from streams.storage.log.outcomes import Unavailable
 from tests.support.market import Market, settle
 from tests.support.sparkless import Replica
@@ -195,14 +195,14 @@ def test_without_a_source_that_waits_nothing_is_written(
 ) -> None:
     replica = begin(market, tmp_path)
     monkeypatch.setattr(skew_measurement, "submit", lambda *_: pytest.fail("nobody asked"))
-    Measurer(replica.scheduler).measure()
+    SkewMonitor(replica.scheduler).measure()
 
 
 def test_a_wrong_clock_is_told(
     market: Market, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     replica, responses = begin(market, tmp_path, HOUR_MS), Told()
-    answers = Answers(responses, nonce="n")  # type: ignore[arg-type]
+    answers = StatusReporter(responses, nonce="n")  # type: ignore[arg-type]
     for _ in range(40):
         turn(market, replica)
         answers.tell(replica.scheduler, ())

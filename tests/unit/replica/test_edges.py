@@ -17,10 +17,10 @@ from streams.replica.crash_injection import Crash
 from streams.replica.driver.clock_skew import FORGET_MS, Skew
 from streams.replica.driver.dataflow import Dataflow, Phase
 from streams.replica.driver.dataflow_state import OwnState
-from streams.replica.driver.retry_policy import Trouble
+from streams.replica.driver.retry_policy import FailureState
 from streams.replica.driver.status_reports import condition
-from streams.replica.driver.wakeup import Bell
-from streams.replica.spark.scheduler_rpc import Door, _connection, ask
+from streams.replica.driver.wakeup import Wakeup
+from streams.replica.spark.scheduler_rpc import SchedulerServer, _connection, ask
 from streams.replica.zygote_client import STARTED_BY
 
 
@@ -54,7 +54,7 @@ def test_a_clock_that_was_set_while_it_was_measured_is_not_known(jump_ms: int) -
 
 
 def test_a_bell_rung_before_the_wait_is_heard() -> None:
-    bell = Bell()
+    bell = Wakeup()
     count = bell.count
     bell.ring()
     assert bell.wait(count, 10_000) == count + 1
@@ -62,7 +62,7 @@ def test_a_bell_rung_before_the_wait_is_heard() -> None:
 
 
 def test_a_door_answers_each_question() -> None:
-    door = Door(lambda question: {"twice": question["n"] * 2})
+    door = SchedulerServer(lambda question: {"twice": question["n"] * 2})
     try:
         answers = [ask(str(door.path), {"n": n}) for n in (1, 21)]
     finally:
@@ -126,13 +126,13 @@ def test_a_condition_says_what_blocks() -> None:
 
 
 def test_a_condition_says_what_failed() -> None:
-    view = replace(flow(Phase.RUNNING, own=1_000), trouble=Trouble("boom", 1, 0))
+    view = replace(flow(Phase.RUNNING, own=1_000), trouble=FailureState("boom", 1, 0))
     reported = condition(view, 0, Skew())
     assert (reported.state, reported.message) == ("failed", "boom")
     assert condition(flow(Phase.BUILDING), 0, Skew()).state == "hydrating"
 
 
 def test_a_flow_in_trouble_waits_for_its_time() -> None:
-    view = replace(flow(Phase.RUNNING), trouble=Trouble("boom", 1, 500))
+    view = replace(flow(Phase.RUNNING), trouble=FailureState("boom", 1, 500))
     assert not view.is_ready(Phase.RUNNING, 499)
     assert view.is_ready(Phase.RUNNING, 500)

@@ -23,10 +23,10 @@ from streams.replica.driver import fusion
 from streams.replica.driver.dataflow import Dataflow, Phase
 from streams.replica.driver.dataflow_state import OwnState
 from streams.replica.driver.fusion import Chain
-from streams.replica.driver.import_state import View
+from streams.replica.driver.import_state import Imports
 from streams.replica.driver.work_units import (
     EventUnit,
-    Quiet,
+    IdleUnit,
     SourceUnit,
     Unit,
     ViewUnit,
@@ -82,7 +82,7 @@ def read(source: Dataflow, upper: int) -> Unit:
 
 @dataclass
 class Shards:
-    """What a `View` says, without shards: uppers, and stored batches."""
+    """What a `Imports` says, without shards: uppers, and stored batches."""
 
     uppers: dict[str, int] = field(default_factory=dict)
     stored: dict[str, InputBatch] = field(default_factory=dict)
@@ -123,18 +123,22 @@ def ingest(source: Dataflow, upper: int = THEN) -> Unit:
     return SourceUnit(flow=source, share=planned, loads=(), ingest=step)
 
 
-def idle(source: Dataflow) -> Quiet:
-    return Quiet(source, Tick(at(NOW), at(THEN), {}))
+def idle(source: Dataflow) -> IdleUnit:
+    return IdleUnit(source, Tick(at(NOW), at(THEN), {}))
 
 
 def chained(
     units: Sequence[Unit],
     views: Sequence[Dataflow],
     shards: Shards,
-    quiet: Sequence[Quiet] = (),
+    quiet: Sequence[IdleUnit] = (),
 ) -> Chain:
     chain = Chain(
-        view=cast(View, shards), now_ms=0, budget=100, units=list(units), quiet=list(quiet)
+        view=cast(Imports, shards),
+        now_ms=0,
+        budget=100,
+        units=list(units),
+        quiet=list(quiet),
     )
     chain.follow(views)
     return chain

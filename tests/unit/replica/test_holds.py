@@ -7,7 +7,7 @@ import pytest
 from streams.errors import Corrupt, SlackwaterError
 from streams.ids import CollectionId, Topic
 from streams.kafka.log import Truncated
-from streams.replica.driver.holds import Holder
+from streams.replica.driver.holds import HoldMover
 from tests.support.sparkless import Replica, World
 
 
@@ -28,7 +28,7 @@ def test_a_group_that_failed_stops_the_holds_of_nothing_else(
     shards.open("gone", "kept", "of_gone", "of_kept")
     shards.following.fail(shards.names("gone").log, failure)
 
-    Holder(replica.scheduler).move()
+    HoldMover(replica.scheduler).move()
 
     flow, retained = replica.scheduler.flows[CollectionId("of_kept")], CollectionId("kept")
     assert shards.state(retained).capabilities[flow.holds[retained]].expires_ms is not None

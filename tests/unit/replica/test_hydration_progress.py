@@ -4,7 +4,7 @@ from streams.compute.description import IngestionDescription
 from streams.ids import CollectionId, Offset, Timestamp, Topic
 from streams.kafka.log import ChunkRef
 from streams.replica.driver.dataflow_state import Build
-from streams.replica.driver.hydration_progress import Pace, follow, rows_of
+from streams.replica.driver.hydration_progress import HydrationPace, follow, rows_of
 from streams.replica.ingest.ranges import Slice
 from streams.replica.tasks.descriptor import ChunkLoad, Load, RawLoad, Undo
 from streams.storage.read.reader import Piece
@@ -27,7 +27,7 @@ def build(*slices: tuple[Load, ...], done: int = 0) -> Build:
 SLICES = tuple((ChunkLoad(U1, 0, TOPIC, pieces(count), NOW),) for count in (100, 300, 600))
 
 
-def seen(pace: Pace | None, done: int, now_s: float) -> Pace:
+def seen(pace: HydrationPace | None, done: int, now_s: float) -> HydrationPace:
     return follow(pace, build(*SLICES, done=done), now_s)
 
 

@@ -11,7 +11,7 @@ from streams.replica.driver.clock_skew import Skew
 from streams.replica.driver.retry_policy import Failure, Isolation, Kind
 from streams.replica.driver.scheduler import LANES, LaneName
 from streams.replica.driver.status_reports import condition
-from streams.replica.driver.watchdog import Watched
+from streams.replica.driver.watchdog import RunningBatch
 from tests.support.market import VIEWS, Market
 from tests.support.sparkless import Replica
 
@@ -56,7 +56,7 @@ class Ward:
         else:
             replica.commit(lane)
 
-    def convict(self, times: int) -> Watched:
+    def convict(self, times: int) -> RunningBatch:
         """Let it miss its deadline alone so often, and then hang in `apart` once more."""
         while self.replica.scheduler.flows[POISON].isolation.convictions < times:
             self.run(1, seconds=400)
@@ -67,7 +67,7 @@ class Ward:
         batch = self.replica.scheduler.current("apart")
         assert batch is not None
         assert [unit.flow.id for unit in batch.units] == [POISON]
-        return Watched(batch, began=0.0)
+        return RunningBatch(batch, began=0.0)
 
     def lose(self, lane: LaneName) -> None:
         """A worker is killed in a lane, by nobody's fault."""
@@ -144,7 +144,7 @@ def test_a_micro_batch_given_up_for_a_drop_is_nobodys_trouble(ward: Ward) -> Non
     assert ward.lag_s("totals") <= 1
 
 
-def is_over(ward: Ward, watched: Watched, now: float) -> bool:
+def is_over(ward: Ward, watched: RunningBatch, now: float) -> bool:
     scheduler = ward.replica.scheduler
     return watched.is_over(now, scheduler.has_dropped, scheduler.is_in_the_way)
 

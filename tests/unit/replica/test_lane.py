@@ -10,7 +10,7 @@ from pyspark.errors import PySparkException
 from streams.errors import Indeterminate
 from streams.replica.driver import lane as lane_module
 from streams.replica.driver.lane import Lane
-from streams.replica.driver.watchdog import LOOK_S, SILENT_S, Silence
+from streams.replica.driver.watchdog import LOOK_S, SILENT_S, QuerySilence
 from tests.support.market import Market
 from tests.support.sparkless import Replica
 
@@ -151,7 +151,7 @@ def test_a_micro_batch_at_work_is_not_silent(bench: Bench) -> None:
 
 
 def test_a_process_that_stood_still_was_not_silent() -> None:
-    silence = Silence()
+    silence = QuerySilence()
     assert not silence.look(0.0, 1, is_at_work=False)
     assert not silence.look(1.0, 1, is_at_work=False)
     assert not silence.look(10_000.0, 1, is_at_work=False)

@@ -8,7 +8,7 @@ import pytest
 from streams.ids import CollectionId, Offset, Timestamp
 from streams.replica.driver import retry_policy
 from streams.replica.driver.deadlines import Deadline, deadline
-from streams.replica.driver.retry_policy import Failure, Isolation, Kind, Trouble
+from streams.replica.driver.retry_policy import Failure, FailureState, Isolation, Kind
 from streams.replica.ingest.ranges import Slice
 from streams.replica.tasks.descriptor import RawLoad
 
@@ -16,7 +16,7 @@ ALONE = Failure("boom", Kind.LOST)
 SHARED = Failure("boom", Kind.LOST, dataflows=9)
 
 
-def after(count: int, failure: Failure) -> Trouble:
+def after(count: int, failure: Failure) -> FailureState:
     state = None
     for _ in range(count):
         state = retry_policy.after(state, failure, (7, 0), 0)

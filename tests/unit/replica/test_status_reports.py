@@ -5,7 +5,7 @@ from streams.compute.protocol import Alive, Reconciled, Response
 from streams.errors import Indeterminate
 from streams.ids import CollectionId
 from streams.replica.driver import heartbeat
-from streams.replica.driver.status_reports import ALIVE_EVERY_S, Answers
+from streams.replica.driver.status_reports import ALIVE_EVERY_S, StatusReporter
 
 
 class Written:
@@ -27,7 +27,7 @@ class Written:
 
 def test_a_replica_that_has_nothing_to_say_says_that_it_lives() -> None:
     written, now = Written(), [100.0]
-    answers = Answers(written, clock=lambda: now[0])  # type: ignore[arg-type]
+    answers = StatusReporter(written, clock=lambda: now[0])  # type: ignore[arg-type]
     answers.alive()
     assert written.responses == [], "there is no iteration yet"
     answers.begin("n")
@@ -48,6 +48,6 @@ def test_a_replica_that_has_nothing_to_say_says_that_it_lives() -> None:
 def test_it_lives_while_the_thread_that_hears_commands_waits(monkeypatch) -> None:
     monkeypatch.setattr(heartbeat, "BEAT_S", 0.001)
     written = Written(failing=2)
-    answers = Answers(written, nonce="n")  # type: ignore[arg-type]
+    answers = StatusReporter(written, nonce="n")  # type: ignore[arg-type]
     with heartbeat.pulse(answers):
         assert written.lives.wait(10), "nobody tells, and brokers failed twice"

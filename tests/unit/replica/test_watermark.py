@@ -1,11 +1,11 @@
 """The watermark that a lane knows before Spark reports it, and what it does if they differ."""
 
-from streams.replica.spark.watermark import Following, Progress, parsed
+from streams.replica.spark.watermark import Progress, QueryWatermark, parsed
 
 
-def following() -> Following:
+def following() -> QueryWatermark:
     """Three micro-batches, of which the second fed 50."""
-    watermark = Following()
+    watermark = QueryWatermark()
     for number, fed in enumerate((None, 50, None)):
         watermark.begin(number)
         if fed is not None:

@@ -13,8 +13,8 @@ from streams.ids import Timestamp, Topic
 from streams.plan.metadata import Included, Watermark
 from streams.plan.physical import Column, Temporal, Upsert
 from streams.replica.ingest import plan
-from streams.replica.ingest.envelope import Envelope, Ingested
-from streams.replica.ingest.event_times import FRESH, Manner
+from streams.replica.ingest.envelope import Envelope, IngestResult
+from streams.replica.ingest.event_times import FRESH, ReadMode
 from streams.replica.ingest.plan import DELETION, VALUE
 from streams.trace.kernel.kernel import Kernel
 
@@ -61,8 +61,8 @@ def ingested(
     of: IngestionDescription,
     messages: Sequence[Message],
     lower: int = 0,
-    manner: Manner = FRESH,
-) -> Ingested:
+    manner: ReadMode = FRESH,
+) -> IngestResult:
     rows = [
         {
             "key": encoded(key),
@@ -94,7 +94,7 @@ def kinds(updates: pa.Table) -> list[tuple[Any, ...]]:
     ]
 
 
-def reasons(of: Ingested) -> list[str]:
+def reasons(of: IngestResult) -> list[str]:
     return [row["c6"] for row in of.letters.to_pylist()]
 
 
@@ -110,7 +110,7 @@ def test_updates_carry_their_event_times() -> None:
     assert late.seen.late == {1: 1}
     placed = ingested(source(watermark=PLACED), messages, 500)
     assert kinds(placed.updates)[2] == (3, VALUE, 100, 500)
-    again = ingested(source(watermark=PLACED), messages, 500, Manner("again"))
+    again = ingested(source(watermark=PLACED), messages, 500, ReadMode("again"))
     assert len(kinds(again.updates)) == 2
 
 

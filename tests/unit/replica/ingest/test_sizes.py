@@ -14,7 +14,7 @@ from streams.kafka.client.raw import RAW_SCHEMA
 from streams.kafka.log import Truncated
 from streams.replica.config import Budgets
 from streams.replica.ingest.ranges import length, slices
-from streams.replica.ingest.sizes import EVERY, EVERY_S, FIRST, Sized, places, sampled
+from streams.replica.ingest.sizes import EVERY, EVERY_S, FIRST, MeanSize, places, sampled
 from streams.replica.tasks.descriptor import RawLoad
 from tests.support.market import Market, settle
 from tests.support.sparkless import Replica
@@ -58,7 +58,7 @@ def test_places_lie_in_the_slices_one_after_another(bounds: list[tuple[int, int]
 
 def test_the_mean_is_that_of_the_messages_of_all_partitions() -> None:
     records = Records([100] * 40, [300] * 40)
-    sized = sampled(records, TOPIC, Sized(), records.ends, 1.0)
+    sized = sampled(records, TOPIC, MeanSize(), records.ends, 1.0)
     assert sized.mean == 200
     assert {partition for partition, _ in records.fetched} == {0, 1}
     assert len(records.fetched) <= 32
@@ -66,7 +66,7 @@ def test_the_mean_is_that_of_the_messages_of_all_partitions() -> None:
 
 def test_a_mean_rises_at_once_and_falls_by_half() -> None:
     records = Records([100] * 100 + [1_000] * 100 + [200] * 100)
-    sized = sampled(records, TOPIC, Sized(), {0: Ends(0, 100)}, 1.0)
+    sized = sampled(records, TOPIC, MeanSize(), {0: Ends(0, 100)}, 1.0)
     assert sized.mean == 100
     sized = sampled(records, TOPIC, sized, {0: Ends(0, 200)}, 2.0)
     assert sized.mean == 1_000
@@ -75,15 +75,15 @@ def test_a_mean_rises_at_once_and_falls_by_half() -> None:
 
 
 def test_what_cannot_be_read_leaves_the_mean_as_it_was() -> None:
-    before = Sized(70, {0: 0})
+    before = MeanSize(70, {0: 0})
     records = Records([100] * 100, deleted=1_000)
     assert sampled(records, TOPIC, before, records.ends, 1.0).mean == 70
 
 
 def test_a_sample_is_taken_of_the_first_messages_and_then_rarely() -> None:
-    assert not Sized().is_due({0: Ends(0, FIRST - 1)}, 0.0)
-    assert Sized().is_due({0: Ends(0, FIRST)}, 0.0)
-    sized = Sized(100, {0: 500}, at_s=0.0)
+    assert not MeanSize().is_due({0: Ends(0, FIRST - 1)}, 0.0)
+    assert MeanSize().is_due({0: Ends(0, FIRST)}, 0.0)
+    sized = MeanSize(100, {0: 500}, at_s=0.0)
     many = {0: Ends(0, 500 + EVERY)}
     assert sized.is_due(many, EVERY_S)
     assert not sized.is_due(many, EVERY_S - 1)

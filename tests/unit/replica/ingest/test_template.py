@@ -32,7 +32,7 @@ FIELDS = [
 def exact(messages: Sequence[bytes]) -> list[list[object]] | None:
     try:
         return [list(decode_one.read(message, FIELDS)) for message in messages]
-    except decode_one.Refused:
+    except decode_one.UndecodableValue:
         return None
 
 

@@ -11,7 +11,7 @@ from streams.compute.stalls import TopicReport
 from streams.errors import Determinate
 from streams.ids import Offset, Topic
 from streams.kafka.client.raw import RAW_SCHEMA
-from streams.replica.ingest.topic_ends import Watch
+from streams.replica.ingest.topic_ends import TopicEndsPoller
 
 TOPIC = Topic("events")
 ANSWER_S = 10.0
@@ -28,7 +28,7 @@ class Broker:
         self.closed = False
         self.moved = threading.Condition()
         self.clock = 0
-        self.watch = Watch(self, lambda _: self.id, self.ring, self.now_ms)
+        self.watch = TopicEndsPoller(self, lambda _: self.id, self.ring, self.now_ms)
 
     def now_ms(self) -> int:
         self.clock += 1
