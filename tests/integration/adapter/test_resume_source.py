@@ -99,3 +99,44 @@ def test_what_retention_took_is_skipped_and_told(
     eventually(lambda: shown(environment, name)[0] == "running")
     message = f'resumed in topic "{topic}": partition 0 skipped offsets 5 to 8'
     assert shown(environment, name)[1] == message
+
+
+def test_a_source_by_event_time_goes_on_with_what_is_pending(
+    environment: Environment, broker: EmbeddedBroker
+) -> None:
+    """Behind a bad message before anything is bound, and where retention took pending rows."""
+    feed, topic, name = Feed(broker.bootstrap), raw_topic(broker.bootstrap, 1), "timed"
+
+    def at(id_: int, second: int) -> dict[str, object]:
+        return {"id": id_, "ts": f"2026-01-01 00:00:{second:02}"}
+
+    feed.send(topic, [at(0, 10), {"id": 1}, at(2, 11), at(3, 12)])
+    environment.sql(
+        f"CREATE SOURCE {name} FROM KAFKA (TOPIC '{topic}') (id BIGINT, ts TIMESTAMP,"
+        " WATERMARK FOR ts AS ts - INTERVAL '5 seconds') FORMAT JSON ON ERROR FAIL"
+        " WITH (IDLE AFTER '1 second')"
+    )
+    eventually(lambda: "partition 0, offset 1: " in shown(environment, name)[1])
+    environment.sql(f"ALTER SOURCE {name} RESUME FROM OFFSETS (0 => 2)")
+    eventually(lambda: shown(environment, name)[0] == "running")
+    feed.send(topic, [at(4, 16)])
+    eventually(lambda: ids(environment, name) == [0])
+    feed.send(topic, [at(5, 30), at(6, 29)])
+    eventually(lambda: ids(environment, name) == [0, 2, 3, 4])
+    environment.kill("replica")  # which takes seconds to start
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap})
+    for done in admin.delete_records([TopicPartition(topic, 0, 6)]).values():
+        done.result()
+    eventually(lambda: "rows from offset 5 on are pending" in shown(environment, name)[1])
+    place = shown(environment, name)[1].split("RESUME FROM ")[1]
+    assert place == "OFFSETS (0 => 7)"
+    environment.sql(f"ALTER SOURCE {name} RESUME FROM {place}")
+    environment.kill("replica")
+    feed.send(topic, [at(7, 40)])
+    eventually(lambda: ids(environment, name) == [0, 2, 3, 4, 6])
+    eventually(lambda: shown(environment, name)[0] == "running")
+    resumed = f'resumed in topic "{topic}": partition 0'
+    assert shown(environment, name)[1] == (
+        f"{resumed} skipped offsets 1 to 1;"
+        f" {resumed} lacks rows of offsets 5 to 5 that were pending"
+    )
