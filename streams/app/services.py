@@ -50,9 +50,9 @@ def coordinator(  # noqa: PLR0913  the options of a command, each by name
 ) -> None:
     """Execute SQL, own the catalog and answer reads, until SIGTERM or SIGINT.
 
-    Of two coordinators in a namespace the newer one continues and the older one exits. It
-    listens at 127.0.0.1:8470 unless told otherwise; asked to end, it finishes statements in
-    progress for five seconds.
+    Of two coordinators in a namespace the newer one continues and the older one exits. Without
+    --listen it has a free port of 127.0.0.1, which its log says; asked to end, it finishes
+    statements in progress for five seconds.
 
     Exit codes: 0 stopped, 1 failed, 2 usage, 3 taken over.
 
