@@ -1,7 +1,9 @@
 """Replicas that keep the latest row of each key by event time: exact at every event time."""
 
 import random
+from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -9,12 +11,15 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from streams.compute import continuation
+from streams.compute.continuation import Wanted
 from streams.operators import upsert
 from streams.plan.metadata import LateRows
 from streams.replica.config import Budgets
 from streams.replica.driver import event_planner
 from streams.replica.driver.ingest_planner import MovedSource
 from streams.replica.ingest import envelope
+from tests.support import duckdb_oracle
 from tests.support.compacted import compact, hold
 from tests.support.keyed_event_histories import KeyedHistory, Where
 from tests.support.racing_replicas import SEEDS, race_at_random
@@ -138,6 +143,40 @@ def test_that_keys_older_than_since_are_rebuilt(
         history.settle(slow)
         history.judge_contents()
     assert history.losers()
+
+
+def test_that_keys_go_on_where_the_source_resumes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = World()
+    world.patch(monkeypatch)
+    history, now = KeyedHistory(world, "place", "value"), world.now
+    for key, at in (("a", 0), ("b", 0), ("a", 500)):
+        history.write(0, key, now + at)
+    history.settle(Replica(world, "r", tmp_path / "r"))
+    history.write(0, "b", now + 480)  # 3: left out
+    (described,) = world.descriptions
+    assert described.source is not None
+    places = {0: 4, 1: 0, 2: 0}
+    wanted = Wanted(places=places, lows=dict.fromkeys(places, 0))
+    start = continuation.resumed(described.source.start, history.states[-1][1], wanted)
+    source = replace(described.source, start=start)
+    world.descriptions[:] = [replace(described, source=source)]
+    for key, at in (("a", -100), ("b", 470), ("c", 2_000)):  # 4 loses, 5 is in time
+        history.write(0, key, now + at)
+    history.settle(Replica(world, "new", tmp_path / "new"))
+    rows, _ = duckdb_oracle.updates(world.shards, world.relations["events"])
+    found = Counter[tuple[str, int, int]]()
+    for row in rows.to_pylist():
+        found[row["k"], row["id"], row["_time"]] += row["_diff"]
+    assert found == {
+        ("a", 0, now): 1,
+        ("b", 1, now): 1,
+        ("b", 1, now + 470): -1,
+        ("b", 5, now + 470): 1,
+        ("a", 0, now + 500): -1,
+        ("a", 2, now + 500): 1,
+    }
 
 
 def test_that_the_highest_event_time_wins(
