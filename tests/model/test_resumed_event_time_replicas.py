@@ -11,9 +11,9 @@ from streams.compute.description import Kept
 from streams.plan.metadata import LateRows
 from streams.replica.config import Budgets
 from streams.replica.driver.work_units import EventUnit
-from tests.support.event_histories import EVENTS, PARTITIONS
+from tests.support.event_histories import EVENTS, PARTITIONS, History
 from tests.support.racing_replicas import SEEDS, race_at_random
-from tests.support.resumed_topics import ResumedHistory
+from tests.support.resumed_topics import KeyedResumedHistory, ResumedHistory
 from tests.support.sparkless import Replica, World
 
 
@@ -24,7 +24,7 @@ def test_that_racing_replicas_that_resume_are_exact_at_every_event_time(
 ) -> None:
     world, rng = World(), random.Random(seed)
     world.patch(monkeypatch)
-    history = ResumedHistory(world, late_rows, "dead_letter")
+    history = ResumedHistory(world, late_rows, History(world, late_rows, "dead_letter"))
 
     def outside(round_: int, act: float) -> None:
         history.look()
@@ -51,13 +51,42 @@ def test_that_racing_replicas_that_resume_are_exact_at_every_event_time(
     assert history.truth.generation
 
 
+@pytest.mark.parametrize("late_rows", ["place", "dead_letter"])
+@pytest.mark.parametrize("seed", SEEDS)
+def test_that_racing_replicas_that_resume_keep_the_latest_row_of_each_key(
+    seed: int, late_rows: LateRows, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world, rng = World(), random.Random(seed)
+    world.patch(monkeypatch)
+    history = KeyedResumedHistory(world, late_rows)
+
+    def outside(_: int, act: float) -> None:
+        history.look()
+        if act > 0.5:
+            history.write_some(rng, 4)
+        match rng.randrange(60):
+            case 0:
+                history.retain(rng.randrange(PARTITIONS), rng.randrange(5))
+            case 1 | 2:
+                history.resume(history.somewhere(rng))
+            case _:
+                pass
+
+    replicas = race_at_random(world, rng, tmp_path, 150, outside)
+    history.look()
+    for replica in replicas:
+        history.settle(replica)
+    history.judge()
+    assert history.truth.generation
+
+
 def test_that_pending_rows_that_are_gone_are_given_up_and_the_others_come(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A topic was silent for longer than its retention, and the replica started again."""
     world = World()
     world.patch(monkeypatch)
-    history = ResumedHistory(world, "place", "dead_letter")
+    history = ResumedHistory(world, "place", History(world, "place", "dead_letter"))
     for at in (0, 500, 400, 600, 560):
         history.send(0, world.now + at)
     history.settle(Replica(world, "r", tmp_path / "r", Budgets(messages=1)))
@@ -87,7 +116,7 @@ def test_that_a_source_goes_on_behind_each_message_at_which_it_stops(
     """What it had read before the message is in no shard."""
     world = World()
     world.patch(monkeypatch)
-    history = ResumedHistory(world, "place", "fail")
+    history = ResumedHistory(world, "place", History(world, "place", "fail"))
     world.alter("events", on_error="dead_letter")  # so that there is a collection of them
     world.alter("events", on_error="fail")
     for partition in range(PARTITIONS):
@@ -109,7 +138,10 @@ def test_that_the_watermark_of_messages_that_are_skipped_holds_nothing_back(
     """A query had seen them, and lost the race; a source that resumes has another query."""
     world = World()
     world.patch(monkeypatch)
-    history, began = ResumedHistory(world, "place", "dead_letter"), world.now
+    history, began = (
+        ResumedHistory(world, "place", History(world, "place", "dead_letter")),
+        world.now,
+    )
     for number in range(20):
         history.send(0, began + 10 * number)
     ahead = Replica(world, "ahead", tmp_path / "ahead")
@@ -148,7 +180,7 @@ def test_that_a_replica_that_has_not_heard_of_it_settles_nothing_more(
     """Dead letters alone were appended since, so the source's own binding does not say it."""
     world = World()
     world.patch(monkeypatch)
-    history = ResumedHistory(world, "place", "dead_letter")
+    history = ResumedHistory(world, "place", History(world, "place", "dead_letter"))
     old = Replica(world, "old", tmp_path / "old")
     old.follow()
     history.send(0, None)

@@ -1,9 +1,10 @@
 """A source by event time in the sparkless world that resumes; `Truth` says what is to be."""
 
-import json
 import random
 from collections import Counter
 from dataclasses import replace
+
+import pyarrow as pa
 
 from streams.compute import binding, continuation
 from streams.compute.binding import Fact
@@ -11,9 +12,10 @@ from streams.compute.continuation import Wanted
 from streams.compute.description import IngestionDescription
 from streams.compute.stalls import bad_message
 from streams.ids import CollectionId, Offset
-from streams.plan.metadata import LateRows, OnError
+from streams.plan.metadata import LateRows
 from tests.support import duckdb_oracle
 from tests.support.event_histories import AHEAD_MS, EVENTS, PARTITIONS, History
+from tests.support.keyed_event_histories import KeyedHistory
 from tests.support.resumed_histories import BAD, Log, Message, Statement, Truth
 from tests.support.sparkless import Replica, World
 
@@ -23,8 +25,8 @@ LETTERS = CollectionId("events.errors")
 class ResumedHistory:
     """A topic with event times, the statements, and the Appends that counted."""
 
-    def __init__(self, world: World, late_rows: LateRows, on_error: OnError) -> None:
-        self.world, self.history = world, History(world, late_rows, on_error)
+    def __init__(self, world: World, late_rows: LateRows, history: History) -> None:
+        self.world, self.history = world, history
         self.truth, self.logs = Truth(late_rows), [Log() for _ in range(PARTITIONS)]
         self._seen: tuple[int, int] = (0, 0)
 
@@ -135,8 +137,43 @@ class ResumedHistory:
         rows, errors = duckdb_oracle.updates(self.world.shards, relations["events"])
         letters, _ = duckdb_oracle.updates(self.world.shards, relations["events.errors"])
         assert not errors.num_rows
-        found = Counter(zip(rows["id"].to_pylist(), rows["_time"].to_pylist(), strict=True))
-        assert found == self.truth.rows
-        numbers = Counter(json.loads(value)["id"] for value in letters["value"].to_pylist())
+        self._judge_rows(rows)
+        places = zip(
+            letters["partition"].to_pylist(), letters["offset"].to_pylist(), strict=True
+        )
+        numbers = Counter(self.logs[number].messages[at].number for number, at in places)
         assert numbers == self.truth.letters
         assert binding.total(self.bound(), Fact.LATE) == self.truth.late
+
+    def _judge_rows(self, rows: pa.Table) -> None:
+        found = Counter(zip(rows["id"].to_pylist(), rows["_time"].to_pylist(), strict=True))
+        assert found == self.truth.rows
+
+
+class KeyedResumedHistory(ResumedHistory):
+    """The same of a source that keeps the latest row of each key by event time."""
+
+    def __init__(self, world: World, late_rows: LateRows) -> None:
+        super().__init__(world, late_rows, KeyedHistory(world, late_rows, "value"))
+
+    def write_some(self, rng: random.Random, most: int) -> None:
+        """Send fewer than `most` messages: out of order, equal, late, early, bad."""
+        self.history.states[-1] = (self._seen[0], {})
+        self.keyed.write_some(rng, most)
+        for log, messages in zip(self.logs, self.history.messages, strict=True):
+            new = messages[len(log.messages) :]
+            log.messages += [Message(number, at) for number, at in new]
+
+    @property
+    def keyed(self) -> KeyedHistory:
+        """The topic."""
+        assert isinstance(self.history, KeyedHistory)
+        return self.history
+
+    def _judge_rows(self, rows: pa.Table) -> None:
+        found = Counter[tuple[str, int, int]]()
+        for row in rows.to_pylist():
+            found[row["k"], row["id"], row["_time"]] += row["_diff"]
+        assert {change: n for change, n in found.items() if n} == self.keyed.changes(
+            self.truth.rows
+        )
