@@ -40,9 +40,9 @@ from streams.storage.client.shards import Shards
 from streams.storage.read.reader import (
     PART_BYTES,
     READ_LEASE_MS,
-    planned,
+    protected_chunks,
     snapshot_pieces,
-    stretches,
+    split_by_bytes,
 )
 
 log = logging.getLogger(__name__)
@@ -218,7 +218,7 @@ class Backfill:
         for binding in sorted(wanted):
             state = self._shards.state(plan.prepared.collections[binding])
             pieces = snapshot_pieces(state, plan.as_of)
-            for some in stretches(pieces, PART_BYTES) if pieces else ():
+            for some in split_by_bytes(pieces, PART_BYTES) if pieces else ():
                 yield Cell(binding, tuple(some))
 
     def _say(self, **changes: object) -> None:
@@ -236,7 +236,7 @@ def kept(
     over = threading.Event()
     with ExitStack() as stack:
         renewals = [
-            stack.enter_context(planned(shards, collection, as_of))
+            stack.enter_context(protected_chunks(shards, collection, as_of))
             for collection in collections
         ]
 

@@ -19,7 +19,7 @@ from schemas.blobs import Blobs
 from schemas.flow_columns import Elements
 from schemas.flow_pb2 import FieldSelection
 from streams.storage.sinks.sink import Flags
-from streams.trace.columns import combined
+from streams.trace.columns import one_array
 from streams.trace.kernel.kernel import Kernel
 
 BLOCK = 8192
@@ -87,14 +87,14 @@ class Encoder:
             types.append("VARCHAR")
         answer = self._kernel.query_as(self._sql, {"changed": (table, types)})
         columns = [
-            elements(field, combined(answer.column(place)))
+            elements(field, one_array(answer.column(place)))
             for place, field in enumerate([*self._keys, *self._values])
         ]
         split, size = len(self._keys), answer.num_rows
         return Block(
             Tuples.of_columns(columns[:split], size),
             Tuples.of_columns(columns[split:], size),
-            Blobs(combined(answer.column("document")).cast(pa.binary())),
+            Blobs(one_array(answer.column("document")).cast(pa.binary())),
         )
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from connectors.protocol import spec_builder
 from streams.storage.description import Description
-from streams.trace.kernel.kernel import printed
+from streams.trace.kernel.kernel import printed_type
 
 TIME, DIFF = "slackwater_time", "slackwater_diff"
 """Columns of a binding of delta updates, beside the collection's own."""
@@ -78,7 +78,7 @@ FORMS: tuple[tuple[str, Form], ...] = (
 
 def form_of(type_: str) -> Form:
     """The wire form of values of a DuckDB type."""
-    text = printed(type_)
+    text = printed_type(type_)
     return next(form for pattern, form in FORMS if re.fullmatch(pattern, text, re.DOTALL))
 
 

@@ -10,7 +10,7 @@ from connectors.runtime.fields import fields_of
 from connectors.runtime.ranges import Hashes
 from schemas.flow_hash import hash_slices
 from streams.storage.description import Description
-from streams.trace.columns import combined
+from streams.trace.columns import one_array
 from streams.trace.kernel.kernel import Kernel
 
 
@@ -32,7 +32,7 @@ class KeyHasher:
         )
         answer = self._kernel.query_as(self._sql, {"keys": (table, self._types)})
         columns = [
-            elements(field, combined(answer.column(place)))
+            elements(field, one_array(answer.column(place)))
             for place, field in enumerate(self._fields)
         ]
         packed = Tuples.of_columns(columns, answer.num_rows).packed

@@ -36,9 +36,9 @@ from streams.storage.sinks.sink import (
     ImpossibleRetraction,
     Integers,
     SoundTimes,
+    assign_sound_times,
     changes,
     is_among,
-    settle,
 )
 from streams.trace.columns import int64
 from streams.trace.kernel.kernel import Kernel, arrow_schema
@@ -385,7 +385,7 @@ class TransactionCutter:
             wrong.column("diff").to_numpy(),
         )
         hashes = pending.hashes if len(pending.hashes) else NO_KEYS
-        return settle(
+        return assign_sound_times(
             live,
             hashes[counted],
             int64(pending.updates.column("time"))[counted],

@@ -34,7 +34,7 @@ from streams.plan.sql.emit import emits
 from streams.storage.client.catalog_ids import group_of
 from streams.storage.client.id_registry import Directory
 from streams.storage.client.shards import Shards, write_capability
-from streams.storage.client.submit import Unread, unread
+from streams.storage.client.submit import Unread, unread_error
 from streams.storage.log.events import Acquire, Body, Drop, Right, system_capability
 from streams.storage.log.outcomes import Acquired, Unavailable
 from streams.storage.log.state import CollectionState
@@ -231,7 +231,7 @@ class Objects:
         self._shards.open(group)
         (outcome,) = self._shards.submit([(group, Drop(read, hold_of(reader, read)))])
         if isinstance(outcome, Unavailable):
-            raise unread(outcome.reason)
+            raise unread_error(outcome.reason)
 
     def _hold(self, item: Item) -> None:
         """Acquire missing holds on the inputs; the dataflow moves them from there on."""

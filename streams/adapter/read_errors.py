@@ -14,12 +14,12 @@ from streams.errors import Corrupt, InvalidStatement, SlackwaterError
 from streams.ids import CollectionId, Timestamp
 from streams.kafka.log import Truncated
 from streams.storage.client.shards import Shards
-from streams.storage.read.soundness import alive
+from streams.storage.read.soundness import present_errors
 
 
 def refuse_errors(name: str, errors: pa.Table, time: Timestamp) -> None:
     """Errors: InvalidStatement if an error is alive at `time`."""
-    rows = alive(errors, time)
+    rows = present_errors(errors, time)
     if not rows.num_rows:
         return
     first = rows.column("error")[0].as_py()

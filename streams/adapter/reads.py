@@ -60,7 +60,7 @@ from streams.storage.read.soundness import first_error
 from streams.trace.columns import int64
 from streams.trace.kernel.functions import Function
 from streams.trace.kernel.kernel import Kernel, arrow_schema
-from streams.trace.updates import at, consolidate, flatten
+from streams.trace.updates import consolidate, contents_at, flatten
 
 BEAT_MS = 1000
 PATIENT_BEATS = 3
@@ -205,7 +205,9 @@ class Reads:
             updates, errors = self._snapshot(item, time)
             refuse_errors(item.name, errors, time)
             schema = arrow_schema([column.type for column in item.columns])
-            yield from changes(item, at(flatten([updates], schema), time, kernel), kernel)
+            yield from changes(
+                item, contents_at(flatten([updates], schema), time, kernel), kernel
+            )
             yield Progress(frontier(time + 1))
             for progress in self._follow(item, time, guard, kernel):
                 if isinstance(progress, Progress):

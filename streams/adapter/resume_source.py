@@ -20,16 +20,16 @@ from streams.compute import binding, continuation
 from streams.compute.continuation import Wanted
 from streams.compute.description import IngestionDescription, Start
 from streams.compute.protocol import Status
-from streams.compute.reclocking import Ends, standing
+from streams.compute.reclocking import Ends, read_positions
 from streams.compute.stalls import (
     OVER_LIMIT,
     SETTLED,
     Stalled,
     TopicReport,
     bad_message,
-    impediment,
     is_of_topic,
     lost_ends,
+    reading_obstacle,
 )
 from streams.errors import InvalidStatement
 from streams.kafka.topics import Topics
@@ -88,7 +88,7 @@ def _continued(
     said: str,
 ) -> Start:
     """Return where a source with a watermark goes on in its topic; `said` is why it stalled."""
-    stood, ends = standing(bound, read.start), topics.ends(read.topic)
+    stood, ends = read_positions(bound, read.start), topics.ends(read.topic)
     lost = {p: int(end.high) for p, end in ends.items() if end.high < stood.get(p, 0)}
     if is_of_topic(read, said):
         lost |= {p: end for p, end in lost_ends(said).items() if end < stood.get(p, 0)}
@@ -122,7 +122,7 @@ def _with_others(
     found: tuple[tuple[int, int], ...],
 ) -> tuple[tuple[int, int], ...]:
     """Return the offsets, where partitions that are not named go on from where they stand."""
-    stood = standing(bound, read.start)
+    stood = read_positions(bound, read.start)
     named = dict(place.offsets)
     return tuple((p, named.get(p, stood.get(p, offset))) for p, offset in found)
 
@@ -148,7 +148,7 @@ def _is_stalled(
         {partition: Ends(*bounds) for partition, bounds in ends.items()},
         repeats=SETTLED if is_reported else 0,
     )
-    return isinstance(impediment(read, bound, observation), Stalled)
+    return isinstance(reading_obstacle(read, bound, observation), Stalled)
 
 
 def _is_lasting(read: IngestionDescription, bound: Mapping[int, int], reason: str) -> bool:
@@ -160,7 +160,7 @@ def _is_lasting(read: IngestionDescription, bound: Mapping[int, int], reason: st
     if place is None:
         return is_of_topic(read, reason)
     partition, offset = place
-    stood = standing(bound, read.start).get(partition, 0)
+    stood = read_positions(bound, read.start).get(partition, 0)
     if read.watermark is None:
         return stood >= offset
     gaps = continuation.gaps(read.start, partition)
@@ -181,7 +181,7 @@ def _resumption(
     before: IngestionDescription, after: IngestionDescription, bound: Mapping[int, int]
 ) -> str:
     began = dict(after.start.offsets)
-    ended = standing(bound, before.start)
+    ended = read_positions(bound, before.start)
     if before.topic_id != after.topic_id:
         place = ", ".join(f"{p}: {offset}" for p, offset in sorted(ended.items())) or "nothing"
         return (
@@ -203,7 +203,7 @@ def _pending(before: IngestionDescription, bound: Mapping[int, int]) -> str:
     """Return what was read and pending in a topic that was given up; empty if nothing was."""
     if before.watermark is None:
         return ""
-    ended, released = (f(bound, before.start) for f in (standing, continuation.released))
+    ended, released = (f(bound, before.start) for f in (read_positions, continuation.released))
     missing = [
         f"partition {partition} offsets {first} to {ended[partition] - 1}"
         for partition, first in sorted(released.items())
@@ -216,7 +216,7 @@ def _continuation(
     before: IngestionDescription, after: IngestionDescription, bound: Mapping[int, int]
 ) -> str:
     """Return how a source with a watermark went on in the topic that it had read."""
-    kept, ended = after.start.kept, standing(bound, before.start)
+    kept, ended = after.start.kept, read_positions(bound, before.start)
     assert kept is not None, "it went on in its topic"
     changes = [
         _change(partition, ended[partition], offset)

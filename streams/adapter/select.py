@@ -22,7 +22,7 @@ import pyarrow.compute as pc
 from streams.adapter.workers.limits import WORKING, Limits, too_much, too_much_disk
 from streams.errors import InvalidStatement
 from streams.ids import Timestamp
-from streams.operators.snapshot import once
+from streams.operators.snapshot import snapshot_of
 from streams.plan.compile import CompiledSelect
 from streams.trace.columns import int64
 from streams.trace.kernel.connection import (
@@ -58,10 +58,10 @@ def answer(
 ) -> pa.Table:
     """The rows of a SELECT at a time, in its order, from the snapshots of its imports.
 
-    Shape: `snapshots` as of `once`. Errors: InvalidStatement.
+    Shape: `snapshots` as of `snapshot_of`. Errors: InvalidStatement.
     """
     with refusing(limits):
-        rows, errors = once(selected.dataflow, dict(enumerate(snapshots)), time, kernel)
+        rows, errors = snapshot_of(selected.dataflow, dict(enumerate(snapshots)), time, kernel)
         _refuse(rows, errors, time, kernel)
         kernel.allow(_expanded(rows))
         whole = pa.Table.from_batches([expand(rows)])

@@ -16,7 +16,7 @@ from streams.compute.protocol import Hydration
 from streams.compute.replica_responses import HYDRATING, Condition, InstanceStatus
 from streams.ids import CollectionId
 from streams.plan.physical import Column
-from streams.plan.sql.durations import spelled
+from streams.plan.sql.durations import format_duration
 from streams.plan.sql.emit import emits
 from streams.progress import Antichain, frontier
 from streams.storage.log.state import CollectionState
@@ -238,7 +238,7 @@ def view_row(shown: Shown) -> tuple[str | int | None, ...]:
 def source_row(shown: Shown) -> tuple[str | int | None, ...]:
     """Return a source as a row of `SOURCE_COLUMNS`."""
     watermark = None if shown.item.source is None else shown.item.source.watermark
-    delay = None if watermark is None else spelled(watermark.delay_ms)
+    delay = None if watermark is None else format_duration(watermark.delay_ms)
     reached = None if watermark is None else _clock(shown.upper)
     return (*row(shown), reached, delay, shown.late, shown.skipped)
 
@@ -268,9 +268,9 @@ def retains(policy: Retention) -> str:
     """Return a read policy in the syntax of the statement that sets it."""
     match policy:
         case RetainHistory(duration_ms):
-            return f"history for {spelled(duration_ms)}"
+            return f"history for {format_duration(duration_ms)}"
         case LagBehindUpper(lag_ms):
-            return f"{spelled(lag_ms)} behind upper"
+            return f"{format_duration(lag_ms)} behind upper"
         case _:
             assert_never(policy)
 

@@ -109,7 +109,7 @@ class Collector:
 
         Errors: as `collect`.
         """
-        superseded = garbage.superseded(self.shards.group_state(group))
+        superseded = garbage.superseded_chunks(self.shards.group_state(group))
         if not garbage.raise_floor(self.shards, group, floor, superseded):
             return ()
         scan = self._scans.setdefault(group, Scan())

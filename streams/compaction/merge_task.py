@@ -98,7 +98,7 @@ def task_of(shards: Shards, collection: CollectionId, merge: Merge, limits: Limi
 def pieces(merge: Merge) -> tuple[Piece, ...]:
     """Return the pieces of a merge: each chunk clipped to its batch's interval."""
     return tuple(
-        Piece(ref, batch.lower, read.clipped(batch.upper, END))
+        Piece(ref, batch.lower, read.clip_upper(batch.upper, END))
         for batch in merge.batches
         for ref in batch.chunks
     )

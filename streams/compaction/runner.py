@@ -210,7 +210,7 @@ class Compaction:
         """Return the collections whose since is held back behind the policy's."""
         assert wish.policy is not None
         held_back = [
-            self._held_back(state, policy.wish(wish.policy, state.upper, now_ms))
+            self._held_back(state, policy.desired_since(wish.policy, state.upper, now_ms))
             for _, state in self._states(wish)
         ]
         return [hold for hold in held_back if hold is not None]

@@ -118,7 +118,7 @@ def slices(sizes: Sequence[int], budget: int) -> tuple[range, ...]:
     return tuple(result)
 
 
-def usable(
+def usable_hydration(
     hydration: HydrationCheckpoint | None,
     fingerprint: str,
     live_chunks: Mapping[str, object] | Collection[str],

@@ -42,7 +42,7 @@ def totals(source: IngestionDescription, bound: Offsets) -> tuple[int, int]:
     return refused, messages
 
 
-def objection(source: IngestionDescription, bound: Offsets, to: Offsets) -> str | None:
+def limit_objection(source: IngestionDescription, bound: Offsets, to: Offsets) -> str | None:
     """Return why the Append from a binding `bound` to another would pass the limit, or None."""
     limit = source.error_limit
     if limit is None:

@@ -159,7 +159,7 @@ def begin(
     offsets before which refused messages are dead letters.
     """
     known = {p: _settled(part, settled.get(p, 0)) for p, part in (known or {}).items()}
-    reads = reclocking.standing(bound, start)
+    reads = reclocking.read_positions(bound, start)
     if not reads:
         known = {p: part for p, part in known.items() if not _is_overtaken(part, topic.get(p))}
     released = continuation.released(bound, start)

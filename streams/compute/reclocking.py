@@ -155,7 +155,7 @@ def next_interval(
     if own != shard:
         return decide_lost(own, shard)
     bound = binding.offsets(shard.offsets, start.generation)
-    begin = standing(shard.offsets, start)
+    begin = read_positions(shard.offsets, start)
     broken = _broken(begin, topic)
     if broken is not None:
         return broken
@@ -177,7 +177,7 @@ def next_interval(
     return Tick(lower, upper, shard.offsets) if clock.earlier_ms >= due_ms else Pause(due_ms)
 
 
-def standing(bound: Offsets, start: Start) -> dict[int, int]:
+def read_positions(bound: Offsets, start: Start) -> dict[int, int]:
     """Return the offset at which each partition is read on, by the shard's binding `bound`.
 
     That is where the generation of `start` has come to or else begins; a partition that is
@@ -209,7 +209,7 @@ def ranges(
     step: Ingest, topic: Mapping[int, Ends], start: Start = BEGINNING
 ) -> dict[int, tuple[int, int]]:
     """For each partition with messages to read: the first offset, and the end."""
-    begin = standing(step.from_offsets, start)
+    begin = read_positions(step.from_offsets, start)
     reached = binding.offsets(step.to_offsets, start.generation)
     ranges_ = {p: (begin.get(p, topic[p].low), stop) for p, stop in reached.items()}
     return {p: (first, stop) for p, (first, stop) in ranges_.items() if first < stop}

@@ -1,6 +1,6 @@
 """Detects that a topic cannot be read on from where a source stands, without loss. Pure.
 
-No offset is ever skipped silently: if one can no longer be read, `impediment` returns why,
+No offset is ever skipped silently: if one can no longer be read, `reading_obstacle` says why,
 until an operator lets the source resume elsewhere (`ALTER SOURCE ... RESUME FROM`).
 """
 
@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from streams.compute.description import IngestionDescription
-from streams.compute.reclocking import Broken, Ends, standing
+from streams.compute.reclocking import Broken, Ends, read_positions
 
 SETTLED = 20
 """Number of equal answers in a row after which they are not considered outdated."""
@@ -46,7 +46,7 @@ class TopicReport:
     message_bytes: int = field(default=0, compare=False)
 
 
-def impediment(
+def reading_obstacle(
     source: IngestionDescription, bound: Mapping[int, int], observation: TopicReport
 ) -> Stalled | StaleEnds | None:
     """Return why the topic cannot be read on from the shard's binding `bound`, or None.
@@ -63,7 +63,7 @@ def impediment(
             f"{name} was re-created: expected id {source.topic_id}, got {observation.id}"
         )
     start = source.start
-    at = standing(bound, start)
+    at = read_positions(bound, start)
     lost = [
         f"partition {partition} (from offset {end} on)"
         for partition, end in sorted(observation.shrunk.items())
@@ -125,7 +125,7 @@ def pending_are_gone(source: IngestionDescription, broken: Broken, bound: int) -
 
 
 def is_of_topic(source: IngestionDescription, reason: str) -> bool:
-    """Whether a replica's reason for a stall is one of `impediment`, not its clock or disk."""
+    """Whether a replica's reason for a stall is of `reading_obstacle`, not of clock or disk."""
     return reason.startswith(f'topic "{source.topic}"')
 
 

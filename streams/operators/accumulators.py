@@ -18,7 +18,7 @@ from streams.errors import InvalidUsage
 from streams.plan.physical import Aggregate
 from streams.trace.columns import Flags, Groups, Ints, int64
 from streams.trace.exact import bigint_sums, float_sums
-from streams.trace.exact.diffs import followed, sum_at, sum_by
+from streams.trace.exact.diffs import running_values, sum_at, sum_by
 
 Sum = bigint_sums.Digits | float_sums.Digits | None
 
@@ -200,14 +200,16 @@ def _sum_rows(groups: Groups, weights: Ints, column: pa.Array, slot: Accumulator
         return None
     if slot.kind != FLOAT:
         return bigint_sums.weighted_sums(groups, digits_of(column, slot.kind), weights)
-    return float_sums.carried(
+    return float_sums.carry_digits(
         float_sums.gather(float_sums.split(_doubles(column, weights), weights, groups.ids))
     )
 
 
 def _sum_products(groups: Groups, weights: Ints, left: pa.Array, right: pa.Array) -> Sum:
     a, b = _doubles(left, weights), _doubles(right, weights)
-    return float_sums.carried(float_sums.gather(float_sums.products(a, b, weights, groups.ids)))
+    return float_sums.carry_digits(
+        float_sums.gather(float_sums.products(a, b, weights, groups.ids))
+    )
 
 
 def _doubles(column: pa.Array, weights: Ints) -> float_sums.Doubles:
@@ -243,7 +245,7 @@ def store(totals: GroupAccumulators, slots: Sequence[AccumulatorSlot]) -> list[p
                 pass
             case float_sums.Digits() as entries:
                 columns.append(
-                    float_sums.store(float_sums.carried(float_sums.gather(entries)), size)
+                    float_sums.store(float_sums.carry_digits(float_sums.gather(entries)), size)
                 )
             case digits:
                 kind = pa.binary(4 * _DIGITS[slot.kind])
@@ -252,7 +254,7 @@ def store(totals: GroupAccumulators, slots: Sequence[AccumulatorSlot]) -> list[p
     return columns
 
 
-def nothing(size: int, slots: Sequence[AccumulatorSlot]) -> GroupAccumulators:
+def empty_groups(size: int, slots: Sequence[AccumulatorSlot]) -> GroupAccumulators:
     """The totals of groups without rows."""
     zeros = np.zeros(size, np.int64)
     return GroupAccumulators(
@@ -293,7 +295,7 @@ def _choose_entries(entries: float_sums.Digits, places: Ints) -> float_sums.Digi
     return float_sums.Digits(owner, entries.bins[where], entries.digits[where])
 
 
-def joined(left: GroupAccumulators, right: GroupAccumulators) -> GroupAccumulators:
+def concatenate(left: GroupAccumulators, right: GroupAccumulators) -> GroupAccumulators:
     """The totals of the groups of `left`, then those of `right`."""
     sums: list[Sum] = []
     for a, b in zip(left.sums, right.sums, strict=True):
@@ -312,7 +314,7 @@ def joined(left: GroupAccumulators, right: GroupAccumulators) -> GroupAccumulato
     return GroupAccumulators(np.concatenate((left.rows, right.rows)), counts, tuple(sums))
 
 
-def summed(totals: GroupAccumulators, groups: Groups) -> GroupAccumulators:
+def sum_by_group(totals: GroupAccumulators, groups: Groups) -> GroupAccumulators:
     """The totals of groups of totals."""
 
     def add(values: Ints) -> Ints:
@@ -327,7 +329,7 @@ def summed(totals: GroupAccumulators, groups: Groups) -> GroupAccumulators:
     )
 
 
-def accumulated(
+def running_totals(
     old: GroupAccumulators, changes: GroupAccumulators, owner: Ints
 ) -> GroupAccumulators:
     """The running totals: entry i is old[owner[i]] plus the changes of that owner up to i.
@@ -353,10 +355,10 @@ def accumulated(
         else:
             sums.append(None)
     counts = tuple(
-        followed(change, first, before)
+        running_values(change, first, before)
         for before, change in zip(old.counts, changes.counts, strict=True)
     )
-    return GroupAccumulators(followed(changes.rows, first, old.rows), counts, tuple(sums))
+    return GroupAccumulators(running_values(changes.rows, first, old.rows), counts, tuple(sums))
 
 
 def _accumulate_entries(
@@ -374,7 +376,7 @@ def _accumulate_entries(
     )
     digits = np.concatenate((old.digits, changes.digits))
     cells = sum_at((ends - lengths)[track] + within, int(lengths.sum()), digits)
-    values = followed(cells, ends - lengths, np.zeros(len(ends), np.int64))
+    values = running_values(cells, ends - lengths, np.zeros(len(ends), np.int64))
     begin = np.repeat(ends - lengths, lengths)
     place = np.arange(len(cells)) - begin + np.repeat(first[tracks // span], lengths)
     name = np.repeat(tracks % span, lengths) + float_sums.MINUS_INFINITY
@@ -400,7 +402,7 @@ def _mapped(
     )
 
 
-def replaced(
+def replace_parts(
     totals: GroupAccumulators, parts: Mapping[int, tuple[Ints, Sum]]
 ) -> GroupAccumulators:
     """The totals with other parts for the slots of these numbers."""
@@ -410,7 +412,7 @@ def replaced(
     return GroupAccumulators(totals.rows, tuple(counts), tuple(sums))
 
 
-def something(totals: GroupAccumulators) -> Flags:
+def has_rows(totals: GroupAccumulators) -> Flags:
     """Whether anything at all is known of each group."""
     live: Flags = totals.rows != 0
     for count in totals.counts:

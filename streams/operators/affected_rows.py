@@ -12,13 +12,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from streams.operators.frame_visibility import beyond, keys, peers_of
+from streams.operators.frame_visibility import keys, peers_of, upper_bound_of_prefix
 from streams.operators.interesting_times import InterestingTimes
 from streams.operators.min_max import AffectedValues
 from streams.operators.ordered_groups import ChangedRows, UnchangedRows
 from streams.plan.physical import Reach, Span
 from streams.trace.arrange import order
-from streams.trace.arrange.first_rows import Gaps, Leading, joined, within
+from streams.trace.arrange.first_rows import Gaps, Leading, concatenate, first_rows_in_ranges
 from streams.trace.arrange.runs import Run
 from streams.trace.columns import Flags, Ints, group
 from streams.trace.kernel.kernel import Kernel
@@ -28,7 +28,7 @@ _ALL = 1 << 40
 _GROWTH = 4
 
 
-def core(
+def unchanged_rows(
     reach: Reach, runs: Sequence[Run], changed: ChangedRows, whole: Flags, kernel: Kernel
 ) -> list[UnchangedRows]:
     """The rows in the gaps that a neighbourhood may need; of `whole` groups all."""
@@ -101,7 +101,7 @@ class _Search:
             gaps = self._clipped(gaps, anchors, reach.span, whole, last=last)
         elif reach.peers:
             return self._of_peers(gaps, np.where(is_anchored, wanted + 1, wanted), last=last)
-        return within(self.runs, gaps, wanted, self.kernel, last=last)
+        return first_rows_in_ranges(self.runs, gaps, wanted, self.kernel, last=last)
 
     def _clipped(
         self, gaps: Gaps, anchors: pa.Array, span: Span, whole: Flags, *, last: bool
@@ -111,7 +111,7 @@ class _Search:
         limit = pc.if_else(pa.array(whole), pa.scalar(None, pa.binary()), needed.take(anchors))
         if last:
             return replace(gaps, low=pc.max_element_wise(gaps.low, limit))
-        return replace(gaps, high=pc.min_element_wise(gaps.high, beyond(limit)))
+        return replace(gaps, high=pc.min_element_wise(gaps.high, upper_bound_of_prefix(limit)))
 
     def _of_peers(self, gaps: Gaps, wanted: Ints, *, last: bool) -> Leading | None:
         """The first groups of peers in the gaps, or the last: `wanted` ones with all of theirs.
@@ -121,14 +121,16 @@ class _Search:
         todo, enough = np.flatnonzero(wanted > 0), wanted
         leading: list[Leading] = []
         while len(todo):
-            some = within(self.runs, gaps.choose(todo), enough[todo], self.kernel, last=last)
+            some = first_rows_in_ranges(
+                self.runs, gaps.choose(todo), enough[todo], self.kernel, last=last
+            )
             if some is None:
                 break
             done = self._complete(some, wanted[todo], enough[todo])
             unfinished = np.flatnonzero(done[some.which])
             leading.append(some.choose(unfinished, todo[some.which[unfinished]]))
             todo, enough = todo[~done], enough * _GROWTH
-        return joined(leading)
+        return concatenate(leading)
 
     def _complete(self, some: Leading, wanted: Ints, enough: Ints) -> Flags:
         """Whether nothing is left of a gap, or a group of peers begins that is not wanted."""

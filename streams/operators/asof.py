@@ -29,15 +29,15 @@ import pyarrow.compute as pc
 
 from streams.operators import join
 from streams.operators.context import NodeOutput
-from streams.operators.frame_visibility import beyond, keys
+from streams.operators.frame_visibility import keys, upper_bound_of_prefix
 from streams.operators.join import JoinInputs, JoinSide
 from streams.operators.ordered_groups import sort_keys_of
 from streams.plan.physical import Asof
 from streams.trace.arrange import order, ordered
-from streams.trace.arrange.first_rows import Gaps, within
+from streams.trace.arrange.first_rows import Gaps, first_rows_in_ranges
 from streams.trace.arrange.runs import Run, RunName
 from streams.trace.columns import Ints, group, key_form, spans
-from streams.trace.exact.diffs import followed
+from streams.trace.exact.diffs import running_values
 from streams.trace.kernel.kernel import Kernel, arrow_schema, data_schema
 from streams.trace.updates import consolidate, flatten, key_columns
 
@@ -99,7 +99,7 @@ def _moved(ranged: _Ranged, end: int, kernel: Kernel) -> _Ranged:
 def _behind(diffs: Ints, row: Ints) -> Ints:
     """The sum of each row's diffs from each of them on. Errors: DiffOverflow."""
     starts = order.starts([row[::-1]])
-    return followed(diffs[::-1], starts, np.zeros(len(starts), np.int64))[::-1]
+    return running_values(diffs[::-1], starts, np.zeros(len(starts), np.int64))[::-1]
 
 
 def _chosen(side: JoinSide, places: Ints, diffs: Ints) -> JoinSide:
@@ -140,7 +140,7 @@ class _Work:
         rows = consolidate(self.sides.updates(side), self.kernel)
         if rows.column(place).null_count:
             rows = rows.filter(rows.column(place).is_valid())
-        return join.changed(rows, self.by(side), self.node, self.kernel)
+        return join.changed_side(rows, self.by(side), self.node, self.kernel)
 
     def ranged(self, side: JoinSide) -> _Ranged:
         """Right's changes whose ranges are not empty."""
@@ -160,7 +160,11 @@ class _Work:
     def ranges(self, columns: Sequence[pa.Array]) -> tuple[pa.Array, pa.Array]:
         """The begin and end positions of the points in the ranges of right's rows."""
         low, high = keys(self.node.sorts[1:], columns, self.sides.types[1], self.kernel)
-        return (low, high) if self.node.closed else (beyond(low), beyond(high))
+        return (
+            (low, high)
+            if self.node.closed
+            else (upper_bound_of_prefix(low), upper_bound_of_prefix(high))
+        )
 
     def found(self, points: JoinSide, values: pa.Array) -> Iterator[pa.RecordBatch]:
         """Left's changes beside the rows that were there before the interval."""
@@ -168,9 +172,11 @@ class _Work:
         if not size or not runs:
             return
         nothing = pa.nulls(size, pa.binary())
-        high = beyond(values) if self.node.closed else values
+        high = upper_bound_of_prefix(values) if self.node.closed else values
         gaps = Gaps(points.forms, points.hashes, nothing, high)
-        nearest = within(runs, gaps, np.ones(size, np.int64), self.kernel, last=True)
+        nearest = first_rows_in_ranges(
+            runs, gaps, np.ones(size, np.int64), self.kernel, last=True
+        )
         if nearest is None:
             return
         columns = nearest.rows.columns[2 + len(self.by(1)) : -1]
@@ -187,7 +193,7 @@ class _Work:
             return
         gaps = Gaps(moved.side.forms, moved.side.hashes, moved.low, moved.high)
         enough = np.full(size, _ALL)
-        some = within(runs, gaps, enough, self.kernel, last=False, signed=True)
+        some = first_rows_in_ranges(runs, gaps, enough, self.kernel, last=False, signed=True)
         if some is not None:
             columns = some.rows.columns[2 + len(self.by(0)) : -1]
             contents = self._held(columns, some.counts, 0)
@@ -209,7 +215,7 @@ class _Work:
         ends = [owner[size:] * most + codes for codes in np.split(ranks[size:], 2)]
         low, high = (np.searchsorted(codes[by_code], end) for end in ends)
         counts = high - low
-        for begin, end in join.portions(counts):
+        for begin, end in join.bounded_ranges(counts):
             here = counts[begin:end]
             left_rows, right_rows = (
                 by_code[spans(low[begin:end], here)],

@@ -26,7 +26,7 @@ Wanted = tuple[str, str]
 """An expression's text and DuckDB type."""
 
 
-def wanted(dataflow: Dataflow, index: int) -> frozenset[Wanted]:
+def expressions_over(dataflow: Dataflow, index: int) -> frozenset[Wanted]:
     """The expressions of a dataflow over the rows of an import, besides picking columns."""
     return frozenset(_wanted(dataflow, index))
 

@@ -65,11 +65,11 @@ def _arrange(
     scope: EngineCall,
 ) -> NodeOutput:
     rows = flatten(ports["in"], arrow_schema(types))
-    changes = join.changed(rows, node.keys, node, scope.kernel)
+    changes = join.changed_side(rows, node.keys, node, scope.kernel)
     run_names = multiset.insert(
         scope.context.files,
         runs.get(ROWS, []),
-        join.stored(changes, types),
+        join.stored_rows(changes, types),
         scope.kernel,
     )
     return NodeOutput(changes.rows, runs={ROWS: run_names})
@@ -92,15 +92,15 @@ def _lookup(
         flatten(ports.get(port, []), arrow_schema(kinds))
         for port, kinds in zip(("stream", "arranged"), types, strict=True)
     )
-    side = join.changed(rows, node.keys, keeper, kernel)
-    past = join.arranged(runs.get(ROWS, []), side.hashes, types[1], keeper.keys, scope)
+    side = join.changed_side(rows, node.keys, keeper, kernel)
+    past = join.stored_side(runs.get(ROWS, []), side.hashes, types[1], keeper.keys, scope)
     schema = arrow_schema(output_types)
     met = join.matches(side, past, kernel)
     batches = [join.pairs(side, past, *match, schema) for match in met]
     assert side.times is not None, "updates have times"
     latest = side.times - 1 if node.strict else side.times
     if len(latest) and news.num_rows and int64(news.column("time")).min() <= latest.max():
-        present = join.changed(news, keeper.keys, keeper, kernel)
+        present = join.changed_side(news, keeper.keys, keeper, kernel)
         batches += _seen(side, latest, present, schema, kernel)
     return NodeOutput(flatten(batches, schema))
 

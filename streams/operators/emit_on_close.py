@@ -11,9 +11,9 @@ what closed before is not in its input.
 Windows that had ended when the dataflow was born leave the input one time after its birth. Of
 their rows the updates at birth come out, as they are.
 
-Errors do not go again (`lasting`): what failed while a window was open may be missing from it,
-and a window that closed is never put right. A reader has to see that. Only at birth they may:
-a snapshot that comes in slices fails in one and is whole in the next.
+Errors are never retracted (`lasting_errors`): a row that failed while a window was open may be
+missing from it, and a closed window is never corrected. Readers must see that. Only the first
+snapshot may retract them: it comes in slices, and can fail in one and be complete in the next.
 """
 
 from collections.abc import Sequence
@@ -21,9 +21,9 @@ from collections.abc import Sequence
 import numpy as np
 import pyarrow as pa
 
-from streams.operators.temporal import moments
+from streams.operators.temporal import bounds_of_times
 from streams.plan.physical import Dataflow, EmitOnClose
-from streams.trace.columns import combined, int64
+from streams.trace.columns import int64, one_array
 from streams.trace.exact.diffs import negated
 from streams.trace.kernel.kernel import arrow_schema
 
@@ -34,7 +34,7 @@ def step(
     """The rows of the windows that close in the interval."""
     width, end = len(output_types), rows.column(node.end)
     times, diffs = int64(rows.column("time")), int64(rows.column("diff"))
-    closes, _ = moments(end)
+    closes, _ = bounds_of_times(end)
     known = np.asarray(end.is_valid().to_numpy(zero_copy_only=False), np.bool_)
     closed = known & (times == closes)
     if node.born is not None:
@@ -48,11 +48,11 @@ def step(
     return pa.RecordBatch.from_arrays(arrays, schema=schema).filter(pa.array(closed))
 
 
-def lasting(dataflow: Dataflow, errors: pa.Table | None) -> pa.Table | None:
+def lasting_errors(dataflow: Dataflow, errors: pa.Table | None) -> pa.Table | None:
     """The error updates that come out of a dataflow: of this one they stay."""
     last = dataflow.nodes[-1] if dataflow.nodes else None
     if errors is None or not isinstance(last, EmitOnClose):
         return errors
-    times, diffs = (int64(combined(errors.column(name))) for name in ("time", "diff"))
+    times, diffs = (int64(one_array(errors.column(name))) for name in ("time", "diff"))
     kept = errors.filter(pa.array((diffs > 0) | (times == last.born)))
     return kept if kept.num_rows else None

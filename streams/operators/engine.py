@@ -50,7 +50,7 @@ from streams.trace.arrange import pending
 from streams.trace.arrange.runs import RunName
 from streams.trace.columns import HASH_SELF_TEST, hash_keys
 from streams.trace.kernel.kernel import ENGINE_VERSIONS, arrow_schema
-from streams.trace.updates import flatten, key_columns, settle
+from streams.trace.updates import consolidate_if_needed, flatten, key_columns
 
 __all__ = [
     "Context",
@@ -232,12 +232,12 @@ class _Level:
         if self.output is not None:
             rows = self.output
             if not self.layout.settled[-1]:
-                rows = settle(rows, self.scope.kernel)
+                rows = consolidate_if_needed(rows, self.scope.kernel)
             output = pa.Table.from_batches([rows]) if rows.num_rows else None
         if self.errors:
-            failed = settle(flatten(self.errors, ERRORS), self.scope.kernel)
+            failed = consolidate_if_needed(flatten(self.errors, ERRORS), self.scope.kernel)
             errors = pa.Table.from_batches([failed]) if failed.num_rows else None
-        errors = emit_on_close.lasting(self.scope.dataflow, errors)
+        errors = emit_on_close.lasting_errors(self.scope.dataflow, errors)
         return EngineOutput(tuple(self.packets), output, errors)
 
     def _is_presummed(self, number: NodeId) -> bool:

@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from streams.trace.columns import Ints, Words
-from streams.trace.updates import permuted
+from streams.trace.updates import permute
 
 
 def bucket_of(hashes: Words, buckets: int) -> Ints:
@@ -31,7 +31,7 @@ def split(
         return
     order = np.argsort(bucket.astype(np.uint16), kind="stable")
     cuts = np.searchsorted(bucket[order], np.arange(buckets + 1))
-    moved = permuted(rows, order)
+    moved = permute(rows, order)
     for index in range(buckets):
         if cuts[index] < cuts[index + 1]:
             yield index, moved.slice(cuts[index], cuts[index + 1] - cuts[index])

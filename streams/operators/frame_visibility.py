@@ -18,7 +18,7 @@ from streams.operators.ordered_groups import CandidateRows
 from streams.operators.running_sums import Sums, weights
 from streams.plan.physical import Reach, Span
 from streams.trace.arrange import order
-from streams.trace.columns import Ints, combined
+from streams.trace.columns import Ints, one_array
 from streams.trace.kernel.kernel import Kernel, arrow_schema
 
 _SUFFIX = 2
@@ -48,13 +48,13 @@ class FrameVisibility:
     weights: Sums | None = None
 
 
-def sight(
+def visibility(
     reach: Reach, candidates: CandidateRows, types: Sequence[str], kernel: Kernel
 ) -> FrameVisibility:
     """The visibility of the candidates, whose columns have these types."""
     if reach.before:
         amounts = weights(reach.before, candidates.rows.columns, len(candidates.owner))
-        plain = sight(replace(reach, before=()), candidates, types, kernel)
+        plain = visibility(replace(reach, before=()), candidates, types, kernel)
         return replace(plain, weights=amounts)
     if reach.span is not None:
         return FrameVisibility(0, 0, ranges=_ranges(reach.span, candidates, types, kernel))
@@ -75,7 +75,9 @@ def _ranges(
     high = np.searchsorted(candidates.owner, candidates.owner, "right")
     read = order.reader(candidates.values)
     ends = [
-        order.bound(read, low, high, beyond(key) if last else key, after=bool(last))
+        order.bound(
+            read, low, high, upper_bound_of_prefix(key) if last else key, after=bool(last)
+        )
         for key, last in zip(values, (0, 1, 0, 1), strict=True)
     ]
     return VisibleRanges((ends[0], ends[1]), (ends[2], ends[3]))
@@ -104,10 +106,10 @@ def evaluated(
     named = ", ".join(f"{text} AS v{index}" for index, text in enumerate(texts))
     statement = kernel.prepare(f"SELECT {named} FROM {source_of(types, kernel)}", t=rows.schema)
     results = statement.run(rows)
-    return [combined(results[f"v{index}"]) for index in range(len(texts))]
+    return [one_array(results[f"v{index}"]) for index in range(len(texts))]
 
 
-def beyond(prefix: pa.Array) -> pa.Array:
+def upper_bound_of_prefix(prefix: pa.Array) -> pa.Array:
     """A bound after all keys with this prefix, and before any greater key."""
     end = pa.scalar(b"\xff", pa.binary())
     return pc.binary_join_element_wise(prefix, end, pa.scalar(b"", pa.binary()))

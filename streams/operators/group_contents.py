@@ -22,7 +22,7 @@ from streams.operators.interesting_times import InterestingTimes
 from streams.trace.arrange import multiset, order
 from streams.trace.arrange.runs import RunName
 from streams.trace.columns import Ints, group, int64, key_form, spans
-from streams.trace.exact.diffs import copies, followed, plus, sum_at, sums
+from streams.trace.exact.diffs import add_diffs, repeat_positions, running_values, sum_at, sums
 from streams.trace.kernel.kernel import Kernel
 
 LARGEST_CHUNK = 1 << 18
@@ -100,7 +100,7 @@ class GroupContents:
         counts = self._counts(entry, pairs.moment[start:end][pair])
         negative = np.unique(pair[counts < 0]) + start
         times = np.maximum(counts, 0)
-        which = copies(times)
+        which = repeat_positions(times)
         equal = pa.array(spans(np.zeros(len(times), np.int64), times))
         data = self.rows.take(pa.array(entry[which])).columns
         columns = [pa.array(pair[which]), equal, *data]
@@ -115,7 +115,7 @@ class GroupContents:
         codes = self.entry * size + self.moment
         place = np.searchsorted(codes, entry * size + moment, "right") - 1
         met = (place >= 0) & (self.entry[place] == entry)
-        return plus(self.base[entry], np.where(met, self.sums[place], 0))
+        return add_diffs(self.base[entry], np.where(met, self.sums[place], 0))
 
 
 def schema(keys: Sequence[pa.DataType], data: Sequence[pa.Field]) -> pa.Schema:
@@ -210,4 +210,4 @@ def _changes(entry: Ints, moment: Ints, diffs: Ints) -> tuple[Ints, Ints, Ints]:
     net = sums(diffs[places], starts)
     entry, moment = entry[places[starts]], moment[places[starts]]
     begin = order.starts([entry])
-    return entry, moment, followed(net, begin, np.zeros(len(begin), np.int64))
+    return entry, moment, running_values(net, begin, np.zeros(len(begin), np.int64))

@@ -35,7 +35,7 @@ from streams.plan.physical import Groupwise
 from streams.trace.arrange.runs import RunName
 from streams.trace.columns import Ints, canonical, int64
 from streams.trace.kernel.kernel import Kernel, arrow_schema, data_schema
-from streams.trace.updates import consolidate, flatten, settle
+from streams.trace.updates import consolidate, consolidate_if_needed, flatten
 
 _ROWS = "rows"
 
@@ -161,4 +161,4 @@ class DifferenceCollector:
             changes.append(
                 pa.RecordBatch.from_arrays([texts, pa.array(times), diffs], schema=ERRORS)
             )
-        return settle(flatten(changes, ERRORS), self.scope.kernel)
+        return consolidate_if_needed(flatten(changes, ERRORS), self.scope.kernel)

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from streams.trace.columns import Flags, Ints, canonical, combined
+from streams.trace.columns import Flags, Ints, canonical, one_array
 from streams.trace.kernel.kernel import Kernel, arrow_type
 
 Shares = np.ndarray[tuple[int], np.dtype[np.float64]]
@@ -32,7 +32,7 @@ class InterpolationPoints:
     share: Shares
 
 
-def between(
+def interpolate(
     values: pa.Array, places: InterpolationPoints, kind: str, kernel: Kernel
 ) -> pa.Array:
     """The values, of DuckDB's type `kind`, between those at these places."""
@@ -54,7 +54,7 @@ def _cast(values: pa.Array, kind: str, kernel: Kernel) -> pa.Array:
     statement = kernel.prepare(
         f"SELECT CAST(v AS {kind}) AS v FROM {{t}}", t=pa.schema([("v", values.type)])
     )
-    return combined(statement.run(pa.table([values], ["v"]))["v"])
+    return one_array(statement.run(pa.table([values], ["v"]))["v"])
 
 
 def _interpolated(low: pa.Array, high: pa.Array, share: Shares, kernel: Kernel) -> pa.Array:
@@ -103,4 +103,4 @@ def _filled(low: pa.Array, high: pa.Array, share: Shares, kernel: Kernel) -> pa.
         "WHERE d > 0 AND d < 1 ORDER BY i",
         t=rows.schema,
     )
-    return combined(statement.run(rows)["v"])
+    return one_array(statement.run(rows)["v"])

@@ -39,7 +39,7 @@ from streams.progress import Interval
 from streams.trace.arrange import multiset
 from streams.trace.arrange.runs import Run, RunName, by_hash, lookup
 from streams.trace.columns import Flags, Ints, Words, canonical, hash_keys, int64, uint64
-from streams.trace.exact.diffs import followed, negated, sum_by
+from streams.trace.exact.diffs import negated, running_values, sum_by
 from streams.trace.kernel.kernel import Kernel, arrow_schema, data_schema
 from streams.trace.updates import consolidate, flatten, key_columns, with_diffs
 
@@ -202,7 +202,11 @@ class IterativeGroups:
         ports = {}
         for port, source in self.inputs.items():
             old = _upto(stored[port], upto, hashes)
-            parts = [*old.columns[1:-2], _constant(before(interval), old), old.column("diff")]
+            parts = [
+                *old.columns[1:-2],
+                _constant(time_before(interval), old),
+                old.column("diff"),
+            ]
             schema = arrow_schema(source.types)
             value = pa.RecordBatch.from_arrays(parts, schema=schema)
             new = _upto(self.arrived[port].find(hashes), upto)
@@ -212,7 +216,7 @@ class IterativeGroups:
         return _since(self.evaluate(ports), int(interval.lower))
 
 
-def before(interval: Interval) -> int:
+def time_before(interval: Interval) -> int:
     """The time of what was there before the interval: at birth, when nothing was, its first."""
     return int(interval.lower) - (not interval.as_of)
 
@@ -311,7 +315,7 @@ class IterativeJoin:
         return self._side(i, pa.RecordBatch.from_arrays(columns, schema=schema))
 
     def _side(self, i: int, rows: pa.RecordBatch) -> join.JoinSide:
-        return join.changed(rows, self.arrived[i].input.keys, self.node, self.scope.kernel)
+        return join.changed_side(rows, self.arrived[i].input.keys, self.node, self.scope.kernel)
 
     def _met(self, i: int, hashes: Words) -> Iterator[join.JoinSide]:
         """The rows of a side before this iteration's changes, if there are any."""
@@ -323,7 +327,7 @@ class IterativeJoin:
     def _kept(self, i: int, hashes: Words) -> join.JoinSide:
         """The rows of state that changes of the other side with these keys may meet."""
         names, keys = self.runs.get(join.SIDES[i], []), self.arrived[i].input.keys
-        return join.arranged(names, hashes, self._lifted(i), keys, self.scope)
+        return join.stored_side(names, hashes, self._lifted(i), keys, self.scope)
 
     def _past(self, i: int, hashes: Words) -> join.JoinSide:
         """Like `_kept`, for changes of earlier iterations of this step."""
@@ -359,7 +363,7 @@ def _without(rows: pa.RecordBatch, column: int) -> pa.RecordBatch:
     return rows.select([i for i in range(rows.num_columns) if i != column])
 
 
-def unsettled(text: str, width: int, kernel: Kernel) -> Evaluate:
+def nonzero_errors(text: str, width: int, kernel: Kernel) -> Evaluate:
     """An error for each row (of so many columns) whose difference is not zero."""
 
     def evaluate(ports: Mapping[str, pa.RecordBatch]) -> NodeOutput:
@@ -411,7 +415,7 @@ def _counts(rows: pa.RecordBatch, width: int, kernel: Kernel) -> _Counts:
     moments, groups = of_rows(keys, int64(rows.column("time")), kernel)
     changes = sum_by(groups, int64(rows.column("diff")))
     first, _ = moments.bounds
-    after = followed(changes, first, np.zeros(len(first), np.int64))
+    after = running_values(changes, first, np.zeros(len(first), np.int64))
     return _Counts(moments, after, after - changes)
 
 

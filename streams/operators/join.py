@@ -35,19 +35,19 @@ from streams.trace.columns import (
     Ints,
     Words,
     ascending,
+    equal_rows,
     hash_keys,
     int64,
     is_ascending,
     is_exact,
     new_runs,
-    same,
-    searched,
+    search_sorted,
     spans,
     uint64,
 )
 from streams.trace.exact.diffs import products
 from streams.trace.kernel.kernel import Kernel, arrow_schema, data_schema
-from streams.trace.updates import flatten, key_columns, permuted
+from streams.trace.updates import flatten, key_columns, permute
 
 SIDES = ("left", "right")
 MOST_PAIRS = 1 << 20
@@ -97,18 +97,18 @@ def step(node: Join, sides: JoinInputs) -> NodeOutput:
     scope, types = sides.scope, sides.types
     kernel = scope.kernel
     keys = (node.left_keys, node.right_keys)
-    changes = [changed(sides.updates(i), keys[i], node, kernel) for i in (0, 1)]
+    changes = [changed_side(sides.updates(i), keys[i], node, kernel) for i in (0, 1)]
     if not any(change.rows.num_rows for change in changes):
         return NodeOutput(None, runs=sides.runs)
     states = [
-        arranged(sides.names(i), changes[1 - i].hashes, types[i], keys[i], scope)
+        stored_side(sides.names(i), changes[1 - i].hashes, types[i], keys[i], scope)
         for i in (0, 1)
     ]
     terms = ((changes[0], states[1]), (states[0], changes[1]), (changes[0], changes[1]))
     output, errors = product(terms, node, sides.output_types, kernel)
     run_names = {
         side: multiset.insert(
-            scope.context.files, sides.names(i), stored(changes[i], types[i]), kernel
+            scope.context.files, sides.names(i), stored_rows(changes[i], types[i]), kernel
         )
         for i, side in enumerate(SIDES)
     }
@@ -137,7 +137,7 @@ def product(
     return flatten(parts, arrow_schema(output_types)), tuple(errors)
 
 
-def changed(
+def changed_side(
     rows: pa.RecordBatch, keys: Sequence[int], node: Join | Asof | Arrange, kernel: Kernel
 ) -> JoinSide:
     """A side's updates, those that can match."""
@@ -145,7 +145,7 @@ def changed(
     hashes = hash_keys(key_columns(rows, keys, kernel)[1], rows.num_rows)
     if not is_ascending(hashes):
         order = ascending(hashes)
-        rows, hashes = permuted(rows, order), hashes[order]
+        rows, hashes = permute(rows, order), hashes[order]
     forms = key_columns(rows, keys, kernel)[1]
     return JoinSide(rows, hashes, forms, int64(rows.column("diff")), int64(rows.column("time")))
 
@@ -161,7 +161,7 @@ def _matchable(
     return rows if keep.all() else rows.filter(pa.array(keep))
 
 
-def arranged(
+def stored_side(
     names: Sequence[RunName],
     hashes: Words,
     types: Sequence[str],
@@ -203,9 +203,9 @@ def matches(
         return
     swapped = left.rows.num_rows > right.rows.num_rows
     wanted, present = (right.hashes, left.hashes) if swapped else (left.hashes, right.hashes)
-    starts = searched(present, wanted, after=False)
-    counts = searched(present, wanted, after=True) - starts
-    for begin, end in portions(counts) if in_portions else [(0, len(wanted))]:
+    starts = search_sorted(present, wanted, after=False)
+    counts = search_sorted(present, wanted, after=True) - starts
+    for begin, end in bounded_ranges(counts) if in_portions else [(0, len(wanted))]:
         here = counts[begin:end]
         kernel.allow(int(here.sum()) * LEAST_OF_PAIR)
         wanted_places = np.repeat(np.arange(begin, end), here)
@@ -226,7 +226,7 @@ def _of_equal_keys(
     equal = np.ones(len(left_places), np.bool_)
     at_left, at_right = pa.array(left_places), pa.array(right_places)
     for a, b in zip(left.forms, right.forms, strict=True):
-        equal &= same(a.take(at_left), b.take(at_right))
+        equal &= equal_rows(a.take(at_left), b.take(at_right))
     return (
         (left_places, right_places)
         if equal.all()
@@ -234,7 +234,7 @@ def _of_equal_keys(
     )
 
 
-def portions(matches: Ints) -> Iterator[tuple[int, int]]:
+def bounded_ranges(matches: Ints) -> Iterator[tuple[int, int]]:
     """Ranges of rows that have `MOST_PAIRS` matches together, or are of one row."""
     ends, begin = np.cumsum(matches), 0
     while begin < len(matches):
@@ -270,7 +270,7 @@ def _width(side: JoinSide) -> int:
     return int(side.rows.num_columns) - (0 if side.times is None else 2)
 
 
-def stored(side: JoinSide, types: Sequence[str]) -> pa.RecordBatch:
+def stored_rows(side: JoinSide, types: Sequence[str]) -> pa.RecordBatch:
     """A side's updates as they are kept."""
     columns = [pa.array(side.hashes), *side.rows.columns[: len(types)], pa.array(side.diffs)]
     return pa.RecordBatch.from_arrays(columns, schema=multiset.schema(data_schema(types)))

@@ -22,9 +22,9 @@ import numpy as np
 import pyarrow as pa
 
 from streams.operators.context import ERRORS, NodeOutput
-from streams.operators.try_eval import tolerant
+from streams.operators.try_eval import with_lazy_operands
 from streams.plan.physical import Expression, Linear
-from streams.trace.columns import Flags, Ints, combined, int64
+from streams.trace.columns import Flags, Ints, int64, one_array
 from streams.trace.kernel.connection import EvaluationFailed, StatementRefused
 from streams.trace.kernel.kernel import Kernel, arrow_schema, arrow_type, data_schema
 from streams.trace.updates import flatten
@@ -154,7 +154,7 @@ def failures(expression: Expression, rows: pa.RecordBatch, places: Ints) -> pa.R
     )
 
 
-def tried(
+def evaluate_with_try(
     expressions: Sequence[Expression],
     rows: pa.RecordBatch,
     types: Sequence[str],
@@ -162,7 +162,7 @@ def tried(
 ) -> pa.Table:
     """Columns v0 .., f0 ..: each expression's value, and whether it failed."""
     tries = [
-        f"try({{'v': {tolerant(expression.sql)}}}) AS r{i}"
+        f"try({{'v': {with_lazy_operands(expression.sql)}}}) AS r{i}"
         for i, expression in enumerate(expressions)
     ]
     parts = [f"r{i}.v AS v{i}, r{i} IS NULL AS f{i}" for i in range(len(expressions))]
@@ -212,7 +212,7 @@ def _predicates(
     predicates: Sequence[Expression], rows: pa.RecordBatch, types: Sequence[str], kernel: Kernel
 ) -> tuple[Ints, list[Ints]]:
     """The rows to keep, and for each predicate the rows that are in error through it first."""
-    results = tried(predicates, rows, types, kernel)
+    results = evaluate_with_try(predicates, rows, types, kernel)
     values = [flags(results[f"v{i}"]) for i in range(len(predicates))]
     failed = [flags(results[f"f{i}"]) for i in range(len(predicates))]
     open_ = np.all([value | fail for value, fail in zip(values, failed, strict=True)], axis=0)
@@ -231,15 +231,15 @@ def outputs_of(
     if not rows.num_rows:
         schema = data_schema([output.type for output in outputs])
         return {f.name: pa.nulls(0, f.type) for f in schema}, first
-    results = tried(outputs, rows, types, kernel)
+    results = evaluate_with_try(outputs, rows, types, kernel)
     for index in reversed(range(len(outputs))):
         first[flags(results[f"f{index}"])] = index
-    return {f"c{i}": combined(results[f"v{i}"]) for i in range(len(outputs))}, first
+    return {f"c{i}": one_array(results[f"v{i}"]) for i in range(len(outputs))}, first
 
 
 def flags(column: pa.ChunkedArray) -> Flags:
     """Flags of the values that are true; NULL is not."""
-    flags = combined(column.cast(pa.bool_()))
+    flags = one_array(column.cast(pa.bool_()))
     there = np.asarray(flags.is_valid().to_numpy(zero_copy_only=False), np.bool_)
     values = np.asarray(flags.to_numpy(zero_copy_only=False))
     result: Flags = there & (values == True)  # noqa: E712 - NULLs make this an array of objects

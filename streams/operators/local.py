@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from streams.operators.context import EngineOutput
 from streams.operators.engine import Context, Packet, advance, start
-from streams.operators.rounds import inbox, wakes
+from streams.operators.rounds import inbox, scheduled_levels
 from streams.plan.physical import Dataflow, NodeId
 from streams.progress import Interval
 from streams.trace.arrange.runs import PIECE, RunName
@@ -101,7 +101,7 @@ class LocalDataflow:
     ) -> EngineOutput:
         runs = before.get(bucket, {})
         mine = [p for p in packets if (p.level, p.bucket) == (level, bucket)]
-        if not mine and level not in wakes(self.dataflow, runs, interval):
+        if not mine and level not in scheduled_levels(self.dataflow, runs, interval):
             return EngineOutput((), None, None)
         emitted, after = advance(
             self.dataflow,

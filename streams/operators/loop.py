@@ -35,9 +35,9 @@ from streams.operators.iterative import (
     IterativeGroups,
     IterativeJoin,
     PortInput,
-    before,
     distinct,
-    unsettled,
+    nonzero_errors,
+    time_before,
 )
 from streams.operators.wiring import Wiring, layout
 from streams.plan.physical import (
@@ -55,7 +55,7 @@ from streams.progress import interval_of
 from streams.temporary import temporary_directory
 from streams.trace.arrange.runs import RunCache, RunName, SharedFile
 from streams.trace.kernel.kernel import arrow_schema
-from streams.trace.updates import consolidate, flatten, settle
+from streams.trace.updates import consolidate, consolidate_if_needed, flatten
 
 _ERROR = ("VARCHAR",)
 """The columns of errors as a collection of their own."""
@@ -89,7 +89,7 @@ def _apart(node: Loop, scope: EngineCall, directory: Path) -> EngineCall:
         cache=RunCache(limit=1),
         shared=SharedFile(),
     )
-    interval = interval_of(before(scope.interval), scope.interval.upper, as_of=True)
+    interval = interval_of(time_before(scope.interval), scope.interval.upper, as_of=True)
     return EngineCall(node.body, interval, 1, context)
 
 
@@ -133,7 +133,7 @@ class _Turning:
             text = f"recursion {name} still changes after {self.node.limit} iterations"
             self.operators[number] = IterativeGroups(
                 {"in": PortInput(types, tuple(range(len(types))))},
-                unsettled(text, len(types), self.scope.kernel),
+                nonzero_errors(text, len(types), self.scope.kernel),
                 self._own(number),
                 self.scope,
             )
@@ -174,7 +174,9 @@ class _Turning:
             for port, names in operator.close().items()
         }
         return NodeOutput(
-            settle(flatten(self.output, schema), kernel), tuple(self.errors), run_names
+            consolidate_if_needed(flatten(self.output, schema), kernel),
+            tuple(self.errors),
+            run_names,
         )
 
     def _operator(self, number: NodeId) -> Operator | None:

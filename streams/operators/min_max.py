@@ -32,7 +32,7 @@ from streams.operators.interesting_times import InterestingTimes
 from streams.trace.arrange import order, ordered
 from streams.trace.arrange.runs import Run, RunName
 from streams.trace.columns import Flags, Groups, Ints, canonical, int64
-from streams.trace.exact.diffs import followed, sums
+from streams.trace.exact.diffs import running_values, sums
 from streams.trace.kernel.kernel import Kernel
 from streams.trace.updates import flatten
 
@@ -40,7 +40,7 @@ NONE = np.iinfo(np.int64).max
 """The rank of no value at all: behind every other."""
 
 
-def stored(kind: pa.DataType) -> pa.DataType:
+def stored_type(kind: pa.DataType) -> pa.DataType:
     """The type in which values of an argument are kept: booleans as small integers."""
     return pa.int8() if pa.types.is_boolean(kind) else kind
 
@@ -58,7 +58,7 @@ def schema(keys: Sequence[pa.DataType], kind: pa.DataType) -> pa.Schema:
     """The rows of `partial`: (key, value, time) with the sum of the diffs."""
     columns = [(f"k{index}", key) for index, key in enumerate(keys)]
     return pa.schema(
-        [*columns, ("v", stored(kind)), ("time", pa.int64()), ("diff", pa.int64())]
+        [*columns, ("v", stored_type(kind)), ("time", pa.int64()), ("diff", pa.int64())]
     )
 
 
@@ -134,10 +134,12 @@ class AffectedValues:
 
         Errors: DiffOverflow.
         """
-        return followed(self.diff, order.starts([self.entry]), base)
+        return running_values(self.diff, order.starts([self.entry]), base)
 
 
-def touched(rows: pa.RecordBatch, moments: InterestingTimes, kernel: Kernel) -> AffectedValues:
+def affected_values(
+    rows: pa.RecordBatch, moments: InterestingTimes, kernel: Kernel
+) -> AffectedValues:
     """The touched values of what `partial` sent."""
     width = rows.num_columns - 3
     owner = moments.owners(rows.columns[:width], rows.num_rows, kernel)
@@ -216,7 +218,7 @@ def extreme(of: AffectedValues, before: pa.Array, search: ExtremeSearch) -> Extr
     valid = np.concatenate((np.ones(len(better), np.bool_), ~_null(core)))
     rank = np.full(len(pool), NONE, np.int64)
     compared = order.comparable(pool.filter(pa.array(valid)), kernel)
-    rank[valid] = order.directed(compared, largest=search.largest)
+    rank[valid] = order.directed_ranks(compared, largest=search.largest)
     swept = _sweep(few, base, moments, rank[: len(better)])
     least = np.minimum(swept, rank[len(better) :][moments.owner])
     return ExtremeValues(before, _by_rank(pool, rank, least))
@@ -227,7 +229,7 @@ def _ranks(of: AffectedValues, before: pa.Array, search: ExtremeSearch) -> tuple
     there = np.flatnonzero(~_null(before))
     last = order.comparable(before.take(pa.array(there)), search.kernel)
     both = pa.concat_arrays([of.compared.take(pa.array(of.place)), last])
-    ranks = order.directed(both, largest=search.largest)
+    ranks = order.directed_ranks(both, largest=search.largest)
     own = np.full(len(before), NONE, np.int64)
     own[there] = ranks[len(of.place) :]
     return ranks[: len(of.place)], own
@@ -351,6 +353,6 @@ def step(
 ) -> tuple[AffectedValues, list[Run], list[RunName]]:
     """The touched values of an argument, the runs before the interval, and those after it."""
     rows = flatten(ports.get(name(argument), []), schema(*kinds))
-    changes = touched(rows, moments, scope.kernel)
+    changes = affected_values(rows, moments, scope.kernel)
     runs = scope.context.files.open(names)
     return changes, runs, insert(changes, moments, scope, names)

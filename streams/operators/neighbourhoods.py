@@ -29,7 +29,7 @@ from streams.operators.interesting_times import InterestingTimes
 from streams.operators.ordered_groups import CandidateRows
 from streams.operators.running_sums import Sums, summed
 from streams.trace.columns import Flags, Ints, spans
-from streams.trace.exact.diffs import plus, products
+from streams.trace.exact.diffs import add_diffs, products
 
 MOST_CELLS = 1 << 18
 """Cells that are looked at together, unless one moment has more."""
@@ -238,7 +238,7 @@ class Neighbourhoods:
         if self.sight.weights is not None:  # what is left out is before all that is kept
             left = np.flatnonzero(still & ~near)
             amounts = products(self.sight.weights[:, cells.entry[left]], counts[left])
-            before = plus(before, summed(amounts, own[left], len(blocks.first)))
+            before = add_diffs(before, summed(amounts, own[left], len(blocks.first)))
         return _Blocks(blocks.first, blocks.last, sizes, cells.entry[affected], before)
 
     def _changed(self, blocks: _Blocks, cells: _Cells) -> Ints:

@@ -18,7 +18,7 @@ from streams.operators.interesting_times import InterestingTimes
 from streams.operators.linear import source_of
 from streams.operators.min_max import AffectedValues
 from streams.trace.arrange import keyed, order
-from streams.trace.columns import Flags, Ints, combined
+from streams.trace.columns import Flags, Ints, one_array
 from streams.trace.exact.diffs import sums
 from streams.trace.kernel.kernel import Kernel
 
@@ -46,7 +46,7 @@ def sort_keys_of(
     # A key of at most eight bytes would be a BIGINT, but for the text that is nothing.
     key = f"create_sort_key({order_of}, '', 'ASC NULLS LAST')"
     text = f"SELECT {key} AS v FROM {source_of(types, kernel)}"
-    return combined(kernel.prepare(text, t=rows.schema).run(rows)["v"]).cast(pa.binary())
+    return one_array(kernel.prepare(text, t=rows.schema).run(rows)["v"]).cast(pa.binary())
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,17 +148,17 @@ Wrong = Callable[[Ints, Ints], Flags]
 """From positions of changed rows and their multiplicities to whether they are wrong."""
 
 
-def below(
+def negative_rows(
     touched: AffectedValues, base: Ints, moments: InterestingTimes, stored: keyed.Found
 ) -> Ints:
     """For each pair how many rows of the group have a negative count.
 
-    `stored` has their number before the interval in a column `below`.
+    `stored` has their number before the interval in a column `negative_rows`.
     """
-    return counted(touched, base, moments, (stored, "below"), lambda _, counts: counts < 0)
+    return count_rows(touched, base, moments, (stored, "below"), lambda _, counts: counts < 0)
 
 
-def counted(
+def count_rows(
     touched: AffectedValues,
     base: Ints,
     moments: InterestingTimes,
@@ -182,7 +182,7 @@ def counted(
     )
 
 
-def added(
+def arrangement_changes(
     rows: pa.RecordBatch, touched: AffectedValues, moments: InterestingTimes
 ) -> pa.RecordBatch:
     """The changes as rows of the sorted arrangement, by group. Errors: DiffOverflow."""

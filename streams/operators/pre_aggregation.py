@@ -25,7 +25,7 @@ from streams.operators.accumulators import COUNTED, NARROW, WIDE, GroupAccumulat
 from streams.operators.linear import pick, source_of
 from streams.operators.reduce import ReduceShape
 from streams.plan.physical import Linear
-from streams.trace.columns import Ints, combined, group, int64, key_form
+from streams.trace.columns import Ints, group, int64, key_form, one_array
 from streams.trace.exact import bigint_sums
 from streams.trace.exact.diffs import products, sum_by
 from streams.trace.kernel.connection import EvaluationFailed
@@ -109,7 +109,7 @@ def _weighted(result: pa.Table, of: ReduceShape, kernel: Kernel) -> pa.RecordBat
     kinds = pa.schema(list(of.partial)[:width])
     keys = flatten([result.select(range(width))], kinds).columns if width else []
     names = result.column_names[width:]
-    whole = {name: combined(result.column(name)) for name in names}
+    whole = {name: one_array(result.column(name)) for name in names}
     times, diffs = int64(whole["time"]), int64(whole["diff"])
     groups = group([*(key_form(key, kernel) for key in keys), times], result.num_rows)
 

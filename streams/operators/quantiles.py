@@ -32,15 +32,15 @@ import pyarrow as pa
 from streams.operators import min_max
 from streams.operators.group_contents import GroupTimes, pairs_of
 from streams.operators.interesting_times import InterestingTimes
-from streams.operators.interpolation import InterpolationPoints, between
+from streams.operators.interpolation import InterpolationPoints, interpolate
 from streams.operators.min_max import AffectedValues
 from streams.plan.physical import Aggregate
 from streams.trace.arrange import order, ordered
-from streams.trace.arrange.first_rows import leading
+from streams.trace.arrange.first_rows import first_rows
 from streams.trace.arrange.keyed import Found
 from streams.trace.arrange.runs import Run
 from streams.trace.columns import Flags, Ints, int64
-from streams.trace.exact.diffs import LARGEST, followed, largest, sum_at
+from streams.trace.exact.diffs import LARGEST, largest, running_values, sum_at
 from streams.trace.kernel.kernel import Kernel, arrow_type
 
 INTERPOLATED = "quantile_cont"
@@ -50,7 +50,7 @@ _NOWHERE = -1
 def fields(index: int, kind: pa.DataType) -> list[pa.Field]:
     """The stored columns of a quantile of an argument of this type."""
     numbers = [f"{name}{index}" for name in ("below", "count", "negatives")]
-    anchor = pa.field(f"anchor{index}", min_max.stored(kind))
+    anchor = pa.field(f"anchor{index}", min_max.stored_type(kind))
     return [anchor, *(pa.field(name, pa.int64()) for name in numbers)]
 
 
@@ -193,7 +193,7 @@ def _running(start: Ints, change: Ints, moment: Ints, pairs: GroupTimes) -> Ints
     """A number at each pair: that of its group before the interval, and the changes since."""
     size, at = len(start), pairs.places
     steps = sum_at(at[size + moment], len(pairs.owner), change)
-    return followed(steps, at[:size], start)
+    return running_values(steps, at[:size], start)
 
 
 def _ranks(
@@ -282,13 +282,13 @@ def _core(
         first = anchored.pairs.places[: len(anchored.anchor)]
         wanted = np.maximum.reduceat(most, first)[groups]
         but = _both(passed, start) if last else passed
-        candidates = leading(search.state.runs, start, but, wanted, kernel, last=last)
+        candidates = first_rows(search.state.runs, start, but, wanted, kernel, last=last)
         if candidates is None:
             none = np.empty(0, np.int64)
             sides.append(_Side(none, none, values.slice(0, 0), compared.slice(0, 0)))
             continue
         rows = candidates.rows
-        column = ordered.compared(rows)
+        column = ordered.order_column(rows)
         sides.append(
             _Side(groups[candidates.which], candidates.counts, rows.column("v"), column)
         )
@@ -370,7 +370,7 @@ def _column(values: pa.Array, places: InterpolationPoints, search: QuantileSearc
     low = values.take(pa.array(places.low, mask=places.low < 0))
     if search.call.function != INTERPOLATED:
         return low.cast(kind) if pa.types.is_boolean(kind) else low
-    return between(values, places, search.call.type, search.state.kernel)
+    return interpolate(values, places, search.call.type, search.state.kernel)
 
 
 def _state(

@@ -31,7 +31,7 @@ ROWS = "rows"
 """The port and the arrangement of the rows that the aggregates read."""
 
 
-def reads(aggregates: Sequence[Aggregate]) -> tuple[int, ...]:
+def columns_read(aggregates: Sequence[Aggregate]) -> tuple[int, ...]:
     """The columns of the input that these aggregates read."""
     return tuple(sorted({column for aggregate in aggregates for column in aggregate.reads}))
 

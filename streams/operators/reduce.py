@@ -41,7 +41,7 @@ from streams.operators.recomputed import RecomputedValues
 from streams.plan.physical import Aggregate, Reduce
 from streams.trace.arrange import keyed
 from streams.trace.arrange.runs import RunName
-from streams.trace.columns import Flags, Ints, canonical, group, int64, key_form, same
+from streams.trace.columns import Flags, Ints, canonical, equal_rows, group, int64, key_form
 from streams.trace.kernel.kernel import Kernel, arrow_schema
 from streams.trace.updates import consolidate, flatten
 
@@ -102,7 +102,7 @@ def shape(node: Reduce, types: Sequence[pa.DataType]) -> ReduceShape:
     for index, slot in enumerate(slots):
         sums += slot.fields(index)
     last = [
-        pa.field(f"m{index}", min_max.stored(types[aggregate.argument]))
+        pa.field(f"m{index}", min_max.stored_type(types[aggregate.argument]))
         for index, aggregate in enumerate(_extremes(node))
         if aggregate.argument is not None
     ]
@@ -115,7 +115,7 @@ def shape(node: Reduce, types: Sequence[pa.DataType]) -> ReduceShape:
         types=tuple(types),
         slots=slots,
         sorted_arguments=tuple(sorted(wanted)),
-        reads=recomputed.reads(node.aggregates),
+        reads=recomputed.columns_read(node.aggregates),
         partial=pa.schema([*keys, pa.field("time", pa.int64()), *sums]),
         state=keyed.schema([key.type for key in keys], [*sums, *last]),
     )
@@ -159,7 +159,7 @@ def _with_distinct(
     totals: GroupAccumulators, slots: Sequence[AccumulatorSlot], size: int
 ) -> GroupAccumulators:
     """The totals with empty parts for the DISTINCT slots, which the step fills."""
-    empty = accumulators.nothing(size, slots)
+    empty = accumulators.empty_groups(size, slots)
     counts, sums = list(empty.counts), list(empty.sums)
     plain = [index for index, slot in enumerate(slots) if not slot.distinct]
     for index, count, total in zip(plain, totals.counts, totals.sums, strict=True):
@@ -194,14 +194,14 @@ def step(
     kernel, files = scope.kernel, scope.context.files
     width, times = len(of.node.keys), int64(rows.column("time"))
     moments, groups = moments_of(rows.columns[:width], times, kernel)
-    changes = accumulators.summed(accumulators.read(rows, of.slots), groups)
+    changes = accumulators.sum_by_group(accumulators.read(rows, of.slots), groups)
     stored = keyed.find(
         files, runs.get(_KEYS, []), moments.forms, moments.hashes, of.state, kernel
     )
     old = accumulators.choose(accumulators.read(stored.rows, of.slots), stored.places)
     sorted_, run_names = _ordered(of, ports, moments, stored, runs, scope)
-    distinct = accumulators.replaced(changes, sorted_.distinct)
-    after = accumulators.accumulated(old, distinct, moments.owner)
+    distinct = accumulators.replace_parts(changes, sorted_.distinct)
+    after = accumulators.running_totals(old, distinct, moments.owner)
     had = stored.places >= 0 if not width else old.rows > 0
     values, negative, kept_rows = _recomputed(of, ports, moments, runs, scope)
     run_names |= kept_rows
@@ -290,7 +290,7 @@ def _birth(of: ReduceShape, time: int) -> pa.RecordBatch:
     """A change of nothing at `time`, so that the row over no rows is emitted."""
     columns = [
         pa.array([time]),
-        *accumulators.store(accumulators.nothing(1, of.slots), of.slots),
+        *accumulators.store(accumulators.empty_groups(1, of.slots), of.slots),
     ]
     return pa.RecordBatch.from_arrays(columns, schema=of.partial)
 
@@ -330,7 +330,7 @@ class ChangedGroups:
             pa.concat_arrays([extreme.before, extreme.after]) for extreme in self.sorted.minima
         ]
         rows = self._rows(
-            accumulators.joined(old, after), np.concatenate((self.had, has)), minima
+            accumulators.concatenate(old, after), np.concatenate((self.had, has)), minima
         )
         owner, count, there = self.moments.owner, len(old.rows), rows.there
         current = np.arange(count, count + len(owner))
@@ -342,7 +342,7 @@ class ChangedGroups:
         for column in rows.columns:
             form = key_form(column, kernel)
             was = form.slice(0, count) if self.moments.single else form.take(before)
-            unchanged &= same(was, form.slice(count))
+            unchanged &= equal_rows(was, form.slice(count))
         gone = np.flatnonzero(there[previous] & ~unchanged)
         come = np.flatnonzero(there[count:] & ~unchanged)
         changed = np.concatenate((gone, come))
@@ -413,7 +413,7 @@ def _state(
 ) -> pa.RecordBatch:
     """The rows of state after the interval. A row that says nothing is not live."""
     least = [extreme.after.take(pa.array(moments.last)) for extreme in sorted_.minima]
-    live = accumulators.something(last)
+    live = accumulators.has_rows(last)
     for column in (*least, *(quantile.state[0] for quantile in sorted_.quantiles)):
         live |= column.is_valid().to_numpy(zero_copy_only=False)
     if not of.node.keys:

@@ -19,7 +19,9 @@ Inbox = dict[tuple[NodeId, str], list[pa.Table]]
 """The tables sent to a level of a bucket, by node and port."""
 
 
-def wakes(dataflow: Dataflow, runs: RunsByOperator, interval: Interval) -> Collection[int]:
+def scheduled_levels(
+    dataflow: Dataflow, runs: RunsByOperator, interval: Interval
+) -> Collection[int]:
     """Return the levels at which a bucket works even if no packet comes.
 
     At a birth these are all levels, else those with updates pending below the interval's upper.

@@ -17,7 +17,7 @@ from streams.plan.physical import Before
 from streams.trace.arrange import order, ordered
 from streams.trace.arrange.runs import Run
 from streams.trace.columns import Ints, int64
-from streams.trace.exact.diffs import plus, products, sum_at
+from streams.trace.exact.diffs import add_diffs, products, sum_at
 from streams.trace.kernel.kernel import Kernel, arrow_type
 
 Sums = npt.NDArray[np.int64]
@@ -70,7 +70,7 @@ def prefixes(
     for run in runs:
         low = np.searchsorted(run.hashes, moments.hashes, "left")
         high = np.searchsorted(run.hashes, moments.hashes, "right")
-        read = order.reader(ordered.compared(run.rows))
+        read = order.reader(ordered.order_column(run.rows))
         end = order.bound(read, low, high, order.comparables(first), after=False)
         for places, which in _pieces(low, end):
             counts = int64(run.rows.column("n"))[places]
@@ -78,7 +78,7 @@ def prefixes(
             at, data = pa.array(places), run.rows.columns[2 + width : -1]
             columns = [c.take(at) if i in wanted else c for i, c in enumerate(data)]
             amounts = products(weights(before, columns, len(places)), counts)
-            total = plus(total, summed(amounts, which, size))
+            total = add_diffs(total, summed(amounts, which, size))
     return total
 
 

@@ -20,10 +20,10 @@ from streams.plan.physical import Dataflow
 from streams.progress import interval_of
 from streams.temporary import temporary_directory
 from streams.trace.kernel.kernel import Kernel, arrow_schema
-from streams.trace.updates import consolidate, flatten, settle
+from streams.trace.updates import consolidate, consolidate_if_needed, flatten
 
 
-def once(
+def snapshot_of(
     dataflow: Dataflow, snapshots: Mapping[int, pa.Table], time: Timestamp, kernel: Kernel
 ) -> tuple[pa.RecordBatch, pa.RecordBatch]:
     """The rows and the errors at `time`; rows that stand there with equal ones are apart.
@@ -42,7 +42,9 @@ def once(
         arrow_schema([c.type for c in imported.columns]) for imported in dataflow.imports
     ]
     imports = {
-        index: pa.Table.from_batches([settle(flatten([table], schemas[index]), kernel)])
+        index: pa.Table.from_batches(
+            [consolidate_if_needed(flatten([table], schemas[index]), kernel)]
+        )
         for index, table in snapshots.items()
         if table.num_rows
     }
@@ -52,6 +54,6 @@ def once(
         outputs, errors = local.step(born, imports)
         schema = arrow_schema(dataflow.types[-1])
         return (
-            settle(flatten(outputs, schema), kernel),
+            consolidate_if_needed(flatten(outputs, schema), kernel),
             consolidate(flatten(errors, ERRORS), kernel),
         )

@@ -32,11 +32,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from streams.operators.context import ERRORS, EngineCall, NodeOutput, Ports
-from streams.operators.linear import flags, outputs_of, source_of, tried
+from streams.operators.linear import evaluate_with_try, flags, outputs_of, source_of
 from streams.plan.physical import Bound, Expression, Temporal
 from streams.trace.arrange import pending
 from streams.trace.arrange.runs import RunName
-from streams.trace.columns import Flags, Ints, combined, int64
+from streams.trace.columns import Flags, Ints, int64, one_array
 from streams.trace.exact.diffs import negated
 from streams.trace.kernel.connection import EvaluationFailed
 from streams.trace.kernel.kernel import Kernel, data_schema
@@ -148,7 +148,7 @@ def _plainly(
     sql = f"SELECT {', '.join([*parts, 'time', 'diff'])} FROM {source_of(types, kernel)}"
     statement = kernel.prepare(sql + (f" WHERE {where}" if where else ""), t=rows.schema)
     result = statement.run(rows)
-    values = [combined(result[f"b{i}"]) for i in range(len(node.bounds))]
+    values = [one_array(result[f"b{i}"]) for i in range(len(node.bounds))]
     lives = _lives(node.bounds, values, result.num_rows)
     columns = [result[f"c{i}"] for i in range(len(output_types))]
     data = flatten(
@@ -156,7 +156,7 @@ def _plainly(
     )
     errors = pa.nulls(result.num_rows, pa.string())
     return _living(
-        [*data.columns, errors], lives, combined(result["time"]), result["diff"], output_types
+        [*data.columns, errors], lives, one_array(result["time"]), result["diff"], output_types
     )
 
 
@@ -172,7 +172,7 @@ def _living(
     there = pa.array(np.flatnonzero(lives.known & (times < lives.leaves)))
     arrays = [*columns, pa.array(lives.leaves), pa.array(times), diff]
     picked = [
-        combined(array) if isinstance(array, pa.ChunkedArray) else array for array in arrays
+        one_array(array) if isinstance(array, pa.ChunkedArray) else array for array in arrays
     ]
     return pa.RecordBatch.from_arrays(
         [column.take(there) for column in picked], schema=shape(output_types)
@@ -189,12 +189,12 @@ def _tolerantly(
     """Like `_plainly`, row by row: first the bounds, then the outputs."""
     width = len(node.predicates)
     judged = (*node.predicates, *(bound.value for bound in node.bounds))
-    results = tried(judged, rows, types, kernel)
+    results = evaluate_with_try(judged, rows, types, kernel)
     failed = np.stack([flags(results[f"f{i}"]) for i in range(len(judged))])
     passed = np.ones(rows.num_rows, np.bool_)
     for i in range(width):
         passed &= flags(results[f"v{i}"]) | failed[i]
-    values = [combined(results[f"v{width + i}"]) for i in range(len(node.bounds))]
+    values = [one_array(results[f"v{width + i}"]) for i in range(len(node.bounds))]
     lives = _lives(node.bounds, values, rows.num_rows, failed[width:])
     times = np.maximum(int64(rows.column("time")), lives.enters)
     there = np.flatnonzero(passed & lives.known & (times < lives.leaves))
@@ -233,7 +233,7 @@ def _lives(
     for index, (bound, value) in enumerate(zip(bounds, values, strict=True)):
         silent = np.zeros(rows, np.bool_) if failed is None else failed[index]
         is_valid &= value.is_valid().to_numpy(zero_copy_only=False) | silent
-        least, past = moments(value)
+        least, past = bounds_of_times(value)
         if bound.comparison in {">", ">=", "="}:
             lowest = past if bound.comparison == ">" else least
             enters = np.where(silent, enters, np.maximum(enters, lowest))
@@ -243,7 +243,7 @@ def _lives(
     return _Lives(enters, leaves, is_valid)
 
 
-def moments(value: pa.Array) -> tuple[Ints, Ints]:
+def bounds_of_times(value: pa.Array) -> tuple[Ints, Ints]:
     """For each value the first time that is not before it, and the first that is after it.
 
     Infinity, and the greatest integer, are never reached.

@@ -28,7 +28,7 @@ from streams.plan.physical import MARKED, Rule, Threshold
 from streams.trace.arrange import keyed
 from streams.trace.arrange.runs import RunName
 from streams.trace.columns import Ints, int64
-from streams.trace.exact.diffs import followed, sum_at
+from streams.trace.exact.diffs import running_values, sum_at
 from streams.trace.kernel.kernel import arrow_schema, data_schema
 from streams.trace.updates import flatten
 
@@ -132,7 +132,7 @@ def _followed(old: Ints, changes: Ints, moments: InterestingTimes) -> tuple[Ints
     """The counts before and after each moment."""
     first, _ = moments.bounds
     after = np.stack(
-        [followed(change, first, was) for change, was in zip(changes, old, strict=True)]
+        [running_values(change, first, was) for change, was in zip(changes, old, strict=True)]
     )
     return after - changes, after
 

@@ -34,10 +34,10 @@ from streams.operators.min_max import AffectedValues
 from streams.operators.ordered_groups import CandidateRows, UnchangedRows
 from streams.plan.physical import TopK
 from streams.trace.arrange import keyed, order, ordered
-from streams.trace.arrange.first_rows import leading
+from streams.trace.arrange.first_rows import first_rows
 from streams.trace.arrange.runs import Run, RunName
 from streams.trace.columns import Flags, Ints, canonical, int64, spans
-from streams.trace.exact.diffs import LARGEST, copies, saturated
+from streams.trace.exact.diffs import LARGEST, repeat_positions, saturated
 from streams.trace.kernel.kernel import Kernel, arrow_schema
 from streams.trace.updates import consolidate, flatten
 
@@ -69,7 +69,7 @@ def step(
     keys = [canonical(rows.column(key)) for key in node.keys]
     moments, _ = moments_of(keys, int64(rows.column("time")), kernel)
     changes = ordered_groups.changes(node.order, rows, keys, types, kernel)
-    touched = min_max.touched(changes, moments, kernel)
+    touched = min_max.affected_values(changes, moments, kernel)
     before = files.open(runs.get(_ROWS, []))
     base = ordered.counts(before, touched.entries(moments), kernel)
     shape = keyed.schema(
@@ -80,13 +80,13 @@ def step(
     )
     core = _core(node, before, stored, touched, moments, kernel)
     candidates = ordered_groups.candidates(rows, touched, base, core, moments)
-    below = ordered_groups.below(touched, base, moments, stored)
+    below = ordered_groups.negative_rows(touched, base, moments, stored)
     collected = DifferenceCollector(candidates.pairs, types, scope)
     for start, end in _pieces(candidates):
         negative = np.flatnonzero(below[start:end] > 0) + start
         collected.add(_chosen(candidates, node, start, end, negative), start)
     first = _first(candidates, below, moments, shape)
-    sorted_rows = ordered_groups.added(rows, touched, moments)
+    sorted_rows = ordered_groups.arrangement_changes(rows, touched, moments)
     run_names = {
         _ROWS: ordered.insert(files, runs.get(_ROWS, []), sorted_rows, kernel),
         _FIRST: keyed.insert(files, runs.get(_FIRST, []), first, len(keys), kernel),
@@ -110,7 +110,7 @@ def _core(
     values = low.take(pa.array(groups))
     start = ordered.Entries(moments.forms, groups, moments.hashes[groups], values, values)
     enough = np.full(len(start.owner), min(max(node.upto, 1), LARGEST), np.int64)
-    some = leading(runs, start, touched.entries(moments), enough, kernel)
+    some = first_rows(runs, start, touched.entries(moments), enough, kernel)
     return [] if some is None else [UnchangedRows(groups[some.which], some.rows, some.counts)]
 
 
@@ -148,7 +148,7 @@ def _chosen(
     low, high = min(node.offset, LARGEST), min(node.upto, LARGEST)
     times = np.clip(upto, low, high) - np.clip(before, low, high)
     times[np.isin(pair + start, negative)] = 0
-    place = copies(times)
+    place = repeat_positions(times)
     rows = candidates.rows.take(pa.array(entry[place]))
     columns = [pa.array(pair[place]), *rows.columns]
     names = ["p", *(f"c{index}" for index in range(candidates.rows.num_columns))]

@@ -3,7 +3,7 @@
 DuckDB may evaluate the operands of AND and OR in any order and stops early where it can. So
 that an error never depends on which rows happened to come together, the tolerant form says
 what counts: false AND error is false, true OR error is true, and otherwise an error is an
-error. `tolerant` rewrites the text of one expression, leaving everything else as it is.
+error. `with_lazy_operands` rewrites the text of one expression and nothing else.
 
 It reads tokens, not grammar: strings, quoted names, brackets and words. The AND of BETWEEN is
 told apart by its BETWEEN, and CASE .. END is a bracket whose WHEN, THEN and ELSE separate.
@@ -63,7 +63,7 @@ def _combine(operands: Sequence[str], operator: str) -> str:
     return f"(list_transform([[{tries}]], lambda x: {body})[1])"
 
 
-def tolerant(sql: str) -> str:
+def with_lazy_operands(sql: str) -> str:
     """The expression with AND and OR that an error in one operand does not always fail."""
     upper = sql.upper()
     if " AND " not in upper and " OR " not in upper:

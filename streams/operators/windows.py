@@ -34,7 +34,7 @@ import pyarrow as pa
 from streams.operators import affected_rows, min_max, ordered_groups
 from streams.operators.context import EngineCall, NodeOutput, Ports
 from streams.operators.evaluation import port, source
-from streams.operators.frame_visibility import evaluated, sight
+from streams.operators.frame_visibility import evaluated, visibility
 from streams.operators.groupwise import DifferenceCollector, label
 from streams.operators.interesting_times import InterestingTimes
 from streams.operators.interesting_times import of_rows as moments_of
@@ -45,7 +45,7 @@ from streams.plan.physical import Before, Groupwise, Reach
 from streams.trace.arrange import keyed, ordered
 from streams.trace.arrange.runs import Run, RunName
 from streams.trace.columns import Flags, Ints, canonical, int64
-from streams.trace.exact.diffs import copies
+from streams.trace.exact.diffs import repeat_positions
 from streams.trace.kernel.kernel import Kernel, Prepared, arrow_schema
 from streams.trace.updates import consolidate, flatten
 
@@ -81,20 +81,20 @@ def step(
     shape = keyed.schema([key.type for key in moments.keys], counts)
     counted_runs = runs.get(_WRONG, [])
     stored = keyed.find(files, counted_runs, moments.forms, moments.hashes, shape, kernel)
-    below = ordered_groups.below(touched, base, moments, stored)
+    below = ordered_groups.negative_rows(touched, base, moments, stored)
     wrong = (below, _failing(reach, changed, stored, kernel))
     whole = _whole(wrong[0] + wrong[1], moments)
-    core = affected_rows.core(reach, before, changed, whole, kernel)
+    core = affected_rows.unchanged_rows(reach, before, changed, whole, kernel)
     candidates = ordered_groups.candidates(rows, touched, base, core, moments)
     none = wrong[0] + wrong[1] > 0
     statement = _statement(node, reach, types[0], kernel)
     outputs = _Evaluated(candidates, moments, none, reach.before, statement)
     ahead = prefixes(reach.before, before, candidates, moments, kernel)
-    frames = sight(reach, candidates, types[0], kernel)
+    frames = visibility(reach, candidates, types[0], kernel)
     near = neighbourhoods(candidates, moments, frames, whole, ahead)
     parts = [outputs.changes(part, types[1]) for part in near]
     counted = _counted(wrong, moments, shape)
-    added = ordered_groups.added(rows, touched, moments)
+    added = ordered_groups.arrangement_changes(rows, touched, moments)
     run_names = {
         _ROWS: ordered.insert(files, runs.get(_ROWS, []), added, kernel),
         _WRONG: keyed.insert(files, counted_runs, counted, len(node.keys), kernel),
@@ -126,7 +126,7 @@ def _changed(
     keys = [canonical(rows.column(key)) for key in by]
     moments, _ = moments_of(keys, int64(rows.column("time")), kernel)
     changes = ordered_groups.changes(reach.order, rows, keys, types, kernel)
-    touched = min_max.touched(changes, moments, kernel)
+    touched = min_max.affected_values(changes, moments, kernel)
     base = ordered.counts(runs, touched.entries(moments), kernel)
     return ChangedRows(rows, types, touched, base, moments)
 
@@ -138,7 +138,7 @@ def _failing(reach: Reach, changed: ChangedRows, stored: keyed.Found, kernel: Ke
     if reach.span is not None:
         (flags,) = evaluated([reach.span.fails], rows.columns[:-2], changed.types, kernel)
         fails = flags.to_numpy(zero_copy_only=False)
-    return ordered_groups.counted(
+    return ordered_groups.count_rows(
         changed.touched,
         changed.base,
         changed.moments,
@@ -207,7 +207,7 @@ class _Evaluated:
         moment, after = part.moment[part.piece], part.after[part.piece]
         pair = moment + self.moments.owner[moment] + after
         counts = np.where(self.wrong[pair], 0, part.counts)
-        which = copies(counts)
+        which = repeat_positions(counts)
         equal = np.arange(len(which)) - (np.cumsum(counts) - counts)[which]
         data = self.held.rows.take(pa.array(part.entry[which])).columns
         columns = [pa.array(part.piece[which]), pa.array(equal)]

@@ -19,14 +19,14 @@ from streams.plan.bind.refusals import refuse, refuse_today, refuse_types, refus
 from streams.plan.display.draw import draw
 from streams.plan.display.explain import explain_logical, explain_physical
 from streams.plan.duckdb_plan import Record
-from streams.plan.lowering.intervals import carriable
+from streams.plan.lowering.intervals import checked_interval
 from streams.plan.lowering.lower import WindowEnd, lower
 from streams.plan.passes import lower_unions, optimise
-from streams.plan.passes.fold_constants import settle
+from streams.plan.passes.fold_constants import fold_constants
 from streams.plan.physical import Column, Dataflow, EmitOnClose, Source
 from streams.plan.scalar import Ref, Scalar, refs
 from streams.plan.sql.emit import Emit, split
-from streams.trace.kernel.functions import Function, named, without_hash
+from streams.trace.kernel.functions import Function, functions_in, without_hash
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,7 +167,7 @@ def _compiled(
     logical = optimise(settled)
     dataflow = lower(logical, lower_unions.columns(columns), closes)
     if functions:
-        called = named(functions, plans.dumps(dataflow))
+        called = functions_in(functions, plans.dumps(dataflow))
         dataflow = replace(dataflow, functions=called)
     refuse_types((), _inner_types(dataflow))
     return CompiledView(dataflow, logical, columns)
@@ -200,9 +200,9 @@ def _settled(
         values = [_value(binding, block, relations, bound) for binding in block.bindings]
         unchecked, columns = _bind(block.query, block, relations, bound, is_shown=is_shown)
         columns = columns if is_shown else _named_apart(columns)
-        tied = mutual_recursion.tie(block, values, unchecked.rows)
+        tied = mutual_recursion.loop_over(block, values, unchecked.rows)
         refuse_elsewhere(tied)
-        settled = settle(lower_unions.carry(tied), bound.computable)
+        settled = fold_constants(lower_unions.lower_unions(tied), bound.computable)
         _refuse_failing_constants(settled, bound)
     return replace(unchecked, rows=settled), columns
 
@@ -293,7 +293,7 @@ def explain(
     return without_hash("\n".join(lines))
 
 
-def drawn(
+def draw_plan(
     query: str, catalog: Mapping[str, Relation], functions: Sequence[Function] = ()
 ) -> str:
     """The physical plan of the SELECT as a picture: the text of an SVG document.
@@ -365,10 +365,12 @@ def _refuse_failing_constants(node: ir.Relational, bound: Binder) -> None:
     elif isinstance(node, ir.Window):
         arguments = (argument for call in node.calls for argument in call.arguments)
         constants = tuple(
-            scalar for scalar in arguments if carriable(scalar) != scalar and not refs(scalar)
+            scalar
+            for scalar in arguments
+            if checked_interval(scalar) != scalar and not refs(scalar)
         )
         rows = (constants,) if constants else ()
     for row in rows:
-        bound.check("SELECT " + ", ".join(to_sql.sql(carriable(cell)) for cell in row))
+        bound.check("SELECT " + ", ".join(to_sql.sql(checked_interval(cell)) for cell in row))
     for part in ir.parts(node):
         _refuse_failing_constants(part, bound)

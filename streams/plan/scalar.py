@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
 
-from streams.trace.kernel.unions import carried
+from streams.trace.kernel.unions import carrier_type
 
 
 class Form(Enum):
@@ -120,13 +120,13 @@ def substitute(scalar: Scalar, outputs: tuple[Scalar, ...]) -> Scalar:
     return rewrite(scalar, lambda ref: outputs[ref.index])
 
 
-def replaced(scalar: Scalar, old: Scalar, new: Scalar) -> Scalar:
+def replace_part(scalar: Scalar, old: Scalar, new: Scalar) -> Scalar:
     """The expression with one inside it in the place of another."""
     if scalar == old:
         return new
     if not isinstance(scalar, Call):
         return scalar
-    arguments = tuple(replaced(argument, old, new) for argument in scalar.arguments)
+    arguments = tuple(replace_part(argument, old, new) for argument in scalar.arguments)
     return scalar if arguments == scalar.arguments else replace(scalar, arguments=arguments)
 
 
@@ -134,7 +134,7 @@ def carrier(scalar: Scalar) -> Scalar:
     """The carrier of the value of an expression that contains unions."""
     if isinstance(scalar, Call) and scalar.form is Form.AS_UNION:
         return scalar.arguments[0]
-    return Call(Form.AS_STRUCT, Form.AS_STRUCT.value, (scalar,), carried(scalar.type))
+    return Call(Form.AS_STRUCT, Form.AS_STRUCT.value, (scalar,), carrier_type(scalar.type))
 
 
 EQUALS = {False: "=", True: "IS NOT DISTINCT FROM"}

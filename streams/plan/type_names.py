@@ -42,7 +42,7 @@ def type_name(record: Record) -> str:
     return render(info) if render else kind
 
 
-def stored(type_: str) -> str:
+def stored_type(type_: str) -> str:
     """The type a column of this type has once it is stored."""
     return type_.replace('"NULL"', "INTEGER")
 

@@ -50,7 +50,7 @@ def catalog_hold(collection: CollectionId) -> CapabilityId:
     return system_capability(collection, "catalog")
 
 
-def wish(policy: Policy, upper: Antichain, now_ms: int) -> Antichain | None:
+def desired_since(policy: Policy, upper: Antichain, now_ms: int) -> Antichain | None:
     """Return the since that a policy asks for; None if it asks for none.
 
     Units: `now_ms` is in milliseconds since the epoch, as the times of the default timeline.
@@ -110,7 +110,7 @@ def downgrade(
     capability = collection.capabilities.get(hold)
     if capability is None or capability.right is not Right.READ:
         return None
-    to = wish(policy, collection.upper, now_ms)
+    to = desired_since(policy, collection.upper, now_ms)
     if to is None or to.time <= capability.frontier.time + window_ms(policy) // 10:
         return None
     return Downgrade(collection=collection.id, capability=hold, frontier=to)

@@ -33,7 +33,7 @@ from streams.storage.client.id_registry import Directory
 from streams.storage.client.lifecycle import AlreadyBound, Command, Phase, phase_of, refusal
 from streams.storage.client.preconditions import CapabilityConditions
 from streams.storage.client.shards import Shards
-from streams.storage.client.submit import unread
+from streams.storage.client.submit import unread_error
 from streams.storage.description import Description, check_columns, dumps, loads
 from streams.storage.limits import (
     LARGEST_DESCRIPTION,
@@ -74,8 +74,8 @@ from streams.storage.write.update import (
     UpdateWriter,
     ValidatedWrites,
     Write,
-    bound,
-    moved,
+    as_frontier,
+    moved_capability,
     renewal,
 )
 
@@ -163,7 +163,7 @@ class SubmittedOutcomes:
 Conversation = Generator[StoreChunks | SubmitEvents, StoredChunks | SubmittedOutcomes, T]
 
 
-def stored(
+def store_chunks(
     writes: Sequence[tuple[CollectionId, pa.Table]],
 ) -> Conversation[tuple[tuple[ChunkRef, ...], ...]]:
     """Request that rows be written; return the chunks of each write."""
@@ -174,14 +174,14 @@ def stored(
     return answer.chunks
 
 
-def submitted(events: Sequence[tuple[str, Body]]) -> Conversation[tuple[Outcome, ...]]:
+def submit_events(events: Sequence[tuple[str, Body]]) -> Conversation[tuple[Outcome, ...]]:
     """Request that events be submitted; return their outcomes."""
     answer = yield SubmitEvents(tuple(events))
     assert isinstance(answer, SubmittedOutcomes), "outcomes were asked for"
     return answer.outcomes
 
 
-def converse(shards: Shards, conversation: Conversation[T]) -> T:
+def run_generator(shards: Shards, conversation: Conversation[T]) -> T:
     """Run one generator to its end and return its result."""
     try:
         ask = next(conversation)
@@ -234,9 +234,9 @@ class CommandGenerators:
             lease_ms=self.lease_ms,
             is_write_critical=is_system_fed,
         )
-        (outcome,) = yield from submitted([(group, body)])
+        (outcome,) = yield from submit_events([(group, body)])
         if isinstance(outcome, Unavailable):
-            raise unread(outcome.reason)
+            raise unread_error(outcome.reason)
         state = self.shards.state(id_)
         # another Create may have said the same, unless its creator is named in it
         is_ours = isinstance(outcome, Created) and (self.creator or read in state.capabilities)
@@ -248,7 +248,7 @@ class CommandGenerators:
         return ReadCapability(id_, at, read), WriteCapability(id_, at, write)
 
     def _claim(self, id_: CollectionId, group: str) -> Conversation[None]:
-        (outcome,) = yield from submitted([self.directory.claim(id_, group)])
+        (outcome,) = yield from submit_events([self.directory.claim(id_, group)])
         self.directory.claimed(id_, outcome)
 
     def update(
@@ -266,15 +266,15 @@ class CommandGenerators:
             raise
         pairs = tuple(zip(writes, checked.rows, strict=True))
         inline = [(write.capability.id, own) for write, own in pairs if own is not None]
-        refs = iter((yield from stored(inline)))
+        refs = iter((yield from store_chunks(inline)))
         chunks = [(*write.chunks, *(() if own is None else next(refs))) for write, own in pairs]
         events = self.writing.events(group, writes, chunks, checked.read_upto)
-        outcomes = yield from submitted(events)
+        outcomes = yield from submit_events(events)
         if all(write.is_heartbeat for write in writes):
             lost = self._lost_heartbeat(writes, outcomes)
         else:
             lost = self._lost_append(writes, outcomes[0])
-        return lost or tuple(moved(write) for write in writes)
+        return lost or tuple(moved_capability(write) for write in writes)
 
     def _checked(self, writes: Sequence[Write]) -> ValidatedWrites:
         """Check the rows of all writes before any is stored.
@@ -344,7 +344,7 @@ class CommandGenerators:
             what = f"chunks of stage {name} (link them, and use another stage)"
             check_size(what, MOST_CHUNKS, count)
         body = Stage(stage=stage_name, chunks=chunks, lease_ms=lease_ms)
-        match (yield from submitted([(group, body)]))[0]:
+        match (yield from submit_events([(group, body)]))[0]:
             case Staged():
                 return
             case ChunksReclaimed():
@@ -467,7 +467,7 @@ class CommandGenerators:
 
     def _asked(self, id_: CollectionId, *bodies: Body) -> Conversation[tuple[Outcome, ...]]:
         group = self.shards.group_of(id_)
-        return (yield from submitted([(group, body) for body in bodies]))
+        return (yield from submit_events([(group, body) for body in bodies]))
 
 
 def check_stage(name: str) -> None:
@@ -496,5 +496,5 @@ def check_new(id_: CollectionId, description: Description, start: int, group: st
     check_size("columns of the description", MOST_COLUMNS, len(description.columns))
     size = len(dumps(description).encode(errors="replace"))
     check_size("bytes of the description", LARGEST_DESCRIPTION, size)
-    bound(start)
+    as_frontier(start)
     check_columns(description)

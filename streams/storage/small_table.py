@@ -104,7 +104,7 @@ class SmallTable:
                 lower, counts = MINIMUM_TIME, Counter()
             as_of = Timestamp(upper - 1 if lower == MINIMUM_TIME else lower - 1)
             updates, _ = load_stable(self._shards, self.id, (lower, upper), as_of)
-            self._contents = upper, added(counts, updates)
+            self._contents = upper, add_updates(counts, updates)
         return [row for row, count in self._contents[1].items() if count > 0]
 
     def write(self, rows: Sequence[Row]) -> None:
@@ -120,7 +120,7 @@ class SmallTable:
             *((row, 1) for row in (new - before)),
         ]
         table = pa.Table.from_pylist(
-            [{**named(row), "time": upper, "diff": diff} for row, diff in changes],
+            [{**by_column_name(row), "time": upper, "diff": diff} for row, diff in changes],
             schema=self._schema,
         )
         part = Part(
@@ -171,12 +171,12 @@ class SmallTable:
         return TakenOver(f"{self.id} has another writer now: {outcome}")
 
 
-def named(row: Row) -> dict[str, object]:
+def by_column_name(row: Row) -> dict[str, object]:
     """A row by the names of columns in memory."""
     return {f"c{place}": value for place, value in enumerate(row)}
 
 
-def added(counts: Counter[Row], updates: pa.Table) -> Counter[Row]:
+def add_updates(counts: Counter[Row], updates: pa.Table) -> Counter[Row]:
     """How often each row is there after the updates; only those that are there at all."""
     total = Counter(counts)
     for update in updates.to_pylist():

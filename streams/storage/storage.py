@@ -57,9 +57,9 @@ from streams.storage.sans_io import (
     Conversation,
     Reclaimed,
     Recount,
-    converse,
+    run_generator,
 )
-from streams.storage.write.update import UpdateWriter, Write, bound
+from streams.storage.write.update import UpdateWriter, Write, as_frontier
 from streams.trace.kernel.pool import KernelPool
 
 T = TypeVar("T")
@@ -237,7 +237,7 @@ class Storage:
         NothingBetween, OutsideInterval, WrongRows, NegativeMultiplicity, RepeatedCapability;
         Recount if multiplicities are checked and others were faster repeatedly.
         """
-        first = Write(capability, updates, bound(new_frontier))
+        first = Write(capability, updates, as_frontier(new_frontier))
         done = self._update([first, *also])
         if isinstance(done, UpperMismatch):
             return done
@@ -329,7 +329,7 @@ class Storage:
         Errors: NotForward if it is already beyond that, here or in the log; NotBound,
         Forgotten, InvalidCapability, FencedCapability.
         """
-        commands, target = self._commands(), bound(new_frontier)
+        commands, target = self._commands(), as_frontier(new_frontier)
         return self._ask(lambda: commands.downgrade(capability, target, token), capability.id)
 
     def drop(
@@ -371,7 +371,7 @@ class Storage:
 
     def _ask(self, command: Callable[[], Conversation[T]], *ids: CollectionId) -> T:
         """Execute a command about these ids."""
-        return self._current(lambda: converse(self.shards, command()), ids)
+        return self._current(lambda: run_generator(self.shards, command()), ids)
 
     def _current(self, act: Callable[[], T], ids: Sequence[CollectionId]) -> T:
         """Execute; retry once if the topics of the ids were deleted, unknown to this client.

@@ -51,9 +51,9 @@ from streams.progress import interval_of
 from streams.temporary import temporary_directory
 from streams.trace import updates as trace
 from streams.trace.columns import Ints, int64
-from streams.trace.exact.diffs import copies
+from streams.trace.exact.diffs import repeat_positions
 from streams.trace.kernel.functions import Function
-from streams.trace.kernel.kernel import Kernel, arrow_schema, arrow_type, printed, typed
+from streams.trace.kernel.kernel import Kernel, arrow_schema, arrow_type, printed_type, typed
 from streams.trace.kernel.unions import as_struct, has_union
 
 if TYPE_CHECKING:
@@ -89,10 +89,10 @@ class Maintained:
         Errors: InvalidUsage when `time` lies outside [since, upper).
         """
         self._check(time)
-        rows = trace.at(self._updates, time, self._kernel)
+        rows = trace.contents_at(self._updates, time, self._kernel)
         counts = int64(rows.column("diff"))
         assert not len(counts) or counts.min() > 0, f"a row has a negative count at {time}"
-        return self._named(rows.take(pa.array(copies(counts))), "")
+        return self._named(rows.take(pa.array(repeat_positions(counts))), "")
 
     def errors_at(self, time: int) -> list[str]:
         """The errors at `time`, sorted, each with its multiplicity.
@@ -100,7 +100,7 @@ class Maintained:
         Errors: InvalidUsage when `time` lies outside [since, upper).
         """
         self._check(time)
-        rows = trace.at(self._errors, time, self._kernel).to_pylist()
+        rows = trace.contents_at(self._errors, time, self._kernel).to_pylist()
         return sorted(row["error"] for row in rows for _ in range(row["diff"]))
 
     def _check(self, time: int) -> None:
@@ -268,7 +268,7 @@ def _read(kernel: Kernel, columns: Sequence[Column], table: pa.Table | None) -> 
 
 def _carried(table: pa.Table, column: Column) -> str:
     """SQL for what carries a column's values."""
-    kind = printed(column.type)
+    kind = printed_type(column.type)
     value = f"CAST({_quoted(column.name)} AS {kind})"
     if not has_union(kind):
         return value

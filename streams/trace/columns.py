@@ -103,10 +103,10 @@ def sort_keys(array: pa.Array, kernel: Kernel) -> pa.Array:
         "AS s FROM {t}",
         t=pa.schema([("x", array.type)]),
     )
-    return combined(statement.run(pa.table([array], ["x"]))["s"])
+    return one_array(statement.run(pa.table([array], ["x"]))["s"])
 
 
-def combined(column: pa.ChunkedArray) -> pa.Array:
+def one_array(column: pa.ChunkedArray) -> pa.Array:
     """Return the column as one array."""
     if column.num_chunks == 1:
         return column.chunk(0)
@@ -140,7 +140,7 @@ def ascending(words: Words) -> Ints:
     return order
 
 
-def searched(sorted_words: Words, wanted_words: Words, *, after: bool) -> Ints:
+def search_sorted(sorted_words: Words, wanted_words: Words, *, after: bool) -> Ints:
     """Return how many of `sorted_words` are below each wanted word, or at most it if `after`.
 
     Both inputs ascend. A merge is cheaper unless one input is much longer than the other.
@@ -179,7 +179,7 @@ def _mostly_differ(array: pa.Array) -> bool:
 
 
 def _encode_by_sorting(words: Words) -> Ints:
-    mixed = mix(words)
+    mixed = mix_bits(words)
     order = ascending(mixed)
     new = new_runs(mixed[order])
     first = order[new]  # the order is stable: of each value the first row
@@ -208,7 +208,7 @@ def group(keys: Sequence[pa.Array | Ints], rows: int) -> Groups:
     return Groups(codes, first_rows(codes))
 
 
-def same(left: pa.Array, right: pa.Array) -> Flags:
+def equal_rows(left: pa.Array, right: pa.Array) -> Flags:
     """Flag where two columns in key form are equal; NULL is a value like others."""
     equal = pc.equal(left, right)
     if equal.null_count:
@@ -229,7 +229,7 @@ def first_rows(codes: Ints) -> Ints:
     return first
 
 
-def mix(words: Words) -> Words:
+def mix_bits(words: Words) -> Words:
     """A bijection of 64 bits in which every input bit moves every output bit.
 
     Source: Steele, Lea, Flood: Fast splittable pseudorandom number generators (OOPSLA 2014),
@@ -241,7 +241,7 @@ def mix(words: Words) -> Words:
 
 
 def _mix(words: Words) -> None:
-    """`mix`, in place: block by block, so that its passes stay in the processor's cache."""
+    """`mix_bits`, in place and block by block, so that passes stay in the processor's cache."""
     shifted = np.empty(min(len(words), _BLOCK), np.uint64)
     for start in range(0, len(words), _BLOCK):
         block = words[start : start + _BLOCK]
@@ -270,7 +270,7 @@ def _hash(array: pa.Array) -> Words:
     if pa.types.is_string(kind) or pa.types.is_binary(kind):
         words = _hash_bytes(array)
     elif pa.types.is_boolean(kind):
-        words = mix(array.cast(pa.uint8()).fill_null(0).to_numpy().astype(np.uint64))
+        words = mix_bits(array.cast(pa.uint8()).fill_null(0).to_numpy().astype(np.uint64))
     else:
         words = _hash_fixed(array)
     if array.null_count:
@@ -279,7 +279,7 @@ def _hash(array: pa.Array) -> Words:
 
 
 def is_exact(keys: Sequence[pa.Array]) -> bool:
-    """Whether two keys with one hash are one key: `mix` is a bijection of single words."""
+    """Whether two keys with one hash are one key: `mix_bits` is a bijection of single words."""
     return len(keys) == 1 and _is_word(keys[0])
 
 
@@ -294,14 +294,14 @@ def _is_word(array: pa.Array) -> bool:
 
 def _hash_fixed(array: pa.Array) -> Words:
     if array.type.bit_width <= _WORD * 8:
-        return mix(_fixed_words(array))
+        return mix_bits(_fixed_words(array))
     width = array.type.bit_width // 8
     data = np.frombuffer(array.buffers()[1], np.uint8)
     data = data[array.offset * width : (array.offset + len(array)) * width]
     words = data.view(np.uint64).reshape(len(array), -1)
-    result = mix(words[:, 0])
+    result = mix_bits(words[:, 0])
     for index in range(1, words.shape[1]):
-        result = mix(result * np.uint64(31) + words[:, index])
+        result = mix_bits(result * np.uint64(31) + words[:, index])
     return result
 
 
@@ -325,9 +325,9 @@ def _hash_bytes(array: pa.Array) -> Words:
     words = _gather_words(array.buffers()[2], np.repeat(offsets[:-1], counts) + places * 8)
     used = np.minimum(np.repeat(lengths, counts) - places * 8, 8).astype(np.uint64)
     words &= np.uint64(0xFFFFFFFFFFFFFFFF) >> (np.uint64(64) - used * np.uint64(8))
-    mixed = mix(words + mix((places.astype(np.uint64) + np.uint64(1)) * _STRIDE))
+    mixed = mix_bits(words + mix_bits((places.astype(np.uint64) + np.uint64(1)) * _STRIDE))
     total = np.concatenate((np.zeros(1, np.uint64), np.cumsum(mixed)))
-    return mix(total[ends] - total[ends - counts] + lengths.astype(np.uint64) * _STRIDE)
+    return mix_bits(total[ends] - total[ends - counts] + lengths.astype(np.uint64) * _STRIDE)
 
 
 def _gather_words(buffer: pa.Buffer | None, places: Ints) -> Words:

@@ -19,13 +19,13 @@ from streams.trace.columns import (
     Ints,
     batch,
     canonical,
-    combined,
     group,
     hash_keys,
     int64,
     key_form,
+    one_array,
 )
-from streams.trace.exact.diffs import copies, sum_by
+from streams.trace.exact.diffs import repeat_positions, sum_by
 from streams.trace.kernel.kernel import Kernel
 
 TIME, DIFF = "time", "diff"
@@ -116,7 +116,7 @@ def with_diffs(updates: pa.RecordBatch, diffs: Ints) -> pa.RecordBatch:
     return batch(arrays, updates.schema)
 
 
-def permuted(rows: pa.RecordBatch, order: Ints) -> pa.RecordBatch:
+def permute(rows: pa.RecordBatch, order: Ints) -> pa.RecordBatch:
     """The rows in another order: updates, or what is made of them with times or diffs.
 
     Where all have one time or one diff, as in a snapshot, that column stays as it is.
@@ -133,7 +133,7 @@ def _is_one(values: Ints) -> bool:
     return bool((values[1:] == values[:-1]).all())
 
 
-def settle(updates: pa.RecordBatch, kernel: Kernel) -> pa.RecordBatch:
+def consolidate_if_needed(updates: pa.RecordBatch, kernel: Kernel) -> pa.RecordBatch:
     """Consolidated when anything may cancel; as it is when every diff is positive.
 
     Promise: contents unchanged, and no row that is both inserted and retracted at one time.
@@ -155,7 +155,7 @@ def clip(updates: pa.RecordBatch, lower: int, upper: int) -> pa.RecordBatch:
     return updates if keep.all() else updates.filter(pa.array(keep))
 
 
-def at(updates: pa.RecordBatch, time: int, kernel: Kernel) -> pa.RecordBatch:
+def contents_at(updates: pa.RecordBatch, time: int, kernel: Kernel) -> pa.RecordBatch:
     """The contents at `time`: each row with its multiplicity as diff, all at that time.
 
     A multiplicity may be negative; the caller says what that means.
@@ -178,9 +178,11 @@ def expand(updates: pa.RecordBatch) -> pa.RecordBatch:
     rows = updates.select(list(range(width)))
     if width == 0 or not len(diffs):
         return rows
-    return rows.take(pa.array(copies(diffs)))
+    return rows.take(pa.array(repeat_positions(diffs)))
 
 
 def as_batch(table: pa.Table) -> pa.RecordBatch:
     """The table as one batch of its own schema."""
-    return pa.RecordBatch.from_arrays([combined(c) for c in table.columns], schema=table.schema)
+    return pa.RecordBatch.from_arrays(
+        [one_array(c) for c in table.columns], schema=table.schema
+    )

@@ -8,9 +8,9 @@ import duckdb
 import pyarrow as pa
 
 from streams.errors import InvalidStatement
-from streams.plan.type_names import stored as stored_type
+from streams.plan.type_names import stored_type
 from streams.testing import Maintained, maintain
-from streams.trace.kernel.unions import carried
+from streams.trace.kernel.unions import carrier_type
 from tests.catalogue.candidates import Candidate
 from tests.catalogue.oracle import Answer, Oracle, Rows
 from tests.catalogue.values import LAST, TYPES, updates
@@ -134,7 +134,7 @@ def _contents(
 ) -> list[Rows]:
     """The view's rows, as text, at each time from 0 on."""
     connection.register("changes", pa.Table.from_batches([view._updates]))
-    listed = [(f"c{place}", carried(type_)) for place, type_ in enumerate(types)]
+    listed = [(f"c{place}", carrier_type(type_)) for place, type_ in enumerate(types)]
     casts = [
         f"CAST(CAST({column} AS {kind}) AS VARCHAR)"
         if exact

@@ -14,7 +14,7 @@ import pytest
 
 from streams.ids import EventId, Offset, Timestamp, Topic
 from streams.kafka.log import Entry
-from streams.storage.client.bootstrap import LogRange, folded
+from streams.storage.client.bootstrap import LogRange, fold_entries
 from streams.storage.client.group import Group, GroupTopics
 from streams.storage.log import event_codec, rollup, skipping
 from streams.storage.log.events import Advance, Event
@@ -91,7 +91,7 @@ def state_of(name: str) -> State:
     group = Group(GroupTopics("g", LOG, Topic("sw.g.data")), topic_id=UUID, uuid=UUID)
     skips = skipping.skips_of(entries)
     past = LogRange(group, Offset(0), Offset(len(values)), entries, skips, (None,), ())
-    assert folded(past, State()) is False
+    assert fold_entries(past, State()) is False
     return group.state
 
 

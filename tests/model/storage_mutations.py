@@ -145,12 +145,12 @@ def transfer(patch: Patch) -> None:
 
 
 def reversed_(patch: Patch) -> None:
-    honest = chunk_gc.swapped
+    honest = chunk_gc.swap_batches
 
     def swapped(before: Any, collection: Any, body: Any, union: Any, offset: Any) -> Any:
         return honest(before, collection, replace(body, chunks=()), union, offset)
 
-    patch.setattr(chunk_gc, "swapped", swapped)
+    patch.setattr(chunk_gc, "swap_batches", swapped)
 
 
 PATCHES: Mapping[Mutation, Callable[[Patch], None]] = {

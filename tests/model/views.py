@@ -9,7 +9,7 @@ from streams.compute.checkpoints import (
     newest,
     removable,
     slices,
-    usable,
+    usable_hydration,
 )
 from streams.compute.stepping import (
     FromCheckpoint,
@@ -122,7 +122,7 @@ class Replica:
         disk, world = self.disk, self.world
         disk.records = [r for r in disk.records if r.runs <= disk.runs.keys()]
         live = {chunk.key for name in IMPORTS for chunk in self.client.state(name).chunks()}
-        disk.hydration = usable(disk.hydration, self.version, live, disk.runs)
+        disk.hydration = usable_hydration(disk.hydration, self.version, live, disk.runs)
         self.client.sync(CNT)
         undoes = not world.without(Mutation.RULE_24_UNDO)
         if undoes and versions.is_foreign(self, self.client.collection(CNT)):

@@ -40,13 +40,13 @@ from streams.errors import InvalidStatement
 from streams.plan.compile import bound_plan
 from streams.plan.ir import Relational, children, columns
 from streams.plan.passes import optimise
-from streams.plan.type_names import stored
+from streams.plan.type_names import stored_type
 from streams.testing import Maintained, maintain
 from streams.testing.maintain import defined
 from streams.trace.kernel.connection import create
-from streams.trace.kernel.functions import vectorised
+from streams.trace.kernel.functions import vectorise
 from streams.trace.kernel.kernel import Kernel, arrow_type
-from streams.trace.kernel.unions import carried
+from streams.trace.kernel.unions import carrier_type
 from tests.random_sql.case import Case, catalog, has_unions, spans_times
 from tests.random_sql.tables import Table
 from tests.support.interval_room import lacks_room
@@ -133,7 +133,7 @@ class Judge:
                 create(
                     self.connection,
                     function,
-                    vectorised(function, arrow_type(function.returns), {}),
+                    vectorise(function, arrow_type(function.returns), {}),
                 )
             self.connection.execute(function.macro)
         stamps = any("TIMESTAMP" in table.definition for table in case.tables)
@@ -183,7 +183,7 @@ class Judge:
         except duckdb.NotImplementedException as error:  # without its optimiser it cannot
             raise Refused(str(error).splitlines()[0], unbound=True) from error
         described = self.connection.execute("DESCRIBE columns_of_view").fetchall()
-        want = [(name, stored(type_)) for name, type_, *_ in described]
+        want = [(name, stored_type(type_)) for name, type_, *_ in described]
         actual = [(column.name, column.type) for column in view.columns]
         assert actual == want, f"columns of the view: {actual}, of DuckDB's table: {want}"
 
@@ -298,7 +298,7 @@ class Judge:
         """The view's rows at each time from 0 on."""
         # Not `view.updates`: DuckDB does not read a batch of no enums but empty lists of them.
         self.connection.register("changes", pa.Table.from_batches([view._updates]))
-        kinds = enumerate(map(carried, types))
+        kinds = enumerate(map(carrier_type, types))
         listed = ", ".join(as_text(f"CAST(c{n} AS {kind})", kind) for n, kind in kinds)
         rows = self.connection.execute(f"SELECT time, diff, {listed} FROM changes").fetchall()
         histories = []

@@ -20,7 +20,7 @@ import pyarrow as pa
 
 from streams.plan.type_names import quoted
 from streams.testing import Maintained
-from streams.trace.kernel.unions import as_union, carried
+from streams.trace.kernel.unions import as_union, carrier_type
 from tests.random_sql.case import Case
 from tests.random_sql.judge import Judge, Refused
 from tests.random_sql.tables import Table, Update
@@ -186,7 +186,7 @@ def _history(chance: random.Random, rows: int) -> tuple[Update, ...]:
 
 def _own(carrier: str, kind: str) -> str:
     """SQL for the value of what carries it in `Held.rows`."""
-    return as_union(f"CAST({carrier} AS {carried(kind)})", kind)
+    return as_union(f"CAST({carrier} AS {carrier_type(kind)})", kind)
 
 
 def _updates(rows: pa.Table, table: Table) -> pa.Table:

@@ -82,12 +82,14 @@ class History:
         self.errors: list[pa.Table] = []
 
     def at(self, time: int) -> Contents:
-        rows = trace.at(trace.flatten(self.outputs, self.schema), time, kernel()).to_pylist()
+        rows = trace.contents_at(
+            trace.flatten(self.outputs, self.schema), time, kernel()
+        ).to_pylist()
         names = self.schema.names[:-2]
         return Counter({tuple(row[name] for name in names): row["diff"] for row in rows})
 
     def errors_at(self, time: int) -> Counter[str]:
-        rows = trace.at(trace.flatten(self.errors, ERRORS), time, kernel()).to_pylist()
+        rows = trace.contents_at(trace.flatten(self.errors, ERRORS), time, kernel()).to_pylist()
         return Counter({row["error"]: row["diff"] for row in rows})
 
 

@@ -14,8 +14,8 @@ import pyarrow as pa
 from streams.testing import Maintained, maintain
 from streams.trace import updates as trace
 from streams.trace.columns import int64
-from streams.trace.exact.diffs import copies
-from streams.trace.kernel.kernel import printed, typed
+from streams.trace.exact.diffs import repeat_positions
+from streams.trace.kernel.kernel import printed_type, typed
 from tests.support.plan_tables import LITERALS, NESTED, VALUES, answer, as_plans_mean, carriers
 
 POOL = {kind: literals for kind, *literals in (VALUES | NESTED).values()} | LITERALS
@@ -124,7 +124,7 @@ class Tables:
 
     def _selected(self, name: str) -> str:
         columns = carriers(
-            (column, printed(kind)) for column, kind in self.columns[name].items()
+            (column, printed_type(kind)) for column, kind in self.columns[name].items()
         )
         return f'SELECT {columns}, _time, _diff FROM "{name}"'
 
@@ -167,8 +167,10 @@ def compare(tables: Tables, view: Maintained, query: str, every: int = 1) -> Non
             continue
         assert not view.errors_at(time), (query, time)
         assert view.at(time).num_rows == len(want[1])
-        rows = trace.at(view._updates, time, view._kernel)  # whose unions are not Arrow's
-        counts = copies(int64(rows.column("diff")))
+        rows = trace.contents_at(
+            view._updates, time, view._kernel
+        )  # whose unions are not Arrow's
+        counts = repeat_positions(int64(rows.column("diff")))
         tables.connection.register("got", pa.Table.from_batches([rows.take(pa.array(counts))]))
         casts = [
             f"{typed(f'c{i}', column.type)} AS c{i}" for i, column in enumerate(view.columns)

@@ -7,7 +7,7 @@ any pass and compare with its own answer.
 import itertools
 from collections.abc import Sequence
 
-from streams.operators.try_eval import tolerant
+from streams.operators.try_eval import with_lazy_operands
 from streams.plan import ir
 from streams.plan.analyses.fallible import can_fail
 from streams.plan.lowering import aggregate_sql
@@ -50,7 +50,7 @@ def to_sql(node: ir.Relational) -> str:
         case ir.TopK():
             row = _row(node.input)
             text = _select(node, list(map(sql, row)), _partitioned(node))
-            return f"{text} QUALIFY {aggregate_sql.chosen(node, row)}"
+            return f"{text} QUALIFY {aggregate_sql.topk_condition(node, row)}"
         case ir.Distinct():
             return f"SELECT DISTINCT * FROM {_of(node.input)}"
         case ir.Match():
@@ -72,7 +72,7 @@ def _where(predicates: Sequence[Scalar]) -> str:
     texts = [sql(predicate) for predicate in predicates]
     if len(texts) == 1 or not any(map(can_fail, predicates)):
         return " AND ".join(texts)
-    texts = [f"({tolerant(text)})" for text in texts]
+    texts = [f"({with_lazy_operands(text)})" for text in texts]
     tries = [f"try({{'v': {text}}})" for text in texts]
     dropped = " OR ".join(
         f"({attempt} IS NOT NULL AND {attempt}.v IS NOT TRUE)" for attempt in tries

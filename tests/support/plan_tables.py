@@ -12,7 +12,7 @@ from streams.ids import CollectionId
 from streams.plan.compile import Relation
 from streams.plan.physical import Column
 from streams.plan.type_names import quoted
-from streams.trace.kernel.unions import as_struct, as_union, carried, has_union
+from streams.trace.kernel.unions import as_struct, as_union, carrier_type, has_union
 
 # Every type DuckDB has that a table can hold, with values at its edges.
 VALUES = {
@@ -224,7 +224,7 @@ def as_text(column: str, type_: str) -> str:
     union is the struct that carries it, which tells a NULL from a member that is NULL.
     """
     if has_union(type_):
-        return as_text(as_struct(column, type_), carried(type_))
+        return as_text(as_struct(column, type_), carrier_type(type_))
     if type_ in {"FLOAT", "DOUBLE"}:
         return (
             f"CASE WHEN isnan({column}) THEN 'nan' WHEN abs(round({column}, 9)) < 1e6"

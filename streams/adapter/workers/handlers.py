@@ -30,11 +30,17 @@ from streams.adapter.workers.requests import (
 from streams.errors import SlackwaterError
 from streams.ids import Timestamp
 from streams.plan import json as plans
-from streams.plan.analyses.column_bounds import compared
+from streams.plan.analyses.column_bounds import column_comparisons
 from streams.plan.analyses.column_usage import columns_imported
 from streams.plan.bind.binder import canonical_columns
 from streams.plan.bind.functions import function_of
-from streams.plan.compile import CompiledSelect, compile_select, compile_view, drawn, explain
+from streams.plan.compile import (
+    CompiledSelect,
+    compile_select,
+    compile_view,
+    draw_plan,
+    explain,
+)
 from streams.plan.source_types import refuse_source_types
 
 BLOCK_BYTES = 1 << 20
@@ -67,7 +73,7 @@ class Answering:
                 facts |= viewed.facts()
                 yield text.encode()
             case Explain(query, picture):
-                explained = (drawn if picture else explain)(
+                explained = (draw_plan if picture else explain)(
                     query.text, query.relations, query.functions
                 )
                 yield explained.encode()
@@ -92,7 +98,7 @@ class Answering:
             Import(
                 str(imported.collection),
                 columns_imported(selected.dataflow, index),
-                compared(selected.dataflow, index),
+                column_comparisons(selected.dataflow, index),
             )
             for index, imported in enumerate(selected.dataflow.imports)
         )

@@ -30,16 +30,16 @@ from streams.storage.client.shards import Shards
 from streams.storage.log.state import CollectionState
 from streams.storage.read.reader import (
     SinceViolation,
-    advanced,
+    advance_times,
     changes,
     check_readable,
     end,
     is_complete,
     load_stable,
 )
-from streams.storage.read.soundness import alive, summed
+from streams.storage.read.soundness import present_errors, sum_diffs
 from streams.trace.kernel.kernel import Kernel, arrow_schema
-from streams.trace.updates import at, consolidate, flatten
+from streams.trace.updates import consolidate, contents_at, flatten
 
 BEAT_MS = 1000
 LOOK_MS = 100
@@ -176,10 +176,10 @@ class Reader:
             loaded = load_stable(self.shards, self.id, past, time, may_hold=False)
         except SinceViolation as passed:
             raise compacted(passed) from passed
-        updates, errors = (advanced(table, time) for table in loaded)
+        updates, errors = (advance_times(table, time) for table in loaded)
         schema = arrow_schema([column.type for column in columns])
-        now = at(flatten([updates], schema), time, self.kernel)
-        wrong = alive(errors, time)
+        now = contents_at(flatten([updates], schema), time, self.kernel)
+        wrong = present_errors(errors, time)
         times = pa.repeat(pa.scalar(time, pa.int64()), wrong.num_rows)
         return together(now, wrong.append_column("time", times))
 
@@ -189,7 +189,7 @@ class Reader:
         """The changes in the order of their times: time, diff, the data, error."""
         schema = arrow_schema([column.type for column in columns])
         news = consolidate(flatten([updates], schema), self.kernel)
-        every = together(news, summed(errors, ["error", "time"]))
+        every = together(news, sum_diffs(errors, ["error", "time"]))
         return every.take(pc.sort_indices(every, [("time", "ascending")]))
 
 

@@ -31,7 +31,7 @@ from streams.errors import SlackwaterError
 from streams.ids import CollectionId
 from streams.operators import engine
 from streams.operators.context import Context, EngineOutput, Packet, RunsByOperator
-from streams.operators.rounds import inbox, wakes
+from streams.operators.rounds import inbox, scheduled_levels
 from streams.plan.compile import compile_view
 from streams.plan.physical import Dataflow, NodeId
 from streams.progress import Interval, interval_of
@@ -178,7 +178,7 @@ class Worker:
     def _advance(
         self, level: int, packets: Sequence[Packet], interval: Interval, before: RunsByOperator
     ) -> EngineOutput:
-        if not packets and level not in wakes(self.plan, before, interval):
+        if not packets and level not in scheduled_levels(self.plan, before, interval):
             return EngineOutput((), None, None)
         context = self.context.of_task()
         emitted, after = engine.advance(
@@ -242,7 +242,9 @@ class Worker:
     def write(self) -> int:
         """Leave the contents that the output adds up to; the number of its updates."""
         schema = arrow_schema(self.plan.types[-1])
-        rows = trace.at(trace.flatten(self.output, schema), self.task.batches, self.kernel)
+        rows = trace.contents_at(
+            trace.flatten(self.output, schema), self.task.batches, self.kernel
+        )
         rows = rows.drop_columns(["time"])
         with pa.ipc.new_file(
             str(self.task.directory / f"result{self.number}.arrow"), rows.schema

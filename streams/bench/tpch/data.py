@@ -24,7 +24,7 @@ import pyarrow.parquet as pq
 from streams.bench.tpch.queries import TABLES
 from streams.errors import InvalidUsage
 from streams.plan.physical import Column
-from streams.trace.columns import Ints, combined, int64, spans
+from streams.trace.columns import Ints, int64, one_array, spans
 from streams.trace.kernel.kernel import Kernel
 
 GENERATOR = "tpchgen-cli"
@@ -141,7 +141,7 @@ def _replaced(name: str, table: pa.Table) -> _Part:
 
 def _refreshed(orders: pa.Table, tables: Tables) -> _Part:
     """Orders and their items: half of those asked for go, of the others copies come."""
-    keys = int64(combined(orders.column("o_orderkey")))
+    keys = int64(one_array(orders.column("o_orderkey")))
     sorted_by_order = {name: _by_order(table, name) for name, table in tables.items()}
 
     def change(places: Ints, time: int) -> dict[str, pa.Table]:
@@ -161,13 +161,13 @@ def _refreshed(orders: pa.Table, tables: Tables) -> _Part:
 
 def _by_order(table: pa.Table, name: str) -> pa.Table:
     """A table in the order of its orders' keys, as the generator makes it; only else sorted."""
-    keys = int64(combined(table.column(_ORDER_KEYS[name])))
+    keys = int64(one_array(table.column(_ORDER_KEYS[name])))
     return table if (keys[1:] >= keys[:-1]).all() else table.sort_by(_ORDER_KEYS[name])
 
 
 def _of_orders(table: pa.Table, name: str, keys: Ints) -> pa.Table:
     """The rows of these orders, of a table sorted by the order's key."""
-    order_keys = int64(combined(table.column(_ORDER_KEYS[name])))
+    order_keys = int64(one_array(table.column(_ORDER_KEYS[name])))
     starts = np.searchsorted(order_keys, keys, "left")
     counts = np.searchsorted(order_keys, keys, "right") - starts
     return table.take(pa.array(spans(starts, counts)))

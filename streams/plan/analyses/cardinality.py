@@ -64,7 +64,7 @@ def rows(node: Relational) -> Decibels:
     return max(_rows(node, filtered=True), 0)
 
 
-def unfiltered(node: Relational) -> Decibels:
+def rows_without_predicates(node: Relational) -> Decibels:
     """The guessed number of rows if no predicate were asked: that of a key's values."""
     return max(_rows(node, filtered=False), 0)
 

@@ -41,7 +41,7 @@ class ColumnComparison:
     value: int | float | str
 
 
-def compared(dataflow: Dataflow, index: int) -> tuple[ColumnComparison, ...]:
+def column_comparisons(dataflow: Dataflow, index: int) -> tuple[ColumnComparison, ...]:
     """Predicates that hold for every row of an import that the dataflow reads.
 
     Integers, doubles and text alone; NaN, which is above all doubles, meets `>` and `>=` and is

@@ -69,7 +69,7 @@ class ColumnEquality:
     null_equal: bool
 
 
-def starts(inputs: Sequence[Relational]) -> list[int]:
+def first_columns(inputs: Sequence[Relational]) -> list[int]:
     """The first column of each input in the row of all, and the number of columns."""
     offsets = [0]
     for part in inputs:
@@ -79,7 +79,7 @@ def starts(inputs: Sequence[Relational]) -> list[int]:
 
 def equals(node: DeltaJoin) -> tuple[tuple[ColumnEquality, ...], ...]:
     """For each input the predicates that connect it."""
-    cuts = starts(node.inputs)
+    cuts = first_columns(node.inputs)
     homes = [n for n, part in enumerate(node.inputs) for _ in columns(part)]
     by_input: list[list[ColumnEquality]] = [[] for _ in cuts[1:]]
     for predicate in node.predicates:
@@ -95,7 +95,7 @@ def equals(node: DeltaJoin) -> tuple[tuple[ColumnEquality, ...], ...]:
     return tuple(map(tuple, by_input))
 
 
-def shared(inputs: Sequence[Relational]) -> tuple[SharedRelation, ...]:
+def shared_relations(inputs: Sequence[Relational]) -> tuple[SharedRelation, ...]:
     """The shared relation of each input: inputs over one relation share all its columns."""
     opened = [_opened(part) for part in inputs]
     wanted: dict[Relational, dict[Scalar, None]] = {}
@@ -143,7 +143,11 @@ def paths(node: DeltaJoin) -> tuple[tuple[LookupStep, ...], ...] | None:
 def _path(
     node: DeltaJoin, first: int, arranged: dict[Arrangement, None]
 ) -> Iterator[LookupStep]:
-    connected, reads, cuts = equals(node), shared(node.inputs), starts(node.inputs)
+    connected, reads, cuts = (
+        equals(node),
+        shared_relations(node.inputs),
+        first_columns(node.inputs),
+    )
     bound_inputs = {first}
     while True:
         nexts = [

@@ -10,7 +10,7 @@ from streams.plan.analyses.fallible import can_fail
 from streams.plan.scalar import Call, Form, Scalar, conjunction, conjuncts, disjunction, refs
 
 
-def factored(predicate: Scalar) -> tuple[Scalar, ...]:
+def factor(predicate: Scalar) -> tuple[Scalar, ...]:
     """The conjuncts of a predicate, with those in front that all parts of an OR share.
 
     What may fail stays where it is: its part alone may ask for it.
@@ -18,7 +18,7 @@ def factored(predicate: Scalar) -> tuple[Scalar, ...]:
     return tuple(scalar for part in conjuncts(predicate) for scalar in _factored(part))
 
 
-def implied(predicate: Scalar, places: frozenset[int]) -> Scalar | None:
+def implied_predicate(predicate: Scalar, places: frozenset[int]) -> Scalar | None:
     """What a disjunction asks of the columns at `places` alone; None if it lets any pass.
 
     It holds for every row for which the predicate does, and cannot fail.

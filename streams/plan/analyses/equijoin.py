@@ -75,7 +75,7 @@ def with_keys(of: Side, keys: Sequence[Scalar]) -> Side:
     return replace(of, node=Project(of.node, tuple(outputs), tuple(names)), keys=places)
 
 
-def keyed(
+def with_key_columns(
     left: Side, right: Side, equated: Sequence[Equality]
 ) -> tuple[Side, Side, tuple[Key, ...]]:
     """Both sides with a column for each key, and which of these are equal."""
@@ -85,7 +85,7 @@ def keyed(
     return left, right, keys
 
 
-def joined(
+def join_sides(
     left: Side, right: Side, keys: tuple[Key, ...], residual: Sequence[Scalar] = ()
 ) -> Side:
     """The join of the sides; residual predicates are over the row of both."""

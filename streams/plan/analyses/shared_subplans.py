@@ -2,7 +2,8 @@
 
 Equal subtrees are computed once (`lower`). A common table, and the outer side of a subquery
 that was unnested, are equal as they are bound, until passes fit each copy to its reader: then
-the same join would be kept twice, with other columns. So passes keep equal what is `repeated`.
+the same join would be maintained twice, with other columns. So passes rewrite
+`repeated_subtrees` alike.
 """
 
 from collections import Counter
@@ -22,7 +23,7 @@ from streams.plan.ir import (
 )
 
 
-def repeated(node: Relational) -> frozenset[Relational]:
+def repeated_subtrees(node: Relational) -> frozenset[Relational]:
     """The subtrees with state that occur more than once, without the parts of larger ones."""
     counts = Counter(_subtrees(node))
     if not any(count > 1 for count in counts.values()):
@@ -30,7 +31,7 @@ def repeated(node: Relational) -> frozenset[Relational]:
     return frozenset(_largest(node, counts))
 
 
-def states(node: Relational) -> int:
+def count_stateful(node: Relational) -> int:
     """The number of stateful operators in the subtree."""
     return sum(1 for _ in _subtrees(node))
 

@@ -17,7 +17,7 @@ from dataclasses import replace
 from streams.plan import ir
 from streams.plan.physical import Bound, Expression
 from streams.plan.refusal import Refusal
-from streams.plan.scalar import Call, Form, Literal, Scalar, equality, replaced, walk
+from streams.plan.scalar import Call, Form, Literal, Scalar, equality, replace_part, walk
 from streams.plan.to_sql import label, sql
 
 NOW_TEXT = "'the logical time of slackwater'"
@@ -68,7 +68,7 @@ def is_temporal(predicate: Scalar) -> bool:
     return isinstance(predicate, Call) and predicate.form is Form.TEMPORAL
 
 
-def until(end: Scalar) -> Scalar:
+def before_end(end: Scalar) -> Scalar:
     """The conjunct `mz_now() < end`, for an end that is a timestamp."""
     assert end.type in TIMESTAMPS, end
     return Call(Form.TEMPORAL, "<", (end,), "BOOLEAN")
@@ -91,7 +91,7 @@ def total(predicate: Scalar) -> Scalar | None:
     return replace(predicate, arguments=(known,))
 
 
-def equated(predicate: Scalar, predicates: Sequence[Scalar]) -> Iterator[Scalar]:
+def equated_conjuncts(predicate: Scalar, predicates: Sequence[Scalar]) -> Iterator[Scalar]:
     """A temporal conjunct of what equalities among the predicates say is the same.
 
     Shape: each side of an equality in the place of the other, one equality at a time.
@@ -102,7 +102,7 @@ def equated(predicate: Scalar, predicates: Sequence[Scalar]) -> Iterator[Scalar]
         if equal.one.type not in _PLAIN_TIMES:
             continue  # equal intervals, say, may be added with different results
         for one, other in ((equal.one, equal.other), (equal.other, equal.one)):
-            same = replaced(value, one, other)
+            same = replace_part(value, one, other)
             if same != value:
                 yield replace(predicate, arguments=(same,))
 

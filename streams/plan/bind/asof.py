@@ -14,7 +14,13 @@ sort of all pairs.
 
 from dataclasses import dataclass
 
-from streams.plan.bind.joins import comparison, condition, handed, identified, is_true
+from streams.plan.bind.joins import (
+    comparison,
+    condition,
+    is_true,
+    output_columns,
+    with_row_identity,
+)
 from streams.plan.duckdb_plan import Record
 from streams.plan.ir import (
     Distinct,
@@ -30,7 +36,7 @@ from streams.plan.ir import (
     shared,
 )
 from streams.plan.passes.project_group_inputs import with_columns
-from streams.plan.passes.prune_columns import pick
+from streams.plan.passes.prune_columns import pick_columns
 from streams.plan.scalar import (
     EQUALS,
     Call,
@@ -76,7 +82,7 @@ def asof(record: Record, left: Relational, right: Relational) -> Relational:
     ours = frozenset(range(len(columns(left))))
     by_ranges = all(refs(other) <= ours for other in conditions.others)
     node = (_nearest if by_ranges else _first_of_all)(left, right, kind, conditions)
-    return handed(node, record, left, right)
+    return output_columns(node, record, left, right)
 
 
 def _conditions(record: Record, left: Relational, right: Relational) -> _Conditions:
@@ -121,26 +127,26 @@ def _nearest(
     ]
     predicates.append(Call(Form.NEAREST, conditions.inequality.name, sought, "BOOLEAN"))
     match = Match(left_with_point, ranged, kind, tuple(predicates))
-    return pick(match, [*range(start), *range(width, width + len(columns(right)))])
+    return pick_columns(match, [*range(start), *range(width, width + len(columns(right)))])
 
 
 def _first_of_all(
     left: Relational, right: Relational, kind: JoinKind, conditions: _Conditions
 ) -> Relational:
     """The nearest of all pairs that meet the conditions, for each different row on the left."""
-    start, marked = len(columns(left)), identified(shared(left))
+    start, marked = len(columns(left)), with_row_identity(shared(left))
     row = Ref(start, columns(marked)[start].type, "row")
     behind = {i: i + (i >= start) for i in range(start + len(columns(right)))}
     every = (*conditions.keys, conditions.inequality, *conditions.others)
     both = Product((Distinct(marked), right), tuple(remap(scalar, behind) for scalar in every))
     by = remap(conditions.inequality.arguments[1], behind)
     order = Order(by, _descends(conditions), nulls_first=True)
-    node = pick(TopK(both, (row,), (order,), 0, 1), range(start, len(columns(both))))
+    node = pick_columns(TopK(both, (row,), (order,), 0, 1), range(start, len(columns(both))))
     same = (row, Ref(start + 1, row.type, "row"))
     equal = (Call(Form.INFIX, EQUALS[True], same, "BOOLEAN"),)
     inner = kind is JoinKind.INNER
     joined = Product((marked, node), equal) if inner else Match(marked, node, kind, equal)
-    return pick(joined, [*range(start), *range(start + 2, len(columns(joined)))])
+    return pick_columns(joined, [*range(start), *range(start + 2, len(columns(joined)))])
 
 
 def _descends(conditions: _Conditions) -> bool:

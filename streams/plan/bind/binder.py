@@ -26,8 +26,8 @@ from streams.plan.bind.qualified_names import has_qualified, unqualified
 from streams.plan.duckdb_plan import Record, parse
 from streams.plan.physical import Column
 from streams.plan.refusal import Refusal
-from streams.plan.sql.ordinality import numbered
-from streams.plan.type_names import quoted, stored
+from streams.plan.sql.ordinality import rewrite_ordinality
+from streams.plan.type_names import quoted, stored_type
 from streams.trace.kernel.connection import FAILURES, create
 from streams.trace.kernel.functions import Function, without_hash
 
@@ -98,13 +98,13 @@ class Binder:
         """
         query = self._unqualified(query)
         call = "SELECT json_serialize_plan(?, optimize := false)"
-        answer = self._answer(call, numbered(query))
+        answer = self._answer(call, rewrite_ordinality(query))
         try:
             relation = self.connection.sql(query)
         except FAILURES as error:
             raise InvalidStatement("the query cannot be planned", _words(error)) from error
         columns = tuple(
-            Column(without_hash(name), stored(str(type_)))
+            Column(without_hash(name), stored_type(str(type_)))
             for name, type_ in zip(relation.columns, relation.types, strict=True)
         )
         return BoundQuery(answer.records("plans")[0], columns)

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from streams.errors import InvalidStatement
 from streams.ids import CollectionId, Timestamp
 from streams.plan import ir
-from streams.plan.analyses.temporal import TIMESTAMPS, until
+from streams.plan.analyses.temporal import TIMESTAMPS, before_end
 from streams.plan.lowering.lower import WindowEnd
 from streams.plan.physical import Column
 from streams.plan.scalar import Call, Form, Literal, Ref, Scalar, refs, substitute
@@ -101,7 +101,7 @@ def open_rows(
         names = (*(column.name for column in own), WINDOW_END)
         rows = ir.Project(rows, (*columns, end), names)
     leaves = _not_before(Ref(place, end.type, WINDOW_END), born)
-    return ir.Filter(rows, (until(leaves),)), WindowEnd(place, born)
+    return ir.Filter(rows, (before_end(leaves),)), WindowEnd(place, born)
 
 
 def _not_before(end: Scalar, born: Timestamp | None) -> Scalar:

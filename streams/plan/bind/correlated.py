@@ -30,7 +30,7 @@ def refuse_correlated(binder: Binder, query: str) -> None:
 
     Errors: InvalidStatement that names the construct.
     """
-    text = swapped(query)
+    text = swap_asof_joins(query)
     if text == query:
         return
     try:
@@ -59,7 +59,7 @@ def _held(plan: Record) -> Iterator[int]:
             yield node.number("table_index")
 
 
-def swapped(query: str) -> str:
+def swap_asof_joins(query: str) -> str:
     """The query with LEFT ASOF joins for the inner ones, and inner ones for those."""
     tokens = tokenize(query)
     words = [token.text.upper() for token in tokens]

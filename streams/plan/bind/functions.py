@@ -9,7 +9,7 @@ from streams.plan.physical import Column
 from streams.plan.sql.statements import CreateFunction
 from streams.plan.type_names import contains
 from streams.trace.kernel.arrow import is_plain
-from streams.trace.kernel.functions import Function, compiled
+from streams.trace.kernel.functions import Function, compile_function
 from streams.trace.kernel.kernel import arrow_type
 
 
@@ -43,7 +43,7 @@ def function_of(statement: CreateFunction) -> Function:
         returns.type,
         statement.body,
     )
-    compiled(function)
+    compile_function(function)
     return function
 
 

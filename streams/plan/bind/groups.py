@@ -32,12 +32,12 @@ from streams.plan.ir import (
     columns,
     shared,
 )
-from streams.plan.passes.prune_columns import pick
+from streams.plan.passes.prune_columns import pick_columns
 from streams.plan.physical import Rule
 from streams.plan.refusal import Refusal
 from streams.plan.scalar import Call, Form, Literal, Ref, Scalar, refs, rewrite
 from streams.plan.to_sql import label
-from streams.plan.type_names import contains, stored, type_name
+from streams.plan.type_names import contains, stored_type, type_name
 
 # Where equal keys may look different (intervals, collations) DuckDB groups by a normal form and
 # shows the first key it met; the least one does not depend on the order (rule 23).
@@ -53,7 +53,7 @@ _EITHER = frozenset({"bool_and", "bool_or"}) | EXTREMES  # a value counts once o
 
 def storable(scalar: Scalar) -> Scalar:
     """A column of the type of NULL becomes one of INTEGER, as in CREATE TABLE AS."""
-    type_ = stored(scalar.type)
+    type_ = stored_type(scalar.type)
     return scalar if type_ == scalar.type else Call(Form.CAST, "cast", (scalar,), type_)
 
 
@@ -79,7 +79,7 @@ def bind_group(record: Record, source: Relational) -> Relational:
     firsts = _firsts(record, inside) if numbered else {}
     calls = tuple(_aggregate(e, source) for i, e in enumerate(expressions) if i not in firsts)
     node = _of_sets(record, source, (*keys, *firsts.values()), calls)
-    return pick(node, _as_written(record, firsts)) if numbered else node
+    return pick_columns(node, _as_written(record, firsts)) if numbered else node
 
 
 def _of_sets(
@@ -205,7 +205,7 @@ def _aggregate(record: Record, source: Relational) -> AggregateCall:
         function = "min"
     condition = bind_scalar(record.record("filter"), inside) if record.has("filter") else None
     distinct = record.text("aggregate_type") == "DISTINCT"
-    type_ = stored(type_name(record.record("return_type")))
+    type_ = stored_type(type_name(record.record("return_type")))
     ordered = record.has("order_bys")
     orders = record.record("order_bys").records("orders") if ordered else ()
     call = AggregateCall(

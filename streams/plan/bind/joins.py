@@ -8,7 +8,7 @@ from streams.plan.analyses.temporal import conjunct
 from streams.plan.bind.scalars import bind_scalar, row_scope
 from streams.plan.duckdb_plan import Record
 from streams.plan.ir import PAIRED, JoinKind, Match, Product, Project, Relational, columns
-from streams.plan.passes.prune_columns import pick
+from streams.plan.passes.prune_columns import pick_columns
 from streams.plan.refusal import Refusal
 from streams.plan.scalar import Call, Form, Literal, Ref, Scalar, conjuncts, remap, shift
 
@@ -47,7 +47,7 @@ def comparison(record: Record, left: Relational, right: Relational) -> Relationa
     return _joined(record, left, right, tuple(scalars))
 
 
-def arbitrary(record: Record, left: Relational, right: Relational) -> Relational:
+def join_on_expression(record: Record, left: Relational, right: Relational) -> Relational:
     """A join on one expression over both rows.
 
     Errors: InvalidStatement for a kind of join that we do not know.
@@ -69,13 +69,13 @@ def _joined(
     predicates = tuple(scalar for scalar in scalars if not is_true(scalar))
     kind = record.text("join_type")
     if kind == "RIGHT":
-        return handed(_turned(left, right, predicates), record, left, right)
+        return output_columns(_turned(left, right, predicates), record, left, right)
     if kind == "INNER":
         judged = tuple(map(conjunct, predicates))
-        return handed(Product((left, right), judged), record, left, right)
+        return output_columns(Product((left, right), judged), record, left, right)
     if kind not in _KINDS:
         raise Refusal(f"{kind} JOIN").raised()
-    return handed(Match(left, right, _KINDS[kind], predicates), record, left, right)
+    return output_columns(Match(left, right, _KINDS[kind], predicates), record, left, right)
 
 
 def _turned(left: Relational, right: Relational, scalars: tuple[Scalar, ...]) -> Relational:
@@ -84,18 +84,20 @@ def _turned(left: Relational, right: Relational, scalars: tuple[Scalar, ...]) ->
     places = [*range(theirs, theirs + ours), *range(theirs)]
     # A row of both begins with right's columns now.
     moved = tuple(remap(scalar, dict(enumerate(places))) for scalar in scalars)
-    return pick(Match(right, left, JoinKind.LEFT, moved), places)
+    return pick_columns(Match(right, left, JoinKind.LEFT, moved), places)
 
 
-def handed(node: Relational, record: Record, left: Relational, right: Relational) -> Relational:
+def output_columns(
+    node: Relational, record: Record, left: Relational, right: Relational
+) -> Relational:
     """The columns that a join of these sides hands on."""
     width, total = len(columns(left)), len(columns(node))
     ours = projection(record, "left_projection_map") or tuple(range(width))
     if not isinstance(node, Match) or node.kind in PAIRED:
         theirs = projection(record, "right_projection_map")
         theirs = tuple(range(len(columns(right)))) if theirs is None else theirs
-        return pick(node, [*ours, *(width + place for place in theirs)])
-    return pick(node, [*ours, *range(width, total)])
+        return pick_columns(node, [*ours, *(width + place for place in theirs)])
+    return pick_columns(node, [*ours, *range(width, total)])
 
 
 def condition(record: Record, left: Relational, right: Relational) -> Scalar:
@@ -116,7 +118,7 @@ def is_true(scalar: Scalar) -> bool:
     return isinstance(scalar, Literal) and scalar.sql == "true"
 
 
-def identified(source: Relational) -> Relational:
+def with_row_identity(source: Relational) -> Relational:
     """The rows with themselves for a number: equal ones have equal partners."""
     own = columns(source)
     refs_ = tuple(Ref(i, c.type, c.name) for i, c in enumerate(own))

@@ -31,7 +31,7 @@ from streams.plan.ir import (
     shared,
     with_parts,
 )
-from streams.plan.passes.prune_columns import pick
+from streams.plan.passes.prune_columns import pick_columns
 from streams.plan.scalar import Call, Form, Literal, Ref
 
 MOST = 10_000
@@ -95,4 +95,4 @@ def _given(value: Relational, condition: Relational, loop: str) -> Relational:
 
 
 def _if(condition: Relational, rows: Relational) -> Relational:
-    return pick(Product((rows, condition), ()), range(len(columns(rows))))
+    return pick_columns(Product((rows, condition), ()), range(len(columns(rows))))

@@ -11,7 +11,7 @@ from streams.plan.bind.literals import text_literal
 from streams.plan.bind.scalars import bind_scalar, row_scope
 from streams.plan.duckdb_plan import Record
 from streams.plan.ir import Filter, Order, Relational, Window, WindowCall, columns
-from streams.plan.passes.prune_columns import pick
+from streams.plan.passes.prune_columns import pick_columns
 from streams.plan.refusal import Refusal
 from streams.plan.scalar import Call, Form, Literal, Ref, Scalar
 
@@ -50,7 +50,9 @@ def computed(record: Record, source: Relational) -> ComputedLimit:
     return ComputedLimit(_count(offset, source, 0), _count(limit, source, _MOST))
 
 
-def limited(source: Relational, orders: tuple[Order, ...], bounds: ComputedLimit) -> Relational:
+def apply_limit(
+    source: Relational, orders: tuple[Order, ...], bounds: ComputedLimit
+) -> Relational:
     """The rows within the bounds, in this order."""
     width = len(columns(source))
     numbered = WindowCall("row_number", (), "BIGINT", orders, None)
@@ -67,7 +69,9 @@ def limited(source: Relational, orders: tuple[Order, ...], bounds: ComputedLimit
         most = Call(Form.CAST, "cast", (share,), "BIGINT")
     place = _infix("-", number, bounds.offset, "BIGINT")
     first = _infix(">", number, bounds.offset, "BOOLEAN")
-    return pick(Filter(rows, (first, _infix("<=", place, most, "BOOLEAN"))), range(width))
+    return pick_columns(
+        Filter(rows, (first, _infix("<=", place, most, "BOOLEAN"))), range(width)
+    )
 
 
 def _count(record: Record, source: Relational, otherwise: int) -> Scalar:

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 
 from streams.errors import InvalidStatement
 from streams.ids import CollectionId
-from streams.plan.bind.recursion import DEFAULT_LIMIT, closed
+from streams.plan.bind.recursion import DEFAULT_LIMIT, require_closed
 from streams.plan.ir import (
     Get,
     Limit,
@@ -144,7 +144,7 @@ def _quoted(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
 
 
-def tie(block: QueryBlock, values: Sequence[Relational], body: Relational) -> Relational:
+def loop_over(block: QueryBlock, values: Sequence[Relational], body: Relational) -> Relational:
     """The body over the loop of the bindings' values.
 
     Args:
@@ -181,4 +181,4 @@ def _replaced(
         return change(node) if node.collection in collections else node
     nodes = tuple(_replaced(part, collections, change) for part in parts(node))
     node = with_parts(node, nodes)
-    return closed(node) if isinstance(node, Loop) else node
+    return require_closed(node) if isinstance(node, Loop) else node

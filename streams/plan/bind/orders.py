@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 from streams.plan.bind.groups import bind_orders, storable
 from streams.plan.bind.limited_recursion import until_full
-from streams.plan.bind.limits import computed, is_computed, limited
+from streams.plan.bind.limits import apply_limit, computed, is_computed
 from streams.plan.bind.scalars import bind_scalar, row_scope
 from streams.plan.duckdb_plan import Record
 from streams.plan.ir import Order, Project, Relational, TopK, columns
@@ -134,7 +134,7 @@ def _projected(
 
 def _top(source: Relational, orders: tuple[Order, ...], bounds: LimitBounds) -> Relational:
     if bounds.computed is not None:
-        return limited(source, orders, computed(bounds.computed, source))
+        return apply_limit(source, orders, computed(bounds.computed, source))
     if not orders and bounds.limit is not None:
         source = until_full(source, bounds.offset + bounds.limit)
     return TopK(source, (), orders, bounds.offset, bounds.limit, bounds.percent)

@@ -37,12 +37,12 @@ from streams.plan.ir import (
     columns,
     shared,
 )
-from streams.plan.passes.prune_columns import pick
+from streams.plan.passes.prune_columns import pick_columns
 from streams.plan.physical import Column, Rule
 from streams.plan.refusal import Refusal
 from streams.plan.scalar import Ref, Scalar, conjuncts
 from streams.plan.to_sql import label
-from streams.plan.type_names import stored, type_name
+from streams.plan.type_names import stored_type, type_name
 
 _NUMBER = "limit_rownum"  # and how it numbers the rows there; over partitions it is a LIMIT
 _SEVERAL = "More than one row returned by a subquery used as an expression"
@@ -169,7 +169,7 @@ def _scalar_subquery(record: Record, scope: _Scope) -> Relational | None:
     values = tuple(storable(bind_scalar(e.records("children")[0], inside)) for e in firsts)
     single_row = Project(source, values, tuple(map(label, values)))
     single = Match(bind_table.NOTHING, single_row, JoinKind.SINGLE, ())
-    return pick(single, range(1, 1 + len(values)))
+    return pick_columns(single, range(1, 1 + len(values)))
 
 
 def _raises(record: Record) -> bool:
@@ -210,7 +210,7 @@ def _filtered_rows(record: Record, source: Relational) -> Relational:
     parts = [conjuncts(bind_scalar(e, inside)) for e in record.records("expressions")]
     filtered = Filter(source, tuple(conjunct(part) for group in parts for part in group))
     places = bind_join.projection(record, "projection_map")
-    return filtered if places is None else pick(filtered, places)
+    return filtered if places is None else pick_columns(filtered, places)
 
 
 def _group(record: Record, scope: _Scope) -> Relational:
@@ -264,7 +264,7 @@ def _asof_join(record: Record, scope: _Scope) -> Relational:
 
 def _any_join(record: Record, scope: _Scope) -> Relational:
     left, right = (_node(child, scope) for child in record.records("children"))
-    return bind_join.arbitrary(record, left, right)
+    return bind_join.join_on_expression(record, left, right)
 
 
 def _unnest(record: Record, scope: _Scope) -> Relational:
@@ -273,7 +273,7 @@ def _unnest(record: Record, scope: _Scope) -> Relational:
 
 def _nothing(record: Record, _: _Scope) -> Relational:
     """No rows, of these types."""
-    types = [stored(type_name(type_)) for type_ in record.records("return_types")]
+    types = [stored_type(type_name(type_)) for type_ in record.records("return_types")]
     return Values((), tuple(Column(f"col{i}", type_) for i, type_ in enumerate(types)))
 
 
@@ -312,7 +312,7 @@ def _numbered(record: Record, scope: _Scope) -> Relational | None:
     (call, *others) = record.records("expressions")
     if others or call.text("alias") != _NUMBER or call.items("partitions"):
         return None
-    return bind_join.identified(_input(record, scope))
+    return bind_join.with_row_identity(_input(record, scope))
 
 
 def _cte_reference(record: Record, scope: _Scope) -> Relational:

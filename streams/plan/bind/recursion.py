@@ -42,7 +42,7 @@ from streams.plan.ir import (
     shared,
     variables,
 )
-from streams.plan.passes.prune_columns import pick
+from streams.plan.passes.prune_columns import pick_columns
 from streams.plan.physical import Column, Rule
 from streams.plan.scalar import Literal
 
@@ -83,10 +83,10 @@ def recursion(
         result = Loop(loop, (name,), (value,), 0, limit)
     else:
         result = _stepwise(loop, name, base, shared(term), limit, keeps_all=keeps_all)
-    return closed(result)
+    return require_closed(result)
 
 
-def closed(loop: Loop) -> Loop:
+def require_closed(loop: Loop) -> Loop:
     """The loop, if it depends on no other. Errors: InvalidStatement if it does."""
     if variables(loop):
         raise InvalidStatement(
@@ -113,13 +113,13 @@ def _stepwise(
     all_ = Variable(loop, 1, name, own)
     once = Variable(loop, 2, "once", _ONCE.columns)
     again = Variable(loop, 3, "again", _ONCE.columns)
-    gated = not vanishes(term)
+    gated = not is_empty_without_variable(term)
     if gated:
         rows = Project(news, (_TRUE,), ("row",))
         open_ = Distinct(Union((rows, once, Negate(again))))
-        term = pick(Product((term, open_), ()), range(len(own)))
+        term = pick_columns(Product((term, open_), ()), range(len(own)))
     if keeps_all:
-        first = pick(Product((base, Union((_ONCE, Negate(once)))), ()), range(len(own)))
+        first = pick_columns(Product((base, Union((_ONCE, Negate(once)))), ()), range(len(own)))
         value: Relational = Union((first, term))
         total: Relational = Union((all_, value))
     else:
@@ -154,7 +154,7 @@ def additive(term: Relational) -> bool:  # noqa: PLR0911 - one case for each kin
             return False
 
 
-def vanishes(  # noqa: C901, PLR0911, PLR0912 - one case for each kind of node
+def is_empty_without_variable(  # noqa: C901, PLR0911, PLR0912 - one case for each kind of node
     term: Relational,
 ) -> bool:
     """Tell whether the term has no rows where the variable has none."""
@@ -162,24 +162,26 @@ def vanishes(  # noqa: C901, PLR0911, PLR0912 - one case for each kind of node
         case Variable():
             return True
         case Project() | Filter() | Unnest() | Distinct() | TopK() | Window():
-            return vanishes(term.input)
+            return is_empty_without_variable(term.input)
         case Group():
-            return bool(term.keys) and vanishes(term.input)
+            return bool(term.keys) and is_empty_without_variable(term.input)
         case Product():
-            return any(map(vanishes, term.inputs))
+            return any(map(is_empty_without_variable, term.inputs))
         case Join():
-            return vanishes(term.left) or vanishes(term.right)
+            return is_empty_without_variable(term.left) or is_empty_without_variable(term.right)
         case Match(kind=JoinKind.FULL):
-            return vanishes(term.left) and vanishes(term.right)
+            return is_empty_without_variable(term.left) and is_empty_without_variable(
+                term.right
+            )
         case Match(kind=JoinKind.RIGHT):
-            return vanishes(term.right)
+            return is_empty_without_variable(term.right)
         case Match():
-            return vanishes(term.left)
+            return is_empty_without_variable(term.left)
         case Union():
-            return all(map(vanishes, term.inputs))
+            return all(map(is_empty_without_variable, term.inputs))
         case Threshold(rule=Rule.EXCEPT | Rule.EXCEPT_ALL):
-            return vanishes(term.inputs[0])
+            return is_empty_without_variable(term.inputs[0])
         case Threshold(rule=Rule.INTERSECT | Rule.INTERSECT_ALL):
-            return any(map(vanishes, term.inputs))
+            return any(map(is_empty_without_variable, term.inputs))
         case _:
             return False

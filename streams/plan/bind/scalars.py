@@ -12,7 +12,7 @@ from streams.plan.bind.literals import literal
 from streams.plan.duckdb_plan import Record
 from streams.plan.physical import Column
 from streams.plan.scalar import Call, Form, Literal, Parameter, Ref, Scalar
-from streams.plan.type_names import stored, type_name
+from streams.plan.type_names import stored_type, type_name
 from streams.trace.kernel.unions import has_union
 
 _NUMBER = "BIGINT"  # the type of DuckDB's numbers of rows
@@ -113,7 +113,7 @@ def _cast(record: Record, scope: Scope, type_: str) -> Scalar:
     if argument.type == type_:
         return argument
     (source,) = map(type_name, record.records("arguments"))
-    is_stored = stored(source) != source and argument.type in {"", stored(source)}
+    is_stored = stored_type(source) != source and argument.type in {"", stored_type(source)}
     if is_stored and has_union(type_):
         argument = Call(Form.CAST, Form.CAST.value, (argument,), source)
     form = Form.TRY_CAST if record.record("function_data").flag("try_cast") else Form.CAST

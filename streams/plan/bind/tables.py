@@ -14,11 +14,11 @@ from streams.plan.bind.refusals import TABLE_FUNCTIONS
 from streams.plan.bind.scalars import bind_scalar, row_scope
 from streams.plan.duckdb_plan import Record
 from streams.plan.ir import Project, Relational, Unnest, Values, columns
-from streams.plan.passes.prune_columns import pick
+from streams.plan.passes.prune_columns import pick_columns
 from streams.plan.physical import Column
 from streams.plan.refusal import Refusal
 from streams.plan.scalar import Call, Form, Literal, Ref, Scalar
-from streams.plan.type_names import stored, struct_type, type_name
+from streams.plan.type_names import stored_type, struct_type, type_name
 
 _NODES = ("json_each", "json_tree")
 NOTHING = Values(((Literal("true", "BOOLEAN", "true"),),), (Column("row", "BOOLEAN"),))
@@ -63,7 +63,7 @@ def _shown(taken: Relational, width: int, record: Record, handed: Sequence[int])
     if any(place >= len(names) for place in places):
         raise Refusal("a hidden column of a table function", "name its argument").raised()
     if len(names) == 1:
-        return pick(taken, [*(width for _ in places), *handed])
+        return pick_columns(taken, [*(width for _ in places), *handed])
     types = tuple(map(_element, record.records("returned_types")))
     whole = Ref(width, row.type, row.name)
     fields: list[Scalar] = [
@@ -102,7 +102,7 @@ def _unnested(
     names = tuple(column.name for column in own) + ("list",) * count
     listed = Project(source, (*refs, *lists), names)
     taken = Unnest(listed, tuple(range(width, width + count)), tuple(elements))
-    return pick(taken, [*range(width), *range(width + count, width + 2 * count)])
+    return pick_columns(taken, [*range(width), *range(width + count, width + 2 * count)])
 
 
 def _list(name: str, arguments: Sequence[Scalar], element: str) -> Scalar:
@@ -121,4 +121,4 @@ def _cast(value: Scalar, type_: str) -> Scalar:
 
 
 def _element(type_: Record) -> str:
-    return stored(type_name(type_))
+    return stored_type(type_name(type_))

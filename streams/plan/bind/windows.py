@@ -14,7 +14,7 @@ from streams.plan.ir import (
 from streams.plan.lowering.excluded_frames import checked
 from streams.plan.refusal import Refusal
 from streams.plan.scalar import Ref, Scalar
-from streams.plan.type_names import stored, type_name
+from streams.plan.type_names import stored_type, type_name
 
 _FUNCTIONS = {
     "WINDOW_ROW_NUMBER": "row_number",
@@ -75,7 +75,7 @@ def _call(record: Record, source: Relational) -> WindowCall:
     call = WindowCall(
         function,
         bind_arguments(record, source),
-        stored(type_name(record.record("return_type"))),
+        stored_type(type_name(record.record("return_type"))),
         bind_orders(record.records("orders"), source),
         None if placed else _frame(record, source),
         inner,

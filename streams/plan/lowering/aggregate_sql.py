@@ -210,7 +210,7 @@ def _comparable(scalar: Scalar) -> str:
     return sql(representative(scalar) if contains(scalar.type, "INTERVAL") else scalar)
 
 
-def chosen(node: TopK, row: Sequence[Ref]) -> str:
+def topk_condition(node: TopK, row: Sequence[Ref]) -> str:
     """Whether a row is one of those that a TopK keeps, in SQL over `c0 .. cn` and `p`."""
     terms = [_order(order, sql) for order in node.orders] + ties(row)
     order = ", ".join(dict.fromkeys(terms))

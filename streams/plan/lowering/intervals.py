@@ -21,10 +21,10 @@ _DAY_OR_LESS = "normalized_interval"
 
 def as_column(scalar: Scalar) -> Expression:
     """The expression as a column of rows; it fails where its value has none in Arrow."""
-    return Expression(sql(carriable(scalar)), scalar.type, label(scalar))
+    return Expression(sql(checked_interval(scalar)), scalar.type, label(scalar))
 
 
-def carriable(scalar: Scalar) -> Scalar:
+def checked_interval(scalar: Scalar) -> Scalar:
     """The value, or a failure where an interval in it is larger than Arrow's.
 
     Columns have come through Arrow, so they are returned as they are.

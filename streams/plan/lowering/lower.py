@@ -16,7 +16,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from streams.plan import ir, physical
-from streams.plan.analyses.delta_paths import Arrangement, LookupStep, paths, shared, starts
+from streams.plan.analyses.delta_paths import (
+    Arrangement,
+    LookupStep,
+    first_columns,
+    paths,
+    shared_relations,
+)
 from streams.plan.analyses.temporal import bound, is_temporal
 from streams.plan.lowering import aggregate_sql, excluded_frames, loop_bodies
 from streams.plan.lowering.asof import asof
@@ -25,14 +31,14 @@ from streams.plan.lowering.outer_joins import expand
 from streams.plan.lowering.placement import (
     Placement,
     Slots,
+    after_projection,
     as_hashed,
     by_just,
     in_common,
     of_both,
     same_pairs,
-    through,
 )
-from streams.plan.lowering.running_frames import continued
+from streams.plan.lowering.running_frames import continued_call
 from streams.plan.lowering.window_locality import reach
 from streams.plan.passes.fuse import fuse
 from streams.plan.physical import Column, Dataflow, Expression, Import
@@ -173,7 +179,7 @@ class _Builder:
             tuple(as_column(output) for output in outputs),
         )
         placement = self.placements[number]
-        spread = replace(placement, slots=through(placement.slots, outputs))
+        spread = replace(placement, slots=after_projection(placement.slots, outputs))
         return self._append(linear, tuple(output.type for output in outputs), spread)
 
     def _temporal(
@@ -187,7 +193,7 @@ class _Builder:
         temporal = physical.Temporal(number, plain, bounds, tuple(map(as_column, outputs)))
         placement = self.placements[number]
         if placement.level and placement.slots is not None:
-            spread = replace(placement, slots=through(placement.slots, outputs))
+            spread = replace(placement, slots=after_projection(placement.slots, outputs))
         else:  # by the whole row and its end, which is no column
             spread = Placement(placement.level + 1)
         return self._append(temporal, tuple(output.type for output in outputs), spread)
@@ -251,7 +257,7 @@ class _Builder:
         arranged: frozenset[Arrangement],
     ) -> int:
         """The combinations that the changes of one input make."""
-        reads, cuts = shared(node.inputs), starts(node.inputs)
+        reads, cuts = shared_relations(node.inputs), first_columns(node.inputs)
         own = [dict(enumerate(r.places, at)) for r, at in zip(reads, cuts, strict=False)]
         places = own[first]
         # Where the input is arranged as its first lookup asks, its changes are there already.
@@ -306,7 +312,7 @@ class _Builder:
         linear = physical.Linear(
             number, tuple(map(expression, predicates)), tuple(map(expression, outputs))
         )
-        slots = through(self.placements[number].slots, outputs)
+        slots = after_projection(self.placements[number].slots, outputs)
         placement = replace(self.placements[number], slots=slots)
         return self._append(linear, tuple(output.type for output in outputs), placement)
 
@@ -335,7 +341,7 @@ class _Builder:
         for call, name in names:
             written = excluded_frames if excluded_frames.excludes_peers(call) else aggregate_sql
             text = written.window(call, row)
-            text = continued(call, text, before) if before else text
+            text = continued_call(call, text, before) if before else text
             outputs.append(Expression(text, call.type, name))
         return self._groupwise(node, node.keys, tuple(outputs), None, seen)
 
@@ -351,7 +357,7 @@ class _Builder:
     def _rest(self, node: ir.TopK) -> int:
         """A share of the rows, or all but the first: more than a search could find."""
         outputs = tuple(expression(column) for column in _refs(node.input))
-        chosen = aggregate_sql.chosen(node, aggregate_sql.whole_row(node.input))
+        chosen = aggregate_sql.topk_condition(node, aggregate_sql.whole_row(node.input))
         condition = Expression(chosen, "BOOLEAN", "LIMIT")
         return self._groupwise(node, node.keys, outputs, condition, _ANY_ROW)
 

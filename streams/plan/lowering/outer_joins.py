@@ -41,7 +41,7 @@ from streams.plan.ir import (
     Union,
     columns,
 )
-from streams.plan.passes.prune_columns import pick
+from streams.plan.passes.prune_columns import pick_columns
 from streams.plan.passes.redundant_by_key import unique
 from streams.plan.physical import Column, Rule
 from streams.plan.scalar import (
@@ -76,18 +76,18 @@ def _expanded(node: Match) -> Relational:
             paired = _single if node.kind is JoinKind.SINGLE else _outer
             return paired(node, pairing)
         case JoinKind.SEMI if not pairing.residual:
-            return pick(known_rows, shown)
+            return pick_columns(known_rows, shown)
         case JoinKind.SEMI:
-            return pick(Threshold((left, known_rows), Rule.WITH), shown)
+            return pick_columns(Threshold((left, known_rows), Rule.WITH), shown)
         case JoinKind.ANTI:
-            return pick(Threshold((left, known_rows), Rule.WITHOUT), shown)
+            return pick_columns(Threshold((left, known_rows), Rule.WITHOUT), shown)
         case JoinKind.NULL_AWARE_ANTI:
             partners = _all([known_rows, *pairing.unknown()])
-            return pick(Threshold((left, partners), Rule.WITHOUT), shown)
+            return pick_columns(Threshold((left, partners), Rule.WITHOUT), shown)
         case JoinKind.MARK:
             unknown = [_all(parts)] if (parts := pairing.unknown()) else []
             marked = Threshold((left, known_rows, *unknown), Rule.MARK)
-            return pick(marked, [*shown, len(columns(left))])
+            return pick_columns(marked, [*shown, len(columns(left))])
         case JoinKind.INNER | JoinKind.RIGHT:
             raise AssertionError("a join to the nearest row")
 
@@ -98,11 +98,11 @@ def _outer(node: Match, pairing: "_Pairing") -> Relational:
     own, others = columns(node.left), columns(node.right)
     left, right = len(columns(pairing.left)), len(columns(pairing.right))
     shown = [*range(len(own)), *range(left, left + len(others))]
-    alone = Threshold((pairing.left, pick(joined, range(left))), Rule.WITHOUT)
+    alone = Threshold((pairing.left, pick_columns(joined, range(left))), Rule.WITHOUT)
     names = tuple(column.name for column in own + others)
-    parts = [pick(joined, shown), Project(alone, _refs(own) + _nulls(others), names)]
+    parts = [pick_columns(joined, shown), Project(alone, _refs(own) + _nulls(others), names)]
     if node.kind is JoinKind.FULL:
-        matched = pick(joined, range(left, left + right))
+        matched = pick_columns(joined, range(left, left + right))
         alone = Threshold((pairing.right, matched), Rule.WITHOUT)
         parts.append(Project(alone, _nulls(own) + _refs(others), names))
     return Union(tuple(parts))
@@ -127,13 +127,16 @@ def _nearest(node: Match, sought: Call, pairing: "_Pairing") -> Relational:
             shown[place] = _ref(columns(source)[start:], number, start)
         return Project(source, (*first, *shown), names)
 
-    pairs = pick(joined, [*range(len(own)), *(width + place for place in places)])
+    pairs = pick_columns(joined, [*range(len(own)), *(width + place for place in places)])
     parts = [beside(_refs(own), pairs, len(own))]
     if node.kind in {JoinKind.LEFT, JoinKind.FULL}:
-        alone = Threshold((pairing.left, pick(joined, range(width))), Rule.WITHOUT)
+        alone = Threshold((pairing.left, pick_columns(joined, range(width))), Rule.WITHOUT)
         parts.append(Project(alone, _refs(own) + _nulls(others), names))
     if node.kind in {JoinKind.RIGHT, JoinKind.FULL}:
-        sides = pick(pairing.right, places), pick(joined, [width + place for place in places])
+        sides = (
+            pick_columns(pairing.right, places),
+            pick_columns(joined, [width + place for place in places]),
+        )
         parts.append(beside(_nulls(own), Threshold(sides, Rule.BUT_ONE), 0))
     return Union(tuple(parts))
 
@@ -148,14 +151,14 @@ def _single(node: Match, pairing: "_Pairing") -> Relational:
     width = len(columns(left))
     shown = [*range(len(own)), *range(width, width + len(others))]
     joined = Join(left, pairing.right, pairing.keys, pairing.residual)
-    marked = Threshold((left, pick(joined, range(width))), Rule.SINGLE)
+    marked = Threshold((left, pick_columns(joined, range(width))), Rule.SINGLE)
     mark = _ref(columns(marked), width)
-    several = pick(Filter(marked, (_is_null(mark),)), range(width))
+    several = pick_columns(Filter(marked, (_is_null(mark),)), range(width))
     taken = Join(several, pairing.right, pairing.keys, pairing.residual)
     alone = Filter(marked, (Call(Form.NOT, Form.NOT.value, (mark,), "BOOLEAN"),))
     names = tuple(column.name for column in own + others)
     padded = Project(alone, _refs(own) + _nulls(others), names)
-    return Union((pick(joined, shown), Negate(pick(taken, shown)), padded))
+    return Union((pick_columns(joined, shown), Negate(pick_columns(taken, shown)), padded))
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,9 +207,9 @@ class _Pairing:
         ours, theirs = left or self.left, right or self.right
         if not residual:
             places = list(dict.fromkeys(key.right for key in keys))
-            theirs = unique(Distinct(pick(theirs, places)))
+            theirs = unique(Distinct(pick_columns(theirs, places)))
             keys = tuple(Key(k.left, places.index(k.right), k.null_equal) for k in keys)
-        return pick(Join(ours, theirs, keys, residual), range(len(columns(ours))))
+        return pick_columns(Join(ours, theirs, keys, residual), range(len(columns(ours))))
 
     def _equal(self, key: Key) -> Scalar:
         left, right = columns(self.left), columns(self.right)
@@ -220,7 +223,7 @@ def _pairing(node: Match) -> _Pairing:
     theirs = frozenset(range(width, width + len(columns(node.right))))
     equated = equijoin.equalities(node.predicates, ours, theirs)
     taken = [predicate for predicate, _ in equated]
-    left, right, keys = equijoin.keyed(
+    left, right, keys = equijoin.with_key_columns(
         equijoin.side(node.left, 0),
         equijoin.side(node.right, width),
         [equality for _, equality in equated],

@@ -27,7 +27,7 @@ def by_just(placement: Placement, keys: tuple[int, ...]) -> Placement:
     return Placement(placement.level + 1, tuple(frozenset({key}) for key in keys))
 
 
-def through(slots: Slots | None, outputs: Sequence[Scalar]) -> Slots | None:
+def after_projection(slots: Slots | None, outputs: Sequence[Scalar]) -> Slots | None:
     """The partitioning after a projection; None when a hashed column is gone."""
     if slots is None:
         return None

@@ -12,7 +12,7 @@ _ROWS = Before("rows", 0, "BIGINT")
 _PLACES = frozenset({"row_number", "rank", "count_star"})
 
 
-def needed(call: WindowCall) -> tuple[Before, ...]:
+def prefix_values(call: WindowCall) -> tuple[Before, ...]:
     """The prefix values that a call needs; empty if it cannot continue from them.
 
     The call is exact and cannot fail.
@@ -44,10 +44,12 @@ def is_running(call: WindowCall) -> bool:
     return ends and not frame.exclude and (frame.kind == "ROWS" or bool(call.orders))
 
 
-def continued(call: WindowCall, text: str, before: tuple[Before, ...]) -> str:
+def continued_call(call: WindowCall, text: str, before: tuple[Before, ...]) -> str:
     """The call's text over the last rows, as it is behind those `before`: `b0`, `b1`, ..."""
     names = (
-        [f"b{before.index(argument)}" for argument in needed(call)] if is_running(call) else []
+        [f"b{before.index(argument)}" for argument in prefix_values(call)]
+        if is_running(call)
+        else []
     )
     if not names:
         return text

@@ -18,7 +18,7 @@ from streams.plan.analyses.fallible import can_fail
 from streams.plan.ir import WindowCall
 from streams.plan.lowering import aggregate_sql
 from streams.plan.lowering.range_frames import FrameOffsets, cannot_measure, span
-from streams.plan.lowering.running_frames import is_running, needed
+from streams.plan.lowering.running_frames import is_running, prefix_values
 from streams.plan.physical import Before, Reach
 from streams.plan.scalar import Literal, Ref, Scalar
 
@@ -116,7 +116,7 @@ def _look(call: WindowCall) -> _Look | str:
 
 
 def _running(call: WindowCall) -> _Look | str:
-    before = needed(call)
+    before = prefix_values(call)
     if not before:
         return f"{call.function} from the first row on cannot go on from numbers"
     in_rows = call.frame is not None and call.frame.kind == "ROWS"

@@ -10,7 +10,7 @@ by being written into the other side. Leaves behind: no Product.
 
 from dataclasses import dataclass, replace
 
-from streams.plan.analyses.equijoin import Side, equalities, joined, keyed, side
+from streams.plan.analyses.equijoin import Side, equalities, join_sides, side, with_key_columns
 from streams.plan.analyses.fallible import can_fail
 from streams.plan.analyses.temporal import is_temporal
 from streams.plan.ir import (
@@ -23,7 +23,7 @@ from streams.plan.ir import (
     columns,
     with_children,
 )
-from streams.plan.passes.prune_columns import pick
+from streams.plan.passes.prune_columns import pick_columns
 from streams.plan.scalar import Ref, Scalar, refs, substitute
 
 
@@ -63,7 +63,7 @@ def _arrange(product: Product) -> Relational:
         tables.remove(chosen)
         side = _settle(_join(side, chosen, pending), pending)
     last = _filtered(side.node, [side.moved(predicate) for predicate in pending])
-    return pick(last, [side.positions[i] for i in range(start)])
+    return pick_columns(last, [side.positions[i] for i in range(start)])
 
 
 def _first(part: _Input) -> Side:
@@ -129,8 +129,10 @@ def _join(side: Side, part: _Input, pending: list[Scalar]) -> Side:
     equated = equalities(pending, positions, part.columns)
     for predicate, _ in equated:
         pending.remove(predicate)
-    left, right, keys = keyed(side, _first(part), [equality for _, equality in equated])
+    left, right, keys = with_key_columns(
+        side, _first(part), [equality for _, equality in equated]
+    )
     # All pairs of two inputs may be too many to be made first and judged then.
     both = positions | part.columns
     residual = [] if keys else _ready(pending, both, temporal=False)
-    return joined(left, right, keys, residual)
+    return join_sides(left, right, keys, residual)

@@ -21,7 +21,13 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
 from streams.plan.analyses.cardinality import looks_unique
-from streams.plan.analyses.delta_paths import ColumnEquality, equals, paths, shared, starts
+from streams.plan.analyses.delta_paths import (
+    ColumnEquality,
+    equals,
+    first_columns,
+    paths,
+    shared_relations,
+)
 from streams.plan.analyses.equijoin import Side, side, with_keys
 from streams.plan.analyses.fallible import can_fail
 from streams.plan.analyses.keys import is_unique
@@ -37,7 +43,7 @@ from streams.plan.ir import (
     variables,
     with_children,
 )
-from streams.plan.passes.prune_columns import pick
+from streams.plan.passes.prune_columns import pick_columns
 from streams.plan.scalar import Call, Ref, Scalar, equality, refs, remap
 
 MOST_INPUTS = 6
@@ -58,7 +64,7 @@ def deltas(node: Relational) -> Relational:
 def _delta(product: Product) -> Relational:
     if variables(product) or any(isinstance(part, Values) for part in product.inputs):
         return product
-    cuts = starts(product.inputs)
+    cuts = first_columns(product.inputs)
     sides = [side(part, at) for part, at in zip(product.inputs, cuts, strict=False)]
     # What can fail is asked of combinations that pass all else, and the time of the rest.
     scalars = [p for p in product.predicates if not can_fail(p) and not is_temporal(p)]
@@ -76,7 +82,7 @@ def _delta(product: Product) -> Relational:
         return product
     moved = tuple(whole.moved(predicate) for predicate in last)
     rest = Filter(node, moved) if moved else node
-    return pick(rest, [whole.positions[i] for i in range(cuts[-1])])
+    return pick_columns(rest, [whole.positions[i] for i in range(cuts[-1])])
 
 
 def _ends(predicate: Scalar, sides: Sequence[Side]) -> _Ends | None:
@@ -100,7 +106,7 @@ def _home(scalar: Scalar, sides: Sequence[Side]) -> int | None:
 def _whole(sides: Sequence[Side]) -> Side:
     """The combinations of all rows of the sides."""
     inputs = tuple(part.node for part in sides)
-    cuts = starts(inputs)
+    cuts = first_columns(inputs)
     positions = {
         column: start + place
         for part, start in zip(sides, cuts, strict=False)
@@ -112,7 +118,7 @@ def _whole(sides: Sequence[Side]) -> Side:
 def _between(predicate: Scalar, ends: _Ends, sides: Sequence[Side]) -> Scalar:
     """An equality as one of columns."""
     assert isinstance(predicate, Call)
-    cuts = starts([part.node for part in sides])
+    cuts = first_columns([part.node for part in sides])
     places = [(number, sides[number].keys[key]) for number, key in ends]
     pairs = [(cuts[n] + place, columns(sides[n].node)[place]) for n, place in places]
     return replace(predicate, arguments=tuple(Ref(at, c.type, c.name) for at, c in pairs))
@@ -123,7 +129,7 @@ def _saves(node: DeltaJoin) -> bool:
     paths_ = paths(node)
     if paths_ is None:
         return False
-    copies = Counter(visit.node for visit in shared(node.inputs))
+    copies = Counter(visit.node for visit in shared_relations(node.inputs))
     arrangements = Counter(
         arranged.node for arranged in {visit.arranged for path in paths_ for visit in path}
     )
@@ -157,7 +163,7 @@ def _connected(
 
 def _own(node: DeltaJoin, number: int, by: Sequence[ColumnEquality]) -> frozenset[int]:
     """The columns of an input that these equalities are about."""
-    start = starts(node.inputs)[number]
+    start = first_columns(node.inputs)[number]
     return frozenset(equal.column - start for equal in by)
 
 
@@ -169,7 +175,7 @@ def _determined(
     unique: Unique,
 ) -> bool:
     """Whether the columns on the known side determine a row of each known input."""
-    cuts = starts(node.inputs)
+    cuts = first_columns(node.inputs)
     fixed: set[int] = set()
     while True:
         nexts = [

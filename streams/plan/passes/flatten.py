@@ -7,14 +7,14 @@ plan has several times stays an input of its own, to be joined once. Leaves behi
 input of a Product is a Product, and none a pure choice of columns.
 """
 
-from streams.plan.analyses.shared_subplans import repeated
+from streams.plan.analyses.shared_subplans import repeated_subtrees
 from streams.plan.ir import Product, Project, Relational, children, columns, with_children
 from streams.plan.scalar import Ref, Scalar, conjuncts, shift, substitute
 
 
 def flatten(node: Relational) -> Relational:
     """Flatten every product in the tree."""
-    shared = frozenset(_flattened(subtree, frozenset()) for subtree in repeated(node))
+    shared = frozenset(_flattened(subtree, frozenset()) for subtree in repeated_subtrees(node))
     return _flattened(node, shared)
 
 

@@ -31,11 +31,11 @@ Computable = Callable[[str], bool]
 """Whether a closed SQL expression has a value."""
 
 
-def settle(  # noqa: C901, PLR0911 - one case a node
+def fold_constants(  # noqa: C901, PLR0911 - one case a node
     node: Relational, computable: Computable
 ) -> Relational:
     """Make literals of the closed expressions that have a value, everywhere in the tree."""
-    node = with_parts(node, tuple(settle(part, computable) for part in parts(node)))
+    node = with_parts(node, tuple(fold_constants(part, computable) for part in parts(node)))
 
     def one(scalar: Scalar) -> Scalar:
         return _settled(scalar, computable)

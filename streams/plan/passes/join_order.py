@@ -27,8 +27,8 @@ from streams.plan.analyses.cardinality import (
     is_guess,
     looks_unique,
     rows,
+    rows_without_predicates,
     selectivity,
-    unfiltered,
     values,
 )
 from streams.plan.analyses.keys import is_one_row, same_column
@@ -43,7 +43,7 @@ from streams.plan.ir import (
     columns,
     with_children,
 )
-from streams.plan.passes.prune_columns import pick
+from streams.plan.passes.prune_columns import pick_columns
 from streams.plan.scalar import Scalar, equality, refs, remap
 
 EVERY_ORDER = 8
@@ -76,7 +76,7 @@ def _reordered(node: Product, places: Sequence[int]) -> Relational:
             moved[starts[place] + column] = len(moved)
     inputs = tuple(node.inputs[place] for place in places)
     predicates = tuple(remap(predicate, moved) for predicate in node.predicates)
-    return pick(Product(inputs, predicates), [moved[i] for i in range(len(moved))])
+    return pick_columns(Product(inputs, predicates), [moved[i] for i in range(len(moved))])
 
 
 def _starts(node: Product) -> list[int]:
@@ -129,7 +129,7 @@ class _Inputs:
     def every(self) -> list[Decibels]:
         """The guessed number of rows of each before it was filtered."""
         inputs = self.product.inputs
-        unfiltered_inputs = [unfiltered(part) for part in inputs]
+        unfiltered_inputs = [rows_without_predicates(part) for part in inputs]
         references = list(self._references())
         for _ in inputs:  # as long as a chain of them can be
             for first, second in references:
@@ -160,7 +160,9 @@ class _Inputs:
     def sizes(self) -> list[Decibels]:
         """The guessed number of rows of each."""
         pairs = zip(self.product.inputs, self.every, strict=True)
-        return [max(rows(part) + every - unfiltered(part), 0) for part, every in pairs]
+        return [
+            max(rows(part) + every - rows_without_predicates(part), 0) for part, every in pairs
+        ]
 
     @cached_property
     def plain(self) -> frozenset[int]:

@@ -33,7 +33,7 @@ from streams.plan.physical import Column
 from streams.plan.refusal import Refusal
 from streams.plan.scalar import Call, Form, Ref, Scalar, carrier, equality, rewrite, walk
 from streams.trace.kernel.types import parts as parts_of
-from streams.trace.kernel.unions import carried, has_union
+from streams.trace.kernel.unions import carrier_type, has_union
 
 _KNOWN = frozenset({
     "any_value", "approx_count_distinct", "arbitrary", "arg_max", "arg_max_null",
@@ -55,11 +55,11 @@ _WITH_BINS = frozenset({"histogram", "histogram_exact"})
 """Functions that have no key for unions in no bin."""
 
 
-def carry(  # noqa: C901, PLR0911, PLR0912 - one case a node
+def lower_unions(  # noqa: C901, PLR0911, PLR0912 - one case a node
     node: Relational,
 ) -> Relational:
     """The plan with a struct for every union in a column; itself if there is none."""
-    node = with_parts(node, tuple(map(carry, parts(node))))
+    node = with_parts(node, tuple(map(lower_unions, parts(node))))
     match node:
         case Get() | Variable():
             return replace(node, columns=columns(node.columns))
@@ -87,7 +87,7 @@ def carry(  # noqa: C901, PLR0911, PLR0912 - one case a node
 
 def columns(of: tuple[Column, ...]) -> tuple[Column, ...]:
     """The columns that carry the values of these."""
-    return tuple(replace(column, type=carried(column.type)) for column in of)
+    return tuple(replace(column, type=carrier_type(column.type)) for column in of)
 
 
 def _all(scalars: tuple[Scalar, ...]) -> tuple[Scalar, ...]:
@@ -111,7 +111,7 @@ def _value(scalar: Scalar) -> Scalar:
 def _union(ref: Ref) -> Scalar:
     if not has_union(ref.type):
         return ref
-    own = replace(ref, type=carried(ref.type))
+    own = replace(ref, type=carrier_type(ref.type))
     return Call(Form.AS_UNION, Form.AS_UNION.value, (own,), ref.type)
 
 
@@ -137,7 +137,7 @@ def _judged(predicate: Scalar) -> Scalar:
     left_value, right = _value(equated.one), _value(equated.other)
     structure = parts_of(left_value.type)
     is_key = structure is not None and structure.kind == "UNION" and not equated.null_equal
-    left = Call(Form.AS_KEY, Form.AS_KEY.value, (left_value,), carried(left_value.type))
+    left = Call(Form.AS_KEY, Form.AS_KEY.value, (left_value,), carrier_type(left_value.type))
     return replace(
         predicate, arguments=(left if is_key else carrier(left_value), carrier(right))
     )
@@ -149,13 +149,13 @@ def _aggregate(call: AggregateCall) -> AggregateCall:
     if call.function in _WITH_BINS and len(arguments) > 1:
         _refuse(f"{call.function} with bins", arguments)
     _refuse(call.function, arguments)
-    return replace(call.over(_carrier), type=carried(call.type))
+    return replace(call.over(_carrier), type=carrier_type(call.type))
 
 
 def _window(call: WindowCall) -> WindowCall:
     """Errors: InvalidStatement, as `_refuse`."""
     _refuse(call.function, call.arguments)
-    return replace(call.over(_carrier), type=carried(call.type))
+    return replace(call.over(_carrier), type=carrier_type(call.type))
 
 
 def _refuse(function: str, arguments: Sequence[Scalar]) -> None:

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from streams.plan.analyses.keys import is_one_row, is_single
 from streams.plan.ir import JoinKind, Match, Product, Project, Relational, columns
-from streams.plan.passes.prune_columns import pick
+from streams.plan.passes.prune_columns import pick_columns
 from streams.plan.scalar import Call, Form, Literal, Ref, Scalar, nearest, remap
 
 _HANDS_ON = frozenset({
@@ -129,4 +129,4 @@ def _full(node: Match, *, left: bool, right: bool) -> Relational:
     ours, theirs = len(columns(node.left)), len(columns(node.right))
     places = [*range(theirs, theirs + ours), *range(theirs)]
     moved = tuple(remap(predicate, dict(enumerate(places))) for predicate in node.predicates)
-    return pick(Match(node.right, node.left, JoinKind.LEFT, moved), places)
+    return pick_columns(Match(node.right, node.left, JoinKind.LEFT, moved), places)

@@ -21,7 +21,7 @@ from streams.plan.ir import (
     columns,
     with_children,
 )
-from streams.plan.passes.prune_columns import pick
+from streams.plan.passes.prune_columns import pick_columns
 from streams.plan.scalar import Call, Form, Literal, Ref, Scalar, refs
 
 _NOTHING = Literal("true", "BOOLEAN", "true")
@@ -134,7 +134,7 @@ def _window(node: Window) -> Relational:
     calls = tuple(call.over(column) for call in node.calls)
     moved = replace(node, input=source, keys=tuple(map(column, node.keys)), calls=calls)
     width, wide = len(columns(node.input)), len(columns(source))
-    return pick(moved, [*range(width), *range(wide, wide + len(calls))])
+    return pick_columns(moved, [*range(width), *range(wide, wide + len(calls))])
 
 
 def _top(node: TopK) -> Relational:
@@ -142,7 +142,7 @@ def _top(node: TopK) -> Relational:
     source, column = with_columns(node.input, scalars)
     orders = changed_orders(node.orders, column)
     moved = replace(node, input=source, keys=tuple(map(column, node.keys)), orders=orders)
-    return pick(moved, range(len(columns(node.input))))
+    return pick_columns(moved, range(len(columns(node.input))))
 
 
 def with_columns(node: Relational, scalars: tuple[Scalar, ...]) -> tuple[Relational, Column]:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from streams.plan.analyses.keys import is_single
-from streams.plan.analyses.shared_subplans import repeated, states
+from streams.plan.analyses.shared_subplans import count_stateful, repeated_subtrees
 from streams.plan.ir import (
     PAIRED,
     DeltaJoin,
@@ -49,13 +49,15 @@ _NOTHING = Literal("true", "BOOLEAN", "true")
 
 def prune(node: Relational) -> Relational:
     """Drop unread columns below the root, whose columns all stay."""
-    required: dict[Relational, set[int]] = {subtree: set() for subtree in repeated(node)}
+    required: dict[Relational, set[int]] = {
+        subtree: set() for subtree in repeated_subtrees(node)
+    }
     if required:
         _Pruner(required).whole(node)  # to know what all readers of each copy ask for
     return _Pruner(required).whole(node)
 
 
-def pick(node: Relational, positions: Sequence[int]) -> Relational:
+def pick_columns(node: Relational, positions: Sequence[int]) -> Relational:
     """The columns at these positions; the node itself if that is all of them in order."""
     own = columns(node)
     if tuple(positions) == tuple(range(len(own))):
@@ -82,9 +84,9 @@ class _Pruner:
         self.asked[node].update(needed)
         wide = tuple(sorted(self.asked[node]))
         pruned, own = self._pruned(node, wide), self._pruned(node, needed)
-        if wide == needed or states(own) < states(pruned):
+        if wide == needed or count_stateful(own) < count_stateful(pruned):
             return own
-        return pick(pruned, [wide.index(i) for i in needed])
+        return pick_columns(pruned, [wide.index(i) for i in needed])
 
     def whole(self, node: Relational) -> Relational:
         """The node with all its columns."""
@@ -95,7 +97,7 @@ class _Pruner:
     ) -> Relational:
         match node:
             case Get() | Values() | Variable() | Loop():
-                return pick(node, needed)
+                return pick_columns(node, needed)
             case Negate():
                 return Negate(self.exactly(node.input, needed))
             case Project():
@@ -116,7 +118,7 @@ class _Pruner:
                 return self._group(node, needed)
             case Distinct() | Threshold():
                 whole = tuple(self.whole(part) for part in children(node))
-                return pick(with_children(node, whole), needed)
+                return pick_columns(with_children(node, whole), needed)
             case Window():
                 return self._window(node, needed)
             case TopK():
@@ -136,17 +138,17 @@ class _Pruner:
     def _filter(self, node: Filter, needed: tuple[int, ...]) -> Relational:
         read = _read(node.predicates, needed)
         filtered = Filter(self.exactly(node.input, read), _moved(node.predicates, read))
-        return pick(filtered, [read.index(i) for i in needed])
+        return pick_columns(filtered, [read.index(i) for i in needed])
 
     def _product(self, node: Product, needed: tuple[int, ...]) -> Relational:
         parts, predicates, positions = self._inputs(node, needed)
-        return pick(Product(parts, predicates), [positions[i] for i in needed])
+        return pick_columns(Product(parts, predicates), [positions[i] for i in needed])
 
     def _delta(self, node: DeltaJoin, needed: tuple[int, ...]) -> Relational:
         shown = tuple(node.outputs[i] for i in needed or (0,))
         parts, predicates, positions = self._inputs(node, shown)
         join = DeltaJoin(parts, predicates, tuple(positions[i] for i in shown))
-        return pick(join, range(len(needed)))
+        return pick_columns(join, range(len(needed)))
 
     def _inputs(
         self, node: Product | DeltaJoin, needed: tuple[int, ...]
@@ -181,14 +183,14 @@ class _Pruner:
             self.exactly(node.left, left), self.exactly(node.right, right), node.kind, moved
         )
         shown = positions if paired else places | {width: ours}
-        return pick(pruned, [shown[i] for i in needed])
+        return pick_columns(pruned, [shown[i] for i in needed])
 
     def _unnest(self, node: Unnest, needed: tuple[int, ...]) -> Relational:
         width = len(columns(node.input))
         read = tuple(sorted({i for i in needed if i < width} | set(node.lists)))
         lists = tuple(read.index(place) for place in node.lists)
         taken = Unnest(self.exactly(node.input, read), lists, node.elements)
-        return pick(
+        return pick_columns(
             taken, [read.index(i) if i < width else len(read) + i - width for i in needed]
         )
 
@@ -212,7 +214,7 @@ class _Pruner:
         joined = Join(
             self.exactly(node.left, left), self.exactly(node.right, right), keys, residual
         )
-        return pick(joined, [positions[i] for i in needed])
+        return pick_columns(joined, [positions[i] for i in needed])
 
     def _group(self, node: Group, needed: tuple[int, ...]) -> Relational:
         width = len(node.keys)
@@ -225,7 +227,7 @@ class _Pruner:
         names = node.names[:width] + tuple(node.names[width + i] for i in places)
         moved = tuple(call.over(partial(_move, read=read)) for call in calls)
         grouped = Group(self.exactly(node.input, read), _moved(node.keys, read), moved, names)
-        return pick(
+        return pick_columns(
             grouped, [i if i < width else width + places.index(i - width) for i in needed]
         )
 
@@ -247,7 +249,7 @@ class _Pruner:
             node.shared,
         )
         size = max(len(read), 1)  # rows without columns have one
-        return pick(
+        return pick_columns(
             moved,
             [read.index(i) if i < width else size + places.index(i - width) for i in needed],
         )
@@ -264,7 +266,7 @@ class _Pruner:
             keys=_moved(node.keys, read),
             orders=changed_orders(node.orders, partial(_move, read=read)),
         )
-        return pick(moved, [read.index(i) for i in needed])
+        return pick_columns(moved, [read.index(i) for i in needed])
 
 
 def _adds_columns(node: Match) -> bool:

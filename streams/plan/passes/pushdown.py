@@ -16,9 +16,9 @@ each input of a join that has columns equal to those that it reads.
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
-from streams.plan.analyses.disjunctions import factored, implied
+from streams.plan.analyses.disjunctions import factor, implied_predicate
 from streams.plan.analyses.fallible import can_fail
-from streams.plan.analyses.temporal import equated, is_temporal, total
+from streams.plan.analyses.temporal import equated_conjuncts, is_temporal, total
 from streams.plan.ir import (
     DeltaJoin,
     Distinct,
@@ -54,7 +54,7 @@ from streams.plan.scalar import (
     conjuncts,
     equality,
     refs,
-    replaced,
+    replace_part,
     shift,
     substitute,
     walk,
@@ -157,7 +157,7 @@ def _also_elsewhere(
     """Apply temporal predicates to inputs that have the columns they read, or equal ones."""
     every = node.predicates + predicates
     for predicate in _temporal(every):
-        for same in (predicate, *equated(predicate, every)):
+        for same in (predicate, *equated_conjuncts(predicate, every)):
             place = _home(same, starts)
             if place is not None and not can_fail(same):
                 own = shift(same, -starts[place])
@@ -175,13 +175,15 @@ def _implied(
 ) -> Iterator[tuple[int, Scalar]]:
     """The conjuncts that a predicate of several inputs implies for each alone."""
     for place, (start, part) in enumerate(zip(starts, node.inputs, strict=True)):
-        scalar = implied(predicate, frozenset(range(start, start + len(columns(part)))))
+        scalar = implied_predicate(
+            predicate, frozenset(range(start, start + len(columns(part))))
+        )
         if scalar is not None:
             yield place, scalar
 
 
 def _factored(predicates: Predicates) -> Predicates:
-    return tuple(part for predicate in predicates for part in factored(predicate))
+    return tuple(part for predicate in predicates for part in factor(predicate))
 
 
 def _into_match(node: Match, predicates: Predicates) -> Relational:
@@ -224,7 +226,7 @@ def _of_partners(node: Match, mine: Predicates) -> Iterator[Scalar]:
     elif node.kind not in {JoinKind.LEFT, JoinKind.SINGLE, JoinKind.SEMI, JoinKind.ANTI}:
         return
     for predicate in _temporal(mine):
-        yield from equated(predicate, asked)
+        yield from equated_conjuncts(predicate, asked)
 
 
 def _through_unnest(node: Unnest, predicates: Predicates) -> Relational:
@@ -264,7 +266,7 @@ def _through_partitions(node: Window | TopK, predicates: Predicates) -> Relation
     def of_keys(predicate: Scalar) -> bool:
         bare = predicate
         for key in keys:
-            bare = replaced(bare, key, _OF_PARTITION)
+            bare = replace_part(bare, key, _OF_PARTITION)
         return bare != predicate and not refs(bare) and _exact(predicate)
 
     below, above = _split(predicates, of_keys)

@@ -36,7 +36,7 @@ def milliseconds(text: str) -> int:
     return total
 
 
-def spelled(ms: int) -> str:
+def format_duration(ms: int) -> str:
     """The duration in a few words, exactly."""
     parts = []
     for names, size in reversed(_UNITS.items()):

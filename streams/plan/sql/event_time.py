@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from streams.errors import InvalidStatement
 from streams.plan.metadata import Included, LateRows, Watermark
 from streams.plan.physical import Column
-from streams.plan.sql.durations import milliseconds, spelled
+from streams.plan.sql.durations import format_duration, milliseconds
 from streams.plan.sql.tokens import Cursor
 
 USAGE = "[, WATERMARK FOR column AS column [- INTERVAL '...']]"
@@ -100,7 +100,8 @@ def _bounded(text: str, what: str) -> int:
     ms = milliseconds(text)
     if ms > LONGEST_MS:
         raise InvalidStatement(
-            f"{what} is {spelled(ms)}", f"expected at most {spelled(LONGEST_MS)}"
+            f"{what} is {format_duration(ms)}",
+            f"expected at most {format_duration(LONGEST_MS)}",
         )
     return ms
 

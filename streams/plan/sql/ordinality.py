@@ -25,7 +25,7 @@ _JOINS = frozenset({"anti", "asof", "cross", "full", "inner", "join", "left", "n
 """Words that DuckDB does not reserve and that yet are no alias without AS."""
 
 
-def numbered(query: str) -> str:
+def rewrite_ordinality(query: str) -> str:
     """The query with a subquery for each call WITH ORDINALITY; of other functions they stay.
 
     Errors: InvalidStatement for an alias without names of columns: DuckDB calls the first one

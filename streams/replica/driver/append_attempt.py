@@ -382,7 +382,7 @@ def _over_limit(flow: Dataflow, offsets: tuple[Offsets, Offsets]) -> Failed | No
     """Why an Append would pass the source's ERROR LIMIT; None if it may be made."""
     source = flow.description.source
     assert source is not None
-    reason = error_limit.objection(source, *offsets)
+    reason = error_limit.limit_objection(source, *offsets)
     return None if reason is None else Failed(Failure(reason))
 
 

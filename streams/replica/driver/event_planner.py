@@ -15,7 +15,13 @@ from dataclasses import dataclass, replace
 from streams.compute import binding, continuation, event_time, reclocking, stalls
 from streams.compute.event_time import Advance, Observed, Progress, Ranges
 from streams.compute.reclocking import Ends, Position
-from streams.compute.stalls import StaleEnds, Stalled, TopicReport, bad_message, impediment
+from streams.compute.stalls import (
+    StaleEnds,
+    Stalled,
+    TopicReport,
+    bad_message,
+    reading_obstacle,
+)
 from streams.ids import Timestamp
 from streams.operators.engine import is_of_pending_rows
 from streams.progress import Interval
@@ -67,7 +73,7 @@ def plan(
     assert own is not None
     letters = _letters(flow, view)  # before the source: whatever moves that moves them too
     shard = position(flow, view)
-    match impediment(source, shard.offsets, observation):
+    match reading_obstacle(source, shard.offsets, observation):
         case Stalled(reason):
             return StalledSource(flow, reason)
         case StaleEnds():

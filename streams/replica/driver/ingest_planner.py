@@ -33,7 +33,13 @@ from streams.compute.reclocking import (
     Rebuild,
     Tick,
 )
-from streams.compute.stalls import StaleEnds, Stalled, TopicReport, bad_message, impediment
+from streams.compute.stalls import (
+    StaleEnds,
+    Stalled,
+    TopicReport,
+    bad_message,
+    reading_obstacle,
+)
 from streams.ids import Timestamp, Topic
 from streams.progress import Interval, frontier
 from streams.replica.driver import work_units
@@ -137,7 +143,7 @@ def plan(
         if observation is None:
             continue
         shard = position(flow, view)
-        match impediment(source, shard.offsets, observation):
+        match reading_obstacle(source, shard.offsets, observation):
             case Stalled(reason):
                 stuck.append(StalledSource(flow, reason))
             case StaleEnds():
@@ -175,7 +181,7 @@ def _up_to_bad(
     if source is None or trouble is None or place is None or place[0] not in ends:
         return ends
     partition, offset = place
-    begin = reclocking.standing(shard.offsets, source.start)
+    begin = reclocking.read_positions(shard.offsets, source.start)
     if begin.get(partition, 0) >= offset:
         return trouble.message
     return reclocking.up_to(ends, begin, partition, offset)

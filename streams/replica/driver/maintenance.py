@@ -24,7 +24,7 @@ from streams.replica.driver.import_state import Imports
 from streams.replica.driver.scheduler import Scheduler
 from streams.replica.driver.work_units import IdleUnit
 from streams.storage.client.maintenance import keep_small
-from streams.trace.arrange.disk_reserve import lacking
+from streams.trace.arrange.disk_reserve import missing_bytes
 
 log = logging.getLogger(__name__)
 
@@ -112,7 +112,7 @@ class Maintenance:
 
     def _make_room(self) -> None:
         """On a full disk, delete the remains of a failed attempt at once."""
-        if lacking(self.store.directory):
+        if missing_bytes(self.store.directory):
             self._collect()
 
     def _collect(self) -> None:

@@ -10,7 +10,7 @@ import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from streams.compute.checkpoints import Checkpoint, newest, of_fingerprint, usable
+from streams.compute.checkpoints import Checkpoint, newest, of_fingerprint, usable_hydration
 from streams.compute.reclocking import Position
 from streams.compute.stepping import (
     FromCheckpoint,
@@ -179,7 +179,7 @@ class RecoveryThread:
             for chunk in batch.chunks
         }
         hydration = hydration_of(flow.fingerprint, build)
-        if usable(hydration, flow.fingerprint, live, self.store.run_files()) is None:
+        if usable_hydration(hydration, flow.fingerprint, live, self.store.run_files()) is None:
             return None
         group = self.scheduler.shards.group_state(flow.description.group)
         stage = group.stages.get(build.stage)

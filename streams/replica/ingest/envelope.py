@@ -67,9 +67,9 @@ from streams.replica.ingest.refusals import (
     updates_at,
 )
 from streams.replica.ingest.scan import leading
-from streams.trace.columns import combined, int64
+from streams.trace.columns import int64, one_array
 from streams.trace.kernel.kernel import Kernel, arrow_schema
-from streams.trace.updates import flatten, settle
+from streams.trace.updates import consolidate_if_needed, flatten
 
 MAX_PARTITIONS = 1 << 15
 KEYED_ERROR = re.compile(
@@ -174,7 +174,7 @@ class Envelope:
     ) -> IngestResult:
         """Return the updates of rows whose last column is their event time."""
         assert self._watermark is not None
-        times = combined(rows.columns[-1])
+        times = one_array(rows.columns[-1])
         sound = reasons.is_null().to_numpy(zero_copy_only=False)
         late = sound & (int64(times) < time)
         stays = sound if self._watermark.late_rows == "place" else sound & ~late
@@ -338,7 +338,9 @@ class Envelope:
         return pa.table(columns, schema=self._schema)
 
     def _settled(self, updates: pa.Table, schema: pa.Schema) -> pa.Table:
-        return pa.Table.from_batches([settle(flatten([updates], schema), self._kernel)])
+        return pa.Table.from_batches(
+            [consolidate_if_needed(flatten([updates], schema), self._kernel)]
+        )
 
     def _row(self, keys: pa.Table, rest: pa.Table) -> list[pa.ChunkedArray]:
         """Return the source's columns in order."""

@@ -26,7 +26,7 @@ from streams.compute.event_time import Seen
 from streams.ids import Timestamp
 from streams.plan.metadata import Watermark
 from streams.plan.physical import Column
-from streams.trace.columns import Flags, Ints, combined, int64
+from streams.trace.columns import Flags, Ints, int64, one_array
 
 Reading = Literal["fresh", "again", "owed"]
 """Why messages of a source with a watermark are read (`streams.compute.event_time`).
@@ -92,8 +92,8 @@ class EventTimes:
         Shape: `moments` is the column at `place`; `messages` has `timestamp`, milliseconds.
         Where a reason is given the event time means nothing.
         """
-        values, times = combined(moments), milliseconds(moments)
-        records = combined(messages["timestamp"])
+        values, times = one_array(moments), milliseconds(moments)
+        records = one_array(messages["timestamp"])
         column = self._declared.column
         null = f'column "{column}" is the event time and is NULL'
         missing = pc.if_else(values.is_null(), null, _NO)
@@ -140,7 +140,7 @@ def refusal_of_deletions(source: IngestionDescription) -> pa.Scalar:
 
 def milliseconds(moments: pa.ChunkedArray) -> pa.Array:
     """Return timestamps as milliseconds since 1970, rounded down; NULL as 0."""
-    values = combined(moments)
+    values = one_array(moments)
     per_ms = _PER_MS[values.type.unit]
     raw = int64(values.fill_null(0).cast(pa.int64()))
     return pa.array(raw // per_ms if per_ms else raw * 1_000)

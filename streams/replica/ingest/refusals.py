@@ -24,7 +24,7 @@ from streams.compute.description import IngestionDescription
 from streams.compute.stalls import UNDECODABLE
 from streams.ids import Timestamp
 from streams.plan.metadata import OnError
-from streams.trace.columns import combined
+from streams.trace.columns import one_array
 from streams.trace.kernel.kernel import arrow_schema
 
 ERRORS = pa.schema([("error", pa.string()), ("time", pa.int64()), ("diff", pa.int64())])
@@ -95,9 +95,9 @@ class Refusals:
         """Return the beginning of the error of each message, with its place."""
         return pc.binary_join_element_wise(
             f"{UNDECODABLE}topic {self._topic}, partition ",
-            combined(messages["partition"]).cast(pa.string()),
+            one_array(messages["partition"]).cast(pa.string()),
             ", offset ",
-            combined(messages["offset"]).cast(pa.string()),
+            one_array(messages["offset"]).cast(pa.string()),
             "",
         )
 
@@ -133,18 +133,18 @@ def _is_large(values: pa.Array) -> pa.Array:
 
 
 def _kept(column: pa.ChunkedArray) -> pa.Array:
-    values = combined(column)
+    values = one_array(column)
     return pc.if_else(_is_large(values), pa.scalar(None, values.type), values)
 
 
 def _with_sizes(messages: pa.Table, reasons: pa.Array) -> pa.Array:
     """Return the reasons; they say which bytes are not kept."""
     for part in ("key", "value"):
-        lengths = pc.binary_length(combined(messages[part]))
+        lengths = pc.binary_length(one_array(messages[part]))
         said = pc.binary_join_element_wise(
             reasons, f"; the {part}, ", lengths.cast(pa.string()), " bytes, is not kept", ""
         )
-        reasons = pc.if_else(_is_large(combined(messages[part])), said, reasons)
+        reasons = pc.if_else(_is_large(one_array(messages[part])), said, reasons)
     return reasons
 
 

@@ -15,7 +15,7 @@ from streams.replica.ingest.source import Resources
 from streams.replica.tasks.descriptor import ChunkLoad, Load, RawLoad, Undo
 from streams.storage.read import reader as read
 from streams.storage.read.reader import Piece
-from streams.trace.columns import combined, int64
+from streams.trace.columns import int64, one_array
 from streams.trace.exact.diffs import negated
 
 Loaded = tuple[pa.Table, pa.Table]
@@ -72,12 +72,12 @@ class Loader:
 
 
 def _at(loaded: Loaded, time: Timestamp) -> Loaded:
-    return read.advanced(loaded[0], time), read.advanced(loaded[1], time)
+    return read.advance_times(loaded[0], time), read.advance_times(loaded[1], time)
 
 
 def _negated(table: pa.Table) -> pa.Table:
     index = table.schema.get_field_index("diff")
-    diffs = pa.array(negated(int64(combined(table.column("diff")))))
+    diffs = pa.array(negated(int64(one_array(table.column("diff")))))
     return table.set_column(index, "diff", diffs)
 
 

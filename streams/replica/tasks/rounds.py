@@ -33,7 +33,7 @@ from streams.ids import CollectionId
 from streams.operators import emit_on_close, engine
 from streams.operators.engine import Context, EngineOutput
 from streams.operators.linear import Computed
-from streams.operators.rounds import inbox, wakes
+from streams.operators.rounds import inbox, scheduled_levels
 from streams.plan.physical import Dataflow
 from streams.replica.ingest.event_times import NOTHING, together
 from streams.replica.ingest.refusals import Undecodable
@@ -215,7 +215,7 @@ def _wake(task: Task, share: Share) -> None:
     plan = worker.plan(task.state, share.plan)
     for bucket in range(task.batch.buckets):
         runs = share.runs.get(bucket, {})
-        for level in wakes(plan, runs, share.interval):
+        for level in scheduled_levels(plan, runs, share.interval):
             head = task.head("wake", share.dataflow, bucket, share.base + level)
             task.say(bucket, head)
 
@@ -369,5 +369,5 @@ def _with(
         output = pa.Table.from_batches([flatten([*own, *undone], schema)])
     if errors:
         failed = pa.concat_tables([*([] if failed is None else [failed]), *errors])
-        failed = emit_on_close.lasting(plan, failed)
+        failed = emit_on_close.lasting_errors(plan, failed)
     return EngineOutput(emitted.packets, output, failed)

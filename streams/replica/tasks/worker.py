@@ -48,7 +48,7 @@ def plan(state: str, name: str) -> Dataflow:
 @lru_cache(maxsize=4000)
 def wanted(state: str, name: str, index: int) -> frozenset[Wanted]:
     """Return the expressions that a plan computes directly over the updates of an import."""
-    return common_expressions.wanted(plan(state, name), index)
+    return common_expressions.expressions_over(plan(state, name), index)
 
 
 @lru_cache(maxsize=4)

@@ -114,7 +114,7 @@ def restore(chunks: Chunks, past: LogRange, ahead: Bodies) -> None:
         except Corrupt as cause:
             problem = problem or f": rollup at {start.upto if start else 0}: {cause}"
             continue
-        result = folded(past, state)
+        result = fold_entries(past, state)
         if result is True:
             return
     if isinstance(result, Corrupt):
@@ -134,7 +134,7 @@ def state_of(chunks: Chunks, group: Group, start: Rollup | None, ahead: Bodies) 
     return rollup.join(start, ahead[place] if place in ahead else chunks.fetch(*place))
 
 
-def folded(past: LogRange, state: State) -> Corrupt | bool:
+def fold_entries(past: LogRange, state: State) -> Corrupt | bool:
     """Fold entries from a state; return the failure, if any, and if a later Rollup agreed."""
     group = past.group
     group.begin(state, past.skips)

@@ -22,13 +22,13 @@ from streams.kafka.client.retries import is_worth_waiting
 from streams.kafka.log import Entry, Logs, Tail, Truncated
 from streams.storage.client.assignments import AssignmentRequests
 from streams.storage.client.expected_outcomes import ExpectedOutcomes
-from streams.storage.client.group import MADE_ANEW, Group, OpenAgain, is_lost, lost
+from streams.storage.client.group import MADE_ANEW, Group, OpenAgain, is_lost, lost_records
 from streams.storage.client.group_index import GroupIndex
 from streams.storage.client.notifications import Notifications
 from streams.storage.client.quiet_groups import QuietGroups
 from streams.storage.client.retries import RetryQueue, RetryResult
 from streams.storage.client.status import ClientStatus
-from streams.storage.client.waiters import Callback, Callbacks, Groups, Waiters, guarded
+from streams.storage.client.waiters import Callback, Callbacks, Groups, Waiters, call_guarded
 from streams.storage.log.events import Event
 from streams.storage.log.outcomes import Outcome, WrongGroup
 
@@ -50,7 +50,7 @@ PATIENCE_TO_FOLLOW_S = 10.0
 """How long an unreadable log is retried before its group fails: a broker may lag."""
 
 
-def never(group: Group) -> Group:
+def refuse_to_reopen(group: Group) -> Group:
     """Refuse to reopen a group. Errors: the group's failure."""
     raise group.failure or Determinate(f"group {group.names.group} cannot be opened again")
 
@@ -64,7 +64,7 @@ class GroupFollower:
         identify: Callable[[Topic], str | None],
         *,
         pump: bool,
-        reopened: Callable[[Group], Group] = never,
+        reopened: Callable[[Group], Group] = refuse_to_reopen,
     ) -> None:
         """`reopened` returns a new group, recovered from its topics, for one that failed."""
         self._identify = identify
@@ -236,7 +236,7 @@ class GroupFollower:
                 entries = ()
             if entries:
                 self._fold(entries)
-        guarded(self._pack_quiet)
+        call_guarded(self._pack_quiet)
         self._retry_queue.try_due()
         self._notifications.tell()
 
@@ -284,7 +284,7 @@ class GroupFollower:
         with self.changed:
             callbacks = self._callbacks.of(moved)
         for callback in callbacks:
-            guarded(partial(callback, moved))
+            call_guarded(partial(callback, moved))
 
     def _fold_each(self, entries: Sequence[Entry]) -> Iterator[str]:
         """Fold each record into its group; return the groups that moved. Never raises."""
@@ -369,7 +369,7 @@ class GroupFollower:
                 self._open_again(group)
             elif self._identify(group.names.log) != group.topic_id:
                 log_topic = group.names.log
-                self.fail(log_topic, lost(log_topic, group.state.upto, MADE_ANEW))
+                self.fail(log_topic, lost_records(log_topic, group.state.upto, MADE_ANEW))
         except InvalidUsage:  # there is no such topic
             return RetryResult.GONE
         except SlackwaterError as failure:
@@ -435,7 +435,7 @@ class GroupFollower:
             return failure  # what is known already has to do
         if group is None or there in {None, group.topic_id}:
             return failure
-        return lost(failure.topic, group.state.upto, MADE_ANEW)
+        return lost_records(failure.topic, group.state.upto, MADE_ANEW)
 
     def _fail_all(self, failure: Exception) -> None:
         with self.changed:

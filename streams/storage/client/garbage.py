@@ -21,7 +21,7 @@ Floor = Mapping[int, int]
 """An offset for each data partition: unnamed chunks below it may be reclaimed."""
 
 
-def superseded(state: State) -> frozenset[ChunkRef]:
+def superseded_chunks(state: State) -> frozenset[ChunkRef]:
     """Return the chunks of replaced batches, which the state names while plans read them."""
     return frozenset(chunk for batch in state.superseded for chunk in batch.chunks)
 
@@ -31,7 +31,7 @@ def raise_floor(shards: Shards, group: str, floor: Floor, chunks: frozenset[Chun
 
     Errors: as `Shards.submit`.
     """
-    rising = raised(shards.group_state(group), floor, chunks)
+    rising = raised_floors(shards.group_state(group), floor, chunks)
     if not rising and not chunks:
         return True
     return isinstance(shards.submit([(group, Reclaim(rising))])[0], Reclaimed)
@@ -51,7 +51,7 @@ def tombstone(shards: Shards, group: str, chunks: Iterable[ChunkRef]) -> tuple[C
     return tuple(unnamed)
 
 
-def raised(state: State, floor: Floor, chunks: frozenset[ChunkRef]) -> dict[int, int]:
+def raised_floors(state: State, floor: Floor, chunks: frozenset[ChunkRef]) -> dict[int, int]:
     """Return the partitions whose floor rises, with the new floor: above all of `chunks`."""
     rising = dict(floor)
     for chunk in chunks:

@@ -31,7 +31,7 @@ log = logging.getLogger(__name__)
 MADE_ANEW = "the topic was deleted and created again: its records, and the group, are lost"
 
 
-def lost(log: Topic, upto: Offset, reason: str) -> Truncated:
+def lost_records(log: Topic, upto: Offset, reason: str) -> Truncated:
     """The error for a log that lost folded records: only closing the group helps."""
     failure = Truncated(log, upto + 1, reason)
     failure.is_lost = True
@@ -224,7 +224,7 @@ class Group:
             with lock:
                 self._only_hash(retained[0], hash_)
             return True
-        *older, newest = packing.packed([*retained, state])
+        *older, newest = packing.pack([*retained, state])
         with lock:
             self._take_packed(state, newest, older)
         return False

@@ -21,13 +21,13 @@ from streams.errors import InvalidUsage, SlackwaterError
 from streams.ids import MINIMUM_TIME, CollectionId
 from streams.kafka.log import Truncated
 from streams.storage.client.catalog_ids import CATALOG_ID, group_of
-from streams.storage.client.group import MADE_ANEW, lost
+from streams.storage.client.group import MADE_ANEW, lost_records
 from streams.storage.client.lifecycle import Claimed, Command, NotBound, refusal
 from streams.storage.client.shards import Shards
-from streams.storage.client.submit import unread
+from streams.storage.client.submit import unread_error
 from streams.storage.log.events import Body, Create, Drop, write_capability
 from streams.storage.log.outcomes import Created, Outcome, Unavailable
-from streams.storage.log.state import BEFORE_THE_LOG, CollectionState, forgotten
+from streams.storage.log.state import BEFORE_THE_LOG, CollectionState, forgotten_collection
 
 REGISTRY = "storage.ids"
 """The group of the registry."""
@@ -93,7 +93,7 @@ class Directory:
             case Created():
                 return
             case Unavailable(reason):
-                raise unread(reason)
+                raise unread_error(reason)
             case _:
                 raise self._given_away(id_)
 
@@ -123,7 +123,7 @@ class Directory:
         if entry is None:
             return None
         if entry.is_retired:
-            return forgotten(id_)
+            return forgotten_collection(id_)
         self._check_log(entry)
         self.shards.open(entry.group)
         collection = self.folded(id_)
@@ -157,7 +157,7 @@ class Directory:
         topic_id = self.shards.identity(entry.group)
         if topic_id != entry.topic_id:
             log = self.shards.names(entry.group).log
-            raise lost(log, BEFORE_THE_LOG, DELETED if topic_id is None else MADE_ANEW)
+            raise lost_records(log, BEFORE_THE_LOG, DELETED if topic_id is None else MADE_ANEW)
 
     def retire(self, group: str, ids: Collection[CollectionId]) -> None:
         """Record that these ids were dropped, before the topics of their group are deleted.
@@ -179,7 +179,7 @@ class Directory:
         """Errors: as `retire`."""
         for outcome in self.shards.submit([(REGISTRY, body) for body in bodies]):
             if isinstance(outcome, Unavailable):
-                raise unread(outcome.reason)
+                raise unread_error(outcome.reason)
 
     def check(self, command: Command, id_: CollectionId, state: CollectionState | None) -> None:
         """Raise the error of the command in the id's state (`client.lifecycle`)."""

@@ -163,7 +163,7 @@ REFUSALS: Mapping[tuple[Command, Phase], type[InvalidUsage]] = {
 }
 
 
-def described(collection: CollectionState) -> Description:
+def description_of(collection: CollectionState) -> Description:
     """Return the description of a collection. Errors: Forgotten when it has been dropped."""
     if collection.is_dropped:
         raise Forgotten(collection.id)

@@ -70,7 +70,7 @@ def collect(shards: Shards, group: str) -> tuple[ChunkRef, ...]:
     Chunks that were never linked are not found here: that takes a scan of the data topic, which
     the compaction job does.
     """
-    superseded = garbage.superseded(shards.group_state(group))
+    superseded = garbage.superseded_chunks(shards.group_state(group))
     if not superseded or not garbage.raise_floor(shards, group, {}, superseded):
         return ()
     return garbage.tombstone(shards, group, superseded)

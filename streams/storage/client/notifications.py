@@ -8,7 +8,7 @@ from functools import partial
 
 from streams.kafka.log import Tail
 from streams.storage.client.status import ClientStatus
-from streams.storage.client.waiters import guarded
+from streams.storage.client.waiters import call_guarded
 
 log = logging.getLogger(__name__)
 
@@ -60,4 +60,4 @@ class Notifications:
         if status.silent_ms and not now.silent_ms:
             log.info("the brokers answer again")
         for watcher in watchers:
-            guarded(partial(watcher, now))
+            call_guarded(partial(watcher, now))

@@ -23,7 +23,7 @@ from streams.storage.client.handles import (
 from streams.storage.client.id_registry import Directory
 from streams.storage.client.lifecycle import Command, check, refusal
 from streams.storage.client.shards import Shards
-from streams.storage.client.submit import unread
+from streams.storage.client.submit import unread_error
 from streams.storage.log.events import Acquire, Right
 from streams.storage.log.outcomes import (
     Acquired,
@@ -163,7 +163,7 @@ class CapabilityConditions:
             case TokenMismatch():
                 return FencedCapability(id_)
             case Unavailable(reason):
-                return unread(reason)
+                return unread_error(reason)
             case Refused(reason):
                 return InvalidUsage(f"collection {id_}: {reason}")
             case _:

@@ -20,8 +20,8 @@ from streams.kafka.log import ChunkRef, Chunks, ChunkWrite, Logs
 from streams.kafka.topics import MAXIMUM_RECORD_BYTES, TopicKind, Topics, TopicSpec, is_name
 from streams.storage.client.bootstrap import recover
 from streams.storage.client.follower import PATIENCE_MS, GroupFollower
-from streams.storage.client.group import MADE_ANEW, Group, GroupTopics, lost, names_of
-from streams.storage.client.lifecycle import described
+from streams.storage.client.group import MADE_ANEW, Group, GroupTopics, lost_records, names_of
+from streams.storage.client.lifecycle import description_of
 from streams.storage.client.named_locks import NamedLocks
 from streams.storage.client.status import ClientStatus
 from streams.storage.client.submit import RESEND_MS, Attempt, Submitter
@@ -166,10 +166,10 @@ class Shards:
         names, upto = old.names, old.state.upto
         (fresh,) = self._found([names.group])
         if fresh.topic_id != old.topic_id:
-            raise lost(names.log, upto, MADE_ANEW)
+            raise lost_records(names.log, upto, MADE_ANEW)
         recover(self.logs, self.chunks, [fresh])
         if fresh.state.upto < upto:
-            raise lost(names.log, upto, f"it ends at offset {fresh.state.upto + 1}")
+            raise lost_records(names.log, upto, f"it ends at offset {fresh.state.upto + 1}")
         return fresh
 
     def close(self, group: str | None = None) -> None:
@@ -298,7 +298,7 @@ class Shards:
 
     def _last_offset(self, log: Topic, folded: Offset, end: Offset) -> Offset:
         if end <= folded:
-            failure = lost(log, folded, f"it ends at offset {end}")
+            failure = lost_records(log, folded, f"it ends at offset {end}")
             failure = self.following.explained(failure)
             self.following.fail(log, failure)
             raise failure
@@ -359,7 +359,7 @@ class Shards:
     def _chunks_of(
         self, collection: CollectionId, updates: pa.Table, errors: pa.Table | None = None
     ) -> ChunkWrite:
-        names = described(self.state(collection)).names
+        names = description_of(self.state(collection)).names
         bodies = chunk.encode(updates, names, errors)
         # more than one row is never too large
         largest = max((len(body) for body, _ in bodies), default=0)

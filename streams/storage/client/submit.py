@@ -43,13 +43,13 @@ class Unread(Indeterminate):
 Failure = Determinate | Indeterminate
 
 
-def worst(failures: Mapping[EventId, Failure]) -> Failure:
+def worst_failure(failures: Mapping[EventId, Failure]) -> Failure:
     """Return the error for events none of which is known to be stored."""
     doubts = (failure for failure in failures.values() if isinstance(failure, Indeterminate))
     return next(doubts, next(iter(failures.values())))
 
 
-def unread(reason: str) -> Unread:
+def unread_error(reason: str) -> Unread:
     """Return the error for an event of a failed group; the event may have counted."""
     return Unread(f"the event's outcome cannot be read: {reason}")
 
@@ -130,7 +130,7 @@ class Submitter:
         try:
             failures = self._append(sent)
             if len(failures) == len(sent):
-                failure = worst(failures)
+                failure = worst_failure(failures)
                 is_answered = not self.following.is_silence()
                 if not (is_each and is_answered and isinstance(failure, Indeterminate)):
                     raise failure

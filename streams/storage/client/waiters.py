@@ -104,7 +104,7 @@ class Callbacks:
         return tuple(waiter for name in (None, *moved) for waiter in self._of.get(name, ()))
 
 
-def guarded(call: Callable[[], None]) -> None:
+def call_guarded(call: Callable[[], None]) -> None:
     """Call back; an exception is logged and affects no other callback."""
     try:
         call()

@@ -142,13 +142,13 @@ def sort(ledger: Ledger, records: Sequence[Request | Report]) -> list[Sorted]:
             checksum = ledger.find(record.id)
             checksum = fresh.get(record.id) if checksum is None else checksum
             fresh.setdefault(record.id, record.checksum)
-            done.append(record if checksum is None else again(record, checksum))
+            done.append(record if checksum is None else duplicate_report(record, checksum))
         else:
             done.append(record)
     return done
 
 
-def again(request: Request | Report, checksum: int) -> Report:
+def duplicate_report(request: Request | Report, checksum: int) -> Report:
     """Return the report for an id that was used before."""
     if checksum == request.checksum:
         outcome = Outcome(status=Status.REPEATED)
@@ -191,7 +191,7 @@ def decides(command: Command) -> bool:
             return False
 
 
-def lingers(command: Command) -> bool:
+def may_wait(command: Command) -> bool:
     """Whether a command may wait, for brokers or for a computation, before it has an effect.
 
     Other commands may too, if they are refused or are about a group that is not followed yet:

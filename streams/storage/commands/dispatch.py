@@ -30,7 +30,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
 from streams.ids import CollectionId, Offset
-from streams.storage.commands.dedup import Report, decides, lingers, subjects
+from streams.storage.commands.dedup import Report, decides, may_wait, subjects
 from streams.storage.commands.wire import Create, Request, SubscribeAt
 
 BATCH = 256
@@ -192,7 +192,7 @@ class PendingRecords:
         if isinstance(record.command, Create):
             keys.add(f"group:{record.command.group}")
             creation, self._creations = self._creations, self._creations + 1
-        is_alone = lingers(record.command) or {*followed.values()} != groups
+        is_alone = may_wait(record.command) or {*followed.values()} != groups
         return PendingRecord(record, size, about, frozenset(keys), creation, is_alone)
 
     def pick(self, now: float, room: Capacity) -> list[Crowd]:

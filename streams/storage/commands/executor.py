@@ -18,7 +18,7 @@ from streams.kafka.log import Truncated, Unanswered
 from streams.storage.client.id_registry import REGISTRY, Directory
 from streams.storage.client.preconditions import CapabilityConditions
 from streams.storage.client.shards import Shards, fresh_uuid
-from streams.storage.client.submit import Attempt, Unread, unread
+from streams.storage.client.submit import Attempt, Unread, unread_error
 from streams.storage.commands.dedup import subjects
 from streams.storage.commands.handlers import CommandHandlers
 from streams.storage.commands.wire import Create, Outcome, Request, Status
@@ -49,7 +49,7 @@ class WouldWait(Exception):
     """A command would have to wait before it has had any effect."""
 
 
-def lingers() -> None:
+def raise_instead_of_waiting() -> None:
     """Raise instead of waiting. Errors: Lingers."""
     raise WouldWait
 
@@ -107,7 +107,9 @@ class CrowdExecutor:
         is_brief: bool = False,
     ) -> None:
         self._shards = shards
-        self._directory = Directory(shards, lingers) if is_brief else Directory(shards)
+        self._directory = (
+            Directory(shards, raise_instead_of_waiting) if is_brief else Directory(shards)
+        )
         self._writing = UpdateWriter(shards, None)
         self._counting = UpdateWriter(shards, kernels)
         self._origin = origin
@@ -170,7 +172,9 @@ class CrowdExecutor:
             self._shards, self._directory, conditions, self._writing, None, creator=seed
         )
         handlers = CommandHandlers(conversations, self._counting)
-        return CommandExecution(request, seed, begun(handlers, request), is_decided=is_decided)
+        return CommandExecution(
+            request, seed, start_command(handlers, request), is_decided=is_decided
+        )
 
     def _go_on(
         self, execution: CommandExecution, answer: StoredChunks | SubmittedOutcomes | None
@@ -204,7 +208,7 @@ class CrowdExecutor:
         if not isinstance(failure, SlackwaterError):
             command = {"command": execution.request.id}
             log.error("a command failed", exc_info=failure, extra=command)
-        execution.outcome = failed(failure)
+        execution.outcome = failed_outcome(failure)
 
     def _stop(self, execution: CommandExecution, obstacle: SlackwaterError) -> None:
         """Refuse, unless the conflict is the command's own effect: then get its outcome."""
@@ -216,7 +220,7 @@ class CrowdExecutor:
             code, message = type(obstacle).__name__, str(obstacle)
             execution.outcome = Outcome(status=Status.REFUSED, code=code, message=message)
         else:
-            execution.outcome = failed(obstacle)
+            execution.outcome = failed_outcome(obstacle)
 
     def _was_decided(self, execution: CommandExecution) -> bool:
         """Whether a log holds an event of the command: then only its answer was lost."""
@@ -300,16 +304,16 @@ class CrowdExecutor:
         """The offset to which a group is folded. Errors: Unread if the group has failed."""
         group = self._shards.following.groups.get(name)
         if group is None:
-            raise unread(f"group {name} is not followed any more")
+            raise unread_error(f"group {name} is not followed any more")
         return group.state.upto
 
 
-def begun(handlers: CommandHandlers, request: Request) -> Conversation[Outcome]:
+def start_command(handlers: CommandHandlers, request: Request) -> Conversation[Outcome]:
     """Return the command's generator; errors in the command are raised at its first `next`."""
     return (yield from handlers.ask(request.command))
 
 
-def failed(failure: Exception) -> Outcome:
+def failed_outcome(failure: Exception) -> Outcome:
     """Return the outcome for a command that failed for an external reason."""
     is_expected = isinstance(failure, SlackwaterError)
     code = type(failure).__name__ if is_expected else "Defect"

@@ -84,7 +84,7 @@ class CommandHandlers:
             case Drop():
                 return self._drop(command)
             case _:
-                return one(self._moved(command))
+                return single_capability(self._moved(command))
 
     def _moved(
         self, command: Clone | Transfer | Downgrade | Heartbeat
@@ -187,12 +187,12 @@ def check_presented(command: Command) -> None:
 
     Its name is derived from public ids, so knowing the name gives no right.
     """
-    for capability in presented(command):
+    for capability in presented_capabilities(command):
         if is_system(capability.name):
             raise InvalidCapability(capability.id, f"{capability.name} is the system's own")
 
 
-def presented(command: Command) -> Sequence[Capability]:
+def presented_capabilities(command: Command) -> Sequence[Capability]:
     """Return the capabilities that a command exercises."""
     match command:
         case Create() | AcquireCapabilities():
@@ -215,7 +215,7 @@ def options_of(command: SubscribeAt) -> Options:
     return Options(where=where)
 
 
-def one(conversation: Conversation[Capability]) -> Conversation[Outcome]:
+def single_capability(conversation: Conversation[Capability]) -> Conversation[Outcome]:
     """Return the outcome of a command with one capability as its result."""
     capability = yield from conversation
     return Outcome(status=Status.DONE, capabilities=(capability,))

@@ -74,7 +74,7 @@ class SessionMarks:
             log.warning("services ended at a command", extra={"offset": first, "ends": ends})
         if ends >= ENOUGH:
             self._begun = None
-            return {first: crashed(entries[0], ends)}
+            return {first: crash_report(entries[0], ends)}
         lo = first if unanswered is None else min(first, unanswered)
         self.go_on(lo, last)
         return {}
@@ -113,7 +113,7 @@ class SessionMarks:
             log.warning("cannot write the crash mark", extra={"cause": str(error)})
 
 
-def crashed(entry: Entry, ends: int) -> Report:
+def crash_report(entry: Entry, ends: int) -> Report:
     """Return the response to a record at which services died: its body is not decoded."""
     outcome = Outcome(
         status=Status.FAILED,

@@ -43,7 +43,7 @@ from streams.storage.commands.dispatch import (
     PendingRecord,
     PendingRecords,
 )
-from streams.storage.commands.executor import CrowdExecutor, failed
+from streams.storage.commands.executor import CrowdExecutor, failed_outcome
 from streams.storage.commands.marks import Marks, SessionMarks
 from streams.storage.commands.wire import (
     Malformed,
@@ -210,7 +210,7 @@ class Session:
         while self._looked < high:
             topic = self._wiring.names.responses
             records = self._wiring.records.fetch(topic, 0, self._looked, high, _AT_ONCE)
-            yield list(readable(records.column("value").to_pylist()))
+            yield list(readable_responses(records.column("value").to_pylist()))
             is_all = records.num_rows < _AT_ONCE
             self._looked = high if is_all else Offset(records.column("offset")[-1].as_py() + 1)
 
@@ -303,7 +303,8 @@ class Session:
         )
         outcomes = iter(answering.answer(requests) if requests else ())
         return [
-            told(item, next(outcomes)) if isinstance(item, Request) else item for item in todo
+            response_to(item, next(outcomes)) if isinstance(item, Request) else item
+            for item in todo
         ]
 
     def _settle(self, done: Sequence[CrowdResult]) -> bool:
@@ -331,7 +332,7 @@ class Session:
         """
         if not isinstance(failure, Determinate | Indeterminate | Corrupt):
             raise failure
-        what = [named(item) for item in crowd[:SHOWN]]
+        what = [log_name(item) for item in crowd[:SHOWN]]
         log.warning("commands failed; retrying", extra={"of": what, "cause": str(failure)})
         if len(crowd) == 1 and not self._wiring.shards.following.is_silence():
             self._has_tried(crowd[0], failure)
@@ -344,7 +345,7 @@ class Session:
         tries[at] = tries.get(at, 0) + 1
         if tries[at] >= TRIES:
             record = item.record
-            item.record = Report(at, record.checksum, failed(failure), record.id)
+            item.record = Report(at, record.checksum, failed_outcome(failure), record.id)
 
     def _answer(self, finished: Sequence[Finished]) -> None:
         """Errors: as `Writer.commit`; commands that are answered one by one use up a try."""
@@ -386,7 +387,7 @@ class Session:
     def _watch(self) -> None:
         """Log slow crowds. Errors: Stuck."""
         for wait in self._workers.waits():
-            what = [named(item) for item in wait.crowd[:SHOWN]]
+            what = [log_name(item) for item in wait.crowd[:SHOWN]]
             log.warning(
                 "a command takes long",
                 extra={"of": what, "seconds": round(wait.seconds, 1), "in": wait.where},
@@ -409,21 +410,21 @@ class Session:
         self._workers.leave(wait_s)
 
 
-def named(item: PendingRecord) -> str:
+def log_name(item: PendingRecord) -> str:
     """Return a command's kind, id and collections for a log line."""
     record = item.record
     kind = type(record.command).__name__ if isinstance(record, Request) else "Report"
     return " ".join([kind, record.id, *sorted(item.collections)])
 
 
-def told(request: Request, outcome: Outcome | None) -> Report | None:
+def response_to(request: Request, outcome: Outcome | None) -> Report | None:
     """Return the response to a command from its outcome."""
     if outcome is None:
         return None
     return Report(request.offset, request.checksum, outcome, request.id)
 
 
-def readable(values: Iterable[bytes | None]) -> Iterator[AnsweredRecord]:
+def readable_responses(values: Iterable[bytes | None]) -> Iterator[AnsweredRecord]:
     """Yield the responses among the records; other records are logged and skipped."""
     for value in values:
         try:

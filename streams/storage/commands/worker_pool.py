@@ -96,7 +96,7 @@ class InlinePool:
 
     def begin(self, crowd: Crowd, work: Work) -> None:
         """Execute the crowd."""
-        self._done.append(finished(crowd, work, Exception))
+        self._done.append(execute_crowd(crowd, work, Exception))
 
     def done(self, _: float) -> list[CrowdResult]:
         """Return all crowds that were begun."""
@@ -143,7 +143,7 @@ class ThreadPerCrowd:
     def begin(self, crowd: Crowd, work: Work) -> None:
         """Start a thread for the crowd."""
         thread = threading.Thread(
-            target=lambda: self._done.put(finished(crowd, work, BaseException)),
+            target=lambda: self._done.put(execute_crowd(crowd, work, BaseException)),
             name=f"commands from {crowd[0].offset}",
             daemon=True,
         )
@@ -170,7 +170,7 @@ class ThreadPerCrowd:
         for job in self._under_way.values():
             if now - job.began > max(self.word_s, 2 * (job.told - job.began)):
                 job.told = now
-                crowds.append(SlowCrowd(job.crowd, now - job.began, where(job.thread)))
+                crowds.append(SlowCrowd(job.crowd, now - job.began, stack_of(job.thread)))
         return crowds
 
     def leave(self, wait_s: float) -> None:
@@ -180,7 +180,7 @@ class ThreadPerCrowd:
             job.thread.join(max(0.0, deadline - time.monotonic()))
 
 
-def finished(crowd: Crowd, work: Work, caught: type[BaseException]) -> CrowdResult:
+def execute_crowd(crowd: Crowd, work: Work, caught: type[BaseException]) -> CrowdResult:
     """Execute a crowd; return an exception instead of raising it."""
     try:
         return CrowdResult(crowd, work())
@@ -188,7 +188,7 @@ def finished(crowd: Crowd, work: Work, caught: type[BaseException]) -> CrowdResu
         return CrowdResult(crowd, failure=failure)
 
 
-def where(thread: threading.Thread) -> str:
+def stack_of(thread: threading.Thread) -> str:
     """Return the position of a thread: its innermost calls in our code, the last one last."""
     frame = sys._current_frames().get(thread.ident or 0)  # noqa: SLF001  there is no public way
     calls: list[str] = []

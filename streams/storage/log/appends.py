@@ -57,8 +57,8 @@ def append(state: State, body: Append, offset: Offset) -> tuple[State, Decision]
         refusal = invalid(draft, renewal)
         if refusal is not None:
             return state, refusal
-        draft = renewed(draft, renewal)
-    late = overtaken(state, body)
+        draft = renew_lease(draft, renewal)
+    late = overtaken_by(state, body)
     if late is not None:
         return state, late
     return draft, Appended(tuple(part.upper for part in body.parts))
@@ -101,7 +101,7 @@ def invalid(state: State, renewal: Renewal) -> Decision | None:
     return None
 
 
-def renewed(state: State, renewal: Renewal) -> State:
+def renew_lease(state: State, renewal: Renewal) -> State:
     """The state with the capability's lease renewed; no other lease ends earlier for it."""
     collection = state.collections[renewal.collection]
     capability = collection.capabilities[renewal.capability]
@@ -112,7 +112,7 @@ def renewed(state: State, renewal: Renewal) -> State:
     return with_collection(state, replace(collection, capabilities=capabilities))
 
 
-def overtaken(state: State, body: Append) -> Overtaken | None:
+def overtaken_by(state: State, body: Append) -> Overtaken | None:
     """Whether updates were linked to a collection after the offset that the writer had read."""
     if body.read_upto is None:
         return None
@@ -129,14 +129,14 @@ def malformed(part: Part) -> Refused | None:
         return Refused(Misuse.BOUNDS)
     if (part.from_offsets is None) != (part.to_offsets is None):
         return Refused(Misuse.HALF_A_BINDING)
-    if part.from_offsets is not None and not continues(
+    if part.from_offsets is not None and not continues_binding(
         part.from_offsets, part.to_offsets or {}
     ):
         return Refused(Misuse.BACKWARD_OFFSETS)
     return None
 
 
-def continues(old: Mapping[int, int], new: Mapping[int, int]) -> bool:
+def continues_binding(old: Mapping[int, int], new: Mapping[int, int]) -> bool:
     """Whether `new` has every partition of `old`, at the same offset or a later one."""
     return all(partition in new and new[partition] >= old[partition] for partition in old)
 
@@ -161,7 +161,7 @@ def missing_chunks(state: State, linking: Part | Replace) -> Decision | None:
     for stage in linking.stages:
         if stage not in state.stages:
             return UnknownStage(stage)
-    return ChunksReclaimed() if reclaimed(state, linking.chunks) else None
+    return ChunksReclaimed() if may_be_reclaimed(state, linking.chunks) else None
 
 
 def used_up(
@@ -177,7 +177,7 @@ def used_up(
     return tuple(chunks), left
 
 
-def reclaimed(state: State, chunks: tuple[ChunkRef, ...]) -> bool:
+def may_be_reclaimed(state: State, chunks: tuple[ChunkRef, ...]) -> bool:
     """Whether the collector may have taken one of the chunks (rule 7)."""
     if not state.floor:
         return False

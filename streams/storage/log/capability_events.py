@@ -41,7 +41,7 @@ from streams.storage.log.state import (
     Capability,
     CollectionState,
     State,
-    forgotten,
+    forgotten_collection,
     settled,
 )
 
@@ -85,10 +85,10 @@ def decide(state: State, body: Grant, offset: Offset) -> tuple[State, Decision]:
     )
     if capability is not None and capability.token != body.token:
         return state, TokenMismatch(capability.token)
-    return granted(state, collection, body, offset)
+    return grant(state, collection, body, offset)
 
 
-def granted(
+def grant(
     state: State, collection: CollectionState, body: Grant, offset: Offset
 ) -> tuple[State, Decision]:
     """Apply the event, whose capability and token have been checked."""
@@ -256,7 +256,7 @@ def drop_collection(state: State, collection: CollectionState, offset: Offset) -
     """Forget all of a collection but its id, which must not be used again."""
     # in the order of the log, which is the same for a fold of a part of it
     chunks = tuple(ref for batch in collection.batches.ordered() for ref in batch.chunks)
-    state = with_collection(state, forgotten(collection.id))
+    state = with_collection(state, forgotten_collection(collection.id))
     return replace(state, superseded=state.superseding(offset, chunks))
 
 

@@ -11,7 +11,12 @@ from typing import assert_never
 
 from streams.ids import Offset, Timestamp
 from streams.progress import Antichain, frontier
-from streams.storage.log.appends import missing_chunks, reclaimed, used_up, with_collection
+from streams.storage.log.appends import (
+    may_be_reclaimed,
+    missing_chunks,
+    used_up,
+    with_collection,
+)
 from streams.storage.log.batches import Batch
 from streams.storage.log.capability_events import with_expiry
 from streams.storage.log.dedup_window import WINDOW
@@ -58,7 +63,7 @@ def decide(
 
 def stage(state: State, body: Stage) -> tuple[State, Decision]:
     """Protect chunks under a name until its lease ends or an Append links them."""
-    if reclaimed(state, body.chunks):
+    if may_be_reclaimed(state, body.chunks):
         return state, ChunksReclaimed()
     expires = min(state.clock_ms + body.lease_ms, LAST_MS)
     old = state.stages.get(body.stage)
@@ -97,13 +102,13 @@ def swap(state: State, body: Replace, offset: Offset) -> tuple[State, Decision]:
     if len(gone) < len(batches):
         return state, BatchesChanged()
     upper = union(gone)
-    misuse = unfit(collection, body, upper)
+    misuse = broken_rule(collection, body, upper)
     if misuse is not None or upper is None:
         return state, misuse or Refused(Misuse.GAP)
     lost = missing_chunks(state, body)
     if lost is not None:
         return state, lost
-    return swapped(state, collection, body, (gone, upper), offset), Replaced()
+    return swap_batches(state, collection, body, (gone, upper), offset), Replaced()
 
 
 def union(batches: list[Batch]) -> Antichain | None:
@@ -117,7 +122,7 @@ def union(batches: list[Batch]) -> Antichain | None:
     return upper
 
 
-def unfit(
+def broken_rule(
     collection: CollectionState, body: Replace, upper: Antichain | None
 ) -> Refused | None:
     """Return the rule that the new batch would break by changing readable or writable times."""
@@ -128,7 +133,7 @@ def unfit(
     return None
 
 
-def swapped(
+def swap_batches(
     state: State,
     collection: CollectionState,
     body: Replace,
@@ -163,7 +168,7 @@ def roll_up(state: State, body: Rollup, offset: Offset) -> tuple[State, Decision
     newest = state.rollups[-1].upto if state.rollups else Offset(-1)
     if body.upto <= newest or body.upto < offset - WINDOW:
         return state, RollupSuperseded()
-    if reclaimed(state, body.chunks):
+    if may_be_reclaimed(state, body.chunks):
         return state, ChunksReclaimed()
     out = tuple(chunk for old in state.rollups[:-1] for chunk in old.chunks)
     rollups = (*state.rollups[-1:], body)

@@ -78,13 +78,13 @@ def step(state: State, event: Event, offset: Offset, at_ms: int) -> tuple[State,
     if recalled is not None:
         return state, recalled
     state, outcome = decide(state, event, offset)
-    decided = RecordedOutcome(event.id, offset, shortened(outcome))
+    decided = RecordedOutcome(event.id, offset, shorten(outcome))
     if event.id.startswith(COMMAND):
         return state.moved(kept=state.kept.record(decided)), outcome
     return state.moved(window=state.window.record(decided)), outcome
 
 
-def shortened(outcome: Decision) -> Decision:
+def shorten(outcome: Decision) -> Decision:
     """Return the outcome as it is remembered: long texts of refused events are cut.
 
     The state and each Rollup hold thousands of outcomes.

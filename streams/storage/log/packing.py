@@ -44,7 +44,7 @@ EMPTY: Record = {
 }
 
 
-def packed(states: Sequence[State]) -> list[State]:
+def pack(states: Sequence[State]) -> list[State]:
     """Return states of one group, in log order, that share the bytes of their outcomes."""
     window = _joined([list(state.window.remembered(state.upto)) for state in states])
     kept = _joined([list(state.kept) for state in states])

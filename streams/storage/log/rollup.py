@@ -136,8 +136,8 @@ def decode(body: bytes) -> State:
         clock_ms=record["clock_ms"],
         appended_ms=record["appended_ms"],
         collections=collections,
-        window=Window(earlier=earlier(body, "decided", record["upto"])),
-        kept=RecentOutcomes(earlier=earlier(body, "kept", record["upto"])),
+        window=Window(earlier=remembered_outcomes(body, "decided", record["upto"])),
+        kept=RecentOutcomes(earlier=remembered_outcomes(body, "kept", record["upto"])),
         floor=to_offsets(record["floor"]) or {},
         stages=stages,
         superseded=tuple(
@@ -152,7 +152,7 @@ def decode(body: bytes) -> State:
     )
 
 
-def earlier(body: bytes, field: str, upto: Offset) -> RememberedOutcomes:
+def remembered_outcomes(body: bytes, field: str, upto: Offset) -> RememberedOutcomes:
     """Return the remembered outcomes in a field of the body, decoded at the first lookup."""
 
     @cache

@@ -191,7 +191,7 @@ class CollectionState:
         return self.since.is_empty
 
 
-def forgotten(id_: CollectionId) -> CollectionState:
+def forgotten_collection(id_: CollectionId) -> CollectionState:
     """Return what remains of a dropped collection: its id, so that it is never reused."""
     return CollectionState(
         id=id_,
@@ -277,7 +277,7 @@ class Collections(Mapping[CollectionId, CollectionState]):
         collection = self.live.get(id_)
         if collection is not None:
             return collection
-        return forgotten(id_) if id_ in self.dropped else default
+        return forgotten_collection(id_) if id_ in self.dropped else default
 
     def __contains__(self, id_: object) -> bool:
         return id_ in self.live or id_ in self.dropped

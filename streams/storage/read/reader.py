@@ -66,13 +66,13 @@ def pieces(
     Takes O(log n) for n batches, and the number of batches found.
     """
     return tuple(
-        Piece(ref, max(batch.lower, lower), clipped(batch.upper, upper))
+        Piece(ref, max(batch.lower, lower), clip_upper(batch.upper, upper))
         for batch in collection.batches.overlapping(lower, upper)
         for ref in batch.chunks
     )
 
 
-def clipped(upper: Antichain, bound: Timestamp) -> Timestamp:
+def clip_upper(upper: Antichain, bound: Timestamp) -> Timestamp:
     """Return the lesser of a batch's upper and a bound."""
     return bound if upper.is_empty else min(upper.time, bound)
 
@@ -160,7 +160,7 @@ def load(
     if not wanted:
         return chunk.contents_schema(pa.struct([])).empty_table(), chunk.ERRORS.empty_table()
     loaded: list[Loaded] = []
-    for some in stretches(wanted, FETCHED_BYTES):
+    for some in split_by_bytes(wanted, FETCHED_BYTES):
         refs = list(dict.fromkeys(piece.ref for piece in some))
         by_ref = dict(zip(refs, chunks.fetch(topic, refs), strict=True))
         opened = (open_piece(topic, piece, by_ref[piece.ref]) for piece in some)
@@ -171,7 +171,7 @@ def load(
     )
 
 
-def stretches(wanted: Sequence[Piece], most: int) -> Iterator[Sequence[Piece]]:
+def split_by_bytes(wanted: Sequence[Piece], most: int) -> Iterator[Sequence[Piece]]:
     """Yield the pieces in order, in parts of at most so many bytes, fetched together."""
     start = size = 0
     for at, piece in enumerate(wanted):
@@ -223,7 +223,7 @@ def snapshot(
     await_upper(shards, collection, as_of, timeout_ms)
     interval = (MINIMUM_TIME, Timestamp(as_of + 1))
     updates, errors = load_stable(shards, collection, interval, as_of, selection)
-    return advanced(updates, as_of), advanced(errors, as_of)
+    return advance_times(updates, as_of), advance_times(errors, as_of)
 
 
 def await_upper(
@@ -275,7 +275,7 @@ def load_stable(
             if newest == wanted:
                 raise
         if may_hold:
-            with planned(shards, collection, as_of):
+            with protected_chunks(shards, collection, as_of):
                 return load_stable(
                     shards, collection, interval, as_of, selection, may_hold=False
                 )
@@ -295,18 +295,18 @@ def load_parts(
 
     Errors: as `load_stable`.
     """
-    with planned(shards, collection, as_of):
+    with protected_chunks(shards, collection, as_of):
         state = shards.state(collection)
         check_readable(state, as_of)
         every = pieces(state, *interval)
         wanted = [piece for piece in every if selection.may_match(piece.ref)]
         topic = shards.data_topic(collection)
-        for some in stretches(wanted, PART_BYTES) if wanted else ():
+        for some in split_by_bytes(wanted, PART_BYTES) if wanted else ():
             yield load(shards.chunks, topic, some, selection)
 
 
 @contextmanager
-def planned(
+def protected_chunks(
     shards: Shards, collection: CollectionId, as_of: Timestamp
 ) -> Iterator[Callable[[], None]]:
     """Protect the current chunks from the collector while the block runs.
@@ -338,7 +338,7 @@ def planned(
             log.warning("a read's hold ends with its lease", extra={"cause": str(error)})
 
 
-def advanced(table: pa.Table, time: Timestamp) -> pa.Table:
+def advance_times(table: pa.Table, time: Timestamp) -> pa.Table:
     """Return the table with every time advanced to `time`; none is later."""
     index = table.schema.get_field_index("time")
     same = pa.repeat(pa.scalar(time, pa.int64()), table.num_rows)

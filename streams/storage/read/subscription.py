@@ -38,7 +38,7 @@ from streams.storage.log.state import CollectionState
 from streams.storage.read.options import Options, selection
 from streams.storage.read.reader import (
     Loaded,
-    advanced,
+    advance_times,
     changes,
     end,
     is_complete,
@@ -163,7 +163,9 @@ class Subscription:
     def _deliver_snapshot(self, collection: CollectionState, as_of: Timestamp) -> Delivery:
         past = Timestamp(min(as_of + 1, END))  # all times of updates are earlier
         updates, errors = self._load(collection, (MINIMUM_TIME, past), as_of)
-        delivery = self._delivered((advanced(updates, as_of), advanced(errors, as_of)), past)
+        delivery = self._delivered(
+            (advance_times(updates, as_of), advance_times(errors, as_of)), past
+        )
         self._snapshot = None
         return delivery
 

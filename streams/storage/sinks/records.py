@@ -28,12 +28,12 @@ from streams.storage.sinks.sink import (
     SinkChanges,
     SoundTimes,
     Stall,
+    assign_sound_times,
     changes,
-    settle,
 )
 from streams.trace.columns import int64
 from streams.trace.kernel.kernel import Kernel, arrow_schema
-from streams.trace.updates import advance, at, consolidate, flatten, hash_columns
+from streams.trace.updates import advance, consolidate, contents_at, flatten, hash_columns
 
 TIME_HEADER = "slackwater-time"
 
@@ -65,7 +65,7 @@ class RecordEncoder:
 
     def live(self, updates: pa.Table, time: Timestamp) -> Hashes:
         """The keys that have a row at `time`, a sound time, given the updates up to it."""
-        rows = at(flatten([updates], self._schema), time, self._kernel)
+        rows = contents_at(flatten([updates], self._schema), time, self._kernel)
         return np.unique(hash_columns(rows, self._keys, self._kernel))
 
     def decide(
@@ -83,7 +83,7 @@ class RecordEncoder:
         InvalidUsage if the collection removes rows that it does not have.
         """
         raw = advance(flatten([updates], self._schema), since)
-        settled = settle(
+        settled = assign_sound_times(
             live,
             hash_columns(raw, self._keys, self._kernel),
             int64(raw.column("time")),

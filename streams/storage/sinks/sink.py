@@ -75,7 +75,7 @@ class ImpossibleRetraction:
     row: int
 
 
-def settle(
+def assign_sound_times(
     live: Hashes,
     hashes: Hashes,
     times: Integers,
@@ -113,7 +113,7 @@ def changes(
 ) -> SinkChanges | ImpossibleRetraction:
     """Return the records for updates at sound times.
 
-    Shape: as `settle`, consolidated: one entry for each row and time, no diff of 0.
+    Shape: as `assign_sound_times`, consolidated: one entry for each row and time, no diff of 0.
     """
     if len(hashes) == 0:
         return SinkChanges(np.empty(0, np.int64), NO_FLAGS, live)
@@ -136,11 +136,11 @@ def changes(
     by_time = np.lexsort((groups.hashes, groups.times))
     last_of_hash = np.append(groups.first_of_hash[1:], True)
     touched, stays = groups.hashes[last_of_hash], counts[last_of_hash] == 1
-    after = moved(live, touched, is_among(live, touched), stays)
+    after = update_live_keys(live, touched, is_among(live, touched), stays)
     return SinkChanges(rows[by_time].astype(np.int64), (came == 0)[by_time], after)
 
 
-def moved(live: Hashes, touched: Hashes, was_there: Flags, stays: Flags) -> Hashes:
+def update_live_keys(live: Hashes, touched: Hashes, was_there: Flags, stays: Flags) -> Hashes:
     """The live keys after some of them were touched; itself where none comes and none goes.
 
     There may be as many as a table has rows: each copy counts.

@@ -36,7 +36,9 @@ class AffectedRows:
     def may_match(self, chunk: ChunkRef) -> bool:
         """Whether the chunk's ranges allow one of the rows."""
         pairs = zip(chunk.ranges, self.bounds, strict=False)
-        return all(there is None or own is None or meets(there, own) for there, own in pairs)
+        return all(
+            there is None or own is None or may_intersect(there, own) for there, own in pairs
+        )
 
     def apply(self, updates: pa.Table) -> pa.Table:
         """Return the selected rows of a chunk; each once per time.
@@ -54,7 +56,7 @@ class AffectedRows:
         return pa.Table.from_batches([consolidate(rows, self.kernel)], self.schema)
 
 
-def touched(fresh: pa.RecordBatch, kernel: Kernel) -> AffectedRows:
+def affected_rows(fresh: pa.RecordBatch, kernel: Kernel) -> AffectedRows:
     """Return the selection of an update's rows. Shape: c0 .. cn, time, diff."""
     width = fresh.num_columns - 2
     keys = [key_form(fresh.column(position), kernel) for position in range(width)]
@@ -68,6 +70,6 @@ def bounds_of(column: pa.Array) -> Range | None:
     return None if pc.any(is_odd).as_py() else range_of(column)
 
 
-def meets(left: Range, right: Range) -> bool:
+def may_intersect(left: Range, right: Range) -> bool:
     """Whether a value may lie within both."""
     return bool(left.low <= right.high and right.low <= left.high)  # type: ignore[operator]  # of one column

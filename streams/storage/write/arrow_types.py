@@ -29,7 +29,7 @@ class TypeMismatch(SlackwaterError):
     """A column does not have the expected type, or one of its values does not fit that type."""
 
 
-def accepted(column: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
+def cast_losslessly(column: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
     """Return the column cast to the type `kind`, without loss.
 
     Errors: Misfit; TooLarge when it would be too large.
@@ -37,7 +37,9 @@ def accepted(column: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
     if column.type == kind:
         return column
     if not is_accepted(column.type, kind):
-        raise TypeMismatch(f"expected {spelled(kind, column.type)}, actual {column.type}")
+        raise TypeMismatch(
+            f"expected {distinguishing_text(kind, column.type)}, actual {column.type}"
+        )
     try:
         return pa.chunked_array([_cast(chunk, kind) for chunk in column.chunks], kind)
     except pa.ArrowException as cause:
@@ -195,7 +197,7 @@ def _lengths(values: pa.Array) -> pa.Array:
     return pa.repeat(pa.scalar(width, pa.int64()), len(values))
 
 
-def spelled(kind: pa.DataType, other: pa.DataType) -> str:
+def distinguishing_text(kind: pa.DataType, other: pa.DataType) -> str:
     """Format the type so that it differs visibly from the other one."""
     if str(kind) != str(other):
         return str(kind)

@@ -75,7 +75,7 @@ def check_ref(id_: CollectionId, ref: ChunkRef) -> None:
         )
 
 
-def staged(
+def read_staged(
     chunks: Chunks,
     topic: Topic,
     refs: Sequence[ChunkRef],
@@ -89,12 +89,12 @@ def staged(
     """
     id_, description, headers = about
     for some in (refs[start : start + AT_ONCE] for start in range(0, len(refs), AT_ONCE)):
-        for ref, record in zip(some, fetched(chunks, topic, id_, some), strict=True):
+        for ref, record in zip(some, fetch_committed(chunks, topic, id_, some), strict=True):
             check_record(id_, ref, record, described(headers, record.body, ref.rows))
             yield rows_of(id_, ref, record.body, description)
 
 
-def fetched(
+def fetch_committed(
     chunks: Chunks, topic: Topic, id_: CollectionId, refs: Sequence[ChunkRef]
 ) -> list[ChunkRecord]:
     """Return the committed records. Errors: WrongRows, Uncommitted."""

@@ -8,14 +8,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from streams.storage.write.arrow_types import TypeMismatch
-from streams.trace.kernel.kernel import printed
+from streams.trace.kernel.kernel import printed_type
 from streams.trace.kernel.types import parts
 from streams.trace.kernel.unions import has_union
 
 
 def check_unions(column: pa.ChunkedArray, duckdb_type: str) -> None:
     """Errors: Misfit where a struct in the column carries no union of the type."""
-    kind = printed(duckdb_type)
+    kind = printed_type(duckdb_type)
     if has_union(kind):
         for chunk in column.chunks:
             _check(pa.concat_arrays([chunk]), kind)

@@ -15,14 +15,14 @@ from streams.ids import MINIMUM_TIME, CapabilityId, CollectionId, Offset
 from streams.kafka.log import ChunkRef
 from streams.progress import END, Antichain, frontier
 from streams.storage.client.handles import Capability, NotForward, WriteCapability
-from streams.storage.client.lifecycle import described
+from streams.storage.client.lifecycle import description_of
 from streams.storage.client.shards import Shards
 from streams.storage.description import Description
 from streams.storage.limits import LARGEST_COUNTED, check_size
 from streams.storage.log.events import Append, Body, Downgrade, Part, Renewal
 from streams.storage.read.reader import load_stable
-from streams.storage.write.affected_rows import touched
-from streams.storage.write.chunk_validation import check_refs, staged
+from streams.storage.write.affected_rows import affected_rows
+from streams.storage.write.chunk_validation import check_refs, read_staged
 from streams.storage.write.validation import (
     WrongRows,
     check_counts,
@@ -80,7 +80,7 @@ class Write:
     @property
     def upper(self) -> Antichain:
         """The new frontier."""
-        return bound(self.new_frontier)
+        return as_frontier(self.new_frontier)
 
     @property
     def is_heartbeat(self) -> bool:
@@ -88,7 +88,7 @@ class Write:
         return self.upper == self.capability.frontier
 
 
-def bound(value: Antichain | int) -> Antichain:
+def as_frontier(value: Antichain | int) -> Antichain:
     """Return a frontier, given as a frontier or as its time.
 
     Errors: InvalidUsage if it is not a time, or before the first time, where a snapshot begins.
@@ -107,7 +107,7 @@ def bound(value: Antichain | int) -> Antichain:
     return frontier(time)
 
 
-def moved(write: Write) -> WriteCapability:
+def moved_capability(write: Write) -> WriteCapability:
     """Return the capability after the write."""
     return replace(write.capability, frontier=write.upper)
 
@@ -157,7 +157,7 @@ class UpdateWriter:
             return [(group, renewal(write.capability)) for write in writes]
         ends = {part.capability: part.upper for part in parts}
         unmoved = [write.capability for write in writes if write.capability.name not in ends]
-        due = [moved(write) for write in writes if self.is_due(write)]
+        due = [moved_capability(write) for write in writes if self.is_due(write)]
         last = [
             capability for capability in due if capability.frontier == ends[capability.name]
         ]
@@ -208,7 +208,7 @@ class UpdateWriter:
             return None, []
         if write.is_heartbeat:
             raise NothingBetween(write.capability)
-        description = described(self.shards.state(id_))
+        description = description_of(self.shards.state(id_))
         rows = None if is_empty else conform(id_, write.updates, description)
         if rows is not None:
             check_times(id_, rows, lower, write.upper)
@@ -222,10 +222,10 @@ class UpdateWriter:
         Errors: NegativeMultiplicity.
         """
         for id_, tables in fresh.items():
-            schema = arrow_schema(described(self.shards.state(id_)).types)
+            schema = arrow_schema(description_of(self.shards.state(id_)).types)
             own = flatten(tables, schema)
             with kernels.lent() as kernel:
-                chosen = touched(own, kernel)
+                chosen = affected_rows(own, kernel)
                 past, _ = load_stable(self.shards, id_, (MINIMUM_TIME, END), END, chosen)
                 check_counts(id_, flatten([past, own], schema), own.num_rows, kernel)
 
@@ -248,7 +248,7 @@ class UpdateWriter:
         if not write.chunks:
             return []
         about = (id_, description, self.shards.headers(id_))
-        for rows in staged(
+        for rows in read_staged(
             self.shards.chunks, self.shards.data_topic(id_), write.chunks, about
         ):
             check_times(id_, rows, write.capability.frontier, write.upper)

@@ -18,7 +18,7 @@ from streams.ids import CollectionId, Timestamp
 from streams.progress import END, Antichain, frontier
 from streams.storage.description import Description
 from streams.storage.limits import MOST_DIFF
-from streams.storage.write.arrow_types import TypeMismatch, accepted
+from streams.storage.write.arrow_types import TypeMismatch, cast_losslessly
 from streams.storage.write.union_structs import check_unions
 from streams.trace import updates as trace
 from streams.trace.columns import group, int64, key_form
@@ -81,7 +81,7 @@ def conform(id_: CollectionId, updates: pa.Table, description: Description) -> p
         actual = brief(str(updates.column_names))
         raise WrongRows(id_, f"expected columns {brief(str(user))}, actual {actual}")
     columns = [
-        conformed(id_, name, column, field.type)
+        conform_column(id_, name, column, field.type)
         for name, column, field in zip(user, updates.columns, expected, strict=True)
     ]
     for (name, type_), column in zip(description.columns, columns, strict=False):
@@ -94,12 +94,12 @@ def conform(id_: CollectionId, updates: pa.Table, description: Description) -> p
     return pa.Table.from_arrays(columns, schema=expected)
 
 
-def conformed(
+def conform_column(
     id_: CollectionId, name: str, column: pa.ChunkedArray, kind: pa.DataType
 ) -> pa.ChunkedArray:
     """Return a column in its type. Errors: WrongRows, TooLarge."""
     try:
-        return accepted(column, kind)
+        return cast_losslessly(column, kind)
     except TypeMismatch as cause:
         raise WrongRows(id_, f"column {name}: {brief(str(cause))}") from cause
 

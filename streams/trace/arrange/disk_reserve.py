@@ -23,7 +23,7 @@ def usage(directory: Path) -> tuple[int, int]:
     return stat.f_bavail * stat.f_frsize, stat.f_blocks * stat.f_frsize
 
 
-def lacking(directory: Path, size: int = 0) -> int:
+def missing_bytes(directory: Path, size: int = 0) -> int:
     """The bytes of the reserve that are missing once `size` more bytes are written."""
     free, total = usage(directory)
     return max(0, min(total // PART, MOST_RESERVED) - (free - size))
@@ -44,5 +44,5 @@ def says_full(text: str) -> bool:
 
 def claim(directory: Path, size: int) -> None:
     """Refuse `size` bytes that would go into the reserve. Errors: OSError: the disk is full."""
-    if lacking(directory, size):
+    if missing_bytes(directory, size):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(directory))

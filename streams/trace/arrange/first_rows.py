@@ -57,7 +57,7 @@ class Gaps:
         return Gaps(keys, self.hashes[places], self.low.take(at), self.high.take(at))
 
 
-def leading(
+def first_rows(
     runs: Sequence[Run],
     start: Entries,
     touched: Entries,
@@ -76,7 +76,7 @@ def leading(
     return _Walk(runs, cursors, start, touched, kernel, largest=last).until(wanted)
 
 
-def within(
+def first_rows_in_ranges(
     runs: Sequence[Run],
     gaps: Gaps,
     wanted: Ints,
@@ -99,7 +99,7 @@ def within(
     return walk.until(wanted)
 
 
-def joined(parts: Sequence[Leading]) -> Leading | None:
+def concatenate(parts: Sequence[Leading]) -> Leading | None:
     """The results of several searches; None for none."""
     if not parts:
         return None
@@ -112,7 +112,7 @@ def _across(run: Run, gaps: Gaps, *, last: bool) -> Cursor:
     """A cursor over each gap's places in a run."""
     low = np.searchsorted(run.hashes, gaps.hashes, "left")
     high = np.searchsorted(run.hashes, gaps.hashes, "right")
-    read = order.reader(ordered.compared(run.rows))
+    read = order.reader(ordered.order_column(run.rows))
     for ends, column, after in ((low, gaps.low, True), (high, gaps.high, False)):
         some = np.flatnonzero(column.is_valid().to_numpy(zero_copy_only=False))
         values = order.comparables(column.take(pa.array(some)))
@@ -164,7 +164,7 @@ class _Walk:
         passed = np.flatnonzero(number[touched.owner] >= 0)
         skipped = touched.compared.take(pa.array(passed))
         compared = pa.concat_arrays([read.compared, skipped])
-        ranks = order.directed(compared, largest=self.largest)
+        ranks = order.directed_ranks(compared, largest=self.largest)
         rank, size = ranks[: len(read.which)], len(read.which)
         horizon = ordered.horizon(self.cursors, read, rank, todo)
         judged: Flags = rank < horizon[read.which]
@@ -176,7 +176,7 @@ class _Walk:
         live = np.flatnonzero(judged & read.same & there[ids[:size]])
         live = live[np.unique(ids[live], return_index=True)[1]]
         live = live[np.lexsort((rank[live], read.which[live]))]
-        ordered.move(self.cursors, read, judged, todo)
+        ordered.advance_cursors(self.cursors, read, judged, todo)
         return live, counts[ids[live]]
 
 

@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from streams.trace.arrange import merge
 from streams.trace.arrange.runs import RunFiles, RunName, by_hash, lookup, repeated
-from streams.trace.columns import Flags, Ints, Words, group, key_form, same
+from streams.trace.columns import Flags, Ints, Words, equal_rows, group, key_form
 from streams.trace.kernel.kernel import Kernel
 
 
@@ -66,7 +66,7 @@ def find(
         rows, key_places = run.rows.take(pa.array(places)), pa.array(which)
         equal = np.ones(len(places), np.bool_)
         for index, key in enumerate(keys):
-            equal &= same(key_form(rows.column(1 + index), kernel), key.take(key_places))
+            equal &= equal_rows(key_form(rows.column(1 + index), kernel), key.take(key_places))
         places_found[which[equal]] = read + np.flatnonzero(equal)  # a newer run comes later
         parts.append(rows)
         read += len(places)
@@ -147,4 +147,4 @@ def _latest(
 
 
 def _same(left: pa.Array, right: pa.Array, kernel: Kernel) -> Flags:
-    return same(key_form(left, kernel), key_form(right, kernel))
+    return equal_rows(key_form(left, kernel), key_form(right, kernel))

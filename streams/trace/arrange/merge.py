@@ -29,12 +29,12 @@ def by_hash(parts: Sequence[pa.RecordBatch], limit: int) -> Iterator[list[pa.Rec
     The first column of a part is its hashes; a part in any order is sorted by them first,
     stably, when there is more than one piece. The parts of a piece come in the order given.
     """
-    if held(parts) <= limit:
+    if buffer_bytes(parts) <= limit:
         yield list(parts)
         return
     parts = [_sorted(part) for part in parts]
     columns = [uint64(part.column(0)) for part in parts]
-    at = sampled(parts, limit)
+    at = sample_positions(parts, limit)
     samples = np.unique(np.concatenate([c[i] for c, i in zip(columns, at, strict=True)]))
     places = [
         np.concatenate([np.searchsorted(column, samples, side) for side in ("left", "right")])
@@ -43,7 +43,7 @@ def by_hash(parts: Sequence[pa.RecordBatch], limit: int) -> Iterator[list[pa.Rec
     yield from cut(parts, places, limit)
 
 
-def sampled(parts: Sequence[pa.RecordBatch], limit: int) -> list[Ints]:
+def sample_positions(parts: Sequence[pa.RecordBatch], limit: int) -> list[Ints]:
     """The places of each part to take samples from, as dense as pieces of `limit` bytes ask."""
     result = []
     for part in parts:
@@ -88,7 +88,7 @@ def _between(
         yield piece
 
 
-def gathered(pieces: Iterable[pa.RecordBatch], limit: int) -> Iterator[pa.RecordBatch]:
+def coalesce(pieces: Iterable[pa.RecordBatch], limit: int) -> Iterator[pa.RecordBatch]:
     """The same rows in pieces of at least half of `limit` bytes, except the last.
 
     So there are few of them, though most of what was merged may have gone.
@@ -97,7 +97,7 @@ def gathered(pieces: Iterable[pa.RecordBatch], limit: int) -> Iterator[pa.Record
     for piece in pieces:
         if piece.num_rows:
             waiting.append(piece)
-        if 2 * held(waiting) >= limit:
+        if 2 * buffer_bytes(waiting) >= limit:
             yield _together(waiting)
             waiting = []
     if waiting:
@@ -109,7 +109,7 @@ def size_of(parts: Sequence[pa.RecordBatch]) -> int:
     return sum(part.nbytes for part in parts)
 
 
-def held(parts: Sequence[pa.RecordBatch]) -> int:
+def buffer_bytes(parts: Sequence[pa.RecordBatch]) -> int:
     """The bytes of the buffers that rows lie in: told in no time, and more than a slice's."""
     return sum(part.get_total_buffer_size() for part in parts)
 

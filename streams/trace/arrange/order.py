@@ -89,7 +89,7 @@ def ranks(array: pa.Array) -> Ints:
     return ordered
 
 
-def directed(array: pa.Array, *, largest: bool) -> Ints:
+def directed_ranks(array: pa.Array, *, largest: bool) -> Ints:
     """Ranks by which the value wanted comes first, all below the largest integer."""
     result = ranks(array)
     result = ~result if largest else result
@@ -149,7 +149,7 @@ def bound(
     return low
 
 
-def packed(columns: Sequence[Ints]) -> Ints | None:
+def packed_ranks(columns: Sequence[Ints]) -> Ints | None:
     """One integer a row that compares as its columns do, the first deciding; None if too wide.
 
     There is at least one column, and at least one row.
@@ -173,7 +173,7 @@ def sort(columns: Sequence[Ints], *, nearly: bool = False) -> tuple[Ints, Ints]:
     """
     if not len(columns[0]):
         return np.empty(0, np.int64), np.empty(0, np.int64)
-    single = packed(columns)
+    single = packed_ranks(columns)
     if single is not None:
         order = np.argsort(single, kind="stable" if nearly else "quicksort")
         return order, starts([single[order]])

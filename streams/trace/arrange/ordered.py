@@ -23,10 +23,10 @@ from streams.trace.columns import (
     Flags,
     Ints,
     Words,
+    equal_rows,
     group,
     int64,
     key_form,
-    same,
     spans,
     uint64,
 )
@@ -75,7 +75,7 @@ def schema(keys: Sequence[pa.DataType], value: pa.DataType) -> pa.Schema:
     return pa.schema([*fields, ("n", pa.int64())])
 
 
-def compared(rows: pa.RecordBatch) -> pa.Array:
+def order_column(rows: pa.RecordBatch) -> pa.Array:
     """The column that orders the rows of a run."""
     return rows.column("s" if "s" in rows.schema.names else "v")
 
@@ -86,7 +86,7 @@ def same_key(run: Run, places: Ints, entries: Entries, which: Ints, kernel: Kern
     at, owners = pa.array(places), pa.array(entries.owner[which])
     for index, key in enumerate(entries.keys):
         column = key_form(run.rows.column(1 + index).take(at), kernel)
-        result &= same(column, key.take(owners))
+        result &= equal_rows(column, key.take(owners))
     return result
 
 
@@ -98,7 +98,7 @@ def counts(runs: Sequence[Run], entries: Entries, kernel: Kernel) -> Ints:
     for run in runs:
         low = np.searchsorted(run.hashes, entries.hashes, "left")
         high = np.searchsorted(run.hashes, entries.hashes, "right")
-        read = order.reader(compared(run.rows))
+        read = order.reader(order_column(run.rows))
         which, places = _places(read, low, high, wanted)
         mine = same_key(run, places, entries, which, kernel)
         met.append(which[mine])
@@ -153,11 +153,11 @@ def insert(
 
 def _pieces(parts: Sequence[pa.RecordBatch], limit: int) -> Iterator[list[pa.RecordBatch]]:
     """The parts in pieces of at most `limit` bytes; the values of a key are cut apart too."""
-    if merge.held(parts) <= limit:
+    if merge.buffer_bytes(parts) <= limit:
         yield list(parts)
         return
     *runs, new = parts
-    parts = [*runs, new.take(pa.array(_sorted([new], order.ranks(compared(new)))[0]))]
+    parts = [*runs, new.take(pa.array(_sorted([new], order.ranks(order_column(new)))[0]))]
     for piece in merge.by_hash(parts, limit):
         columns = [uint64(part.column("h")) for part in piece]
         ends = {int(column[place]) for column in columns for place in (0, -1)}
@@ -169,16 +169,19 @@ def _pieces(parts: Sequence[pa.RecordBatch], limit: int) -> Iterator[list[pa.Rec
 
 def _by_value(parts: Sequence[pa.RecordBatch], limit: int) -> Iterator[list[pa.RecordBatch]]:
     """Parts of one hash, each in order of value, in pieces of at most `limit` bytes."""
-    places = merge.sampled(parts, limit)
+    places = merge.sample_positions(parts, limit)
     samples = order.comparables(
         pa.concat_arrays(
-            [compared(part).take(pa.array(at)) for part, at in zip(parts, places, strict=True)]
+            [
+                order_column(part).take(pa.array(at))
+                for part, at in zip(parts, places, strict=True)
+            ]
         )
     )
     none = np.zeros(len(samples), np.int64)
     before = [
         order.bound(
-            order.reader(compared(part)), none, none + part.num_rows, samples, after=True
+            order.reader(order_column(part)), none, none + part.num_rows, samples, after=True
         )
         for part in parts
     ]
@@ -189,7 +192,7 @@ def _merged(parts: Sequence[pa.RecordBatch], kernel: Kernel) -> pa.RecordBatch:
     """The rows of these parts as a run has them."""
     everything = parts[0] if len(parts) == 1 else pa.concat_batches(parts)
     hashes = np.concatenate([uint64(part.column("h")) for part in parts])
-    ranks = order.ranks(compared(everything))
+    ranks = order.ranks(order_column(everything))
     places, starts = _sorted(parts, ranks)
     if len(starts) < len(places):
         return _summed(everything, places, hashes, ranks, kernel)
@@ -305,7 +308,7 @@ def cursor_at(run: Run, start: Entries, *, largest: bool) -> Cursor:
     """The positions in a run from which each entry's values begin, up or down."""
     low = np.searchsorted(run.hashes, start.hashes, "left")
     high = np.searchsorted(run.hashes, start.hashes, "right")
-    read, wanted = order.reader(compared(run.rows)), order.comparables(start.compared)
+    read, wanted = order.reader(order_column(run.rows)), order.comparables(start.compared)
     first = order.bound(read, low, high, wanted, after=largest)
     if largest:
         return Cursor(run, first - 1, first - low, -1)
@@ -329,7 +332,7 @@ def read_on(
                 same,
                 int64(rows.column("n"))[places],
                 rows.column("v").take(at),
-                compared(rows).take(at),
+                order_column(rows).take(at),
             )
         )
     return Read(
@@ -361,7 +364,7 @@ def _settle(
     number[start.owner[todo]] = np.arange(len(todo))
     passed = np.flatnonzero(number[touched.owner] >= 0)
     skipped = touched.compared.take(pa.array(passed))
-    ranks = order.directed(pa.concat_arrays([read.compared, skipped]), largest=largest)
+    ranks = order.directed_ranks(pa.concat_arrays([read.compared, skipped]), largest=largest)
     rank = ranks[: len(read.which)]
     judged = rank < horizon(cursors, read, rank, todo)[read.which]
     whose = np.concatenate((read.which, number[touched.owner[passed]]))
@@ -369,13 +372,13 @@ def _settle(
     counts = sum_at(ids[: len(rank)], int(ids.max()) + 1, np.where(read.same, read.counts, 0))
     counts[ids[len(rank) :]] = 0
     live = np.flatnonzero(judged & read.same & (counts[ids[: len(rank)]] > 0))
-    move(cursors, read, judged, todo)
+    advance_cursors(cursors, read, judged, todo)
     live = live[np.lexsort((rank[live], read.which[live]))]
     hits, first = np.unique(read.which[live], return_index=True)
     return hits, live[first]
 
 
-def move(cursors: Sequence[Cursor], read: Read, judged: Flags, todo: Ints) -> None:
+def advance_cursors(cursors: Sequence[Cursor], read: Read, judged: Flags, todo: Ints) -> None:
     """Move the cursors past what was judged."""
     for index, cursor in enumerate(cursors):
         moved = np.bincount(read.which[judged & (read.cursor == index)], minlength=len(todo))

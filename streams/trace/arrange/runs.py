@@ -32,7 +32,7 @@ import numpy as np
 import pyarrow as pa
 
 from streams.trace.arrange.disk_reserve import claim
-from streams.trace.arrange.merge import gathered
+from streams.trace.arrange.merge import coalesce
 from streams.trace.columns import Ints, Words, ascending, is_ascending, spans, uint64
 
 LARGEST_MERGE = 1 << 30
@@ -164,7 +164,7 @@ class RunFiles:
         Errors: OSError when the disk is full to its reserve
         (`streams.trace.arrange.disk_reserve`).
         """
-        batches = gathered(pieces, self.piece)
+        batches = coalesce(pieces, self.piece)
         first = next(batches, None)
         if first is None:
             return []

@@ -84,7 +84,7 @@ def _reduced(values: Ints, starts: Ints) -> Ints:
     return totals
 
 
-def plus(left: Ints, right: Ints) -> Ints:
+def add_diffs(left: Ints, right: Ints) -> Ints:
     """The sums, one by one. Errors: DiffOverflow."""
     total = left + right
     if ((left ^ total) & (right ^ total) < 0).any():
@@ -110,13 +110,13 @@ def products(left: Ints, right: Ints) -> Ints:
     return product
 
 
-def followed(changes: Ints, starts: Ints, before: Ints) -> Ints:
+def running_values(changes: Ints, starts: Ints, before: Ints) -> Ints:
     """The value of each segment after each change, starting from `before`.
 
     Shape: as of `running`; `before` has one entry a segment. Errors: DiffOverflow.
     """
     if len(starts) == len(changes):
-        return plus(before, changes)
+        return add_diffs(before, changes)
     lengths = _lengths(changes, starts)
     if largest(changes) * changes.size + largest(before) < _END:
         return _restarted(changes, starts, lengths) + np.repeat(before, lengths)
@@ -153,7 +153,7 @@ def saturated(values: Ints, starts: Ints) -> Ints:
     return value
 
 
-def copies(counts: Ints) -> Ints:
+def repeat_positions(counts: Ints) -> Ints:
     """The place of each count, as often as it says. Errors: TooManyCopies."""
     total = int(counts.sum(dtype=np.float64))  # they may be too many for 64 bits
     if total > MOST_COPIES:

@@ -143,7 +143,7 @@ def gather(entries: Digits) -> Digits:
     return Digits(codes[order] // span, codes[order] % span + MINUS_INFINITY, totals[order])
 
 
-def carried(entries: Digits) -> Digits:
+def carry_digits(entries: Digits) -> Digits:
     """The same sums with digits below 2^33, from `gather`ed entries."""
     return gather(_carry_once(entries))
 

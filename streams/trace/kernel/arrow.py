@@ -3,19 +3,21 @@
 import pyarrow as pa
 
 
-def decoded(kind: pa.DataType) -> pa.DataType:
+def without_dictionaries(kind: pa.DataType) -> pa.DataType:
     """The type with dictionaries replaced by their value types, also nested ones."""
     types = pa.types
     if types.is_dictionary(kind):
         return kind.value_type
     if types.is_list(kind) or types.is_fixed_size_list(kind):
-        child = kind.value_field.with_type(decoded(kind.value_type))
+        child = kind.value_field.with_type(without_dictionaries(kind.value_type))
         return pa.list_(child, kind.list_size if types.is_fixed_size_list(kind) else -1)
     if types.is_map(kind):
-        sides = [decoded(kind.key_type), decoded(kind.item_type)]
+        sides = [without_dictionaries(kind.key_type), without_dictionaries(kind.item_type)]
         return pa.map_(kind.key_field.with_type(sides[0]), kind.item_field.with_type(sides[1]))
     if types.is_struct(kind):
-        return pa.struct([child.with_type(decoded(child.type)) for child in kind.fields])
+        return pa.struct(
+            [child.with_type(without_dictionaries(child.type)) for child in kind.fields]
+        )
     return kind
 
 

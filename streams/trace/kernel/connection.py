@@ -38,7 +38,7 @@ class AnswerTooLarge(SlackwaterError):
         return f"expected an answer of at most {self.most_bytes:,} bytes, got more"
 
 
-def translated(error: Exception) -> SlackwaterError:
+def translate_error(error: Exception) -> SlackwaterError:
     """The meaning of a failure: only one caused by data may become an error row."""
     match error:
         case duckdb.BinderException() | duckdb.CatalogException() | duckdb.ParserException():

@@ -90,7 +90,7 @@ def without_hash(text: str) -> str:
     return _HASH.sub(lambda match: match[1] or "", text)
 
 
-def compiled(function: Function) -> Written:
+def compile_function(function: Function) -> Written:
     """The Python function that the text defines.
 
     Errors: InvalidStatement when the text is no Python, fails when it is run, or defines no
@@ -102,7 +102,7 @@ def compiled(function: Function) -> Written:
         code = compile(function.body, f"<function {function.name}>", "exec")
         exec(code, namespace)  # noqa: S102 - to run what the user wrote is what was asked for
     except Exception as error:
-        raise InvalidStatement(refused, f"its text fails with {said(error)}") from error
+        raise InvalidStatement(refused, f"its text fails with {error_text(error)}") from error
     defined = namespace.get(function.name)
     if not callable(defined):
         raise InvalidStatement(
@@ -121,7 +121,7 @@ def compiled(function: Function) -> Written:
     return defined
 
 
-def said(error: Exception) -> str:
+def error_text(error: Exception) -> str:
     """An exception's type and the first line of its message, of which the rest may be huge."""
     kind = type(error).__name__
     try:
@@ -132,7 +132,7 @@ def said(error: Exception) -> str:
     return f"{kind}: {shown}" if shown else kind
 
 
-def vectorised(
+def vectorise(
     function: Function, returns: pa.DataType, raised: MutableMapping[str, str]
 ) -> Vectorised:
     """The function that DuckDB calls: passes plain arrays, and checks the signature.
@@ -142,10 +142,10 @@ def vectorised(
         returns: the Arrow type in which values of its result travel.
         raised: called with the function's first error, by its name.
 
-    Errors: InvalidStatement as `compiled`; a call raises what the function does, TypeError for
-        a result that is no array of the type, ValueError for one of another length.
+    Errors: InvalidStatement as `compile_function`; a call raises what the function does,
+        TypeError for a result that is no array of the type, ValueError for another length.
     """
-    function_object = compiled(function)
+    function_object = compile_function(function)
 
     def call(*columns: pa.ChunkedArray) -> pa.Array:
         arrays = [_plain(column) for column in columns]
@@ -156,9 +156,9 @@ def vectorised(
         try:
             result = _checked(function, function_object(*arrays), returns, len(arrays[0]))
         except (ImportError, MemoryError) as error:
-            raise RuntimeError(f"{UNFIT} {function.name}: {said(error)}") from error
+            raise RuntimeError(f"{UNFIT} {function.name}: {error_text(error)}") from error
         except Exception as error:
-            raised.setdefault(function.name, said(error))
+            raised.setdefault(function.name, error_text(error))
             raise
         return result[:rows]
 
@@ -208,6 +208,6 @@ def _quoted(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
 
 
-def named(functions: Sequence[Function], text: str) -> tuple[Function, ...]:
+def functions_in(functions: Sequence[Function], text: str) -> tuple[Function, ...]:
     """The functions whose symbols a text has."""
     return tuple(function for function in functions if function.symbol in text)

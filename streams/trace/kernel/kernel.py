@@ -24,7 +24,7 @@ import pyarrow as pa
 from duckdb import _seam
 
 from streams.errors import SlackwaterError
-from streams.trace.kernel.arrow import decoded, empty_table
+from streams.trace.kernel.arrow import empty_table, without_dictionaries
 from streams.trace.kernel.connection import (
     FAILURES,
     OUT_OF_MEMORY,
@@ -35,11 +35,11 @@ from streams.trace.kernel.connection import (
     StatementRefused,
     connect,
     create,
-    translated,
+    translate_error,
 )
-from streams.trace.kernel.functions import Function, vectorised
+from streams.trace.kernel.functions import Function, vectorise
 from streams.trace.kernel.nested import has_nested, importable
-from streams.trace.kernel.unions import as_union, carried, has_union
+from streams.trace.kernel.unions import as_union, carrier_type, has_union
 
 ENGINE_VERSIONS = f"duckdb {duckdb.__version__} pyarrow {pa.__version__}"
 MOST_PREPARED = 4000
@@ -227,7 +227,7 @@ class Kernel:
                 # What a connection calls, Python cannot free before the connection ends.
                 weakref.finalize(self, self._connection.close)
             if function.symbol not in self._functions:
-                call = vectorised(function, arrow_type(function.returns), self.raised)
+                call = vectorise(function, arrow_type(function.returns), self.raised)
                 create(self._connection, function, call)
                 self._functions[function.symbol] = function
         if functions and self._careful is not None:
@@ -263,7 +263,9 @@ class Kernel:
             self._connection.register("round_trip", table)
             read = self._run("SELECT typeof(any_value(x)) AS t FROM round_trip")
             self._connection.unregister("round_trip")
-            self._rendered[duckdb_type] = printed(read["t"][0].as_py()) == printed(duckdb_type)
+            self._rendered[duckdb_type] = printed_type(read["t"][0].as_py()) == printed_type(
+                duckdb_type
+            )
         return self._rendered[duckdb_type]
 
     def _view(self, name: str, table: pa.Table, types: Sequence[str]) -> None:
@@ -320,7 +322,7 @@ class Kernel:
         try:
             self._connection.execute(sql)
         except FAILURES as error:
-            raise translated(error) from error
+            raise translate_error(error) from error
 
     def _run(self, sql: str) -> pa.Table:
         return self._whole(sql) if self.most_bytes == UNBOUNDED else self._taken(sql)
@@ -334,7 +336,7 @@ class Kernel:
                 _seam.submit(self._connection, sql, None, "arrow").arrow_table()
             )
         except FAILURES as error:
-            raise translated(error) from error
+            raise translate_error(error) from error
 
     def _taken(self, sql: str) -> pa.Table:
         """The answer, taken piece by piece. Errors: as `_run`, AnswerTooLarge."""
@@ -348,7 +350,7 @@ class Kernel:
                     self.allow(taken)
                     pieces.append(piece)
         except FAILURES as error:
-            raise translated(error) from error
+            raise translate_error(error) from error
         except (pa.ArrowException, OSError) as error:  # a failure after the first piece
             is_data = not str(error).startswith(OUT_OF_MEMORY)
             raise (EvaluationFailed if is_data else KernelFailed)(str(error)) from error
@@ -386,16 +388,16 @@ def arrow_type(duckdb_type: str) -> pa.DataType:
             UTC
         )  # a cursor has the machine's time zone, whatever its connection has
         relation = connection.sql(
-            f"SELECT NULL::{carried(printed(duckdb_type))} AS x"
+            f"SELECT NULL::{carrier_type(printed_type(duckdb_type))} AS x"
         ).to_arrow_table()
     type_ = relation.schema.field(0).type
     if type_ == _BOOL8:
         return pa.bool_()
-    return decoded(type_)
+    return without_dictionaries(type_)
 
 
 @functools.lru_cache(maxsize=4096)
-def printed(duckdb_type: str) -> str:
+def printed_type(duckdb_type: str) -> str:
     """The type's text as DuckDB prints it."""
     with _types_kernel().cursor() as connection:
         return str(connection.sql(f"SELECT NULL::{duckdb_type} AS x").types[0])
@@ -403,8 +405,8 @@ def printed(duckdb_type: str) -> str:
 
 def typed(column: str, duckdb_type: str) -> str:
     """SQL for a column of a table of ours as a value of its DuckDB type."""
-    kind = printed(duckdb_type)
-    value = f"CAST({column} AS {carried(kind)})"
+    kind = printed_type(duckdb_type)
+    value = f"CAST({column} AS {carrier_type(kind)})"
     return as_union(value, kind) if has_union(kind) else value
 
 

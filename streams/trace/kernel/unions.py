@@ -1,8 +1,8 @@
 """Carries a UNION as a STRUCT: its tag, a number, and its members, all but one NULL.
 
 Arrow's unions cannot tell a NULL from a member that is NULL, and DuckDB does not import them
-wherever a column may stand. So columns have the type `carried`; SQL makes the union where an
-expression asks for it, and the struct of a union that is a result. Inside DuckDB both are one
+wherever a column may stand. So columns have the type `carrier_type`; SQL makes the union where
+an expression asks for it, and the struct of a union in results. Inside DuckDB both are one
 thing, so that order, hash and what is distinct are the struct's. What `=` says is not:
 a union whose member is NULL equals nothing.
 """
@@ -29,12 +29,12 @@ def has_union(type_: str) -> bool:
 
 
 @lru_cache(maxsize=4096)
-def carried(type_: str) -> str:
+def carrier_type(type_: str) -> str:
     """The type of columns whose values are of `type_`: with a STRUCT for every UNION."""
     structure = parts(type_) if has_union(type_) else None
     if structure is None:
         return type_
-    inside = tuple(map(carried, structure.types))
+    inside = tuple(map(carrier_type, structure.types))
     members = [f"{name} {kind}" for name, kind in zip(structure.spelled, inside, strict=False)]
     match structure.kind:
         case "LIST" | "ARRAY":
@@ -78,7 +78,7 @@ def as_key(value: str, type_: str) -> str:
     It is what `value` carries or, where the member is NULL, what no union has.
     """
     structure = _parts(type_)
-    nothing = [f"CAST(NULL AS {carried(type_)})" for type_ in structure.types]
+    nothing = [f"CAST(NULL AS {carrier_type(type_)})" for type_ in structure.types]
     other = _packed(
         (tag(structure), *structure.spelled), (f"CAST({NO_TAG} AS UTINYINT)", *nothing)
     )
@@ -135,7 +135,7 @@ def _union_of(value: str, type_: str, inside: Inside) -> str:
     return f"CASE {_field(value, tag(structure))} {' '.join(cases)} END"
 
 
-_AS_STRUCT = _Way(_struct_of, carried)
+_AS_STRUCT = _Way(_struct_of, carrier_type)
 _AS_UNION = _Way(_union_of, lambda type_: type_)
 
 
@@ -145,7 +145,7 @@ def _converted(value: str, type_: str, depth: int, way: _Way) -> str:
     if structure is None:
         return value
     if structure.kind == "ARRAY":
-        before = carried(structure.types[0]) if way is _AS_UNION else structure.types[0]
+        before = carrier_type(structure.types[0]) if way is _AS_UNION else structure.types[0]
         listed = f"CAST({value} AS {before}[])"
         converted = _converted(listed, f"{structure.types[0]}[]", depth, way)
         return f"CAST({converted} AS {way.result(type_)})"

@@ -127,7 +127,7 @@ def test_the_coordinator_evaluates_nothing_that_a_user_wrote(
 
     monkeypatch.setattr("streams.plan.bind.binder.binder", evaluated)
     monkeypatch.setattr("streams.plan.compile.binder", evaluated)
-    monkeypatch.setattr("streams.trace.kernel.functions.compiled", evaluated)
+    monkeypatch.setattr("streams.trace.kernel.functions.compile_function", evaluated)
     log = tmp_path / "processes"
     replica = with_orders(env)
     telling = f"import os\nopen({str(log)!r}, 'a').write(str(os.getpid()) + chr(10))\n"

@@ -21,7 +21,7 @@ from streams.compute.reclocking import (
     ranges,
 )
 from streams.progress import frontier
-from streams.storage.log.appends import continues
+from streams.storage.log.appends import continues_binding
 
 
 def test_the_first_generation_has_the_partitions_own_numbers():
@@ -34,10 +34,10 @@ def test_the_first_generation_has_the_partitions_own_numbers():
 def test_a_generation_begins_anywhere_and_the_binding_only_grows():
     before = binding.extended({}, 0, {0: 500, 1: 700})
     after = binding.extended(before, 1, {0: 3})
-    assert continues(before, after)
+    assert continues_binding(before, after)
     assert (binding.generation(after), binding.offsets(after, 1)) == (1, {0: 3})
     assert binding.offsets(after, 0) == {0: 500, 1: 700}
-    assert continues(after, binding.extended(after, 1, {0: 4, 1: 0}))
+    assert continues_binding(after, binding.extended(after, 1, {0: 4, 1: 0}))
 
 
 def test_each_fact_has_keys_of_its_own_in_32_bits():
@@ -73,7 +73,7 @@ def test_counts_add_up_over_partitions_and_generations():
     bound = binding.counted(bound, 0, {0: 1, 1: 4}, Fact.SKIPPED)
     assert binding.facts(bound, 0, Fact.SKIPPED) == {0: 3, 1: 4}
     resumed = binding.counted(binding.extended(bound, 1, {0: 0}), 1, {0: 6}, Fact.SKIPPED)
-    assert continues(bound, resumed)
+    assert continues_binding(bound, resumed)
     assert binding.facts(resumed, 1, Fact.SKIPPED) == {0: 6}
     assert binding.total(resumed, Fact.SKIPPED) == 13
     assert binding.total(resumed, Fact.LATE) == 0
@@ -192,7 +192,7 @@ class Reader:
         counts = (
             step.lower == world.shard.frontier
             and dict(step.from_offsets) == dict(world.shard.offsets)
-            and continues(step.from_offsets, step.to_offsets)
+            and continues_binding(step.from_offsets, step.to_offsets)
         )
         if counts:
             world.shard = Position(step.upper, step.to_offsets)

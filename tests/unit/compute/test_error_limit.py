@@ -43,9 +43,9 @@ def test_counts_begin_where_the_limit_was_declared():
     declared = source(ErrorLimit(number=3, refused_before=2, messages_before=9))
     to = error_limit.counted(declared, bound, Seen(bad={1: 3}, messages={0: 1, 1: 4}))
     assert error_limit.counts(declared, to) == (3, 5)
-    assert error_limit.objection(declared, bound, to) is None
+    assert error_limit.limit_objection(declared, bound, to) is None
     assert "5 of 14 messages cannot be decoded, and 2 of 9 are counted" in str(
-        error_limit.objection(first, bound, to)
+        error_limit.limit_objection(first, bound, to)
     )
     assert error_limit.counts(source(ErrorLimit(number=3), generation=1), to) == (0, 0)
 
@@ -54,7 +54,7 @@ def test_nothing_is_counted_without_a_limit():
     bound = {0: 9}
     seen = Seen(bad={0: 2}, messages={0: 9})
     assert error_limit.counted(source(None), bound, seen) == bound
-    assert error_limit.objection(source(None), bound, bound) is None
+    assert error_limit.limit_objection(source(None), bound, bound) is None
     assert binding.total(bound, binding.Fact.REFUSED) == 0
 
 

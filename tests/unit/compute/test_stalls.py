@@ -7,7 +7,7 @@ import pytest
 from streams.compute import binding
 from streams.compute.description import IngestionDescription, Start
 from streams.compute.reclocking import Ends
-from streams.compute.stalls import SETTLED, StaleEnds, Stalled, TopicReport, impediment
+from streams.compute.stalls import SETTLED, StaleEnds, Stalled, TopicReport, reading_obstacle
 from streams.ids import Topic
 
 SOURCE = IngestionDescription(topic=Topic("events"), topic_id="a", envelope="none")
@@ -70,7 +70,7 @@ SOURCE = IngestionDescription(topic=Topic("events"), topic_id="a", envelope="non
 )
 def test_nothing_is_passed_over(bound, report, found):
     expected = Stalled(found) if isinstance(found, str) else found
-    assert impediment(SOURCE, bound, report) == expected
+    assert reading_obstacle(SOURCE, bound, report) == expected
 
 
 def started(generation: int, **offsets: int) -> IngestionDescription:
@@ -80,8 +80,8 @@ def started(generation: int, **offsets: int) -> IngestionDescription:
 
 def test_a_source_that_has_read_nothing_needs_the_offsets_that_it_starts_at():
     report = TopicReport("a", {0: Ends(3, 9)})
-    assert impediment(started(0, p0=3), {}, report) is None
-    assert impediment(started(0, p0=2), {}, report) == Stalled(
+    assert reading_obstacle(started(0, p0=3), {}, report) is None
+    assert reading_obstacle(started(0, p0=2), {}, report) == Stalled(
         'topic "events", partition 0: offsets 2 to 2 were deleted before they were read'
     )
 
@@ -89,8 +89,10 @@ def test_a_source_that_has_read_nothing_needs_the_offsets_that_it_starts_at():
 def test_a_source_that_resumes_is_not_measured_by_where_it_stalled():
     report = TopicReport("a", {0: Ends(3, 9)}, shrunk={0: 4})
     bound = {0: 50}
-    assert isinstance(impediment(SOURCE, bound, report), Stalled)
-    assert impediment(started(1, p0=4), bound, report) is None
+    assert isinstance(reading_obstacle(SOURCE, bound, report), Stalled)
+    assert reading_obstacle(started(1, p0=4), bound, report) is None
     bound = binding.extended(bound, 1, {0: 9})
-    assert isinstance(impediment(started(1, p0=4), bound, report), Stalled)  # 4 to 8 were lost
-    assert impediment(started(2, p0=3), bound, report) is None
+    assert isinstance(
+        reading_obstacle(started(1, p0=4), bound, report), Stalled
+    )  # 4 to 8 were lost
+    assert reading_obstacle(started(2, p0=3), bound, report) is None

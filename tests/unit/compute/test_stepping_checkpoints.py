@@ -14,7 +14,7 @@ from streams.compute.checkpoints import (
     removable,
     retained,
     slices,
-    usable,
+    usable_hydration,
 )
 from streams.ids import Timestamp
 from streams.progress import EMPTY, frontier
@@ -54,11 +54,11 @@ def test_the_newest_record_is_not_beyond_the_shard() -> None:
 
 
 def test_rule_20_a_hydration_of_which_a_part_is_lost_is_worth_nothing() -> None:
-    assert usable(HYDRATION, "f", {"c1", "c2"}, {"r1"}) == HYDRATION
-    assert usable(HYDRATION, "g", {"c1", "c2"}, {"r1"}) is None
-    assert usable(HYDRATION, "f", {"c2"}, {"r1"}) is None
-    assert usable(HYDRATION, "f", {"c1"}, set()) is None
-    assert usable(None, "f", {"c1"}, {"r1"}) is None
+    assert usable_hydration(HYDRATION, "f", {"c1", "c2"}, {"r1"}) == HYDRATION
+    assert usable_hydration(HYDRATION, "g", {"c1", "c2"}, {"r1"}) is None
+    assert usable_hydration(HYDRATION, "f", {"c2"}, {"r1"}) is None
+    assert usable_hydration(HYDRATION, "f", {"c1"}, set()) is None
+    assert usable_hydration(None, "f", {"c1"}, {"r1"}) is None
 
 
 def test_a_hydration_is_complete_after_its_last_slice() -> None:

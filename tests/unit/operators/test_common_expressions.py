@@ -44,17 +44,18 @@ def test_only_what_is_computed_over_an_import_itself_is_wanted() -> None:
         (Linear(2, (), (again,)), ["INTEGER"], 0),
         (Linear(0, (predicate,), (again,)), ["INTEGER"], 0),
     )
-    assert common_expressions.wanted(flow, 0) == {
+    assert common_expressions.expressions_over(flow, 0) == {
         ("c0 + 1", "INTEGER"),
         ("upper(c1)", "VARCHAR"),
     }
-    assert common_expressions.wanted(flow, 1) == frozenset()
+    assert common_expressions.expressions_over(flow, 1) == frozenset()
 
 
 def test_what_calls_a_users_function_is_not_wanted() -> None:
     function = Function("f", ("x",), ("BIGINT",), "BIGINT", "def f(x): return x")
     assert (
-        common_expressions.wanted(replace(adding(1), functions=(function,)), 0) == frozenset()
+        common_expressions.expressions_over(replace(adding(1), functions=(function,)), 0)
+        == frozenset()
     )
 
 
@@ -63,9 +64,9 @@ def test_a_step_with_what_was_computed_is_the_step(
 ) -> None:
     flows = [adding(1), adding(2)]
     context = Context(tmp_path, kernel(), lambda: "unused")
-    expressions = common_expressions.wanted(flows[0], 0) | common_expressions.wanted(
-        flows[1], 0
-    )
+    expressions = common_expressions.expressions_over(
+        flows[0], 0
+    ) | common_expressions.expressions_over(flows[1], 0)
     computed = common_expressions.compute(expressions, rows(), TYPES, kernel())
     assert set(computed) == expressions
     interval, imports = interval_of(0, 2), {0: table(ROWS, TYPES)}

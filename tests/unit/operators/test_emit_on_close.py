@@ -220,7 +220,7 @@ def test_without_the_total_form_of_the_filter_state_grows(
 def test_without_the_filter_of_the_other_side_state_grows(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(PUSHDOWN, "equated", lambda *_: ())
+    monkeypatch.setattr(PUSHDOWN, "equated_conjuncts", lambda *_: ())
     query, end = VIEWS["two streams"]
     text = f"{query} EMIT ON CLOSE ({end})"
     assert most_held(text, 40) > 1.5 * most_held(text, 20)

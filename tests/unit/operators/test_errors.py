@@ -6,7 +6,7 @@ import duckdb
 import pyarrow as pa
 import pytest
 
-from streams.operators.try_eval import tolerant
+from streams.operators.try_eval import with_lazy_operands
 from streams.plan.physical import Aggregate, Expression, Linear, Reduce
 from streams.testing import maintain
 from tests.support.flows import dataflow, kernel, run
@@ -105,7 +105,7 @@ def test_a_function_that_try_refuses_is_found_by_halving() -> None:
 )  # fmt: skip
 def test_and_and_or_mind_no_order(sql: str, want: list[object]) -> None:
     """On 0, 1 and a row where every operand fails."""
-    tried = f"try({{'v': {tolerant(sql.replace('c0', 'CAST(c0 AS INTEGER)'))}}})"
+    tried = f"try({{'v': {with_lazy_operands(sql.replace('c0', 'CAST(c0 AS INTEGER)'))}}})"
     rows = kernel().careful.query(
         f"SELECT {tried} AS r FROM (VALUES ('0'), ('1'), ('bad')) AS v(c0)"
     )
@@ -114,8 +114,8 @@ def test_and_and_or_mind_no_order(sql: str, want: list[object]) -> None:
 
 
 def test_text_that_looks_like_and_stays() -> None:
-    assert tolerant("c0 = 'x AND y'") == "c0 = 'x AND y'"
-    assert tolerant('"a OR b" = 1') == '"a OR b" = 1'
+    assert with_lazy_operands("c0 = 'x AND y'") == "c0 = 'x AND y'"
+    assert with_lazy_operands('"a OR b" = 1') == '"a OR b" = 1'
 
 
 NEGATIVE = "group has a negative number of rows"

@@ -8,7 +8,7 @@ import pytest
 
 from streams.errors import InvalidStatement
 from streams.ids import Timestamp
-from streams.operators.snapshot import once
+from streams.operators.snapshot import snapshot_of
 from streams.plan.analyses.column_usage import columns_imported
 from streams.plan.compile import compile_select, compile_view
 from streams.testing import Maintained, maintain
@@ -59,14 +59,14 @@ def differs(drawn: Case) -> str:
     ]
     for time in range(view.since, view.upper):
         snapshots = {
-            index: pa.Table.from_batches([trace.at(history, time, KERNEL)])
+            index: pa.Table.from_batches([trace.contents_at(history, time, KERNEL)])
             for index, history in enumerate(histories)
         }
-        rows, errors = once(flow, snapshots, Timestamp(time), KERNEL)
+        rows, errors = snapshot_of(flow, snapshots, Timestamp(time), KERNEL)
         errors_ = sorted(row["error"] for row in errors.to_pylist() for _ in range(row["diff"]))
         if errors_ != view.errors_at(time) and len(selected.columns) == width:
             return f"at {time} errors {errors_}, in the view {view.errors_at(time)}"
-        contents_ = trace.at(view._updates, time, KERNEL)
+        contents_ = trace.contents_at(view._updates, time, KERNEL)
         if not errors_ and rows_of(rows, width) != rows_of(contents_, width):
             return f"at {time} {rows_of(rows, width)}, in the view {rows_of(contents_, width)}"
     return ""

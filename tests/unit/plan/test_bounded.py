@@ -2,7 +2,7 @@
 
 import pytest
 
-from streams.plan.analyses.column_bounds import ColumnComparison, compared
+from streams.plan.analyses.column_bounds import ColumnComparison, column_comparisons
 from streams.plan.compile import compile_select
 from streams.plan.physical import Dataflow
 from tests.support.plan_tables import catalog
@@ -61,4 +61,4 @@ def _compared(query: str) -> list[ColumnComparison]:
     (index,) = [
         i for i, imported in enumerate(dataflow.imports) if str(imported.collection) == "s1"
     ]
-    return list(compared(dataflow, index))
+    return list(column_comparisons(dataflow, index))

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streams.plan.analyses.disjunctions import factored, implied
+from streams.plan.analyses.disjunctions import factor, implied_predicate
 from streams.plan.scalar import Call, Form, Literal, Ref, Scalar, refs
 
 COLUMNS = 4
@@ -42,7 +42,7 @@ def joined(form: Form, parts: list[Truth]) -> Truth:
 
 @given(predicates)
 def test_what_is_factored_is_the_same_on_every_row(predicate: Scalar) -> None:
-    parts = list(factored(predicate))
+    parts = list(factor(predicate))
     for row in product([True, False, None], repeat=COLUMNS):
         assert joined(Form.AND, [truth(part, row) for part in parts]) == truth(predicate, row)
 
@@ -51,7 +51,7 @@ def test_what_is_factored_is_the_same_on_every_row(predicate: Scalar) -> None:
 def test_what_is_implied_holds_wherever_the_predicate_does(
     predicate: Scalar, places: frozenset[int]
 ) -> None:
-    scalar = implied(predicate, places)
+    scalar = implied_predicate(predicate, places)
     if scalar is None:
         return
     assert refs(scalar) <= places
@@ -68,23 +68,23 @@ def test_a_shared_key_is_found_at_any_depth() -> None:
     nested = both(
         Form.OR, both(Form.AND, key, one), both(Form.OR, both(Form.AND, two, key), key)
     )
-    assert factored(nested) == (key,)
+    assert factor(nested) == (key,)
     beside = both(
         Form.AND, three, both(Form.OR, both(Form.AND, key, one), both(Form.AND, key, two))
     )
-    assert factored(beside) == (three, key, both(Form.OR, one, two))
+    assert factor(beside) == (three, key, both(Form.OR, one, two))
 
 
 def test_what_may_fail_stays_in_its_part() -> None:
     shared = both(
         Form.OR, both(Form.AND, FAILING, LEAVES[1]), both(Form.AND, FAILING, LEAVES[2])
     )
-    assert factored(shared) == (shared,)
-    assert implied(shared, frozenset({0})) is None
+    assert factor(shared) == (shared,)
+    assert implied_predicate(shared, frozenset({0})) is None
 
 
 @pytest.mark.parametrize(
     "predicate", [LEAVES[0], both(Form.AND, *LEAVES), Literal("true", "BOOLEAN", "true")]
 )
 def test_what_is_no_disjunction_implies_nothing(predicate: Scalar) -> None:
-    assert implied(predicate, frozenset(range(COLUMNS))) is None
+    assert implied_predicate(predicate, frozenset(range(COLUMNS))) is None

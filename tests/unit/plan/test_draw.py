@@ -5,7 +5,7 @@ from xml.etree import ElementTree as ET
 import pytest
 
 from streams.ids import CollectionId
-from streams.plan.compile import CompiledView, Relation, compile_view, drawn
+from streams.plan.compile import CompiledView, Relation, compile_view, draw_plan
 from streams.plan.physical import Column, inputs
 from tests.support import tpch
 
@@ -17,7 +17,7 @@ CATALOG = {
 
 
 def picture(query: str) -> ET.Element:
-    return ET.fromstring(drawn(query, CATALOG))
+    return ET.fromstring(draw_plan(query, CATALOG))
 
 
 def boxes(root: ET.Element) -> dict[int, tuple[float, float, float, float]]:

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streams.errors import InvalidStatement
-from streams.plan.sql.durations import milliseconds, spelled
+from streams.plan.sql.durations import format_duration, milliseconds
 
 
 @pytest.mark.parametrize(
@@ -33,11 +33,11 @@ def test_what_is_no_duration(text: str) -> None:
 
 @given(st.integers(0, 1 << 40))
 def test_what_is_spelled_is_read_back(ms: int) -> None:
-    assert milliseconds(spelled(ms)) == ms
+    assert milliseconds(format_duration(ms)) == ms
 
 
 def test_one_and_many() -> None:
-    assert spelled(3_600_000) == "1 hour"
-    assert spelled(90_061_000) == "1 day 1 hour 1 minute 1 second"
-    assert spelled(7_200_500) == "2 hours 500 milliseconds"
-    assert spelled(0) == "0 seconds"
+    assert format_duration(3_600_000) == "1 hour"
+    assert format_duration(90_061_000) == "1 day 1 hour 1 minute 1 second"
+    assert format_duration(7_200_500) == "2 hours 500 milliseconds"
+    assert format_duration(0) == "0 seconds"

@@ -6,7 +6,7 @@ from streams.errors import InvalidStatement
 from streams.ids import CollectionId
 from streams.plan import json as plans
 from streams.plan.bind.functions import function_of
-from streams.plan.compile import Relation, compile_view, drawn, explain
+from streams.plan.compile import Relation, compile_view, draw_plan, explain
 from streams.plan.physical import Column, Linear
 from streams.plan.sql.statements import CreateFunction, parse
 from streams.trace.kernel.functions import Function
@@ -68,7 +68,10 @@ def test_columns_and_plans_show_names() -> None:
     compiled = compile_view("SELECT f(a), sum(f(a)) FROM t GROUP BY 1", CATALOG, [function()])
     assert [column.name for column in compiled.columns] == ["f(a)", "sum(f(a))"]
     query = "SELECT f(a) AS r FROM t WHERE f(a) > f(1)"
-    for shown in (explain(query, CATALOG, [function()]), drawn(query, CATALOG, [function()])):
+    for shown in (
+        explain(query, CATALOG, [function()]),
+        draw_plan(query, CATALOG, [function()]),
+    ):
         assert "f(" in shown
         assert "@" not in shown
 

@@ -3,7 +3,7 @@
 import pytest
 
 from streams.errors import InvalidStatement
-from streams.plan.sql.ordinality import numbered
+from streams.plan.sql.ordinality import rewrite_ordinality
 
 
 @pytest.mark.parametrize(
@@ -18,7 +18,7 @@ from streams.plan.sql.ordinality import numbered
     ],
 )
 def test_other_text_stays_as_it_is(query: str) -> None:
-    assert numbered(query) == query
+    assert rewrite_ordinality(query) == query
 
 
 LIST = 'FROM t, (SELECT unnest("values of the call") AS "unnest",'
@@ -35,20 +35,20 @@ LIST = 'FROM t, (SELECT unnest("values of the call") AS "unnest",'
     ],
 )
 def test_a_call_becomes_a_subquery(call: str, ends: str) -> None:
-    rewritten = numbered(f"FROM t, {call}")
+    rewritten = rewrite_ordinality(f"FROM t, {call}")
     assert rewritten.startswith(LIST), rewritten
     assert rewritten.endswith(ends), rewritten
 
 
 def test_nodes_are_numbered_as_they_stand_in_the_text() -> None:
-    rewritten = numbered("FROM json_each(j) WITH ORDINALITY k")
+    rewritten = rewrite_ordinality("FROM json_each(j) WITH ORDINALITY k")
     assert rewritten.startswith("FROM (SELECT *, row_number() OVER (ORDER BY id) AS ordinality")
     assert rewritten.endswith("json_each(j)) k")
 
 
 def test_what_is_inside_an_argument_is_rewritten_too() -> None:
     inner = "(SELECT max(ordinality) FROM range(2) WITH ORDINALITY)"
-    rewritten = numbered(
+    rewritten = rewrite_ordinality(
         f"SELECT * FROM unnest([{inner}]) WITH ORDINALITY e(x) WHERE ordinality = 1"
     )
     assert "WITH ORDINALITY" not in rewritten
@@ -59,4 +59,4 @@ def test_what_is_inside_an_argument_is_rewritten_too() -> None:
 def test_an_alias_names_the_columns(alias: str) -> None:
     """DuckDB would call the first one `e` here, and `unnest` if it read a column."""
     with pytest.raises(InvalidStatement, match=r"write e\(x, place\)"):
-        numbered(f"SELECT * FROM unnest([1]) WITH ORDINALITY {alias} WHERE true")
+        rewrite_ordinality(f"SELECT * FROM unnest([1]) WITH ORDINALITY {alias} WHERE true")

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from streams.ids import Offset
 from streams.kafka.log import ChunkRef, Range
-from streams.storage.write.affected_rows import touched
+from streams.storage.write.affected_rows import affected_rows
 from streams.storage.write.validation import shortfall
 from streams.trace.kernel.kernel import Kernel, arrow_schema
 from streams.trace.updates import flatten
@@ -51,7 +51,7 @@ def batch(kind: str, values: list[Any]) -> pa.RecordBatch:
 def test_rows_of_any_type_are_found_again(
     kernel: Kernel, kind: str, one: object, other: object
 ) -> None:
-    chosen = touched(batch(kind, [one, one]), kernel)
+    chosen = affected_rows(batch(kind, [one, one]), kernel)
     rows = chosen.apply(pa.Table.from_batches([batch(kind, [other, one, other, one])]))
     assert rows.column("diff").to_pylist() == [2], "equal rows are added up"
     again = shortfall(flatten([rows, batch(kind, [one])], chosen.schema), 1, kernel)
@@ -76,7 +76,7 @@ def test_a_chunk_that_holds_no_row_of_the_update_is_not_fetched(
     kernel: Kernel, kind: str, own: list[Any], there: Range | None, *, expected: bool
 ) -> None:
     ref = ChunkRef(0, Offset(0), "key", 0, 1, 1)
-    chosen = touched(batch(kind, own), kernel)
+    chosen = affected_rows(batch(kind, own), kernel)
     assert chosen.may_match(ref)
     assert chosen.may_match(replace(ref, ranges=(there,))) is expected
 
@@ -103,7 +103,7 @@ def test_what_is_left_out_changes_no_answer(
         )
         for rows in (past, fresh)
     )
-    rows = touched(own, kernel).apply(pa.Table.from_batches([before]))
+    rows = affected_rows(own, kernel).apply(pa.Table.from_batches([before]))
     narrow = shortfall(flatten([rows, own], schema), own.num_rows, kernel)
     full = shortfall(flatten([before, own], schema), own.num_rows, kernel)
     assert (narrow is None) == (full is None)

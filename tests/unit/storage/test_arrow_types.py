@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 
 from streams.storage.limits import TooLarge
-from streams.storage.write.arrow_types import TypeMismatch, accepted, unpacked_bytes
+from streams.storage.write.arrow_types import TypeMismatch, cast_losslessly, unpacked_bytes
 from streams.trace.kernel.kernel import Kernel, arrow_type
 
 KIND_A = pa.struct([("a", pa.int8()), ("b", pa.large_utf8())])
@@ -112,7 +112,7 @@ def named(case: tuple[pa.Array, str, str]) -> str:
 @pytest.mark.parametrize(("array", "type_", "text"), TAKEN, ids=map(named, TAKEN))
 def test_values_come_as_they_were(array: pa.Array, type_: str, text: str) -> None:
     kind = arrow_type(type_)
-    column = accepted(pa.chunked_array([array, array.slice(1), array.slice(0, 0)]), kind)
+    column = cast_losslessly(pa.chunked_array([array, array.slice(1), array.slice(0, 0)]), kind)
     column.validate(full=True)
     assert column.type == kind
     table = pa.table({"x": column.slice(0, 1)})
@@ -123,7 +123,7 @@ def test_values_come_as_they_were(array: pa.Array, type_: str, text: str) -> Non
 @pytest.mark.parametrize(("array", "type_", "why"), REFUSED, ids=map(named, REFUSED))
 def test_what_could_lose_something_is_refused(array: pa.Array, type_: str, why: str) -> None:
     with pytest.raises(TypeMismatch, match=why):
-        accepted(pa.chunked_array([array]), arrow_type(type_))
+        cast_losslessly(pa.chunked_array([array]), arrow_type(type_))
 
 
 def test_values_that_many_rows_share_are_counted_for_each() -> None:
@@ -136,7 +136,7 @@ def test_values_that_many_rows_share_are_counted_for_each() -> None:
         assert table_.nbytes < 3_000_000
         assert unpacked_bytes(table_) == 10_000_000_000
         with pytest.raises(TooLarge):
-            accepted(pa.chunked_array([table_]), pa.utf8())
+            cast_losslessly(pa.chunked_array([table_]), pa.utf8())
     assert unpacked_bytes(view.slice(99_999)) == 100_000
 
 
@@ -145,6 +145,6 @@ def test_types_that_are_spelled_alike_are_told_apart() -> None:
     odd = pa.opaque(pa.binary(16), "hugeint", "Other")
     storage = pa.array([b"0" * 16], pa.binary(16))
     with pytest.raises(TypeMismatch) as raised:
-        accepted(pa.chunked_array([pa.ExtensionArray.from_storage(odd, storage)]), type_)
+        cast_losslessly(pa.chunked_array([pa.ExtensionArray.from_storage(odd, storage)]), type_)
     expected, actual = str(raised.value).removeprefix("expected ").split(", actual ", 1)
     assert expected != actual

@@ -16,7 +16,7 @@ from streams.storage.client.handles import WriteCapability
 from streams.storage.description import Description
 from streams.storage.limits import LARGEST_ROWS, MOST_DIFF, TooLarge
 from streams.storage.write import update
-from streams.storage.write.chunk_validation import Uncommitted, check_ref, staged
+from streams.storage.write.chunk_validation import Uncommitted, check_ref, read_staged
 from streams.storage.write.update import Write
 from streams.storage.write.validation import WrongRows, conform
 from tests.support import foreign
@@ -199,10 +199,10 @@ def test_a_chunk_in_a_transaction_does_not_count(place: Place) -> None:
     chunks = Aborted(place.broker.store)
     about = (T1, TABLE, shards.headers(T1))
     with pytest.raises(Uncommitted, match="in a transaction that is open or was aborted"):
-        list(staged(chunks, shards.data_topic(T1), [ref], about))
+        list(read_staged(chunks, shards.data_topic(T1), [ref], about))
     missing = replace(ref, offset=Offset(ref.offset + 7))
     with pytest.raises(WrongRows, match="is missing"):
-        list(staged(chunks, shards.data_topic(T1), [missing], about))
+        list(read_staged(chunks, shards.data_topic(T1), [missing], about))
 
 
 def test_the_chunks_that_are_counted_have_a_bound(

@@ -23,9 +23,9 @@ from streams.storage.policy import (
     Policy,
     RetainHistory,
     Until,
+    desired_since,
     downgrade,
     due_ms,
-    wish,
 )
 
 HOLD, READER = CapabilityId("u1.catalog"), CapabilityId("reader")
@@ -65,7 +65,7 @@ def collection(hold_at: int, upper: Antichain, reader: int | None = None) -> Col
 def test_what_a_policy_wishes_for(
     policy: Policy, upper: Antichain, expected: Antichain | None
 ) -> None:
-    assert wish(policy, upper, now_ms=5000) == expected
+    assert desired_since(policy, upper, now_ms=5000) == expected
 
 
 def test_a_move_waits_until_it_is_worth_a_record() -> None:

@@ -13,8 +13,8 @@ from streams.storage.sinks.sink import (
     ImpossibleRetraction,
     SinkChanges,
     SoundTimes,
+    assign_sound_times,
     changes,
-    settle,
 )
 
 Row = tuple[int, str]
@@ -54,7 +54,7 @@ class Topic:
         """One interval, as the runner does it: settle, move, consolidate, decide."""
         every = [*self.pending, *updates]
         wrong = [*self.errors, *errors]
-        settled = settle(
+        settled = assign_sound_times(
             self.live,
             *arrays(every),
             ErrorUpdates(

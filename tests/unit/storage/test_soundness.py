@@ -5,7 +5,7 @@ import pytest
 
 from streams.ids import Timestamp
 from streams.operators.context import ERRORS
-from streams.storage.read.soundness import alive, first_error
+from streams.storage.read.soundness import first_error, present_errors
 from streams.trace.exact.diffs import DiffOverflow
 
 HALF = 1 << 62
@@ -19,12 +19,12 @@ def errors(*rows: tuple[str, int, int]) -> pa.Table:
 
 def test_an_error_is_alive_while_its_diffs_do_not_add_up_to_zero() -> None:
     some = errors(("b", 1, 1), ("a", 1, 2), ("a", 3, -2), ("c", 2, 1), ("c", 2, -1))
-    assert alive(some, Timestamp(0)).num_rows == 0
-    assert alive(some, Timestamp(2)).to_pylist() == [
+    assert present_errors(some, Timestamp(0)).num_rows == 0
+    assert present_errors(some, Timestamp(2)).to_pylist() == [
         {"error": "a", "diff": 2},
         {"error": "b", "diff": 1},
     ]
-    assert alive(some, Timestamp(3)).to_pylist() == [{"error": "b", "diff": 1}]
+    assert present_errors(some, Timestamp(3)).to_pylist() == [{"error": "b", "diff": 1}]
     assert first_error(some) == 1
     assert first_error(errors(("c", 2, 1), ("c", 2, -1))) is None
     assert first_error(errors()) is None
@@ -33,6 +33,6 @@ def test_an_error_is_alive_while_its_diffs_do_not_add_up_to_zero() -> None:
 def test_sums_beyond_64_bits_do_not_wrap_around_to_none() -> None:
     many = errors(*[("a", 1, HALF)] * 4)
     with pytest.raises(DiffOverflow):
-        alive(many, Timestamp(1))
+        present_errors(many, Timestamp(1))
     with pytest.raises(DiffOverflow):
         first_error(many)

@@ -167,7 +167,7 @@ def test_who_asks_a_rollup_often_does_not_read_all_of_it_each_time() -> None:
     state = State(group="g", upto=Offset(5), clock_ms=1)
     decision_ = RecordedOutcome(EventId("known"), Offset(3), Created())
     state = state.moved(window=state.window.record(decision_))
-    earlier = rollup.earlier(Body(rollup.encode(state)), "decided", Offset(5))
+    earlier = rollup.remembered_outcomes(Body(rollup.encode(state)), "decided", Offset(5))
     for number in range(200):
         assert not earlier.may_hold(EventId(f"other{number}"))
     assert earlier.may_hold(EventId("known"))

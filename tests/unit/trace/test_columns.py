@@ -11,8 +11,8 @@ from streams.trace.columns import (
     first_rows,
     is_ascending,
     is_exact,
-    mix,
-    searched,
+    mix_bits,
+    search_sorted,
 )
 
 SMALL, LARGE = 100, 200_000
@@ -21,14 +21,16 @@ SMALL, LARGE = 100, 200_000
 def numbers(kind: str, rows: int) -> np.ndarray:
     rng = np.random.default_rng(rows)
     return {
-        "hashes": mix(rng.integers(0, rows, rows).astype(np.uint64)),
+        "hashes": mix_bits(rng.integers(0, rows, rows).astype(np.uint64)),
         "of equal high bits": rng.integers(0, 50, rows).astype(np.uint64),
-        "in pairs of equal high bits": mix(np.arange(rows, dtype=np.uint64) // np.uint64(2))
+        "in pairs of equal high bits": mix_bits(
+            np.arange(rows, dtype=np.uint64) // np.uint64(2)
+        )
         ^ rng.integers(0, 4, rows).astype(np.uint64),
         "descending": np.arange(rows, dtype=np.uint64)[::-1] << np.uint64(40),
         "of all bits": np.full(rows, 2**64 - 1, np.uint64),
         "in sorted pieces": np.concatenate(
-            [np.sort(mix(part)) for part in np.array_split(np.arange(rows, dtype="u8"), 3)]
+            [np.sort(mix_bits(part)) for part in np.array_split(np.arange(rows, dtype="u8"), 3)]
         ),
     }[kind]
 
@@ -61,9 +63,9 @@ def test_hashes_are_searched_or_merged_to_the_same_end(stored: int, probes: int)
             np.sort(rng.integers(0, spread, rows, np.uint64, endpoint=True))
             for rows in (stored, probes)
         )
-        below = searched(there, requested, after=False)
+        below = search_sorted(there, requested, after=False)
         assert np.array_equal(below, np.searchsorted(there, requested, "left"))
-        through = searched(there, requested, after=True)
+        through = search_sorted(there, requested, after=True)
         assert np.array_equal(through, np.searchsorted(there, requested, "right"))
 
 
@@ -75,7 +77,7 @@ def test_hashes_of_many_keys_are_those_of_each_alone() -> None:
         alone = columns.hash_keys([key.slice(start, 2) for key in keys], 2)
         assert np.array_equal(alone, hashes[start : start + 2])
     words = np.arange(5, dtype=np.uint64)
-    mix(words)
+    mix_bits(words)
     assert words.tolist() == [0, 1, 2, 3, 4]
 
 

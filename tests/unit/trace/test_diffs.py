@@ -13,12 +13,12 @@ from streams.trace.exact.diffs import (
     MOST_COPIES,
     DiffOverflow,
     TooManyCopies,
-    copies,
-    followed,
+    add_diffs,
     negated,
-    plus,
     products,
+    repeat_positions,
     running,
+    running_values,
     saturated,
     sum_by,
     sums,
@@ -92,13 +92,17 @@ def test_products() -> None:
 
 
 def test_counts_that_follow_changes() -> None:
-    assert followed(ints(1, 2), ints(0), ints(TOP - 3)).tolist() == [TOP - 2, TOP]
-    assert followed(ints(), ints(), ints()).tolist() == []
-    assert followed(ints(TOP, -TOP), ints(0, 1), ints(-TOP, 5)).tolist() == [0, 5 - TOP]
-    assert followed(ints(TOP, TOP, -TOP), ints(0, 1), ints(0, 0)).tolist() == [TOP, TOP, 0]
+    assert running_values(ints(1, 2), ints(0), ints(TOP - 3)).tolist() == [TOP - 2, TOP]
+    assert running_values(ints(), ints(), ints()).tolist() == []
+    assert running_values(ints(TOP, -TOP), ints(0, 1), ints(-TOP, 5)).tolist() == [0, 5 - TOP]
+    assert running_values(ints(TOP, TOP, -TOP), ints(0, 1), ints(0, 0)).tolist() == [
+        TOP,
+        TOP,
+        0,
+    ]
     for before, changes in ((TOP, (1,)), (0, (1 << 62, 1 << 62)), (-TOP, (-1, -1))):
         with pytest.raises(DiffOverflow, match="a sum of multiplicities"):
-            followed(ints(*changes), ints(0), ints(before))
+            running_values(ints(*changes), ints(0), ints(before))
 
 
 def test_saturated_sums_end_where_64_bits_do() -> None:
@@ -109,20 +113,20 @@ def test_saturated_sums_end_where_64_bits_do() -> None:
 
 
 def test_sums_and_opposites_one_by_one() -> None:
-    assert plus(ints(TOP, -TOP), ints(-TOP, -1)).tolist() == [0, -TOP - 1]
+    assert add_diffs(ints(TOP, -TOP), ints(-TOP, -1)).tolist() == [0, -TOP - 1]
     assert negated(ints(TOP, 0, -3)).tolist() == [-TOP, 0, 3]
     for one, other in ((TOP, 1), (-TOP, -2), (TOP, TOP)):
         with pytest.raises(DiffOverflow):
-            plus(ints(one), ints(other))
+            add_diffs(ints(one), ints(other))
     with pytest.raises(DiffOverflow, match="the opposite of multiplicities"):
         negated(ints(-TOP - 1))
 
 
 def test_copies() -> None:
-    assert copies(ints(2, 0, 1)).tolist() == [0, 0, 2]
+    assert repeat_positions(ints(2, 0, 1)).tolist() == [0, 0, 2]
     for counts in ((TOP, TOP), (1 << 62,), (MOST_COPIES, 1)):
         with pytest.raises(TooManyCopies, match="at most 134,217,728 together"):
-            copies(ints(*counts))
+            repeat_positions(ints(*counts))
 
 
 def test_equal_rows_whose_count_leaves_the_range_do_not_vanish() -> None:
@@ -146,7 +150,7 @@ def test_running_sums_are_exact_beyond_64_bits(segments: list[list[int]]) -> Non
     clipped = [min(max(total, -TOP - 1), TOP) for total in exact]
     assert saturated(values, starts).tolist() == clipped
     if clipped == exact:
-        assert followed(values, starts, np.zeros(len(starts), np.int64)).tolist() == exact
+        assert running_values(values, starts, np.zeros(len(starts), np.int64)).tolist() == exact
     wholes = [sum(segment) for segment in segments]
     if all(-TOP - 1 <= total <= TOP for total in wholes):
         assert sums(values, starts).tolist() == wholes

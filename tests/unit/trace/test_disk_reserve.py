@@ -42,7 +42,7 @@ def test_the_reserve_is_a_part_of_the_disk_and_bounded(
         (1 << 20, 1 << 50, 255 << 20),
     ):
         monkeypatch.setattr(disk_reserve, "usage", lambda _, usage=(free, total): usage)
-        assert disk_reserve.lacking(tmp_path) == missing
+        assert disk_reserve.missing_bytes(tmp_path) == missing
 
 
 def test_a_disk_is_asked(tmp_path: Path) -> None:

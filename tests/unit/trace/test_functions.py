@@ -6,7 +6,12 @@ import pytest
 from streams.errors import InvalidStatement
 from streams.trace.kernel.arrow import is_plain
 from streams.trace.kernel.connection import EvaluationFailed, KernelFailed
-from streams.trace.kernel.functions import Function, compiled, named, without_hash
+from streams.trace.kernel.functions import (
+    Function,
+    compile_function,
+    functions_in,
+    without_hash,
+)
 from streams.trace.kernel.kernel import Kernel
 
 TWICE = "import pyarrow.compute as pc\n\ndef f(x):\n    return pc.multiply(x, 2)\n"
@@ -96,7 +101,7 @@ def test_what_is_the_fault_of_the_process_fails_no_row(body: str) -> None:
 )
 def test_a_text_without_the_function_is_refused(body: str, message: str) -> None:
     with pytest.raises(InvalidStatement, match=message):
-        compiled(function(body))
+        compile_function(function(body))
     with pytest.raises(InvalidStatement, match=message):
         Kernel().define([function(body)])
 
@@ -114,7 +119,7 @@ def test_a_symbol_says_what_is_called() -> None:
     text = f'sum("{declared.symbol}"(c0)) x@{"0" * 17} a@b'
     assert without_hash(text) == f"sum(f(c0)) x@{'0' * 17} a@b"
     assert without_hash(f"'{declared.symbol}(INTEGER)'") == "'f(INTEGER)'"
-    assert named([declared, *others], text) == (declared,)
+    assert functions_in([declared, *others], text) == (declared,)
 
 
 def test_plain_types_are_plain_inside_too() -> None:

@@ -69,7 +69,7 @@ def test_one_key_with_much_leaves_the_others_their_pieces() -> None:
 @given(st.lists(st.integers(0, 300), max_size=30))
 def test_what_is_gathered_is_not_less_than_half_a_piece(sizes: list[int]) -> None:
     pieces = [part(list(range(size))) for size in sizes]
-    tables = list(merge.gathered(pieces, LIMIT))
+    tables = list(merge.coalesce(pieces, LIMIT))
     assert rows_of(tables) == rows_of(pieces)
     assert all(2 * table.nbytes >= LIMIT for table in tables[:-1])
     assert all(table.num_rows for table in tables)
@@ -140,7 +140,7 @@ def test_the_values_of_one_key_are_merged_in_pieces(
     assert max(sizes) <= 1.1 * piece
     first = files.open(names[:1])
     assert len(first) > 1
-    ranks = pa.chunked_array([ordered.compared(run.rows) for run in first]).combine_chunks()
+    ranks = pa.chunked_array([ordered.order_column(run.rows) for run in first]).combine_chunks()
     ranks = ranks if isinstance(ranks, pa.Array) else pa.concat_arrays(ranks.chunks)
     assert (np.diff(order.ranks(ranks)) > 0).all()
     merged = [row["v"] for run in files.open(names) for row in run.rows.to_pylist()]

@@ -82,7 +82,7 @@ def test_sums_of_doubles_are_rounded_once(pairs: list[tuple[float, int]], chance
         values = np.array([v for _, v, _ in owned], np.float64)
         entries = float_sums.split(values, np.array([w for _, _, w in owned]), owner)
         assert float_sums.nearest(entries, GROUPS).tolist() == want
-        carried = float_sums.carried(float_sums.gather(entries))
+        carried = float_sums.carry_digits(float_sums.gather(entries))
         assert (
             float_sums.nearest(
                 float_sums.load(float_sums.store(carried, GROUPS)), GROUPS

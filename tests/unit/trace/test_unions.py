@@ -4,8 +4,8 @@
 import duckdb
 import pytest
 
-from streams.trace.kernel.kernel import Kernel, arrow_type, printed, typed
-from streams.trace.kernel.unions import as_key, as_struct, as_union, carried, has_union
+from streams.trace.kernel.kernel import Kernel, arrow_type, printed_type, typed
+from streams.trace.kernel.unions import as_key, as_struct, as_union, carrier_type, has_union
 
 MEMBERS = (
     'a INTEGER, b VARCHAR, s STRUCT(x INTEGER, "y""\'z" DOUBLE[]), u UNION(p INTEGER, q DOUBLE),'
@@ -58,8 +58,8 @@ def test_what_is_carried_comes_back_and_has_the_same_order_and_hash(
     connection = filled(shape, kind)
     type_ = str(connection.table("t").types[1])
     connection.execute(f"CREATE TABLE k AS SELECT *, {as_struct('u', type_)} AS k FROM t")
-    assert str(connection.table("k").types[2]) == carried(type_)
-    assert not has_union(carried(type_))
+    assert str(connection.table("k").types[2]) == carrier_type(type_)
+    assert not has_union(carrier_type(type_))
     back = f"SELECT *, {as_union('k', type_)} AS v FROM k"
     shown = "u IS NOT DISTINCT FROM v, hash(u) = hash(k), typeof(u) = typeof(v)"
     for value in ("u::VARCHAR", "to_json(u)::VARCHAR", as_struct("u", type_)):
@@ -93,7 +93,7 @@ def test_a_column_of_unions_is_one_of_structs_in_arrow() -> None:
     assert arrow_type("UNION(a INT)[]") == arrow_type("STRUCT(tag UTINYINT, a INTEGER)[]")
     assert arrow_type("UNION(Tag INT)") == arrow_type("STRUCT(tag_ UTINYINT, Tag INTEGER)")
     assert not has_union("STRUCT(\"UNION(\" INTEGER, e ENUM('UNION('))")
-    assert printed("union(a int)") == "UNION(a INTEGER)"
+    assert printed_type("union(a int)") == "UNION(a INTEGER)"
 
 
 def test_a_kernel_reads_structs_as_unions() -> None:

@@ -35,7 +35,7 @@ def batch(updates: list[Update]) -> pa.RecordBatch:
 
 
 def contents(updates: pa.RecordBatch, time: int) -> Contents:
-    fetched = trace.at(updates, time, kernel()).to_pylist()
+    fetched = trace.contents_at(updates, time, kernel()).to_pylist()
     return Counter({(row["c0"], row["c1"]): row["diff"] for row in fetched})
 
 
@@ -75,9 +75,9 @@ def test_clip_keeps_the_interval(updates: list[Update], lower: int, upper: int) 
 
 def test_settle_leaves_inserts_alone() -> None:
     inserts = batch([((1, "a"), 0, 1), ((1, "a"), 0, 1)])
-    assert trace.settle(inserts, kernel()) is inserts
+    assert trace.consolidate_if_needed(inserts, kernel()) is inserts
     both = batch([((1, "a"), 0, 1), ((1, "a"), 0, -1)])
-    assert trace.settle(both, kernel()).num_rows == 0
+    assert trace.consolidate_if_needed(both, kernel()).num_rows == 0
 
 
 @given(histories(rows), st.randoms())
@@ -86,7 +86,7 @@ def test_another_order_has_the_same_rows(updates: list[Update], chance) -> None:
     for some in (updates, [(row, 1, diff) for row, _, diff in updates if diff == 1]):
         order = list(range(len(some)))
         chance.shuffle(order)
-        moved = trace.permuted(batch(some), np.array(order, np.int64))
+        moved = trace.permute(batch(some), np.array(order, np.int64))
         assert moved.to_pylist() == [batch(some).to_pylist()[place] for place in order]
 
 

@@ -27,7 +27,7 @@ from connectors.transport.local import Local
 from streams.errors import Determinate, InvalidUsage
 from streams.ids import CollectionId, Timestamp
 from streams.kafka.memory.logs import MemoryBroker
-from streams.storage.read.reader import READ_LEASE_MS, load, planned
+from streams.storage.read.reader import READ_LEASE_MS, load, protected_chunks
 from streams.trace.kernel.kernel import Kernel
 from tests.support.collections import Collections
 from tests.support.file_connector import FileConnector
@@ -461,7 +461,7 @@ def test_a_hold_is_renewed_as_long_as_its_block_runs() -> None:
         capabilities = collections.shards.state(u1).capabilities
         return max(capability.expires_ms or 0 for _, capability in capabilities.items())
 
-    with planned(collections.shards, u1, Timestamp(12)) as renew:
+    with protected_chunks(collections.shards, u1, Timestamp(12)) as renew:
         before = expires()
         renew()
         assert expires() > before > READ_LEASE_MS

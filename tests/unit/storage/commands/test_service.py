@@ -18,7 +18,7 @@ from streams.storage.client import submit
 from streams.storage.client.handles import WriteCapability
 from streams.storage.commands import handlers
 from streams.storage.commands import session as session_module
-from streams.storage.commands.session import TRIES, readable
+from streams.storage.commands.session import TRIES, readable_responses
 from tests.support.command_service import (
     DESCRIPTION,
     NAMES,
@@ -425,7 +425,7 @@ def test_noise_among_the_responses_is_passed_over(world: World) -> None:
     world.service().step(0)
     records = world.broker.store.log(NAMES.responses).records
     values = [record.value or b"" for record in records]
-    answered = [message.command for message in readable(values)]
+    answered = [message.command for message in readable_responses(values)]
     assert answered == ["c0", id_]
 
 

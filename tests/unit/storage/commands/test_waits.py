@@ -244,7 +244,7 @@ def test_who_waits_for_long_is_named_with_what_it_waits_in(
         place.until(lambda: "a command takes long" in caplog.text)
     warning = next(record for record in caplog.records if "takes long" in record.message)
     assert late in str(warning.__dict__["of"])
-    assert "chunk_validation.fetched" in str(warning.__dict__["in"])
+    assert "chunk_validation.fetch_committed" in str(warning.__dict__["in"])
 
 
 def test_who_waits_beyond_every_deadline_ends_the_process(
@@ -253,7 +253,7 @@ def test_who_waits_beyond_every_deadline_ends_the_process(
     monkeypatch.setattr(ThreadPerCrowd, "word_s", 0.0)
     monkeypatch.setattr(session_module, "DEADLINE_S", 0.0)
     WAITS["its chunks"](place)
-    with pytest.raises(CommandStuck, match="fetched"):
+    with pytest.raises(CommandStuck, match="fetch_committed"):
         place.until(lambda: False)
 
 
