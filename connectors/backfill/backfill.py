@@ -15,7 +15,6 @@ written in no range. It stalls, and is left to the follow, which writes it once 
 """
 
 import logging
-import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
@@ -35,6 +34,7 @@ from connectors.runtime.task import Materialization
 from connectors.runtime.task_setup import AppliedTask, prepare
 from streams.errors import InvalidUsage, SlackwaterError
 from streams.ids import CollectionId, Timestamp
+from streams.periodic import periodically
 from streams.storage.client.backoff import longer_s
 from streams.storage.client.shards import Shards
 from streams.storage.read.reader import (
@@ -233,28 +233,14 @@ def kept(
     shards: Shards, collections: Sequence[CollectionId], as_of: Timestamp
 ) -> Iterator[None]:
     """Protect the present chunks of collections while the block runs, however long."""
-    over = threading.Event()
     with ExitStack() as stack:
-        renewals = [
-            stack.enter_context(protected_chunks(shards, collection, as_of))
-            for collection in collections
-        ]
-
-        def renew() -> None:
-            while not over.wait(RENEWAL_S):
-                for renewal in renewals:
-                    try:
-                        renewal()
-                    except SlackwaterError as error:
-                        log.warning("cannot renew a hold", extra={"cause": str(error)})
-
-        thread = threading.Thread(target=renew, name="holds", daemon=True)
-        thread.start()
-        try:
-            yield
-        finally:
-            over.set()
-            thread.join()
+        for collection in collections:
+            renew = stack.enter_context(protected_chunks(shards, collection, as_of))
+            renewals = periodically(
+                renew, RENEWAL_S, name=f"hold {collection}", warning="cannot renew a hold"
+            )
+            stack.enter_context(renewals)
+        yield
 
 
 def ranges_of(task: Materialization) -> int:

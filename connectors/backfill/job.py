@@ -6,7 +6,7 @@
       check   (binding, reason)                    bindings that have no contents
       write   (gap, rows, failure)                 one session of the endpoint and one commit
 
-An accumulator has the rows of the gaps whose tasks have ended; a thread reports them.
+An accumulator has the rows of the gaps whose tasks have ended; they are reported meanwhile.
 
 A task that fails of what may pass, or since another attempt has taken its range over, raises:
 Spark tries it again, or goes on with the other attempt. Any other failure is returned, for
@@ -15,7 +15,6 @@ trying again is of no use. Memory holds what `connectors.runtime.spill` needs fo
 
 import itertools
 import pickle
-import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from functools import cache
@@ -34,6 +33,7 @@ from connectors.runtime.spill import COMPRESSED
 from connectors.sql.fence import Fenced
 from connectors.transport.errors import causes
 from streams.errors import Determinate, InvalidUsage, SlackwaterError
+from streams.periodic import periodically
 from streams.trace.kernel.kernel import Kernel
 from streams.trace.updates import flatten
 
@@ -141,24 +141,18 @@ class RowCounts:
 @contextmanager
 def reporting(counts: "Accumulator[dict[int, int]]", progress: Progress) -> Iterator[None]:
     """Report the gaps that are written while the block runs; all of them at its end."""
-    over = threading.Event()
+    reported = 0
 
     def report() -> None:
-        reported, is_over = 0, False
-        while not is_over:
-            is_over = over.wait(LOOK_S)
-            rows = counts.value
-            if len(rows) > reported:
-                reported = len(rows)
-                progress(reported, sum(rows.values()))
+        nonlocal reported
+        rows = counts.value
+        if len(rows) > reported:
+            reported = len(rows)
+            progress(reported, sum(rows.values()))
 
-    thread = threading.Thread(target=report, name="progress", daemon=True)
-    thread.start()
-    try:
+    with periodically(report, LOOK_S, name="progress", warning="progress not reported"):
         yield
-    finally:
-        over.set()
-        thread.join()
+    report()
 
 
 def reason(text: str) -> str:

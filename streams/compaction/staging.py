@@ -12,9 +12,8 @@ The driver renews the leases as long as it lives, and ends them when the merge i
 """
 
 import logging
-import threading
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -22,6 +21,7 @@ from streams.errors import SlackwaterError
 from streams.ids import CollectionId, EventId, Offset, Topic
 from streams.kafka.log import ChunkRef, Logs
 from streams.kafka.topics import MAXIMUM_RECORD_BYTES
+from streams.periodic import periodically
 from streams.storage.client.shards import Shards
 from streams.storage.log import event_codec, outcomes
 from streams.storage.log.events import Body, Event, Stage
@@ -39,6 +39,8 @@ LONGEST_ID = 64
 """Maximum of characters of the ids in an event's envelope."""
 
 RENEWAL_S = LEASE_MS / 4_000
+
+UNENDED = "cannot end stages; they stay until their leases end"
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,50 +110,35 @@ def release(shards: Shards, staged: Sequence[tuple[CollectionId, str]]) -> None:
     """End stages: chunks that were not linked become garbage now, not when the leases end."""
     ends: list[tuple[str, Body]] = []
     for collection, name in staged:
-        with _tolerated():
+        with _tolerated(UNENDED):
             group = shards.group_of(collection)
             ends.append((group, Stage(stage=name, chunks=(), lease_ms=0)))
-    with _tolerated():
+    with _tolerated(UNENDED):
         shards.submit(ends)
 
 
 @contextmanager
-def _tolerated() -> Iterator[None]:
-    """Log a failure: the stage ends with its lease all the same."""
+def _tolerated(warning: str) -> Iterator[None]:
+    """Log a failure."""
     try:
         yield
     except SlackwaterError as error:
-        log.warning(
-            "cannot end stages; they stay until their leases end", extra={"cause": str(error)}
-        )
+        log.warning(warning, extra={"cause": str(error)})
 
 
 @contextmanager
-def renewed(
-    shards: Shards,
-    staged: Sequence[tuple[CollectionId, str]],
-    wait: Callable[[threading.Event], bool] = lambda ended: ended.wait(RENEWAL_S),
-) -> Iterator[None]:
+def renewed(shards: Shards, staged: Sequence[tuple[CollectionId, str]]) -> Iterator[None]:
     """Renew the leases of stages while the block runs, and end them after it."""
-    ended = threading.Event()
 
     def renew() -> None:
-        while not wait(ended):
-            for collection, name in staged:
-                try:
-                    stage(shards, collection, name, ())
-                except SlackwaterError as error:
-                    log.warning(
-                        "cannot renew the lease of a stage", extra={"cause": str(error)}
-                    )
+        for collection, name in staged:
+            with _tolerated("cannot renew the lease of a stage"):
+                stage(shards, collection, name, ())
 
-    thread = threading.Thread(target=renew, name="stages", daemon=True)
-    thread.start()
     try:
-        yield
+        with periodically(renew, RENEWAL_S, name="stages", warning="cannot renew leases"):
+            yield
     finally:
-        ended.set()
-        thread.join()
         release(shards, staged)
 
 

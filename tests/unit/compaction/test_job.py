@@ -4,13 +4,12 @@ import itertools
 import pickle
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from queue import Queue
 from typing import Any
 
 import pyarrow as pa
 import pytest
 
-from streams.compaction import job, plan
+from streams.compaction import job, plan, staging
 from streams.compaction.collector import Collector
 from streams.compaction.job import SparkWorker
 from streams.compaction.merge_execution import Compacted, Failed, LostRace, Wanted
@@ -179,19 +178,17 @@ def test_what_a_lost_merge_staged_is_garbage_at_once(monkeypatch: pytest.MonkeyP
         assert {chunk.key for chunk in one.group_state("u1").chunks()} == live
 
 
-def test_leases_are_renewed_as_long_as_a_merge_takes() -> None:
+def test_leases_are_renewed_as_long_as_a_merge_takes(monkeypatch: pytest.MonkeyPatch) -> None:
     kafka = broker()  # each record moves the log's clock on by 10 ms
     with client(kafka, pump=True) as one:
         filled(one)
         chunks = one.write(U1, rows("x", time=0))
         stage(one, U1, "slow", chunks)
-        turns = Queue[bool]()
-        with renewed(one, [(U1, "slow")], lambda _: turns.get()):
+        monkeypatch.setattr(staging, "RENEWAL_S", 0.01)
+        with renewed(one, [(U1, "slow")]):
             until = one.group_state("u1").stages["slow"].expires_ms
-            turns.put(False)
             later = lambda: one.group_state("u1").stages["slow"].expires_ms > until  # noqa: E731
             assert one.wait(later, 10_000)
-            turns.put(True)
         append(one, 12, 13)
         assert one.group_state("u1").stages == {}
 
