@@ -10,7 +10,6 @@ from streams.adapter.coordinator import Cluster, Coordinator, CoordinatorSetting
 from streams.adapter.server import DRAIN_S, Server
 from streams.adapter.workers.limits import Limits
 from streams.adapter.workers.pool import Workers
-from streams.app.endpoint import listening_of
 from streams.app.materialize.task_validation import check
 from streams.app.service_config import FENCED, Service
 from streams.app.service_process import new_id, now_ms
@@ -27,7 +26,7 @@ _LOOK_EVERY_S = 0.5
 
 def run(service: Service, stopping: Stop) -> int:
     """Coordinate until stopped; the exit code."""
-    listening = listening_of(service) or Listening()
+    listening = service.listening or Listening()
     choices = topic_choices(service.topics)
     broker = KafkaBroker(service.kafka, choices)
     settings = CoordinatorSettings(

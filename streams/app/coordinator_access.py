@@ -9,9 +9,8 @@ from urllib.parse import urlsplit
 import typer
 
 from streams.app.client import Client
-from streams.app.endpoint import password_in
 from streams.errors import InvalidUsage
-from streams.http.listening import is_loopback, trust
+from streams.http.listening import is_loopback, password_in, trust
 
 
 @dataclass(frozen=True, slots=True, repr=False, kw_only=True)
@@ -49,7 +48,7 @@ class Access:
         parts = urlsplit(self.url)
         if parts.scheme not in {"http", "https"} or not parts.hostname or parts.path.strip("/"):
             raise InvalidUsage(f"expected a URL as https://HOST:PORT, got {self.url!r}")
-        password = "" if self.password_file is None else password_in(str(self.password_file))
+        password = "" if self.password_file is None else password_in(self.password_file)
         if parts.scheme == "http" and password and not is_loopback(parts.hostname):
             raise InvalidUsage(
                 f"expected https in {self.url}: a password would be sent in clear to another"

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from streams.errors import InvalidUsage
 from streams.files import write_whole
+from streams.http.listening import Listening, address, password_in
 from streams.kafka.settings import ClientSettings
 
 FAILED = 1
@@ -62,6 +63,29 @@ class Service:
     def kafka(self) -> ClientSettings:
         """The connection to Kafka."""
         return ClientSettings(self.bootstrap, tuple(sorted(self.client.items())))
+
+    @property
+    def listening(self) -> Listening | None:
+        """Where it listens; None if nowhere. Errors: InvalidUsage."""
+        files = (self.certificate, self.key, self.client_authority)
+        if not self.listen:
+            if any(files) or self.password_file:
+                raise InvalidUsage(
+                    "expected --listen HOST:PORT with TLS and a password, got none"
+                )
+            return None
+        host, port = address(self.listen)
+        certificate, key, client_authority = (
+            Path(file).absolute() if file else None for file in files
+        )
+        return Listening(
+            host=host,
+            port=port,
+            certificate=certificate,
+            key=key,
+            client_authority=client_authority,
+            password=password_in(Path(self.password_file)) if self.password_file else "",
+        )
 
     def write(self, path: Path) -> None:
         """Keep it as JSON, readable by the owner alone: it may hold secrets."""

@@ -6,7 +6,6 @@ from typing import Annotated
 
 import typer
 
-from streams.app.endpoint import listening_of
 from streams.app.service_config import Service
 from streams.app.service_process import Supervised, configured
 from streams.app.up import DIRECTORY, NAMESPACE, client_settings
@@ -62,7 +61,7 @@ class Exposure:
             password_file=_name(self.password_file),
         )
         try:
-            listening_of(service)
+            _ = service.listening
         except InvalidUsage as error:
             raise typer.BadParameter(str(error)) from error
         return service

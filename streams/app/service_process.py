@@ -2,7 +2,7 @@
 
 Each is a process of its own (`streams.app.coordinator`, `streams.app.replica`,
 `streams.app.compaction`), and is configured by one JSON file (`streams.app.service_config`). It
-serves until it is asked to end, whatever its standard input is.
+serves until it is asked to end, independent of its standard input.
 """
 
 import logging

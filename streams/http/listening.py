@@ -12,7 +12,7 @@ from pathlib import Path
 from streams.errors import InvalidUsage
 
 SHORTEST_PASSWORD = 12
-"""Fewest characters of a password: whoever reaches the port may try as many as he likes."""
+"""Fewest characters of a password: a client that reaches the port may try any number."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,6 +109,20 @@ def address(text: str) -> tuple[str, int]:
     if not (colon and port.isascii() and port.isdigit() and int(port) < 1 << 16):
         raise InvalidUsage(f"expected HOST:PORT, as 127.0.0.1:9464, got {text!r}")
     return host.strip("[]"), int(port)
+
+
+def password_in(file: Path) -> str:
+    """The password in a file, without the line's end. Errors: InvalidUsage."""
+    try:
+        password = file.read_text().rstrip("\r\n")
+    except (OSError, UnicodeDecodeError) as cause:
+        kind = type(cause).__name__
+        raise InvalidUsage(
+            f"expected a password in {file}, which cannot be read: {kind}"
+        ) from cause
+    if not password:
+        raise InvalidUsage(f"expected a password in {file}, which is empty")
+    return password
 
 
 def is_loopback(host: str) -> bool:

@@ -1,13 +1,13 @@
 """The HTTP endpoint of a service.
 
-    GET /healthz   200 while the service works, 503 if its process has to be started anew
+    GET /healthz   200 while the service works, 503 if its process has to be restarted
     GET /readyz    200 once it does what it is for, 503 with the reason otherwise
     GET /metrics   text for Prometheus
 
 A service adds routes of its own. Where the endpoint has a password each request needs it, as
 `Authorization: Bearer PASSWORD` or as that of any user in `Authorization: Basic`; the first two
 paths tell nothing and need none. Handshakes are made in the thread of their connection: a
-client that is slow at it keeps nobody else waiting.
+client that is slow at it delays no other client.
 """
 
 import base64
@@ -137,7 +137,7 @@ class Exchange(BaseHTTPRequestHandler):
         return int(text) if is_number else None
 
     def do_GET(self) -> None:
-        """Answer a probe, or whatever else is read."""
+        """Answer a probe, or a route."""
         probes = self.endpoint.probes
         match self.path.partition("?")[0]:
             case "/healthz":
@@ -180,7 +180,7 @@ class Exchange(BaseHTTPRequestHandler):
     def refuse(
         self, code: HTTPStatus, message: str, headers: dict[str, str] | None = None
     ) -> None:
-        """Answer a request whose body nobody reads.
+        """Answer a request without using its body.
 
         A short body is read all the same: closed with bytes unread, the connection would be
         reset, and the client might not see the answer.

@@ -13,7 +13,6 @@ import typer
 from rich.console import Console
 
 from streams.app.common_options import Where, placed, with_options
-from streams.app.endpoint import listening_of
 from streams.app.environment_access import expect_answer, reachable
 from streams.app.error_output import NO_ENVIRONMENT, failed
 from streams.app.printer import WIDE
@@ -22,7 +21,6 @@ from streams.app.service_options import Exposure
 from streams.app.service_process import configure_logging, now_ms
 from streams.app.signals import Stop, noted, unfinished
 from streams.errors import Determinate, InvalidUsage, SlackwaterError
-from streams.http.server import Endpoint, Probes, served
 from streams.kafka.client.broker import KafkaBroker
 from streams.storage.client.shards import Shards
 
@@ -216,15 +214,17 @@ def measured(
     task: "Materialization", exposure: Exposure
 ) -> "Iterator[Callable[[Status], None]]":
     """Answer HTTP, if it is asked for; yield what takes reports. Errors: InvalidUsage."""
-    address = listening_of(exposure.applied(Service(bootstrap="", directory="")))
-    if address is None:
+    service = exposure.applied(Service(bootstrap="", directory=""))
+    if service.listening is None:
         yield lambda _: None
         return
+    from streams.app.endpoint import probed  # noqa: PLC0415
     from streams.app.materialize.latest_report import LatestReport  # noqa: PLC0415
+    from streams.http.server import Probes  # noqa: PLC0415
 
     latest = LatestReport(task.task, task.connector)
     probes = Probes(why_not_ready=latest.why_not_ready, metrics=latest.text)
-    with served(Endpoint(address, probes)):
+    with probed(service, probes):
         yield latest.report
 
 

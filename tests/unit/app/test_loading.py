@@ -5,6 +5,8 @@ import sys
 
 import pytest
 
+from streams.app import commands
+
 PROGRAM = """
 import importlib, sys
 command, *more = sys.argv[1:]
@@ -39,3 +41,13 @@ def test_materializations_load_their_engine_with_the_first_one() -> None:
     modules = loaded("materializations", "streams.app.materialize.service")
     assert "streams.kafka.client.broker" in modules
     assert modules & {"pandas", "duckdb", "pydantic", "pyspark", "sqlglot"} == set()
+
+
+def test_the_shell_loads_no_http_server() -> None:
+    assert loaded("sql") & {"http.server", "prometheus_client"} == set()
+
+
+@pytest.mark.parametrize("command", commands.COMMANDS)
+def test_each_command_of_the_table_is_registered(command: str) -> None:
+    names = {info.name for info in commands.app.registered_commands}
+    assert command in names | {group.name for group in commands.app.registered_groups}
