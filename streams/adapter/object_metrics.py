@@ -1,11 +1,11 @@
 """The metrics of sources, views and sinks. Pure."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 from streams.adapter.catalog import NAMES
 from streams.adapter.show import Shown
 from streams.compute.replica_responses import InstanceStatus
-from streams.http.metrics import Family, Labels, Sample
+from streams.http.metrics import Family, Labels, counter, gauge, seconds
 from streams.progress import Antichain
 
 
@@ -16,15 +16,12 @@ def of_objects(
 
     `now_ms` is the clock, in milliseconds since 1970.
     """
-    yield Family(
-        "replicas", "gauge", "Replicas that serve.", (({}, float(len(observed.replicas))),)
-    )
-    yield Family(
+    yield gauge("replicas", "Replicas that serve.", [({}, len(observed.replicas))])
+    yield gauge(
         "object_status",
-        "gauge",
         "1; the labels have the object's id and its status, as SHOW has them.",
-        tuple(
-            ({**named(object_), "id": object_.item.id, "status": object_.status}, 1.0)
+        (
+            ({**named(object_), "id": object_.item.id, "status": object_.status}, 1)
             for object_ in shown
         ),
     )
@@ -34,27 +31,24 @@ def of_objects(
 
 
 def frontiers(shown: Sequence[Shown], now_ms: int) -> Iterator[Family]:
-    """Frontiers, and how far upper is behind the clock. Unknown ones have no sample."""
-    yield Family(
+    """Frontiers, and how far upper is behind the clock. Closed ones have no sample."""
+    uppers = [(named(object_), time_of(object_.upper)) for object_ in shown]
+    yield gauge(
         "object_since_timestamp_seconds",
-        "gauge",
         "Reads are exact from here on, in seconds since 1970; with a watermark an event time.",
-        _known((object_, object_.since) for object_ in shown),
+        ((named(object_), seconds(time_of(object_.since))) for object_ in shown),
     )
-    yield Family(
+    yield gauge(
         "object_upper_timestamp_seconds",
-        "gauge",
         "Everything before is final, in seconds since 1970; with a watermark an event time.",
-        _known((object_, object_.upper) for object_ in shown),
+        ((labels, seconds(upper)) for labels, upper in uppers),
     )
-    yield Family(
+    yield gauge(
         "object_lag_seconds",
-        "gauge",
         "The clock less upper; with a watermark how far event time is behind the clock.",
-        tuple(
-            (named(object_), (now_ms - object_.upper.time) / 1000)
-            for object_ in shown
-            if object_.upper is not None and not object_.upper.is_empty
+        (
+            (labels, None if upper is None else seconds(now_ms - upper))
+            for labels, upper in uppers
         ),
     )
 
@@ -66,41 +60,29 @@ def hydrations(shown: Sequence[Shown]) -> Iterator[Family]:
         for object_ in shown
         if object_.hydration is not None
     ]
-    yield Family(
+    yield gauge(
         "object_hydration_read",
-        "gauge",
         "Rows that a hydration has read; of a source, messages.",
-        tuple((labels, float(hydration.done)) for labels, hydration in loading),
+        ((labels, hydration.done) for labels, hydration in loading),
     )
-    yield Family(
+    yield gauge(
         "object_hydration_expected",
-        "gauge",
         "Rows that a hydration has to read; of a source, messages.",
-        tuple((labels, float(hydration.total)) for labels, hydration in loading),
+        ((labels, hydration.total) for labels, hydration in loading),
     )
 
 
 def messages(shown: Sequence[Shown]) -> Iterator[Family]:
     """Messages of sources that did not become rows as they came."""
-    yield Family(
+    yield counter(
         "source_late_rows_total",
-        "counter",
         "Rows of a source with a watermark that were late.",
-        tuple(
-            (named(object_), float(object_.late))
-            for object_ in shown
-            if object_.late is not None
-        ),
+        ((named(object_), object_.late) for object_ in shown),
     )
-    yield Family(
+    yield counter(
         "source_skipped_messages_total",
-        "counter",
         "Messages that ON ERROR SKIP left out.",
-        tuple(
-            (named(object_), float(object_.skipped))
-            for object_ in shown
-            if object_.skipped is not None
-        ),
+        ((named(object_), object_.skipped) for object_ in shown),
     )
 
 
@@ -109,9 +91,6 @@ def named(object_: Shown) -> Labels:
     return {"kind": NAMES[object_.item.kind], "name": object_.item.name}
 
 
-def _known(frontiers: Iterable[tuple[Shown, Antichain | None]]) -> tuple[Sample, ...]:
-    return tuple(
-        (named(object_), frontier.time / 1000)
-        for object_, frontier in frontiers
-        if frontier is not None and not frontier.is_empty
-    )
+def time_of(frontier: Antichain | None) -> int | None:
+    """The time of a frontier; None if it is not known, or closed."""
+    return None if frontier is None or frontier.is_empty else frontier.time

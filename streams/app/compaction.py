@@ -27,7 +27,7 @@ from streams.app.service_process import now_ms
 from streams.app.signals import Stop
 from streams.compaction.merge_execution import log_failure
 from streams.compaction.runner import Compaction, RoundResult, Wish
-from streams.http.metrics import Family, Sample, exposition
+from streams.http.metrics import Family, counter, exposition, gauge, seconds
 from streams.http.server import Probes
 from streams.kafka.client.positions import KafkaPositions
 from streams.kafka.topics import Topics
@@ -145,9 +145,6 @@ class Counts:
 
     def text(self) -> str:
         """The numbers for Prometheus."""
-        last: tuple[Sample, ...] = ()
-        if self.last_ms is not None:
-            last = (({}, self.last_ms / 1000),)
         return exposition(
             (
                 _counter("compaction_rounds_total", "Rounds.", self.rounds),
@@ -158,18 +155,17 @@ class Counts:
                     "Unused chunks deleted.",
                     self.reclaimed_chunks,
                 ),
-                Family(
+                gauge(
                     "compaction_last_round_timestamp_seconds",
-                    "gauge",
                     "When the last round ended, in seconds since 1970.",
-                    last,
+                    [({}, seconds(self.last_ms))],
                 ),
             )
         )
 
 
 def _counter(name: str, help_: str, count: int) -> Family:
-    return Family(name, "counter", f"{help_} Since the service began.", (({}, float(count)),))
+    return counter(name, f"{help_} Since the service began.", [({}, count)])
 
 
 def say(done: RoundResult, counts: Counts) -> None:

@@ -16,6 +16,7 @@ PREFIX = "slackwater_"
 
 Labels = Mapping[str, str]
 Sample = tuple[Labels, float]
+Value = tuple[Labels, float | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +27,26 @@ class Family:
     kind: Literal["gauge", "counter"]
     help: str
     samples: tuple[Sample, ...]
+
+
+def gauge(name: str, description: str, samples: Iterable[Value]) -> Family:
+    """Return a family of present values; a value that is not known (None) has no sample."""
+    return Family(name, "gauge", description, known(samples))
+
+
+def counter(name: str, description: str, samples: Iterable[Value]) -> Family:
+    """Return a family of counts; a count that is not known (None) has no sample."""
+    return Family(name, "counter", description, known(samples))
+
+
+def known(values: Iterable[Value]) -> tuple[Sample, ...]:
+    """Return the samples of the values that are known."""
+    return tuple((labels, float(value)) for labels, value in values if value is not None)
+
+
+def seconds(ms: int | None) -> float | None:
+    """Return milliseconds in the unit that Prometheus prescribes."""
+    return None if ms is None else ms / 1000
 
 
 def exposition(families: Iterable[Family]) -> str:
