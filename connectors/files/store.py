@@ -7,7 +7,6 @@ All of it is under `_slackwater`, which readers of a directory pass over:
     _slackwater/<task>/staged/<nonce>-<number>/...   files of a transaction, where they will be
 """
 
-import base64
 import json
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
@@ -38,12 +37,8 @@ class Range:
     @property
     def held(self) -> FencedRange:
         """The range as a row of the fence."""
-        return FencedRange(
-            key_begin=self.key_begin,
-            key_end=self.key_end,
-            fence=self.fence,
-            opened=self.opened,
-            checkpoint=base64.b64decode(self.checkpoint),
+        return FencedRange.of_text(
+            (self.key_begin, self.key_end), self.fence, self.opened, self.checkpoint
         )
 
 

@@ -5,7 +5,6 @@ with fence, nonce and checkpoint. An endpoint that can replace one value atomica
 or an object of a store, keeps it there, and commits by replacing it.
 """
 
-import base64
 import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -38,12 +37,8 @@ class StoredRange(BaseModel):  # type: ignore[explicit-any] # of pydantic
     @property
     def held(self) -> FencedRange:
         """The range as a row of the fence."""
-        return FencedRange(
-            key_begin=self.key_begin,
-            key_end=self.key_end,
-            fence=self.fence,
-            opened=self.opened,
-            checkpoint=base64.b64decode(self.checkpoint),
+        return FencedRange.of_text(
+            (self.key_begin, self.key_end), self.fence, self.opened, self.checkpoint
         )
 
 
@@ -73,7 +68,7 @@ class OpenedRange:
 class CheckpointTable(BaseModel):  # type: ignore[explicit-any] # of pydantic
     """All tasks of an endpoint, by name. Methods change it in place; the caller keeps it.
 
-    Nobody else may change the stored value between reading it and writing it back.
+    No other process may change the stored value between reading it and writing it back.
     """
 
     model_config = STRICT
@@ -123,7 +118,7 @@ class CheckpointTable(BaseModel):  # type: ignore[explicit-any] # of pydantic
 
 
 def is_same(row: StoredRange, own: StoredRange) -> bool:
-    """Whether a row is that of a session, and nobody has fenced it."""
+    """Whether a row is that of a session, and is not fenced."""
     return (row.nonce, row.fence) == (own.nonce, own.fence)
 
 

@@ -16,6 +16,7 @@ and does not count; its first commit makes it count, for all keys of the range, 
 rows of the parts. A row that counts for no key any more, and that was fenced, is deleted.
 """
 
+import base64
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -59,6 +60,20 @@ class FencedRange:
     opened: int
     """Greater than of all sessions of the task before."""
     checkpoint: bytes
+
+    @classmethod
+    def of_text(
+        cls, key_range: tuple[int, int], fence: int, opened: int, checkpoint: str
+    ) -> "FencedRange":
+        """Return the row of a range whose checkpoint is stored in base64."""
+        begin, end = key_range
+        return cls(
+            key_begin=begin,
+            key_end=end,
+            fence=fence,
+            opened=opened,
+            checkpoint=base64.b64decode(checkpoint),
+        )
 
     @property
     def range(self) -> tuple[int, int]:
