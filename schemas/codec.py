@@ -5,8 +5,8 @@ fingerprint of the writer's schema in canonical form (8 bytes, little endian), t
 The fingerprint says which record it is, so one topic carries many kinds of record and a
 reader knows an unknown kind when it sees one.
 
-Every schema is one `.avsc` file under `schemas/avro`, complete in itself: whoever wants to
-read our topics from another language takes the file and needs nothing else. A file is never
+Every schema is one `.avsc` file under `schemas/avro`, complete in itself: a reader of our
+topics in another language takes the file and needs nothing else. A file is never
 edited once a message was written with it, for that would change its fingerprint; a new form
 is a new file.
 

@@ -161,7 +161,7 @@ def pointer(name: str) -> str:
 
 
 def journal(name: str) -> JournalSpec:
-    """A journal that nobody writes, within the limits that a connector checks."""
+    """A journal that is not written, within the limits that a connector checks."""
     return JournalSpec(
         name=name,
         replication=1,

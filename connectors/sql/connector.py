@@ -13,7 +13,7 @@ from connectors.config import STRICT, form, parsed, schema_text
 from connectors.protocol.messages import Extensions, Open
 from connectors.sql.columns import shape_of
 from connectors.sql.constraints import RAISE, constraints, malformed
-from connectors.sql.ddl import CHECKPOINTS, META, TASKS, anew, changes, create_meta
+from connectors.sql.ddl import CHECKPOINTS, META, TASKS, changes, create_meta, recreate
 from connectors.sql.dialect import Database, Dialect, Existing, Name
 from connectors.sql.statements import Table
 from connectors.sql.transactor import Transactor, spec_text, tasks
@@ -210,7 +210,7 @@ class SqlConnector(Generic[Config, Kept]):
             resource = self._resource(table.index, binding.resource_spec_json)
             existing = database.columns_of(table.name)
             if check_owner(spec.materialization, resource, existing, applied):
-                yield from anew(table, spec.materialization, existing)
+                yield from recreate(table, spec.materialization, existing)
                 existing = {}
             self._check_selected(table, binding, existing)
             yield from changes(table, existing)

@@ -9,7 +9,7 @@ from schemas.flow_pb2 import CollectionSpec, Projection
 from schemas.materialize_pb2 import Constraint
 
 RESERVED = (EXISTS.name, GOES.name, DELETED.name)
-RAISE = "raise the binding's backfill, which has it written anew"
+RAISE = "raise the binding's backfill, which has it written again"
 REMEDY = f"name another table, or {RAISE}"
 
 

@@ -59,7 +59,7 @@ def changes(table: Table, existing: Mapping[str, Existing]) -> Iterator[str]:
             yield f"{target} ALTER COLUMN {table.dialect.quote(name)} DROP NOT NULL"
 
 
-def anew(table: Table, task: str, existing: Mapping[str, Existing]) -> Iterator[str]:
+def recreate(table: Table, task: str, existing: Mapping[str, Existing]) -> Iterator[str]:
     """The statements that replace a table; sessions that write it are fenced."""
     if existing:
         yield f"DROP TABLE {table.dialect.table(table.name)}"

@@ -133,7 +133,7 @@ def refuse_reshaped(before: Json, after: Json, name: str) -> None:
             f"{what} of {name} changes, and its table is of another shape",
             "rows that are there are kept as they are",
             f"BACKFILL = {int(str(numbers[0])) + 1} in the same statement has the table made"
-            " and written anew; or name another one",
+            " and written again; or name another one",
         )
 
 

@@ -11,7 +11,7 @@ that dies in between finds what is left to do (`streams.adapter.provisioning`):
     Create   it has a name and an id          → hold its inputs
     Birth    its first time is chosen         → create its shard and send the command
     Retain   its read policy changes          → advance since by the policy
-    Resume   it reads on elsewhere            → send the command anew (a source)
+    Resume   it reads on elsewhere            → send the command again (a source)
     BadMessages   what becomes of them        → create the shard of dead letters; as Resume
     Drop     its name is free                 → stop its dataflow, drop its shard and holds
     Forget   nothing is left of it

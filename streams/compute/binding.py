@@ -19,7 +19,7 @@ more numbers of each partition, which only grow too:
 
 A key is a signed number of 32 bits, so there is room for facts -4 to 3. Facts 1 to 3 are of
 sources with a watermark. Counts of 0 are not bound. A count is in the record that makes its
-messages count, so each message is counted once, whoever read it how often.
+messages count, so each message is counted once, however often replicas read it.
 
 Offsets of partitions of the first generation have the partitions' own numbers as keys. Offsets
 of former generations stay as they were, and say where each of them ended. Since the generation

@@ -5,16 +5,16 @@ What it has read and not released is pending: rows beyond upper, which are in no
 takes over where the one before stood, with two exceptions that the statement decided:
 
     gaps      offsets that are never read: what the topic no longer holds, and what is skipped
-    returns   partitions that are read anew from an offset, because the topic lost its end or
+    returns   partitions that are read again from an offset, because the topic lost its end or
               the statement says so; what is pending before the offset stays so
 
           released        read               bad             gap                end
     ─────────┼──────────────┼─────────────────┼───────────────────────┼──────────▶  offsets
              │   pending    │  not bound yet  │  left out by RESUME   │  read on
 
-Where the generation before stood is in the shard. So a gap is the same whoever appended since
-the statement was executed, and a generation that appended nothing is passed over: the numbers
-are those of the newest generation since the first one of this topic.
+Where the generation before stood is in the shard. So a gap is the same, independent of which
+replica appended since the statement was executed, and a generation that appended nothing is
+passed over: the numbers are those of the newest generation since the first one of this topic.
 """
 
 from collections.abc import Mapping
@@ -65,7 +65,7 @@ def released(bound: Offsets, start: Start) -> dict[int, int]:
 def greatest(bound: Offsets, start: Start) -> dict[int, int]:
     """Return the greatest event time of each partition that was read.
 
-    One that is read anew has none yet: it holds the watermark back again.
+    One that is read again has none yet: it holds the watermark back again.
     """
     generation = _newest(bound, start)
     times, returns = (
@@ -91,7 +91,7 @@ class Wanted:
     By partition, `places` has the offset at which it goes on, and `lows` the first one that the
     topic holds. From the offset in `lost` on, the topic lost what was read, and may hold other
     messages. `bad` is the partition and offset of the message at which the source stopped: what
-    is before it is read, whatever is bound.
+    is before it is read, independent of what is bound.
     """
 
     places: Mapping[int, int]
@@ -136,7 +136,7 @@ def _gaps_until(before: Start, wanted: Wanted, partition: int, first: int, read:
         stop = wanted.lost[partition]
     elif wanted.bad is not None and wanted.bad[0] == partition:
         stop = max(read, wanted.bad[1])
-    if place < read or partition in wanted.lost:  # it is read anew from there on
+    if place < read or partition in wanted.lost:  # it is read again from there on
         known = tuple((start, min(end, place)) for start, end in known)
     gone = (first, min(wanted.lows.get(partition, 0), read, place))
     return _merged((*known, gone, (stop, place)))
@@ -172,6 +172,6 @@ def _newest(bound: Offsets, start: Start) -> int:
 
 
 def _returns(start: Start, generation: int) -> dict[int, int]:
-    """Where partitions are read anew in generations later than this one."""
+    """Where partitions are read again in generations later than this one."""
     returns = () if start.kept is None else start.kept.returns
     return {partition: offset for partition, at, offset in returns if at > generation}

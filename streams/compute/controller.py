@@ -192,7 +192,7 @@ class Controller:
             self._begin_reduced()
 
     def _change(self, dataflow: DataflowDescription) -> None:
-        """Describe a live dataflow anew, where it stands among the commands."""
+        """Replace the description of a live dataflow, in its place among the commands."""
         self._history = [
             CreateDataflow(dataflow)
             if isinstance(command, CreateDataflow)

@@ -39,8 +39,8 @@ class Kept:
     """What a source with a watermark takes over where it resumed in the topic that it had read.
 
     `since` is the first generation that read this topic. `returns` have a partition, a
-    generation, and the offset from which it is read anew from that generation on. `gaps` have a
-    partition, the first of the offsets that are never read, and their end
+    generation, and the offset from which it is read again from that generation on. `gaps` have
+    a partition, the first of the offsets that are never read, and their end
     (`streams.compute.continuation`).
     """
 

@@ -2,8 +2,8 @@
 
 While a source has a limit its binding counts the messages that were read and those that could
 not be decoded (`Fact.MESSAGES`, `Fact.REFUSED`), in the record that makes them count. The
-Append that would pass the limit is not made: so the counts are exact, whoever reads a range how
-often, and never beyond the limit. Messages are counted, not offsets: a compacted topic has
+Append that would pass the limit is not made: so the counts are exact, whichever replica reads
+a range, and never beyond the limit. Messages are counted, not offsets: a compacted topic has
 gaps.
 
 A limit begins with the counts that it was declared at. A source that resumed elsewhere counts

@@ -85,7 +85,7 @@ class Watermark:
 
     Updates happen at the event time that is in `column`, and upper is the watermark: the least
     over the partitions of the greatest event time, less `delay_ms`. A partition whose end has
-    been read for `idle_ms` holds nobody back. A row whose event time is more than `ahead_ms`
+    been read for `idle_ms` holds no other back. A row whose event time is more than `ahead_ms`
     beyond the timestamp of its record is a message that cannot be decoded (rule 29).
     """
 

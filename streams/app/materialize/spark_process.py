@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 NAME = "slackwater materialize"
 LOOK_S = 0.2
 PATIENCE_S = 10.0
-"""How long Spark may take to end once nobody wants the job any more."""
+"""How long Spark may take to end once the job is not wanted any more."""
 
 
 @dataclass(frozen=True, slots=True, repr=False)

@@ -165,7 +165,7 @@ class Start:
         return Ready(time.perf_counter() - self._at, cpu().since(self._cpu))
 
 
-NOBODY = Ready(0.0, Cpu(0.0, 0.0))
+NOTHING_READY = Ready(0.0, Cpu(0.0, 0.0))
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,7 +180,7 @@ class Idle:
     broker_percent: float
 
 
-def idle(rig: Rig, ready: Ready = NOBODY) -> Idle:
+def idle(rig: Rig, ready: Ready = NOTHING_READY) -> Idle:
     """Let what was started finish, then do nothing for a while."""
     share = min(rig.scale, 1.0)
     time.sleep(SETTLE_S * share)

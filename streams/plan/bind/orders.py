@@ -1,8 +1,9 @@
 """ORDER BY and LIMIT of a bound plan.
 
-A collection has no order: of an ORDER BY a view keeps what a LIMIT above it asks for. Whoever
-shows the rows asks for their order as well (`bind_ordered`). Where DuckDB drops a term that the
-query does not show, by a projection above the ORDER BY, the term stays behind the columns.
+A collection has no order: of an ORDER BY a view keeps what a LIMIT above it asks for. A SELECT
+that shows the rows asks for their order as well (`bind_ordered`). Where DuckDB drops a term
+that the query does not show, by a projection above the ORDER BY, the term stays behind the
+columns.
 """
 
 from collections.abc import Callable

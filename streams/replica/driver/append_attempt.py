@@ -91,7 +91,7 @@ class ShardState:
     def is_foreign(self, flow: Dataflow) -> bool:
         """Whether another version has written a view's shard last (rule 24).
 
-        What EMIT ON CLOSE let out stays, whoever did it: no version corrects another.
+        What EMIT ON CLOSE let out stays, whichever replica did it: no version corrects another.
         """
         if flow.is_source or flow.plan.emits_on_close:
             return False

@@ -200,12 +200,12 @@ def start_round(state: str, step: str, index: int) -> Iterator[pa.RecordBatch]:
 def timed_start_round(state: str, step: str, index: int) -> Iterator[pa.RecordBatch]:
     """Run round 0 of a lane with a watermark: its rows carry what it may follow.
 
-    There is a row even if there is no work: it goes through all rounds, and nobody takes it.
+    There is a row even if there is no work: it goes through all rounds, and is no dataflow's.
     """
     batch = worker.micro_batch(state, step)
-    nobody = Head(kind="wake", step=step, dataflow=CollectionId(""), bucket=0, level=-1)
+    unclaimed = Head(kind="wake", step=step, dataflow=CollectionId(""), bucket=0, level=-1)
     micros = None if batch.candidate_ms is None else batch.candidate_ms * 1_000
-    for packed in chain(start_round(state, step, index), rows([(0, pack(nobody))])):
+    for packed in chain(start_round(state, step, index), rows([(0, pack(unclaimed))])):
         times = pa.repeat(pa.scalar(micros, pa.int64()), packed.num_rows)
         yield packed.append_column("event_time", times.cast(pa.timestamp("us", tz="UTC")))
 

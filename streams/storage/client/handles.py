@@ -21,7 +21,7 @@ LONGEST_LEASE_MS = 366 * 24 * 3_600_000
 LONGEST_TOKEN = 256
 """Longest token, in characters: it is part of the group's state and of error messages."""
 
-NOBODY = CapabilityId("")
+NO_CAPABILITY = CapabilityId("")
 """The name of a useless capability."""
 
 
@@ -31,7 +31,7 @@ class ReadCapability:
 
     id: CollectionId
     frontier: Antichain
-    name: CapabilityId = NOBODY
+    name: CapabilityId = NO_CAPABILITY
     token: str = ""
 
 
@@ -41,7 +41,7 @@ class WriteCapability:
 
     id: CollectionId
     frontier: Antichain
-    name: CapabilityId = NOBODY
+    name: CapabilityId = NO_CAPABILITY
     token: str = ""
 
 

@@ -329,7 +329,7 @@ class Kernel:
 
     def _whole(self, sql: str) -> pa.Table:
         # `execute` copies every row once more on the way to Arrow, and `sql` binds the text
-        # anew: either costs as much again as a small statement itself. This is what `sql`
+        # again: either costs as much again as a small statement itself. This is what `sql`
         # calls when it has bound; DuckDB's version is pinned (rule 32).
         try:
             return _plain_booleans(
