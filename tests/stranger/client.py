@@ -131,6 +131,16 @@ class Client:
         assert answer["status"] == "DONE", answer
         return list(answer["capabilities"])
 
+    def done_once_committed(self, name: str, /, **fields: Any) -> list[Record]:
+        """The same, of chunks whose transaction Kafka has just acknowledged."""
+        deadline = time.monotonic() + 60
+        while time.monotonic() < deadline:
+            answer = self.ask(name, **fields)
+            if answer["status"] == "DONE":
+                return list(answer["capabilities"])
+            assert answer["error"]["code"] == "Uncommitted", answer
+        raise TimeoutError(f"{name}: the transaction does not end")
+
     def refused(self, name: str, /, **fields: Any) -> str:
         """The code that a command is refused with."""
         answer = self.ask(name, **fields)

@@ -137,7 +137,7 @@ def test_a_chunk_of_a_transaction_counts_once_that_is_committed(parties: Parties
         for chunk_ref in (ref, behind):
             code = client.refused("update_and_downgrade", **linked(write, chunk_ref))
             assert code == "Uncommitted"
-    (write,) = client.done("update_and_downgrade", **linked(write, ref))
+    (write,) = client.done_once_committed("update_and_downgrade", **linked(write, ref))
     with client.transaction() as doomed:
         aborted = doomed.write_chunk(topic, headers, body, count)
         doomed.abort()
