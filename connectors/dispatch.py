@@ -14,7 +14,7 @@ from connectors.protocol.call_validation import (
     check_validate_response,
 )
 from connectors.protocol.messages import Request, Response
-from connectors.protocol.session import Session
+from connectors.protocol.session import StreamState
 from connectors.protocol.violations import Rule, Side, broken
 from schemas import materialize_pb2 as wire
 
@@ -72,7 +72,7 @@ def transactions(connector: Connector, data: Iterable[bytes]) -> Iterator[bytes]
 
 def serve(connector: Connector, requests: Iterable[Request]) -> Iterator[Response]:
     """Like `transactions`, over decoded messages."""
-    session = Session(Side.CONNECTOR, connector.extensions)
+    session = StreamState(Side.CONNECTOR, connector.extensions)
     with ExitStack() as stack:
         transactor: Transactor | None = None
         for request in requests:

@@ -14,7 +14,7 @@ from connectors.protocol.call_validation import (
     check_validate_response,
 )
 from connectors.protocol.messages import Extensions, Loaded, Request, Response
-from connectors.protocol.session import Phase, Session
+from connectors.protocol.session import Phase, StreamState
 from connectors.protocol.violations import Rule, Side, broken
 from schemas import materialize_pb2 as wire
 
@@ -78,7 +78,7 @@ class Driver:
         """
         if offered is None:
             offered = arena_codec.extensions(self.spec(wire.SpecRequest()).extensions)
-        stream = Stream(self.transport.transactions(), Session(Side.DRIVER, offered))
+        stream = Stream(self.transport.transactions(), StreamState(Side.DRIVER, offered))
         stream.open(message)
         return stream
 
@@ -95,7 +95,7 @@ class Driver:
 class Stream:
     """A transaction stream; the driver's state machine checks every message."""
 
-    def __init__(self, channel: Channel, session: Session) -> None:
+    def __init__(self, channel: Channel, session: StreamState) -> None:
         self.channel = channel
         self.session = session
         self.checkpoint = b""

@@ -40,7 +40,7 @@ class CollectionOf(BaseModel):  # type: ignore[explicit-any] # JSON is recursive
     def built(self) -> spec_builder.Collection:
         """The column in protocol terms."""
         columns = [
-            spec_builder.Column(
+            spec_builder.FieldSpec(
                 name=column.name,
                 types=column.types,
                 required=column.required,

@@ -27,8 +27,14 @@ from connectors.driver import Driver
 from connectors.runtime.follower import CollectionFollower
 from connectors.runtime.ranges import EVERY_KEY
 from connectors.runtime.reader import WAIT_MS
-from connectors.runtime.runner import TRIES, Status, Stopping, can_pass, check_divisible
-from connectors.runtime.runner import Backfill as Fill
+from connectors.runtime.runner import (
+    TRIES,
+    BackfillProgress,
+    Status,
+    Stopping,
+    can_pass,
+    check_divisible,
+)
 from connectors.runtime.session import DEAD_LETTERS
 from connectors.runtime.task import Materialization
 from connectors.runtime.task_setup import AppliedTask, prepare
@@ -180,7 +186,7 @@ class Backfill:
             state="backfilling",
             message=f"{total} key ranges at {plan.as_of}",
             upper=plan.frontier,
-            backfill=Fill(0, total, UNIT),
+            backfill=BackfillProgress(0, total, UNIT),
         )
         collections = dict.fromkeys(plan.prepared.collections)
         progress = self._progress(total)
@@ -207,7 +213,7 @@ class Backfill:
             self._say(
                 rows=rows_before + rows,
                 commits=commits_before + ranges,
-                backfill=Fill(ranges, total, UNIT),
+                backfill=BackfillProgress(ranges, total, UNIT),
             )
 
         return progress

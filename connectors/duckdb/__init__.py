@@ -13,7 +13,7 @@ from pydantic import BaseModel, Field
 from connectors.config import STRICT, form
 from connectors.connector import Refused
 from connectors.sql import values
-from connectors.sql.columns import Column, Kind
+from connectors.sql.columns import Kind, TableColumn
 from connectors.sql.connector import Resource, SqlConnector
 from connectors.sql.dialect import Database, Dialect, Name, double_quoted
 from connectors.sql.file_database import Engine, FileDatabase, path_for_inspection
@@ -113,7 +113,7 @@ def execute(connection: duckdb.DuckDBPyConnection, sql: str, values: Sequence[ob
 def fill(
     database: FileDatabase[duckdb.DuckDBPyConnection],
     table: Name,
-    columns: Sequence[Column],
+    columns: Sequence[TableColumn],
     data: Sequence[Elements],
 ) -> None:
     """By Arrow. Errors: Refused for a value that DuckDB does not take."""

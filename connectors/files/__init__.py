@@ -13,8 +13,8 @@ from pyarrow import fs
 from pydantic import BaseModel, Field
 
 from connectors.config import STRICT, form, parsed, schema_text
-from connectors.files.store import ROOT, Store
-from connectors.files.transactor import Directory, Transactor
+from connectors.files.store import ROOT, TaskStore
+from connectors.files.transactor import Directory, FilesTransactor
 from connectors.protocol.messages import Extensions, Open
 from connectors.sql.columns import kind_of, shape_of
 from connectors.sql.transactor import check_version, spec_text
@@ -110,11 +110,11 @@ class FilesConnector:
         return ApplyResponse(action_description=said)
 
     @contextmanager
-    def open(self, message: Open) -> Iterator[Transactor]:
+    def open(self, message: Open) -> Iterator[FilesTransactor]:
         """Errors: Violation by the driver, DividedRange, InvalidUsage, Determinate."""
         store = store_of(message.materialization)
         check_version(store.applied(), message)
-        yield Transactor(store, directories(message.materialization), message)
+        yield FilesTransactor(store, directories(message.materialization), message)
 
 
 def reached(text: str) -> tuple[fs.FileSystem, str]:
@@ -127,9 +127,9 @@ def reached(text: str) -> tuple[fs.FileSystem, str]:
     return filesystem, root.rstrip("/")
 
 
-def store_of(spec: MaterializationSpec) -> Store:
+def store_of(spec: MaterializationSpec) -> TaskStore:
     """The stored record of a task."""
-    return Store(*reached(spec.endpoint_spec_json), spec.materialization)
+    return TaskStore(*reached(spec.endpoint_spec_json), spec.materialization)
 
 
 def resource_of(index: int, text: str) -> Resource:

@@ -3,7 +3,7 @@
 All of it is under `_slackwater`, which readers of a directory pass over:
 
     _slackwater/<task>/task.json                     version and specification
-    _slackwater/<task>/ranges/<begin>-<end>.json     one row of `Range`
+    _slackwater/<task>/ranges/<begin>-<end>.json     one row of `TaskRange`
     _slackwater/<task>/staged/<nonce>-<number>/...   files of a transaction, where they will be
 """
 
@@ -21,7 +21,7 @@ ROOT = "_slackwater"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Range:
+class TaskRange:
     """A key range that a session opened, and the files it has committed."""
 
     key_begin: int
@@ -42,7 +42,7 @@ class Range:
         )
 
 
-class Store:
+class TaskStore:
     """The state of one task on a file system."""
 
     def __init__(self, filesystem: fs.FileSystem, root: str, task: str) -> None:
@@ -61,17 +61,17 @@ class Store:
         """The task is applied."""
         self._write(f"{self.home}/task.json", {"version": version, "spec": spec})
 
-    def ranges(self) -> list[Range]:
+    def ranges(self) -> list[TaskRange]:
         """The ranges of the task."""
         texts = [self._read(path) for path in self.paths(f"{self.home}/ranges")]
-        return [Range(**json.loads(text)) for text in texts if text is not None]
+        return [TaskRange(**json.loads(text)) for text in texts if text is not None]
 
-    def range(self, key_begin: int, key_end: int) -> Range | None:
+    def range(self, key_begin: int, key_end: int) -> TaskRange | None:
         """One range in its present state."""
         text = self._read(self._range_path(key_begin, key_end))
-        return None if text is None else Range(**json.loads(text))
+        return None if text is None else TaskRange(**json.loads(text))
 
-    def put(self, row: Range) -> None:
+    def put(self, row: TaskRange) -> None:
         """Replace a range atomically."""
         self._write(self._range_path(row.key_begin, row.key_end), asdict(row))
 
@@ -82,7 +82,7 @@ class Store:
         except OSError as error:
             raise Determinate(f"cannot delete a key range of {self.home}: {error}") from error
 
-    def fence(self, row: Range) -> None:
+    def fence(self, row: TaskRange) -> None:
         """No session of this range can commit again."""
         self.put(replace(row, fence=row.fence + 1))
 
@@ -90,7 +90,7 @@ class Store:
         """The staging directory of a transaction until it is committed."""
         return f"{self.home}/staged/{nonce}-{transaction}"
 
-    def settle(self, row: Range) -> None:
+    def settle(self, row: TaskRange) -> None:
         """Publish committed files of the session of a range, and delete the others."""
         prefix = f"{self.home}/staged/{row.nonce}-"
         committed = self.staged(row.nonce, row.transaction)

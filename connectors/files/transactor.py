@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 from pyarrow import dataset
 
-from connectors.files.store import Range, Store
+from connectors.files.store import TaskRange, TaskStore
 from connectors.files.values import CONVERTS
 from connectors.protocol import messages
 from connectors.protocol.messages import Flush, Flushed, Load, Loaded, Open
@@ -38,10 +38,12 @@ class Directory:
     partition_by: Sequence[str]
 
 
-class Transactor:
+class FilesTransactor:
     """One session of a task."""
 
-    def __init__(self, store: Store, directories: Sequence[Directory], message: Open) -> None:
+    def __init__(
+        self, store: TaskStore, directories: Sequence[Directory], message: Open
+    ) -> None:
         self.files, self.directories = store, directories
         self.task = message.materialization.materialization
         self.row, taken = open_range(store, message)
@@ -88,7 +90,7 @@ class Transactor:
         if self.files.range(row.key_begin, row.key_end) != row:
             raise Fenced(self.task, row.key_begin, row.key_end)
         checkpoint = base64.b64encode(self.next).decode()
-        self.row = Range(
+        self.row = TaskRange(
             key_begin=row.key_begin,
             key_end=row.key_end,
             fence=row.fence,
@@ -125,7 +127,7 @@ class Transactor:
         self.written += 1
 
 
-def open_range(store: Store, message: Open) -> tuple[Range, TakenOver]:
+def open_range(store: TaskStore, message: Open) -> tuple[TaskRange, TakenOver]:
     """Settle and fence the sessions before, and take the range. Errors: DividedRange."""
     begin, end = message.key_begin, message.key_end
     rows = store.ranges()
@@ -148,9 +150,9 @@ def open_range(store: Store, message: Open) -> tuple[Range, TakenOver]:
     return own, taken
 
 
-def range_of(part: FencedRange) -> Range:
+def range_of(part: FencedRange) -> TaskRange:
     """A range that nothing was written of since it was opened."""
-    return Range(
+    return TaskRange(
         key_begin=part.key_begin,
         key_end=part.key_end,
         fence=part.fence,

@@ -17,7 +17,7 @@ from connectors.connector import Refused
 from connectors.postgres import date_format
 from connectors.postgres.copy_format import copy_text
 from connectors.sql import values
-from connectors.sql.columns import Column, Kind
+from connectors.sql.columns import Kind, TableColumn
 from connectors.sql.connector import Resource, SqlConnector
 from connectors.sql.dialect import Database, Dialect, Existing, Name, double_quoted
 from schemas.flow_columns import Elements
@@ -167,7 +167,9 @@ class Postgres:
             while rows := cursor.fetchmany(BATCH):
                 yield from rows
 
-    def fill(self, table: Name, columns: Sequence[Column], data: Sequence[Elements]) -> None:
+    def fill(
+        self, table: Name, columns: Sequence[TableColumn], data: Sequence[Elements]
+    ) -> None:
         """By COPY. Errors: Refused for a value that PostgreSQL does not take."""
         sql = f"COPY {DIALECT.table(table)} FROM STDIN"
         text = copy_text(values.arrays_of(columns, data, CONVERTS))

@@ -10,7 +10,7 @@ from google.protobuf.message import DecodeError
 
 from connectors.protocol.json_pointers import key_of, keys_of
 from connectors.protocol.messages import Extensions, Flushed, Open, Opened, Store, Tuples
-from connectors.protocol.specs import Bound, check_materialization
+from connectors.protocol.specs import BindingProperties, check_materialization
 from connectors.protocol.violations import (
     Rule,
     Side,
@@ -105,7 +105,9 @@ def check_json(side: Side, what: str, text: bytes) -> None:
         broken(side, Rule.CHECKPOINT, f"{what}: expected JSON: {error}")
 
 
-def binding(side: Side, what: str, index: int, bindings: Sequence[Bound]) -> Bound:
+def binding(
+    side: Side, what: str, index: int, bindings: Sequence[BindingProperties]
+) -> BindingProperties:
     """The binding of a message. Errors: Violation if there is none."""
     if not 0 <= index < len(bindings):
         detail = f"{what}: expected a binding below {len(bindings)}, actual {index}"
@@ -148,7 +150,7 @@ def check_documents(side: Side, what: str, documents: Sequence[bytes]) -> None:
         broken(side, Rule.DOCUMENT, f"{what}: document {index} is empty")
 
 
-def check_store(message: Store, bound: Bound, extensions: Extensions) -> None:
+def check_store(message: Store, bound: BindingProperties, extensions: Extensions) -> None:
     """Errors: Violation by the driver."""
     counts = {
         "keys": len(message.keys),

@@ -1,9 +1,9 @@
 """State machine of one transaction stream, shared by both sides: order and validity.
 
-`Session.take` is given every message, sent or received, before a side acts on it. It raises a
-`Violation` that says who broke which rule, and then nothing has changed; or it moves on. Driver
-and connector keep the same state and check both directions, so either finds its own mistakes
-before they are on the wire.
+`StreamState.take` is given every message, sent or received, before a side acts on it. It raises
+a `Violation` that says who broke which rule, and then nothing has changed; or it moves on.
+Driver and connector keep the same state and check both directions, so either finds its own
+mistakes before they are on the wire.
 
 They differ in two points. A driver knows the keys of loaded documents by the documents
 themselves; a connector only counts them. And a driver of ours never loads a key that is being
@@ -33,7 +33,7 @@ from connectors.protocol.messages import (
     StartedCommit,
     Store,
 )
-from connectors.protocol.specs import Bound, bounds_of
+from connectors.protocol.specs import BindingProperties, bounds_of
 from connectors.protocol.violations import Rule, Side, broken, driver_holds
 from schemas.flow_hash import FIRST, LAST
 
@@ -104,7 +104,7 @@ class Keys:
 
 
 @dataclass(slots=True)
-class Session:
+class StreamState:
     """The state of a stream on one side. `offered` is what the connector's Spec announced."""
 
     side: Side
@@ -117,7 +117,7 @@ class Session:
     """Messages of the load phase that were taken."""
     range: tuple[int, int] = (FIRST, LAST)
     """The range of key hashes, both ends inclusive."""
-    bindings: tuple[Bound, ...] = ()
+    bindings: tuple[BindingProperties, ...] = ()
     keys: list[Keys] = field(default_factory=list)
 
     def take(self, message: Message) -> None:
@@ -246,31 +246,31 @@ def _check_checkpoint(message: Message) -> None:
             pass
 
 
-def _begin(session: Session) -> None:
+def _begin(session: StreamState) -> None:
     session.transaction += 1
 
 
-def _start_commit(session: Session) -> None:
+def _start_commit(session: StreamState) -> None:
     session.transaction += 1
     session.loads = 0
     session.keys = [Keys(committing=keys.stored) for keys in session.keys]
 
 
-def _committed(session: Session) -> None:
+def _committed(session: StreamState) -> None:
     if not session.extensions.acknowledge:
         _release(session)
 
 
-def _release(session: Session) -> None:
+def _release(session: StreamState) -> None:
     for keys in session.keys:
         keys.committing = set()
 
 
-def _nothing(_: Session) -> None:
+def _nothing(_: StreamState) -> None:
     """A message that changes nothing but the phase."""
 
 
-_CHANGES: Mapping[type[Message], Callable[[Session], None]] = {
+_CHANGES: Mapping[type[Message], Callable[[StreamState], None]] = {
     Opened: _begin,
     StartCommit: _start_commit,
     StartedCommit: _committed,

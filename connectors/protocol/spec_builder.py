@@ -29,7 +29,7 @@ _MIB = 1 << 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Column:
+class FieldSpec:
     """A field of a collection: types and format."""
 
     name: str
@@ -48,7 +48,7 @@ class Collection:
 
     name: str
     keys: Sequence[str]
-    columns: Sequence[Column]
+    columns: Sequence[FieldSpec]
     document: bool = True
     """Whether the collection has a field for the whole document."""
 
@@ -139,7 +139,7 @@ def binding(task: str, bind: Bind) -> MaterializationSpec.Binding:
     )
 
 
-def projection(column: Column, keys: Sequence[str]) -> Projection:
+def projection(column: FieldSpec, keys: Sequence[str]) -> Projection:
     """A field at the root of the documents."""
     inference = Inference(
         types=column.types, must_exist=column.required, description=column.description

@@ -14,7 +14,7 @@ NAME = re.compile(r"[\w+/.-]{1,512}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Bound:
+class BindingProperties:
     """The properties of a binding against which its messages are checked."""
 
     path: tuple[str, ...]
@@ -26,10 +26,10 @@ class Bound:
     delta: bool
 
 
-def bounds_of(spec: MaterializationSpec) -> tuple[Bound, ...]:
+def bounds_of(spec: MaterializationSpec) -> tuple[BindingProperties, ...]:
     """The bindings of a task."""
     return tuple(
-        Bound(
+        BindingProperties(
             path=tuple(binding.resource_path),
             keys=tuple(binding.field_selection.keys),
             key_pointers=tuple(binding.collection.key_ptrs),

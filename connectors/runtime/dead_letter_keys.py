@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from connectors.runtime.transactions import Bound, Part, Transaction
+from connectors.runtime.transactions import BoundCollection, Part, Transaction
 from streams.storage.sinks.sink import Flags, Hashes
 from streams.trace.kernel.kernel import Kernel
 from streams.trace.updates import hash_columns
@@ -37,7 +37,7 @@ class RefusedKeys:
     """The refused keys of each binding. Its values never change."""
 
     def __init__(
-        self, bounds: Sequence[Bound], keys: Mapping[str, Keys], kernel: Kernel
+        self, bounds: Sequence[BoundCollection], keys: Mapping[str, Keys], kernel: Kernel
     ) -> None:
         self._bounds, self._kernel = bounds, kernel
         self.keys = keys

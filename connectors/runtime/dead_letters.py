@@ -18,7 +18,7 @@ from typing import Protocol
 
 from connectors.connector import Refused
 from connectors.runtime.dead_letter_keys import LeftOut
-from connectors.runtime.session import Session, Step, encoded
+from connectors.runtime.session import Step, TaskSession, encoded
 from connectors.runtime.task import Materialization
 from connectors.runtime.transactions import Part, Transaction, Written
 from connectors.transport.errors import causes, is_known
@@ -76,7 +76,7 @@ class Bisection:
 
 
 @dataclass(frozen=True, slots=True)
-class Range:
+class RowRange:
     """Some rows of a part, by number from `begin` to before `end`."""
 
     part: Written
@@ -127,11 +127,11 @@ class Refusals:
         self.letters: dict[str, int] = {}
         """The number of letters written, by the binding's place."""
 
-    def is_careful(self, session: Session) -> bool:
+    def is_careful(self, session: TaskSession) -> bool:
         """Whether the next transaction is written in steps."""
         return self._is_met or session.written is not None
 
-    def steps(self, session: Session, transaction: Transaction) -> Iterator[Step]:
+    def steps(self, session: TaskSession, transaction: Transaction) -> Iterator[Step]:
         """The steps of a transaction; each is taken once the one before is committed."""
         places = list(session.optional) or sorted(
             session.places[number]
@@ -167,7 +167,7 @@ class Refusals:
             self._left_out, self._failures = [], 0
         self._is_met, self._search, self._left_out, self._step = False, None, [], None
 
-    def _resumed(self, session: Session, total: int) -> Bisection:
+    def _resumed(self, session: TaskSession, total: int) -> Bisection:
         """The remembered search, if the endpoint is still at its checkpoint."""
         written = session.written or 0
         left_out = [row for row in self._left_out if row.row >= written]
@@ -178,7 +178,7 @@ class Refusals:
         return self._search
 
     def failed(
-        self, error: SlackwaterError, session: Session, transaction: Transaction
+        self, error: SlackwaterError, session: TaskSession, transaction: Transaction
     ) -> None:
         """A transaction or a step of it was not committed.
 
@@ -211,7 +211,7 @@ class Refusals:
         return True
 
     def _leave_out(
-        self, error: SlackwaterError, session: Session, transaction: Transaction, row: int
+        self, error: SlackwaterError, session: TaskSession, transaction: Transaction, row: int
     ) -> None:
         numbers = [session.places.index(place) for place in session.optional]
         parts = ranges(transaction, numbers, row, row + 1)
@@ -233,7 +233,7 @@ class Refusals:
         key = int(session.dead.hashes(number, piece)[0])
         self._left_out.append(LeftOut(row=row, binding=number, key=key, exists=exists))
 
-    def stalled(self, session: Session, stalls: Mapping[str, str]) -> None:
+    def stalled(self, session: TaskSession, stalls: Mapping[str, str]) -> None:
         """Log bindings that stand still, once for each reason.
 
         Errors: as `DeadLetterWriter`.
@@ -256,7 +256,7 @@ class Refusals:
 
 
 def at(
-    session: Session,
+    session: TaskSession,
     transaction: Transaction,
     parts: Sequence[Written | None],
     numbers: Sequence[int],
@@ -288,6 +288,6 @@ def ranges(
         count = part.count if part is not None else 0
         low, high = max(begin - first, 0), min(end - first, count)
         if part is not None and low < high:
-            parts[number] = Range(part, low, high)
+            parts[number] = RowRange(part, low, high)
         first += count
     return parts

@@ -13,7 +13,7 @@ import pyarrow as pa
 from connectors.protocol import messages
 from connectors.protocol.messages import Tuples
 from connectors.runtime.fields import META, Field, fields_of, with_changes
-from connectors.runtime.transactions import Bound, Part
+from connectors.runtime.transactions import BoundCollection, Part
 from schemas import flow_tuple
 from schemas.blobs import Blobs
 from schemas.flow_columns import Elements
@@ -44,7 +44,12 @@ class Encoder:
     """
 
     def __init__(
-        self, bound: Bound, selection: FieldSelection, kernel: Kernel, *, marks: bool = False
+        self,
+        bound: BoundCollection,
+        selection: FieldSelection,
+        kernel: Kernel,
+        *,
+        marks: bool = False,
     ) -> None:
         shown = with_changes(bound.description) if bound.delta else bound.description
         fields = fields_of(shown)

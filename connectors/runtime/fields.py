@@ -133,7 +133,7 @@ def collection_of(
     """The column in protocol terms. A null in a key is an error, except for delta updates."""
     never_null = {*(keys if is_keyed else ()), *description.required}
     columns = [
-        spec_builder.Column(
+        spec_builder.FieldSpec(
             name=field.name,
             types=(*field.form.types, *(() if field.name in never_null else ("null",))),
             required=field.name in never_null,

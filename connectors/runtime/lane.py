@@ -17,7 +17,7 @@ from connectors.protocol.messages import Flushed, Subrange, Tuples
 from connectors.runtime.documents import CHANGED, GONE, Encoder
 from connectors.runtime.fields import META
 from connectors.runtime.ranges import KeyRange
-from connectors.runtime.transactions import Bound, Part
+from connectors.runtime.transactions import BoundCollection, Part
 from streams.errors import InvalidUsage
 
 Place = tuple[int, int]
@@ -32,7 +32,7 @@ class Lane:
     """An open stream, and the keys that it writes. One thread."""
 
     def __init__(
-        self, stream: Stream, bounds: Sequence[Bound], encoders: Sequence[Encoder]
+        self, stream: Stream, bounds: Sequence[BoundCollection], encoders: Sequence[Encoder]
     ) -> None:
         self.stream, self._bounds, self._encoders = stream, bounds, encoders
         self.is_authoritative = bool(stream.checkpoint or stream.subranges)

@@ -17,7 +17,7 @@ from connectors.runtime.follower import ChunkVolume, CollectionFollower
 from connectors.runtime.key_hasher import KeyHasher
 from connectors.runtime.ranges import EVERY_KEY, unwritten
 from connectors.runtime.spill import Spill
-from connectors.runtime.task import Limits
+from connectors.runtime.task import TransactionLimits
 from connectors.runtime.task_setup import AppliedTask
 from connectors.runtime.transactions import Transaction, TransactionCutter
 from streams.ids import MINIMUM_TIME, CollectionId, Timestamp
@@ -42,7 +42,7 @@ class SessionReader:
         following: CollectionFollower,
         prepared: AppliedTask,
         cutter: TransactionCutter,
-        limits: Limits,
+        limits: TransactionLimits,
         intent: checkpoints.Intent | None,
         directory: Path,
         kernel: Kernel,

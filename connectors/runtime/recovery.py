@@ -26,7 +26,7 @@ class StoredCheckpoints:
     driver: bytes = b""
 
 
-class TakenOver(InvalidUsage):
+class LogTakenOver(InvalidUsage):
     """Another session of the task writes its log: this one must end."""
 
 
@@ -70,7 +70,7 @@ class RecoveryLog:
         """Remove the log, once the task is to run no more. Errors: as `open`."""
         self._table.drop()
 
-    def _taken_over(self, error: small_table.TakenOver) -> TakenOver:
-        return TakenOver(
+    def _taken_over(self, error: small_table.TakenOver) -> LogTakenOver:
+        return LogTakenOver(
             f"task {self._task}: another session writes its log; this one must end: {error}"
         )

@@ -19,7 +19,7 @@ from connectors.runtime.follower import CollectionFollower
 from connectors.runtime.ranges import EVERY_KEY, KeyRange, divided
 from connectors.runtime.reader import WAIT_MS
 from connectors.runtime.recovery import RecoveryLog, StoredCheckpoints
-from connectors.runtime.session import Session, Step
+from connectors.runtime.session import Step, TaskSession
 from connectors.runtime.task import Materialization
 from connectors.runtime.task_setup import AppliedTask, prepare
 from connectors.runtime.transactions import Position, Transaction
@@ -61,7 +61,7 @@ class Stopping(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Backfill:
+class BackfillProgress:
     """Progress of the initial contents: rows sent, and rows in all.
 
     A job that writes many key ranges at a time knows how many rows there are once it has
@@ -100,7 +100,7 @@ class Status:
     """Sessions that failed and were followed by another."""
     committed_ms: int | None = None
     """When the last commit was."""
-    backfill: Backfill | None = None
+    backfill: BackfillProgress | None = None
     """The progress of initial contents in the current transaction, if it has any."""
     dead_letters: Mapping[str, int] = field(default_factory=dict)
     """Written by this process, by the binding's place."""
@@ -181,7 +181,7 @@ class Runner:
             if prepared.extensions.acknowledge:
                 for stream in streams:
                     stream.acknowledge()
-            session = Session(
+            session = TaskSession(
                 task=self._task,
                 prepared=prepared,
                 following=following,
@@ -202,7 +202,7 @@ class Runner:
         self._say(state="done" if until_caught_up else "stopped")
         return self.status
 
-    def _opened(self, session: Session) -> None:
+    def _opened(self, session: TaskSession) -> None:
         begun = [position.frontier - 1 for position in session.committed if position.is_begun]
         time = Timestamp(max(begun)) if begun else None
         self._ahead = None
@@ -217,7 +217,7 @@ class Runner:
         )
 
     def _transactions(
-        self, session: Session, target: Timestamp | None
+        self, session: TaskSession, target: Timestamp | None
     ) -> Iterator[Transaction]:
         """The transactions to commit, until stop is requested.
 
@@ -270,7 +270,7 @@ class Runner:
         elif self.status.state == "waiting":
             self._say(state="running", message="")
 
-    def _commit(self, session: Session, transaction: Transaction) -> None:
+    def _commit(self, session: TaskSession, transaction: Transaction) -> None:
         if self._refusals.is_careful(session):
             for step in self._refusals.steps(session, transaction):
                 self._write(session, step)
@@ -294,7 +294,7 @@ class Runner:
             left_out=session.left_out,
         )
 
-    def _write(self, session: Session, step: Step) -> None:
+    def _write(self, session: TaskSession, step: Step) -> None:
         self._crash("before-commit")
         if len(session.lanes) > 1:
             self._say(at_one_time=False)
@@ -310,7 +310,7 @@ class Runner:
             raise
         self._crash("after-commit")
 
-    def _backfilling(self, session: Session, step: Step) -> Callable[[int, int], None]:
+    def _backfilling(self, session: TaskSession, step: Step) -> Callable[[int, int], None]:
         """Report progress of the initial contents as rows are sent."""
         transaction = step.whole or step.transaction
         new = {
@@ -327,10 +327,10 @@ class Runner:
             nonlocal done
             if number in new:
                 done += rows
-                self._say(backfill=Backfill(done, total))
+                self._say(backfill=BackfillProgress(done, total))
 
         if new:
-            self._say(backfill=Backfill(done, total))
+            self._say(backfill=BackfillProgress(done, total))
         return sent
 
     def _say(self, **changes: object) -> None:
@@ -383,7 +383,7 @@ def is_at_one_time(positions: Sequence[Position]) -> bool:
     return not any(position.reaches for position in positions)
 
 
-def is_caught_up(session: Session, target: Timestamp | None) -> bool:
+def is_caught_up(session: TaskSession, target: Timestamp | None) -> bool:
     """Whether all bindings have reached the target. Errors: Behind if one never will."""
     if target is None:
         return False

@@ -36,7 +36,7 @@ from connectors.runtime.recovery import RecoveryLog, StoredCheckpoints
 from connectors.runtime.task import Materialization
 from connectors.runtime.task_setup import AppliedTask
 from connectors.runtime.transactions import (
-    Bound,
+    BoundCollection,
     Part,
     Position,
     Transaction,
@@ -76,7 +76,7 @@ class Forgotten(InvalidUsage):
     """Changes that the endpoint does not have are not there any more."""
 
 
-class Session:
+class TaskSession:
     """Open streams, and where they are together. One thread."""
 
     def __init__(  # noqa: PLR0913  dependencies
@@ -223,7 +223,9 @@ class Session:
         ]
         return [joined(reach for part in decoded for reach in part[name]) for name in names]
 
-    def _live(self, collection: CollectionId, bound: Bound, reaches: Sequence[Reach]) -> Hashes:
+    def _live(
+        self, collection: CollectionId, bound: BoundCollection, reaches: Sequence[Reach]
+    ) -> Hashes:
         """The keys that have a row before what their part is written up to."""
         if bound.delta:
             return NO_KEYS
@@ -236,7 +238,7 @@ class Session:
     def _live_before(
         self,
         collection: CollectionId,
-        bound: Bound,
+        bound: BoundCollection,
         reaches: Sequence[Reach],
         frontier: Timestamp,
     ) -> Hashes:

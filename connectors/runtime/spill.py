@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from connectors.runtime.error_rows import NO_ERRORS
-from connectors.runtime.transactions import Bound, Part, Position, TransactionCutter
+from connectors.runtime.transactions import BoundCollection, Part, Position, TransactionCutter
 from streams.ids import Timestamp
 from streams.storage.sinks.sink import NO_KEYS, Hashes, Integers
 from streams.trace.kernel.kernel import Kernel
@@ -71,7 +71,7 @@ class Spill:
     """The changes of a binding from its position to `upper`, and their net effect."""
 
     def __init__(
-        self, bound: Bound, position: Position, kernel: Kernel, directory: Path
+        self, bound: BoundCollection, position: Position, kernel: Kernel, directory: Path
     ) -> None:
         self._bound, self._position, self._kernel = bound, position, kernel
         self.directory = directory

@@ -22,7 +22,7 @@ BUILT_IN = ("duckdb", "files", "postgres", "sqlite", "webhook")
 Verify = Literal["never", "first", "always"]
 
 
-class BindingOf(BaseModel):  # type: ignore[explicit-any] # JSON is recursive
+class BindingConfig(BaseModel):  # type: ignore[explicit-any] # JSON is recursive
     """A collection and its resource."""
 
     model_config = STRICT
@@ -43,7 +43,7 @@ class BindingOf(BaseModel):  # type: ignore[explicit-any] # JSON is recursive
     """The topic of documents that the endpoint refuses; left out: one of them ends the task."""
 
 
-class Limits(BaseModel):  # type: ignore[explicit-any] # JSON is recursive
+class TransactionLimits(BaseModel):  # type: ignore[explicit-any] # JSON is recursive
     """Limits of a transaction, which all changes of one time may exceed together."""
 
     model_config = STRICT
@@ -83,8 +83,8 @@ class Materialization(BaseModel):  # type: ignore[explicit-any] # JSON is recurs
     connector: str = Field(min_length=1)
     """A built-in name, grpc:HOST:PORT, or a command."""
     config: dict[str, JsonValue]
-    bindings: list[BindingOf] = Field(min_length=1)
-    limits: Limits = Limits()
+    bindings: list[BindingConfig] = Field(min_length=1)
+    limits: TransactionLimits = TransactionLimits()
     shards: int = Field(default=1, ge=1, le=MOST_SHARDS)
     """In how many key ranges it writes at a time, each in a session of the endpoint's."""
     backfill: BackfillOf | None = None

@@ -9,8 +9,8 @@ from connectors.driver import Driver
 from connectors.protocol import arena_codec, spec_builder
 from connectors.protocol.messages import Extensions
 from connectors.runtime.fields import META, TIME, collection_of, with_changes
-from connectors.runtime.task import BindingOf, Materialization
-from connectors.runtime.transactions import Bound
+from connectors.runtime.task import BindingConfig, Materialization
+from connectors.runtime.transactions import BoundCollection
 from schemas.flow_pb2 import FLOW_SINK, MaterializationSpec
 from schemas.materialize_pb2 import (
     ApplyRequest,
@@ -33,7 +33,7 @@ class AppliedTask:
 
     spec: MaterializationSpec
     version: str
-    bounds: tuple[Bound, ...]
+    bounds: tuple[BoundCollection, ...]
     collections: tuple[CollectionId, ...]
     """For each binding."""
     places: tuple[str, ...]
@@ -65,7 +65,7 @@ def prepare(driver: Driver, task: Materialization, descriptions: Descriptions) -
     version = hashlib.sha256(text).hexdigest()[:12]
     applied = driver.apply(ApplyRequest(materialization=spec, version=version))
     bounds = [
-        Bound(
+        BoundCollection(
             name=".".join(bind.path),
             description=described(binding, descriptions),
             keys=tuple(bind.collection.keys),
@@ -87,13 +87,13 @@ def prepare(driver: Driver, task: Materialization, descriptions: Descriptions) -
     )
 
 
-def place_of(name: str, binding: BindingOf) -> str:
+def place_of(name: str, binding: BindingConfig) -> str:
     """A place with a raised backfill has another name, so old checkpoints do not match it."""
     backfill = binding.resource.get("backfill", 0)
     return f"{name}#{backfill}" if backfill else name
 
 
-def described(binding: BindingOf, descriptions: Descriptions) -> Description:
+def described(binding: BindingConfig, descriptions: Descriptions) -> Description:
     """The description of a binding's collection."""
     return descriptions[CollectionId(binding.collection)]
 
@@ -116,12 +116,12 @@ def validated(
     return answers
 
 
-def is_delta(binding: BindingOf, description: Description) -> bool:
+def is_delta(binding: BindingConfig, description: Description) -> bool:
     """The connector's expected answer."""
     return bool(binding.resource.get("delta_updates")) or not keys_of(binding, description)
 
 
-def keys_of(binding: BindingOf, description: Description) -> tuple[str, ...]:
+def keys_of(binding: BindingConfig, description: Description) -> tuple[str, ...]:
     """The key that was declared, or the collection's. Errors: InvalidUsage."""
     keys = description.keys if binding.key is None else tuple(binding.key)
     names = description.names
@@ -135,7 +135,7 @@ def keys_of(binding: BindingOf, description: Description) -> tuple[str, ...]:
 
 
 def collection(
-    binding: BindingOf, description: Description, *, delta: bool, document: bool = True
+    binding: BindingConfig, description: Description, *, delta: bool, document: bool = True
 ) -> spec_builder.Collection:
     """The collection of a binding, as the protocol describes it."""
     keys = keys_of(binding, description)
@@ -172,7 +172,7 @@ def request(
 
 
 def bind(
-    binding: BindingOf,
+    binding: BindingConfig,
     description: Description,
     answer: ValidateResponse.Binding,
 ) -> spec_builder.Bind:
@@ -204,7 +204,7 @@ def bind(
 
 
 def selected(
-    binding: BindingOf, bound: spec_builder.Collection, answer: ValidateResponse.Binding
+    binding: BindingConfig, bound: spec_builder.Collection, answer: ValidateResponse.Binding
 ) -> list[str]:
     """The fields of a binding: those asked for, those that delta updates add, the required."""
     chosen = binding.select

@@ -46,7 +46,7 @@ from streams.trace.updates import advance, consolidate, flatten, hash_columns
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Bound:
+class BoundCollection:
     """A bound collection: `name` is that of its place, as messages say it."""
 
     name: str
@@ -214,7 +214,7 @@ class TransactionCutter:
 
     def __init__(
         self,
-        bindings: Sequence[Bound],
+        bindings: Sequence[BoundCollection],
         positions: Sequence[Position],
         kernel: Kernel,
         most_rows: int = 1 << 20,
@@ -434,7 +434,9 @@ class TransactionCutter:
             bound, consolidate(advance(now, upper - 1), self._kernel), at.live
         )
 
-    def _combined(self, bound: Bound, net: pa.RecordBatch, live: Hashes) -> tuple[Part, Hashes]:
+    def _combined(
+        self, bound: BoundCollection, net: pa.RecordBatch, live: Hashes
+    ) -> tuple[Part, Hashes]:
         """One row per key, from updates at one time."""
         hashes = hash_columns(net, bound.places, self._kernel)
         diffs = int64(net.column("diff"))
@@ -478,7 +480,7 @@ class TransactionCutter:
             wrong = at_times(pending.errors, np.where(at < upper, start, at))
             self._pending[index] = _Pending(rows, hashes, wrong, pending.upper)
 
-    def _null_keys(self, bound: Bound, updates: pa.RecordBatch) -> Flags:
+    def _null_keys(self, bound: BoundCollection, updates: pa.RecordBatch) -> Flags:
         nulls = np.zeros(updates.num_rows, np.bool_)
         for place in () if bound.delta else bound.places:
             column = updates.column(place)
@@ -486,7 +488,7 @@ class TransactionCutter:
                 nulls |= column.is_null().to_numpy(zero_copy_only=False)
         return nulls
 
-    def _key_text(self, bound: Bound, row: pa.RecordBatch) -> str:
+    def _key_text(self, bound: BoundCollection, row: pa.RecordBatch) -> str:
         data = pa.Table.from_batches([row.select(range(row.num_columns - 2))])
         selected = ", ".join(f"c{place}::VARCHAR" for place in bound.places)
         tables = {"changed": (data, bound.description.types)}

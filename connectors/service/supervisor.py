@@ -29,7 +29,7 @@ from streams.storage.client.shards import Shards
 log = logging.getLogger(__name__)
 
 
-class Endpoint(NamedTuple):
+class TaskEndpoint(NamedTuple):
     """A task as its connector is given it, a driver of that, and where its dead letters go.
 
     `job` makes the job that writes the initial contents, where the task has one.
@@ -41,7 +41,7 @@ class Endpoint(NamedTuple):
     job: Callable[[Stopping], Job] | None = None
 
 
-Opened = Callable[[Materialization], AbstractContextManager[Endpoint]]
+Opened = Callable[[Materialization], AbstractContextManager[TaskEndpoint]]
 """Errors: InvalidUsage."""
 
 
@@ -133,7 +133,7 @@ class TaskSupervisor:
             if not self._changed.is_set():
                 self._follow(spec, endpoint)
 
-    def _fill(self, spec: Spec, endpoint: Endpoint) -> None:
+    def _fill(self, spec: Spec, endpoint: TaskEndpoint) -> None:
         """Have a job write the initial contents that are missing, if the task says so."""
         if endpoint.job is not None:
             Backfill(
@@ -147,7 +147,7 @@ class TaskSupervisor:
                 holder=holder_of(spec.id),
             ).run()
 
-    def _follow(self, spec: Spec, endpoint: Endpoint) -> None:
+    def _follow(self, spec: Spec, endpoint: TaskEndpoint) -> None:
         """Write all changes, until the specification changes."""
         Runner(
             endpoint.task,

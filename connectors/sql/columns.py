@@ -43,7 +43,7 @@ SCALARS = {"boolean": Kind.BOOLEAN, "integer": Kind.INTEGER, "number": Kind.NUMB
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Column:
+class TableColumn:
     """A column as it should be."""
 
     name: str
@@ -56,12 +56,12 @@ class Column:
 class Shape:
     """The columns of a binding: keys, values, the document."""
 
-    keys: tuple[Column, ...]
-    values: tuple[Column, ...]
-    document: Column | None
+    keys: tuple[TableColumn, ...]
+    values: tuple[TableColumn, ...]
+    document: TableColumn | None
 
     @property
-    def columns(self) -> tuple[Column, ...]:
+    def columns(self) -> tuple[TableColumn, ...]:
         """All, in the order of the table."""
         return (*self.keys, *self.values, *([self.document] if self.document else []))
 
@@ -76,10 +76,10 @@ def shape_of(collection: CollectionSpec, selection: FieldSelection) -> Shape:
     )
 
 
-def column(projection: Projection) -> Column:
+def column(projection: Projection) -> TableColumn:
     """The column of a projection; one that can only be null is text."""
     inference = projection.inference
-    return Column(
+    return TableColumn(
         name=projection.field,
         kind=kind_of(projection) or Kind.TEXT,
         nullable=not inference.must_exist or "null" in inference.types,

@@ -16,7 +16,7 @@ from connectors.sql.constraints import RAISE, constraints, malformed
 from connectors.sql.ddl import CHECKPOINTS, META, TASKS, changes, create_meta, recreate
 from connectors.sql.dialect import Database, Dialect, Existing, Name
 from connectors.sql.statements import Table
-from connectors.sql.transactor import Transactor, spec_text, tasks
+from connectors.sql.transactor import SqlTransactor, spec_text, tasks
 from schemas.flow_pb2 import MaterializationSpec
 from schemas.materialize_pb2 import (
     ApplyRequest,
@@ -158,11 +158,11 @@ class SqlConnector(Generic[Config, Kept]):
         return ApplyResponse(action_description="\n".join(lines))
 
     @contextmanager
-    def open(self, message: Open) -> Iterator[Transactor]:
+    def open(self, message: Open) -> Iterator[SqlTransactor]:
         """Errors: Violation by the driver, DividedRange, InvalidUsage, Determinate."""
         spec = message.materialization
         with self._connect(spec.endpoint_spec_json) as database:
-            yield Transactor(self.dialect, database, self._tables(spec), message)
+            yield SqlTransactor(self.dialect, database, self._tables(spec), message)
 
     def _connect(
         self, text: str, *, inspects: bool = False

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
-from connectors.sql.columns import Column, Kind, column, kind_of
+from connectors.sql.columns import Kind, TableColumn, column, kind_of
 from connectors.sql.dialect import Dialect, Existing
 from connectors.sql.statements import DELETED, EXISTS, GOES
 from schemas.flow_pb2 import CollectionSpec, Projection
@@ -86,7 +86,7 @@ def malformed(dialect: Dialect, name: str) -> str | None:
     return f"{dialect.name} takes no NUL in a name" if "\0" in name else None
 
 
-def bad_key(wanted: Column, *, delta: bool) -> str | None:
+def bad_key(wanted: TableColumn, *, delta: bool) -> str | None:
     """Why a field cannot be a part of a table's key."""
     if delta:
         return None
@@ -96,7 +96,7 @@ def bad_key(wanted: Column, *, delta: bool) -> str | None:
 
 
 def unfitting(
-    dialect: Dialect, wanted: Column, existing: Mapping[str, Existing], *, key: bool
+    dialect: Dialect, wanted: TableColumn, existing: Mapping[str, Existing], *, key: bool
 ) -> str | None:
     """Why a field does not go into the table that is there."""
     actual = existing.get(wanted.name)

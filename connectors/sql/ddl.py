@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 
-from connectors.sql.columns import Column
+from connectors.sql.columns import TableColumn
 from connectors.sql.constraints import missing_keys, unfitting
 from connectors.sql.dialect import Dialect, Existing
 from connectors.sql.statements import DELETED, Table
@@ -84,7 +84,7 @@ def refuse(table: Table, existing: Mapping[str, Existing]) -> None:
         raise InvalidUsage(f"table {'.'.join(table.name)}: {'; '.join(wrong)}")
 
 
-def create(table: Table, columns: list[Column]) -> str:
+def create(table: Table, columns: list[TableColumn]) -> str:
     """A new table. One of delta updates has no key."""
     lines = [definition(table, column) for column in columns]
     if not table.delta:
@@ -94,7 +94,7 @@ def create(table: Table, columns: list[Column]) -> str:
     return f"CREATE TABLE {table.dialect.table(table.name)} (\n  {body}\n)"
 
 
-def definition(table: Table, column: Column) -> str:
+def definition(table: Table, column: TableColumn) -> str:
     """A column of a new table."""
     strict = not column.nullable and (
         table.dialect.strict_nulls or column == DELETED or column in table.shape.keys
@@ -103,7 +103,9 @@ def definition(table: Table, column: Column) -> str:
     return f"{table.plain(column)}{' NOT NULL' if strict else ''}{default}"
 
 
-def adapt(table: Table, target: str, column: Column, actual: Existing | None) -> Iterator[str]:
+def adapt(
+    table: Table, target: str, column: TableColumn, actual: Existing | None
+) -> Iterator[str]:
     """The statements that adapt a column."""
     name, type_ = table.dialect.quote(column.name), table.dialect.types[column.kind]
     if actual is None:
@@ -123,7 +125,7 @@ def told(table: Table) -> Iterator[str]:
         yield f"COMMENT ON TABLE {name} IS {literal(table.comment)}"
 
 
-def comments(table: Table, columns: list[Column]) -> Iterator[str]:
+def comments(table: Table, columns: list[TableColumn]) -> Iterator[str]:
     """The comments of columns, from the collection's schema."""
     for column in columns:
         if column.comment and table.dialect.comments:

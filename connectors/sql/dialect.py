@@ -5,7 +5,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Protocol
 
-from connectors.sql.columns import Column, Kind
+from connectors.sql.columns import Kind, TableColumn
 from schemas.flow_columns import Elements
 
 Name = tuple[str, ...]
@@ -30,7 +30,9 @@ class Database(Protocol):
     def select(self, sql: str, values: Sequence[object] = ()) -> Iterator[Sequence[object]]:
         """The rows of a query, some at a time."""
 
-    def fill(self, table: Name, columns: Sequence[Column], data: Sequence[Elements]) -> None:
+    def fill(
+        self, table: Name, columns: Sequence[TableColumn], data: Sequence[Elements]
+    ) -> None:
         """Put rows into a table of the session's, a column each of `data`."""
 
     def columns_of(self, table: Name) -> Mapping[str, Existing]:
@@ -77,7 +79,7 @@ class Dialect:
         """A table's name in a statement."""
         return ".".join(map(self.quote, name))
 
-    def columns(self, columns: Sequence[Column], of: str = "") -> list[str]:
+    def columns(self, columns: Sequence[TableColumn], of: str = "") -> list[str]:
         """Columns in a statement, of a table's alias."""
         prefix = f"{of}." if of else ""
         return [prefix + self.quote(column.name) for column in columns]

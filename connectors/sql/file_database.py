@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Generic, Protocol, TypeVar
 
-from connectors.sql.columns import Column
+from connectors.sql.columns import TableColumn
 from connectors.sql.dialect import Existing, Name
 from schemas.flow_columns import Elements
 
@@ -54,7 +54,9 @@ class Engine(Generic[Held]):
     """Begins a transaction that excludes other writers."""
     execute: Callable[[Held, str, Sequence[object]], int]
     """Runs a statement; how many rows it touched."""
-    fill: Callable[["FileDatabase[Held]", Name, Sequence[Column], Sequence[Elements]], None]
+    fill: Callable[
+        ["FileDatabase[Held]", Name, Sequence[TableColumn], Sequence[Elements]], None
+    ]
     """Puts rows into a table of the session's."""
 
 
@@ -70,7 +72,9 @@ class FileDatabase(Generic[Held]):
         with self.engine.translated(sql):
             return self.engine.execute(self.connection, sql, values)
 
-    def fill(self, table: Name, columns: Sequence[Column], data: Sequence[Elements]) -> None:
+    def fill(
+        self, table: Name, columns: Sequence[TableColumn], data: Sequence[Elements]
+    ) -> None:
         """Errors: Refused for a value that the database does not take."""
         self.engine.fill(self, table, columns, data)
 

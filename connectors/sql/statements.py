@@ -7,12 +7,12 @@ Rows to load and to store are put into two tables of the session's first, `load_
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from connectors.sql.columns import Column, Kind, Shape
+from connectors.sql.columns import Kind, Shape, TableColumn
 from connectors.sql.dialect import Dialect, Name
 
-EXISTS = Column(name="slackwater exists", kind=Kind.BOOLEAN, nullable=False)
-GOES = Column(name="slackwater goes", kind=Kind.BOOLEAN, nullable=False)
-DELETED = Column(
+EXISTS = TableColumn(name="slackwater exists", kind=Kind.BOOLEAN, nullable=False)
+GOES = TableColumn(name="slackwater goes", kind=Kind.BOOLEAN, nullable=False)
+DELETED = TableColumn(
     name="_deleted", kind=Kind.BOOLEAN, nullable=False, comment="the row is no longer there"
 )
 """The column of a table that keeps deleted rows."""
@@ -45,12 +45,12 @@ class Table:
         return (f"slackwater_store_{self.index}",)
 
     @property
-    def stored(self) -> Sequence[Column]:
+    def stored(self) -> Sequence[TableColumn]:
         """The columns of `store`."""
         return (*self.shape.columns, EXISTS, GOES)
 
     @property
-    def changing(self) -> Sequence[Column]:
+    def changing(self) -> Sequence[TableColumn]:
         """The columns that an update sets."""
         return self.shape.columns[len(self.shape.keys) :]
 
@@ -63,7 +63,7 @@ class Table:
             for name, columns in tables
         ]
 
-    def plain(self, column: Column) -> str:
+    def plain(self, column: TableColumn) -> str:
         """A column of a table of the session's."""
         return f"{self.dialect.quote(column.name)} {self.dialect.types[column.kind]}"
 

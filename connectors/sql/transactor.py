@@ -38,7 +38,7 @@ class WrongCount(InvalidUsage):
     """The table is not what the driver takes it for: a statement touched other rows."""
 
 
-class Transactor:
+class SqlTransactor:
     """One session of a task."""
 
     def __init__(

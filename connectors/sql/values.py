@@ -8,14 +8,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from connectors.connector import Refused
-from connectors.sql.columns import Column, Kind
+from connectors.sql.columns import Kind, TableColumn
 from schemas.flow_columns import Elements
 
 Convert = Callable[[Elements], pa.Array]
 
 
 def arrays_of(
-    columns: Sequence[Column], data: Sequence[Elements], converts: Mapping[Kind, Convert]
+    columns: Sequence[TableColumn], data: Sequence[Elements], converts: Mapping[Kind, Convert]
 ) -> list[pa.Array]:
     """Each column as one array; null stays null.
 
@@ -27,7 +27,7 @@ def arrays_of(
     ]
 
 
-def converted(column: Column, elements: Elements, convert: Convert) -> pa.Array:
+def converted(column: TableColumn, elements: Elements, convert: Convert) -> pa.Array:
     """One column."""
     try:
         return convert(elements)

@@ -12,7 +12,7 @@ from pydantic import BaseModel, Field
 from connectors.config import STRICT, form
 from connectors.connector import Refused
 from connectors.sql import values
-from connectors.sql.columns import Column, Kind
+from connectors.sql.columns import Kind, TableColumn
 from connectors.sql.connector import Resource, SqlConnector
 from connectors.sql.dialect import Database, Dialect, Name, double_quoted
 from connectors.sql.file_database import Engine, FileDatabase, path_for_inspection
@@ -95,7 +95,7 @@ def execute(connection: sqlite3.Connection, sql: str, values: Sequence[object]) 
 def fill(
     database: FileDatabase[sqlite3.Connection],
     table: Name,
-    columns: Sequence[Column],
+    columns: Sequence[TableColumn],
     data: Sequence[Elements],
 ) -> None:
     """Errors: Refused for a value that is not of its column's kind."""

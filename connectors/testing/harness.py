@@ -9,7 +9,7 @@ from itertools import count
 from connectors.driver import Driver, Stream
 from connectors.protocol import arena_codec, messages
 from connectors.protocol.messages import Extensions, Tuples
-from connectors.protocol.spec_builder import Bind, Collection, Column, materialization
+from connectors.protocol.spec_builder import Bind, Collection, FieldSpec, materialization
 from schemas import materialize_pb2 as wire
 from schemas.consumer_pb2 import Checkpoint
 from schemas.flow_pb2 import MaterializationSpec
@@ -21,9 +21,9 @@ ACCOUNTS = Collection(
     name="testing/accounts",
     keys=("branch", "id"),
     columns=(
-        Column(name="branch"),
-        Column(name="id", types=("integer",)),
-        Column(name="amount", types=("number", "null"), required=False),
+        FieldSpec(name="branch"),
+        FieldSpec(name="id", types=("integer",)),
+        FieldSpec(name="amount", types=("number", "null"), required=False),
     ),
 )
 Document = Mapping[str, object]

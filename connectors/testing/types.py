@@ -4,7 +4,7 @@ import json
 
 from connectors.protocol import messages
 from connectors.protocol.messages import Tuples
-from connectors.protocol.spec_builder import Collection, Column
+from connectors.protocol.spec_builder import Collection, FieldSpec
 from schemas.flow_pb2 import MaterializationSpec
 from schemas.flow_tuple import element
 
@@ -13,21 +13,21 @@ EVERYTHING = Collection(
     name="testing/types",
     keys=("id",),
     columns=(
-        Column(name="id", types=("integer",)),
-        Column(name="any", types=("string", "integer", "object", NULL), required=False),
-        Column(name="base64", types=("string", NULL), base64=True, required=False),
-        Column(name="boolean", types=("boolean", NULL), required=False),
-        Column(name="date", types=("string", NULL), format="date", required=False),
-        Column(name="duration", types=("string", NULL), format="duration", required=False),
-        Column(name="integer", types=("integer", NULL), required=False),
-        Column(name="list", types=("array", NULL), required=False),
-        Column(name="moment", types=("string", NULL), format="date-time", required=False),
-        Column(name="number", types=("number", NULL), required=False),
-        Column(name="numeric", types=("string", NULL), format="number", required=False),
-        Column(name="object", types=("object", NULL), required=False),
-        Column(name="text", types=("string", NULL), required=False),
-        Column(name="time", types=("string", NULL), format="time", required=False),
-        Column(name="uuid", types=("string", NULL), format="uuid", required=False),
+        FieldSpec(name="id", types=("integer",)),
+        FieldSpec(name="any", types=("string", "integer", "object", NULL), required=False),
+        FieldSpec(name="base64", types=("string", NULL), base64=True, required=False),
+        FieldSpec(name="boolean", types=("boolean", NULL), required=False),
+        FieldSpec(name="date", types=("string", NULL), format="date", required=False),
+        FieldSpec(name="duration", types=("string", NULL), format="duration", required=False),
+        FieldSpec(name="integer", types=("integer", NULL), required=False),
+        FieldSpec(name="list", types=("array", NULL), required=False),
+        FieldSpec(name="moment", types=("string", NULL), format="date-time", required=False),
+        FieldSpec(name="number", types=("number", NULL), required=False),
+        FieldSpec(name="numeric", types=("string", NULL), format="number", required=False),
+        FieldSpec(name="object", types=("object", NULL), required=False),
+        FieldSpec(name="text", types=("string", NULL), required=False),
+        FieldSpec(name="time", types=("string", NULL), format="time", required=False),
+        FieldSpec(name="uuid", types=("string", NULL), format="uuid", required=False),
     ),
 )
 Value = dict[str, object]

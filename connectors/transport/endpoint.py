@@ -16,7 +16,7 @@ from connectors.transport.rpc import Rpc
 from connectors.transport.stdio import Command
 
 
-class Endpoint(BaseModel):  # type: ignore[explicit-any] # JSON is recursive
+class WrappedConfig(BaseModel):  # type: ignore[explicit-any] # JSON is recursive
     """A configuration that wraps a connector's."""
 
     model_config = STRICT
@@ -46,6 +46,6 @@ class Endpoint(BaseModel):  # type: ignore[explicit-any] # JSON is recursive
         return Rpc(self.grpc)
 
 
-def unwrap(text: str) -> Endpoint:
+def unwrap(text: str) -> WrappedConfig:
     """Errors: InvalidUsage, which names each field that is wrong."""
-    return parsed(Endpoint, "endpoint configuration", text)
+    return parsed(WrappedConfig, "endpoint configuration", text)

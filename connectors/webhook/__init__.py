@@ -16,7 +16,7 @@ from connectors.config import STRICT, form, parsed, schema_text, secret
 from connectors.protocol.messages import Extensions, Open
 from connectors.sdk.constraints import document_constraints
 from connectors.webhook.http_client import Sender
-from connectors.webhook.transactor import IN_MEMORY, Limits, Transactor
+from connectors.webhook.transactor import IN_MEMORY, RequestLimits, WebhookTransactor
 from schemas.materialize_pb2 import (
     ApplyRequest,
     ApplyResponse,
@@ -170,13 +170,13 @@ class WebhookConnector:
         return ApplyResponse()
 
     @contextmanager
-    def open(self, message: Open) -> Iterator[Transactor]:
+    def open(self, message: Open) -> Iterator[WebhookTransactor]:
         """Errors: InvalidUsage."""
         sender, limits = self._sender(message.materialization.endpoint_spec_json)
         with sender, SpooledTemporaryFile(max_size=IN_MEMORY) as file:
-            yield Transactor(sender, file, limits, message)
+            yield WebhookTransactor(sender, file, limits, message)
 
-    def _sender(self, text: str) -> tuple[Sender, Limits]:
+    def _sender(self, text: str) -> tuple[Sender, RequestLimits]:
         config = parsed(Config, "endpoint configuration", text)
         hidden = {
             name: secret(self._environment, value)
@@ -190,7 +190,7 @@ class WebhookConnector:
             ca_file=config.ca_file or None,
             verify=config.verify_tls,
         )
-        return sender, Limits(config.batch_documents, config.batch_bytes)
+        return sender, RequestLimits(config.batch_documents, config.batch_bytes)
 
 
 def path_of(index: int, text: str) -> str:

@@ -26,7 +26,7 @@ IN_MEMORY = 8 << 20
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class RequestLimits:
     """The most documents of a request, and the most bytes of them."""
 
     documents: int
@@ -50,7 +50,7 @@ class Cutting:
         self.texts: list[bytes] = []
         self.count = self.size = self.number = 0
 
-    def add(self, documents: Blobs, limits: Limits) -> Iterator[bytes]:
+    def add(self, documents: Blobs, limits: RequestLimits) -> Iterator[bytes]:
         """Take documents; yield those of each request that is full, as members of a list."""
         ends = documents.offsets[1:] - documents.offsets[0]
         start = 0
@@ -75,13 +75,15 @@ class Cutting:
         return text
 
 
-class Transactor:
+class WebhookTransactor:
     """One session of a task."""
 
     checkpoint = b""
     subranges: Sequence[Subrange] = ()
 
-    def __init__(self, sender: Sender, file: IO[bytes], limits: Limits, message: Open) -> None:
+    def __init__(
+        self, sender: Sender, file: IO[bytes], limits: RequestLimits, message: Open
+    ) -> None:
         spec = message.materialization
         self.sender, self.file, self.limits = sender, file, limits
         self.task = spec.materialization
@@ -154,10 +156,10 @@ class Transactor:
         return id_, b'%b, "documents": [%b]}' % (text[:-1], documents)
 
 
-def limits_of(checkpoint: bytes) -> Limits | None:
+def limits_of(checkpoint: bytes) -> RequestLimits | None:
     """The limits that the driver's log has, if any."""
     value = json.loads(checkpoint or b"{}")
-    return Limits(value["documents"], value["bytes"]) if value else None
+    return RequestLimits(value["documents"], value["bytes"]) if value else None
 
 
 def read_through(checkpoint: bytes) -> object:

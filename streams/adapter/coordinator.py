@@ -461,11 +461,11 @@ class Coordinator:
         yield text_rows(rows)
         yield Complete(f"SHOW {len(rows)}")
 
-    def materialized(self) -> tuple[show_materializations.Shown, ...]:
+    def materialized(self) -> tuple[show_materializations.ShownMaterialization, ...]:
         """Return every materialization with what the service that runs it says."""
         return self.materializing.shown()
 
-    def conditions(self) -> tuple[show.Shown, ...]:
+    def conditions(self) -> tuple[show.ShownObject, ...]:
         """Return every object with its frontiers and what the replicas report about it."""
         states: dict[CollectionId, CollectionState] = {}
         problems = dict(self._upkeep.problems)

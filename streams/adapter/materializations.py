@@ -54,7 +54,7 @@ from streams.adapter.materialization_tasks import (
 from streams.adapter.planner import Evaluate, query_of
 from streams.adapter.results import Columns, Complete, Notice, Result
 from streams.adapter.row_encoding import text_rows
-from streams.adapter.show_materializations import COLUMNS, Shown, row, shown
+from streams.adapter.show_materializations import COLUMNS, ShownMaterialization, row, shown
 from streams.adapter.timelines import common
 from streams.adapter.workers.requests import View, Viewed
 from streams.errors import Corrupt, InvalidStatement, InvalidUsage, SlackwaterError
@@ -321,7 +321,7 @@ class Materializing:
                 self._specs.write(rows)
         self._told = wanted
 
-    def shown(self) -> tuple[Shown, ...]:
+    def shown(self) -> tuple[ShownMaterialization, ...]:
         """Return every materialization, with what the service says of it."""
         catalog = self._catalog.state
         live = catalog.materializations.live

@@ -4,20 +4,20 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from schemas.materializations import State
-from streams.adapter.show_materializations import STATUSES, Shown
+from streams.adapter.show_materializations import STATUSES, ShownMaterialization
 from streams.http.metrics import Family, counter, gauge, seconds
 
 RUN = "Since the service began."
 
 
-def of_materializations(materializations: Sequence[Shown]) -> Iterator[Family]:
+def of_materializations(materializations: Sequence[ShownMaterialization]) -> Iterator[Family]:
     """Return the metrics of materializations, of which no two have one name."""
     for families in (identities, gauges, counters, by_binding):
         for family in families(materializations):
             yield replace(family, name=f"materialization_{family.name}")
 
 
-def identities(materializations: Sequence[Shown]) -> Iterator[Family]:
+def identities(materializations: Sequence[ShownMaterialization]) -> Iterator[Family]:
     """Identity and state of each materialization."""
     yield gauge(
         "info",
@@ -35,7 +35,7 @@ def identities(materializations: Sequence[Shown]) -> Iterator[Family]:
     )
 
 
-def gauges(materializations: Sequence[Shown]) -> Iterator[Family]:
+def gauges(materializations: Sequence[ShownMaterialization]) -> Iterator[Family]:
     """The present values of each materialization."""
     states = [(named(shown), shown.state) for shown in materializations]
     yield gauge(
@@ -65,7 +65,7 @@ def gauges(materializations: Sequence[Shown]) -> Iterator[Family]:
     )
 
 
-def counters(materializations: Sequence[Shown]) -> Iterator[Family]:
+def counters(materializations: Sequence[ShownMaterialization]) -> Iterator[Family]:
     """Counters of the service."""
     states = [(named(shown), shown.state) for shown in materializations]
     yield counter(
@@ -85,7 +85,7 @@ def counters(materializations: Sequence[Shown]) -> Iterator[Family]:
     )
 
 
-def by_binding(materializations: Sequence[Shown]) -> Iterator[Family]:
+def by_binding(materializations: Sequence[ShownMaterialization]) -> Iterator[Family]:
     """The metrics of each binding, labelled with its resource in the endpoint."""
     states = [(named(shown), shown.state) for shown in materializations]
     yield counter(
@@ -117,12 +117,12 @@ def by_binding(materializations: Sequence[Shown]) -> Iterator[Family]:
     )
 
 
-def named(shown: Shown) -> dict[str, str]:
+def named(shown: ShownMaterialization) -> dict[str, str]:
     """The label of all samples of a materialization."""
     return {"materialization": shown.materialization.name}
 
 
-def described(shown: Shown) -> dict[str, str]:
+def described(shown: ShownMaterialization) -> dict[str, str]:
     """The labels that say what it is."""
     return {
         **named(shown),

@@ -3,14 +3,14 @@
 from collections.abc import Iterator, Sequence
 
 from streams.adapter.catalog import NAMES
-from streams.adapter.show import Shown
+from streams.adapter.show import ShownObject
 from streams.compute.replica_responses import InstanceStatus
 from streams.http.metrics import Family, Labels, counter, gauge, seconds
 from streams.progress import Antichain
 
 
 def of_objects(
-    shown: Sequence[Shown], observed: InstanceStatus, now_ms: int
+    shown: Sequence[ShownObject], observed: InstanceStatus, now_ms: int
 ) -> Iterator[Family]:
     """Return the metrics of objects, of which no two of a kind have one name.
 
@@ -30,7 +30,7 @@ def of_objects(
     yield from messages(shown)
 
 
-def frontiers(shown: Sequence[Shown], now_ms: int) -> Iterator[Family]:
+def frontiers(shown: Sequence[ShownObject], now_ms: int) -> Iterator[Family]:
     """Frontiers, and how far upper is behind the clock. Closed ones have no sample."""
     uppers = [(named(object_), time_of(object_.upper)) for object_ in shown]
     yield gauge(
@@ -53,7 +53,7 @@ def frontiers(shown: Sequence[Shown], now_ms: int) -> Iterator[Family]:
     )
 
 
-def hydrations(shown: Sequence[Shown]) -> Iterator[Family]:
+def hydrations(shown: Sequence[ShownObject]) -> Iterator[Family]:
     """How far objects are that are loading what was there before them."""
     loading = [
         (named(object_), object_.hydration)
@@ -72,7 +72,7 @@ def hydrations(shown: Sequence[Shown]) -> Iterator[Family]:
     )
 
 
-def messages(shown: Sequence[Shown]) -> Iterator[Family]:
+def messages(shown: Sequence[ShownObject]) -> Iterator[Family]:
     """Messages of sources that did not become rows as they came."""
     yield counter(
         "source_late_rows_total",
@@ -86,7 +86,7 @@ def messages(shown: Sequence[Shown]) -> Iterator[Family]:
     )
 
 
-def named(object_: Shown) -> Labels:
+def named(object_: ShownObject) -> Labels:
     """The labels of all samples of an object."""
     return {"kind": NAMES[object_.item.kind], "name": object_.item.name}
 

@@ -17,7 +17,7 @@ from streams.adapter.catalog_log import CatalogLog
 from streams.adapter.ownership import described, strange
 from streams.adapter.plan_cache import Planner, Plans
 from streams.adapter.timelines import EVENT_BIRTH
-from streams.adapter.timestamp_selection import Bounds, birth
+from streams.adapter.timestamp_selection import ReadableInterval, birth
 from streams.compute.description import (
     NO_CAPABILITY,
     DataflowDescription,
@@ -73,9 +73,9 @@ def _relation(item: Item) -> Relation:
     return Relation(item.id, item.columns, keys, monotone=source.envelope == "none")
 
 
-def bounds_of(item: Item, state: CollectionState) -> Bounds:
+def bounds_of(item: Item, state: CollectionState) -> ReadableInterval:
     """Return the interval in which an object can be read."""
-    return Bounds(item.name, state.since, state.upper)
+    return ReadableInterval(item.name, state.since, state.upper)
 
 
 class Objects:
@@ -266,7 +266,7 @@ class Objects:
             return Timestamp(min(clocks))
         self._shards.sync()
         states = [self._shards.state(collection) for collection in item.inputs]
-        inputs = tuple(Bounds(state.id, state.since, state.upper) for state in states)
+        inputs = tuple(ReadableInterval(state.id, state.since, state.upper) for state in states)
         holds = [state.capabilities[hold_of(item.id, state.id)].frontier for state in states]
         return birth(inputs, [hold.time for hold in holds])
 

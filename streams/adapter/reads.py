@@ -27,7 +27,13 @@ from streams.adapter.results import Columns, Complete, Notice, Progress, Result,
 from streams.adapter.row_encoding import rows
 from streams.adapter.sessions import Session
 from streams.adapter.timelines import Timeline, common
-from streams.adapter.timestamp_selection import LAST, Bounds, ReadAt, Unreadable, choose
+from streams.adapter.timestamp_selection import (
+    LAST,
+    ReadableInterval,
+    ReadAt,
+    Unreadable,
+    choose,
+)
 from streams.adapter.workers.pool import Workers
 from streams.adapter.workers.process import Unstarted, WorkerLost
 from streams.adapter.workers.requests import (
@@ -309,7 +315,7 @@ class Reads:
             pieces = snapshot_pieces(self._shards.state(item.id), time)
         return sum(piece.ref.size for piece in pieces if wanted.may_match(piece.ref))
 
-    def _bounds(self, items: Sequence[Item]) -> tuple[Bounds, ...]:
+    def _bounds(self, items: Sequence[Item]) -> tuple[ReadableInterval, ...]:
         return tuple(bounds_of(item, self._state(item)) for item in items)
 
     def _state(self, item: Item) -> CollectionState:

@@ -26,7 +26,7 @@ from streams.adapter.metrics import of_materializations
 from streams.adapter.object_metrics import of_objects
 from streams.adapter.results import END, Failed, Progress, Result, line
 from streams.adapter.sessions import Session, Sessions, session_of
-from streams.adapter.show import UNITS, Shown, row
+from streams.adapter.show import UNITS, ShownObject, row
 from streams.adapter.timelines import Timeline
 from streams.compute.replica_responses import InstanceStatus
 from streams.errors import InvalidUsage
@@ -46,7 +46,7 @@ LONGEST_TEXT = 16 << 20
 """Most bytes of statements in one request."""
 
 
-class Answering(Protocol):
+class StatementExecutor(Protocol):
     """The coordinator, as the endpoint needs it."""
 
     @property
@@ -68,10 +68,10 @@ class Answering(Protocol):
     def execute(self, text: str, session: Session | None = None) -> Iterator[Result]:
         """Yield the results of the statements of the text, in a session."""
 
-    def conditions(self) -> tuple[Shown, ...]:
+    def conditions(self) -> tuple[ShownObject, ...]:
         """Every object."""
 
-    def materialized(self) -> tuple[show_materializations.Shown, ...]:
+    def materialized(self) -> tuple[show_materializations.ShownMaterialization, ...]:
         """Every materialization."""
 
 
@@ -82,7 +82,7 @@ DRAIN_S = 5.0
 class Server:
     """The coordinator's endpoint. Errors: InvalidUsage if it cannot listen there."""
 
-    def __init__(self, listening: Listening, answering: Answering) -> None:
+    def __init__(self, listening: Listening, answering: StatementExecutor) -> None:
         probes = Probes(
             is_alive=lambda: answering.is_alive,
             why_not_ready=lambda: why_not_ready(answering),
@@ -195,19 +195,19 @@ def _send_line(exchange: Exchange, text: str) -> None:
     exchange.wfile.flush()
 
 
-def why_not_ready(answering: Answering) -> str:
+def why_not_ready(answering: StatementExecutor) -> str:
     """Return why statements cannot be answered; empty if they can."""
     return "" if answering.is_alive else "the coordinator has failed and has to be restarted"
 
 
-def metrics(answering: Answering) -> str:
+def metrics(answering: StatementExecutor) -> str:
     """Return the body of /metrics but for what the process uses."""
     now_ms = time.time_ns() // 1_000_000
     objects = of_objects(answering.conditions(), answering.observed, now_ms)
     return exposition((*objects, *of_materializations(answering.materialized())))
 
 
-def status(answering: Answering) -> dict[str, object]:
+def status(answering: StatementExecutor) -> dict[str, object]:
     """Return the body of /status."""
     fields = ("name", "id", "since", "upper", "status", "progress", "detail", "retains")
     objects = [
@@ -242,7 +242,7 @@ def status(answering: Answering) -> dict[str, object]:
 
 
 def _by_binding(
-    shown: show_materializations.Shown,
+    shown: show_materializations.ShownMaterialization,
 ) -> dict[str, dict[str, str] | dict[str, int]]:
     """Return what is known of single bindings."""
     state = shown.state
@@ -253,7 +253,7 @@ def _by_binding(
     }
 
 
-def _in_numbers(shown: Shown) -> dict[str, int | str | None] | None:
+def _in_numbers(shown: ShownObject) -> dict[str, int | str | None] | None:
     """Return the progress of a hydration; `done` and `total` are in units of `unit`."""
     hydration = shown.hydration
     if hydration is None:

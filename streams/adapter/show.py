@@ -67,7 +67,7 @@ FUNCTION_COLUMNS = (
 
 
 @dataclass(frozen=True, slots=True)
-class Shown:
+class ShownObject:
     """One object. A frontier is None if it is not known yet.
 
     `hydration` has the numbers of the text in `progress`. `timeline` says what the frontiers
@@ -94,7 +94,7 @@ def shown(
     observed: InstanceStatus,
     problems: Mapping[CollectionId, str],
     policy: Retention,
-) -> tuple[Shown, ...]:
+) -> tuple[ShownObject, ...]:
     """Return every object, oldest first; `problems` has the failures to create some.
 
     `policy` applies to objects without a read policy of their own.
@@ -118,7 +118,7 @@ def shown(
     )
 
 
-def _with_policy(shown: Shown, policy: Retention) -> Shown:
+def _with_policy(shown: ShownObject, policy: Retention) -> ShownObject:
     item = shown.item
     if item.kind == "sink":
         return shown
@@ -132,7 +132,7 @@ def _shown(
     state: CollectionState | None,
     observed: InstanceStatus,
     uppers: Mapping[CollectionId, int],
-) -> Shown:
+) -> ShownObject:
     condition = observed.conditions.get(item.id, Condition())
     status = condition.status
     if item.kind == "sink":
@@ -147,7 +147,7 @@ def _shown(
     waits = blocking(item, uppers)
     if not said and waits is not None and status is not None and status.state != "running":
         said = f"waits for {catalog.items[waits].name}"
-    return Shown(
+    return ShownObject(
         item,
         since,
         upper,
@@ -174,7 +174,9 @@ def _skipped(item: Item, state: CollectionState | None) -> int | None:
     return count if count or item.source.on_error == "skip" else None
 
 
-def _with_letters(each: Shown, states: Mapping[CollectionId, CollectionState]) -> Shown:
+def _with_letters(
+    each: ShownObject, states: Mapping[CollectionId, CollectionState]
+) -> ShownObject:
     """Return a source with the number of its dead letters, if it has any."""
     letters = each.item.dead_letters
     state = None if letters is None else states.get(letters.id)
@@ -216,7 +218,7 @@ def _state(reported: str, observed: InstanceStatus, *, is_loaded: bool) -> str:
     return reported or "starting"
 
 
-def row(shown: Shown) -> tuple[str | int | None, ...]:
+def row(shown: ShownObject) -> tuple[str | int | None, ...]:
     """Return the object as a row of `COLUMNS`."""
     return (
         shown.item.name,
@@ -230,12 +232,12 @@ def row(shown: Shown) -> tuple[str | int | None, ...]:
     )
 
 
-def view_row(shown: Shown) -> tuple[str | int | None, ...]:
+def view_row(shown: ShownObject) -> tuple[str | int | None, ...]:
     """Return a view as a row of `VIEW_COLUMNS`."""
     return (*row(shown), "on close" if emits(shown.item.query) else None)
 
 
-def source_row(shown: Shown) -> tuple[str | int | None, ...]:
+def source_row(shown: ShownObject) -> tuple[str | int | None, ...]:
     """Return a source as a row of `SOURCE_COLUMNS`."""
     watermark = None if shown.item.source is None else shown.item.source.watermark
     delay = None if watermark is None else format_duration(watermark.delay_ms)

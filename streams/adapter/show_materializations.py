@@ -40,7 +40,7 @@ NO_SERVICE = (
 
 
 @dataclass(frozen=True, slots=True)
-class Shown:
+class ShownMaterialization:
     """A materialization and what the service says of it.
 
     `behind_ms` is how far the endpoint is behind what the objects have in common.
@@ -62,7 +62,7 @@ def shown(
     upper: Timestamp | None,
     *,
     is_silent: bool,
-) -> Shown:
+) -> ShownMaterialization:
     """Return how a materialization is. `upper` is that of its objects together."""
     state_ = state or State(id=materialization.id)
     status, detail = state_.state, state_.message
@@ -76,7 +76,7 @@ def shown(
         for input_ in materialization.inputs
         if input_ in catalog.items
     )
-    return Shown(
+    return ShownMaterialization(
         materialization=materialization,
         connector=str(json.loads(materialization.task)["connector"]),
         binds=names,
@@ -116,7 +116,7 @@ def dead_letters(state: State) -> str:
     )
 
 
-def row(shown: Shown) -> tuple[str | int | None, ...]:
+def row(shown: ShownMaterialization) -> tuple[str | int | None, ...]:
     """Return a row of `COLUMNS`."""
     return (
         shown.materialization.name,

@@ -20,7 +20,7 @@ from streams.progress import END, Antichain, end_of, meet_all
 
 
 @dataclass(frozen=True, slots=True)
-class Bounds:
+class ReadableInterval:
     """The interval in which a collection can be read. `name` is the user's."""
 
     name: str
@@ -51,7 +51,9 @@ LEAST = Timestamp(0)
 
 
 def choose(
-    inputs: tuple[Bounds, ...], as_of: Timestamp | None, after: Timestamp | None = None
+    inputs: tuple[ReadableInterval, ...],
+    as_of: Timestamp | None,
+    after: Timestamp | None = None,
 ) -> ReadAt | Unreadable:
     """Return the time of a read over these collections; any time if there are none.
 
@@ -65,13 +67,13 @@ def choose(
     return ReadAt(time, waits_for)
 
 
-def freshest(inputs: tuple[Bounds, ...]) -> Timestamp:
+def freshest(inputs: tuple[ReadableInterval, ...]) -> Timestamp:
     """Return the greatest time before all uppers, or the least one at or beyond all sinces."""
     upper = meet_all(bounds.upper for bounds in inputs)
     return max([Timestamp(end_of(upper) - 1), *(bounds.since.time for bounds in inputs)])
 
 
-def birth(inputs: tuple[Bounds, ...], holds: Sequence[Timestamp]) -> Timestamp:
+def birth(inputs: tuple[ReadableInterval, ...], holds: Sequence[Timestamp]) -> Timestamp:
     """Return the first time of an object whose inputs are held from the times `holds` on.
 
     The freshest common time, but not before a hold, where history may be compacted.

@@ -27,7 +27,7 @@ _SESSION_TIMES = {
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class StatementResult:
     """A finished statement: its columns, its rows and the tag it completed with."""
 
     columns: tuple[str, ...]
@@ -108,12 +108,12 @@ class Client:
             f"the answer was cut off: the coordinator at {self.url} closed the connection"
         )
 
-    def run(self, text: str) -> list[Answer]:
+    def run(self, text: str) -> list[StatementResult]:
         """The answers to all statements of the text.
 
         Errors: InvalidStatement with what the coordinator said; Determinate, Indeterminate.
         """
-        answers: list[Answer] = []
+        answers: list[StatementResult] = []
         columns: tuple[str, ...] = ()
         rows: list[tuple[object, ...]] = []
         for message in self.stream(text):
@@ -125,7 +125,7 @@ class Client:
                 case {"type": "complete", "tag": str(tag)}:
                     facts = message.get("facts", {})
                     assert isinstance(facts, dict)
-                    answers.append(Answer(columns, tuple(rows), tag, facts))
+                    answers.append(StatementResult(columns, tuple(rows), tag, facts))
                     columns, rows = (), []
                 case {"type": "error", "error": dict(error)}:
                     raise InvalidStatement(error["message"], error["detail"], error["hint"])

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
 from streams.app.broker_supervisor import BrokerKeeper
-from streams.app.client import Answer, Client
+from streams.app.client import Client, StatementResult
 from streams.app.environment_access import exclusive, port_of, reachable, write_file
 from streams.app.processes import Child
 from streams.app.restart_policy import SPARK_STABLE_S, STABLE_S, End
@@ -218,7 +218,7 @@ class Environment:
         except Determinate:
             return False
 
-    def sql(self, text: str) -> list[Answer]:
+    def sql(self, text: str) -> list[StatementResult]:
         """Run statements. Errors: as `check`; InvalidStatement, Determinate, Indeterminate."""
         self.check()
         return self.client.run(text)

@@ -40,7 +40,7 @@ COLUMNS = (Column("k", "BIGINT"), Column("v", "BIGINT"), Column("w", "BIGINT"))
 
 
 @dataclass(frozen=True, slots=True)
-class Case:
+class ChangedView:
     """A view over `t` (state): `k` has ten rows each, `v` is unique, `w` has 97 values.
 
     `grows` is the relation that changes. `times` says whether many times are tried: what
@@ -54,33 +54,41 @@ class Case:
     last: bool = False
 
 
-CASES: Mapping[str, Case] = {
-    "linear": Case("SELECT k, v + 1 AS v FROM t WHERE w > 5"),
-    "temporal": Case("SELECT v, w FROM t WHERE mz_now() <= v"),
-    "join": Case("SELECT d.k, d.v, t.v AS w FROM d JOIN t ON d.k = t.k", "d"),
-    "delta_join": Case(
+CASES: Mapping[str, ChangedView] = {
+    "linear": ChangedView("SELECT k, v + 1 AS v FROM t WHERE w > 5"),
+    "temporal": ChangedView("SELECT v, w FROM t WHERE mz_now() <= v"),
+    "join": ChangedView("SELECT d.k, d.v, t.v AS w FROM d JOIN t ON d.k = t.k", "d"),
+    "delta_join": ChangedView(
         "SELECT d.v, x.w, y.v AS b FROM d JOIN t x ON d.k = x.k JOIN t y ON x.v // 100 = y.k",
         "d",
     ),
-    "left_join": Case("SELECT d.k, d.v, t.v AS w FROM d LEFT JOIN t ON d.v = t.v", "d"),
-    "in": Case("SELECT k, v FROM d WHERE v NOT IN (SELECT v FROM t)", "d"),
-    "mark": Case("SELECT k, v IN (SELECT v FROM t) AS found FROM d", "d"),
-    "single": Case("SELECT k, (SELECT t.w FROM t WHERE t.v = d.v) AS w FROM d", "d"),
-    "group_by": Case("SELECT k, count(*) AS n, sum(v) AS s, max(v) AS m FROM t GROUP BY k"),
-    "min_max": Case("SELECT min(v) AS least, max(v) AS most FROM t"),
-    "count_distinct": Case("SELECT count(DISTINCT v) AS n FROM t"),
-    "distinct": Case("SELECT DISTINCT v, w FROM t"),
-    "except": Case("SELECT v FROM t EXCEPT ALL SELECT w FROM t"),
-    "top_k": Case("SELECT k, v FROM t ORDER BY v DESC LIMIT 10"),
-    "distinct_on": Case("SELECT DISTINCT ON (w) w, v FROM t ORDER BY w, v DESC"),
-    "lag": Case("SELECT v, lag(v) OVER (ORDER BY v) AS b FROM t"),
-    "moving_sum": Case("SELECT v, sum(w) OVER (ORDER BY v ROWS 5 PRECEDING) AS s FROM t"),
-    "moving_range": Case("SELECT v, sum(w) OVER (ORDER BY v RANGE 50 PRECEDING) AS s FROM t"),
-    "moving_groups": Case("SELECT v, sum(w) OVER (ORDER BY v GROUPS 5 PRECEDING) AS s FROM t"),
-    "running_sum": Case("SELECT v, sum(w) OVER (ORDER BY v) AS s FROM t", last=True),
-    "running_max": Case("SELECT v, max(w) OVER (ORDER BY v) AS s FROM t", times=False),
-    "median": Case("SELECT median(v) AS m FROM t"),
-    "recursion": Case(
+    "left_join": ChangedView("SELECT d.k, d.v, t.v AS w FROM d LEFT JOIN t ON d.v = t.v", "d"),
+    "in": ChangedView("SELECT k, v FROM d WHERE v NOT IN (SELECT v FROM t)", "d"),
+    "mark": ChangedView("SELECT k, v IN (SELECT v FROM t) AS found FROM d", "d"),
+    "single": ChangedView("SELECT k, (SELECT t.w FROM t WHERE t.v = d.v) AS w FROM d", "d"),
+    "group_by": ChangedView(
+        "SELECT k, count(*) AS n, sum(v) AS s, max(v) AS m FROM t GROUP BY k"
+    ),
+    "min_max": ChangedView("SELECT min(v) AS least, max(v) AS most FROM t"),
+    "count_distinct": ChangedView("SELECT count(DISTINCT v) AS n FROM t"),
+    "distinct": ChangedView("SELECT DISTINCT v, w FROM t"),
+    "except": ChangedView("SELECT v FROM t EXCEPT ALL SELECT w FROM t"),
+    "top_k": ChangedView("SELECT k, v FROM t ORDER BY v DESC LIMIT 10"),
+    "distinct_on": ChangedView("SELECT DISTINCT ON (w) w, v FROM t ORDER BY w, v DESC"),
+    "lag": ChangedView("SELECT v, lag(v) OVER (ORDER BY v) AS b FROM t"),
+    "moving_sum": ChangedView(
+        "SELECT v, sum(w) OVER (ORDER BY v ROWS 5 PRECEDING) AS s FROM t"
+    ),
+    "moving_range": ChangedView(
+        "SELECT v, sum(w) OVER (ORDER BY v RANGE 50 PRECEDING) AS s FROM t"
+    ),
+    "moving_groups": ChangedView(
+        "SELECT v, sum(w) OVER (ORDER BY v GROUPS 5 PRECEDING) AS s FROM t"
+    ),
+    "running_sum": ChangedView("SELECT v, sum(w) OVER (ORDER BY v) AS s FROM t", last=True),
+    "running_max": ChangedView("SELECT v, max(w) OVER (ORDER BY v) AS s FROM t", times=False),
+    "median": ChangedView("SELECT median(v) AS m FROM t"),
+    "recursion": ChangedView(
         "WITH RECURSIVE r(v) AS (SELECT v FROM t WHERE v % 100 = 0 UNION "
         "SELECT t.v FROM r JOIN t ON t.v = r.v + 10) SELECT v FROM r"
     ),
@@ -125,7 +133,7 @@ def change(say: Callable[[str], None], names: tuple[str, ...], rows: int) -> Out
 
 
 @dataclass(frozen=True, slots=True)
-class Cost:
+class MedianCost:
     """The median of some steps."""
 
     wall_ms: float = 0.0
@@ -136,13 +144,13 @@ class Cost:
 class Measured:
     """A case at one size: by number of changes; and many of them at one and at many times."""
 
-    changes: dict[int, Cost] = field(default_factory=dict)
-    at_once: Cost = Cost()
-    apart: Cost = Cost()
+    changes: dict[int, MedianCost] = field(default_factory=dict)
+    at_once: MedianCost = MedianCost()
+    apart: MedianCost = MedianCost()
     state_mib: float = 0.0
 
 
-def measure(case: Case, size: int) -> Measured:
+def measure(case: ChangedView, size: int) -> Measured:
     """The cost of changes over a state of this many rows."""
     with temporary_directory("slackwater-") as directory:
         view = _View(case, size, Path(directory))
@@ -158,7 +166,7 @@ def measure(case: Case, size: int) -> Measured:
 class _View:
     """A view with its state, and changes to come."""
 
-    def __init__(self, case: Case, size: int, directory: Path) -> None:
+    def __init__(self, case: ChangedView, size: int, directory: Path) -> None:
         catalog = {name: Relation(CollectionId(name), COLUMNS) for name in ("t", "d")}
         dataflow = compile_view(case.query, catalog).dataflow
         index = {imported.collection: i for i, imported in enumerate(dataflow.imports)}
@@ -178,7 +186,7 @@ class _View:
         pieces = [piece.rows for name in names for piece in open_runs(name)]
         return sum(int(rows.get_total_buffer_size()) for rows in pieces) / (1 << 20)
 
-    def cost(self, count: int, steps: int, warm: int = 0, *, apart: bool = False) -> Cost:
+    def cost(self, count: int, steps: int, warm: int = 0, *, apart: bool = False) -> MedianCost:
         """The cost of a step with this many changes, all at one time or `apart`."""
         taken = []
         for step in range(warm + steps):
@@ -190,7 +198,7 @@ class _View:
             if step >= warm:
                 taken.append(spent)
         wall, cpu = (median(seconds) * 1000 for seconds in zip(*taken, strict=True))
-        return Cost(wall, cpu)
+        return MedianCost(wall, cpu)
 
     def _values(self, count: int) -> Ints:
         if not self.last:

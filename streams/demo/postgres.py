@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from connectors import postgres
 from connectors.driver import Driver
 from connectors.runtime.follower import CollectionFollower
-from connectors.runtime.task import BindingOf, Limits, Materialization
+from connectors.runtime.task import BindingConfig, Materialization, TransactionLimits
 from connectors.runtime.task_setup import prepare
 from connectors.sql.dialect import Database
 from connectors.transport.local import Local
@@ -59,7 +59,9 @@ class TableFacts:
 def task(config: Mapping[str, object], ids: Mapping[str, CollectionId]) -> Materialization:
     """All views, each in a table of its name."""
     bindings = [
-        BindingOf(collection=ids[view.name], key=list(view.key), resource={"table": view.name})
+        BindingConfig(
+            collection=ids[view.name], key=list(view.key), resource={"table": view.name}
+        )
         for view in VIEWS
     ]
     return Materialization.model_validate(
@@ -68,7 +70,7 @@ def task(config: Mapping[str, object], ids: Mapping[str, CollectionId]) -> Mater
             "connector": "postgres",
             "config": dict(config),
             "bindings": bindings,
-            "limits": Limits(idle_ms=IDLE_MS),
+            "limits": TransactionLimits(idle_ms=IDLE_MS),
         }
     )
 

@@ -13,7 +13,7 @@ from connectors.driver import Driver
 from connectors.sql import fence, transactor
 from connectors.sql.fence import Fenced, FencedRange
 from connectors.sql.file_database import FileDatabase
-from connectors.sql.transactor import Transactor
+from connectors.sql.transactor import SqlTransactor
 from connectors.transport.errors import ConnectorFailed
 from connectors.transport.local import Local
 from streams.errors import InvalidUsage
@@ -91,18 +91,18 @@ def test_the_checks_find_a_connector_that_does_not(memory_path: Path) -> None:
 
 
 def unguarded(monkeypatch: Any) -> None:
-    monkeypatch.setattr(Transactor, "_guard", lambda _: None)
+    monkeypatch.setattr(SqlTransactor, "_guard", lambda _: None)
 
 
 def without_fence(monkeypatch: Any) -> None:
     """The checkpoint moves whoever has the range."""
-    guard = Transactor._guard
+    guard = SqlTransactor._guard
 
-    def careless(self: Transactor) -> None:
+    def careless(self: SqlTransactor) -> None:
         with contextlib.suppress(Fenced):
             guard(self)
 
-    monkeypatch.setattr(Transactor, "_guard", careless)
+    monkeypatch.setattr(SqlTransactor, "_guard", careless)
 
 
 def exact_row_wins(monkeypatch: Any) -> None:

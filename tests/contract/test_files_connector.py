@@ -11,8 +11,8 @@ import pytest
 from connectors import files, testing
 from connectors.driver import Driver
 from connectors.files import transactor
-from connectors.files.store import Store
-from connectors.protocol.spec_builder import Collection, Column
+from connectors.files.store import TaskStore
+from connectors.protocol.spec_builder import Collection, FieldSpec
 from connectors.testing import delta
 from connectors.transport.errors import ConnectorFailed
 from connectors.transport.local import Local
@@ -59,12 +59,12 @@ TYPES = Collection(
     name="types",
     keys=("id",),
     columns=(
-        Column(name="id", types=("integer",)),
-        Column(name="amount", types=("string", "number"), format="number"),
-        Column(name="at", format="date-time"),
-        Column(name="day", format="date"),
-        Column(name="raw", base64=True),
-        Column(name="tags", types=("array",)),
+        FieldSpec(name="id", types=("integer",)),
+        FieldSpec(name="amount", types=("string", "number"), format="number"),
+        FieldSpec(name="at", format="date-time"),
+        FieldSpec(name="day", format="date"),
+        FieldSpec(name="raw", base64=True),
+        FieldSpec(name="tags", types=("array",)),
     ),
 )
 ROW = {"id": 1, "amount": "1.50", "at": "2026-01-02T04:04:05+01:00", "day": "2026-01-02"}
@@ -135,22 +135,22 @@ def test_files_that_were_committed_and_not_moved_are_moved_once(
 ) -> None:
     """The session ends between the commit and each step of what comes behind it."""
     subject_, rows = subject(memory_path), rows_in(memory_path)
-    publish = Store.publish
+    publish = TaskStore.publish
     for number in (0, 1):
         spec = subject_.applied("moved", "moved_too")
         with subject_.session(spec) as stream:
             stream.flush(testing.checkpoint(1))
             testing.store_both(stream)
 
-            def partly(store: Store, staged: str, moves: int = number) -> None:
-                paths = Store.paths
+            def partly(store: TaskStore, staged: str, moves: int = number) -> None:
+                paths = TaskStore.paths
                 with monkeypatch.context() as some:
-                    some.setattr(Store, "paths", lambda *args: list(paths(*args))[:moves])
+                    some.setattr(TaskStore, "paths", lambda *args: list(paths(*args))[:moves])
                     publish(store, staged)
                 raise OSError("the power is gone")
 
             with monkeypatch.context() as broken:
-                broken.setattr(Store, "publish", partly)
+                broken.setattr(TaskStore, "publish", partly)
                 with pytest.raises(ConnectorFailed, match="the power is gone"):
                     stream.commit()
         with subject_.session(spec) as stream:
@@ -165,7 +165,7 @@ def test_a_merged_range_is_one_file_once_it_is_committed(memory_path: Path) -> N
     spec = subject_.applied("merged")
     with subject_.session(spec, 0, 9) as old:
         testing.commit(old, 1)
-    ranges = Store(*files.reached(spec.endpoint_spec_json), spec.materialization).ranges
+    ranges = TaskStore(*files.reached(spec.endpoint_spec_json), spec.materialization).ranges
     with subject_.session(spec) as session:
         assert len(ranges()) == 3, "two parts, and the range of the session"
         testing.commit(session, 2)
@@ -173,16 +173,16 @@ def test_a_merged_range_is_one_file_once_it_is_committed(memory_path: Path) -> N
 
 
 def unfenced(monkeypatch: Any) -> None:
-    monkeypatch.setattr(Store, "fence", lambda *_: None)
+    monkeypatch.setattr(TaskStore, "fence", lambda *_: None)
 
 
 def seen_early(monkeypatch: Any) -> None:
     monkeypatch.setattr(transactor, "LARGEST", 1)
-    monkeypatch.setattr(Store, "staged", lambda store, *_: store.root)
+    monkeypatch.setattr(TaskStore, "staged", lambda store, *_: store.root)
 
 
 def never_settled(monkeypatch: Any) -> None:
-    monkeypatch.setattr(Store, "settle", lambda *_: None)
+    monkeypatch.setattr(TaskStore, "settle", lambda *_: None)
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from connectors.protocol.spec_builder import Collection, Column
+from connectors.protocol.spec_builder import Collection, FieldSpec
 from connectors.sql.connector import check_tables
 from connectors.transport.errors import ConnectorFailed
 from streams.errors import InvalidUsage
@@ -17,10 +17,10 @@ ODD = Collection(
     name="odd",
     keys=("the key", 'a"b'),
     columns=(
-        Column(name="the key"),
-        Column(name='a"b', types=("integer",)),
-        Column(name="select", types=("string", "null"), required=False),
-        Column(name="ä;--"),
+        FieldSpec(name="the key"),
+        FieldSpec(name='a"b', types=("integer",)),
+        FieldSpec(name="select", types=("string", "null"), required=False),
+        FieldSpec(name="ä;--"),
     ),
 )
 
@@ -51,7 +51,10 @@ def test_columns_come_and_go(endpoint: Endpoint) -> None:
     wider = Collection(
         name=NAMES.name,
         keys=NAMES.keys,
-        columns=(Column(name="id", types=("integer",)), Column(name="age", types=("integer",))),
+        columns=(
+            FieldSpec(name="id", types=("integer",)),
+            FieldSpec(name="age", types=("integer",)),
+        ),
     )
     spec = endpoint.task(wider)
     lines = endpoint.apply(spec).splitlines()
@@ -152,12 +155,12 @@ EVERY = Collection(
     name="every",
     keys=("id",),
     columns=(
-        Column(name="id", types=("integer",)),
-        Column(name="text", types=("string", "null"), required=False),
-        Column(name="list", types=("array",)),
-        Column(name="mixed", types=("string", "boolean")),
-        Column(name="never", types=("null",)),
-        Column(name="slackwater exists"),
+        FieldSpec(name="id", types=("integer",)),
+        FieldSpec(name="text", types=("string", "null"), required=False),
+        FieldSpec(name="list", types=("array",)),
+        FieldSpec(name="mixed", types=("string", "boolean")),
+        FieldSpec(name="never", types=("null",)),
+        FieldSpec(name="slackwater exists"),
     ),
 )
 
@@ -176,7 +179,7 @@ def test_every_projection_has_a_constraint(endpoint: Endpoint) -> None:
     assert endpoint.kinds(EVERY) == kinds
     endpoint.apply(endpoint.task(EVERY, fields=("list", "text")))
     assert endpoint.kinds(EVERY) == kinds
-    number = Column(name="text", types=("boolean",))
+    number = FieldSpec(name="text", types=("boolean",))
     changed = Collection(name="every", keys=("id",), columns=(*EVERY.columns[:1], number))
     assert endpoint.kinds(changed)["text"] == "UNSATISFIABLE"
     reasons = endpoint.validate(changed)["text"][1]
@@ -214,7 +217,7 @@ def test_a_table_has_a_name_of_its_own(endpoint: Endpoint) -> None:
 def test_tables_and_columns_say_what_they_are(endpoint: Endpoint) -> None:
     if not endpoint.connector.dialect.comments:
         return
-    described = Column(name="v", description="what it's for", required=False)
+    described = FieldSpec(name="v", description="what it's for", required=False)
     spec = endpoint.task(NAMES)
     endpoint.apply(spec)
     more = Collection(name=NAMES.name, keys=NAMES.keys, columns=(*NAMES.columns, described))

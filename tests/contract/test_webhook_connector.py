@@ -20,7 +20,7 @@ from connectors.transport.errors import ConnectorFailed
 from connectors.transport.local import Local
 from connectors.transport.stdio import Command
 from connectors.webhook.http_client import Sender
-from connectors.webhook.transactor import Cutting, Limits
+from connectors.webhook.transactor import Cutting, RequestLimits
 from schemas.blobs import Blobs
 from schemas.materialize_pb2 import SpecRequest
 from streams.errors import Indeterminate, InvalidUsage
@@ -116,12 +116,12 @@ def test_a_request_says_what_it_is(receiver: Receiver) -> None:
 def test_requests_are_cut_the_same_however_documents_come(sizes: list[int]) -> None:
     documents = [b'{"n":%d}' % n for n in range(3)]
     for limits, expected in [
-        (Limits(2, 1000), [documents[:2], documents[2:]]),
-        (Limits(9, 15), [documents[:2], documents[2:]]),
-        (Limits(9, 14), [documents[:2], documents[2:]]),
-        (Limits(9, 13), [[document] for document in documents]),
-        (Limits(9, 3), [[document] for document in documents]),
-        (Limits(9, 21), [documents]),
+        (RequestLimits(2, 1000), [documents[:2], documents[2:]]),
+        (RequestLimits(9, 15), [documents[:2], documents[2:]]),
+        (RequestLimits(9, 14), [documents[:2], documents[2:]]),
+        (RequestLimits(9, 13), [[document] for document in documents]),
+        (RequestLimits(9, 3), [[document] for document in documents]),
+        (RequestLimits(9, 21), [documents]),
     ]:
         cutting, actual, start = Cutting(), [], 0
         for size in sizes:

@@ -12,7 +12,7 @@ from connectors import postgres as connector
 from connectors.driver import Driver
 from connectors.runtime.task import Materialization
 from connectors.sql.statements import Table
-from connectors.sql.transactor import Counts, Transactor
+from connectors.sql.transactor import Counts, SqlTransactor
 from connectors.transport.local import Local
 from streams.app.materialize.background import BackgroundTask
 from streams.bench.consistency.bank import ACCOUNTS
@@ -121,15 +121,15 @@ def test_a_commit_for_each_table_is_seen(
     bank: Bank, postgres: Server, monkeypatch: Any
 ) -> None:
     """The planted defect: the tables of a transaction one after another."""
-    write = Transactor._write
+    write = SqlTransactor._write
 
-    def apart(self: Transactor, table: Table, rows: Counts) -> None:
+    def apart(self: SqlTransactor, table: Table, rows: Counts) -> None:
         write(self, table, rows)
         self.database.execute("COMMIT")
         time.sleep(0.005)
         self.database.execute("BEGIN")
 
-    monkeypatch.setattr(Transactor, "_write", apart)
+    monkeypatch.setattr(SqlTransactor, "_write", apart)
     seen = watched(bank, postgres, 1)
     assert seen[TWO_TOTALS].wrong > 0
     assert seen["balance = credits - debits"].wrong > 0

@@ -14,7 +14,7 @@ from connectors import postgres as connector
 from connectors.driver import Driver
 from connectors.runtime.runner import Runner
 from connectors.runtime.task import Materialization
-from connectors.sql.transactor import Transactor
+from connectors.sql.transactor import SqlTransactor
 from connectors.transport.local import Local
 from tests.conftest import MEMORY
 from tests.support.collections import Collections
@@ -183,14 +183,14 @@ def awaited(poll: Callable[[], Any]) -> Any:
 
 def test_a_commit_in_parts_is_found(bank: Bank, monkeypatch: Any) -> None:
     """The checkpoint first, then the tables."""
-    guard = Transactor._guard
+    guard = SqlTransactor._guard
 
-    def hasty(self: Transactor) -> None:
+    def hasty(self: SqlTransactor) -> None:
         guard(self)
         self.database.execute("COMMIT")
         self.database.execute("BEGIN")
 
-    monkeypatch.setattr(Transactor, "_guard", hasty)
+    monkeypatch.setattr(SqlTransactor, "_guard", hasty)
     killed_while_it_waits(bank, STATEMENT, "UPDATE")
     bank.server.start()
     with pytest.raises(AssertionError, match="'a'"):

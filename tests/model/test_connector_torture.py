@@ -10,13 +10,13 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from connectors.protocol.session import Session
+from connectors.protocol.session import StreamState
 from connectors.protocol.violations import Violation
 from connectors.runtime import dead_letters, ranges, reader, session
 from connectors.runtime.dead_letters import Refusals
 from connectors.sql import fence
 from connectors.sql.fence import Fenced, FencedRange
-from connectors.sql.transactor import Counts, Transactor
+from connectors.sql.transactor import Counts, SqlTransactor
 from connectors.testing.faults import EVENTS, Act, Fault
 from streams.app.signals import Stop
 from streams.kafka.memory.logs import MemoryBroker
@@ -162,9 +162,9 @@ def a_range_loses_its_last_row(patch: pytest.MonkeyPatch) -> None:
 
 def rows_are_seen_early(patch: pytest.MonkeyPatch) -> None:
     """What is stored is in the table before the commit."""
-    store = Transactor.store
+    store = SqlTransactor.store
 
-    def early(self: Transactor, message: Any) -> None:
+    def early(self: SqlTransactor, message: Any) -> None:
         store(self, message)
         table = self.tables[message.binding]
         with self.database.transaction():
@@ -172,44 +172,44 @@ def rows_are_seen_early(patch: pytest.MonkeyPatch) -> None:
         self._clear(table.store)
         self.rows[message.binding] = Counts()
 
-    patch.setattr(Transactor, "store", early)
+    patch.setattr(SqlTransactor, "store", early)
 
 
 def the_checkpoint_is_early(patch: pytest.MonkeyPatch) -> None:
     """The checkpoint is written when the loads end."""
-    flush = Transactor.flush
+    flush = SqlTransactor.flush
 
-    def early(self: Transactor, message: Any) -> Any:
+    def early(self: SqlTransactor, message: Any) -> Any:
         yield from flush(self, message)
         with self.database.transaction():
             self._guard()
 
-    def at_once(self: Transactor, message: Any) -> Any:
+    def at_once(self: SqlTransactor, message: Any) -> Any:
         return iter(list(early(self, message)))
 
-    patch.setattr(Transactor, "flush", at_once)
+    patch.setattr(SqlTransactor, "flush", at_once)
 
 
 def the_fence_is_open(patch: pytest.MonkeyPatch) -> None:
     """Who lost the range writes all the same."""
-    guard = Transactor._guard
+    guard = SqlTransactor._guard
 
-    def careless(self: Transactor) -> None:
+    def careless(self: SqlTransactor) -> None:
         with contextlib.suppress(Fenced):
             guard(self)
 
-    patch.setattr(Transactor, "_guard", careless)
+    patch.setattr(SqlTransactor, "_guard", careless)
 
 
 def nobody_minds_the_order(patch: pytest.MonkeyPatch) -> None:
     """Neither side looks whether a message is legal."""
-    take = Session.take
+    take = StreamState.take
 
-    def careless(self: Session, message: Any) -> None:
+    def careless(self: StreamState, message: Any) -> None:
         with contextlib.suppress(Violation):
             take(self, message)
 
-    patch.setattr(Session, "take", careless)
+    patch.setattr(StreamState, "take", careless)
 
 
 def parts_begin_at_zero(patch: pytest.MonkeyPatch) -> None:

@@ -6,8 +6,8 @@ from typing import Any
 
 from connectors.protocol import messages
 from connectors.protocol.messages import Extensions, Tuples
-from connectors.protocol.session import Session
-from connectors.protocol.spec_builder import Bind, Collection, Column, materialization
+from connectors.protocol.session import StreamState
+from connectors.protocol.spec_builder import Bind, Collection, FieldSpec, materialization
 from connectors.protocol.violations import Side, Violation
 from schemas.flow_pb2 import MaterializationSpec
 from tests.support.datadriven import Case
@@ -16,17 +16,17 @@ NAMES = Collection(
     name="test/names",
     keys=("id",),
     columns=(
-        Column(name="id", types=("integer",)),
-        Column(name="name", types=("string", "null"), required=False),
+        FieldSpec(name="id", types=("integer",)),
+        FieldSpec(name="name", types=("string", "null"), required=False),
     ),
 )
 PAIRS = Collection(
     name="test/pairs",
     keys=("a", "b"),
     columns=(
-        Column(name="a"),
-        Column(name="b", types=("integer",)),
-        Column(name="n", types=("number",)),
+        FieldSpec(name="a"),
+        FieldSpec(name="b", types=("integer",)),
+        FieldSpec(name="n", types=("number",)),
     ),
 )
 
@@ -60,13 +60,13 @@ class ProtocolScript:
     """Transcripts: `> request` and `< response` lines, and what each side thinks of them."""
 
     def __init__(self) -> None:
-        self.sessions: list[Session] = []
+        self.sessions: list[StreamState] = []
 
     def handle(self, case: Case) -> str:
         if case.directive == "session":
             offered = extensions(case.get("offered"))
             sides = [Side(side) for side in case.get("side", "driver,connector").split(",")]
-            self.sessions = [Session(side, offered) for side in sides]
+            self.sessions = [StreamState(side, offered) for side in sides]
             return ""
         return "\n".join(self.line(line) for line in case.input.splitlines())
 
@@ -78,7 +78,7 @@ class ProtocolScript:
         judged = zip(self.sessions, verdicts, strict=True)
         return "\n".join([line, *(f"    {session.side}: {text}" for session, text in judged)])
 
-    def verdict(self, session: Session, words: list[str]) -> str:
+    def verdict(self, session: StreamState, words: list[str]) -> str:
         before = repr(session)
         try:
             if words[1] == "end":

@@ -47,7 +47,7 @@ BLOCK_BYTES = 1 << 20
 """About so many bytes of rows go in one frame."""
 
 
-class Answering:
+class RequestExecutor:
     """Executes requests, one after the other."""
 
     def __init__(self, limits: Limits) -> None:

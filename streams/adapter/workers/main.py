@@ -28,7 +28,7 @@ from typing import BinaryIO
 import pyarrow as pa
 
 from streams.adapter.workers.framing import DATA, END, REQUEST, receive, send
-from streams.adapter.workers.handlers import Answering
+from streams.adapter.workers.handlers import RequestExecutor
 from streams.adapter.workers.limits import Limits
 from streams.adapter.workers.requests import Ended, Request
 from streams.errors import InvalidStatement, SlackwaterError
@@ -49,7 +49,7 @@ _FIRST_TO_GO = "1000"
 _ORPHAN_S = 30
 
 
-class Bounds:
+class ProcessLimits:
     """The limits on this process, beyond its idle usage."""
 
     def __init__(self, limits: Limits) -> None:
@@ -73,7 +73,9 @@ def _data_bytes() -> int:
     return pages * resource.getpagesize()
 
 
-def serve(answering: Answering, bounds: Bounds, pipes: tuple[BinaryIO, BinaryIO]) -> None:
+def serve(
+    answering: RequestExecutor, bounds: ProcessLimits, pipes: tuple[BinaryIO, BinaryIO]
+) -> None:
     """Answer requests until the input ends, or this process is spent."""
     # The coordinator ends what takes too long; an alarm does where there is none any more.
     requests, taken = pipes
@@ -100,7 +102,7 @@ def _table(stream: BinaryIO) -> pa.Table:
 
 
 def _answered(
-    answering: Answering, request: Request, tables: Sequence[pa.Table], taken: BinaryIO
+    answering: RequestExecutor, request: Request, tables: Sequence[pa.Table], taken: BinaryIO
 ) -> Ended:
     facts: dict[str, object] = {}
     try:
@@ -142,7 +144,7 @@ def main(arguments: Sequence[str]) -> int:
     with suppress(OSError):
         _OOM_SCORE.write_text(_FIRST_TO_GO)
     try:
-        answering, bounds = Answering(limits), Bounds(limits)
+        answering, bounds = RequestExecutor(limits), ProcessLimits(limits)
         os.dup2(errors, 2)
         os.dup2(errors, 1)
         os.close(errors)

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
-from connectors.runtime.task import BindingOf, Materialization
+from connectors.runtime.task import BindingConfig, Materialization
 from streams.adapter.catalog import Item
 from streams.adapter.catalog_log import CatalogLog
 from streams.adapter.coordinator import catalog_topic
@@ -43,7 +43,7 @@ def catalog_items(logs: Logs, topics: Topics, namespace: str) -> Sequence[Item]:
         catalog.close()
 
 
-def bound(binding: BindingOf, item: Item | None, items: Sequence[Item]) -> BindingOf:
+def bound(binding: BindingConfig, item: Item | None, items: Sequence[Item]) -> BindingConfig:
     """A binding of what the catalog knows, if it does."""
     if item is None:
         return binding

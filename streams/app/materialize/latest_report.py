@@ -10,7 +10,7 @@ from connectors.service.status import Rate, reported
 from schemas.materializations import State
 from streams.adapter.catalog_materializations import Materialization
 from streams.adapter.metrics import of_materializations
-from streams.adapter.show_materializations import Shown
+from streams.adapter.show_materializations import ShownMaterialization
 from streams.app.service_process import now_ms
 from streams.http.metrics import exposition
 
@@ -43,7 +43,9 @@ class LatestReport:
             self._rate = self._rate.at(now_ms(), self.state.rows)
             state = replace(self.state, rows_per_s=self._rate.per_s)
         made = Materialization(id=self.task, name=self.task, statement="", task="", inputs=())
-        shown = Shown(made, self.connector, (), state.state, state, state.behind_ms, "")
+        shown = ShownMaterialization(
+            made, self.connector, (), state.state, state, state.behind_ms, ""
+        )
         return exposition(of_materializations([shown]))
 
     def why_not_ready(self) -> str:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from connectors.runtime.task import Materialization
     from connectors.service.service import Service as Materializations
-    from connectors.service.supervisor import Endpoint
+    from connectors.service.supervisor import TaskEndpoint
 
 log = logging.getLogger(__name__)
 
@@ -105,12 +105,12 @@ def kept(
 @contextmanager
 def opened(
     broker: KafkaBroker, namespace: str, master: str, task: "Materialization"
-) -> Iterator["Endpoint"]:
+) -> Iterator["TaskEndpoint"]:
     """A driver of the task's connector, with its secrets. Errors: InvalidUsage.
 
     `master` is Spark's for a backfill that names none.
     """
-    from connectors.service.supervisor import Endpoint  # noqa: PLC0415
+    from connectors.service.supervisor import TaskEndpoint  # noqa: PLC0415
     from streams.app.connector.lookup import OURS, driver_of  # noqa: PLC0415
     from streams.app.materialize.backfill import jobs_of  # noqa: PLC0415
     from streams.app.materialize.dead_letters import KafkaLetters  # noqa: PLC0415
@@ -121,4 +121,4 @@ def opened(
         closing(KafkaLetters(broker, namespace, task.task)) as letters,
     ):
         given = with_secrets(task, driver, os.environ, is_ours=task.connector in OURS)
-        yield Endpoint(given, driver, letters, jobs_of(given, broker.settings, master))
+        yield TaskEndpoint(given, driver, letters, jobs_of(given, broker.settings, master))

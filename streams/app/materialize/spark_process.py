@@ -52,7 +52,7 @@ class Work:
     cells: Sequence["Cell"]
 
 
-class Answer(NamedTuple):
+class JobAnswer(NamedTuple):
     """What was written, as `Outcome`; or why not, and whether to try again may help."""
 
     rows: int = 0
@@ -62,7 +62,7 @@ class Answer(NamedTuple):
 
 
 Said = tuple[int, int] | tuple[int, Mapping[int, str], str, bool] | None
-"""A message of a child: progress is a pair, an `Answer` longer. None: there are no more."""
+"""A message of a child: progress is a pair, an `JobAnswer` longer. None: there are no more."""
 
 
 def run(work: Work, stopping: "Stopping", progress: "Progress") -> "Outcome":
@@ -91,7 +91,7 @@ def run(work: Work, stopping: "Stopping", progress: "Progress") -> "Outcome":
 
 def answer_of(
     child: "subprocess.Popen[bytes]", stopping: "Stopping", progress: "Progress"
-) -> Answer | None:
+) -> JobAnswer | None:
     """Return a child's answer, if it has one. Errors: Determinate once it is stopped."""
     messages, answer = SimpleQueue[Said](), None
     thread = Thread(target=receive, args=(child, messages), name="answers", daemon=True)
@@ -110,7 +110,7 @@ def answer_of(
             if len(said) == 2:  # noqa: PLR2004  a pair
                 progress(*said)
             else:
-                answer = Answer(*said)
+                answer = JobAnswer(*said)
     except BaseException:
         child.kill()
         raise
@@ -137,15 +137,15 @@ def end(child: "subprocess.Popen[bytes]") -> None:
         child.kill()
 
 
-def attempt(work: Work, progress: "Progress") -> Answer:
+def attempt(work: Work, progress: "Progress") -> JobAnswer:
     """Run a job in this process."""
     job = module("connectors.backfill.job")
     session = module("streams.compaction.job").session(work.master, NAME)
     try:
         outcome: Outcome = job.run_in(session, work.accessing, work.plan, work.cells, progress)
-        return Answer(outcome.rows, outcome.stalls)
+        return JobAnswer(outcome.rows, outcome.stalls)
     except SlackwaterError as error:
-        return Answer(failure=str(error), can_pass=not isinstance(error, InvalidUsage))
+        return JobAnswer(failure=str(error), can_pass=not isinstance(error, InvalidUsage))
 
 
 def main() -> None:

@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 
 from streams.adapter.results import Columns, Complete, Notice, Progress, Result
 from streams.adapter.row_encoding import rows
-from streams.adapter.timestamp_selection import Bounds, freshest
+from streams.adapter.timestamp_selection import ReadableInterval, freshest
 from streams.app.error_output import Refused
 from streams.app.shard.shard_info import described
 from streams.app.signals import Stop
@@ -138,7 +138,7 @@ class Reader:
         if as_of is not None:
             return self._readable(as_of)
         state = self._state()
-        return freshest((Bounds(self.id, state.since, state.upper),))
+        return freshest((ReadableInterval(self.id, state.since, state.upper),))
 
     def _readable(self, time: Timestamp) -> Timestamp:
         """The time itself. Errors: Refused when since has passed it."""

@@ -14,7 +14,7 @@ from connectors.driver import Driver, Stream
 from connectors.protocol import messages
 from connectors.protocol.messages import Extensions, Tuples
 from connectors.protocol.spec_builder import Bind, materialization
-from connectors.sql.columns import Column
+from connectors.sql.columns import TableColumn
 from connectors.sql.connector import Resource, SqlConnector
 from connectors.sql.dialect import Database, Existing, Name
 from connectors.transport.local import Local
@@ -84,7 +84,9 @@ class Timed:
         """See `Database`."""
         return self.database.select(sql, values)
 
-    def fill(self, table: Name, columns: Sequence[Column], data: Sequence[Elements]) -> None:
+    def fill(
+        self, table: Name, columns: Sequence[TableColumn], data: Sequence[Elements]
+    ) -> None:
         """See `Database`."""
         with self.phases.phase("fill", "waiting"):
             self.database.fill(table, columns, data)

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from connectors.protocol.spec_builder import Collection, Column
+from connectors.protocol.spec_builder import Collection, FieldSpec
 from schemas.blobs import Blobs
 from schemas.flow_columns import Elements
 
@@ -15,12 +15,12 @@ ORDERS = Collection(
     name="bench/orders",
     keys=("region", "id"),
     columns=(
-        Column(name="region"),
-        Column(name="id", types=("integer",)),
-        Column(name="amount", types=("number",)),
-        Column(name="at", format="date-time"),
-        Column(name="note", types=("string", "null"), required=False),
-        Column(name="paid", types=("boolean",)),
+        FieldSpec(name="region"),
+        FieldSpec(name="id", types=("integer",)),
+        FieldSpec(name="amount", types=("number",)),
+        FieldSpec(name="at", format="date-time"),
+        FieldSpec(name="note", types=("string", "null"), required=False),
+        FieldSpec(name="paid", types=("boolean",)),
     ),
 )
 REGIONS = 97

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from streams.bench.sql.constructs import Refused
-from streams.bench.sql.survey import Reason, Tallies, Tally
+from streams.bench.sql.survey import FunctionResults, Reason, Tallies
 
 HEAD = """# Functions and constructs that a view may have
 
@@ -71,9 +71,9 @@ def families(tallies: Tallies) -> dict[str, tuple[int, int, int, int]]:
     return sums
 
 
-def refusals(tallies: Tallies) -> dict[Reason, list[tuple[str, Tally]]]:
+def refusals(tallies: Tallies) -> dict[Reason, list[tuple[str, FunctionResults]]]:
     """For each reason, the functions refused for it."""
-    by_reason: defaultdict[Reason, list[tuple[str, Tally]]] = defaultdict(list)
+    by_reason: defaultdict[Reason, list[tuple[str, FunctionResults]]] = defaultdict(list)
     for (_, name), tally in tallies.items():
         for reason in tally.refused:
             by_reason[reason].append((name, tally))

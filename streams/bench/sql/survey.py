@@ -33,7 +33,7 @@ class Reason:
 
 
 @dataclass(slots=True)
-class Tally:
+class FunctionResults:
     """The results of a function's calls.
 
     `examples` has one call of each reason; `failed` the calls at which the planner failed
@@ -51,7 +51,7 @@ class Tally:
         return self.bound - self.refused.total() - len(self.failed)
 
 
-Tallies = Mapping[tuple[str, str], Tally]
+Tallies = Mapping[tuple[str, str], FunctionResults]
 """Results by family and function."""
 
 
@@ -71,7 +71,7 @@ def survey(signatures: Sequence[Signature], most: int, tick: Callable[[], None])
     tallies = {}
     for (family, name), written in every.items():
         texts = list(dict.fromkeys(written))
-        tally = tallies[family, name] = Tally()
+        tally = tallies[family, name] = FunctionResults()
         for start in range(0, len(texts), TOGETHER):
             bound = list(_bound(texts[start : start + TOGETHER]))
             _add(tally, judged(bound, is_aggregate=name in aggregates))
@@ -90,9 +90,9 @@ def _bound(texts: Sequence[str]) -> Iterator[str]:
             yield text
 
 
-def judged(texts: Sequence[str], *, is_aggregate: bool) -> Tally:
+def judged(texts: Sequence[str], *, is_aggregate: bool) -> FunctionResults:
     """Test calls that DuckDB accepts."""
-    tally = Tally(len(texts))
+    tally = FunctionResults(len(texts))
     todo = [texts] if texts else []
     while todo:
         some = todo.pop()
@@ -121,7 +121,7 @@ def _error(texts: Sequence[str], *, is_aggregate: bool) -> Exception | None:
     return None
 
 
-def _add(tally: Tally, more: Tally) -> None:
+def _add(tally: FunctionResults, more: FunctionResults) -> None:
     tally.bound += more.bound
     tally.refused += more.refused
     tally.examples = more.examples | tally.examples

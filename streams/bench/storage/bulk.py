@@ -9,7 +9,7 @@ import pyarrow.compute as pc
 
 from streams.bench.figures import Figure, Outcome, at_least
 from streams.bench.storage.latency import opened
-from streams.bench.storage.rig import Cpu, Rig, cpu, load_average
+from streams.bench.storage.rig import Cpu, StorageRig, cpu, load_average
 from streams.bench.storage.rows import rows
 from streams.errors import Determinate
 from streams.ids import CollectionId
@@ -21,7 +21,7 @@ ROUNDS = 3
 PATIENCE_MS = 120_000
 
 
-def bulk(rig: Rig) -> Outcome:
+def bulk(rig: StorageRig) -> Outcome:
     """A collection is written in lots of 100,000 updates and read back as one snapshot."""
     lots, load = rig.scaled(UPDATES // LOT), load_average()
     writes, reads = list[TimedStretch](), list[TimedStretch]()
@@ -68,7 +68,7 @@ def phases(laps: list[TimedStretch], count: int) -> dict[str, float]:
     }
 
 
-def written(rig: Rig, name: str, lots: int) -> TimedStretch:
+def written(rig: StorageRig, name: str, lots: int) -> TimedStretch:
     """Append the lots, which are made beforehand."""
     updates = [rows(np.arange(LOT) + LOT * lot, 0, lot) for lot in range(lots)]
     with rig.client() as client:
@@ -83,7 +83,7 @@ def written(rig: Rig, name: str, lots: int) -> TimedStretch:
         )
 
 
-def read(rig: Rig, name: str, lots: int) -> TimedStretch:
+def read(rig: StorageRig, name: str, lots: int) -> TimedStretch:
     """Read all of it.
 
     Errors: Determinate when it is not what was written.

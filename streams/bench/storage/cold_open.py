@@ -17,7 +17,7 @@ import numpy as np
 from schemas import chunk
 from streams.app.compaction_setup import compaction, worker
 from streams.bench.figures import Figure, Outcome, at_most
-from streams.bench.storage.rig import Client, Rig, load_average
+from streams.bench.storage.rig import Client, StorageRig, load_average
 from streams.bench.storage.rows import DESCRIPTION, rows
 from streams.compaction.runner import Wish
 from streams.errors import Determinate
@@ -52,7 +52,7 @@ class OpenCost:
     rolled_up: Offset
 
 
-def cold(rig: Rig) -> Outcome:
+def cold(rig: StorageRig) -> Outcome:
     """A new client opens a shard behind which lie a million appends."""
     count, load = rig.scaled(APPENDS // LOT, least=6) * LOT, load_average()
     began = time.perf_counter()
@@ -80,7 +80,7 @@ def cold(rig: Rig) -> Outcome:
     )
 
 
-def made(rig: Rig, client: Client, count: int) -> Iterator[int]:
+def made(rig: StorageRig, client: Client, count: int) -> Iterator[int]:
     """Make the appends; how many rounds of compaction after each lot."""
     shards = client.shards
     wish = Wish(policy=LagBehindUpper(KEPT), patient=True)
@@ -127,7 +127,7 @@ def single(time_: int, chunks: tuple[ChunkRef, ...]) -> Append:
     return Append((part,))
 
 
-def opened(rig: Rig, count: int) -> OpenCost:
+def opened(rig: StorageRig, count: int) -> OpenCost:
     """Open the shard with a new client.
 
     Errors: Determinate when it is not where it was left.

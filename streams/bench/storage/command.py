@@ -11,9 +11,9 @@ from streams.bench.storage.cold_open import cold
 from streams.bench.storage.growth import growth
 from streams.bench.storage.latency import append, create, listen
 from streams.bench.storage.many_collections import many
-from streams.bench.storage.rig import Rig, rig
+from streams.bench.storage.rig import StorageRig, rig
 
-PARTS: Mapping[str, Callable[[Rig], Outcome]] = {
+PARTS: Mapping[str, Callable[[StorageRig], Outcome]] = {
     "create": create,
     "append": append,
     "listen": listen,

@@ -19,7 +19,7 @@ import pyarrow as pa
 
 from streams.app.compaction_setup import worker
 from streams.bench.figures import Figure, Outcome, at_most
-from streams.bench.storage.rig import Client, Rig, load_average
+from streams.bench.storage.rig import Client, StorageRig, load_average
 from streams.bench.storage.rows import DESCRIPTION, Ints, rows
 from streams.compaction.collector import Collector
 from streams.compaction.runner import Compaction, Wish
@@ -57,7 +57,7 @@ class Growth:
 
 
 @dataclass(frozen=True, slots=True)
-class Load:
+class LiveRows:
     """So many live rows, changed for so many seconds of logical time."""
 
     live: int
@@ -74,10 +74,10 @@ class Load:
         return self.seconds * 1_000 // self.lot_ms
 
 
-def growth(rig: Rig) -> Outcome:
+def growth(rig: StorageRig) -> Outcome:
     """The most that is stored at any moment, in terms of what is live."""
     busy, began = load_average(), time.perf_counter()
-    load = Load(rig.scaled(LIVE, least=10_000), rig.scaled(SECONDS, least=300))
+    load = LiveRows(rig.scaled(LIVE, least=10_000), rig.scaled(SECONDS, least=300))
     with rig.client() as client:
         client.shards.create(GROWN, GROWN, DESCRIPTION, Timestamp(0), read=catalog_hold(GROWN))
         sizes = grown(rig, client, load)
@@ -115,13 +115,13 @@ def over_time(growth: Growth) -> dict[str, float]:
     }
 
 
-def on_disk(rig: Rig) -> int:
+def on_disk(rig: StorageRig) -> int:
     """The bytes of the broker's files of the data topic, just now."""
     files = Path(rig.directory).glob(f"data/*.{GROWN}.data-*/*.log")
     return sum(file.stat().st_size for file in files)
 
 
-def grown(rig: Rig, client: Client, load: Load) -> Growth:
+def grown(rig: StorageRig, client: Client, load: LiveRows) -> Growth:
     """Load the rows, change them and compact; merge all of it in the end."""
     growth, clock = Growth(), Clock()
     with closing(RawReader(client.broker.settings)) as records:

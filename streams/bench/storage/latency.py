@@ -13,7 +13,7 @@ import numpy as np
 
 from streams.app.freshness import percentile
 from streams.bench.figures import Figure, Outcome, at_most
-from streams.bench.storage.rig import Client, Rig, cpu, load_average
+from streams.bench.storage.rig import Client, StorageRig, cpu, load_average
 from streams.bench.storage.rows import DESCRIPTION, rows
 from streams.errors import Determinate
 from streams.ids import CollectionId, Timestamp
@@ -31,7 +31,7 @@ PAUSE_S = 0.01
 PATIENCE_S = 60.0
 
 
-def create(rig: Rig) -> Outcome:
+def create(rig: StorageRig) -> Outcome:
     """Collections one after the other; the first one opens the client's connections."""
     count, load = rig.scaled(CREATED, least=5), load_average()
     taken = list[float]()
@@ -53,7 +53,7 @@ def create(rig: Rig) -> Outcome:
     )
 
 
-def append(rig: Rig) -> Outcome:
+def append(rig: StorageRig) -> Outcome:
     """Appends one after the other, each durable before the next."""
     count, load = rig.scaled(APPENDS, least=20), load_average()
     with rig.client() as client:
@@ -104,7 +104,7 @@ def appended(client: Client, write: WriteCapability) -> WriteCapability:
     return moved
 
 
-def listen(rig: Rig) -> Outcome:
+def listen(rig: StorageRig) -> Outcome:
     """Appends at a walking pace, and a reader in a thread of its own."""
     count, load = rig.scaled(LISTENED, least=20), load_average()
     called, returned, heard = dict[int, float](), dict[int, float](), dict[int, float]()

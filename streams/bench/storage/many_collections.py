@@ -28,8 +28,8 @@ from streams.bench.storage.rig import (
     Client,
     Cpu,
     Idle,
-    Rig,
     Start,
+    StorageRig,
     idle,
     load_average,
 )
@@ -53,7 +53,7 @@ FOLLOWERS = 4
 """The services that follow all logs of an environment."""
 
 
-def many(rig: Rig) -> Outcome:
+def many(rig: StorageRig) -> Outcome:
     """Open a thousand collections, and do nothing; once as a client, once as a coordinator."""
     load = load_average()
     count = rig.collections or rig.scaled(COLLECTIONS, least=5)
@@ -118,7 +118,7 @@ def figures(
     )
 
 
-def made(rig: Rig, ids: list[CollectionId]) -> None:
+def made(rig: StorageRig, ids: list[CollectionId]) -> None:
     """Make the collections, and the catalog of a coordinator that has them."""
     with rig.client() as client:
         with rig.bar("making collections", len(ids)) as step:
@@ -189,7 +189,7 @@ class Followed:
     own: Use
 
 
-def followed(rig: Rig, ids: list[CollectionId]) -> Followed:
+def followed(rig: StorageRig, ids: list[CollectionId]) -> Followed:
     """Open everything with a new client, then wait.
 
     Errors: Determinate when something is not where it was left.

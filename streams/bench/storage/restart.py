@@ -17,7 +17,7 @@ from streams.adapter.coordinator import (
 )
 from streams.adapter.workers.pool import Workers
 from streams.app.service_process import new_id, now_ms
-from streams.bench.storage.rig import NAMESPACE, Client, Idle, Rig, Start, idle
+from streams.bench.storage.rig import NAMESPACE, Client, Idle, Start, StorageRig, idle
 from streams.errors import Determinate
 from streams.ids import CollectionId, Timestamp, Topic
 from streams.kafka.client.broker import KafkaBroker
@@ -29,7 +29,7 @@ from streams.plan.sql.statements import CreateSource
 RAW = Topic("rows")
 
 
-def declare(rig: Rig, client: Client, ids: Sequence[CollectionId]) -> None:
+def declare(rig: StorageRig, client: Client, ids: Sequence[CollectionId]) -> None:
     """Write the catalog of sources with these ids, which are the next that it gives."""
     topics, topic = client.broker.topics, catalog_topic(NAMESPACE)
     specs = [TopicSpec(topic, 1, TopicKind.LOG), TopicSpec(RAW, 1, TopicKind.RAW)]
@@ -62,7 +62,7 @@ def _written(catalog: CatalogLog, item: Item) -> None:
     catalog.change(lambda _: Birth(item.id, Timestamp(0)))
 
 
-def restarted(rig: Rig, ids: Sequence[CollectionId]) -> Idle:
+def restarted(rig: StorageRig, ids: Sequence[CollectionId]) -> Idle:
     """Start a coordinator, then let it wait.
 
     Errors: Determinate when it does not find all of its sources.

@@ -41,7 +41,7 @@ class Client:
 
 
 @dataclass(frozen=True, slots=True)
-class Rig:
+class StorageRig:
     """A broker of its own.
 
     `scale` multiplies how much is written; 1 is what the targets are stated for. `collections`,
@@ -90,12 +90,12 @@ class Rig:
 
 
 @contextmanager
-def rig(scale: float, console: Console, collections: int | None = None) -> Iterator[Rig]:
+def rig(scale: float, console: Console, collections: int | None = None) -> Iterator[StorageRig]:
     """A rig on a broker of its own, thrown away afterwards."""
     with temporary_directory("slackwater-") as scratch:
         directory = Path(scratch)
         with EmbeddedBroker(directory) as broker:
-            yield Rig(broker.bootstrap, directory, scale, console, collections)
+            yield StorageRig(broker.bootstrap, directory, scale, console, collections)
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,7 +180,7 @@ class Idle:
     broker_percent: float
 
 
-def idle(rig: Rig, ready: Ready = NOTHING_READY) -> Idle:
+def idle(rig: StorageRig, ready: Ready = NOTHING_READY) -> Idle:
     """Let what was started finish, then do nothing for a while."""
     share = min(rig.scale, 1.0)
     time.sleep(SETTLE_S * share)

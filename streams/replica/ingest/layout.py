@@ -13,10 +13,10 @@ from streams.plan.physical import Column
 from streams.plan.source_types import is_source_type
 from streams.replica.ingest.fields import Field, field, text_field
 from streams.replica.ingest.nested import (
+    JsonReader,
     Make,
     Members,
     Opening,
-    Reader,
     Split,
     reader_of,
 )
@@ -24,12 +24,12 @@ from streams.trace.kernel.types import parts
 
 
 @dataclass(frozen=True, slots=True)
-class Slot:
+class MemberLayout:
     """A member of messages, the places of its columns, and what takes its text apart, if so."""
 
     field: Field
     places: tuple[int, ...]
-    reader: Reader | None = None
+    reader: JsonReader | None = None
 
 
 def layout(
@@ -38,9 +38,9 @@ def layout(
     opening: Opening,
     make: Make,
     split: Split,
-) -> list[Slot]:
+) -> list[MemberLayout]:
     """Return the members to read. Errors: InvalidUsage for a type that JSON cannot give."""
-    slots: list[Slot] = []
+    slots: list[MemberLayout] = []
     below: dict[str, list[int]] = {}
     parsed: set[str] = set()
     for place, column in enumerate(columns):
@@ -53,13 +53,15 @@ def layout(
             below.setdefault(member, []).append(place)
         elif parts(column.type) is None and member not in parsed:
             parsed.add(member)
-            slots.append(Slot(field(member, opening(column.name), column.type), (place,)))
+            slots.append(
+                MemberLayout(field(member, opening(column.name), column.type), (place,))
+            )
         else:
             text = text_field(member, opening(column.name), column.type)
-            slots.append(Slot(text, (place,), reader_of(column.type, make, split)))
+            slots.append(MemberLayout(text, (place,), reader_of(column.type, make, split)))
     for member, places in below.items():
         inner = [columns[place] for place in places]
         rest_of = {column.name: paths[column.name][1:] for column in inner}
         text = text_field(member, "", "")
-        slots.append(Slot(text, tuple(places), Members(inner, rest_of, opening, make)))
+        slots.append(MemberLayout(text, tuple(places), Members(inner, rest_of, opening, make)))
     return slots

@@ -61,7 +61,7 @@ class Make(Protocol):
         """Return the decoder."""
 
 
-class Reader(Protocol):
+class JsonReader(Protocol):
     """Reads JSON texts as values."""
 
     def read(self, texts: pa.Array) -> Read:
@@ -75,7 +75,7 @@ class Scalars:
         self._decoder = make([Column("v", type_)], lambda _: "", {})
 
     def read(self, texts: pa.Array) -> Read:
-        """See `Reader`."""
+        """See `JsonReader`."""
         return self._decoder.read(
             _messages(pc.binary_join_element_wise('{"v":', texts, "}", ""))
         )
@@ -91,7 +91,7 @@ class Lists:
         self._items = reader_of(inside.types[0], make, split)
 
     def read(self, texts: pa.Array) -> Read:
-        """See `Reader`."""
+        """See `JsonReader`."""
         texts, reasons = _framed(texts, "[", self._type)
         lists = self._split.items(texts)
         (values,), refused = self._items.read(present(lists.flatten()))
@@ -117,7 +117,7 @@ class Maps:
         self._values = reader_of(inside.types[1], make, split)
 
     def read(self, texts: pa.Array) -> Read:
-        """See `Reader`."""
+        """See `JsonReader`."""
         texts, reasons = _framed(texts, "{", self._type)
         names, lists = self._split.entries(texts)
         keys = names.flatten()
@@ -148,7 +148,7 @@ class Structs:
         self._decoder = make(columns, lambda name: f".{name}", {})
 
     def read(self, texts: pa.Array) -> Read:
-        """See `Reader`."""
+        """See `JsonReader`."""
         texts, reasons = _framed(texts, "{", self._type)
         columns, refused = self._decoder.read(_messages(texts))
         members = [_inside(*pair) for pair in zip(columns, _types(self._arrow), strict=True)]
@@ -172,14 +172,14 @@ class Members:
         self._decoder = make(columns, opening, paths)
 
     def read(self, texts: pa.Array) -> Read:
-        """See `Reader`; reasons are whole."""
+        """See `JsonReader`; reasons are whole."""
         texts, reasons = _framed(texts, "{", "an object around the column's path")
         columns, refused = self._decoder.read(_messages(texts))
         whole = pc.binary_join_element_wise(self._opening, reasons, "")
         return columns, pc.coalesce(whole, refused)
 
 
-def reader_of(type_: str, make: Make, split: "Split") -> Reader:
+def reader_of(type_: str, make: Make, split: "Split") -> JsonReader:
     """Return what reads texts as values of a type that a source's column may have."""
     inside = parts(type_)
     match inside.kind if inside is not None else "":

@@ -30,7 +30,7 @@ MESSAGES = pa.schema(
 )
 
 
-class Reader(Protocol):
+class TopicReader(Protocol):
     """Reads raw topics: `streams.kafka.client.raw.RawReader`, or a table in memory in tests."""
 
     def fetch(
@@ -52,7 +52,7 @@ class Reader(Protocol):
 class Resources:
     """Resources that a worker process keeps for its ingestions."""
 
-    def __init__(self, reader: Reader, kernel: Kernel) -> None:
+    def __init__(self, reader: TopicReader, kernel: Kernel) -> None:
         self.reader, self.kernel = reader, kernel
         self._envelopes: dict[tuple[IngestionDescription, tuple[Column, ...]], Envelope] = {}
 

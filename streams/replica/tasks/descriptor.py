@@ -25,7 +25,7 @@ from streams.progress import Interval
 from streams.replica.crash_injection import Crash
 from streams.replica.ingest.event_times import FRESH, ReadMode
 from streams.replica.ingest.ranges import Slice
-from streams.replica.ingest.source import Reader
+from streams.replica.ingest.source import TopicReader
 from streams.storage.read.reader import Piece
 
 Runs = RunsByOperator
@@ -126,7 +126,7 @@ class Clients(Protocol):
     def chunks(self) -> Chunks:
         """Return a client of data topics."""
 
-    def messages(self) -> Reader:
+    def messages(self) -> TopicReader:
         """Return a reader of raw topics."""
 
     def __hash__(self) -> int:

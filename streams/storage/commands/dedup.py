@@ -195,7 +195,7 @@ def may_wait(command: Command) -> bool:
     """Whether a command may wait, for brokers or for a computation, before it has an effect.
 
     Other commands may too, if they are refused or are about a group that is not followed yet:
-    then they are set aside (`Answering.answer`).
+    then they are set aside (`streams.storage.commands.executor`).
     """
     match command:
         case Create() | SubscribeAt() | Stage():

@@ -25,7 +25,13 @@ from connectors.transport.errors import causes
 from streams.storage.client.shards import Shards
 from streams.torture.connectors.databases import REFUSED, Place
 from streams.torture.connectors.ledger import ACCOUNTS, BRANCHES, Ledger
-from streams.torture.connectors.table_check import RANGES, TABLES, TASK, Reader, TableContents
+from streams.torture.connectors.table_check import (
+    RANGES,
+    TABLES,
+    TASK,
+    TableContents,
+    TableReader,
+)
 from streams.trace.kernel.kernel import Kernel
 
 SHARDS = 2
@@ -119,12 +125,12 @@ class Scene:
     stopping: threading.Event = field(default_factory=threading.Event)
     stack: ExitStack = field(default_factory=ExitStack)
     ledger: Ledger = field(init=False)
-    reader: Reader = field(init=False)
+    reader: TableReader = field(init=False)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def __post_init__(self) -> None:
         self.ledger = Ledger(self._client(), self.rng)
-        self.reader = Reader(self.ledger)
+        self.reader = TableReader(self.ledger)
 
     def run(self, scenario: Scenario) -> None:
         """Run from an empty table to the fault, then until the tables hold the whole ledger."""

@@ -58,7 +58,7 @@ class TableContents:
 
 
 @dataclass(slots=True)
-class Reader:
+class TableReader:
     """Compares what is seen with the ledger; remembers how far each key was."""
 
     ledger: Ledger

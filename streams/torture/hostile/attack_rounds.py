@@ -17,7 +17,7 @@ from streams.app.signals import Stop, Stopped
 from streams.errors import SlackwaterError
 from streams.torture.hostile.honest_clients import timed
 from streams.torture.hostile.inputs import evidence_line
-from streams.torture.hostile.scene import Scene
+from streams.torture.hostile.scene import HostileScene
 from streams.torture.hostile.surfaces import SURFACES
 from streams.torture.oracle import Verdict
 
@@ -35,7 +35,7 @@ class Assault:
     Told to stop, it ends with what it has found so far.
     """
 
-    scene: Scene
+    scene: HostileScene
     seed: int
     tell: Callable[[float], None]
     only: Sequence[str] = tuple(SURFACES)

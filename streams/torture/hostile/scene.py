@@ -36,7 +36,7 @@ from streams.torture.hostile.honest_clients import (
 from streams.torture.hostile.senders import Senders
 from streams.torture.hostile.sessions import Session, definitions, reads
 from streams.torture.hostile.statements import STANDING
-from streams.torture.hostile.subscription_check import Followed, follows, reached
+from streams.torture.hostile.subscription_check import SubscriptionState, follows, reached
 
 VICTIMS = 3
 SPOILED = 2
@@ -51,7 +51,7 @@ LOOK_EVERY_S = 0.1
 
 
 @dataclass(slots=True)
-class Scene:
+class HostileScene:
     """The parties of a run; `recruited` counts the attacker's collections."""
 
     environment: Environment
@@ -63,7 +63,7 @@ class Scene:
     known: AttackerKnowledge
     clock: FairClock
     sessions: tuple[Session, ...] = ()
-    followed: Followed = field(default_factory=Followed)
+    followed: SubscriptionState = field(default_factory=SubscriptionState)
     recruited: int = 0
     refused: int = 0
     answers: Counter[str] = field(default_factory=Counter)
@@ -184,7 +184,7 @@ class Scene:
 
 
 @contextmanager
-def scene(environment: Environment, name: str) -> Iterator[Scene]:
+def scene(environment: Environment, name: str) -> Iterator[HostileScene]:
     """A scene in a running environment. Errors: Determinate, InvalidStatement."""
     kafka, namespace = environment.kafka, environment.settings.namespace
     with ExitStack() as stack:
@@ -211,7 +211,7 @@ def scene(environment: Environment, name: str) -> Iterator[Scene]:
         )
         for session in sessions:
             stack.callback(session.close)
-        scene_ = Scene(
+        scene_ = HostileScene(
             environment, senders, requester, records, writer, view, knowledge, clock, sessions
         )
         scene_.prepare()

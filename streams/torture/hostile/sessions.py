@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from itertools import count, cycle
 
-from streams.app.client import Answer, Client
+from streams.app.client import Client, StatementResult
 from streams.errors import SlackwaterError
 
 Row = tuple[object, ...]
@@ -111,7 +111,7 @@ def reads(session: Session, view: str, source: str) -> Iterator[None]:
         f"SELECT count(*) AS n, sum(v) AS total FROM {source}",
     )
     for text in cycle(texts):
-        answers: list[Answer] = []
+        answers: list[StatementResult] = []
         late = session.until(partial(ask, client, text, answers))
         if not late:
             (answer,) = answers
@@ -126,7 +126,7 @@ def reads(session: Session, view: str, source: str) -> Iterator[None]:
         session.pause(PAUSE_S)
 
 
-def ask(client: Client, text: str, answers: list[Answer]) -> str:
+def ask(client: Client, text: str, answers: list[StatementResult]) -> str:
     """Put the answers to a text into the list."""
     answers[:] = client.run(text)
     return ""

@@ -13,7 +13,7 @@ Change = tuple[int, int, Row]
 
 
 @dataclass(slots=True)
-class Followed:
+class SubscriptionState:
     """The state of a subscription: its contents, and its frontier."""
 
     held: Counter[Row] = field(default_factory=Counter)
@@ -63,7 +63,7 @@ class Followed:
         return said
 
 
-def follows(session: Session, view: str, followed: Followed) -> Iterator[None]:
+def follows(session: Session, view: str, followed: SubscriptionState) -> Iterator[None]:
     """A subscription that goes on as long as the session does."""
     for message in session.client.stream(f"SUBSCRIBE {view}"):
         session.problem = followed.hear(message)
@@ -71,7 +71,7 @@ def follows(session: Session, view: str, followed: Followed) -> Iterator[None]:
         yield
 
 
-def reached(session: Session, followed: Followed, seen: int, time: int) -> str:
+def reached(session: Session, followed: SubscriptionState, seen: int, time: int) -> str:
     """Wait until so many messages were told of, and all up to a time; what is wrong, or empty.
 
     Errors: Ended.

@@ -9,7 +9,7 @@ from rich.console import Console
 
 from streams.bench.figures import write
 from streams.bench.storage.command import PARTS
-from streams.bench.storage.rig import Rig
+from streams.bench.storage.rig import StorageRig
 from streams.kafka.embedded import EmbeddedBroker
 
 pytestmark = pytest.mark.integration
@@ -35,7 +35,9 @@ TARGETS: dict[str, dict[str, float]] = {
 
 @pytest.mark.parametrize("part", PARTS)
 def test_a_part_reports_its_figures(part: str, broker: EmbeddedBroker, tmp_path: Path) -> None:
-    bench = Rig(broker.bootstrap, broker.log_file.parent, 0.001, Console(file=io.StringIO()))
+    bench = StorageRig(
+        broker.bootstrap, broker.log_file.parent, 0.001, Console(file=io.StringIO())
+    )
     outcome = PARTS[part](bench)
     write([outcome], tmp_path / "figures.json")
     figures = json.loads((tmp_path / "figures.json").read_text())

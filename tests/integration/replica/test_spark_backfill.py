@@ -24,8 +24,7 @@ from connectors.backfill.backfill import Backfill
 from connectors.backfill.outcome import Outcome, Progress
 from connectors.backfill.tasks import Cell, Plan, TaskServices
 from connectors.driver import Driver
-from connectors.runtime.runner import Backfill as Fill
-from connectors.runtime.runner import Runner, Status
+from connectors.runtime.runner import BackfillProgress, Runner, Status
 from connectors.runtime.task import Materialization
 from connectors.testing.faults import Act, Fault, Faulty
 from streams.app.connector.lookup import driver_of
@@ -266,7 +265,7 @@ def test_a_violated_key_stops_its_binding_alone(
     assert shop.told[-1] == (3, ITEMS + 1), "by the accumulator, before the job's answer"
     assert shop.told == sorted(shop.told)
     told = [status for status in shop.statuses if status.backfill is not None]
-    assert told[-1].backfill == Fill(3, 3, "key ranges")
+    assert told[-1].backfill == BackfillProgress(3, 3, "key ranges")
 
 
 TASK = """

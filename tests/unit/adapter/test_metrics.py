@@ -10,7 +10,7 @@ from streams.adapter import show
 from streams.adapter.catalog_materializations import Materialization
 from streams.adapter.metrics import of_materializations
 from streams.adapter.object_metrics import of_objects
-from streams.adapter.show_materializations import STATUSES, Shown
+from streams.adapter.show_materializations import STATUSES, ShownMaterialization
 from streams.compute.protocol import Hydration
 from streams.compute.replica_responses import InstanceStatus
 from streams.http.metrics import exposition
@@ -34,11 +34,13 @@ STATE = State(
 )
 
 
-def shown(name: str, state: State, status: str = "running") -> Shown:
+def shown(name: str, state: State, status: str = "running") -> ShownMaterialization:
     materialization = Materialization(
         id=state.id, name=name, statement="", task="{}", inputs=()
     )
-    return Shown(materialization, "sqlite", (), status, state, state.behind_ms, "")
+    return ShownMaterialization(
+        materialization, "sqlite", (), status, state, state.behind_ms, ""
+    )
 
 
 def read(text: str) -> dict[tuple[str, frozenset[tuple[str, str]]], float]:
@@ -55,7 +57,7 @@ def read(text: str) -> dict[tuple[str, frozenset[tuple[str, str]]], float]:
     return samples
 
 
-def metrics(materializations: Sequence[Shown]) -> str:
+def metrics(materializations: Sequence[ShownMaterialization]) -> str:
     return exposition(of_materializations(materializations))
 
 
@@ -112,8 +114,8 @@ def test_labels_are_escaped() -> None:
 def test_objects_say_how_far_they_are() -> None:
     orders, events = source(1, "orders"), source(2, "events")
     shown_ = [
-        show.Shown(orders, frontier(2_000), frontier(9_500), "running", "", ""),
-        show.Shown(
+        show.ShownObject(orders, frontier(2_000), frontier(9_500), "running", "", ""),
+        show.ShownObject(
             events,
             frontier(0),
             EMPTY,

@@ -15,7 +15,7 @@ from streams.adapter.catalog_materializations import Materialization
 from streams.adapter.results import Columns, Complete, Failed, Notice, Progress, Result, Rows
 from streams.adapter.server import Server
 from streams.adapter.sessions import Session, Sessions
-from streams.adapter.show import Shown
+from streams.adapter.show import ShownObject
 from streams.compute.replica_responses import InstanceStatus
 from streams.errors import Determinate
 from streams.http.listening import Listening
@@ -65,10 +65,10 @@ class Scripted:
                 finally:
                     self.closed.set()
 
-    def conditions(self) -> tuple[Shown, ...]:
-        return (Shown(source(1, "orders"), frontier(2), EMPTY, "running", "", "fine"),)
+    def conditions(self) -> tuple[ShownObject, ...]:
+        return (ShownObject(source(1, "orders"), frontier(2), EMPTY, "running", "", "fine"),)
 
-    def materialized(self) -> tuple[show_materializations.Shown, ...]:
+    def materialized(self) -> tuple[show_materializations.ShownMaterialization, ...]:
         return ()
 
 
@@ -324,7 +324,7 @@ def test_a_coordinator_that_ends_finishes_statements_and_cuts_subscriptions_off(
 def test_metrics_are_text_for_prometheus(server, answering, monkeypatch) -> None:
     materialization = Materialization(id="m1", name="shop", statement="", task="{}", inputs=())
     state = State(id="m1", rows=7)
-    shown = show_materializations.Shown(
+    shown = show_materializations.ShownMaterialization(
         materialization, "sqlite", (), "running", state, None, ""
     )
     monkeypatch.setattr(answering, "materialized", lambda: (shown,))

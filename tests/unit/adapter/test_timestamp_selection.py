@@ -4,7 +4,7 @@ from hypothesis import strategies as st
 
 from streams.adapter.timestamp_selection import (
     LAST,
-    Bounds,
+    ReadableInterval,
     ReadAt,
     Unreadable,
     birth,
@@ -14,8 +14,8 @@ from streams.ids import Timestamp
 from streams.progress import EMPTY, frontier
 
 
-def bounds(name: str, since: int | None, upper: int | None) -> Bounds:
-    return Bounds(
+def bounds(name: str, since: int | None, upper: int | None) -> ReadableInterval:
+    return ReadableInterval(
         name,
         EMPTY if since is None else frontier(since),
         EMPTY if upper is None else frontier(upper),

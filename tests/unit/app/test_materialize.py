@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 from connectors import postgres, sqlite
 from connectors.driver import Driver
-from connectors.runtime.runner import Backfill, Status
+from connectors.runtime.runner import BackfillProgress, Status
 from connectors.transport.local import Local
 from streams.adapter.catalog import Create
 from streams.adapter.catalog_log import CatalogLog
@@ -180,7 +180,7 @@ def on_terminal(*statuses: Status) -> str:
 
 
 def test_a_terminal_shows_how_far_the_first_contents_are() -> None:
-    filling = dataclasses.replace(RUNNING, rows=0, backfill=Backfill(1200, 4800))
+    filling = dataclasses.replace(RUNNING, rows=0, backfill=BackfillProgress(1200, 4800))
     text = on_terminal(filling)
     assert "1,200 of 4,800 rows of first contents" in text
     drawn = {line.count("\u2501") for line in text.splitlines()} - {0}
@@ -190,12 +190,12 @@ def test_a_terminal_shows_how_far_the_first_contents_are() -> None:
 
 
 def test_programs_are_told_how_far_the_first_contents_are() -> None:
-    filling = dataclasses.replace(RUNNING, backfill=Backfill(12, 48))
+    filling = dataclasses.replace(RUNNING, backfill=BackfillProgress(12, 48))
     assert as_json(filling)["backfill"] == {"done": 12, "total": 48, "unit": "rows"}
 
 
 def test_a_terminal_shows_how_many_ranges_a_job_has_committed() -> None:
-    fill = Backfill(2, 8, "key ranges")
+    fill = BackfillProgress(2, 8, "key ranges")
     filling = dataclasses.replace(RUNNING, state="backfilling", rows=1200, backfill=fill)
     text = on_terminal(filling)
     assert "backfilling, 1,200 rows" in text

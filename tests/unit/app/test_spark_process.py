@@ -11,7 +11,7 @@ import pytest
 
 from connectors.backfill.outcome import Outcome
 from streams.app.materialize import spark_process
-from streams.app.materialize.spark_process import Answer, Work, run
+from streams.app.materialize.spark_process import JobAnswer, Work, run
 from streams.errors import Determinate, InvalidUsage
 
 WORK = Work("local[1]", lambda: None, None, ())  # type: ignore[arg-type,return-value]  # unread
@@ -38,13 +38,13 @@ def child(monkeypatch: pytest.MonkeyPatch, program: str) -> None:
 @pytest.mark.parametrize(
     ("answer", "expected"),
     [
-        (Answer(7, {1: "key is not unique"}), Outcome(7, {1: "key is not unique"})),
-        (Answer(failure="no such master", can_pass=True), Determinate),
-        (Answer(failure="key is not unique"), InvalidUsage),
+        (JobAnswer(7, {1: "key is not unique"}), Outcome(7, {1: "key is not unique"})),
+        (JobAnswer(failure="no such master", can_pass=True), Determinate),
+        (JobAnswer(failure="key is not unique"), InvalidUsage),
     ],
 )
 def test_its_answer_is_returned_or_raised(
-    monkeypatch: pytest.MonkeyPatch, answer: Answer, expected: Any
+    monkeypatch: pytest.MonkeyPatch, answer: JobAnswer, expected: Any
 ) -> None:
     child(monkeypatch, ANSWER.format([(1, 3), (2, 7), tuple(answer)]))
     told = list[tuple[int, int]]()
@@ -101,10 +101,10 @@ def test_what_fails_in_it_is_an_answer(monkeypatch: pytest.MonkeyPatch) -> None:
             raise self.error
 
     monkeypatch.setattr(spark_process, "module", lambda _: Failing())
-    assert spark_process.attempt(WORK, ignored) == Answer(
+    assert spark_process.attempt(WORK, ignored) == JobAnswer(
         failure="key is not unique", can_pass=False
     )
     monkeypatch.setattr(Failing, "error", Determinate("spark: no executor"))
-    assert spark_process.attempt(WORK, ignored) == Answer(
+    assert spark_process.attempt(WORK, ignored) == JobAnswer(
         failure="spark: no executor", can_pass=True
     )

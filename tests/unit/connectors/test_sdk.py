@@ -7,7 +7,7 @@ import pytest
 
 from connectors import sdk
 from connectors.protocol.messages import Tuples
-from connectors.protocol.spec_builder import Bind, Collection, Column, materialization
+from connectors.protocol.spec_builder import Bind, Collection, FieldSpec, materialization
 from connectors.protocol.violations import Violation
 from connectors.testing.harness import ACCOUNTS, checkpoint
 from schemas.flow_pb2 import MaterializationSpec
@@ -178,6 +178,6 @@ def test_every_projection_of_a_document_has_a_constraint() -> None:
         "amount": "FIELD_OPTIONAL",
         "flow_document": "FIELD_REQUIRED",
     }
-    without = Collection(name="c", keys=("a",), columns=(Column(name="a"),), document=False)
+    without = Collection(name="c", keys=("a",), columns=(FieldSpec(name="a"),), document=False)
     with pytest.raises(sdk.InvalidUsage, match="expected a field of the document"):
         sdk.document_constraints(without.spec())

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from connectors.protocol import messages
 from connectors.protocol.messages import Extensions, Tuples
-from connectors.protocol.session import ACKNOWLEDGED, SEED, Phase, Session
+from connectors.protocol.session import ACKNOWLEDGED, SEED, Phase, StreamState
 from connectors.protocol.violations import Rule, Side, Violation
 from tests.support.materialization_tasks import store, task
 
@@ -49,13 +49,13 @@ KINDS: dict[Any, Any] = {
 }
 
 
-def legal(session: Session) -> Any:
+def legal(session: StreamState) -> Any:
     """Messages that the table has in this phase, so that a run gets somewhere."""
     table = ACKNOWLEDGED if session.extensions.acknowledge else SEED
     return st.one_of([KINDS[kind] for phase, kind in table if phase is session.phase])
 
 
-def tried(session: Session, message: Any) -> Any:
+def tried(session: StreamState, message: Any) -> Any:
     try:
         session.take(message)
     except Violation as violation:
@@ -65,7 +65,7 @@ def tried(session: Session, message: Any) -> Any:
 
 @given(st.data(), st.booleans())
 def test_a_violation_names_a_side_and_changes_nothing(data: Any, offer: bool) -> None:
-    driver, connector = (Session(side, BOTH if offer else Extensions()) for side in Side)
+    driver, connector = (StreamState(side, BOTH if offer else Extensions()) for side in Side)
     assert tried(driver, message := data.draw(OPEN)) == tried(connector, message)
     if driver.phase is Phase.UNOPENED:
         return

@@ -3,7 +3,7 @@
 import pytest
 
 from connectors.protocol import call_validation
-from connectors.protocol.spec_builder import Bind, Collection, Column, materialization
+from connectors.protocol.spec_builder import Bind, Collection, FieldSpec, materialization
 from connectors.protocol.specs import bounds_of, check_materialization
 from connectors.protocol.violations import Rule, Side, Violation
 from schemas.flow_pb2 import MaterializationSpec
@@ -149,7 +149,9 @@ def test_apply_has_a_version():
 
 
 def test_values_can_be_selected_and_pointers_are_escaped():
-    odd = Collection(name="c", keys=("a/b",), columns=(Column(name="a/b"), Column(name="c~d")))
+    odd = Collection(
+        name="c", keys=("a/b",), columns=(FieldSpec(name="a/b"), FieldSpec(name="c~d"))
+    )
     bind = Bind(collection=odd, resource={}, path=("t",), fields=())
     spec = materialization("m", {"x": 1}, [bind])
     check_materialization(spec)

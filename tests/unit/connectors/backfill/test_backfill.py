@@ -16,8 +16,7 @@ from connectors.backfill.backfill import Backfill
 from connectors.backfill.outcome import Outcome, Progress
 from connectors.backfill.tasks import Cell, Plan, Rows, read, stalled, write
 from connectors.driver import Driver
-from connectors.runtime.runner import Backfill as Fill
-from connectors.runtime.runner import CannotCatchUp, Runner, Status
+from connectors.runtime.runner import BackfillProgress, CannotCatchUp, Runner, Status
 from connectors.runtime.task import Materialization
 from connectors.sql.fence import Fenced
 from connectors.sqlite import CONNECTOR
@@ -393,7 +392,7 @@ def test_rows_are_counted_as_ranges_are_committed(shop: Shop) -> None:
     shop.backfill(shop.job(lambda _: counts.append(shop.query(IN_ALL)[0][0])))
     told = [status for status in shop.statuses if status.backfill is not None]
     assert [status.backfill for status in told] == [
-        Fill(number, 4, "key ranges") for number in range(5)
+        BackfillProgress(number, 4, "key ranges") for number in range(5)
     ]
     assert [status.rows for status in told] == [0, *counts]
     assert [status.commits for status in told] == [0, 1, 2, 3, 4]

@@ -10,7 +10,7 @@ import pytest
 
 from connectors.driver import Driver
 from connectors.runtime.follower import CollectionFollower
-from connectors.runtime.recovery import RecoveryLog, StoredCheckpoints, TakenOver
+from connectors.runtime.recovery import LogTakenOver, RecoveryLog, StoredCheckpoints
 from connectors.runtime.runner import Runner
 from connectors.runtime.task import Materialization
 from connectors.transport.local import Local
@@ -77,7 +77,7 @@ def test_a_log_is_written_by_its_newest_session(collections: Collections) -> Non
     first.write(StoredCheckpoints(b"1", b"{}"))
     second = RecoveryLog(collections.client(), "shop")
     assert second.open() == StoredCheckpoints(b"1", b"{}")
-    with pytest.raises(TakenOver, match="another session writes its log"):
+    with pytest.raises(LogTakenOver, match="another session writes its log"):
         first.write(StoredCheckpoints(b"2"))
     second.write(StoredCheckpoints(b"3"))
     assert RecoveryLog(collections.client(), "shop").open() == StoredCheckpoints(b"3")

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from connectors.runtime.transactions import (
-    Bound,
+    BoundCollection,
     Part,
     Position,
     Transaction,
@@ -39,11 +39,11 @@ def errors(rows: list[tuple[str, int, int]]) -> pa.Table:
     return pa.table(arrays, names=["error", "time", "diff"])
 
 
-def bound(name: str, *, delta: bool = False) -> Bound:
-    return Bound(name=name, description=COLUMNS, keys=("k",), delta=delta)
+def bound(name: str, *, delta: bool = False) -> BoundCollection:
+    return BoundCollection(name=name, description=COLUMNS, keys=("k",), delta=delta)
 
 
-def new(*bounds: Bound, most_rows: int = 1000) -> TransactionCutter:
+def new(*bounds: BoundCollection, most_rows: int = 1000) -> TransactionCutter:
     positions = [Position(Timestamp(BIRTH), is_begun=False) for _ in bounds]
     return TransactionCutter(bounds, positions, KERNEL, most_rows)
 

@@ -20,7 +20,7 @@ from connectors.connector import Connector
 from connectors.driver import Driver
 from connectors.runtime.task import Materialization
 from connectors.service.service import Service
-from connectors.service.supervisor import Endpoint
+from connectors.service.supervisor import TaskEndpoint
 from connectors.transport.local import Local
 from schemas.materializations import (
     KIND,
@@ -82,10 +82,10 @@ class World:
         return SmallTable(self.collections.client(), name, Description(columns, kind=KIND))
 
     @contextmanager
-    def opened(self, task: Materialization) -> Iterator[Endpoint]:
+    def opened(self, task: Materialization) -> Iterator[TaskEndpoint]:
         ours: dict[str, Connector] = {"sqlite": sqlite.CONNECTOR, "./file": FileConnector()}
         job = None if task.backfill is None else lambda _: self.job
-        yield Endpoint(task, Driver(Local(ours[task.connector])), self.written, job)
+        yield TaskEndpoint(task, Driver(Local(ours[task.connector])), self.written, job)
 
     def filled(self, plan: Plan, cells: Sequence[Cell], progress: Progress) -> Outcome:
         """Write the gaps of a backfill, as a job of Spark's does."""

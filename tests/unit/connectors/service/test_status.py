@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from connectors.runtime.runner import Backfill, Status
+from connectors.runtime.runner import BackfillProgress, Status
 from connectors.service.status import Rate, is_due, reported
 from schemas.materializations import HEARTBEAT_S, State
 from streams.ids import Timestamp
@@ -49,7 +49,7 @@ def test_why_it_failed_is_said_until_it_runs_again() -> None:
 def test_the_first_contents_are_a_backfill() -> None:
     new = State(id="m1")
     state = reported(
-        new, replace(RUNNING, time=None, backfill=Backfill(3, 8, "key ranges")), new
+        new, replace(RUNNING, time=None, backfill=BackfillProgress(3, 8, "key ranges")), new
     )
     assert state.state == "backfilling"
     assert state.backfill == {"done": 3, "total": 8, "unit": "key ranges"}

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from connectors import sqlite
-from connectors.protocol.spec_builder import Collection, Column
+from connectors.protocol.spec_builder import Collection, FieldSpec
 from connectors.transport.errors import ConnectorFailed
 from schemas import materialize_pb2 as wire
 from streams.errors import Determinate
@@ -80,12 +80,12 @@ def test_every_field_has_a_constraint(endpoint: Endpoint) -> None:
         name="every",
         keys=("id",),
         columns=(
-            Column(name="id", types=("integer",)),
-            Column(name="text", types=("string", "null"), required=False),
-            Column(name="list", types=("array",)),
-            Column(name="mixed", types=("string", "boolean")),
-            Column(name="never", types=("null",)),
-            Column(name="slackwater exists"),
+            FieldSpec(name="id", types=("integer",)),
+            FieldSpec(name="text", types=("string", "null"), required=False),
+            FieldSpec(name="list", types=("array",)),
+            FieldSpec(name="mixed", types=("string", "boolean")),
+            FieldSpec(name="never", types=("null",)),
+            FieldSpec(name="slackwater exists"),
         ),
     )
     assert endpoint.kinds(every) == {
@@ -105,9 +105,9 @@ def test_a_key_that_can_be_null_and_names_that_are_one_are_refused(endpoint: End
         name="wrong",
         keys=("id",),
         columns=(
-            Column(name="id", types=("integer", "null")),
-            Column(name="Name"),
-            Column(name="name"),
+            FieldSpec(name="id", types=("integer", "null")),
+            FieldSpec(name="Name"),
+            FieldSpec(name="name"),
         ),
     )
     constraints = endpoint.validate(wrong)
@@ -161,7 +161,7 @@ def test_a_table_that_does_not_fit_is_refused_with_the_way_out(
     other = Collection(
         name=NAMES.name,
         keys=keys,
-        columns=(Column(name="id", types=(id_,)), Column(name="name", types=(name,))),
+        columns=(FieldSpec(name="id", types=(id_,)), FieldSpec(name="name", types=(name,))),
     )
     assert any(error in reason for _, reason in endpoint.validate(other).values())
     with pytest.raises(ConnectorFailed, match="table t: "):
@@ -169,38 +169,43 @@ def test_a_table_that_does_not_fit_is_refused_with_the_way_out(
 
 
 TYPES = [
-    (Column(name="v", types=("boolean",)), True, "BOOLEAN", 1),
-    (Column(name="v", types=("integer",)), -(2**63), "INTEGER", -(2**63)),
-    (Column(name="v", types=("number",)), 1, "REAL", 1.0),
-    (Column(name="v", types=("integer", "number")), 2.5, "REAL", 2.5),
-    (Column(name="v"), "ä\x00b", "TEXT", "ä\x00b"),
+    (FieldSpec(name="v", types=("boolean",)), True, "BOOLEAN", 1),
+    (FieldSpec(name="v", types=("integer",)), -(2**63), "INTEGER", -(2**63)),
+    (FieldSpec(name="v", types=("number",)), 1, "REAL", 1.0),
+    (FieldSpec(name="v", types=("integer", "number")), 2.5, "REAL", 2.5),
+    (FieldSpec(name="v"), "ä\x00b", "TEXT", "ä\x00b"),
     (
-        Column(name="v", format="date-time"),
+        FieldSpec(name="v", format="date-time"),
         "2026-01-01T00:00:00Z",
         "TEXT",
         "2026-01-01T00:00:00Z",
     ),
     (
-        Column(name="v", types=("string", "integer"), format="integer"),
+        FieldSpec(name="v", types=("string", "integer"), format="integer"),
         10**18,
         "TEXT",
         f"{10**18}",
     ),
-    (Column(name="v", format="number"), "1e400", "TEXT", "1e400"),
-    (Column(name="v", base64=True), "AP8=", "BLOB", b"\x00\xff"),
-    (Column(name="v", types=("object",)), {"b": 1, "a": [None]}, "TEXT", '{"a":[null],"b":1}'),
-    (Column(name="v", types=("string", "boolean")), "x", "TEXT", '"x"'),
-    (Column(name="v", types=("string", "array")), [1], "TEXT", "[1]"),
+    (FieldSpec(name="v", format="number"), "1e400", "TEXT", "1e400"),
+    (FieldSpec(name="v", base64=True), "AP8=", "BLOB", b"\x00\xff"),
+    (
+        FieldSpec(name="v", types=("object",)),
+        {"b": 1, "a": [None]},
+        "TEXT",
+        '{"a":[null],"b":1}',
+    ),
+    (FieldSpec(name="v", types=("string", "boolean")), "x", "TEXT", '"x"'),
+    (FieldSpec(name="v", types=("string", "array")), [1], "TEXT", "[1]"),
 ]
 
 
 @pytest.mark.parametrize(("column", "value", "type_", "stored"), TYPES, ids=range(len(TYPES)))
 def test_a_value_is_kept_as_its_column_has_it(
-    endpoint: Endpoint, column: Column, value: Any, type_: str, stored: Any
+    endpoint: Endpoint, column: FieldSpec, value: Any, type_: str, stored: Any
 ) -> None:
     """Seed, "Store": values of the fields in the order of the binding."""
     collection = Collection(
-        name="c", keys=("id",), columns=(Column(name="id", types=("integer",)), column)
+        name="c", keys=("id",), columns=(FieldSpec(name="id", types=("integer",)), column)
     )
     spec = endpoint.task(collection)
     endpoint.apply(spec)
@@ -215,20 +220,24 @@ def test_a_value_is_kept_as_its_column_has_it(
     ("column", "value", "error"),
     [
         (
-            Column(name="v", types=("integer",)),
+            FieldSpec(name="v", types=("integer",)),
             2**63,
             "column v: expected an integer of at",
         ),
-        (Column(name="v", types=("number",)), "x", "column v: expected a number, actual 'x'"),
-        (Column(name="v", base64=True), "!", "column v: "),
+        (
+            FieldSpec(name="v", types=("number",)),
+            "x",
+            "column v: expected a number, actual 'x'",
+        ),
+        (FieldSpec(name="v", base64=True), "!", "column v: "),
     ],
     ids=["too large", "no number", "no base64"],
 )
 def test_a_value_that_does_not_fit_is_named(
-    endpoint: Endpoint, column: Column, value: Any, error: str
+    endpoint: Endpoint, column: FieldSpec, value: Any, error: str
 ) -> None:
     collection = Collection(
-        name="c", keys=("id",), columns=(Column(name="id", types=("integer",)), column)
+        name="c", keys=("id",), columns=(FieldSpec(name="id", types=("integer",)), column)
     )
     spec = endpoint.task(collection)
     endpoint.apply(spec)

@@ -4,17 +4,17 @@ import sqlite3
 
 import pytest
 
-from connectors.protocol.spec_builder import Bind, Collection, Column, binding
+from connectors.protocol.spec_builder import Bind, Collection, FieldSpec, binding
 from connectors.sql.columns import shape_of
 from connectors.sql.ddl import changes
 from connectors.sql.statements import Table
 from connectors.sqlite import DIALECT
 
-PLAIN = (Column(name="a", types=("integer",)), Column(name="b"), Column(name="rowid"))
+PLAIN = (FieldSpec(name="a", types=("integer",)), FieldSpec(name="b"), FieldSpec(name="rowid"))
 
 
 def table(
-    keys: tuple[str, ...], columns: tuple[Column, ...] = PLAIN, *, adopted: bool = False
+    keys: tuple[str, ...], columns: tuple[FieldSpec, ...] = PLAIN, *, adopted: bool = False
 ) -> Table:
     bind = Bind(
         collection=Collection(name="c", keys=keys, columns=columns), resource={}, path=["t"]
@@ -64,7 +64,7 @@ def test_rows_are_looked_up_and_the_table_is_never_scanned(
 
 
 def test_a_column_that_is_called_as_the_row_is_none() -> None:
-    hidden = tuple(Column(name=name) for name in ("a", "ROWID", "_rowid_", "oid"))
+    hidden = tuple(FieldSpec(name=name) for name in ("a", "ROWID", "_rowid_", "oid"))
     assert table(("a",), hidden).row == ['"a"']
     assert table(("a",), hidden[:3]).row == ["oid"]
     assert table(("a",), PLAIN).row == ["_rowid_"]

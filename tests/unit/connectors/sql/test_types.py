@@ -16,7 +16,7 @@ from connectors import postgres as postgres_connector
 from connectors import testing
 from connectors.config import secret
 from connectors.protocol import arena_codec, messages
-from connectors.protocol.spec_builder import Collection, Column
+from connectors.protocol.spec_builder import Collection, FieldSpec
 from connectors.sql import columns as sql_columns
 from connectors.sql.columns import Kind
 from connectors.sql.file_database import FileDatabase
@@ -28,60 +28,60 @@ from tests.support.endpoints import Endpoint, failing, write
 from tests.support.materialization_tasks import NAMES
 from tests.support.postgres import Server
 
-ID = Column(name="id", types=("integer",))
-NUMBER = Column(name="v", types=("string", "integer"), format="integer")
+ID = FieldSpec(name="id", types=("integer",))
+NUMBER = FieldSpec(name="v", types=("string", "integer"), format="integer")
 STAMP = dt.datetime(2026, 1, 2, 3, 4, 5, tzinfo=dt.UTC)
 UID = "6f1e1a52-0000-4000-8000-000000000001"
 LARGE = 123456789012345678901234567890
 
 POSTGRES = [
-    (Column(name="v", types=("boolean",)), True, "boolean", True),
-    (Column(name="v", types=("integer",)), -(2**63), "bigint", -(2**63)),
-    (Column(name="v", types=("number",)), 1, "double precision", 1.0),
-    (Column(name="v"), "tab\t\\N\n\"ä'", "text", "tab\t\\N\n\"ä'"),
+    (FieldSpec(name="v", types=("boolean",)), True, "boolean", True),
+    (FieldSpec(name="v", types=("integer",)), -(2**63), "bigint", -(2**63)),
+    (FieldSpec(name="v", types=("number",)), 1, "double precision", 1.0),
+    (FieldSpec(name="v"), "tab\t\\N\n\"ä'", "text", "tab\t\\N\n\"ä'"),
     (NUMBER, f"{LARGE}", "numeric", Decimal(LARGE)),
     (NUMBER, 7, "numeric", Decimal(7)),
-    (Column(name="v", format="number"), "1.50", "numeric", Decimal("1.50")),
-    (Column(name="v", format="date"), "2026-01-02", "date", dt.date(2026, 1, 2)),
+    (FieldSpec(name="v", format="number"), "1.50", "numeric", Decimal("1.50")),
+    (FieldSpec(name="v", format="date"), "2026-01-02", "date", dt.date(2026, 1, 2)),
     (
-        Column(name="v", format="date-time"),
+        FieldSpec(name="v", format="date-time"),
         "2026-01-02T04:04:05+01:00",
         "timestamp with time zone",
         STAMP,
     ),
     (
-        Column(name="v", format="time"),
+        FieldSpec(name="v", format="time"),
         "03:04:05Z",
         "time with time zone",
         dt.time(3, 4, 5, tzinfo=dt.UTC),
     ),
     (
-        Column(name="v", format="duration"),
+        FieldSpec(name="v", format="duration"),
         "P1DT2H",
         "interval",
         dt.timedelta(days=1, hours=2),
     ),
-    (Column(name="v", format="uuid"), UID, "uuid", UUID(UID)),
-    (Column(name="v", base64=True), "AP8=", "bytea", b"\x00\xff"),
-    (Column(name="v", types=("array",)), [1, None], "json", [1, None]),
-    (Column(name="v", types=("string", "boolean")), "x", "json", "x"),
+    (FieldSpec(name="v", format="uuid"), UID, "uuid", UUID(UID)),
+    (FieldSpec(name="v", base64=True), "AP8=", "bytea", b"\x00\xff"),
+    (FieldSpec(name="v", types=("array",)), [1, None], "json", [1, None]),
+    (FieldSpec(name="v", types=("string", "boolean")), "x", "json", "x"),
 ]
 
 DUCKDB = [
-    (Column(name="v", types=("boolean",)), True, "BOOLEAN", True),
-    (Column(name="v", types=("integer",)), -(2**63), "BIGINT", -(2**63)),
-    (Column(name="v", types=("number",)), 1, "DOUBLE", 1.0),
-    (Column(name="v"), "a\x00ä", "VARCHAR", "a\x00ä"),
+    (FieldSpec(name="v", types=("boolean",)), True, "BOOLEAN", True),
+    (FieldSpec(name="v", types=("integer",)), -(2**63), "BIGINT", -(2**63)),
+    (FieldSpec(name="v", types=("number",)), 1, "DOUBLE", 1.0),
+    (FieldSpec(name="v"), "a\x00ä", "VARCHAR", "a\x00ä"),
     (NUMBER, 7, "VARCHAR", "7"),
-    (Column(name="v", format="date"), "2026-01-02", "DATE", dt.date(2026, 1, 2)),
+    (FieldSpec(name="v", format="date"), "2026-01-02", "DATE", dt.date(2026, 1, 2)),
     (
-        Column(name="v", format="uuid"),
+        FieldSpec(name="v", format="uuid"),
         UID,
         "UUID",
         UUID(UID),
     ),
-    (Column(name="v", base64=True), "AP8=", "BLOB", b"\x00\xff"),
-    (Column(name="v", types=("object",)), {"b": 1}, "JSON", '{"b":1}'),
+    (FieldSpec(name="v", base64=True), "AP8=", "BLOB", b"\x00\xff"),
+    (FieldSpec(name="v", types=("object",)), {"b": 1}, "JSON", '{"b":1}'),
 ]
 
 
@@ -106,7 +106,7 @@ def on_duckdb(memory_path: Path) -> Endpoint:
     return Endpoint(connector=duckdb_connector.CONNECTOR, config={"path": file}, query=query)
 
 
-def one(column: Column, name: str = "v") -> Collection:
+def one(column: FieldSpec, name: str = "v") -> Collection:
     return Collection(name=f"c{name}", keys=("id",), columns=(ID, column))
 
 
@@ -134,7 +134,10 @@ def test_duckdb_keeps_values_as_they_are(on_duckdb: Endpoint) -> None:
 
 
 def test_duckdb_takes_times(on_duckdb: Endpoint) -> None:
-    fields = (Column(name="stamp", format="date-time"), Column(name="of_day", format="time"))
+    fields = (
+        FieldSpec(name="stamp", format="date-time"),
+        FieldSpec(name="of_day", format="time"),
+    )
     spec = on_duckdb.task(Collection(name="c", keys=("id",), columns=(ID, *fields)))
     on_duckdb.apply(spec)
     assert on_duckdb.apply(spec) == ""
@@ -166,7 +169,7 @@ def test_what_is_copied_is_what_was_given(
     """Beside a column of text and one of whole numbers, in one COPY."""
     config = postgres_connector.Config(**on_postgres.config)
     columns = [
-        sql_columns.Column(name=name, kind=kind_, nullable=True)
+        sql_columns.TableColumn(name=name, kind=kind_, nullable=True)
         for name, kind_ in (("n", Kind.INTEGER), ("v", kind), ("t", Kind.TEXT))
     ]
     data = [range(len(value)), value, ["\t"] * len(value)]
@@ -182,7 +185,7 @@ def test_what_is_copied_is_what_was_given(
 def test_what_postgres_does_not_take_is_refused_by_name(
     on_postgres: Endpoint, value: str
 ) -> None:
-    column = Column(name="v", format="" if "\x00" in value else "date")
+    column = FieldSpec(name="v", format="" if "\x00" in value else "date")
     spec = on_postgres.task(one(column))
     on_postgres.apply(spec)
     with pytest.raises(ConnectorFailed, match="PostgreSQL refuses COPY"):
@@ -194,11 +197,13 @@ def test_what_postgres_does_not_take_is_refused_by_name(
 def test_columns_widen_and_lose_their_obligation(name: str, request: Any) -> None:
     """Seed, "Validate": what changes have occurred, and which of them the database can do."""
     endpoint: Endpoint = request.getfixturevalue(name)
-    endpoint.apply(endpoint.task(one(Column(name="v", types=("integer",)))))
+    endpoint.apply(endpoint.task(one(FieldSpec(name="v", types=("integer",)))))
     write(
-        endpoint, endpoint.task(one(Column(name="v", types=("integer",)))), [{"id": 1, "v": 3}]
+        endpoint,
+        endpoint.task(one(FieldSpec(name="v", types=("integer",)))),
+        [{"id": 1, "v": 3}],
     )
-    wider = endpoint.task(one(Column(name="v", types=("number",), required=False)))
+    wider = endpoint.task(one(FieldSpec(name="v", types=("number",), required=False)))
     statements = endpoint.apply(wider).splitlines()
     assert [line.split('"t" ')[1] for line in statements[:2]] == [
         f'ALTER COLUMN "v" SET DATA TYPE {statements[0].split("TYPE ")[1]}',
@@ -206,17 +211,17 @@ def test_columns_widen_and_lose_their_obligation(name: str, request: Any) -> Non
     ]
     write(endpoint, wider, [{"id": 2, "v": 1.5}, {"id": 3}])
     assert endpoint.query("SELECT v FROM t ORDER BY id") == [(3.0,), (1.5,), (None,)]
-    narrower = one(Column(name="v", types=("boolean",)))
+    narrower = one(FieldSpec(name="v", types=("boolean",)))
     assert failing(endpoint.validate(narrower)) == ["v"]
     dropped = Collection(
-        name="cv", keys=("id",), columns=(ID, Column(name="w", required=False))
+        name="cv", keys=("id",), columns=(ID, FieldSpec(name="w", required=False))
     )
     assert "ADD COLUMN" in endpoint.apply(endpoint.task(dropped))
 
 
 def test_a_column_that_nobody_writes_loses_its_obligation(on_postgres: Endpoint) -> None:
-    on_postgres.apply(on_postgres.task(one(Column(name="v"))))
-    spec = on_postgres.task(one(Column(name="v")), fields=())
+    on_postgres.apply(on_postgres.task(one(FieldSpec(name="v"))))
+    spec = on_postgres.task(one(FieldSpec(name="v")), fields=())
     assert on_postgres.apply(spec).splitlines()[0] == (
         'ALTER TABLE "t" ALTER COLUMN "v" DROP NOT NULL;'
     )
@@ -225,7 +230,7 @@ def test_a_column_that_nobody_writes_loses_its_obligation(on_postgres: Endpoint)
 
 
 def test_columns_have_the_descriptions_of_their_fields(on_postgres: Endpoint) -> None:
-    column = Column(name="v", description="what it's for")
+    column = FieldSpec(name="v", description="what it's for")
     on_postgres.apply(on_postgres.task(one(column)))
     sql = "SELECT col_description('t'::regclass, 2)"
     assert on_postgres.query(sql) == [("what it's for",)]
@@ -233,12 +238,14 @@ def test_columns_have_the_descriptions_of_their_fields(on_postgres: Endpoint) ->
 
 def test_names_past_63_bytes_are_refused(on_postgres: Endpoint) -> None:
     name = "ä" * 32
-    reason = on_postgres.validate(one(Column(name=name)))[name][1]
+    reason = on_postgres.validate(one(FieldSpec(name=name)))[name][1]
     assert reason.startswith("PostgreSQL takes names of 1 to 63 bytes, this one has 64")
 
 
 def test_names_that_differ_by_case_are_two_columns(on_postgres: Endpoint) -> None:
-    both = Collection(name="c", keys=("Id",), columns=(Column(name="Id"), Column(name="id")))
+    both = Collection(
+        name="c", keys=("Id",), columns=(FieldSpec(name="Id"), FieldSpec(name="id"))
+    )
     spec = on_postgres.task(both)
     on_postgres.apply(spec)
     write(on_postgres, spec, [{"Id": "x", "id": "y"}])

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from streams.app.client import Answer
+from streams.app.client import StatementResult
 from streams.errors import Determinate, InvalidStatement
 from streams.torture.hostile.sessions import (
     Session,
@@ -18,7 +18,7 @@ from streams.torture.hostile.sessions import (
     total,
     wrong,
 )
-from streams.torture.hostile.subscription_check import Followed, follows, reached
+from streams.torture.hostile.subscription_check import SubscriptionState, follows, reached
 from tests.support.processes import eventually
 
 VIEW, SOURCE, TOPIC = "honest_view", "honest_source", "honest.raw"
@@ -36,7 +36,7 @@ class Coordinator:
     def in_session(self) -> "Coordinator":
         return self
 
-    def run(self, text: str) -> list[Answer]:
+    def run(self, text: str) -> list[StatementResult]:
         if self.refusals:
             raise self.refusals.pop()
         name = text.rsplit(maxsplit=1)[-1]
@@ -48,7 +48,9 @@ class Coordinator:
             case _:
                 self.as_of += 1
                 row = (self.seen, total(self.seen))
-                return [Answer(("n", "total"), (row,), "SELECT 1", {"as_of": self.as_of})]
+                return [
+                    StatementResult(("n", "total"), (row,), "SELECT 1", {"as_of": self.as_of})
+                ]
         return []
 
     def objects(self) -> list[dict[str, object]]:
@@ -129,8 +131,8 @@ def test_what_is_not_made_or_not_complete_is_late() -> None:
     assert "as before" in made(coordinator, VIEW, f"DROP SOURCE {VIEW}", wanted=False)
 
 
-def told(*messages: dict[str, Any]) -> tuple[Followed, str]:
-    followed = Followed()
+def told(*messages: dict[str, Any]) -> tuple[SubscriptionState, str]:
+    followed = SubscriptionState()
     for message in messages:
         problem = followed.hear(
             {"type": "rows" if "rows" in message else "progress", **message}
@@ -174,7 +176,7 @@ def test_a_subscription_is_looked_at_at_every_time(messages: Any, message: str) 
 def test_a_subscription_that_stands_still_is_late_and_one_that_ends_is_noticed() -> None:
     coordinator: Any = Coordinator()
     coordinator.messages = [{"type": "rows", **FIRST[0]}, {"type": "progress", **FIRST[1]}]
-    one, followed = session(coordinator, 0.3), Followed()
+    one, followed = session(coordinator, 0.3), SubscriptionState()
     one.begin("subscription", lambda session: follows(session, VIEW, followed))
     eventually(lambda: one.problem == "subscription: it ended")
     two = session(coordinator, 0.3)
@@ -194,7 +196,7 @@ def test_a_session_that_is_closed_says_nothing() -> None:
 
     coordinator.stream = stream
     one = session(coordinator)
-    one.begin("subscription", lambda session: follows(session, VIEW, Followed()))
+    one.begin("subscription", lambda session: follows(session, VIEW, SubscriptionState()))
     one.close()
     hanging.set()
     eventually(lambda: "subscription" not in {thread.name for thread in threading.enumerate()})
