@@ -90,7 +90,7 @@ name for the stage.
 """
 
 
-class ChunkReclaimed(InvalidUsage):
+class Reclaimed(InvalidUsage):
     """A chunk that was written beforehand was garbage-collected before it was linked."""
 
     def __init__(self, collection: CollectionId) -> None:
@@ -294,7 +294,7 @@ class CommandGenerators:
             case UpperMismatch():
                 return outcome
             case ChunksReclaimed():
-                raise ChunkReclaimed(writes[0].capability.id)
+                raise Reclaimed(writes[0].capability.id)
             case Overtaken(collection):
                 raise Recount(collection)
             case _:
@@ -348,7 +348,7 @@ class CommandGenerators:
             case Staged():
                 return
             case ChunksReclaimed():
-                raise ChunkReclaimed(capability.id)
+                raise Reclaimed(capability.id)
             case outcome:
                 raise self.asking.refused(Command.UPDATE, capability, outcome)
 

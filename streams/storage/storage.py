@@ -53,9 +53,9 @@ from streams.storage.log.outcomes import UpperMismatch
 from streams.storage.read.options import Options
 from streams.storage.read.subscription import Subscription
 from streams.storage.sans_io import (
-    ChunkReclaimed,
     CommandGenerators,
     Conversation,
+    Reclaimed,
     Recount,
     run_generator,
 )
@@ -257,7 +257,7 @@ class Storage:
                 return self._ask(lambda: commands.update(writes), *ids)
             except Recount:
                 continue
-            except ChunkReclaimed:
+            except Reclaimed:
                 if any(write.chunks for write in writes):
                     raise
         return self._ask(lambda: commands.update(writes), *ids)

@@ -9,8 +9,9 @@ ROOT = Path(__file__).parents[2]
 DATA = [
     {"streams.plan.ir", "streams.plan.physical"},
     {"streams.storage.commands.wire", "streams.storage.log.events"},
+    {"streams.storage.sans_io", "streams.storage.log.outcomes"},
 ]
-"""Modules whose classes are data: the names are in plans and records."""
+"""Modules whose classes are data: the names are in plans, records and codes of errors."""
 
 EVERY_CONNECTOR = {"Config", "Resource"}
 """What each connector has one of."""

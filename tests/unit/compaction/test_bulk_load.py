@@ -17,7 +17,7 @@ from streams.progress import frontier
 from streams.storage.client.handles import WriteCapability
 from streams.storage.description import Description
 from streams.storage.read import reader as read
-from streams.storage.sans_io import ChunkReclaimed
+from streams.storage.sans_io import Reclaimed
 from streams.storage.storage import Storage
 from streams.storage.write.update import Write
 from streams.trace.kernel.kernel import Kernel
@@ -89,9 +89,9 @@ def test_what_is_not_staged_is_reclaimed_and_refused() -> None:
     world = World()
     chunks = [world.write(0)]
     world.passing(240)
-    with pytest.raises(ChunkReclaimed):
+    with pytest.raises(Reclaimed):
         world.link(chunks)
-    with pytest.raises(ChunkReclaimed):
+    with pytest.raises(Reclaimed):
         world.storage.stage(world.loading, "load", chunks)
 
 
@@ -105,5 +105,5 @@ def test_a_stage_that_was_not_renewed_lets_go_of_its_chunks() -> None:
     assert "client:loaded:load" in world.storage.shards.group_state("both").stages
     world.passing(200)
     assert world.storage.shards.group_state("both").stages == {}
-    with pytest.raises(ChunkReclaimed):
+    with pytest.raises(Reclaimed):
         world.link(chunks)
