@@ -76,6 +76,7 @@ EVERYBODY = {
     "streams.ids",
     "streams.errors",
     "streams.files",
+    "streams.log_lines",
     "streams.periodic",
     "streams.temporary",
     "streams.values",

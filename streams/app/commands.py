@@ -79,5 +79,7 @@ Config = Annotated[
 def materializations(config: Config, *, supervised: Supervised = False) -> None:
     """Run the materializations of an environment, until SIGTERM or SIGINT."""
     service = configured(config)
-    stopping = until_signalled(supervised=supervised)
+    stopping = until_signalled(
+        supervised=supervised, log_format=service.log_format, service="materializations"
+    )
     serve(importlib.import_module("streams.app.materialize.service").run, service, stopping)

@@ -41,7 +41,7 @@ def run(service: Service, stopping: Stop) -> int:
     directory.mkdir(parents=True, exist_ok=True)
     crash = Crash(service.points, directory, os.getpgrp())
     files = _emptied(directory / "coordinator-workers")
-    workers = Workers(limits_of(service), service.statements, files)
+    workers = Workers(limits_of(service), service.statements, files, service.log_format)
     workers.start()
     coordinator = Coordinator(
         settings,

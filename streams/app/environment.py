@@ -25,6 +25,7 @@ from streams.app.signals import Stop
 from streams.errors import Determinate, InvalidUsage, SlackwaterError
 from streams.kafka.embedded import EmbeddedBroker
 from streams.kafka.settings import ClientSettings
+from streams.log_lines import LogFormat
 from streams.trace.arrange.disk_reserve import is_full, says_full
 
 if TYPE_CHECKING:  # it loads DuckDB and Arrow, and the command line would wait for them
@@ -61,6 +62,7 @@ class Settings:
     slice_bytes: int = 16 << 20
     deadline_ms: int = 60_000
     timings: bool = False
+    log_format: LogFormat = "text"
     retain_ms: int = 3_600_000
     statements: int = 4
     statement_memory: int = 2 << 30
@@ -149,6 +151,7 @@ class Environment:
             slice_bytes=settings.slice_bytes,
             deadline_ms=settings.deadline_ms,
             timings=settings.timings,
+            log_format=settings.log_format,
             retain_ms=settings.retain_ms,
             statements=settings.statements,
             statement_memory=settings.statement_memory,

@@ -38,7 +38,11 @@ def config_of(service: Service) -> ReplicaConfig:
         commands=command_topic(service.namespace, service.instance),
         responses=response_topic(service.namespace, service.instance),
         state=Path(service.directory),
-        spark=SparkSettings(master=service.master, driver_memory=service.driver_memory),
+        spark=SparkSettings(
+            master=service.master,
+            driver_memory=service.driver_memory,
+            log_format=service.log_format,
+        ),
         budgets=Budgets(slice_bytes=service.slice_bytes),
         deadline_s=service.deadline_ms / 1000,
         timings=service.timings,

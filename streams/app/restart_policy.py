@@ -11,6 +11,8 @@ import signal
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from streams.log_lines import as_text
+
 ENOUGH = 3
 """The number of equal ends in a row after which to give up."""
 
@@ -115,7 +117,8 @@ def last_error(text: str) -> str:
     An error is a line that says so, the end of Python's traceback or the head of Java's. Where
     there is none it is the last line, unless that says that all is well.
     """
-    lines = [line.rstrip() for line in text.splitlines() if line.strip()]
+    lines = [line for said in text.splitlines() for line in as_text(said)]
+    lines = [line.rstrip() for line in lines if line.strip()]
     errors = [line for index, line in enumerate(lines) if _is_error(lines, index)]
     errors = [line for line in errors if not _ECHO.search(line)] or errors
     last_line = (errors or [line for line in lines[-1:] if not _FINE.search(line)] or [""])[-1]

@@ -13,6 +13,7 @@ from streams.errors import InvalidUsage
 from streams.files import write_whole
 from streams.http.listening import Listening, address, password_in
 from streams.kafka.settings import ClientSettings
+from streams.log_lines import FORMATS, LogFormat
 
 FAILED = 1
 """Exit code of a service that could not go on."""
@@ -55,6 +56,7 @@ class Service:
     statement_ms: int = 60_000
     compact_every_s: float = 30.0
     timings: bool = False
+    log_format: LogFormat = "text"
     client: Mapping[str, str] = field(default_factory=dict, repr=False)  # may hold secrets
     topics: Mapping[str, str] = field(default_factory=dict)
     points: Mapping[str, int] = field(default_factory=dict)
@@ -117,6 +119,7 @@ _KINDS: Mapping[object, tuple[str, tuple[type, ...]]] = {
     int: ("a whole number", (int,)),
     float: ("a number", (int, float)),
     bool: ("true or false", (bool,)),
+    LogFormat: ("a text", (str,)),
 }
 _OBJECT: tuple[str, tuple[type, ...]] = ("an object", (dict,))
 
@@ -135,3 +138,5 @@ def _faults(document: Mapping[str, object]) -> Iterator[str]:
         value = document[name]
         if not isinstance(value, types) or (isinstance(value, bool) and bool not in types):
             yield f"{name}: expected {expected}, got {type(value).__name__}"
+        elif setting.type == LogFormat and value not in FORMATS:
+            yield f"{name}: expected {' or '.join(FORMATS)}, got another text"

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from streams.app.service_config import Service
-from streams.app.service_process import Supervised, configured
+from streams.app.service_process import LogFormatOption, Supervised, configured
 from streams.app.up import DIRECTORY, NAMESPACE, client_settings
 from streams.errors import InvalidUsage
 
@@ -95,6 +95,7 @@ class Place:
         Path,
         typer.Option(envvar="SLACKWATER_DIRECTORY", help="Where the service keeps its files."),
     ] = DIRECTORY
+    log_format: LogFormatOption = "text"
     config: Annotated[FileOption, typer.Option(hidden=True, exists=True, dir_okay=False)] = None
     supervised: Supervised = False
 
@@ -111,6 +112,7 @@ class Place:
             client=client_settings(self.client or []),
             namespace=self.namespace,
             directory=str(self.directory.absolute()),
+            log_format=self.log_format,
             **options,  # type: ignore[arg-type]  # each command names fields of Service
         )
         try:

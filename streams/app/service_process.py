@@ -18,9 +18,11 @@ import typer
 
 from streams.app import signals
 from streams.app.environment_access import reachable
+from streams.app.error_output import failed
 from streams.app.processes import end_with_input
 from streams.app.service_config import FAILED, Service, read_service
 from streams.errors import InvalidUsage, SlackwaterError
+from streams.log_lines import JSON, LogFormat, configure
 
 log = logging.getLogger(__name__)
 
@@ -35,24 +37,13 @@ def new_id() -> str:
     return uuid.uuid4().hex
 
 
-def configure_logging() -> None:
-    """Lines for people on standard output, with the fields of `extra` at the end."""
-    handler = logging.StreamHandler(sys.stdout)
-    handler.setFormatter(_Fields("%(asctime)s %(levelname)s %(name)s: %(message)s"))
-    logging.basicConfig(level=logging.INFO, handlers=[handler], force=True)
-    logging.getLogger("py4j").setLevel(logging.WARNING)
-
-
-class _Fields(logging.Formatter):
-    """Appends what a record carries beyond the usual."""
-
-    _usual = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
-
-    def format(self, record: logging.LogRecord) -> str:
-        """The line."""
-        fields = {k: v for k, v in vars(record).items() if k not in self._usual}
-        text = super().format(record)
-        return text + "".join(f" {key}={value}" for key, value in fields.items())
+LogFormatOption = Annotated[
+    LogFormat,
+    typer.Option(
+        envvar="SLACKWATER_LOG_FORMAT",
+        help="Log lines for people, or one JSON object a line for programs.",
+    ),
+]
 
 
 Supervised = Annotated[
@@ -65,15 +56,17 @@ Supervised = Annotated[
 ]
 
 
-def until_signalled(*, supervised: bool = False) -> signals.Stop:
-    """Set when the process is asked to end; from now on log lines are for people.
+def until_signalled(
+    *, supervised: bool = False, log_format: LogFormat = "text", service: str = ""
+) -> signals.Stop:
+    """Set when the process is asked to end; from now on it logs to standard output.
 
     The end of standard input ends a supervised process, and no other: a service that an
     operating system or a container runs has none.
     """
     if supervised:
         end_with_input()
-    configure_logging()
+    configure(log_format, service, sys.stdout)
     return signals.until_signalled()
 
 
@@ -83,6 +76,16 @@ def configured(config: Path) -> Service:
         return read_service(config)
     except InvalidUsage as error:
         raise typer.BadParameter(str(error), param_hint="--config") from error
+
+
+def ended(
+    error: SlackwaterError, log_format: LogFormat, code: int = FAILED, *, as_json: bool = False
+) -> typer.Exit:
+    """Show with which error a service ends, in the form of its log lines; the exit to raise."""
+    if log_format == JSON:
+        log.error("%s", " ".join(str(error).split()))
+        return typer.Exit(code)
+    return failed(error, code, as_json=as_json)
 
 
 Run = Callable[[Service, signals.Stop], int]

@@ -144,5 +144,7 @@ def compaction(
 
 def launch(module: str, service: Service, place: Place) -> NoReturn:
     """Run a service; its module is loaded only here: the shell would wait seconds for Spark."""
-    stopping = until_signalled(supervised=place.supervised)
+    stopping = until_signalled(
+        supervised=place.supervised, log_format=service.log_format, service=module
+    )
     serve(importlib.import_module(f"streams.app.{module}").run, service, stopping)

@@ -12,12 +12,14 @@ import typer
 from streams.app.common_options import with_options
 from streams.app.endpoint import probed
 from streams.app.environment_access import reach, reachable
-from streams.app.error_output import NO_ENVIRONMENT, failed
+from streams.app.error_output import NO_ENVIRONMENT
 from streams.app.service_config import FENCED, Service
 from streams.app.service_options import Exposure
 from streams.app.service_process import (
+    LogFormatOption,
     Supervised,
     configured,
+    ended,
     now_ms,
     serve,
     until_signalled,
@@ -70,34 +72,35 @@ def storage(  # noqa: PLR0913  the options of a command, each by name
     config: Annotated[
         Path | None, typer.Option(hidden=True, exists=True, dir_okay=False)
     ] = None,
+    log_format: LogFormatOption = "text",
     supervised: Supervised = False,
 ) -> None:
     """Answer commands from NAMESPACE.storage.commands until Ctrl-C.
 
     An environment runs this service itself; this command is for brokers without one. Of two
-    services in a namespace the newer one continues and the older one exits.
-    schemas/CLIENTS.md describes how to write a client.
+    services in a namespace the newer one continues and the older one exits. How to write a
+    client is in schemas/CLIENTS.md.
 
     Exit codes: 0 stopped, 1 failed, 2 usage, 3 no environment or broker, or taken over.
 
     Examples:
         slackwater storage --brokers kafka.example:9092 --namespace shop
-        slackwater storage --brokers kafka.example:9092 --client @client.properties
-            --topic commands.retention.ms=86400000
+        slackwater storage --brokers kafka.example:9092 --topic commands.retention.ms=86400000
     """
     settings = None if config is None else configured(config)
-    stopping = until_signalled(supervised=supervised)
+    chosen = log_format if settings is None else settings.log_format
+    stopping = until_signalled(supervised=supervised, log_format=chosen, service="storage")
     if settings is not None:
         serve(run, settings, stopping)
     try:
         service = _alone(directory, brokers, client_settings(client or []), namespace)
     except SlackwaterError as error:
-        raise failed(error, NO_ENVIRONMENT) from error
+        raise ended(error, log_format, NO_ENVIRONMENT) from error
     service = exposure.applied(replace(service, topics=chosen_topics(topic or [])))
     try:
         code = run(service, stopping)
     except SlackwaterError as error:
-        raise failed(error) from error
+        raise ended(error, log_format) from error
     raise typer.Exit(code)
 
 

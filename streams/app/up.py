@@ -1,6 +1,8 @@
 """`slackwater up`: an environment in the foreground."""
 
-from collections.abc import Mapping
+import logging
+import sys
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Annotated, NoReturn
 
@@ -12,10 +14,13 @@ from rich.text import Text
 from streams.adapter.workers.limits import LEAST_DISK, LEAST_MEMORY
 from streams.app import signals
 from streams.app.environment import MASTER, Environment, Settings
-from streams.app.error_output import failed
+from streams.app.service_process import LogFormatOption, ended
 from streams.errors import Determinate, InvalidStatement, InvalidUsage
 from streams.kafka.topic_settings import topic_choices
+from streams.log_lines import JSON, LogFormat, configure
 from streams.plan.sql.durations import milliseconds
+
+log = logging.getLogger(__name__)
 
 DIRECTORY = Path(".slackwater")
 
@@ -174,6 +179,7 @@ def up(  # noqa: PLR0913, PLR0917  the options of a command, each by name
     statement_memory: StatementMemoryOption = 2 << 30,
     statement_disk: StatementDiskOption = 4 << 30,
     statement_deadline: StatementDeadlineOption = "1 minute",
+    log_format: LogFormatOption = "text",
 ) -> None:
     """Start an environment and run it until Ctrl-C.
 
@@ -182,7 +188,6 @@ def up(  # noqa: PLR0913, PLR0917  the options of a command, each by name
 
     Examples:
         slackwater up
-        slackwater up --brokers kafka.example:9092 --client security.protocol=SSL
         slackwater up --brokers kafka.example:9092 --client @client.properties
         slackwater up --brokers kafka.example:9092 --topic replication.factor=5
             --topic min.insync.replicas=3 --topic data.segment.bytes=16777216
@@ -201,30 +206,39 @@ def up(  # noqa: PLR0913, PLR0917  the options of a command, each by name
         statement_memory=statement_memory,
         statement_disk=statement_disk,
         statement_ms=deadline(statement_deadline),
+        log_format=log_format,
     )
-    console = Console(stderr=True)
+    tell = teller(log_format)
     try:
-        _run(settings, console)
+        _run(settings, tell)
     except signals.Stopped:
-        console.print("[dim]stopped[/]")
+        tell("[dim]stopped[/]")
     except (InvalidUsage, Determinate) as error:
-        raise failed(error) from error
+        raise ended(error, log_format) from error
 
 
-def _run(settings: Settings, console: Console) -> NoReturn:
+def teller(log_format: LogFormat) -> Callable[[str], None]:
+    """Return what tells people, in Rich's markup, or the log of this process, what happens."""
+    if log_format == JSON:
+        configure(log_format, "up", sys.stdout)
+        return lambda markup: log.info("%s", Text.from_markup(markup).plain)
+    console = Console(stderr=True)
+    return lambda markup: console.print(Text.from_markup(markup), soft_wrap=True)
+
+
+def _run(settings: Settings, tell: Callable[[str], None]) -> NoReturn:
     """The environment, until stopped. Errors: Stopped, InvalidUsage, Determinate."""
 
     def say(text: str) -> None:
-        console.print(Text(text, "dim"))
+        tell(f"[dim]{escape(text)}[/]")
 
     with signals.noted() as stopping, Environment(settings, say, stopping) as environment:
-        console.print(f"Kafka        [green]{environment.kafka.bootstrap}[/]")
-        console.print(f"SQL          [green]{environment.client.url}/sql[/]")
-        console.print("logs        ", Text(str(settings.directory / "logs")))
+        tell(f"Kafka        [green]{escape(environment.kafka.bootstrap)}[/]")
+        tell(f"SQL          [green]{environment.client.url}/sql[/]")
+        tell(f"logs         {escape(str(settings.directory / 'logs'))}")
         environment.await_replica()
         shell = escape(f"slackwater sql --directory {settings.directory.absolute()}")
-        text = f"ready: try [bold]{shell}[/] in another terminal; Ctrl-C ends"
-        console.print(text, soft_wrap=True)
+        tell(f"ready: try [bold]{shell}[/] in another terminal; Ctrl-C ends")
         while True:
             environment.check()
             stopping.wait(1)

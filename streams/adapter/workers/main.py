@@ -1,6 +1,6 @@
 """The worker process: evaluates users' texts with bounded memory.
 
-    python -m streams.adapter.workers.main LIMITS DIRECTORY ERRORS
+    python -m streams.adapter.workers.main LIMITS DIRECTORY ERRORS LOG_FORMAT
 
 takes requests on its standard input and answers on its standard output (`framing`, `requests`)
 until the input ends. The system refuses every allocation beyond the limit (RLIMIT_DATA); a
@@ -9,7 +9,7 @@ error. Python functions run here.
 
 Its files lie in DIRECTORY, and none has more bytes than a statement may put on disk; what
 DuckDB spills goes there too. Until it has started it writes errors to a file there, from which
-its coordinator takes why it did not; then to the file descriptor ERRORS.
+its coordinator takes why it did not; then to the file descriptor ERRORS, as LOG_FORMAT says.
 """
 
 import logging
@@ -32,6 +32,7 @@ from streams.adapter.workers.handlers import RequestExecutor
 from streams.adapter.workers.limits import Limits
 from streams.adapter.workers.requests import Ended, Request
 from streams.errors import InvalidStatement, SlackwaterError
+from streams.log_lines import configure
 from streams.plan.sql.limits import too_deep
 
 log = logging.getLogger(__name__)
@@ -41,6 +42,9 @@ OUT_OF_MEMORY = 71
 
 START_LOG = "start.log"
 """The file that has what a worker wrote before it had started."""
+
+SERVICE = "coordinator"
+"""The service that a worker is a part of, as its log lines name it."""
 
 _OOM_SCORE = Path("/proc/self/oom_score_adj")
 _MEMORY = Path("/proc/self/statm")
@@ -135,7 +139,8 @@ def _claimed() -> tuple[BinaryIO, BinaryIO]:
 
 def main(arguments: Sequence[str]) -> int:
     """Serve; return the exit code."""
-    limits, directory, errors = Limits.decoded(arguments[0]), arguments[1], int(arguments[2])
+    encoded, directory, number, log_format = arguments
+    limits, errors = Limits.decoded(encoded), int(number)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal's goes to the coordinator too
     logging.basicConfig(stream=sys.stderr)
     pipes = _claimed()
@@ -148,6 +153,7 @@ def main(arguments: Sequence[str]) -> int:
         os.dup2(errors, 2)
         os.dup2(errors, 1)
         os.close(errors)
+        configure(log_format, SERVICE, sys.stderr)
         serve(answering, bounds, pipes)
     except MemoryError:
         os._exit(OUT_OF_MEMORY)

@@ -20,6 +20,7 @@ from streams.adapter.workers.fair_semaphore import Turns
 from streams.adapter.workers.limits import Limits
 from streams.adapter.workers.process import Unstarted, Worker
 from streams.adapter.workers.requests import Ended, Request
+from streams.log_lines import LogFormat
 
 log = logging.getLogger(__name__)
 
@@ -38,10 +39,14 @@ class Workers:
     """
 
     def __init__(
-        self, limits: Limits | None = None, most: int = MOST, directory: Path | None = None
+        self,
+        limits: Limits | None = None,
+        most: int = MOST,
+        directory: Path | None = None,
+        log_format: LogFormat = "text",
     ) -> None:
         self.limits = limits or Limits()
-        self.directory = directory
+        self.directory, self.log_format = directory, log_format
         self._turns = Turns(most)
         self._lock = threading.Lock()
         self._free: list[Worker] = []
@@ -55,7 +60,7 @@ class Workers:
         with self._lock:
             if not self._free and not self._is_closed:
                 try:
-                    self._free.append(Worker(self.limits, self.directory))
+                    self._free.append(self._new())
                 except Unstarted as error:
                     log.warning("no worker can be started", extra={"cause": error.detail})
 
@@ -94,12 +99,15 @@ class Workers:
             ended = _waited(worker.ask(request, (), blocks.append))
         return b"".join(blocks), ended
 
+    def _new(self) -> Worker:
+        return Worker(self.limits, self.directory, self.log_format)
+
     def _fit(self) -> Worker:
         while True:
             with self._lock:
                 worker = self._free.pop() if self._free else None
             if worker is None:
-                return Worker(self.limits, self.directory)
+                return self._new()
             if worker.is_fit:
                 return worker
             worker.retire()

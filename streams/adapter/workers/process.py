@@ -33,6 +33,7 @@ from streams.adapter.workers.limits import HINT, WORKING, Limits, too_much_disk
 from streams.adapter.workers.main import OUT_OF_MEMORY, START_LOG
 from streams.adapter.workers.requests import Ended, Request, encoded
 from streams.errors import InvalidStatement
+from streams.log_lines import LogFormat
 from streams.temporary import temporary_directory
 
 log = logging.getLogger(__name__)
@@ -69,9 +70,11 @@ def unstarted(why: str) -> Unstarted:
 class Worker:
     """One process. It is fit until a request of it did not complete."""
 
-    def __init__(self, limits: Limits, directory: Path | None = None) -> None:
+    def __init__(
+        self, limits: Limits, directory: Path | None = None, log_format: LogFormat = "text"
+    ) -> None:
         """Begin to start it. Errors: Unstarted."""
-        self._limits = limits
+        self._limits, self._log_format = limits, log_format
         self._fit = self._is_ready = False
         self._why: InvalidStatement | None = None
         self._looked = 0.0
@@ -92,7 +95,7 @@ class Worker:
                 return subprocess.Popen(  # noqa: S603  our own command, no shell
                     [
                         *(sys.executable, "-P", "-m", "streams.adapter.workers.main"),
-                        *(self._limits.encoded(), self._directory, str(ours)),
+                        *(self._limits.encoded(), self._directory, str(ours), self._log_format),
                     ],
                     stdin=subprocess.PIPE,
                     stdout=subprocess.PIPE,

@@ -18,10 +18,11 @@ from streams.app.error_output import NO_ENVIRONMENT, failed
 from streams.app.printer import WIDE
 from streams.app.service_config import Service
 from streams.app.service_options import Exposure
-from streams.app.service_process import configure_logging, now_ms
+from streams.app.service_process import LogFormatOption, ended, now_ms
 from streams.app.signals import Stop, noted, unfinished
 from streams.errors import Determinate, InvalidUsage, SlackwaterError
 from streams.kafka.client.broker import KafkaBroker
+from streams.log_lines import JSON, configure
 from streams.storage.client.shards import Shards
 
 if TYPE_CHECKING:
@@ -86,6 +87,7 @@ def run(  # noqa: PLR0913  the options of a command, each by name
         int | None,
         typer.Option(help="Key ranges of the backfill. Default: the file's; 8, or its shards."),
     ] = None,
+    log_format: LogFormatOption = "text",
 ) -> None:
     """Follow the collections of a task into its endpoint, until Ctrl-C.
 
@@ -99,6 +101,8 @@ def run(  # noqa: PLR0913  the options of a command, each by name
     """
     if backfill is None and (master or ranges is not None):
         raise typer.BadParameter("--master and --ranges are of --backfill spark: add it")
+    if log_format == JSON:
+        configure(log_format, "materialize", sys.stderr)  # reports are on standard output
     spark = {"by": backfill, "master": master or None, "ranges": ranges} if backfill else {}
     with (
         noted() as stopping,
@@ -123,6 +127,7 @@ def serve(
             help="Spark's master for BACKFILL BY SPARK. Default: by Spark's own configuration."
         ),
     ] = "",
+    log_format: LogFormatOption = "text",
 ) -> None:
     """Run what CREATE MATERIALIZATION has defined, until Ctrl-C.
 
@@ -134,13 +139,13 @@ def serve(
     """
     from streams.app.materialize.service import run as serve_until  # noqa: PLC0415
 
-    configure_logging()
+    configure(log_format, "materializations", sys.stdout)
     with noted() as stopping:
         try:
             kafka, namespace = where.resolve()
             reachable(kafka)
         except SlackwaterError as error:
-            raise failed(error, NO_ENVIRONMENT, as_json=where.as_json) from error
+            raise ended(error, log_format, NO_ENVIRONMENT, as_json=where.as_json) from error
         service = Service(
             bootstrap=kafka.bootstrap,
             client=dict(kafka.extra),
@@ -152,7 +157,7 @@ def serve(
         try:
             code = serve_until(service, stopping)
         except SlackwaterError as error:
-            raise failed(error, as_json=where.as_json) from error
+            raise ended(error, log_format, as_json=where.as_json) from error
     raise typer.Exit(code)
 
 

@@ -18,8 +18,10 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 
 from streams.java import java_for_spark, own_interrupt, variable
+from streams.log_lines import JSON, LogFormat, log4j2
 from streams.replica.spark.source import SlackwaterSource
 from streams.replica.spark.zygote import zygote
+from streams.temporary import temporary_directory
 
 LOCAL = "spark"
 
@@ -39,6 +41,7 @@ class SparkSettings:
 
     master: str = "local[2,4]"
     driver_memory: str = "1g"
+    log_format: LogFormat = "text"
     extra: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -51,7 +54,9 @@ def spark_session(settings: SparkSettings, state: Path) -> Iterator[SparkSession
         local = settings.master.startswith("local")
         python = stack.enter_context(zygote()) if local else None
         builder = SparkSession.builder.master(settings.master).appName("slackwater")
-        for key, value in {**_defaults(settings, state), **settings.extra}.items():
+        logging = stack.enter_context(log_lines(settings.log_format))
+        options = defaults(settings, state, logging)
+        for key, value in {**options, **settings.extra}.items():
             builder = builder.config(key, value)
         with own_interrupt(), variable(PLANNERS_PYTHON, str(python or sys.executable)):
             session = builder.getOrCreate()
@@ -63,13 +68,26 @@ def spark_session(settings: SparkSettings, state: Path) -> Iterator[SparkSession
         yield session
 
 
-def _defaults(settings: SparkSettings, state: Path) -> dict[str, str]:
+@contextmanager
+def log_lines(log_format: LogFormat) -> Iterator[str]:
+    """Yield the option of the driver's JVM that makes its log lines JSON; empty for text."""
+    if log_format != JSON:
+        yield ""
+        return
+    with temporary_directory("slackwater-log-") as directory:
+        file = Path(directory) / "log4j2.properties"
+        file.write_text(log4j2("replica"))
+        yield f' "-Dlog4j2.configurationFile={file}"'
+
+
+def defaults(settings: SparkSettings, state: Path, log_option: str) -> dict[str, str]:
+    """Return our settings; `log_option` is an option more of the driver's JVM."""
     small = settings.master.startswith("local")
     java = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1" if small else "-XX:+UseSerialGC"
     return {
         "spark.driver.memory": settings.driver_memory,
         # 126 -> 99 ms a trigger on a small driver
-        "spark.driver.extraJavaOptions": java,
+        "spark.driver.extraJavaOptions": java + log_option,
         "spark.local.dir": str(state / LOCAL),
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",

@@ -37,6 +37,10 @@ def test_what_is_written_is_read(tmp_path: Path) -> None:
         ('{"bootstrap": 7, "directory": "d"}', "bootstrap: expected a text, got int"),
         ('{"bootstrap": "a:1", "directory": "d", "client": "x"}', "client: expected an object"),
         ('{"bootstrap": "a:1", "directory": "d", "colour": 1}', "colour: no such setting"),
+        (
+            '{"bootstrap": "a:1", "directory": "d", "log_format": "xml"}',
+            "log_format: expected text or json",
+        ),
     ],
 )
 def test_what_is_wrong_with_a_file_is_said_and_no_value_shown(

@@ -34,7 +34,7 @@ def test_options_and_variables_say_the_same(launched: list[tuple[str, Service]])
     by_option = run(
         "replica", "--brokers", "a:1", "--namespace", "shop", "--directory", "/d",
         "--name", "r2", "--master", "spark://s:7077", "--client", "security.protocol=SSL",
-        "--client", "linger.ms=7", "--listen", "127.0.0.1:8471",
+        "--client", "linger.ms=7", "--listen", "127.0.0.1:8471", "--log-format", "json",
     )  # fmt: skip
     by_variable = run(
         "replica",
@@ -45,6 +45,7 @@ def test_options_and_variables_say_the_same(launched: list[tuple[str, Service]])
         SLACKWATER_MASTER="spark://s:7077",
         SLACKWATER_CLIENT="security.protocol=SSL linger.ms=7",
         SLACKWATER_LISTEN="127.0.0.1:8471",
+        SLACKWATER_LOG_FORMAT="json",
     )
     assert by_option == by_variable == (0, "")
     assert launched[0] == launched[1]
@@ -53,6 +54,7 @@ def test_options_and_variables_say_the_same(launched: list[tuple[str, Service]])
     assert (service.replica, service.master) == ("r2", "spark://s:7077")
     assert service.client == {"security.protocol": "SSL", "linger.ms": "7"}
     assert (service.bootstrap, service.namespace, service.directory) == ("a:1", "shop", "/d")
+    assert service.log_format == "json"
 
 
 def test_a_coordinator_and_compaction_have_their_own(
@@ -79,6 +81,7 @@ def test_what_is_missing_or_open_is_refused_before_anything_starts(
         ((), "expected --brokers HOST:PORT[,...] or SLACKWATER_BROKERS"),
         ((*brokers, "--listen", "0.0.0.0:1"), "TLS and a password or an authority of clients"),
         ((*brokers, "--listen", "here"), "expected HOST:PORT"),
+        ((*brokers, "--log-format", "xml"), "'xml' is not one of 'text', 'json'"),
         ((*brokers, "--tls-key", "k.pem"), "expected --listen HOST:PORT with TLS"),
         ((*brokers, *here, str(short)), "at least 12 characters, got 7"),
         ((*brokers, *here, str(empty)), "which is empty"),

@@ -2,14 +2,13 @@
 
 import json
 from collections.abc import Callable
-from io import StringIO
 from pathlib import Path
 from types import SimpleNamespace
 from typing import cast
 
 import pytest
 import typer
-from rich.console import Console
+from rich.text import Text
 from typer.testing import CliRunner
 
 from streams.adapter.workers.limits import Limits
@@ -148,6 +147,34 @@ def test_the_limits_of_statements_reach_the_coordinator(
     service = read_service(tmp_path / "coordinator.json")
     assert service.statements == 7
     assert limits_of(service) == Limits(1 << 30, 1 << 28, 1 << 24, 300)
+
+
+def test_the_form_of_log_lines_reaches_every_service(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    runs: list[Settings] = []
+
+    def refused(settings: Settings, tell: Callable[[str], None]) -> None:
+        runs.append(settings)
+        tell("[green]ready[/]")
+        raise Determinate("no broker\nanswers")
+
+    monkeypatch.setattr(up, "_run", refused)
+    options = ["--directory", str(tmp_path), "--brokers", "a:1", "--log-format", "json"]
+    done = CliRunner().invoke(app, ["up", *options])
+    assert done.exit_code == 1
+    lines = [json.loads(line) for line in done.stdout.splitlines()]
+    assert [(line["level"], line["message"]) for line in lines] == [
+        ("INFO", "ready"),
+        ("ERROR", "no broker answers"),
+    ]
+    first = Environment(runs[0])
+    first._kafka = ClientSettings("a:1")
+    monkeypatch.setattr(environment, "Child", Unborn)
+    for name in SERVICES:
+        first._start_service(name, 0)
+        assert read_service(tmp_path / f"{name}.json").log_format == "json"
+    assert config_of(read_service(tmp_path / "replica.json")).spark.log_format == "json"
 
 
 def test_statements_have_the_limits_of_a_worker_unless_told() -> None:
@@ -318,10 +345,10 @@ def test_an_environment_is_ready_once_a_replica_serves(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(up, "Environment", Starting)
-    written = StringIO()
+    told = list[str]()
     with pytest.raises(Stopped):
-        up._run(Settings(directory=tmp_path), Console(file=written, width=200))
-    lines = written.getvalue().splitlines()
+        up._run(Settings(directory=tmp_path), told.append)
+    lines = [Text.from_markup(markup).plain for markup in told]
     order = [
         next(number for number, line in enumerate(lines) if line.startswith(start))
         for start in ("SQL ", "statements are answered; the replica is", "it serves", "ready:")

@@ -1,5 +1,6 @@
 """A statement that takes too much, too long, or ends its process costs its own failure only."""
 
+import json
 import threading
 import time
 from collections.abc import Callable, Generator, Iterator
@@ -412,3 +413,18 @@ def test_a_worker_leaves_nothing(tmp_path: Path) -> None:
     assert len(list(tmp_path.iterdir())) == 1
     workers.close()
     assert not list(tmp_path.iterdir())
+
+
+def test_a_worker_logs_in_the_form_of_its_coordinator(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    workers = Workers(most=1, log_format="json")
+    try:
+        with pytest.raises(RuntimeError, match="UnpicklingError"):
+            asked(workers, Compute(b"no plan", Timestamp(7)))
+    finally:
+        workers.close()
+    (line,) = capfd.readouterr().err.splitlines()
+    said = json.loads(line)
+    assert (said["level"], said["service"]) == ("ERROR", "coordinator")
+    assert "UnpicklingError" in said["exception"]
