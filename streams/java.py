@@ -53,7 +53,7 @@ def find_javas() -> Iterator[Path]:
     usable: list[Path] = []
     refused: list[str] = []
     for place, path in _candidates():
-        version = None if path is None else _version(path)
+        version = None if path is None else version_of(path)
         if path is None or version is None:
             refused.append(f"{place}: none that runs")
         elif version < OLDEST_JAVA:
@@ -131,7 +131,7 @@ def package_directory(package: str) -> Path | None:
     return None if spec is None or spec.origin is None else Path(spec.origin).parent
 
 
-def _version(java: Path) -> int | None:
+def version_of(java: Path) -> int | None:
     """Return the feature release of a `java` command; None if it does not run."""
     return parse_version(_output([str(java), "-version"]))
 

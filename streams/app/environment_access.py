@@ -79,6 +79,15 @@ def reach(directory: Path) -> tuple[ClientSettings, str]:
     return ClientSettings(access.bootstrap, settings), access.namespace
 
 
+def url_of(directory: Path) -> str:
+    """The URL of an environment's coordinator, whether or not it runs; empty if there is none.
+
+    Errors: InvalidUsage.
+    """
+    file = directory / _FILE
+    return _read(file).url if file.exists() else ""
+
+
 def write_file(directory: Path, kafka: ClientSettings, namespace: str, port: int) -> None:
     """Write down how to reach the environment of the directory."""
     access = _Access(f"http://127.0.0.1:{port}", kafka.bootstrap, dict(kafka.extra), namespace)

@@ -254,11 +254,16 @@ def settings_of(
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """An existing topic, with the settings that are verified."""
+    """An existing topic, with the settings that are verified.
+
+    `replication` and `in_sync` are the least of its partitions; the latter is not verified,
+    because it passes.
+    """
 
     partitions: int
     replication: int
     settings: Mapping[str, str]
+    in_sync: int | None = None
 
 
 def differences(spec: TopicSpec, durability: Durability, actual: Found) -> tuple[str, ...]:

@@ -257,7 +257,7 @@ class KafkaTopics:
         ours = [spec for spec in specs if spec.kind is not TopicKind.RAW]
         if not ours:
             return
-        described = self._found([spec.name for spec in ours])
+        described = self.found([spec.name for spec in ours])
         refuse(
             {spec.name: differences(spec, durability, described[spec.name]) for spec in ours}
         )
@@ -267,11 +267,13 @@ class KafkaTopics:
         pair = {spec.kind: spec.name for spec in specs if spec.kind in EXCHANGED}
         if pair.keys() != EXCHANGED:
             return
-        described = self._found(list(pair.values()))
+        described = self.found(list(pair.values()))
         wrong = exchange_problems({kind: described[name] for kind, name in pair.items()})
         refuse({pair[kind]: [problem] for kind, problem in wrong.items()})
 
-    def _found(self, names: Sequence[Topic]) -> Mapping[Topic, Found]:
+    @_renewing
+    def found(self, names: Sequence[Topic]) -> dict[Topic, Found]:
+        """Return partitions, copies and settings of topics that exist. Errors: Determinate."""
         settings, answers = self._settings(names), self._described(names)
         described = {}
         for name in names:
@@ -280,7 +282,8 @@ class KafkaTopics:
             except KafkaException as error:
                 raise read_fault(f"describe topic {name}", error) from error
             copies = min((len(partition.replicas) for partition in partitions), default=0)
-            described[name] = Found(len(partitions), copies, settings[name])
+            in_sync = min((len(partition.isr) for partition in partitions), default=0)
+            described[name] = Found(len(partitions), copies, settings[name], in_sync)
         return described
 
     def _settings(self, topics: Iterable[Topic]) -> Mapping[str, Mapping[str, str]]:

@@ -23,10 +23,15 @@ def usage(directory: Path) -> tuple[int, int]:
     return stat.f_bavail * stat.f_frsize, stat.f_blocks * stat.f_frsize
 
 
+def reserve_of(total: int) -> int:
+    """The bytes that a disk of `total` bytes keeps for small files."""
+    return min(total // PART, MOST_RESERVED)
+
+
 def missing_bytes(directory: Path, size: int = 0) -> int:
     """The bytes of the reserve that are missing once `size` more bytes are written."""
     free, total = usage(directory)
-    return max(0, min(total // PART, MOST_RESERVED) - (free - size))
+    return max(0, reserve_of(total) - (free - size))
 
 
 def is_full(directory: Path) -> bool:
