@@ -24,6 +24,7 @@ from streams.adapter import show_materializations
 from streams.adapter.catalog import NAMES
 from streams.adapter.metrics import of_materializations
 from streams.adapter.object_metrics import of_objects
+from streams.adapter.request_metrics import RequestCounts, of_requests
 from streams.adapter.results import END, Failed, Progress, Result, line
 from streams.adapter.sessions import Session, Sessions, session_of
 from streams.adapter.show import UNITS, ShownObject, row
@@ -31,7 +32,7 @@ from streams.adapter.timelines import Timeline
 from streams.compute.replica_responses import InstanceStatus
 from streams.errors import InvalidUsage
 from streams.http.listening import Listening
-from streams.http.metrics import exposition
+from streams.http.metrics import Family, exposition
 from streams.http.server import Endpoint, Exchange, Probes
 
 log = logging.getLogger(__name__)
@@ -86,7 +87,7 @@ class Server:
         probes = Probes(
             is_alive=lambda: answering.is_alive,
             why_not_ready=lambda: why_not_ready(answering),
-            metrics=lambda: metrics(answering),
+            metrics=self.metrics,
         )
         routes = {"GET /status": self._status, "POST /sql": self._sql}
         self.answering = answering
@@ -94,6 +95,7 @@ class Server:
         self.is_draining = False
         self.in_progress = 0
         """How many requests' statements are being answered."""
+        self.requests = RequestCounts()
         self._changed = threading.Condition()
 
     def drain(self, timeout_s: float = DRAIN_S) -> bool:
@@ -111,6 +113,7 @@ class Server:
     @contextmanager
     def _progressing(self) -> Iterator[None]:
         """Count a request whose statements are being answered."""
+        began = time.monotonic()
         with self._changed:
             self.in_progress += 1
         try:
@@ -118,7 +121,18 @@ class Server:
         finally:
             with self._changed:
                 self.in_progress -= 1
+                self.requests.answered += 1
+                self.requests.seconds += time.monotonic() - began
                 self._changed.notify_all()
+
+    def _count_failure(self) -> None:
+        with self._changed:
+            self.requests.failed_statements += 1
+
+    def metrics(self) -> str:
+        """Return the body of /metrics but for what every service has."""
+        requests = of_requests(self.requests, self.in_progress)
+        return exposition((*requests, *families(self.answering)))
 
     def _status(self, exchange: Exchange) -> None:
         exchange.answer(HTTPStatus.OK, status(self.answering))
@@ -171,12 +185,15 @@ class Server:
         try:
             for result in results:
                 _send(exchange, result)
+                if isinstance(result, Failed):
+                    self._count_failure()
                 if self.is_draining and isinstance(result, Progress):
                     return False
         except ConnectionError:
             raise
         except Exception as defect:
             log.exception("a statement could not be answered")
+            self._count_failure()
             hint = "this is a bug; the coordinator's log has more"
             _send(exchange, Failed("the statement could not be answered", repr(defect), hint))
         finally:
@@ -200,11 +217,11 @@ def why_not_ready(answering: StatementExecutor) -> str:
     return "" if answering.is_alive else "the coordinator has failed and has to be restarted"
 
 
-def metrics(answering: StatementExecutor) -> str:
-    """Return the body of /metrics but for what the process uses."""
+def families(answering: StatementExecutor) -> tuple[Family, ...]:
+    """Return the metrics of objects and materializations."""
     now_ms = time.time_ns() // 1_000_000
     objects = of_objects(answering.conditions(), answering.observed, now_ms)
-    return exposition((*objects, *of_materializations(answering.materialized())))
+    return (*objects, *of_materializations(answering.materialized()))
 
 
 def status(answering: StatementExecutor) -> dict[str, object]:

@@ -9,10 +9,13 @@ coordinator's, which knows who is reading; here what since allows is merged and 
 
 import logging
 import threading
+from collections.abc import Mapping
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Self
 
+from streams.app import compaction_metrics
+from streams.app.compaction_metrics import Stored, measured
 from streams.app.compaction_setup import (
     CompactionTarget,
     compaction,
@@ -27,7 +30,7 @@ from streams.app.service_process import now_ms
 from streams.app.signals import Stop
 from streams.compaction.merge_execution import log_failure
 from streams.compaction.runner import Compaction, RoundResult, Wish
-from streams.http.metrics import Family, counter, exposition, gauge, seconds
+from streams.http.metrics import exposition
 from streams.http.server import Probes
 from streams.kafka.client.positions import KafkaPositions
 from streams.kafka.topics import Topics
@@ -62,8 +65,10 @@ def rounds(
                 follow(topics, job, service.namespace)
                 say(job.tidy(Wish()), counts)
                 counts.rounds += 1
+                counts.stored = measured(job.shards)
                 counts.last_ms = now_ms()
             except Exception as error:  # noqa: BLE001  brokers that do not answer; it is tried again
+                counts.failures += 1
                 log_failure("round", error)
             merges.begin()
     return 0
@@ -138,6 +143,9 @@ class Counts:
     merges: int = 0
     merged_bytes: int = 0
     reclaimed_chunks: int = 0
+    failures: int = 0
+    stored: Mapping[str, Stored] = field(default_factory=dict)
+    """What each collection has stored, by its id; as it was after the last round."""
 
     def why_not_ready(self) -> str:
         """Empty once the groups of the namespace are followed."""
@@ -145,31 +153,12 @@ class Counts:
 
     def text(self) -> str:
         """The numbers for Prometheus."""
-        return exposition(
-            (
-                _counter("compaction_rounds_total", "Rounds.", self.rounds),
-                _counter("compaction_merges_total", "Collections merged.", self.merges),
-                _counter("compaction_merged_bytes_total", "Bytes written.", self.merged_bytes),
-                _counter(
-                    "compaction_reclaimed_chunks_total",
-                    "Unused chunks deleted.",
-                    self.reclaimed_chunks,
-                ),
-                gauge(
-                    "compaction_last_round_timestamp_seconds",
-                    "When the last round ended, in seconds since 1970.",
-                    [({}, seconds(self.last_ms))],
-                ),
-            )
-        )
-
-
-def _counter(name: str, help_: str, count: int) -> Family:
-    return counter(name, f"{help_} Since the service began.", [({}, count)])
+        return exposition(compaction_metrics.of_compaction(self))
 
 
 def say(done: RoundResult, counts: Counts) -> None:
     """Log and count what a round did; what failed is in the log already."""
+    counts.failures += len(done.failed)
     for merge in done.compacted:
         counts.merges += 1
         counts.merged_bytes += merge.bytes_written

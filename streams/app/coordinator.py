@@ -10,6 +10,7 @@ from streams.adapter.coordinator import Cluster, Coordinator, CoordinatorSetting
 from streams.adapter.server import DRAIN_S, Server
 from streams.adapter.workers.limits import Limits
 from streams.adapter.workers.pool import Workers
+from streams.app.endpoint import with_shared
 from streams.app.materialize.task_validation import check
 from streams.app.service_config import FENCED, Service
 from streams.app.service_process import new_id, now_ms
@@ -54,6 +55,7 @@ def run(service: Service, stopping: Stop) -> int:
     )
     coordinator.start()
     server = Server(listening, coordinator)
+    server.endpoint.probes = with_shared(server.endpoint.probes)
     threading.Thread(target=server.endpoint.serve_forever, name="http", daemon=True).start()
     log.info("coordinator serves", extra={"port": server.endpoint.server_port})
     while not stopping.wait(_LOOK_EVERY_S) and coordinator.is_alive:

@@ -4,10 +4,12 @@ import os
 import threading
 from pathlib import Path
 
+from streams.app import replica_metrics
 from streams.app.endpoint import probed
 from streams.app.service_config import Service
 from streams.app.signals import Stop
 from streams.compute.controller import command_topic, response_topic
+from streams.http.metrics import exposition
 from streams.http.server import Probes
 from streams.replica.config import Budgets, ReplicaConfig
 from streams.replica.main import Replica
@@ -25,7 +27,11 @@ def run(service: Service, stopping: Stop) -> int:
         replica.stop()
 
     threading.Thread(target=stop_when_told, name="stop", daemon=True).start()
-    with probed(service, Probes(why_not_ready=lambda: replica.waits_for)):
+    probes = Probes(
+        why_not_ready=lambda: replica.waits_for,
+        metrics=lambda: exposition(replica_metrics.of_replica(replica.measures())),
+    )
+    with probed(service, probes):
         replica.run()
     return 0
 

@@ -25,6 +25,7 @@ from streams.app.service_process import (
     until_signalled,
 )
 from streams.app.signals import Stop
+from streams.app.storage_metrics import of_storage
 from streams.app.up import (
     DIRECTORY,
     NAMESPACE,
@@ -35,6 +36,7 @@ from streams.app.up import (
     only_with,
 )
 from streams.errors import SlackwaterError
+from streams.http.metrics import exposition
 from streams.http.server import Probes
 from streams.kafka.client.broker import KafkaBroker
 from streams.kafka.client.positions import KafkaMarks
@@ -162,6 +164,7 @@ def run(service: Service, stopping: Stop) -> int:
         probes = Probes(
             is_alive=lambda: shards.defect is None,
             why_not_ready=lambda: "" if commands.is_ready else "commands cannot be read yet",
+            metrics=lambda: exposition(of_storage(commands.measures())),
         )
         stack.enter_context(probed(service, probes))
         try:

@@ -44,6 +44,7 @@ from streams.replica.driver.assembly import ReplicaParts, assemble
 from streams.replica.driver.checkpoint_store import CheckpointStore
 from streams.replica.driver.error_causes import cause_of
 from streams.replica.driver.heartbeat import pulse
+from streams.replica.driver.measures import ReplicaMeasures, measure
 from streams.replica.driver.status_reports import StatusReporter
 from streams.replica.spark.session import spark_session
 
@@ -68,6 +69,12 @@ class Replica:
         self._stopping = threading.Event()
         self.waits_for = SPARK
         """What it waits for before it serves; empty once it does."""
+        self._server: _Server | None = None
+
+    def measures(self) -> ReplicaMeasures | None:
+        """What it measures of itself; None before it serves. Called by any thread."""
+        parts = None if self._server is None else self._server.machinery
+        return None if parts is None else measure(parts.scheduler, parts.timings)
 
     def run(self) -> None:
         """Serve until stopped. Errors: InvalidUsage if the state directory is in use."""
@@ -88,7 +95,7 @@ class Replica:
             reader = CommandReader(broker.logs, config.commands)
             stack.callback(reader.close)
             stack.enter_context(pulse(answers))
-            server = _Server(config, store, broker, spark, answers)
+            server = self._server = _Server(config, store, broker, spark, answers)
             stack.callback(server.close)
             log.info("replica serves", extra={"replica": name})
             self.waits_for = ""

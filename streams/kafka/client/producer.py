@@ -46,6 +46,29 @@ Sent = Delivered | Determinate | Indeterminate
 """The result for one record."""
 
 
+@dataclass(slots=True)
+class WriteCounts:
+    """What this process has written to brokers: calls, their time, and records by result."""
+
+    calls: int = 0
+    seconds: float = 0.0
+    stored: int = 0
+    failed: int = 0
+    _lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
+
+    def add(self, seconds: float, stored: int, failed: int) -> None:
+        """Count a call, from its first record to its last report."""
+        with self._lock:
+            self.calls += 1
+            self.seconds += seconds
+            self.stored += stored
+            self.failed += failed
+
+
+WRITES = WriteCounts()
+"""Of all senders of this process."""
+
+
 class Sender:
     """Sends lists of records; calls from several threads run concurrently.
 
@@ -84,11 +107,13 @@ class Sender:
             return []
         batch = _Batch(len(records), stragglers_s)
         reports = [_Report(batch) for _ in records]
-        client = self._current()
+        client, began = self._current(), time.monotonic()
         for record, report in zip(records, reports, strict=True):
             _produce(client.producer, record, report)
         while not batch.is_over():
             self._hand_out(client, batch)
+        stored = sum(report.delivered is not None for report in reports)
+        WRITES.add(time.monotonic() - began, stored, len(records) - stored)
         if any(report.error and _is_lost(report.error) for report in reports):
             self._drop(client)
         return [

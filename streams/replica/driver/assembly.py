@@ -71,6 +71,7 @@ class ReplicaParts:
     door: SchedulerServer
     lanes: Lanes
     loops: tuple[PeriodicThread, ...]
+    timings: Timings
 
     def create(self, description: DataflowDescription) -> None:
         """Start maintaining a dataflow."""
@@ -202,7 +203,7 @@ def assemble(
     for loop in loops:
         loop.start()
     sinks = Sinks(instance.namespace, config.kafka, shards, _now_ms, crash)
-    return ReplicaParts(config, shards, watch, scheduler, sinks, door, lanes, loops)
+    return ReplicaParts(config, shards, watch, scheduler, sinks, door, lanes, loops, timings)
 
 
 def _loops(

@@ -1,4 +1,4 @@
-"""Timings of each micro-batch, one line of JSON each, for the benchmarks.
+"""Timings of each micro-batch: summed for metrics, one line of JSON each for the benchmarks.
 
 wait_ms from the source's request for the latest offset until there was work plan_ms from that
 decision to the start of foreachBatch: Spark's log, partitions, plan tasks_ms the action: all
@@ -9,23 +9,38 @@ total time that tasks spent on the dataflows
 import json
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from streams.ids import CollectionId
-from streams.replica.driver.scheduler import MicroBatch
+from streams.replica.driver.scheduler import LaneName, MicroBatch
 from streams.replica.tasks.report import Result
 
 LINES = 100_000
 """Number of lines after which the file is truncated."""
 
 
+@dataclass(frozen=True, slots=True)
+class LaneTotals:
+    """The committed micro-batches of a lane: how many, their rows, and seconds of each part.
+
+    The parts are those of a line: plan, tasks, commit.
+    """
+
+    batches: int = 0
+    rows: int = 0
+    plan_s: float = 0.0
+    tasks_s: float = 0.0
+    commit_s: float = 0.0
+
+
 @dataclass(slots=True)
 class Timings:
-    """The file; None writes nothing."""
+    """The file, None writes nothing; and the sums of each lane."""
 
     path: Path | None
     lines: int = 0
+    totals: dict[LaneName, LaneTotals] = field(default_factory=dict)
 
     def note(
         self,
@@ -35,9 +50,18 @@ class Timings:
         append_seconds: float,
     ) -> None:
         """Add a line. `moments`: foreachBatch began, rows collected, committed."""
+        began, collected, committed = moments
+        rows = sum(result.rows_in for result in results.values())
+        before = self.totals.get(batch.lane, LaneTotals())
+        self.totals[batch.lane] = LaneTotals(
+            before.batches + 1,
+            before.rows + rows,
+            before.plan_s + began - batch.decided,
+            before.tasks_s + collected - began,
+            before.commit_s + committed - collected,
+        )
         if self.path is None:
             return
-        began, collected, committed = moments
         line = {
             "lane": batch.lane,
             "seq": batch.seq,
@@ -45,7 +69,7 @@ class Timings:
             "dataflows": len(batch.units),
             "depth": batch.depth,
             "tasks": batch.tasks,
-            "rows": sum(result.rows_in for result in results.values()),
+            "rows": rows,
             "wait_ms": _ms(batch.decided - batch.asked),
             "plan_ms": _ms(began - batch.decided),
             "tasks_ms": _ms(collected - began),

@@ -8,13 +8,14 @@ of a task.
 
 import logging
 import threading
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import assert_never
 
 from streams.ids import CollectionId
 from streams.replica.driver.checkpoint_store import CheckpointStore
-from streams.replica.driver.dataflow import Dataflow
+from streams.replica.driver.dataflow import Dataflow, Phase
 from streams.replica.driver.events import (
     Dropped,
     Effect,
@@ -40,6 +41,9 @@ class DataflowTable:
     lock: threading.RLock = field(default_factory=threading.RLock)
     running: dict[CollectionId, Dataflow] = field(default_factory=dict)
     leaving: dict[CollectionId, Dataflow] = field(default_factory=dict)
+    failures: Counter[CollectionId] = field(default_factory=Counter)
+    restarts: Counter[CollectionId] = field(default_factory=Counter)
+    """How often running dataflows have failed, and begun again from a checkpoint or anew."""
 
     def of(self, flow: Dataflow) -> Dataflow:
         """Return what a dataflow is at present."""
@@ -58,6 +62,7 @@ class DataflowTable:
             flow = self.running.pop(dataflow, None)
             if flow is None:
                 return None
+            del self.failures[dataflow], self.restarts[dataflow]
             self.leaving[dataflow] = flow
             return self.tell(flow, Dropped())
 
@@ -70,11 +75,22 @@ class DataflowTable:
         """Step a dataflow from its present state; return it as it is after the event."""
         with self.lock:
             place = self.leaving if flow.id in self.leaving else self.running
-            after, effects = place[flow.id].step(event, self.now_ms())
+            before = place[flow.id]
+            after, effects = before.step(event, self.now_ms())
             place[flow.id] = after
+            if place is self.running:
+                self._count(before, after)
             for effect in effects:
                 self._do(after, effect)
             return after
+
+    def _count(self, before: Dataflow, after: Dataflow) -> None:
+        """Count what has happened, by what the dataflow is now and was before."""
+        attempts = 0 if before.trouble is None else before.trouble.attempts
+        if after.trouble is not None and after.trouble.attempts > attempts:
+            self.failures[after.id] += 1
+        if after.phase is Phase.STARTING and before.phase is not Phase.STARTING:
+            self.restarts[after.id] += 1
 
     def _do(self, flow: Dataflow, effect: Effect) -> None:
         match effect:

@@ -8,6 +8,8 @@ It stops when a newer session has begun (`Fenced`): of two services the newer on
 """
 
 import logging
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Protocol
 
 from streams.errors import Corrupt, Determinate, Indeterminate
@@ -34,6 +36,15 @@ class Stopping(Protocol):
         """Wait up to so many seconds for a stop; return whether it was requested."""
 
 
+@dataclass(frozen=True, slots=True)
+class ServiceMeasures:
+    """Responses by status, commands that are not answered yet, and sessions that failed."""
+
+    answered: Mapping[str, int]
+    pending: int
+    failures: int
+
+
 class CommandService:
     """One service. One thread; `run` is its main loop, `step` one iteration of its session."""
 
@@ -43,6 +54,16 @@ class CommandService:
         careful = SessionMarks(wiring.marks, wiring.names.commands)
         self._history = ServiceState(careful)
         self._has_begun = False
+        self._failures = 0
+
+    def measures(self) -> ServiceMeasures:
+        """What it has done since it began. Called by any thread."""
+        session = self._session
+        return ServiceMeasures(
+            answered=dict(self._history.answered),
+            pending=0 if session is None else session.pending,
+            failures=self._failures,
+        )
 
     def run(self, stopping: Stopping) -> None:
         """Answer commands until stopped.
@@ -77,6 +98,7 @@ class CommandService:
             log.warning(
                 "command service failed; reading commands again", extra={"cause": str(failure)}
             )
+            self._failures += 1
             self.close()
             self._history.careful.release()
             return False

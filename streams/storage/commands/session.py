@@ -11,6 +11,7 @@ import logging
 import threading
 import time
 import zlib
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -151,12 +152,14 @@ class ServiceState:
 
     `alone` is how many records still have to be taken one by one, because one of them failed a
     session. `tries` is how often a command has failed alone. A reader of responses holds
-    `reading`, because threads of a former session may still look for them.
+    `reading`, because threads of a former session may still look for them. `answered` counts
+    responses by status.
     """
 
     careful: SessionMarks
     tries: dict[Offset, int] = field(default_factory=dict)
     alone: int = 0
+    answered: Counter[str] = field(default_factory=Counter)
     reading: threading.Lock = field(default_factory=threading.Lock)
 
 
@@ -223,6 +226,11 @@ class Session:
                 extra={"from": self._ledger.end, "before": low},
             )
         return OffsetRange(max(low, self._ledger.position), high)
+
+    @property
+    def pending(self) -> int:
+        """How many commands were read and are not answered."""
+        return len(self._pending) + len(self._waiting)
 
     def turn(self, wait_ms: int) -> bool:
         """Take new commands, start some, answer finished ones; return whether none failed.
@@ -371,6 +379,7 @@ class Session:
                 )
                 for response in responses
             )
+        self._history.answered.update(report.outcome.status for _, report in finished)
         self._pending.answered([item for item, _ in finished])
         for item, _ in finished:
             self._history.tries.pop(item.offset, None)

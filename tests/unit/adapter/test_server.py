@@ -25,6 +25,7 @@ from streams.plan.physical import Column
 from streams.progress import EMPTY, frontier
 from tests.support.processes import eventually
 from tests.unit.adapter.items import source
+from tests.unit.adapter.test_metrics import read
 
 
 class Scripted:
@@ -371,3 +372,15 @@ def test_status_lists_every_object(server) -> None:
             "hydration": None,
         }
     ]
+
+
+def test_requests_and_errors_are_counted(server) -> None:
+    for text in (b"all", b"fail", b"break"):
+        assert ask(server, "POST", "/sql", text)[0] == 200
+    eventually(lambda: server.requests.answered == 3)
+    samples = read(server.metrics())
+    assert samples["slackwater_sql_requests_total", frozenset()] == 3
+    assert samples["slackwater_sql_errors_total", frozenset()] == 2
+    assert samples["slackwater_sql_requests_in_progress", frozenset()] == 0
+    assert samples["slackwater_sql_request_seconds_total", frozenset()] > 0
+    assert samples["slackwater_replicas", frozenset()] == 1

@@ -7,11 +7,13 @@ import threading
 import pytest
 
 from streams.app.compaction import Counts, rounds
+from streams.app.compaction_metrics import measured
 from streams.app.service_config import Service
 from streams.app.signals import Stop
 from streams.compaction.collector import Collector
 from streams.compaction.merge_execution import Worker
 from streams.compaction.runner import Compaction, Wish
+from streams.errors import Determinate
 from streams.ids import Timestamp
 from streams.kafka.memory.logs import MemoryBroker
 from streams.kafka.memory.records import MemoryRawReader
@@ -123,3 +125,36 @@ def test_a_merge_ends_when_the_process_does() -> None:
         assert "is stopping" in failed.reason
         assert stopped.merge(Wish(whole=True)).failed == []
         assert one.state(U1).batches.count == 4
+
+
+def test_what_is_stored_and_what_is_due_is_measured() -> None:
+    kafka, counts = broker(), Counts()
+    with client(kafka) as writer, client(kafka, pump=True) as one:
+        writer.create("u1", U1, DESCRIPTION, Timestamp(0))
+        for at in range(8):
+            append(writer, at, at + 1, rows("a", time=at))
+        one.open("u1")
+        before = measured(one)[U1]
+        assert before.batches == 8
+        assert 0 < before.debt_bytes <= before.bytes
+        job(kafka, one).merge(Wish())
+        one.sync_group("u1")
+        after = measured(one)[U1]
+        assert after.batches < 8
+        assert after.debt_bytes < before.debt_bytes
+        counts.stored = {U1: after}
+    assert (
+        f'slackwater_collection_batches{{collection="{U1}"}} {after.batches}.0' in counts.text()
+    )
+
+
+def test_rounds_that_fail_are_counted() -> None:
+    kafka, counts = broker(), Counts()
+    with client(kafka) as one:
+
+        def fail() -> None:
+            raise Determinate("no broker answers")
+
+        topics = Counted(kafka.topics, fail, lambda: None)
+        assert rounds(topics, job(kafka, one), SERVICE, topics.stopping, counts) == 0  # type: ignore[arg-type]
+    assert (counts.failures, counts.rounds) == (1, 1)

@@ -13,7 +13,8 @@ from confluent_kafka import KafkaError
 from streams.errors import Determinate, Indeterminate
 from streams.ids import Topic
 from streams.kafka.client import clients
-from streams.kafka.client.producer import Delivered, Outgoing, Sender
+from streams.kafka.client import producer as producer_module
+from streams.kafka.client.producer import Delivered, Outgoing, Sender, WriteCounts
 from streams.kafka.settings import ClientSettings
 
 STUCK, FINE, REFUSED = Topic("stuck"), Topic("fine"), Topic("refused")
@@ -107,3 +108,16 @@ def test_sending_fails_as_a_whole_where_that_is_asked(sender: Sender) -> None:
         sender.send([Outgoing(REFUSED, b"a"), Outgoing(REFUSED, b"b")])
     with pytest.raises(Indeterminate, match="1 of 2 stored"):
         sender.send([Outgoing(FINE, b"a"), Outgoing(REFUSED, b"b")])
+
+
+def test_writes_and_their_time_are_counted(
+    sender: Sender, producer: Producer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    counts = WriteCounts()
+    monkeypatch.setattr(producer_module, "WRITES", counts)
+    sender.send([Outgoing(FINE, b"a"), Outgoing(FINE, b"b")])
+    sender.send_each([Outgoing(FINE, b"c"), Outgoing(REFUSED, b"d")])
+    assert (counts.calls, counts.stored, counts.failed) == (2, 3, 1)
+    assert 0 < counts.seconds < 60
+    sender.send([])
+    assert counts.calls == 2, "nothing was written"

@@ -1,0 +1,86 @@
+"""What a replica measures of itself, for metrics; found out when somebody asks.
+
+State is counted as the files are: a run file of two records of a dataflow counts once, and one
+that no dataflow names any more is in the total alone, until it is deleted.
+"""
+
+import os
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+
+from streams.ids import CollectionId
+from streams.replica.driver.batch_timings import LaneTotals, Timings
+from streams.replica.driver.dataflow import Dataflow
+from streams.replica.driver.dataflow_state import run_names
+from streams.replica.driver.scheduler import Scheduler
+from streams.trace.arrange import disk_reserve
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DataflowMeasures:
+    """One dataflow. `phase` is that of `Status`; counts are since the process began."""
+
+    id: CollectionId
+    phase: str
+    is_failing: bool
+    failures: int
+    restarts: int
+    state_bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplicaMeasures:
+    """A replica. `skew_ms` is our clock less the broker's; None if it was never measured."""
+
+    dataflows: tuple[DataflowMeasures, ...]
+    lanes: Mapping[str, LaneTotals]
+    skew_ms: int | None
+    state_bytes: int
+    free_bytes: int
+    disk_bytes: int
+
+
+def measure(scheduler: Scheduler, timings: Timings) -> ReplicaMeasures:
+    """Look at everything; the lock is held only to take the table as it is."""
+    table, directory = scheduler.table, scheduler.store.directory
+    with scheduler.lock:
+        flows = tuple(table.running.values())
+        failures, restarts = dict(table.failures), dict(table.restarts)
+    sizes = file_sizes(str(directory / "runs"))
+    free, total = disk_reserve.usage(directory)
+    return ReplicaMeasures(
+        dataflows=tuple(
+            DataflowMeasures(
+                id=flow.id,
+                phase=flow.phase.value,
+                is_failing=flow.trouble is not None,
+                failures=failures.get(flow.id, 0),
+                restarts=restarts.get(flow.id, 0),
+                state_bytes=sum(sizes.get(name, 0) for name in files_of(flow)),
+            )
+            for flow in flows
+        ),
+        lanes=dict(timings.totals),
+        skew_ms=scheduler.skew.last_ms,
+        state_bytes=sum(sizes.values()),
+        free_bytes=free,
+        disk_bytes=total,
+    )
+
+
+def files_of(flow: Dataflow) -> frozenset[str]:
+    """Return the names of the run files of a dataflow: of its state, records and build."""
+    own = frozenset[str]() if flow.own is None else run_names(flow.own.runs)
+    build = frozenset[str]() if flow.build is None else run_names(flow.build.runs)
+    return own.union(build, *(record.checkpoint.runs for record in flow.records))
+
+
+def file_sizes(directory: str) -> dict[str, int]:
+    """Return the bytes of each file; those that are deleted meanwhile are left out."""
+    sizes: dict[str, int] = {}
+    with os.scandir(directory) as entries:
+        for entry in entries:
+            with suppress(FileNotFoundError):
+                sizes[entry.name] = entry.stat().st_size
+    return sizes
