@@ -49,12 +49,19 @@ from streams.storage.log.persistent_map import Map
 from streams.storage.policy import Retention
 from streams.trace.kernel.functions import Function
 
-ItemKind = Literal["source", "view", "sink", "errors"]
+ItemKind = Literal["source", "view", "rebase", "sink", "errors"]
 
-LETTERS: Mapping[ItemKind, str] = {"source": "s", "view": "u", "sink": "k", "errors": "e"}
+LETTERS: Mapping[ItemKind, str] = {
+    "source": "s",
+    "view": "u",
+    "rebase": "r",
+    "sink": "k",
+    "errors": "e",
+}
 NAMES: Mapping[ItemKind, str] = {
     "source": "source",
     "view": "materialized view",
+    "rebase": "rebase",
     "sink": "sink",
     "errors": "collection of dead letters",
 }

@@ -70,6 +70,7 @@ from streams.plan.sql.materializations import (
     ShowMaterializations,
 )
 from streams.plan.sql.offsets import ResumeSource
+from streams.plan.sql.rebase import CreateRebase
 from streams.plan.sql.tokens import split, tokenize
 from streams.storage.client.shards import Shards
 from streams.storage.log.state import CollectionState
@@ -78,7 +79,7 @@ from streams.trace.kernel.functions import Function
 
 log = logging.getLogger(__name__)
 
-ObjectDefinition = sql.CreateSource | sql.CreateMaterializedView | sql.CreateSink
+ObjectDefinition = sql.CreateSource | sql.CreateMaterializedView | CreateRebase | sql.CreateSink
 Definition = ObjectDefinition | sql.CreateFunction
 
 
@@ -216,6 +217,7 @@ class Coordinator:
             case (
                 sql.CreateSource()
                 | sql.CreateMaterializedView()
+                | CreateRebase()
                 | sql.CreateSink()
                 | sql.CreateFunction()
             ):
@@ -357,6 +359,8 @@ class Coordinator:
                 if meaning != meant(query, catalog):
                     return None
                 return ddl.view(statement, text, catalog, viewed)
+            case CreateRebase(), _:
+                return ddl.rebase(statement, text, catalog)
             case sql.CreateSink(), _:
                 return ddl.sink(statement, text, catalog, topics, namespace)
             case _:
@@ -449,6 +453,7 @@ class Coordinator:
         columns, row = {
             sql.Kind.SOURCE: (show.SOURCE_COLUMNS, show.source_row),
             sql.Kind.VIEW: (show.VIEW_COLUMNS, show.view_row),
+            sql.Kind.REBASE: (show.REBASE_COLUMNS, show.rebase_row),
             sql.Kind.SINK: (show.COLUMNS, show.row),
         }[kind]
         yield Columns(columns)

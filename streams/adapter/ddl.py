@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from streams.adapter import offsets
 from streams.adapter.bad_messages import refuse_inline, refuse_limit
 from streams.adapter.catalog import NAMES, Catalog, Item, ItemKind, unknown
-from streams.adapter.timelines import common
+from streams.adapter.timelines import common, timeline
 from streams.adapter.workers.requests import Viewed
 from streams.compute import dead_letters
 from streams.compute.description import Envelope as DescribedEnvelope
@@ -23,6 +23,7 @@ from streams.plan.physical import Column
 from streams.plan.sql.emit import emits
 from streams.plan.sql.history import Retain
 from streams.plan.sql.messages import KeyFormat
+from streams.plan.sql.rebase import CreateRebase
 from streams.plan.sql.statements import (
     Alter,
     CreateMaterializedView,
@@ -38,6 +39,7 @@ from streams.trace.kernel.types import parts
 KINDS: Mapping[Kind, ItemKind] = {
     Kind.SOURCE: "source",
     Kind.VIEW: "view",
+    Kind.REBASE: "rebase",
     Kind.SINK: "sink",
 }
 
@@ -183,8 +185,8 @@ def view(
     Errors: InvalidStatement if its inputs have two timelines, or EMIT ON CLOSE has no event
     times.
     """
-    timeline = common([catalog.items[read] for read in viewed.inputs], catalog.items)
-    if emits(statement.query) and timeline != "event":
+    read_timeline = common([catalog.items[read] for read in viewed.inputs], catalog.items)
+    if emits(statement.query) and read_timeline != "event":
         raise InvalidStatement(
             f"EMIT ON CLOSE in {statement.name}, whose inputs have times of ingestion",
             "rows that are ingested after their window has ended would be left out in silence",
@@ -200,6 +202,26 @@ def view(
         inputs=viewed.inputs,
         policy=retention(statement.retain),
         functions=viewed.functions,
+    )
+
+
+def rebase(statement: CreateRebase, text: str, catalog: Catalog) -> Item:
+    """Return the rebase of the statement. Errors: InvalidStatement."""
+    read = readable(statement.relation, catalog)
+    if timeline(read, catalog.items) != "event":
+        raise InvalidStatement(
+            f"{read.name} cannot be rebased: it has times of the clock already",
+            "expected a source with a WATERMARK, or a view over such",
+            f"read {read.name} as it is, together with other collections of that timeline",
+        )
+    return Item(
+        id=catalog.next_id("rebase"),
+        kind="rebase",
+        name=statement.name,
+        statement=text,
+        columns=read.columns,
+        inputs=(read.id,),
+        policy=retention(statement.retain),
     )
 
 
@@ -307,8 +329,11 @@ def undefinable(name: str, catalog: Catalog) -> Function | None:
 def blocking(item: Item, uppers: Mapping[CollectionId, int]) -> CollectionId | None:
     """Return the input with the least upper, if the object waits for it.
 
-    Shape: `uppers` of the object and its inputs; sealed ones are left out.
+    A rebase waits for none: its time is another one. Shape: `uppers` of the object and its
+    inputs; sealed ones are left out.
     """
+    if item.kind == "rebase":
+        return None
     inputs = [
         (uppers[collection], collection) for collection in item.inputs if collection in uppers
     ]

@@ -40,10 +40,13 @@ def delay_of(item: Item, catalog: Catalog, observed: InstanceStatus) -> Delay | 
 
 
 def _upstream(item: Item, catalog: Catalog) -> list[Item]:
-    """Return an item and all that it depends on, inputs first."""
+    """Return an item and all that it waits for, inputs first."""
     stack, wanted = [item], {item.id: item}
     while stack:
-        inputs = [catalog.items.get(id_) for id_ in stack.pop().inputs]
+        item = stack.pop()
+        if item.kind == "rebase":  # its time goes on, whatever holds up its input
+            continue
+        inputs = [catalog.items.get(id_) for id_ in item.inputs]
         fresh = [item for item in inputs if item is not None and item.id not in wanted]
         wanted.update({item.id: item for item in fresh})
         stack.extend(fresh)

@@ -265,6 +265,8 @@ class Materializing:
 
     def _key(self, item: Item, catalog: Catalog) -> Generator[Result, None, tuple[str, ...]]:
         """Return the columns that identify a row of an object by its definition."""
+        if item.kind == "rebase":
+            item = catalog.items[item.inputs[0]]
         if item.kind != "view":
             return () if item.source is None else item.source.keys
         ended = yield from self._evaluate(View(query_of(item, catalog)))

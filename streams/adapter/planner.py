@@ -58,13 +58,14 @@ def meant(query: str, catalog: Catalog) -> Query:
     """
     may_read = dead_letters.SUFFIX[1:] in query.casefold()
     items = [item for item in catalog.ordered() if may_read or item.kind != "errors"]
-    return Query(query, relations(items), tuple(catalog.functions.values()))
+    known = catalog.items
+    return Query(query, relations(items, known), tuple(catalog.functions.values()))
 
 
 def query_of(item: Item, catalog: Catalog) -> Query:
     """Return the query of a view in the catalog, with only the objects it reads and calls."""
     inputs = [catalog.items[collection] for collection in item.inputs]
-    return Query(item.query, relations(inputs), catalog.called(item))
+    return Query(item.query, relations(inputs, catalog.items), catalog.called(item))
 
 
 def evaluated(

@@ -11,6 +11,7 @@ away in between; the dataflow moves it afterwards.
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 
 from streams.adapter.catalog import Birth, Forget, Item, ItemKind
 from streams.adapter.catalog_log import CatalogLog
@@ -44,7 +45,12 @@ log = logging.getLogger(__name__)
 
 Crash = Callable[[str], None]
 
-KINDS: Mapping[ItemKind, Kind] = {"source": "ingestion", "view": "view", "sink": "sink"}
+KINDS: Mapping[ItemKind, Kind] = {
+    "source": "ingestion",
+    "view": "view",
+    "rebase": "rebase",
+    "sink": "sink",
+}
 """Dead letters are kept by the dataflow of their source."""
 
 
@@ -58,13 +64,18 @@ def reading_hold(collection: CollectionId) -> CapabilityId:
     return system_capability(collection, "reading")
 
 
-def relations(items: Sequence[Item]) -> dict[str, Relation]:
-    """Return the relations that names of sources and views resolve to."""
-    return {item.name: _relation(item) for item in items if item.kind != "sink"}
+def relations(items: Sequence[Item], known: Mapping[CollectionId, Item]) -> dict[str, Relation]:
+    """Return the relations that names of sources and views resolve to.
+
+    `known` has what rebases among the items read.
+    """
+    return {item.name: _relation(item, known) for item in items if item.kind != "sink"}
 
 
-def _relation(item: Item) -> Relation:
+def _relation(item: Item, known: Mapping[CollectionId, Item]) -> Relation:
     """Return an object as a relation. Equal at each start, because plans have to be equal."""
+    if item.kind == "rebase":  # it is at each time what its input was at some time
+        return replace(_relation(known[item.inputs[0]], known), id=item.id)
     source = item.source
     if source is None:
         is_monotone = item.kind == "errors" or emits(item.query)
@@ -251,16 +262,16 @@ class Objects:
                 raise InvalidUsage(f"collection {group} cannot be held: {outcome}")
 
     def _birth(self, item: Item) -> Timestamp:
-        """Choose the first time: by the inputs, or for a source the time of its definition.
+        """Choose the first time: by the inputs, or for a source that of its definition.
 
         That is the earlier of our clock and the broker's. A source with a watermark has event
-        times, and they begin in 1970.
+        times, and they begin in 1970. A rebase has the clock's, whatever its input has.
         """
         if item.source is not None and item.source.watermark is not None:
             return EVENT_BIRTH
-        if not item.inputs:
-            # A source alone, or constants. Our clock may be ahead of everybody's, and a join
-            # would wait until the others have come so far (rule 27).
+        if not item.inputs or item.kind == "rebase":
+            # Our clock may be ahead of everybody's, and a join would wait until the others have
+            # come so far (rule 27).
             clocks = [self._now_ms()]
             clocks += [] if item.created_ms is None else [item.created_ms]
             return Timestamp(min(clocks))

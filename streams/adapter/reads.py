@@ -157,8 +157,8 @@ class Reads:
         text = query.casefold()
         near = [item for item in items if _is_spelled(item, text)]
         called = [function for function in functions if function.name.casefold() in text]
-        blocks: list[bytes] = []
-        request = Plan(Query(query, relations(near), tuple(called)))
+        blocks, known = list[bytes](), {item.id: item for item in items}
+        request = Plan(Query(query, relations(near, known), tuple(called)))
         try:
             ended = yield from self.evaluate(request, blocks.append)
         except (WorkerLost, Unstarted):
@@ -167,7 +167,7 @@ class Reads:
             if len(near) == len(items) and len(called) == len(functions):
                 raise
             # to tell what else there is
-            request = Plan(Query(query, relations(items), tuple(functions)))
+            request = Plan(Query(query, relations(items, known), tuple(functions)))
             ended = yield from self.evaluate(request, blocks.append)
         return b"".join(blocks), Planned.told(ended.facts)
 

@@ -10,7 +10,7 @@ from streams.adapter.catalog import Catalog, Item, ItemKind
 from streams.adapter.ddl import blocking
 from streams.adapter.resume_source import resumptions
 from streams.adapter.timelines import Timeline, retained, timeline
-from streams.compute import binding
+from streams.compute import binding, rebasing
 from streams.compute.binding import Fact
 from streams.compute.protocol import Hydration
 from streams.compute.replica_responses import HYDRATING, Condition, InstanceStatus
@@ -25,6 +25,7 @@ from streams.storage.policy import LagBehindUpper, RetainHistory, Retention
 UNITS: Mapping[ItemKind, str] = {
     "source": "messages",
     "view": "rows",
+    "rebase": "rows",
     "sink": "rows",
     "errors": "rows",
 }
@@ -58,6 +59,9 @@ SOURCE_COLUMNS = (
 )
 """Of SHOW SOURCES. NULL: three of the last four without a watermark, `skipped` of none."""
 
+REBASE_COLUMNS = (*COLUMNS, Column("of", "VARCHAR"), Column("event_time", "VARCHAR"))
+"""Of SHOW REBASES: the input, and the event time up to which it is there at present."""
+
 FUNCTION_COLUMNS = (
     Column("name", "VARCHAR"),
     Column("arguments", "VARCHAR"),
@@ -72,7 +76,8 @@ class ShownObject:
 
     `hydration` has the numbers of the text in `progress`. `timeline` says what the frontiers
     mean. Of a source, `late` counts late rows (None without a watermark), and `skipped` the
-    messages that ON ERROR SKIP left out (None if none was, with another ON ERROR).
+    messages that ON ERROR SKIP left out (None if none was, with another ON ERROR). Of a
+    rebase, `of` is the name of its input, and `reached` the event times that it has.
     """
 
     item: Item
@@ -86,6 +91,8 @@ class ShownObject:
     timeline: Timeline = "wall"
     late: int | None = None
     skipped: int | None = None
+    of: str | None = None
+    reached: Antichain | None = None
 
 
 def shown(
@@ -158,7 +165,15 @@ def _shown(
         timeline=timeline(item, catalog.items),
         late=_late(item, state),
         skipped=_skipped(item, state),
+        of=catalog.items[item.inputs[0]].name if item.kind == "rebase" else None,
+        reached=_reached(item, state),
     )
+
+
+def _reached(item: Item, state: CollectionState | None) -> Antichain | None:
+    if item.kind != "rebase" or state is None:
+        return None
+    return rebasing.bound_frontier(state.source or {})
 
 
 def _late(item: Item, state: CollectionState | None) -> int | None:
@@ -190,12 +205,13 @@ def _with_letters(
 
 
 def is_loaded(item: Item, state: CollectionState | None) -> bool:
-    """Whether a source has loaded the first contents of its topic; True for other kinds.
+    """Whether a source or rebase has loaded its first contents; True for other kinds.
 
     Its first interval is one Append: since and upper are the same until then. That of a source
     with a watermark may be long in coming, after all its messages were read.
     """
-    if item.source is None or item.source.watermark is not None:
+    is_bound_at_once = item.source is not None and item.source.watermark is None
+    if not is_bound_at_once and item.kind != "rebase":
         return True
     return state is None or state.since != state.upper
 
@@ -235,6 +251,11 @@ def row(shown: ShownObject) -> tuple[str | int | None, ...]:
 def view_row(shown: ShownObject) -> tuple[str | int | None, ...]:
     """Return a view as a row of `VIEW_COLUMNS`."""
     return (*row(shown), "on close" if emits(shown.item.query) else None)
+
+
+def rebase_row(shown: ShownObject) -> tuple[str | int | None, ...]:
+    """Return a rebase as a row of `REBASE_COLUMNS`."""
+    return (*row(shown), shown.of, _clock(shown.reached))
 
 
 def source_row(shown: ShownObject) -> tuple[str | int | None, ...]:

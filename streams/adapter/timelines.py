@@ -6,7 +6,8 @@
 Times of the two are not comparable: the upper of a source with a watermark may be years behind
 the clock, or stand still for a day, and a read of both at one time would wait until they meet.
 So a view, a query and a materialization read one timeline. A source and its dead letters have
-the same one, a view has that of its inputs, and constants alone have the clock's.
+the same one, a view has that of its inputs, and constants alone have the clock's. So has a
+rebase, whose input has event times (`streams.compute.rebasing`).
 """
 
 from collections.abc import Mapping, Sequence
@@ -30,7 +31,7 @@ _MEANING: Mapping[Timeline, str] = {
 
 def timeline(item: Item, items: Mapping[CollectionId, Item]) -> Timeline:
     """Return an object's timeline. `items` has all that it depends on."""
-    while item.inputs:
+    while item.inputs and item.kind != "rebase":
         item = items[item.inputs[0]]
     if item.kind == "errors":
         item = items[CollectionId(f"{LETTERS['source']}{item.number}")]
@@ -51,8 +52,10 @@ def common(read: Sequence[Item], items: Mapping[CollectionId, Item]) -> Timeline
             f"{first.name} and {second.name} cannot be read together: they have different"
             " timelines",
             f"{first.name} {_MEANING[one]}, {second.name} {_MEANING[other]}",
-            "declare a WATERMARK in the sources of both, or in none: then the event time is a"
-            " column like any other",
+            f"CREATE REBASE name OF {by_timeline['event'].name}, and read that in its place:"
+            " it has each update at the time of the clock at which it became final. Or declare"
+            " a WATERMARK in the sources of both, or in none: then the event time is a column"
+            " like any other",
         )
     return next(iter(by_timeline), "wall")
 

@@ -21,7 +21,7 @@ from streams.app.up import DIRECTORY
 from streams.errors import Determinate, Indeterminate, InvalidUsage
 
 LEAVE = {"exit", "quit", "\\q"}
-WATCHED = {"CREATE SOURCE", "CREATE MATERIALIZED VIEW"}
+WATCHED = {"CREATE SOURCE", "CREATE MATERIALIZED VIEW", "CREATE REBASE"}
 """The kinds of objects that hydrate after creation."""
 
 AsJson = Annotated[

@@ -267,11 +267,17 @@ def sink_fields(sink: SinkDescription) -> Record:
 
 def _description(record: Record) -> DataflowDescription:
     source, sink, kind = record["source"], record["sink"], record["kind"]
-    ends = {"view": (False, False), "ingestion": (True, False), "sink": (False, True)}
-    if ends.get(kind) != (source is not None, sink is not None):
+    ends = {
+        "view": (False, False),
+        "ingestion": (True, False),
+        "rebase": (False, False),
+        "sink": (False, True),
+    }
+    is_rebase_of_one = kind != "rebase" or len(record["imports"]) == 1
+    if ends.get(kind) != (source is not None, sink is not None) or not is_rebase_of_one:
         raise Corrupt(
-            f"dataflow {record['export']}: expected a view, an ingestion with its source or "
-            f"a sink with its topic, got kind {kind!r}"
+            f"dataflow {record['export']}: expected a view, an ingestion with its source, "
+            f"a rebase of one import or a sink with its topic, got kind {kind!r}"
         )
     return DataflowDescription(
         export=CollectionId(record["export"]),

@@ -14,7 +14,7 @@ from streams.ids import CapabilityId, CollectionId, Timestamp, Topic
 from streams.plan.metadata import ErrorLimit, Included, Located, OnError, Watermark
 from streams.plan.physical import Column
 
-Kind = Literal["view", "ingestion", "sink"]
+Kind = Literal["view", "ingestion", "rebase", "sink"]
 Envelope = Literal["none", "upsert"]
 KeyFormat = Literal["json", "text", "bytes"]
 
@@ -109,10 +109,11 @@ class DataflowDescription:
     """One dataflow: its export, its imports, and its capabilities.
 
     `columns` are the export's. `plan` is the JSON of a `streams.plan.physical.Dataflow`; it is
-    empty for a sink, and for an ingestion, whose plan follows from `source` and `columns`.
+    empty for a sink, for an ingestion, whose plan follows from `source` and `columns`, and for
+    a rebase, which has one import and its columns (`streams.compute.rebasing`).
     `as_of` is the first time the export is exact at; `capability` the write capability on the
     export's shard, which lies in `group` (both empty for a sink). `source` is given for an
-    ingestion, `sink` for a sink, neither for a view.
+    ingestion, `sink` for a sink, neither for a view or a rebase.
     """
 
     export: CollectionId

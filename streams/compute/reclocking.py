@@ -90,11 +90,15 @@ class Ingest:
 
 @dataclass(frozen=True, slots=True)
 class Tick:
-    """No messages: append the empty `[lower, upper)`; the binding stays."""
+    """Nothing to take: append the empty `[lower, upper)`.
+
+    The binding stays, unless it is to be `reached` (`streams.compute.rebasing`).
+    """
 
     lower: Antichain
     upper: Antichain
     offsets: Offsets
+    reached: Offsets | None = None
 
 
 @dataclass(frozen=True, slots=True)

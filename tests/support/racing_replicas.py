@@ -26,7 +26,9 @@ SEEDS = [0, *(pytest.param(seed, marks=pytest.mark.long) for seed in range(1, 32
 
 def act_at_random(replica: Replica, rng: random.Random) -> None:
     """One of the things that a replica's threads do."""
-    lane = rng.choice([*tuple(replica.scheduler.lanes_of_sources()) * 10, *LANES])
+    has_rebase = any(flow.is_rebase for flow in replica.scheduler.flows.values())
+    many = (*replica.scheduler.lanes_of_sources(), *(["ingest"] if has_rebase else []))
+    lane = rng.choice([*many * 10, *LANES])
     match rng.randrange(8):
         case 0:
             replica.start()

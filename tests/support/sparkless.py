@@ -227,6 +227,26 @@ class World:
             )
         )
 
+    def rebase(self, name: str, of: str) -> None:
+        """A rebase of a collection by event time."""
+        read, hold = CollectionId(of), CapabilityId(f"{name}.reads.{of}")
+        acquire = Acquire(collection=read, capability=hold, right=Right.READ)
+        self.shards.submit([(of, acquire)])
+        columns = self.relations[of].columns
+        self._make(name, columns, "rebase", self.now, ())
+        self.descriptions.append(
+            DataflowDescription(
+                export=CollectionId(name),
+                kind="rebase",
+                name=name,
+                group=name,
+                columns=columns,
+                as_of=Timestamp(self.now),
+                imports=(ImportDescription(read, of, hold),),
+                capability=CapabilityId(f"{name}.write"),
+            )
+        )
+
     def _make(
         self,
         name: str,
@@ -431,7 +451,10 @@ class Replica:
         return all(
             self.world.upper(flow.id) > self.world.now
             for flow in self._flows()
-            if flow.id not in by_event_time and not by_event_time & set(flow.description.holds)
+            if flow.is_rebase
+            or (
+                flow.id not in by_event_time and not by_event_time & set(flow.description.holds)
+            )
         )
 
 

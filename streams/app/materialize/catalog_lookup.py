@@ -48,18 +48,24 @@ def bound(binding: BindingConfig, item: Item | None, items: Sequence[Item]) -> B
     if item is None:
         return binding
     update: Mapping[str, object] = {"collection": str(item.id)}
-    if binding.key is None and item.kind == "view":
+    if binding.key is None and item.kind in {"view", "rebase"}:
         update = {**update, "key": key_of(item, items)}
     return binding.model_copy(update=update)
 
 
 def key_of(item: Item, items: Sequence[Item]) -> list[str] | None:
-    """The key of a view by its query; None if none is known, or a row is alone.
+    """The key of a view by its query, of a rebase by what it reads.
 
-    Also where the query calls functions that are not here: the key has to be declared then.
+    None if none is known, or a row is alone. Also where the query calls functions that are not
+    here: the key has to be declared then.
     """
+    known = {item.id: item for item in items}
+    if item.kind == "rebase":
+        item = known[item.inputs[0]]
+    if item.source is not None:
+        return list(item.source.keys) or None
     try:
-        compiled = compile_view(item.query, relations(items))
+        compiled = compile_view(item.query, relations(items, known))
     except SlackwaterError:
         return None
     places = compiled.key

@@ -21,6 +21,7 @@ from streams.plan.sql import (
     materializations,
     messages,
     offsets,
+    rebase,
 )
 from streams.plan.sql.history import Retain
 from streams.plan.sql.limits import check_statements, check_text
@@ -32,6 +33,7 @@ class Kind(Enum):
 
     SOURCE = "SOURCE"
     VIEW = "MATERIALIZED VIEW"
+    REBASE = "REBASE"
     SINK = "SINK"
 
 
@@ -159,6 +161,7 @@ class Explain:
 Statement = (
     CreateSource
     | CreateMaterializedView
+    | rebase.CreateRebase
     | CreateSink
     | CreateFunction
     | DropFunction
@@ -194,15 +197,18 @@ _FUNCTION_USAGE = (
 )
 _SELECT_USAGE = "SELECT ... [AS OF time]"
 _SUBSCRIBE_USAGE = "SUBSCRIBE name [AS OF time]"
-_SHOW_USAGE = "SHOW SOURCES | MATERIALIZED VIEWS | SINKS | MATERIALIZATIONS | FUNCTIONS"
+_SHOW_USAGE = (
+    "SHOW SOURCES | MATERIALIZED VIEWS | REBASES | SINKS | MATERIALIZATIONS | FUNCTIONS"
+)
 _ALTER_USAGE = (
-    "ALTER SOURCE | MATERIALIZED VIEW name"
+    "ALTER SOURCE | MATERIALIZED VIEW | REBASE name"
     f" SET ({history.USAGE}) | RESET (RETAIN HISTORY)"
     f", ALTER SOURCE name SET ({bad_messages.ALTER_USAGE})"
     f", ALTER SOURCE name RESUME FROM [TOPIC '...'] [{offsets.USAGE}]"
 )
 _DROP_USAGE = (
-    "DROP SOURCE | MATERIALIZED VIEW | SINK | MATERIALIZATION | FUNCTION [IF EXISTS] name"
+    "DROP SOURCE | MATERIALIZED VIEW | REBASE | SINK | MATERIALIZATION | FUNCTION"
+    " [IF EXISTS] name"
 )
 _EXPLAIN_USAGE = "EXPLAIN [AS SVG] SELECT ..."
 
@@ -233,7 +239,9 @@ def _statement(cursor: Cursor) -> Statement:
             return statement
     first = dict.fromkeys(words.split()[0] for words in _GRAMMAR)
     if cursor.accept("CREATE"):
-        raise cursor.refused("SOURCE, MATERIALIZED VIEW, SINK, MATERIALIZATION or FUNCTION")
+        raise cursor.refused(
+            "SOURCE, MATERIALIZED VIEW, REBASE, SINK, MATERIALIZATION or FUNCTION"
+        )
     raise cursor.refused(f"one of SELECT, {', '.join(first)}")
 
 
@@ -438,7 +446,7 @@ def _show(cursor: Cursor) -> Statement:
 
 
 def _alter(cursor: Cursor) -> Statement:
-    kind = _KINDS[cursor.choose((Kind.SOURCE.value, Kind.VIEW.value))]
+    kind = _KINDS[cursor.choose((Kind.SOURCE.value, Kind.VIEW.value, Kind.REBASE.value))]
     name = cursor.name("a name")
     actions = ("SET", "RESET", "RESUME") if kind is Kind.SOURCE else ("SET", "RESET")
     action = cursor.choose(actions)
@@ -466,6 +474,7 @@ def _drop(cursor: Cursor) -> Statement:
 _GRAMMAR: Mapping[str, tuple[str, Callable[[Cursor], Statement]]] = {
     "CREATE SOURCE": (_SOURCE_USAGE, _create_source),
     "CREATE MATERIALIZED VIEW": (_VIEW_USAGE, _create_view),
+    "CREATE REBASE": (rebase.USAGE, rebase.create),
     "CREATE SINK": (_SINK_USAGE, _create_sink),
     "CREATE MATERIALIZATION": (materializations.CREATE_USAGE, materializations.create),
     "CREATE FUNCTION": (_FUNCTION_USAGE, _create_function),

@@ -7,7 +7,8 @@ was left to append (rule 16). Another writer may have been first:
 
     a view       the rest of the interval is appended, with the same chunks: the other writer
                  computed the same updates (rules 16, 18)
-    a source     the attempt is void: its chunks are orphans, its state does not move, and the
+    a source,
+    a rebase     the attempt is void: its chunks are orphans, its state does not move, and the
                  next decision begins at the shard's new upper (rule 18); so are dead letters
                  that are appended without their source
 
@@ -93,7 +94,7 @@ class ShardState:
 
         What EMIT ON CLOSE let out stays, whichever replica did it: no version corrects another.
         """
-        if flow.is_source or flow.plan.emits_on_close:
+        if flow.binds or flow.plan.emits_on_close:
             return False
         return self.fingerprint not in {"", flow.fingerprint}
 
@@ -347,9 +348,9 @@ def of_quiet(quiet: IdleUnit, shard: ShardState) -> Attempt:
     assert flow.own is not None
     counted = Stepped(replace(flow.own, frontier=move.upper))
     match move:
-        case Tick(lower, upper, offsets):
+        case Tick(lower, upper, offsets, reached):
             letters = _letters(flow, shard, upper)
-            to_offsets = _revised(flow, offsets)
+            to_offsets = _revised(flow, offsets if reached is None else reached)
             counted = Stepped(replace(flow.own, frontier=move.upper, offsets=to_offsets))
             now = BoundInterval((lower, upper), (offsets, to_offsets), letters=letters)
             return Attempt(flow=flow, counted=counted, now=now, shard=shard)
@@ -365,7 +366,8 @@ def of_quiet(quiet: IdleUnit, shard: ShardState) -> Attempt:
 def _counted(flow: Dataflow, to_offsets: Offsets, result: Result) -> Offsets:
     """The binding at the end of an interval, with what its messages add to the counts."""
     source = flow.description.source
-    assert source is not None
+    if source is None:  # a rebase reads no messages
+        return to_offsets
     skipped = result.seen.skipped
     to_offsets = binding.counted(to_offsets, source.start.generation, skipped, Fact.SKIPPED)
     return _revised(flow, error_limit.counted(source, to_offsets, result.seen))
@@ -374,14 +376,16 @@ def _counted(flow: Dataflow, to_offsets: Offsets, result: Result) -> Offsets:
 def _revised(flow: Dataflow, bound: Offsets) -> Offsets:
     """The binding of an Append, which keeps replicas of an earlier revision from appending."""
     source = flow.description.source
-    assert source is not None
+    if source is None:
+        return bound
     return binding.revised(bound, source.start.generation, source.revision)
 
 
 def _over_limit(flow: Dataflow, offsets: tuple[Offsets, Offsets]) -> Failed | None:
     """Why an Append would pass the source's ERROR LIMIT; None if it may be made."""
     source = flow.description.source
-    assert source is not None
+    if source is None:
+        return None
     reason = error_limit.limit_objection(source, *offsets)
     return None if reason is None else Failed(Failure(reason))
 

@@ -153,6 +153,8 @@ class Committer:
 
 
 def _reads_messages(attempt: Attempt) -> bool:
+    if attempt.flow.is_rebase:
+        return False
     if isinstance(attempt.now, DeadLetterPart):
         return True
     return (

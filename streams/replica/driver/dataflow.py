@@ -172,9 +172,14 @@ class Dataflow:
         return self.description.export
 
     @property
-    def is_source(self) -> bool:
-        """Whether it reads a raw topic."""
-        return self.description.source is not None
+    def binds(self) -> bool:
+        """Whether its Appends bind what they take (rule 18): a source or a rebase."""
+        return self.description.source is not None or self.is_rebase
+
+    @property
+    def is_rebase(self) -> bool:
+        """Whether it stamps the updates of its import with times of the clock."""
+        return self.description.kind == "rebase"
 
     @property
     def has_watermark(self) -> bool:
@@ -349,7 +354,7 @@ def _failed(flow: Dataflow, failure: Failure, at_ms: int, *, for_good: bool = Fa
     said = Log(logging.WARNING, "dataflow failed", {"reason": after.message})
     if for_good:
         return replace(failed, phase=Phase.FAILED), (said,)
-    if flow.is_source:
+    if flow.binds:
         is_hopeless = after.attempts % retry_policy.ATTEMPTS_BEFORE_REBUILD == 0
         return _without_build(failed) if is_hopeless and flow.build else failed, (said,)
     if retry_policy.wants_rebuild(after, failure):
@@ -367,7 +372,7 @@ def _restarted(flow: Dataflow) -> Next:
 def _unstaged(flow: Dataflow) -> Next:
     """A build begins at its first slice; a view's as after a restart without state."""
     said = Log(logging.WARNING, "staged chunks are gone")
-    if flow.is_source:
+    if flow.binds:
         return _without_build(flow), (said,)
     return _then((flow, (said, ForgetBuild())), _restarted)
 
@@ -390,7 +395,7 @@ def is_due(flow: Dataflow, now_ms: int, every_ms: int) -> bool:
     """Whether the last record is old enough, and the state has moved on from it."""
     if flow.own is None or flow.own.frontier.is_empty or flow.phase is not Phase.RUNNING:
         return False
-    if flow.is_source and flow.plan.depth == 0:
+    if flow.binds and flow.plan.depth == 0:
         return False  # no state but the position, which the shard has
     if flow.has_watermark:
         return False  # what is pending is read again from the topic

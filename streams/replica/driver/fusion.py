@@ -74,7 +74,7 @@ class NearViews:
 
 def near(flows: Sequence[Dataflow]) -> dict[CollectionId, Home]:
     """Return the views to step with their sources: near, cheap and shallow enough."""
-    sources = [flow for flow in flows if flow.is_source]
+    sources = [flow for flow in flows if flow.binds]
     homes: dict[CollectionId, Home] = {
         flow.id: flow.id if flow.has_watermark else None for flow in sources
     }
@@ -95,7 +95,7 @@ def near(flows: Sequence[Dataflow]) -> dict[CollectionId, Home]:
 
 def in_order(flows: Iterable[Dataflow]) -> list[Dataflow]:
     """Return the views among the flows, each after those it reads."""
-    left = {flow.id: flow for flow in flows if not flow.is_source}
+    left = {flow.id: flow for flow in flows if not flow.binds}
     ordered: list[Dataflow] = []
     while left:
         ready = [

@@ -16,6 +16,7 @@ lease is over.
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+from streams.compute import rebasing
 from streams.compute.description import ImportDescription
 from streams.compute.stepping import holds
 from streams.errors import SlackwaterError
@@ -69,6 +70,8 @@ class HoldMover:
         upper = self.scheduler.upper(flow)
         if upper is None:
             return None
+        if flow.is_rebase:
+            return rebasing.hold(self.scheduler.shards.state(flow.id).source or {})
         return holds([record.checkpoint for record in flow.records], upper)
 
 

@@ -3,7 +3,8 @@
 All sources move together: if one has messages, the others tick to the same upper in the same
 commit, so that a view over several of them does not wait for the idle ones. Without messages
 they tick individually, about every second. Those with a watermark have lanes of their own
-(`streams.replica.driver.event_planner`).
+(`streams.replica.driver.event_planner`). A rebase moves with them
+(`streams.replica.driver.rebase_planner`).
 
 `streams.compute.reclocking` decides for one source; this module adds the consequences for the
 dataflow's keyed state:
@@ -40,9 +41,10 @@ from streams.compute.stalls import (
     bad_message,
     reading_obstacle,
 )
+from streams.compute.stepping import Overtaken
 from streams.ids import Timestamp, Topic
 from streams.progress import Interval, frontier
-from streams.replica.driver import work_units
+from streams.replica.driver import rebase_planner, work_units
 from streams.replica.driver.dataflow import Dataflow, Phase
 from streams.replica.driver.dataflow_state import Build, OwnState
 from streams.replica.driver.import_state import Imports
@@ -91,12 +93,14 @@ class SourcePlan:
 class IngestLimits:
     """Limits: messages of a topic per micro-batch and their bytes, bytes per slice, idle ticks.
 
-    `skew_ms` is this clock less the broker's, None if unknown.
+    `step_bytes` is of what a rebase reads. `skew_ms` is this clock less the broker's, None if
+    unknown.
     """
 
     messages: int
     message_bytes: int
     slice_bytes: int
+    step_bytes: int
     tick_ms: int
     skew_ms: int | None
 
@@ -136,28 +140,54 @@ def plan(
     now_ms = _known_ms(ready, topics, now_ms)
     clock = Clock(now_ms, limits.tick_ms, limits.skew_ms)
     for flow in ready:
-        source = flow.description.source
-        if source is None or flow.own is None:
-            continue
-        observation = topics.get(source.topic)
-        if observation is None:
-            continue
-        shard = position(flow, view)
-        match reading_obstacle(source, shard.offsets, observation):
-            case Stalled(reason):
-                stuck.append(StalledSource(flow, reason))
-            case StaleEnds():
-                pass
-            case None:
-                own, ends = flow.own.position, _up_to_bad(flow, shard, observation.ends)
-                if isinstance(ends, str):
-                    stuck.append(StalledSource(flow, ends))
-                    continue
-                most = limits.messages_of(observation)
-                interval = reclocking.next_interval(own, shard, ends, clock, most, source.start)
-                decided.append((flow, interval))
+        decision = (
+            _rebasing(flow, view, clock, limits)
+            if flow.is_rebase
+            else _ingestion(flow, view, topics, clock, limits)
+        )
+        if isinstance(decision, StalledSource):
+            stuck.append(decision)
+        elif decision is not None:
+            decided.append((flow, decision))
     found_plan = _plan(decided, view, topics, clock.earlier_ms, limits)
     return replace(found_plan, stuck=(*found_plan.stuck, *stuck))
+
+
+def _rebasing(
+    flow: Dataflow, view: Imports, clock: Clock, limits: IngestLimits
+) -> Ingestion | StalledSource:
+    """Decide about a rebase; it stops if the history of its import is gone."""
+    shard = position(flow, view)
+    match rebase_planner.decide(flow, view, shard, clock, limits.step_bytes):
+        case Overtaken():
+            return StalledSource(flow, rebase_planner.why_overtaken(flow, view))
+        case decision:
+            return decision
+
+
+def _ingestion(
+    flow: Dataflow,
+    view: Imports,
+    topics: Mapping[Topic, TopicReport],
+    clock: Clock,
+    limits: IngestLimits,
+) -> Ingestion | StalledSource | None:
+    """Decide about a source; None while the ends of its topic are not known."""
+    source = flow.description.source
+    if source is None or flow.own is None or source.topic not in topics:
+        return None
+    observation, shard = topics[source.topic], position(flow, view)
+    match reading_obstacle(source, shard.offsets, observation):
+        case Stalled(reason):
+            return StalledSource(flow, reason)
+        case StaleEnds():
+            return None
+        case None:
+            ends = _up_to_bad(flow, shard, observation.ends)
+            if isinstance(ends, str):
+                return StalledSource(flow, ends)
+            own, most = flow.own.position, limits.messages_of(observation)
+            return reclocking.next_interval(own, shard, ends, clock, most, source.start)
 
 
 def _is_altered(flow: Dataflow, view: Imports) -> bool:
@@ -218,7 +248,13 @@ def _plan(
     units: list[SourceUnit] = []
     began: list[StartedBuild] = []
     for flow, decision in decided:
-        if isinstance(decision, Ingest):
+        if isinstance(decision, Ingest) and flow.is_rebase:
+            match rebase_planner.planned(flow, view, decision, limits.slice_bytes):
+                case Build() as build:
+                    began.append(StartedBuild(flow, build))
+                case unit:
+                    units.append(unit)
+        elif isinstance(decision, Ingest):
             source = flow.description.source
             assert source is not None
             observation = topics[source.topic]

@@ -97,7 +97,7 @@ class RecoveryThread:
 
     def _resume(self, flow: Dataflow) -> None:
         view = Imports(self.scheduler.shards)
-        if flow.is_source:
+        if flow.binds:
             self._resume_source(flow, view)
             return
         if self._is_of_another_version(flow, view):

@@ -289,7 +289,7 @@ class Scheduler:
     def _far(self) -> list[Dataflow]:
         trusted = self._trusted()
         near = self.near.of(trusted, time.monotonic())
-        return [flow for flow in trusted if not flow.is_source and flow.id not in near]
+        return [flow for flow in trusted if not flow.binds and flow.id not in near]
 
     def _plan_near(self, view: Imports, now_ms: int) -> Work:
         """Plan new messages, the views they reach, and near views that are behind."""
@@ -403,6 +403,7 @@ class Scheduler:
             messages=self.config.budgets.messages,
             message_bytes=self.config.budgets.message_bytes,
             slice_bytes=self.config.budgets.slice_bytes,
+            step_bytes=self.config.budgets.step_bytes,
             tick_ms=self.config.tick_ms,
             skew_ms=self.skew.known(now_ms),
         )

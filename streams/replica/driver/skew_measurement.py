@@ -40,7 +40,7 @@ class SkewMonitor:
             waiting = [
                 (flow.description.group, _heartbeat(flow))
                 for flow in scheduler.sound()
-                if flow.is_source and flow.is_ready(Phase.RUNNING, now_ms)
+                if flow.binds and flow.is_ready(Phase.RUNNING, now_ms)
             ]
         if waiting:
             submit(scheduler, waiting)

@@ -152,15 +152,15 @@ def condition(flow: Dataflow, now_ms: int, skew: Skew) -> Status:
         message = f"waits for {', '.join(sorted(flow.blocked_by))}"
         return Status(flow.id, "stalled", message)
     build, trouble = flow.build, flow.trouble
-    if flow.is_source and trouble is None and skew.is_wrong:
+    if flow.binds and trouble is None and skew.is_wrong:
         return Status(flow.id, "stalled", _of_clock(skew))
     progress = _waiting(flow, now_ms)
     if build is not None:
         progress = f"{build.done} of {len(build.slices)} slices"
-    loads = flow.is_source and build is not None and flow.phase is Phase.RUNNING
+    loads = flow.binds and build is not None and flow.phase is Phase.RUNNING
     state = (Phase.BUILDING if loads else flow.phase).value
     if trouble is not None and flow.phase is not Phase.FAILED:
-        state = "stalled" if flow.is_source else "failed"
+        state = "stalled" if flow.binds else "failed"
     return Status(flow.id, state, "" if trouble is None else trouble.message, progress)
 
 
@@ -189,7 +189,7 @@ def _of_clock(skew: Skew) -> str:
 
 def _is_blocked(flow: Dataflow, now_ms: int) -> bool:
     """Whether a view does not advance because an import does not (rule 26)."""
-    if flow.is_source or flow.own is None or flow.trouble or flow.phase is not Phase.RUNNING:
+    if flow.binds or flow.own is None or flow.trouble or flow.phase is not Phase.RUNNING:
         return False
     if flow.own.frontier.is_empty or not flow.blocked_by:
         return False

@@ -45,7 +45,7 @@ def plan(flows: Iterable[Dataflow], view: Imports, now_ms: int, budget: int) -> 
     lost: list[LostState] = []
     waiting: list[BlockedView] = []
     for flow in flows:
-        if flow.is_source or flow.own is None or not flow.is_ready(Phase.RUNNING, now_ms):
+        if flow.binds or flow.own is None or not flow.is_ready(Phase.RUNNING, now_ms):
             continue
         own = flow.own.frontier
         inputs, scheduled = view.of_flow(flow, own), flow.scheduled

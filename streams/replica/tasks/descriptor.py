@@ -44,8 +44,9 @@ class Replay:
 class ChunkLoad:
     """Updates of one import of a dataflow, to be read from a shard.
 
-    With `as_of` they are part of a snapshot: all of them happen then. With `replay` they are
-    the history of an ingestion's own shard, to be read as messages of its envelope.
+    With `as_of` they are part of a snapshot: all of them happen then, and with `cancels` those
+    that cancel each other then are left out. With `replay` they are the history of an
+    ingestion's own shard, to be read as messages of its envelope.
     """
 
     dataflow: CollectionId
@@ -54,6 +55,7 @@ class ChunkLoad:
     pieces: tuple[Piece, ...]
     as_of: Timestamp | None = None
     replay: Replay | None = None
+    cancels: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -17,6 +17,8 @@ from streams.storage.read import reader as read
 from streams.storage.read.reader import Piece
 from streams.trace.columns import int64, one_array
 from streams.trace.exact.diffs import negated
+from streams.trace.kernel.kernel import Kernel
+from streams.trace.updates import consolidate_if_needed, flatten
 
 Loaded = tuple[pa.Table, pa.Table]
 """Updates c0 .. cn, time, diff; and errors error, time, diff."""
@@ -52,6 +54,8 @@ class Loader:
                 loaded = self._fetch(topic, pieces)
                 if load.as_of is not None:
                     loaded = _at(loaded, load.as_of)
+                if load.cancels:
+                    loaded = _cancelled(loaded, self.resources.kernel)
                 if load.replay is None:
                     return loaded
                 replay = load.replay
@@ -73,6 +77,15 @@ class Loader:
 
 def _at(loaded: Loaded, time: Timestamp) -> Loaded:
     return read.advance_times(loaded[0], time), read.advance_times(loaded[1], time)
+
+
+def _cancelled(loaded: Loaded, kernel: Kernel) -> Loaded:
+    """Return updates and errors without those that cancel each other at one time."""
+    updates, errors = (
+        pa.Table.from_batches([consolidate_if_needed(flatten([table], table.schema), kernel)])
+        for table in loaded
+    )
+    return updates, errors
 
 
 def _negated(table: pa.Table) -> pa.Table:

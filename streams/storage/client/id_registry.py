@@ -75,8 +75,8 @@ class Directory:
         for name in (id_, group):
             if CATALOG_ID.fullmatch(name):
                 raise InvalidUsage(
-                    f"{name}: s, u, k or e and a number name the catalog's sources, views,"
-                    " sinks and dead letters: choose another name"
+                    f"{name}: s, u, r, k or e and a number name the catalog's sources, views,"
+                    " rebases, sinks and dead letters: choose another name"
                 )
         self.waits()
         self.shards.make(REGISTRY)

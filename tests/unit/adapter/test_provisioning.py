@@ -10,7 +10,7 @@ QUERY = "SELECT DISTINCT id FROM bids"
 
 
 def test_the_key_of_an_upsert_reaches_the_plan() -> None:
-    plan = explain(QUERY, relations([source(1, "bids")]))
+    plan = explain(QUERY, relations([source(1, "bids")], {}))
     assert "key id" in plan
     assert "Distinct" not in plan
     assert "append-only" not in plan
@@ -20,6 +20,6 @@ def test_without_an_envelope_rows_stay_and_may_come_twice() -> None:
     upserted = source(1, "bids")
     assert upserted.source is not None
     item = replace(upserted, source=replace(upserted.source, envelope="none", keys=()))
-    plan = explain(QUERY, relations([item]))
+    plan = explain(QUERY, relations([item], {}))
     assert "append-only" in plan
     assert "Distinct" in plan

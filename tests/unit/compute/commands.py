@@ -63,6 +63,16 @@ INGESTION = DataflowDescription(
         ),
     ),
 )
+REBASE = DataflowDescription(
+    export=CollectionId("r2"),
+    kind="rebase",
+    name="orders now",
+    group="r2",
+    columns=(Column("id", "BIGINT"),),
+    as_of=Timestamp(7),
+    imports=(ImportDescription(CollectionId("s1"), "s1", CapabilityId("h-r2")),),
+    capability=CapabilityId("w-r2"),
+)
 SINK = DataflowDescription(
     export=CollectionId("k9"),
     kind="sink",

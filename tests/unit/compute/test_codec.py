@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 
@@ -22,7 +24,7 @@ from streams.compute.protocol import (
 from streams.errors import Corrupt
 from streams.ids import CollectionId
 from streams.progress import EMPTY, frontier
-from tests.unit.compute.commands import INGESTION, SINK, histories
+from tests.unit.compute.commands import INGESTION, REBASE, SINK, histories
 
 
 @given(histories())
@@ -32,10 +34,20 @@ def test_every_command_comes_back_as_it_was(history) -> None:
         assert decode_command(encode_command(message)) == message
 
 
-@pytest.mark.parametrize("description", [INGESTION, SINK], ids=["ingestion", "sink"])
-def test_sources_and_sinks_come_back_as_they_were(description) -> None:
+@pytest.mark.parametrize(
+    "description", [INGESTION, REBASE, SINK], ids=["ingestion", "rebase", "sink"]
+)
+def test_sources_rebases_and_sinks_come_back_as_they_were(description) -> None:
     message = CommandMessage("n", 1, CreateDataflow(description))
     assert decode_command(encode_command(message)) == message
+
+
+@pytest.mark.parametrize("imports", [(), REBASE.imports * 2])
+def test_a_rebase_has_one_import(imports) -> None:
+    described = replace(REBASE, imports=imports)
+    value = encode_command(CommandMessage("n", 1, CreateDataflow(described)))
+    with pytest.raises(Corrupt, match="a rebase of one import"):
+        decode_command(value)
 
 
 @pytest.mark.parametrize(

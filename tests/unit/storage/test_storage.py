@@ -158,7 +158,7 @@ def test_the_names_of_the_catalog_are_nobody_elses(storage: Storage) -> None:
     for kind in LETTERS:
         id_ = catalog.next_id(kind)
         with pytest.raises(
-            InvalidUsage, match="7: s, u, k or e and a number name the catalog's"
+            InvalidUsage, match="7: s, u, r, k or e and a number name the catalog's"
         ):
             storage.create(id_, TABLE)
         with pytest.raises(InvalidUsage, match="choose another name"):
