@@ -57,6 +57,7 @@ class Child:
     _is_wanted: bool = False
     """Whether the next end is one that `kill` brought about."""
     _process: "subprocess.Popen[bytes] | None" = None
+    _spawning: threading.Lock = field(default_factory=threading.Lock)
     _stopping: threading.Event = field(default_factory=threading.Event)
     _thread: threading.Thread | None = None
 
@@ -78,9 +79,11 @@ class Child:
 
     def kill(self) -> None:
         """`kill -9` of its whole group: it is started again."""
-        if self._process is not None:
+        with self._spawning:  # it runs before `Popen` has returned
+            process = self._process
+        if process is not None:
             self._is_wanted = True
-            kill_group(self._process.pid, signal.SIGKILL)
+            kill_group(process.pid, signal.SIGKILL)
 
     def stop(self) -> None:
         """End it for good: first politely, then not.
@@ -113,7 +116,8 @@ class Child:
         began = time.monotonic()
         written = self.log_file.stat().st_size if self.log_file.exists() else 0
         try:
-            process = self._process = self._spawn()
+            with self._spawning:
+                process = self._process = self._spawn()
         except OSError as cause:  # no room for its log, or none for one process more
             return End(1, str(cause), 0)
         finally:

@@ -194,6 +194,27 @@ def test_who_is_killed_on_purpose_always_comes_back(tmp_path: Path) -> None:
         child.stop()
 
 
+def test_a_process_is_killed_that_runs_before_its_start_has_returned(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class SlowStart(subprocess.Popen[bytes]):
+        def __init__(self, *arguments: Any, **options: Any) -> None:
+            super().__init__(*arguments, **options)
+            time.sleep(1)  # the supervisor's thread is not scheduled, the process is
+
+    monkeypatch.setattr(subprocess, "Popen", SlowStart)
+    child = family(tmp_path / "log")
+    child.start()
+    try:
+        born(tmp_path / "log", 1)
+        child.kill()
+        born(tmp_path / "log", 2)
+        child.kill()  # what it started last, not what has ended
+        born(tmp_path / "log", 3)
+    finally:
+        child.stop()
+
+
 def test_stop_asks_the_process_alone_and_lets_it_end_what_it_started(tmp_path: Path) -> None:
     program = """
 import signal, subprocess, sys
