@@ -17,6 +17,8 @@ from dataclasses import dataclass
 from typing import assert_never
 
 from streams.adapter import bad_messages, ddl, resume_source, show, show_materializations
+from streams.adapter.audit_verdicts import Counts, Verdicts, publisher
+from streams.adapter.audits import Audits
 from streams.adapter.catalog import (
     NAMES,
     Catalog,
@@ -60,6 +62,7 @@ from streams.kafka.topic_settings import DEFAULT_DATA_PARTITIONS
 from streams.kafka.topics import TopicKind, Topics, TopicSpec
 from streams.plan.physical import Column
 from streams.plan.sql import statements as sql
+from streams.plan.sql.audit import Audit
 from streams.plan.sql.bad_messages import AlterErrors
 from streams.plan.sql.emit import emits
 from streams.plan.sql.limits import too_deep
@@ -81,6 +84,7 @@ log = logging.getLogger(__name__)
 
 ObjectDefinition = sql.CreateSource | sql.CreateMaterializedView | CreateRebase | sql.CreateSink
 Definition = ObjectDefinition | sql.CreateFunction
+Change = sql.Alter | ResumeSource | AlterErrors | sql.Drop | sql.DropFunction
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -150,6 +154,8 @@ class Coordinator:
         self.guards = Guards()
         self.sessions = Sessions(time.monotonic)
         self._reads = Reads(self.shards, self.guards, workers, self._unmade, self._delay)
+        verdicts = Verdicts(publisher(cluster.logs, cluster.topics, namespace), now_ms)
+        self.audits = Audits(self._reads, self.catalog, self.shards, verdicts)
         self._objects = Objects(
             self.catalog, self.shards, cluster.topics, now_ms, crash, self._plan
         )
@@ -182,6 +188,11 @@ class Coordinator:
     def observed(self) -> InstanceStatus:
         """The state that replicas have reported."""
         return self.controller.observed
+
+    @property
+    def audit_counts(self) -> Counts:
+        """The numbers of audits since it began."""
+        return self.audits.verdicts.counts
 
     def stop(self) -> None:
         """Stop; unfinished work continues at the next start."""
@@ -222,21 +233,9 @@ class Coordinator:
                 | sql.CreateFunction()
             ):
                 yield from self._defined(statement, text)
-            case sql.Alter():
+            case sql.Alter() | ResumeSource() | AlterErrors() | sql.Drop() | sql.DropFunction():
                 with self._definitions:
-                    done = self._alter(statement)
-                yield from done
-            case ResumeSource() | AlterErrors():
-                with self._definitions:
-                    done = self._change_source(statement)
-                yield from done
-            case sql.Drop():
-                with self._definitions:
-                    done = self._drop(statement)
-                yield from done
-            case sql.DropFunction():
-                with self._definitions:
-                    done = self._drop_function(statement)
+                    done = self._change(statement)
                 yield from done
             case sql.ShowFunctions():
                 yield from self._show_functions()
@@ -249,6 +248,8 @@ class Coordinator:
                 yield from self._reads.select(query, When(as_of, session), items, functions)
             case sql.Subscribe():
                 yield from self._subscribe(statement, session)
+            case Audit():
+                yield from self.audits.execute(statement, session)
             case sql.Explain(query, picture):
                 yield from self._explain(query, picture=picture)
             case (
@@ -389,10 +390,20 @@ class Coordinator:
         self._upkeep.renew(item)
         return (Complete("ALTER SOURCE", {"id": item.id}),)
 
-    def _change_source(self, statement: ResumeSource | AlterErrors) -> tuple[Result, ...]:
-        if isinstance(statement, ResumeSource):
-            return self._resume(statement)
-        return self._alter_errors(statement)
+    def _change(self, statement: Change) -> tuple[Result, ...]:
+        match statement:
+            case sql.Alter():
+                return self._alter(statement)
+            case ResumeSource():
+                return self._resume(statement)
+            case AlterErrors():
+                return self._alter_errors(statement)
+            case sql.Drop():
+                return self._drop(statement)
+            case sql.DropFunction():
+                return self._drop_function(statement)
+            case _:
+                assert_never(statement)
 
     def _alter_errors(self, statement: AlterErrors) -> tuple[Result, ...]:
         catalog = self.catalog.sync()

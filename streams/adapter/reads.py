@@ -12,6 +12,7 @@ generator; closing it ends the read.
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TypeVar
 
 import pyarrow as pa
@@ -37,6 +38,8 @@ from streams.adapter.timestamp_selection import (
 from streams.adapter.workers.pool import Workers
 from streams.adapter.workers.process import Unstarted, WorkerLost
 from streams.adapter.workers.requests import (
+    Compare,
+    Comparison,
     Compute,
     Ended,
     Import,
@@ -129,19 +132,10 @@ class Reads:
         Errors: InvalidStatement; TimeoutError if an item is not created in time.
         """
         plan, planned = yield from self._planned(query, items, functions)
-        by_id = {item.id: item for item in items}
-        read = [
-            (by_id[CollectionId(imported.collection)], imported) for imported in planned.imports
-        ]
-        sources = [item for item, _ in read]
-        when = replace(when, timeline=common(sources, by_id))
+        read = imported(planned, items)
         with Spool(self._workers.limits, self._workers.directory) as spool:
-            with self._guards.reading([item.id for item in sources], Timestamp(0)) as guard:
-                time = yield from self._readable(sources, when, guard)
-                with (yield from beating(self._workers.lend())) as worker:
-                    snapshots = self._snapshots(read, time)
-                    computed = worker.ask(Compute(plan, time), snapshots, spool.take)
-                    ended = yield from beating(computed)
+            computed = self._computed(read, when, items, partial(Compute, plan), spool.take)
+            time, ended = yield from computed
             yield Columns(tuple(Column(*column) for column in planned.shown))
             for block in spool.blocks():
                 yield Rows(tuple(block.decode().split("\n")))
@@ -149,6 +143,37 @@ class Reads:
         yield Complete(
             f"SELECT {ended.facts['rows']}", {**facts, **session_facts(when.session)}
         )
+
+    def compare(
+        self, item: Item, when: When, items: Sequence[Item], functions: Sequence[Function]
+    ) -> Generator[Result, None, tuple[Timestamp, Comparison]]:
+        """Compare a view with its query at one time, and return that.
+
+        Errors: as `select`.
+        """
+        plan, planned = yield from self._planned(item.query, items, functions)
+        actual = Import(str(item.id), frozenset(range(len(item.columns))))
+        read = [*imported(planned, items), (item, actual)]
+        request = partial(Compare, plan)
+        time, ended = yield from self._computed(read, when, items, request, bytes)
+        return time, Comparison.told(ended.facts)
+
+    def _computed(
+        self,
+        read: Sequence[tuple[Item, Import]],
+        when: When,
+        items: Sequence[Item],
+        request: Callable[[Timestamp], Request],
+        take: Callable[[bytes], object],
+    ) -> Generator[Result, None, tuple[Timestamp, Ended]]:
+        """Have a worker execute a request on snapshots at one time; return time and end."""
+        sources = [item for item, _ in read]
+        when = replace(when, timeline=common(sources, {item.id: item for item in items}))
+        with self._guards.reading([item.id for item in sources], Timestamp(0)) as guard:
+            time = yield from self._readable(sources, when, guard)
+            with (yield from beating(self._workers.lend())) as worker:
+                snapshots = self._snapshots(read, time)
+                return time, (yield from beating(worker.ask(request(time), snapshots, take)))
 
     def _planned(
         self, query: str, items: Sequence[Item], functions: Sequence[Function]
@@ -368,6 +393,12 @@ class Reads:
 
     def _behind(self, items: Sequence[Item], time: Timestamp) -> list[Item]:
         return [item for item in items if not is_complete(self._state(item), time)]
+
+
+def imported(planned: Planned, items: Sequence[Item]) -> list[tuple[Item, Import]]:
+    """Return the imports of a plan with their objects."""
+    by_id = {item.id: item for item in items}
+    return [(by_id[CollectionId(read.collection)], read) for read in planned.imports]
 
 
 def why_patient(behind: str, time: Timestamp, when: When) -> Iterator[str]:

@@ -20,6 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from streams.adapter.workers.limits import WORKING, Limits, too_much, too_much_disk
+from streams.adapter.workers.requests import Comparison
 from streams.errors import InvalidStatement
 from streams.ids import Timestamp
 from streams.operators.snapshot import snapshot_of
@@ -33,8 +34,8 @@ from streams.trace.kernel.connection import (
     StatementRefused,
 )
 from streams.trace.kernel.functions import without_hash
-from streams.trace.kernel.kernel import Kernel
-from streams.trace.updates import expand
+from streams.trace.kernel.kernel import Kernel, arrow_schema
+from streams.trace.updates import contents_at, expand, flatten, with_diffs
 
 _NO_ROOM = frozenset({errno.EFBIG, errno.ENOSPC, errno.EDQUOT})
 _DISK_SETTING = "max_temp_directory_size"
@@ -61,11 +62,49 @@ def answer(
     Shape: `snapshots` as of `snapshot_of`. Errors: InvalidStatement.
     """
     with refusing(limits):
-        rows, errors = snapshot_of(selected.dataflow, dict(enumerate(snapshots)), time, kernel)
-        _refuse(rows, errors, time, kernel)
+        rows = _rows(selected, snapshots, time, kernel)
         kernel.allow(_expanded(rows))
         whole = pa.Table.from_batches([expand(rows)])
         return _ordered(selected, whole, kernel) if selected.order else _shown(selected, whole)
+
+
+def compare(
+    selected: CompiledSelect,
+    snapshots: Sequence[pa.Table],
+    actual: pa.Table,
+    time: Timestamp,
+    kernel: Kernel,
+    limits: Limits,
+) -> Comparison:
+    """Compare the rows of a SELECT at a time with those of a snapshot, by their bytes.
+
+    Shape: `snapshots` and `actual` as of `snapshot_of`. Errors: InvalidStatement.
+    """
+    with refusing(limits):
+        rows = _rows(selected, snapshots, time, kernel)
+        width = len(selected.shown)
+        shown = pa.Table.from_batches([rows]).select(
+            [*range(width), rows.num_columns - 2, rows.num_columns - 1]
+        )
+        schema = arrow_schema([column.type for column in selected.shown])
+        expected, held = flatten([shown], schema), flatten([actual], schema)
+        both = [expected, with_diffs(held, -int64(held.column("diff")))]
+        difference = contents_at(flatten([pa.Table.from_batches(both)], schema), time, kernel)
+        diffs = int64(difference.column("diff"))
+        return Comparison(
+            rows=int(int64(expected.column("diff")).sum()),
+            missing=int(diffs[diffs > 0].sum()),
+            excess=-int(diffs[diffs < 0].sum()),
+        )
+
+
+def _rows(
+    selected: CompiledSelect, snapshots: Sequence[pa.Table], time: Timestamp, kernel: Kernel
+) -> pa.RecordBatch:
+    """The contents of a SELECT at a time. Errors: InvalidStatement."""
+    rows, errors = snapshot_of(selected.dataflow, dict(enumerate(snapshots)), time, kernel)
+    _refuse(rows, errors, time, kernel)
+    return rows
 
 
 @contextmanager

@@ -21,6 +21,7 @@ from http import HTTPStatus
 from typing import Protocol
 
 from streams.adapter import show_materializations
+from streams.adapter.audit_verdicts import Counts, of_audits
 from streams.adapter.catalog import NAMES
 from streams.adapter.metrics import of_materializations
 from streams.adapter.object_metrics import of_objects
@@ -61,6 +62,10 @@ class StatementExecutor(Protocol):
     @property
     def observed(self) -> InstanceStatus:
         """The state that replicas have reported."""
+
+    @property
+    def audit_counts(self) -> Counts:
+        """The numbers of audits since it began."""
 
     @property
     def sessions(self) -> Sessions:
@@ -218,10 +223,11 @@ def why_not_ready(answering: StatementExecutor) -> str:
 
 
 def families(answering: StatementExecutor) -> tuple[Family, ...]:
-    """Return the metrics of objects and materializations."""
+    """Return the metrics of objects, materializations and audits."""
     now_ms = time.time_ns() // 1_000_000
     objects = of_objects(answering.conditions(), answering.observed, now_ms)
-    return (*objects, *of_materializations(answering.materialized()))
+    audits = of_audits(answering.audit_counts)
+    return (*objects, *of_materializations(answering.materialized()), *audits)
 
 
 def status(answering: StatementExecutor) -> dict[str, object]:

@@ -4,8 +4,10 @@ import logging
 import os
 import shutil
 import threading
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 
+from streams.adapter.audits import Audits
 from streams.adapter.coordinator import Cluster, Coordinator, CoordinatorSettings
 from streams.adapter.server import DRAIN_S, Server
 from streams.adapter.workers.limits import Limits
@@ -18,6 +20,7 @@ from streams.app.signals import Stop
 from streams.http.listening import Listening
 from streams.kafka.client.broker import KafkaBroker
 from streams.kafka.topic_settings import topic_choices
+from streams.periodic import periodically
 from streams.replica.crash_injection import Crash
 
 log = logging.getLogger(__name__)
@@ -58,8 +61,9 @@ def run(service: Service, stopping: Stop) -> int:
     server.endpoint.probes = with_shared(server.endpoint.probes)
     threading.Thread(target=server.endpoint.serve_forever, name="http", daemon=True).start()
     log.info("coordinator serves", extra={"port": server.endpoint.server_port})
-    while not stopping.wait(_LOOK_EVERY_S) and coordinator.is_alive:
-        pass
+    with auditing(coordinator.audits, service.audit_every_s):
+        while not stopping.wait(_LOOK_EVERY_S) and coordinator.is_alive:
+            pass
     if not server.drain(DRAIN_S if coordinator.is_alive else 0):
         log.warning("statements in progress were cut off")
     workers.close()
@@ -72,6 +76,15 @@ def run(service: Service, stopping: Stop) -> int:
     coordinator.stop()
     broker.close()
     return 0
+
+
+def auditing(audits: Audits, every_s: float) -> AbstractContextManager[None]:
+    """While a block runs, audit a view each so many seconds; none with 0."""
+    if not every_s:
+        return nullcontext()
+    return periodically(
+        audits.audit_any, every_s, name="audits", warning="no audit", join_s=_LOOK_EVERY_S
+    )
 
 
 def limits_of(service: Service) -> Limits:

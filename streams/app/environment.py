@@ -69,6 +69,7 @@ class Settings:
     statement_disk: int = 4 << 30
     statement_ms: int = 60_000
     compact_every_s: float = 30.0
+    audit_every_s: float = 60.0
     points: Mapping[str, int] = field(default_factory=dict)
 
 
@@ -158,6 +159,7 @@ class Environment:
             statement_disk=settings.statement_disk,
             statement_ms=settings.statement_ms,
             compact_every_s=settings.compact_every_s,
+            audit_every_s=settings.audit_every_s,
             client=settings.client,
             topics=settings.topics,
             points=settings.points,

@@ -32,6 +32,7 @@ class Service:
     (`streams.adapter.workers.limits`). `topics` are pairs as `streams.kafka.topic_settings`
     reads them; `points` say where a test wants the service to die. `listen` is HOST:PORT, with
     the files that protect it (`streams.http.listening`); without it only a coordinator listens.
+    A coordinator audits a view each `audit_every_s` seconds; with 0 none.
     """
 
     bootstrap: str
@@ -55,6 +56,7 @@ class Service:
     statement_disk: int = 4 << 30
     statement_ms: int = 60_000
     compact_every_s: float = 30.0
+    audit_every_s: float = 60.0
     timings: bool = False
     log_format: LogFormat = "text"
     client: Mapping[str, str] = field(default_factory=dict, repr=False)  # may hold secrets

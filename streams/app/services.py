@@ -18,6 +18,7 @@ from streams.app.service_config import Service
 from streams.app.service_options import Exposure, Place
 from streams.app.service_process import serve, until_signalled
 from streams.app.up import (
+    AuditOption,
     DeadlineOption,
     RetainOption,
     SliceOption,
@@ -47,6 +48,7 @@ def coordinator(  # noqa: PLR0913  the options of a command, each by name
     statement_memory: StatementMemoryOption = 2 << 30,
     statement_disk: StatementDiskOption = 4 << 30,
     statement_deadline: StatementDeadlineOption = "1 minute",
+    audit_every: AuditOption = 60.0,
 ) -> None:
     """Execute SQL, own the catalog and answer reads, until SIGTERM or SIGINT.
 
@@ -72,6 +74,7 @@ def coordinator(  # noqa: PLR0913  the options of a command, each by name
         statement_memory=statement_memory,
         statement_disk=statement_disk,
         statement_ms=deadline(statement_deadline),
+        audit_every_s=audit_every,
     )
     launch("coordinator", service, place)
 

@@ -160,6 +160,16 @@ StatementDiskOption = Annotated[
     ),
 ]
 
+AuditOption = Annotated[
+    float,
+    typer.Option(
+        "--audit-every",
+        metavar="SECONDS",
+        min=0,
+        help="Seconds between audits, each of one view at one random time; 0: no audits.",
+    ),
+]
+
 StatementDeadlineOption = Annotated[
     str, typer.Option(help="How long planning a statement may take, and running it.")
 ]
@@ -179,6 +189,7 @@ def up(  # noqa: PLR0913, PLR0917  the options of a command, each by name
     statement_memory: StatementMemoryOption = 2 << 30,
     statement_disk: StatementDiskOption = 4 << 30,
     statement_deadline: StatementDeadlineOption = "1 minute",
+    audit_every: AuditOption = 60.0,
     log_format: LogFormatOption = "text",
 ) -> None:
     """Start an environment and run it until Ctrl-C.
@@ -206,15 +217,10 @@ def up(  # noqa: PLR0913, PLR0917  the options of a command, each by name
         statement_memory=statement_memory,
         statement_disk=statement_disk,
         statement_ms=deadline(statement_deadline),
+        audit_every_s=audit_every,
         log_format=log_format,
     )
-    tell = teller(log_format)
-    try:
-        _run(settings, tell)
-    except signals.Stopped:
-        tell("[dim]stopped[/]")
-    except (InvalidUsage, Determinate) as error:
-        raise ended(error, log_format) from error
+    _run_reporting(settings, teller(log_format))
 
 
 def teller(log_format: LogFormat) -> Callable[[str], None]:
@@ -224,6 +230,16 @@ def teller(log_format: LogFormat) -> Callable[[str], None]:
         return lambda markup: log.info("%s", Text.from_markup(markup).plain)
     console = Console(stderr=True)
     return lambda markup: console.print(Text.from_markup(markup), soft_wrap=True)
+
+
+def _run_reporting(settings: Settings, tell: Callable[[str], None]) -> None:
+    """Run the environment, and report how it ends. Errors: typer.Exit if it fails."""
+    try:
+        _run(settings, tell)
+    except signals.Stopped:
+        tell("[dim]stopped[/]")
+    except (InvalidUsage, Determinate) as error:
+        raise ended(error, settings.log_format) from error
 
 
 def _run(settings: Settings, tell: Callable[[str], None]) -> NoReturn:

@@ -5,15 +5,19 @@ Between requests it keeps only caches.
 
 import pickle
 from collections.abc import Generator, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict
 from typing import assert_never
 
 import pyarrow as pa
 
 from streams.adapter.row_encoding import rows
-from streams.adapter.select import answer, kernel, refusing
+from streams.adapter.select import answer, compare, kernel, refusing
 from streams.adapter.workers.framing import LARGEST
 from streams.adapter.workers.limits import Limits, too_much
 from streams.adapter.workers.requests import (
+    Compare,
+    Comparison,
     Compute,
     Declare,
     Explain,
@@ -89,6 +93,9 @@ class RequestExecutor:
             case Compute(plan, time):
                 selected: CompiledSelect = pickle.loads(plan)  # noqa: S301  one of us made it
                 facts["rows"] = yield from self._computed(selected, tables, time)
+            case Compare(plan, time):
+                selected = pickle.loads(plan)  # noqa: S301  as above
+                facts |= asdict(self._compared(selected, tables, time))
             case _:
                 assert_never(request)
 
@@ -109,17 +116,30 @@ class RequestExecutor:
         self, selected: CompiledSelect, tables: Sequence[pa.Table], time: Timestamp
     ) -> Generator[bytes, None, int]:
         """Yield the rows in blocks; return their number."""
-        self._kernel.raised.clear()
-        try:
+        with self._renewing():
             table = answer(selected, tables, time, self._kernel, self._limits)
             types = [column.type for column in selected.shown]
             with refusing(self._limits):
                 for piece in rows(table, types, self._kernel):
                     yield from blocks(piece.rows)
-        except SlackwaterError:
-            self._kernel = kernel(self._limits)  # a fault of DuckDB's ends its database
-            raise
         return int(table.num_rows)
+
+    def _compared(
+        self, selected: CompiledSelect, tables: Sequence[pa.Table], time: Timestamp
+    ) -> Comparison:
+        *snapshots, actual = tables
+        with self._renewing():
+            return compare(selected, snapshots, actual, time, self._kernel, self._limits)
+
+    @contextmanager
+    def _renewing(self) -> Iterator[None]:
+        """Replace the kernel after an error: a fault of DuckDB's ends its database."""
+        self._kernel.raised.clear()
+        try:
+            yield
+        except SlackwaterError:
+            self._kernel = kernel(self._limits)
+            raise
 
 
 def _viewed(query: Query, born: Timestamp | None) -> tuple[str, Viewed]:

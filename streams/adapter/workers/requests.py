@@ -82,7 +82,18 @@ class Compute:
     time: Timestamp
 
 
-Request = Plan | View | Explain | Types | Declare | Compute
+@dataclass(frozen=True, slots=True)
+class Compare:
+    """Compute a SELECT, as `Compute`, and compare its rows with those of one table more.
+
+    That table follows last. No data; the facts are those of `Comparison`.
+    """
+
+    plan: bytes
+    time: Timestamp
+
+
+Request = Plan | View | Explain | Types | Declare | Compute | Compare
 
 
 def encoded(request: Request, tables: int) -> bytes:
@@ -191,6 +202,24 @@ class Viewed:
                 )
             case _:
                 raise Garbled("a worker's view has no inputs, functions and keys")
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """The rows of a query, how many of them a table lacks, and how many more it has."""
+
+    rows: int
+    missing: int
+    excess: int
+
+    @staticmethod
+    def told(facts: Mapping[str, object]) -> "Comparison":
+        """Decode the facts of an answer. Errors: Garbled."""
+        match facts:
+            case {"rows": int(rows), "missing": int(missing), "excess": int(excess)}:
+                return Comparison(rows, missing, excess)
+            case _:
+                raise Garbled("a worker's comparison has no counts")
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,7 @@ from streams.ids import Timestamp
 from streams.plan.metadata import ErrorLimit, OnError, Watermark
 from streams.plan.physical import Column
 from streams.plan.sql import (
+    audit,
     bad_messages,
     columns,
     emit,
@@ -172,6 +173,7 @@ Statement = (
     | Alter
     | bad_messages.AlterErrors
     | offsets.ResumeSource
+    | audit.Audit
     | Drop
     | Explain
     | materializations.MaterializationStatement
@@ -484,4 +486,5 @@ _GRAMMAR: Mapping[str, tuple[str, Callable[[Cursor], Statement]]] = {
     "ALTER": (_ALTER_USAGE, _alter),
     "DROP": (_DROP_USAGE, _drop),
     "EXPLAIN": (_EXPLAIN_USAGE, _explain),
+    "AUDIT": (audit.USAGE, audit.audit),
 }

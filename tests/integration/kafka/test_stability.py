@@ -1,5 +1,6 @@
 """What only a real broker shows: open transactions, compaction, a restart under its clients."""
 
+import contextlib
 import random
 import threading
 import time
@@ -191,9 +192,14 @@ def test_a_compacted_chunk_is_missing_and_never_its_neighbour(kafka, settings):
 
 
 def test_clients_outlive_a_restart_of_the_broker(tmp_path):
+    with EmbeddedBroker(tmp_path) as broker:
+        kafka = KafkaBroker(ClientSettings(broker.bootstrap))
+        with contextlib.closing(kafka):
+            outlive(kafka, broker)
+
+
+def outlive(kafka: KafkaBroker, broker: EmbeddedBroker) -> None:
     log, data = Topic("r.log"), Topic("r.data")
-    broker = EmbeddedBroker(tmp_path)
-    kafka = KafkaBroker(ClientSettings(broker.start()))
     kafka.topics.create([TopicSpec(log, 1, TopicKind.LOG), TopicSpec(data, 2, TopicKind.DATA)])
     tail = kafka.logs.tail({log: Offset(0)})
     kafka.logs.append([(log, b"before")])
@@ -201,15 +207,18 @@ def test_clients_outlive_a_restart_of_the_broker(tmp_path):
     assert wait_for(lambda: tail.poll(100))
     broker.stop()
     assert tail.poll(100) == ()
-    back = threading.Timer(1.0, broker.start)
-    back.start()
-    assert kafka.logs.append([(log, b"after")]) == (1,)  # waits until the broker is back
-    back.join()
+    appended: list[tuple[Offset, ...]] = []
+    waiting = threading.Thread(
+        target=lambda: appended.append(kafka.logs.append([(log, b"after")]))
+    )
+    waiting.start()  # it waits until the broker is back, however soon that is
+    time.sleep(1.0)
+    broker.start()
+    waiting.join()
+    assert appended == [(1,)]
     assert kafka.chunks.fetch(data, refs) == [b"before"]
     assert [entry.value for entry in wait_for(lambda: tail.poll(100))] == [b"after"]
     tail.close()
-    kafka.close()
-    broker.stop()
 
 
 def test_a_hundred_views_are_made_and_followed_in_seconds(kafka):

@@ -11,6 +11,7 @@ import pytest
 
 from schemas.materializations import State
 from streams.adapter import show_materializations
+from streams.adapter.audit_verdicts import Counts
 from streams.adapter.catalog_materializations import Materialization
 from streams.adapter.results import Columns, Complete, Failed, Notice, Progress, Result, Rows
 from streams.adapter.server import Server
@@ -68,6 +69,10 @@ class Scripted:
 
     def conditions(self) -> tuple[ShownObject, ...]:
         return (ShownObject(source(1, "orders"), frontier(2), EMPTY, "running", "", "fine"),)
+
+    @property
+    def audit_counts(self) -> Counts:
+        return Counts(right=3, wrong=1, observations=70, wrong_rows=2, last_ms=1_500)
 
     def materialized(self) -> tuple[show_materializations.ShownMaterialization, ...]:
         return ()
@@ -384,3 +389,8 @@ def test_requests_and_errors_are_counted(server) -> None:
     assert samples["slackwater_sql_requests_in_progress", frozenset()] == 0
     assert samples["slackwater_sql_request_seconds_total", frozenset()] > 0
     assert samples["slackwater_replicas", frozenset()] == 1
+    audits = "slackwater_audits_total"
+    assert samples[audits, frozenset({("outcome", "right")})] == 3
+    assert samples[audits, frozenset({("outcome", "wrong")})] == 1
+    assert samples["slackwater_audit_observations_total", frozenset()] == 70
+    assert samples["slackwater_audit_last_timestamp_seconds", frozenset()] == 1.5

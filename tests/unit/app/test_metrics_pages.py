@@ -10,6 +10,8 @@ from typing import NamedTuple
 import pytest
 
 from streams.adapter import show
+from streams.adapter.audit_verdicts import Counts as AuditCounts
+from streams.adapter.audit_verdicts import of_audits
 from streams.adapter.metrics import of_materializations
 from streams.adapter.object_metrics import of_objects
 from streams.adapter.request_metrics import RequestCounts, of_requests
@@ -74,6 +76,7 @@ def families() -> Iterator[Family]:
     yield from of_every_service()
     yield from of_objects([object_], InstanceStatus(heard={"r1": 0.0}), 10)
     yield from of_requests(RequestCounts(), 0)
+    yield from of_audits(AuditCounts(last_ms=1))
     fill: dict[str, int | str] = {"done": 2, "total": 8, "unit": "key ranges"}
     yield from of_materializations([shown("shop", replace(STATE, backfill=fill))])
     yield from of_replica(MEASURES)
