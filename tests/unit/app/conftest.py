@@ -10,8 +10,12 @@ from streams.app import signals
 
 
 @pytest.fixture(autouse=True)
-def own_signals() -> Iterator[None]:
-    """What a service does at a signal ends with its test: Ctrl-C has to end the tests."""
+def own_signals(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """What a service does at a signal ends with its test: Ctrl-C has to end the tests.
+
+    A process that was asked to end stays so: a later test's command would end at once.
+    """
+    monkeypatch.setattr(signals, "stopping", signals.Stop())
     before = {number: signal.getsignal(number) for number in signals.ENDING}
     yield
     for number, handler in before.items():
