@@ -113,9 +113,14 @@ class Verdicts:
             self._waiting.clear()
 
 
+def topic_of_verdicts(namespace: str) -> Topic:
+    """Return the topic of verdicts: the one of an environment's own that a source may read."""
+    return Topic(f"{namespace}.audits")
+
+
 def publisher(logs: Logs, topics: Topics, namespace: str) -> Publish:
     """Return a function that writes to the topic of verdicts, and creates it before."""
-    topic, is_created = Topic(f"{namespace}.audits"), False
+    topic, is_created = topic_of_verdicts(namespace), False
 
     def publish(bodies: Sequence[bytes]) -> None:
         nonlocal is_created
