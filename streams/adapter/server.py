@@ -8,15 +8,17 @@
                    `session_time` and `session_event_time` that were told
     GET  /status   JSON: epoch, replicas, every object with its frontiers and condition
 
-Any client that is let in may do anything. Requests that a browser sends on behalf of some other
-page are refused.
+Until the coordinator has taken over, all but the probes are answered with 503. Any client that
+is let in may do anything. Requests that a browser sends on behalf of some other page are
+refused.
 """
 
 import logging
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from http import HTTPStatus
 from typing import Protocol
 
@@ -31,7 +33,7 @@ from streams.adapter.sessions import Session, Sessions, session_of
 from streams.adapter.show import UNITS, ShownObject, row
 from streams.adapter.timelines import Timeline
 from streams.compute.replica_responses import InstanceStatus
-from streams.errors import InvalidUsage
+from streams.errors import Determinate, InvalidUsage
 from streams.http.listening import Listening
 from streams.http.metrics import Family, exposition
 from streams.http.server import Endpoint, Exchange, Probes
@@ -46,6 +48,8 @@ SESSION_TIMES: Mapping[Timeline, str] = {
 
 LONGEST_TEXT = 16 << 20
 """Most bytes of statements in one request."""
+
+STARTING = "the coordinator is starting"
 
 
 class StatementExecutor(Protocol):
@@ -81,17 +85,26 @@ class StatementExecutor(Protocol):
         """Every materialization."""
 
 
+Execute = Callable[[str], Iterator[Result]]
+"""Yields the results of the statements of a text, in the session of its client."""
+
 DRAIN_S = 5.0
 """How long statements in progress may take once the coordinator is asked to end."""
 
 
 class Server:
-    """The coordinator's endpoint. Errors: InvalidUsage if it cannot listen there."""
+    """The coordinator's endpoint. Errors: InvalidUsage if it cannot listen there.
 
-    def __init__(self, listening: Listening, answering: StatementExecutor) -> None:
+    It listens from the beginning, and answers statements once there is an `answering`: so a
+    coordinator knows that it can be reached before it takes over from its predecessor.
+    """
+
+    def __init__(
+        self, listening: Listening, answering: StatementExecutor | None = None
+    ) -> None:
         probes = Probes(
-            is_alive=lambda: answering.is_alive,
-            why_not_ready=lambda: why_not_ready(answering),
+            is_alive=lambda: self.answering is None or self.answering.is_alive,
+            why_not_ready=lambda: why_not_ready(self.answering),
             metrics=self.metrics,
         )
         routes = {"GET /status": self._status, "POST /sql": self._sql}
@@ -137,15 +150,20 @@ class Server:
     def metrics(self) -> str:
         """Return the body of /metrics but for what every service has."""
         requests = of_requests(self.requests, self.in_progress)
-        return exposition((*requests, *families(self.answering)))
+        shown = () if self.answering is None else families(self.answering)
+        return exposition((*requests, *shown))
 
     def _status(self, exchange: Exchange) -> None:
+        if self.answering is None:
+            raise Determinate(STARTING)
         exchange.answer(HTTPStatus.OK, status(self.answering))
 
     def _sql(self, exchange: Exchange) -> None:
         length = exchange.length
         if exchange.headers.get("Origin") or exchange.headers.get("Sec-Fetch-Site"):
             exchange.refuse(HTTPStatus.FORBIDDEN, "not for browsers")
+        elif self.answering is None:
+            exchange.refuse(HTTPStatus.SERVICE_UNAVAILABLE, STARTING)
         elif length is None:
             code = HTTPStatus.LENGTH_REQUIRED
             exchange.answer(code, {"error": "expected the bytes' number in Content-Length"})
@@ -157,36 +175,38 @@ class Server:
             exchange.connection.settimeout(None)  # a reader may be as slow as it likes
             if len(text) == length:
                 with self._progressing():
-                    self._in_session(exchange, text)
+                    self._in_session(self.answering, exchange, text)
             else:
                 message = f"expected {length} bytes of statements, got {len(text)}"
                 exchange.answer(HTTPStatus.BAD_REQUEST, {"error": message})
 
-    def _in_session(self, exchange: Exchange, text: bytes) -> None:
+    def _in_session(
+        self, answering: StatementExecutor, exchange: Exchange, text: bytes
+    ) -> None:
         token = exchange.headers.get(SESSION)
         times = {line: exchange.headers.get(header) for line, header in SESSION_TIMES.items()}
         try:
-            session = session_of(self.answering.sessions, token, times)
+            session = session_of(answering.sessions, token, times)
         except InvalidUsage as error:
             exchange.answer(HTTPStatus.BAD_REQUEST, {"error": str(error)})
         else:
-            self._stream(exchange, text, session)
+            self._stream(exchange, text, partial(answering.execute, session=session))
 
-    def _stream(self, exchange: Exchange, text: bytes, session: Session) -> None:
+    def _stream(self, exchange: Exchange, text: bytes, execute: Execute) -> None:
         exchange.send_response(HTTPStatus.OK)
         exchange.send_header("Content-Type", "application/x-ndjson; charset=utf-8")
         exchange.end_headers()
         is_whole = True
         try:
-            is_whole = self._send_all(exchange, text.decode(), session)
+            is_whole = self._send_all(exchange, text.decode(), execute)
         except UnicodeDecodeError:
             _send(exchange, Failed("statements are not valid UTF-8"))
         if is_whole:
             _send_line(exchange, END)
 
-    def _send_all(self, exchange: Exchange, text: str, session: Session) -> bool:
+    def _send_all(self, exchange: Exchange, text: str, execute: Execute) -> bool:
         """Send the results; False if a subscription was cut off, because this process ends."""
-        results = self.answering.execute(text, session)
+        results = execute(text)
         try:
             for result in results:
                 _send(exchange, result)
@@ -217,8 +237,10 @@ def _send_line(exchange: Exchange, text: str) -> None:
     exchange.wfile.flush()
 
 
-def why_not_ready(answering: StatementExecutor) -> str:
+def why_not_ready(answering: StatementExecutor | None) -> str:
     """Return why statements cannot be answered; empty if they can."""
+    if answering is None:
+        return STARTING
     return "" if answering.is_alive else "the coordinator has failed and has to be restarted"
 
 

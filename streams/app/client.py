@@ -183,10 +183,10 @@ class Client:
         why = f": {reason}" if isinstance(reason, ssl.SSLError) else ""
         return f"no coordinator answers at {self.url}{why}"
 
-    def is_healthy(self) -> bool:
-        """Whether the coordinator answers."""
+    def is_ready(self) -> bool:
+        """Whether the coordinator answers statements."""
         try:
-            with self._open("/healthz"):
+            with self._open("/readyz"):
                 return True
         except (urllib.error.URLError, ConnectionError, TimeoutError):
             return False

@@ -1,4 +1,8 @@
-"""The coordinator as a process: statements over HTTP, until stopped or followed."""
+"""The coordinator as a process: statements over HTTP, until stopped or followed.
+
+It listens before it takes over from its predecessor: one that cannot (its port is in use, its
+certificate is none) must not end one that works.
+"""
 
 import logging
 import os
@@ -30,7 +34,9 @@ _LOOK_EVERY_S = 0.5
 
 def run(service: Service, stopping: Stop) -> int:
     """Coordinate until stopped; the exit code."""
-    listening = service.listening or Listening()
+    server = Server(service.listening or Listening())
+    server.endpoint.probes = with_shared(server.endpoint.probes)
+    threading.Thread(target=server.endpoint.serve_forever, name="http", daemon=True).start()
     choices = topic_choices(service.topics)
     broker = KafkaBroker(service.kafka, choices)
     settings = CoordinatorSettings(
@@ -57,9 +63,7 @@ def run(service: Service, stopping: Stop) -> int:
         check=check,
     )
     coordinator.start()
-    server = Server(listening, coordinator)
-    server.endpoint.probes = with_shared(server.endpoint.probes)
-    threading.Thread(target=server.endpoint.serve_forever, name="http", daemon=True).start()
+    server.answering = coordinator
     log.info("coordinator serves", extra={"port": server.endpoint.server_port})
     with auditing(coordinator.audits, service.audit_every_s):
         while not stopping.wait(_LOOK_EVERY_S) and coordinator.is_alive:

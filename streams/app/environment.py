@@ -127,7 +127,7 @@ class Environment:
         for name in SERVICES:
             self._start_service(name, port)
         write_file(directory, self.kafka, self.settings.namespace, port)
-        self._await(self.client.is_healthy, "coordinator")
+        self._await(self.client.is_ready, "coordinator")
 
     def _cluster(self, directory: Path) -> ClientSettings:
         """The user's cluster, or a broker of our own."""

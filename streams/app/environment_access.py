@@ -55,7 +55,7 @@ def find(directory: Path) -> tuple[Client, ClientSettings, str]:
     """
     kafka, namespace = reach(directory)
     client = Client(_read(directory / _FILE).url)
-    if not client.is_healthy():
+    if not client.is_ready():
         raise InvalidUsage(
             f"the environment in {directory} does not answer at {client.url}: is"
             " 'slackwater up' still running?"

@@ -59,7 +59,7 @@ def verdicts(target: Target) -> Iterator[Verdict]:
     if report.cluster is not None:
         yield from of_brokers(target, target.kafka, report)
     if target.url:
-        answers = Client(target.url).is_healthy()
+        answers = Client(target.url).is_ready()
         directory = str(target.directory)
         yield brokers.coordinator(
             CoordinatorReport(directory=directory, url=target.url, answers=answers)

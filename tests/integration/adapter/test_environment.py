@@ -225,8 +225,8 @@ def test_a_coordinator_may_die_at_any_moment(environment, broker) -> None:
             )
             acknowledged[view] = done.facts["id"]
         except (Determinate, Indeterminate, InvalidStatement):
-            eventually(environment.client.is_healthy)
-    eventually(environment.client.is_healthy)
+            eventually(environment.client.is_ready)
+    eventually(environment.client.is_ready)
     shown = {row[0]: row[1] for row in environment.sql("SHOW MATERIALIZED VIEWS")[0].rows}
     assert acknowledged.items() <= shown.items()
     assert len(set(shown.values())) == len(shown)

@@ -191,7 +191,7 @@ def test_a_coordinator_that_was_followed_decides_nothing_more(running: Frozen) -
         running.another("coordinator", listen=f"127.0.0.1:{port}", directory=str(files)),
     ):
         client = Client(f"http://127.0.0.1:{port}")
-        eventually(client.is_healthy, PATIENCE_S)
+        eventually(client.is_ready, PATIENCE_S)
         running.send()
         eventually(lambda: seen(client) == running.sent, PATIENCE_S)
         client.run("CREATE MATERIALIZED VIEW w AS SELECT max(v) AS most FROM s")

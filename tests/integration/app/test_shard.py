@@ -224,7 +224,7 @@ def test_a_coordinator_makes_topics_as_chosen(broker, kafka, namespace, tmp_path
             start_new_session=True,  # it ends with its input, and takes its process group along
         ) as process,
     ):
-        eventually(client.is_healthy, 60)
+        eventually(client.is_ready, 60)
         text = f"CREATE SOURCE s FROM KAFKA (TOPIC '{raw}') (id BIGINT) FORMAT JSON;"
         id_ = client.run(text)[0].facts["id"]
         topic = Topic(f"{namespace}.{id_}.data")
