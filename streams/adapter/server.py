@@ -171,7 +171,9 @@ class Server:
             code = HTTPStatus.REQUEST_ENTITY_TOO_LARGE
             exchange.answer(code, {"error": f"more than {LONGEST_TEXT} bytes of statements"})
         else:
-            text = exchange.rfile.read(length)
+            text = exchange.body(length)
+            if text is None:
+                return
             exchange.connection.settimeout(None)  # a reader may be as slow as it likes
             if len(text) == length:
                 with self._progressing():

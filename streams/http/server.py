@@ -6,8 +6,13 @@
 
 A service adds routes of its own. Where the endpoint has a password each request needs it, as
 `Authorization: Bearer PASSWORD` or as that of any user in `Authorization: Basic`; the first two
-paths tell nothing and need none. Handshakes are made in the thread of their connection: a
-client that is slow at it delays no other client.
+paths tell nothing and need none.
+
+A client that has proven nothing holds little, and not for long. Its handshake, request line and
+headers have to be there within seconds, all together and not one by one; of its body at most a
+megabyte is read, and nothing is kept. Such clients are few: a new one ends the oldest
+(`streams.http.newcomers`). Handshakes are made in the thread of their connection, so a client
+that is slow at it delays no other client.
 """
 
 import base64
@@ -19,22 +24,37 @@ import socket
 import ssl
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import MappingProxyType
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 from streams.errors import InvalidUsage, SlackwaterError
 from streams.http.listening import Listening
 from streams.http.metrics import CONTENT_TYPE, of_process
+from streams.http.newcomers import Newcomers
+from streams.http.timed_reader import TimedReader
+
+if TYPE_CHECKING:
+    from io import BufferedIOBase
 
 log = logging.getLogger(__name__)
 
+UNPROVEN_S = 10.0
+"""How long a client may take for all that comes before the body, a handshake included."""
+
 REQUEST_S = 60.0
-"""Longest pause within a request; a thread waits for it."""
+"""How long a client may take for a body, or to receive an answer."""
+
+HEAD = 128 << 10
+"""Most bytes of a request line and headers together."""
+
+BACKLOG = 128
+"""Connections that may wait to be accepted, which takes no time."""
 
 LONGEST_NUMBER = 18
 """Most digits of a Content-Length."""
@@ -69,6 +89,7 @@ class Endpoint(ThreadingHTTPServer):
     """
 
     daemon_threads = True
+    request_queue_size = BACKLOG
 
     def __init__(
         self,
@@ -79,6 +100,7 @@ class Endpoint(ThreadingHTTPServer):
         self.address_family = socket.AF_INET6 if ":" in listening.host else socket.AF_INET
         self.listening, self.probes = listening, probes or Probes()
         self.routes = {**routes, "GET /metrics": self._metrics}
+        self.newcomers = Newcomers()
         self._context = listening.context()
         try:
             super().__init__((listening.host, listening.port), Exchange)
@@ -94,15 +116,34 @@ class Endpoint(ThreadingHTTPServer):
         """Serve until `shutdown`, which waits for at most an interval (seconds)."""
         super().serve_forever(poll_interval)
 
+    def process_request(self, request: object, client_address: object) -> None:
+        """Handle one connection, in a thread of its own."""
+        connection = cast("socket.socket", request)
+        self.newcomers.enter(connection)
+        super().process_request(connection, client_address)
+
     def finish_request(self, request: object, client_address: object) -> None:
         """Handle one connection, after its handshake."""
-        connection = cast("socket.socket", request)
+        connection, until_s = cast("socket.socket", request), time.monotonic() + UNPROVEN_S
         if self._context is None:
-            super().finish_request(connection, client_address)
+            Exchange(connection, client_address, self, until_s)
             return
-        connection.settimeout(REQUEST_S)
-        with self._context.wrap_socket(connection, server_side=True) as secured:
-            super().finish_request(secured, client_address)
+        connection.settimeout(UNPROVEN_S)  # of a handshake it is the whole time
+        with self._context.wrap_socket(
+            connection, server_side=True, do_handshake_on_connect=False
+        ) as secured:
+            self.newcomers.secured(secured)
+            try:
+                secured.do_handshake()
+                Exchange(secured, client_address, self, until_s)
+            finally:
+                self.newcomers.leave(secured)
+
+    def shutdown_request(self, request: object) -> None:
+        """End one connection."""
+        connection = cast("socket.socket", request)
+        self.newcomers.leave(connection)
+        super().shutdown_request(connection)
 
     def handle_error(self, *_: object) -> None:
         """Ignore clients that disconnected or speak no TLS; log other errors."""
@@ -119,10 +160,19 @@ class Exchange(BaseHTTPRequestHandler):
     server_version = "slackwater"
     sys_version = ""
 
+    def __init__(
+        self, request: socket.socket, client: object, server: Endpoint, until_s: float
+    ) -> None:
+        """Answer the request, which has to be there by `until_s`, by `time.monotonic`."""
+        self._until_s = until_s
+        super().__init__(request, client, server)
+
     def setup(self) -> None:
-        """Set the read timeout of a request."""
+        """Read the request until a moment."""
         super().setup()
-        self.connection.settimeout(REQUEST_S)
+        self.rfile.close()
+        self._reader = TimedReader(self.connection, self._until_s, HEAD)
+        self.rfile = cast("BufferedIOBase", self._reader)
 
     @property
     def endpoint(self) -> Endpoint:
@@ -156,6 +206,7 @@ class Exchange(BaseHTTPRequestHandler):
     def _follow(self, wanted: str) -> None:
         if not self._is_authorized():
             return
+        self.endpoint.newcomers.leave(self.connection)
         route = self.endpoint.routes.get(wanted)
         try:
             if route is None:
@@ -187,8 +238,22 @@ class Exchange(BaseHTTPRequestHandler):
         """
         length = self.length
         if length is not None and length <= DISCARDED:
-            self.rfile.read(length)
+            with suppress(TimeoutError):
+                self._reader.discard(length)
         self.answer(code, {"error": message}, headers)
+
+    def body(self, length: int) -> bytes | None:
+        """The body; less of it if the client has ended it before.
+
+        None if it did not come in time: the client is answered.
+        """
+        self._reader.extend(time.monotonic() + REQUEST_S)
+        try:
+            return self._reader.read(length)
+        except TimeoutError:
+            error = f"expected {length} bytes within {REQUEST_S:g} seconds"
+            self.answer(HTTPStatus.REQUEST_TIMEOUT, {"error": error})
+            return None
 
     def answer(
         self, code: HTTPStatus, body: dict[str, object], headers: dict[str, str] | None = None
@@ -201,6 +266,7 @@ class Exchange(BaseHTTPRequestHandler):
     ) -> None:
         """Answer with text of a content type."""
         encoded = body.encode()
+        self.connection.settimeout(REQUEST_S)
         self.send_response(code)
         fields = {"Content-Type": kind, "Content-Length": str(len(encoded)), **(headers or {})}
         for name, value in fields.items():
