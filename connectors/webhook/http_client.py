@@ -91,14 +91,28 @@ class Sender:
                 "POST", f"{self._url}/{path}", body=body, headers=headers, redirect=False
             )
         except SSLError as error:
-            if isinstance(error.args[0], ssl.SSLCertVerificationError):
-                raise InvalidUsage(f"{path}: {error.args[0]}") from error
+            if (why := untrusted(error.args[0])) is not None:
+                raise InvalidUsage(f"{path}: {why}") from error
             return str(error), 0.0
         except HTTPError as error:
             return str(error), 0.0
         except (UnicodeError, ValueError) as error:
             raise InvalidUsage(f"{path}: cannot be sent: {error}") from error
         return judged(path, answer)
+
+
+def untrusted(error: object) -> str | None:
+    """Return what is wrong with the endpoint's TLS, and what to do, if that cannot pass."""
+    match error:
+        case ssl.SSLCertVerificationError(verify_message=why):
+            return (
+                "expected a certificate of the endpoint that is trusted and valid, got one that"
+                f" is not ({why}): give its authority in ca_file, or have it renewed there"
+            )
+        case ssl.SSLError(reason="WRONG_VERSION_NUMBER" | "RECORD_LAYER_FAILURE"):
+            return "expected TLS of the endpoint, got something else: write http in its url"
+        case _:
+            return None
 
 
 def judged(path: str, answer: BaseHTTPResponse) -> tuple[str | None, float]:

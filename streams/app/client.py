@@ -4,20 +4,22 @@ An answer that breaks off before its end is a failure, however much of it has co
 missing, and statements may not have been executed, or may have been.
 """
 
+import base64
 import http.client
 import json
 import ssl
-import urllib.error
 import urllib.request
 import uuid
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
+from streams.app.client_errors import NO_ANSWERS, not_a_coordinator, unanswered
 from streams.errors import Determinate, Indeterminate, InvalidStatement
 
 Message = Mapping[str, object]
 _CONNECT_TIMEOUT_S = 3600.0
+RESULTS = "application/x-ndjson"
 
 _SESSION_TIMES = {
     "session_time": "Slackwater-Session-Time",
@@ -84,19 +86,19 @@ class Client:
     def stream(self, text: str) -> Iterator[Message]:
         """The messages that answer the text, as they come (`streams.adapter.results`).
 
-        Errors: Determinate when no server answers, Indeterminate when the answer has no end.
+        Errors: Determinate, which says why, when no coordinator answers; Indeterminate when the
+        answer has no end.
         """
         session = self.session
         headers = {"Content-Type": "text/plain", **(session.headers if session else {})}
         try:
             response = self._open("/sql", _CONNECT_TIMEOUT_S, text.encode(), headers)
-        except urllib.error.HTTPError as cause:
-            said = cause.read().decode(errors="replace")
-            raise Determinate(
-                f"the coordinator at {self.url} refused the request: {said}"
-            ) from cause
-        except (urllib.error.URLError, ConnectionError, TimeoutError) as cause:
-            raise Determinate(self._unanswered(cause)) from cause
+        except NO_ANSWERS as cause:
+            raise self._unanswered(cause) from cause
+        kind = response.headers.get_content_type()
+        if kind != RESULTS:
+            response.close()
+            raise Determinate(not_a_coordinator(self.url, f"an answer of type {kind}"))
         with response:
             for message in _received(response):
                 if message["type"] == "end":
@@ -152,13 +154,11 @@ class Client:
         try:
             with self._open("/status") as response:
                 status: Message = json.load(response)
-        except urllib.error.HTTPError as cause:
-            said = cause.read().decode(errors="replace")
-            raise Determinate(
-                f"the coordinator at {self.url} refused the request: {said}"
-            ) from cause
-        except (urllib.error.URLError, ConnectionError, TimeoutError) as cause:
-            raise Determinate(self._unanswered(cause)) from cause
+        except NO_ANSWERS as cause:
+            raise self._unanswered(cause) from cause
+        except ValueError as cause:
+            came = "an answer that is no JSON"
+            raise Determinate(not_a_coordinator(self.url, came)) from cause
         return status
 
     def _open(
@@ -169,7 +169,7 @@ class Client:
         headers: Mapping[str, str] = MappingProxyType({}),
     ) -> http.client.HTTPResponse:
         """The answer to a request. Errors: those of urllib."""
-        given = {"Authorization": f"Bearer {self.password}"} if self.password else {}
+        given = {"Authorization": _authorization(self.password)} if self.password else {}
         request = urllib.request.Request(  # noqa: S310  http or https: checked where it comes in
             f"{self.url}{path}", data=data, headers={**headers, **given}
         )
@@ -177,19 +177,24 @@ class Client:
         assert isinstance(response, http.client.HTTPResponse)
         return response
 
-    def _unanswered(self, cause: Exception) -> str:
-        """Why there is no answer: with TLS it may be who does not trust whom."""
-        reason = getattr(cause, "reason", cause)
-        why = f": {reason}" if isinstance(reason, ssl.SSLError) else ""
-        return f"no coordinator answers at {self.url}{why}"
+    def _unanswered(self, cause: Exception) -> Determinate:
+        """The error that says why there is no answer."""
+        return Determinate(unanswered(self.url, cause, has_password=bool(self.password)))
 
     def is_ready(self) -> bool:
         """Whether the coordinator answers statements."""
         try:
             with self._open("/readyz"):
                 return True
-        except (urllib.error.URLError, ConnectionError, TimeoutError):
+        except NO_ANSWERS:
             return False
+
+
+def _authorization(password: str) -> str:
+    """The header for a password. That of a bearer is sent as it is: it has to be ASCII."""
+    if password.isascii() and password.isprintable():
+        return f"Bearer {password}"
+    return f"Basic {base64.b64encode(f':{password}'.encode()).decode()}"
 
 
 def _received(lines: Iterable[bytes]) -> Iterator[Message]:

@@ -78,7 +78,7 @@ class Listening:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.minimum_version = ssl.TLSVersion.TLSv1_2
         try:
-            context.load_cert_chain(self.certificate, self.key, password=_no_passphrase)
+            context.load_cert_chain(self.certificate, self.key, password=no_passphrase)
         except (OSError, ValueError) as cause:  # ssl.SSLError is an OSError
             raise InvalidUsage(
                 f"expected a certificate and its key as PEM in {self.certificate} and"
@@ -98,7 +98,7 @@ def trust(context: ssl.SSLContext, authority: Path) -> None:
         raise InvalidUsage(f"expected certificates as PEM in {authority}: {cause}") from cause
 
 
-def _no_passphrase() -> str:
+def no_passphrase() -> str:
     """Instead of a prompt on the terminal, which a service does not have."""
     raise ValueError("the key has a passphrase")
 

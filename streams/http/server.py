@@ -62,6 +62,14 @@ LONGEST_NUMBER = 18
 DISCARDED = 1 << 20
 """Most bytes of a refused request that are read."""
 
+JSON = "application/json"
+HANDSHAKE = b"\x16"
+"""The first byte of TLS. Source: RFC 8446, section 5.1."""
+CLEAR = "HTTP_REQUEST"
+"""OpenSSL's reason for a handshake that is an HTTP request."""
+TOLD_S = 0.5
+"""How long a client that speaks another protocol may take to be told."""
+
 POLL_S = 0.05
 """How long a stop may wait for the server."""
 
@@ -103,7 +111,7 @@ class Endpoint(ThreadingHTTPServer):
         self.newcomers = Newcomers()
         self._context = listening.context()
         try:
-            super().__init__((listening.host, listening.port), Exchange)
+            super().__init__((listening.host, listening.port), BaseHTTPRequestHandler)
         except OSError as cause:
             where = f"{listening.host}:{listening.port}"
             raise InvalidUsage(f"cannot listen at {where}: {cause}") from cause
@@ -136,6 +144,11 @@ class Endpoint(ThreadingHTTPServer):
             try:
                 secured.do_handshake()
                 Exchange(secured, client_address, self, until_s)
+            except ssl.SSLError as error:
+                if error.reason == CLEAR:
+                    _tell_in_clear(secured, "expected TLS here: write https instead of http")
+                _end_sending(secured)
+                raise
             finally:
                 self.newcomers.leave(secured)
 
@@ -166,6 +179,14 @@ class Exchange(BaseHTTPRequestHandler):
         """Answer the request, which has to be there by `until_s`, by `time.monotonic`."""
         self._until_s = until_s
         super().__init__(request, client, server)
+
+    def handle_one_request(self) -> None:
+        """Answer one request. A client that begins a handshake gets no TLS: it is told."""
+        if self._reader.peek(1) == HANDSHAKE:
+            _tell_in_clear(self.connection, "expected no TLS here: write http, not https")
+            self.close_connection = True
+        else:
+            super().handle_one_request()
 
     def setup(self) -> None:
         """Read the request until a moment."""
@@ -259,7 +280,7 @@ class Exchange(BaseHTTPRequestHandler):
         self, code: HTTPStatus, body: dict[str, object], headers: dict[str, str] | None = None
     ) -> None:
         """Answer with JSON."""
-        self.answer_text(code, "application/json", json.dumps(body), headers)
+        self.answer_text(code, JSON, json.dumps(body), headers)
 
     def answer_text(
         self, code: HTTPStatus, kind: str, body: str, headers: dict[str, str] | None = None
@@ -277,6 +298,30 @@ class Exchange(BaseHTTPRequestHandler):
     def log_message(self, format: str, *args: object) -> None:  # noqa: A002  the base class's name
         """Do not log requests."""
         log.debug(format, *args)
+
+
+def _tell_in_clear(connection: socket.socket, error: str) -> None:
+    """Answer a client that speaks another protocol; without TLS, whatever the connection is."""
+    body = json.dumps({"error": error}).encode()
+    head = f"HTTP/1.0 400 Bad Request\r\nContent-Type: {JSON}\r\n\r\n"
+    with suppress(OSError):
+        connection.settimeout(TOLD_S)
+        socket.socket.sendall(connection, head.encode() + body)
+    _end_sending(connection)
+
+
+def _end_sending(connection: socket.socket) -> None:
+    """Let the client see what was sent last, in whatever protocol.
+
+    Closed with bytes of the client unread, the connection would be reset, and that be lost.
+    """
+    until_s = time.monotonic() + TOLD_S
+    with suppress(OSError):
+        socket.socket.shutdown(connection, socket.SHUT_WR)
+        while (left_s := until_s - time.monotonic()) > 0:
+            connection.settimeout(left_s)
+            if not socket.socket.recv(connection, HEAD):
+                return
 
 
 @contextmanager

@@ -31,6 +31,12 @@ class TimedReader:
         """Read until then."""
         self._until_s = until_s
 
+    def peek(self, size: int) -> bytes:
+        """The next bytes, which are read again; fewer at the end of what is sent."""
+        while len(self._buffer) < size and self._receive(PIECE):
+            pass
+        return self._buffer[:size]
+
     def readline(self, limit: int) -> bytes:
         """A line with its end: less at the end of what is sent, and of so many bytes."""
         end = self._buffer.find(b"\n")

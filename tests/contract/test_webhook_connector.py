@@ -1,14 +1,18 @@
 """The connector of web hooks: what a receiver gets, whatever happens on the way."""
 
 import json
+import socket
+import ssl
 import sys
 import threading
 from collections import Counter
 from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Any
 
 import pytest
+import trustme
 
 from connectors import testing, webhook
 from connectors.connector import Refused
@@ -315,6 +319,43 @@ def test_nobody_listens(receiver: Receiver) -> None:
         pytest.raises(Indeterminate, match=r"p: .*refused.* in 1 tries"),
     ):
         sending.send("p", "1", b"{}")
+
+
+def test_tls_is_not_tried_again_with_one_that_speaks_none() -> None:
+    def answer() -> None:
+        connection, _ = listener.accept()
+        with connection:
+            connection.recv(1 << 16)
+            connection.sendall(b"HTTP/1.0 400 Bad Request\r\n\r\n")
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        answering = threading.Thread(target=answer)
+        answering.start()
+        url = f"https://127.0.0.1:{listener.getsockname()[1]}"
+        with (
+            Sender(url=url, headers={}, timeout_s=5.0, retries=9) as sending,
+            pytest.raises(InvalidUsage, match=r"p: expected TLS .*: write http in its url"),
+        ):
+            sending.send("p", "1", b"{}")
+        answering.join()
+
+
+def test_a_certificate_that_nobody_trusts_says_what_to_do(tmp_path: Path) -> None:
+    pem = tmp_path / "server.pem"
+    trustme.CA().issue_cert("127.0.0.1").private_key_and_cert_chain_pem.write_to_path(pem)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(pem)
+    with HTTPServer(("127.0.0.1", 0), BaseHTTPRequestHandler) as server:
+        server.socket = context.wrap_socket(server.socket, server_side=True)
+        answering = threading.Thread(target=server.handle_request)
+        answering.start()
+        url = f"https://127.0.0.1:{server.server_port}"
+        with (
+            Sender(url=url, headers={}, timeout_s=5.0, retries=9) as sending,
+            pytest.raises(InvalidUsage, match=r"p: expected a certificate .* in ca_file"),
+        ):
+            sending.send("p", "1", b"{}")
+        answering.join()
 
 
 def test_a_refused_document_stops_the_task_with_the_message(
