@@ -243,7 +243,7 @@ class Writing:
             return 0
         for number, place, piece in pieces_of(wanted):
             if self._marks and not self._plan.prepared.bounds[number].delta:
-                self._lane.load((number, place), piece)
+                self._lane.load_unknown((number, place), piece)
         self._lane.flush(self._checkpoint(reaches))
         if self._lane.flushed(frozenset()).checkpoint:
             raise InvalidUsage(ONE_SHARD)

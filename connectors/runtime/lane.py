@@ -1,7 +1,7 @@
 """One stream of a task, which writes one range of the keys, or all of them.
 
-What is there is loaded and compared where the binding says so; where the connector cannot
-delete, loading alone says which documents are there.
+What is there is loaded and compared where the binding says so. Where the connector cannot
+delete, loading alone says whether a document is there of a key that has no row.
 """
 
 import json
@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
 
 import numpy as np
+import pyarrow as pa
 
 from connectors.driver import Stream
 from connectors.protocol import messages
@@ -19,6 +20,7 @@ from connectors.runtime.fields import META
 from connectors.runtime.ranges import KeyRange
 from connectors.runtime.transactions import BoundCollection, Part
 from streams.errors import InvalidUsage
+from streams.storage.sinks.sink import Flags
 
 Place = tuple[int, int]
 """A binding's index, and the number of a piece of its part of a transaction."""
@@ -38,7 +40,8 @@ class Lane:
         self.is_authoritative = bool(stream.checkpoint or stream.subranges)
         """The endpoint says how far it is, and not the log of the task."""
         self._marks = not stream.session.extensions.delete
-        self._asked: dict[Place, Tuples] = {}
+        self._asked: dict[Place, tuple[Tuples, Flags]] = {}
+        """The keys that were loaded and their rows, where loads say what exists."""
         self._expected: dict[int, dict[bytes, bytes]] = {}
         """The documents of a transaction that are to be there, by binding and packed key."""
         self._there: dict[int, dict[bytes, bytes]] = {}
@@ -62,11 +65,26 @@ class Lane:
         before = encoder.encode(piece.before, [CHANGED] * piece.before.num_rows)
         expected = self._expected.setdefault(index, {})
         expected.update(zip(before.keys.packed, before.documents, strict=True))
-        keys = before.keys
         if self._marks:
-            keys = encoder.encode(piece.rows, [CHANGED] * piece.rows.num_rows).keys
+            self._ask(place, piece, np.ones(piece.count, np.bool_))
+        elif len(before.keys):
+            self.stream.send(messages.Load(index, before.keys))
+
+    def load_unknown(self, place: Place, piece: Part) -> None:
+        """Load what may be there of keys that have no row: deleted ones stay, and are marked.
+
+        Of what has a row the document is there, and nothing is compared.
+        """
+        self._expected.setdefault(place[0], {})
+        self._ask(place, piece, ~piece.exists)
+
+    def _ask(self, place: Place, piece: Part, which: Flags) -> None:
+        """Load the documents of some rows, and note which."""
+        index, _ = place
+        rows = piece.rows.filter(pa.array(which))
+        keys = self._encoders[index].encode(rows, [CHANGED] * rows.num_rows).keys
         if len(keys):
-            self._asked[place] = keys
+            self._asked[place] = keys, which
             self.stream.send(messages.Load(index, keys))
 
     def flush(self, checkpoint: bytes) -> None:
@@ -98,17 +116,14 @@ class Lane:
     def store(self, place: Place, piece: Part) -> None:
         """Send rows."""
         index, _ = place
-        load = self._asked.pop(place, None)
-        if load is not None and self._marks:
-            there = self._there[index]
-            piece = with_exists(piece, [key in there for key in load.packed])
+        asked = self._asked.pop(place, None)
+        if asked is not None:
+            keys, which = asked
+            exists, there = piece.exists.copy(), self._there[index]
+            exists[which] = [key in there for key in keys.packed]
+            piece = Part(piece.rows, exists, piece.deletes, piece.before)
         for message in self._encoders[index].stores(index, piece):
             self.stream.send(message)
-
-
-def with_exists(part: Part, exists: Sequence[bool]) -> Part:
-    """The same rows, with other `exists` flags."""
-    return Part(part.rows, np.array(exists, np.bool_), part.deletes, part.before)
 
 
 def compare(place: str, expected: dict[bytes, bytes], actual: dict[bytes, bytes]) -> None:

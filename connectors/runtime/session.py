@@ -268,7 +268,7 @@ class TaskSession:
         transaction = step.transaction
         after = self.dead.after(transaction, step.left_out)
         self._after = after, self._intent(step)
-        self._verify(transaction)
+        self._load(transaction)
         if not self.is_authoritative and transaction.rows and not self.optional:
             leads_to = self._checkpoint(transaction.positions, after)
             intent = checkpoints.Intent(leads_to, self.birth, transaction.large)
@@ -281,11 +281,16 @@ class TaskSession:
         for lane in self.lanes:
             lane.stream.send(messages.StartCommit())
 
-    def _verify(self, transaction: Transaction) -> None:
-        """Load and compare rows. Errors: Drifted; as the streams."""
-        for index, number, piece in pieces(transaction, self._is_verified):
+    def _load(self, transaction: Transaction) -> None:
+        """Load rows: to compare them, or to know which are there.
+
+        Errors: Drifted; as the streams.
+        """
+        for index, number, piece in pieces(transaction, self._is_loaded):
+            is_compared = self._is_compared(index)
             for lane, own in self._divided(index, self.dead.patched(index, piece)):
-                lane.load((index, number), own)
+                load = lane.load if is_compared else lane.load_unknown
+                load((index, number), own)
         for lane in self.lanes:
             checkpoint = self._checkpoint(transaction.positions, *self._after, lane.key_range)
             lane.flush(checkpoint)
@@ -381,11 +386,20 @@ class TaskSession:
             if inside.any():
                 yield lane, only(piece, inside)
 
-    def _is_verified(self, index: int) -> bool:
+    def _is_loaded(self, index: int) -> bool:
+        """Whether any documents of a binding are loaded."""
         if self.prepared.bounds[index].delta:
             return False
-        if not self.prepared.extensions.delete:
-            return True  # whether a document is there is known by loading it alone
+        return not self.prepared.extensions.delete or self._is_compared(index)
+
+    def _is_compared(self, index: int) -> bool:
+        """Whether what has a row is loaded, to be compared.
+
+        Where the log of the task decides nothing is: what it says may be older than what is
+        there.
+        """
+        if not self.is_authoritative:
+            return False
         verify = self.task.bindings[index].verify or self.task.default_verify
         return verify == "always" or (verify == "first" and self.is_first)
 
