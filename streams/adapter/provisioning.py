@@ -20,6 +20,7 @@ from streams.adapter.plan_cache import Planner, Plans
 from streams.adapter.timelines import EVENT_BIRTH
 from streams.adapter.timestamp_selection import ReadableInterval, birth
 from streams.compute.description import (
+    MOST_FORMER,
     NO_CAPABILITY,
     DataflowDescription,
     ImportDescription,
@@ -371,4 +372,5 @@ def describe(item: Item, plan: str = "") -> DataflowDescription:
         capability=NO_CAPABILITY if is_sink else write_capability(item.id),
         source=item.source,
         sink=item.sink,
+        former=tuple(source.topic_start for source in item.former[-MOST_FORMER:]),
     )

@@ -16,6 +16,7 @@ from streams.compute.description import (
     Kept,
     SinkDescription,
     Start,
+    TopicStart,
 )
 from streams.compute.protocol import (
     Alive,
@@ -196,6 +197,15 @@ def _description_fields(description: DataflowDescription) -> Record:
         "capability": description.capability,
         "source": None if source is None else ingestion_fields(source),
         "sink": None if sink is None else sink_fields(sink),
+        "former": [_topic_start_fields(former) for former in description.former],
+    }
+
+
+def _topic_start_fields(of: TopicStart) -> Record:
+    return {
+        "topic": of.topic,
+        "topic_id": of.topic_id,
+        "start": start_fields(of.start),
     }
 
 
@@ -293,7 +303,12 @@ def _description(record: Record) -> DataflowDescription:
         sink=None
         if sink is None
         else SinkDescription(Topic(sink["topic"]), tuple(sink["keys"])),
+        former=tuple(_topic_start(former) for former in record["former"]),
     )
+
+
+def _topic_start(record: Record) -> TopicStart:
+    return TopicStart(Topic(record["topic"]), record["topic_id"], start(record["start"]))
 
 
 def _import(record: Mapping[str, str]) -> ImportDescription:

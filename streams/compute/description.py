@@ -66,6 +66,18 @@ class Start:
 
 BEGINNING = Start()
 
+MOST_FORMER = 64
+"""The number of former topic_starts in a description, which has to fit into a record."""
+
+
+@dataclass(frozen=True, slots=True)
+class TopicStart:
+    """A topic that a source reads or has read, and where it began."""
+
+    topic: Topic
+    topic_id: str
+    start: Start
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IngestionDescription:
@@ -95,6 +107,11 @@ class IngestionDescription:
     error_limit: ErrorLimit | None = None
     revision: int = 0
 
+    @property
+    def topic_start(self) -> TopicStart:
+        """Return what it reads, and from where on."""
+        return TopicStart(self.topic, self.topic_id, self.start)
+
 
 @dataclass(frozen=True, slots=True)
 class SinkDescription:
@@ -113,7 +130,8 @@ class DataflowDescription:
     a rebase, which has one import and its columns (`streams.compute.rebasing`).
     `as_of` is the first time the export is exact at; `capability` the write capability on the
     export's shard, which lies in `group` (both empty for a sink). `source` is given for an
-    ingestion, `sink` for a sink, neither for a view or a rebase.
+    ingestion, `sink` for a sink, neither for a view or a rebase. `former` is what a source read
+    before it resumed elsewhere, the latest `MOST_FORMER` of it, oldest first.
     """
 
     export: CollectionId
@@ -127,6 +145,12 @@ class DataflowDescription:
     capability: CapabilityId = NO_CAPABILITY
     source: IngestionDescription | None = None
     sink: SinkDescription | None = None
+    former: tuple[TopicStart, ...] = ()
+
+    @property
+    def topic_starts(self) -> tuple[TopicStart, ...]:
+        """Return what a source has read, at last what it reads; empty for another dataflow."""
+        return () if self.source is None else (*self.former, self.source.topic_start)
 
     @property
     def holds(self) -> Mapping[CollectionId, CapabilityId]:

@@ -231,7 +231,7 @@ class Observed:
     `watermark` is the engine's after the last one; it follows the candidates that it was fed.
     `clock_ms` is the replica's clock when the ends of the topic were asked for; `budget` the
     number of messages that a micro-batch reads. With `may_settle` dead letters need not wait
-    for upper.
+    for upper; with `has_skipped` there are some at once, of messages that are never read.
     """
 
     topic: Mapping[int, Ends]
@@ -239,6 +239,7 @@ class Observed:
     watermark: int
     budget: int
     may_settle: bool = False
+    has_skipped: bool = False
 
 
 def next_advance(
@@ -264,7 +265,8 @@ def next_advance(
         for number, partition in progress.items()
         if partition.owed is not None
     }
-    if reached == upper and observed.may_settle and _is_due(progress, observed.clock_ms):
+    is_due = observed.has_skipped or _is_due(progress, observed.clock_ms)
+    if reached == upper and observed.may_settle and is_due:
         return Advance(lower=upper, upper=upper, owed=owed, settles=True)
     if not fresh and fed is None and reached == upper:
         return None

@@ -110,6 +110,27 @@ def test_that_pending_rows_that_are_gone_are_given_up_and_the_others_come(
     assert found == {0, 1, 2, 4}, "3 is gone, 5 is pending"
 
 
+def test_that_a_skip_is_said_though_no_message_comes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By event time upper moves with rows alone, so such dead letters do not wait for it."""
+    world = World()
+    world.patch(monkeypatch)
+    history = ResumedHistory(world, "place", History(world, "place", "dead_letter"))
+    for at in (0, 500, 400):
+        history.send(0, world.now + at)
+    history.settle(Replica(world, "r", tmp_path / "r"))
+    upper = world.upper("events")
+    for at in (600, 700):
+        history.send(0, world.now + at)
+    history.resume({0: 5})
+    history.settle(Replica(world, "new", tmp_path / "new"))
+    history.judge()
+    assert world.upper("events") == upper
+    assert history.truth.generation == 1
+    assert history.truth.left_out == {(0, 3): 1, (0, 4): 1}
+
+
 def test_that_a_source_goes_on_behind_each_message_at_which_it_stops(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

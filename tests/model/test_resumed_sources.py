@@ -15,7 +15,7 @@ from streams.replica.driver.scheduler import LANES
 from tests.model.test_compacted_sources import present as people
 from tests.model.test_compacted_sources import send as send_person
 from tests.support import duckdb_oracle
-from tests.support.sparkless import Replica, World
+from tests.support.sparkless import Dead, Replica, World
 
 EVENTS = CollectionId("events")
 
@@ -59,8 +59,9 @@ def resume(world: World, generation: int, *offsets: int) -> None:
     info = world.broker.topics.describe(described.source.topic)
     assert info is not None
     start = Start(generation, tuple(enumerate(offsets)))
+    former = (*described.former, described.source.topic_start)
     source = replace(described.source, topic_id=info.id, start=start)
-    world.descriptions[:] = [replace(described, source=source)]
+    world.descriptions[:] = [replace(described, source=source, former=former)]
 
 
 def made_anew(world: World, topic: Topic) -> None:
@@ -167,6 +168,102 @@ def test_what_was_skipped_is_not_read(world, tmp_path):
     resume(world, 1, 6)
     settle(world, Replica(world, "r", tmp_path / "r2"))
     assert present(world) == Counter("abcg")
+
+
+@pytest.fixture
+def letters(monkeypatch: pytest.MonkeyPatch) -> World:
+    """A source with dead letters."""
+    world = World()
+    world.patch(monkeypatch)
+    topic = world.raw("raw", 1)
+    world.source("events", (("name", "VARCHAR"),), topic, on_error="dead_letter")
+    send(world, topic, "a", "b", "c")
+    return world
+
+
+def said(world: World) -> list[tuple[int, str]]:
+    """The offset and the reason of each dead letter, in the order of times."""
+    world.shards.sync()
+    rows, errors = duckdb_oracle.updates(world.shards, world.relations["events.errors"])
+    assert not errors.num_rows
+    assert set(rows["topic"].to_pylist()) <= {"raw"}
+    assert rows["value"].null_count == rows.num_rows
+    by_time = sorted(rows.to_pylist(), key=lambda row: (row["_time"], row["offset"]))
+    assert all(row["time"].timestamp() * 1_000 == row["_time"] for row in by_time)
+    return [(row["offset"], row["reason"]) for row in by_time]
+
+
+BY = ", by ALTER SOURCE ... RESUME FROM"
+
+
+def test_of_two_replicas_that_resume_one_says_what_was_skipped(letters, tmp_path):
+    topic = Topic("raw")
+    settle(letters, Replica(letters, "old", tmp_path / "old"))
+    send(letters, topic, *"defg")
+    letters.broker.store.partition(topic, 0).truncate(Offset(5))
+    resume(letters, 1, 6)
+    one, two = (Replica(letters, name, tmp_path / name) for name in ("one", "two"))
+    for replica in (one, two):
+        replica.follow()
+        replica.start()
+        assert any(replica.begin("ingest") for _ in range(3))
+    for replica in (one, two):
+        replica.sync()
+        replica.commit("ingest")
+    for replica in (one, two, Replica(letters, "three", tmp_path / "three")):
+        settle(letters, replica)
+    assert present(letters) == Counter("abcg")
+    assert said(letters) == [(3, f"skipped: offsets 3 to 5{BY}")]
+
+
+@pytest.mark.parametrize("point", ["before-chunks", "after-chunks", "after-append"])
+def test_a_replica_that_dies_says_it_no_second_time(letters, tmp_path, point):
+    topic = Topic("raw")
+    settle(letters, Replica(letters, "old", tmp_path / "old"))
+    send(letters, topic, *"defg")
+    resume(letters, 1, 5)
+    doomed = Replica(letters, "doomed", tmp_path / "doomed")
+    doomed.die_at(point)
+    with pytest.raises(Dead):
+        settle(letters, doomed)
+    settle(letters, Replica(letters, "r", tmp_path / "r"))
+    settle(letters, Replica(letters, "r", tmp_path / "r2"))
+    assert present(letters) == Counter("abcfg")
+    assert said(letters) == [(3, f"skipped: offsets 3 to 4{BY}")]
+
+
+def test_what_a_statement_skipped_that_nobody_followed_is_said_by_the_next(letters, tmp_path):
+    topic = Topic("raw")
+    settle(letters, Replica(letters, "old", tmp_path / "old"))
+    send(letters, topic, *"defghi")
+    for generation, offset in enumerate((5, 7, 8), 1):
+        resume(letters, generation, offset)
+    settle(letters, Replica(letters, "r", tmp_path / "r"))
+    assert present(letters) == Counter("abci")
+    skips = [(3, 4), (5, 6), (7, 7)]
+    assert said(letters) == [(a, f"skipped: offsets {a} to {b}{BY}") for a, b in skips]
+    resume(letters, 4, 2)  # back, which skips nothing
+    settle(letters, Replica(letters, "r", tmp_path / "r2"))
+    assert present(letters) == Counter("abcicdefghi")
+    assert len(said(letters)) == len(skips)
+
+
+def test_of_a_topic_that_was_made_anew_the_rest_of_the_former_one_is_skipped(letters, tmp_path):
+    """Also where the new one has no message yet."""
+    topic = Topic("raw")
+    settle(letters, Replica(letters, "old", tmp_path / "old"))
+    former = letters.broker.topics.describe(topic)
+    made_anew(letters, topic)
+    resume(letters, 1, 0)
+    settle(letters, Replica(letters, "r", tmp_path / "r"))
+    info = letters.broker.topics.describe(topic)
+    assert former is not None
+    assert info is not None
+    reason = (
+        f"skipped: all offsets from 3 on of the topic with id {former.id}, since the source"
+        f' resumed in topic "raw", id {info.id}'
+    )
+    assert said(letters) == [(3, reason)]
 
 
 def test_of_a_table_what_was_known_stays_until_it_is_written_again(monkeypatch, tmp_path):

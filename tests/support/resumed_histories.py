@@ -67,6 +67,8 @@ class Truth:
     pending: dict[tuple[int, int], tuple[Message, int]] = field(default_factory=dict)
     rows: Counter[tuple[int, int]] = field(default_factory=Counter)
     letters: Counter[int] = field(default_factory=Counter)
+    left_out: Counter[tuple[int, int]] = field(default_factory=Counter)
+    """How often a statement left out an offset of a partition."""
     late: int = 0
     waiting: list[Statement] = field(default_factory=list)
 
@@ -89,6 +91,7 @@ class Truth:
             return
         for partition, place in wanted.places.items():
             skipped = self.skipped.setdefault(partition, set())
+            before = set(skipped)
             lost, low = wanted.lost.get(partition), wanted.lows[partition]
             if lost is not None or place < said.stood.get(partition, 0):
                 self.read[partition] = place
@@ -104,6 +107,7 @@ class Truth:
                     stop = max(stop, wanted.bad[1])
                 skipped |= set(range(stop, place))
                 keep = 1 << 40
+            self.left_out.update((partition, offset) for offset in skipped - before)
             self.pending = {
                 (p, offset): pending
                 for (p, offset), pending in self.pending.items()

@@ -5,11 +5,13 @@ from collections import Counter
 from dataclasses import replace
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from streams.compute import binding, continuation
 from streams.compute.binding import Fact
 from streams.compute.continuation import Wanted
 from streams.compute.description import IngestionDescription
+from streams.compute.skipped import PREFIX, skipped
 from streams.compute.stalls import bad_message
 from streams.ids import CollectionId, Offset
 from streams.plan.metadata import LateRows
@@ -20,6 +22,12 @@ from tests.support.resumed_histories import BAD, Log, Message, Statement, Truth
 from tests.support.sparkless import Replica, World
 
 LETTERS = CollectionId("events.errors")
+
+
+def split(letters: pa.Table) -> tuple[pa.Table, pa.Table]:
+    """Dead letters about skipped offsets, and those that are messages."""
+    is_skip = pc.starts_with(letters["reason"], PREFIX)
+    return letters.filter(is_skip), letters.filter(pc.invert(is_skip))
 
 
 class ResumedHistory:
@@ -85,8 +93,9 @@ class ResumedHistory:
         reads = {number: ahead.next(number) for number in range(PARTITIONS)}
         self.truth.waiting.append(Statement(start, reads, wanted))
         (described,) = self.world.descriptions
+        former = (*described.former, source.topic_start)
         source = replace(source, start=start)
-        self.world.descriptions[:] = [replace(described, source=source)]
+        self.world.descriptions[:] = [replace(described, source=source, former=former)]
 
     def somewhere(self, rng: random.Random) -> dict[int, int]:
         """Offsets of some partitions."""
@@ -138,12 +147,34 @@ class ResumedHistory:
         letters, _ = duckdb_oracle.updates(self.world.shards, relations["events.errors"])
         assert not errors.num_rows
         self._judge_rows(rows)
+        skips, messages = split(letters)
+        self._judge_skips(skips)
         places = zip(
-            letters["partition"].to_pylist(), letters["offset"].to_pylist(), strict=True
+            messages["partition"].to_pylist(), messages["offset"].to_pylist(), strict=True
         )
         numbers = Counter(self.logs[number].messages[at].number for number, at in places)
         assert numbers == self.truth.letters
         assert binding.total(self.bound(), Fact.LATE) == self.truth.late
+
+    def _judge_skips(self, skips: pa.Table) -> None:
+        """Each skip is said once, whoever said it and after however many statements."""
+        starts = [
+            start
+            for start in self.world.descriptions[0].topic_starts
+            if start.start.generation <= self.truth.generation
+        ]
+        wanted = Counter(
+            (skip.partition, skip.first, skip.reason)
+            for skip in skipped(starts, self.bound(), 0)
+        )
+        columns = (skips[name].to_pylist() for name in ("partition", "offset", "reason"))
+        rows = Counter(zip(*columns, strict=True))
+        assert rows == wanted
+        said = Counter[tuple[int, int]]()
+        for (partition, first, reason), count in rows.items():
+            last = int(reason.split(" to ")[1].split(maxsplit=1)[0].rstrip(","))
+            said.update({(partition, offset): count for offset in range(first, last + 1)})
+        assert not self.truth.left_out - said
 
     def _judge_rows(self, rows: pa.Table) -> None:
         found = Counter(zip(rows["id"].to_pylist(), rows["_time"].to_pylist(), strict=True))

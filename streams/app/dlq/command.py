@@ -83,6 +83,11 @@ class Reach:
         (answer,) = self.client.run(filter_.query(source))
         return [dlq.letter(row) for row in answer.rows]
 
+    def messages(self, source: str, where: str) -> list[Letter]:
+        """Those that are messages, under a condition. Errors: as of `letters`."""
+        found = self.letters(source, Filter(where=where))
+        return [letter for letter in found if letter.is_message]
+
 
 @contextmanager
 def reaching(directory: Path, *, as_json: bool) -> Iterator[Reach]:
@@ -212,8 +217,9 @@ def replay(  # noqa: PLR0913  the options of a command, each by name
 ) -> None:
     """Write the keys and values of dead letters to a topic, in one Kafka transaction.
 
-    All of them are written, or none. Headers are not kept, so they are not written. The letters
-    stay in SOURCE.errors: a second replay writes them a second time. Conditions read the
+    All of them are written, or none. Headers are not kept, so they are not written. Messages
+    that RESUME FROM skipped were never read, and are left out. The letters stay in
+    SOURCE.errors: a second replay writes them a second time. Conditions read the
     columns topic, partition, "offset", time, key, value and reason.
 
     Examples:
@@ -226,7 +232,7 @@ def replay(  # noqa: PLR0913  the options of a command, each by name
     with reaching(directory, as_json=as_json) as reach:
         name = reach.expect_letters(source)
         with bar("reading"):
-            found = reach.letters(name, Filter(where=where))
+            found = reach.messages(name, where)
         if not found:
             suffix = " for which the condition holds" if where else ""
             raise InvalidUsage(f"source {name} has no dead letters{suffix}")

@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 
 from streams.app.topic.record_output import NOTHING, readable, word
 from streams.compute.dead_letters import SUFFIX
+from streams.compute.skipped import PREFIX
 from streams.errors import InvalidStatement, InvalidUsage
 from streams.ids import Topic
 from streams.kafka.client.transactions import OutRecord
@@ -42,6 +43,11 @@ class Letter:
     def place(self) -> str:
         """The message's place: TOPIC, PARTITION@OFFSET."""
         return f"{self.topic}, {self.partition}@{self.offset}"
+
+    @property
+    def is_message(self) -> bool:
+        """Whether it is of one message: of messages that are never read there is a range."""
+        return not self.reason.startswith(PREFIX)
 
     @property
     def is_whole(self) -> bool:
@@ -135,7 +141,8 @@ def relation(source: str) -> str:
 def records(letters: Sequence[Letter], to: Topic | None) -> list[OutRecord]:
     """The messages again: to a topic, by their keys, or each to the partition it was in.
 
-    Errors: InvalidUsage, naming the first letter that lacks bytes.
+    Expects letters that are messages. Errors: InvalidUsage, naming the first letter that lacks
+    bytes.
     """
     broken = [letter for letter in letters if not letter.is_whole]
     if broken:

@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from streams.compute import binding, continuation, event_time, reclocking, stalls
 from streams.compute.event_time import Advance, Observed, Progress, Ranges
 from streams.compute.reclocking import Ends, Position
+from streams.compute.skipped import Skipped
 from streams.compute.stalls import (
     StaleEnds,
     Stalled,
@@ -160,10 +161,18 @@ def _advance(
         watermark=moment.watermark_ms,
         budget=moment.messages,
         may_settle=_may_settle(flow, view),
+        has_skipped=bool(_skipped(flow, view)),
     )
     upper = view.state(flow.id).upper.time
     advance = event_time.next_advance(progress, upper, observed, source.watermark)
     return None if advance is None else _unit(flow, view, advance, moment.now_ms)
+
+
+def _skipped(flow: Dataflow, view: Imports) -> tuple[Skipped, ...]:
+    """What the dead letters still have to say about messages that are never read."""
+    letters = _letters(flow, view)
+    bound = position(flow, view).offsets
+    return work_units.skipped(flow, bound, {} if letters is None else letters.offsets)
 
 
 def _may_settle(flow: Dataflow, view: Imports) -> bool:
@@ -210,14 +219,18 @@ def _unit(flow: Dataflow, view: Imports, advance: Advance, now_ms: int) -> Event
         ("again", advance.again),
         ("owed", advance.owed),
     )
+    loads = [
+        _load(flow, replace(manner, reading=kind), slices, interval.lower)
+        for kind, wanted in kinds
+        if (slices := ranges.without(ranges.slices(wanted), _gaps(flow.own.progress)))
+    ]
+    skipped = _skipped(flow, view) if output is not None else ()
+    if skipped:
+        loads.append(replace(_load(flow, manner, (), interval.lower), skipped=skipped))
     return EventUnit(
         flow=flow,
         share=work_units.without_output(share) if advance.settles else share,
-        loads=tuple(
-            _load(flow, replace(manner, reading=kind), slices, interval.lower)
-            for kind, wanted in kinds
-            if (slices := ranges.without(ranges.slices(wanted), _gaps(flow.own.progress)))
-        ),
+        loads=tuple(loads),
         advance=advance,
         now_ms=now_ms,
         letters=letters,

@@ -308,7 +308,7 @@ def _unit(
 ) -> SourceUnit:
     assert flow.own is not None
     interval = Interval(decision.lower.time, decision.upper.time)
-    load = _raw(flow, slices, decision.time)
+    load = _with_skipped(flow, decision, _raw(flow, slices, decision.time))
     share = work_units.share(flow, interval, flow.own.runs, output_of(flow, view))
     return SourceUnit(flow=flow, share=share, loads=(load,), ingest=decision)
 
@@ -319,20 +319,28 @@ def _raw(flow: Dataflow, slices: tuple[ranges.Slice, ...], time: Timestamp) -> R
     return RawLoad(dataflow=flow.id, source=source, columns=columns, slices=slices, time=time)
 
 
+def _with_skipped(flow: Dataflow, decision: Ingest, load: RawLoad) -> RawLoad:
+    """Let a load say what was skipped, if it is the first one of a source that resumed."""
+    return replace(load, skipped=work_units.skipped(flow, decision.from_offsets, {}))
+
+
 def _first(
     flow: Dataflow, decision: Ingest, slices: tuple[ranges.Slice, ...], messages: int
 ) -> Build:
     """Return a large first interval in slices such that later ones have later positions."""
     assert flow.own is not None
-    windows = ranges.windows(slices, messages)
+    first, *others = (
+        _raw(flow, window, decision.time) for window in ranges.windows(slices, messages)
+    )
+    loads = (_with_skipped(flow, decision, first), *others)
     return Build(
         incarnation=flow.own.incarnation,
         lower=decision.lower.time,
         upper=decision.upper.time,
         as_of=False,
         writes=True,
-        slices=tuple((_raw(flow, window, decision.time),) for window in windows),
-        sizes=(0,) * len(windows),
+        slices=tuple((load,) for load in loads),
+        sizes=(0,) * len(loads),
         runs=flow.own.runs,
         ingest=decision,
         offsets=decision.to_offsets,

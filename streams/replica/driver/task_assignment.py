@@ -46,7 +46,10 @@ def _parts(load: Load, tasks: int) -> Iterable[tuple[int, Load]]:
             if tasks == 1 or ranges.length(load.slices) <= LITTLE_MESSAGES:
                 return [(0, load)]
             groups = ranges.assign(load.slices, tasks)
-            return [(task, replace(load, slices=group)) for task, group in enumerate(groups)]
+            return [
+                (task, replace(load, slices=group, skipped=() if task else load.skipped))
+                for task, group in enumerate(groups)
+            ]
         case _:
             assert_never(load)
 

@@ -4,9 +4,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
-from streams.compute import checkpoints, dead_letters
+from streams.compute import binding, checkpoints, dead_letters
 from streams.compute.event_time import Advance
 from streams.compute.reclocking import Ingest, Position, Tick
+from streams.compute.skipped import Skipped
+from streams.compute.skipped import skipped as find_skipped
 from streams.compute.stepping import Idle, Step
 from streams.ids import CollectionId, Timestamp
 from streams.kafka.log import ChunkRef
@@ -106,6 +108,17 @@ def share(
         output=output,
         letters=letters,
     )
+
+
+def skipped(flow: Dataflow, bound: Offsets, letters: Offsets) -> tuple[Skipped, ...]:
+    """Return what its dead letters still have to say about messages that are never read.
+
+    `bound` is its binding, `letters` that of its dead letters.
+    """
+    if flow.dead_letters is None:
+        return ()
+    since = max(binding.generation(bound), binding.generation(letters))
+    return find_skipped(flow.description.topic_starts, bound, since)
 
 
 def part(

@@ -10,7 +10,7 @@
 - `skip`: nothing but a count.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from schemas.stream import brief
 from streams.compute import dead_letters
 from streams.compute.description import IngestionDescription
+from streams.compute.skipped import Skipped
 from streams.compute.stalls import UNDECODABLE
 from streams.ids import Timestamp
 from streams.plan.metadata import OnError
@@ -114,12 +115,31 @@ class Refusals:
             pa.repeat(pa.scalar(self._topic, pa.string()), count),
             messages["partition"],
             messages["offset"],
-            pa.array(np.full(count, time * 1000, np.int64)).cast(pa.timestamp("us")),
+            _moments(time, count),
             _kept(messages["key"]),
             _kept(messages["value"]),
             _with_sizes(messages, reasons),
         ]
         return updates_at(columns, time, LETTERS)
+
+
+def letters_of(skipped: Sequence[Skipped], time: Timestamp) -> pa.Table:
+    """Return the dead letters about messages that are never read, which have no bytes."""
+    none = pa.nulls(len(skipped), pa.binary())
+    columns = [
+        pa.array([skip.topic for skip in skipped], pa.string()),
+        pa.array([skip.partition for skip in skipped], pa.int32()),
+        pa.array([skip.first for skip in skipped], pa.int64()),
+        _moments(time, len(skipped)),
+        none,
+        none,
+        pa.array([skip.reason for skip in skipped], pa.string()),
+    ]
+    return updates_at(columns, time, LETTERS)
+
+
+def _moments(time: Timestamp, count: int) -> pa.Array:
+    return pa.array(np.full(count, time * 1000, np.int64)).cast(pa.timestamp("us"))
 
 
 def counts(partitions: NDArray[np.int32] | NDArray[np.int64]) -> dict[int, int]:

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Protocol
 
 from streams.compute.description import IngestionDescription
+from streams.compute.skipped import Skipped
 from streams.errors import Determinate
 from streams.files import write_whole
 from streams.ids import MINIMUM_TIME, CollectionId, Timestamp, Topic
@@ -62,7 +63,8 @@ class ChunkLoad:
 class RawLoad:
     """Messages of a raw topic, to be decoded, all at `time`.
 
-    With a watermark it is the shard's upper, and rows are late before it.
+    With a watermark it is the shard's upper, and rows are late before it. `skipped` are rows of
+    the dead letters besides.
     """
 
     dataflow: CollectionId
@@ -71,6 +73,7 @@ class RawLoad:
     slices: tuple[Slice, ...]
     time: Timestamp
     manner: ReadMode = FRESH
+    skipped: tuple[Skipped, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

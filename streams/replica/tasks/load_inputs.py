@@ -1,7 +1,7 @@
 """Loads the inputs of a task of round 0: each chunk once, for all dataflows that read it."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import assert_never
 
 import pyarrow as pa
@@ -10,7 +10,7 @@ from streams.ids import CollectionId, Timestamp, Topic
 from streams.kafka.log import Chunks
 from streams.replica.ingest import source
 from streams.replica.ingest.envelope import IngestResult
-from streams.replica.ingest.refusals import LETTERS
+from streams.replica.ingest.refusals import LETTERS, letters_of
 from streams.replica.ingest.source import Resources
 from streams.replica.tasks.descriptor import ChunkLoad, Load, RawLoad, Undo
 from streams.storage.read import reader as read
@@ -38,7 +38,7 @@ class Loader:
         Errors: Corrupt; Undecodable; Determinate if Kafka fails.
         """
         if isinstance(load, RawLoad):
-            return source.load(
+            loaded = source.load(
                 load.source,
                 load.columns,
                 load.slices,
@@ -46,6 +46,7 @@ class Loader:
                 self.resources,
                 load.manner,
             )
+            return with_skipped(loaded, load)
         return IngestResult(*self._stored(load), LETTERS.empty_table())
 
     def _stored(self, load: ChunkLoad | Undo) -> Loaded:
@@ -92,6 +93,15 @@ def _negated(table: pa.Table) -> pa.Table:
     index = table.schema.get_field_index("diff")
     diffs = pa.array(negated(int64(one_array(table.column("diff")))))
     return table.set_column(index, "diff", diffs)
+
+
+def with_skipped(loaded: IngestResult, load: RawLoad) -> IngestResult:
+    """Return what was loaded, with the dead letters about messages that are never read."""
+    if not load.skipped:
+        return loaded
+    letters_at = load.manner.letters_at
+    letters = letters_of(load.skipped, load.time if letters_at is None else letters_at)
+    return replace(loaded, letters=pa.concat_tables([loaded.letters, letters]))
 
 
 def by_dataflow(loads: Iterable[Load]) -> Mapping[CollectionId, Sequence[Load]]:

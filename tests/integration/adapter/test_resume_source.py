@@ -34,6 +34,12 @@ def ids(environment: Environment, name: str) -> list[object]:
     return [row[0] for row in environment.sql(f"SELECT id FROM {name} ORDER BY id")[0].rows]
 
 
+def skips(environment: Environment, name: str) -> list[tuple[object, ...]]:
+    """What stands in the dead letters of a source."""
+    query = f'SELECT topic, partition, "offset", value, reason FROM {name}.errors ORDER BY ALL'
+    return list(environment.sql(query)[0].rows)
+
+
 def test_topics_made_anew_are_read_on_once_through_kills(
     environment: Environment, broker: EmbeddedBroker
 ) -> None:
@@ -71,6 +77,8 @@ def test_topics_made_anew_are_read_on_once_through_kills(
     eventually(lambda: environment.sql(query)[0].rows == rows)
     eventually(lambda: shown(environment, events)[0] == "running")
     assert "it had read up to offsets 0: 10" in shown(environment, events)[1]
+    ((_, _, offset, _, reason),) = skips(environment, events)
+    assert (offset, str(reason)[:29]) == (10, "skipped: all offsets from 10 ")
     environment.kill("replica")
     feed.send(log, [{"id": n} for n in range(20, 25)])  # to 15, past where the former one ended
     eventually(lambda: ids(environment, events) == list(range(25)))
@@ -98,7 +106,14 @@ def test_what_retention_took_is_skipped_and_told(
     eventually(lambda: ids(environment, name) == [0, 1, 2, 3, 4, 9, 10])
     eventually(lambda: shown(environment, name)[0] == "running")
     message = f'resumed in topic "{topic}": partition 0 skipped offsets 5 to 8'
-    assert shown(environment, name)[1] == message
+    assert shown(environment, name)[1] == f"{message}; 1 dead letter in {name}.errors"
+    assert skips(environment, name) == [
+        (topic, 0, 5, None, "skipped: offsets 5 to 8, by ALTER SOURCE ... RESUME FROM")
+    ]
+    environment.kill("replica")
+    feed.send(topic, [{"id": 11}])
+    eventually(lambda: ids(environment, name) == [0, 1, 2, 3, 4, 9, 10, 11])
+    assert len(skips(environment, name)) == 1
 
 
 def test_a_source_by_event_time_goes_on_with_what_is_pending(

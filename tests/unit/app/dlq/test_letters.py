@@ -6,6 +6,8 @@ import pyarrow as pa
 import pytest
 
 from streams.app.dlq.letters import Filter, Letter, letter, records, summary
+from streams.compute.description import Start, TopicStart
+from streams.compute.skipped import skipped
 from streams.errors import InvalidUsage
 from streams.ids import Timestamp, Topic
 from streams.replica.ingest.refusals import LARGEST_BYTES, Refusals
@@ -74,6 +76,15 @@ def test_places_of_records() -> None:
     letters = [at("a", 3, 1), at("b", 0, 2)]
     assert [(r.topic, r.partition) for r in records(letters, Topic("c"))] == [("c", None)] * 2
     assert [(r.topic, r.partition) for r in records(letters, None)] == [("a", 3), ("b", 0)]
+
+
+def test_what_was_skipped_is_no_message() -> None:
+    reason = skipped(
+        [TopicStart(Topic("a"), "id", Start(n, ((0, n * 5),))) for n in (0, 1)], {0: 3}, 0
+    )[0].reason
+    assert reason == "skipped: offsets 3 to 4, by ALTER SOURCE ... RESUME FROM"
+    assert not replace(at("a", 0, 3), reason=reason).is_message
+    assert at("a", 0, 3).is_message
 
 
 def test_letters_are_counted_by_partition() -> None:
