@@ -26,6 +26,7 @@ def of_objects(
         ),
     )
     yield from frontiers(shown, now_ms)
+    yield from event_times(shown, now_ms)
     yield from hydrations(shown)
     yield from messages(shown)
 
@@ -51,6 +52,34 @@ def frontiers(shown: Sequence[ShownObject], now_ms: int) -> Iterator[Family]:
             for labels, upper in uppers
         ),
     )
+
+
+def event_times(shown: Sequence[ShownObject], now_ms: int) -> Iterator[Family]:
+    """How far event time is behind the clock: where it enters, and where it is left."""
+    timed = [
+        (named(object_), time_of(object_.upper))
+        for object_ in shown
+        if object_.item.source is not None and object_.timeline == "event"
+    ]
+    yield gauge(
+        "source_event_time_lag_seconds",
+        "The clock less the watermark: how old the newest final event time of a source is.",
+        ((labels, behind(now_ms, upper)) for labels, upper in timed),
+    )
+    yield gauge(
+        "rebase_event_time_lag_seconds",
+        "The clock less the event time up to which a rebase has its input.",
+        (
+            (named(object_), behind(now_ms, time_of(object_.reached)))
+            for object_ in shown
+            if object_.item.kind == "rebase"
+        ),
+    )
+
+
+def behind(now_ms: int, time: int | None) -> float | None:
+    """How far a time is behind the clock, in seconds; None if unknown or 0."""
+    return None if not time else seconds(now_ms - time)
 
 
 def hydrations(shown: Sequence[ShownObject]) -> Iterator[Family]:

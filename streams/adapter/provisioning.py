@@ -76,7 +76,8 @@ def relations(items: Sequence[Item], known: Mapping[CollectionId, Item]) -> dict
 def _relation(item: Item, known: Mapping[CollectionId, Item]) -> Relation:
     """Return an object as a relation. Equal at each start, because plans have to be equal."""
     if item.kind == "rebase":  # it is at each time what its input was at some time
-        return replace(_relation(known[item.inputs[0]], known), id=item.id)
+        of = known[item.inputs[0]]
+        return replace(_relation(of, known), id=item.id, rebase_of=of.name)
     source = item.source
     if source is None:
         is_monotone = item.kind == "errors" or emits(item.query)

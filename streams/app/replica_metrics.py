@@ -61,6 +61,11 @@ def of_dataflows(dataflows: tuple[DataflowMeasures, ...]) -> Iterator[Family]:
         [({"dataflow": flow.id}, flow.restarts) for flow in dataflows],
     )
     yield gauge(
+        "dataflow_waiting_messages",
+        "Refused messages of a source with a watermark that wait for upper.",
+        [({"dataflow": flow.id}, flow.waiting) for flow in dataflows],
+    )
+    yield gauge(
         "dataflow_state_bytes",
         "Run files of the state, its checkpoints and a hydration.",
         [({"dataflow": flow.id}, flow.state_bytes) for flow in dataflows],

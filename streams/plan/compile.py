@@ -35,12 +35,14 @@ class Relation:
 
     `keys` are sets of column names by which no two rows are equal; only what an operator keeps
     so may be given, as the upsert behind a source does. If it is `monotone` no row ever leaves.
+    Of a rebase, `rebase_of` is the name of its input.
     """
 
     id: CollectionId
     columns: tuple[Column, ...]
     keys: tuple[tuple[str, ...], ...] = ()
     monotone: bool = False
+    rebase_of: str = ""
 
     @property
     def places(self) -> tuple[tuple[int, ...], ...]:
@@ -268,7 +270,12 @@ def _described(
     """The plan with what the catalog knows of each collection's rows."""
     if isinstance(node, ir.Get):
         relation = relations[node.collection]
-        return replace(node, keys=relation.places, monotone=relation.monotone)
+        return replace(
+            node,
+            keys=relation.places,
+            monotone=relation.monotone,
+            rebase_of=relation.rebase_of,
+        )
     return ir.with_parts(node, tuple(_described(part, relations) for part in ir.parts(node)))
 
 

@@ -25,7 +25,8 @@ class Get:
     """A collection of the catalog, with all its columns.
 
     `keys` are sets of columns by which no two rows are equal, each kept by the operator that
-    makes the collection (`plan.analyses.keys`). If it is `monotone` no row ever leaves it.
+    makes the collection (`plan.analyses.keys`). If it is `monotone` no row ever leaves it. Of a
+    rebase, `rebase_of` is the name of its input.
     """
 
     relation: str
@@ -33,6 +34,7 @@ class Get:
     columns: tuple[Column, ...]
     keys: tuple[tuple[int, ...], ...] = ()
     monotone: bool = False
+    rebase_of: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,6 +32,8 @@ def explain_logical(node: ir.Relational, depth: int = 0, *, with_facts: bool = F
 
 def _known(node: ir.Relational) -> str:
     notes = []
+    if isinstance(node, ir.Get) and node.rebase_of:
+        notes.append(f"rebase of {identifier(node.rebase_of)}: times of the clock")
     if (key_ := key(node)) is not None:
         own = ir.columns(node)
         names = ", ".join(identifier(own[place].name) for place in key_)

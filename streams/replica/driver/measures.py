@@ -19,7 +19,10 @@ from streams.trace.arrange import disk_reserve
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DataflowMeasures:
-    """One dataflow. `phase` is that of `Status`; counts are since the process began."""
+    """One dataflow. `phase` is that of `Status`; counts are since the process began.
+
+    `waiting` counts refused messages that wait for upper; None without a watermark.
+    """
 
     id: CollectionId
     phase: str
@@ -27,6 +30,7 @@ class DataflowMeasures:
     failures: int
     restarts: int
     state_bytes: int
+    waiting: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,6 +62,7 @@ def measure(scheduler: Scheduler, timings: Timings) -> ReplicaMeasures:
                 failures=failures.get(flow.id, 0),
                 restarts=restarts.get(flow.id, 0),
                 state_bytes=sum(sizes.get(name, 0) for name in files_of(flow)),
+                waiting=waiting(flow),
             )
             for flow in flows
         ),
@@ -67,6 +72,14 @@ def measure(scheduler: Scheduler, timings: Timings) -> ReplicaMeasures:
         free_bytes=free,
         disk_bytes=total,
     )
+
+
+def waiting(flow: Dataflow) -> int | None:
+    """Return how many refused messages of a source with a watermark wait for upper."""
+    if not flow.has_watermark:
+        return None
+    progress = None if flow.own is None else flow.own.progress
+    return sum(part.waiting for part in (progress or {}).values())
 
 
 def files_of(flow: Dataflow) -> frozenset[str]:

@@ -33,6 +33,17 @@ def view(number: int, name: str, *inputs: str) -> Item:
     )
 
 
+def rebase(number: int, name: str, of: str = "s1") -> Item:
+    return Item(
+        id=CollectionId(f"r{number}"),
+        kind="rebase",
+        name=name,
+        statement=f"CREATE REBASE {name} ...",
+        columns=COLUMNS,
+        inputs=(CollectionId(of),),
+    )
+
+
 def sink(number: int, name: str, of: str) -> Item:
     return Item(
         id=CollectionId(f"k{number}"),

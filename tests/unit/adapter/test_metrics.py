@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from schemas.materializations import State
@@ -16,7 +17,7 @@ from streams.compute.replica_responses import InstanceStatus
 from streams.http.metrics import exposition
 from streams.ids import CollectionId
 from streams.progress import EMPTY, frontier
-from tests.unit.adapter.items import source
+from tests.unit.adapter.items import rebase, source
 
 STATE = State(
     id="m3",
@@ -142,5 +143,22 @@ def test_objects_say_how_far_they_are() -> None:
     assert of("object_lag_seconds", "events") is None, "its upper is the end of time"
     assert of("object_hydration_read", "events") == 3
     assert of("object_hydration_expected", "events") == 7
+    assert of("source_event_time_lag_seconds", "orders") is None, "it has times of the clock"
     assert of("source_late_rows_total", "events") == 4
     assert of("source_skipped_messages_total", "events") == 5
+
+
+@pytest.mark.parametrize(("time", "lag"), [(7_000, 3.0), (0, None)], ids=["some", "none yet"])
+def test_event_time_is_behind_where_it_enters_and_where_it_is_left(
+    time: int, lag: float | None
+) -> None:
+    clicks = show.ShownObject(
+        source(1, "clicks"), frontier(0), frontier(time), "running", "", "", timeline="event"
+    )
+    now = replace(clicks, item=rebase(2, "now"), timeline="wall", reached=frontier(time))
+    observed = InstanceStatus(heard={})
+    samples = read(exposition(of_objects([clicks, now], observed, 10_000)))
+    own = frozenset({"kind": "source", "name": "clicks"}.items())
+    assert samples.get(("slackwater_source_event_time_lag_seconds", own)) == lag
+    own = frozenset({"kind": "rebase", "name": "now"}.items())
+    assert samples.get(("slackwater_rebase_event_time_lag_seconds", own)) == lag

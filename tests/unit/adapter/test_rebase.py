@@ -158,6 +158,13 @@ def test_show_says_what_it_has(env, both):
     assert [row[0] for row in env.rows("SHOW SOURCES")] == ["orders", "clicks"]
 
 
+def test_explain_says_what_it_is_of(env, both):
+    lines = [str(row) for (row,) in env.rows("EXPLAIN SELECT id FROM rebased")]
+    (line,) = [line for line in lines if "Get rebased" in line]
+    assert line.split("  -- ")[1] == "rebase of clicks: times of the clock; append-only"
+    assert "rebase" not in str(env.rows("EXPLAIN SELECT id FROM clicks"))
+
+
 def test_it_can_be_read_while_its_input_stands_still(env, both):
     """What holds up the input does not hold up the rebase."""
     both.say(Status(S2, "stalled", "the topic is gone"))

@@ -28,7 +28,7 @@ from streams.progress import frontier
 from streams.replica.driver.batch_timings import LaneTotals
 from streams.replica.driver.measures import DataflowMeasures, ReplicaMeasures
 from streams.storage.commands.service import ServiceMeasures
-from tests.unit.adapter.items import source
+from tests.unit.adapter.items import rebase, source
 from tests.unit.adapter.test_metrics import STATE, shown
 
 ROOT = Path(__file__).parents[3]
@@ -45,6 +45,7 @@ MEASURES = ReplicaMeasures(
             failures=2,
             restarts=1,
             state_bytes=7,
+            waiting=3,
         ),
     ),
     lanes={"steady": LaneTotals(2, 30, 0.1, 0.2, 0.3)},
@@ -74,7 +75,9 @@ def families() -> Iterator[Family]:
         skipped=5,
     )
     yield from of_every_service()
-    yield from of_objects([object_], InstanceStatus(heard={"r1": 0.0}), 10)
+    timed = replace(object_, timeline="event")
+    rebased = replace(object_, item=rebase(2, "orders_now"), reached=frontier(3))
+    yield from of_objects([timed, rebased], InstanceStatus(heard={"r1": 0.0}), 10)
     yield from of_requests(RequestCounts(), 0)
     yield from of_audits(AuditCounts(last_ms=1))
     fill: dict[str, int | str] = {"done": 2, "total": 8, "unit": "key ranges"}
