@@ -78,7 +78,8 @@ class Partition:
     `read_ms` is this replica's clock when the last message was read. `late`, `skipped`, `bad`
     and `messages` count messages before `read` (`Fact`). Refused messages before `settled` are
     dead letters already. `waiting` counts those that are owed, since `owed_ms`. No offset here
-    lies in one of the `gaps`, which are never read.
+    lies in one of the `gaps`, which are never read. `losses` is how often the topic was seen to
+    lose an end before it was read.
     """
 
     read: int
@@ -96,6 +97,7 @@ class Partition:
     waiting: int = 0
     owed_ms: int = 0
     gaps: continuation.Gaps = ()
+    losses: int = 0
 
 
 Progress = Mapping[int, Partition]
@@ -188,6 +190,22 @@ def begin(
             gaps=gaps,
         )
     return {**known, **added}
+
+
+def aware(progress: Progress, losses: int) -> Progress:
+    """Return the progress of a replica that knows of so many losses."""
+    return {number: replace(part, losses=losses) for number, part in progress.items()}
+
+
+def has_lost(progress: Progress, shrunk: Mapping[int, int], losses: int) -> bool:
+    """Whether the topic may have lost messages of which rows are pending.
+
+    `shrunk` has the lowest end of each partition whose end went back, which it did so often.
+    """
+    return any(
+        part.losses != losses and part.read > shrunk.get(number, part.read)
+        for number, part in progress.items()
+    )
 
 
 def _is_overtaken(partition: Partition, ends: Ends | None) -> bool:

@@ -32,7 +32,8 @@ class TopicReport:
     """The broker's last answer about a topic: its id (None: it is gone) and its ends.
 
     `shrunk` has the lowest end of each partition whose end was seen to go back under this id,
-    which no append-only log does; `repeats` is how often in a row this was the answer.
+    which no append-only log does, and `losses` counts how often one was; `repeats` is how often
+    in a row this was the answer.
     `asked_ms` is the wall clock before the ends were asked for (None: just now): whatever was
     acknowledged by then is below them. `message_bytes` is the mean size of a message, 0 if it
     is unknown.
@@ -41,6 +42,7 @@ class TopicReport:
     id: str | None
     ends: Mapping[int, Ends]
     shrunk: Mapping[int, int] = field(default_factory=dict)
+    losses: int = field(default=0, compare=False)
     repeats: int = field(default=0, compare=False)
     asked_ms: int | None = field(default=None, compare=False)
     message_bytes: int = field(default=0, compare=False)

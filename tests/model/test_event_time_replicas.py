@@ -1,5 +1,6 @@
 """Replicas that read by event time: exact at every event time, through races and kills."""
 
+import json
 import random
 from pathlib import Path
 
@@ -12,7 +13,8 @@ from streams.replica.config import Budgets
 from streams.replica.driver.clock_skew import Skew
 from streams.replica.driver.status_reports import condition
 from tests.support import duckdb_oracle
-from tests.support.event_histories import EVENTS, PARTITIONS, History
+from tests.support.event_histories import EVENTS, PARTITIONS, History, spelled
+from tests.support.keyed_event_histories import KeyedHistory
 from tests.support.racing_replicas import SEEDS, race_at_random
 from tests.support.sparkless import Replica, World
 
@@ -115,6 +117,42 @@ def test_that_racing_replicas_count_late_and_skipped_messages_once(
     assert late, "none was late"
     assert bad == sum(at is None for messages in history.messages for _, at in messages)
     assert (history.bound(Fact.LATE), history.bound(Fact.SKIPPED)) == (late, bad)
+
+
+@pytest.mark.parametrize("keyed", [False, True], ids=["none", "upsert"])
+def test_that_pending_rows_that_the_topic_lost_are_read_again(
+    *, keyed: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its end went back to what is bound, and beyond what was read: nothing says so later."""
+    world = World()
+    world.patch(monkeypatch)
+    history = (
+        KeyedHistory(world, "place", "value") if keyed else History(world, "place", "fail")
+    )
+    replica, now = Replica(world, "r", tmp_path), world.now
+
+    def send(*times: int) -> None:
+        for at in times:
+            value = json.dumps({"id": at, "ts": spelled(at)}).encode()
+            world.send(history.topic, 0, json.dumps(str(at)).encode(), value)
+
+    send(now, now + 100)
+    history.settle(replica)
+    bound = binding.offsets(world.shards.state(EVENTS).source or {}, 0)
+    assert bound[0] == 2
+    send(now + 60, now + 70)
+    history.settle(replica)
+    assert binding.offsets(world.shards.state(EVENTS).source or {}, 0) == bound
+    partition = world.broker.store.partition(history.topic, 0)
+    del partition.records[2:]
+    partition.end = 2
+    world.lost = {history.topic: {0: 2}}
+    send(now + 80, now + 90, now + 1_000)
+    history.settle(replica)
+    world.shards.sync()
+    rows, _ = duckdb_oracle.updates(world.shards, world.relations["events"])
+    found = {row["id"] for row in rows.to_pylist() if row["_diff"] > 0}
+    assert found == {now, now + 80, now + 90, now + 100}
 
 
 def test_that_a_view_over_event_time_is_exact(

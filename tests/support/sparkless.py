@@ -84,6 +84,8 @@ class World:
     shards: Shards = field(init=False)
     relations: dict[str, Relation] = field(default_factory=dict)
     descriptions: list[DataflowDescription] = field(default_factory=list)
+    lost: dict[Topic, dict[int, int]] = field(default_factory=dict)
+    """The ends of partitions that were seen to go back."""
 
     def __post_init__(self) -> None:
         self.broker = MemoryBroker(self.now_ms)
@@ -341,9 +343,12 @@ class Replica:
                 topic = flow.description.source.topic
                 info = self.world.broker.topics.describe(topic)
                 ends = {p: Ends(*pair) for p, pair in reader.ends(topic).items()}
+                shrunk = self.world.lost.get(topic, {})
                 facts[topic] = TopicReport(
                     None if info is None else info.id,
                     ends,
+                    shrunk=shrunk,
+                    losses=len(shrunk),
                     asked_ms=self.asked_ms,
                     message_bytes=self.message_bytes,
                 )

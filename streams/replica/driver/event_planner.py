@@ -2,12 +2,14 @@
 
 `streams.compute.event_time` decides; this module adds the state of the dataflow. Its own
 position is the shard's, its progress runs ahead of it. If the shard has moved without it, its
-pending rows are void: it begins again where the shard says that pending messages begin. With
+pending rows are void: it begins again where the shard says that pending messages begin. So they
+are if the topic has lost its end below what was read, and not below what is bound. With
 keys, what the shard got since is replayed first (`ingest_planner.catch_up`): the row of each
 key is that of the shard, whatever was pending. If its dead letters alone have moved, refused
 messages are settled up to there.
 """
 
+import logging
 import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -43,6 +45,8 @@ from streams.replica.ingest import ranges
 from streams.replica.ingest.event_times import Reading, ReadMode
 from streams.replica.ingest.ranges import Slice
 from streams.replica.tasks.descriptor import RawLoad, Runs
+
+log = logging.getLogger(__name__)
 
 SETTLING = frozenset({"dead_letter", "fail"})
 """The values of `on_error` with which refused messages become dead letters and nothing else.
@@ -89,20 +93,33 @@ def plan(
         > source.revision
     ):
         return None  # it resumed elsewhere or was altered: its new description is on the way
-    known = own.progress if own.position == shard else None
+    is_void = own.position != shard or _has_lost(flow, observation)
     progress = event_time.begin(
-        known,
+        None if is_void else own.progress,
         shard.offsets,
         observation.ends,
         moment.now_ms,
         source.start,
         continuation.settled(bound_letters, source.start),
     )
-    if own.position != shard:
+    progress = event_time.aware(progress, observation.losses)
+    if is_void:
         return _to_shard(flow, view, without_pending(shard, progress), moment)
     if progress != own.progress:
         return MovedSource(flow, replace(own, progress=progress))
     return _advance(flow, view, observation, progress, moment)
+
+
+def _has_lost(flow: Dataflow, observation: TopicReport) -> bool:
+    """Whether the topic may have lost pending rows: what it holds now is to be read again."""
+    progress = {} if flow.own is None else flow.own.progress or {}
+    has_lost = event_time.has_lost(progress, observation.shrunk, observation.losses)
+    if has_lost:
+        log.warning(
+            "the topic lost records at an end: what is pending is read again",
+            extra={"dataflow": flow.id},
+        )
+    return has_lost
 
 
 def _letters(flow: Dataflow, view: Imports) -> Position | None:

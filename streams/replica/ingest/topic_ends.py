@@ -191,13 +191,18 @@ def _after(before: TopicReport | None, observation: TopicReport) -> TopicReport:
     """Return the answer, combined with the one before."""
     if before is None or before.id != observation.id:
         return observation
+    lost = {
+        partition: ends.high
+        for partition, ends in observation.ends.items()
+        if ends.high < before.ends.get(partition, ends).high
+    }
     shrunk = dict(before.shrunk)
-    for partition, ends in observation.ends.items():
-        if ends.high < before.ends.get(partition, ends).high:
-            shrunk[partition] = min(ends.high, shrunk.get(partition, ends.high))
+    for partition, end in lost.items():
+        shrunk[partition] = min(end, shrunk.get(partition, end))
     same = before.ends == observation.ends
     return replace(
         observation,
         shrunk=shrunk,
+        losses=before.losses + bool(lost),
         repeats=before.repeats + 1 if same else 0,
     )

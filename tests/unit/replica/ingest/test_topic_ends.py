@@ -116,6 +116,9 @@ def test_an_end_that_goes_back_is_remembered(broker):
     assert broker.tells(TopicReport("a", {0: Ends(0, 2)}, shrunk={0: 2}))
     broker.high = 9
     assert broker.tells(TopicReport("a", {0: Ends(0, 9)}, shrunk={0: 2}))
+    broker.high = 5
+    assert broker.tells(TopicReport("a", {0: Ends(0, 5)}, shrunk={0: 2}))
+    assert broker.watch.ends()[TOPIC].losses == 2
 
 
 def test_a_topic_that_is_removed_is_told_no_more(broker):
