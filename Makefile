@@ -13,10 +13,10 @@ BYTECODE := $(VENV)/bytecode
 export PYTHONPYCACHEPREFIX := $(CURDIR)/$(BYTECODE)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-postgres test test-unit test-parts test-operators test-models test-integration test-services test-environments test-replica test-long check format lint types lock protocol up bench clean
+.PHONY: help setup demo demo-postgres test test-unit test-parts test-operators test-models test-integration test-services test-environments test-replica test-long e2e e2e-long e2e-images check format lint types lock protocol up bench clean
 
 help: ## show this list
-	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-18s %s\n", $$1, $$2}'
+	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-18s %s\n", $$1, $$2}'
 
 setup: $(STAMP) ## bootstrap uv and the locked dependencies into .venv
 
@@ -70,8 +70,20 @@ test-replica: setup # the replica's
 	$(RUN)/python -m pytest -m "integration and not long" $(REPLICA)
 
 test-long: setup ## before a release: searches, kill matrices and soaks at full length
-	$(RUN)/python -m pytest -m "long"
+	$(RUN)/python -m pytest -m "long and not e2e"
 	$(RUN)/python -m pytest -m "hypothesis and not long and not integration" --hypothesis-profile=long
+
+E2E := set -a; . $(VENV)/e2e-images; $(RUN)/python -m pytest tests/e2e
+
+e2e: e2e-images ## images in containers, broken one by one; needs a container engine, or root on Debian
+	$(E2E) -m "e2e and not long"
+
+e2e-long: e2e-images ## every fault of every part
+	$(E2E) -m e2e
+
+e2e-images: setup # the engine too
+	docker/engine.sh start
+	docker/engine.sh images >$(VENV)/e2e-images
 
 check: lint types ## linters and types
 

@@ -184,11 +184,11 @@ def test_a_command_that_is_not_the_products_is_found(line: str) -> None:
 
 
 def test_make_has_the_targets_that_pages_name() -> None:
-    targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    targets = set(re.findall(r"^([a-z0-9-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
     for page in REFERENCE:
         texts = [*blocks(page, ""), *CODE.findall(page.read_text())]
         for text in texts:
-            targets_named = set(re.findall(r"^make ([a-z-]+)", text, re.MULTILINE))
+            targets_named = set(re.findall(r"^make ([a-z0-9-]+)", text, re.MULTILINE))
             assert targets_named <= targets, f"{name(page)}: {targets_named - targets}"
 
 

@@ -7,7 +7,8 @@ from hypothesis import settings
 from hypothesis.internal.conjecture import providers
 
 ROOT = Path(__file__).parent.parent.parent
-MARK = re.compile(r"mark\.(integration|e2e)\b")
+MARK = re.compile(r"mark\.integration\b")
+E2E = re.compile(r"mark\.e2e\b")
 
 
 def legs() -> dict[str, str]:
@@ -52,6 +53,16 @@ def test_only_legs_on_a_broker_or_spark_have_tests_that_need_one() -> None:
     } - {Path(__file__).relative_to(ROOT).as_posix()}
     assert len(marked) > 20
     assert {path for path in marked if "/".join(path.split("/")[:2]) not in services} == set()
+
+
+def test_what_needs_a_container_engine_is_in_a_place_of_its_own() -> None:
+    """`make e2e` runs that place, and no leg of `make test` runs a test with the mark."""
+    marked = {path for path in (ROOT / "tests").rglob("*.py") if E2E.search(path.read_text())}
+    assert marked
+    assert {path.parent for path in marked} == {ROOT / "tests" / "e2e"}
+    makefile = (ROOT / "Makefile").read_text()
+    assert re.search(r"^E2E := .* -m pytest tests/e2e$", makefile, re.MULTILINE)
+    assert all("e2e" in leg or places(leg) for leg in legs().values())
 
 
 def test_the_examples_of_a_property_follow_from_the_test_alone() -> None:
