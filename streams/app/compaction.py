@@ -37,6 +37,9 @@ from streams.kafka.topics import Topics
 
 log = logging.getLogger(__name__)
 
+LEAST_PAUSE_S = 1.0
+"""The least time between two rounds, whatever is configured and however a round ends."""
+
 
 def run(service: Service, stopping: Stop) -> int:
     """Compact until stopped; the exit code."""
@@ -57,8 +60,9 @@ def rounds(
     topics: Topics, job: Compaction, service: Service, stopping: Stop, counts: "Counts"
 ) -> int:
     """Rounds until stopped: 0; or until the client of shards is of no use any more: 1."""
+    pause_s = max(LEAST_PAUSE_S, service.compact_every_s)
     with Merges(job, counts) as merges:
-        while not stopping.wait(service.compact_every_s):
+        while not stopping.wait(pause_s):
             if job.shards.defect is not None:
                 return 1
             try:

@@ -131,7 +131,9 @@ def compaction(
     place: Place,
     exposure: Exposure,
     *,
-    every: Annotated[str, typer.Option(help="The time between two rounds.")] = "30 seconds",
+    every: Annotated[
+        str, typer.Option(help="The time between two rounds, at least 1 second.")
+    ] = "30 seconds",
 ) -> None:
     """Merge batches, drop history and reclaim space periodically, until SIGTERM or SIGINT.
 

@@ -3,6 +3,7 @@
 import itertools
 import logging
 import threading
+from dataclasses import replace
 
 import pytest
 
@@ -26,6 +27,12 @@ from tests.support.shard_clients import DESCRIPTION, U1, append, broker, client,
 SERVICE = Service(bootstrap="memory:0", directory="", compact_every_s=0.001)
 
 
+@pytest.fixture
+def hurried(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No pause between rounds."""
+    monkeypatch.setattr("streams.app.compaction.LEAST_PAUSE_S", 0.0)
+
+
 class Counted:
     """Topics that are looked at so many times; between the looks something happens."""
 
@@ -46,6 +53,7 @@ def job(kafka: MemoryBroker, one: Shards) -> Compaction:
     return Compaction(one, worker, Collector(one, MemoryRawReader(kafka.store), lambda: 0), int)
 
 
+@pytest.mark.usefixtures("hurried")
 def test_groups_that_come_are_compacted_and_those_that_go_are_left(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
@@ -68,6 +76,7 @@ def test_groups_that_come_are_compacted_and_those_that_go_are_left(
     assert [record.message for record in caplog.records if record.message == "compacted"]
 
 
+@pytest.mark.usefixtures("hurried")
 def test_a_client_that_is_of_no_use_ends_the_process() -> None:
     kafka = broker()
     with client(kafka) as one:
@@ -75,6 +84,7 @@ def test_a_client_that_is_of_no_use_ends_the_process() -> None:
         assert rounds(kafka.topics, job(kafka, one), SERVICE, Stop(), Counts()) == 1
 
 
+@pytest.mark.usefixtures("hurried")
 def test_a_merge_that_takes_long_keeps_no_rollup_waiting(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -148,6 +158,7 @@ def test_what_is_stored_and_what_is_due_is_measured() -> None:
     )
 
 
+@pytest.mark.usefixtures("hurried")
 def test_rounds_that_fail_are_counted() -> None:
     kafka, counts = broker(), Counts()
     with client(kafka) as one:
@@ -158,3 +169,27 @@ def test_rounds_that_fail_are_counted() -> None:
         topics = Counted(kafka.topics, fail, lambda: None)
         assert rounds(topics, job(kafka, one), SERVICE, topics.stopping, counts) == 0  # type: ignore[arg-type]
     assert (counts.failures, counts.rounds) == (1, 1)
+
+
+@pytest.mark.parametrize("every_s", [0.0, -1.0, 0.3, float("nan")])
+@pytest.mark.parametrize("fails", [False, True])
+def test_between_rounds_there_is_a_second_at_least(
+    every_s: float, fails: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also if they end at once, because there is nothing to do or no broker answers."""
+    kafka, pauses, stopping = broker(), list[float | None](), Stop()
+
+    def wait(timeout_s: float | None = None) -> bool:
+        pauses.append(timeout_s)
+        return len(pauses) > 3
+
+    def look() -> None:
+        if fails:
+            raise Determinate("no broker answers")
+
+    monkeypatch.setattr(stopping, "wait", wait)
+    with client(kafka) as one:
+        topics = Counted(kafka.topics, *[look] * 9)
+        service = replace(SERVICE, compact_every_s=every_s)
+        assert rounds(topics, job(kafka, one), service, stopping, Counts()) == 0  # type: ignore[arg-type]
+    assert pauses == [1.0] * 4
