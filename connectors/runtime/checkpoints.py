@@ -9,16 +9,19 @@ range: `u3@00000000-7fffffff;revenue`.
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from google.protobuf.message import DecodeError
 
-from connectors.runtime.ranges import KeyRange, Reach, joined, within
+from connectors.runtime.ranges import EVERY_KEY, KeyRange, Reach, joined, within
 from schemas.consumer_pb2 import Checkpoint
-from streams.errors import InvalidUsage
-from streams.ids import CollectionId, Timestamp
+from schemas.members import Members
+from streams.errors import Corrupt, InvalidUsage
+from streams.ids import MINIMUM_TIME, CollectionId, Timestamp
 
 SEPARATOR, OF_RANGE = ";", "@"
+CHECKPOINT = "checkpoint of the endpoint"
 NEXT, BIRTH, DETAILS, DEAD = "next", "birth", "details", "dead"
 Binding = tuple[CollectionId, str]
 """A collection, and the place that it is kept in."""
@@ -57,34 +60,65 @@ def with_intent(checkpoint: bytes, intent: Intent) -> bytes:
 
 
 def intent_of(checkpoint: bytes) -> Intent | None:
-    """The transaction that was on its way, if one was."""
-    intents = Checkpoint.FromString(checkpoint).ack_intents
+    """The transaction that was on its way, if one was. Errors: InvalidUsage."""
+    intents = parsed(checkpoint).ack_intents
     if NEXT not in intents:
         return None
-    details = json.loads(intents[DETAILS])
-    return Intent(
-        intents[NEXT],
-        Timestamp(int(intents[BIRTH])),
-        frozenset(details["large"]),
-        details["written"],
-        tuple(details["optional"]),
-    )
+    with checked("transaction on its way"):
+        details = Members.of(CHECKPOINT, intents[DETAILS].decode())
+        parsed(intents[NEXT])
+        return Intent(
+            intents[NEXT],
+            Timestamp(int(intents[BIRTH])),
+            frozenset(details.list_of_counts("large")),
+            details.maybe_count("written"),
+            details.list_of_texts("optional"),
+        )
 
 
 def places_of(checkpoint: bytes) -> set[str]:
     """The places that a checkpoint says something is written to."""
-    sources = Checkpoint.FromString(checkpoint).sources
+    sources = parsed(checkpoint).sources
     return {name.partition(SEPARATOR)[2] for name in sources}
 
 
 def dead_of(checkpoint: bytes) -> Dead:
-    """By place the hashes of keys that were refused, and whether the endpoint has a row."""
-    text = Checkpoint.FromString(checkpoint).ack_intents.get(DEAD, b"{}")
-    places: dict[str, dict[str, bool]] = json.loads(text)
-    return {
-        place: {int(key): exists for key, exists in keys.items()}
-        for place, keys in places.items()
-    }
+    """By place the hashes of keys that were refused, and whether the endpoint has a row.
+
+    Errors: InvalidUsage.
+    """
+    text = parsed(checkpoint).ack_intents.get(DEAD, b"{}")
+    with checked("keys left out"):
+        places = Members.of(CHECKPOINT, text.decode())
+        return {
+            place: {hash_of(key): exists for key, exists in places.flags(place).items()}
+            for place in places.values
+        }
+
+
+def hash_of(text: str) -> int:
+    """The hash of a key. Errors: ValueError."""
+    value = int(text)
+    if not 0 <= value < 1 << 64:
+        raise ValueError(f"expected a hash of 64 bits, actual {value}")
+    return value
+
+
+def parsed(checkpoint: bytes) -> Checkpoint:
+    """The message. Errors: InvalidUsage if it is none."""
+    try:
+        return Checkpoint.FromString(checkpoint)
+    except DecodeError as error:
+        raise InvalidUsage(f"{CHECKPOINT}: expected a Flow checkpoint: {error}") from error
+
+
+@contextmanager
+def checked(what: str) -> Iterator[None]:
+    """Name what is wrong with a part of a checkpoint. Errors: InvalidUsage."""
+    try:
+        yield
+    except (ValueError, Corrupt) as error:
+        raise InvalidUsage(f"{CHECKPOINT}: {what}: {error}") from error
 
 
 def encode(written: Reaches, key_range: KeyRange, dead: Dead) -> bytes:
@@ -117,24 +151,30 @@ def decode(checkpoint: bytes, bindings: Sequence[Binding], key_range: KeyRange) 
 
     Errors: InvalidUsage if it is no checkpoint, or a place holds another collection.
     """
-    try:
-        sources = Checkpoint.FromString(checkpoint).sources
-    except DecodeError as error:
-        raise InvalidUsage(
-            f"checkpoint of the endpoint: expected a Flow checkpoint: {error}"
-        ) from error
+    sources = parsed(checkpoint).sources
     written: dict[Binding, list[Reach]] = {}
     holders: dict[str, str] = {}
     for name, source in sources.items():
         source_key, _, place = name.partition(SEPARATOR)
         collection, _, part = source_key.partition(OF_RANGE)
-        begin, end = (int(text, 16) for text in part.split("-")) if part else key_range
+        begin, end = range_of(part) if part else key_range
+        if source.read_through < MINIMUM_TIME:
+            raise InvalidUsage(f"{CHECKPOINT}: {name}: {source.read_through} is no time")
         holders[place] = collection
         reach = Reach(begin, end, Timestamp(source.read_through))
         written.setdefault((CollectionId(collection), place), []).append(reach)
     for collection, place in bindings:
         check_holder(place, collection, holders.get(place, collection))
     return {binding: complete(written.get(binding, []), key_range) for binding in bindings}
+
+
+def range_of(text: str) -> KeyRange:
+    """The key range in the name of a source. Errors: InvalidUsage."""
+    with checked(f"range {text}"):
+        begin, end = (int(each, 16) for each in text.split("-"))
+        if not 0 <= begin <= end <= EVERY_KEY[1]:
+            raise ValueError("expected both ends of a range of 32 bits")
+        return begin, end
 
 
 def check_holder(place: str, collection: str, holder: str) -> None:

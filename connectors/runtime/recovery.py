@@ -8,7 +8,7 @@ which is more.
 
 from dataclasses import dataclass
 
-from streams.errors import InvalidUsage
+from streams.errors import Corrupt, InvalidUsage
 from streams.ids import CollectionId
 from streams.storage import small_table
 from streams.storage.client.shards import Shards
@@ -48,11 +48,24 @@ class RecoveryLog:
                 self._table.take_over()
             except small_table.TakenOver as error:
                 raise self._taken_over(error) from error
-            for flow, driver in self._table.rows():
-                assert isinstance(flow, bytes)
-                assert isinstance(driver, bytes)
-                self._kept = StoredCheckpoints(flow, driver)
+            self._kept = self._stored()
         return self._kept
+
+    def _stored(self) -> StoredCheckpoints:
+        """What the log holds; nothing if it is empty. Errors: Corrupt."""
+        rows = self._table.rows()
+        match rows:
+            case []:
+                return StoredCheckpoints()
+            case [(bytes(flow), bytes(driver))]:
+                return StoredCheckpoints(flow, driver)
+            case _:
+                types = [tuple(type(value).__name__ for value in row) for row in rows[:3]]
+                raise Corrupt(
+                    f"task {self._task}: log: expected one row of two checkpoints, actual"
+                    f" {len(rows)} of {types}: drop the log with 'slackwater materialize drop',"
+                    " and the task's tables, to have them written again"
+                )
 
     def write(self, checkpoints: StoredCheckpoints) -> None:
         """Keep the checkpoints of a commit. Errors: as `open`."""

@@ -6,7 +6,7 @@ in their endpoints too, by its newer sessions.
 """
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from connectors.runtime.runner import Stopping
 from connectors.service.status import is_due
@@ -19,8 +19,9 @@ from schemas.materializations import (
     STATES,
     Spec,
     State,
+    read_all,
 )
-from streams.errors import Corrupt, Determinate, SlackwaterError
+from streams.errors import Determinate, SlackwaterError
 from streams.ids import MINIMUM_TIME, Timestamp
 from streams.storage.client.shards import Shards
 from streams.storage.description import Description
@@ -52,6 +53,8 @@ class Service:
         self._specs = SmallTable(shards, SPECS, Description(SPEC_COLUMNS, kind=KIND))
         self._states = SmallTable(shards, STATES, Description(STATE_COLUMNS, kind=KIND))
         self._keepers: dict[str, TaskSupervisor] = {}
+        self._unreadable: Mapping[str, str] = {}
+        """What is wrong with specifications, by the materialization's id."""
         self._read: Timestamp | None = None
         self._written: list[State] = []
         self._written_ms: int | None = None
@@ -97,7 +100,9 @@ class Service:
         if not self._specs.find() or self._specs.upper == self._read:
             return
         upper = self._specs.upper
-        specs = {spec.id: spec for spec in self._wanted()}
+        specs, self._unreadable = read_all(self._specs.rows(), Spec.of)
+        for problem in self._unreadable.values():
+            log.warning("skipping an unreadable specification", extra={"cause": problem})
         for id_ in self._keepers.keys() - specs.keys():
             self._keepers.pop(id_).want(None)
         for id_, spec in specs.items():
@@ -106,15 +111,6 @@ class Service:
             else:
                 self._keepers[id_] = self._keeper(spec)
         self._read = upper
-
-    def _wanted(self) -> list[Spec]:
-        specs = []
-        for row in self._specs.rows():
-            try:
-                specs.append(Spec.of(row))
-            except Corrupt as error:
-                log.warning("skipping an unreadable specification", extra={"cause": str(error)})
-        return sorted(specs, key=lambda spec: spec.id)
 
     def _keeper(self, spec: Spec) -> TaskSupervisor:
         return TaskSupervisor(
@@ -130,6 +126,11 @@ class Service:
         """Write how all are, if that is due."""
         now_ms = self._now_ms()
         states = [keeper.state(now_ms) for _, keeper in sorted(self._keepers.items())]
+        states += [
+            State(id=id_, state="failed", message=problem, owner=self._owner)
+            for id_, problem in sorted(self._unreadable.items())
+            if id_
+        ]
         since_ms = now_ms - (self._written_ms or 0)
         is_new = self._written_ms is None
         if is_due(self._written, states, since_ms=since_ms, is_new=is_new):

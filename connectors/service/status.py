@@ -71,7 +71,7 @@ class Rate:
         if len(self.points) < 2:  # noqa: PLR2004  two ends of an interval
             return 0
         (began_ms, before), *_, (ended_ms, after) = self.points
-        return round((after - before) * 1000 / max(1, ended_ms - began_ms))
+        return max(0, round((after - before) * 1000 / max(1, ended_ms - began_ms)))
 
 
 def is_due(

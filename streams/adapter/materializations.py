@@ -24,6 +24,7 @@ from schemas.materializations import (
     Spec,
     State,
     Wanted,
+    read_all,
 )
 from streams.adapter.alter_materialization import (
     amended_binding,
@@ -57,7 +58,7 @@ from streams.adapter.row_encoding import text_rows
 from streams.adapter.show_materializations import COLUMNS, ShownMaterialization, row, shown
 from streams.adapter.timelines import common
 from streams.adapter.workers.requests import View, Viewed
-from streams.errors import Corrupt, InvalidStatement, InvalidUsage, SlackwaterError
+from streams.errors import InvalidStatement, InvalidUsage, SlackwaterError
 from streams.ids import CollectionId, Timestamp
 from streams.plan.sql import materializations as sql
 from streams.storage.client.shards import Shards
@@ -91,6 +92,8 @@ class Materializing:
         self._reading = threading.Lock()
         self._told: Materializations | None = None
         self._heard: tuple[Timestamp | None, float] = None, monotonic_s()
+        self._unreadable: frozenset[str] = frozenset()
+        """What was wrong with states at the last look, and is in the log."""
 
     def execute(self, statement: sql.MaterializationStatement, text: str) -> Iterator[Result]:
         """Yield the results of a statement. Errors: InvalidStatement."""
@@ -356,13 +359,15 @@ class Materializing:
         with self._reading:
             if not self._states.find():
                 return {}
-            states = []
-            for stored in self._states.rows():
-                try:
-                    states.append(State.of(stored))
-                except Corrupt as error:
-                    log.warning("skipping an unreadable state", extra={"cause": str(error)})
-            return {state.id: state for state in states}
+            states, unreadable = read_all(self._states.rows(), State.of)
+        for problem in set(unreadable.values()).difference(self._unreadable):
+            log.warning("an unreadable state", extra={"cause": problem})
+        self._unreadable = frozenset(unreadable.values())
+        failed = {
+            id_: State(id=id_, state="failed", message=problem)
+            for id_, problem in unreadable.items()
+        }
+        return {**states, **failed}
 
     def _upper(self, materialization: Materialization) -> Timestamp | None:
         """Return up to where all that it binds is; None if that is not known."""

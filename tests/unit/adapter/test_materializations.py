@@ -15,11 +15,13 @@ from schemas.materializations import (
     Spec,
     State,
 )
-from streams.adapter import materializations
+from streams.adapter import materializations, show_materializations
+from streams.adapter.metrics import of_materializations
 from streams.adapter.results import Complete, Notice
 from streams.adapter.show_materializations import NO_SERVICE, shown
 from streams.app.materialize import task_validation
 from streams.errors import Corrupt, Determinate, InvalidStatement
+from streams.http.metrics import exposition
 from streams.ids import CollectionId, Timestamp
 from streams.storage.client.shards import Shards
 from streams.storage.description import Description
@@ -461,6 +463,43 @@ def test_show_says_what_the_service_says(env: Environment, runtime: Runtime) -> 
     assert row[5:] == [3, 4, 5, 6, filled, 7, 9, letters, "host:8", why]
     env.rows("ALTER MATERIALIZATION shop PAUSE")
     assert env.rows("SHOW MATERIALIZATIONS")[0][4] == "pausing"
+
+
+@pytest.mark.parametrize(
+    "members",
+    [
+        {"backfill": []},
+        {"rows": "many"},
+        {"rows": -1},
+        {"stalls": 7},
+        {"left_out": {"t": None}},
+        {"state": ["running"]},
+        {"owner": None},
+        {"id": "m4"},
+    ],
+)
+def test_a_state_that_is_wrong_costs_no_other_and_heals(
+    env: Environment, runtime: Runtime, members: Mapping[str, object]
+) -> None:
+    """Everything that shows states can show it: SHOW, /status and /metrics."""
+    env.rows(SHOP)
+    env.rows(SHOP.replace("shop", "other"))
+    runtime.say()
+    wrong = {**json.loads(State(id="m3").row()[1]), **members}
+    runtime.states.write([("m3", json.dumps(wrong)), State(id="m4", state="running").row()])
+
+    def statuses() -> list[tuple[object, object]]:
+        return [(row[4], row[-1]) for row in env.rows("SHOW MATERIALIZATIONS")]
+
+    eventually(lambda: statuses()[1] == ("running", ""))
+    status, detail = statuses()[0]
+    assert status == "failed"
+    assert "materializations.states: m3: " in str(detail)
+    for each in env.coordinator.materialized():
+        json.dumps(show_materializations.row(each))
+    assert exposition(of_materializations(env.coordinator.materialized()))
+    runtime.say(State(id="m3", state="running"), State(id="m4", state="running"))
+    eventually(lambda: statuses() == [("running", ""), ("running", "")])
 
 
 def test_a_silent_service_is_none(env: Environment, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -466,3 +466,29 @@ def test_the_log_of_a_dropped_task_goes_with_it(world: World) -> None:
     world.want(world.spec(wanted="drop", **foreign))
     eventually(lambda: world.state("m1").state == "dropped")
     assert "sw.materialize.catalog.m1.log" not in topics.names()
+
+
+@pytest.mark.parametrize(
+    "hostile",
+    [
+        ("m2", "run", "{}"),
+        ("m2", "run", '{"task": {"bindings": 7}, "unbound": []}'),
+        ("m2", "run", '{"task": [["task", "b"]], "unbound": "u2"}'),
+        ("m2", "fly", '{"task": {}, "unbound": []}'),
+    ],
+)
+def test_a_specification_that_is_wrong_costs_no_other_and_heals(
+    world: World, hostile: tuple[str, str, str]
+) -> None:
+    world.collections.append("u1", 12, [(1, 10, 11, 1)])
+    world.collections.append("u2", 12, [(7, 70, 11, 1)])
+    world.start()
+    world.specs.write([world.spec().row(), hostile, ("", "run", "{")])
+    eventually(lambda: world.state("m2").state == "failed")
+    assert "m2" in world.state("m2").message or "bindings" in world.state("m2").message
+    eventually(lambda: world.rows("t1") == [(1, 10)])
+    eventually(lambda: world.state("m1").state == "running")
+    healed = world.spec("m2", task="b", file="b.db", bindings=BOTH[1:])
+    world.want(world.spec(), healed)
+    eventually(lambda: world.rows("t2", "b.db") == [(7, 70)])
+    eventually(lambda: world.state("m2").state == "running")
