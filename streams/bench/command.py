@@ -27,6 +27,7 @@ from streams.bench.sql.command import sql as measure_sql
 from streams.bench.storage.command import PARTS, chosen
 from streams.bench.storage.command import storage as measure_storage
 from streams.bench.tpch import command as tpch_command
+from streams.bench.windows import windows as measure_windows
 
 app = typer.Typer(
     help="Measure on a temporary environment on this machine. Figures, not tests.",
@@ -73,11 +74,27 @@ def freshness(seconds: Seconds = 60, json: Json = None) -> None:
 def sources(events: Events = 1_000_000, seconds: Seconds = 20, json: Json = None) -> None:
     """A source by event time beside one without a watermark: a backlog, then a steady stream.
 
-    The same messages, one source after the other, with the processor time of the replica.
+    The same messages, one source after the other, with the processor time of the replica:
+    as they are, and as the latest row of each key. Steady, it is timed from flushed by the
+    producer to readable, and from the watermark that makes rows final to readable.
 
     Example: slackwater bench sources --events 2000000
     """
     _report([measure_sources(_say, events, seconds)], json)
+
+
+@app.command()
+def windows(
+    count: Annotated[int, typer.Option(help="Windows at first.", min=20)] = 200,
+    json: Json = None,
+) -> None:
+    """What EMIT ON CLOSE views keep after some windows and after ten times as many.
+
+    In this process, without Kafka and Spark; beside a view that keeps every window.
+
+    Example: slackwater bench windows --count 100
+    """
+    _report([measure_windows(count)], json)
 
 
 @app.command()

@@ -15,11 +15,21 @@ _TYPES = {
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """A query, and the columns of each relation that it reads."""
+    """A query, and the columns of each relation that it reads.
+
+    With an end `closes` its windows are over the event time, `dateTime`, and each row comes
+    once, when its window ends.
+    """
 
     name: str
     reads: dict[str, tuple[str, ...]]
     query: str
+    closes: str = ""
+
+    @property
+    def view(self) -> str:
+        """The query of the view that keeps it."""
+        return f"{self.query} EMIT ON CLOSE ({self.closes})" if self.closes else self.query
 
     @property
     def catalog(self) -> dict[str, Relation]:
@@ -74,6 +84,16 @@ CASES = {
                 SELECT hops.auction, hops.num FROM hops
                 JOIN (SELECT start, max(num) AS most FROM hops GROUP BY start) hottest
                 ON hops.start = hottest.start AND hops.num = hottest.most""",
+        ),
+        Case(
+            "hop",
+            {"bid": ("auction", "dateTime")},
+            """SELECT auction, start, count(*) AS num FROM (
+                    SELECT auction, time_bucket(INTERVAL 2 SECOND, dateTime)
+                        - INTERVAL 2 SECOND * unnest(generate_series(0, 4)) AS start
+                    FROM bid) hop
+                GROUP BY auction, start""",
+            "start + INTERVAL 10 SECOND",
         ),
         Case(
             "topk",

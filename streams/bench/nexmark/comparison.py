@@ -88,7 +88,7 @@ def _case(plan: Plan, case: Case, inputs: Path, directory: Path, say: Say) -> Qu
     batches = max(round(plan.events / plan.batch), 1)
     task = workers.Task(case.name, inputs, home, batches, WORKERS)
     ours = workers.run(task)
-    columns = compile_view(case.query, case.catalog).columns
+    columns = compile_view(case.view, case.catalog).columns
     rows = contents.of_view(workers.contents(task), columns, kernel)
     took, differs = {}, {}
     for peer in plan.peers:

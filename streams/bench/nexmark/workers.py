@@ -27,8 +27,9 @@ import numpy as np
 import pyarrow as pa
 
 from streams.bench.nexmark.cases import CASES, Case
+from streams.bench.nexmark.event_times import EventTimes, Greatest, milliseconds
 from streams.errors import SlackwaterError
-from streams.ids import CollectionId
+from streams.ids import MINIMUM_TIME, CollectionId
 from streams.operators import engine
 from streams.operators.context import Context, EngineOutput, Packet, RunsByOperator
 from streams.operators.rounds import inbox, scheduled_levels
@@ -91,9 +92,12 @@ def run(task: Task) -> Ran:
     """
     spawn = mp.get_context("spawn")
     barrier = spawn.Barrier(task.workers)
+    greatest = spawn.Array("q", task.workers)
     answers = spawn.SimpleQueue()
     started = [
-        spawn.Process(target=_main, args=(task, number, barrier, answers), daemon=True)
+        spawn.Process(
+            target=_main, args=(task, number, barrier, greatest, answers), daemon=True
+        )
         for number in range(task.workers)
     ]
     for process in started:
@@ -123,16 +127,22 @@ def contents(task: Task) -> pa.Table:
     )
 
 
-def _main(task: Task, number: int, barrier: Barrier, answers: "mp.SimpleQueue[Ran]") -> None:
+def _main(
+    task: Task,
+    number: int,
+    barrier: Barrier,
+    greatest: Greatest,
+    answers: "mp.SimpleQueue[Ran]",
+) -> None:
     try:
-        worker = Worker(task, number, barrier)
+        worker = Worker(task, number, barrier, greatest)
         worker.step(interval_of(0, 1, as_of=True), {})
         worker.phases.clear()
         worker.waited = 0.0
         barrier.wait(PATIENCE_S)
         began, cpu = time.perf_counter(), time.process_time()
         for at in range(1, task.batches + 1):
-            worker.step(interval_of(at, at + 1), worker.decode(at))
+            worker.step(*worker.taken(at))
         barrier.wait(PATIENCE_S)
         taken, cpu = time.perf_counter() - began, time.process_time() - cpu
         worker.phases["rest"] = cpu - sum(worker.phases.values())
@@ -145,10 +155,12 @@ def _main(task: Task, number: int, barrier: Barrier, answers: "mp.SimpleQueue[Ra
 class Worker:
     """One process: its share of the messages, its bucket's runs, and what was put out."""
 
-    def __init__(self, task: Task, number: int, barrier: Barrier) -> None:
+    def __init__(self, task: Task, number: int, barrier: Barrier, greatest: Greatest) -> None:
         self.task, self.number, self.barrier = task, number, barrier
         self.case: Case = CASES[task.case]
-        self.plan: Dataflow = compile_view(self.case.query, self.case.catalog).dataflow
+        self.plan: Dataflow = compile_view(
+            self.case.view, self.case.catalog, born=MINIMUM_TIME
+        ).dataflow
         names = map(f"w{number}-{{:06d}}".format, itertools.count())
         self.kernel = Kernel()
         self.context = Context(task.directory, self.kernel, names.__next__, watch=self._watch)
@@ -162,10 +174,12 @@ class Worker:
         self.phases: Phases = defaultdict(float)
         self.waited = 0.0
         self.exchanges = itertools.count()
+        self.upper = MINIMUM_TIME
+        self.event_times = EventTimes(number, greatest, self._meet)
 
     def step(self, interval: Interval, imports: Mapping[int, pa.Table]) -> None:
         """A micro-batch: level 0 over this share, then this bucket's levels, all in step."""
-        before = self.runs
+        before, self.upper = self.runs, interval.upper
         waiting: dict[int, list[Packet]] = defaultdict(list)
         emitted = engine.start(self.plan, imports, interval, self.task.workers, self.context)
         for level in range(1, self.plan.depth + 1):
@@ -204,20 +218,34 @@ class Worker:
             packets = [packet for packet in emitted.packets if packet.bucket == other]
             file = self._file(exchange, self.number, other)
             self._timed("exchange", partial(_send, file, packets))
-        began = time.perf_counter()
-        self.barrier.wait(PATIENCE_S)
-        self.waited += time.perf_counter() - began
+        self._meet()
         own_packets = [packet for packet in emitted.packets if packet.bucket == self.number]
         for other in others:
             file = self._file(exchange, other, self.number)
             own_packets += self._timed("exchange", partial(_receive, file))
         return own_packets
 
+    def _meet(self) -> None:
+        """Wait for the other workers."""
+        began = time.perf_counter()
+        self.barrier.wait(PATIENCE_S)
+        self.waited += time.perf_counter() - began
+
     def _file(self, exchange: int, sender: int, receiver: int) -> Path:
         return self.task.directory / f"x{exchange}-{sender}-{receiver}"
 
+    def taken(self, at: int) -> tuple[Interval, dict[int, pa.Table]]:
+        """The interval of a micro-batch, and the updates in it by import."""
+        tables = self.decode(at)
+        if not self.case.closes:
+            return interval_of(at, at + 1), tables
+        ((index, rows),) = tables.items()
+        due = partial(self.event_times.due, rows, is_last=at == self.task.batches)
+        interval, rows = self._timed("pending", due)
+        return interval, {index: rows}
+
     def decode(self, at: int) -> dict[int, pa.Table]:
-        """The updates of the micro-batch at a time, by import."""
+        """The updates of the micro-batch at a time, or at their event times, by import."""
         tables: dict[int, pa.Table] = {}
         for index, imported in enumerate(self.plan.imports):
             kind = str(imported.collection)
@@ -233,7 +261,10 @@ class Worker:
                 decoded.columns.column(place[column.name]) for column in imported.columns
             ]
             count = decoded.columns.num_rows
-            columns += [pa.array(np.full(count, at)), pa.array(np.ones(count, np.int64))]
+            times = np.full(count, at)
+            if self.case.closes:
+                times = milliseconds(decoded.columns.column(place["dateTime"]))
+            columns += [pa.array(times), pa.array(np.ones(count, np.int64))]
             tables[index] = pa.table(
                 columns, schema=arrow_schema([c.type for c in imported.columns])
             )
@@ -243,7 +274,7 @@ class Worker:
         """Leave the contents that the output adds up to; the number of its updates."""
         schema = arrow_schema(self.plan.types[-1])
         rows = trace.contents_at(
-            trace.flatten(self.output, schema), self.task.batches, self.kernel
+            trace.flatten(self.output, schema), self.upper - 1, self.kernel
         )
         rows = rows.drop_columns(["time"])
         with pa.ipc.new_file(

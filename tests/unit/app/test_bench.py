@@ -14,12 +14,14 @@ import typer
 from rich.console import Console
 from typer.testing import CliRunner
 
-from streams.bench import change, command
+from streams.bench import change, command, sources, windows
 from streams.bench.figures import Figure, Outcome, at_least, at_most, show, write
 from streams.bench.storage import limits
 from streams.bench.storage.command import PARTS, chosen
 from streams.bench.storage.rig import cpu
 from streams.bench.storage.rows import DESCRIPTION, rows
+from streams.ids import Topic
+from streams.plan.sql.statements import CreateSource, parse
 
 OUTCOME = Outcome(
     "append",
@@ -138,3 +140,19 @@ def test_every_case_of_change_is_a_view(name: str) -> None:
     case = change.CASES[name]
     with patch.multiple(change, STEPS=1, WARM=0, CHANGES=(5,), TIMES=5):
         assert change.measure(case, 50).changes[5].wall_ms > 0
+
+
+@pytest.mark.parametrize("name", ["tumbling", "not_closed"])
+def test_a_view_of_windows_that_closes_them_keeps_no_more(name: str) -> None:
+    with patch.multiple(windows, LAST=2, EVENTS=40):
+        few, many = windows.kept_after(windows.VIEWS[name], (12, 24))
+    assert few.rows > 0
+    assert (many.rows <= 1.3 * few.rows) == (name != "not_closed")
+
+
+@pytest.mark.parametrize("kind", sources.KINDS, ids=lambda kind: kind.name)
+def test_a_source_that_is_measured_is_what_its_name_says(kind: sources.Kind) -> None:
+    (statement,) = parse(kind.statement(Topic("clicks")))
+    assert isinstance(statement, CreateSource)
+    assert (statement.envelope.value == "upsert") == kind.name.endswith("upsert")
+    assert (statement.watermark is not None) == kind.name.startswith("event")

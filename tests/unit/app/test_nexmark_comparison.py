@@ -33,13 +33,13 @@ def inputs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return directory
 
 
-@pytest.mark.parametrize("name", ["q4", pytest.param("topk", marks=pytest.mark.long)])
+@pytest.mark.parametrize("name", ["q4", "hop", pytest.param("topk", marks=pytest.mark.long)])
 def test_two_processes_keep_what_duckdb_answers(
     name: str, inputs: Path, tmp_path: Path
 ) -> None:
     case, connection = CASES[name], connect()
     ran = workers.run(Task(name, inputs, tmp_path, batches=3, workers=2))
-    columns = compile_view(case.query, case.catalog).columns
+    columns = compile_view(case.view, case.catalog).columns
     rows = contents.of_view(
         workers.contents(Task(name, inputs, tmp_path, 3, 2)), columns, Kernel()
     )

@@ -3,8 +3,8 @@
 `seconds` is the job's net runtime as Flink states it: from submission to the end of all tasks,
 without the JVM's start. `cpu_seconds` is what the JVM used from the submission on. Settings are
 those of the Nexmark suite for Flink: mini-batches, two phases of aggregation, object reuse,
-state on the heap. q5 uses window functions over event time: nothing is put out for a window
-before it has ended.
+state on the heap. q5 and hop use window functions over event time: nothing is put out for a
+window before it has ended.
 
 Source: github.com/nexmark/nexmark, nexmark-flink/src/main/resources/conf; Flink documentation,
 "Window TVF", "Performance tuning", "FileSystem SQL connector".
@@ -58,6 +58,10 @@ QUERIES = {
             ON c.window_start = m.window_start AND c.window_end = m.window_end
                 AND c.num = m.most""",
     ),
+    "hop": (
+        "auction BIGINT, `start` TIMESTAMP(3), num BIGINT",
+        f"SELECT auction, window_start, num FROM ({_COUNTS})",
+    ),
     "topk": (
         "auction BIGINT, bidder BIGINT, price BIGINT, `dateTime` TIMESTAMP(3)",
         """SELECT auction, bidder, price, `dateTime` FROM (
@@ -93,7 +97,7 @@ def main() -> None:
     query, inputs, workers, batch, *changelog = sys.argv[1:]
     tables = environment(workers, batch)
     for kind, columns in COLUMNS.items():
-        late = WATERMARK if query == "q5" and kind == "bid" else ""
+        late = WATERMARK if query in {"hop", "q5"} and kind == "bid" else ""
         tables.execute_sql(
             f"""CREATE TABLE {kind} ({columns}{late}) WITH ('connector' = 'filesystem',
             'path' = '{(Path(inputs) / kind).as_uri()}', 'format' = 'json',

@@ -32,6 +32,7 @@ COLUMNS: dict[str, dict[str, dict[str, type]]] = {
         "bid": {"auction": int, "price": int, "dateTime": str},
     },
     "q5": {"bid": {"auction": int, "dateTime": str}},
+    "hop": {"bid": {"auction": int, "dateTime": str}},
     "topk": {"bid": {"auction": int, "bidder": int, "price": int, "dateTime": str}},
 }
 ROW = tuple[int, pw.DateTimeNaive, int]
@@ -105,15 +106,20 @@ def q4() -> pw.Table:
     )
 
 
-def q5() -> pw.Table:
-    """The auctions with the most bids in each window of 10 s, every 2 s."""
+def hop() -> pw.Table:
+    """The number of bids of each auction in each window of 10 s, every 2 s."""
     bid = read("bid")
     window = pw.temporal.sliding(hop=timedelta(seconds=2), duration=timedelta(seconds=10))
-    counts = bid.windowby(bid.bid_dateTime, window=window, instance=bid.bid_auction).reduce(
+    return bid.windowby(bid.bid_dateTime, window=window, instance=bid.bid_auction).reduce(
         auction=pw.this._pw_instance,  # noqa: SLF001 - that is how it is named
         start=pw.this._pw_window_start,  # noqa: SLF001
         num=pw.reducers.count(),
     )
+
+
+def q5() -> pw.Table:
+    """The auctions with the most bids in each window of 10 s, every 2 s."""
+    counts = hop()
     most = counts.groupby(counts.start).reduce(counts.start, most=pw.reducers.max(counts.num))
     return counts.join(most, counts.start == most.start, counts.num == most.most).select(
         counts.auction, counts.num
@@ -137,7 +143,7 @@ def _ten(rows: tuple[object, ...]) -> list[object]:
     return list(rows[:10])
 
 
-QUERIES = {"aggregate": aggregate, "q3": q3, "q4": q4, "q5": q5, "topk": topk}
+QUERIES = {"aggregate": aggregate, "q3": q3, "q4": q4, "q5": q5, "hop": hop, "topk": topk}
 
 
 def main() -> None:
