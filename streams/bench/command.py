@@ -250,6 +250,9 @@ def consistency(
         bool,
         typer.Option("--postgres", help="Keep the views in a PostgreSQL, and read there too."),
     ] = False,
+    event_time: Annotated[  # noqa: FBT002 - a flag of a command line
+        bool, typer.Option("--event-time", help="Sources have watermarks, of different delays.")
+    ] = False,
     json: Json = None,
 ) -> None:
     """A bank's books through views over views, of two topics of which one lags: always right?
@@ -261,8 +264,12 @@ def consistency(
     Example: slackwater bench consistency --seconds 30 --json figures.json
 
     Example: slackwater bench consistency --postgres
+
+    Example: slackwater bench consistency --event-time
     """
-    outcome = measure_consistency(_console, seconds, rate, postgres=postgres)
+    outcome = measure_consistency(
+        _console, seconds, rate, postgres=postgres, by_event_time=event_time
+    )
     _report([outcome], json)
     if not all(figure.met for figure in outcome.figures if figure.met is not None):
         raise typer.Exit(1)

@@ -5,6 +5,10 @@ scattered-thoughts.net): every transfer moves 1 from an account to another, so t
 all balances is 0 in any subset of the transfers. Views over views, of which none may ever be
 seen beside an older or newer version of another. Here transfers come in two topics that move at
 different speeds: a transfer, and some time later its confirmation.
+
+By event time a transfer happens a millisecond after the one before, and its confirmation when
+it is sent; the sources have different delays. So the books are right after each transfer, and a
+join of both topics waits for the one that lags.
 """
 
 import json
@@ -17,6 +21,10 @@ OPENING = 500
 """Transfers before the first read: an account without a payment has no balance."""
 DISORDER = 100
 """A message may be overtaken by so many others."""
+DELAYS_MS = (150, 40)
+"""Of the sources by event time: transfers come in disorder."""
+NOBODY = -1
+"""The id of a confirmation of nothing: by event time one comes at the beginning."""
 
 VIEWS: Mapping[str, str] = {
     "accepted": "SELECT * FROM transactions",
@@ -35,13 +43,23 @@ VIEWS: Mapping[str, str] = {
 """The views, each after those it reads. In all of them BIGINT columns, and no nulls but one."""
 
 
-def sources(transactions: str, confirmations: str) -> tuple[str, ...]:
+def sources(
+    transactions: str, confirmations: str, *, by_event_time: bool = False
+) -> tuple[str, ...]:
     """The statements that make the sources over two topics."""
+    times: tuple[str, ...] = ("ts VARCHAR", "ts VARCHAR")
+    end = ""
+    if by_event_time:
+        times = tuple(
+            f"ts TIMESTAMP, WATERMARK FOR ts AS ts - INTERVAL '{delay_ms} milliseconds'"
+            for delay_ms in DELAYS_MS
+        )
+        end = " WITH (IDLE AFTER '1 second')"
     return (
         f"CREATE SOURCE transactions FROM KAFKA (TOPIC '{transactions}') (id BIGINT,"
-        " from_account BIGINT, to_account BIGINT, amount BIGINT, ts VARCHAR) FORMAT JSON",
-        f"CREATE SOURCE confirmations FROM KAFKA (TOPIC '{confirmations}') (id BIGINT)"
-        " FORMAT JSON",
+        f" from_account BIGINT, to_account BIGINT, amount BIGINT, {times[0]}) FORMAT JSON{end}",
+        f"CREATE SOURCE confirmations FROM KAFKA (TOPIC '{confirmations}') (id BIGINT,"
+        f" {times[1]}) FORMAT JSON{end}",
     )
 
 
@@ -99,7 +117,7 @@ class Transfers:
                     "from_account": self.rng.randrange(ACCOUNTS),
                     "to_account": self.rng.randrange(ACCOUNTS),
                     "amount": 1,
-                    "ts": f"2021-01-01 00:{id_ // 60_000:02d}:{id_ // 1000 % 60:02d}.000",
+                    "ts": moment(id_),
                 }
             )
         self.sent += count
@@ -108,4 +126,13 @@ class Transfers:
         """Confirmations of some of what was sent."""
         self.rng.shuffle(self.unconfirmed)
         taken = [self.unconfirmed.pop() for _ in range(min(count, len(self.unconfirmed)))]
-        return [json.dumps({"id": id_}) for id_ in taken]
+        return [json.dumps({"id": id_, "ts": moment(self.sent)}) for id_ in taken]
+
+    def nobodys(self) -> list[str]:
+        """A confirmation of nothing, as late as the last transfer."""
+        return [json.dumps({"id": NOBODY, "ts": moment(self.sent)})]
+
+
+def moment(id_: int) -> str:
+    """When a transfer happens."""
+    return f"2021-01-01 00:{id_ // 60_000:02d}:{id_ // 1000 % 60:02d}.{id_ % 1000:03d}"

@@ -29,7 +29,9 @@ TRANSACTIONS, CONFIRMATIONS = Topic("transactions"), Topic("confirmations")
 PARTITIONS = 2
 
 
-def consistency(console: Console, seconds: float, rate: int, *, postgres: bool) -> Outcome:
+def consistency(
+    console: Console, seconds: float, rate: int, *, postgres: bool, by_event_time: bool
+) -> Outcome:
     """Run the bank on an environment of its own, print the table, and give the figures.
 
     With `postgres` its views are kept in one too, and a process reads them there.
@@ -44,7 +46,7 @@ def consistency(console: Console, seconds: float, rate: int, *, postgres: bool) 
             for topic in (TRANSACTIONS, CONFIRMATIONS)
         ]
         broker.topics.create(kinds)
-        for statement in bank.sources(TRANSACTIONS, CONFIRMATIONS):
+        for statement in bank.sources(TRANSACTIONS, CONFIRMATIONS, by_event_time=by_event_time):
             bench.environment.sql(statement)
 
         def resolved(task: Materialization) -> Materialization:
@@ -60,6 +62,7 @@ def consistency(console: Console, seconds: float, rate: int, *, postgres: bool) 
                 bar.update(task, description=doing, completed=gone)
 
             working = working_bank(settings, TRANSACTIONS, CONFIRMATIONS, rate)
+            working.by_event_time = by_event_time
             watch = observe(bench.environment.client, working, seconds, tell, postgres_tables)
     seen = {"SUBSCRIBE": watch.subscribed, "SELECT": watch.selected}
     if postgres_tables is not None:

@@ -129,6 +129,18 @@ class Bank:
     confirmations: Publish
     rate: int
     transfers: Transfers = field(default_factory=Transfers)
+    by_event_time: bool = False
+
+    def open(self) -> int:
+        """Publish the first transfers; return the number that will be readable at least.
+
+        By event time the last ones wait for later ones.
+        """
+        self.transactions(self.transfers.transactions(OPENING))
+        if not self.by_event_time:
+            return OPENING
+        self.confirmations(self.transfers.nobodys())
+        return OPENING // 2
 
     def work(self, seconds: float, lot_done: Callable[[float], None]) -> None:
         """Publish for so long; after each lot call `lot_done` with the seconds elapsed."""
@@ -165,10 +177,10 @@ def observe(
     Errors: Determinate, Indeterminate, InvalidStatement when something cannot go on.
     """
     tell("the views are made", 0.0)
-    bank.transactions(bank.transfers.transactions(OPENING))
+    opening = bank.open()
     for name, query in VIEWS.items():
         client.run(f"CREATE MATERIALIZED VIEW {name} AS {query}")
-    _await(lambda: _counts(client)["accepted"] == OPENING)
+    _await(lambda: _accepted(client) >= opening)
     watch, next_judged = Watch(client), [0.0]
     if companion is not None:
         companion.begin(_newest(client))
@@ -190,10 +202,12 @@ def observe(
     return watch
 
 
-def _counts(client: Client) -> dict[str, object]:
-    """The rows of every view at one time, which none of them is ever read before again."""
+def _accepted(client: Client) -> int:
+    """The transfers at a time at which every view is read, and none ever before it again."""
     counts = ", ".join(f"(SELECT count(*) FROM {name}) AS {name}" for name in VIEWS)
-    return client.run(f"SELECT {counts}")[0].dicts()[0]
+    accepted = client.run(f"SELECT {counts}")[0].dicts()[0]["accepted"]
+    assert isinstance(accepted, int)
+    return accepted
 
 
 def _newest(client: Client) -> int:

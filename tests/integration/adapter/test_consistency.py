@@ -11,12 +11,16 @@ from tests.integration.adapter.support import raw_topic
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]
 
 
+@pytest.mark.parametrize("by_event_time", [False, True], ids=["wall", "event"])
 @pytest.mark.parametrize("seconds", [8, pytest.param(60, marks=pytest.mark.long)])
-def test_no_observation_of_the_bank_is_wrong(environment, broker, seconds: int) -> None:
+def test_no_observation_of_the_bank_is_wrong(
+    environment, broker, seconds: int, *, by_event_time: bool
+) -> None:
     topics = raw_topic(broker.bootstrap), raw_topic(broker.bootstrap)
-    for statement in sources(*topics):
+    for statement in sources(*topics, by_event_time=by_event_time):
         environment.sql(statement)
     bank = working_bank(environment.kafka, Topic(topics[0]), Topic(topics[1]), rate=100)
+    bank.by_event_time = by_event_time
     messages: list[str] = []
     watch = observe(environment.client, bank, seconds, lambda doing, _: messages.append(doing))
     seen = [*watch.subscribed.items(), *watch.selected.items()]
