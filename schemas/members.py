@@ -1,7 +1,7 @@
 """Members of a JSON record that another process has written: of the expected type, or an error.
 
-What is read from a topic is hostile until it is checked. It is checked where it is read, so that
-a wrong record costs its own subject and no other, and the error names the member.
+What is read from a topic is hostile until it is checked. It is checked where it is read, so
+that a wrong record costs its own subject and no other, and the error names the member.
 """
 
 import json
