@@ -17,7 +17,7 @@ by then, and the rest of one list is not the rest of another (rule 20).
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from streams.ids import Timestamp
 from streams.progress import Antichain
@@ -96,6 +96,26 @@ def removable(
     named = {run for record in records for run in record.runs}
     named.update(run for step in running for run in step)
     return frozenset(files) - named
+
+
+@dataclass(slots=True)
+class Sightings:
+    """Which run files are complete: the steps that ran when each was first seen have ended.
+
+    No clock decides it: that of the disk, which dates files, may differ from the driver's.
+    """
+
+    running_then: dict[str, frozenset[str]] = field(default_factory=dict)
+
+    def complete(self, files: Iterable[str], running: frozenset[str]) -> frozenset[str]:
+        """Return the files that no running step may have begun.
+
+        The caller lists `files` before it collects the names of the steps that run.
+        """
+        self.running_then = {file: self.running_then.get(file, running) for file in files}
+        return frozenset(
+            file for file, steps in self.running_then.items() if not steps & running
+        )
 
 
 def slices(sizes: Sequence[int], budget: int) -> tuple[range, ...]:

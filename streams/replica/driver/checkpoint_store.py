@@ -137,15 +137,6 @@ class CheckpointStore:
         """Return the names of all run files."""
         return frozenset(path.name for path in (self.directory / "runs").iterdir())
 
-    def run_files_before(self, seconds: float) -> frozenset[str]:
-        """The names of the run files last written before a time of the system's clock."""
-        files = set()
-        for path in (self.directory / "runs").iterdir():
-            with suppress(FileNotFoundError):  # a worker deleted an incomplete file
-                if path.stat().st_mtime < seconds:
-                    files.add(path.name)
-        return frozenset(files)
-
     def delete_runs(self, names: Iterable[str]) -> None:
         """Delete run files."""
         for name in names:

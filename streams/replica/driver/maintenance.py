@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from streams.compute.checkpoints import removable
+from streams.compute.checkpoints import Sightings, removable
 from streams.errors import SlackwaterError
 from streams.replica.driver import steady_planner
 from streams.replica.driver.checkpoint_store import CheckpointStore
@@ -36,8 +36,6 @@ ROOM_EVERY_S = 2.0
 LANES_EVERY_S = 0.5
 SHARDS_EVERY_S = 30.0
 RETRY_S = 0.5
-MARGIN_S = 2.0
-"""How much older a run file may be than its timestamp says."""
 
 
 @dataclass(slots=True)
@@ -83,6 +81,7 @@ class Maintenance:
     tend_lanes: Callable[[], None]
     clock: Callable[[], float] = time.monotonic
     due: dict[str, float] = field(default_factory=dict)
+    sightings: Sightings = field(default_factory=Sightings)
 
     def run_once(self) -> None:
         """Do what is due."""
@@ -117,11 +116,11 @@ class Maintenance:
 
     def _collect(self) -> None:
         """Delete run files that nothing names (rule 19)."""
+        present = self.store.run_files()
         with self.scheduler.lock:
-            running = [lane.current for lane in self.scheduler.lanes.values() if lane.current]
-            started = min([time.time(), *(batch.began_at for batch in running)])
-        files = self.store.run_files_before(started - MARGIN_S)
-        with self.scheduler.lock:
+            lanes = self.scheduler.lanes.values()
+            running = frozenset(lane.current.step for lane in lanes if lane.current)
+            files = self.sightings.complete(present, running)
             flows = list(self.scheduler.flows.values())
             used = [run_names(flow.own.runs) for flow in flows if flow.own is not None]
             used += [run_names(flow.build.runs) for flow in flows if flow.build is not None]

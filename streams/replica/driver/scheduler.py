@@ -97,7 +97,7 @@ class MicroBatch:
     decided: float
     deadline: Deadline
     began_at: float
-    """System time in seconds: none of its run files is older."""
+    """System time in seconds."""
     step: str
     """Its name, and its descriptor's: never reused, because workers cache what they read."""
 

@@ -126,12 +126,14 @@ class SharedFile:
     size: int = SHARED_FILE
 
     def add(self, directory: Path, content: pa.Buffer, new_name: Callable[[], str]) -> str:
-        """Add a run; its name."""
+        """Add a run; its name. Errors: FileNotFoundError if the file was deleted meanwhile."""
         if self.size >= SHARED_FILE:
-            self.name = new_name()
+            self.name, self.size = new_name(), 0
         with Path(f"{directory}/{self.name}").open("ab") as file:
             # Asked of the file: a write that failed half way has left a part of itself.
             offset = file.tell()
+            if offset < self.size:  # made anew, its runs would have the names of others
+                raise FileNotFoundError(f"run file {self.name} was deleted while in use")
             padding = -offset % _ALIGNMENT
             file.write(bytes(padding))
             file.write(content)

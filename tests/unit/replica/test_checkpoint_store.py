@@ -2,7 +2,6 @@
 
 import errno
 import os
-import time
 from pathlib import Path
 
 import pytest
@@ -163,19 +162,3 @@ def test_a_full_disk_that_takes_no_folder_is_determinate(
     monkeypatch.setattr(Path, "mkdir", full)
     with pytest.raises(Determinate, match="No space left"):
         store.records(VIEW)
-
-
-def test_run_files_may_go_while_their_ages_are_read(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    store = CheckpointStore(tmp_path)
-    write_runs(store, "a", "b")
-    real = Path.stat
-
-    def stat(path: Path, *, follow_symlinks: bool = True) -> os.stat_result:
-        if path.name == "a":
-            path.unlink(missing_ok=True)
-        return real(path, follow_symlinks=follow_symlinks)
-
-    monkeypatch.setattr(Path, "stat", stat)
-    assert store.run_files_before(time.time() + 60) == {"b"}

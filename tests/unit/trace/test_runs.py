@@ -19,6 +19,7 @@ from streams.trace.arrange.runs import (
     RunCache,
     RunFiles,
     RunName,
+    SharedFile,
     file_of,
     in_order,
 )
@@ -270,3 +271,12 @@ def test_what_a_write_that_failed_has_left_is_passed_over(directory: Path) -> No
         file.write(b"half a run")
     names = multiset.insert(store, names, rows, kernel())
     assert [run.rows.to_pydict() for run in store.open(names)] == [rows.to_pydict()] * 2
+
+
+def test_a_file_that_was_deleted_while_in_use_is_not_made_anew(tmp_path: Path) -> None:
+    """Its runs would have the names of those before, which caches and checkpoints know."""
+    shared, names = SharedFile(), iter(["a", "b"])
+    assert shared.add(tmp_path, pa.py_buffer(b"one"), names.__next__) == "a.0"
+    (tmp_path / "a").unlink()
+    with pytest.raises(FileNotFoundError, match="run file a was deleted while in use"):
+        shared.add(tmp_path, pa.py_buffer(b"two"), names.__next__)
