@@ -25,7 +25,8 @@ packages() { # install what is missing
   [ ${#missing[@]} -gt 0 ] || return 0
   command -v apt-get >/dev/null && [ "$(id -u)" = 0 ] || { say "cannot install ${missing[*]}"; return 1; }
   apt-get -qq -o DPkg::Lock::Timeout=300 update >&2
-  apt-get -qq -y -o DPkg::Lock::Timeout=300 --no-install-recommends install "${missing[@]}" >&2
+  apt-get -qq -y -o DPkg::Lock::Timeout=300 -o Dpkg::Use-Pty=0 --no-install-recommends \
+    install "${missing[@]}" >/dev/null
 }
 
 forget_ended() { # files of an engine that was killed name processes that are others now
@@ -122,8 +123,14 @@ postgres() {
 python_base() {
   local public=python:3.13-slim-trixie
   pulled $public && { echo $public; return 0; }
-  debian "$local/python:$suite" "python3,python3-venv,ca-certificates,openssl,libfaketime"
+  debian "$local/python:$suite" "python3,python3-venv,ca-certificates,openssl"
   echo "$local/python:$suite"
+}
+
+clock() { # the library by which a container has a clock of its own; none is no failure
+  local library=$root/.venv/e2e-clock.so
+  command -v cc >/dev/null || packages gcc libc6-dev || return 0
+  cc -O2 -shared -fPIC -o "$library" "$here/standin/clock.c" -ldl && echo "E2E_CLOCK=$library"
 }
 
 images() {
@@ -133,6 +140,7 @@ images() {
   echo "E2E_POSTGRES_IMAGE=$(postgres)"
   build "${E2E_SLACKWATER_IMAGE:=slackwater:e2e}" "$root" --file "$here/Dockerfile" --build-arg "BASE=$base"
   echo "E2E_SLACKWATER_IMAGE=$E2E_SLACKWATER_IMAGE"
+  clock
 }
 
 exec 9>"${TMPDIR:-/tmp}/slackwater-engine.lock"

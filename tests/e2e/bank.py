@@ -51,7 +51,7 @@ class Sender:
     def __post_init__(self) -> None:
         self._producer = Producer(
             {
-                "bootstrap.servers": self.environment.bootstrap,
+                **self.environment.kafka,
                 "enable.idempotence": True,
                 "message.timeout.ms": 0,  # it never gives up
                 "log_level": 0,
@@ -60,7 +60,7 @@ class Sender:
 
     def open(self) -> None:
         """The topic, and so many transfers that every account has had one of each kind."""
-        admin = AdminClient({"bootstrap.servers": self.environment.bootstrap})
+        admin = AdminClient(self.environment.kafka)
         for future in admin.create_topics([NewTopic(TOPIC, 1, 1)]).values():
             future.result(30)
         self.send(OPENING)

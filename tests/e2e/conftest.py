@@ -1,4 +1,4 @@
-"""An environment in containers, for a module; its report and logs in `artifacts/`."""
+"""An environment and the bank in it, for each test; its report is in `artifacts/`."""
 
 import os
 import shutil
@@ -8,25 +8,48 @@ from pathlib import Path
 import pytest
 
 from streams.app import client
-from tests.e2e.containers import Environment, environment
+from tests.e2e.containers import Environment, Plan, environment
+from tests.e2e.timeline import write
+from tests.e2e.trial import Trial
 
 ARTIFACTS = Path(os.environ.get("E2E_ARTIFACTS", "artifacts/e2e"))
 READ_TIMEOUT_S = 20.0
 """Of the observers: where a cable was pulled nothing says that a connection has ended."""
 
 
-@pytest.fixture(scope="session")
-def artifacts() -> Path:
-    shutil.rmtree(ARTIFACTS, ignore_errors=True)
-    return ARTIFACTS
+@pytest.fixture
+def artifacts(request: pytest.FixtureRequest) -> Path:
+    """Of a test: a directory of its name."""
+    directory = ARTIFACTS / str(request.node.name)
+    shutil.rmtree(directory, ignore_errors=True)
+    return directory
 
 
-@pytest.fixture(scope="module")
-def running(tmp_path_factory: pytest.TempPathFactory, artifacts: Path) -> Iterator[Environment]:
+@pytest.fixture
+def plan() -> Plan:
+    """The usual; a module says otherwise."""
+    return Plan()
+
+
+@pytest.fixture
+def running(tmp_path: Path, artifacts: Path, plan: Plan) -> Iterator[Environment]:
+    """A broker, a PostgreSQL and the services."""
     if "E2E_SLACKWATER_IMAGE" not in os.environ:
         pytest.skip("no images: `make e2e` makes an engine and them")
+    secrets = tmp_path / "secrets"
+    secrets.mkdir()
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(client, "_CONNECT_TIMEOUT_S", READ_TIMEOUT_S)
-        with environment(tmp_path_factory.mktemp("secrets")) as made:
+        with environment(secrets, plan) as made:
             yield made
             made.save_logs(artifacts / "logs")
+
+
+@pytest.fixture
+def trial(running: Environment, artifacts: Path) -> Iterator[Trial]:
+    """The bank, open and observed; its report is written whatever comes."""
+    trial = Trial(running)
+    trial.begin()
+    yield trial
+    trial.observers.end()
+    write(artifacts, trial.timeline, [*trial.observers.ways.values()], trial.figures())

@@ -6,6 +6,7 @@ killed and started again.
 """
 
 import os
+import shutil
 import ssl
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -36,6 +37,7 @@ SERVICES: Mapping[str, Sequence[str]] = {
 LABEL = {"slackwater.e2e": "1"}
 PASSWORD = "correct horse battery"
 SECRETS = "/run/slackwater"
+LIBRARY = "clock.so"
 PATIENCE_S = 300.0
 
 
@@ -84,6 +86,11 @@ class Part:
         self._docker.stop(timeout=60)
         return int(self._docker.wait()["StatusCode"])
 
+    def ahead_s(self) -> float:
+        """How far its clock is ahead of this machine's."""
+        _, said = self._docker.exec_run(["date", "+%s"])
+        return float(said) - time.time()
+
     def start(self) -> None:
         """The same container once more, with what it has written."""
         self._docker.start()
@@ -110,18 +117,42 @@ class Part:
         return str(self._docker.logs().decode(errors="replace"))
 
 
+def nothing(*_: object) -> None:
+    """Where a plan has nothing to do."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """What an environment has beyond the usual."""
+
+    with_clocks: bool = False
+    """Each part has a clock of its own."""
+    broker: Mapping[str, str] = field(default_factory=dict)
+    """More variables of the broker."""
+    client: Callable[[Path], Mapping[str, str]] = lambda _: {}
+    """Settings of clients on this machine, by the directory of the secrets."""
+    arguments: Sequence[str] = ()
+    """More arguments of each service."""
+    prepared: Callable[[trustme.CA, Path], None] = nothing
+    """Called to make more secrets."""
+    opened: Callable[["Environment"], None] = nothing
+    """Called when the broker answers, before the services begin."""
+
+
 @dataclass
 class Environment:
     """All parts, by name."""
 
     directory: Path
+    plan: Plan
     namespace: str = "bank"
     parts: dict[str, Part] = field(default_factory=dict)
 
     @property
-    def bootstrap(self) -> str:
-        """The broker as this machine reaches it."""
-        return f"127.0.0.1:{self.parts['kafka'].port}"
+    def kafka(self) -> dict[str, Any]:
+        """The settings by which this machine's clients reach the broker."""
+        address = f"127.0.0.1:{self.parts['kafka'].port}"
+        return {"bootstrap.servers": address, **self.plan.client(self.directory)}
 
     @cached_property
     def client(self) -> Client:
@@ -142,6 +173,22 @@ class Environment:
             "password": PASSWORD,
         }
 
+    def set_clock(self, name: str, ahead_s: int) -> None:
+        """Have the clock of a part be so far ahead. The parts have clocks of their own."""
+        file = self.directory / f"clock-{name}"
+        file.write_text(f"{ahead_s}\n")
+        file.chmod(0o644)
+
+    def clock_variables(self, name: str) -> dict[str, str]:
+        """By these a part has a clock of its own, which is read anew every second."""
+        if not self.plan.with_clocks or name == "postgres":
+            return {}
+        self.set_clock(name, 0)
+        return {
+            "LD_PRELOAD": f"{SECRETS}/{LIBRARY}",
+            "E2E_CLOCK": f"{SECRETS}/clock-{name}",
+        }
+
     def is_healthy(self) -> bool:
         """Whether every part that says so is healthy."""
         return all(part.health in {"healthy", "running"} for part in self.parts.values())
@@ -153,9 +200,12 @@ class Environment:
             (directory / f"{part.name}.log").write_text(part.log)
 
 
-def make_secrets(directory: Path) -> None:
+def make_secrets(directory: Path, plan: Plan) -> None:
     """An authority, a certificate of the services, a password: readable by the image's user."""
     authority = trustme.CA()
+    plan.prepared(authority, directory)
+    if plan.with_clocks:
+        shutil.copy(os.environ["E2E_CLOCK"], directory / LIBRARY)
     authority.cert_pem.write_to_path(str(directory / "authority.pem"))
     server = authority.issue_cert("127.0.0.1", *SERVICES)
     server.private_key_and_cert_chain_pem.write_to_path(str(directory / "server.pem"))
@@ -224,7 +274,7 @@ class Builder:
             DockerContainer(image_)
             .with_network(self._network)
             .with_network_aliases(name)
-            .with_envs(**variables)
+            .with_envs(**variables, **self.environment.clock_variables(name))
             .with_kwargs(labels=LABEL, init=True, hostname=name)
             .with_volume_mapping(str(self.environment.directory), SECRETS, "ro")
         )
@@ -242,7 +292,8 @@ class Builder:
         """One of ours."""
         published = {8470: free_port()} if name == "coordinator" else {}
         variables = service_variables(self.environment.namespace) | dict(extra or {})
-        return self.part(name, image("slackwater"), variables, SERVICES[name], published)
+        command = [*SERVICES[name], *self.environment.plan.arguments]
+        return self.part(name, image("slackwater"), variables, command, published)
 
 
 def remove_leftovers() -> None:
@@ -256,16 +307,17 @@ def remove_leftovers() -> None:
 
 
 @contextmanager
-def environment(directory: Path) -> Iterator[Environment]:
+def environment(directory: Path, plan: Plan) -> Iterator[Environment]:
     """A broker, PostgreSQL and all services, healthy."""
     testcontainers_config.ryuk_disabled = True  # an image of its own; see remove_leftovers
     testcontainers_config.tc_host_override = "127.0.0.1"
     remove_leftovers()
-    make_secrets(directory)
-    made = Environment(directory)
+    make_secrets(directory, plan)
+    made = Environment(directory, plan)
     with ExitStack() as stack:
         builder, port = Builder(made, stack), free_port()
-        builder.part("kafka", image("kafka"), broker_variables(port), published={9092: port})
+        variables = {**broker_variables(port), **plan.broker}
+        builder.part("kafka", image("kafka"), variables, published={9092: port})
         database = {
             "POSTGRES_USER": "bank",
             "POSTGRES_DB": "bank",
@@ -273,6 +325,7 @@ def environment(directory: Path) -> Iterator[Environment]:
         }
         builder.part("postgres", image("postgres"), database, published={5432: free_port()})
         eventually("a broker starts", lambda: "Kafka Server started" in made.parts["kafka"].log)
+        plan.opened(made)
         for name in SERVICES:
             builder.service(name)
         eventually("all services are healthy", made.is_healthy)

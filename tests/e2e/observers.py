@@ -172,7 +172,7 @@ def committed(environment: Environment, ending: threading.Event) -> Iterator[Mes
     """Records of the output topic as a read_committed consumer has them; None at its end."""
     consumer = Consumer(
         {
-            "bootstrap.servers": environment.bootstrap,
+            **environment.kafka,
             "group.id": "unused",
             "enable.auto.commit": False,
             "enable.partition.eof": True,

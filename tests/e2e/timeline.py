@@ -11,7 +11,13 @@ from pathlib import Path
 from tests.e2e.ledger import Way
 
 WIDTH, ROW, LEFT, CHART = 1100, 18, 110, 120
-COLOURS = {"kill": "#c0392b", "pause": "#2980b9", "cut": "#8e44ad", "restart": "#d35400"}
+COLOURS = {
+    "kill": "#c0392b",
+    "pause": "#2980b9",
+    "cut": "#8e44ad",
+    "restart": "#d35400",
+    "clock": "#27ae60",
+}
 LONGEST_LAG_S = 60.0
 
 
