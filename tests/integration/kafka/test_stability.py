@@ -191,7 +191,9 @@ def test_a_compacted_chunk_is_missing_and_never_its_neighbour(kafka, settings):
         kafka.chunks.fetch(topic, [replace(second, key=third.key)])
 
 
-def test_clients_outlive_a_restart_of_the_broker(tmp_path):
+def test_clients_outlive_a_restart_of_the_broker(tmp_path, monkeypatch):
+    # On a busy machine a broker takes longer to start than clients wait for answers.
+    monkeypatch.setattr("streams.kafka.client.clients.ANSWER_TIMEOUT_S", 300.0)
     with EmbeddedBroker(tmp_path) as broker:
         kafka = KafkaBroker(ClientSettings(broker.bootstrap))
         with contextlib.closing(kafka):
