@@ -35,11 +35,16 @@ def open_environment(
 
 
 def raw_topic(bootstrap: str, partitions: int = 2, name: str = "") -> str:
-    """A new topic for a source to read."""
+    """A new topic for a source to read, which the broker lists.
+
+    A KRaft controller answers CreateTopics when it has committed the topic; the broker lists it
+    when it has applied that record.
+    """
     name = name or f"raw-{uuid.uuid4().hex[:8]}"
     admin = AdminClient({"bootstrap.servers": bootstrap})
     for done in admin.create_topics([NewTopic(name, partitions, 1)]).values():
         done.result()
+    eventually(lambda: name in admin.list_topics(timeout=30).topics)
     return name
 
 

@@ -32,6 +32,7 @@ class Successor:
 
     def __init__(self, *_: object, **__: object) -> None:
         self.sessions = Sessions(lambda: 0.0)
+        self.audits = SimpleNamespace(audit_any=lambda: None)
         self.taken_over.append(self)
         assert self.may_go_on.wait(30)
 
