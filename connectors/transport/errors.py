@@ -27,5 +27,5 @@ def causes(error: BaseException | None) -> Iterator[BaseException]:
 
 
 def is_known(error: SlackwaterError) -> bool:
-    """Whether a failure carries its kind: a foreign connector's is only text."""
+    """Whether a failure carries its kind: that of a connector elsewhere is only text."""
     return not isinstance(error, ConnectorFailed) or error.__cause__ is not None

@@ -4,13 +4,14 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from queue import Full, Queue
+from typing import NoReturn
 
 import grpc
 
 from connectors import dispatch
 from connectors.connector import Connector
 from connectors.transport.errors import LONGEST, ConnectorFailed, text_of
-from streams.errors import Determinate, InvalidUsage
+from streams.errors import Determinate, Indeterminate, InvalidUsage
 
 SERVICE = "materialize.Driver"
 METHODS = {"spec": "Spec", "validate": "Validate", "apply": "Apply"}
@@ -86,7 +87,7 @@ class Rpc:
         try:
             response: bytes = method(request)
         except grpc.RpcError as error:
-            raise failure(self.address, error) from error
+            fail(self.address, error)
         return response
 
     def transactions(self) -> "RpcStream":
@@ -116,7 +117,7 @@ class RpcStream:
         try:
             response: bytes | None = next(self.responses, None)
         except grpc.RpcError as error:
-            raise failure(self.address, error) from error
+            fail(self.address, error)
         return response
 
     def finish(self) -> None:
@@ -140,13 +141,20 @@ class RpcStream:
                 self.requests.put(data, timeout=LOOK_S)
             except Full:
                 if not self.responses.is_active():
-                    raise ConnectorFailed(f"{self.address}: the stream has ended") from None
+                    fail(self.address, self.responses)
             else:
                 return
 
 
-def failure(address: str, error: grpc.RpcError) -> ConnectorFailed:
-    """The connector's error, from gRPC's exception."""
-    if isinstance(error, grpc.Call):
-        return ConnectorFailed(f"{address}: {error.code().name}: {error.details()}")
-    return ConnectorFailed(f"{address}: {error}")
+def fail(address: str, error: grpc.RpcError) -> NoReturn:
+    """Raise the connector's error, from gRPC's exception.
+
+    That nobody answers can pass. All other failures are the connector's own, of which there is
+    text alone.
+    """
+    if not isinstance(error, grpc.Call):
+        raise ConnectorFailed(f"{address}: {error}") from None
+    text = f"{address}: {error.code().name}: {error.details()}"
+    if error.code() is grpc.StatusCode.UNAVAILABLE:
+        raise ConnectorFailed(text) from Indeterminate(text)
+    raise ConnectorFailed(text) from None

@@ -134,8 +134,8 @@ class Pipe:
         """Errors: ConnectorFailed."""
         try:
             frames.write(self.input, data)
-        except (OSError, ValueError) as error:
-            raise self._failure() from error
+        except (OSError, ValueError):
+            raise self._failure() from None
 
     def receive(self) -> bytes | None:
         """Errors: ConnectorFailed, Violation by the connector."""
@@ -152,8 +152,8 @@ class Pipe:
         """Close the input of the process."""
         try:
             self.input.close()
-        except OSError as error:
-            raise self._failure() from error
+        except OSError:
+            raise self._failure() from None
 
     def close(self) -> None:
         """End the process, by force if it does not end with its input."""
@@ -186,7 +186,10 @@ class Pipe:
             log.info("connector", extra={"connector": self.name, "line": text})
 
     def _failure(self) -> ConnectorFailed:
-        """The last output of a process that has ended or is about to."""
+        """The last output of a process that has ended or is about to.
+
+        It is all that is known: that a pipe was closed is no cause.
+        """
         try:
             code: int | None = self.process.wait(GRACE_S)
         except subprocess.TimeoutExpired:

@@ -8,13 +8,12 @@ from typing import Any
 
 import pytest
 
-from connectors.runtime import dead_letters
-from connectors.runtime import runner as runner_module
+from connectors.driver import Driver
 from connectors.runtime.dead_letters import TooManyRefused
 from connectors.runtime.runner import CannotCatchUp, Runner, Status
 from connectors.runtime.task import Materialization
-from connectors.transport import errors
 from connectors.transport.errors import ConnectorFailed
+from connectors.transport.rpc import Rpc, server
 from streams.errors import Indeterminate, InvalidUsage
 from tests.support.collections import Collections
 from tests.support.endpoints import Endpoint, on_postgres, on_sqlite
@@ -57,7 +56,7 @@ class Letters:
 
 class World:
     def __init__(self, endpoint: Endpoint) -> None:
-        self.endpoint = endpoint
+        self.endpoint, self.driver = endpoint, endpoint.driver
         self.collections = Collections()
         self.collections.create("u1", PRICES, keys=("item",))
         self.letters = Letters()
@@ -80,7 +79,7 @@ class World:
         }
         runner = Runner(
             Materialization.model_validate(task),
-            self.endpoint.driver,
+            self.driver,
             self.collections.client(),
             now_ms=lambda: 1000,
             stopping=NoPauses(),
@@ -258,21 +257,18 @@ def test_a_change_of_delta_updates_is_left_out_for_good(world: World) -> None:
 
 
 @SQLITE
-def test_a_connector_that_does_not_say_is_asked_often(world: World, monkeypatch: Any) -> None:
-    """Of one that is behind a pipe there is text alone."""
-    monkeypatch.setattr(dead_letters, "Refused", NotImplementedError)
-    real_is_known = errors.is_known
-
-    def is_known(error: Any) -> bool:
-        return real_is_known(error) and "too much" not in str(error)
-
-    for module in (dead_letters, runner_module):
-        monkeypatch.setattr(module, "is_known", is_known)
+def test_a_connector_that_does_not_say_is_asked_often(world: World) -> None:
+    """Of one that is elsewhere there is text alone."""
+    running, port = server(world.endpoint.connector, "127.0.0.1:0")
+    rpc = Rpc(f"127.0.0.1:{port}")
+    world.driver = Driver(rpc)
     world.begin()
     fill(world, count=6)
     world.catch_up()
     assert world.prices == {f"i{n}": n for n in range(6) if n != 3}
     assert world.letters.items == ["i3"]
+    rpc.close()
+    running.stop(0).wait()
 
 
 @SQLITE

@@ -4,6 +4,7 @@ import json
 import os
 import sys
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,8 @@ from connectors.driver import Driver, Stream, Transport
 from connectors.protocol import messages
 from connectors.protocol.messages import Extensions, Loaded, Tuples
 from connectors.protocol.violations import Rule, Side, Violation
-from connectors.transport.errors import ConnectorFailed
+from connectors.runtime.runner import can_pass
+from connectors.transport.errors import ConnectorFailed, is_known
 from connectors.transport.local import Local
 from connectors.transport.rpc import Rpc, server
 from connectors.transport.stdio import Command
@@ -228,8 +230,38 @@ def test_a_process_that_dies_or_writes_garbage_in_a_transaction(
         assert "ended with exit code 9" in str(caught.value)
 
 
-def test_a_stream_of_nobody_is_a_failure() -> None:
+def test_that_nobody_listens_can_pass() -> None:
     rpc = Rpc("127.0.0.1:1")
-    with pytest.raises(ConnectorFailed, match="UNAVAILABLE"):
-        rpc.call("spec", b"")
+    for call in (lambda: rpc.call("spec", b""), rpc.transactions().receive):
+        with pytest.raises(ConnectorFailed, match="UNAVAILABLE") as caught:
+            call()
+        assert is_known(caught.value)
+        assert can_pass(caught.value)
     rpc.close()
+
+
+@pytest.mark.parametrize("fail", ["store", "commit"])
+@pytest.mark.parametrize("transport", ["stdio", "grpc"], indirect=True)
+def test_of_a_connector_elsewhere_there_is_text_alone(
+    transport: Transport, tmp_path: Path, fail: str
+) -> None:
+    """So another session is tried, and may succeed."""
+    with (
+        opened(transport, tmp_path / "tables", fail) as stream,
+        pytest.raises(ConnectorFailed, match=f"no {fail} today") as caught,
+    ):
+        one_transaction(stream)
+    assert not is_known(caught.value)
+
+
+def test_a_process_that_ended_before_it_was_told_all_is_no_other_failure(
+    tmp_path: Path,
+) -> None:
+    pipe = command(tmp_path, "echo out of luck >&2; exit 3").transactions()
+    pipe.process.wait()
+    with (
+        closing(pipe),
+        pytest.raises(ConnectorFailed, match="exit code 3: out of luck") as caught,
+    ):
+        pipe.send(bytes(1 << 20))
+    assert not is_known(caught.value)
