@@ -63,7 +63,9 @@ def secret(environment: Mapping[str, str], text: str) -> str:
     if kind == "file":
         try:
             return Path(place).read_text().strip()
-        except OSError as error:
+        except UnicodeDecodeError:
+            raise InvalidUsage(f"expected a secret in {place}: it is no text") from None
+        except (OSError, ValueError) as error:
             raise InvalidUsage(f"expected a secret in {place}: {error}") from error
     return text
 
@@ -94,19 +96,3 @@ def variables(value: JsonValue) -> Iterator[str]:
             yield value.removeprefix("env:")
         case _:
             pass
-
-
-def exposed(schema: JsonValue, value: JsonValue, where: str) -> Iterator[str]:
-    """The places where a configuration contains a secret itself, by the marks in its schema."""
-    if not isinstance(schema, dict):
-        return
-    if isinstance(value, str) and schema.get("secret") is True:
-        if value and not value.startswith(REFERENCES):
-            yield where
-        return
-    properties = schema.get("properties")
-    inner = properties if isinstance(properties, dict) else {}
-    if isinstance(value, dict):
-        for name, member in value.items():
-            other = schema.get("additionalProperties")
-            yield from exposed(inner.get(name, other), member, f"{where}.{name}")

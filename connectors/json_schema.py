@@ -13,7 +13,10 @@ from collections.abc import Callable, Iterator, Mapping
 
 from pydantic import JsonValue
 
-Schema = Mapping[str, JsonValue]
+from connectors.config import REFERENCES
+from connectors.protocol.json_pointers import at
+
+Schema = dict[str, JsonValue]
 Json = dict[str, JsonValue]
 
 KINDS: Mapping[str, Callable[[JsonValue], bool]] = {
@@ -38,17 +41,43 @@ NAMES: Mapping[type, str] = {
 
 def refusals(root: Schema, value: JsonValue, what: str, *, is_closed: bool) -> Iterator[str]:
     """The violations of a configuration. If `is_closed`, other properties are refused."""
-    yield from _refused(root, root, value, what, is_closed=is_closed)
+    yield from _refused(root, root, value, what, {}, is_closed=is_closed)
 
 
 def _refused(
-    root: Schema, schema: Schema, value: JsonValue, what: str, *, is_closed: bool
-) -> Iterator[str]:
+    root: Schema,
+    schema: Schema,
+    value: JsonValue,
+    what: str,
+    judged: dict[int, list[str]],
+    *,
+    is_closed: bool,
+) -> list[str]:
+    """`judged`: the violations of this value against each schema that was asked already.
+
+    A schema that leads to itself adds nothing to what it says.
+    """
     schema = _meant(root, schema)
+    if id(schema) not in judged:
+        judged[id(schema)] = []
+        listed = _listed(root, schema, value, what, judged, is_closed=is_closed)
+        judged[id(schema)] = list(listed)
+    return judged[id(schema)]
+
+
+def _listed(
+    root: Schema,
+    schema: Schema,
+    value: JsonValue,
+    what: str,
+    judged: dict[int, list[str]],
+    *,
+    is_closed: bool,
+) -> Iterator[str]:
     options = schema.get("anyOf") or schema.get("oneOf")
     if isinstance(options, list):
         by_option = [
-            list(_refused(root, option, value, what, is_closed=is_closed))
+            _refused(root, option, value, what, judged, is_closed=is_closed)
             for option in options
             if isinstance(option, dict)
         ]
@@ -56,10 +85,10 @@ def _refused(
             yield min(by_option, key=len)[0]
         return
     kinds = schema.get("type")
-    wanted = [kind for kind in (kinds if isinstance(kinds, list) else [kinds]) if kind in KINDS]
-    if wanted and not any(KINDS[str(kind)](value) for kind in wanted):
-        names = " or ".join(map(str, wanted))
-        yield f"{what}: expected {names}, found {NAMES[type(value)]}"
+    named = kinds if isinstance(kinds, list) else [kinds]
+    wanted = [kind for kind in named if isinstance(kind, str) and kind in KINDS]
+    if wanted and not any(KINDS[kind](value) for kind in wanted):
+        yield f"{what}: expected {' or '.join(wanted)}, found {NAMES[type(value)]}"
         return
     yield from _bounded(schema, value, what)
     if isinstance(value, dict):
@@ -68,18 +97,21 @@ def _refused(
     items = schema.get("items")
     if isinstance(value, list) and isinstance(items, dict):
         for place, element in enumerate(value):
-            yield from _refused(root, items, element, f"{what}[{place}]", is_closed=False)
+            yield from _refused(root, items, element, f"{what}[{place}]", {}, is_closed=False)
 
 
 def _meant(root: Schema, schema: Schema) -> Schema:
-    """Resolve a reference within the schema."""
-    reference = schema.get("$ref")
-    if not isinstance(reference, str) or not reference.startswith("#/"):
-        return schema
-    target: JsonValue = dict(root)
-    for name in reference.removeprefix("#/").split("/"):
-        target = target.get(name, {}) if isinstance(target, dict) else {}
-    return target if isinstance(target, dict) else {}
+    """Resolve references within the schema; one that leads nowhere says nothing."""
+    passed = set[str]()
+    while isinstance(reference := schema.get("$ref"), str):
+        if reference != "#" and not reference.startswith("#/"):
+            return schema
+        if reference in passed:
+            return {}
+        passed.add(reference)
+        target = at(root, reference.removeprefix("#"))
+        schema = target if isinstance(target, dict) else {}
+    return schema
 
 
 def _members(
@@ -90,11 +122,12 @@ def _members(
     for name, property_ in value.items():
         member = properties.get(name)
         if isinstance(member, dict):
-            yield from _refused(root, member, property_, f"{what}.{name}", is_closed=False)
+            place = f"{what}.{name}"
+            yield from _refused(root, member, property_, place, {}, is_closed=False)
         elif is_closed and name not in properties:
             yield f"{what}: option {name} is not known: {_instead(name, properties)}"
     for option in required if isinstance(required, list) else []:
-        if option not in value:
+        if isinstance(option, str) and option not in value:
             yield f"{what}: option {option} is missing"
 
 
@@ -112,7 +145,7 @@ def _bounded(schema: Schema, value: JsonValue, what: str) -> Iterator[str]:
         shortest, pattern = schema.get("minLength"), schema.get("pattern")
         if isinstance(shortest, int) and len(value) < shortest:
             yield f"{what}: expected at least {shortest} characters"
-        if isinstance(pattern, str) and re.search(pattern, value) is None:
+        if isinstance(pattern, str) and not _matches(pattern, value):
             yield f"{what}: expected what matches {pattern}"
     if isinstance(value, int | float) and not isinstance(value, bool):
         least, most = schema.get("minimum"), schema.get("maximum")
@@ -120,6 +153,64 @@ def _bounded(schema: Schema, value: JsonValue, what: str) -> Iterator[str]:
             yield f"{what}: expected at least {least}"
         if isinstance(most, int | float) and value > most:
             yield f"{what}: expected at most {most}"
+
+
+def _matches(pattern: str, value: str) -> bool:
+    """Whether a text matches; any does where only the connector can read the pattern."""
+    try:
+        return re.search(pattern, value) is not None
+    except re.error:  # it is of ECMA 262, which has what Python has not, as \\p{L}
+        return True
+
+
+def exposed(root: JsonValue, value: JsonValue, where: str) -> Iterator[str]:
+    """The places where a configuration contains a secret itself, by the marks in its schema.
+
+    What one of several options marks is secret.
+    """
+    if isinstance(root, dict):
+        yield from dict.fromkeys(_exposed(root, root, value, where, set()))
+
+
+def _exposed(
+    root: Schema, schema: JsonValue, value: JsonValue, where: str, passed: set[int]
+) -> Iterator[str]:
+    """`passed`: the schemas that were asked of this value."""
+    if not isinstance(schema, dict) or id(schema) in passed:
+        return
+    passed.add(id(schema))
+    if schema.get("secret") is True:
+        yield from _in_clear(value, where)
+        return
+    if "$ref" in schema:
+        yield from _exposed(root, _meant(root, schema), value, where, passed)
+    for name in ("allOf", "anyOf", "oneOf"):
+        options = schema.get(name)
+        for option in options if isinstance(options, list) else ():
+            yield from _exposed(root, option, value, where, passed)
+    properties, others = schema.get("properties"), schema.get("additionalProperties")
+    for name, member in value.items() if isinstance(value, dict) else ():
+        inner = properties.get(name, others) if isinstance(properties, dict) else others
+        yield from _exposed(root, inner, member, f"{where}.{name}", set())
+    for place, element in enumerate(value) if isinstance(value, list) else ():
+        yield from _exposed(root, schema.get("items"), element, f"{where}[{place}]", set())
+
+
+def _in_clear(value: JsonValue, where: str) -> Iterator[str]:
+    """The places in a secret value that are no references."""
+    match value:
+        case dict():
+            for name, member in value.items():
+                yield from _in_clear(member, f"{where}.{name}")
+        case list():
+            for place, element in enumerate(value):
+                yield from _in_clear(element, f"{where}[{place}]")
+        case None | bool() | "":
+            pass
+        case str() if value.startswith(REFERENCES):
+            pass
+        case _:
+            yield where
 
 
 def marked(schema: Schema, mark: str) -> tuple[str, JsonValue] | None:

@@ -12,8 +12,9 @@ from types import MappingProxyType
 
 import yaml
 
-from connectors.config import exposed, resolved
+from connectors.config import resolved
 from connectors.driver import Driver
+from connectors.json_schema import exposed
 from connectors.runtime.task import Materialization, parse
 from schemas.materialize_pb2 import SpecRequest
 from streams.errors import InvalidUsage

@@ -91,8 +91,7 @@ def refused(
     is_ours: bool,
 ) -> Iterator[str]:
     """The violations of a task against its connector's schemas."""
-    from connectors.config import exposed  # noqa: PLC0415
-    from connectors.json_schema import marked, refusals  # noqa: PLC0415
+    from connectors.json_schema import exposed, marked, refusals  # noqa: PLC0415
 
     yield from refusals(endpoint, task.config, "INTO", is_closed=is_ours)
     for place in exposed(endpoint, task.config, "INTO"):

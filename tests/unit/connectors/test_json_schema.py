@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from connectors import files, postgres, sqlite
-from connectors.json_schema import marked, refusals
+from connectors.json_schema import exposed, marked, refusals
 from schemas.materialize_pb2 import SpecRequest
 
 POSTGRES = json.loads(
@@ -72,3 +72,81 @@ def test_marks_name_a_property() -> None:
     assert marked(tables, "x-delta-updates") == ("delta_updates", False)
     assert marked(PATHS, "x-delta-updates") == ("delta_updates", True)
     assert marked(tables, "x-nothing") is None
+
+
+LOOP: Any = {"anyOf": [{"$ref": "#/$defs/a"}], "$defs": {"a": {"oneOf": [{"$ref": "#"}]}}}
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"properties": {"a": {"pattern": r"^\p{L}+$"}}},
+        {"properties": {"a": {"pattern": "("}}},
+        {"properties": {"a": {"$ref": "#/$defs/gone"}, "b": False, "c": 7}},
+        {"properties": {"a": {"$ref": "other.json"}}},
+        {"properties": {"a": {"$ref": "#"}}, "anyOf": 7},
+        {"$ref": "#"},
+        {"$ref": "#/$defs/b", "$defs": {"b": {"$ref": "#/$defs/b"}}},
+        LOOP,
+        {"type": {"object": 1}},
+        {"type": [["object"]], "items": 7},
+        {"required": [{}, 7], "properties": 7},
+    ],
+    ids=range(11),
+)
+def test_what_a_schema_of_somebody_else_says_that_is_not_known_says_nothing(
+    schema: Any,
+) -> None:
+    """The connector judges itself, with its own words."""
+    assert list(refusals(schema, {"a": "ä"}, "c", is_closed=False)) == []
+    assert list(exposed(schema, {"a": "ä"}, "c")) == []
+
+
+def test_a_recursive_schema_is_asked_of_each_member() -> None:
+    tree: Any = {
+        "type": "object",
+        "properties": {
+            "name": {"type": "string"},
+            "next": {"anyOf": [{"$ref": "#"}, {"type": "null"}]},
+        },
+    }
+    value: Any = {"name": "a", "next": {"name": "b", "next": {"name": 7, "next": None}}}
+    assert list(refusals(tree, value, "c", is_closed=False)) == [
+        "c.next.next.name: expected string, found a whole number"
+    ]
+
+
+SECRET: Any = {"type": "string", "secret": True}
+LOGIN: Any = {"properties": {"user": {"type": "string"}, "word": SECRET}}
+
+
+@pytest.mark.parametrize(
+    ("schema", "value", "places"),
+    [
+        (SECRET, "env:A", []),
+        (SECRET, "", []),
+        (SECRET, "x", ["c"]),
+        (SECRET, 1234, ["c"]),
+        (SECRET, ["env:A", {"a": "x"}], ["c[1].a"]),
+        ({"properties": {"in": LOGIN}}, {"in": {"user": "u", "word": "x"}}, ["c.in.word"]),
+        (
+            {"properties": {"in": {"$ref": "#/$defs/l"}}, "$defs": {"l": LOGIN}},
+            {"in": {"word": "x"}},
+            ["c.in.word"],
+        ),
+        (
+            {"properties": {"in": {"$ref": "#/$defs/t", "secret": True}}, "$defs": {"t": {}}},
+            {"in": "x"},
+            ["c.in"],
+        ),
+        ({"oneOf": [{"properties": {"key": {}}}, LOGIN, LOGIN]}, {"word": "x"}, ["c.word"]),
+        ({"anyOf": [{"allOf": [LOGIN]}]}, {"word": "x"}, ["c.word"]),
+        ({"items": SECRET}, ["env:A", "x"], ["c[1]"]),
+        ({"additionalProperties": SECRET}, {"a": "x", "b": "file:/f"}, ["c.a"]),
+    ],
+    ids=range(12),
+)
+def test_a_secret_itself_is_found_wherever_a_schema_marks_it(
+    schema: Any, value: Any, places: Sequence[str]
+) -> None:
+    assert list(exposed(schema, value, "c")) == places

@@ -275,8 +275,10 @@ def test_a_password_is_secret_and_is_looked_up(memory_path: Path) -> None:
     assert secret({}, "plain") == "plain"
     with pytest.raises(InvalidUsage, match="environment variable A"):
         secret({}, "env:A")
-    with pytest.raises(InvalidUsage, match="expected a secret in"):
-        secret({}, "file:/nowhere")
+    (memory_path / "bytes").write_bytes(b"\xffword")
+    for place in ("/nowhere", f"{memory_path}/bytes", f"{memory_path}", "a\0b"):
+        with pytest.raises(InvalidUsage, match="expected a secret in"):
+            secret({}, f"file:{place}")
 
 
 def test_a_server_that_is_not_there_is_named() -> None:
