@@ -9,8 +9,10 @@ range: `u3@00000000-7fffffff;revenue`.
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import pairwise
 
 from google.protobuf.message import DecodeError
 
@@ -153,18 +155,20 @@ def decode(checkpoint: bytes, bindings: Sequence[Binding], key_range: KeyRange) 
     """
     sources = parsed(checkpoint).sources
     written: dict[Binding, list[Reach]] = {}
-    holders: dict[str, str] = {}
+    holders: dict[str, set[str]] = {}
     for name, source in sources.items():
         source_key, _, place = name.partition(SEPARATOR)
         collection, _, part = source_key.partition(OF_RANGE)
         begin, end = range_of(part) if part else key_range
         if source.read_through < MINIMUM_TIME:
             raise InvalidUsage(f"{CHECKPOINT}: {name}: {source.read_through} is no time")
-        holders[place] = collection
+        holders.setdefault(place, set()).add(collection)
         reach = Reach(begin, end, Timestamp(source.read_through))
         written.setdefault((CollectionId(collection), place), []).append(reach)
     for collection, place in bindings:
-        check_holder(place, collection, holders.get(place, collection))
+        check_holder(place, collection, holders.get(place, {collection}))
+    for (collection, place), reaches in written.items():
+        check_apart(f"{collection}{SEPARATOR}{place}", reaches)
     return {binding: complete(written.get(binding, []), key_range) for binding in bindings}
 
 
@@ -177,13 +181,24 @@ def range_of(text: str) -> KeyRange:
         return begin, end
 
 
-def check_holder(place: str, collection: str, holder: str) -> None:
+def check_holder(place: str, collection: str, holders: AbstractSet[str]) -> None:
     """A place holds one collection. Errors: InvalidUsage."""
-    if holder != collection:
+    if holders != {collection}:
         raise InvalidUsage(
-            f"{place} holds collection {holder}, expected {collection}: drop the table and"
-            " its task's checkpoint, or name another place"
+            f"{place} holds collection {', '.join(sorted(holders))}, expected {collection}:"
+            " drop the table and its task's checkpoint, or name another place"
         )
+
+
+def check_apart(name: str, reaches: Sequence[Reach]) -> None:
+    """Each key is in one part at most. Errors: InvalidUsage."""
+    ordered = sorted(reaches, key=lambda reach: reach.key_begin)
+    for reach, following in pairwise(ordered):
+        if following.key_begin <= reach.key_end:
+            raise InvalidUsage(
+                f"{CHECKPOINT}: {name}: expected each key in one range, actual"
+                f" {following.key_begin:08x} in two"
+            )
 
 
 def complete(reaches: Sequence[Reach], key_range: KeyRange) -> Sequence[Reach]:

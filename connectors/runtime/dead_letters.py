@@ -17,6 +17,7 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 
 from connectors.connector import Refused
+from connectors.runtime.checkpoints import CHECKPOINT
 from connectors.runtime.dead_letter_keys import LeftOut
 from connectors.runtime.session import Step, TaskSession, encoded
 from connectors.runtime.task import Materialization
@@ -168,8 +169,16 @@ class Refusals:
         self._is_met, self._search, self._left_out, self._step = False, None, [], None
 
     def _resumed(self, session: TaskSession, total: int) -> Bisection:
-        """The remembered search, if the endpoint is still at its checkpoint."""
+        """The remembered search, if the endpoint is still at its checkpoint.
+
+        Errors: InvalidUsage if that says that more is decided than there is.
+        """
         written = session.written or 0
+        if written > total:
+            raise InvalidUsage(
+                f"{CHECKPOINT}: transaction on its way: expected at most {total} rows decided,"
+                f" actual {written}"
+            )
         left_out = [row for row in self._left_out if row.row >= written]
         decided = written + len(left_out)
         if self._search is None or self._search.written != decided:

@@ -58,6 +58,10 @@ DEAD_LETTERS = (
     "shards: expected 1 of a task with dead letters, or with keys that were left out: run it as"
     " one shard until they are written"
 )
+WRITTEN_AGAIN = (
+    "raise the binding's backfill, or drop the table and the task's checkpoint, to have it"
+    " written again"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +78,10 @@ class Step:
 
 class Forgotten(InvalidUsage):
     """Changes that the endpoint does not have are not there any more."""
+
+
+class EndpointAhead(InvalidUsage):
+    """The endpoint says that it has changes which are not there yet."""
 
 
 class TaskSession:
@@ -195,21 +203,39 @@ class TaskSession:
             if not frontiers:
                 positions.append(Position(self.birth, is_begun=False))
                 continue
-            time = min(frontiers)
-            if time <= holds[name[0]]:
-                raise Forgotten(
-                    f"{bound.name} holds {name[0]} before {time}, and changes before"
-                    f" {holds[name[0]]} are compacted away: another session of the task has"
-                    " gone on since, or was in another endpoint, or the hold was dropped:"
-                    " raise the binding's backfill, or drop the table and the task's"
-                    " checkpoint, to have it written again"
-                )
+            self._check_held(bound.name, name[0], holds[name[0]], frontiers)
             live = self._live(name[0], bound, reaches)
             apart = tuple(reaches) if len(reaches) > 1 else ()
+            time = min(frontiers)
             positions.append(Position(time, is_begun=True, live=live, reaches=apart))
         return TransactionCutter(
             self.prepared.bounds, positions, self.kernel, self.task.limits.rows
         )
+
+    def _check_held(
+        self,
+        place: str,
+        collection: CollectionId,
+        held: Timestamp,
+        frontiers: Sequence[Timestamp],
+    ) -> None:
+        """What a place has is between what is held and what there is.
+
+        Errors: Forgotten, EndpointAhead.
+        """
+        upper = self.following.upper(collection)
+        if min(frontiers) <= held:
+            raise Forgotten(
+                f"{place} holds {collection} before {min(frontiers)}, and changes before {held}"
+                " are compacted away: another session of the task has gone on since, or was in"
+                f" another endpoint, or the hold was dropped: {WRITTEN_AGAIN}"
+            )
+        if max(frontiers) > upper:
+            raise EndpointAhead(
+                f"{place} holds {collection} before {max(frontiers)}, and the collection is"
+                f" complete before {upper} alone: it is not the one that was written there, or"
+                f" it was put back to an earlier state: {WRITTEN_AGAIN}"
+            )
 
     def _written(self) -> Sequence[Sequence[Reach]]:
         """For each binding, the reaches of its keys, from the endpoint or the log."""

@@ -1,5 +1,6 @@
 """Documents that an endpoint refuses: left out, told to a topic, healed by a later change."""
 
+import base64
 import json
 import threading
 from collections.abc import Callable, Iterator
@@ -14,6 +15,7 @@ from connectors.runtime.runner import CannotCatchUp, Runner, Status
 from connectors.runtime.task import Materialization
 from connectors.transport.errors import ConnectorFailed
 from connectors.transport.rpc import Rpc, server
+from schemas.consumer_pb2 import Checkpoint
 from streams.errors import Indeterminate, InvalidUsage
 from tests.support.collections import Collections
 from tests.support.endpoints import Endpoint, on_postgres, on_sqlite
@@ -317,6 +319,25 @@ def test_a_table_is_written_anew_while_its_transaction_is_on_its_way(world: Worl
     assert len(world.prices) == 9
     assert world.endpoint.query("SELECT count(*) FROM log") == [(9,)]
     assert (status.left_out, status.stalls) == ({}, {})
+
+
+@SQLITE
+def test_an_endpoint_that_says_that_more_is_decided_than_there_is(world: World) -> None:
+    """The rows of the transaction would be left out."""
+    world.bindings = [KEYED]
+    world.begin()
+    world.limits |= {"dead_letters": 1}
+    fill(world)
+    with pytest.raises(TooManyRefused):
+        world.catch_up()
+    read = "SELECT checkpoint FROM slackwater_checkpoints"
+    checkpoint = Checkpoint.FromString(base64.b64decode(world.endpoint.query(read)[0][0]))
+    details = json.loads(checkpoint.ack_intents["details"]) | {"written": 99}
+    checkpoint.ack_intents["details"] = json.dumps(details).encode()
+    text = base64.b64encode(checkpoint.SerializeToString()).decode()
+    world.endpoint.query(f"UPDATE slackwater_checkpoints SET checkpoint = '{text}'")
+    with pytest.raises(InvalidUsage, match="expected at most 9 rows decided, actual 99"):
+        world.catch_up()
 
 
 @SQLITE

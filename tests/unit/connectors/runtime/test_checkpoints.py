@@ -23,6 +23,16 @@ def of_source(name: str, read_through: int = 9) -> bytes:
     return Checkpoint(sources=sources).SerializeToString()
 
 
+def of_sources(*names: str) -> bytes:
+    sources = {name: Checkpoint.Source(read_through=9) for name in names}
+    return Checkpoint(sources=sources).SerializeToString()
+
+
+def test_a_place_of_two_collections_holds_neither() -> None:
+    with pytest.raises(InvalidUsage, match="t holds collection u1, u2, expected u1: drop"):
+        checkpoints.decode(of_sources("u1;t", "u2;t"), [BINDING], EVERY_KEY)
+
+
 def with_intents(**intents: bytes) -> bytes:
     return Checkpoint(ack_intents=intents).SerializeToString()
 
@@ -49,6 +59,8 @@ def test_what_is_encoded_is_decoded() -> None:
         (of_source("u1@1;t"), "range 1: not enough values"),
         (of_source("u1@9-1;t"), "range 9-1: expected both ends of a range"),
         (of_source("u1@0-100000000;t"), "expected both ends of a range"),
+        (of_sources("u1@0-9;t", "u1@9-f;t"), "u1;t: expected each key in one range, actual 00"),
+        (of_sources("u1;t", "u1@9-f;t"), "u1;t: expected each key in one range"),
     ],
 )
 def test_what_is_no_checkpoint(checkpoint: bytes, error: str) -> None:

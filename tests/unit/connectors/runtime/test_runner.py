@@ -345,6 +345,27 @@ def test_a_place_that_holds_another_collection_is_refused(world: World) -> None:
         world.catch_up()
 
 
+def test_a_place_that_is_ahead_of_its_collection_is_refused(world: World) -> None:
+    """Its changes up to there would be left out, and nobody would see it."""
+    fill(world)
+    world.catch_up()
+    world.collections.close()
+    world.collections = Collections()
+    world.collections.create("u1", REVENUE, keys=("country",))
+    world.collections.create("u2", ORDERS)
+    world.collections.append("u1", 15, [("fr", 5, 14, 1)])
+    world.collections.append("u2", 30)
+    error = r"revenue holds u1 before 21, and the collection is complete before 15 alone: .*"
+    with pytest.raises(InvalidUsage, match=f"{error}raise the binding's backfill"):
+        world.runner().run()
+    world.bindings = [
+        {**binding, "resource": {**binding["resource"], "backfill": 1}}
+        for binding in world.bindings
+    ]
+    world.catch_up()
+    assert world.query("SELECT country, total FROM revenue") == [("fr", 5)]
+
+
 def test_a_collection_that_is_not_there_is_named(world: World) -> None:
     world.bindings[0]["collection"] = "u9"
     with pytest.raises(InvalidUsage, match="u9"):
