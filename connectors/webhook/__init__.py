@@ -38,8 +38,8 @@ class Config(BaseModel):  # type: ignore[explicit-any] # JSON is recursive
 
     url: str = Field(
         title="URL",
-        description="What all paths of bindings are appended to; http: or https:.",
-        pattern=r"^https?://[^\s#]+$",
+        description="What paths are appended to; no user, password or query is in it.",
+        pattern=r"^https?://[^\s/?#@]+(/[^\s?#]*)?$",
         json_schema_extra=form(0),
     )
     headers: dict[str, str] = Field(
@@ -102,8 +102,6 @@ class Config(BaseModel):  # type: ignore[explicit-any] # JSON is recursive
     def _sensible(self) -> Self:
         if not urlsplit(self.url).hostname:
             raise ValueError("the URL names no host")
-        if urlsplit(self.url).password is not None:
-            raise ValueError("a password in the URL is no secret: use secret_headers")
         for name in (*self.headers, *self.secret_headers):
             if name.casefold() in OWN_NAMES:
                 raise ValueError(f"the header {name} is the connector's own")

@@ -1,6 +1,10 @@
-"""Sends HTTP requests: retries transient failures, and reports others as errors."""
+"""Sends HTTP requests: retries transient failures, and reports others as errors.
+
+Source: RFC 9110, 5.6.2 (tokens).
+"""
 
 import logging
+import re
 import ssl
 import time
 from collections.abc import Callable, Mapping
@@ -25,6 +29,9 @@ LONGEST_PAUSE_S = 60.0
 SHOWN = 500
 """Characters of an answer in an error."""
 JSON = "application/json"
+NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+VALUE = re.compile(r"[\t\x20-\x7e\xa0-\xff]*")
+"""Of a header."""
 
 
 class Sender:
@@ -41,6 +48,7 @@ class Sender:
         verify: bool = True,
         pause: Callable[[float], None] = time.sleep,
     ) -> None:
+        check_headers(headers)
         self._url, self._headers, self._retries = url.rstrip("/"), headers, retries
         self._pause = pause
         try:
@@ -99,6 +107,17 @@ class Sender:
         except (UnicodeError, ValueError) as error:
             raise InvalidUsage(f"{path}: cannot be sent: {error}") from error
         return judged(path, answer)
+
+
+def check_headers(headers: Mapping[str, str]) -> None:
+    """Errors: InvalidUsage for one that cannot be sent, whose value is not shown."""
+    for name, value in headers.items():
+        if not NAME.fullmatch(name):
+            raise InvalidUsage(f"header {name!r}: expected letters, digits and - in its name")
+        if not VALUE.fullmatch(value):
+            raise InvalidUsage(
+                f"header {name}: expected a value of one line in Latin-1, actual another one"
+            )
 
 
 def untrusted(error: object) -> str | None:

@@ -17,9 +17,12 @@ from google.protobuf.json_format import MessageToDict
 from google.protobuf.message import DecodeError
 
 from connectors.protocol.messages import Flush, Flushed, Load, Loaded, Open, Store, Subrange
+from connectors.protocol.violations import Rule, Side, broken
 from connectors.webhook.http_client import Sender
 from schemas.blobs import Blobs
 from schemas.consumer_pb2 import Checkpoint
+from schemas.members import Members
+from streams.errors import Corrupt
 
 IN_MEMORY = 8 << 20
 """Bytes of a transaction beyond which its documents wait on disk."""
@@ -157,9 +160,14 @@ class WebhookTransactor:
 
 
 def limits_of(checkpoint: bytes) -> RequestLimits | None:
-    """The limits that the driver's log has, if any."""
-    value = json.loads(checkpoint or b"{}")
-    return RequestLimits(value["documents"], value["bytes"]) if value else None
+    """The limits that the driver's log has, if any. Errors: Violation by the driver."""
+    try:
+        members = Members.of("Open: driver checkpoint", checkpoint.decode() or "{}")
+        if not members.values:
+            return None
+        return RequestLimits(members.count("documents"), members.count("bytes"))
+    except (UnicodeDecodeError, Corrupt) as error:
+        broken(Side.DRIVER, Rule.CHECKPOINT, str(error))
 
 
 def read_through(checkpoint: bytes) -> object:

@@ -7,6 +7,7 @@ import sys
 import threading
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Any
@@ -373,7 +374,9 @@ def test_a_refused_document_stops_the_task_with_the_message(
     ("config", "text"),
     [
         ({"url": "ftp://x"}, "url: "),
-        ({"url": "http://u:p@x"}, "a password in the URL is no secret"),
+        ({"url": "http://u:p@x"}, "url: String should match"),
+        ({"url": "http://token@x/in"}, "url: String should match"),
+        ({"url": "http://x/in?token=y"}, "url: String should match"),
         ({"headers": {"authorization": "x"}}, "the header authorization is secret: move it"),
         ({"headers": {"Host": "x"}}, "the header Host is the connector's own"),
         ({"secret_headers": {"A": "env:GONE"}}, "environment variable GONE, actual none"),
@@ -384,6 +387,26 @@ def test_a_refused_document_stops_the_task_with_the_message(
 def test_configurations_that_are_wrong(receiver: Receiver, config: Any, text: str) -> None:
     with pytest.raises(ConnectorFailed, match=text):
         subject(receiver, **config).task("t")
+
+
+@pytest.mark.parametrize("value", ["hunter2\n", "a\r\nb: hunter2", "hunter2 \u20ac"])
+def test_a_secret_that_cannot_be_sent_is_not_shown(receiver: Receiver, value: str) -> None:
+    """As one of the environment, which ends with a line break."""
+    subject_ = subject(receiver, secret_headers={"Authorization": "env:TOKEN"})
+    driver = Driver(Local(webhook.connector({"TOKEN": value})))
+    with pytest.raises(ConnectorFailed, match="header Authorization: expected a val") as caught:
+        replace(subject_, driver=driver).task("t")
+    assert "hunter2" not in str(caught.value)
+
+
+@pytest.mark.parametrize("text", [b"7", b"[1]", b'{"a":1}', b'{"documents":"x","bytes":1}'])
+def test_a_checkpoint_of_somebody_else_is_refused(receiver: Receiver, text: bytes) -> None:
+    subject_ = subject(receiver)
+    opened = messages.Open(
+        materialization=subject_.applied("t"), version="1", driver_checkpoint=text
+    )
+    with pytest.raises(ConnectorFailed, match="the driver broke the rule checkpoint: Open: dr"):
+        subject_.driver.open(opened)
 
 
 def test_the_forms_have_titles_secrets_and_order() -> None:
