@@ -4,8 +4,9 @@ Every change is a row, so bindings are of delta updates. There is no fence that 
 would enforce: see `connectors/docs/FILES.md`.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from itertools import permutations
 from typing import Literal
 
 import pyarrow as pa
@@ -28,7 +29,13 @@ from schemas.materialize_pb2 import (
     ValidateRequest,
     ValidateResponse,
 )
-from streams.errors import InvalidUsage
+from streams.errors import Determinate, InvalidUsage
+
+URL = (
+    r"^([A-Za-z][A-Za-z0-9+.-]*:)?"  # scheme
+    r"(//([^/@:?]*@)?[^/@?]*)?"  # user without a password, host
+    r"(/([^/].*)?)?(\?.*)?$"  # path, query
+)
 
 
 class Config(BaseModel):  # type: ignore[explicit-any] # JSON is recursive
@@ -38,7 +45,8 @@ class Config(BaseModel):  # type: ignore[explicit-any] # JSON is recursive
 
     url: str = Field(
         title="URL",
-        description="Directory of all tables: a whole path, file:, s3:, gs:, abfs: or hdfs:.",
+        description="A whole path, or file:, s3:, gs:, abfs:, hdfs:; no password is in it.",
+        pattern=URL,
         min_length=1,
         json_schema_extra=form(0),
     )
@@ -84,11 +92,15 @@ class FilesConnector:
         )
 
     def validate(self, request: ValidateRequest) -> ValidateResponse:
-        """Errors: InvalidUsage."""
+        """Errors: InvalidUsage; Determinate if the file system cannot be reached."""
         reached(request.endpoint_spec_json)
         response = ValidateResponse()
-        for index, binding in enumerate(request.bindings):
-            resource = resource_of(index, binding.resource_spec_json)
+        resources = [
+            resource_of(index, binding.resource_spec_json)
+            for index, binding in enumerate(request.bindings)
+        ]
+        check_apart([resource.path for resource in resources])
+        for resource, binding in zip(resources, request.bindings, strict=True):
             response.bindings.add(
                 constraints=constraints(resource, binding.collection),
                 resource_path=resource.path.split("/"),
@@ -118,11 +130,16 @@ class FilesConnector:
 
 
 def reached(text: str) -> tuple[fs.FileSystem, str]:
-    """The file system of a configuration, and the directory. Errors: InvalidUsage."""
+    """The file system of a configuration, and the directory.
+
+    Errors: InvalidUsage; Determinate if one on a network cannot be reached.
+    """
     config = parsed(Config, "endpoint configuration", text)
     try:
         filesystem, root = fs.FileSystem.from_uri(config.url)
-    except (pa.ArrowException, OSError) as error:
+    except OSError as error:
+        raise Determinate(f"url: {error}") from error
+    except pa.ArrowException as error:
         raise InvalidUsage(f"url: {error}") from error
     return filesystem, root.rstrip("/")
 
@@ -149,7 +166,21 @@ def directories(spec: MaterializationSpec) -> list[Directory]:
         planned.append(
             Directory(path=resource.path, shape=shape, partition_by=resource.partition_by)
         )
+    check_apart([directory.path for directory in planned])
     return planned
+
+
+def check_apart(paths: Sequence[str]) -> None:
+    """No directory is in another one, whose readers would take its files for their own.
+
+    Errors: InvalidUsage.
+    """
+    for outer, inner in permutations(paths, 2):
+        if f"{inner}/".startswith(f"{outer}/"):
+            raise InvalidUsage(
+                f"path {inner}: it is in {outer}, which another binding is kept in: give it"
+                " another path"
+            )
 
 
 def constraints(resource: Resource, spec: CollectionSpec) -> Mapping[str, Constraint]:

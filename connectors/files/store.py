@@ -9,13 +9,14 @@ All of it is under `_slackwater`, which readers of a directory pass over:
 
 import json
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from urllib.parse import quote
 
 from pyarrow import fs
 
 from connectors.sql.fence import FencedRange
-from streams.errors import Determinate
+from streams.errors import Determinate, Indeterminate
 
 ROOT = "_slackwater"
 
@@ -76,11 +77,9 @@ class TaskStore:
         self._write(self._range_path(row.key_begin, row.key_end), asdict(row))
 
     def remove(self, key_begin: int, key_end: int) -> None:
-        """A range that counts for no key any more. Errors: Determinate."""
-        try:
+        """A range that counts for no key any more. Errors: Indeterminate."""
+        with changing(f"delete a key range of {self.home}"):
             self.filesystem.delete_file(self._range_path(key_begin, key_end))
-        except OSError as error:
-            raise Determinate(f"cannot delete a key range of {self.home}: {error}") from error
 
     def fence(self, row: TaskRange) -> None:
         """No session of this range can commit again."""
@@ -91,15 +90,19 @@ class TaskStore:
         return f"{self.home}/staged/{nonce}-{transaction}"
 
     def settle(self, row: TaskRange) -> None:
-        """Publish committed files of the session of a range, and delete the others."""
+        """Publish committed files of the session of a range, and delete the others.
+
+        Errors: Indeterminate.
+        """
         prefix = f"{self.home}/staged/{row.nonce}-"
         committed = self.staged(row.nonce, row.transaction)
-        self.publish(committed)
-        for info in self.filesystem.get_file_info(
-            fs.FileSelector(f"{self.home}/staged", allow_not_found=True)
-        ):
-            if info.path.startswith(prefix):
-                self.filesystem.delete_dir(info.path)
+        with changing(f"settle a key range of {self.home}"):
+            self.publish(committed)
+            for info in self.filesystem.get_file_info(
+                fs.FileSelector(f"{self.home}/staged", allow_not_found=True)
+            ):
+                if info.path.startswith(prefix):
+                    self.filesystem.delete_dir(info.path)
 
     def publish(self, staged: str) -> None:
         """Move files to where readers see them; done twice, it is done once."""
@@ -109,9 +112,13 @@ class TaskStore:
             self.filesystem.move(path, place)
 
     def paths(self, directory: str) -> Iterator[str]:
-        """The files in a directory and those below it, in the order of their names."""
+        """The files in a directory and those below it, in the order of their names.
+
+        Errors: Determinate.
+        """
         selector = fs.FileSelector(directory, recursive=True, allow_not_found=True)
-        infos = self.filesystem.get_file_info(selector)
+        with reading(directory):
+            infos = self.filesystem.get_file_info(selector)
         files = [info.path for info in infos if info.type == fs.FileType.File]
         yield from sorted(path for path in files if not path.endswith(".tmp"))
 
@@ -120,19 +127,35 @@ class TaskStore:
 
     def _read(self, path: str) -> bytes | None:
         try:
-            with self.filesystem.open_input_stream(path) as stream:
+            with reading(path), self.filesystem.open_input_stream(path) as stream:
                 text: bytes = stream.read()
         except FileNotFoundError:
             return None
-        except OSError as error:
-            raise Determinate(f"cannot read {path}: {error}") from error
         return text
 
     def _write(self, path: str, value: object) -> None:
-        try:
+        with changing(f"write {path}"):
             self.filesystem.create_dir(path.rpartition("/")[0], recursive=True)
             with self.filesystem.open_output_stream(f"{path}.tmp") as stream:
                 stream.write(json.dumps(value, indent=2).encode())
             self.filesystem.move(f"{path}.tmp", path)
-        except OSError as error:
-            raise Determinate(f"cannot write {path}: {error}") from error
+
+
+@contextmanager
+def reading(what: str) -> Iterator[None]:
+    """Errors: Determinate; FileNotFoundError as it is."""
+    try:
+        yield
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        raise Determinate(f"cannot read {what}: {error}") from error
+
+
+@contextmanager
+def changing(what: str) -> Iterator[None]:
+    """Errors: Indeterminate: a file system that does not answer may have done it."""
+    try:
+        yield
+    except OSError as error:
+        raise Indeterminate(f"cannot {what}: {error}") from error

@@ -82,7 +82,7 @@ class FilesTransactor:
             self._write(message.binding)
 
     def commit(self) -> None:
-        """Stage remaining rows, commit, publish. Errors: Fenced, Determinate."""
+        """Stage remaining rows, commit, publish. Errors: Fenced, Determinate, Indeterminate."""
         for binding, pending in enumerate(self.pending):
             if pending:
                 self._write(binding)
@@ -119,6 +119,7 @@ class FilesTransactor:
                 partitioning=list(directory.partition_by) or None,
                 partitioning_flavor="hive" if directory.partition_by else None,
                 existing_data_behavior="overwrite_or_ignore",
+                max_partitions=max(1, table.num_rows),
                 filesystem=self.files.filesystem,
             )
         except OSError as error:

@@ -3,16 +3,20 @@
 import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import duckdb
 import pytest
+from pyarrow import fs
 
 from connectors import files, testing
 from connectors.driver import Driver
 from connectors.files import transactor
 from connectors.files.store import TaskStore
+from connectors.files.transactor import FilesTransactor
 from connectors.protocol.spec_builder import Collection, FieldSpec
+from connectors.runtime.runner import can_pass
 from connectors.testing import delta
 from connectors.transport.errors import ConnectorFailed
 from connectors.transport.local import Local
@@ -107,13 +111,102 @@ def test_what_is_wrong_is_refused(memory_path: Path) -> None:
     endpoint(memory_path).apply(spec)
     with pytest.raises(ConnectorFailed, match="column day: "):
         write(endpoint(memory_path), spec, [ROW | {"day": "no date"}])
-    driver = endpoint(memory_path).driver
-    with pytest.raises(ConnectorFailed, match="url: "):
-        driver.validate(
-            wire.ValidateRequest(
-                materialization="t", endpoint_spec_json=json.dumps({"url": "nowhere://x"})
-            )
+
+
+def validated(url: str, *paths: str) -> None:
+    bindings = [
+        wire.ValidateRequest.Binding(
+            resource_spec_json=json.dumps({"path": path}), collection=TYPES.spec()
         )
+        for path in paths
+    ]
+    request = wire.ValidateRequest(
+        materialization="t", endpoint_spec_json=json.dumps({"url": url}), bindings=bindings
+    )
+    Driver(Local(files.CONNECTOR)).validate(request)
+
+
+@pytest.mark.parametrize(
+    "url", ["nowhere://x", "relative", "s3://key:hunter2@bucket/x", "abfs://:hunter2@a.b/c"]
+)
+def test_a_url_that_is_wrong_is_refused(url: str) -> None:
+    """Also one with a secret, which would stand in the catalog."""
+    with pytest.raises(ConnectorFailed, match="url: ") as caught:
+        validated(url)
+    assert not can_pass(caught.value)
+    assert "hunter2" not in str(caught.value)
+
+
+def test_a_directory_in_another_one_is_refused(memory_path: Path) -> None:
+    """A reader of `a` would find the rows of `a/b` in it."""
+    validated(str(memory_path), "a", "ab", "b/a")
+    for paths in (["a", "a/b"], ["a/b/c", "a"]):
+        with pytest.raises(ConnectorFailed, match=r"path a/b.*: it is in a, which another"):
+            validated(str(memory_path), *paths)
+
+
+class Failing:
+    """A file system on a network of which calls of one name fail."""
+
+    def __init__(self, name: str) -> None:
+        self.inner, self.name = fs.LocalFileSystem(), name
+
+    def __getattr__(self, name: str) -> Any:
+        if name == self.name:
+            raise OSError("connection reset by peer")
+        return getattr(self.inner, name)
+
+
+CALLS = ["get_file_info", "open_input_stream", "open_output_stream", "move", "create_dir"]
+
+
+@pytest.mark.parametrize("name", [*CALLS, "delete_dir"])
+def test_a_file_system_that_does_not_answer_can_pass(
+    name: str, memory_path: Path, monkeypatch: Any
+) -> None:
+    """Before the commit and after it, at whatever call; the next session goes on."""
+    subject_, rows = subject(memory_path), rows_in(memory_path)
+    spec, document = subject_.applied("t"), testing.account("a", 1, 1)
+    commit = FilesTransactor.commit
+
+    def failing(self: FilesTransactor) -> None:
+        self._write(0)
+        self.files.filesystem = Failing(name)
+        commit(self)
+
+    with subject_.session(spec) as stream, monkeypatch.context() as broken:
+        broken.setattr(FilesTransactor, "commit", failing)
+        stream.flush(testing.checkpoint(1))
+        testing.store(stream, [document])
+        with pytest.raises(ConnectorFailed, match="connection reset") as caught:
+            stream.commit()
+    assert can_pass(caught.value)
+    with subject_.session(spec) as stream:
+        if testing.at(stream) == 0:
+            testing.write(stream, 1, [document])
+    assert list(rows(spec, 0)) == [document]
+
+
+def test_a_network_that_is_down_can_pass(monkeypatch: Any) -> None:
+    """A bucket's region is asked for when the file system is opened."""
+
+    def down(_: str) -> Any:
+        raise OSError("AWS Error NETWORK_CONNECTION during HeadBucket")
+
+    monkeypatch.setattr(files, "fs", SimpleNamespace(FileSystem=SimpleNamespace(from_uri=down)))
+    with pytest.raises(ConnectorFailed, match="NETWORK_CONNECTION") as caught:
+        validated("s3://bucket/x")
+    assert can_pass(caught.value)
+
+
+def test_a_transaction_may_have_any_number_of_partitions(memory_path: Path) -> None:
+    """Arrow writes 1,024 unless it is told otherwise: of days not three years."""
+    subject_ = subject(memory_path, "branch")
+    spec = subject_.applied("t")
+    accounts = [testing.account(f"b{n:04}", n, 1) for n in range(1100)]
+    with subject_.session(spec) as stream:
+        testing.write(stream, 1, accounts)
+    assert len(rows_in(memory_path)(spec, 0)) == 1100
 
 
 def test_many_rows_are_written_before_the_commit(memory_path: Path, monkeypatch: Any) -> None:
