@@ -71,6 +71,7 @@ DIALECT = Dialect(
     strict_nulls=True,
     temporary="TEMPORARY",
     wider=WIDER,
+    widens_keys=False,
     comments=True,
 )
 

@@ -15,7 +15,7 @@ from connectors.sql.columns import shape_of
 from connectors.sql.constraints import RAISE, constraints, malformed
 from connectors.sql.ddl import CHECKPOINTS, META, TASKS, changes, create_meta, recreate
 from connectors.sql.dialect import Database, Dialect, Existing, Name
-from connectors.sql.statements import Table
+from connectors.sql.statements import OF_SESSION, Table
 from connectors.sql.transactor import SqlTransactor, spec_text, tasks
 from schemas.flow_pb2 import MaterializationSpec
 from schemas.materialize_pb2 import (
@@ -250,6 +250,8 @@ def check_tables(dialect: Dialect, names: Sequence[Name]) -> None:
             if problem := malformed(dialect, part):
                 raise InvalidUsage(f"table {text}: {problem}; give it another name")
         same = tuple(map(dialect.same_name, name))
+        if len(same) == 1 and OF_SESSION.fullmatch(same[0]):
+            raise InvalidUsage(f"table {text}: it is a table of a session; name another one")
         if same in taken:
             raise InvalidUsage(f"table {text}: it is {taken[same]}; give it another name")
         taken[same] = "that of another binding"
@@ -285,13 +287,19 @@ def check_owner(
     for owner, binding in owners:
         if owner != task:
             raise InvalidUsage(f"table {table} is kept by task {owner}: name another table")
-        last = int(json.loads(binding.resource_spec_json).get("backfill", 0))
+        before = json.loads(binding.resource_spec_json)
+        last = int(before.get("backfill", 0))
         if resource.backfill > last:
             return True
         if resource.backfill < last:
             raise InvalidUsage(
                 f"table {table}: backfill was {last} and cannot be lower, actual"
                 f" {resource.backfill}"
+            )
+        if existing and before.get("soft_delete") and not resource.soft_delete:
+            raise InvalidUsage(
+                f"table {table}: soft_delete cannot be turned off, since rows that are marked"
+                f" would be rows again: {RAISE}"
             )
         if existing and binding.delta_updates != resource.delta_updates:
             raise InvalidUsage(

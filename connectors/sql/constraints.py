@@ -106,7 +106,8 @@ def unfitting(
         part = "is" if actual.key else "is not"
         return f"the column {part} part of the table's key; {REMEDY}"
     type_ = dialect.types[wanted.kind]
-    if actual.type != type_ and (actual.type, type_) not in dialect.wider:
+    widens = (actual.type, type_) in dialect.wider and (dialect.widens_keys or not key)
+    if actual.type != type_ and not widens:
         return f"the column is {actual.type}, expected {type_}; {REMEDY}"
     return None
 

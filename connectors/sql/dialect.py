@@ -62,6 +62,8 @@ class Dialect:
     """The prefix of creating a session table."""
     wider: frozenset[tuple[str, str]] = frozenset()
     """Pairs of types: a column of the first becomes one of the second."""
+    widens_keys: bool = True
+    """Whether a column of the key does too."""
     comments: bool = False
     clear: str = "DELETE FROM"
     """The statement that empties a session table."""

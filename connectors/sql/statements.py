@@ -4,6 +4,7 @@ Rows to load and to store are put into two tables of the session's first, `load_
 `store_i`; each statement then moves all of them. Aliases: `t` is the table, `s` the session's.
 """
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -16,6 +17,9 @@ DELETED = TableColumn(
     name="_deleted", kind=Kind.BOOLEAN, nullable=False, comment="the row is no longer there"
 )
 """The column of a table that keeps deleted rows."""
+
+OF_SESSION = re.compile(r"slackwater_(load|store)_\d+")
+"""The names of the session's tables: one of the database's would be hidden behind them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

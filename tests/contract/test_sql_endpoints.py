@@ -127,6 +127,41 @@ def test_deleted_rows_go_or_are_marked(endpoint: Endpoint, soft: bool) -> None:
         write(endpoint, spec, [first])
 
 
+def test_soft_deletes_are_turned_on_and_not_off(endpoint: Endpoint) -> None:
+    """Rows that are marked would be rows again, which the collection does not have."""
+    hard, soft = endpoint.task(NAMES), endpoint.task(NAMES, soft_delete=True)
+    endpoint.apply(hard)
+    write(endpoint, hard, [{"id": 1, "name": "a"}, {"id": 2, "name": "b"}])
+    assert 'ADD COLUMN "_deleted"' in endpoint.apply(soft)
+    write(endpoint, soft, [{"id": 1, "name": "a"}], exists=[True], deletes=[True])
+    marks = "SELECT id, _deleted FROM t ORDER BY id"
+    assert endpoint.query(marks) == [(1, True), (2, False)]
+    error = "table t: soft_delete cannot be turned off, .*: raise the binding's backfill"
+    with pytest.raises(ConnectorFailed, match=error):
+        endpoint.apply(hard)
+    with pytest.raises(ConnectorFailed, match=error):
+        endpoint.validate(NAMES)
+    anew = endpoint.task(NAMES, backfill=1)
+    endpoint.apply(anew)
+    assert endpoint.query("SELECT * FROM t") == []
+
+
+def test_a_key_that_widens_is_altered_or_refused_with_the_way_out(endpoint: Endpoint) -> None:
+    endpoint.apply(endpoint.task(NAMES))
+    write(endpoint, endpoint.task(NAMES), [{"id": 1, "name": "a"}])
+    text = Collection(name=NAMES.name, keys=("id",), columns=(FieldSpec(name="id"),))
+    if "user" in endpoint.config:
+        endpoint.apply(endpoint.task(text))
+        write(endpoint, endpoint.task(text), [{"id": "1"}], exists=[True])
+        assert endpoint.query("SELECT id FROM t") == [("1",)]
+        return
+    error = (
+        "the column is (INTEGER|BIGINT), expected (TEXT|VARCHAR); name another table, or rai"
+    )
+    with pytest.raises(ConnectorFailed, match=rf"table t: id: {error}"):
+        endpoint.apply(endpoint.task(text))
+
+
 def test_checkpoint_and_fence_are_in_the_database(endpoint: Endpoint) -> None:
     """Seed, "Setup": fence, materialization, key range and checkpoint, in one table."""
     spec = endpoint.task(NAMES)
@@ -209,6 +244,9 @@ def test_a_table_has_a_name_of_its_own(endpoint: Endpoint) -> None:
         endpoint.validate(NAMES, "ä" * (most // 2) + "x" * (most % 2 + 1))
     with pytest.raises(ConnectorFailed, match="slackwater_tasks: it is a table of ours"):
         endpoint.validate(NAMES, "slackwater_tasks")
+    for name in ("slackwater_store_0", "slackwater_load_12"):
+        with pytest.raises(ConnectorFailed, match=f"{name}: it is a table of a session"):
+            endpoint.validate(NAMES, name)
     other = "one" if "user" in endpoint.config else "ONE"
     with pytest.raises(InvalidUsage, match=f"table {other}: it is that of another binding"):
         check_tables(endpoint.connector.dialect, [("one",), (other,)])
