@@ -18,7 +18,7 @@ from connectors.sql.connector import Resource, SqlConnector
 from connectors.sql.dialect import Database, Dialect, Name, double_quoted
 from connectors.sql.file_database import Engine, FileDatabase, path_for_inspection
 from schemas.flow_columns import Elements
-from streams.errors import Determinate
+from streams.errors import Determinate, InvalidUsage
 
 TYPES: Mapping[Kind, str] = {
     Kind.TEXT: "VARCHAR",
@@ -101,6 +101,8 @@ def translated(sql: str) -> Iterator[None]:
         pa.ArrowInvalid,
     ) as error:
         raise Refused(f"DuckDB refuses {sql}: {error}") from error
+    except (duckdb.ProgrammingError, duckdb.NotSupportedError) as error:  # no such table, say
+        raise InvalidUsage(f"DuckDB cannot do {sql}: {error}") from error
     except duckdb.Error as error:
         raise Determinate(f"DuckDB cannot do {sql}: {error}") from error
 

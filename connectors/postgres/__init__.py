@@ -4,11 +4,13 @@ Types are PostgreSQL's own. JSON is `json`, which keeps its text. A password nee
 configuration: `env:NAME` and `file:PATH` say where it is.
 """
 
+import logging
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 
 import psycopg
+from psycopg.errors import DuplicateTable
 from psycopg.types.string import TextLoader
 from pydantic import BaseModel, Field
 
@@ -21,7 +23,9 @@ from connectors.sql.columns import Kind, TableColumn
 from connectors.sql.connector import Resource, SqlConnector
 from connectors.sql.dialect import Database, Dialect, Existing, Name, double_quoted
 from schemas.flow_columns import Elements
-from streams.errors import Determinate, Indeterminate
+from streams.errors import Determinate, Indeterminate, InvalidUsage
+
+log = logging.getLogger(__name__)
 
 TYPES: Mapping[Kind, str] = {
     Kind.TEXT: "text",
@@ -57,6 +61,9 @@ WIDER = frozenset(
     }
 )
 BATCH = 1024
+CATALOG = "pg_catalog"
+"""Two tasks that are new in a database make our tables there at the same time: the second finds
+a table that was not there, or a row of the catalog."""
 OPTIONS = (
     "-c TimeZone=UTC -c DateStyle=ISO -c client_min_messages=warning"
     " -c idle_in_transaction_session_timeout=60s"
@@ -156,7 +163,7 @@ class Postgres:
         self.connection = connection
 
     def execute(self, sql: str, values: Sequence[object] = ()) -> int:
-        """Errors: Refused if PostgreSQL refuses a value or row, Determinate."""
+        """Errors: Refused for a value or row, InvalidUsage for a statement; Determinate."""
         with translated(sql):
             return self.connection.execute(sql.encode(), values or None).rowcount
 
@@ -190,19 +197,26 @@ class Postgres:
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
-        """Errors: Indeterminate if the answer to the commit does not come."""
+        """Errors: Refused for a deferred constraint; Indeterminate without an answer."""
         with translated("BEGIN"):
             self.connection.execute("BEGIN")
         try:
             yield
         except BaseException:
-            if not self.connection.broken:
-                self.connection.execute("ROLLBACK")
+            self._roll_back()
             raise
         try:
-            self.connection.execute("COMMIT")
-        except psycopg.OperationalError as error:
+            with translated("COMMIT"):
+                self.connection.execute("COMMIT")
+        except Determinate as error:
             raise Indeterminate(f"PostgreSQL did not answer to COMMIT: {error}") from error
+
+    def _roll_back(self) -> None:
+        """The raised error is the cause, not that a server which is gone rolls back itself."""
+        try:
+            self.connection.execute("ROLLBACK")
+        except psycopg.Error as error:
+            log.info("nothing rolled back", extra={"error": str(error)})
 
 
 @contextmanager
@@ -211,7 +225,13 @@ def translated(sql: str) -> Iterator[None]:
     try:
         yield
     except (psycopg.IntegrityError, psycopg.DataError) as error:
+        if error.diag.schema_name == CATALOG:
+            raise Determinate(f"PostgreSQL cannot do {sql} now: {error}") from error
         raise Refused(f"PostgreSQL refuses {sql}: {error}") from error
+    except DuplicateTable as error:
+        raise Determinate(f"PostgreSQL cannot do {sql} now: {error}") from error
+    except (psycopg.ProgrammingError, psycopg.NotSupportedError) as error:  # no such table, say
+        raise InvalidUsage(f"PostgreSQL cannot do {sql}: {error}") from error
     except psycopg.Error as error:
         raise Determinate(f"PostgreSQL cannot do {sql}: {error}") from error
 

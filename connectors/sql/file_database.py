@@ -68,7 +68,7 @@ class FileDatabase(Generic[Held]):
     engine: Engine[Held]
 
     def execute(self, sql: str, values: Sequence[object] = ()) -> int:
-        """Errors: Refused if the database refuses a value or row, Determinate."""
+        """Errors: Refused for a value or row, InvalidUsage for a statement; Determinate."""
         with self.engine.translated(sql):
             return self.engine.execute(self.connection, sql, values)
 

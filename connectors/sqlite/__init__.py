@@ -17,7 +17,7 @@ from connectors.sql.connector import Resource, SqlConnector
 from connectors.sql.dialect import Database, Dialect, Name, double_quoted
 from connectors.sql.file_database import Engine, FileDatabase, path_for_inspection
 from schemas.flow_columns import Elements
-from streams.errors import Determinate
+from streams.errors import Determinate, InvalidUsage
 
 TYPES: Mapping[Kind, str] = {
     Kind.TEXT: "TEXT",
@@ -75,15 +75,20 @@ DIALECT = Dialect(
     inserts_in_order=True,
 )
 
+FINAL = {sqlite3.SQLITE_ERROR, sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}
+"""Errors that stay, as that there is no such table."""
+
 
 @contextmanager
 def translated(sql: str) -> Iterator[None]:
     """SQLite's errors as ours."""
     try:
         yield
-    except (sqlite3.IntegrityError, OverflowError) as error:
+    except (sqlite3.IntegrityError, sqlite3.DataError, OverflowError) as error:
         raise Refused(f"SQLite refuses {sql}: {error}") from error
     except sqlite3.Error as error:
+        if getattr(error, "sqlite_errorcode", 0) in FINAL:
+            raise InvalidUsage(f"SQLite cannot do {sql}: {error}") from error
         raise Determinate(f"SQLite cannot do {sql}: {error}") from error
 
 

@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 
 from connectors.protocol.spec_builder import Collection, FieldSpec
+from connectors.runtime.runner import can_pass
 from connectors.sql.connector import check_tables
-from connectors.transport.errors import ConnectorFailed
+from connectors.transport.errors import ConnectorFailed, is_known
 from streams.errors import InvalidUsage
 from tests.support.endpoints import Endpoint, on_duckdb, on_postgres, on_sqlite, write
 from tests.support.materialization_tasks import NAMES, PAIRS
@@ -160,6 +161,17 @@ def test_a_key_that_widens_is_altered_or_refused_with_the_way_out(endpoint: Endp
     )
     with pytest.raises(ConnectorFailed, match=rf"table t: id: {error}"):
         endpoint.apply(endpoint.task(text))
+
+
+def test_a_table_that_is_gone_does_not_come_back_by_itself(endpoint: Endpoint) -> None:
+    """So the task ends, and is not tried again for ever."""
+    spec = endpoint.task(NAMES)
+    endpoint.apply(spec)
+    endpoint.query("DROP TABLE t")
+    with pytest.raises(ConnectorFailed, match="cannot do INSERT") as caught:
+        write(endpoint, spec, [{"id": 1, "name": "a"}])
+    assert is_known(caught.value)
+    assert not can_pass(caught.value)
 
 
 def test_checkpoint_and_fence_are_in_the_database(endpoint: Endpoint) -> None:

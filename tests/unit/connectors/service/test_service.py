@@ -389,7 +389,7 @@ def test_one_that_fails_stops_nobody_else_and_says_why(world: World) -> None:
         ("m1", "stalled", "unable to open database file"),
         ("m2", "failed", "no such connector"),
         ("m3", "failed", "collection u9 is not there"),
-        ("m4", "stalled", "file is not a database"),
+        ("m4", "failed", "file is not a database"),
         ("m5", "running", ""),
     ]:
         eventually(lambda id_=id_, state=state: world.state(id_).state == state)  # type: ignore[misc]  # bound now

@@ -2,6 +2,7 @@
 
 import datetime as dt
 import json
+import threading
 from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
@@ -9,18 +10,22 @@ from typing import Any
 from uuid import UUID
 
 import duckdb
+import psycopg
 import pytest
 
 from connectors import duckdb as duckdb_connector
 from connectors import postgres as postgres_connector
 from connectors import testing
 from connectors.config import secret
+from connectors.connector import Refused
 from connectors.protocol import arena_codec, messages
 from connectors.protocol.spec_builder import Collection, FieldSpec
+from connectors.runtime.runner import can_pass
 from connectors.sql import columns as sql_columns
 from connectors.sql.columns import Kind
+from connectors.sql.ddl import create_meta
 from connectors.sql.file_database import FileDatabase
-from connectors.transport.errors import ConnectorFailed
+from connectors.transport.errors import ConnectorFailed, causes
 from schemas.flow_columns import Elements
 from schemas.materialize_pb2 import SpecRequest
 from streams.errors import Determinate, InvalidUsage
@@ -288,6 +293,61 @@ def test_a_server_that_is_not_there_is_named() -> None:
         postgres_connector.connect({}, config),
     ):
         pass
+
+
+def test_tasks_that_are_new_together_take_turns(on_postgres: Endpoint) -> None:
+    """Both make the tables of ours; the second is tried again, and finds them."""
+    config = postgres_connector.Config(**on_postgres.config)
+    failures: list[ConnectorFailed] = []
+
+    def apply() -> None:
+        try:
+            on_postgres.apply(on_postgres.task(NAMES, "u", name="second"))
+        except ConnectorFailed as failure:
+            failures.append(failure)
+
+    second = threading.Thread(target=apply)
+    with postgres_connector.connect({}, config) as database, database.transaction():
+        for statement in create_meta(postgres_connector.DIALECT):
+            database.execute(statement)
+        second.start()
+        while on_postgres.query("SELECT 1 FROM pg_locks WHERE NOT granted") == []:
+            pass
+    second.join()
+    assert [can_pass(failure) for failure in failures] == [True]
+    on_postgres.apply(on_postgres.task(NAMES, "u", name="second"))
+
+
+def test_what_a_deferred_constraint_refuses_is_refused(on_postgres: Endpoint) -> None:
+    """It is known at the commit alone, and of a document all the same."""
+    spec = on_postgres.task(NAMES)
+    on_postgres.apply(spec)
+    config = postgres_connector.Config(**on_postgres.config)
+    with postgres_connector.connect({}, config) as database:
+        database.execute("ALTER TABLE t ADD UNIQUE (name) DEFERRABLE INITIALLY DEFERRED")
+    write(on_postgres, spec, [{"id": 1, "name": "a"}])
+    with pytest.raises(ConnectorFailed, match=r"PostgreSQL refuses COMMIT: .*unique") as caught:
+        write(on_postgres, spec, [{"id": 2, "name": "a"}])
+    assert any(isinstance(cause, Refused) for cause in causes(caught.value))
+    assert on_postgres.query("SELECT id FROM t") == [(1,)]
+
+
+class Leaving:
+    """A connection whose server ends between a statement and the ROLLBACK."""
+
+    broken = False
+
+    def execute(self, sql: Any, values: Any = ()) -> Any:
+        text = str(sql)
+        if "BEGIN" not in text:
+            raise psycopg.OperationalError(f"the server is gone at {text}")
+
+
+def test_a_server_that_leaves_before_a_rollback_is_told_as_it_is() -> None:
+    leaving: Any = Leaving()
+    database = postgres_connector.Postgres(leaving)
+    with pytest.raises(Determinate, match="gone at b'INSERT'"), database.transaction():
+        database.execute("INSERT")
 
 
 def test_sessions_that_open_together_take_turns(on_postgres: Endpoint) -> None:
