@@ -150,5 +150,8 @@ def plain(document: bytes | None) -> object:
 
 
 def shown(value: object) -> str:
-    """A document, or none."""
-    return "no row" if value is None else json.dumps(value, ensure_ascii=False)
+    """A document, or none. What no text can hold is written as JSON does."""
+    if value is None:
+        return "no row"
+    text = json.dumps(value, ensure_ascii=False)
+    return text.encode(errors="backslashreplace").decode()

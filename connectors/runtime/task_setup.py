@@ -2,12 +2,13 @@
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from connectors.driver import Driver
 from connectors.protocol import arena_codec, spec_builder
 from connectors.protocol.messages import Extensions
+from connectors.protocol.violations import Rule, connector_holds
 from connectors.runtime.fields import META, TIME, collection_of, with_changes
 from connectors.runtime.task import BindingConfig, Materialization
 from connectors.runtime.transactions import BoundCollection
@@ -24,6 +25,8 @@ from streams.ids import CollectionId
 from streams.storage.description import Description
 
 Descriptions = Mapping[CollectionId, Description]
+FORBIDDEN = {None, Constraint.FIELD_FORBIDDEN}
+"""A field without a constraint is forbidden."""
 REQUIRED = {Constraint.FIELD_REQUIRED, Constraint.LOCATION_REQUIRED}
 
 
@@ -110,9 +113,12 @@ def validated(
                 f"collection {binding.collection} has no key: declare the columns that identify"
                 " a row, as `key: [id]`, or take delta updates"
             )
-    if [answer.delta_updates for answer in answers] != deltas:
-        deltas = [answer.delta_updates for answer in answers]
-        answers = driver.validate(request(task, descriptions, deltas)).bindings
+    said = [answer.delta_updates for answer in answers]
+    if said != deltas:
+        answers = driver.validate(request(task, descriptions, said)).bindings
+        again = [answer.delta_updates for answer in answers]
+        detail = f"Validate: expected delta updates of each binding as before, {said}"
+        connector_holds(Rule.SPEC, again == said, f"{detail}, actual {again}")
     return answers
 
 
@@ -183,16 +189,10 @@ def bind(
         if spec_builder.DOCUMENT in constraints
         else None
     )
-    bound = collection(
-        binding, description, delta=delta, document=not delta or wanted in REQUIRED
-    )
+    has_document = wanted in REQUIRED or (not delta and wanted not in FORBIDDEN)
+    bound = collection(binding, description, delta=delta, document=has_document)
     place = ".".join(answer.resource_path)
-    refused = [
-        f"{name}: {constraint.reason}"
-        for name, constraint in constraints.items()
-        if constraint.type == Constraint.UNSATISFIABLE
-    ]
-    if refused:
+    if refused := list(refusals(binding, bound, answer)):
         raise InvalidUsage(f"{place}: {'; '.join(refused)}")
     return spec_builder.Bind(
         collection=bound,
@@ -201,6 +201,24 @@ def bind(
         delta=delta,
         fields=selected(binding, bound, answer),
     )
+
+
+def refusals(
+    binding: BindingConfig,
+    bound: spec_builder.Collection,
+    answer: ValidateResponse.Binding,
+) -> Iterator[str]:
+    """What the connector does not take of a binding's fields, and what it wants besides."""
+    constraints = answer.constraints
+    chosen = {*bound.keys, *selected(binding, bound, answer)}
+    for name in sorted(chosen - constraints.keys()):
+        yield f"{name}: the connector has no constraint for it, which forbids it"
+    for name, constraint in sorted(constraints.items()):
+        is_refused = name in chosen and constraint.type in FORBIDDEN
+        if is_refused or constraint.type == Constraint.UNSATISFIABLE:
+            yield f"{name}: {constraint.reason}"
+        elif name not in {*chosen, spec_builder.DOCUMENT} and constraint.type in REQUIRED:
+            yield f"{name}: it is to be selected too: {constraint.reason}"
 
 
 def selected(
