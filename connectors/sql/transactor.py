@@ -274,5 +274,12 @@ def tasks(dialect: Dialect, database: Database) -> dict[str, tuple[str, str]]:
 
 
 def spec_text(spec: MaterializationSpec) -> str:
-    """The specification of a task, as it is kept."""
-    return base64.b64encode(spec.SerializeToString(deterministic=True)).decode()
+    """The specification of a task, as an endpoint keeps it.
+
+    The endpoint's configuration is left out, which may have secrets in it; whoever opens a
+    session has reached the endpoint already.
+    """
+    kept = MaterializationSpec()
+    kept.CopyFrom(spec)
+    kept.ClearField("endpoint_spec_json")
+    return base64.b64encode(kept.SerializeToString(deterministic=True)).decode()

@@ -1,5 +1,6 @@
 """What authors of connectors are given: a checkpoint table, a transactor in memory."""
 
+import base64
 import json
 from collections.abc import Sequence
 
@@ -115,6 +116,16 @@ def test_the_table_is_json_that_people_can_read() -> None:
     }
     with pytest.raises(sdk.InvalidUsage, match=r"tasks\.shop\.version"):
         sdk.parsed(sdk.CheckpointTable, "file", '{"tasks": {"shop": {"spec": ""}}}')
+
+
+def test_a_secret_of_the_configuration_is_not_in_the_table() -> None:
+    """A connector elsewhere is given secrets, not where they are."""
+    task, table = materialization("shop", {"password": "hunter2"}, []), sdk.CheckpointTable()
+    table.apply(sdk.ApplyRequest(materialization=task, version="1"))
+    (kept,) = json.loads(table.model_dump_json())["tasks"].values()
+    assert b"hunter2" not in base64.b64decode(kept["spec"])
+    changed = materialization("shop", {"password": "changed"}, [])
+    table.open(sdk.Open(materialization=changed, version="1"))
 
 
 class Endpoint:
