@@ -1,6 +1,7 @@
 """`slackwater connector`: spec, validate, apply and serve. Needs neither Kafka nor Spark."""
 
 import json
+import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,11 +13,12 @@ from google.protobuf.json_format import MessageToDict
 from google.protobuf.message import Message
 
 from connectors import tasks
+from connectors.config import resolved
 from connectors.transport import stdio
 from schemas.materialize_pb2 import ApplyRequest, Constraint, SpecRequest, ValidateResponse
 from streams.app.connector.lookup import OURS, driver_of, named
 from streams.app.error_output import failed
-from streams.errors import Determinate, SlackwaterError
+from streams.errors import Determinate, InvalidUsage, SlackwaterError
 
 app = typer.Typer(
     name="connector",
@@ -68,11 +70,12 @@ def spec(connector: Choice, *, json_: Json = False) -> None:
 def described(what: str, schema: str) -> Iterator[str]:
     """A line for each property of a configuration."""
     value = json.loads(schema)
-    required = value.get("required", [])
+    required, properties = value.get("required"), value.get("properties")
     yield f"{what} configuration:"
-    for name, property_ in value.get("properties", {}).items():
+    for name, member in properties.items() if isinstance(properties, dict) else ():
+        property_ = member if isinstance(member, dict) else {}
         marks = [
-            *(["required"] if name in required else []),
+            *(["required"] if isinstance(required, list) and name in required else []),
             *(["secret"] if property_.get("secret") else []),
         ]
         kind = " ".join([str(property_.get("type", "any")), *marks])
@@ -83,12 +86,26 @@ def described(what: str, schema: str) -> Iterator[str]:
 def validate(connector: Choice, task: TaskFile, *, json_: Json = False) -> None:
     """Ask a connector what each field of a task may be; changes nothing."""
     with told(as_json=json_), driver_of(connector) as driver:
-        response = driver.validate(tasks.parse(task.read_text()).request())
+        response = driver.validate(read(task, connector).request())
     if json_:
         show(response)
         return
     for binding in response.bindings:
         typer.echo("\n".join(constrained(binding)))
+
+
+def read(file: Path, connector: str) -> tasks.Task:
+    """The task in a file; a connector that is not ours is given what references refer to.
+
+    Errors: InvalidUsage.
+    """
+    try:
+        task = tasks.parse(file.read_text())
+    except UnicodeDecodeError as error:
+        raise InvalidUsage(f"{file}: expected JSON: {error}") from error
+    if connector in OURS:
+        return task
+    return task.model_copy(update={"config": resolved(os.environ, task.config)})
 
 
 def constrained(binding: ValidateResponse.Binding) -> Iterator[str]:
@@ -112,7 +129,7 @@ def apply(
 ) -> None:
     """Make an endpoint ready for a task, and say what was done."""
     with told(as_json=json_), driver_of(connector) as driver:
-        specification = tasks.validated(driver, tasks.parse(task.read_text()))
+        specification = tasks.validated(driver, read(task, connector))
         request = ApplyRequest(materialization=specification, version=version, dry_run=dry_run)
         response = driver.apply(request)
     if json_:

@@ -124,6 +124,39 @@ def test_a_connector_over_grpc_is_called(task: Path) -> None:
     assert 'CREATE TABLE "revenue"' in done.output
 
 
+def test_a_connector_elsewhere_is_given_what_references_refer_to(
+    task: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As `slackwater materialize` gives it: so no file of a task has a secret in it."""
+    file = tmp_path / "elsewhere.db"
+    text = json.dumps({**json.loads(task.read_text()), "config": {"path": "env:PLACE"}})
+    task.write_text(text)
+    monkeypatch.setenv("PLACE", str(file))
+    running, port = server(sqlite.CONNECTOR, "127.0.0.1:0")
+    for call in ("validate", "apply"):
+        done = run(call, f"grpc:127.0.0.1:{port}", str(task))
+        assert done.exit_code == 0, done.output
+    assert file.exists()
+    monkeypatch.delenv("PLACE")
+    done = run("apply", f"grpc:127.0.0.1:{port}", str(task), "--json")
+    running.stop(0).wait()
+    assert done.exit_code == 1
+    error = json.loads(done.stdout)["error"]["message"]
+    assert "expected the environment variable PLACE, actual none" in error
+
+
+def test_a_schema_of_somebody_else_is_shown_as_far_as_it_is_known() -> None:
+    odd = {"required": 7, "properties": {"a": True, "b": {"type": ["string", "null"]}}}
+    assert list(command.described("endpoint", json.dumps(odd))) == [
+        "endpoint configuration:",
+        "  a (any)",
+        "  b (['string', 'null'])",
+    ]
+    assert list(command.described("endpoint", '{"properties": []}')) == [
+        "endpoint configuration:"
+    ]
+
+
 def test_a_process_serves_the_protocol(tmp_path: Path) -> None:
     """Our own command is a connector: a process a call, killed in a transaction too."""
     words = f"{PROGRAM} connector serve sqlite"
