@@ -141,6 +141,7 @@ DIALECT = Dialect(
     longest_name=63,
     same_name=str,
     strict_nulls=True,
+    incomparable=frozenset({Kind.JSON}),
     temporary="TEMPORARY",
     wider=WIDER,
     comments=True,

@@ -4,11 +4,13 @@ DuckDB makes the documents and the text of values, a block of rows at a time.
 """
 
 import json
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from connectors.protocol import messages
 from connectors.protocol.messages import Tuples
@@ -24,6 +26,9 @@ from streams.trace.kernel.kernel import Kernel
 
 BLOCK = 8192
 """Rows of a Store."""
+TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|-?(?:NaN|Infinity)')
+"""A text of JSON, or a number that is not finite."""
+MARK = "json_object('op', op)"
 NEW, CHANGED, GONE = "c", "u", "d"
 """The operation of a document, for `_meta/op`."""
 
@@ -57,13 +62,15 @@ class Encoder:
         self._values = [fields[name] for name in selection.values]
         self._types = shown.types
         self._marks, self._kernel = marks, kernel
-        members = [f"{text_of(field.name)}, {field.member}" for field in fields.values()]
-        if marks:
-            members.append(f"{text_of(META)}, json_object('op', op)")
-        elements = [*self._keys, *self._values]
-        listed = [f"{element.value} AS e{place}" for place, element in enumerate(elements)]
-        document = f"json_object({', '.join(members)})::VARCHAR AS document"
-        self._sql = f"SELECT {', '.join([*listed, document])} FROM changed"
+        self._is_nested = any(field.form.nested for field in fields.values())
+        listed = [
+            f"{field.value} AS e{place}"
+            for place, field in enumerate([*self._keys, *self._values])
+        ]
+        document = (exact_document if self._is_nested else document_of)(
+            list(fields.values()), marks=marks
+        )
+        self._sql = f"SELECT {', '.join(listed)}, {document} AS document FROM changed"
 
     def stores(self, index: int, part: Part) -> Iterator[messages.Store]:
         """The messages that store a part, in its order."""
@@ -91,16 +98,37 @@ class Encoder:
             table = table.append_column("op", pa.array(list(ops), pa.utf8()))
             types.append("VARCHAR")
         answer = self._kernel.query_as(self._sql, {"changed": (table, types)})
-        columns = [
-            elements(field, one_array(answer.column(place)))
-            for place, field in enumerate([*self._keys, *self._values])
-        ]
+        arrays = [one_array(column) for column in answer.columns]
         split, size = len(self._keys), answer.num_rows
+        keys = map(elements, self._keys, arrays)
+        values = map(exact_elements, self._values, arrays[split:])
+        documents = spelled(arrays[-1]) if self._is_nested else arrays[-1]
         return Block(
-            Tuples.of_columns(columns[:split], size),
-            Tuples.of_columns(columns[split:], size),
-            Blobs(one_array(answer.column("document")).cast(pa.binary())),
+            Tuples.of_columns(list(keys), size),
+            Tuples.of_columns(list(values), size),
+            Blobs(documents.cast(pa.binary())),
         )
+
+
+def document_of(fields: Sequence[Field], *, marks: bool) -> str:
+    """SQL for a document."""
+    members = [f"{text_of(field.name)}, {field.member}" for field in fields]
+    if marks:
+        members.append(f"{text_of(META)}, {MARK}")
+    return f"json_object({', '.join(members)})::VARCHAR"
+
+
+def exact_document(fields: Sequence[Field], *, marks: bool) -> str:
+    """The same from texts: JSON that is put into JSON has its numbers rounded."""
+    members = {field.name: f"coalesce({field.json}, 'null')" for field in fields}
+    if marks:
+        members[META] = f"{MARK}::VARCHAR"
+    named = [
+        f"{text_of(json.dumps(name, ensure_ascii=False) + ':')} || {member}"
+        for name, member in members.items()
+    ]
+    separator = " || ',' || "
+    return f"'{{' || {separator.join(named)} || '}}'"
 
 
 def operations(exists: Flags, deletes: Flags) -> list[str]:
@@ -110,15 +138,43 @@ def operations(exists: Flags, deletes: Flags) -> list[str]:
 
 
 def elements(field: Field, column: pa.Array) -> Elements:
-    """The values of a column as elements of tuples."""
+    """The values of a column as elements of tuples, as those of a document are too."""
     if not field.form.nested:
         return Elements.of_array(column)
-    return Elements.of(list(map(parsed, column.to_pylist())))
+    return Elements.of(list(map(parsed, spelled(column).to_pylist())))
+
+
+def exact_elements(field: Field, column: pa.Array) -> Elements:
+    """The same, where no document has to give them again: all digits of numbers stay."""
+    if not field.form.nested:
+        return Elements.of_array(column)
+    return Elements.of(list(map(exact, spelled(column).to_pylist())))
 
 
 def parsed(text: str | None) -> flow_tuple.Element:
     """The element of a JSON value."""
     return None if text is None else flow_tuple.element(json.loads(text))
+
+
+def exact(text: str | None) -> flow_tuple.Element:
+    """The element of a JSON value; an object or a list is its text."""
+    if text is not None and text[:1] in {"[", "{"}:
+        return text.encode()
+    return parsed(text)
+
+
+def spelled(texts: pa.Array) -> pa.Array:
+    """JSON in which numbers that are not finite are text; DuckDB writes NaN as it is."""
+    if not pc.any(pc.match_substring_regex(texts, "NaN|Infinity")).as_py():
+        return texts
+    quoted = [text and TOKEN.sub(in_quotes, text) for text in texts.to_pylist()]
+    return pa.array(quoted, pa.utf8())
+
+
+def in_quotes(token: re.Match[str]) -> str:
+    """A text as it is, a number that is not finite as text."""
+    text = token.group()
+    return text if text.startswith('"') else f'"{text}"'
 
 
 def text_of(name: str) -> str:

@@ -106,6 +106,13 @@ class Field:
             return f"CASE WHEN isfinite({column}) THEN to_json({self.value}) ELSE {text} END"
         return self.value
 
+    @property
+    def json(self) -> str:
+        """SQL for the member as JSON's text."""
+        if self.form.nested:
+            return self.value
+        return f"to_json({self.member})::VARCHAR"
+
 
 def fields_of(description: Description) -> dict[str, Field]:
     """The fields of a collection by name, in the order of its columns."""

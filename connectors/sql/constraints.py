@@ -35,7 +35,7 @@ def constraint(
     wanted, is_key = column(projection), projection.ptr in spec.key_ptrs
     problem = unnameable(dialect, spec, wanted.name)
     if problem is None and is_key:
-        problem = bad_key(wanted, delta=delta)
+        problem = bad_key(dialect, wanted, delta=delta)
     if problem is None and existing:
         problem = unfitting(dialect, wanted, existing, key=is_key and not delta)
     if problem is not None:
@@ -86,12 +86,14 @@ def malformed(dialect: Dialect, name: str) -> str | None:
     return f"{dialect.name} takes no NUL in a name" if "\0" in name else None
 
 
-def bad_key(wanted: TableColumn, *, delta: bool) -> str | None:
+def bad_key(dialect: Dialect, wanted: TableColumn, *, delta: bool) -> str | None:
     """Why a field cannot be a part of a table's key."""
     if delta:
         return None
     if wanted.nullable:
         return "a part of the key is never null; its schema allows null or leaves it out"
+    if wanted.kind in dialect.incomparable:
+        return f"{dialect.name} has no key of {dialect.types[wanted.kind]}; declare another key"
     return None
 
 

@@ -58,6 +58,8 @@ class Dialect:
     """Two columns of a table cannot have names of which this is the same."""
     strict_nulls: bool
     """Whether NOT NULL can be dropped; if not, only keys are declared NOT NULL."""
+    incomparable: frozenset[Kind] = frozenset()
+    """The kinds whose values it cannot compare, so that no key has them."""
     temporary: str
     """The prefix of creating a session table."""
     wider: frozenset[tuple[str, str]] = frozenset()

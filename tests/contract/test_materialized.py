@@ -227,6 +227,35 @@ def test_times_at_the_edges_arrive(endpoint: Endpoint, collections: Collections)
     assert endpoint.query("SELECT * FROM t") == []
 
 
+NESTED = {
+    "DOUBLE[]": ("[nan, -inf, 0.5]", '["NaN","-Infinity",0.5]'),
+    "STRUCT(b DECIMAL(38, 4), a VARCHAR)": (
+        "{b: 12345678901234567890.1230, a: NaN Infinity}",
+        '{"b":12345678901234567890.1230,"a":"NaN Infinity"}',
+    ),
+}
+"""Of each type a value in DuckDB, and its JSON."""
+
+
+def test_numbers_in_lists_and_structs_arrive(
+    endpoint: Endpoint, collections: Collections
+) -> None:
+    """All digits of them, and those that JSON does not have; they are found again, too."""
+    columns = [(f"c{place}", kind) for place, kind in enumerate(NESTED)]
+    collections.create("u1", [("id", "BIGINT"), *columns], keys=("id",))
+    values = ", ".join(f"$${value}$$::{kind}" for kind, (value, _) in NESTED.items())
+    shown = "CAST(c0 AS VARCHAR), CAST(c1 AS VARCHAR), CAST(flow_document AS VARCHAR)"
+    expected = [text for _, text in NESTED.values()]
+    for time, diff in ((11, 1), (22, -1)):
+        rows = Kernel().query(f"SELECT 1::BIGINT, {values}, {time}::BIGINT, {diff}::BIGINT")
+        collections.append_table("u1", time + 1, rows)
+        catch_up(endpoint, collections, [{"collection": "u1", "resource": {"table": "t"}}])
+        for *texts, document in endpoint.query(f"SELECT {shown} FROM t"):
+            assert texts == expected
+            assert document == f'{{"id":1,"c0":{expected[0]},"c1":{expected[1]}}}'
+    assert endpoint.query("SELECT * FROM t") == []
+
+
 def test_what_is_finer_than_microseconds_is_kept_or_refused_by_name(
     endpoint: Endpoint, collections: Collections
 ) -> None:

@@ -163,6 +163,21 @@ def test_a_key_that_widens_is_altered_or_refused_with_the_way_out(endpoint: Endp
         endpoint.apply(endpoint.task(text))
 
 
+def test_a_key_of_lists_is_kept_or_refused_by_name(endpoint: Endpoint) -> None:
+    keyed = Collection(name="c", keys=("k",), columns=(FieldSpec(name="k", types=("array",)),))
+    if "user" in endpoint.config:
+        assert endpoint.kinds(keyed)["k"] == "UNSATISFIABLE"
+        error = "table t: k: PostgreSQL has no key of json; declare another key"
+        with pytest.raises(ConnectorFailed, match=error):
+            endpoint.apply(endpoint.task(keyed))
+        return
+    spec = endpoint.task(keyed)
+    endpoint.apply(spec)
+    write(endpoint, spec, [{"k": [1, 2]}, {"k": [1]}])
+    write(endpoint, spec, [{"k": [1]}], exists=[True], deletes=[True])
+    assert endpoint.query("SELECT k FROM t") == [("[1,2]",)]
+
+
 def test_a_table_that_is_gone_does_not_come_back_by_itself(endpoint: Endpoint) -> None:
     """So the task ends, and is not tried again for ever."""
     spec = endpoint.task(NAMES)
