@@ -7,6 +7,7 @@ write the same transaction, each the rows of its keys.
 """
 
 import json
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -62,6 +63,9 @@ WRITTEN_AGAIN = (
     "raise the binding's backfill, or drop the table and the task's checkpoint, to have it"
     " written again"
 )
+MOST_COMPARED = 1 << 18
+"""Rows of a binding in a transaction after which no further piece of it is compared: what is
+compared is in memory, and one that waits on disk may be of any size."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -308,12 +312,16 @@ class TaskSession:
             lane.stream.send(messages.StartCommit())
 
     def _load(self, transaction: Transaction) -> None:
-        """Load rows: to compare them, or to know which are there.
+        """Load rows: to compare them, or to know which are there. Of many some are compared.
 
         Errors: Drifted; as the streams.
         """
+        compared = Counter[int]()
         for index, number, piece in pieces(transaction, self._is_loaded):
-            is_compared = self._is_compared(index)
+            is_compared = self._is_compared(index) and compared[index] < MOST_COMPARED
+            compared[index] += piece.before.num_rows
+            if not is_compared and self.prepared.extensions.delete:
+                continue
             for lane, own in self._divided(index, self.dead.patched(index, piece)):
                 load = lane.load if is_compared else lane.load_unknown
                 load((index, number), own)

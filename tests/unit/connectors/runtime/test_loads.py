@@ -2,9 +2,10 @@
 whether they are there (D310)."""
 
 import json
+import sqlite3
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ import pytest
 from connectors import sqlite as sqlite_connector
 from connectors.driver import Driver
 from connectors.protocol.messages import Load, Open
+from connectors.runtime import session
 from connectors.runtime.lane import EndpointDrifted
 from connectors.runtime.runner import Runner
 from connectors.runtime.task import Materialization
@@ -62,7 +64,9 @@ class World:
         columns = (("item", "VARCHAR"), ("price", "BIGINT"))
         self.collections.create("u1", columns, keys=("item",))
 
-    def catch_up(self, connector: Any, named: str, verify: str | None) -> None:
+    def catch_up(
+        self, connector: Any, named: str, verify: str | None, **limits: object
+    ) -> None:
         """One session, in which each time is a transaction."""
         binding = {"collection": "u1", "resource": {"table": "t"}}
         task = {
@@ -70,7 +74,7 @@ class World:
             "connector": named,
             "config": {"path": str(self.directory / "file")},
             "bindings": [binding if verify is None else {**binding, "verify": verify}],
-            "limits": {"rows": 1, "every_ms": 0, "idle_ms": 0},
+            "limits": {"rows": 1, "every_ms": 0, "idle_ms": 0, **limits},
         }
         Runner(
             Materialization.model_validate(task),
@@ -150,6 +154,26 @@ def test_where_nothing_is_deleted_loads_say_what_is_there(
         {"item": "b", "price": 3, "_meta": {"op": "u"}},
         {"item": "c", "price": 4, "_meta": {"op": "c"}},
     ]
+
+
+def test_of_many_rows_at_one_time_some_are_compared(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is compared is in memory, and a transaction on disk may be of any size."""
+    monkeypatch.setattr(session, "MOST_COMPARED", 5, raising=False)
+    connector = Watched(sqlite_connector.CONNECTOR)
+    rows = [(f"i{n}", n) for n in range(300)]
+    world.collections.append("u1", 12, [(*row, 11, 1) for row in rows])
+    world.catch_up(connector, FOREIGN, "always", bytes=1)
+    changes = [(item, price + n, 13, 2 * n - 1) for item, price in rows for n in (0, 1)]
+    world.collections.append("u1", 14, changes)
+    world.catch_up(connector, FOREIGN, "always", bytes=1)
+    compared = [key for keys in connector.loads for key in keys]
+    assert 5 <= len(compared) < 50
+    with closing(sqlite3.connect(world.directory / "file")) as database:
+        assert sorted(database.execute("SELECT item, price FROM t")) == sorted(
+            (item, price + 1) for item, price in rows
+        )
 
 
 def test_a_document_of_a_key_without_a_row_is_compared_with_none(world: World) -> None:
