@@ -23,12 +23,15 @@ OPTIONS = [
 AHEAD = 16
 """So many requests wait to be sent; a driver that is faster waits itself."""
 LOOK_S = 0.2
-STREAMS = 16
+CALLS = 256
+"""So many calls and streams at a time, each in a thread; a task has up to 64 streams."""
 
 
 def server(connector: Connector, address: str) -> tuple[grpc.Server, int]:
     """A server that runs, and its port. Errors: RuntimeError if the address is taken."""
-    running = grpc.server(ThreadPoolExecutor(STREAMS), options=OPTIONS)
+    running = grpc.server(
+        ThreadPoolExecutor(CALLS), options=OPTIONS, maximum_concurrent_rpcs=CALLS
+    )
     handlers = {
         METHODS[name]: grpc.unary_unary_rpc_method_handler(partial(_unary, connector, call))
         for name, call in dispatch.CALLS.items()

@@ -4,7 +4,7 @@ import json
 import os
 import sys
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,8 @@ from connectors.protocol import messages
 from connectors.protocol.messages import Extensions, Loaded, Tuples
 from connectors.protocol.violations import Rule, Side, Violation
 from connectors.runtime.runner import can_pass
+from connectors.runtime.task import MOST_SHARDS
+from connectors.transport import rpc as rpc_module
 from connectors.transport.errors import ConnectorFailed, is_known
 from connectors.transport.local import Local
 from connectors.transport.rpc import Rpc, server
@@ -230,14 +232,34 @@ def test_a_process_that_dies_or_writes_garbage_in_a_transaction(
         assert "ended with exit code 9" in str(caught.value)
 
 
+@pytest.mark.timeout(60)
+def test_a_server_has_as_many_streams_as_a_task_may_have(
+    tmp_path: Path, monkeypatch: Any
+) -> None:
+    """One that has no thread for a call says so, and does not let it wait for ever."""
+    monkeypatch.setattr(rpc_module, "CALLS", MOST_SHARDS, raising=False)
+    spec = task(endpoint={"path": str(tmp_path / "tables")})
+    message = messages.Open(materialization=spec, version="v1")
+    Driver(Local(FileConnector())).apply(wire.ApplyRequest(materialization=spec, version="v1"))
+    running, port = server(FileConnector(), "127.0.0.1:0")
+    rpc = Rpc(f"127.0.0.1:{port}")
+    with ExitStack() as stack:
+        stack.callback(lambda: running.stop(0).wait())
+        stack.callback(rpc.close)
+        for _ in range(MOST_SHARDS):
+            stack.enter_context(Driver(rpc).open(message, Extensions()))
+        with pytest.raises(ConnectorFailed, match="RESOURCE_EXHAUSTED"):
+            rpc.call("spec", b"")
+
+
 def test_that_nobody_listens_can_pass() -> None:
     rpc = Rpc("127.0.0.1:1")
-    for call in (lambda: rpc.call("spec", b""), rpc.transactions().receive):
-        with pytest.raises(ConnectorFailed, match="UNAVAILABLE") as caught:
-            call()
-        assert is_known(caught.value)
-        assert can_pass(caught.value)
-    rpc.close()
+    with closing(rpc), closing(rpc.transactions()) as stream:
+        for call in (lambda: rpc.call("spec", b""), stream.receive):
+            with pytest.raises(ConnectorFailed, match="UNAVAILABLE") as caught:
+                call()
+            assert is_known(caught.value)
+            assert can_pass(caught.value)
 
 
 @pytest.mark.parametrize("fail", ["store", "commit"])
