@@ -35,7 +35,7 @@ from connectors.runtime.runner import (
     can_pass,
     check_divisible,
 )
-from connectors.runtime.session import DEAD_LETTERS
+from connectors.runtime.session import DEAD_LETTERS, check_held
 from connectors.runtime.task import Materialization
 from connectors.runtime.task_setup import AppliedTask, prepare
 from streams.errors import InvalidUsage, SlackwaterError
@@ -126,6 +126,7 @@ class Backfill:
             raise InvalidUsage(DEAD_LETTERS)
         holds = self._following.hold()
         written = self._written(prepared)
+        self._check(prepared, written, holds)
         gaps = gaps_of(written, self._ranges, self._stalled)
         if not gaps:
             return True
@@ -148,6 +149,19 @@ class Backfill:
     def _written(self, prepared: AppliedTask) -> Written:
         """For each binding, the frontier of all keys; fences older sessions."""
         return self._opened(prepared, Gap(*EVERY_KEY, frozenset()))
+
+    def _check(
+        self, prepared: AppliedTask, written: Written, holds: Mapping[CollectionId, Timestamp]
+    ) -> None:
+        """What is written is of these collections. Errors: as `check_held`."""
+        self._following.sync()
+        for bound, collection, reaches in zip(
+            prepared.bounds, prepared.collections, written, strict=True
+        ):
+            frontiers = [reach.frontier for reach in reaches if reach.frontier is not None]
+            between = (holds[collection], self._following.upper(collection))
+            if frontiers:
+                check_held(bound.name, collection, frontiers, between)
 
     def _opened(self, prepared: AppliedTask, gap: Gap) -> Written:
         """Open a range, and leave it as it is."""

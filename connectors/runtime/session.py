@@ -207,7 +207,8 @@ class TaskSession:
             if not frontiers:
                 positions.append(Position(self.birth, is_begun=False))
                 continue
-            self._check_held(bound.name, name[0], holds[name[0]], frontiers)
+            upper = self.following.upper(name[0])
+            check_held(bound.name, name[0], frontiers, (holds[name[0]], upper))
             live = self._live(name[0], bound, reaches)
             apart = tuple(reaches) if len(reaches) > 1 else ()
             time = min(frontiers)
@@ -215,31 +216,6 @@ class TaskSession:
         return TransactionCutter(
             self.prepared.bounds, positions, self.kernel, self.task.limits.rows
         )
-
-    def _check_held(
-        self,
-        place: str,
-        collection: CollectionId,
-        held: Timestamp,
-        frontiers: Sequence[Timestamp],
-    ) -> None:
-        """What a place has is between what is held and what there is.
-
-        Errors: Forgotten, EndpointAhead.
-        """
-        upper = self.following.upper(collection)
-        if min(frontiers) <= held:
-            raise Forgotten(
-                f"{place} holds {collection} before {min(frontiers)}, and changes before {held}"
-                " are compacted away: another session of the task has gone on since, or was in"
-                f" another endpoint, or the hold was dropped: {WRITTEN_AGAIN}"
-            )
-        if max(frontiers) > upper:
-            raise EndpointAhead(
-                f"{place} holds {collection} before {max(frontiers)}, and the collection is"
-                f" complete before {upper} alone: it is not the one that was written there, or"
-                f" it was put back to an earlier state: {WRITTEN_AGAIN}"
-            )
 
     def _written(self) -> Sequence[Sequence[Reach]]:
         """For each binding, the reaches of its keys, from the endpoint or the log."""
@@ -436,6 +412,31 @@ class TaskSession:
             return False
         verify = self.task.bindings[index].verify or self.task.default_verify
         return verify == "always" or (verify == "first" and self.is_first)
+
+
+def check_held(
+    place: str,
+    collection: CollectionId,
+    frontiers: Sequence[Timestamp],
+    between: tuple[Timestamp, Timestamp],
+) -> None:
+    """What a place has of a collection is between what is held of it and what there is.
+
+    Errors: Forgotten, EndpointAhead.
+    """
+    held, upper = between
+    if min(frontiers) <= held:
+        raise Forgotten(
+            f"{place} holds {collection} before {min(frontiers)}, and changes before {held}"
+            " are compacted away: another session of the task has gone on since, or was in"
+            f" another endpoint, or the hold was dropped: {WRITTEN_AGAIN}"
+        )
+    if max(frontiers) > upper:
+        raise EndpointAhead(
+            f"{place} holds {collection} before {max(frontiers)}, and the collection is"
+            f" complete before {upper} alone: it is not the one that was written there, or"
+            f" it was put back to an earlier state: {WRITTEN_AGAIN}"
+        )
 
 
 def pieces(

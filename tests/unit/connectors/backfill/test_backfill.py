@@ -223,6 +223,28 @@ def test_what_a_death_leaves_is_written_at_the_same_time(
     shop.check(17, birth=13)
 
 
+def test_an_endpoint_that_is_ahead_of_its_collections_is_refused(
+    shop: Shop, memory_path: Path
+) -> None:
+    """As one whose collections were made anew; it waited for the time of the old ones."""
+    shop.append()
+
+    def die(number: int) -> None:
+        raise Died(number)
+
+    with pytest.raises(Died):
+        shop.backfill(shop.job(die))
+    shop.collections.close()
+    anew = Shop(memory_path)
+    anew.append(1)
+    try:
+        error = "prices holds u1 before 14, and the collection is complete before 12 alone"
+        with pytest.raises(InvalidUsage, match=error):
+            anew.backfill()
+    finally:
+        anew.collections.close()
+
+
 def test_a_follower_writes_what_a_death_has_left(shop: Shop) -> None:
     """Without a backfill, that is: each part of the keys goes on from where it is."""
     shop.append()
