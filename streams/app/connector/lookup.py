@@ -4,7 +4,7 @@ import importlib
 import os
 import shlex
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 
 from connectors.connector import Connector
 from connectors.driver import Driver
@@ -41,9 +41,8 @@ def driver_of(choice: str, environment: Mapping[str, str] = os.environ) -> Itera
     if choice.startswith(GRPC):
         from connectors.transport.rpc import Rpc  # noqa: PLC0415  only where it is wanted
 
-        rpc = Rpc(choice.removeprefix(GRPC))
-        yield Driver(rpc)
-        rpc.close()
+        with closing(Rpc(choice.removeprefix(GRPC))) as rpc:
+            yield Driver(rpc)
         return
     words = shlex.split(choice)
     if not words or "/" not in words[0]:

@@ -20,6 +20,7 @@ from connectors.transport.rpc import Rpc, server
 from connectors.transport.stdio import Command
 from schemas.materialize_pb2 import SpecRequest
 from streams.app.connector import command
+from streams.app.connector.lookup import driver_of
 
 PROGRAM = str(Path(sys.executable).with_name("slackwater"))
 
@@ -143,6 +144,14 @@ def test_a_connector_elsewhere_is_given_what_references_refer_to(
     assert done.exit_code == 1
     error = json.loads(done.stdout)["error"]["message"]
     assert "expected the environment variable PLACE, actual none" in error
+
+
+def test_a_channel_is_closed_however_its_user_ends() -> None:
+    """A materialization that fails is tried again for days, each time with a channel."""
+    with pytest.raises(KeyError), driver_of("grpc:127.0.0.1:1") as driver:
+        raise KeyError("as whatever may fail")
+    with pytest.raises(ValueError, match="closed channel"):
+        driver.spec(SpecRequest())
 
 
 def test_a_schema_of_somebody_else_is_shown_as_far_as_it_is_known() -> None:
