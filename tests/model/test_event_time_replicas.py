@@ -2,18 +2,20 @@
 
 import json
 import random
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
 
 from streams.compute import binding
 from streams.compute.binding import Fact
+from streams.compute.stalls import bad_message
 from streams.plan.metadata import LateRows, OnError
 from streams.replica.config import Budgets
 from streams.replica.driver.clock_skew import Skew
 from streams.replica.driver.status_reports import condition
 from tests.support import duckdb_oracle
-from tests.support.event_histories import EVENTS, PARTITIONS, History, spelled
+from tests.support.event_histories import EVENTS, PARTITIONS, History, Placed, spelled
 from tests.support.keyed_event_histories import KeyedHistory
 from tests.support.racing_replicas import SEEDS, race_at_random
 from tests.support.sparkless import Replica, World
@@ -91,6 +93,48 @@ def test_that_refused_messages_that_wait_are_counted(
     history.settle(replica)
     progress = condition(replica.scheduler.flows[EVENTS], world.now, Skew()).progress
     assert progress == (f"{count} refused messages wait for upper" if count else "")
+
+
+def judged_errors(history: History) -> Placed:
+    """Bad messages at the lower of the Append that binds them."""
+    judged = Placed()
+    for (lower, from_), (_, to) in pairwise(history.states):
+        begin = binding.offsets(from_, 0)
+        for partition, stop in binding.offsets(to, 0).items():
+            for number, at in history.messages[partition][begin.get(partition, 0) : stop]:
+                judged[number, lower] += at is None
+    return +judged
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_that_an_error_comes_once_at_the_upper_by_which_it_was_judged(
+    seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What a read at a final time has answered, it answers for ever (D317)."""
+    world, rng = World(), random.Random(seed)
+    world.patch(monkeypatch)
+    history = History(world, "place", "inline")
+    source = world.descriptions[0].source
+    assert source is not None
+
+    def outside(_: int, act: float) -> None:
+        history.look()
+        for _ in range(rng.randrange(4) if act > 0.5 else 0):
+            at = None if rng.random() < 0.3 else world.now + rng.randrange(-100, 100)
+            history.send(rng.randrange(PARTITIONS), at)
+
+    for _ in range(3):  # upper hardly moves in a race, and when it has settled
+        for replica in race_at_random(world, rng, tmp_path, 80, outside):
+            history.settle(replica)
+    _, errors = duckdb_oracle.updates(world.shards, world.relations["events"])
+    found = Placed()
+    for row in errors.to_pylist():
+        place = bad_message(source, row["error"])
+        assert place is not None
+        partition, offset = place
+        found[history.messages[partition][offset][0], row["time"]] += row["diff"]
+    assert found == judged_errors(history)
+    assert len({time for _, time in found}) > 2, "few Appends had errors"
 
 
 @pytest.mark.parametrize("seed", SEEDS)
