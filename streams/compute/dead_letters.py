@@ -19,7 +19,10 @@ COLUMNS = (
     Column("value", "BLOB"),
     Column("reason", "VARCHAR"),
 )
-"""The place of the message, the time of its update, its bytes, and why it is not decoded."""
+"""The place of the message, when it came, its bytes, and why it is not decoded.
+
+When it came is the time of its update, or by event time that of its record (D340).
+"""
 
 
 def of(source: CollectionId) -> CollectionId:

@@ -164,7 +164,7 @@ def show(  # noqa: PLR0913  the options of a command, each by name
     since: Annotated[
         datetime | None,
         typer.Option(
-            help="Only those ingested at this time or later (UTC).",
+            help="Only those that came at this time or later (UTC), or tell no time.",
             formats=["%Y-%m-%d", "%Y-%m-%dT%H:%M:%S", "%Y-%m-%d %H:%M:%S"],
         ),
     ] = None,

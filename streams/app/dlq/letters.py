@@ -34,7 +34,7 @@ class Letter:
     topic: str
     partition: int
     offset: int
-    time: str
+    time: str | None
     key: bytes | None
     value: bytes | None
     reason: str
@@ -72,7 +72,8 @@ class Letter:
     def as_line(self) -> str:
         """The letter for people: its place, time, key, value and reason."""
         key, value = word(readable(self.key)), word(readable(self.value))
-        return f"{self.partition}@{self.offset}  {self.time}  {key}  {value}\n  {self.reason}"
+        place = f"{self.partition}@{self.offset}"
+        return f"{place}  {moment(self.time)}  {key}  {value}\n  {self.reason}"
 
 
 def letter(row: Sequence[object]) -> Letter:
@@ -80,9 +81,8 @@ def letter(row: Sequence[object]) -> Letter:
     topic, partition, offset, time, key, value, reason = row
     assert isinstance(partition, int)
     assert isinstance(offset, int)
-    return Letter(
-        str(topic), partition, offset, str(time), _bytes(key), _bytes(value), str(reason)
-    )
+    told = None if time is None else str(time)
+    return Letter(str(topic), partition, offset, told, _bytes(key), _bytes(value), str(reason))
 
 
 def _bytes(text: object) -> bytes | None:
@@ -107,7 +107,7 @@ class Filter:
         conditions = [
             *([] if self.partition is None else [f"partition = {self.partition}"]),
             *([] if self.offset is None else [f'"offset" = {self.offset}']),
-            *([] if self.since is None else [f"time >= TIMESTAMP '{_utc(self.since)}'"]),
+            *([] if self.since is None else [_since(self.since)]),
             *([f"(\n{self.where}\n)"] if self.where else []),  # it may end with a comment
         ]
         text = f"SELECT {_COLUMNS} FROM {relation(source)}"
@@ -128,9 +128,10 @@ def _expect_one(text: str, where: str) -> None:
         raise InvalidUsage(f"--where: expected one condition of SQL, got {where!r}")
 
 
-def _utc(time: datetime) -> str:
-    moment = time if time.tzinfo is not None else time.replace(tzinfo=UTC)
-    return moment.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S.%f")
+def _since(time: datetime) -> str:
+    """The condition that a letter came since; one that tells no time may have."""
+    utc = (time if time.tzinfo is not None else time.replace(tzinfo=UTC)).astimezone(UTC)
+    return f"(time IS NULL OR time >= TIMESTAMP '{utc:%Y-%m-%d %H:%M:%S.%f}')"
 
 
 def relation(source: str) -> str:

@@ -72,7 +72,7 @@ class Metadata:
         )  # fmt: skip
         match included.part:
             case "timestamp":
-                return _moments(values)
+                return timestamps(values)
             case "key" if self._has_text:
                 texts, reasons = as_text(values)
                 return texts, pc.binary_join_element_wise("key: ", reasons, "")
@@ -80,7 +80,7 @@ class Metadata:
                 return values, pa.nulls(len(values), pa.string())
 
 
-def _moments(milliseconds: pa.Array) -> tuple[pa.Array, pa.Array]:
+def timestamps(milliseconds: pa.Array) -> tuple[pa.Array, pa.Array]:
     """Return milliseconds since 1970 as timestamps, and reasons where there is none."""
     beyond = pc.greater(milliseconds, LAST_MS)
     messages = pc.binary_join_element_wise(REASON, milliseconds.cast(pa.string()), "")

@@ -8,6 +8,9 @@
 - `dead_letter`: a row of `streams.compute.dead_letters`.
 - `fail`: the source's work fails with that text, so it stays before the message.
 - `skip`: nothing but a count.
+
+The time that a dead letter tells is that of its ingestion. By event time there is none, so
+it is the time of the message's record (D340).
 """
 
 from collections.abc import Mapping, Sequence
@@ -25,6 +28,7 @@ from streams.compute.skipped import Skipped
 from streams.compute.stalls import UNDECODABLE
 from streams.ids import Timestamp
 from streams.plan.metadata import OnError
+from streams.replica.ingest.metadata import timestamps
 from streams.trace.columns import one_array
 from streams.trace.kernel.kernel import arrow_schema
 
@@ -57,6 +61,7 @@ class Refusals:
 
     def __init__(self, source: IngestionDescription) -> None:
         self._topic, self.on_error = source.topic, source.on_error
+        self._has_event_times = source.watermark is not None
 
     def refused(
         self,
@@ -111,11 +116,14 @@ class Refusals:
 
     def _letters(self, messages: pa.Table, reasons: pa.Array, time: Timestamp) -> pa.Table:
         count = len(reasons)
+        told = _moments(time, count)
+        if self._has_event_times:
+            told, _ = timestamps(one_array(messages["timestamp"]))
         columns = [
             pa.repeat(pa.scalar(self._topic, pa.string()), count),
             messages["partition"],
             messages["offset"],
-            _moments(time, count),
+            told,
             _kept(messages["key"]),
             _kept(messages["value"]),
             _with_sizes(messages, reasons),
@@ -123,14 +131,20 @@ class Refusals:
         return updates_at(columns, time, LETTERS)
 
 
-def letters_of(skipped: Sequence[Skipped], time: Timestamp) -> pa.Table:
-    """Return the dead letters about messages that are never read, which have no bytes."""
+def letters_of(
+    skipped: Sequence[Skipped], time: Timestamp, *, has_event_times: bool
+) -> pa.Table:
+    """Return the dead letters about messages that are never read, which have no bytes.
+
+    By event time they have no record, and tell no time.
+    """
     none = pa.nulls(len(skipped), pa.binary())
+    told = _moments(time, len(skipped))
     columns = [
         pa.array([skip.topic for skip in skipped], pa.string()),
         pa.array([skip.partition for skip in skipped], pa.int32()),
         pa.array([skip.first for skip in skipped], pa.int64()),
-        _moments(time, len(skipped)),
+        pa.nulls(len(skipped), told.type) if has_event_times else told,
         none,
         none,
         pa.array([skip.reason for skip in skipped], pa.string()),

@@ -100,7 +100,11 @@ def with_skipped(loaded: IngestResult, load: RawLoad) -> IngestResult:
     if not load.skipped:
         return loaded
     letters_at = load.manner.letters_at
-    letters = letters_of(load.skipped, load.time if letters_at is None else letters_at)
+    letters = letters_of(
+        load.skipped,
+        load.time if letters_at is None else letters_at,
+        has_event_times=load.source.watermark is not None,
+    )
     return replace(loaded, letters=pa.concat_tables([loaded.letters, letters]))
 
 

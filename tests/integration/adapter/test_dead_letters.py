@@ -181,3 +181,5 @@ def test_dead_letters_by_event_time_wait_for_no_row(
     send(b'{"id":9,"ts":"2024-01-01 00:01:00"}', b"more")
     eventually(lambda: letters() == [0, 1, 7, 9])
     eventually(lambda: environment.sql(query)[0].rows == ((0,), (1,), (2,), (3,), (4,)))
+    ((oldest,),) = environment.sql(f"SELECT year(min(time)) FROM {source}.errors")[0].rows
+    assert oldest != 1970, "the time of the message, not an upper"

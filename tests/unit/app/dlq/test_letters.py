@@ -6,6 +6,7 @@ import pyarrow as pa
 import pytest
 
 from streams.app.dlq.letters import Filter, Letter, letter, records, summary
+from streams.app.topic.record_output import NOTHING
 from streams.compute.description import Start, TopicStart
 from streams.compute.skipped import skipped
 from streams.errors import InvalidUsage
@@ -72,6 +73,12 @@ def test_bytes_that_are_no_text_are_shown_in_base64() -> None:
     assert at("a", 0, 1).as_line() == '0@1  then  k  {"base64": "/w=="}\n  bad'
 
 
+def test_a_letter_may_tell_no_time() -> None:
+    told = letter(["a", 0, 1, None, None, None, "bad"])
+    assert told.as_object()["time"] is None
+    assert told.as_line() == f"0@1  {NOTHING}  {NOTHING}  {NOTHING}\n  bad"
+
+
 def test_places_of_records() -> None:
     letters = [at("a", 3, 1), at("b", 0, 2)]
     assert [(r.topic, r.partition) for r in records(letters, Topic("c"))] == [("c", None)] * 2
@@ -96,7 +103,8 @@ def test_conditions_of_a_query() -> None:
     since = datetime(2026, 1, 31, 12, tzinfo=timezone(timedelta(hours=2)))
     query = Filter(1, 17, since, "true -- all", 5).query('a"b')
     assert 'FROM "a""b".errors WHERE partition = 1 AND "offset" = 17' in query
-    assert "time >= TIMESTAMP '2026-01-31 10:00:00.000000' AND (\ntrue -- all\n)" in query
+    came = "(time IS NULL OR time >= TIMESTAMP '2026-01-31 10:00:00.000000')"
+    assert f"{came} AND (\ntrue -- all\n)" in query
     assert query.endswith('ORDER BY topic, partition, "offset" LIMIT 5')
 
 
