@@ -265,6 +265,7 @@ def status(answering: StatementExecutor) -> dict[str, object]:
             "dead_letters": None
             if (letters := condition.item.dead_letters) is None
             else letters.name,
+            "letters": condition.letters,
             "late": condition.late,
             "skipped": condition.skipped,
             "hydration": _in_numbers(condition),

@@ -76,8 +76,9 @@ class ShownObject:
 
     `hydration` has the numbers of the text in `progress`. `timeline` says what the frontiers
     mean. Of a source, `late` counts late rows (None without a watermark), and `skipped` the
-    messages that ON ERROR SKIP left out (None if none was, with another ON ERROR). Of a
-    rebase, `of` is the name of its input, and `reached` the event times that it has.
+    messages that ON ERROR SKIP left out (None if none was, with another ON ERROR). `letters`
+    counts its dead letters; None if it keeps none, or while they cannot be read. Of a rebase,
+    `of` is the name of its input, and `reached` the event times that it has.
     """
 
     item: Item
@@ -91,6 +92,7 @@ class ShownObject:
     timeline: Timeline = "wall"
     late: int | None = None
     skipped: int | None = None
+    letters: int | None = None
     of: str | None = None
     reached: Antichain | None = None
 
@@ -195,9 +197,10 @@ def _with_letters(
     """Return a source with the number of its dead letters, if it has any."""
     letters = each.item.dead_letters
     state = None if letters is None else states.get(letters.id)
-    if letters is None or state is None:
+    if letters is None or state is None or not state.since.strictly_precedes(state.upper):
         return each
     count = sum(chunk.rows for batch in state.batches for chunk in batch.chunks)
+    each = replace(each, letters=count)
     if not count:
         return each
     said = f"{count:,} dead letter{'s' if count > 1 else ''} in {letters.name}"

@@ -116,7 +116,7 @@ def bar(text: str, total: int | None = None) -> Iterator[Progress]:
 def list_(directory: Directory = DIRECTORY, *, as_json: AsJson = False) -> None:
     """Sources that keep dead letters, with their number and the first and last time (UTC).
 
-    A source that cannot be read yet has no numbers.
+    A source of which none can be read yet has no numbers.
 
     Examples:
         slackwater dlq list
@@ -147,8 +147,8 @@ def list_(directory: Directory = DIRECTORY, *, as_json: AsJson = False) -> None:
 
 def _count(client: Client, source: Message) -> dict[str, object]:
     """The number of a source's letters, and their times; None before it can be read."""
-    name, since, upper = str(source["name"]), source["since"], source["upper"]
-    if not isinstance(since, int) or (isinstance(upper, int) and upper <= since):
+    name = str(source["name"])
+    if source["letters"] is None:
         return {"source": name, "letters": None, "first": None, "last": None}
     query = f"SELECT count(*), min(time), max(time) FROM {dlq.relation(name)}"
     ((count, first, last),) = client.run(query)[0].rows

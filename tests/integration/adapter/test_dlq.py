@@ -70,6 +70,27 @@ def test_letters_are_listed_shown_and_replayed(
     eventually(lambda: listed() | {good: 2, name: 6} == listed())
 
 
+def test_letters_by_event_time_are_listed_before_there_is_a_row(
+    environment: Environment, broker: EmbeddedBroker
+) -> None:
+    directory, name = environment.settings.directory, f"timed{uuid.uuid4().hex[:8]}"
+    topic = raw_topic(broker.bootstrap, 1)
+    environment.sql(
+        f"CREATE SOURCE {name} FROM KAFKA (TOPIC '{topic}') (ts TIMESTAMP, WATERMARK FOR ts AS"
+        " ts) FORMAT JSON"
+    )
+
+    def listed() -> dict[str, object]:
+        (count,) = (count for count in run(directory, "list") if count["source"] == name)
+        return count
+
+    assert listed()["letters"] is None
+    Feed(broker.bootstrap).put(topic, [({}, b"{"), ({}, b"[]")])
+    eventually(lambda: listed()["letters"] == 2)
+    assert str(listed()["first"]) > "2025", "when it came, and no event time"
+    assert len(run(directory, "show", name, "--since", "2025-01-01")) == 2
+
+
 def test_what_cannot_be_done_is_refused(
     environment: Environment, broker: EmbeddedBroker, tmp_path: Path
 ) -> None:

@@ -146,12 +146,42 @@ def test_sinks_and_subscriptions_take_the_name(env):
     assert env.fails("DROP SOURCE orders").message == "source orders cannot be dropped"
 
 
-def test_their_number_is_in_show(env):
+def number(env: Environment) -> object:
+    """The number of dead letters of the one source, as /status has it."""
+    objects = status(env.coordinator)["objects"]
+    assert isinstance(objects, list)
+    return objects[0]["letters"]
+
+
+def test_their_number_is_in_show_and_status(env):
     replica = created(env)
+    assert number(env) is None
     append(env, replica, 0, {0: 1})
-    assert env.rows("SHOW SOURCES")[0][6] == ""
+    assert (env.rows("SHOW SOURCES")[0][6], number(env)) == ("", 0)
     append(env, replica, 3, {0: 9})
     assert [row[6] for row in env.rows("SHOW SOURCES")] == ["3 dead letters in orders.errors"]
+    assert number(env) == 3
+
+
+def test_by_event_time_their_number_is_known_before_there_is_a_row(env):
+    replica = env.start_replica()
+    timed = SOURCE.replace("BIGINT", "BIGINT, ts TIMESTAMP, WATERMARK FOR ts AS ts", 1)
+    assert isinstance(env.sql(timed.format(""))[-1], Complete)
+    eventually(lambda: bool(replica.created))
+    assert number(env) is None
+    letters = Part(
+        collection=E1,
+        capability=write_capability(E1),
+        lower=frontier(0),
+        upper=frontier(1),
+        chunks=(ChunkRef(0, Offset(0), "k", 0, 2, 10),),
+    )
+    replica.shards.open(S1)
+    (outcome,) = replica.shards.submit([("s1", Append((letters,)))])
+    assert isinstance(outcome, Appended)
+    env.coordinator.shards.sync(S1)
+    assert env.coordinator.shards.state(S1).upper == frontier(0)
+    assert number(env) == 2
 
 
 @pytest.mark.parametrize(

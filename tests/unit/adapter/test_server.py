@@ -374,6 +374,7 @@ def test_status_lists_every_object(server) -> None:
             "late": None,
             "skipped": None,
             "dead_letters": None,
+            "letters": None,
             "hydration": None,
         }
     ]
