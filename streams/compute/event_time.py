@@ -75,11 +75,11 @@ class Partition:
     `bound` is where the shard's binding stands, and messages before `released` are all in the
     shard. `greatest` is the greatest event time, None before the first row. `stretches` divide
     what is read and not released. `owed` was read without an Append, and has refused messages.
-    `read_ms` is this replica's clock when the last message was read. `late`, `skipped`, `bad`
-    and `messages` count messages before `read` (`Fact`). Refused messages before `settled` are
-    dead letters already. `waiting` counts those that are owed, since `owed_ms`. No offset here
-    lies in one of the `gaps`, which are never read. `losses` is how often the topic was seen to
-    lose an end before it was read.
+    `read_ms` is this replica's clock when the last message was read, one that nobody sets
+    (D341). `late`, `skipped`, `bad` and `messages` count messages before `read` (`Fact`).
+    Refused messages before `settled` are dead letters already. `waiting` counts those that are
+    owed, since `owed_ms`. No offset here lies in one of the `gaps`, which are never read.
+    `losses` is how often the topic was seen to lose an end before it was read.
     """
 
     read: int
@@ -247,9 +247,10 @@ class Observed:
     """What a replica knows when it plans a micro-batch.
 
     `watermark` is the engine's after the last one; it follows the candidates that it was fed.
-    `clock_ms` is the replica's clock when the ends of the topic were asked for; `budget` the
-    number of messages that a micro-batch reads. With `may_settle` dead letters need not wait
-    for upper; with `has_skipped` there are some at once, of messages that are never read.
+    `clock_ms` is the replica's clock, which nobody sets, when the ends of the topic were asked
+    for; `budget` the number of messages that a micro-batch reads. With `may_settle` dead
+    letters need not wait for upper; with `has_skipped` there are some at once, of messages that
+    are never read.
     """
 
     topic: Mapping[int, Ends]

@@ -35,8 +35,8 @@ class TopicReport:
     which no append-only log does, and `losses` counts how often one was; `repeats` is how often
     in a row this was the answer.
     `asked_ms` is the wall clock before the ends were asked for (None: just now): whatever was
-    acknowledged by then is below them. `message_bytes` is the mean size of a message, 0 if it
-    is unknown.
+    acknowledged by then is below them. `asked_elapsed_ms` is the same moment by the clock that
+    nobody sets. `message_bytes` is the mean size of a message, 0 if it is unknown.
     """
 
     id: str | None
@@ -45,6 +45,7 @@ class TopicReport:
     losses: int = field(default=0, compare=False)
     repeats: int = field(default=0, compare=False)
     asked_ms: int | None = field(default=None, compare=False)
+    asked_elapsed_ms: int | None = field(default=None, compare=False)
     message_bytes: int = field(default=0, compare=False)
 
 

@@ -91,7 +91,8 @@ def test_that_refused_messages_that_wait_are_counted(
     for partition in (0, 2):
         history.send(partition, None)
     history.settle(replica)
-    progress = condition(replica.scheduler.flows[EVENTS], world.now, Skew()).progress
+    flow = replica.scheduler.flows[EVENTS]
+    progress = condition(flow, 0, Skew(), elapsed_ms=world.now).progress
     assert progress == (f"{count} refused messages wait for upper" if count else "")
 
 
@@ -270,6 +271,31 @@ def test_that_a_source_whose_pending_messages_are_gone_says_so(
     trouble = replica.scheduler.flows[EVENTS].trouble
     assert trouble is not None
     assert "offset 3 on are pending" in trouble.message
+
+
+@pytest.mark.parametrize("by_ms", [40_000, -40_000])
+def test_that_a_clock_that_is_set_makes_no_partition_idle_or_busy(
+    by_ms: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ahead, the rows of a partition would be late; back, upper would stand so long (D341)."""
+    world = World()
+    world.patch(monkeypatch)
+    history = History(world, "place", "dead_letter")
+    replica = Replica(world, "r", tmp_path)
+    for partition, at in enumerate((0, 700, 400)):
+        history.send(partition, world.now + at)
+    replica.follow()
+
+    def steps(step_ms: int) -> int:
+        for _ in range(12):
+            world.now += step_ms
+            history.step(replica)
+        return world.upper("events")
+
+    assert steps(40) == 1_000_000 - 50
+    replica.ahead_ms = by_ms
+    assert steps(40) == 1_000_000 - 50
+    assert steps(100) == 1_000_000 + 700 - 50
 
 
 def test_that_no_partition_is_idle_by_ends_of_an_earlier_time(

@@ -158,6 +158,6 @@ def test_progress_is_told_in_rows_and_goes_on_after_a_death(
     again = begin(market, tmp_path / "a")
     assert told(StatusReporter(Written()), again) == [(some, total)]  # type: ignore[arg-type]
     settle(market, again)
-    status = condition(again.scheduler.flows[RANKED], market.world.now, Skew())
+    status = condition(again.scheduler.flows[RANKED], market.world.now, Skew(), elapsed_ms=0)
     assert (status.state, status.progress) == ("running", "")
     assert told(StatusReporter(Written()), again) == []  # type: ignore[arg-type]

@@ -312,6 +312,7 @@ class Replica:
             crash=Crash(),
             buckets=BUCKETS,
             now_ms=self.now_ms,
+            elapsed_ms=self.world.now_ms,
             ends=self._ends,
             describe=self.world.broker.topics.describe,
         )
@@ -349,7 +350,8 @@ class Replica:
                     ends,
                     shrunk=shrunk,
                     losses=len(shrunk),
-                    asked_ms=self.asked_ms,
+                    asked_ms=None if self.asked_ms is None else self.asked_ms + self.ahead_ms,
+                    asked_elapsed_ms=self.asked_ms,
                     message_bytes=self.message_bytes,
                 )
         return facts

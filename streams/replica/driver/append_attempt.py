@@ -316,7 +316,7 @@ def _of_event_time(unit: EventUnit, result: Result, shard: ShardState) -> Attemp
     assert own is not None
     assert own.progress is not None
     assert source is not None
-    progress = event_time.after(own.progress, advance, result.seen, unit.now_ms)
+    progress = event_time.after(own.progress, advance, result.seen, unit.elapsed_ms)
     after = replace(own, runs=report.merge(flow.plan, own.runs, result), progress=progress)
     letters = _letters_by_event_time(unit, result, progress)
     bounds, offsets = work_units.bounds(unit), own.offsets or {}

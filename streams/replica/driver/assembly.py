@@ -43,7 +43,7 @@ from streams.replica.driver.scheduler import LaneName, Scheduler
 from streams.replica.driver.sinks import Sinks
 from streams.replica.driver.skew_measurement import SkewMonitor
 from streams.replica.driver.wakeup import Wakeup
-from streams.replica.ingest.topic_ends import TopicEndsPoller
+from streams.replica.ingest.topic_ends import TopicEndsPoller, elapsed_ms
 from streams.replica.spark.scheduler_rpc import SchedulerServer
 from streams.storage.client.shards import Shards
 from streams.storage.log.events import Body, Drop
@@ -163,14 +163,7 @@ def assemble(
 ) -> ReplicaParts:
     """Create all parts and start them."""
     bell = Wakeup()
-    shards = Shards(
-        broker.logs,
-        broker.chunks,
-        broker.topics,
-        namespace=instance.namespace,
-        now_ms=_now_ms,
-        pump=True,
-    )
+    shards = _shards(broker, instance.namespace)
     shards.subscribe(lambda _: bell.ring())
     topic_id = partial(_topic_id, broker.topics)
     watch = TopicEndsPoller(RawReader(config.kafka), topic_id, bell.ring, _now_ms)
@@ -183,6 +176,7 @@ def assemble(
         crash=crash,
         buckets=instance.buckets,
         now_ms=_now_ms,
+        elapsed_ms=elapsed_ms,
         ends=watch.ends,
         describe=broker.topics.describe,
     )
@@ -214,6 +208,17 @@ def _loops(
         PeriodicThread("idler", IdleAdvancer(scheduler, committer).move, scheduler),
         PeriodicThread("measurer", SkewMonitor(scheduler).measure, scheduler),
         PeriodicThread("keeper", keeper.run_once, scheduler),
+    )
+
+
+def _shards(broker: KafkaBroker, namespace: str) -> Shards:
+    return Shards(
+        broker.logs,
+        broker.chunks,
+        broker.topics,
+        namespace=namespace,
+        now_ms=_now_ms,
+        pump=True,
     )
 
 

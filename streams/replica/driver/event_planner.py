@@ -58,12 +58,12 @@ counted where the source is bound.
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Moment:
-    """This replica's clock, the lane's watermark, and the messages of a micro-batch.
+    """The clock that nobody sets, the lane's watermark, and the messages of a micro-batch.
 
     `slice_bytes` is how much of a shard is replayed in one.
     """
 
-    now_ms: int
+    elapsed_ms: int
     watermark_ms: int
     messages: int
     slice_bytes: int
@@ -98,7 +98,7 @@ def plan(
         None if is_void else own.progress,
         shard.offsets,
         observation.ends,
-        moment.now_ms,
+        moment.elapsed_ms,
         source.start,
         continuation.settled(bound_letters, source.start),
     )
@@ -174,7 +174,7 @@ def _advance(
         return StalledSource(flow, ends)
     observed = Observed(
         topic=ends,
-        clock_ms=asked_at_ms(observation, moment.now_ms),
+        clock_ms=asked_at_ms(observation, moment.elapsed_ms),
         watermark=moment.watermark_ms,
         budget=moment.messages,
         may_settle=_may_settle(flow, view),
@@ -182,7 +182,7 @@ def _advance(
     )
     upper = view.state(flow.id).upper.time
     advance = event_time.next_advance(progress, upper, observed, source.watermark)
-    return None if advance is None else _unit(flow, view, advance, moment.now_ms)
+    return None if advance is None else _unit(flow, view, advance, moment.elapsed_ms)
 
 
 def _skipped(flow: Dataflow, view: Imports) -> tuple[Skipped, ...]:
@@ -204,9 +204,10 @@ def _may_settle(flow: Dataflow, view: Imports) -> bool:
     return not source.revision or letters.frontier.time > flow.description.as_of
 
 
-def asked_at_ms(observation: TopicReport, now_ms: int) -> int:
+def asked_at_ms(observation: TopicReport, elapsed_ms: int) -> int:
     """Return when the ends were asked for: no partition is idle by ends of an earlier time."""
-    return now_ms if observation.asked_ms is None else observation.asked_ms
+    asked_ms = observation.asked_elapsed_ms
+    return elapsed_ms if asked_ms is None else asked_ms
 
 
 def _up_to_bad(
@@ -224,7 +225,7 @@ def _up_to_bad(
     return reclocking.up_to(topic, reads, partition, offset)
 
 
-def _unit(flow: Dataflow, view: Imports, advance: Advance, now_ms: int) -> EventUnit:
+def _unit(flow: Dataflow, view: Imports, advance: Advance, elapsed_ms: int) -> EventUnit:
     assert flow.own is not None
     interval = Interval(Timestamp(advance.lower), Timestamp(advance.upper))
     output = output_of(flow, view) if advance.appends or advance.settles else None
@@ -249,7 +250,7 @@ def _unit(flow: Dataflow, view: Imports, advance: Advance, now_ms: int) -> Event
         share=work_units.without_output(share) if advance.settles else share,
         loads=tuple(loads),
         advance=advance,
-        now_ms=now_ms,
+        elapsed_ms=elapsed_ms,
         letters=letters,
     )
 

@@ -4,9 +4,8 @@ There are four lanes: `ingest` steps sources and the views near them (`driver.fu
 `steady` the other views, `hydrate` runs builds, and `apart` (quarantine) steps one dataflow at
 a time of those that may kill workers or never end (`driver.retry_policy`). Each source with a
 watermark has a further lane, because a query has one watermark. A lane requests its next
-micro-batch when Spark asks its source for the latest offset; the decision is made at that
-moment, written as a descriptor, and valid until `finish` or `abandon`. A micro-batch that was
-given out and not finished is given out again, so that a restarted query repeats the same work.
+micro-batch when Spark asks its source for the latest offset; decided at that moment and written
+as a descriptor, it is given out, also to a restarted query, until `finish` or `abandon`.
 
 The scheduler holds the table of dataflows (`driver.dataflow_table`) and shares its lock. A
 decision is made from the dataflows as they are at that moment; its results are events.
@@ -132,7 +131,7 @@ class LanePlace:
 
 @dataclass(slots=True)
 class Scheduler:
-    """The flows of a replica, and its lanes."""
+    """The flows of a replica, and its lanes; `elapsed_ms` is of a clock that nobody sets."""
 
     config: ReplicaConfig
     shards: Shards
@@ -141,6 +140,7 @@ class Scheduler:
     crash: Crash
     buckets: int
     now_ms: Callable[[], int]
+    elapsed_ms: Callable[[], int]
     ends: Callable[[], Mapping[Topic, TopicReport]]
     describe: Callable[[Topic], TopicInfo | None]
     table: DataflowTable = field(init=False)
@@ -435,7 +435,7 @@ class Scheduler:
             return ()
         most = most_messages(budgets.messages, budgets.message_bytes, observation.message_bytes)
         moment = event_planner.Moment(
-            now_ms=now_ms,
+            elapsed_ms=self.elapsed_ms(),
             watermark_ms=self.watermark_ms(lane),
             messages=most,
             slice_bytes=budgets.slice_bytes,

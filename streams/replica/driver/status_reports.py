@@ -83,7 +83,7 @@ class StatusReporter:
             flows = list(scheduler.flows.values())
             responses: list[Response] = [
                 *of_sinks,
-                *self._conditions(flows, scheduler.now_ms(), scheduler.skew),
+                *self._conditions(flows, scheduler),
                 *self._hydrating(flows),
             ]
             if self.clock() >= self.next_frontiers:
@@ -101,8 +101,11 @@ class StatusReporter:
         if responses:
             self.next_alive = self.clock() + ALIVE_EVERY_S
 
-    def _conditions(self, flows: list[Dataflow], now_ms: int, skew: Skew) -> list[Status]:
-        conditions = [condition(flow, now_ms, skew) for flow in flows]
+    def _conditions(self, flows: list[Dataflow], scheduler: Scheduler) -> list[Status]:
+        now_ms, elapsed_ms = scheduler.now_ms(), scheduler.elapsed_ms()
+        conditions = [
+            condition(flow, now_ms, scheduler.skew, elapsed_ms=elapsed_ms) for flow in flows
+        ]
         new = [status for status in conditions if self.status.get(status.id) != status]
         self.status.update({status.id: status for status in new})
         return new
@@ -146,15 +149,18 @@ class StatusReporter:
         return moved
 
 
-def condition(flow: Dataflow, now_ms: int, skew: Skew) -> Status:
-    """Return the condition of a flow, for display; `skew` is that of the replica's clock."""
+def condition(flow: Dataflow, now_ms: int, skew: Skew, *, elapsed_ms: int) -> Status:
+    """Return the condition of a flow, for display.
+
+    `skew` is that of the replica's clock; `elapsed_ms` is of one that nobody sets.
+    """
     if _is_blocked(flow, now_ms):
         message = f"waits for {', '.join(sorted(flow.blocked_by))}"
         return Status(flow.id, "stalled", message)
     build, trouble = flow.build, flow.trouble
     if flow.binds and trouble is None and skew.is_wrong:
         return Status(flow.id, "stalled", _of_clock(skew))
-    progress = _waiting(flow, now_ms)
+    progress = _waiting(flow, elapsed_ms)
     if build is not None:
         progress = f"{build.done} of {len(build.slices)} slices"
     loads = flow.binds and build is not None and flow.phase is Phase.RUNNING
@@ -164,10 +170,10 @@ def condition(flow: Dataflow, now_ms: int, skew: Skew) -> Status:
     return Status(flow.id, state, "" if trouble is None else trouble.message, progress)
 
 
-def _waiting(flow: Dataflow, now_ms: int) -> str:
+def _waiting(flow: Dataflow, elapsed_ms: int) -> str:
     """Say how many messages of a source with a watermark are refused, and wait for upper."""
     progress = None if flow.own is None else flow.own.progress
-    count = 0 if progress is None else event_time.waiting(progress, now_ms)
+    count = 0 if progress is None else event_time.waiting(progress, elapsed_ms)
     if not count:
         return ""
     return f"{count:,} refused message{'s wait' if count > 1 else ' waits'} for upper"

@@ -57,7 +57,7 @@ class SliceUnit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EventUnit:
-    """A micro-batch of a source with a watermark; `now_ms` is the clock at its planning.
+    """A micro-batch of a source with a watermark; `elapsed_ms` is when it was planned.
 
     `letters` is the position of its dead letters then: upper, and how far they are settled.
     """
@@ -66,7 +66,7 @@ class EventUnit:
     share: Share
     loads: tuple[Load, ...]
     advance: Advance
-    now_ms: int
+    elapsed_ms: int
     letters: Position | None = None
 
 

@@ -32,6 +32,11 @@ LONGEST_S = 0.2
 GROWTH = 1.25
 
 
+def elapsed_ms() -> int:
+    """Return milliseconds by the clock that nobody sets; their differences mean something."""
+    return time.monotonic_ns() // 1_000_000
+
+
 class EndsReader(Protocol):
     """Returns the ends of topics (`streams.kafka.client.raw`). Used by one thread alone."""
 
@@ -147,7 +152,7 @@ class TopicEndsPoller:
 
     def _told(self, topic: Topic, watched: _Watched) -> tuple[TopicReport | None, str]:
         """Return the broker's answer, or why there is none."""
-        asked_ms = self._now_ms()
+        asked_ms, asked_elapsed_ms = self._now_ms(), elapsed_ms()
         try:
             ranges = self._reader.ends(topic)
         except Determinate as error:
@@ -159,12 +164,17 @@ class TopicEndsPoller:
             and before.ends == ends
             and now < watched.identified_s + IDENTIFY_S
         ):
-            return replace(before, repeats=before.repeats + 1, asked_ms=asked_ms), ""
+            again = replace(before, asked_ms=asked_ms, asked_elapsed_ms=asked_elapsed_ms)
+            return replace(again, repeats=before.repeats + 1), ""
         watched.identified_s = now
         try:
-            return _after(
-                before, TopicReport(self._identify(topic), ends, asked_ms=asked_ms)
-            ), ""
+            told = TopicReport(
+                self._identify(topic),
+                ends,
+                asked_ms=asked_ms,
+                asked_elapsed_ms=asked_elapsed_ms,
+            )
+            return _after(before, told), ""
         except Determinate as error:
             return None, str(error)
 

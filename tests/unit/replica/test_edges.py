@@ -120,16 +120,16 @@ def flow(phase: Phase, own: int | None = None) -> Dataflow:
 def test_a_condition_says_what_blocks() -> None:
     imports = (CollectionId("u7"), CollectionId("s3"))
     view = replace(flow(Phase.RUNNING, own=1_000), blocked_by=imports)
-    assert condition(view, 5_000, Skew()).state == "running"
-    reported = condition(view, 20_000, Skew())
+    assert condition(view, 5_000, Skew(), elapsed_ms=0).state == "running"
+    reported = condition(view, 20_000, Skew(), elapsed_ms=0)
     assert (reported.state, reported.message) == ("stalled", "waits for s3, u7")
 
 
 def test_a_condition_says_what_failed() -> None:
     view = replace(flow(Phase.RUNNING, own=1_000), trouble=FailureState("boom", 1, 0))
-    reported = condition(view, 0, Skew())
+    reported = condition(view, 0, Skew(), elapsed_ms=0)
     assert (reported.state, reported.message) == ("failed", "boom")
-    assert condition(flow(Phase.BUILDING), 0, Skew()).state == "hydrating"
+    assert condition(flow(Phase.BUILDING), 0, Skew(), elapsed_ms=0).state == "hydrating"
 
 
 def test_a_flow_in_trouble_waits_for_its_time() -> None:

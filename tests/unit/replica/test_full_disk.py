@@ -73,19 +73,19 @@ def test_a_full_disk_stops_the_dataflow_that_fills_it_alone(
     send(world, 2_000, 10_000)
     turn(world, replica, 8)
     large, small = (replica.scheduler.flows[collection] for collection in (LARGE, SMALL))
-    reported = condition(large, world.now, Skew())
+    reported = condition(large, world.now, Skew(), elapsed_ms=0)
     assert reported.state == "failed"
     assert reported.message.startswith("no room for state: ")
     assert "No space left on device" in reported.message
     assert large.own is not None, "its state is not built anew: that takes more room"
-    assert condition(small, world.now, Skew()).state == "running"
+    assert condition(small, world.now, Skew(), elapsed_ms=0).state == "running"
     world.shards.sync()
     assert world.upper("small") == world.upper("rows") > world.upper("large")
     disk.total = 64 << 20
     turn(world, replica, 40)
     world.shards.sync()
     large = replica.scheduler.present(large)
-    assert condition(large, world.now, Skew()).state == "running"
+    assert condition(large, world.now, Skew(), elapsed_ms=0).state == "running"
     assert world.upper("large") == world.upper("rows")
 
 
@@ -109,7 +109,9 @@ def test_records_and_descriptors_that_find_no_room_are_made_later(
     send(world, 10, 10)
     turn(world, replica, 5)
     for name in ("rows", "late"):
-        reported = condition(replica.scheduler.flows[CollectionId(name)], world.now, Skew())
+        reported = condition(
+            replica.scheduler.flows[CollectionId(name)], world.now, Skew(), elapsed_ms=0
+        )
         assert reported.message.startswith("no room for state: "), name
     assert not list(tmp_path.rglob("*.partial"))
     full = False

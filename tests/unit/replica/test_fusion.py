@@ -77,7 +77,7 @@ def read(source: Dataflow, upper: int) -> Unit:
     """Messages by event time, and an interval up to `upper`; none if that is the lower."""
     planned = share(source, Interval(Timestamp(NOW), Timestamp(upper)), {}, None)
     advance = Advance(lower=NOW, upper=upper)
-    return EventUnit(flow=source, share=planned, loads=(), advance=advance, now_ms=0)
+    return EventUnit(flow=source, share=planned, loads=(), advance=advance, elapsed_ms=0)
 
 
 @dataclass

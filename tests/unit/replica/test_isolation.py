@@ -106,7 +106,7 @@ def test_a_dataflow_that_ends_every_micro_batch_stands_alone(ward: Ward) -> None
     for name in ("orders", "people", "everything", "ranked"):
         assert ward.lag_s(name) <= 1, name
     flow = ward.replica.scheduler.flows[POISON]
-    reported = condition(flow, ward.market.world.now, Skew())
+    reported = condition(flow, ward.market.world.now, Skew(), elapsed_ms=0)
     assert reported.state == "failed"
     assert ward.failure.message in reported.message
 
@@ -127,7 +127,7 @@ def test_it_heals_and_comes_back_among_the_others(ward: Ward) -> None:
         assert ward.lag_s(name) <= 1, name
     flow = ward.replica.scheduler.flows[POISON]
     assert (flow.trouble, flow.isolation.steps) == (None, 0)
-    assert condition(flow, ward.market.world.now, Skew()).state == "running"
+    assert condition(flow, ward.market.world.now, Skew(), elapsed_ms=0).state == "running"
     ward.market.check()
 
 
