@@ -65,9 +65,13 @@ class QueryWatermark:
         """Record what a micro-batch that has ended fed to the query."""
         self.watermark_ms = max(self.watermark_ms, watermark_ms)
 
+    def began_ms(self, batch: int) -> int | None:
+        """Return the watermark at the begin of a micro-batch; None if it was not noted."""
+        return self._began.get(batch)
+
     def compare(self, report: Progress) -> str | None:
         """Return what is wrong with Spark's watermark, if it is behind; follow it if ahead."""
-        began_ms = self._began.get(report.batch)
+        began_ms = self.began_ms(report.batch)
         if began_ms is None or report.watermark_ms == began_ms:
             return None
         if report.watermark_ms > began_ms:

@@ -19,6 +19,7 @@ from streams.replica.driver import lane
 from streams.replica.main import Replica
 from streams.replica.spark import watermark
 from tests.integration.replica.support import Bench, judge, now_ms
+from tests.integration.replica.timed_topic import TimedTopic
 from tests.support.keyed_event_histories import KEYS, Ranked, changes
 from tests.support.processes import eventually
 
@@ -114,6 +115,35 @@ def test_that_keys_have_the_highest_event_time_and_a_new_replica_goes_on(
     assert judge(bench, "totals", TOTALS, ["events"]) > 1
 
 
+class Comparison:
+    """Compares every micro-batch of a source with Spark's report, where lanes take a sample.
+
+    `reported` has Spark's watermarks, and `batches` whether they were ours, by query, number.
+    """
+
+    def __init__(self) -> None:
+        self.reported = set[int]()
+        self.batches: dict[str, dict[int, bool]] = {}
+
+    def compare(self, by: lane.Lane, query: StreamingQuery) -> None:
+        """Take the place of `Lane._compare`."""
+        if by.delay_ms is None:
+            return
+        batches = self.batches.setdefault(str(query.id), {})
+        for report in map(watermark.parsed, query.recentProgress):
+            began_ms = None if report is None else by.following.began_ms(report.batch)
+            if report is not None and began_ms is not None:
+                batches[report.batch] = report.watermark_ms == began_ms
+                self.reported.add(report.watermark_ms)
+
+    def judge(self, queries: int) -> None:
+        """No micro-batch had another watermark, and none was left out."""
+        assert len(self.batches) == queries
+        for batches in self.batches.values():
+            assert len(batches) > 2
+            assert batches == dict.fromkeys(range(len(batches)), True)
+
+
 def test_that_each_upper_is_a_watermark_of_spark_and_a_new_replica_goes_on(
     bench: Bench,
     broker: EmbeddedBroker,
@@ -121,15 +151,12 @@ def test_that_each_upper_is_a_watermark_of_spark_and_a_new_replica_goes_on(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    reported = set[int]()
+    comparison = Comparison()
 
-    def recorded(query: StreamingQuery) -> watermark.Progress | None:
-        reports = [watermark.parsed(report) for report in query.recentProgress]
-        reported.update(report.watermark_ms for report in reports if report is not None)
-        return reports[-1] if reports else None
+    def compare(by: lane.Lane, query: StreamingQuery) -> None:
+        comparison.compare(by, query)
 
-    monkeypatch.setattr(watermark, "progress", recorded)
-    monkeypatch.setattr(lane, "COMPARE_S", 0)
+    monkeypatch.setattr(lane.Lane, "_compare", compare)
     topic, start = bench.raw_topic(), now_ms() - 100_000
     bench.source("events", COLUMNS, topic, watermark=DECLARED)
     bench.view("totals", TOTALS)
@@ -142,14 +169,14 @@ def test_that_each_upper_is_a_watermark_of_spark_and_a_new_replica_goes_on(
         assert bench.upper("events") == at - DELAY_MS, "the slower partition decides"
     # Spark reports a watermark when the micro-batch after it has ended
     send(broker, topic, [(0, 99, start + 4_000)])
-    eventually(lambda: uppers - {0} <= reported, 60)
+    eventually(lambda: uppers - {0} <= comparison.reported, 60)
     first.stop()
     run("r2", tmp_path / "r2")
     late = [(0, 100, start), (0, 101, start + 9_000), (1, 102, start + 8_000)]
     send(broker, topic, late)
     uppers |= wait(bench, start + 8_000 - DELAY_MS)
     send(broker, topic, [(0, 103, start)])
-    eventually(lambda: uppers - {0} <= reported, 60)
+    eventually(lambda: uppers - {0} <= comparison.reported, 60)
     bench.wait_upper("totals", start + 8_000 - DELAY_MS - 1)
     rows = bench.table("events")
     times = dict(zip(rows["id"].to_pylist(), rows["_time"].to_pylist(), strict=True))
@@ -161,3 +188,24 @@ def test_that_each_upper_is_a_watermark_of_spark_and_a_new_replica_goes_on(
     assert times[100] >= start + 4_000 - DELAY_MS, "late: at upper"
     assert set(times) == {*expected, 100}, "the others are pending"
     assert judge(bench, "totals", TOTALS, ["events"]) > 1
+    comparison.judge(queries=2)
+
+
+def test_that_a_random_history_is_exact_at_every_event_time(
+    bench: Bench, run: Callable[..., Replica], tmp_path: Path
+) -> None:
+    """Out of order, late, with a partition that falls silent, and another replica half way."""
+    timed, rng = TimedTopic(bench, idle_ms=1_500, partitions=3), random.Random(5)
+    bench.view("totals", TOTALS)
+    replica = run("r1")
+    for round_ in range(24):
+        active = rng.sample((0, 1, 2), rng.randrange(1, 4)) if round_ < 10 else (0, 1)
+        timed.write(rng.randrange(1, 20), active, rng.choice([DELAY_MS // 2, 4 * DELAY_MS]))
+        time.sleep(rng.random() / 2)
+        if round_ == 12:
+            replica.stop()
+            run("r2", tmp_path / "r2")
+    upper = timed.finish((0, 1))
+    bench.wait_upper("totals", upper - 1, timeout_s=120)
+    assert timed.judge(upper) > 5
+    assert judge(bench, "totals", TOTALS, ["events"]) > 5

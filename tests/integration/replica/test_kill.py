@@ -21,6 +21,7 @@ from streams.replica.main import Replica
 from tests.integration.replica import process
 from tests.integration.replica.json_producer import Feed
 from tests.integration.replica.support import Bench, judge, now_ms
+from tests.integration.replica.timed_topic import TimedTopic
 
 pytestmark = pytest.mark.integration
 
@@ -31,10 +32,14 @@ NAMED = (
     "SELECT p.name, sum(t.total) AS total, max(t.n) AS most "
     "FROM totals t JOIN people p ON t.customer = p.id GROUP BY p.name"
 )
+SEEN = "SELECT count(*) AS n, sum(id) AS total, max(ts) AS latest FROM events"
 
 
 class World:
-    """A source, an upsert source, a view, a view over both; and a feed that never rests."""
+    """A source, an upsert source, a view, a view over both; and a feed that never rests.
+
+    Beside them a source by event time with a view.
+    """
 
     def __init__(self, bench: Bench, bootstrap: str) -> None:
         self.bench = bench
@@ -49,6 +54,8 @@ class World:
         bench.source("people", PEOPLE, self.people, keys=("id",))
         bench.view("totals", TOTALS)
         bench.view("named", NAMED)
+        self.timed = TimedTopic(bench, idle_ms=60_000)
+        bench.view("seen", SEEN)
         self.thread = threading.Thread(target=self.keep_writing, daemon=True)
 
     def write(self, count: int) -> None:
@@ -65,6 +72,7 @@ class World:
     def keep_writing(self) -> None:
         while not self.stopping.wait(0.1):
             self.write(20)
+            self.timed.write(6, (0, 1))
 
     def check(self) -> None:
         """Stop writing, wait for everything, compare everything."""
@@ -75,6 +83,13 @@ class World:
         assert sorted(ids) == list(range(self.sent)), "each message counts once"
         assert judge(self.bench, "totals", TOTALS, ["orders"]) >= 3
         assert judge(self.bench, "named", NAMED, ["totals", "people"]) >= 3
+        self.check_event_times()
+
+    def check_event_times(self) -> None:
+        upper = self.timed.finish((0, 1))
+        self.bench.wait_upper("seen", upper - 1, timeout_s=180)
+        assert self.timed.judge(upper), "none was late"
+        assert judge(self.bench, "seen", SEEN, ["events"]) >= 3
 
 
 @pytest.fixture
