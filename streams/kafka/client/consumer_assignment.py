@@ -50,6 +50,9 @@ class ConsumerSlot(Enum):
 class Followed:
     """A log: its next offset, its consumer, and the one that takes it over.
 
+    `end` is where a consumer last had all that the log held: behind the next offset if there
+    are no records between them, but marks of transactions.
+
     `at` is when its last record came; before the first one, when the busy consumer got the log,
     or `NEVER` with the idle one. Units: monotonic seconds.
     """
@@ -58,6 +61,7 @@ class Followed:
     slot: ConsumerSlot
     at: float
     heir: ConsumerSlot | None = None
+    end: int = 0
 
 
 class ConsumerSlots:
@@ -134,11 +138,23 @@ class ConsumerSlots:
             self._begin(topic, followed, ConsumerSlot.BUSY)
         return True
 
-    def reached_end(self, slot: ConsumerSlot, topic: Topic) -> None:
+    def reached_end(self, slot: ConsumerSlot, topic: Topic, end: int) -> None:
         """Record that a consumer has read all that a log holds."""
         followed = self._logs.get(topic)
         if followed is not None:
+            followed.end = max(followed.end, end)
             self._shown(topic, followed, slot)
+
+    def places(self) -> Mapping[Topic, int]:
+        """Return up to where each log was read."""
+        return {topic: max(log.next, log.end) for topic, log in self._logs.items()}
+
+    def readers(self, topic: Topic) -> frozenset[ConsumerSlot]:
+        """Return the consumers that have a log assigned."""
+        followed = self._logs.get(topic)
+        if followed is None:
+            return frozenset()
+        return frozenset({followed.slot, followed.heir or followed.slot})
 
     def rest(self, now: float) -> None:
         """Let the idle consumer take over the logs without recent records."""

@@ -41,6 +41,7 @@ from streams.kafka.client.error_mapping import (
     OUT_OF_RANGE,
     read_fault,
 )
+from streams.kafka.client.unread import UnreadLogs
 from streams.kafka.client.watchdog import MetadataClient, TopicWatchdog
 from streams.kafka.log import Entry, Truncated
 from streams.kafka.settings import ClientSettings
@@ -89,6 +90,8 @@ class KafkaTail:
         self._rest_at = 0.0
         self._idle_has_begun = False
         self._cut_off: set[ConsumerSlot] = set()  # their consumers lost all brokers
+        self._unread = UnreadLogs(metadata)
+        self._had_nothing = False  # whether a poll was empty since the last look
         self._failures: deque[SlackwaterError] = deque()
         self._watchdog = TopicWatchdog(metadata, self._note)
         self._closed = False
@@ -129,6 +132,7 @@ class KafkaTail:
             self._look()
         if not self._failures:
             entries = self._read(wait_s)
+            self._had_nothing |= not entries
         if self._failures and not entries:
             raise self._failures.popleft()
         return entries
@@ -168,7 +172,7 @@ class KafkaTail:
         It is done once a broker answers another client.
         """
         for slot in tuple(self._cut_off):
-            log.info("no broker was left: a new consumer takes over", extra={"slot": slot})
+            log.info("a consumer lost its brokers: a new one takes over", extra={"slot": slot})
             consumer = self._consumers.pop(slot, None)
             if consumer is not None:
                 consumer.close()
@@ -219,7 +223,7 @@ class KafkaTail:
                     if self._slots.record(slot, topic, offset, now):
                         entries.append(entry_of(topic, offset, message))
                 elif error.code() == END_OF_PARTITION:
-                    self._slots.reached_end(slot, topic)
+                    self._slots.reached_end(slot, topic, offset)
                 else:
                     self._note(topic, error)
         return tuple(entries)
@@ -250,13 +254,34 @@ class KafkaTail:
         with self._lock:
             followed = self._slots.topics
         gone = self._watchdog.look(followed)
-        if self._cut_off and not self._watchdog.silent_ms():
+        if self._watchdog.silent_ms():
+            self._unread.silence()
+        else:
+            self._note_unread()
             self._replace_cut_off()
         with self._lock:
             for topic in gone:
                 position = self._slots.next(topic)
                 if position is not None:
                     self._leave(topic, Truncated(topic, position, "the topic is gone"))
+
+    def _note_unread(self) -> None:
+        """Find consumers that lost their brokers and do not say so.
+
+        A tail that always has records waiting may only be behind: it is left alone.
+        """
+        if not self._had_nothing:
+            return
+        self._had_nothing = False
+        with self._lock:
+            places = self._slots.places()
+        unread = self._unread.look(places)
+        if not unread:
+            return
+        log.warning("a log is not read", extra={"topics": len(unread), "one": min(unread)})
+        with self._lock:
+            for topic in unread:
+                self._cut_off |= self._slots.readers(topic)
 
     def silent_ms(self) -> int:
         """Return for how long no liveness check was answered; one runs every few seconds."""

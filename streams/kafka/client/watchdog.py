@@ -8,9 +8,9 @@ because the response has all topics of a cluster; liveness is checked often, wit
 import contextlib
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 
-from confluent_kafka import Consumer, KafkaError, KafkaException
+from confluent_kafka import OFFSET_END, Consumer, KafkaError, KafkaException, TopicPartition
 
 from streams.ids import Topic
 from streams.kafka.client import clients
@@ -23,6 +23,7 @@ _LOOK_AT_ALL_EVERY_S = 20.0  # interval of topic listings
 _LOOK_SHARE = 100  # slow requests are repeated less often, by this factor
 _LOOK_AT_MOST_S = 20.0  # but before a waiting caller gives up without knowing of the outage
 _LOOK_TIMEOUT_S = 1.0
+_ENDS_TIMEOUT_S = 3.0  # of many logs, where metadata has just come
 _CONNECTED_S = 10.0  # a client that is older has had the time to connect
 
 Answers = Mapping[str, KafkaError | None]
@@ -50,6 +51,23 @@ class MetadataClient:
         finally:
             self._lock.release()
         return {name: topic.error for name, topic in topics.items()}
+
+    def ends(self, topics: Collection[Topic]) -> Mapping[Topic, int] | None:
+        """Return the ends of logs, of those that brokers know; None without an answer in time.
+
+        An end is the last stable offset (rule 30).
+        """
+        # in place of a time
+        places = [TopicPartition(topic, 0, OFFSET_END) for topic in topics]
+        if not self._lock.acquire(timeout=_LOOK_TIMEOUT_S):
+            return None
+        try:
+            found = self._consumer.get().offsets_for_times(places, timeout=_ENDS_TIMEOUT_S)
+        except KafkaException:
+            return None
+        finally:
+            self._lock.release()
+        return {Topic(place.topic): place.offset for place in found if place.error is None}
 
     def close(self) -> None:
         """Release the connection."""

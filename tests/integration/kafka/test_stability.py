@@ -11,7 +11,7 @@ from functools import partial
 from typing import TypeVar
 
 import pytest
-from confluent_kafka import Producer
+from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import (  # type: ignore[attr-defined] # it re-exports without saying so
     AdminClient,
     AlterConfigOpType,
@@ -21,7 +21,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined] # it re-export
 
 from streams.errors import Corrupt
 from streams.ids import Offset, Topic
-from streams.kafka.client import consumer_assignment, watchdog
+from streams.kafka.client import consumer_assignment, unread, watchdog
 from streams.kafka.client import tail as tails
 from streams.kafka.client.broker import KafkaBroker
 from streams.kafka.client.consumer_assignment import ConsumerSlot
@@ -189,6 +189,37 @@ def test_a_compacted_chunk_is_missing_and_never_its_neighbour(kafka, settings):
         kafka.chunks.fetch(topic, [first, second, third])
     with pytest.raises(Corrupt, match="missing"):
         kafka.chunks.fetch(topic, [replace(second, key=third.key)])
+
+
+def test_a_consumer_that_reads_nothing_is_replaced(kafka, settings, monkeypatch):
+    """One without brokers may report nothing: here it is told to fetch nothing any more.
+
+    A mark of a transaction behind the last record is no record that waits.
+    """
+    monkeypatch.setattr(watchdog, "_LOOK_EVERY_S", 0.1)
+    monkeypatch.setattr(unread, "_LOOK_EVERY_S", 0.1)
+    monkeypatch.setattr(unread, "_LOOK_AGAIN_S", 0.1)
+    monkeypatch.setattr(unread, "_PATIENCE_S", 0.5)
+    topic = Topic("stability.unread")
+    kafka.topics.create([TopicSpec(topic, 1, TopicKind.LOG)])
+    writer = Producer({"bootstrap.servers": settings.bootstrap, "transactional.id": "unread"})
+    writer.init_transactions()
+    writer.begin_transaction()
+    writer.produce(topic, b"first")
+    writer.commit_transaction()
+    tail = kafka.logs.tail({topic: Offset(0)})
+    with contextlib.closing(tail):
+        wait_for(lambda: tail.poll(100))
+        deaf = tail._consumers[ConsumerSlot.IDLE]
+        deadline = time.monotonic() + 2
+        while time.monotonic() < deadline:
+            assert not tail.poll(100)
+        assert tail._consumers[ConsumerSlot.IDLE] is deaf, "it read all"
+        deaf.pause([TopicPartition(topic, 0)])
+        kafka.logs.append([(topic, b"second")])
+        (entry,) = wait_for(lambda: tail.poll(100), 30)
+        assert entry.value == b"second"
+        assert tail._consumers[ConsumerSlot.IDLE] is not deaf
 
 
 def test_clients_outlive_a_restart_of_the_broker(tmp_path, monkeypatch):

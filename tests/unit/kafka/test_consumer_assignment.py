@@ -46,9 +46,9 @@ def test_a_log_added_later_is_busy_until_nothing_has_come_for_long() -> None:
     assert slots.is_busy, "both follow it until the idle one is known to"
     slots.rest(REST_S + 2)
     assert moves(slots) == {ConsumerSlot.IDLE: [], ConsumerSlot.BUSY: []}
-    slots.reached_end(ConsumerSlot.BUSY, LOG)
+    slots.reached_end(ConsumerSlot.BUSY, LOG, 4)
     assert moves(slots) == {ConsumerSlot.IDLE: [], ConsumerSlot.BUSY: []}
-    slots.reached_end(ConsumerSlot.IDLE, LOG)
+    slots.reached_end(ConsumerSlot.IDLE, LOG, 4)
     assert moves(slots) == {ConsumerSlot.IDLE: [], ConsumerSlot.BUSY: [(LOG, None)]}
     assert not slots.is_busy
 
@@ -78,7 +78,7 @@ def test_two_records_soon_after_each_other_make_a_log_of_many_busy() -> None:
     slots = filled()
     slots.add({LOG: Offset(0)}, 0.0)
     slots.rest(REST_S)
-    slots.reached_end(ConsumerSlot.IDLE, LOG)
+    slots.reached_end(ConsumerSlot.IDLE, LOG, 4)
     moves(slots)
     assert slots.record(ConsumerSlot.IDLE, LOG, 0, 60.0)
     assert moves(slots) == {ConsumerSlot.IDLE: [], ConsumerSlot.BUSY: []}, (
@@ -129,7 +129,7 @@ def test_a_log_that_is_left_is_taken_from_whoever_reads_it() -> None:
     assert moves(slots) == {ConsumerSlot.IDLE: [(LOG, None)], ConsumerSlot.BUSY: [(LOG, None)]}
     assert not slots.is_busy
     assert not slots.record(ConsumerSlot.BUSY, LOG, 3, 9.0)
-    slots.reached_end(ConsumerSlot.IDLE, LOG)
+    slots.reached_end(ConsumerSlot.IDLE, LOG, 4)
     assert LOG not in slots.topics
     assert slots.next(LOG) is None
 
@@ -172,6 +172,29 @@ def test_every_record_is_told_once_and_in_order(seed: int) -> None:
                     ]
                     at[slot] = stop
                     if stop == written:
-                        slots.reached_end(slot, LOG)
+                        slots.reached_end(slot, LOG, stop)
     assert offsets == list(range(len(offsets)))
     assert max(at.values(), default=0) <= len(offsets)
+    assert slots.places()[LOG] == len(offsets)
+
+
+def test_marks_of_transactions_behind_the_last_record_are_read_too() -> None:
+    slots = filled()
+    slots.add({LOG: Offset(3)}, 0.0)
+    assert slots.places()[LOG] == 3
+    assert slots.record(ConsumerSlot.BUSY, LOG, 3, 1.0)
+    assert slots.places()[LOG] == 4
+    slots.reached_end(ConsumerSlot.BUSY, LOG, 6)
+    assert slots.places()[LOG] == 6
+    assert slots.record(ConsumerSlot.BUSY, LOG, 6, 2.0)
+    assert slots.places()[LOG] == 7
+
+
+def test_a_log_has_one_reader_or_two_while_it_moves() -> None:
+    slots = filled()
+    slots.add({LOG: Offset(3)}, 0.0)
+    assert slots.readers(LOG) == {ConsumerSlot.BUSY}
+    slots.rest(REST_S)
+    assert slots.readers(LOG) == set(ConsumerSlot)
+    slots.remove(LOG)
+    assert slots.readers(LOG) == set()

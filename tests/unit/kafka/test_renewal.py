@@ -13,7 +13,7 @@ from confluent_kafka import KafkaError, KafkaException
 
 from streams.errors import Determinate, Indeterminate
 from streams.ids import Offset, Topic
-from streams.kafka.client import clients, watchdog
+from streams.kafka.client import clients, unread, watchdog
 from streams.kafka.client.chunks import KafkaChunks
 from streams.kafka.client.logs import KafkaLogs
 from streams.kafka.client.positions import KafkaPositions
@@ -218,7 +218,7 @@ def test_a_tail_whose_consumer_lost_all_brokers_goes_on_with_another(
     monkeypatch.setattr(watchdog, "_LOOK_EVERY_S", 0.0)
     monkeypatch.setattr(watchdog, "_LOOK_SHARE", 0)
     followers: Made = []
-    metadata = SimpleNamespace(topics=lambda *_: None, close=lambda: None)
+    metadata = SimpleNamespace(topics=lambda *_: None, ends=lambda _: {}, close=lambda: None)
 
     def consumer(*arguments: Any) -> Answering:
         followers.append(Reporting())
@@ -239,3 +239,38 @@ def test_a_tail_whose_consumer_lost_all_brokers_goes_on_with_another(
     for _ in range(3):
         tail.poll(0)
     assert len(followers) == 2
+
+
+def test_a_consumer_that_lost_its_brokers_and_does_not_say_so_is_replaced(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The log has more than was read, for longer than a slow broker takes."""
+    for name in ("_LOOK_EVERY_S", "_LOOK_SHARE"):
+        monkeypatch.setattr(watchdog, name, 0)
+        monkeypatch.setattr(unread, name, 0)
+    monkeypatch.setattr(unread, "_LOOK_AGAIN_S", 0)
+    followers: Made = []
+    ends = {LOG: 7}
+    metadata = SimpleNamespace(topics=lambda *_: {LOG: None}, ends=lambda _: ends)
+
+    def consumer(*_: object) -> Answering:
+        followers.append(Answering())
+        return followers[-1]  # type: ignore[no-any-return]
+
+    monkeypatch.setattr(clients, "consumer", consumer)
+    tail = KafkaTail(SETTINGS, {LOG: Offset(7)}, lambda _: None, metadata)  # type: ignore[arg-type]  # what of it is called
+    for _ in range(3):
+        tail.poll(0)
+    assert len(followers) == 1, "all was read"
+    ends[LOG] = 8
+    for _ in range(3):
+        tail.poll(0)
+    assert len(followers) == 1, "it may be on its way"
+    monkeypatch.setattr(unread, "_PATIENCE_S", 0.0)
+    ends[LOG] = 7
+    tail.poll(0)
+    ends[LOG] = 8
+    for _ in range(3):
+        tail.poll(0)
+    assert [one.assigned for one in followers[:2]] == [[(LOG, 7)], [(LOG, 7)]]
+    assert followers[0].is_closed

@@ -5,7 +5,13 @@ from collections.abc import Callable, Sequence
 from types import SimpleNamespace
 
 import pytest
-from confluent_kafka import TIMESTAMP_LOG_APPEND_TIME, KafkaError, KafkaException, Message
+from confluent_kafka import (
+    TIMESTAMP_LOG_APPEND_TIME,
+    KafkaError,
+    KafkaException,
+    Message,
+    TopicPartition,
+)
 
 from streams.ids import Offset, Topic
 from streams.kafka.client import clients, watchdog
@@ -45,6 +51,9 @@ class Consumer:
         return self.messages.popleft() if self.messages else None
 
     def consume(self, count: int, wait_s: float) -> list[Message]:
+        return []
+
+    def offsets_for_times(self, places: object, timeout: float) -> list[TopicPartition]:
         return []
 
     def list_topics(self, topic: str | None = None, timeout: float = 0) -> SimpleNamespace:
