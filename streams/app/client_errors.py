@@ -33,6 +33,7 @@ _ALERTS: Mapping[str, str] = {
     "SSLV3_ALERT_HANDSHAKE_FAILURE": "none",
     "SSLV3_ALERT_BAD_CERTIFICATE": "one that it does not take",
     "SSLV3_ALERT_CERTIFICATE_EXPIRED": "one that has expired",
+    "SSLV3_ALERT_UNSUPPORTED_CERTIFICATE": "one that is not for clients",
 }
 """Which certificate the coordinator says it was shown, by the reason of the TLS error."""
 

@@ -32,9 +32,16 @@ class Access:
         ),
     ] = None
     tls_certificate: Annotated[
-        Path | None, typer.Option(help="A certificate of this client, as PEM.")
+        Path | None,
+        typer.Option(
+            envvar="SLACKWATER_TLS_CLIENT_CERTIFICATE",
+            help="A certificate of this client, as PEM.",
+        ),
     ] = None
-    tls_key: Annotated[Path | None, typer.Option(help="Its key, as PEM.")] = None
+    tls_key: Annotated[
+        Path | None,
+        typer.Option(envvar="SLACKWATER_TLS_CLIENT_KEY", help="Its key, as PEM."),
+    ] = None
     password_file: Annotated[
         Path | None,
         typer.Option(

@@ -7,10 +7,15 @@ import json
 import socket
 from collections.abc import Iterator
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 import trustme
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import ExtendedKeyUsageOID
 
 from streams.app.client import Client
 from streams.app.coordinator_access import Access
@@ -114,6 +119,9 @@ class Certificates:
     client: Path
     stranger: Path
     """Of a client, by another authority."""
+    expired: Path
+    of_servers: Path
+    """Of the authority, and for servers alone."""
     password: Path
 
 
@@ -121,9 +129,10 @@ class Certificates:
 def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
     directory = tmp_path_factory.mktemp("certificates")
 
-    def written(name: str, authority: trustme.CA) -> Path:
+    def written(name: str, authority: trustme.CA, until: datetime | None = None) -> Path:
         path = directory / f"{name}.pem"
-        authority.issue_cert("127.0.0.1").private_key_and_cert_chain_pem.write_to_path(path)
+        issued = authority.issue_cert("127.0.0.1", not_after=until)
+        issued.private_key_and_cert_chain_pem.write_to_path(path)
         return path
 
     authority, other = trustme.CA(), trustme.CA()
@@ -134,8 +143,35 @@ def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
         written("server", authority),
         written("client", authority),
         written("stranger", other),
+        written("expired", authority, datetime(2001, 1, 1, tzinfo=UTC)),
+        for_servers(authority, directory / "of_servers.pem"),
         directory / "password",
     )
+
+
+def for_servers(authority: trustme.CA, path: Path) -> Path:
+    """A certificate that says what it is for, and its key."""
+    key, now = ec.generate_private_key(ec.SECP256R1()), datetime.now(UTC)
+    signer = serialization.load_pem_private_key(authority.private_key_pem.bytes(), None)
+    assert isinstance(signer, ec.EllipticCurvePrivateKey)
+    certificate = (
+        x509.CertificateBuilder()
+        .subject_name(x509.Name([]))
+        .issuer_name(x509.load_pem_x509_certificate(authority.cert_pem.bytes()).subject)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - timedelta(days=1))
+        .not_valid_after(now + timedelta(days=1))
+        .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=True)
+        .sign(signer, hashes.SHA256())
+    )
+    text = key.private_bytes(
+        serialization.Encoding.PEM,
+        serialization.PrivateFormat.PKCS8,
+        serialization.NoEncryption(),
+    )
+    path.write_bytes(text + certificate.public_bytes(serialization.Encoding.PEM))
+    return path
 
 
 @pytest.fixture
@@ -203,7 +239,12 @@ def test_certificates_of_clients_are_asked_for(certificates: Certificates) -> No
 
     with served(Endpoint(listening, routes=ROUTES)) as port:
         assert client(certificates.client).replicas() == ["r1"]
-        for wrong in (None, certificates.stranger):
+        for wrong in (
+            None,
+            certificates.stranger,
+            certificates.expired,
+            certificates.of_servers,
+        ):
             with pytest.raises(Determinate, match="expected a certificate of this client"):
                 client(wrong).replicas()
 
