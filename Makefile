@@ -13,7 +13,7 @@ BYTECODE := $(VENV)/bytecode
 export PYTHONPYCACHEPREFIX := $(CURDIR)/$(BYTECODE)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-postgres test test-unit test-parts test-operators test-models test-integration test-services test-environments test-replica test-long e2e e2e-long e2e-images check format lint types lock protocol up bench clean
+.PHONY: help setup demo demo-postgres test test-unit test-parts test-operators test-models test-integration test-services test-environments test-replica test-long e2e e2e-long e2e-images check format lint types dependencies lock protocol up bench clean
 
 help: ## show this list
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-18s %s\n", $$1, $$2}'
@@ -78,14 +78,15 @@ E2E := set -a; . $(VENV)/e2e-images; $(RUN)/python -m pytest tests/e2e
 e2e: e2e-images ## images in containers, broken one by one; needs a container engine, or root on Debian
 	$(E2E) -m "e2e and not long"
 
-e2e-long: e2e-images ## every fault of every part
+e2e-long: e2e-images ## every fault of every part, three brokers, a Spark cluster, an upgrade
+	docker/engine.sh earlier >>$(VENV)/e2e-images
 	$(E2E) -m e2e
 
 e2e-images: setup # the engine too
 	docker/engine.sh start
 	docker/engine.sh images >$(VENV)/e2e-images
 
-check: lint types ## linters and types
+check: lint types dependencies ## linters, types, and what is declared against what is used
 
 lint: setup
 	$(RUN)/ruff check .
@@ -93,6 +94,13 @@ lint: setup
 
 types: setup
 	$(RUN)/mypy
+
+PRODUCT := connectors docker schemas streams
+
+dependencies: setup
+	$(RUN)/uv pip check --quiet --python $(RUN)/python
+	$(RUN)/deptry --no-ansi $(PRODUCT)
+	$(RUN)/deptry --no-ansi --ignore DEP002,DEP004 tests
 
 format: setup ## format the code
 	$(RUN)/ruff format .

@@ -3,6 +3,7 @@
 #
 #   docker/engine.sh start     the engine, if none answers (root, on Debian)
 #   docker/engine.sh images    the images; prints E2E_*_IMAGE=NAME lines, all else on stderr
+#   docker/engine.sh earlier   the same for the image of an earlier commit, from git
 #
 # Images that cannot be pulled are replaced by stand-ins of Debian's packages, from the mirror that
 # this machine's apt uses. A second run changes nothing and takes a second.
@@ -127,6 +128,19 @@ python_base() {
   echo "$local/python:$suite"
 }
 
+earlier() { # of the commit E2E_EARLIER, by default the first one that has an image
+  local commit=${E2E_EARLIER:-} name=${E2E_EARLIER_IMAGE:-slackwater:e2e-earlier} scratch base
+  [ -n "$commit" ] || commit=$(git -C "$root" log --diff-filter=A --format=%H -- docker/Dockerfile | tail -n 1)
+  [ -n "$commit" ] || { say "no earlier commit is known here"; return 0; }
+  base=$(python_base)
+  scratch=$(mktemp -d)
+  git -C "$root" archive "$commit" | tar -x -C "$scratch"
+  say "makes $name of $commit"
+  build "$name" "$scratch" --file "$scratch/docker/Dockerfile" --build-arg "BASE=$base"
+  rm -rf "$scratch"
+  echo "E2E_EARLIER_IMAGE=$name"
+}
+
 clock() { # the library by which a container has a clock of its own; none is no failure
   local library=$root/.venv/e2e-clock.so
   command -v cc >/dev/null || packages gcc libc6-dev || return 0
@@ -148,5 +162,6 @@ flock 9
 case "${1:-}" in
   start) start ;;
   images) images ;;
-  *) say "expected start or images"; exit 2 ;;
+  earlier) earlier ;;
+  *) say "expected start, images or earlier"; exit 2 ;;
 esac
