@@ -121,6 +121,16 @@ postgres() {
   echo $stand_in
 }
 
+prometheus() {
+  local public=prom/prometheus:v3.7.3 stand_in=$local/prometheus:$suite
+  pulled $public && { echo $public; return 0; }
+  if ! is_there "$stand_in"; then
+    debian "$local/prometheus-package:$suite" "prometheus,ca-certificates"
+    build "$stand_in" "$here/standin/prometheus" --build-arg "BASE=$local/prometheus-package:$suite"
+  fi
+  echo "$stand_in"
+}
+
 python_base() {
   local public=python:3.13-slim-trixie
   pulled $public && { echo $public; return 0; }
@@ -152,6 +162,7 @@ images() {
   base=$(python_base)
   echo "E2E_KAFKA_IMAGE=$(kafka)"
   echo "E2E_POSTGRES_IMAGE=$(postgres)"
+  echo "E2E_PROMETHEUS_IMAGE=$(prometheus)"
   build "${E2E_SLACKWATER_IMAGE:=slackwater:e2e}" "$root" --file "$here/Dockerfile" --build-arg "BASE=$base"
   echo "E2E_SLACKWATER_IMAGE=$E2E_SLACKWATER_IMAGE"
   clock

@@ -11,7 +11,8 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
 from streams.bench.consistency.bank import OPENING, VIEWS, Transfers, sources
-from tests.e2e.containers import SECRETS, Environment, eventually
+from tests.e2e.containers import SECRETS, Environment
+from tests.e2e.parts import eventually
 
 TOPIC, OUTPUT = "transactions", "balances"
 KEPT = ("accepted", "credits", "debits", "balance", "total")
@@ -60,8 +61,8 @@ class Sender:
 
     def open(self) -> None:
         """The topic, and so many transfers that every account has had one of each kind."""
-        admin = AdminClient(self.environment.kafka)
-        for future in admin.create_topics([NewTopic(TOPIC, 1, 1)]).values():
+        admin, copies = AdminClient(self.environment.kafka), len(self.environment.brokers)
+        for future in admin.create_topics([NewTopic(TOPIC, 1, copies)]).values():
             future.result(30)
         self.send(OPENING)
         self.flush()

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from streams.app import client
-from tests.e2e.containers import Environment, Plan, environment
+from tests.e2e.containers import Builder, Environment, environment
+from tests.e2e.plan import Plan
 from tests.e2e.timeline import write
 from tests.e2e.trial import Trial
 
@@ -32,17 +33,28 @@ def plan() -> Plan:
 
 
 @pytest.fixture
-def running(tmp_path: Path, artifacts: Path, plan: Plan) -> Iterator[Environment]:
-    """A broker, a PostgreSQL and the services."""
+def built(tmp_path: Path, artifacts: Path, plan: Plan) -> Iterator[tuple[Environment, Builder]]:
+    """Brokers, a PostgreSQL and the services, and who makes more of them."""
     if "E2E_SLACKWATER_IMAGE" not in os.environ:
         pytest.skip("no images: `make e2e` makes an engine and them")
     secrets = tmp_path / "secrets"
     secrets.mkdir()
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(client, "_CONNECT_TIMEOUT_S", READ_TIMEOUT_S)
-        with environment(secrets, plan) as made:
+        with environment(secrets, plan, artifacts / "logs") as made:
             yield made
-            made.save_logs(artifacts / "logs")
+
+
+@pytest.fixture
+def running(built: tuple[Environment, Builder]) -> Environment:
+    """The parts."""
+    return built[0]
+
+
+@pytest.fixture
+def builder(built: tuple[Environment, Builder]) -> Builder:
+    """Who makes parts."""
+    return built[1]
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""The containers of an environment: a broker, the five services, a PostgreSQL.
+"""The containers of an environment: brokers, the five services, a PostgreSQL.
 
 They meet in a network of their own, by name. What a test reaches from outside is published at a
 port of 127.0.0.1 that is chosen before the start, so that it stays the same when a container is
@@ -6,10 +6,10 @@ killed and started again.
 """
 
 import os
+import secrets
 import shutil
 import ssl
-import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -23,6 +23,9 @@ from testcontainers.core.docker_client import DockerClient
 from testcontainers.core.network import Network
 
 from streams.app.client import Client
+from tests.e2e import brokers
+from tests.e2e.parts import Part, eventually
+from tests.e2e.plan import Plan
 from tests.integration.adapter.test_services import free_port
 
 SERVICES: Mapping[str, Sequence[str]] = {
@@ -37,106 +40,15 @@ SERVICES: Mapping[str, Sequence[str]] = {
 LABEL = {"slackwater.e2e": "1"}
 PASSWORD = "correct horse battery"
 SECRETS = "/run/slackwater"
+STATE = "/var/lib/slackwater/state"
 LIBRARY = "clock.so"
-PATIENCE_S = 300.0
+PERSON = "person.pem"
+"""A certificate of clients of the services, where a plan makes one."""
 
 
 def image(name: str) -> str:
     """The image that the environment of `make e2e` names for a part."""
     return os.environ[f"E2E_{name.upper()}_IMAGE"]
-
-
-def eventually(what: str, done: Callable[[], bool], patience_s: float = PATIENCE_S) -> float:
-    """Wait until it is so; the seconds that it took. Errors: AssertionError."""
-    began = time.monotonic()
-    while not done():
-        gone = time.monotonic() - began
-        assert gone < patience_s, f"not in {patience_s:.0f} s: {what}"
-        time.sleep(0.2)
-    return time.monotonic() - began
-
-
-@dataclass
-class Part:
-    """One container, and what may happen to it."""
-
-    name: str
-    container: Any
-    network: Any
-    port: int = 0
-    """Where it is reached from outside; 0 if nowhere."""
-
-    @property
-    def _docker(self) -> Any:
-        return self.container.get_wrapped_container()
-
-    @property
-    def health(self) -> str:
-        """What HEALTHCHECK said last; of an image without one whether it runs."""
-        self._docker.reload()
-        state = self._docker.attrs["State"]
-        return str(state.get("Health", {}).get("Status", state["Status"]))
-
-    def kill(self) -> None:
-        """`kill -9` of its first process, and of all others with it."""
-        self._docker.kill("KILL")
-
-    def stop(self) -> int:
-        """SIGTERM, and a minute to end; the exit code."""
-        self._docker.stop(timeout=60)
-        return int(self._docker.wait()["StatusCode"])
-
-    def ahead_s(self) -> float:
-        """How far its clock is ahead of this machine's."""
-        _, said = self._docker.exec_run(["date", "+%s"])
-        return float(said) - time.time()
-
-    def start(self) -> None:
-        """The same container once more, with what it has written."""
-        self._docker.start()
-
-    def pause(self) -> None:
-        """No process of it runs on, and none ends."""
-        self._docker.pause()
-
-    def resume(self) -> None:
-        """After `pause`."""
-        self._docker.unpause()
-
-    def cut(self) -> None:
-        """Its network cable is pulled."""
-        self.network.disconnect(self._docker, force=True)
-
-    def heal(self) -> None:
-        """After `cut`."""
-        self.network.connect(self._docker, aliases=[self.name])
-
-    @property
-    def log(self) -> str:
-        """All that it has said since it was made."""
-        return str(self._docker.logs().decode(errors="replace"))
-
-
-def nothing(*_: object) -> None:
-    """Where a plan has nothing to do."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Plan:
-    """What an environment has beyond the usual."""
-
-    with_clocks: bool = False
-    """Each part has a clock of its own."""
-    broker: Mapping[str, str] = field(default_factory=dict)
-    """More variables of the broker."""
-    client: Callable[[Path], Mapping[str, str]] = lambda _: {}
-    """Settings of clients on this machine, by the directory of the secrets."""
-    arguments: Sequence[str] = ()
-    """More arguments of each service."""
-    prepared: Callable[[trustme.CA, Path], None] = nothing
-    """Called to make more secrets."""
-    opened: Callable[["Environment"], None] = nothing
-    """Called when the broker answers, before the services begin."""
 
 
 @dataclass
@@ -147,19 +59,32 @@ class Environment:
     plan: Plan
     namespace: str = "bank"
     parts: dict[str, Part] = field(default_factory=dict)
+    replaced: list[Part] = field(default_factory=list)
+    """Those of which others have the name now."""
+
+    @property
+    def brokers(self) -> list[Part]:
+        """Those that hold the topics."""
+        return [self.parts[name] for name in self.plan.brokers]
 
     @property
     def kafka(self) -> dict[str, Any]:
-        """The settings by which this machine's clients reach the broker."""
-        address = f"127.0.0.1:{self.parts['kafka'].port}"
-        return {"bootstrap.servers": address, **self.plan.client(self.directory)}
+        """The settings by which this machine's clients reach the brokers."""
+        addresses = ",".join(f"127.0.0.1:{broker.port}" for broker in self.brokers)
+        return {"bootstrap.servers": addresses, **self.plan.client(self.directory)}
 
     @cached_property
     def client(self) -> Client:
         """Of the coordinator."""
-        context = ssl.create_default_context(cafile=self.directory / "authority.pem")
-        url = f"https://127.0.0.1:{self.parts['coordinator'].port}"
-        return Client(url, context=context, password=PASSWORD)
+        context = trusting(self.directory)
+        if (self.directory / PERSON).exists():
+            context.load_cert_chain(self.directory / PERSON)
+        return Client(self.url, context=context, password=PASSWORD)
+
+    @property
+    def url(self) -> str:
+        """The coordinator's."""
+        return f"https://127.0.0.1:{self.parts['coordinator'].port}"
 
     @property
     def postgres(self) -> Mapping[str, Any]:
@@ -173,11 +98,15 @@ class Environment:
             "password": PASSWORD,
         }
 
+    def tell(self, name: str, number: int) -> None:
+        """Write a file that parts read anew all the time."""
+        file = self.directory / name
+        file.write_text(f"{number}\n")
+        file.chmod(0o644)
+
     def set_clock(self, name: str, ahead_s: int) -> None:
         """Have the clock of a part be so far ahead. The parts have clocks of their own."""
-        file = self.directory / f"clock-{name}"
-        file.write_text(f"{ahead_s}\n")
-        file.chmod(0o644)
+        self.tell(f"clock-{name}", ahead_s)
 
     def clock_variables(self, name: str) -> dict[str, str]:
         """By these a part has a clock of its own, which is read anew every second."""
@@ -198,6 +127,8 @@ class Environment:
         directory.mkdir(parents=True, exist_ok=True)
         for part in self.parts.values():
             (directory / f"{part.name}.log").write_text(part.log)
+        for number, part in enumerate(self.replaced):
+            (directory / f"{part.name}.before.{number}.log").write_text(part.log)
 
 
 def make_secrets(directory: Path, plan: Plan) -> None:
@@ -215,40 +146,21 @@ def make_secrets(directory: Path, plan: Plan) -> None:
         file.chmod(0o644)
 
 
-def broker_variables(port: int) -> dict[str, str]:
-    """A broker that is its own controller, reached from inside and from outside."""
-    return {
-        "CLUSTER_ID": "c2xhY2t3YXRlci1lMmUtMQ",
-        "KAFKA_NODE_ID": "1",
-        "KAFKA_PROCESS_ROLES": "broker,controller",
-        "KAFKA_CONTROLLER_QUORUM_VOTERS": "1@localhost:9093",
-        "KAFKA_CONTROLLER_LISTENER_NAMES": "CONTROLLER",
-        "KAFKA_INTER_BROKER_LISTENER_NAME": "INTERNAL",
-        "KAFKA_LISTENERS": "INTERNAL://:19092,HOST://:9092,CONTROLLER://:9093",
-        "KAFKA_ADVERTISED_LISTENERS": f"INTERNAL://kafka:19092,HOST://127.0.0.1:{port}",
-        "KAFKA_LISTENER_SECURITY_PROTOCOL_MAP": (
-            "INTERNAL:PLAINTEXT,HOST:PLAINTEXT,CONTROLLER:PLAINTEXT"
-        ),
-        "KAFKA_OFFSETS_TOPIC_REPLICATION_FACTOR": "1",
-        "KAFKA_OFFSETS_TOPIC_NUM_PARTITIONS": "1",
-        "KAFKA_TRANSACTION_STATE_LOG_REPLICATION_FACTOR": "1",
-        "KAFKA_TRANSACTION_STATE_LOG_MIN_ISR": "1",
-        "KAFKA_TRANSACTION_STATE_LOG_NUM_PARTITIONS": "1",
-        "KAFKA_GROUP_INITIAL_REBALANCE_DELAY_MS": "0",
-        "KAFKA_BROKER_SESSION_TIMEOUT_MS": "2000",  # or a killed one may not register for 9 s
-        "KAFKA_BROKER_HEARTBEAT_INTERVAL_MS": "500",
-    }
+def trusting(directory: Path) -> ssl.SSLContext:
+    """Who trusts the authority of the secrets."""
+    return ssl.create_default_context(cafile=directory / "authority.pem")
 
 
-def service_variables(namespace: str) -> dict[str, str]:
+def service_variables(plan: Plan, namespace: str) -> dict[str, str]:
     """What every service is told."""
     return {
-        "SLACKWATER_BROKERS": "kafka:19092",
+        "SLACKWATER_BROKERS": brokers.bootstrap([plan.via] if plan.via else plan.brokers),
         "SLACKWATER_NAMESPACE": namespace,
         "SLACKWATER_LISTEN": "0.0.0.0:8470",
         "SLACKWATER_TLS_CERTIFICATE": f"{SECRETS}/server.pem",
         "SLACKWATER_TLS_KEY": f"{SECRETS}/server.pem",
         "SLACKWATER_PASSWORD_FILE": f"{SECRETS}/password",
+        **plan.variables,
     }
 
 
@@ -259,7 +171,15 @@ class Builder:
         self.environment, self._stack = environment, stack
         network = stack.enter_context(Network(docker_network_kw={"labels": LABEL}))
         self._network = network
-        self.cable = network._network  # the library gives no other way to it
+        self._cable = network._network  # the library gives no other way to it
+
+    @cached_property
+    def state(self) -> str:
+        """A volume with a working directory, which outlives containers."""
+        volumes = DockerClient().client.volumes
+        volume = volumes.create(f"slackwater-e2e-{secrets.token_hex(4)}", labels=LABEL)
+        self._stack.callback(volume.remove, force=True)
+        return str(volume.name)
 
     def part(
         self,
@@ -268,65 +188,118 @@ class Builder:
         variables: Mapping[str, str],
         command: Sequence[str] = (),
         published: Mapping[int, int] | None = None,
+        mounted: Mapping[str, str] | None = None,
+        **more: object,
     ) -> Part:
-        """Start a container: `published` is by the port inside."""
+        """Start a container: `published` is by the port inside, `mounted` by the one here."""
+        volumes = self._volumes(name)  # removed after the container: asked for before
+        volumes += [(source, place, "ro") for source, place in (mounted or {}).items()]
         container = (
             DockerContainer(image_)
             .with_network(self._network)
             .with_network_aliases(name)
             .with_envs(**variables, **self.environment.clock_variables(name))
-            .with_kwargs(labels=LABEL, init=True, hostname=name)
-            .with_volume_mapping(str(self.environment.directory), SECRETS, "ro")
+            .with_kwargs(labels=LABEL, init=True, hostname=name, **more)
         )
+        for source, place, mode in volumes:
+            container = container.with_volume_mapping(source, place, mode)
         if command:
             container = container.with_command(list(command))
         ports, bound = dict(published or {}), cast("dict[str, Any]", container.ports)
         for inside, outside in ports.items():
             bound[f"{inside}/tcp"] = ("127.0.0.1", outside)
         self._stack.enter_context(container)
-        part = Part(name, container, self.cable, next(iter(ports.values()), 0))
+        part = Part(name, container, self._cable, next(iter(ports.values()), 0))
         self.environment.parts[name] = part
         return part
 
-    def service(self, name: str, extra: Mapping[str, str] | None = None) -> Part:
+    def _volumes(self, name: str) -> list[tuple[str, str, Any]]:
+        secret = (str(self.environment.directory), SECRETS, "ro")
+        has_state = name in self.environment.plan.with_state
+        return [secret, *([(self.state, STATE, "rw")] if has_state else [])]
+
+    def service(self, name: str, image_: str, port: int = 0) -> Part:
         """One of ours."""
-        published = {8470: free_port()} if name == "coordinator" else {}
-        variables = service_variables(self.environment.namespace) | dict(extra or {})
-        command = [*SERVICES[name], *self.environment.plan.arguments]
-        return self.part(name, image("slackwater"), variables, command, published)
+        plan = self.environment.plan
+        published = {8470: port or free_port()} if name == "coordinator" else {}
+        variables = service_variables(plan, self.environment.namespace)
+        return self.part(
+            name, image(image_), variables, [*SERVICES[name], *plan.arguments], published
+        )
+
+    def replace(self, name: str, image_: str) -> None:
+        """A service ends in order, and one of another image takes its place, data and port."""
+        old = self.environment.parts[name]
+        code = old.stop()
+        assert code == 0, f"{name} ended with {code}:\n{old.log}"
+        self.environment.replaced.append(old)
+        new = self.service(name, image_, old.port)
+        eventually(f"the new {name} is healthy", lambda: new.health == "healthy")
+
+    def start(self) -> None:
+        """All parts; they are healthy."""
+        plan, made = self.environment.plan, self.environment
+        self.start_postgres()
+        self.start_brokers()
+        plan.opened(made)
+        plan.more(self)
+        for name in SERVICES:
+            self.service(name, plan.image)
+        eventually("all services are healthy", made.is_healthy)
+
+    def start_brokers(self) -> None:
+        """Those of the plan; they answer."""
+        plan, made = self.environment.plan, self.environment
+        for number in range(len(plan.brokers)):
+            port = free_port()
+            variables = brokers.variables(plan.brokers, number, port, plan.via)
+            self.part(
+                plan.brokers[number],
+                image("kafka"),
+                {**variables, **plan.broker},
+                published={brokers.OUTSIDE: port},
+            )
+        started = "Kafka Server started"
+        eventually(
+            "the brokers start", lambda: all(started in broker.log for broker in made.brokers)
+        )
+
+    def start_postgres(self) -> None:
+        """A database for materializations."""
+        database = {
+            "POSTGRES_USER": "bank",
+            "POSTGRES_DB": "bank",
+            "POSTGRES_PASSWORD": PASSWORD,
+        }
+        self.part("postgres", image("postgres"), database, published={5432: free_port()})
 
 
 def remove_leftovers() -> None:
-    """Containers and networks of a run that was killed."""
+    """Containers, networks and volumes of a run that was killed."""
     client = DockerClient().client
     chosen = {"filters": {"label": [f"{name}={value}" for name, value in LABEL.items()]}}
     for container in client.containers.list(all=True, **chosen):
         container.remove(force=True, v=True)
     for network in client.networks.list(**chosen):
         network.remove()
+    for volume in client.volumes.list(**chosen):
+        volume.remove(force=True)
 
 
 @contextmanager
-def environment(directory: Path, plan: Plan) -> Iterator[Environment]:
-    """A broker, PostgreSQL and all services, healthy."""
+def environment(
+    directory: Path, plan: Plan, logs: Path
+) -> Iterator[tuple[Environment, Builder]]:
+    """Brokers, PostgreSQL and all services, healthy; at last their logs are kept."""
     testcontainers_config.ryuk_disabled = True  # an image of its own; see remove_leftovers
     testcontainers_config.tc_host_override = "127.0.0.1"
     remove_leftovers()
     make_secrets(directory, plan)
     made = Environment(directory, plan)
     with ExitStack() as stack:
-        builder, port = Builder(made, stack), free_port()
-        variables = {**broker_variables(port), **plan.broker}
-        builder.part("kafka", image("kafka"), variables, published={9092: port})
-        database = {
-            "POSTGRES_USER": "bank",
-            "POSTGRES_DB": "bank",
-            "POSTGRES_PASSWORD": PASSWORD,
-        }
-        builder.part("postgres", image("postgres"), database, published={5432: free_port()})
-        eventually("a broker starts", lambda: "Kafka Server started" in made.parts["kafka"].log)
-        plan.opened(made)
-        for name in SERVICES:
-            builder.service(name)
-        eventually("all services are healthy", made.is_healthy)
-        yield made
+        builder = Builder(made, stack)
+        try:
+            builder.start()
+            yield made, builder
+        finally:
+            made.save_logs(logs)

@@ -21,6 +21,8 @@ from tests.e2e.ledger import Balances, Row, Way
 
 PAUSE_S = 0.2
 """Between two looks, and after a failure."""
+SILENCE_S = 30.0
+"""After so long without a record the topic is read from its beginning by another consumer."""
 BACK_MS = 3000
 SNAPSHOT = "SELECT account, balance FROM balance"
 ASKED = ("total = 0", "balance = credits - debits")
@@ -169,7 +171,11 @@ def look_at_tables(
 
 
 def committed(environment: Environment, ending: threading.Event) -> Iterator[Message | None]:
-    """Records of the output topic as a read_committed consumer has them; None at its end."""
+    """Records of the output topic as a read_committed consumer has them; None at its end.
+
+    Errors: TimeoutError when nothing comes any more: this consumer may have lost the brokers
+    for good, as librdkafka's sometimes do.
+    """
     consumer = Consumer(
         {
             **environment.kafka,
@@ -183,8 +189,13 @@ def committed(environment: Environment, ending: threading.Event) -> Iterator[Mes
     )
     try:
         consumer.assign([TopicPartition(OUTPUT, 0, OFFSET_BEGINNING)])
+        came = time.monotonic()
         while not ending.is_set():
             message = consumer.poll(0.5)
+            if message is not None:
+                came = time.monotonic()
+            elif time.monotonic() > came + SILENCE_S:
+                raise TimeoutError("nothing comes")
             if message is not None and message.error() is None:
                 yield message
             elif message is not None:

@@ -75,6 +75,14 @@ def rights(namespace: str, source: str, output: str) -> Mapping[str, list[Right]
     }
 
 
+def binding(user: str, topic: str) -> AclBinding:
+    """The right to do anything with a topic."""
+    allow, everything = AclPermissionType.ALLOW, AclOperation.ALL
+    return AclBinding(
+        ResourceType.TOPIC, topic, LITERAL, f"User:{user}", "*", everything, allow
+    )
+
+
 def grant(admin: AdminClient, user: str, given: list[Right]) -> None:
     """Allow a user what is listed."""
     allow = AclPermissionType.ALLOW

@@ -10,7 +10,10 @@ from functools import partial
 
 import pytest
 
-from tests.e2e.containers import SERVICES
+from tests.e2e import watched
+from tests.e2e.containers import SERVICES, Environment
+from tests.e2e.parts import eventually
+from tests.e2e.plan import Plan
 from tests.e2e.trial import Trial, inflict
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(3600)]
@@ -28,6 +31,11 @@ SHORT = [
 LONG = list(itertools.product(("kill", "pause", "cut", "restart"), PARTS))
 
 
+@pytest.fixture
+def plan() -> Plan:
+    return Plan(more=watched.start)
+
+
 def chosen(faults: list[tuple[str, str]]) -> list[tuple[str, str]]:
     """Those that E2E_FAULTS names, as `kill:replica,cut:kafka`; by default all."""
     named = os.environ.get("E2E_FAULTS", "")
@@ -37,8 +45,20 @@ def chosen(faults: list[tuple[str, str]]) -> list[tuple[str, str]]:
 def endure(trial: Trial, faults: list[tuple[str, str]]) -> None:
     for kind, name in chosen(faults):
         trial.suffer(kind, name, partial(inflict, kind, trial.environment.parts[name]))
+    check_what_is_shown(trial.environment)
     trial.end()
     trial.end_services()
+
+
+def check_what_is_shown(environment: Environment) -> None:
+    """Each panel of the dashboard has data, and each alert is one that can be evaluated."""
+    eventually("each service is scraped", lambda: watched.are_all_scraped(environment))
+    assert watched.without_data(environment) == {}
+    rules = watched.rules(environment)
+    assert {name: rule["health"] for name, rule in rules.items()} == dict.fromkeys(rules, "ok")
+    assert len(rules) > 15
+    assert rules["SlackwaterServiceDown"]["state"] == "inactive"
+    assert rules["SlackwaterAuditWrong"]["state"] == "inactive"
 
 
 def test_one_fault_after_another(trial: Trial) -> None:

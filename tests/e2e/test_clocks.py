@@ -9,7 +9,8 @@ import time
 import pytest
 
 from tests.e2e.bank import accepted
-from tests.e2e.containers import Plan, eventually
+from tests.e2e.parts import eventually
+from tests.e2e.plan import Plan
 from tests.e2e.trial import Trial
 
 pytestmark = [

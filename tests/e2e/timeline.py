@@ -10,13 +10,15 @@ from pathlib import Path
 
 from tests.e2e.ledger import Way
 
-WIDTH, ROW, LEFT, CHART = 1100, 18, 110, 120
+WIDTH, ROW, LEFT, CHART = 1100, 18, 150, 120
 COLOURS = {
     "kill": "#c0392b",
     "pause": "#2980b9",
     "cut": "#8e44ad",
     "restart": "#d35400",
     "clock": "#27ae60",
+    "delay": "#7f8c8d",
+    "upgrade": "#16a085",
 }
 LONGEST_LAG_S = 60.0
 

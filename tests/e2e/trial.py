@@ -4,9 +4,10 @@ import time
 from collections.abc import Callable
 
 from tests.e2e.bank import Sender, accepted, create
-from tests.e2e.containers import SERVICES, Environment, Part, eventually
+from tests.e2e.containers import SERVICES, Environment
 from tests.e2e.ledger import disagreements
 from tests.e2e.observers import Observers
+from tests.e2e.parts import Part, eventually
 from tests.e2e.timeline import Timeline
 
 LASTS_S = 5.0
