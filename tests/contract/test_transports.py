@@ -55,12 +55,11 @@ def one_transaction(stream: Stream) -> None:
 
 
 def opened(transport: Transport, path: Path, fail: str = "", **options: Any) -> Any:
-    """A stream over an applied task."""
-    driver = Driver(transport)
+    """A stream over an applied task; applied here, without a process for that alone."""
     spec = task(endpoint={"path": str(path), "fail": fail})
-    driver.apply(wire.ApplyRequest(materialization=spec, version="v1"))
+    Driver(Local(FileConnector())).apply(wire.ApplyRequest(materialization=spec, version="v1"))
     message = messages.Open(materialization=spec, version="v1", **options)
-    return driver.open(message, Extensions(acknowledge=True))
+    return Driver(transport).open(message, Extensions(acknowledge=True))
 
 
 def test_spec_validate_apply(transport: Transport, tmp_path: Path) -> None:

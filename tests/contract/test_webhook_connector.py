@@ -341,6 +341,17 @@ def test_tls_is_not_tried_again_with_one_that_speaks_none() -> None:
         answering.join()
 
 
+def test_without_tls_no_authorities_are_loaded(
+    receiver: Receiver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each of the calls that begin a session has a sender."""
+    monkeypatch.delattr(ssl, "create_default_context")
+    with sender(receiver) as sending:
+        sending.send("p", "1", b"{}")
+    with pytest.raises(AttributeError, match="create_default_context"):
+        sender(receiver, url="https://127.0.0.1:1")
+
+
 def test_a_certificate_that_nobody_trusts_says_what_to_do(tmp_path: Path) -> None:
     pem = tmp_path / "server.pem"
     trustme.CA().issue_cert("127.0.0.1").private_key_and_cert_chain_pem.write_to_path(pem)
