@@ -5,7 +5,6 @@ process that started it lives. The same directory gives the same data, and the s
 is free, so that clients find it again after a restart.
 """
 
-import base64
 import logging
 import re
 import signal
@@ -13,7 +12,6 @@ import socket
 import subprocess
 import sys
 import time
-import uuid
 from pathlib import Path
 from typing import Self
 
@@ -24,6 +22,7 @@ from streams.errors import Determinate, InvalidUsage
 from streams.files import write_whole
 from streams.java import find_java
 from streams.kafka.embedded import guard, properties
+from streams.kafka.embedded.formatting import format_directory
 from streams.kafka.embedded.jars import default_cache, kafka_jars, telling_lines
 
 log = logging.getLogger(__name__)
@@ -151,8 +150,7 @@ class EmbeddedBroker:
         logging_conf.write_text(properties.LOG4J)
         command = [str(java), *_SMALL_JVM, f"-Dlog4j2.configurationFile={logging_conf}"]
         classes = ["-cp", f"{jars}/*"]
-        if not (data / "meta.properties").exists():
-            _format([*command, "-Xmx128m", *classes], conf)
+        format_directory(data, conf, [*command, "-Xmx128m", *classes], jars)
         self._port = port
         self._process = self._guarded([*command, *_HEAP, *classes, "kafka.Kafka", str(conf)])
 
@@ -210,28 +208,6 @@ class EmbeddedBroker:
 
     def _last_words(self) -> str:
         return telling_lines(self.said())
-
-
-def _format(command: list[str], conf: Path) -> None:
-    done = subprocess.run(  # noqa: S603 -- our own command line, no shell
-        [*command, "kafka.tools.StorageTool", "format", "-t", _cluster_id(), "-c", str(conf)],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    if done.returncode != 0:
-        raise Determinate(
-            f"embedded broker cannot format its directory: "
-            f"{telling_lines(done.stdout + done.stderr)}"
-        )
-
-
-def _cluster_id() -> str:
-    """Return a new id. One that begins with a dash would be parsed as an option."""
-    while True:
-        cluster = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
-        if not cluster.startswith("-"):
-            return cluster
 
 
 def _free_ports(*wanted: int) -> tuple[int, int]:

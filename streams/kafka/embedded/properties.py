@@ -3,9 +3,12 @@
 from collections.abc import Mapping
 from pathlib import Path
 
+NODE = 1
+"""The id of the one node."""
+
 _FIXED: Mapping[str, str] = {
     "process.roles": "broker,controller",
-    "node.id": "1",
+    "node.id": str(NODE),
     "controller.listener.names": "CONTROLLER",
     "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
     "inter.broker.listener.name": "PLAINTEXT",
@@ -49,7 +52,7 @@ def server_properties(data: Path, port: int, controller_port: int) -> str:
     where = {
         "listeners": f"PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller_port}",
         "advertised.listeners": f"PLAINTEXT://127.0.0.1:{port}",
-        "controller.quorum.voters": f"1@127.0.0.1:{controller_port}",
+        "controller.quorum.voters": f"{NODE}@127.0.0.1:{controller_port}",
         "log.dirs": str(data),
     }
     return "".join(f"{name}={value}\n" for name, value in {**_FIXED, **where}.items())

@@ -10,7 +10,7 @@ import pytest
 
 from streams.errors import Determinate
 from streams.java import package_directory
-from streams.kafka.embedded import broker, jars
+from streams.kafka.embedded import formatting, jars
 from streams.kafka.embedded.jars import kafka_jars, telling_lines
 from streams.kafka.embedded.properties import server_properties
 from streams.kafka.embedded.trust import write_trust_store
@@ -102,5 +102,47 @@ def test_the_broker_listens_on_the_loopback_interface_only():
 
 def test_a_cluster_id_is_no_option(monkeypatch) -> None:
     ids = iter([uuid.UUID(bytes=bytes([0xF8]) + bytes(15)), uuid.UUID(int=1)])
-    monkeypatch.setattr("streams.kafka.embedded.broker.uuid.uuid4", lambda: next(ids))
-    assert broker._cluster_id() == "AAAAAAAAAAAAAAAAAAAAAQ"
+    monkeypatch.setattr("streams.kafka.embedded.formatting.uuid.uuid4", lambda: next(ids))
+    assert formatting._new_id() == "AAAAAAAAAAAAAAAAAAAAAQ"
+
+
+def program(path: Path, script: str) -> list[str]:
+    path.write_text(f"#!/bin/sh\n{script}\n")
+    path.chmod(0o755)
+    return [str(path)]
+
+
+def ids_of(data: Path) -> dict[str, str]:
+    lines = (data / "meta.properties").read_text().splitlines()
+    return dict(line.split("=", 1) for line in lines)
+
+
+def test_the_tool_that_formats_runs_once_per_cache(tmp_path: Path) -> None:
+    """What it wrote is taken for later directories, each with ids of its own."""
+    first, kept = tmp_path / "first", tmp_path / "jars"
+    writes = "echo begin >bootstrap.checkpoint; touch meta.properties"
+    tool = program(tmp_path / "tool", f"mkdir {first} && cd {first}; {writes}")
+    kept.mkdir()
+    for name in ("first", "first", "second", "third"):
+        formatting.format_directory(tmp_path / name, tmp_path / "conf", tool, kept)
+    for name in ("second", "third"):
+        assert (tmp_path / name / "bootstrap.checkpoint").read_text() == "begin\n"
+    ids, others = ids_of(tmp_path / "second"), ids_of(tmp_path / "third")
+    assert (ids["version"], ids["node.id"]) == ("1", "1")
+    assert len({ids["cluster.id"], ids["directory.id"], *others.values()} - {"1"}) == 4
+
+
+def test_a_tool_that_fails_is_quoted_and_nothing_is_kept(tmp_path: Path) -> None:
+    failing = program(tmp_path / "tool", "echo 'ERROR: no room'; exit 1")
+    with pytest.raises(Determinate, match="cannot format its directory: ERROR: no room"):
+        formatting.format_directory(tmp_path / "data", tmp_path / "conf", failing, tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["tool"]
+
+
+def test_a_cache_that_cannot_be_written_has_the_tool_run_again(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    writes = f"mkdir -p {data}; touch {data}/bootstrap.checkpoint; echo x >>{tmp_path}/runs"
+    tool = program(tmp_path / "tool", writes)
+    for _ in range(2):
+        formatting.format_directory(data, tmp_path / "conf", tool, tmp_path / "gone")
+    assert (tmp_path / "runs").read_text() == "x\nx\n"
