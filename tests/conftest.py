@@ -3,7 +3,7 @@
 import os
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -11,6 +11,7 @@ from hypothesis import settings
 from hypothesis.internal.conjecture import providers
 from hypothesis.internal.constants_ast import Constants
 
+from streams.errors import InvalidUsage
 from streams.kafka.embedded import EmbeddedBroker
 from streams.temporary import temporary_directory
 from tests.support.postgres import Server
@@ -80,6 +81,21 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedBroker]
     """An embedded broker, running; `broker.bootstrap` is its address."""
     with EmbeddedBroker(tmp_path_factory.mktemp("broker")) as running:
         yield running
+
+
+@pytest.fixture(scope="session")
+def one_to_break(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedBroker]:
+    embedded = EmbeddedBroker(tmp_path_factory.mktemp("own"))
+    yield embedded
+    embedded.stop()
+
+
+@pytest.fixture
+def own(one_to_break: EmbeddedBroker) -> EmbeddedBroker:
+    """A broker, running, that a test may do anything to: the next starts it, if it has to."""
+    with suppress(InvalidUsage):  # it runs
+        one_to_break.start()
+    return one_to_break
 
 
 def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:

@@ -22,13 +22,11 @@ from tests.support.processes import command_line, eventually, family, settled
 
 pytestmark = pytest.mark.integration
 
-LOG = Topic("kept.log")
 
-
-def append(bootstrap: str, value: bytes) -> None:
+def append(log: Topic, bootstrap: str, value: bytes) -> None:
     kafka = KafkaBroker(ClientSettings(bootstrap))
-    kafka.topics.create([TopicSpec(LOG, 1, TopicKind.LOG)])
-    kafka.logs.append([(LOG, value)])
+    kafka.topics.create([TopicSpec(log, 1, TopicKind.LOG)])
+    kafka.logs.append([(log, value)])
     kafka.close()
 
 
@@ -43,9 +41,9 @@ def answers(bootstrap: str) -> bool:
     return True
 
 
-def read(bootstrap: str, count: int) -> list[bytes]:
+def read(log: Topic, bootstrap: str, count: int) -> list[bytes]:
     kafka = KafkaBroker(ClientSettings(bootstrap))
-    tail = kafka.logs.tail({LOG: Offset(0)})
+    tail = kafka.logs.tail({log: Offset(0)})
     values: list[bytes] = []
     deadline = time.monotonic() + 60
     while len(values) < count and time.monotonic() < deadline:
@@ -56,13 +54,19 @@ def read(bootstrap: str, count: int) -> list[bytes]:
 
 
 def java_of(directory: Path) -> list[psutil.Process]:
-    """The broker's JVMs that work on this directory."""
+    """The JVMs of brokers that work on this directory."""
     conf = str(directory / "server.properties")
     return [
         process
         for process in psutil.process_iter()
         if conf in (line := command_line(process)) and "java" in Path(line[0]).name
     ]
+
+
+@pytest.fixture
+def log(request: pytest.FixtureRequest) -> Topic:
+    """One of the test's own: the broker has those of others."""
+    return Topic(f"{request.node.name}.log")
 
 
 PARENT = """
@@ -84,49 +88,48 @@ def start_in_a_parent(directory: Path) -> tuple[subprocess.Popen[str], str]:
         return parent, output.readline().strip()
 
 
-def test_data_survive_a_restart_and_so_does_the_address_unless_it_is_taken(tmp_path):
-    broker = EmbeddedBroker(tmp_path)
-    with broker as running:
-        before = running.bootstrap
-        append(before, b"first")
-        (java,) = java_of(tmp_path)
+def test_data_survive_a_restart_and_so_does_the_address_unless_it_is_taken(own, log):
+    before = own.bootstrap
+    append(log, before, b"first")
+    (java,) = java_of(own.log_file.parent)
+    own.stop()
     settled([java], 0)
-    with broker as running:
-        assert running.bootstrap == before
-        append(before, b"second")
-        assert read(before, 2) == [b"first", b"second"]
+    own.start()
+    assert own.bootstrap == before
+    append(log, before, b"second")
+    assert read(log, before, 2) == [b"first", b"second"]
+    own.stop()
     with socket.socket() as squatter:
         squatter.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         squatter.bind(("127.0.0.1", int(before.rpartition(":")[2])))
         squatter.listen()
-        with broker as running:
-            assert running.bootstrap != before
-            assert read(running.bootstrap, 2) == [b"first", b"second"]
+        own.start()
+        assert own.bootstrap != before
+        assert read(log, own.bootstrap, 2) == [b"first", b"second"]
 
 
-def test_a_killed_parent_takes_its_broker_along_and_loses_nothing(tmp_path):
-    parent, bootstrap = start_in_a_parent(tmp_path)
-    append(bootstrap, b"first")
-    javas = java_of(tmp_path)
+def test_a_killed_parent_takes_its_broker_along_and_loses_nothing(own, log):
+    own.stop()
+    directory = own.log_file.parent
+    parent, bootstrap = start_in_a_parent(directory)
+    append(log, bootstrap, b"first")
+    javas = java_of(directory)
     parent.send_signal(signal.SIGKILL)
     parent.wait()
-    # at once, while the old one is still closing its files
-    with EmbeddedBroker(tmp_path) as again:
-        assert read(again.bootstrap, 1) == [b"first"]
+    own.start()  # at once, while the old one is still closing its files
+    assert read(log, own.bootstrap, 1) == [b"first"]
     settled(javas)
 
 
-def test_a_killed_guard_takes_its_broker_along(tmp_path):
-    broker = EmbeddedBroker(tmp_path)
-    with broker as running:
-        append(running.bootstrap, b"first")
-        javas = java_of(tmp_path)
-        guard = javas[0].parent()
-        assert guard is not None
-        guard.kill()
-        settled(javas)
-    with broker as running:
-        assert read(running.bootstrap, 1) == [b"first"]
+def test_a_killed_guard_takes_its_broker_along(own, log):
+    append(log, own.bootstrap, b"first")
+    javas = java_of(own.log_file.parent)
+    guard = javas[0].parent()
+    assert guard is not None
+    guard.kill()
+    settled(javas)
+    own.start()
+    assert read(log, own.bootstrap, 1) == [b"first"]
 
 
 def test_ctrl_c_does_not_reach_it(broker):
@@ -155,19 +158,19 @@ def test_what_the_broker_said_is_in_the_error(tmp_path):
     assert java_of(tmp_path) == []
 
 
-def test_a_broker_that_was_killed_comes_back_where_it_was_with_its_data(tmp_path: Path) -> None:
-    broker = EmbeddedBroker(tmp_path)
-    keeper = BrokerKeeper(broker)
+def test_a_broker_that_was_killed_comes_back_where_it_was_with_its_data(own, log) -> None:
+    own.stop()
+    directory, keeper = own.log_file.parent, BrokerKeeper(own)
     bootstrap = keeper.start()
     try:
-        append(bootstrap, b"before")
-        (java,) = java_of(tmp_path)
+        append(log, bootstrap, b"before")
+        (java,) = java_of(directory)
         java.kill()
         settled([java])
         eventually(lambda: answers(bootstrap), 60)
-        append(bootstrap, b"after")
-        assert read(bootstrap, 2) == [b"before", b"after"]
+        append(log, bootstrap, b"after")
+        assert read(log, bootstrap, 2) == [b"before", b"after"]
     finally:
         keeper.stop()
-    settled(java_of(tmp_path))
+    settled(java_of(directory))
     assert keeper.reason == ""

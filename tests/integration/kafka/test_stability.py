@@ -222,13 +222,12 @@ def test_a_consumer_that_reads_nothing_is_replaced(kafka, settings, monkeypatch)
         assert tail._consumers[ConsumerSlot.IDLE] is not deaf
 
 
-def test_clients_outlive_a_restart_of_the_broker(tmp_path, monkeypatch):
+def test_clients_outlive_a_restart_of_the_broker(own, monkeypatch):
     # On a busy machine a broker takes longer to start than clients wait for answers.
     monkeypatch.setattr("streams.kafka.client.clients.ANSWER_TIMEOUT_S", 300.0)
-    with EmbeddedBroker(tmp_path) as broker:
-        kafka = KafkaBroker(ClientSettings(broker.bootstrap))
-        with contextlib.closing(kafka):
-            outlive(kafka, broker)
+    kafka = KafkaBroker(ClientSettings(own.bootstrap))
+    with contextlib.closing(kafka):
+        outlive(kafka, own)
 
 
 def outlive(kafka: KafkaBroker, broker: EmbeddedBroker) -> None:

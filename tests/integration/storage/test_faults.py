@@ -5,7 +5,7 @@ import os
 import resource
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Self
@@ -32,13 +32,6 @@ names = itertools.count()
 
 PATIENCE_S = 120
 """How long a step of a test may take, an outage of a minute among them."""
-
-
-@pytest.fixture(scope="module")
-def own(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedBroker]:
-    """A broker that a test may do anything to, as long as it runs in the end."""
-    with EmbeddedBroker(tmp_path_factory.mktemp("own")) as broker:
-        yield broker
 
 
 @pytest.fixture
@@ -145,7 +138,10 @@ def frozen(broker: EmbeddedBroker) -> Callable[[], object]:
     return process.resume
 
 
-@pytest.mark.parametrize("away", [stopped, killed, frozen])
+# what is stopped in order comes back in `kafka/test_stability.py` too
+@pytest.mark.parametrize(
+    "away", [pytest.param(stopped, marks=pytest.mark.long), killed, frozen]
+)
 def test_a_broker_that_is_away_is_waited_for(
     own: EmbeddedBroker,
     namespace: str,
