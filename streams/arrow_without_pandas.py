@@ -5,6 +5,7 @@ its first conversion of Python's or NumPy's values, to know pandas' types and nu
 """
 
 import sys
+from contextlib import suppress
 
 _HIDDEN = "pandas"
 
@@ -27,3 +28,14 @@ def without_pandas() -> None:
         pa.array([None])
     finally:
         sys.meta_path.remove(hiding)
+
+
+def with_pandas() -> None:
+    """Have Arrow know pandas from now on, if it is installed, whatever was hidden before.
+
+    Arrow converts values of pandas otherwise where it does not know it: NaN is no null then.
+    """
+    import pyarrow as pa  # noqa: PLC0415  as above
+
+    with suppress(ModuleNotFoundError):
+        pa.nulls(0).to_pandas()

@@ -73,6 +73,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     },
 }
 EVERYBODY = {
+    "streams.arrow_without_pandas",
     "streams.ids",
     "streams.errors",
     "streams.files",

@@ -8,9 +8,9 @@ from typing import Annotated
 
 import typer
 
-from streams.app.arrow_without_pandas import without_pandas
 from streams.app.service_process import Supervised, configured, serve, until_signalled
 from streams.app.signals import asked_for
+from streams.arrow_without_pandas import without_pandas
 
 COMMANDS = {
     "up": "streams.app.up:up",

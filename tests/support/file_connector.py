@@ -24,7 +24,7 @@ from connectors.protocol.messages import (
 )
 from connectors.transport import stdio
 from schemas import materialize_pb2 as wire
-from streams.app.arrow_without_pandas import without_pandas
+from streams.arrow_without_pandas import without_pandas
 
 SCHEMA = json.dumps({"type": "object", "properties": {"path": {"type": "string"}}})
 

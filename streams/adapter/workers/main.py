@@ -1,6 +1,6 @@
 """The worker process: evaluates users' texts with bounded memory.
 
-    python -m streams.adapter.workers.main LIMITS DIRECTORY ERRORS LOG_FORMAT
+    python -m streams.adapter.workers LIMITS DIRECTORY ERRORS LOG_FORMAT
 
 takes requests on its standard input and answers on its standard output (`framing`, `requests`)
 until the input ends. The system refuses every allocation beyond the limit (RLIMIT_DATA); a
@@ -161,7 +161,3 @@ def main(arguments: Sequence[str]) -> int:
         pass
     shutil.rmtree(directory, ignore_errors=True)
     return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))

@@ -94,7 +94,7 @@ class Worker:
             with (Path(self._directory) / START_LOG).open("wb") as writer:
                 return subprocess.Popen(  # noqa: S603  our own command, no shell
                     [
-                        *(sys.executable, "-P", "-m", "streams.adapter.workers.main"),
+                        *(sys.executable, "-P", "-m", "streams.adapter.workers"),
                         *(self._limits.encoded(), self._directory, str(ours), self._log_format),
                     ],
                     stdin=subprocess.PIPE,

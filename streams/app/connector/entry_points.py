@@ -1,8 +1,8 @@
 """Built-in connectors as programs, which any driver of the protocol can start."""
 
 from connectors.transport import stdio
-from streams.app.arrow_without_pandas import without_pandas
 from streams.app.connector.lookup import named
+from streams.arrow_without_pandas import without_pandas
 
 
 def webhook() -> None:

@@ -23,6 +23,7 @@ from typing import Protocol
 
 import pyarrow as pa
 
+from streams.arrow_without_pandas import with_pandas
 from streams.errors import InvalidStatement
 
 _HASH = re.compile(r'"((?:[^"]|"")*)@[0-9a-f]{16}"|@[0-9a-f]{16}(?![0-9a-f])')
@@ -96,6 +97,7 @@ def compile_function(function: Function) -> Written:
     Errors: InvalidStatement when the text is no Python, fails when it is run, or defines no
         function of the name that takes the parameters.
     """
+    with_pandas()  # which the text may use
     refused = f"function {function.name} cannot be made"
     namespace: dict[str, object] = {"__name__": function.name}
     try:

@@ -339,6 +339,27 @@ def test_what_takes_too_much_is_told(workers: Workers, text: str) -> None:
     assert refused(lambda: selected(workers, text)) == "the query takes too much memory"
 
 
+def test_a_worker_has_pandas_once_a_function_may_use_it() -> None:
+    """It starts in half the time without; and Arrow knows the nulls of pandas by it."""
+    counted = python(
+        "counted",
+        "import pandas, pyarrow",
+        "nulls = pyarrow.array(pandas.Series([1.0, float('nan')])).null_count",
+        "return pyarrow.array([nulls] * len(x), pyarrow.int64())",
+    )
+    workers = Workers(most=1)
+    try:
+        assert honest(workers)
+        with done(workers.lend()) as worker:
+            maps = Path(f"/proc/{worker.pid}/maps")
+        assert "/pyarrow/" in maps.read_text()
+        assert "/pandas/" not in maps.read_text()
+        assert selected(workers, "SELECT counted(a) AS n FROM t", counted) == ["[1]"] * 3
+        assert "/pandas/" in maps.read_text()
+    finally:
+        workers.close()
+
+
 def test_a_view_is_planned_as_if_there_were_nothing_else(workers: Workers) -> None:
     twice = python("twice", "import pyarrow.compute as pc", "return pc.multiply(x, 2)")
     unused = python("unused", "return x")
