@@ -140,3 +140,11 @@ def upper(environment: Environment, kind: str, name: str) -> int:
             shown_upper = row["upper"]
             return shown_upper if isinstance(shown_upper, int) else 0
     return 0
+
+
+def drop_everything(environment: Environment) -> None:
+    """Drop all objects, those first that read others."""
+    for kind in ("SINK", "MATERIALIZED VIEW", "REBASE", "SOURCE"):
+        shown = environment.sql(f"SHOW {kind}S")[0].rows
+        for name, *_ in sorted(shown, key=lambda row: int(str(row[1])[1:]), reverse=True):
+            environment.sql(f"DROP {kind} {name}")

@@ -2,13 +2,14 @@
 
 import itertools
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import pytest
 
 from streams.app.environment import Environment
 from streams.errors import InvalidStatement
 from streams.kafka.embedded import EmbeddedBroker
+from tests.integration.adapter.shared_kills import through_kills
 from tests.integration.adapter.support import eventually, raw_topic, read_output
 from tests.integration.replica.json_producer import Feed
 
@@ -23,9 +24,10 @@ def sender(broker: EmbeddedBroker, topic: str) -> Callable[..., None]:
     return lambda *values: feed.put(topic, [({}, value) for value in values])
 
 
+@through_kills
 def test_good_rows_are_read_and_each_bad_message_is_a_dead_letter_once(
     environment: Environment, broker: EmbeddedBroker
-) -> None:
+) -> Iterator[str]:
     """A snapshot with bad messages, then changes while replica and coordinator are killed."""
     feed, number = Feed(broker.bootstrap), next(numbers)
     topic = raw_topic(broker.bootstrap, 1)
@@ -46,10 +48,11 @@ def test_good_rows_are_read_and_each_bad_message_is_a_dead_letter_once(
     )
     query = f"SELECT good, bad FROM {view}"
     eventually(lambda: environment.sql(query)[0].rows == ((10, 1),))
-    environment.kill("replica")
+    yield "replica"
     send(10, 10)
-    environment.kill("coordinator")
+    yield "coordinator"
     send(20, 10)
+    yield "others"
     eventually(lambda: environment.sql(query)[0].rows == ((30, 3),))
     (letters,) = environment.sql(
         f'SELECT "offset", value, reason FROM {source}.errors ORDER BY "offset"'
@@ -63,9 +66,10 @@ def test_good_rows_are_read_and_each_bad_message_is_a_dead_letter_once(
     assert detail == f"3 dead letters in {source}.errors"
 
 
+@through_kills
 def test_a_skipped_message_counts_once_through_kills(
     environment: Environment, broker: EmbeddedBroker
-) -> None:
+) -> Iterator[str]:
     feed, number = Feed(broker.bootstrap), next(numbers)
     topic, source = raw_topic(broker.bootstrap, 1), f"lenient{number}"
 
@@ -80,10 +84,11 @@ def test_a_skipped_message_counts_once_through_kills(
     )
     query = f"SELECT count(*) FROM {source}"
     eventually(lambda: environment.sql(query)[0].rows == ((10,),))
-    environment.kill("replica")
+    yield "replica"
     send(10)
-    environment.kill("coordinator")
+    yield "coordinator"
     send(20)
+    yield "others"
     eventually(lambda: environment.sql(query)[0].rows == ((30,),))
     send(30)
     eventually(lambda: environment.sql(query)[0].rows == ((40,),))
@@ -126,9 +131,10 @@ def test_a_source_that_stops_goes_on_behind_the_message(
     eventually(lambda: state()[0] == "running")
 
 
+@through_kills
 def test_a_source_stops_at_its_limit_and_goes_on_when_that_is_changed(
     environment: Environment, broker: EmbeddedBroker
-) -> None:
+) -> Iterator[str]:
     topic, source = raw_topic(broker.bootstrap, 1), f"limited{next(numbers)}"
     send = sender(broker, topic)
 
@@ -146,19 +152,20 @@ def test_a_source_stops_at_its_limit_and_goes_on_when_that_is_changed(
     eventually(lambda: environment.sql(query)[0].rows == ((1, 2),))
     send(b'{"id":2}', b"no")
     eventually(lambda: "too many messages cannot be decoded" in str(row()["detail"]))
-    environment.kill("replica")
+    yield "replica"
     assert environment.sql(query)[0].rows == ((1, 2),)
     environment.sql(f"ALTER SOURCE {source} SET (ON ERROR SKIP, ERROR LIMIT NONE)")
-    eventually(lambda: environment.sql(query)[0].rows == ((2, 2),))
-    environment.kill("coordinator")
+    yield "coordinator"
     send(b'{"id":3}', b"again")
+    yield "others"
     eventually(lambda: environment.sql(query)[0].rows == ((3, 2),))
     assert (row()["status"], row()["skipped"]) == ("running", 2)
 
 
+@through_kills
 def test_dead_letters_by_event_time_wait_for_no_row(
     environment: Environment, broker: EmbeddedBroker
-) -> None:
+) -> Iterator[str]:
     topic, source = raw_topic(broker.bootstrap, 1), f"timed{next(numbers)}"
     send = sender(broker, topic)
 
@@ -172,13 +179,15 @@ def test_dead_letters_by_event_time_wait_for_no_row(
         " WATERMARK FOR ts AS ts - INTERVAL '1 second') FORMAT JSON"
     )
     eventually(lambda: letters() == [0, 1])
-    environment.kill("replica")
+    yield "replica"
     send(*(f'{{"id":{n},"ts":"2024-01-01 00:00:{n:02}"}}'.encode() for n in range(5)), b"no")
+    yield "others"
     eventually(lambda: letters() == [0, 1, 7])
     query = f"SELECT id FROM {source} ORDER BY id"
     eventually(lambda: environment.sql(query)[0].rows == ((0,), (1,), (2,)))
-    environment.kill("replica")
+    yield "replica"
     send(b'{"id":9,"ts":"2024-01-01 00:01:00"}', b"more")
+    yield "others"
     eventually(lambda: letters() == [0, 1, 7, 9])
     eventually(lambda: environment.sql(query)[0].rows == ((0,), (1,), (2,), (3,), (4,)))
     ((oldest,),) = environment.sql(f"SELECT year(min(time)) FROM {source}.errors")[0].rows

@@ -5,6 +5,7 @@ import json
 import random
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any
@@ -16,6 +17,7 @@ from confluent_kafka import Producer
 
 from streams.app.environment import Environment
 from streams.kafka.embedded import EmbeddedBroker
+from tests.integration.adapter.shared_kills import through_kills
 from tests.integration.adapter.support import eventually, raw_topic, upper
 from tests.support.logical_time import set_time
 
@@ -127,8 +129,10 @@ def _told(value: object) -> object:
     return value if isinstance(value, int | str | None) else str(value)
 
 
-@pytest.fixture
-def shop(environment: Environment, broker: EmbeddedBroker) -> Iterator[Mapping[str, str]]:
+@contextmanager
+def shop(
+    environment: Environment, broker: EmbeddedBroker, queries: Mapping[str, str] = QUERIES
+) -> Iterator[Mapping[str, str]]:
     """The topics of two sources, whose names are `views` and `buys`, with views over them."""
     topics = {kind: raw_topic(broker.bootstrap, PARTITIONS) for kind in DELAYS_MS}
     history = "LAG BEHIND UPPER '3000 weeks'"
@@ -140,27 +144,36 @@ def shop(environment: Environment, broker: EmbeddedBroker) -> Iterator[Mapping[s
             f" WATERMARK FOR ts AS ts - INTERVAL {DELAYS_MS[kind] // 1000} SECONDS) FORMAT JSON"
             f" WITH (LATE ROWS DEAD LETTER, IDLE AFTER '1 hour', {history})"
         )
-    for view, query in QUERIES.items():
+    for view, query in queries.items():
         text = query.format(views="views", buys="buys")
         environment.sql(f"CREATE MATERIALIZED VIEW {view} WITH ({history}) AS {text}")
     yield topics
-    for view in reversed(QUERIES):
+    for view in [*queries][::-1]:
         environment.sql(f"DROP MATERIALIZED VIEW {view}")
     for kind in topics:
         environment.sql(f"DROP SOURCE {kind}")
 
 
+@through_kills
 def test_views_over_event_times_are_right_at_each(
-    environment: Environment, broker: EmbeddedBroker, shop: Mapping[str, str]
-) -> None:
+    environment: Environment, broker: EmbeddedBroker
+) -> Iterator[str]:
+    with shop(environment, broker) as topics:
+        yield from halves(environment, broker, topics)
+
+
+def halves(
+    environment: Environment, broker: EmbeddedBroker, topics: Mapping[str, str]
+) -> Iterator[str]:
     """Half of the rows, a kill of the replica, the other half."""
-    sent = {"views": arrivals("views", 240), "buys": arrivals("buys", 120)}
+    sent = {"views": arrivals("views", 120), "buys": arrivals("buys", 60)}
     for kind, rows in sent.items():
-        send(broker, shop[kind], rows[: len(rows) // 2])
+        send(broker, topics[kind], rows[: len(rows) // 2])
     eventually(lambda: upper(environment, "SOURCES", "views") > BEGIN)
-    environment.kill("replica")
+    yield "replica"
     for kind, rows in sent.items():
-        send(broker, shop[kind], [*rows[len(rows) // 2 :], *pushes(kind)])
+        send(broker, topics[kind], [*rows[len(rows) // 2 :], *pushes(kind)])
+    yield "others"
     for kind in sent:
         reached = partial(upper, environment, "SOURCES", kind)
         eventually(lambda reached=reached: reached() == END)  # type: ignore[misc]  # bound now
@@ -177,17 +190,16 @@ def test_views_over_event_times_are_right_at_each(
     assert answer.facts["as_of"] == middle
 
 
-def test_a_late_row_is_a_dead_letter(
-    environment: Environment, broker: EmbeddedBroker, shop: Mapping[str, str]
-) -> None:
-    send(broker, shop["buys"], pushes("buys"))
-    eventually(lambda: upper(environment, "SOURCES", "buys") == END)
-    late = {"id": 7, "seen": 0, "ms": BEGIN, "amount": 1}
-    later = [{**push, "ms": push["ms"] + 1000} for push in pushes("buys")]
-    send(broker, shop["buys"], [late, *later, *later])
-    eventually(lambda: upper(environment, "SOURCES", "buys") == END + 1000)
-    (letters,) = environment.sql("SELECT partition, value, reason FROM buys.errors")
-    ((partition, _, reason),) = letters.rows
-    assert partition == 0
-    assert str(END) in str(reason) or "2023-11-14" in str(reason)
-    assert environment.sql(f"SELECT * FROM buys AS OF {END}")[0].rows == ()
+def test_a_late_row_is_a_dead_letter(environment: Environment, broker: EmbeddedBroker) -> None:
+    with shop(environment, broker, {}) as topics:
+        send(broker, topics["buys"], pushes("buys"))
+        eventually(lambda: upper(environment, "SOURCES", "buys") == END)
+        late = {"id": 7, "seen": 0, "ms": BEGIN, "amount": 1}
+        later = [{**push, "ms": push["ms"] + 1000} for push in pushes("buys")]
+        send(broker, topics["buys"], [late, *later, *later])
+        eventually(lambda: upper(environment, "SOURCES", "buys") == END + 1000)
+        (letters,) = environment.sql("SELECT partition, value, reason FROM buys.errors")
+        ((partition, _, reason),) = letters.rows
+        assert partition == 0
+        assert str(END) in str(reason) or "2023-11-14" in str(reason)
+        assert environment.sql(f"SELECT * FROM buys AS OF {END}")[0].rows == ()

@@ -1,8 +1,13 @@
 """A Python function on a whole environment: shipped to the workers, kept while it is needed."""
 
+from collections.abc import Iterator
+
 import pytest
 
+from streams.app.environment import Environment
 from streams.errors import InvalidStatement
+from streams.kafka.embedded import EmbeddedBroker
+from tests.integration.adapter.shared_kills import through_kills
 from tests.integration.adapter.support import eventually, raw_topic
 from tests.integration.replica.json_producer import Feed
 
@@ -16,9 +21,10 @@ def share(n):
 $$"""
 
 
+@through_kills
 def test_a_view_calls_a_function_through_errors_and_a_killed_replica(
-    environment, broker
-) -> None:
+    environment: Environment, broker: EmbeddedBroker
+) -> Iterator[str]:
     topic, feed = raw_topic(broker.bootstrap), Feed(broker.bootstrap)
     feed.put(topic, [({"id": i}, {"n": i + 1}) for i in range(3)])
     environment.sql(
@@ -49,8 +55,9 @@ def test_a_view_calls_a_function_through_errors_and_a_killed_replica(
     eventually(lambda: fails("given"))
     eventually(lambda: fails("by_share"))
 
-    environment.kill("replica")
+    yield "replica"
     feed.put(topic, [({"id": 1}, {"n": 4}), ({"id": 2}, None)])
+    yield "others"
     holds("given", (0, 12), (1, 3), (3, 2), (4, None), (5, 2))
     holds("by_share", (2, 2), (3, 1), (12, 1), (None, 1))
 

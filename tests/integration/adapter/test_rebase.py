@@ -4,6 +4,7 @@ import json
 import random
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import duckdb
@@ -13,6 +14,7 @@ from confluent_kafka import Producer
 
 from streams.app.environment import Environment
 from streams.kafka.embedded import EmbeddedBroker
+from tests.integration.adapter.shared_kills import through_kills
 from tests.integration.adapter.support import eventually, raw_topic
 from tests.integration.adapter.test_event_time import BEGIN, END, arrivals, pushes, send
 
@@ -24,7 +26,7 @@ NAMES = ("rebased", "prices", "priced")
 Change = tuple[int, int, tuple[Any, ...]]
 
 
-@pytest.fixture
+@contextmanager
 def shop(environment: Environment, broker: EmbeddedBroker) -> Iterator[Mapping[str, str]]:
     """The topics of clicks, by event time, and of prices; the clicks rebased, with a view."""
     topics = {kind: raw_topic(broker.bootstrap) for kind in ("clicks", "prices")}
@@ -92,9 +94,12 @@ def contents(found: Sequence[Change], time: int) -> Counter[tuple[Any, ...]]:
     return +rows
 
 
-def joined(clicks: Counter[tuple[Any, ...]], prices: Counter[tuple[Any, ...]]) -> Counter[Any]:
+def joined(
+    con: duckdb.DuckDBPyConnection,
+    clicks: Counter[tuple[Any, ...]],
+    prices: Counter[tuple[Any, ...]],
+) -> Counter[Any]:
     """What DuckDB says of the view, over the contents of its inputs."""
-    con = duckdb.connect()
     for name, columns, rows in (
         ("clicks", ("id", "page", "ts"), clicks),
         ("prices", ("page", "price"), prices),
@@ -105,9 +110,17 @@ def joined(clicks: Counter[tuple[Any, ...]], prices: Counter[tuple[Any, ...]]) -
     return Counter(con.sql(PRICED.format(clicks="clicks", prices="prices")).fetchall())
 
 
+@through_kills
 def test_a_rebase_goes_on_after_a_kill(
+    environment: Environment, broker: EmbeddedBroker
+) -> Iterator[str]:
+    with shop(environment, broker) as topics:
+        yield from halves(environment, broker, topics)
+
+
+def halves(
     environment: Environment, broker: EmbeddedBroker, shop: Mapping[str, str]
-) -> None:
+) -> Iterator[str]:
     """Half of the events and prices, a kill of the replica, the other half."""
     rows, source = arrivals("views", 240), random.Random(7)
     price(broker, shop["prices"], dict.fromkeys("abc", 1))
@@ -115,14 +128,17 @@ def test_a_rebase_goes_on_after_a_kill(
     eventually(lambda: reached(environment) is not None)
     eventually(lambda: len(environment.sql("SELECT 1 FROM priced LIMIT 9")[0].rows) == 9)
     for number in range(6):
+        if number == 3:
+            yield "before"
         before = reached(environment)
         price(broker, shop["prices"], {source.choice("abc"): number})
         send(broker, shop["clicks"], rows[120 + 10 * number : 130 + 10 * number])
         if number < 3:
             eventually(lambda before=before: reached(environment) != before)  # type: ignore[misc]  # bound now
         if number == 3:
-            environment.kill("replica")
+            yield "replica"
     send(broker, shop["clicks"], [*rows[180:], *pushes("views")])
+    yield "others"
     eventually(lambda: reached(environment) == "2023-11-14 22:14:20")
     rebase = shown(environment, "REBASES", "rebased")
     assert (rebase["of"], rebase["status"]) == ("clicks", "running")
@@ -130,10 +146,11 @@ def test_a_rebase_goes_on_after_a_kill(
     found = {name: changes(environment, name, bounds) for name in NAMES}
     events = {row["id"]: row["ms"] for row in rows}
     times = sorted({time for of in found.values() for time, _, _ in of} | set(bounds))
+    con = duckdb.connect()
     for time in times:
         clicks, prices = contents(found["rebased"], time), contents(found["prices"], time)
         _is_as_of_some_event_time(clicks, events)
-        assert contents(found["priced"], time) == joined(clicks, prices), time
+        assert contents(found["priced"], time) == joined(con, clicks, prices), time
     assert contents(found["rebased"], bounds[1]).total() == len(rows)
     assert {diff for _, diff, _ in found["rebased"]} == {1}
     assert len({time for time, _, _ in found["rebased"]}) > 4, "it came at once"

@@ -1,6 +1,7 @@
 """Sources that resume after their topic was made anew or retention overtook them, on Spark."""
 
 import itertools
+from collections.abc import Iterator
 
 import pytest
 from confluent_kafka import TopicPartition
@@ -9,6 +10,7 @@ from confluent_kafka.admin import AdminClient
 from streams.app.environment import Environment
 from streams.errors import InvalidStatement
 from streams.kafka.embedded import EmbeddedBroker
+from tests.integration.adapter.shared_kills import through_kills
 from tests.integration.adapter.support import eventually, raw_topic
 from tests.integration.replica.json_producer import Feed
 
@@ -40,9 +42,10 @@ def skips(environment: Environment, name: str) -> list[tuple[object, ...]]:
     return list(environment.sql(query)[0].rows)
 
 
+@through_kills
 def test_topics_made_anew_are_read_on_once_through_kills(
     environment: Environment, broker: EmbeddedBroker
-) -> None:
+) -> Iterator[str]:
     """A log goes on; of a table what was known stays until its key is written again."""
     feed, number = Feed(broker.bootstrap), next(numbers)
     log, table = (raw_topic(broker.bootstrap, 1) for _ in range(2))
@@ -65,11 +68,12 @@ def test_topics_made_anew_are_read_on_once_through_kills(
     feed.put(table, [({"id": 0}, {"name": "new"}), ({"id": 1}, None), ({"id": 4}, {})])
     for name in (events, people):
         eventually(lambda name=name: "was re-created" in shown(environment, name)[1])  # type: ignore[misc]
+    yield "before"
     for name in (events, people):
         environment.sql(f"ALTER SOURCE {name} RESUME FROM EARLIEST")
-    environment.kill("replica")
-    environment.kill("coordinator")
+    yield "coordinator"  # after the replica
     feed.send(log, [{"id": n} for n in range(15, 20)])
+    yield "others"
     eventually(lambda: ids(environment, events) == list(range(20)))
     eventually(lambda: environment.sql(f"SELECT * FROM {view}")[0].rows == ((20, 190),))
     query = f"SELECT id, name FROM {people} ORDER BY id"
@@ -79,27 +83,30 @@ def test_topics_made_anew_are_read_on_once_through_kills(
     assert "it had read up to offsets 0: 10" in shown(environment, events)[1]
     ((_, _, offset, _, reason),) = skips(environment, events)
     assert (offset, str(reason)[:29]) == (10, "skipped: all offsets from 10 ")
-    environment.kill("replica")
+    yield "replica"
     feed.send(log, [{"id": n} for n in range(20, 25)])  # to 15, past where the former one ended
+    yield "others"
     eventually(lambda: ids(environment, events) == list(range(25)))
     eventually(lambda: environment.sql(f"SELECT * FROM {view}")[0].rows == ((25, 300),))
     assert environment.sql(query)[0].rows == rows
 
 
+@through_kills
 def test_what_retention_took_is_skipped_and_told(
     environment: Environment, broker: EmbeddedBroker
-) -> None:
+) -> Iterator[str]:
     feed, topic, name = Feed(broker.bootstrap), raw_topic(broker.bootstrap, 1), "overtaken"
     feed.send(topic, [{"id": n} for n in range(5)])
     environment.sql(
         f"CREATE SOURCE {name} FROM KAFKA (TOPIC '{topic}') (id BIGINT) FORMAT JSON"
     )
     eventually(lambda: ids(environment, name) == list(range(5)))
-    environment.kill("replica")  # which takes seconds to start
+    yield "replica"
     feed.send(topic, [{"id": n} for n in range(5, 10)])
     admin = AdminClient({"bootstrap.servers": broker.bootstrap})
     for done in admin.delete_records([TopicPartition(topic, 0, 8)]).values():
         done.result()
+    yield "others"
     eventually(lambda: "offsets 5 to 7 were deleted" in shown(environment, name)[1])
     environment.sql(f"ALTER SOURCE {name} RESUME FROM OFFSETS (0 => 9)")
     feed.send(topic, [{"id": 10}])
@@ -110,15 +117,17 @@ def test_what_retention_took_is_skipped_and_told(
     assert skips(environment, name) == [
         (topic, 0, 5, None, "skipped: offsets 5 to 8, by ALTER SOURCE ... RESUME FROM")
     ]
-    environment.kill("replica")
+    yield "replica"
     feed.send(topic, [{"id": 11}])
+    yield "others"
     eventually(lambda: ids(environment, name) == [0, 1, 2, 3, 4, 9, 10, 11])
     assert len(skips(environment, name)) == 1
 
 
+@through_kills
 def test_a_source_by_event_time_goes_on_with_what_is_pending(
     environment: Environment, broker: EmbeddedBroker
-) -> None:
+) -> Iterator[str]:
     """Behind a bad message before anything is bound, and where retention took pending rows."""
     feed, topic, name = Feed(broker.bootstrap), raw_topic(broker.bootstrap, 1), "timed"
 
@@ -138,16 +147,19 @@ def test_a_source_by_event_time_goes_on_with_what_is_pending(
     eventually(lambda: ids(environment, name) == [0])
     feed.send(topic, [at(5, 30), at(6, 29)])
     eventually(lambda: ids(environment, name) == [0, 2, 3, 4])
-    environment.kill("replica")  # which takes seconds to start
+    yield "replica"
     admin = AdminClient({"bootstrap.servers": broker.bootstrap})
     for done in admin.delete_records([TopicPartition(topic, 0, 6)]).values():
         done.result()
+    yield "others"
     eventually(lambda: "rows from offset 5 on are pending" in shown(environment, name)[1])
     place = shown(environment, name)[1].split("RESUME FROM ")[1]
     assert place == "OFFSETS (0 => 7)"
+    yield "before"
     environment.sql(f"ALTER SOURCE {name} RESUME FROM {place}")
-    environment.kill("replica")
+    yield "replica"
     feed.send(topic, [at(7, 40)])
+    yield "others"
     eventually(lambda: ids(environment, name) == [0, 2, 3, 4, 6])
     eventually(lambda: shown(environment, name)[0] == "running")
     resumed = f'resumed in topic "{topic}": partition 0'
