@@ -1,8 +1,9 @@
 """One Spark session for all tests of replicas, and an instance for each."""
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+from types import MappingProxyType
 
 import pytest
 from pyspark.sql import SparkSession
@@ -33,7 +34,11 @@ def bench(broker: EmbeddedBroker) -> Iterator[Bench]:
 
 
 def config_of(
-    bench: Bench, state: Path, name: str = "r1", deadline_s: float = 60.0
+    bench: Bench,
+    state: Path,
+    name: str = "r1",
+    deadline_s: float = 60.0,
+    points: Mapping[str, int] = MappingProxyType({}),
 ) -> ReplicaConfig:
     return ReplicaConfig(
         name=name,
@@ -43,6 +48,7 @@ def config_of(
         state=state,
         deadline_s=deadline_s,
         timings=True,
+        points=dict(points),
     )
 
 
@@ -51,8 +57,13 @@ def run(spark: SparkSession, bench: Bench, tmp_path: Path) -> Iterator[Callable[
     """Starts replicas in threads of this process, over the shared session."""
     running: list[tuple[Replica, threading.Thread]] = []
 
-    def start(name: str = "r1", state: Path | None = None, deadline_s: float = 60.0) -> Replica:
-        config = config_of(bench, state or tmp_path / name, name, deadline_s)
+    def start(
+        name: str = "r1",
+        state: Path | None = None,
+        deadline_s: float = 60.0,
+        points: Mapping[str, int] = MappingProxyType({}),
+    ) -> Replica:
+        config = config_of(bench, state or tmp_path / name, name, deadline_s, points)
         replica = Replica(config, spark)
         thread = threading.Thread(target=replica.run, name=name, daemon=True)
         thread.start()

@@ -33,7 +33,7 @@ def test_source_and_views_are_exact_at_every_time(
     big = "SELECT customer, total FROM totals WHERE total > 71000"
     bench.view("big", big)
     rng = random.Random(1)
-    for _ in range(10):
+    for _ in range(6):
         feed.send(
             raw,
             [{"id": i, "customer": rng.randrange(9), "amount": i} for i in range(50)],
@@ -61,7 +61,7 @@ def test_upserts_joins_and_bad_messages(
     run()
     bench.settle("orders", "people", "by_name")
     rng = random.Random(2)
-    for round_ in range(8):
+    for round_ in range(5):
         feed.put(
             people,
             [
@@ -105,7 +105,7 @@ def test_a_dropped_view_stops_and_the_others_go_on(
     assert judge(bench, "two", count, ["orders"]) >= 2
 
 
-@pytest.mark.parametrize("count", [12, pytest.param(50, marks=pytest.mark.long)])
+@pytest.mark.parametrize("count", [8, pytest.param(50, marks=pytest.mark.long)])
 def test_many_views_over_one_source(
     bench: Bench, run: Callable[..., Replica], broker: EmbeddedBroker, count: int
 ) -> None:
@@ -122,7 +122,7 @@ def test_many_views_over_one_source(
         bench.view(name, query)
     run()
     bench.settle(*queries)
-    for round_ in range(5):
+    for round_ in range(3):
         feed.send(raw, [{"id": i, "customer": i, "amount": round_} for i in range(40)])
         bench.settle("orders")
     bench.settle(*queries)

@@ -191,6 +191,7 @@ def test_that_each_upper_is_a_watermark_of_spark_and_a_new_replica_goes_on(
     comparison.judge(queries=2)
 
 
+@pytest.mark.long
 def test_that_a_random_history_is_exact_at_every_event_time(
     bench: Bench, run: Callable[..., Replica], tmp_path: Path
 ) -> None:

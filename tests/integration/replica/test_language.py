@@ -59,7 +59,7 @@ def test_every_construct_is_exact_at_every_time(
         bench.view(name, query)
     run()
     bench.settle("orders", "people", *VIEWS, timeout_s=400)
-    for _ in range(6):
+    for _ in range(4):
         new = [None, None, {"name": f"q{chance.randrange(3)}"}]
         feed.put(people, [({"id": chance.randrange(15)}, chance.choice(new))])
         rows = [None, {"customer": chance.randrange(15), "amount": chance.randrange(9)}]

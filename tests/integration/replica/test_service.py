@@ -1,9 +1,11 @@
 """The replica as an operating system runs it: without standard input, and stopped politely."""
 
+import logging
 import re
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -11,11 +13,14 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from pyspark.sql import SparkSession
 
 from streams.app.service_config import Service
 from streams.compute.controller import create_topics
 from streams.kafka.embedded import EmbeddedBroker
 from streams.replica import zygote_client
+from streams.replica.main import INSTANCE, Replica
+from tests.integration.replica.conftest import config_of
 from tests.integration.replica.json_producer import Feed
 from tests.integration.replica.support import Bench, now_ms
 from tests.support.processes import (
@@ -89,15 +94,22 @@ def test_it_serves_without_a_standard_input_and_a_clean_stop_leaves_no_traces(
     expect_no_trace(tmp_path / "log")
 
 
-def test_it_waits_for_its_coordinator(bench: Bench, tmp_path: Path) -> None:
-    other = f"{bench.namespace}-later"
-    log = tmp_path / "log"
-    with served(replace(bench, namespace=other), tmp_path) as process:
-        eventually(lambda: "waiting for its coordinator" in log.read_text(), 120)
-        create_topics(bench.broker.topics, other, "main")
-        eventually(lambda: "replica serves" in log.read_text(), 60)
-        process.terminate()
-        assert process.wait(60) == 0
+def test_it_waits_for_its_coordinator(
+    bench: Bench, spark: SparkSession, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    later = replace(bench, namespace=f"{bench.namespace}-later")
+    replica = Replica(config_of(later, tmp_path / "r1"), spark)
+    thread = threading.Thread(target=replica.run, name="r1", daemon=True)
+    with caplog.at_level(logging.INFO):
+        thread.start()
+        eventually(lambda: "waiting for its coordinator" in caplog.text, 60)
+        assert replica.waits_for == INSTANCE
+        create_topics(bench.broker.topics, later.namespace, "main")
+        eventually(lambda: "replica serves" in caplog.text, 60)
+        eventually(lambda: not replica.waits_for, 60)
+        replica.stop()
+        thread.join(60)
+    assert not thread.is_alive()
 
 
 def test_it_ends_at_once_while_spark_starts(bench: Bench, tmp_path: Path) -> None:

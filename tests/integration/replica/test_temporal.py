@@ -37,7 +37,7 @@ def begin(bench: Bench, broker: EmbeddedBroker) -> Callable[[], int]:
 
     def announce() -> int:
         moment = now_ms()
-        spans = [(moment + 150 * i, moment + 400 * i + 1) for i in range(25)]
+        spans = [(moment + 150 * i, moment + 650 * i + 1) for i in range(15)]
         feed.put(raw, [({"id": i}, {"starts": s, "ends": e}) for i, (s, e) in enumerate(spans)])
         return moment
 
