@@ -12,7 +12,7 @@ pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]
 
 
 @pytest.mark.parametrize("by_event_time", [False, True], ids=["wall", "event"])
-@pytest.mark.parametrize("seconds", [5, pytest.param(60, marks=pytest.mark.long)])
+@pytest.mark.parametrize("seconds", [8, pytest.param(60, marks=pytest.mark.long)])
 def test_no_observation_of_the_bank_is_wrong(
     environment, broker, seconds: int, *, by_event_time: bool
 ) -> None:

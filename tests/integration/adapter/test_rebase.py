@@ -21,6 +21,7 @@ from tests.integration.adapter.test_event_time import BEGIN, END, arrivals, push
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(900)]
 
 PRICED = "SELECT c.id, c.ts, p.price FROM {clicks} c JOIN {prices} p USING (page)"
+VIEWS = "MATERIALIZED VIEWS"
 NAMES = ("rebased", "prices", "priced")
 
 Change = tuple[int, int, tuple[Any, ...]]
@@ -81,6 +82,8 @@ def changes(environment: Environment, name: str, bounds: tuple[int, int]) -> lis
                 found += [(time, diff, tuple(row)) for time, diff, *row in rows]
             case {"type": "progress", "frontier": int(frontier)} if frontier > bounds[1]:
                 break
+            case {"type": "error", "error": error}:
+                raise AssertionError(f"{name}: {error}")
             case _:
                 pass
     return [change for change in found if change[0] <= bounds[1]]
@@ -142,7 +145,9 @@ def halves(
     eventually(lambda: reached(environment) == "2023-11-14 22:14:20")
     rebase = shown(environment, "REBASES", "rebased")
     assert (rebase["of"], rebase["status"]) == ("clicks", "running")
-    bounds = (rebase["since"], rebase["upper"] - 1)
+    others = [shown(environment, *of) for of in (("SOURCES", "prices"), (VIEWS, "priced"))]
+    since = max(of["since"] for of in (rebase, *others))  # each is born at a time of its own
+    bounds = (since, rebase["upper"] - 1)
     found = {name: changes(environment, name, bounds) for name in NAMES}
     events = {row["id"]: row["ms"] for row in rows}
     times = sorted({time for of in found.values() for time, _, _ in of} | set(bounds))

@@ -13,6 +13,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -22,6 +23,7 @@ from tests.integration.replica import process
 from tests.integration.replica.json_producer import Feed
 from tests.integration.replica.support import Bench, judge, now_ms
 from tests.integration.replica.timed_topic import TimedTopic
+from tests.support.processes import eventually
 
 pytestmark = pytest.mark.integration
 
@@ -70,7 +72,7 @@ class World:
         self.feed.put(self.people, [({"id": i}, v) for i, v in zip(some, values, strict=True)])
 
     def keep_writing(self) -> None:
-        while not self.stopping.wait(0.1):
+        while not self.stopping.wait(0.2):
             self.write(20)
             self.timed.write(6, (0, 1))
 
@@ -155,10 +157,10 @@ def test_two_replicas_that_race_agree(
     other = process.start(world.bench, tmp_path / "other", {}, name="other")
     try:
         run("r1")
-        world.thread.start()
         both = (tmp_path / "r1", tmp_path / "other")
-        until_committed(both, 1, since_ms=0)
-        until_committed(both, 4, since_ms=now_ms())  # side by side, by now
+        eventually(lambda: all(map(batches_of, both)), 200)
+        world.thread.start()
+        until_committed(both, 4, since_ms=now_ms())  # side by side
         world.check()
         assert other.poll() is None, "the other replica died"
     finally:
@@ -175,10 +177,14 @@ def until_committed(states: Sequence[Path], count: int, since_ms: int) -> None:
 
 def committed(state: Path, since_ms: int) -> int:
     """How many micro-batches with messages a replica committed, counting or not."""
-    file = state / "timings.jsonl"
-    lines = file.read_text().splitlines() if file.exists() else []
-    batches = [json.loads(line) for line in lines]
     return sum(
         batch["lane"] == "ingest" and batch["rows"] > 0 and batch["at_ms"] >= since_ms
-        for batch in batches
+        for batch in batches_of(state)
     )
+
+
+def batches_of(state: Path) -> list[dict[str, Any]]:
+    """What a replica has written of its micro-batches, with messages or without."""
+    file = state / "timings.jsonl"
+    lines = file.read_text().splitlines() if file.exists() else []
+    return [json.loads(line) for line in lines]

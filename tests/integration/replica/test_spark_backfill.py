@@ -217,12 +217,12 @@ def test_killed_tasks_lose_and_repeat_nothing(
 def test_a_job_that_fails_is_run_again(
     spark: SparkSession, broker: EmbeddedBroker, collections: Collections, memory_path: Path
 ) -> None:
-    """Spark gives a task four attempts."""
+    """Spark gives a task four attempts, and the job has a task."""
     shop = on_sqlite(collections, memory_path, None)
     reached = Reached(ClientSettings(broker.bootstrap), "sqlite", {})
-    killed = Killed(reached, Fault(Act.STALL, "commit"), memory_path, deaths=7)
+    killed = Killed(reached, Fault(Act.STALL, "commit"), memory_path, deaths=4)
     shop.backfill(spark, killed, ranges=1)
-    assert killed.count == 7
+    assert killed.count == 4
     assert shop.query("SELECT item, amount FROM prices ORDER BY item") == contents(20)
 
 
