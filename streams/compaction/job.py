@@ -54,6 +54,9 @@ CELLS = "merge int, pieces binary"
 PARTS = "merge int, bucket int, updates binary, errors binary, failure string"
 WRITTEN = "merge int, bucket int, refs binary, failure string"
 
+SHORT_LIVED = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
+"""Options of a JVM on this machine: it moves rows between tasks, and ends with its job."""
+
 FAILURE = -1
 """The bucket of a row that carries an error."""
 
@@ -144,6 +147,8 @@ def session(master: str, name: str = "slackwater compact") -> Iterator[SparkSess
     builder = builder.config("spark.ui.enabled", "false")
     builder = builder.config("spark.ui.showConsoleProgress", "false")
     builder = builder.master(master) if master else builder
+    if master.startswith("local"):
+        builder = builder.config("spark.driver.extraJavaOptions", SHORT_LIVED)
     with java_for_spark():
         with own_interrupt():
             session_ = builder.getOrCreate()

@@ -5,6 +5,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from streams.app.environment import Environment
@@ -12,7 +13,7 @@ from streams.errors import InvalidStatement
 from streams.kafka.embedded import EmbeddedBroker
 from tests.integration.adapter.support import eventually, raw_topic
 from tests.integration.replica.json_producer import Feed
-from tests.support.processes import kill, suspend
+from tests.support.processes import settled, suspend
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(900)]
 
@@ -83,12 +84,12 @@ def test_what_a_killed_job_and_service_leave_is_written_once(
     environment.sql(STATED.format(f"SQLITE (PATH '{path}')"))
     eventually(lambda: bool(jobs(environment)))
     (first,) = jobs(environment)
+    job = psutil.Process(first)
     suspend(first)
     eventually(lambda: status()[0] == "backfilling")
     assert status()[1].startswith("3 key ranges at ")
-    kill(first)
-    eventually(lambda: bool(jobs(environment) - {first}))
-    environment.kill("materializations")
+    environment.kill("materializations")  # and with it the job
+    settled([job])
     eventually(lambda: len(rows(path)) == ORDERS)
     eventually(lambda: status()[0] == "running")
     assert not jobs(environment), "Spark has ended with its job"
