@@ -115,7 +115,6 @@ def sql(access: Mapping[str, str], *texts: str) -> "subprocess.CompletedProcess[
 
 def check_sql(access: Mapping[str, str]) -> None:
     """A view is created and read by whoever has the password, and by nobody else."""
-    eventually(lambda: sql(access, "SHOW SOURCES").returncode == 0, PATIENCE_S)
     stranger = {name: value for name, value in access.items() if "PASSWORD" not in name}
     refused = sql(stranger, "SHOW SOURCES")
     assert refused.returncode == 1
@@ -151,6 +150,8 @@ def test_services_by_themselves_maintain_a_view_and_end_in_order(
             full = (*command, "--directory", str(tmp_path / name))
             running = started(full, {**variables, **protection}, logs[name])
             processes[name] = stack.enter_context(running)
+        log = logs["coordinator"]
+        eventually(lambda: "coordinator serves" in log.read_text(), PATIENCE_S)
         check_sql(access.client)
         eventually(lambda: all(map(is_ready, ports.values())), PATIENCE_S)
         none = "slackwater_compaction_rounds_total 0.0"
@@ -160,7 +161,7 @@ def test_services_by_themselves_maintain_a_view_and_end_in_order(
             process.send_signal(signal.SIGTERM)
         codes = {name: process.wait(PATIENCE_S) for name, process in processes.items()}
     assert codes == dict.fromkeys(processes, 0)
-    for name, log in logs.items():
-        text = log.read_text()
+    for name, written in logs.items():
+        text = written.read_text()
         assert "Traceback" not in text, f"{name}: {text}"
         assert PASSWORD not in text
