@@ -45,6 +45,11 @@ class Files:
             self._open[part] = writer
         writer.write_batch(batch)
 
+    @property
+    def parts(self) -> set[int]:
+        """The parts that have batches."""
+        return set(self._paths)
+
     def flush(self) -> None:
         """Close the open files."""
         for writer in self._open.values():
@@ -132,12 +137,17 @@ class Spill:
         Errors: Corrupt if the collection removes rows that it does not have.
         """
         self._changes.flush()
-        is_wrong = self._errors.num_rows or self.reason
-        for part in range(PARTS) if is_wrong or self._bound.delta else sorted(self._touched):
+        for part in sorted(self._undecided()):
             self._decide(part, upper)
         for files in (self._rows, self._before):
             files.flush()
         self._touched, self.upper = set(), upper
+
+    def _undecided(self) -> set[int]:
+        """The parts that may be others than they were before the last changes."""
+        if self._errors.num_rows or self.reason:
+            return set(range(PARTS))
+        return self._changes.parts if self._bound.delta else self._touched
 
     def _decide(self, part: int, upper: Timestamp) -> None:
         bound, at = self._bound, self._position
