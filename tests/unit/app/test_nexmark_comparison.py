@@ -33,7 +33,10 @@ def inputs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return directory
 
 
-@pytest.mark.parametrize("name", ["q4", "hop", pytest.param("topk", marks=pytest.mark.long)])
+LONG = [pytest.param(name, marks=pytest.mark.long) for name in ("hop", "topk")]
+
+
+@pytest.mark.parametrize("name", ["q4", *LONG])
 def test_two_processes_keep_what_duckdb_answers(
     name: str, inputs: Path, tmp_path: Path
 ) -> None:
