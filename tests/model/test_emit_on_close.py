@@ -96,7 +96,7 @@ def test_that_windows_close_once_through_races_and_kills(
     def outside(round_: int, act: float) -> None:
         windows.history.look()
         if round_ == 60:
-            windows.views(suffix="_later")
+            windows.views(("tumbling",), "_later")
         if act > 0.6:
             windows.produce(windows.rng.randrange(4))
 

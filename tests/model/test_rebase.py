@@ -226,7 +226,7 @@ def race(
 
     for begins in (rng.choice([0, 60]), -1):  # in the second race much is bound
         number = str(begins)
-        replicas = race_at_random(market.world, rng, directory / number, 200, outside)
+        replicas = race_at_random(market.world, rng, directory / number, 130, outside)
         market.look()
         for replica in replicas:
             market.settle(replica)

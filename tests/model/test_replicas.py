@@ -56,11 +56,11 @@ def test_hydration_in_slices(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) ->
     market = Market(monkeypatch, 2)
     small = Budgets(step_bytes=1, slice_bytes=1, messages=7)
     replica = Replica(market.world, "a", tmp_path / "a", budgets=small)
-    for _ in range(5):
-        market.produce(30)
+    for _ in range(4):
+        market.produce(20)
         settle(market, replica)
     market.views()
-    for _ in range(3):
+    for _ in range(2):
         market.produce(5)
         settle(market, replica)
     market.check()
@@ -121,8 +121,8 @@ def race(
     rest: Act,
     last: Act = lambda _: None,
 ) -> None:
-    """One act of a replica chosen at random, 400 times; then everything there is to do."""
-    for _ in range(400):
+    """One act of a replica chosen at random, 250 times; then everything there is to do."""
+    for _ in range(250):
         market.world.now += market.rng.choice([0, 1, 2])
         replica = market.rng.choice(replicas)
         match market.rng.randrange(8):

@@ -23,18 +23,10 @@ from streams.trace import updates as trace
 from streams.trace.columns import int64
 from streams.trace.kernel.kernel import arrow_schema
 from tests.support.flows import kernel
+from tests.support.lives import relations_at
 
 Rows = Counter[tuple[object, ...]]
 """Rows with the time at which they appear, and how often."""
-
-_LIVES = """
-CREATE TEMP TABLE "{name} lives" AS SELECT {own}, _from, _until FROM (
-    SELECT {own}, _time AS _from, lead(_time, 1, {upper}) OVER by_time AS _until,
-        sum(_n) OVER by_time AS _n
-    FROM (SELECT {own}, _time, sum(_diff)::BIGINT AS _n FROM given GROUP BY ALL)
-    WINDOW by_time AS (PARTITION BY {own} ORDER BY _time)
-), range(_n::BIGINT)"""
-"""The rows of a history, each as often as it was there from a time until another."""
 
 
 def expected(
@@ -44,19 +36,13 @@ def expected(
     con = duckdb.connect()
     con.execute("SET integer_division=true; SET default_null_order='postgres'")
     con.execute("SET TimeZone='UTC'; SET threads=1")
-    contents = []
-    for name, table in inputs.items():
-        con.register("given", table)
-        own = ", ".join(f'"{c}"' for c in table.column_names if not c.startswith("_"))
-        con.execute(_LIVES.format(name=name, own=own, upper=upper))
-        live = "WHERE _from <= $seen::BIGINT AND _until > $seen::BIGINT"
-        contents.append(f'"{name}" AS (SELECT {own} FROM "{name} lives" {live})')
-    text = query.replace("mz_now()", "make_timestamp($seen::BIGINT * 1000)")
+    relations = relations_at(con, inputs)
+    text = query.replace("mz_now()", "make_timestamp($at::BIGINT * 1000)")
     closes = f"(epoch_us(({end})::TIMESTAMP) + 999) // 1000"
-    con.execute(  # once: a statement is planned for longer than it runs
-        f"PREPARE ended AS WITH {', '.join(contents)} SELECT *, greatest({closes}, {born})"
+    con.execute(
+        f"PREPARE ended AS {relations} SELECT *, greatest({closes}, {born})"
         f" FROM ({text}) WHERE {closes} <= least($next::BIGINT, {upper - 1})"
-        f" AND ({closes} > $seen::BIGINT OR $seen::BIGINT = {born})"
+        f" AND ({closes} > $at::BIGINT OR $at::BIGINT = {born})"
     )
     changes = {time for table in inputs.values() for time in table["_time"].to_pylist()}
     goes_by_itself = "mz_now()" in query
@@ -64,7 +50,7 @@ def expected(
     since = [time for time in moments if born <= time < upper]
     rows = Rows()
     for seen, next_change in pairwise([*since, upper]):
-        ended = con.execute(f"EXECUTE ended(seen := {seen}, next := {next_change})")
+        ended = con.execute(f"EXECUTE ended(at := {seen}, next := {next_change})")
         rows.update(ended.fetchall())
     return rows
 

@@ -7,8 +7,13 @@ _TIMESTAMPS = (
 )
 
 
+def timestamp_of(connection: duckdb.DuckDBPyConnection, time: str) -> str:
+    """SQL for what `mz_now()` is at a time, given in SQL, over the connection's tables."""
+    ((timestamps,),) = connection.execute(_TIMESTAMPS).fetchall()
+    return f"make_timestamp({time} * 1000)" if timestamps else f"{time}::BIGINT"
+
+
 def set_time(connection: duckdb.DuckDBPyConnection, time: int) -> None:
     """Make it this time for queries over the connection's tables."""
-    row = connection.execute(_TIMESTAMPS).fetchone()
-    value = f"make_timestamp({time} * 1000)" if row and row[0] else f"{time}::BIGINT"
+    value = timestamp_of(connection, str(time))
     connection.execute(f"CREATE OR REPLACE TEMP MACRO mz_now() AS {value}")
