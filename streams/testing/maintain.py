@@ -31,7 +31,7 @@ import threading
 from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
-from functools import cache, partial
+from functools import cache, lru_cache, partial
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -230,6 +230,7 @@ def _quoted(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
 
 
+@lru_cache(maxsize=1024)
 def _columns(kernel: Kernel, definition: str) -> tuple[Column, ...]:
     return tuple(Column(name, kind) for name, kind in kernel.columns(definition))
 

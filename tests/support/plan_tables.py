@@ -206,10 +206,12 @@ def shown(query: str, columns: Sequence[Column]) -> str:
     return f"SELECT {', '.join(listed)} FROM ({query}) AS plan"
 
 
-def answer(connection: duckdb.DuckDBPyConnection, query: str) -> tuple[list[str], list[str]]:
-    """The types and the sorted rows, as `as_text` shows them."""
-    relation = connection.sql(query)
-    types = [str(type_) for type_ in relation.types]
+def answer(
+    connection: duckdb.DuckDBPyConnection, query: str, types: list[str] | None = None
+) -> tuple[list[str], list[str]]:
+    """The types and the sorted rows, as `as_text` shows them; `types` where they are known."""
+    if types is None:
+        types = [str(type_) for type_ in connection.sql(query).types]
     names = ", ".join(f"c{i}" for i in range(len(types)))
     shown = ", ".join(as_text(f"c{i}", type_) for i, type_ in enumerate(types))
     text = f"SELECT {shown} FROM ({query.rstrip().rstrip(';')}) AS q({names})"

@@ -17,7 +17,7 @@ from streams.trace.kernel.kernel import arrow_schema
 from tests.support.flows import kernel
 
 COLUMNS = (Column("k", "BIGINT"), Column("v", "BIGINT"), Column("s", "VARCHAR"))
-ROWS, SLICE, LITTLE = 2000, 250, 1 << 10
+ROWS, SLICE, LITTLE = 1200, 200, 1 << 10
 QUERIES = {
     "join": "SELECT d.k, d.v, t.s FROM d JOIN t ON d.k = t.k AND d.v = t.v + 1",
     "delta_join": "SELECT a.v, c.s FROM t a JOIN t b ON a.v = b.k JOIN t c ON b.v = c.k",
