@@ -6,12 +6,13 @@ nothing in which they differ.
 
 import re
 from collections.abc import Callable, Sequence
+from functools import cache
 
 import pyarrow as pa
 import pytest
 
 from streams.bench.sql.columns import COLUMNS
-from streams.bench.sql.signatures import calls
+from streams.bench.sql.signatures import Signature, calls
 from streams.bench.sql.survey import catalogue
 from streams.errors import InvalidStatement
 from streams.ids import CollectionId
@@ -40,9 +41,15 @@ def aliases() -> list[tuple[str, str]]:
     return [tuple(row.values()) for row in table.to_pylist()]
 
 
-def written(name: str) -> list[str]:
+@cache
+def every_overload() -> Sequence[Signature]:
+    return catalogue(Kernel())
+
+
+@cache
+def written(name: str) -> Sequence[str]:
     """A call of each overload, and of one with FILTER, ORDER BY and DISTINCT: what binds."""
-    overloads = [overload for overload in catalogue(Kernel()) if overload.name == name]
+    overloads = [overload for overload in every_overload() if overload.name == name]
     texts = list(dict.fromkeys(next(calls(overload)) for overload in overloads))
     (*_, last) = texts
     arguments = last.removesuffix(")").split("(", 1)[1]
