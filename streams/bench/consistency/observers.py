@@ -142,8 +142,8 @@ class Bank:
         self.confirmations(self.transfers.nobodys())
         return OPENING // 2
 
-    def work(self, seconds: float, lot_done: Callable[[float], None]) -> None:
-        """Publish for so long; after each lot call `lot_done` with the seconds elapsed."""
+    def work(self, is_done: Callable[[float], bool]) -> None:
+        """Publish until `is_done`, asked after each lot with the seconds elapsed, says so."""
         began = time.monotonic()
         lot = max(1, int(self.rate * LOT_S))
         for number in itertools.count(1):
@@ -151,8 +151,7 @@ class Bank:
             gone = time.monotonic() - began
             if int(gone) % EVERY_S == EVERY_S - 1:
                 self.confirmations(self.transfers.confirmations(lot))
-            lot_done(gone)
-            if gone >= seconds:
+            if is_done(gone):
                 return
             time.sleep(max(0.0, began + number * LOT_S - time.monotonic()))
 
@@ -168,11 +167,17 @@ class Companion(Protocol):
 
 
 def observe(
-    client: Client, bank: Bank, seconds: float, tell: Tell, companion: Companion | None = None
+    client: Client,
+    bank: Bank,
+    seconds: float,
+    tell: Tell,
+    companion: Companion | None = None,
+    is_enough: Callable[[Watch], bool] = lambda _: True,
 ) -> Watch:
     """Make the views, let the bank work, and read them continuously.
 
-    The sources exist already.
+    The sources exist already. The bank works for so many seconds, and on until what was
+    observed is enough.
 
     Errors: Determinate, Indeterminate, InvalidStatement when something cannot go on.
     """
@@ -186,13 +191,14 @@ def observe(
         companion.begin(_newest(client))
     watch.begin()
 
-    def look(gone: float) -> None:
+    def look(gone: float) -> bool:
         tell(f"{bank.rate:,} transfers a second", gone)
         if gone >= next_judged[0]:
             next_judged[0] = gone + JUDGE_EVERY_S
             watch.judge()
+        return gone >= seconds and (is_enough(watch) or bool(watch.failures))
 
-    bank.work(seconds, look)
+    bank.work(look)
     tell("the last ones are awaited", seconds)
     last = _newest(client)
     _await(lambda: _reached(watch, last) or bool(watch.failures))
