@@ -139,8 +139,8 @@ def fill(connection: duckdb.DuckDBPyConnection, changes: Histories, time: int) -
         for row, at, diff in changes[name]:
             if at <= time:
                 counts[row] += diff
-        for row in counts.elements():
-            connection.execute(f"INSERT INTO {name} VALUES ({', '.join(map(str, row))})")
+        if values := [f"({', '.join(map(str, row))})" for row in counts.elements()]:
+            connection.execute(f"INSERT INTO {name} VALUES {', '.join(values)}")
 
 
 def judge(view: Maintained, query: str, changes: Histories) -> None:

@@ -46,6 +46,8 @@ SIDES = {
     "FULL": ("LEFT", "FULL"),
 }
 
+SIGNS = (">=", ">", "<=", "<")
+
 
 def both(
     kind: str, sign: str, query: str = "SELECT * FROM {}", more: str = "", source: str = ALONE
@@ -65,7 +67,7 @@ def alike(query: str) -> tuple[str, str]:
 
 
 QUERIES = [
-    *(both(kind, sign) for kind in SIDES for sign in (">=", ">", "<=", "<")),
+    *(both(kind, sign) for kind in SIDES for sign in SIGNS),
     # of equal ones the values that all of them have, and how many have no row beside them
     both("FULL", ">=", "SELECT k, s, k2, s2 FROM {}", source="u"),
     both("RIGHT", ">", "SELECT v, s2 FROM {}", source="u"),
@@ -134,7 +136,16 @@ def drawn(seed: int) -> tuple[Tables, random.Random]:
     return tables, chance
 
 
-@pytest.mark.parametrize("number", range(len(QUERIES)))
+OTHERS = [number for number in range(12) if number % len(SIGNS) != number // len(SIGNS)]
+"""INNER, LEFT and RIGHT with all signs but one of each; FULL, the last, has all."""
+
+NUMBERS = [
+    pytest.param(number, marks=pytest.mark.long if number in OTHERS else ())
+    for number in range(len(QUERIES))
+]
+
+
+@pytest.mark.parametrize("number", NUMBERS)
 def test_asof_join_is_duckdbs_at_every_time(number: int) -> None:
     query, reference = QUERIES[number]
     tables, chance = drawn(number)

@@ -102,7 +102,7 @@ def test_the_page_has_all_kinds() -> None:
     assert set(FINAL) == {"per_minute_final", "hops_final", "sessions_final"}
 
 
-@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.long)])
 @pytest.mark.parametrize("name", WINDOWS)
 def test_a_window_is_exact_at_every_event_time_under_late_rows(
     name: str, seed: int, oracle: duckdb.DuckDBPyConnection

@@ -20,7 +20,7 @@ from tests.random_sql.chance import Chance
 from tests.random_sql.judge import Judge
 
 KERNEL, JUDGE = Kernel(most_bytes=1 << 28), Judge()
-EACH = 20
+EACH = 16
 
 
 def viewed(drawn: Case, updates: dict[str, pa.Table]) -> Maintained:
@@ -73,7 +73,7 @@ def differs(drawn: Case) -> str:
 
 
 @pytest.mark.parametrize(
-    "first", [0, *(pytest.param(EACH * n, marks=pytest.mark.long) for n in range(1, 16))]
+    "first", [0, *(pytest.param(EACH * n, marks=pytest.mark.long) for n in range(1, 20))]
 )
 def test_a_select_holds_what_its_view_holds(first: int) -> None:
     for seed in range(first, first + EACH):
