@@ -53,8 +53,10 @@ MEANING: Mapping[str, clients.Setting] = {"isolation.level": "read_uncommitted"}
 COMMITTED: Mapping[str, clients.Setting] = {"isolation.level": "read_committed"}
 PACE: Mapping[ConsumerSlot, Mapping[str, clients.Setting]] = {
     # A fetch names every log that is followed: a thousand cost us 4 ms, 20 the broker. A record
-    # ends the wait at once; only the first look at a log that is added waits for its end.
-    ConsumerSlot.IDLE: {"fetch.wait.max.ms": 10_000, "fetch.message.max.bytes": 1 << 20},
+    # ends the wait at once; only the first look at a log that is added waits for its end. So
+    # does the news that nothing follows the mark of a transaction: it has to come before the
+    # patience with a log that stands (`unread`) is over.
+    ConsumerSlot.IDLE: {"fetch.wait.max.ms": 5_000, "fetch.message.max.bytes": 1 << 20},
     ConsumerSlot.BUSY: {"fetch.wait.max.ms": 50, "fetch.message.max.bytes": 1 << 20},
 }
 # which consumer took a log over?

@@ -197,9 +197,11 @@ def test_a_consumer_that_reads_nothing_is_replaced(kafka, settings, monkeypatch)
     A mark of a transaction behind the last record is no record that waits.
     """
     monkeypatch.setattr(watchdog, "_LOOK_EVERY_S", 0.1)
-    monkeypatch.setattr(unread, "_LOOK_EVERY_S", 0.1)
-    monkeypatch.setattr(unread, "_LOOK_AGAIN_S", 0.1)
-    monkeypatch.setattr(unread, "_PATIENCE_S", 0.5)
+    monkeypatch.setattr(watchdog, "_LOOK_SHARE", 0)
+    for name in ("_LOOK_EVERY_S", "_LOOK_AGAIN_S", "_LOOK_SHARE"):
+        monkeypatch.setattr(unread, name, 0.0)
+    quick = {**tails.PACE[ConsumerSlot.IDLE], "fetch.wait.max.ms": 200}
+    monkeypatch.setattr(tails, "PACE", {**tails.PACE, ConsumerSlot.IDLE: quick})
     topic = Topic("stability.unread")
     kafka.topics.create([TopicSpec(topic, 1, TopicKind.LOG)])
     writer = Producer({"bootstrap.servers": settings.bootstrap, "transactional.id": "unread"})
@@ -208,16 +210,25 @@ def test_a_consumer_that_reads_nothing_is_replaced(kafka, settings, monkeypatch)
     writer.produce(topic, b"first")
     writer.commit_transaction()
     tail = kafka.logs.tail({topic: Offset(0)})
+    looks: list[frozenset[Topic]] = []
+    look = tail._unread.look
+
+    def counted(places):
+        looks.append(look(places))
+        return looks[-1]
+
+    monkeypatch.setattr(tail._unread, "look", counted)
     with contextlib.closing(tail):
         wait_for(lambda: tail.poll(100))
-        deaf = tail._consumers[ConsumerSlot.IDLE]
-        deadline = time.monotonic() + 2
-        while time.monotonic() < deadline:
+        wait_for(lambda: tail.poll(100) or tail._slots.places()[topic] == 2)
+        monkeypatch.setattr(unread, "_PATIENCE_S", 0.5)
+        deaf, looked, began = tail._consumers[ConsumerSlot.IDLE], len(looks), time.monotonic()
+        while len(looks) < looked + 5 or time.monotonic() < began + 1:
             assert not tail.poll(100)
         assert tail._consumers[ConsumerSlot.IDLE] is deaf, "it read all"
         deaf.pause([TopicPartition(topic, 0)])
         kafka.logs.append([(topic, b"second")])
-        (entry,) = wait_for(lambda: tail.poll(100), 30)
+        (entry,) = wait_for(lambda: tail.poll(100), 60)
         assert entry.value == b"second"
         assert tail._consumers[ConsumerSlot.IDLE] is not deaf
 

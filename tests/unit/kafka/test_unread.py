@@ -7,7 +7,8 @@ from types import SimpleNamespace
 import pytest
 
 from streams.ids import Topic
-from streams.kafka.client import unread
+from streams.kafka.client import tail, unread
+from streams.kafka.client.consumer_assignment import ConsumerSlot
 from streams.kafka.client.unread import Standing, UnreadLogs
 
 LOG, OTHER = Topic("log"), Topic("other")
@@ -20,6 +21,12 @@ def test_a_log_that_was_read_to_its_end_may_stand_for_ever() -> None:
     for now in range(0, 10_000, 100):
         assert standing.judge({LOG: 7, OTHER: 0}, {LOG: 7}, now) == NONE
     assert not standing
+
+
+def test_an_idle_consumer_says_that_it_read_all_before_the_patience_ends() -> None:
+    """Behind the mark of a transaction only the end of a fetch tells that nothing follows."""
+    wait_ms = tail.PACE[ConsumerSlot.IDLE]["fetch.wait.max.ms"]
+    assert int(wait_ms) <= 1_000 * P / 2
 
 
 def test_a_log_that_has_more_has_the_patience_from_when_that_is_seen() -> None:
