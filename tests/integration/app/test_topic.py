@@ -10,6 +10,7 @@ from typer.testing import CliRunner
 from schemas import rows
 from streams.app.topic import command
 from streams.ids import Topic
+from streams.kafka.client import admin
 from streams.kafka.client.broker import KafkaBroker
 from streams.kafka.client.raw_producer import ForeignProducer
 from streams.kafka.embedded import EmbeddedBroker
@@ -95,7 +96,8 @@ def test_rows_of_an_output_topic_are_decoded(run, broker: EmbeddedBroker, name: 
     assert schemas not in {topic["topic"] for topic in run("list", "--namespace", namespace)}
 
 
-def test_no_broker_is_code_three() -> None:
+def test_no_broker_is_code_three(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(admin, "ANSWER_TIMEOUT_S", 2.0)
     options = ["--brokers", "127.0.0.1:1", "--client", "socket.timeout.ms=500"]
     done = CliRunner().invoke(command.app, ["list", *options])
     assert done.exit_code == 3
