@@ -9,6 +9,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from decimal import Decimal
 
+_NESTED = frozenset({dict, list})
+"""What JSON nests; most values in a plan are neither, and a plan is walked several times."""
+
 
 @dataclass(frozen=True, slots=True)
 class Record:
@@ -67,9 +70,11 @@ class Record:
             value = pending.pop()
             if isinstance(value, dict):
                 yield Record(value)
-                pending.extend(reversed(value.values()))
-            elif isinstance(value, list):
-                pending.extend(reversed(value))
+                inside = [part for part in value.values() if type(part) in _NESTED]
+            else:
+                assert isinstance(value, list)
+                inside = [part for part in value if type(part) in _NESTED]
+            pending += reversed(inside)
 
 
 def parse(text: str) -> Record:

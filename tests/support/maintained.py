@@ -68,44 +68,49 @@ class Tables:
             name: list(history(chance, list(of.values()))) for name, of in columns.items()
         }
 
-    def _enter(self, contents: Mapping[str, list[Literals]], more: str = "") -> None:
-        """Make the tables hold these rows; `more` defines columns beside the relations'.
+    def _history(self) -> str:
+        """The schema with all changes, each with its number, in which they are entered once.
 
-        Tables that held them before are in a schema of their own, and are taken again: many
-        views are compared over one history.
+        Many views are compared over one history.
         """
-        key = f"{more} {contents}"
+        schema, is_known = self._schema(f"history {self.histories}")
+        if not is_known:
+            for name in self.columns:
+                self._load(name)
+        return schema
+
+    def _schema(self, key: str) -> tuple[str, bool]:
+        """Go to the schema of what is told by a key; whether it was there."""
         is_known = key in self._schemas
         schema = self._schemas.setdefault(key, f"contents_{len(self._schemas)}")
         if not is_known:
             self.connection.execute(f"CREATE SCHEMA {schema}")
         self.connection.execute(f"SET schema = '{schema}'")
-        if not is_known:
-            for name, rows in contents.items():
-                self._load(name, more, rows)
+        return schema, is_known
 
-    def _load(self, name: str, more: str, rows: list[Literals]) -> None:
-        kinds = [*self.columns[name].values(), *["BIGINT"] * more.count("BIGINT")]
-        body = f"{self.definitions[name]}{more}"
+    def _load(self, name: str) -> None:
+        body = f"{self.definitions[name]}, _time BIGINT, _diff BIGINT, _number BIGINT"
         self.connection.execute(f'CREATE TABLE "{name}" ({body})')
-        if rows:
-            # each literal with its own cast: a list of them would have one type first
-            cells = [
-                ", ".join(f"({cell})::{kind}" for cell, kind in zip(row, kinds, strict=True))
-                for row in rows
-            ]
-            values = ", ".join(f"({cell})" for cell in cells)
-            self.connection.execute(f'INSERT INTO "{name}" VALUES {values}')
+        kinds = self.columns[name].values()
+        # each literal with its own cast: a list of them would have one type first
+        values = [
+            ", ".join(
+                [
+                    *(f"({cell})::{kind}" for cell, kind in zip(row, kinds, strict=True)),
+                    f"{at}, {diff}, {number}",
+                ]
+            )
+            for number, (row, at, diff) in enumerate(self.histories[name])
+        ]
+        if values:
+            rows = ", ".join(f"({row})" for row in values)
+            self.connection.execute(f'INSERT INTO "{name}" VALUES {rows}')
 
     def maintain(
         self, query: str, chance: random.Random, engine: Literal["local", "spark"] = "local"
     ) -> Maintained:
         self.connection.execute("SET arrow_lossless_conversion = true")
-        changes = {
-            name: [[*row, str(at), str(diff)] for row, at, diff in self.histories[name]]
-            for name in self.columns
-        }
-        self._enter(changes, ", _time BIGINT, _diff BIGINT")
+        self._history()
         updates = {
             name: self.connection.sql(self._selected(name)).to_arrow_table()
             for name in self.columns
@@ -130,14 +135,25 @@ class Tables:
 
     def fill(self, time: int) -> None:
         """Make the tables what the relations are at a time."""
-        contents = dict[str, list[Literals]]()
-        for name in self.columns:
-            counts: Counter[tuple[str, ...]] = Counter()
-            for row, at, diff in self.histories[name]:
-                if at <= time:
-                    counts[tuple(row)] += diff
-            contents[name] = [list(row) for row in counts.elements()]
-        self._enter(contents)
+        history = self._history()
+        _, is_known = self._schema(f"{time} {self.histories}")
+        for name in [] if is_known else self.columns:
+            self._take(name, history, time)
+
+    def _take(self, name: str, history: str, time: int) -> None:
+        """Make a table of a relation's rows at a time, out of those of its history."""
+        numbers: dict[tuple[str, ...], int] = {}
+        counts = Counter[int]()
+        for number, (row, at, diff) in enumerate(self.histories[name]):
+            if at <= time:
+                counts[numbers.setdefault(tuple(row), number)] += diff
+        self.connection.execute(f'CREATE TABLE "{name}" ({self.definitions[name]})')
+        if there := list(counts.elements()):
+            own = ", ".join(f'"{column}"' for column in self.columns[name])
+            self.connection.execute(
+                f'INSERT INTO "{name}" SELECT {own} FROM {history}."{name}"'
+                f" JOIN (SELECT unnest({there}) AS _number) USING (_number) ORDER BY _number"
+            )
 
 
 def history(

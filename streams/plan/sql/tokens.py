@@ -6,6 +6,7 @@ parse ourselves is sliced out of the user's text, untouched.
 """
 
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import ClassVar
 
 from sqlglot.dialects.dialect import Dialect
@@ -35,8 +36,11 @@ class Token:
     end: int
 
 
+@lru_cache(maxsize=16)
 def tokenize(text: str) -> tuple[Token, ...]:
     """Cut the text into tokens; comments and blanks are none.
+
+    Planning asks for those of one query several times.
 
     Errors: InvalidStatement for an open string, quoted name or comment.
     """
