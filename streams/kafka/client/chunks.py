@@ -20,6 +20,7 @@ from streams.errors import Corrupt, Determinate
 from streams.ids import Topic
 from streams.kafka.client import clients
 from streams.kafka.client.error_mapping import END_OF_PARTITION, GONE, OUT_OF_RANGE, read_fault
+from streams.kafka.client.offsets import known
 from streams.kafka.client.producer import Delivered, Outgoing, Sender
 from streams.kafka.client.renewal import Renewable
 from streams.kafka.log import (
@@ -373,7 +374,8 @@ def _check_stable(consumer: Consumer, topic: Topic, refs: Sequence[ChunkRef]) ->
     for last in {ref.partition: ref for ref in sorted(refs, key=_place)}.values():
         place = TopicPartition(topic, last.partition)
         try:
-            _, end = consumer.get_watermark_offsets(place, timeout=clients.ANSWER_TIMEOUT_S)
+            _, high = consumer.get_watermark_offsets(place, timeout=clients.ANSWER_TIMEOUT_S)
+            end = known(high)
         except KafkaException as error:
             raise read_fault(f"look up the end of {topic}", error) from error
         if last.offset >= end:

@@ -27,6 +27,9 @@ T = TypeVar("T")
 
 _CONNECTION: Mapping[str, Setting] = {
     "socket.nagle.disable": True,
+    # a broker that dies with its machine closes no connection: 60 s is the client's default
+    "socket.timeout.ms": 15_000,
+    "socket.connection.setup.timeout.ms": 10_000,
     "reconnect.backoff.ms": 50,
     "reconnect.backoff.max.ms": 1000,
     "topic.metadata.refresh.fast.interval.ms": 20,  # a topic that was just created

@@ -14,7 +14,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined] # it re-export
 
 from streams.errors import Determinate, Indeterminate, InvalidUsage
 from streams.ids import Offset, Topic
-from streams.kafka.client import clients
+from streams.kafka.client import clients, offsets
 from streams.kafka.client.error_mapping import (
     END_OF_PARTITION,
     GONE,
@@ -94,7 +94,7 @@ class KafkaLogs:
                 specs, request_timeout=clients.ANSWER_TIMEOUT_S
             )
             return {
-                Topic(place.topic): Offset(answer.result().offset)
+                Topic(place.topic): offsets.known(answer.result().offset)
                 for place, answer in answers.items()
             }
 
@@ -178,7 +178,8 @@ def _watermarks(consumer: Consumer, topic: Topic) -> tuple[int, int]:
     place = TopicPartition(topic, 0)
 
     def ask() -> tuple[int, int]:
-        return consumer.get_watermark_offsets(place, timeout=clients.ANSWER_TIMEOUT_S)
+        low, high = consumer.get_watermark_offsets(place, timeout=clients.ANSWER_TIMEOUT_S)
+        return offsets.known(low), offsets.known(high)
 
     return _settled(ask, lambda: _require_logs(consumer, [topic]), f"bounds of log {topic}")
 

@@ -10,6 +10,7 @@ The client returns one object per record; they are converted to Arrow columns he
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import partial
 
 import numpy as np
@@ -72,11 +73,19 @@ _PACE: Mapping[str, clients.Setting] = {
 
 
 class RawReader:
-    """Reads raw topics. One thread; clients are created by the first call that needs them."""
+    """Reads raw topics. One thread; clients are created by the first call that needs them.
 
-    def __init__(self, settings: ClientSettings) -> None:
-        self._settings = settings
-        self._admins: Renewable[AdminClient] = Renewable(lambda: clients.admin(settings))
+    A request for ends may take `answer_s`; whoever asks all the time wants to know soon that
+    the broker that was asked is gone.
+    """
+
+    def __init__(
+        self, settings: ClientSettings, answer_s: float = clients.ANSWER_TIMEOUT_S
+    ) -> None:
+        self._settings, self._answer_s = settings, answer_s
+        self._admins: Renewable[AdminClient] = Renewable(
+            lambda: clients.admin(settings), answer_s
+        )
         self._consumer: Consumer | None = None
         self._at: tuple[Topic, int, int] | None = None  # what comes next without a seek
 
@@ -85,8 +94,19 @@ class RawReader:
 
         Errors: Determinate, also if the topic does not exist.
         """
+        with self._asked() as admin:
+            return offsets.ends(admin, topic, self._answer_s)
+
+    def topic_id(self, topic: Topic) -> str | None:
+        """Return the broker's id of a topic; None if it does not exist. Errors: Determinate."""
+        with self._asked() as admin:
+            return offsets.topic_id(admin, topic, self._answer_s)
+
+    @contextmanager
+    def _asked(self) -> Iterator[AdminClient]:
+        """Lend the client for requests; one that no broker answers is replaced."""
         try:
-            return offsets.ends(self._admins.get(), topic)
+            yield self._admins.get()
         except Unanswered as error:
             self._admins.failed(error)
             raise

@@ -16,17 +16,15 @@ import logging
 import os
 import time
 from dataclasses import dataclass
-from functools import partial
 
 from pyspark.sql import SparkSession
 
 from streams.compute.description import DataflowDescription
 from streams.compute.protocol import CreateInstance
 from streams.errors import SlackwaterError
-from streams.ids import CollectionId, Topic
+from streams.ids import CollectionId
 from streams.kafka.client.broker import KafkaBroker
 from streams.kafka.client.raw import RawReader
-from streams.kafka.topics import Topics
 from streams.replica.config import ReplicaConfig
 from streams.replica.crash_injection import Crash
 from streams.replica.driver.batch_timings import Timings
@@ -52,6 +50,9 @@ log = logging.getLogger(__name__)
 
 DROP_POLL_MS = 100
 DRAIN_POLL_MS = 20
+ENDS_ANSWER_S = 5.0
+"""How long a request for the ends of a topic may take: until then its source stands still."""
+
 DRAIN_S = 10.0
 """How long a stop waits for running micro-batches.
 
@@ -165,8 +166,8 @@ def assemble(
     bell = Wakeup()
     shards = _shards(broker, instance.namespace)
     shards.subscribe(lambda _: bell.ring())
-    topic_id = partial(_topic_id, broker.topics)
-    watch = TopicEndsPoller(RawReader(config.kafka), topic_id, bell.ring, _now_ms)
+    topics = RawReader(config.kafka, ENDS_ANSWER_S)
+    watch = TopicEndsPoller(topics, topics.topic_id, bell.ring, _now_ms)
     crash = Crash(config.points, config.state, os.getpgrp())
     scheduler = Scheduler(
         config=config,
@@ -220,11 +221,6 @@ def _shards(broker: KafkaBroker, namespace: str) -> Shards:
         now_ms=_now_ms,
         pump=True,
     )
-
-
-def _topic_id(topics: Topics, topic: Topic) -> str | None:
-    info = topics.describe(topic)
-    return None if info is None else info.id
 
 
 def _now_ms() -> int:
