@@ -9,7 +9,7 @@ While partitions change leaders librdkafka may answer without an error and witho
 """
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TypeVar
 
 from confluent_kafka import (
@@ -63,6 +63,15 @@ def known(offset: int, least: int = 0) -> Offset:
         nobody = KafkaError.LEADER_NOT_AVAILABLE
         raise KafkaException(KafkaError(nobody, f"no offset was answered ({offset})"))
     return Offset(offset)
+
+
+def highs(
+    admin: AdminClient, topic: Topic, partitions: Collection[int], answer_s: float
+) -> dict[int, Offset]:
+    """Return the end of each of these partitions. Errors: as `ends`."""
+    places = [TopicPartition(topic, partition) for partition in partitions]
+    latest = OffsetSpec.latest()  # type: ignore[no-untyped-call] # the client leaves it untyped
+    return _settled(topic, lambda: _offsets(admin, places, latest, answer_s))
 
 
 def at_time(admin: AdminClient, topic: Topic, ms: int) -> Mapping[int, Offset]:

@@ -5,6 +5,9 @@ failed is left out, so that decisions never use old ends; a deleted topic has no
 requested after the ends whenever these have moved: the ends of a re-created topic never appear
 under the id of the former one. The bell is rung when anything has moved.
 
+Most polls ask for the ends alone. Which partitions there are and where they begin is asked for
+every `SURVEY_S`: a poll of all takes five requests to the broker, and one of the ends two.
+
 The thread polls every `pause_s`; a quiet topic is polled less and less often, down to every
 `LONGEST_S`, and often again when anything moves, because bursts seldom come alone.
 """
@@ -12,7 +15,7 @@ The thread polls every `pause_s`; a quiet topic is polled less and less often, d
 import logging
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
@@ -27,7 +30,7 @@ from streams.replica.ingest.sizes import MeanSize, sampled
 log = logging.getLogger(__name__)
 
 SHORTEST_S = 0.02
-IDENTIFY_S = 1.0
+SURVEY_S = 1.0
 LONGEST_S = 0.2
 GROWTH = 1.25
 
@@ -46,6 +49,9 @@ class EndsReader(Protocol):
         Errors: Determinate, also if the topic does not exist.
         """
 
+    def highs(self, topic: Topic, partitions: Collection[int]) -> Mapping[int, Offset]:
+        """Return the last stable offsets of these partitions. Errors: as `ends`."""
+
     def fetch(
         self, topic: Topic, partition: int, lo: Offset, hi: Offset, limit: int | None = None
     ) -> pa.Table:
@@ -60,7 +66,7 @@ class _Watched:
     """A topic: its last answer, when to ask again, and the last failure, if any."""
 
     told: TopicReport | None = None
-    identified_s: float = float("-inf")
+    surveyed_s: float = float("-inf")
     pause_s: float = SHORTEST_S
     due_s: float = 0.0
     trouble: str = ""
@@ -152,21 +158,15 @@ class TopicEndsPoller:
 
     def _told(self, topic: Topic, watched: _Watched) -> tuple[TopicReport | None, str]:
         """Return the broker's answer, or why there is none."""
-        asked_ms, asked_elapsed_ms = self._now_ms(), elapsed_ms()
+        asked_ms, asked_elapsed_ms, now_s = self._now_ms(), elapsed_ms(), time.monotonic()
+        before = watched.told if now_s < watched.surveyed_s + SURVEY_S else None
         try:
-            ranges = self._reader.ends(topic)
+            ends = self._asked(topic, before)
         except Determinate as error:
             return self._gone(topic), str(error)
-        ends = {partition: Ends(*ranges[partition]) for partition in ranges}
-        before, now = watched.told, time.monotonic()
-        if (
-            before is not None
-            and before.ends == ends
-            and now < watched.identified_s + IDENTIFY_S
-        ):
+        if before is not None and before.ends == ends:
             again = replace(before, asked_ms=asked_ms, asked_elapsed_ms=asked_elapsed_ms)
             return replace(again, repeats=before.repeats + 1), ""
-        watched.identified_s = now
         try:
             told = TopicReport(
                 self._identify(topic),
@@ -174,9 +174,25 @@ class TopicEndsPoller:
                 asked_ms=asked_ms,
                 asked_elapsed_ms=asked_elapsed_ms,
             )
-            return _after(before, told), ""
         except Determinate as error:
             return None, str(error)
+        if before is None:
+            watched.surveyed_s = now_s
+        elif told.id != before.id:  # which may have other partitions
+            watched.surveyed_s = float("-inf")
+            return self._told(topic, watched)
+        return _after(watched.told, told), ""
+
+    def _asked(self, topic: Topic, before: TopicReport | None) -> Mapping[int, Ends]:
+        """Return the ends; without an answer of before, of all partitions that there are."""
+        if before is None or not before.ends:
+            ranges = self._reader.ends(topic)
+            return {partition: Ends(*ranges[partition]) for partition in ranges}
+        highs = self._reader.highs(topic, before.ends)
+        return {
+            partition: Ends(before.ends[partition].low, highs[partition])
+            for partition in before.ends
+        }
 
     def _measured(
         self, topic: Topic, watched: _Watched, observation: TopicReport

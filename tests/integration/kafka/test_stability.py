@@ -19,7 +19,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined] # it re-export
     ConfigResource,
 )
 
-from streams.errors import Corrupt
+from streams.errors import Corrupt, Determinate
 from streams.ids import Offset, Topic
 from streams.kafka.client import consumer_assignment, unread, watchdog
 from streams.kafka.client import tail as tails
@@ -297,7 +297,19 @@ def test_partitions_that_a_topic_gets_are_used_by_who_knows_it_already(kafka, se
     assert {ref.partition for ref in refs} == {0, 1, 2}
     assert kafka.chunks.fetch(topic, [old, *refs]) == [b"old", *[b"new"] * 30]
     kafka.chunks.forget(topic, refs)
-    assert sum(end.high for end in RawReader(settings).ends(topic).values()) == 61
+    with contextlib.closing(RawReader(settings)) as reader:
+        ends = reader.ends(topic)
+        assert sum(end.high for end in ends.values()) == 61
+        assert reader.highs(topic, ends) == {number: end.high for number, end in ends.items()}
+        assert reader.topic_id(topic) == kafka.topics.describe(topic).id
+
+
+def test_a_topic_that_does_not_exist_has_neither_id_nor_ends(settings):
+    none = Topic("stability.none")
+    with contextlib.closing(RawReader(settings)) as reader:
+        assert reader.topic_id(none) is None
+        with pytest.raises(Determinate):
+            reader.highs(none, [0])
 
 
 @pytest.mark.parametrize("loses_brokers", [False, True])

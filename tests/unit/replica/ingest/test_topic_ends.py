@@ -1,7 +1,8 @@
 """The watch tells what the broker said last, and rings when that is something new."""
 
+import math
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 
 import pyarrow as pa
 import pytest
@@ -11,6 +12,7 @@ from streams.compute.stalls import TopicReport
 from streams.errors import Determinate
 from streams.ids import Offset, Topic
 from streams.kafka.client.raw import RAW_SCHEMA
+from streams.replica.ingest import topic_ends
 from streams.replica.ingest.topic_ends import TopicEndsPoller
 
 TOPIC = Topic("events")
@@ -22,7 +24,9 @@ class Broker:
 
     def __init__(self) -> None:
         self.id: str | None = "a"
-        self.high = 0
+        self.low = self.high = 0
+        self.partitions = 1
+        self.surveys = self.polls = 0
         self.size = 100
         self.reachable = True
         self.closed = False
@@ -35,10 +39,19 @@ class Broker:
         return self.clock
 
     def ends(self, topic: Topic) -> Mapping[int, tuple[Offset, Offset]]:
+        self.surveys += 1
+        high = self._high(topic)
+        return {partition: (Offset(self.low), high) for partition in range(self.partitions)}
+
+    def highs(self, topic: Topic, partitions: Collection[int]) -> Mapping[int, Offset]:
+        self.polls += 1
+        return dict.fromkeys(partitions, self._high(topic))
+
+    def _high(self, topic: Topic) -> Offset:
         self.clock += 100
         if self.id is None or not self.reachable:
             raise Determinate(f"no ends of {topic}")
-        return {0: (Offset(0), Offset(self.high))}
+        return Offset(self.high)
 
     def fetch(
         self, topic: Topic, partition: int, lo: Offset, hi: Offset, limit: int | None = None
@@ -136,3 +149,27 @@ def test_the_size_of_messages_is_told_with_the_first_ends_and_forgotten_with_the
     broker.id, broker.high = "b", 2
     assert broker.tells(TopicReport("b", {0: Ends(0, 2)}))
     assert broker.watch.ends()[TOPIC].message_bytes == 0
+
+
+def test_most_polls_ask_for_ends_alone(broker, monkeypatch):
+    broker.high = 5
+    broker.watch.add(TOPIC)
+    assert broker.tells(TopicReport("a", {0: Ends(0, 5)}))
+    monkeypatch.setattr(topic_ends, "SURVEY_S", math.inf)
+    surveys, broker.high = broker.surveys, 7
+    assert broker.tells(TopicReport("a", {0: Ends(0, 7)}))
+    broker.low, broker.partitions = 3, 2
+    assert broker.surveys <= surveys + 1, "one may have been under way"
+    monkeypatch.setattr(topic_ends, "SURVEY_S", 0.0)
+    assert broker.tells(TopicReport("a", {0: Ends(3, 7), 1: Ends(3, 7)}))
+
+
+def test_a_topic_that_was_created_again_with_more_partitions_has_them_at_once(
+    broker, monkeypatch
+):
+    broker.high = 5
+    broker.watch.add(TOPIC)
+    assert broker.tells(TopicReport("a", {0: Ends(0, 5)}))
+    monkeypatch.setattr(topic_ends, "SURVEY_S", math.inf)
+    broker.id, broker.partitions, broker.high = "b", 2, 1
+    assert broker.tells(TopicReport("b", {0: Ends(0, 1), 1: Ends(0, 1)}))
