@@ -26,6 +26,7 @@ from streams.kafka.client import offsets
 from streams.kafka.client.clients import ANSWER_TIMEOUT_S
 from streams.kafka.client.error_mapping import GONE, admin_fault, cause_of, read_fault
 from streams.kafka.client.renewal import Renewable
+from streams.kafka.log import Unanswered
 from streams.kafka.topic_settings import DEFAULTS, TopicChoices
 from streams.kafka.topics import (
     EXCHANGED,
@@ -49,6 +50,8 @@ T = TypeVar("T")
 
 _LOOK_EVERY_S = 0.02
 _LOOK_AGAIN_S = 2.0
+_TRIES_S = (5.0, 10.0, 15.0)
+"""How long each try to describe topics waits; together as long as any other request."""
 _REQUEST = {"operation_timeout": ANSWER_TIMEOUT_S, "request_timeout": ANSWER_TIMEOUT_S}
 
 
@@ -144,11 +147,21 @@ class KafkaTopics:
 
     @_renewing
     def describe_all(self, topics: Sequence[Topic]) -> Mapping[Topic, TopicInfo]:
-        """Return the ids and partitions of the topics that exist."""
+        """Return the ids and partitions of the topics that exist.
+
+        Appends wait for this, and a broker that dies with its machine answers nothing: so it is
+        asked for with a new client soon, and then with more patience.
+        """
+        for answer_s in _TRIES_S[:-1] if topics else ():
+            try:
+                return self._infos(topics, answer_s)
+            except Unanswered as error:
+                self.admins.failed(error)
+        return self._infos(topics, _TRIES_S[-1]) if topics else {}
+
+    def _infos(self, topics: Sequence[Topic], answer_s: float) -> Mapping[Topic, TopicInfo]:
         infos: dict[Topic, TopicInfo] = {}
-        if not topics:
-            return infos
-        for name, answer in self._described(topics).items():
+        for name, answer in self._described(topics, answer_s).items():
             try:
                 description = self._answer(answer)
             except KafkaException as error:
@@ -210,9 +223,11 @@ class KafkaTopics:
                 with suppress(KafkaException):
                     self._admin.describe_cluster(request_timeout=_LOOK_AGAIN_S).result()
 
-    def _described(self, topics: Collection[Topic]) -> Mapping[str, "Future[TopicDescription]"]:
+    def _described(
+        self, topics: Collection[Topic], answer_s: float = ANSWER_TIMEOUT_S
+    ) -> Mapping[str, "Future[TopicDescription]"]:
         return self._admin.describe_topics(
-            TopicCollection(list(topics)), request_timeout=ANSWER_TIMEOUT_S
+            TopicCollection(list(topics)), request_timeout=answer_s
         )
 
     def _metadata(self) -> ClusterMetadata:

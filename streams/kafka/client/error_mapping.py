@@ -66,6 +66,7 @@ UNSETTLED = frozenset(
 UNANSWERED = UNSETTLED | frozenset(
     {
         KafkaError._TRANSPORT,  # noqa: SLF001 -- as above
+        KafkaError._DESTROY_BROKER,  # noqa: SLF001 -- as above
         ALL_DOWN,
         KafkaError._RESOLVE,  # noqa: SLF001 -- as above
         KafkaError._TIMED_OUT,  # noqa: SLF001 -- as above

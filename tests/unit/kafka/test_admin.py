@@ -3,6 +3,7 @@
 import time
 from collections.abc import Mapping
 from concurrent.futures import Future
+from types import SimpleNamespace
 
 import pytest
 from confluent_kafka import KafkaError, KafkaException, TopicCollection
@@ -13,6 +14,7 @@ from streams.kafka.client.admin import KafkaTopics
 from streams.kafka.client.renewal import Renewable
 from streams.kafka.log import Unanswered
 from streams.kafka.settings import ClientSettings
+from streams.kafka.topics import TopicInfo
 from tests.unit.kafka.admin_handshake import Speaking
 
 
@@ -34,6 +36,7 @@ class Stuck:
 def test_a_client_without_an_answer_is_replaced_and_a_young_one_is_not(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setattr(admin, "_TRIES_S", (30.0,))
     stuck = [Stuck(), Stuck(), Stuck()]
     later = iter(stuck)
     topics = KafkaTopics(Renewable(lambda: next(later)))  # type: ignore[arg-type, return-value]  # what of it is called
@@ -42,6 +45,32 @@ def test_a_client_without_an_answer_is_replaced_and_a_young_one_is_not(
         with pytest.raises(Unanswered):
             topics.describe(Topic("t"))
         assert [client.requests for client in stuck] == requests
+
+
+class Answering(Stuck):
+    """A client that brokers answer."""
+
+    def describe_topics(
+        self, topics: TopicCollection, request_timeout: float
+    ) -> Mapping[str, Future[object]]:
+        self.requests += 1
+        answer: Future[object] = Future()
+        answer.set_result(SimpleNamespace(topic_id="id", partitions=[None]))
+        return {"t": answer}
+
+
+def test_a_topic_is_described_by_a_new_client_once_the_old_one_has_no_answer(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Appends wait for it: a broker that dies with its machine closes no connection."""
+    monkeypatch.setattr(clients, "ANSWER_TIMEOUT_S", 0.0)  # the old one is not young
+    ways = [Stuck(), Answering()]
+    later = iter(ways)
+    topics = KafkaTopics(Renewable(lambda: next(later)))  # type: ignore[arg-type, return-value]  # as above
+    assert topics.describe(Topic("t")) == TopicInfo("id", 1)
+    assert [client.requests for client in ways] == [1, 1]
+    assert sum(admin._TRIES_S) == 30.0
+    assert topics.describe_all([]) == {}
 
 
 @pytest.mark.parametrize("fenced", [0, 1, 4])
