@@ -170,10 +170,12 @@ def test_it_can_be_read_while_its_input_stands_still(env, both):
     both.say(Status(S2, "stalled", "the topic is gone"))
     bind(both, NOW, NOW + 1, None, 0)
     catalog = env.coordinator.catalog.state
-    eventually(lambda: S2 in env.coordinator.observed.conditions)
-    observed = env.coordinator.observed
-    assert delays.delay_of(catalog.items[S2], catalog, observed) is not None
-    assert delays.delay_of(catalog.items[R3], catalog, observed) is None
+
+    def delay(id_: CollectionId) -> object:
+        return delays.delay_of(catalog.items[id_], catalog, env.coordinator.observed)
+
+    eventually(lambda: delay(S2) is not None)
+    assert delay(R3) is None
     assert env.rows("SELECT * FROM rebased") == []
 
 
