@@ -111,7 +111,7 @@ def test_a_writer_waits_for_no_reader(kafka, settings):
         assert kafka.chunks.fetch(topic, [ref]) == [b"body"]  # nor does another reader
         written = threading.Thread(target=kafka.chunks.write, args=(topic, [(b"more", 1)], {}))
         written.start()
-        written.join(20)
+        written.join(60)
         assert not written.is_alive()
     assert kafka.chunks.fetch(topic, [ref]) == [b"body"]
 

@@ -117,7 +117,7 @@ def test_it_ends_at_once_while_spark_starts(bench: Bench, tmp_path: Path) -> Non
         eventually(lambda: len(family(process.pid)) >= 4, 120)  # Java, and the zygote's two
         everything = family(process.pid)
         process.terminate()
-        assert process.wait(20) == 0
+        assert process.wait(60) == 0
         settled(everything)
     assert "replica serves" not in (tmp_path / "log").read_text()
     expect_no_trace(tmp_path / "log")

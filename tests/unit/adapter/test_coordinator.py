@@ -56,7 +56,7 @@ def test_a_read_waits_until_its_time_is_final(env) -> None:
     time.sleep(0.1)
     assert not answers
     replica.append("s1", NOW + 8, [((1, 1.0), NOW + 7, -1), ((3, 3.0), NOW + 7, 1)])
-    reader.join(5)
+    reader.join(60)
     assert answers == [[[3, 3.0]]]
 
 

@@ -138,7 +138,7 @@ def test_a_reader_that_goes_away_ends_its_read(server, answering) -> None:
     assert response.readline()
     response.close()
     connection.close()
-    assert answering.closed.wait(10)
+    assert answering.closed.wait(60)
 
 
 @pytest.mark.parametrize(
@@ -297,7 +297,7 @@ def test_a_coordinator_that_ends_finishes_statements_and_cuts_subscriptions_off(
 
     def execute(text: str, session: Session | None = None) -> Iterator[Result]:
         if text == "slow":
-            going_on.wait(10)
+            going_on.wait(60)
             yield Complete("SELECT 0", {})
             return
         while True:

@@ -49,7 +49,7 @@ def test_a_view_is_not_read_before_what_its_source_was_read_at(env, behind) -> N
     reading.join(0.3)
     assert reading.is_alive()
     behind.append("u2", NOW + 20)
-    reading.join(10)
+    reading.join(60)
     assert as_of(results) == NOW + 19
     assert rows_of(results) == [[1, 2.0]]
     assert as_of(env.sql("SELECT * FROM totals")) == NOW + 19

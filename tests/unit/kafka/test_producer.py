@@ -81,12 +81,12 @@ def test_what_waits_for_a_stuck_partition_keeps_no_other_thread_waiting(
     others = [threading.Thread(target=many) for _ in range(3)]
     for other in others:
         other.start()
-    assert done.wait(20)
+    assert done.wait(60)
     for other in others:
-        other.join(20)
+        other.join(60)
     assert stuck.is_alive()
     producer.let_go()
-    stuck.join(20)
+    stuck.join(60)
     assert not stuck.is_alive()
 
 

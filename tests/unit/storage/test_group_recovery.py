@@ -246,7 +246,7 @@ def test_a_callback_that_raises_concerns_itself_only(kafka: MemoryBroker) -> Non
         one.following.watch(broken)
         one.subscribe(lambda moved: received.set())
         assert isinstance(advance(one), Advanced)
-        assert received.wait(10)
+        assert received.wait(60)
         one.following.fail(LOG, Corrupt("noise"))
         until(lambda: one.status().is_well)
         assert isinstance(advance(one), Advanced)
@@ -332,7 +332,7 @@ def test_a_healer_tries_until_it_is_done() -> None:
 
     retry_queue = RetryQueue(attempt, background=True)
     retry_queue.soon("a")
-    assert done.wait(10)
+    assert done.wait(60)
     retry_queue.close()
 
 

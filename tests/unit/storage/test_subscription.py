@@ -279,7 +279,7 @@ def test_a_waiting_thread_is_woken(place: Place) -> None:
     waiting.start()
     write_capability = write(writer, write_capability, 10, ("a", 1, 0, 1))
     writer.update_and_downgrade(write_capability, pa.table({}).slice(0), EMPTY)
-    waiting.join(timeout=20)
+    waiting.join(timeout=60)
     assert not waiting.is_alive()
     assert contents(deliveries[0].updates) == {("a", 1, 0): 1}
     assert deliveries[-1].upper == EMPTY

@@ -53,13 +53,13 @@ def test_a_record_wakes_those_alone_that_see_what_they_wait_for() -> None:
         assert sum(far.by.values()) == THREADS, "another group's records are not theirs"
         append(one, 0, 10)
         append(one, 10, 20)
-        waiting[0].join(10)
+        waiting[0].join(60)
         assert not waiting[0].is_alive()
         woken = {name: count for name, count in far.by.items() if name.startswith("waiter")}
         assert set(woken.values()) == {1}, "nothing woke them"
         one.close()
         for thread in waiting:
-            thread.join(10)
+            thread.join(60)
             assert not thread.is_alive()
 
 
@@ -77,7 +77,7 @@ def test_who_waits_for_a_group_that_fails_is_woken_with_the_reason() -> None:
         waiter = threading.Thread(target=wait)
         waiter.start()
         one.following.fail(one.names("u1").log, ValueError("lost"))
-        waiter.join(10)
+        waiter.join(60)
         assert [str(error) for error in raised] == ["lost"]
 
 
@@ -138,5 +138,5 @@ def test_who_waits_for_many_groups_looks_once_at_what_came_together() -> None:
         assert len(looks) == 1
         waiting.moved(groups)
         assert len(looks) == 2
-    sleeper.join(10)
+    sleeper.join(60)
     assert not sleeper.is_alive()

@@ -16,7 +16,7 @@ from streams.replica.ingest import topic_ends
 from streams.replica.ingest.topic_ends import TopicEndsPoller
 
 TOPIC = Topic("events")
-ANSWER_S = 10.0
+ANSWER_S = 60.0
 
 
 class Broker:

@@ -60,4 +60,4 @@ def test_an_answer_without_an_end_is_left(monkeypatch: pytest.MonkeyPatch) -> No
         answering.start()
         sender = Senders(None, f"http://127.0.0.1:{port}", "x")  # type: ignore[arg-type]  # no broker
         assert sender.send(Request(surface="sql", payload=b"SUBSCRIBE")) == NOWHERE
-        answering.join(20)
+        answering.join(60)
