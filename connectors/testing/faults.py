@@ -6,7 +6,8 @@ once; `fired` says whether it has, since a fault that never came about shows not
 """
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from enum import StrEnum
 
@@ -59,6 +60,11 @@ class Fault:
     event: str
     nth: int = 1
 
+    @property
+    def is_request(self) -> bool:
+        """Whether the driver sends the message."""
+        return self.event in REQUESTS.values()
+
     def __str__(self) -> str:
         return f"{self.act} at {self.event} {self.nth}"
 
@@ -83,6 +89,8 @@ class Faulty:
     fired: threading.Event = field(default_factory=threading.Event)
     resumed: threading.Event = field(default_factory=threading.Event)
     """Set: a driver that stands still goes on."""
+    failures: list[str] = field(default_factory=list)
+    """The texts with which the inner connector failed."""
     _count: int = 0
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
@@ -126,15 +134,17 @@ class FaultyChannel:
         act = self.shim.strikes(event)
         if act is not None:
             self._suffer(act, event)
-        self.inner.send(data)
-        if act is Act.REPEAT:
+        with self._failures():
             self.inner.send(data)
+            if act is Act.REPEAT:
+                self.inner.send(data)
 
     def receive(self) -> bytes | None:
         """Errors: ConnectorFailed, DriverDied."""
         if self.again:
             return self.again.pop()
-        data = self.inner.receive()
+        with self._failures():
+            data = self.inner.receive()
         if data is None:
             return None
         event = RESPONSES[type(arena_codec.parse_response(data))]
@@ -148,11 +158,21 @@ class FaultyChannel:
 
     def finish(self) -> None:
         """No more requests come."""
-        self.inner.finish()
+        with self._failures():
+            self.inner.finish()
 
     def close(self) -> None:
         """End at once."""
         self.inner.close()
+
+    @contextmanager
+    def _failures(self) -> Iterator[None]:
+        """Keep the text of a failure of the inner connector."""
+        try:
+            yield
+        except ConnectorFailed as failure:
+            self.shim.failures.append(str(failure))
+            raise
 
     def _suffer(self, act: Act, event: str) -> None:
         match act:

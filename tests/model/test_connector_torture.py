@@ -2,6 +2,7 @@
 
 import contextlib
 import itertools
+import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from random import Random
@@ -10,6 +11,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from connectors.driver import Transport
 from connectors.protocol.session import StreamState
 from connectors.protocol.violations import Violation
 from connectors.runtime import dead_letters, ranges, reader, session
@@ -17,11 +19,12 @@ from connectors.runtime.dead_letters import Refusals
 from connectors.sql import fence
 from connectors.sql.fence import Fenced, FencedRange
 from connectors.sql.transactor import Counts, SqlTransactor
-from connectors.testing.faults import EVENTS, Act, Fault
+from connectors.testing.faults import EVENTS, Act, Fault, FaultyChannel
+from connectors.transport.stdio import Command
 from streams.app.signals import Stop
 from streams.kafka.memory.logs import MemoryBroker
 from streams.torture.connectors.databases import Place, on_duckdb, on_postgres, on_sqlite
-from streams.torture.connectors.run import Broker, closed
+from streams.torture.connectors.run import COMMAND, Broker, closed
 from streams.torture.connectors.run import Run as Soak
 from streams.torture.connectors.scene import Mode, Scenario, Scene, scenarios
 from tests.support.postgres import Server
@@ -62,17 +65,20 @@ def run(memory_path: Path, request: pytest.FixtureRequest) -> Iterator[Run]:
         make = {"sqlite": on_sqlite, "duckdb": on_duckdb}[database]
         return make(memory_path / f"{len(scenes)}.{database}")
 
-    def wrong(chosen: Scenario, database: str = "sqlite") -> list[str]:
+    def wrong(
+        chosen: Scenario, database: str = "sqlite", transport: Transport | None = None
+    ) -> list[str]:
         memory = MemoryBroker(lambda: 1000)
         broker = Broker(memory.logs, memory.chunks, memory.topics)
         where = place(database)
         scene = Scene(
             shards=lambda: broker.client("sw"),
-            transport=where.transport,
+            transport=transport or where.transport,
             place=where,
             rng=Random(1),
             now_ms=lambda: 1000,
             kill=closed,
+            is_process=transport is not None,
         )
         scenes.append(scene)
         scene.run(chosen)
@@ -114,6 +120,25 @@ def test_a_fault_loses_and_repeats_nothing_in_any_database(
     database: str, chosen: Scenario, run: Run
 ) -> None:
     assert not run(chosen, database)
+
+
+@pytest.mark.parametrize("event", ["open", "commit", "opened"])
+def test_a_process_refuses_a_message_that_comes_twice_with_a_text(event: str, run: Run) -> None:
+    command = Command((*COMMAND, "sqlite"), os.environ)
+    assert not run(Scenario(Mode.DELTA, Fault(Act.REPEAT, event, 1)), transport=command)
+
+
+def test_a_process_that_takes_a_message_twice_is_found(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def unnoticed(self: FaultyChannel, data: bytes) -> None:
+        self.shim.strikes("open")
+        self.inner.send(data)
+
+    monkeypatch.setattr(FaultyChannel, "send", unnoticed)
+    command = Command((*COMMAND, "sqlite"), os.environ)
+    (wrong,) = run(Scenario(Mode.DELTA, Fault(Act.REPEAT, "open", 1)), transport=command)
+    assert wrong == "repeat at open 1: the session ended with None"
 
 
 def test_a_fault_that_never_comes_about_fails_the_run(run: Run) -> None:

@@ -100,6 +100,7 @@ class Run:
             rng=rng,
             now_ms=now_ms,
             kill=killed if is_process else closed,
+            is_process=is_process,
         )
         with closing(scene):
             scene.run(scenario)
