@@ -117,12 +117,15 @@ def _updates(rows: pa.RecordBatch) -> pa.RecordBatch:
     width = rows.num_columns - 3
     leaves, diffs = int64(rows.column("leaves")), int64(rows.column("diff"))
     ending = np.flatnonzero(leaves != _NEVER)
+    fields = [rows.schema.field(i) for i in range(width)]
+    schema = pa.schema([*fields, ("time", pa.int64()), ("diff", pa.int64())])
+    if not len(ending):
+        columns = [*rows.columns[:width], *rows.columns[width + 1 :]]
+        return pa.RecordBatch.from_arrays(columns, schema=schema)
     place = pa.array(np.concatenate((np.arange(rows.num_rows), ending)))
     times = np.concatenate((int64(rows.column("time")), leaves[ending]))
     arrays = [rows.column(i).take(place) for i in range(width)]
     arrays += [pa.array(times), pa.array(np.concatenate((diffs, negated(diffs[ending]))))]
-    fields = [rows.schema.field(i) for i in range(width)]
-    schema = pa.schema([*fields, ("time", pa.int64()), ("diff", pa.int64())])
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
@@ -169,14 +172,13 @@ def _living(
 ) -> pa.RecordBatch:
     """The rows that will be there at some time."""
     times = np.maximum(int64(time), lives.enters)
-    there = pa.array(np.flatnonzero(lives.known & (times < lives.leaves)))
+    there = lives.known & (times < lives.leaves)
     arrays = [*columns, pa.array(lives.leaves), pa.array(times), diff]
     picked = [
         one_array(array) if isinstance(array, pa.ChunkedArray) else array for array in arrays
     ]
-    return pa.RecordBatch.from_arrays(
-        [column.take(there) for column in picked], schema=shape(output_types)
-    )
+    rows = pa.RecordBatch.from_arrays(picked, schema=shape(output_types))
+    return rows if there.all() else rows.filter(pa.array(there))
 
 
 def _tolerantly(

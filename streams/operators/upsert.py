@@ -24,7 +24,16 @@ from streams.operators.context import ERRORS, EngineCall, NodeOutput, Ports
 from streams.plan.physical import Upsert
 from streams.trace.arrange import keyed
 from streams.trace.arrange.runs import RunName
-from streams.trace.columns import Flags, Ints, canonical, group, hash_keys, int64, key_form
+from streams.trace.columns import (
+    Flags,
+    Ints,
+    canonical,
+    equal_rows,
+    group,
+    hash_keys,
+    int64,
+    key_form,
+)
 from streams.trace.kernel.kernel import Kernel, arrow_schema, arrow_type
 from streams.trace.updates import flatten
 
@@ -129,6 +138,24 @@ def _winners(node: Upsert, rows: pa.RecordBatch, owner: Ints) -> Ints:
     return winners
 
 
+def _same(
+    columns: Sequence[pa.Array], kinds: Ints, previous: Ints, current: Ints, kernel: Kernel
+) -> Flags:
+    """Whether a key has after each winner what it had before; `previous` is -1 for nothing.
+
+    Column by column, of the rows that are equal so far: most differ in one of the first.
+    """
+    equal = np.flatnonzero((previous >= 0) & (kinds[previous] == kinds[current]))
+    for column in columns:
+        before, after = (
+            key_form(column.take(pa.array(rows[equal])), kernel) for rows in (previous, current)
+        )
+        equal = equal[equal_rows(before, after)]
+    same = np.zeros(len(current), np.bool_)
+    same[equal] = True
+    return same
+
+
 def _changes(
     stored: keyed.Found, rows: pa.RecordBatch, owner: Ints, width: int, scope: EngineCall
 ) -> NodeOutput:
@@ -146,9 +173,7 @@ def _changes(
     previous = np.where(first, stored.places[owner], current - 1)
     had = np.where(previous >= 0, kinds[previous], DELETION)
     has = kinds[current]
-    forms = [key_form(column, scope.kernel) for column in (*values, errors)]
-    codes = group([*forms, kinds], before + after).ids
-    same = (previous >= 0) & (codes[previous] == codes[current])
+    same = _same([*values, errors], kinds, previous, current, scope.kernel)
     times = int64(rows.column("time"))
 
     def moved(kind: int, columns: Sequence[pa.Array], schema: pa.Schema) -> pa.RecordBatch:

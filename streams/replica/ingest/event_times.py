@@ -101,16 +101,16 @@ class EventTimes:
             records.is_null(), "the record has no timestamp to check its event time", _NO
         )
         latest = np.minimum(int64(records.fill_null(0)), _LAST) + self._declared.ahead_ms
+        beyond = pa.array(int64(times) > latest)
         ahead = pc.binary_join_element_wise(
             f'column "{column}": event time ',
-            times.cast(pa.string()),
+            times.filter(beyond).cast(pa.string()),
             f" ms is more than {self._declared.ahead_ms} ms after the record's timestamp, ",
-            records.cast(pa.string()),
+            records.filter(beyond).cast(pa.string()),
             " ms",
             "",
         )
-        beyond = pc.if_else(pa.array(int64(times) > latest), ahead, _NO)
-        return times, pc.coalesce(missing, unknown, beyond)
+        return times, pc.coalesce(missing, unknown, _only(beyond, ahead))
 
 
 _NO = pa.scalar(None, pa.string())
@@ -156,7 +156,16 @@ def greatest(partitions: Ints, times: Ints) -> dict[int, int]:
 
 def reasons_of_late(times: pa.Array, late: Flags, lower: Timestamp) -> pa.Array:
     """Return for each late row why it is refused."""
+    flags = pa.array(late)
     texts = pc.binary_join_element_wise(
-        "late: event time ", times.cast(pa.string()), f" ms is before upper {lower} ms", ""
+        "late: event time ",
+        times.filter(flags).cast(pa.string()),
+        f" ms is before upper {lower} ms",
+        "",
     )
-    return pc.if_else(pa.array(late), texts, _NO)
+    return _only(flags, texts)
+
+
+def _only(flags: pa.Array, texts: pa.Array) -> pa.Array:
+    """Return the texts in the places of the rows that are flagged, NULL in the others."""
+    return pc.replace_with_mask(pa.nulls(len(flags), pa.string()), flags, texts)
