@@ -145,13 +145,10 @@ def sources(say: Say, events: int, seconds: float) -> Outcome:
 
 
 def _compared(suffix: str, wall: Cost, event: Cost) -> tuple[Figure, ...]:
-    readable, appending = (
-        percentile(each, 0.5) for each in (event.milliseconds, event.appending_ms)
-    )
+    appending = percentile(event.appending_ms, 0.5)
     return (
         at_most(f"event_time{suffix}_clock_ratio", wall.rate / event.rate, "x", 1.2),
         at_most(f"event_time{suffix}_cpu_ratio", event.cpu_s / wall.cpu_s, "x", 1.2),
-        at_most(f"event{suffix}_readable_ms_p50", readable, "ms", 150),
         at_most(f"event{suffix}_watermark_to_readable_ms_p50", appending, "ms", 150),
     )
 
