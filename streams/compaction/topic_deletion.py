@@ -13,7 +13,8 @@ such as the catalog's objects, are deleted by their creator. A group may be used
 other ids. A concurrent Create of another id fails, and its id cannot be used any more.
 """
 
-from streams.storage.client.id_registry import REGISTRY, Directory, Entry
+from streams.storage.client.id_registry import Directory, Entry
+from streams.storage.client.reserved_names import REGISTRY
 from streams.storage.client.shards import Shards
 from streams.storage.log.state import State
 

@@ -2,6 +2,9 @@
 
 Its contents are the rows at its newest time. The owner is the writer that set the token of the
 write capability last: the log refuses every earlier writer, whatever it still has in flight.
+
+What a small table says is carried out, so no client may write one: its name is reserved, and a
+collection of the name that the system did not create is an error, not a table.
 """
 
 from collections import Counter
@@ -12,9 +15,10 @@ import pyarrow as pa
 from streams.errors import Indeterminate, InvalidUsage, SlackwaterError
 from streams.ids import MINIMUM_TIME, CollectionId, Timestamp
 from streams.progress import frontier
+from streams.storage.client.reserved_names import SMALL_TABLES
 from streams.storage.client.shards import Shards, fresh_uuid, write_capability
-from streams.storage.description import Description
-from streams.storage.log.events import Append, Downgrade, Part, system_capability
+from streams.storage.description import Description, dumps
+from streams.storage.log.events import Append, Downgrade, Part, Right, system_capability
 from streams.storage.log.outcomes import (
     Appended,
     ChunksReclaimed,
@@ -36,6 +40,10 @@ class TakenOver(InvalidUsage):
     """Another writer owns the table now."""
 
 
+class NotOurs(InvalidUsage):
+    """The collection of this name was not created by the system."""
+
+
 class SmallTable:
     """A table. One thread.
 
@@ -43,6 +51,9 @@ class SmallTable:
     """
 
     def __init__(self, shards: Shards, table: CollectionId, description: Description) -> None:
+        """Errors: ValueError for a name that clients may use."""
+        if not table.startswith(SMALL_TABLES):
+            raise ValueError(f"{table}: expected a name with one of {', '.join(SMALL_TABLES)}")
         self._shards, self.id, self._description = shards, table, description
         self._schema = arrow_schema(description.types)
         self._token = fresh_uuid()
@@ -53,7 +64,7 @@ class SmallTable:
     def find(self) -> bool:
         """Follow the table if it is there; return whether it is.
 
-        Errors: Corrupt, Determinate, Indeterminate.
+        Errors: NotOurs, Corrupt, Determinate, Indeterminate.
         """
         if not self._is_open:
             if self._shards.identity(self.id) is None:
@@ -61,14 +72,28 @@ class SmallTable:
             self._shards.open(self.id)
             self._shards.sync_group(self.id)
         state = self._shards.group_state(self.id).collections.get(self.id)
-        self._is_open = state is not None and not state.is_dropped
+        self._is_open = state is not None and not state.is_dropped and self._is_ours(state)
         return self._is_open
 
+    def _is_ours(self, state: CollectionState) -> bool:
+        """Return True. Errors: NotOurs for a collection that the system did not create."""
+        expected, held = dumps(self._description), state.capabilities
+        writers = [name for name in held if held[name].right is Right.WRITE]
+        if state.description == expected and writers == [write_capability(self.id)]:
+            return True
+        topics = self._shards.names(self.id)
+        raise NotOurs(
+            f"{self.id}: expected the system's table {expected}, actual a collection"
+            f" {state.description} with the write capabilities {writers}: another client has"
+            f" created it, and nothing of it is read; delete the topics {topics.log} and"
+            f" {topics.data}"
+        )
+
     def own(self) -> None:
-        """Make the table unless it is there, and take it over. Errors: TakenOver; as `find`."""
+        """Create the table unless it is there, and own it. Errors: TakenOver; as `find`."""
         hold = system_capability(self.id, "log")
         self._shards.create(self.id, self.id, self._description, MINIMUM_TIME, read=hold)
-        self._is_open = True
+        self.find()
         self.take_over()
 
     def take_over(self) -> None:

@@ -24,7 +24,7 @@ from streams.kafka.client.broker import KafkaBroker
 from streams.kafka.client.raw import RawReader
 from streams.kafka.settings import ClientSettings
 from streams.kafka.topics import OffsetRange, Topics
-from streams.storage.client.id_registry import REGISTRY
+from streams.storage.client.reserved_names import REGISTRY
 from streams.storage.client.shards import Shards
 from streams.storage.log.state import CollectionState, State
 

@@ -23,17 +23,12 @@ from streams.kafka.log import Truncated
 from streams.storage.client.catalog_ids import CATALOG_ID, group_of
 from streams.storage.client.group import MADE_ANEW, lost_records
 from streams.storage.client.lifecycle import Claimed, Command, NotBound, refusal
+from streams.storage.client.reserved_names import ENTRY, REGISTRY, refuse_reserved
 from streams.storage.client.shards import Shards
 from streams.storage.client.submit import unread_error
 from streams.storage.log.events import Body, Create, Drop, write_capability
 from streams.storage.log.outcomes import Created, Outcome, Unavailable
 from streams.storage.log.state import BEFORE_THE_LOG, CollectionState, forgotten_collection
-
-REGISTRY = "storage.ids"
-"""The group of the registry."""
-
-ENTRY = "id:"
-"""Prefix of the ids of the registry's own collections; reserved."""
 
 DELETED = "the topic is gone, and no drop of the collection is on record: what it held is lost"
 
@@ -68,16 +63,8 @@ class Directory:
         Errors: as `claimed`; InvalidUsage for a reserved name, and for a name that no topic can
         have.
         """
-        if REGISTRY in {id_, group}:
-            raise InvalidUsage(f"{REGISTRY} is the registry of ids: choose another name")
-        if id_.startswith(ENTRY):
-            raise InvalidUsage(f"{id_}: names with {ENTRY} are the registry's: choose another")
         for name in (id_, group):
-            if CATALOG_ID.fullmatch(name):
-                raise InvalidUsage(
-                    f"{name}: s, u, r, k or e and a number name the catalog's sources, views,"
-                    " rebases, sinks and dead letters: choose another name"
-                )
+            refuse_reserved(name)
         self.waits()
         self.shards.make(REGISTRY)
         entry = self._folded_entry(id_)

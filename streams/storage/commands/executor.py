@@ -15,8 +15,9 @@ from dataclasses import dataclass
 from streams.errors import Corrupt, Determinate, Indeterminate, InvalidUsage, SlackwaterError
 from streams.ids import CollectionId, EventId, Offset
 from streams.kafka.log import Truncated, Unanswered
-from streams.storage.client.id_registry import REGISTRY, Directory
+from streams.storage.client.id_registry import Directory
 from streams.storage.client.preconditions import CapabilityConditions
+from streams.storage.client.reserved_names import REGISTRY
 from streams.storage.client.shards import Shards, fresh_uuid
 from streams.storage.client.submit import Attempt, Unread, unread_error
 from streams.storage.commands.dedup import subjects

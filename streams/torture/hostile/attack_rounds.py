@@ -82,6 +82,7 @@ class Assault:
         self._note(timed(lambda: scene.writer.check(number), self.write_s))
         self._note(timed(scene.view.check, self.view_s))
         self._note(scene.told())
+        self._note(scene.squatted())
         for session in scene.sessions:
             self._note(session.problem)
         if number % TIDY_EVERY == TIDY_EVERY - 1:

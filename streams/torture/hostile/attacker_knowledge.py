@@ -3,7 +3,9 @@
 from dataclasses import dataclass, field, replace
 from random import Random
 
+from schemas.materializations import SPECS, STATES
 from streams.ids import Topic
+from streams.storage.client.reserved_names import REGISTRY
 from streams.storage.description import Description, dumps
 from streams.torture.hostile.arrow_streams import COLUMNS
 from streams.torture.hostile.command_client import Fields
@@ -16,6 +18,15 @@ KEYED_TOPIC = Topic("hostile.keyed")
 TOPICS = (RAW_TOPIC, ROWS_TOPIC, KEYED_TOPIC)
 RIGHTS = ("write", "catalog", "reading", "reads.s1", "reads.u1")
 WRITE = "WRITE"
+
+SQUATTER = "squatter"
+"""Prefix of collections that are created in a reserved group, and in no other."""
+
+RESERVED = (
+    *(SPECS, STATES, "materialize.hostile", "materializations.hostile"),
+    *(REGISTRY, "id:honest", "s1", "u2", "r9999", "k9999", "e1"),
+)
+"""Names that no client may use for a collection or a group."""
 
 
 @dataclass(slots=True)
@@ -38,7 +49,8 @@ class AttackerKnowledge:
     """Everything that an input may be made from.
 
     `victims` are written to by commands. To the logs of `spoiled` the attacker appends: such a
-    log mostly halts, and commands about it would be refused before they are looked at.
+    log mostly halts, and commands about it would be refused before they are looked at. `squats`
+    are the ids under reserved names that a client was given: each is a defect.
     """
 
     namespace: str
@@ -49,6 +61,7 @@ class AttackerKnowledge:
     compute: list[bytes] = field(default_factory=list)
     spoiled: list[Victim] = field(default_factory=list)
     states: list[bytes] = field(default_factory=list)
+    squats: set[str] = field(default_factory=set)
 
     def topic(self, *names: str) -> Topic:
         """A topic of the environment."""
@@ -68,6 +81,8 @@ class AttackerKnowledge:
         granted = response["capabilities"]
         assert isinstance(granted, list)
         for capability in granted:
+            if capability["name"] and is_squat(capability):
+                self.squats.add(str(capability["collection"]))
             victim = mine.get(capability["collection"])
             if victim is not None and capability["right"] == WRITE:
                 victim.write = capability
@@ -109,3 +124,10 @@ class AttackerKnowledge:
             texts=(*rights, *collections),
             integers=(0, 1, 10),
         )
+
+
+def is_squat(capability: Fields) -> bool:
+    """Whether it is the right to write under a name that is reserved for the system."""
+    collection = str(capability["collection"])
+    is_reserved = collection in RESERVED or collection.startswith(SQUATTER)
+    return is_reserved and capability["right"] == WRITE

@@ -97,6 +97,11 @@ class HostileScene:
         """Wait until the subscription has told what the view has shown; what is wrong."""
         return reached(self.sessions[-1], self.followed, self.view.published, self.view.as_of)
 
+    def squatted(self) -> str:
+        """The reserved names that a client was given; empty where there are none."""
+        squats = self.known.squats
+        return f"reserved, and given to a client: {', '.join(sorted(squats))}" if squats else ""
+
     def replace(self) -> None:
         """Fresh collections instead of the oldest and of spent ones.
 

@@ -16,9 +16,12 @@ from schemas import codec
 from streams.ids import Topic
 from streams.torture.hostile import arrow_streams
 from streams.torture.hostile.attacker_knowledge import (
+    DESCRIPTION,
     KEYED_TOPIC,
     RAW_TOPIC,
+    RESERVED,
     ROWS_TOPIC,
+    SQUATTER,
     AttackerKnowledge,
     Victim,
 )
@@ -75,6 +78,17 @@ def command_bent(rng: Random, knowledge: AttackerKnowledge) -> Generator[Input, 
     yield _command(
         knowledge, sample if is_copy else bent(rng, sample, knowledge.pool(names_others=False))
     )
+
+
+def command_reserved(
+    rng: Random, knowledge: AttackerKnowledge
+) -> Generator[Input, Place, None]:
+    """A sound command that creates a collection of a name, or in a group, of the system's."""
+    name, id_ = rng.choice(RESERVED), uuid.uuid4().hex
+    group = rng.choice((None, name))
+    collection = name if group is None else f"{SQUATTER}{rng.randrange(1_000)}"
+    fields = {"id": id_, "collection": collection, "description": DESCRIPTION, "group": group}
+    yield _command(knowledge, codec.encode("command_create", fields))
 
 
 def _write(victim: Victim, updates: bytes | None, chunks: list[Fields], time: int) -> bytes:
@@ -330,6 +344,7 @@ SURFACES: Mapping[str, tuple[Surface, int]] = {
     "command-bytes": (command_bytes, 2),
     "command-forged": (command_forged, 4),
     "command-bent": (command_bent, 4),
+    "command-reserved": (command_reserved, 1),
     "rows": (rows_inline, 3),
     "chunk": (chunk_beforehand, 5),
     "data": (data_bytes, 2),

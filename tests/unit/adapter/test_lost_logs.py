@@ -7,7 +7,7 @@ from streams.ids import CollectionId, Offset, Topic
 from streams.kafka.topics import TopicKind, TopicSpec
 from streams.progress import EMPTY
 from streams.storage import Storage
-from streams.storage.client.id_registry import REGISTRY
+from streams.storage.client.reserved_names import REGISTRY
 from tests.support.coordinators import (
     NOW,
     Environment,

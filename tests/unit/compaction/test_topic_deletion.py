@@ -9,8 +9,8 @@ from streams.compaction.topic_deletion import QUIET_MS
 from streams.ids import CollectionId
 from streams.kafka.memory.logs import MemoryBroker
 from streams.kafka.memory.records import MemoryRawReader
-from streams.storage.client.id_registry import REGISTRY
 from streams.storage.client.lifecycle import NeverReused
+from streams.storage.client.reserved_names import REGISTRY
 from streams.storage.client.shards import Shards
 from streams.storage.description import Description
 from streams.storage.storage import Storage

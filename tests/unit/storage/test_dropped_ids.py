@@ -12,8 +12,9 @@ from streams.progress import EMPTY, frontier
 from streams.storage import Storage
 from streams.storage.client.group import is_lost
 from streams.storage.client.handles import ReadCapability, WriteCapability
-from streams.storage.client.id_registry import REGISTRY, Directory, made_entry
+from streams.storage.client.id_registry import Directory, made_entry
 from streams.storage.client.lifecycle import Forgotten, NeverReused, NotBound, Unreadable
+from streams.storage.client.reserved_names import REGISTRY
 from streams.storage.client.shards import Shards
 from streams.storage.log.events import write_capability
 from tests.support.storages import T1, T2, TABLE, Place, end, write

@@ -6,13 +6,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from streams.ids import CollectionId, Timestamp
+from streams.errors import InvalidUsage
+from streams.ids import CapabilityId, CollectionId, Timestamp
 from streams.storage.description import Description
 from streams.storage.small_table import KEPT, SmallTable, TakenOver
 from tests.support.collections import Collections
 
 DESCRIPTION = Description((("id", "VARCHAR"), ("what", "VARCHAR")), kind="materialization")
-NAME = CollectionId("system.table")
+NAME = CollectionId("materialize.test")
 
 
 @pytest.fixture
@@ -41,7 +42,7 @@ def test_the_owner_before_cannot_write(collections: Collections) -> None:
     first.write([("a", "1")])
     second.own()
     assert list(second.rows()) == [("a", "1")]
-    with pytest.raises(TakenOver, match=r"system\.table has another writer"):
+    with pytest.raises(TakenOver, match=r"materialize\.test has another writer"):
         first.write([("a", "2")])
     second.write([("a", "3")])
     assert list(second.rows()) == [("a", "3")]
@@ -68,6 +69,35 @@ def test_a_table_that_was_dropped_is_not_there(collections: Collections) -> None
     again = table(collections)
     again.own()
     assert list(again.rows()) == []
+
+
+def test_a_table_has_a_reserved_name(collections: Collections) -> None:
+    with pytest.raises(ValueError, match="orders: expected a name with one of materiali"):
+        SmallTable(collections.client(), CollectionId("orders"), DESCRIPTION)
+
+
+OTHER = Description((("id", "VARCHAR"),), kind="materialization")
+
+
+@pytest.mark.parametrize(
+    ("description", "writer"),
+    [(DESCRIPTION, "a1"), (OTHER, "a1"), (OTHER, f"{NAME}.write")],
+    ids=["other writer", "other both", "other columns"],
+)
+def test_what_a_client_created_is_no_table(
+    collections: Collections, description: Description, writer: str
+) -> None:
+    """As an environment may have it from before the names were reserved."""
+    stranger = collections.client()
+    stranger.create(NAME, NAME, description, Timestamp(0), write=CapabilityId(writer))
+    for use in (SmallTable.find, SmallTable.own, SmallTable.drop):
+        with pytest.raises(InvalidUsage, match=r"test: expected|cannot be created"):
+            use(table(collections))
+    stranger.drop(NAME)
+    stranger.delete(NAME)
+    owner = table(collections)
+    owner.own()
+    assert list(owner.rows()) == []
 
 
 def test_old_contents_are_forgotten_and_a_late_reader_reads_anew(

@@ -168,6 +168,17 @@ def test_the_names_of_the_catalog_are_nobody_elses(storage: Storage) -> None:
         storage.create(CollectionId(other), TABLE)
 
 
+@pytest.mark.parametrize("name", ["materializations.specs", "materialize.orders"])
+def test_the_names_of_small_tables_are_nobody_elses(storage: Storage, name: str) -> None:
+    """The service of materializations starts the programs that such a table names."""
+    with pytest.raises(InvalidUsage, match="those of the system's tables: choose another"):
+        storage.create(CollectionId(name), TABLE)
+    with pytest.raises(InvalidUsage, match="those of the system's tables: choose another"):
+        storage.create(T1, TABLE, group=name)
+    assert storage.shards.identity(name) is None
+    storage.create(CollectionId("materialized.orders"), TABLE)
+
+
 @pytest.mark.parametrize("kind", ["table", "source"])
 def test_one_of_two_creators_has_the_id(place: Place, kind: str) -> None:
     one, other = place.client(), place.client()

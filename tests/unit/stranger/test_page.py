@@ -7,6 +7,7 @@ import pyarrow as pa
 import pytest
 
 from schemas import codec, stream
+from schemas.materializations import SPECS, STATES
 from streams.errors import Corrupt, Determinate, Indeterminate, InvalidUsage, SlackwaterError
 from streams.ids import CollectionId, Offset
 from streams.kafka import log
@@ -14,12 +15,13 @@ from streams.kafka.topics import MAXIMUM_RECORD_BYTES
 from streams.progress import END
 from streams.storage import limits
 from streams.storage.client.handles import LONGEST_LEASE_MS, LONGEST_TOKEN, check_token
+from streams.storage.client.reserved_names import refuse_reserved
 from streams.storage.client.shards import MAXIMUM_BODY_BYTES
 from streams.storage.commands import service
 from streams.storage.commands.wire import LONGEST_ID, Status, decode
 from streams.storage.description import Description
 from streams.storage.sans_io import check_new, check_stage
-from streams.storage.small_table import TakenOver
+from streams.storage.small_table import NotOurs, TakenOver
 from streams.storage.write.arrow_types import is_accepted
 from streams.trace.kernel.kernel import arrow_type
 
@@ -68,7 +70,7 @@ def test_every_status_is_explained() -> None:
 def test_every_code_is_explained(kind: type[SlackwaterError]) -> None:
     documented = set(re.findall(r"`(\w+)`", section("5. Errors")))
     mine = {kind.__name__} | codes(kind, "streams.storage", log.__name__)
-    mine -= {TakenOver.__name__}  # of tables that the service does not write
+    mine -= {NotOurs.__name__, TakenOver.__name__}  # of tables that the service does not write
     assert mine <= documented, f"as {service.__name__} may say: {mine - documented}"
 
 
@@ -146,6 +148,31 @@ def test_names_are_taken_as_the_page_says() -> None:
     assert len(patterns) == 4
     times = [tuple(map(int, texts)) for texts in values.values() if len(texts) > 1]
     assert times == [(0, END - 1), (0, END)]  # held by tests/unit/storage/test_bad_input.py
+
+
+RESERVED = (
+    *(f"{letter}{number}" for letter in "abcdefghijklmnopqrstuvwxyz" for number in (0, 17)),
+    *("s", "S1", "s1x", "u1.log", "storage.ids", "storage.idss", "storageXids", "storage"),
+    *("id:", "id:t", "id", "id.t", "materialize.orders", "materialize", "materialized.t"),
+    *(SPECS, STATES, "materializations.x", "Materializations.x", "x.materialize.orders"),
+)
+
+
+def test_names_are_reserved_as_the_page_says() -> None:
+    cells = [cell.replace("\\|", "|") for cell, _ in rows("Reserved names")]
+    patterns = [re.compile(pattern) for cell in cells for pattern in re.findall("`(.*)`", cell)]
+    assert len(patterns) == len(cells) == 4
+    refused = set()
+    for name in RESERVED:
+        try:
+            refuse_reserved(name)
+        except InvalidUsage:
+            refused.add(name)
+    described = {
+        name for name in RESERVED if any(pattern.fullmatch(name) for pattern in patterns)
+    }
+    assert refused == described
+    assert all(any(pattern.fullmatch(name) for name in refused) for pattern in patterns)
 
 
 WRITTEN: dict[str, pa.DataType] = {

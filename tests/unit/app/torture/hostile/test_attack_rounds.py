@@ -59,6 +59,7 @@ def assault(tmp_path: Path, honest: Honest, child: Child) -> Assault:
         harvest=lambda: None,
         replace=lambda: None,
         told=lambda: "",
+        squatted=lambda: "",
         sessions=(Session(Client(""), 1, float, int),),
         clock=FairClock(),
         answers=Counter({"DONE": 3}),

@@ -9,17 +9,24 @@ from random import Random
 import pytest
 
 from schemas import codec
+from schemas.materializations import SPECS
 from streams.errors import Corrupt, InvalidUsage
 from streams.ids import CapabilityId, CollectionId, Offset
 from streams.kafka.log import ChunkRef
 from streams.progress import frontier
 from streams.storage.client.handles import WriteCapability
+from streams.storage.client.reserved_names import refuse_reserved
 from streams.storage.commands.handlers import table
 from streams.storage.description import loads
 from streams.storage.write.chunk_validation import rows_of
 from streams.storage.write.validation import conform
 from streams.torture.hostile import arrow_streams
-from streams.torture.hostile.attacker_knowledge import DESCRIPTION, AttackerKnowledge, Victim
+from streams.torture.hostile.attacker_knowledge import (
+    DESCRIPTION,
+    RESERVED,
+    AttackerKnowledge,
+    Victim,
+)
 from streams.torture.hostile.forged_records import bent, forged
 from streams.torture.hostile.inputs import Record, evidence_line
 from streams.torture.hostile.mutations import mutated, retold, spliced
@@ -89,6 +96,24 @@ def test_the_next_write_begins_where_the_last_one_ended() -> None:
     assert not ids.victims[0].is_spent
     ids.heard({"capabilities": [{**moved, "frontier": None}]})
     assert ids.victims[0].is_spent
+
+
+def test_a_reserved_name_that_is_given_to_a_client_is_noted() -> None:
+    names = known()
+    acquired = {"collection": str(SPECS), "right": "READ", "name": "r", "frontier": 0}
+    names.heard({"capabilities": [acquired, {**acquired, "right": "WRITE", "name": ""}]})
+    assert not names.squats
+    squats = [
+        {**acquired, "collection": id_, "right": "WRITE"} for id_ in (str(SPECS), "squatter7")
+    ]
+    names.heard({"capabilities": squats})
+    assert names.squats == {str(SPECS), "squatter7"}
+
+
+@pytest.mark.parametrize("name", RESERVED)
+def test_the_names_that_it_squats_are_refused(name: str) -> None:
+    with pytest.raises(InvalidUsage, match="choose another"):
+        refuse_reserved(name)
 
 
 def test_many_chunks_and_rows_are_what_a_service_takes() -> None:

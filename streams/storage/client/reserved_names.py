@@ -1,0 +1,36 @@
+"""The names of the system's own collections and groups, which no client may use. Pure.
+
+What the system finds under such a name, it trusts: the specification of a materialization says
+which program is started. So they are refused where an id is claimed (`Directory.claim`), and
+the system creates them without the registry.
+"""
+
+from streams.errors import InvalidUsage
+from streams.storage.client.catalog_ids import CATALOG_ID
+
+REGISTRY = "storage.ids"
+"""The group of the id registry."""
+
+ENTRY = "id:"
+"""Prefix of the ids of the registry's own collections."""
+
+SMALL_TABLES = ("materializations.", "materialize.")
+"""Prefixes of the ids of small tables (`streams.storage.small_table`)."""
+
+
+def refuse_reserved(name: str) -> None:
+    """Check the name of a collection or a group. Errors: InvalidUsage for a reserved one."""
+    if name == REGISTRY:
+        raise InvalidUsage(f"{REGISTRY} is the registry of ids: choose another name")
+    if name.startswith(ENTRY):
+        raise InvalidUsage(f"{name}: names with {ENTRY} are the registry's: choose another")
+    if name.startswith(SMALL_TABLES):
+        raise InvalidUsage(
+            f"{name}: names with {' and '.join(SMALL_TABLES)} are those of the system's tables:"
+            " choose another name"
+        )
+    if CATALOG_ID.fullmatch(name):
+        raise InvalidUsage(
+            f"{name}: s, u, r, k or e and a number name the catalog's sources, views,"
+            " rebases, sinks and dead letters: choose another name"
+        )
