@@ -2,7 +2,7 @@
 
 import base64
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from typing import Generic, Self, TypeVar
@@ -213,7 +213,7 @@ class SqlConnector(Generic[Config, Kept]):
                 yield from recreate(table, spec.materialization, existing)
                 existing = {}
             self._check_selected(table, binding, existing)
-            yield from changes(table, existing)
+            yield from changes(table, existing, written(table.name, applied))
 
     def _check_selected(
         self,
@@ -267,6 +267,15 @@ def bindings_of(applied: Mapping[str, tuple[str, str]]) -> Applied:
         for task, (_, spec) in applied.items()
         for binding in MaterializationSpec.FromString(base64.b64decode(spec)).bindings
     ]
+
+
+def written(table: Name, applied: Applied) -> Collection[str] | None:
+    """The columns that the table's task has written last; None if no task has a binding."""
+    for _, binding in applied:
+        if tuple(binding.resource_path) == table:
+            selection = binding.field_selection
+            return {*selection.keys, *selection.values, selection.document}
+    return None
 
 
 def check_owner(

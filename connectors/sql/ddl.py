@@ -1,6 +1,6 @@
 """The DDL that Apply executes, derived from the existing tables."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from connectors.sql.columns import TableColumn
 from connectors.sql.constraints import missing_keys, unfitting
@@ -40,8 +40,14 @@ def create_meta(dialect: Dialect) -> Iterator[str]:
         yield f"CREATE TABLE {dialect.table(name)} ({body})"
 
 
-def changes(table: Table, existing: Mapping[str, Existing]) -> Iterator[str]:
-    """The statements that bring a table to its shape. Errors: InvalidUsage if impossible."""
+def changes(
+    table: Table, existing: Mapping[str, Existing], kept: Collection[str] | None = None
+) -> Iterator[str]:
+    """The statements that bring a table to its shape. Errors: InvalidUsage if impossible.
+
+    `kept` are the columns that the table's task has written so far, if there is such a task: a
+    column that it has written before them, and not since, has old values.
+    """
     wanted = [*table.shape.columns, *([DELETED] if table.soft else [])]
     if not existing:
         yield create(table, wanted)
@@ -49,6 +55,9 @@ def changes(table: Table, existing: Mapping[str, Existing]) -> Iterator[str]:
         yield from comments(table, wanted)
         return
     refuse(table, existing)
+    if kept is not None and not table.delta:
+        stale = {column.name for column in table.changing} & existing.keys() - set(kept)
+        yield from emptied(table, [column for column in wanted if column.name in stale])
     target = f"ALTER TABLE {table.dialect.table(table.name)}"
     for column in wanted:
         yield from adapt(table, target, column, existing.get(column.name))
@@ -57,6 +66,15 @@ def changes(table: Table, existing: Mapping[str, Existing]) -> Iterator[str]:
     for name, actual in existing.items():
         if name not in names and not actual.nullable and table.dialect.strict_nulls:
             yield f"{target} ALTER COLUMN {table.dialect.quote(name)} DROP NOT NULL"
+
+
+def emptied(table: Table, columns: Sequence[TableColumn]) -> Iterator[str]:
+    """The statement that sets columns to NULL, so that they are as new ones are."""
+    names = table.dialect.columns(columns)
+    if names:
+        values = ", ".join(f"{name} = NULL" for name in names)
+        filled = " OR ".join(f"{name} IS NOT NULL" for name in names)
+        yield f"UPDATE {table.dialect.table(table.name)} SET {values} WHERE {filled}"
 
 
 def recreate(table: Table, task: str, existing: Mapping[str, Existing]) -> Iterator[str]:

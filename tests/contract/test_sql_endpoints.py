@@ -1,6 +1,7 @@
 """What is in the tables, over every SQL database that a connector of ours writes."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -66,6 +67,63 @@ def test_columns_come_and_go(endpoint: Endpoint) -> None:
         (1, "a", None),
         (2, None, 7),
     ]
+
+
+SALES = Collection(
+    name="shop/sales",
+    keys=("id",),
+    columns=(
+        FieldSpec(name="id", types=("integer",)),
+        FieldSpec(name="price", types=("integer",)),
+        FieldSpec(name="size", types=("integer",)),
+    ),
+)
+
+
+@pytest.mark.parametrize("soft", [False, True])
+def test_a_column_that_comes_back_has_no_old_values(endpoint: Endpoint, soft: bool) -> None:
+    """What it held when it went may not be what the collection has by now."""
+    both = endpoint.task(SALES, soft_delete=soft)
+    prices = endpoint.task(SALES, fields=("id", "price"), soft_delete=soft)
+    rows = [{"id": key, "price": 1, "size": 1} for key in (1, 2, 3)]
+    endpoint.apply(both)
+    write(endpoint, both, rows)
+    endpoint.apply(prices)
+    sizes = "SELECT id, price, size FROM t ORDER BY id"
+    assert endpoint.query(sizes) == [(1, 1, 1), (2, 1, 1), (3, 1, 1)], "nothing is lost yet"
+    write(endpoint, prices, [{"id": 2, "price": 5, "size": 5}], exists=[True])
+    statements = endpoint.apply(both).splitlines()
+    assert statements[0] == 'UPDATE "t" SET "size" = NULL WHERE "size" IS NOT NULL;'
+    assert endpoint.query(sizes) == [(1, 1, None), (2, 5, None), (3, 1, None)]
+    assert endpoint.apply(both) == ""
+    write(endpoint, both, [{"id": 1, "price": 1, "size": 9}], exists=[True])
+    assert endpoint.apply(both, version="2").startswith("-- record"), "it is emptied once"
+    assert endpoint.query(sizes) == [(1, 1, 9), (2, 5, None), (3, 1, None)]
+
+
+def test_a_column_comes_back_as_others_change(endpoint: Endpoint) -> None:
+    """All in one transaction, which some databases allow in this order alone."""
+    endpoint.apply(endpoint.task(SALES))
+    write(endpoint, endpoint.task(SALES), [{"id": 1, "price": 1, "size": 1}])
+    endpoint.apply(endpoint.task(SALES, fields=("id", "price")))
+    wider = replace(SALES, columns=(*SALES.columns, FieldSpec(name="note", types=("string",))))
+    spec = endpoint.task(wider, fields=("id", "size", "note"), soft_delete=True)
+    endpoint.apply(spec)
+    write(endpoint, spec, [{"id": 2, "price": 2, "size": 2, "note": "b"}])
+    shown = endpoint.query("SELECT id, price, size, note, _deleted FROM t ORDER BY id")
+    assert shown == [(1, 1, None, None, False), (2, None, 2, "b", False)]
+
+
+def test_delta_updates_keep_a_column_that_comes_back(endpoint: Endpoint) -> None:
+    """Its rows are what the changes were: none of them is old."""
+    both = endpoint.task(SALES, delta_updates=True)
+    prices = endpoint.task(SALES, fields=("id", "price"), delta_updates=True)
+    row = {"id": 1, "price": 1, "size": 1}
+    for spec in (both, prices, both):
+        endpoint.apply(spec)
+        write(endpoint, spec, [row])
+    shown = endpoint.query("SELECT id, price, size FROM t ORDER BY size NULLS LAST")
+    assert shown == [(1, 1, 1), (1, 1, 1), (1, 1, None)]
 
 
 def test_a_table_belongs_to_one_task(endpoint: Endpoint) -> None:
