@@ -6,6 +6,7 @@ from typing import Protocol, Self, TypeVar
 
 from google.protobuf.message import DecodeError, Message
 
+from connectors.patience import PATIENT, Patience
 from connectors.protocol import arena_codec, messages
 from connectors.protocol.call_validation import (
     check_apply_request,
@@ -40,18 +41,18 @@ class Channel(Protocol):
 class Transport(Protocol):
     """Opens streams and calls of a connector: a transport."""
 
-    def call(self, name: str, request: bytes) -> bytes:
+    def call(self, name: str, request: bytes, patience: Patience = PATIENT, /) -> bytes:
         """Call spec, validate or apply. Errors: ConnectorFailed."""
 
-    def transactions(self) -> Channel:
+    def transactions(self, patience: Patience = PATIENT, /) -> Channel:
         """Errors: ConnectorFailed."""
 
 
 class Driver:
     """Calls a connector, and validates requests and responses."""
 
-    def __init__(self, transport: Transport) -> None:
-        self.transport = transport
+    def __init__(self, transport: Transport, patience: Patience = PATIENT) -> None:
+        self.transport, self.patience = transport, patience
 
     def spec(self, request: wire.SpecRequest) -> wire.SpecResponse:
         """Errors: Violation, ConnectorFailed."""
@@ -78,12 +79,14 @@ class Driver:
         """
         if offered is None:
             offered = arena_codec.extensions(self.spec(wire.SpecRequest()).extensions)
-        stream = Stream(self.transport.transactions(), StreamState(Side.DRIVER, offered))
+        stream = Stream(
+            self.transport.transactions(self.patience), StreamState(Side.DRIVER, offered)
+        )
         stream.open(message)
         return stream
 
     def _call(self, name: str, request: Message, response: Answer) -> Answer:
-        data = self.transport.call(name, request.SerializeToString())
+        data = self.transport.call(name, request.SerializeToString(), self.patience)
         try:
             response.ParseFromString(data)
         except DecodeError as error:

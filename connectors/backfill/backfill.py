@@ -24,6 +24,7 @@ from connectors.backfill.outcome import Outcome, Progress
 from connectors.backfill.plan import Gap, Written, gaps_of, time_of
 from connectors.backfill.tasks import Cell, Plan, opening, reaches_of
 from connectors.driver import Driver
+from connectors.patience import Patience
 from connectors.runtime.follower import CollectionFollower
 from connectors.runtime.ranges import EVERY_KEY
 from connectors.runtime.reader import WAIT_MS
@@ -83,7 +84,9 @@ class Backfill:
 
         `holder` names the holds of the task, as those of its follow.
         """
-        self._task, self._driver, self._shards = task, driver, shards
+        self._task, self._shards = task, shards
+        patience = Patience(answer_s=task.limits.answer_s, is_stopping=stopping.is_set)
+        self._driver = Driver(driver.transport, patience)
         self._ranges, self._job, self._stopping = ranges, job, stopping
         self._report = report
         self._following = CollectionFollower(shards, holder or task.task, task.collections)

@@ -66,9 +66,15 @@ CATALOG = "pg_catalog"
 a table that was not there, or a row of the catalog."""
 OPTIONS = (
     "-c TimeZone=UTC -c DateStyle=ISO -c client_min_messages=warning"
-    " -c idle_in_transaction_session_timeout=60s"
+    " -c idle_in_transaction_session_timeout=60s -c lock_timeout=60s"
 )
-"""A session that is frozen inside of a commit holds locks that its successor needs."""
+"""A session that is frozen inside of a commit holds locks that its successor needs, and a lock
+of somebody else is waited for again, by a session that says so."""
+NETWORK = (
+    "connect_timeout=10 keepalives_idle=30 keepalives_interval=10 keepalives_count=3"
+    " tcp_user_timeout=60000"
+)
+"""A server that is gone without a word is noticed within a minute."""
 
 
 class Config(BaseModel):  # type: ignore[explicit-any] # JSON is recursive
@@ -242,6 +248,7 @@ def connect(environment: Mapping[str, str], config: Config) -> Iterator[Database
     """A connection. Errors: Determinate if the server cannot be reached."""
     with translated(f"connect to {config.host}"):
         connection = psycopg.connect(
+            NETWORK,
             host=config.host,
             port=config.port,
             dbname=config.database,

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Protocol
 
 from connectors.driver import Driver
+from connectors.patience import Patience
 from connectors.protocol import messages
 from connectors.runtime.dead_letters import DeadLetterWriter, Refusals
 from connectors.runtime.follower import CollectionFollower
@@ -129,7 +130,11 @@ class Runner:
         holder: str = "",
     ) -> None:
         """`holder` names the holds of the task and its log; if left out, its name does."""
-        self._task, self._driver, self._shards, self._now_ms = task, driver, shards, now_ms
+        self._task, self._shards, self._now_ms = task, shards, now_ms
+        patience = Patience(
+            answer_s=task.limits.answer_s, is_stopping=stopping.is_set, waits=self._waits
+        )
+        self._driver = Driver(driver.transport, patience)
         self._holder = holder or task.task
         self._following = CollectionFollower(shards, self._holder, task.collections)
         self._stopping, self._report, self._crash = stopping, report, crash
@@ -138,6 +143,8 @@ class Runner:
         self._released_ms = 0
         self._ahead: Transaction | None = None
         """The next transaction, cut while one was being committed."""
+        self._before: Status | None = None
+        """What was reported before the connector did not answer, while it does not."""
         self.status = Status(task=task.task, stalls={})
 
     def run(self, *, until_caught_up: bool = False) -> Status:
@@ -332,6 +339,15 @@ class Runner:
         if new:
             self._say(backfill=BackfillProgress(done, total))
         return sent
+
+    def _waits(self, text: str) -> None:
+        """Report that the connector does not answer, or with an empty text that it did."""
+        if text:
+            self._before = self.status
+            self._say(state="stalled", message=text)
+        elif self._before is not None:
+            self._say(state=self._before.state, message=self._before.message)
+            self._before = None
 
     def _say(self, **changes: object) -> None:
         status = replace(self.status, **changes)  # type: ignore[arg-type]  # its fields

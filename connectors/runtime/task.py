@@ -7,6 +7,7 @@ from typing import Literal
 from pydantic import BaseModel, Field, JsonValue, ValidationError
 
 from connectors.config import STRICT, problems
+from connectors.patience import ANSWER_S
 from streams.errors import InvalidUsage
 from streams.ids import CollectionId
 
@@ -55,6 +56,8 @@ class TransactionLimits(BaseModel):  # type: ignore[explicit-any] # JSON is recu
     """The least time from one commit to the next."""
     idle_ms: int = Field(default=5_000, ge=0)
     """How long a time without changes may stay uncommitted."""
+    answer_s: float = Field(default=ANSWER_S, gt=0)
+    """The longest wait for an answer of the connector."""
     dead_letters: int = Field(default=1_000, ge=1)
     """Maximum of keys left out at a time, and of letters per process."""
     spill: str = ""

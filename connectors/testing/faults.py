@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from connectors.driver import Channel, Transport
+from connectors.patience import PATIENT, Patience
 from connectors.protocol import arena_codec, messages
 from connectors.protocol.messages import Message
 from connectors.transport.errors import ConnectorFailed
@@ -94,13 +95,13 @@ class Faulty:
     _count: int = 0
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
-    def call(self, name: str, request: bytes) -> bytes:
+    def call(self, name: str, request: bytes, patience: Patience = PATIENT, /) -> bytes:
         """The unwrapped connector."""
-        return self.inner.call(name, request)
+        return self.inner.call(name, request, patience)
 
-    def transactions(self) -> "FaultyChannel":
+    def transactions(self, patience: Patience = PATIENT, /) -> "FaultyChannel":
         """A stream with faults."""
-        return FaultyChannel(self, self.inner.transactions())
+        return FaultyChannel(self, self.inner.transactions(patience))
 
     def strikes(self, event: str) -> Act | None:
         """Apply the fault of this message."""

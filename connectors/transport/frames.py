@@ -9,9 +9,14 @@ from connectors.transport.errors import LONGEST
 LENGTH_BYTES = 4
 
 
+def framed(data: bytes) -> bytes:
+    """One message, after its length."""
+    return len(data).to_bytes(LENGTH_BYTES, "little") + data
+
+
 def write(pipe: IO[bytes], data: bytes) -> None:
     """Write one message, and see to it that it is on its way."""
-    pipe.write(len(data).to_bytes(LENGTH_BYTES, "little") + data)
+    pipe.write(framed(data))
     pipe.flush()
 
 

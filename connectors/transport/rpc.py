@@ -3,13 +3,15 @@
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from queue import Full, Queue
+from queue import Full, Queue, SimpleQueue
+from threading import Thread
 from typing import NoReturn
 
 import grpc
 
 from connectors import dispatch
 from connectors.connector import Connector
+from connectors.patience import LOOK_S, NO_ANSWER, NOT_READ, PATIENT, Patience
 from connectors.transport.errors import LONGEST, ConnectorFailed, text_of
 from streams.errors import Determinate, Indeterminate, InvalidUsage
 
@@ -19,10 +21,11 @@ OPTIONS = [
     ("grpc.max_receive_message_length", LONGEST),
     ("grpc.max_send_message_length", LONGEST),
     ("grpc.so_reuseport", 0),
+    ("grpc.keepalive_time_ms", 310_000),  # servers refuse pings that come every 5 minutes
+    ("grpc.keepalive_timeout_ms", 20_000),
 ]
 AHEAD = 16
 """So many requests wait to be sent; a driver that is faster waits itself."""
-LOOK_S = 0.2
 CALLS = 256
 """So many calls and streams at a time, each in a thread; a task has up to 64 streams."""
 
@@ -84,18 +87,23 @@ class Rpc:
         self.address = address
         self.channel = grpc.insecure_channel(address, options=OPTIONS)
 
-    def call(self, name: str, request: bytes) -> bytes:
+    def call(self, name: str, request: bytes, patience: Patience = PATIENT, /) -> bytes:
         """Errors: ConnectorFailed."""
         method = self.channel.unary_unary(f"/{SERVICE}/{METHODS[name]}")
+        answers, future = SimpleQueue[None](), method.future(request)
+        future.add_done_callback(lambda _: answers.put(None))
         try:
-            response: bytes = method(request)
+            patience.take(answers, f"{self.address}: no answer to {name}")
+            response: bytes = future.result()
         except grpc.RpcError as error:
             fail(self.address, error)
+        finally:
+            future.cancel()
         return response
 
-    def transactions(self) -> "RpcStream":
+    def transactions(self, patience: Patience = PATIENT, /) -> "RpcStream":
         """A stream; that it cannot be reached is seen with the first response."""
-        return RpcStream(self.channel, self.address)
+        return RpcStream(self.channel, self.address, patience)
 
     def close(self) -> None:
         """End all streams."""
@@ -105,11 +113,13 @@ class Rpc:
 class RpcStream:
     """One transaction stream over gRPC."""
 
-    def __init__(self, channel: grpc.Channel, address: str) -> None:
-        self.address = address
+    def __init__(self, channel: grpc.Channel, address: str, patience: Patience) -> None:
+        self.address, self.patience = address, patience
         self.requests: Queue[bytes | None] = Queue(AHEAD)
         method = channel.stream_stream(f"/{SERVICE}/Transactions")
         self.responses = method(iter(self.requests.get, None))
+        self.read: SimpleQueue[bytes | grpc.RpcError | None] = SimpleQueue()
+        Thread(target=self._read, name="connector-read", daemon=True).start()
 
     def send(self, data: bytes) -> None:
         """Errors: ConnectorFailed."""
@@ -117,11 +127,21 @@ class RpcStream:
 
     def receive(self) -> bytes | None:
         """Errors: ConnectorFailed."""
-        try:
-            response: bytes | None = next(self.responses, None)
-        except grpc.RpcError as error:
-            fail(self.address, error)
+        response = self.patience.take(self.read, f"{self.address}: {NO_ANSWER}")
+        if response is None or isinstance(response, grpc.RpcError):
+            self.read.put(response)
+        if isinstance(response, grpc.RpcError):
+            fail(self.address, response)
         return response
+
+    def _read(self) -> None:
+        try:
+            for response in self.responses:
+                self.read.put(response)
+        except grpc.RpcError as error:
+            self.read.put(error)
+        else:
+            self.read.put(None)
 
     def finish(self) -> None:
         """No more requests come."""
@@ -139,14 +159,16 @@ class RpcStream:
                 return
 
     def _put(self, data: bytes | None) -> None:
-        while True:
-            try:
-                self.requests.put(data, timeout=LOOK_S)
-            except Full:
-                if not self.responses.is_active():
-                    fail(self.address, self.responses)
-            else:
-                return
+        with self.patience.waiting(f"{self.address}: {NOT_READ}") as look:
+            while True:
+                try:
+                    self.requests.put(data, timeout=LOOK_S)
+                except Full:
+                    if not self.responses.is_active():
+                        fail(self.address, self.responses)
+                    look()
+                else:
+                    return
 
 
 def fail(address: str, error: grpc.RpcError) -> NoReturn:

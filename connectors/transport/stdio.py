@@ -6,17 +6,20 @@ error output, which also takes logs.
 """
 
 import logging
+import os
+import select
 import subprocess
 import sys
 from collections import deque
 from collections.abc import Mapping, Sequence
-from contextlib import redirect_stdout
+from contextlib import redirect_stdout, suppress
 from queue import SimpleQueue
 from threading import Thread
 from typing import IO, NoReturn
 
 from connectors import dispatch
 from connectors.connector import Connector
+from connectors.patience import LOOK_S, NO_ANSWER, NOT_READ, PATIENT, Patience
 from connectors.protocol.violations import Side, Violation
 from connectors.transport import frames
 from connectors.transport.errors import ConnectorFailed, text_of
@@ -72,9 +75,9 @@ class Command:
         self.command = command
         self.environment = environment
 
-    def call(self, name: str, request: bytes) -> bytes:
+    def call(self, name: str, request: bytes, patience: Patience = PATIENT, /) -> bytes:
         """Errors: ConnectorFailed, Violation by the connector."""
-        pipe = self.start(name)
+        pipe = self.start(name, patience)
         try:
             pipe.send(request)
             pipe.finish()
@@ -86,11 +89,11 @@ class Command:
             raise ConnectorFailed(f"{pipe}: expected one answer to {name}")
         return response
 
-    def transactions(self) -> "Pipe":
+    def transactions(self, patience: Patience = PATIENT, /) -> "Pipe":
         """Errors: ConnectorFailed."""
-        return self.start(TRANSACTIONS)
+        return self.start(TRANSACTIONS, patience)
 
-    def start(self, call: str) -> "Pipe":
+    def start(self, call: str, patience: Patience) -> "Pipe":
         """A process for one call. Errors: ConnectorFailed if it cannot be started."""
         command = [*self.command, call]
         try:
@@ -103,7 +106,7 @@ class Command:
             )
         except OSError as error:
             raise ConnectorFailed(f"cannot start {' '.join(command)}: {error}") from error
-        return Pipe(process, " ".join(command))
+        return Pipe(process, " ".join(command), patience)
 
 
 def piped(stream: IO[bytes] | None) -> IO[bytes]:
@@ -115,9 +118,12 @@ def piped(stream: IO[bytes] | None) -> IO[bytes]:
 class Pipe:
     """A process of a connector. Its output is read at all times, so that it never waits."""
 
-    def __init__(self, process: "subprocess.Popen[bytes]", name: str) -> None:
-        self.process, self.name = process, name
+    def __init__(
+        self, process: "subprocess.Popen[bytes]", name: str, patience: Patience
+    ) -> None:
+        self.process, self.name, self.patience = process, name, patience
         self.input = piped(process.stdin)
+        os.set_blocking(self.input.fileno(), False)
         self.output, self.errors = piped(process.stdout), piped(process.stderr)
         self.said: deque[str] = deque(maxlen=LAST_LINES)
         self.responses: SimpleQueue[bytes | Violation | None] = SimpleQueue()
@@ -133,20 +139,41 @@ class Pipe:
     def send(self, data: bytes) -> None:
         """Errors: ConnectorFailed."""
         try:
-            frames.write(self.input, data)
+            self._write(frames.framed(data))
         except (OSError, ValueError):
             raise self._failure() from None
 
+    def _write(self, data: bytes) -> None:
+        """Write to the process, which may read nothing. Errors: OSError, ValueError."""
+        rest, pipe, poll = memoryview(data), self.input.fileno(), select.poll()
+        poll.register(pipe, select.POLLOUT)
+        with self.patience.waiting(f"{self.name}: {NOT_READ}") as look:
+            while rest:
+                if poll.poll(LOOK_S * 1_000):
+                    rest = rest[os.write(pipe, rest) :]
+                else:
+                    look()
+
     def receive(self) -> bytes | None:
         """Errors: ConnectorFailed, Violation by the connector."""
-        response = self.responses.get()
+        response: bytes | Violation | None = self.patience.take(
+            self.responses, f"{self.name}: {NO_ANSWER}"
+        )
         if isinstance(response, Violation):
             raise response
         if response is None:
             self.responses.put(None)
-            if self.process.wait() != 0:
+            if self._exit_code() != 0:
                 raise self._failure()
         return response
+
+    def _exit_code(self) -> int:
+        """Wait until the process has ended. Errors: ConnectorFailed."""
+        with self.patience.waiting(f"{self.name}: its output has ended, it has not") as look:
+            while True:
+                with suppress(subprocess.TimeoutExpired):
+                    return self.process.wait(LOOK_S)
+                look()
 
     def finish(self) -> None:
         """Close the input of the process."""
@@ -166,10 +193,10 @@ class Pipe:
         except subprocess.TimeoutExpired:
             self.process.kill()
             self.process.wait()
-        for thread in self.threads:
-            thread.join()
-        self.output.close()
-        self.errors.close()
+        for thread, pipe in zip(self.threads, (self.output, self.errors), strict=True):
+            thread.join(GRACE_S)
+            if not thread.is_alive():  # else a process of its own has the other end
+                pipe.close()
 
     def _read(self) -> None:
         try:

@@ -19,7 +19,7 @@ Json = dict[str, object]
 FOREIGN = "connector"
 """INTO CONNECTOR: one that is called by a command or at an address."""
 
-LIMITS = ("rows", "bytes", "every_ms", "idle_ms", "spill", "dead_letters")
+LIMITS = ("rows", "bytes", "every_ms", "idle_ms", "answer_s", "spill", "dead_letters")
 """Settings that bound a transaction."""
 
 BACKFILL = ("by", "master", "ranges")

@@ -7,6 +7,7 @@ import base64
 import json
 import os
 import sys
+import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -25,6 +26,10 @@ from connectors.protocol.messages import (
 from connectors.transport import stdio
 from schemas import materialize_pb2 as wire
 from streams.arrow_without_pandas import without_pandas
+
+RELEASED = threading.Event()
+"""Set: what hangs in this process goes on."""
+HANGS_S = 120
 
 SCHEMA = json.dumps({"type": "object", "properties": {"path": {"type": "string"}}})
 
@@ -80,6 +85,8 @@ class Table:
         if self.fail == f"garbage at {name}":
             sys.stdout.buffer.write(b"\x03\x00\x00\x00abc")
             sys.stdout.buffer.flush()
+        if self.fail == f"hang at {name}":
+            RELEASED.wait(HANGS_S)
 
 
 class FileConnector:
@@ -107,6 +114,8 @@ class FileConnector:
         return wire.ValidateResponse(bindings=bindings)
 
     def apply(self, request: wire.ApplyRequest) -> wire.ApplyResponse:
+        if "hang at apply" in request.materialization.endpoint_spec_json:
+            RELEASED.wait(HANGS_S)
         path = Path(json.loads(request.materialization.endpoint_spec_json)["path"])
         if path.exists():
             return wire.ApplyResponse()

@@ -11,6 +11,7 @@ import pytest
 
 from connectors import sqlite as sqlite_connector
 from connectors.driver import Driver
+from connectors.patience import PATIENT, Patience
 from connectors.runtime.follower import CollectionFollower, hold_of
 from connectors.runtime.lane import EndpointDrifted
 from connectors.runtime.runner import CannotCatchUp, Runner, Status
@@ -480,11 +481,11 @@ class Unreachable(Local):
         super().__init__(connector)
         self.calls = 0
 
-    def call(self, name: str, request: bytes) -> bytes:
+    def call(self, name: str, request: bytes, patience: Patience = PATIENT, /) -> bytes:
         self.calls += 1
         if self.calls == 2:
             raise ConnectorFailed("no route") from Determinate("no route")
-        return super().call(name, request)
+        return super().call(name, request, patience)
 
 
 def test_what_can_pass_is_tried_again(world: World) -> None:
