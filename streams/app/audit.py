@@ -6,7 +6,6 @@ import sys
 import time
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -21,7 +20,7 @@ from streams.app.common_options import with_options
 from streams.app.coordinator_access import Access
 from streams.app.environment_access import find
 from streams.app.error_output import FAILED, NO_ENVIRONMENT, failed
-from streams.app.up import DIRECTORY
+from streams.app.up import DIRECTORY, DirectoryOption
 from streams.errors import InvalidStatement, InvalidUsage, SlackwaterError
 from streams.plan.type_names import quoted
 
@@ -69,7 +68,7 @@ def audit(  # noqa: PLR0913  the options of a command, each by name
     observations: Annotated[
         int, typer.Option(min=0, help="End once so many rows were compared; 0: go on.")
     ] = 0,
-    directory: Annotated[Path, typer.Option(help="The environment's directory.")] = DIRECTORY,
+    directory: DirectoryOption = DIRECTORY,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print the figures as JSON, for programs.")
     ] = False,

@@ -8,13 +8,18 @@ import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import wraps
-from pathlib import Path
 from typing import Annotated, Concatenate, ParamSpec, TypeVar
 
 import typer
 
 from streams.app.environment_access import reach
-from streams.app.up import DIRECTORY, NAMESPACE, ClientOption, client_settings
+from streams.app.up import (
+    DIRECTORY,
+    NAMESPACE,
+    ClientOption,
+    DirectoryOption,
+    client_settings,
+)
 from streams.errors import InvalidUsage
 from streams.kafka.settings import ClientSettings
 
@@ -26,7 +31,7 @@ P = ParamSpec("P")
 class Where:
     """A namespace, and the form of the answer. It may hold secrets: no repr."""
 
-    directory: Annotated[Path, typer.Option(help="The environment's directory.")] = DIRECTORY
+    directory: DirectoryOption = DIRECTORY
     brokers: Annotated[
         str,
         typer.Option(

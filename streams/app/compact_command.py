@@ -14,7 +14,15 @@ from streams.app import signals
 from streams.app.compact_once import environment, policy_of, run
 from streams.app.compaction_setup import CompactionTarget
 from streams.app.error_output import FAILED, NO_ENVIRONMENT, failed
-from streams.app.up import DIRECTORY, NAMESPACE, ClientOption, client_settings, only_with
+from streams.app.up import (
+    DIRECTORY,
+    NAMESPACE,
+    ClientOption,
+    DirectoryOption,
+    NamespaceOption,
+    client_settings,
+    only_with,
+)
 from streams.compaction.merge_execution import Compacted
 from streams.compaction.runner import HeldSince, RoundResult, Wish
 from streams.errors import InvalidUsage, SlackwaterError
@@ -29,11 +37,13 @@ Collection = Annotated[
 ]
 Since = Annotated[int | None, typer.Option(help="Drop history before this time, in ms.")]
 Lag = Annotated[int | None, typer.Option(help="Drop history older than this many ms.")]
-Directory = Annotated[Path, typer.Option(help="The environment's directory.")]
 Brokers = Annotated[
-    str, typer.Option(help="Kafka brokers, HOST:PORT[,...], if there is no environment.")
+    str,
+    typer.Option(
+        envvar="SLACKWATER_BROKERS",
+        help="Kafka brokers, HOST:PORT[,...], if there is no environment.",
+    ),
 ]
-Namespace = Annotated[str, typer.Option(help="Prefix of Slackwater's topic names.")]
 Master = Annotated[str, typer.Option(help="Spark's master; implies --spark.")]
 OnSpark = Annotated[bool, typer.Option("--spark", help="Merge in a Spark job.")]
 Whole = Annotated[
@@ -51,10 +61,10 @@ def compact(  # noqa: PLR0913  the options of a command, each by name
     *,
     since: Since = None,
     lag: Lag = None,
-    directory: Directory = DIRECTORY,
+    directory: DirectoryOption = DIRECTORY,
     brokers: Brokers = "",
     client: ClientOption = None,
-    namespace: Namespace = NAMESPACE,
+    namespace: NamespaceOption = NAMESPACE,
     master: Master = "",
     on_spark: OnSpark = False,
     whole: Whole = False,

@@ -8,7 +8,13 @@ import typer
 
 from streams.app.service_config import Service
 from streams.app.service_process import LogFormatOption, Supervised, configured
-from streams.app.up import DIRECTORY, NAMESPACE, client_settings
+from streams.app.up import (
+    DIRECTORY,
+    NAMESPACE,
+    ClientOption,
+    NamespaceOption,
+    client_settings,
+)
 from streams.errors import InvalidUsage
 
 FileOption = Path | None
@@ -79,18 +85,8 @@ class Place:
         str,
         typer.Option(envvar="SLACKWATER_BROKERS", help="Kafka brokers, HOST:PORT[,...]."),
     ] = ""
-    client: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--client",
-            envvar="SLACKWATER_CLIENT",
-            help="A librdkafka setting, NAME=VALUE, or @FILE with one a line. May be repeated.",
-        ),
-    ] = None
-    namespace: Annotated[
-        str,
-        typer.Option(envvar="SLACKWATER_NAMESPACE", help="Prefix of Slackwater's topic names."),
-    ] = NAMESPACE
+    client: ClientOption = None
+    namespace: NamespaceOption = NAMESPACE
     directory: Annotated[
         Path,
         typer.Option(envvar="SLACKWATER_DIRECTORY", help="Where the service keeps its files."),

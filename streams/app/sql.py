@@ -17,7 +17,7 @@ from streams.app.environment_access import find
 from streams.app.error_output import FAILED, NO_ENVIRONMENT, failed
 from streams.app.printer import Printer, console_for
 from streams.app.progress_bar import watch
-from streams.app.up import DIRECTORY
+from streams.app.up import DIRECTORY, DirectoryOption
 from streams.errors import Determinate, Indeterminate, InvalidUsage
 
 LEAVE = {"exit", "quit", "\\q"}
@@ -39,7 +39,7 @@ def sql(
         list[str] | None,
         typer.Option("-c", "--command", help="Statements to run; may be given several times."),
     ] = None,
-    directory: Annotated[Path, typer.Option(help="The environment's directory.")] = DIRECTORY,
+    directory: DirectoryOption = DIRECTORY,
     *,
     as_json: AsJson = False,
 ) -> None:

@@ -30,6 +30,8 @@ from streams.app.up import (
     DIRECTORY,
     NAMESPACE,
     ClientOption,
+    DirectoryOption,
+    NamespaceOption,
     TopicOption,
     chosen_topics,
     client_settings,
@@ -57,7 +59,7 @@ log = logging.getLogger(__name__)
 def storage(  # noqa: PLR0913  the options of a command, each by name
     exposure: Exposure,
     *,
-    directory: Annotated[Path, typer.Option(help="The environment's directory.")] = DIRECTORY,
+    directory: DirectoryOption = DIRECTORY,
     brokers: Annotated[
         str,
         typer.Option(
@@ -67,10 +69,7 @@ def storage(  # noqa: PLR0913  the options of a command, each by name
     ] = "",
     client: ClientOption = None,
     topic: TopicOption = None,
-    namespace: Annotated[
-        str,
-        typer.Option(envvar="SLACKWATER_NAMESPACE", help="Prefix of Slackwater's topic names."),
-    ] = NAMESPACE,
+    namespace: NamespaceOption = NAMESPACE,
     config: Annotated[
         Path | None, typer.Option(hidden=True, exists=True, dir_okay=False)
     ] = None,

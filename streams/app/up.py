@@ -29,6 +29,7 @@ ClientOption = Annotated[
     list[str] | None,
     typer.Option(
         "--client",
+        envvar="SLACKWATER_CLIENT",
         help="A librdkafka setting, NAME=VALUE, or @FILE with one a line. May be repeated.",
     ),
 ]
@@ -131,10 +132,21 @@ RetainOption = Annotated[
 
 
 BrokersOption = Annotated[
-    str, typer.Option(help="Kafka brokers, HOST:PORT[,...]. Default: an embedded broker.")
+    str,
+    typer.Option(
+        envvar="SLACKWATER_BROKERS",
+        help="Kafka brokers, HOST:PORT[,...]. Default: an embedded broker.",
+    ),
 ]
 
-DirectoryOption = Annotated[Path, typer.Option(help="Where the environment keeps its files.")]
+DirectoryOption = Annotated[
+    Path, typer.Option(envvar="SLACKWATER_DIRECTORY", help="The environment's directory.")
+]
+
+NamespaceOption = Annotated[
+    str,
+    typer.Option(envvar="SLACKWATER_NAMESPACE", help="Prefix of Slackwater's topic names."),
+]
 
 TopicOption = Annotated[
     list[str] | None,
@@ -180,7 +192,7 @@ def up(  # noqa: PLR0913, PLR0917  the options of a command, each by name
     directory: DirectoryOption = DIRECTORY,
     client: ClientOption = None,
     topic: TopicOption = None,
-    namespace: Annotated[str, typer.Option(help="Prefix of Slackwater's topic names.")] = "sw",
+    namespace: NamespaceOption = NAMESPACE,
     master: Annotated[str, typer.Option(help="Spark's master. Default: this machine.")] = "",
     retain: RetainOption = "1 hour",
     slice_bytes: SliceOption = 16 << 20,

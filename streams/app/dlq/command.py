@@ -25,7 +25,7 @@ from streams.app.dlq.letters import Filter, Letter
 from streams.app.environment_access import find
 from streams.app.error_output import NO_ENVIRONMENT, failed
 from streams.app.printer import console_for
-from streams.app.up import DIRECTORY
+from streams.app.up import DIRECTORY, DirectoryOption
 from streams.errors import Indeterminate, InvalidUsage, SlackwaterError
 from streams.ids import Topic
 from streams.kafka.client.broker import KafkaBroker
@@ -45,7 +45,6 @@ LIMIT = 100
 """The default number of letters that `show` prints."""
 
 Source = Annotated[str, typer.Argument(metavar="SOURCE", help="The source's name.")]
-Directory = Annotated[Path, typer.Option(help="The environment's directory.")]
 AsJson = Annotated[
     bool, typer.Option("--json", help="Print one JSON object per line, for programs.")
 ]
@@ -113,7 +112,7 @@ def bar(text: str, total: int | None = None) -> Iterator[Progress]:
 
 
 @app.command("list")
-def list_(directory: Directory = DIRECTORY, *, as_json: AsJson = False) -> None:
+def list_(directory: DirectoryOption = DIRECTORY, *, as_json: AsJson = False) -> None:
     """Sources that keep dead letters, with their number and the first and last time (UTC).
 
     A source of which none can be read yet has no numbers.
@@ -169,7 +168,7 @@ def show(  # noqa: PLR0913  the options of a command, each by name
         ),
     ] = None,
     limit: Annotated[int, typer.Option(help="Most letters to print.", min=1)] = LIMIT,
-    directory: Directory = DIRECTORY,
+    directory: DirectoryOption = DIRECTORY,
     as_json: AsJson = False,
 ) -> None:
     """Print dead letters in the order of their offsets: place, time, key, value and reason.
@@ -212,7 +211,7 @@ def replay(  # noqa: PLR0913  the options of a command, each by name
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Say what would be written, and write nothing.")
     ] = False,
-    directory: Directory = DIRECTORY,
+    directory: DirectoryOption = DIRECTORY,
     as_json: AsJson = False,
 ) -> None:
     """Write the keys and values of dead letters to a topic, in one Kafka transaction.
