@@ -56,7 +56,7 @@ def sight_of(last: ObservedLeases | None, state: State, now_ms: int) -> Observed
 
 def expiries(state: State) -> frozenset[int]:
     """Return when the leases and the stages of the group end, by the log's clock."""
-    if state.next_expiry_ms is None:
+    if state.lease_ends.next_ms is None:
         return frozenset()
     leases = {
         capability.expires_ms

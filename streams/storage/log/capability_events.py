@@ -8,7 +8,7 @@ back.
 from dataclasses import replace
 from typing import assert_never
 
-from streams.ids import CapabilityId, Offset, Timestamp
+from streams.ids import CapabilityId, CollectionId, Offset, Timestamp
 from streams.progress import EMPTY, Antichain, frontier
 from streams.storage.log.appends import advance, seal_if_last, with_collection
 from streams.storage.log.batches import Batch, Trace
@@ -22,6 +22,7 @@ from streams.storage.log.events import (
     Right,
     Transfer,
 )
+from streams.storage.log.lease_ends import name_of_capability
 from streams.storage.log.outcomes import (
     Acquired,
     Cloned,
@@ -71,7 +72,9 @@ def create(state: State, body: Create, group: str) -> tuple[State, Decision]:
         capabilities=Capabilities(capabilities),
     )
     bound = with_collection(replace(state, group=group), created)
-    return with_expiry(bound, expires), Created()
+    for name in capabilities:
+        bound = leased(bound, body.collection, name)
+    return bound, Created()
 
 
 def decide(state: State, body: Grant, offset: Offset) -> tuple[State, Decision]:
@@ -126,7 +129,9 @@ def acquire(state: State, collection: CollectionState, body: Acquire) -> tuple[S
     state = with_collection(
         state, settled(collection, capabilities, collection.batches, collection.source)
     )
-    return with_expiry(state, expires), Acquired(start)
+    if old is None:  # a lease that is renewed ends later
+        state = leased(state, body.collection, body.capability)
+    return state, Acquired(start)
 
 
 def first_frontier(collection: CollectionState, body: Acquire) -> Antichain:
@@ -153,7 +158,8 @@ def clone(state: State, collection: CollectionState, body: Clone) -> tuple[State
     capabilities = collection.capabilities.set(body.clone, capability)
     # nothing moves: a second capability at the frontier of one
     moved = replace(collection, capabilities=capabilities)
-    return with_expiry(with_collection(state, moved), expires), Cloned(old.frontier)
+    state = leased(with_collection(state, moved), collection.id, body.clone)
+    return state, Cloned(old.frontier)
 
 
 def transfer(
@@ -169,7 +175,8 @@ def transfer(
     rest = collection.capabilities.remove(body.capability)
     capabilities = rest.set(body.to, replace(old, expires_ms=expires))
     moved = replace(collection, capabilities=capabilities)
-    return with_expiry(with_collection(state, moved), expires), Transferred(old.frontier)
+    state = leased(with_collection(state, moved), collection.id, body.to)
+    return state, Transferred(old.frontier)
 
 
 def downgrade(
@@ -200,7 +207,7 @@ def downgrade(
         moved = advance(moved, body.capability, target, quiet)
     else:
         moved = settled(moved, capabilities, moved.batches, moved.source)
-    return with_expiry(with_collection(state, moved), expires), Downgraded(target)
+    return with_collection(state, moved), Downgraded(target)  # a lease only grows longer
 
 
 def unfit_token(old: Capability, body: Downgrade) -> Misuse | None:
@@ -260,11 +267,7 @@ def drop_collection(state: State, collection: CollectionState, offset: Offset) -
     return replace(state, superseded=state.superseding(offset, chunks))
 
 
-def with_expiry(state: State, expires_ms: int | None) -> State:
-    """Return the state, set to look for expired leases at `expires_ms` at the latest."""
-    if expires_ms is None:
-        return state
-    next_ms = state.next_expiry_ms
-    return replace(
-        state, next_expiry_ms=expires_ms if next_ms is None else min(next_ms, expires_ms)
-    )
+def leased(state: State, collection: CollectionId, capability: CapabilityId) -> State:
+    """Return the state, set to look at a new lease when it ends."""
+    name = name_of_capability(collection, capability)
+    return state.leased(name, state.end_of_lease(name))

@@ -18,9 +18,9 @@ from streams.storage.log.appends import (
     with_collection,
 )
 from streams.storage.log.batches import Batch
-from streams.storage.log.capability_events import with_expiry
 from streams.storage.log.dedup_window import WINDOW
 from streams.storage.log.events import Reclaim, Replace, Rollup, Stage
+from streams.storage.log.lease_ends import name_of_stage
 from streams.storage.log.outcomes import (
     BatchesChanged,
     ChunksReclaimed,
@@ -69,7 +69,8 @@ def stage(state: State, body: Stage) -> tuple[State, Decision]:
     old = state.stages.get(body.stage)
     chunks = (*old.chunks, *body.chunks) if old else body.chunks
     stages = {**state.stages, body.stage: StagedChunks(chunks, expires)}
-    return with_expiry(replace(state, stages=stages), expires), Staged()
+    staged = replace(state, stages=stages)
+    return staged.leased(name_of_stage(body.stage), expires), Staged()
 
 
 def reclaim(state: State, body: Reclaim) -> tuple[State, Decision]:

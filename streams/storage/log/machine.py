@@ -13,11 +13,12 @@ and a writer learns it by reading its own event back.
     leases end by the log's own clock   here                                    rule 11
 """
 
-from collections.abc import Mapping
+from collections import defaultdict
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import assert_never
 
-from streams.ids import CollectionId, Offset
+from streams.ids import CapabilityId, CollectionId, Offset
 from streams.storage.log import advances, appends, capability_events, chunk_gc
 from streams.storage.log.dedup_window import COMMAND, RecordedOutcome, is_stale
 from streams.storage.log.events import (
@@ -35,6 +36,7 @@ from streams.storage.log.events import (
     Stage,
     Transfer,
 )
+from streams.storage.log.lease_ends import holder_of
 from streams.storage.log.outcomes import (
     Decision,
     Fenced,
@@ -45,12 +47,10 @@ from streams.storage.log.outcomes import (
     UnknownStage,
     WrongGroup,
 )
-from streams.storage.log.persistent_map import Map
 from streams.storage.log.state import (
     LAST_MS,
     Collections,
     CollectionState,
-    StagedChunks,
     State,
     settled,
 )
@@ -134,24 +134,33 @@ def decide(state: State, event: Event, offset: Offset) -> tuple[State, Decision]
 def tick(state: State, offset: Offset, at_ms: int) -> State:
     """Return the state at `offset` with its clock moved and expired leases released."""
     clock = clock_at(state, at_ms)
-    if state.next_expiry_ms is None or clock < state.next_expiry_ms:
+    next_ms = state.lease_ends.next_ms
+    if next_ms is None or clock < next_ms:
         return state.moved(upto=offset, clock_ms=clock, appended_ms=at_ms)
-    stages = {name: stage for name, stage in state.stages.items() if stage.expires_ms > clock}
-    live = {
-        id_: expire(collection, clock) for id_, collection in state.collections.live.items()
+    names, lease_ends = state.lease_ends.due(clock, state.end_of_lease)
+    over = defaultdict[CollectionId | None, list[str]](list)
+    for name in names:
+        id_, holder = holder_of(name)
+        over[id_].append(holder)
+    ended = over.pop(None, [])
+    stages = {name: stage for name, stage in state.stages.items() if name not in ended}
+    moved = {
+        id_: expire(state.collections.live[id_], capabilities)
+        for id_, capabilities in over.items()
+        if id_ is not None
     }
-    collections = Collections(Map(live), state.collections.dropped)
+    collections = Collections(state.collections.live.update(moved), state.collections.dropped)
     state = replace(
         state,
         upto=offset,
         clock_ms=clock,
         appended_ms=at_ms,
-        stages=stages,
+        stages=stages if ended else state.stages,
         collections=collections,
-        next_expiry_ms=first_expiry(live, stages),
+        lease_ends=lease_ends,
     )
-    for id_ in sorted(id_ for id_, collection in live.items() if collection.is_released):
-        state = capability_events.ended_if_last(state, live[id_], offset)
+    for id_ in sorted(id_ for id_, collection in moved.items() if collection.is_released):
+        state = capability_events.ended_if_last(state, moved[id_], offset)
     return state
 
 
@@ -171,32 +180,12 @@ def clock_at(state: State, at_ms: int) -> int:
     return min(state.clock_ms + passed, LAST_MS)
 
 
-def expire(collection: CollectionState, clock_ms: int) -> CollectionState:
-    """Return the collection without expired capabilities.
+def expire(collection: CollectionState, capabilities: Iterable[str]) -> CollectionState:
+    """Return the collection without capabilities that have expired.
 
     If none is left its frontiers stay (rule 4): a writer that died has not finished. But if one
     writer has finished, the death of the last other one seals the collection.
     """
-    over = [
-        id_
-        for id_, capability in collection.capabilities.items()
-        if capability.expires_ms is not None and capability.expires_ms <= clock_ms
-    ]
-    if not over:
-        return collection
-    left = collection.capabilities.remove(*over)
+    left = collection.capabilities.remove(*map(CapabilityId, capabilities))
     moved = settled(collection, left, collection.batches, collection.source)
     return appends.seal_if_last(moved) if moved.is_sealing else moved
-
-
-def first_expiry(
-    collections: Mapping[CollectionId, CollectionState], stages: Mapping[str, StagedChunks]
-) -> int | None:
-    """Return when the next lease expires."""
-    leases = [
-        capability.expires_ms
-        for collection in collections.values()
-        for capability in collection.capabilities.values()
-        if capability.expires_ms is not None
-    ]
-    return min([*leases, *(stage.expires_ms for stage in stages.values())], default=None)

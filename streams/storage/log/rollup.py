@@ -35,7 +35,6 @@ from streams.storage.log.event_codec import (
     to_offsets,
 )
 from streams.storage.log.events import Right, Rollup
-from streams.storage.log.machine import first_expiry
 from streams.storage.log.persistent_map import Map
 from streams.storage.log.state import (
     Capabilities,
@@ -45,6 +44,7 @@ from streams.storage.log.state import (
     StagedChunks,
     State,
     Superseded,
+    all_lease_ends,
     collections_of,
 )
 
@@ -148,7 +148,7 @@ def decode(body: bytes) -> State:
             Rollup(upto=rollup["upto"], chunks=to_chunks(rollup["chunks"]), hash=rollup["hash"])
             for rollup in record["rollups"]
         ),
-        next_expiry_ms=first_expiry(collections.live, stages),
+        lease_ends=all_lease_ends(collections.live, stages),
     )
 
 

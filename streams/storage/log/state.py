@@ -13,7 +13,7 @@ plan has passed (rule 10).
 """
 
 from collections.abc import ItemsView, Iterable, Iterator, Mapping, ValuesView
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import chain
 from typing import TypeVar, overload
 
@@ -23,6 +23,13 @@ from streams.progress import EMPTY, Antichain, frontier
 from streams.storage.log.batches import Trace
 from streams.storage.log.dedup_window import RecentOutcomes, Window
 from streams.storage.log.events import Offsets, Right, Rollup
+from streams.storage.log.lease_ends import (
+    LeaseEnds,
+    holder_of,
+    lease_ends_of,
+    name_of_capability,
+    name_of_stage,
+)
 from streams.storage.log.persistent_heap import Heap, current, heap_of, pushed
 from streams.storage.log.persistent_map import SMALL, Map
 from streams.values import value
@@ -35,6 +42,7 @@ D = TypeVar("D")
 
 NOTHING = Window()
 NOTHING_KEPT = RecentOutcomes()
+NO_LEASES = LeaseEnds()
 
 
 @value(frozen=True, slots=True)
@@ -339,7 +347,7 @@ class State:
     stages: Mapping[str, StagedChunks] = field(default_factory=dict)
     superseded: tuple[Superseded, ...] = ()
     rollups: tuple[Rollup, ...] = ()
-    next_expiry_ms: int | None = None
+    lease_ends: LeaseEnds = field(default=NO_LEASES, compare=False)
 
     def moved(
         self,
@@ -364,7 +372,7 @@ class State:
             stages=self.stages,
             superseded=self.superseded,
             rollups=self.rollups,
-            next_expiry_ms=self.next_expiry_ms,
+            lease_ends=self.lease_ends,
         )
 
     def expiry(self, lease_ms: int | None) -> int | None:
@@ -374,6 +382,25 @@ class State:
         be written.
         """
         return None if lease_ms is None else min(self.clock_ms + lease_ms, LAST_MS)
+
+    def leased(self, name: str, ends_ms: int | None) -> "State":
+        """Return the state with a lease that is new, or may end earlier; None: it has none."""
+        if ends_ms is None:
+            return self
+        lease_ends = self.lease_ends.add(name, ends_ms)
+        if lease_ends.is_full:
+            lease_ends = all_lease_ends(self.collections.live, self.stages)
+        return replace(self, lease_ends=lease_ends)
+
+    def end_of_lease(self, name: str) -> int | None:
+        """Return when a lease ends; None if there is none of this name."""
+        id_, holder = holder_of(name)
+        if id_ is None:
+            stage = self.stages.get(holder)
+            return None if stage is None else stage.expires_ms
+        collection = self.collections.live.get(id_)
+        capability = collection and collection.capabilities.get(CapabilityId(holder))
+        return capability.expires_ms if capability else None
 
     def superseding(
         self, offset: Offset, chunks: tuple[ChunkRef, ...]
@@ -391,3 +418,17 @@ class State:
     def chunks(self) -> frozenset[ChunkRef]:
         """Return every chunk that the state links, stages or keeps: none may be reclaimed."""
         return frozenset(chunk for chunks in self._named() for chunk in chunks)
+
+
+def all_lease_ends(
+    live: Mapping[CollectionId, CollectionState], stages: Mapping[str, StagedChunks]
+) -> LeaseEnds:
+    """Return when all leases of a group end."""
+    leases = [
+        (capability.expires_ms, name_of_capability(id_, name))
+        for id_, collection in live.items()
+        for name, capability in collection.capabilities.items()
+        if capability.expires_ms is not None
+    ]
+    staged = [(stage.expires_ms, name_of_stage(name)) for name, stage in stages.items()]
+    return lease_ends_of([*leases, *staged])

@@ -15,6 +15,7 @@ from streams.kafka.memory.records import MemoryRawReader
 from streams.progress import EMPTY, frontier
 from streams.storage.client.handles import WriteCapability
 from streams.storage.client.lifecycle import Sealed
+from streams.storage.log.lease_ends import LeaseEnds, name_of_stage
 from streams.storage.log.machine import MAX_TICK_MS
 from streams.storage.log.state import StagedChunks, State
 from streams.storage.read import reader as read
@@ -151,7 +152,7 @@ def test_an_expiry_stays_overdue_when_records_come_and_a_new_one_has_its_own_tim
         clock_ms=1_000,
         appended_ms=50_000,
         stages={"s": abandoned},
-        next_expiry_ms=5_000,
+        lease_ends=LeaseEnds().add(name_of_stage("s"), 5_000),
     )
     sight = sight_of(None, state, 51_000)
     assert sight.overdue_ms == {5_000: 54_000}
@@ -165,6 +166,6 @@ def test_an_expiry_stays_overdue_when_records_come_and_a_new_one_has_its_own_tim
         clock_ms=2_000,
         appended_ms=90_000,
         stages={"s": abandoned, "t": StagedChunks((), 6_000)},
-        next_expiry_ms=5_000,
+        lease_ends=LeaseEnds().add(name_of_stage("s"), 5_000),
     )
     assert sight_of(sight, later, 90_000).overdue_ms == {5_000: 54_000, 6_000: 94_000}
