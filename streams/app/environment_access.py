@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import IO
 
 from streams.app.client import Client
-from streams.errors import Determinate, InvalidUsage
+from streams.errors import Determinate, InvalidUsage, SlackwaterError
 from streams.files import write_whole
+from streams.kafka.client import inspection
 from streams.kafka.client.broker import KafkaBroker
 from streams.kafka.settings import ClientSettings
 from streams.kafka.topics import Topics
@@ -27,12 +28,22 @@ class _Access:
     namespace: str
 
 
-def expect_answer(topics: Topics, bootstrap: str) -> None:
-    """Errors: Determinate, which says where, when no broker answers."""
+def expect_answer(topics: Topics, settings: ClientSettings) -> None:
+    """Errors: Determinate, which says where and why, when no broker answers."""
     try:
         topics.names()
     except Determinate as cause:
-        raise Determinate(f"no broker answers at {bootstrap}: {cause}") from cause
+        reason = why_not(settings) or cause
+        raise Determinate(f"no broker answers at {settings.bootstrap}: {reason}") from cause
+
+
+def why_not(settings: ClientSettings) -> str:
+    """Why no broker answers, as a password that is refused; empty if one does by now."""
+    try:
+        inspection.cluster(settings)
+    except SlackwaterError as reason:
+        return str(reason)
+    return ""
 
 
 def reachable(settings: ClientSettings) -> ClientSettings:
@@ -42,7 +53,7 @@ def reachable(settings: ClientSettings) -> ClientSettings:
     """
     broker = KafkaBroker(settings)
     try:
-        expect_answer(broker.topics, settings.bootstrap)
+        expect_answer(broker.topics, settings)
     finally:
         broker.close()
     return settings

@@ -1,111 +1,13 @@
-"""A broker with TLS, SASL and an authorizer: services have the least rights, a client fewer.
+"""A broker in a container with TLS, SASL and an authorizer."""
 
-`RIGHTS` is what streams/docs/CONTAINERS.md lists; everything else is denied.
-"""
-
-from collections.abc import Iterator, Mapping
-from pathlib import Path
-
-import trustme
-from confluent_kafka.admin import (  # type: ignore[attr-defined] # it re-exports without saying so
-    AclBinding,
-    AclOperation,
-    AclPermissionType,
-    AdminClient,
-    ResourcePatternType,
-    ResourceType,
-)
-from cryptography.hazmat.primitives import serialization
+from collections.abc import Iterator
 
 from tests.e2e.containers import PASSWORD, SECRETS
+from tests.support.broker_rights import ADMIN, USERS
 
-ADMIN, SERVICES_USER, CLIENT = "admin", "slackwater", "client"
-USERS = (ADMIN, SERVICES_USER, CLIENT)
-READERS = "slackwater"
-"""The group that every reader names, for the client requires one; none joins it."""
 LOGIN = "org.apache.kafka.common.security.plain.PlainLoginModule required"
 
 AUTHORIZER = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
-
-Right = tuple[ResourceType, str, ResourcePatternType, tuple[AclOperation, ...]]
-
-LITERAL, PREFIXED = ResourcePatternType.LITERAL, ResourcePatternType.PREFIXED
-
-
-def rights(namespace: str, source: str, output: str) -> Mapping[str, list[Right]]:
-    """What users may do: the services, and a client that writes commands and reads answers."""
-    own = f"{namespace}."
-    operations = AclOperation
-    return {
-        SERVICES_USER: [
-            (
-                ResourceType.TOPIC,
-                own,
-                PREFIXED,
-                (
-                    operations.CREATE,
-                    operations.READ,
-                    operations.WRITE,
-                    operations.ALTER,
-                    operations.DELETE,
-                    operations.DESCRIBE_CONFIGS,
-                ),
-            ),
-            (
-                ResourceType.TOPIC,
-                source,
-                LITERAL,
-                (operations.READ, operations.DESCRIBE_CONFIGS),
-            ),
-            (
-                ResourceType.TOPIC,
-                output,
-                LITERAL,
-                (operations.CREATE, operations.WRITE, operations.DESCRIBE_CONFIGS),
-            ),
-            (ResourceType.TRANSACTIONAL_ID, own, PREFIXED, (operations.WRITE,)),
-            (ResourceType.GROUP, own, PREFIXED, (operations.READ,)),
-            (ResourceType.GROUP, READERS, LITERAL, (operations.DESCRIBE,)),
-        ],
-        CLIENT: [
-            (ResourceType.TOPIC, f"{own}storage.commands", LITERAL, (operations.WRITE,)),
-            (ResourceType.TOPIC, f"{own}storage.responses", LITERAL, (operations.READ,)),
-            (ResourceType.GROUP, CLIENT, LITERAL, (operations.DESCRIBE,)),
-        ],
-    }
-
-
-def binding(user: str, topic: str) -> AclBinding:
-    """The right to do anything with a topic."""
-    allow, everything = AclPermissionType.ALLOW, AclOperation.ALL
-    return AclBinding(
-        ResourceType.TOPIC, topic, LITERAL, f"User:{user}", "*", everything, allow
-    )
-
-
-def grant(admin: AdminClient, user: str, given: list[Right]) -> None:
-    """Allow a user what is listed."""
-    allow = AclPermissionType.ALLOW
-    bindings = [
-        AclBinding(resource, name, pattern, f"User:{user}", "*", operation, allow)
-        for resource, name, pattern, operations in given
-        for operation in operations
-    ]
-    for answer in admin.create_acls(bindings).values():
-        answer.result(30)
-
-
-def make_broker_pem(authority: trustme.CA, directory: Path) -> None:
-    """The broker's certificate and key in one file, the key as PKCS #8."""
-    issued = authority.issue_cert("127.0.0.1", "kafka", "localhost")
-    key = serialization.load_pem_private_key(issued.private_key_pem.bytes(), None)
-    text = key.private_bytes(
-        serialization.Encoding.PEM,
-        serialization.PrivateFormat.PKCS8,
-        serialization.NoEncryption(),
-    )
-    chain = b"".join(blob.bytes() for blob in issued.cert_chain_pems)
-    (directory / "broker.pem").write_bytes(text + chain)
 
 
 def broker_variables() -> dict[str, str]:

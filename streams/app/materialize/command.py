@@ -321,7 +321,7 @@ def placed_at(where: Where) -> Iterator[BrokerShards]:
     settings, namespace = where.resolve()
     broker = KafkaBroker(settings)
     try:
-        expect_answer(broker.topics, settings.bootstrap)
+        expect_answer(broker.topics, settings)
         shards = Shards(
             broker.logs,
             broker.chunks,

@@ -171,7 +171,7 @@ def attached(settings: ClientSettings, namespace: str) -> Iterator[AttachedNames
     broker = KafkaBroker(settings)
     raw = RawReader(settings)
     try:
-        expect_answer(broker.topics, settings.bootstrap)
+        expect_answer(broker.topics, settings)
         shards = Shards(
             broker.logs, broker.chunks, broker.topics, namespace=namespace, now_ms=now_ms
         )

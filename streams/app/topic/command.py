@@ -104,7 +104,7 @@ def reaching(where: Where, chosen: TopicChoices | None = None) -> Iterator[Clust
             settings, namespace = where.resolve()
             broker = KafkaBroker(settings, chosen or TopicChoices())
             stack.callback(broker.close)
-            expect_answer(broker.topics, settings.bootstrap)
+            expect_answer(broker.topics, settings)
         except (InvalidUsage, Determinate) as error:
             raise failed(error, NO_ENVIRONMENT, as_json=where.as_json) from error
         reader = RawReader(settings)

@@ -42,6 +42,8 @@ AT_ONCE = 500
 
 _POLL_S = 0.05
 _API = re.compile(r"ApiKey (\w+) \(\d+\) Versions \d+\.\.(\d+)")
+_HUNG_UP = re.compile(r"Disconnected.*in state APIVERSION_QUERY")
+_CUT_OFF = "connections are closed without a word: is security.protocol that of the listener?"
 _PREFIX = re.compile(r"^(?:\w+ )?(?:\[[^\]]*\]:? ?)*")
 
 T = TypeVar("T")
@@ -162,6 +164,7 @@ class _Said:
     def __init__(self) -> None:
         self.requests: dict[str, int] = {}
         self.errors: list[str] = []
+        self.is_cut_off = False
         self.logger = logging.Logger("inspection")  # noqa: LOG001  nobody else's
         self.logger.addFilter(self._read)
 
@@ -171,9 +174,11 @@ class _Said:
 
     def reason(self, error: KafkaError) -> str:
         """Return the reason of a failed request: what came first, which is the most exact."""
-        return (self.errors or [error.str()])[0]
+        reason = (self.errors or [error.str()])[0]
+        return f"{reason}: {_CUT_OFF}" if self.is_cut_off else reason
 
     def _read(self, record: logging.LogRecord) -> bool:
+        self.is_cut_off |= _HUNG_UP.search(record.getMessage()) is not None
         match = _API.search(record.getMessage())
         if match is not None:
             name, greatest = match[1], int(match[2])

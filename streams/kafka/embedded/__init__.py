@@ -5,5 +5,6 @@ cached; its data directory outlives it; the broker never outlives its parent.
 """
 
 from streams.kafka.embedded.broker import EmbeddedBroker
+from streams.kafka.embedded.security import BrokerSecurity
 
-__all__ = ["EmbeddedBroker"]
+__all__ = ["BrokerSecurity", "EmbeddedBroker"]

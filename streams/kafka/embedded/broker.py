@@ -24,6 +24,7 @@ from streams.java import find_java
 from streams.kafka.embedded import guard, properties
 from streams.kafka.embedded.formatting import format_directory
 from streams.kafka.embedded.jars import default_cache, kafka_jars, telling_lines
+from streams.kafka.embedded.security import BrokerSecurity
 
 log = logging.getLogger(__name__)
 
@@ -43,7 +44,8 @@ request.
 class EmbeddedBroker:
     """One real Kafka node under `directory`, a child of this process.
 
-    Usable as a context manager. `cache` is where jars are kept.
+    Usable as a context manager. `cache` is where jars are kept. With `security` its clients
+    need TLS, a password and rights; without, it trusts this machine.
     """
 
     def __init__(
@@ -52,10 +54,12 @@ class EmbeddedBroker:
         *,
         cache: Path | None = None,
         start_timeout_s: float = 120,
+        security: BrokerSecurity | None = None,
     ) -> None:
         self._directory = directory.absolute()
         self._cache = cache or default_cache()
         self._start_timeout_s = start_timeout_s
+        self._security = security
         self._process: subprocess.Popen[bytes] | None = None
         self._port = 0
 
@@ -145,7 +149,9 @@ class EmbeddedBroker:
             self._process.stdin.close()  # of one that has ended
         port, controller_port = self._ports()
         data, conf = self._directory / "data", self._directory / "server.properties"
-        conf.write_text(properties.server_properties(data, port, controller_port))
+        conf.touch(mode=0o600)  # it may hold passwords
+        text = properties.server_properties(data, port, controller_port, self._security)
+        conf.write_text(text)
         logging_conf = self._directory / "log4j2.yaml"
         logging_conf.write_text(properties.LOG4J)
         command = [str(java), *_SMALL_JVM, f"-Dlog4j2.configurationFile={logging_conf}"]
@@ -200,7 +206,9 @@ class EmbeddedBroker:
         with socket.socket() as probe:
             if probe.connect_ex(("127.0.0.1", self._port)) != 0:
                 return False
-        admin = AdminClient({"bootstrap.servers": self.bootstrap, "log_level": 0})
+        security = self._security
+        secured = {} if security is None else security.client(security.administrator)
+        admin = AdminClient({"bootstrap.servers": self.bootstrap, "log_level": 0, **secured})
         try:
             return bool(admin.list_topics(timeout=_ANSWER_TIMEOUT_S).brokers)
         except KafkaException:

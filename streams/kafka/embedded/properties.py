@@ -3,6 +3,8 @@
 from collections.abc import Mapping
 from pathlib import Path
 
+from streams.kafka.embedded.security import PROTOCOL, BrokerSecurity
+
 NODE = 1
 """The id of the one node."""
 
@@ -47,15 +49,21 @@ _FIXED: Mapping[str, str] = {
 }
 
 
-def server_properties(data: Path, port: int, controller_port: int) -> str:
-    """The text of `server.properties`."""
+def server_properties(
+    data: Path, port: int, controller_port: int, security: BrokerSecurity | None = None
+) -> str:
+    """The text of `server.properties`; with `security` it holds passwords."""
+    listener = "PLAINTEXT" if security is None else PROTOCOL
     where = {
-        "listeners": f"PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller_port}",
-        "advertised.listeners": f"PLAINTEXT://127.0.0.1:{port}",
+        "listeners": f"{listener}://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller_port}",
+        "advertised.listeners": f"{listener}://127.0.0.1:{port}",
         "controller.quorum.voters": f"{NODE}@127.0.0.1:{controller_port}",
         "log.dirs": str(data),
     }
-    return "".join(f"{name}={value}\n" for name, value in {**_FIXED, **where}.items())
+    secured = {} if security is None else security.properties()
+    return "".join(
+        f"{name}={value}\n" for name, value in {**_FIXED, **where, **secured}.items()
+    )
 
 
 LOG4J = """\

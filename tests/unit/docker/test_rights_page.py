@@ -2,7 +2,7 @@
 
 import re
 
-from tests.e2e.secured import CLIENT, PREFIXED, READERS, SERVICES_USER, Right, rights
+from tests.support.broker_rights import CLIENT, PREFIXED, READERS, SERVICES_USER, Right, rights
 from tests.support.container_files import ROOT
 
 PAGE = (ROOT / "streams" / "docs" / "OPERATIONS.md").read_text()
