@@ -61,7 +61,7 @@ def connectors(
         return result
     say(f"PostgreSQL: {rate:,} changes a second")
     with EmbeddedPostgres() as server:
-        return with_steady(result, steady(server.config, seconds, rate))
+        return with_steady(result, steady(server.config, seconds, rate), rate)
 
 
 def first_contents(count: int, console: Console) -> Outcome:
@@ -104,10 +104,10 @@ def _measured(
         yield "postgres", through(postgres.connector({}), server.config, passes, say)
 
 
-def with_steady(outcome: Outcome, seen: Steady) -> Outcome:
-    """The figures of steady changes too."""
+def with_steady(outcome: Outcome, seen: Steady, rate: int = RATE) -> Outcome:
+    """The figures of `rate` steady changes a second too."""
     figures = (
-        at_least("postgres_steady_changes_per_s", round(seen.rate), "", 0.95 * RATE),
+        at_least("postgres_steady_changes_per_s", round(seen.rate), "", 0.95 * rate),
         at_most("postgres_steady_lag_p50", round(seen.lag(0.5)), "ms", LAG_MS),
         Figure("postgres_steady_lag_p99", round(seen.lag(0.99)), "ms"),
         Figure("postgres_steady_commits", seen.commits),

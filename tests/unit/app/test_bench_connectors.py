@@ -51,7 +51,9 @@ def test_steady_changes_are_all_committed_and_have_a_lag(postgres: Server) -> No
         config["database"], "SELECT count(*), sum(amount - id * 0.25) FROM steady"
     )
     assert table == [(500, 500.0)]
-    outcome = command.with_steady(Outcome("connectors", ()), seen)
+    outcome = command.with_steady(Outcome("connectors", ()), seen, 1000)
+    targets = {figure.name: figure.limit for figure in outcome.figures}
+    assert targets["postgres_steady_changes_per_s"] == 950
     assert {"fill", "waiting", "the feeder"} < outcome.breakdown["postgres steady"].keys()
     assert outcome.note.startswith("most is taken by: postgres steady: ")
 
