@@ -152,6 +152,8 @@ def test_the_audit_of_any_view_takes_the_views(env: Environment) -> None:
     audits.audit_any()
     assert audits.verdicts.counts.refused == 1  # nothing is final
     replica.append("u2", UPPER, SUMS)
+    for name in ("orders", "totals"):  # the coordinator has heard of both
+        env.rows(f"SELECT * FROM {name} AS OF {UPPER - 1}")
     for _ in range(3):
         audits.audit_any()
     counts = audits.verdicts.counts
