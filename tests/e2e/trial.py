@@ -9,6 +9,7 @@ from tests.e2e.ledger import disagreements
 from tests.e2e.observers import Observers
 from tests.e2e.parts import Part, eventually
 from tests.e2e.timeline import Timeline
+from tests.support.processes import traces
 
 LASTS_S = 5.0
 QUIET_S = 3.0
@@ -86,7 +87,7 @@ class Trial:
             before = len(part.log)
             code, said = part.stop(), part.log[before:]
             assert code == 0, f"{service} ended with {code}:\n{said}"
-            assert "Traceback" not in said, said
+            assert not traces(said), said
 
     def figures(self) -> dict[str, object]:
         """What the report has."""

@@ -5,6 +5,7 @@ A process may end at any moment, between any two looks at it: none of these fail
 
 import contextlib
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -116,3 +117,20 @@ def eventually(condition: Callable[[], bool], timeout_s: float = 60) -> None:
     while not condition():
         assert time.monotonic() < deadline, f"it did not come true in {timeout_s:.0f} s"
         time.sleep(0.02)
+
+
+TRACE = re.compile(r"^\s+at |^Traceback|^Caused by|^  File ")
+"""A line of a stack trace, of Python or Java."""
+FAILURE = re.compile(r"Exception|Error\b| ERROR |leaked")
+
+
+def traces(text: str) -> list[str]:
+    """The lines of stack traces."""
+    return [line for line in text.splitlines() if TRACE.search(line)]
+
+
+def expect_no_trace(log: Path) -> None:
+    """A clean run leaves no stack traces and no errors."""
+    text = log.read_text()
+    failures = [line for line in text.splitlines() if FAILURE.search(line)]
+    assert not [*traces(text), *failures], text

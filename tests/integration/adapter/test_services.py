@@ -21,7 +21,7 @@ import pytest
 import trustme
 
 from streams.kafka.embedded import EmbeddedBroker
-from tests.support.processes import eventually, family, kill_all, settled
+from tests.support.processes import eventually, family, kill_all, settled, traces
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]
 
@@ -163,5 +163,5 @@ def test_services_by_themselves_maintain_a_view_and_end_in_order(
     assert codes == dict.fromkeys(processes, 0)
     for name, written in logs.items():
         text = written.read_text()
-        assert "Traceback" not in text, f"{name}: {text}"
+        assert not traces(text), f"{name}: {text}"
         assert PASSWORD not in text

@@ -1,7 +1,6 @@
 """The replica as an operating system runs it: without standard input, and stopped politely."""
 
 import logging
-import re
 import signal
 import subprocess
 import sys
@@ -26,6 +25,7 @@ from tests.integration.replica.support import Bench, now_ms
 from tests.support.processes import (
     command_line,
     eventually,
+    expect_no_trace,
     family,
     service,
     settled,
@@ -33,13 +33,6 @@ from tests.support.processes import (
 )
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(400)]
-
-TRACE = re.compile(r"^\s+at |^Traceback|^Caused by|^  File |Exception|Error\b| ERROR |leaked")
-
-
-def expect_no_trace(log: Path) -> None:
-    text = log.read_text()
-    assert not [line for line in text.splitlines() if TRACE.search(line)], text
 
 
 def is_of_no_zygote(command: Sequence[str]) -> bool:
