@@ -13,7 +13,7 @@ from streams.kafka.topics import MAXIMUM_RECORD_BYTES, TopicKind
 START = Offset(0)
 
 
-def read(tail: Tail, count: int, seconds: float = 10.0) -> list[Entry]:
+def read(tail: Tail, count: int, seconds: float = 60.0) -> list[Entry]:
     entries: list[Entry] = []
     deadline = time.monotonic() + seconds
     while len(entries) < count and time.monotonic() < deadline:
@@ -21,7 +21,7 @@ def read(tail: Tail, count: int, seconds: float = 10.0) -> list[Entry]:
     return entries
 
 
-def fails(tail: Tail, seconds: float = 10.0) -> Truncated:
+def fails(tail: Tail, seconds: float = 60.0) -> Truncated:
     """The Truncated that following this tail runs into."""
     with pytest.raises(Truncated) as caught:
         read(tail, 1_000, seconds)
@@ -211,7 +211,7 @@ def test_a_deleted_log_is_fatal(storage, make):
     tail = storage.logs.tail({log: START})
     read(tail, 1)
     storage.topics.delete([log])
-    assert fails(tail, seconds=20).topic == log
+    assert fails(tail).topic == log
     tail.close()
 
 
