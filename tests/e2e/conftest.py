@@ -63,5 +63,6 @@ def trial(running: Environment, artifacts: Path) -> Iterator[Trial]:
     trial = Trial(running)
     trial.begin()
     yield trial
-    trial.observers.end()
-    write(artifacts, trial.timeline, [*trial.observers.ways.values()], trial.figures())
+    trial.end_observers()
+    ways = [*trial.observers.ways.values()]
+    write(artifacts, trial.timeline, ways, trial.frontiers.uppers, trial.figures())

@@ -1,8 +1,11 @@
 """Four observers of the bank: SUBSCRIBE, SELECT, the output topic, PostgreSQL.
 
+Of each it is known at which time it saw what, so all four are compared with each other.
+
 Each is a thread. None of them fails because a part is away: it notes that, and tries again.
 """
 
+import json
 import threading
 import time
 from collections import Counter
@@ -25,6 +28,7 @@ SILENCE_S = 30.0
 """After so long without a record the topic is read from its beginning by another consumer."""
 BACK_MS = 3000
 SNAPSHOT = "SELECT account, balance FROM balance"
+READ_THROUGH = "SELECT read_through FROM slackwater_checkpoints WHERE task = 'books'"
 ASKED = ("total = 0", "balance = credits - debits")
 SCHEMA = row_schema(OUTPUT, [("account", "BIGINT"), ("balance", "BIGINT")]).text
 
@@ -153,21 +157,33 @@ class Observers:
 def look_at_tables(
     database: psycopg.Connection[Any], way: Way, transfers: int
 ) -> tuple[int, Balances]:
-    """One snapshot: all books agree, and none has fewer transfers than before."""
+    """One snapshot: all tables are of one time and agree, none has fewer transfers than before.
+
+    Returns the transfers and the balances.
+    """
     credit = dict(database.execute("SELECT account, credits FROM credits").fetchall())
     debit = dict(database.execute("SELECT account, debits FROM debits").fetchall())
     rows = Counter[Row](database.execute(SNAPSHOT).fetchall())
     total = database.execute("SELECT total FROM total").fetchall()
+    frontiers = read_through(database)
     now = sum(credit.values())
     balances = way.balances(rows, now)
     if now:  # before, nothing is committed
+        way.check(f"tables at {frontiers}", holds=len(frontiers) == 1)
         way.check(f"{total} in total", holds=total == [(0,)])
         way.check(f"{now} credits, {debit}", holds=now == sum(debit.values()))
         expected = {account: credit[account] - debit[account] for account in balances}
         way.check(f"{balances}, not {expected}", holds=balances == expected)
+        way.answered(max(frontiers) - 1, balances)
+        way.progress.append((time.time(), max(frontiers)))
     way.check(f"{now} transfers after {transfers}", holds=now >= transfers)
-    way.progress.append((time.time(), now))
     return now, balances
+
+
+def read_through(database: psycopg.Connection[Any]) -> set[int]:
+    """Before which times all changes are in the tables: one, if they are of one time."""
+    rows = database.execute(READ_THROUGH).fetchall()
+    return {int(frontier) for (text,) in rows for frontier in json.loads(text).values()}
 
 
 def committed(environment: Environment, ending: threading.Event) -> Iterator[Message | None]:

@@ -48,9 +48,14 @@ class Part:
         self._docker.stop(timeout=60)
         return int(self._docker.wait()["StatusCode"])
 
+    def run(self, *command: str) -> tuple[int, str]:
+        """The exit code of a command in the container, and what it printed."""
+        code, said = self._docker.exec_run(list(command))
+        return int(code), said.decode(errors="replace")
+
     def ahead_s(self) -> float:
         """How far its clock is ahead of this machine's."""
-        _, said = self._docker.exec_run(["date", "+%s"])
+        _, said = self.run("date", "+%s")
         return float(said) - time.time()
 
     def start(self) -> None:

@@ -51,12 +51,14 @@ def endure(trial: Trial, faults: list[tuple[str, str]]) -> None:
 
 
 def check_what_is_shown(environment: Environment) -> None:
-    """Each panel of the dashboard has data, and each alert is one that can be evaluated."""
+    """Each panel of the dashboard has data; each alert is evaluated, and fires in its test."""
     eventually("each service is scraped", lambda: watched.are_all_scraped(environment))
     assert watched.without_data(environment) == {}
     rules = watched.rules(environment)
     assert {name: rule["health"] for name, rule in rules.items()} == dict.fromkeys(rules, "ok")
     assert len(rules) > 15
+    code, said = watched.tested_alerts(environment)
+    assert code == 0, said
     assert rules["SlackwaterServiceDown"]["state"] == "inactive"
     assert rules["SlackwaterAuditWrong"]["state"] == "inactive"
 

@@ -1,16 +1,19 @@
-"""What happened when, as a page: faults, how far each way was behind, and the figures."""
+"""What happened when, as a page: faults, frontiers, how far each way was behind, figures."""
 
 import html
 import json
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from itertools import groupby
 from pathlib import Path
 
+from tests.e2e.frontiers import Uppers
 from tests.e2e.ledger import Way
 
 WIDTH, ROW, LEFT, CHART = 1100, 18, 150, 120
+LINES = ("#1f77b4", "#ff7f0e", "#2ca02c", "#d62728", "#9467bd", "#8c564b", "#e377c2", "#17becf")
 COLOURS = {
     "kill": "#c0392b",
     "pause": "#2980b9",
@@ -60,54 +63,94 @@ def lags(way: Way) -> list[tuple[float, float]]:
     return [(now, now - reached / 1000) for now, reached in way.progress]
 
 
-def picture(timeline: Timeline, ways: Sequence[Way]) -> str:
-    """A row for each part with its faults, and a chart of lag for each way with times."""
-    until = time.time()
-    scale = (WIDTH - LEFT) / max(until - timeline.began, 1)
+@dataclass(frozen=True)
+class Chart:
+    """A rectangle of the picture, whose horizontal axis is this machine's clock."""
+
+    began: float
+    until: float
+    top: int
+
+    def x(self, now: float) -> float:
+        """Where a second of the clock is."""
+        return LEFT + (now - self.began) * (WIDTH - LEFT) / max(self.until - self.began, 1)
+
+    def y(self, share: float) -> float:
+        """Where a share of the height is, from below; what is beyond is at the edge."""
+        return self.top + CHART * (1 - min(max(share, 0), 1))
+
+    def frame(self, *said: str) -> Iterator[str]:
+        """The background, and what is said beside it."""
+        for number, text in enumerate(said):
+            yield f'<text x="0" y="{self.top + 13 + 15 * number}">{html.escape(text)}</text>'
+        yield (
+            f'<rect x="{LEFT}" y="{self.top}" width="{WIDTH - LEFT}" height="{CHART}"'
+            ' fill="#f4f4f4"/>'
+        )
+
+    def line(self, points: Iterable[tuple[float, float]], style: str, name: str) -> str:
+        """Points, by the clock and by the share of the height."""
+        places = " ".join(f"{self.x(now):.1f},{self.y(share):.1f}" for now, share in points)
+        return (
+            f'<polyline points="{places}" fill="none" {style}>'
+            f"<title>{html.escape(name)}</title></polyline>"
+        )
+
+
+def picture(timeline: Timeline, ways: Sequence[Way], uppers: Uppers) -> str:
+    """A row for each part with its faults, a chart of frontiers, one of lag for each way."""
     parts = sorted({fault.part for fault in timeline.faults})
-    charts = [way for way in ways if way.name != "postgres"]  # its progress has no times
-    height = ROW * (len(parts) + 1) + (CHART + ROW) * len(charts)
-    shapes = [*_rows(timeline, parts, scale)]
-    for number, way in enumerate(charts):
-        top = ROW * (len(parts) + 1) + (CHART + ROW) * number
-        shapes += _chart(way, top, timeline.began, scale)
+    first = ROW * (len(parts) + 1)
+    tops = [first + (CHART + ROW) * number for number in range(len(ways) + 1)]
+    charts = [Chart(timeline.began, time.time(), top) for top in tops]
+    shapes = [*_rows(timeline, parts, charts[0]), *_frontiers(charts[0], uppers)]
+    for way, chart in zip(ways, charts[1:], strict=True):
+        shapes += _lag(chart, way)
     return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" width="{WIDTH}" height="{height}"'
+        f'<svg xmlns="http://www.w3.org/2000/svg" width="{WIDTH}"'
+        f' height="{tops[-1] + CHART + ROW}"'
         f' font-family="sans-serif" font-size="12">{"".join(shapes)}</svg>'
     )
 
 
-def _rows(timeline: Timeline, parts: Sequence[str], scale: float) -> Iterator[str]:
+def _rows(timeline: Timeline, parts: Sequence[str], chart: Chart) -> Iterator[str]:
     for number, part in enumerate(parts):
         yield f'<text x="0" y="{ROW * number + 13}">{html.escape(part)}</text>'
     for fault in timeline.faults:
-        x, y = LEFT + (fault.began - timeline.began) * scale, ROW * parts.index(fault.part)
-        width = max((fault.ended - fault.began) * scale, 3)
-        after = max((fault.recovered - fault.ended) * scale, 0)
+        x, y = chart.x(fault.began), ROW * parts.index(fault.part)
+        end, recovered = max(chart.x(fault.ended), x + 3), chart.x(fault.recovered)
         colour = COLOURS[fault.kind]
         yield (
-            f'<rect x="{x:.1f}" y="{y + 2}" width="{width:.1f}" height="14" fill="{colour}">'
+            f'<rect x="{x:.1f}" y="{y + 2}" width="{end - x:.1f}" height="14" fill="{colour}">'
             f"<title>{fault.kind}</title></rect>"
-            f'<rect x="{x + width:.1f}" y="{y + 2}" width="{after:.1f}" height="14"'
+            f'<rect x="{end:.1f}" y="{y + 2}" width="{max(recovered - end, 0):.1f}" height="14"'
             f' fill="{colour}" opacity="0.25"><title>{fault.recovery_s:.1f} s</title></rect>'
         )
 
 
-def _chart(way: Way, top: int, began: float, scale: float) -> Iterator[str]:
-    places = (
-        (LEFT + (now - began) * scale, top + CHART * (1 - min(lag / LONGEST_LAG_S, 1)))
-        for now, lag in lags(way)
-    )
-    points = " ".join(f"{x:.1f},{y:.1f}" for x, y in places)
-    yield f'<text x="0" y="{top + 13}">{way.name}: lag</text>'
-    yield f'<text x="0" y="{top + 28}">0 to {LONGEST_LAG_S:.0f} s</text>'
-    yield (
-        f'<rect x="{LEFT}" y="{top}" width="{WIDTH - LEFT}" height="{CHART}" fill="#f4f4f4"/>'
-        f'<polyline points="{points}" fill="none" stroke="#222"/>'
-    )
+def _frontiers(chart: Chart, uppers: Uppers) -> Iterator[str]:
+    """Upper of each object by the clock: on the dashed line it is the clock."""
+    lasted = max(chart.until - chart.began, 1)
+    yield from chart.frame("frontiers: upper", "dashed: the clock")
+    clock = [(chart.began, 0.0), (chart.until, 1.0)]
+    yield chart.line(clock, 'stroke="#999" stroke-dasharray="4"', "the clock")
+    for number, (name, seen) in enumerate(sorted(uppers.items())):
+        style = f'stroke="{LINES[number % len(LINES)]}"'
+        for is_known, run in groupby(seen, lambda look: look[1] is not None):
+            points = [(now, ((upper or 0) / 1000 - chart.began) / lasted) for now, upper in run]
+            if is_known:
+                yield chart.line(points, style, name)
 
 
-def page(timeline: Timeline, ways: Sequence[Way], figures: Mapping[str, object]) -> str:
+def _lag(chart: Chart, way: Way) -> Iterator[str]:
+    points = [(now, lag / LONGEST_LAG_S) for now, lag in lags(way)]
+    yield from chart.frame(f"{way.name}: lag", f"0 to {LONGEST_LAG_S:.0f} s")
+    yield chart.line(points, 'stroke="#222"', way.name)
+
+
+def page(
+    timeline: Timeline, ways: Sequence[Way], uppers: Uppers, figures: Mapping[str, object]
+) -> str:
     """The report, whole."""
     legend = " ".join(
         f'<span style="color:{colour}">&#9632; {kind}</span>'
@@ -125,16 +168,20 @@ def page(timeline: Timeline, ways: Sequence[Way], figures: Mapping[str, object])
     return (
         "<!doctype html><meta charset=utf-8><title>End to end</title>"
         f"<h1>End to end</h1><p>{legend}; pale: until all transfers were in the views</p>"
-        f"{picture(timeline, ways)}<h2>Figures</h2><table>{rows}</table>"
+        f"{picture(timeline, ways, uppers)}<h2>Figures</h2><table>{rows}</table>"
         "<h2>Faults</h2><table><tr><th>fault<th>of<th>lasted<th>then until all was there</tr>"
         f"{faults}</table>"
     )
 
 
 def write(
-    directory: Path, timeline: Timeline, ways: Sequence[Way], figures: Mapping[str, object]
+    directory: Path,
+    timeline: Timeline,
+    ways: Sequence[Way],
+    uppers: Uppers,
+    figures: Mapping[str, object],
 ) -> None:
     """The page, and the figures as JSON."""
     directory.mkdir(parents=True, exist_ok=True)
-    (directory / "report.html").write_text(page(timeline, ways, figures))
+    (directory / "report.html").write_text(page(timeline, ways, uppers, figures))
     (directory / "figures.json").write_text(json.dumps(figures, indent=1, default=str))

@@ -2,9 +2,11 @@
 
 import time
 from collections.abc import Callable
+from functools import partial
 
 from tests.e2e.bank import Sender, accepted, create
 from tests.e2e.containers import SERVICES, Environment
+from tests.e2e.frontiers import Frontiers, shown
 from tests.e2e.ledger import disagreements
 from tests.e2e.observers import Observers
 from tests.e2e.parts import Part, eventually
@@ -42,6 +44,7 @@ class Trial:
         self.environment = environment
         self.timeline = Timeline()
         self.sender, self.observers = Sender(environment), Observers(environment)
+        self.frontiers = Frontiers(partial(shown, environment))
 
     def begin(self) -> None:
         """The bank is open, and is looked at."""
@@ -49,6 +52,7 @@ class Trial:
         create(self.environment)
         self.sender.begin()
         self.observers.begin()
+        self.frontiers.begin()
         time.sleep(QUIET_S)
 
     def suffer(self, kind: str, name: str, inflicted: Callable[[], None]) -> None:
@@ -72,12 +76,18 @@ class Trial:
         expected = dict(self.sender.balance)
         eventually("all four have all", lambda: self.observers.have(expected))
         assert accepted(self.environment) == self.sender.transfers.sent
-        self.observers.end()
+        self.end_observers()
         compared, wrong = disagreements(self.observers.ways.values())
         assert wrong == []
         assert self.observers.wrong == []
         assert compared > 0
         assert all(way.observations > 10 for way in self.observers.ways.values())
+        assert all(way.times for way in self.observers.ways.values())
+
+    def end_observers(self) -> None:
+        """Nobody looks any more."""
+        self.observers.end()
+        self.frontiers.end()
 
     def end_services(self) -> None:
         """Each ends in order: with 0, and without a stack trace."""

@@ -74,6 +74,12 @@ def without_data(environment: Environment) -> dict[str, str]:
     }
 
 
+def tested_alerts(environment: Environment) -> tuple[int, str]:
+    """What Prometheus's own tool says of the tests of the alerts."""
+    tests = f"{CONFIGURATION}/alerts_test.yaml"
+    return environment.parts[NAME].run("promtool", "test", "rules", tests)
+
+
 def rules(environment: Environment) -> Mapping[str, Mapping[str, Any]]:
     """The alerts as Prometheus has evaluated them, by name."""
     groups = ask(environment, "rules")["groups"]

@@ -9,6 +9,7 @@ import yaml
 from tests.unit.app.test_metrics_pages import DOCS, ROOT, page
 
 ALERTS = ROOT / "docker" / "prometheus" / "alerts.yaml"
+ALERTS_TEST = ALERTS.with_name("alerts_test.yaml")
 DASHBOARD = ROOT / "docker" / "grafana" / "dashboards" / "slackwater.json"
 
 
@@ -57,6 +58,15 @@ def test_alerts_and_paragraphs_are_the_same() -> None:
     alerts = [str(rule["alert"]) for rule in rules()]
     assert alerts == paragraphs
     assert len(set(alerts)) == len(alerts)
+
+
+def test_each_alert_is_tested_as_silent_and_as_firing() -> None:
+    """The end-to-end tests have Prometheus run this file (`promtool test rules`)."""
+    tests = yaml.safe_load(ALERTS_TEST.read_text())["tests"]
+    checks = [check for test in tests for check in test["alert_rule_test"]]
+    expected = [(check["alertname"], bool(check["exp_alerts"])) for check in checks]
+    alerts = [str(rule["alert"]) for rule in rules()]
+    assert expected == [(alert, fires) for alert in alerts for fires in (False, True)]
 
 
 def test_the_dashboard_asks_for_metrics_that_there_are() -> None:
