@@ -22,6 +22,7 @@ from streams.bench.nexmark.command import nexmark as measure_nexmark
 from streams.bench.nexmark.command import peers_of
 from streams.bench.nexmark.comparison import Plan
 from streams.bench.nexmark.peers.installed import PEERS
+from streams.bench.partitions import partitions as measure_partitions
 from streams.bench.sources import sources as measure_sources
 from streams.bench.sql.command import sql as measure_sql
 from streams.bench.storage.command import PARTS, chosen
@@ -81,6 +82,23 @@ def sources(events: Events = 1_000_000, seconds: Seconds = 20, json: Json = None
     Example: slackwater bench sources --events 2000000
     """
     _report([measure_sources(_say, events, seconds)], json)
+
+
+@app.command()
+def partitions(
+    messages: Annotated[
+        int, typer.Option(help="Messages of the backlog.", min=1_000)
+    ] = 400_000,
+    json: Json = None,
+) -> None:
+    """Topics of 1, 4, 16 and 64 partitions, read as a task of a source reads them.
+
+    On an embedded Kafka, without Spark: the time of a few new messages in all partitions, and
+    the rate of a backlog.
+
+    Example: slackwater bench partitions --messages 1000000
+    """
+    _report([measure_partitions(_say, messages)], json)
 
 
 @app.command()

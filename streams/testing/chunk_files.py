@@ -82,10 +82,12 @@ class Files:
 class NoMessages:
     """Has no raw topic."""
 
-    def fetch(
-        self, topic: Topic, partition: int, lo: Offset, hi: Offset, *, more: Sequence[str] = ()
+    def fetch_ranges(
+        self,
+        topic: Topic,
+        ranges: Sequence[tuple[int, Offset, Offset]],
+        *,
+        more: Sequence[str] = (),
     ) -> pa.Table:
         """Errors: InvalidUsage."""
-        raise InvalidUsage(
-            f"topic {topic}/{partition} is not read for a test: {lo} to {hi} {more}"
-        )
+        raise InvalidUsage(f"topic {topic} is not read for a test: {ranges} {more}")

@@ -151,6 +151,61 @@ def test_partitions_are_read_in_turn(reader, session, topic):
             assert [value for _, value in rows(batch)] == expected
 
 
+def test_ranges_of_many_partitions_are_read_together(reader, session, make):
+    topic = make(TopicKind.RAW, partitions=8)
+    writer = session()
+    for first in (0, 400):
+        writer.commit(
+            [OutRecord(topic, None, b"%d" % n, (), n % 8) for n in range(first, first + 400)]
+        )
+    for partition in range(8):
+        assert high_of(reader, topic, partition, 102) == 102
+    cuts = [0, 7, 49, 50, 52, 102]
+    read: dict[int, list[int]] = {}
+    for lo, hi in itertools.pairwise(cuts):
+        ranges = [(partition, Offset(lo), Offset(hi)) for partition in range(8)]
+        table = reader.fetch_ranges(topic, ranges)
+        places = [(row["partition"], row["offset"]) for row in table.to_pylist()]
+        assert places == sorted(places)
+        for row in table.to_pylist():
+            read.setdefault(row["partition"], []).append(int(row["value"]))
+    assert read == {partition: list(range(partition, 800, 8)) for partition in range(8)}
+
+
+def test_ranges_come_in_the_order_in_which_they_are_asked_for(reader, session, topic):
+    session().commit([OutRecord(topic, None, b"%d" % n, (), n % 2) for n in range(20)])
+    for partition in (0, 1):
+        assert high_of(reader, topic, partition, 11) == 11
+    ranges = [(1, 6, 9), (0, 2, 4), (1, 1, 3), (0, 5, 5), (0, 0, 1), (1, 10, 11)]
+    table = reader.fetch_ranges(
+        topic, [(partition, Offset(lo), Offset(hi)) for partition, lo, hi in ranges]
+    )
+    places = [(row["partition"], row["offset"]) for row in table.to_pylist()]
+    expected = [(partition, at) for partition, lo, hi in ranges for at in range(lo, hi)]
+    assert places == expected[:-1]  # the marker is no record
+    assert reader.fetch_ranges(topic, []).num_rows == 0
+    with pytest.raises(InvalidUsage):
+        reader.fetch_ranges(topic, [(0, ZERO, Offset(1)), (1, Offset(1), ZERO)])
+
+
+def test_one_range_that_retention_took_away_fails_all(storage, reader, session, make):
+    topic = make(TopicKind.RAW, partitions=2)
+    session().commit([OutRecord(topic, None, b"%d" % n, (), n % 2) for n in range(10)])
+    for partition in (0, 1):
+        high_of(reader, topic, partition, 6)
+    if isinstance(storage, MemoryBroker):  # of a log; this is a topic of two partitions
+        storage.store.partition(topic, 0).truncate(3)
+    else:
+        storage.logs.truncate(topic, Offset(3))
+    low = {partition: ends.low for partition, ends in reader.ends(topic).items()}
+    assert low == {0: 3, 1: 0}
+    with pytest.raises(Truncated) as caught:
+        reader.fetch_ranges(topic, [(1, ZERO, Offset(5)), (0, Offset(2), Offset(5))])
+    assert (caught.value.topic, caught.value.position) == (topic, 2)
+    table = reader.fetch_ranges(topic, [(1, ZERO, Offset(5)), (0, Offset(3), Offset(5))])
+    assert table["offset"].to_pylist() == [0, 1, 2, 3, 4, 3, 4]
+
+
 def test_a_limit_cuts_and_the_rest_follows(reader, session, topic):
     session().commit([OutRecord(topic, None, b"%d" % n, (), 0) for n in range(10)])
     assert high_of(reader, topic, 0, 11) == 11

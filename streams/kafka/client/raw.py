@@ -11,7 +11,6 @@ The client returns one object per record; they are converted to Arrow columns he
 import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import partial
 
 import numpy as np
 import pyarrow as pa
@@ -26,14 +25,10 @@ from confluent_kafka.admin import AdminClient
 from streams.errors import Determinate, InvalidUsage
 from streams.ids import Offset, Topic
 from streams.kafka.client import clients, offsets
-from streams.kafka.client.error_mapping import (
-    END_OF_PARTITION,
-    OUT_OF_RANGE,
-    UNANSWERED,
-    read_fault,
-)
+from streams.kafka.client.error_mapping import read_fault
+from streams.kafka.client.ranges_reading import RangesReading, rounds
 from streams.kafka.client.renewal import Renewable
-from streams.kafka.log import Truncated, Unanswered
+from streams.kafka.log import Unanswered
 from streams.kafka.settings import ClientSettings
 from streams.kafka.topics import OffsetRange
 from streams.values import uncollected
@@ -87,7 +82,9 @@ class RawReader:
             lambda: clients.admin(settings), answer_s
         )
         self._consumer: Consumer | None = None
-        self._at: tuple[Topic, int, int] | None = None  # what comes next without a seek
+        self._at: tuple[Topic, Mapping[int, int]] | None = (
+            None  # what comes next without a seek
+        )
 
     def ends(self, topic: Topic) -> dict[int, OffsetRange]:
         """Return the readable range of each partition.
@@ -134,54 +131,93 @@ class RawReader:
 
         Errors: Truncated if retention deleted `lo`; Determinate.
         """
-        if hi < lo or (limit is not None and limit < 1):
+        if limit is not None and limit < 1:
             raise InvalidUsage(f"fetch of {topic}/{partition}: [{lo}, {hi}) with limit {limit}")
-        columns = partial(_columns, partition=partition, more=more)
-        batches = [columns(())]
-        if lo < hi:
+        return self._fetched(topic, [(partition, lo, hi)], limit, more)
+
+    def fetch_ranges(
+        self,
+        topic: Topic,
+        ranges: Sequence[tuple[int, Offset, Offset]],
+        *,
+        more: Sequence[str] = (),
+    ) -> pa.Table:
+        """Return the committed records of each range `(partition, lo, hi)`, in this order.
+
+        Partitions are read together: one assignment costs as much for many as for one. Errors
+        and shape as those of `fetch`.
+        """
+        return self._fetched(topic, ranges, None, more)
+
+    def _fetched(
+        self,
+        topic: Topic,
+        ranges: Sequence[tuple[int, Offset, Offset]],
+        limit: int | None,
+        more: Sequence[str],
+    ) -> pa.Table:
+        batches: list[list[pa.RecordBatch]] = [[_columns((), 0, more)] for _ in ranges]
+        for together in rounds(topic, ranges):
+            wanted = {ranges[number][0]: ranges[number][1:] for number in together}
+            numbers = {ranges[number][0]: number for number in together}
+            reading = RangesReading(topic, wanted)
             try:
                 with uncollected():
-                    batches += map(columns, self._read(topic, partition, lo, hi, limit))
+                    for partition, records in self._read(reading, limit):
+                        columns = _columns(records, partition, more)
+                        batches[numbers[partition]].append(columns)
             except KafkaException as error:
-                raise read_fault(f"fetch {topic}/{partition}", error) from error
-        return pa.Table.from_batches(batches)
+                raise read_fault(f"fetch {reading}", error) from error
+        in_order = [batch for of_range in batches for batch in of_range]
+        return pa.Table.from_batches(in_order, schema=_schema(more))
 
     def _read(
-        self, topic: Topic, partition: int, lo: Offset, hi: Offset, limit: int | None
-    ) -> Iterator[Sequence[Message]]:
-        consumer = self._positioned(topic, partition, lo)
-        left = hi - lo if limit is None else min(limit, hi - lo)
-        position = int(lo)
+        self, reading: RangesReading, limit: int | None
+    ) -> Iterator[tuple[int, Sequence[Message]]]:
+        consumer = self._positioned(reading)
+        left = reading.length if limit is None else min(limit, reading.length)
         deadline = time.monotonic() + clients.ANSWER_TIMEOUT_S
-        while position < hi and left > 0:
+        while not reading.is_complete and left > 0:
             messages = consumer.consume(min(left, _AT_ONCE), _WAIT_S)
             if messages:
                 deadline = time.monotonic() + clients.ANSWER_TIMEOUT_S
-                records = _records(messages, topic, partition, position)
-                position = max(position, behind(messages[-1]))
-                if position > hi:
-                    records = [record for record in records if (record.offset() or 0) < hi]
-                yield records
-                left -= len(records)
+                for partition, records in reading.take(messages):
+                    yield partition, records
+                    left -= len(records)
+                self._stop(consumer, reading)
             elif time.monotonic() > deadline:
                 self.close()  # the consumer may have lost its brokers (`renewal`)
-                raise Determinate(f"fetch {topic}/{partition}: no answer in time")
-        self._rest(consumer, TopicPartition(topic, partition, position), hi)
+                raise Determinate(f"fetch {reading}: no answer in time")
+        self._rest(consumer, reading)
 
-    def _positioned(self, topic: Topic, partition: int, lo: Offset) -> Consumer:
-        """The consumer, positioned at `lo`; if it is there already its prefetch is kept."""
+    def _positioned(self, reading: RangesReading) -> Consumer:
+        """The consumer at the begin of a reading; if it is there, its prefetch is kept."""
         if self._consumer is None:
             self._consumer = clients.consumer(self._settings, COMMITTED, _PACE)
-        if self._at != (topic, partition, lo):
-            self._consumer.assign([TopicPartition(topic, partition, lo)])
+        if self._at != (reading.topic, reading.positions):
+            self._consumer.assign([*map(reading.place, reading.positions)])
         self._at = None
         return self._consumer
 
-    def _rest(self, consumer: Consumer, at: TopicPartition, hi: Offset) -> None:
+    def _stop(self, consumer: Consumer, reading: RangesReading) -> None:
+        """Fetch no more of partitions that are read before the others and have more records."""
+        if reading.is_complete:
+            return
+        ended = [
+            partition
+            for partition in reading.ended()
+            if _end(consumer, reading.place(partition)) > reading.positions[partition]
+        ]
+        if ended:
+            consumer.incremental_unassign([*map(reading.place, ended)])
+            reading.stopped.update(ended)
+
+    def _rest(self, consumer: Consumer, reading: RangesReading) -> None:
         """Prefetch while more is to come; pause at the end."""
-        _, end = consumer.get_watermark_offsets(at, cached=True)
-        if at.offset <= hi and at.offset < end:
-            self._at = (Topic(at.topic), at.partition, at.offset)
+        places = [*map(reading.place, reading.positions)]
+        has_more = any(place.offset < _end(consumer, place) for place in places)
+        if has_more and not reading.stopped and not reading.has_surplus:
+            self._at = reading.topic, dict(reading.positions)
         else:
             consumer.unassign()
 
@@ -193,41 +229,10 @@ class RawReader:
             self._at = None
 
 
-def _records(
-    messages: Sequence[Message], topic: Topic, partition: int, position: int
-) -> Sequence[Message]:
-    """The records among the messages. Errors: Truncated, Determinate for an error message."""
-    errors = list(map(Message.error, messages))
-    if not any(errors):
-        return messages
-    failed = [
-        message for message, error in zip(messages, errors, strict=True) if error is not None
-    ]
-    for message in failed:
-        check(message, topic, partition, position)
-    return [message for message in messages if message.error() is None]
-
-
-def behind(message: Message) -> int:
-    """The position after a record, or the end of the partition if the event reports that.
-
-    Markers and aborted records are skipped silently: only the end event shows it.
-    """
-    offset, error = message.offset() or 0, message.error()
-    if error is None:
-        return offset + 1
-    return offset if error.code() == END_OF_PARTITION else 0
-
-
-def check(message: Message, topic: Topic, partition: int, position: int) -> None:
-    """Ignore events that do not end a read. Errors: Truncated, Determinate for all others."""
-    error = message.error()
-    assert error is not None
-    if error.code() in OUT_OF_RANGE:
-        raise Truncated(topic, position, f"partition {partition}: {error.str()}")
-    # transient errors are retried; a damaged batch would be skipped silently
-    if error.code() not in UNANSWERED | {END_OF_PARTITION}:
-        raise read_fault(f"fetch {topic}/{partition}", error)
+def _end(consumer: Consumer, place: TopicPartition) -> int:
+    """The end of a partition as it was in the last answer of the broker."""
+    _, end = consumer.get_watermark_offsets(place, cached=True)
+    return int(end)
 
 
 def _columns(records: Sequence[Message], partition: int, more: Sequence[str]) -> pa.RecordBatch:
@@ -238,8 +243,11 @@ def _columns(records: Sequence[Message], partition: int, more: Sequence[str]) ->
         pa.array(list(map(Message.offset, records)), pa.int64()),
         *(_READ[name](records) for name in more),
     ]
-    schema = pa.schema([*RAW_SCHEMA, *((name, MORE_COLUMNS[name]) for name in more)])
-    return pa.RecordBatch.from_arrays(columns, schema=schema)
+    return pa.RecordBatch.from_arrays(columns, schema=_schema(more))
+
+
+def _schema(more: Sequence[str]) -> pa.Schema:
+    return pa.schema([*RAW_SCHEMA, *((name, MORE_COLUMNS[name]) for name in more)])
 
 
 def _timestamps(records: Sequence[Message]) -> pa.Array:

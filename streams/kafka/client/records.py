@@ -12,7 +12,8 @@ from confluent_kafka import KafkaException, Message, TopicPartition
 from streams.ids import Offset, Topic
 from streams.kafka.client import clients
 from streams.kafka.client.error_mapping import read_fault
-from streams.kafka.client.raw import COMMITTED, behind, check
+from streams.kafka.client.ranges_reading import behind, check
+from streams.kafka.client.raw import COMMITTED
 from streams.kafka.settings import ClientSettings
 
 _AT_ONCE = 500

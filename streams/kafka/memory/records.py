@@ -60,6 +60,18 @@ class MemoryRawReader:
             [pa.array(columns[field.name], field.type) for field in schema], schema=schema
         )
 
+    def fetch_ranges(
+        self,
+        topic: Topic,
+        ranges: Sequence[tuple[int, Offset, Offset]],
+        *,
+        more: Sequence[str] = (),
+    ) -> pa.Table:
+        """Return the records of ranges `(partition, lo, hi)`, one range after another."""
+        schema = pa.schema([*RAW_SCHEMA, *((name, MORE_COLUMNS[name]) for name in more)])
+        tables = [self.fetch(topic, *range_, more=more) for range_ in ranges]
+        return pa.concat_tables([schema.empty_table(), *tables])
+
     def close(self) -> None:
         """Do nothing."""
 

@@ -33,19 +33,17 @@ MESSAGES = pa.schema(
 class TopicReader(Protocol):
     """Reads raw topics: `streams.kafka.client.raw.RawReader`, or a table in memory in tests."""
 
-    def fetch(
+    def fetch_ranges(
         self,
         topic: Topic,
-        partition: int,
-        lo: Offset,
-        hi: Offset,
+        ranges: Sequence[tuple[int, Offset, Offset]],
         *,
         more: Sequence[str] = (),
     ) -> pa.Table:
-        """Return the records at offsets in [lo, hi); fewer if there are gaps.
+        """Return the records at offsets in [lo, hi) of each `(partition, lo, hi)`, in order.
 
-        Shape: `MESSAGES`, and `more` columns of `metadata.MORE`. Errors: Determinate when some
-        can no longer be read.
+        There are fewer records than offsets if there are gaps. Shape: `MESSAGES`, and `more`
+        columns of `metadata.MORE`. Errors: Determinate when some can no longer be read.
         """
 
 
@@ -81,12 +79,8 @@ def load(
     if the source stops at a message that cannot be decoded.
     """
     more = metadata.fetched(source)
-    tables = [
-        resources.reader.fetch(source.topic, piece.partition, piece.lo, piece.hi, more=more)
-        for piece in slices
-    ]
-    schema = pa.schema([*MESSAGES, *((name, metadata.MORE[name]) for name in more)])
-    messages = pa.concat_tables([schema.empty_table(), *tables])
+    ranges = [(piece.partition, piece.lo, piece.hi) for piece in slices]
+    messages = resources.reader.fetch_ranges(source.topic, ranges, more=more)
     return resources.envelope(source, columns).updates(messages, time, manner)
 
 

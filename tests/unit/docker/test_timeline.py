@@ -10,7 +10,7 @@ from tests.e2e.timeline import Fault, Timeline, lags, page, picture, write
 SVG = "{http://www.w3.org/2000/svg}"
 
 
-UPPERS = {
+UPPERS: Uppers = {
     "balance": [(101.0, 100_900), (113.0, None), (121.0, 120_800)],
     "credits": [(101.0, 100_900), (113.0, 112_900), (121.0, 9_999_999)],
 }

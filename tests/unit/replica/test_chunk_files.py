@@ -29,4 +29,4 @@ def test_what_was_written_is_fetched_and_checked(tmp_path: Path) -> None:
 
 def test_tasks_for_a_test_read_no_messages(tmp_path: Path) -> None:
     with pytest.raises(InvalidUsage):
-        Files(tmp_path).messages().fetch(TOPIC, 0, Offset(0), Offset(1))
+        Files(tmp_path).messages().fetch_ranges(TOPIC, [(0, Offset(0), Offset(1))])

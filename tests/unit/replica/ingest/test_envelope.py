@@ -43,14 +43,22 @@ class Memory:
             schema=MESSAGES,
         )
 
-    def fetch(
-        self, topic: Topic, partition: int, lo: Offset, hi: Offset, *, more: Sequence[str] = ()
+    def fetch_ranges(
+        self,
+        topic: Topic,
+        ranges: Sequence[tuple[int, Offset, Offset]],
+        *,
+        more: Sequence[str] = (),
     ) -> pa.Table:
         assert not more
-        here = pc.field("partition") == partition
-        return self.table.filter(
-            here & (pc.field("offset") >= lo) & (pc.field("offset") < hi)
-        ).sort_by("offset")
+        partition, offset = pc.field("partition"), pc.field("offset")
+        tables = [
+            self.table.filter((partition == number) & (offset >= lo) & (offset < hi)).sort_by(
+                "offset"
+            )
+            for number, lo, hi in ranges
+        ]
+        return pa.concat_tables([MESSAGES.empty_table(), *tables])
 
 
 def ends(messages: Sequence[Message]) -> dict[int, tuple[int, int]]:

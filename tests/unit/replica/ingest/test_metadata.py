@@ -41,12 +41,10 @@ class Fetched:
         self._messages = messages
         self.more: list[tuple[str, ...]] = []
 
-    def fetch(
+    def fetch_ranges(
         self,
         topic: Topic,
-        partition: int,
-        lo: Offset,
-        hi: Offset,
+        ranges: Sequence[tuple[int, Offset, Offset]],
         *,
         more: Sequence[str] = (),
     ) -> pa.Table:
