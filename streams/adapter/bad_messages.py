@@ -39,7 +39,7 @@ def altered(
     if statement.on_error is not None:
         refuse_inline(on_error, read.envelope, read.watermark)
     if on_error == "dead_letter" and read.dead_letters is None:
-        _refuse_taken(item, catalog)
+        refuse_taken(item.name, catalog)
     return BadMessages(item.id, on_error, limit, read.revision + 1)
 
 
@@ -81,13 +81,15 @@ def _from_now_on(
     )
 
 
-def _refuse_taken(item: Item, catalog: Catalog) -> None:
-    name = item.name + dead_letters.SUFFIX
+def refuse_taken(source_name: str, catalog: Catalog) -> None:
+    """Errors: InvalidStatement where a source's dead letters would have the name of another."""
+    name = source_name + dead_letters.SUFFIX
     taken = catalog.find(name)
     if taken is not None:
         raise InvalidStatement(
             f"{NAMES[taken.kind]} {name} already exists",
-            "dead letters of the source would have that name",
+            f"dead letters of the source {source_name} would have that name",
+            "choose another name, or an ON ERROR without dead letters: SKIP, INLINE or FAIL",
         )
 
 

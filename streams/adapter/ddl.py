@@ -8,7 +8,7 @@ from collections.abc import Mapping
 
 from streams.adapter import offsets
 from streams.adapter.audit_verdicts import topic_of_verdicts
-from streams.adapter.bad_messages import refuse_inline, refuse_limit
+from streams.adapter.bad_messages import refuse_inline, refuse_limit, refuse_taken
 from streams.adapter.catalog import NAMES, Catalog, Item, ItemKind, unknown
 from streams.adapter.timelines import common, timeline
 from streams.adapter.workers.requests import Viewed
@@ -65,6 +65,9 @@ def source(
     refuse_limit(on_error, statement.error_limit)
     refuse_inline(on_error, envelope, watermark)
     late_rows = None if watermark is None else watermark.late_rows
+    has_letters = "dead_letter" in {on_error, late_rows}
+    if has_letters and catalog.find(statement.name) is None:
+        refuse_taken(statement.name, catalog)
     return Item(
         id=id_,
         kind="source",
@@ -81,9 +84,7 @@ def source(
             located=statement.messages.located,
             start=offsets.start(statement.start, topic, topics),
             on_error=on_error,
-            dead_letters=(
-                dead_letters.of(id_) if "dead_letter" in {on_error, late_rows} else None
-            ),
+            dead_letters=dead_letters.of(id_) if has_letters else None,
             watermark=watermark,
             error_limit=statement.error_limit,
         ),
@@ -284,10 +285,11 @@ def alterable(statement: Alter, catalog: Catalog) -> Item:
 def _refuse_other_kind(kind: Kind, item: Item, verb: str) -> None:
     if item.kind != KINDS[kind]:
         expected, actual = NAMES[KINDS[kind]], NAMES[item.kind]
-        raise InvalidStatement(
-            f"{item.name} is not a {expected} but a {actual}",
-            hint=f"use {verb} {actual.upper()} {item.name}",
-        )
+        hint = f"use {verb} {actual.upper()} {item.name}"
+        if item.kind == "errors":
+            owner = item.name.removesuffix(dead_letters.SUFFIX)
+            hint = f"it comes and goes with its source: {verb} SOURCE {owner}"
+        raise InvalidStatement(f"{item.name} is not a {expected} but a {actual}", hint=hint)
 
 
 def droppable(kind: Kind, name: str, catalog: Catalog) -> Item | None:

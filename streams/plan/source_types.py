@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from streams.errors import InvalidStatement
 from streams.plan.physical import Column
-from streams.trace.kernel.types import parts
+from streams.trace.kernel.types import DEEPEST_TYPE, is_deeper, parts
 
 PLAIN = (
     "BOOLEAN",
@@ -59,6 +59,12 @@ def is_source_type(type_: str) -> bool:
 def refuse_source_types(columns: Sequence[Column]) -> None:
     """Errors: InvalidStatement for a column that messages cannot fill."""
     for column in columns:
+        if is_deeper(column.type, DEEPEST_TYPE):
+            raise InvalidStatement(
+                f"column {column.name} has more than {DEEPEST_TYPE} types in each other",
+                f"actual {column.type[:40]}...",
+                "declare it JSON, and take it apart in a view",
+            )
         if not is_source_type(column.type):
             raise InvalidStatement(
                 f"column {column.name} of type {column.type} cannot be read from a topic",

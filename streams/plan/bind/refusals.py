@@ -15,6 +15,7 @@ from streams.plan.physical import Column
 from streams.plan.refusal import Refusal
 from streams.plan.sql.tokens import tokenize
 from streams.plan.type_names import contains
+from streams.trace.kernel.types import DEEPEST_TYPE, is_deeper
 from streams.trace.kernel.unions import has_union
 
 _EMPTY = r"(STRUCT|TUPLE)(\(\)|(?!\())"
@@ -194,9 +195,14 @@ def refuse_types(columns: Iterable[Column], inner: Iterable[str]) -> None:
     Errors: InvalidStatement that names the column, or else the type.
     """
     hint = "cast it to VARCHAR, or take the parts that you need"
+    inner = sorted(inner)
+    for type_ in (*(column.type for column in columns), *inner):
+        if is_deeper(type_, DEEPEST_TYPE):
+            said = f"type {type_[:40]}... with more than {DEEPEST_TYPE} types in each other"
+            raise Refusal(f"a column of {said}", hint).raised()
     for column in columns:
         if not is_carried(column.type):
             raise Refusal(f"column {column.name} of type {column.type}", hint).raised()
-    for type_ in sorted(inner):
+    for type_ in inner:
         if not is_carried(type_) or has_union(type_):
             raise Refusal(f"grouping, joining or aggregating {type_}", hint).raised()

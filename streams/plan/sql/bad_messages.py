@@ -9,6 +9,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from decimal import Decimal
 
+from sqlglot.tokenizer_core import TokenType
+
 from streams.errors import InvalidStatement
 from streams.plan.metadata import ErrorLimit, OnError
 from streams.plan.sql.tokens import Cursor
@@ -19,6 +21,8 @@ LIMIT_USAGE = "ERROR LIMIT number | 'share %'"
 ALTER_USAGE = f"ON ERROR {CHOICES}, {LIMIT_USAGE} | NONE"
 
 LIMIT = "ERROR LIMIT"
+OPTIONS = ("ON ERROR", LIMIT)
+"""What ALTER SOURCE ... SET may say of messages."""
 
 _ON_ERROR: Mapping[str, OnError] = {
     "DEAD LETTER": "dead_letter",
@@ -58,7 +62,7 @@ def spelled(on_error: OnError) -> str:
 def limit(cursor: Cursor) -> ErrorLimit:
     """The value of ERROR LIMIT: a number, or a share as '1 %'. Errors: InvalidStatement."""
     token = cursor.current
-    if token is not None and token.text.isdecimal():
+    if token is not None and token.kind is TokenType.NUMBER:
         number = cursor.integer("a number of messages")
         if number > LARGEST:
             raise InvalidStatement(f"{LIMIT} is {number}", f"expected at most {LARGEST}")
@@ -69,14 +73,22 @@ def limit(cursor: Cursor) -> ErrorLimit:
     if millionths is None or not 0 < millionths < _WHOLE:
         raise InvalidStatement(
             f"'{text}' is not a share of messages",
-            "expected more than 0 % and less than 100 %, at most four decimals, as '0.5 %'",
+            "expected more than 0 % and less than 100 %, at most four decimals, as '0.5 %', or"
+            " a number of messages without quotes",
         )
     return ErrorLimit(millionths=millionths)
 
 
-def is_alter(cursor: Cursor) -> bool:
-    """Tell whether SET is about bad messages."""
-    return cursor.at("(", "ON", "ERROR") or cursor.at("(", "ERROR", "LIMIT")
+def is_alter(cursor: Cursor, others: tuple[str, ...]) -> bool:
+    """Tell whether SET is about bad messages; `others` are the options that are not.
+
+    Errors: InvalidStatement for none of them all.
+    """
+    start = cursor.position
+    cursor.expect("(")
+    option = cursor.choose((*others, *OPTIONS))
+    cursor.position = start
+    return option in OPTIONS
 
 
 def alter(cursor: Cursor, name: str) -> AlterErrors:
@@ -85,7 +97,7 @@ def alter(cursor: Cursor, name: str) -> AlterErrors:
     declared: ErrorLimit | None = None
     cursor.expect("(")
     while True:
-        option = cursor.choose(("ON ERROR", LIMIT))
+        option = cursor.choose(OPTIONS)
         if (said if option == "ON ERROR" else declared) is not None:
             raise InvalidStatement(f"option {option} appears twice")
         if option == "ON ERROR":

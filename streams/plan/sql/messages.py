@@ -17,6 +17,9 @@ USAGE = (
     "[KEY FORMAT JSON | TEXT | BYTES] [VALUE] FORMAT JSON"
     " [INCLUDE PARTITION | OFFSET | TIMESTAMP | HEADERS | KEY [AS column], ...]"
 )
+DEEPEST_PATH = 24
+"""Maximum of members in a path: messages are taken apart by recursion."""
+
 _NAME = re.compile(r'\.(?:[^\W\d]\w*|"(?:[^"\\]|\\.)*")')
 _PATH = re.compile(rf"\$(?:{_NAME.pattern})+")
 _PARTS = tuple(part.upper() for part in TYPES)
@@ -59,7 +62,14 @@ def path(cursor: Cursor, column: str) -> Located | None:
             'put a name with other characters in quotes: $.a."b c"; for items of a list declare'
             " the list",
         )
-    return Located(column, tuple(_name(match[0][1:]) for match in _NAME.finditer(text)))
+    names = tuple(_name(match[0][1:]) for match in _NAME.finditer(text))
+    if len(names) > DEEPEST_PATH:
+        raise InvalidStatement(
+            f"the path of column {column} has {len(names)} members",
+            f"expected at most {DEEPEST_PATH}",
+            "declare the column JSON, and take it apart in a view",
+        )
+    return Located(column, names)
 
 
 def _name(word: str) -> str:

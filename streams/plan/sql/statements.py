@@ -452,7 +452,8 @@ def _alter(cursor: Cursor) -> Statement:
     name = cursor.name("a name")
     actions = ("SET", "RESET", "RESUME") if kind is Kind.SOURCE else ("SET", "RESET")
     action = cursor.choose(actions)
-    if action == "SET" and kind is Kind.SOURCE and bad_messages.is_alter(cursor):
+    has_messages = action == "SET" and kind is Kind.SOURCE
+    if has_messages and bad_messages.is_alter(cursor, history.OPTIONS):
         return bad_messages.alter(cursor, name)
     if action == "SET":
         return Alter(kind, name, history.retain(cursor))

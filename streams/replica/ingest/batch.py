@@ -103,18 +103,22 @@ class BatchReader:
             elif field.parsed is not None and pa.types.is_decimal128(field.parsed):
                 doubtful |= _too_wide(table.column(field.name))
         if self._probes:
-            doubtful |= self._ask(
-                texts, " OR ".join(f"coalesce({p}, false)" for p in self._probes)
-            )
+            doubtful |= self._ask(texts, self._probes)
         return doubtful
 
     def suspicious(self, texts: pa.Array) -> Flags:
         """Flag the texts that probably made a read fail: a guess that saves time."""
-        wrong = " OR ".join(["false", *(f"coalesce({s}, false)" for s in self._screens)])
-        return self._ask(texts, f"CASE WHEN json_valid(m) THEN {wrong} ELSE true END")
+        return self._ask(texts, self._screens)
 
-    def _ask(self, texts: pa.Array, condition: str) -> Flags:
-        statement = self._kernel.prepare(f"SELECT {condition} AS found FROM {{t}}", t=MESSAGE)
+    def _ask(self, texts: pa.Array, conditions: Sequence[str]) -> Flags:
+        """Flag the texts `m` that are not JSON, or of which a condition holds.
+
+        The conditions read JSON and fail on anything else. DuckDB may compute them for rows for
+        which a CASE around them does not (it makes a join of IN), so they are given no other.
+        """
+        holds = " OR ".join(["m IS NULL", *(f"coalesce({c}, false)" for c in conditions)])
+        of_json = "SELECT CASE WHEN json_valid(m) THEN m END AS m FROM {t}"
+        statement = self._kernel.prepare(f"SELECT {holds} AS found FROM ({of_json})", t=MESSAGE)
         answer = statement.run(pa.table([texts.view(pa.string())], schema=MESSAGE))
         flags: Flags = answer["found"].to_numpy()
         return flags

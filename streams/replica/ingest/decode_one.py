@@ -63,7 +63,8 @@ def _members(text: str) -> Mapping[str, list[Token]]:
 def _value(field: Field, members: Mapping[str, list[Token]]) -> Value | None:
     tokens = members.get(field.name, [])
     if len(tokens) > 1:
-        raise UndecodableValue(f'{field.opening}": given {len(tokens)} times')
+        opening = field.opening or f'member "{field.name}'  # of columns with a path through it
+        raise UndecodableValue(f'{opening}": given {len(tokens)} times')
     if not tokens or tokens[0].kind == "null" or field.parsed is None:
         return None
     value = field.read(tokens[0])

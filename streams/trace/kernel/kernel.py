@@ -205,11 +205,12 @@ class Kernel:
         """A kernel for statements with TRY: one that computes nothing outside of it.
 
         DuckDB's elimination of common subexpressions moves what two TRYs share out of both, and
-        its failure with it.
+        its failure with it. IN with five or more constants becomes a join there, for which the
+        left side is computed of all rows, those too for which a CASE does not come to it.
         """
         if self._careful is None:
             careful = Kernel(*self._limits)
-            careful.set("disabled_optimizers", "common_subexpressions")
+            careful.set("disabled_optimizers", "common_subexpressions,in_clause")
             careful.raised = self.raised
             careful.define(tuple(self._functions.values()))
             self._careful = careful

@@ -1,6 +1,7 @@
 """The parts of DuckDB's nested types, from their text."""
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -8,6 +9,9 @@ _NAMED = re.compile(r'\s*("(?:[^"]|"")*"|\S+)\s+(.*)', re.DOTALL)
 _SUFFIX = re.compile(r"(.*)\[(\d*)\]", re.DOTALL)
 _COMPOSED = re.compile(r"(STRUCT|TUPLE|MAP|UNION)\((.*)\)", re.DOTALL)
 _MARK = re.compile(r"""'(?:[^']|'')*'|"(?:[^"]|"")*"|[(),]""")
+
+DEEPEST_TYPE = 24
+"""Maximum nesting of a column's type: Arrow's C interface takes 64 levels, two for a MAP."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +46,14 @@ def parts(type_: str) -> Parts | None:
         return Parts(kind, tuple(member.strip() for member in members))
     named = [match for member in members if (match := _NAMED.fullmatch(member))]
     return Parts(kind, tuple(n[2] for n in named), tuple(n[1] for n in named))
+
+
+def is_deeper(type_: str, levels: int) -> bool:
+    """Whether types are nested in more than so many levels."""
+    types: Sequence[str] = (type_,)
+    for _ in range(levels + 1):
+        types = [inner for outer in types if (inside := parts(outer)) for inner in inside.types]
+    return bool(types)
 
 
 def _unquoted(name: str) -> str:

@@ -12,7 +12,7 @@ from streams.ids import CollectionId
 from streams.plan.metadata import ErrorLimit
 from tests.support.coordinators import Environment, Killed, eventually
 from tests.support.replica import FakeReplica
-from tests.unit.adapter.test_dead_letters import created
+from tests.unit.adapter.test_dead_letters import SOURCE, created
 from tests.unit.adapter.test_resume_source import bind
 
 S1, E1 = CollectionId("s1"), CollectionId("e1")
@@ -102,6 +102,27 @@ def test_what_cannot_be_is_refused(env, options, message):
     created(env, " ON ERROR SKIP")
     env.sql('CREATE MATERIALIZED VIEW "orders.errors" AS SELECT 1 AS a')
     assert env.fails(f"ALTER SOURCE orders SET ({options})").message == message
+
+
+@pytest.mark.parametrize("statement", ["DROP SOURCE", "ALTER SOURCE", "DROP MATERIALIZED VIEW"])
+def test_dead_letters_go_with_their_source(env, statement):
+    created(env)
+    verb = statement.split()[0]
+    rest = " SET (RETAIN HISTORY FOR '1 hour')" if verb == "ALTER" else ""
+    failed = env.fails(f'{statement} "orders.errors"{rest}')
+    assert "but a collection of dead letters" in failed.message
+    assert failed.hint == f"it comes and goes with its source: {verb} SOURCE orders"
+
+
+def test_a_new_source_says_that_its_dead_letters_have_no_name(env):
+    env.start_replica()
+    env.sql('CREATE MATERIALIZED VIEW "orders.errors" AS SELECT 1 AS a')
+    failed = env.fails(SOURCE.format(""))
+    assert failed.message == "materialized view orders.errors already exists"
+    assert failed.detail == "dead letters of the source orders would have that name"
+    assert "SKIP" in failed.hint
+    env.sql(SOURCE.format(" ON ERROR SKIP"))
+    assert env.fails(SOURCE.format("")).message == "source orders already exists"
 
 
 def test_sources_alone_read_messages(env):

@@ -262,6 +262,7 @@ def test_a_reason_names_the_place(raw, reason):
         (b'{"a":{"b c":"x"}}', 'column "p": expected DECIMAL(9,2), got "x"'),
         (b'{"a":{"b c":0.10000000000000000001}}',
          'column "p": expected DECIMAL(9,2), got 0.10000000000000000001'),
+        (b'{"a":{"b c":1},"a":{}}', 'member "a": given 2 times'),
         (b'{"a":[1]}', 'column "p": expected an object around the column\'s path, got [1]'),
         (b'{"a":{"0":5}}', 'column "q": expected an object around the column\'s path, got 5'),
         (b'{"a":{"0":{"x":[1]}}}', 'column "q[1]": expected VARCHAR, got 1'),
