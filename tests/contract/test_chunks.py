@@ -7,7 +7,11 @@ import pytest
 
 from streams.errors import Corrupt, Determinate
 from streams.ids import Offset, Topic
-from streams.kafka.topics import MAXIMUM_RECORD_BYTES, TopicKind
+from streams.kafka.log import ChunkRef
+from streams.kafka.topics import MAXIMUM_RECORD_BYTES, TopicKind, TopicSpec
+from tests.contract.conftest import now_ms
+from tests.support.broker_requests import DONE, anybody
+from tests.support.record_batch import batch
 
 
 @pytest.fixture
@@ -142,6 +146,19 @@ def test_committed_chunks_come_with_their_headers(storage, data):
     assert storage.chunks.fetch_committed(data, []) == []
     with pytest.raises(Corrupt, match="missing"):
         storage.chunks.fetch_committed(data, [replace(refs[0], offset=Offset(99))])
+
+
+@pytest.mark.integration
+def test_a_chunk_with_a_header_of_other_bytes_is_refused(real, broker):
+    topic = Topic("contract.chunk.headers")
+    real.topics.create([TopicSpec(topic, 1, TopicKind.DATA)])
+    with anybody(broker.bootstrap) as writer:
+        record = batch(b"key", b"body", [(b"\xff", b"1")], now_ms())
+        assert writer.append(topic, record) == DONE
+    ref = ChunkRef(0, Offset(0), "key", zlib.crc32(b"body"), 1, 4)
+    for fetch in (real.chunks.fetch, real.chunks.fetch_committed):
+        with pytest.raises(Corrupt, match="UTF-8"):
+            fetch(topic, [ref])
 
 
 def test_a_partition_that_does_not_exist_holds_no_chunks(storage, data):

@@ -10,12 +10,15 @@ from streams.errors import Determinate, InvalidUsage
 from streams.ids import Offset, Topic
 from streams.kafka.client.broker import KafkaBroker
 from streams.kafka.client.raw import RAW_SCHEMA, RawReader
+from streams.kafka.client.records import records
 from streams.kafka.client.transactions import Fenced, OutRecord, Transactions
 from streams.kafka.log import Truncated
 from streams.kafka.memory.logs import MemoryBroker
 from streams.kafka.memory.records import MemoryRawReader, MemoryTransactions
-from streams.kafka.topics import MAXIMUM_RECORD_BYTES, TopicKind
+from streams.kafka.topics import MAXIMUM_RECORD_BYTES, TopicKind, TopicSpec
 from tests.contract.conftest import now_ms
+from tests.support.broker_requests import DONE, anybody
+from tests.support.record_batch import batch
 
 _ids = itertools.count()
 ZERO = Offset(0)
@@ -125,6 +128,24 @@ def test_times_and_headers_come_when_they_are_asked_for(reader, session, topic):
     assert all(before <= at <= now_ms() for at in records["timestamp"].to_pylist())
     nothing = reader.fetch(topic, 0, high, high, more=("headers", "timestamp"))
     assert nothing.schema == records.schema
+
+
+@pytest.mark.integration
+def test_names_of_headers_that_are_not_utf_8_cost_the_record_its_headers(real, broker):
+    topic = Topic(f"contract.headers.{next(_ids)}")
+    real.topics.create([TopicSpec(topic, 1, TopicKind.RAW)])
+    written = [[(b"b", None)], [(b"a\xffb", b"1"), (b"b", None)], []] * 100
+    with anybody(broker.bootstrap) as writer:
+        for headers in written:
+            assert writer.append(topic, batch(b"k", b"v", headers, now_ms())) == DONE
+    reader, end = RawReader(real.settings), Offset(len(written))
+    table = reader.fetch(topic, 0, ZERO, end, more=("headers",))
+    reader.close()
+    assert table["headers"].to_pylist() == [[{"key": "b", "value": None}], None, []] * 100
+    assert table["value"].to_pylist() == [b"v"] * len(written)
+    batches = records(real.settings, topic, {0: ZERO}, {0: end})
+    shown = [record.headers for some in batches for record in some]
+    assert shown == [(("b", None),), (), ()] * 100
 
 
 def test_adjacent_ranges_meet_exactly(reader, session, topic):

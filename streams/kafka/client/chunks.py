@@ -20,6 +20,7 @@ from streams.errors import Corrupt, Determinate
 from streams.ids import Topic
 from streams.kafka.client import clients
 from streams.kafka.client.error_mapping import END_OF_PARTITION, GONE, OUT_OF_RANGE, read_fault
+from streams.kafka.client.headers import headers_of
 from streams.kafka.client.offsets import known
 from streams.kafka.client.producer import Delivered, Outgoing, Sender
 from streams.kafka.client.renewal import Renewable
@@ -357,7 +358,10 @@ class _Sweep:
             raise _missing(place[0], wanted, f"the next record is at {offset}")
         if offset == wanted.offset:
             body = checked(place[0], wanted, message)
-            self._found[*place, offset] = ChunkRecord(body, headers_of(message))
+            headers = headers_of(message)
+            if headers is None:
+                raise Corrupt(f"chunk {_name(place[0], wanted)}: a header's name is not UTF-8")
+            self._found[*place, offset] = ChunkRecord(body, headers)
             queue.popleft()
             self._move_on(place, offset, queue)
 
@@ -417,15 +421,6 @@ def _place(ref: ChunkRef) -> tuple[int, int]:
 
 def _name(topic: Topic, ref: ChunkRef) -> str:
     return f"{topic}/{ref.partition}@{ref.offset}"
-
-
-def headers_of(message: Message) -> Sequence[tuple[str, bytes | None]]:
-    """Return the headers of a record, in order."""
-    headers = message.headers() or []
-    pairs = headers.items() if isinstance(headers, dict) else headers
-    return [
-        (name, value.encode() if isinstance(value, str) else value) for name, value in pairs
-    ]
 
 
 def checked(topic: Topic, ref: ChunkRef, message: Message) -> bytes:

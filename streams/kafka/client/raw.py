@@ -26,6 +26,7 @@ from streams.errors import Determinate, InvalidUsage
 from streams.ids import Offset, Topic
 from streams.kafka.client import clients, offsets
 from streams.kafka.client.error_mapping import read_fault
+from streams.kafka.client.headers import headers_of
 from streams.kafka.client.ranges_reading import RangesReading, rounds
 from streams.kafka.client.renewal import Renewable
 from streams.kafka.log import Unanswered
@@ -49,7 +50,8 @@ MORE_COLUMNS = {
 }
 """Columns of `fetch` that cost time, and come when they are asked for.
 
-Units: the timestamp in milliseconds since 1970, null if a record has none.
+Units: the timestamp in milliseconds since 1970, null if a record has none. The headers are null
+where a name is not UTF-8.
 """
 
 _AT_ONCE = 5_000  # large enough to amortise a call, small enough for the cache
@@ -257,9 +259,7 @@ def _timestamps(records: Sequence[Message]) -> pa.Array:
 
 
 def _headers(records: Sequence[Message]) -> pa.Array:
-    return pa.array(
-        [headers or () for headers in map(Message.headers, records)], MORE_COLUMNS["headers"]
-    )
+    return pa.array(list(map(headers_of, records)), MORE_COLUMNS["headers"])
 
 
 _READ = {"timestamp": _timestamps, "headers": _headers}

@@ -12,6 +12,7 @@ from confluent_kafka import KafkaException, Message, TopicPartition
 from streams.ids import Offset, Topic
 from streams.kafka.client import clients
 from streams.kafka.client.error_mapping import read_fault
+from streams.kafka.client.headers import headers_of
 from streams.kafka.client.ranges_reading import behind, check
 from streams.kafka.client.raw import COMMITTED
 from streams.kafka.settings import ClientSettings
@@ -89,5 +90,5 @@ def _record(message: Message) -> TopicRecord:
         timestamp,
         message.key(),
         message.value(),
-        tuple(message.headers() or ()),  # type: ignore[arg-type]  # a consumer's are pairs, of bytes
+        tuple(headers_of(message) or ()),
     )

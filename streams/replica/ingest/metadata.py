@@ -4,7 +4,8 @@
 - `timestamp`: the time that the record has, of its producer or of the broker, as the topic is
   configured; NULL if it has none. Kafka keeps any number of milliseconds: one that no TIMESTAMP
   holds makes a message that cannot be decoded.
-- `headers`: all of them in order, empty if there are none; a value may be NULL.
+- `headers`: all of them in order, empty if there are none; a value may be NULL. A name that is
+  not UTF-8, which Kafka keeps, makes a message that cannot be decoded.
 - `key`: the bytes of the key, or its text by KEY FORMAT TEXT; NULL if there is none.
 """
 
@@ -24,6 +25,7 @@ LAST_MS = (2**63 - 1) // 1000 - 1
 MORE = {"timestamp": pa.int64(), "headers": arrow_type(TYPES["headers"])}
 """The parts that readers of topics fetch only on request, by name."""
 
+NAMES = "headers: expected names in UTF-8, got other bytes"
 REASON = "timestamp: expected milliseconds that a TIMESTAMP holds, got "
 
 
@@ -73,6 +75,8 @@ class Metadata:
         match included.part:
             case "timestamp":
                 return timestamps(values)
+            case "headers":
+                return values, pc.if_else(values.is_null(), NAMES, NO_TEXT)
             case "key" if self._has_text:
                 texts, reasons = as_text(values)
                 return texts, pc.binary_join_element_wise("key: ", reasons, "")

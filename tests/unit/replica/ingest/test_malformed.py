@@ -1,4 +1,4 @@
-"""One malformed message among many: it is refused as when alone, and costs no other anything."""
+"""One malformed message among many is refused as when alone, and costs no other anything."""
 
 import pyarrow as pa
 import pytest

@@ -73,7 +73,7 @@ batches = st.lists(
             "value": st.sampled_from([b'{"v":1}', b'{"v":2}', b"[", None]),
             "partition": st.integers(0, 3),
             "timestamp": times,
-            "headers": headers,
+            "headers": st.one_of(st.none(), headers),
         }
     ),
     max_size=12,
@@ -86,6 +86,8 @@ def reason(message: dict[str, Any], key_format: str) -> str | None:
         return "expected a JSON object, got nothing"
     if message["value"] == b"[":
         return "expected JSON, got a text that ends too early"
+    if message["headers"] is None:
+        return "headers: expected names in UTF-8, got other bytes"
     if key_format == "text" and message["key"] == b"\xff":
         return "key: expected UTF-8, got other bytes at byte 1"
     at = message["timestamp"]
