@@ -56,8 +56,10 @@ SOURCE_COLUMNS = (
     Column("delay", "VARCHAR"),
     Column("late", "BIGINT"),
     Column("skipped", "BIGINT"),
+    Column("dead_letters", "BIGINT"),
 )
-"""Of SHOW SOURCES. NULL: three of the last four without a watermark, `skipped` of none."""
+"""Of SHOW SOURCES. NULL: `watermark`, `delay` and `late` without a watermark; `skipped` if none
+was; `dead_letters` where none are kept."""
 
 REBASE_COLUMNS = (*COLUMNS, Column("of", "VARCHAR"), Column("event_time", "VARCHAR"))
 """Of SHOW REBASES: the input, and the event time up to which it is there at present."""
@@ -266,7 +268,7 @@ def source_row(shown: ShownObject) -> tuple[str | int | None, ...]:
     watermark = None if shown.item.source is None else shown.item.source.watermark
     delay = None if watermark is None else format_duration(watermark.delay_ms)
     reached = None if watermark is None else _clock(shown.upper)
-    return (*row(shown), reached, delay, shown.late, shown.skipped)
+    return (*row(shown), reached, delay, shown.late, shown.skipped, shown.letters)
 
 
 def _clock(upper: Antichain | None) -> str | None:

@@ -8,6 +8,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from streams.app.client import Message
+from streams.app.printable import printable_lines
 
 ROWS_AT_ONCE = 200
 """The number of rows of a long answer shown together; a table is laid out for all its rows."""
@@ -101,10 +102,9 @@ class Printer:
     def _error(self, error: Mapping[str, str]) -> None:
         self.flush()
         self._columns, self._frontier = [], -1
-        lines = [f"[red]error:[/] {escape(error['message'])}"]
-        lines += [
-            f"{part}: {escape(error[part])}" for part in ("detail", "hint") if error[part]
-        ]
+        said = {part: escape(printable_lines(text)) for part, text in error.items()}
+        lines = [f"[red]error:[/] {said['message']}"]
+        lines += [f"{part}: {said[part]}" for part in ("detail", "hint") if said[part]]
         self._console.print("\n  ".join(lines), highlight=False, soft_wrap=True)
 
     def _table(self) -> Table:
@@ -124,4 +124,5 @@ class Printer:
 def _cell(value: object) -> str:
     if value is None:
         return "[dim]null[/]"
-    return escape(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False))
+    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    return escape(printable_lines(text))

@@ -134,6 +134,7 @@ def test_times_and_headers_come_when_they_are_asked_for(reader, session, topic):
 def test_names_of_headers_that_are_not_utf_8_cost_the_record_its_headers(real, broker):
     topic = Topic(f"contract.headers.{next(_ids)}")
     real.topics.create([TopicSpec(topic, 1, TopicKind.RAW)])
+    written: list[list[tuple[bytes, bytes | None]]]
     written = [[(b"b", None)], [(b"a\xffb", b"1"), (b"b", None)], []] * 100
     with anybody(broker.bootstrap) as writer:
         for headers in written:

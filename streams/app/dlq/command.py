@@ -65,15 +65,17 @@ class Reach:
     def expect_letters(self, name: str) -> str:
         """The name of a source that keeps dead letters. Errors: InvalidUsage."""
         known = {str(source["name"]): source for source in self.sources()}
-        source = known.get(name) or known.get(name.lower())
+        spelled = {key.casefold(): source for key, source in known.items()}
+        source = spelled.get(name.casefold())
         if source is None:
             names = ", ".join(known) or "none"
             raise InvalidUsage(f"no source {name!r}: the environment has {names}")
         if source["dead_letters"] is None:
             keepers = [key for key, other in known.items() if other["dead_letters"] is not None]
             raise InvalidUsage(
-                f"source {source['name']} keeps no dead letters: it was not created with ON"
-                f" ERROR DEAD LETTER (sources that keep some: {', '.join(keepers) or 'none'})"
+                f"source {source['name']} keeps no dead letters: its ON ERROR is another one;"
+                f" ALTER SOURCE {source['name']} SET (ON ERROR DEAD LETTER) changes that"
+                f" (sources that keep some: {', '.join(keepers) or 'none'})"
             )
         return str(source["name"])
 

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
+from streams.app.printable import printable
 from streams.app.topic.record_output import NOTHING, readable, word
 from streams.compute.dead_letters import SUFFIX
 from streams.compute.skipped import PREFIX
@@ -73,7 +74,7 @@ class Letter:
         """The letter for people: its place, time, key, value and reason."""
         key, value = word(readable(self.key)), word(readable(self.value))
         place = f"{self.partition}@{self.offset}"
-        return f"{place}  {moment(self.time)}  {key}  {value}\n  {self.reason}"
+        return f"{place}  {moment(self.time)}  {key}  {value}\n  {printable(self.reason)}"
 
 
 def letter(row: Sequence[object]) -> Letter:

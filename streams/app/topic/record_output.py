@@ -13,6 +13,7 @@ from functools import cache
 from uuid import UUID
 
 from schemas import keys, rows
+from streams.app.printable import printable
 from streams.kafka.client.records import TopicRecord
 
 SchemaOf = Callable[[bytes], str | None]
@@ -49,7 +50,7 @@ def as_line(shown: Mapping[str, object]) -> str:
         _moment(shown["timestamp"]),
         word(shown["key"]),
         word(shown["value"]),
-        *(f"{name}={word(value)}" for name, value in headers.items()),
+        *(f"{printable(name)}={word(value)}" for name, value in headers.items()),
     ]
     return "  ".join(parts)
 
@@ -126,4 +127,4 @@ def word(value: object) -> str:
     """A value of JSON for people: text without quotes."""
     if value is None:
         return NOTHING
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    return printable(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False))

@@ -124,9 +124,8 @@ class Maps:
         (values,), refused = self._values.read(present(lists.flatten()))
         offsets, owner = _offsets(lists), _owners(lists)
         repeated = pc.if_else(_repeated(owner, keys), '": given more than once', NO_TEXT)
-        inner = pc.binary_join_element_wise(
-            "['", keys, "']", pc.coalesce(repeated, refused), ""
-        )
+        refused = pc.coalesce(repeated, refused)
+        inner = pc.binary_join_element_wise("['", _named(keys, refused), "']", refused, "")
         column = pa.MapArray.from_arrays(
             pa.array(offsets),
             keys,
@@ -272,17 +271,25 @@ def _messages(texts: pa.Array) -> pa.Array:
     return pc.fill_null(texts, "{}").view(pa.binary())
 
 
+def _named(names: pa.Array, reasons: pa.Array) -> pa.Array:
+    """Return the names of members that have a reason: short, without control characters."""
+    of_refused = pc.if_else(reasons.is_valid(), names, NO_TEXT)
+    return pc.replace_substring_regex(_cut(of_refused), r"[\x00-\x1f\x7f-\x9f]", "\ufffd")
+
+
+def _cut(texts: pa.Array) -> pa.Array:
+    """Return texts, long ones by their beginning."""
+    beginning = pc.utf8_slice_codeunits(texts, 0, MAX_SHOWN)
+    is_long = pc.greater(pc.utf8_length(texts), MAX_SHOWN)
+    return pc.if_else(is_long, pc.binary_join_element_wise(beginning, "...", ""), texts)
+
+
 def _framed(texts: pa.Array, mark: str, expected: str) -> tuple[pa.Array, pa.Array]:
     """Return the texts that begin with a mark, others as NULL and with a reason."""
     right = pc.fill_null(pc.starts_with(texts, mark), fill_value=True)
     if pc.all(right).as_py():
         return texts, pa.nulls(len(texts), pa.string())
-    shown = pc.if_else(
-        pc.greater(pc.utf8_length(texts), MAX_SHOWN),
-        pc.binary_join_element_wise(pc.utf8_slice_codeunits(texts, 0, MAX_SHOWN), "...", ""),
-        texts,
-    )
-    reasons = pc.binary_join_element_wise(f'": expected {expected}, got ', shown, "")
+    reasons = pc.binary_join_element_wise(f'": expected {expected}, got ', _cut(texts), "")
     return pc.if_else(right, texts, NO_TEXT), pc.if_else(right, NO_TEXT, reasons)
 
 

@@ -305,10 +305,10 @@ def test_a_subscription_moves_the_event_time_of_its_session(env, both):
 
 def test_show_has_watermark_delay_and_late_rows(env, both):
     names = [column.name for column in env.sql("SHOW SOURCES")[0].columns]
-    assert names[-4:] == ["watermark", "delay", "late", "skipped"]
+    assert names[-5:] == ["watermark", "delay", "late", "skipped", "dead_letters"]
     assert [row[8:] for row in env.rows("SHOW SOURCES")] == [
-        [None, None, None, None],
-        [None, "5 seconds", 0, None],
+        [None, None, None, None, None],
+        [None, "5 seconds", 0, None, None],
     ]
     both.append("s2", NOW + 7)
     eventually(lambda: env.rows("SHOW SOURCES")[1][8] == "2023-11-14 22:13:20.007")

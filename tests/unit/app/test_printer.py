@@ -34,6 +34,19 @@ def test_rows_become_a_table() -> None:
     assert text.endswith("SELECT 2\n")
 
 
+def test_control_characters_are_shown_and_not_obeyed() -> None:
+    rows = [["\x1b[31mred", "two\nlines"]]
+    text = shown(
+        COLUMNS,
+        {"type": "rows", "rows": rows},
+        {"type": "error", "error": {"message": "no \x9b2J", "detail": "", "hint": ""}},
+    )
+    assert r"\x1b[31mred" in text
+    assert r"no \x9b2J" in text
+    assert "\x1b" not in text
+    assert text.count("\n") == 7
+
+
 def test_an_empty_answer_shows_its_columns() -> None:
     text = shown(COLUMNS, {"type": "complete", "tag": "SELECT 0", "facts": {}})
     assert "┃ a ┃ b ┃" in text

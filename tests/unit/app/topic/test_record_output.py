@@ -26,6 +26,13 @@ def schema_of(fingerprint: bytes) -> str | None:
     return SCHEMA.text if fingerprint == SCHEMA.fingerprint else None
 
 
+def test_what_would_drive_a_terminal_is_shown() -> None:
+    record = TopicRecord(1, 2, -1, b"a\x1b[2J", "b\n\x9b1m é".encode(), (("h\x07", b"\t"),))
+    assert (
+        as_line(as_object(record, schema_of)) == r"1@2  -  a\x1b[2J  b\x0a\x9b1m é  h\x07=\x09"
+    )
+
+
 def test_a_row_of_an_output_topic_is_decoded() -> None:
     shown = as_object(OURS, schema_of)
     assert shown == {

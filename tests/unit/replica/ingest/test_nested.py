@@ -229,6 +229,14 @@ def test_reasons_do_not_depend_on_the_batch(batch):
     assert together == alone
 
 
+def test_a_reason_has_the_beginning_of_a_long_name_of_a_map_and_no_control_characters():
+    decoder = Decoder([Column("b", "MAP(VARCHAR, MAP(VARCHAR, BIGINT))")], KERNEL)
+    raw = json.dumps({"b": {"\x1b[2J": {"k" * 3_000_000: "x"}}}).encode()
+    (reason,) = decoder.decode(pa.array([raw], pa.binary())).reasons.to_pylist()
+    name = "k" * 64 + "..."
+    assert reason == f"column \"b['\ufffd[2J']['{name}']\": expected BIGINT, got \"x\""
+
+
 @pytest.mark.parametrize(
     ("raw", "reason"),
     [
