@@ -9,9 +9,8 @@ from streams.errors import Corrupt, Determinate
 from streams.ids import Offset, Topic
 from streams.kafka.log import ChunkRef
 from streams.kafka.topics import MAXIMUM_RECORD_BYTES, TopicKind, TopicSpec
+from streams.torture.hostile.wire_batches import WireProducer, batch
 from tests.contract.conftest import now_ms
-from tests.support.broker_requests import DONE, anybody
-from tests.support.record_batch import batch
 
 
 @pytest.fixture
@@ -152,9 +151,8 @@ def test_committed_chunks_come_with_their_headers(storage, data):
 def test_a_chunk_with_a_header_of_other_bytes_is_refused(real, broker):
     topic = Topic("contract.chunk.headers")
     real.topics.create([TopicSpec(topic, 1, TopicKind.DATA)])
-    with anybody(broker.bootstrap) as writer:
-        record = batch(b"key", b"body", [(b"\xff", b"1")], now_ms())
-        assert writer.append(topic, record) == DONE
+    record = batch(b"key", b"body", [(b"\xff", b"1")], now_ms())
+    assert WireProducer(broker.bootstrap).send(topic, 0, record) == (0, 0)
     ref = ChunkRef(0, Offset(0), "key", zlib.crc32(b"body"), 1, 4)
     for fetch in (real.chunks.fetch, real.chunks.fetch_committed):
         with pytest.raises(Corrupt, match="UTF-8"):

@@ -16,9 +16,8 @@ from streams.kafka.log import Truncated
 from streams.kafka.memory.logs import MemoryBroker
 from streams.kafka.memory.records import MemoryRawReader, MemoryTransactions
 from streams.kafka.topics import MAXIMUM_RECORD_BYTES, TopicKind, TopicSpec
+from streams.torture.hostile.wire_batches import WireProducer, batch
 from tests.contract.conftest import now_ms
-from tests.support.broker_requests import DONE, anybody
-from tests.support.record_batch import batch
 
 _ids = itertools.count()
 ZERO = Offset(0)
@@ -136,9 +135,9 @@ def test_names_of_headers_that_are_not_utf_8_cost_the_record_its_headers(real, b
     real.topics.create([TopicSpec(topic, 1, TopicKind.RAW)])
     written: list[list[tuple[bytes, bytes | None]]]
     written = [[(b"b", None)], [(b"a\xffb", b"1"), (b"b", None)], []] * 100
-    with anybody(broker.bootstrap) as writer:
-        for headers in written:
-            assert writer.append(topic, batch(b"k", b"v", headers, now_ms())) == DONE
+    writer = WireProducer(broker.bootstrap)
+    for offset, headers in enumerate(written):
+        assert writer.send(topic, 0, batch(b"k", b"v", headers, now_ms())) == (0, offset)
     reader, end = RawReader(real.settings), Offset(len(written))
     table = reader.fetch(topic, 0, ZERO, end, more=("headers",))
     reader.close()

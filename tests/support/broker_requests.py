@@ -40,7 +40,7 @@ def one(topic: str, partition: bytes) -> bytes:
 class Stranger:
     """A connection of a user. Its requests return the broker's error code."""
 
-    def __init__(self, connection: socket.socket) -> None:
+    def __init__(self, connection: ssl.SSLSocket) -> None:
         self._connection = connection
         self._numbers = itertools.count(1)
 
@@ -54,12 +54,7 @@ class Stranger:
 
     def write(self, topic: str) -> int:
         """An empty batch: whoever may write is told that it is none."""
-        return self.append(topic, b"")
-
-    def append(self, topic: str, batch: bytes) -> int:
-        """A batch of records (`record_batch`)."""
-        part = one(topic, struct.pack(">i", len(batch)) + batch)
-        body = struct.pack(">hhi", -1, 1, 5_000) + part
+        body = struct.pack(">hhi", -1, 1, 5_000) + one(topic, struct.pack(">i", 0))
         return _code(self._ask(PRODUCE, 3, body), topic, before=0)
 
     def read(self, topic: str) -> int:
@@ -111,14 +106,6 @@ def _code(answer: bytes, topic: str, before: int, within: int = 0) -> int:
     """The error of partition 0, the first of the first topic; `within` bytes precede it."""
     place = before + 4 + len(text(topic)) + 4 + 4 + within
     return int(struct.unpack_from(">h", answer, place)[0])
-
-
-@contextmanager
-def anybody(bootstrap: str) -> Iterator[Stranger]:
-    """Connect to a broker that asks for no user."""
-    host, _, port = bootstrap.partition(":")
-    with socket.create_connection((host, int(port)), TIMEOUT_S) as connection:
-        yield Stranger(connection)
 
 
 @contextmanager

@@ -22,13 +22,17 @@ class Ending(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Record:
-    """A record for a topic. `partition` is the producer's choice when it is None."""
+    """A record for a topic. `partition` is the producer's choice when it is None.
+
+    With `wire_headers`, whose names may be any bytes, it is in no transaction.
+    """
 
     surface: str
     topic: Topic
     value: bytes | None
     key: bytes | None = None
     headers: tuple[tuple[str, bytes], ...] = ()
+    wire_headers: tuple[tuple[bytes, bytes | None], ...] = ()
     partition: int | None = None
     ending: Ending = Ending.PLAIN
 

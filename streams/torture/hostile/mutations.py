@@ -5,6 +5,18 @@ from random import Random
 
 LONGEST_NOISE = 400
 
+NAMES = (
+    b"\xff",
+    b"a\xc3",
+    b"\x00",
+    b"a\x00b",
+    b"",
+    b"\xed\xa0\x80",
+    b"group\xff",
+    b"n" * 40_000,
+)
+"""Names of headers that are no text, or hardly any."""
+
 INTEGERS = (
     -(1 << 63),
     -(1 << 31) - 1,
@@ -106,3 +118,14 @@ def retold(rng: Random, text: str, words: Sequence[str]) -> str:
         if not parts:
             return ""
     return " ".join(parts)
+
+
+def wire_headers(
+    rng: Random, headers: Sequence[tuple[str, bytes]] = ()
+) -> tuple[tuple[bytes, bytes | None], ...]:
+    """Headers with one more, or two, whose names no client of ours writes."""
+    pairs: list[tuple[bytes, bytes | None]] = [(name.encode(), data) for name, data in headers]
+    for _ in range(rng.randrange(1, 3)):
+        data = rng.choice((None, b"", noise(rng)))
+        pairs.insert(rng.randrange(len(pairs) + 1), (rng.choice((*NAMES, noise(rng))), data))
+    return tuple(pairs)

@@ -11,6 +11,7 @@ from streams.errors import SlackwaterError
 from streams.kafka.client.raw_producer import ForeignProducer
 from streams.kafka.settings import ClientSettings
 from streams.torture.hostile.inputs import Burst, Ending, Input, Record, Request
+from streams.torture.hostile.wire_batches import WireProducer, batch
 
 NOWHERE = (0, 0)
 LISTENS_S = 0.5
@@ -23,7 +24,7 @@ class Senders:
     def __init__(self, settings: ClientSettings, url: str, name: str) -> None:
         self.plain = ForeignProducer(settings)
         self._transactional = ForeignProducer(settings, f"hostile-{name}")
-        self._url = url
+        self._url, self._settings = url, settings
         self.refused = 0
 
     def send(self, sent: Input) -> tuple[int, int]:
@@ -38,6 +39,10 @@ class Senders:
             return NOWHERE
 
     def _record(self, sent: Record) -> tuple[int, int]:
+        if sent.wire_headers:
+            whole = batch(sent.key, sent.value, sent.wire_headers, time.time_ns() // 1_000_000)
+            wire = WireProducer(self._settings.bootstrap)
+            return wire.send(sent.topic, sent.partition or 0, whole)
         producer = self.plain if sent.ending is Ending.PLAIN else self._transactional
         return producer.send(
             sent.topic,

@@ -17,7 +17,7 @@ STANDING: Sequence[tuple[str, str]] = (
     (
         SOURCE,
         f"CREATE SOURCE {SOURCE} FROM KAFKA (TOPIC 'hostile.rows')"
-        " (k BIGINT, v BIGINT, t VARCHAR) FORMAT JSON ENVELOPE NONE",
+        " (k BIGINT, v BIGINT, t VARCHAR) FORMAT JSON INCLUDE HEADERS ENVELOPE NONE",
     ),
     (
         KEYED,
@@ -27,7 +27,8 @@ STANDING: Sequence[tuple[str, str]] = (
     (
         BROKEN,
         f"CREATE SOURCE {BROKEN} FROM KAFKA (TOPIC 'hostile.raw')"
-        " (k BIGINT, v DECIMAL(12,2), t TIMESTAMP) FORMAT JSON ENVELOPE UPSERT (KEY (k))",
+        " (k BIGINT, v DECIMAL(12,2), t TIMESTAMP) FORMAT JSON INCLUDE HEADERS"
+        " ENVELOPE UPSERT (KEY (k))",
     ),
     (
         VIEW,

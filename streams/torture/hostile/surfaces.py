@@ -28,7 +28,7 @@ from streams.torture.hostile.attacker_knowledge import (
 from streams.torture.hostile.command_client import Fields
 from streams.torture.hostile.forged_records import bent, encoded, forged
 from streams.torture.hostile.inputs import Burst, Ending, Input, Record, Request
-from streams.torture.hostile.mutations import mutated, noise, spliced
+from streams.torture.hostile.mutations import mutated, noise, spliced, wire_headers
 from streams.torture.hostile.statements import message, row_message, statement
 
 Place = tuple[int, int]
@@ -142,9 +142,11 @@ def _chunk(
     }
     if rng.random() < 0.2:  # noqa: PLR2004  now and then one lies
         headers[rng.choice(sorted(headers))] = noise(rng)
+    is_odd = rng.random() < 0.1  # noqa: PLR2004  now and then a name is no text
     return Record(
         surface="chunk",
         topic=knowledge.topic(victim.collection, "data"),
+        wire_headers=wire_headers(rng, [*headers.items()]) if is_odd else (),
         value=body,
         key=key.encode() if rng.random() < 0.9 else noise(rng),  # noqa: PLR2004  mostly right
         headers=tuple(headers.items()),
@@ -162,6 +164,7 @@ def data_bytes(rng: Random, knowledge: AttackerKnowledge) -> Generator[Input, Pl
         value=rng.choice((noise(rng), b"", arrow_streams.chunk(rng, 0)[0])),
         key=rng.choice((noise(rng), uuid.uuid4().bytes, str(uuid.uuid4()).encode(), b"x")),
         headers=(("group", noise(rng)), ("rows", noise(rng))),
+        wire_headers=wire_headers(rng) if rng.random() < 0.1 else (),  # noqa: PLR2004
         ending=rng.choice(list(Ending)),
     )
 
@@ -251,6 +254,7 @@ def raw_message(rng: Random, _: AttackerKnowledge) -> Generator[Input, Place, No
         value=value,
         key=key,
         headers=(("h", noise(rng)),),
+        wire_headers=wire_headers(rng) if rng.random() < 0.2 else (),  # noqa: PLR2004
         ending=rng.choice((*[Ending.PLAIN] * 4, Ending.ABORTED, Ending.COMMITTED)),
     )
 

@@ -191,3 +191,12 @@ def test_references_lie_now_and_then() -> None:
         and any(reference[name] != value for name, value in true.items())
     ]
     assert 10 < len(lies) < 60
+
+
+@pytest.mark.parametrize("name", ["chunk", "data", "message"])
+def test_some_headers_have_names_that_are_no_text(name: str) -> None:
+    inputs = (sent for seed in range(200) for sent in inputs_of(name, seed))
+    records = [sent for sent in inputs if isinstance(sent, Record)]
+    names = {pair[0] for record in records for pair in record.wire_headers}
+    assert any(name != name.decode(errors="replace").encode() for name in names)
+    assert any(not record.wire_headers for record in records)
