@@ -183,7 +183,8 @@ def look_at_tables(
 def read_through(database: psycopg.Connection[Any]) -> set[int]:
     """Before which times all changes are in the tables: one, if they are of one time."""
     rows = database.execute(READ_THROUGH).fetchall()
-    return {int(frontier) for (text,) in rows for frontier in json.loads(text).values()}
+    sources = (json.loads(text).get("sources", {}) for (text,) in rows)
+    return {int(source["readThrough"]) for of_row in sources for source in of_row.values()}
 
 
 def committed(environment: Environment, ending: threading.Event) -> Iterator[Message | None]:
