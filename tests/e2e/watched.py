@@ -74,6 +74,11 @@ def without_data(environment: Environment) -> dict[str, str]:
     }
 
 
+def has_data(environment: Environment) -> bool:
+    """Whether each query of the dashboard that should has an answer."""
+    return not without_data(environment)
+
+
 def tested_alerts(environment: Environment) -> tuple[int, str]:
     """What Prometheus's own tool says of the tests of the alerts."""
     tests = f"{CONFIGURATION}/alerts_test.yaml"
