@@ -23,7 +23,8 @@ COLOURS = {
     "delay": "#7f8c8d",
     "upgrade": "#16a085",
 }
-LONGEST_LAG_S = 60.0
+LEAST_LAG_S = 5.0
+"""The height of a chart of lag, unless it was longer."""
 
 
 @dataclass
@@ -143,8 +144,9 @@ def _frontiers(chart: Chart, uppers: Uppers) -> Iterator[str]:
 
 
 def _lag(chart: Chart, way: Way) -> Iterator[str]:
-    points = [(now, lag / LONGEST_LAG_S) for now, lag in lags(way)]
-    yield from chart.frame(f"{way.name}: lag", f"0 to {LONGEST_LAG_S:.0f} s")
+    longest = max([LEAST_LAG_S, *(lag for _, lag in lags(way))])
+    points = [(now, lag / longest) for now, lag in lags(way)]
+    yield from chart.frame(f"{way.name}: lag", f"0 to {longest:.0f} s")
     yield chart.line(points, 'stroke="#222"', way.name)
 
 
