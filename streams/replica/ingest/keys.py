@@ -11,6 +11,7 @@ text follows: as in the message (`json`), a JSON string (`text`), a string of pa
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
@@ -20,6 +21,7 @@ from streams.compute.description import KeyFormat
 from streams.plan.physical import Column
 from streams.replica.ingest.batch import not_unicode
 from streams.replica.ingest.decode import DecodedMessages, Decoder, wrap_scalars
+from streams.replica.ingest.scan import Malformed, document
 from streams.trace.kernel.kernel import Kernel
 
 SPACE = " \t\n\r"
@@ -54,9 +56,12 @@ class Keys:
 
     def read_back(self, texts: pa.Array) -> DecodedMessages:
         """Like `decode`, for the JSON texts of keys (`shown`). Shape: `texts` is binary."""
-        if len(self._columns) == 1:
-            texts = wrap_scalars(texts, self._columns[0].name)
-        return self._complete(self._decoder.decode(texts))
+        if len(self._columns) > 1:
+            return self._complete(self._decoder.decode(texts))
+        wrapped = wrap_scalars(texts, self._columns[0].name)
+        decoded = self._decoder.decode(wrapped)
+        reasons = _of_scalars(texts, wrapped, decoded.reasons)
+        return self._complete(replace(decoded, reasons=reasons))
 
     def shown(self, raw: pa.Array) -> pa.Array:
         """Return each key as JSON. Shape: `raw` is binary, of keys that `decode` reads."""
@@ -75,6 +80,27 @@ class Keys:
             is_null = pa.concat_arrays([pa.array([], pa.bool_()), *values.is_null().chunks])
             reasons = pc.coalesce(reasons, pc.if_else(is_null, reason, NO_TEXT))
         return DecodedMessages(decoded.columns, reasons)
+
+
+def _of_scalars(texts: pa.Array, wrapped: pa.Array, reasons: pa.Array) -> pa.Array:
+    """Return the reasons, with places in the texts where they are places in wrapped ones."""
+    told = pc.and_(pc.not_equal(texts, wrapped), pc.match_substring(reasons, "got other "))
+    flags = pc.fill_null(told, fill_value=False)
+    if not flags.true_count:
+        return reasons
+    alone = [_malformed(text) for text in texts.filter(flags).to_pylist()]
+    return pc.replace_with_mask(reasons, flags, pa.array(alone, pa.string()))
+
+
+def _malformed(raw: bytes) -> str:
+    """Return where bytes are not the text of a JSON scalar."""
+    try:
+        document(raw.decode())
+    except UnicodeDecodeError:
+        return _not_utf8(raw)
+    except Malformed as error:
+        return str(error)
+    raise AssertionError("the text is malformed")
 
 
 def as_text(raw: pa.Array) -> tuple[pa.Array, pa.Array]:

@@ -158,3 +158,22 @@ def test_errors_name_the_key_as_json(key_format, key, value, error):
     errors = [text for text in texts if text]
     assert len(errors) == 1
     assert errors[0].startswith(f"cannot decode message: topic t, partition 0, {error}")
+
+
+@pytest.mark.parametrize(
+    ("key", "reason"),
+    [
+        (b'"\xff"', "expected UTF-8, got other bytes at byte 2"),
+        (b'  "ab\\udc00"', "expected JSON, got other text at character 3"),
+        (b'{"id":"\xff"}', "expected UTF-8, got other bytes at byte 8"),
+        (b"5", 'column "id": expected VARCHAR, got 5'),
+    ],
+)
+def test_a_reason_counts_from_the_beginning_of_the_key(key, reason):
+    keys = Keys([Column("id", "VARCHAR")], "json", KERNEL)
+    batch = pa.array([b'"sound"', key, b'"\\ud800"'], pa.binary())
+    assert keys.decode(batch).reasons.to_pylist() == [
+        None,
+        reason,
+        "expected JSON, got other text at character 1",
+    ]
