@@ -91,7 +91,7 @@ class Faulty:
     resumed: threading.Event = field(default_factory=threading.Event)
     """Set: a driver that stands still goes on."""
     failures: list[str] = field(default_factory=list)
-    """The texts with which the inner connector failed."""
+    """The texts with which the inner connector has failed since the fault."""
     _count: int = 0
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
@@ -172,7 +172,8 @@ class FaultyChannel:
         try:
             yield
         except ConnectorFailed as failure:
-            self.shim.failures.append(str(failure))
+            if self.shim.fired.is_set():
+                self.shim.failures.append(str(failure))
             raise
 
     def _suffer(self, act: Act, event: str) -> None:

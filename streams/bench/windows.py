@@ -41,7 +41,7 @@ VIEWS: Mapping[str, str] = {
         FROM (SELECT *, count(*) FILTER (WHERE begins)
                     OVER (PARTITION BY page ORDER BY ts, id) AS session
               FROM (SELECT *, coalesce(ts - lag(ts) OVER (PARTITION BY page ORDER BY ts, id)
-                        > INTERVAL 1 SECOND, true) AS begins
+                        >= INTERVAL 1 SECOND, true) AS begins
                     FROM clicks WHERE mz_now() < ts + INTERVAL 10 SECOND))
         GROUP BY page, session EMIT ON CLOSE (last + INTERVAL 1 SECOND)""",
     "not_closed": _TUMBLING,

@@ -27,7 +27,7 @@ HOPPING = """SELECT s, count(*) AS n, max(id) AS latest FROM (SELECT id, unnest(
 SESSIONS = """SELECT min(ts) AS first, max(ts) AS last, count(*) AS n
     FROM (SELECT *, count(*) FILTER (WHERE begins) OVER (ORDER BY ts, id) AS session
         FROM (SELECT *, coalesce(ts - lag(ts) OVER (ORDER BY ts, id)
-            > INTERVAL '20 milliseconds', true) AS begins FROM events))
+            >= INTERVAL '20 milliseconds', true) AS begins FROM events))
     GROUP BY session"""
 VIEWS = {
     "tumbling": (TUMBLING, f"s + {HUNDRED}"),

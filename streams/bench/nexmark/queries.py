@@ -4,7 +4,7 @@ Where the original speaks of a stream, the view speaks of the relation of all ev
 
     tumbling windows    time_bucket of the event time, grouped by
     hopping windows     each row once for each window it lies in (`unnest` of the hops)
-    session windows     a session starts where the row before is more than the gap away
+    session windows     a session starts where the row before is the gap away, or more
     q6                  a frame of rows; the row that wins an auction is its best bid
     q10                 what it would write to files is the view; the partition is two columns
     q12                 processing time is none of the data's: windows of event time
@@ -86,7 +86,7 @@ QUERIES = {
         FROM (SELECT bidder, dateTime, sum(begins) OVER (PARTITION BY bidder
                     ORDER BY dateTime RANGE UNBOUNDED PRECEDING) AS session
             FROM (SELECT bidder, dateTime, CASE WHEN dateTime - lag(dateTime) OVER (
-                        PARTITION BY bidder ORDER BY dateTime) <= INTERVAL 10 SECOND
+                        PARTITION BY bidder ORDER BY dateTime) < INTERVAL 10 SECOND
                     THEN 0 ELSE 1 END AS begins FROM bid) begun) sessions
         GROUP BY bidder, session""",
     "q12": """SELECT bidder, count(*) AS bid_count,

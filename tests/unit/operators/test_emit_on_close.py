@@ -43,7 +43,7 @@ VIEWS: Mapping[str, tuple[str, str]] = {
         FROM (SELECT *, count(*) FILTER (WHERE begins) OVER (PARTITION BY page ORDER BY ts, id)
                 AS session
             FROM (SELECT *, coalesce(ts - lag(ts) OVER (PARTITION BY page ORDER BY ts, id)
-                > {TEN}, true) AS begins FROM clicks))
+                >= {TEN}, true) AS begins FROM clicks))
         GROUP BY page, session""",
         f"last + {TEN}",
     ),

@@ -145,3 +145,23 @@ def test_a_window_appears_once_when_it_ends_whatever_comes_later(name: str) -> N
     wanted_rows = closing(query.replace(DAY, ""), end, {"clicks": clicks}, view.since, upper)
     assert rows(view.updates.drop_columns("_diff")) == wanted_rows
     assert len(wanted_rows) > 5
+
+
+def test_a_row_at_the_end_of_a_session_is_of_the_next_one() -> None:
+    minutes = [0, 4, 14, 20, 30, 41]
+    clicks = pa.table(
+        {
+            "id": pa.array(range(len(minutes)), pa.int64()),
+            "page": ["a"] * len(minutes),
+            "ts": pa.array([at * MINUTE_MS * 1000 for at in minutes], pa.timestamp("us")),
+            "_time": pa.array([at * MINUTE_MS for at in minutes], pa.int64()),
+            "_diff": pa.array([1] * len(minutes), pa.int64()),
+        },
+        schema=SCHEMA,
+    )
+    view = maintain(
+        FINAL["sessions_final"], {"clicks": COLUMNS}, {"clicks": clicks}, [2 * END_MS]
+    )
+    counts = view.updates.sort_by("first_click")["clicks"].to_pylist()
+    assert counts == [2, 2, 1, 1]
+    assert set(view.updates["_diff"].to_pylist()) == {1}
