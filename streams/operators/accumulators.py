@@ -421,8 +421,8 @@ def has_rows(totals: GroupAccumulators) -> Flags:
         match total:
             case None:
                 pass
-            case float_sums.Digits():
-                live[total.owner] = True
+            case float_sums.Digits():  # a sum of zero has no digits once they are carried
+                live[float_sums.carry_digits(float_sums.gather(total)).owner] = True
             case digits:
                 live |= digits.any(axis=0)
     return live

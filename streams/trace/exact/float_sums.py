@@ -5,8 +5,9 @@ that integer, only those that are not zero: entries (bin, digit) with
 
     sum = 2^-1074 * sum over entries of digit * 2^(32 bin)
 
-Digits are int64 of either sign; a digit is kept below 2^33 in stored sums, so that 2^29
-rows can be added before a carry is due. Three bins are no digits but counts: of NaN, of
+Digits are int64 of either sign. Those of stored sums are in [-2^31, 2^31), so that 2^29 rows
+can be added before a carry is due, and that each sum has one form: one of zero has no digits,
+whatever was added and taken away before. Three bins are no digits but counts: of NaN, of
 infinity and of minus infinity, which decide the result as IEEE 754 does.
 
 Sums of products of two doubles (`products`) are kept the same way, as multiples of 2^-2148.
@@ -30,6 +31,7 @@ NAN, INFINITY, MINUS_INFINITY = -1, -2, -3
 STORED = pa.list_(pa.struct([("bin", pa.int16()), ("digit", pa.int64())]))
 
 _MASK = (1 << 32) - 1
+_HALF_BIN = 1 << 31
 _EXPONENTS = 0x7FF
 _LOWEST = -1074
 _PADDING = 3
@@ -144,14 +146,23 @@ def gather(entries: Digits) -> Digits:
 
 
 def carry_digits(entries: Digits) -> Digits:
-    """The same sums with digits below 2^33, from `gather`ed entries."""
-    return gather(_carry_once(entries))
+    """The same sums with digits in [-2^31, 2^31), from `gather`ed entries.
+
+    A carry may be the cause of another one, of at most 1; each goes one bin up.
+    """
+    while _carried(entries).any():
+        entries = gather(_carry_once(entries))
+    return entries
+
+
+def _carried(entries: Digits) -> Ints:
+    """What each digit hands on to the next bin."""
+    return np.where(entries.bins >= 0, (entries.digits + _HALF_BIN) >> 32, 0)
 
 
 def _carry_once(entries: Digits) -> Digits:
-    is_digit = entries.bins >= 0
-    over = np.where(is_digit, entries.digits >> 32, 0)
-    stay = np.where(is_digit, entries.digits & _MASK, entries.digits)
+    over = _carried(entries)
+    stay = entries.digits - (over << 32)
     moved = np.flatnonzero(over)
     return Digits(
         np.concatenate((entries.owner, entries.owner[moved])),

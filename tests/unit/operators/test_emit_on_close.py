@@ -37,6 +37,11 @@ VIEWS: Mapping[str, tuple[str, str]] = {
         f"SELECT {START} + {TEN} AS window_end, count(*) AS n FROM clicks GROUP BY window_end",
         "window_end",
     ),
+    "sums of doubles": (
+        f"SELECT {START} AS s, sum(id * 0.5::DOUBLE) AS x, avg(-id::DOUBLE) AS y"
+        " FROM clicks GROUP BY s",
+        f"s + {TEN}",
+    ),
     "hopping": (HOPS, "window_end"),
     "sessions": (
         f"""SELECT page, min(ts) AS first, max(ts) AS last, count(*) AS n
@@ -194,6 +199,7 @@ BOUNDED = (
     "tumbling",
     "tumbling by its end",
     "hopping",
+    "sums of doubles",
     "the best of each",
     "shares",
     "the busiest page",

@@ -92,6 +92,38 @@ def test_sums_of_doubles_are_rounded_once(pairs: list[tuple[float, int]], chance
         chance.shuffle(owned)
 
 
+@given(st.lists(finite, min_size=1, max_size=12), st.lists(finite, max_size=12), st.randoms())
+@examples(100)
+def test_a_sum_has_one_form_whatever_was_added_and_taken_away(kept, gone, chance) -> None:
+    changes = [*((v, 1) for v in kept), *((v, w) for v in gone for w in (1, -1))]
+    chance.shuffle(changes)
+    total = float_sums.Digits(*np.zeros((3, 0), np.int64))
+    for value, weight in changes:  # stored after each
+        change = float_sums.split(np.array([value]), np.array([weight]), np.zeros(1, np.int64))
+        entries = float_sums.carry_digits(float_sums.gather(float_sums.join(total, change)))
+        total = float_sums.load(float_sums.store(entries, 1))
+    at_once = float_sums.split(
+        np.array(kept), np.ones(len(kept), np.int64), np.zeros(len(kept), np.int64)
+    )
+    direct = float_sums.carry_digits(float_sums.gather(at_once))
+    assert total.bins.tolist() == direct.bins.tolist()
+    assert total.digits.tolist() == direct.digits.tolist()
+    assert all(-(1 << 31) <= digit < 1 << 31 for digit in total.digits.tolist())
+    if not sum(map(Fraction, kept)):
+        assert not len(total.bins)
+
+
+def test_a_sum_that_is_changed_for_long_has_no_more_digits_than_at_first() -> None:
+    total, nobody = float_sums.Digits(*np.zeros((3, 0), np.int64)), np.zeros(1, np.int64)
+    for value, weight in [(100.0, 1), (3.0, -1), (50.0, 1), *[(1.0, 1)] * 500]:
+        change = float_sums.split(np.array([value]), np.array([weight]), nobody)
+        change = float_sums.carry_digits(float_sums.gather(change))
+        together = float_sums.gather(float_sums.join(total, change))
+        total = float_sums.load(float_sums.store(float_sums.carry_digits(together), 1))
+        assert max(total.bins) <= 35
+    assert float_sums.nearest(total, 1).tolist() == [647.0]
+
+
 @given(st.lists(doubles, min_size=1, max_size=8))
 @examples(60)
 def test_infinities_and_nan_decide_and_can_be_retracted(values: list[float]) -> None:
