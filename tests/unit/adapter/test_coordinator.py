@@ -273,7 +273,7 @@ def test_an_error_in_a_collection_fails_its_reads_until_it_is_retracted(env) -> 
 def test_show_tells_frontiers_and_who_is_waited_for(env) -> None:
     assert env.rows(ORDERS) == []
     retention = "1 second behind upper (default)"
-    shown = ["orders", "s1", NOW, NOW, "starting", "", "", retention, *[None] * 4]
+    shown = ["orders", "s1", NOW, NOW, "starting", "", "", retention, *[None] * 5]
     assert env.rows("SHOW SOURCES") == [shown]
     replica = env.start_replica()
     eventually(lambda: env.rows("SHOW SOURCES")[0][4] == "hydrating")

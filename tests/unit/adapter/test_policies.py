@@ -110,7 +110,10 @@ def test_a_clock_that_is_ahead_does_not_fill_the_log(env) -> None:
         ("ALTER SOURCE orders SET (RETAIN HISTORY FOR '1 fortnight')", "expected a duration"),
         ("ALTER SOURCE orders SET (RETAIN HISTORY FOR 5)", "expected a duration in quotes"),
         ("ALTER SINK orders SET (RETAIN HISTORY FOR '1 h')", "expected SOURCE"),
-        ("ALTER SOURCE orders SET (TOPIC 'x')", "expected RETAIN HISTORY or LAG BEHIND"),
+        (
+            "ALTER SOURCE orders SET (TOPIC 'x')",
+            "expected RETAIN HISTORY, LAG BEHIND, ON ERROR or ERROR LIMIT",
+        ),
     ],
 )
 def test_a_policy_that_cannot_be_is_refused(env, statement: str, message: str) -> None:
