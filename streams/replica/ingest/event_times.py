@@ -1,9 +1,9 @@
 """Event times of the rows of a source with a watermark, and what is late.
 
 A row's event time is the value of its column, in milliseconds, rounded down. A message whose
-value is NULL, or more than the declared time beyond the timestamp of its record, cannot be
-decoded: it does not touch the watermark (rule 29). The record's timestamp is the measure, not a
-clock, so that a message that is read again is judged as before.
+value is NULL, beyond the year 9999, or more than the declared time beyond the timestamp of its
+record, cannot be decoded: it does not touch the watermark (rule 29). The record's timestamp is
+the measure, not a clock, so that a message that is read again is judged as before.
 
 A row is late if its event time is below the time of the load, which is the shard's upper. What
 becomes of it is declared; a row that stays happens at the time of the load.
@@ -110,8 +110,19 @@ class EventTimes:
             " ms",
             "",
         )
-        return times, pc.coalesce(missing, unknown, _only(beyond, ahead))
+        never = pa.array(int64(times) > LAST_MS)
+        endless = pc.binary_join_element_wise(
+            f'column "{column}": event time ',
+            times.filter(never).cast(pa.string()),
+            " ms is beyond the year 9999",
+            "",
+        )
+        beyond_all = _only(never, endless)
+        return times, pc.coalesce(missing, unknown, beyond_all, _only(beyond, ahead))
 
+
+LAST_MS = 253_402_300_799_999
+"""The last millisecond of the year 9999, the last one that Spark's reports can say."""
 
 _NO = pa.scalar(None, pa.string())
 _LAST = 1 << 61

@@ -40,10 +40,16 @@ def progress(query: StreamingQuery) -> Progress | None:
 
 
 def parsed(report: Mapping[str, object]) -> Progress | None:
-    """Return what a report says, in the JSON form that Spark documents."""
+    """Return what a report says, in the JSON form that Spark documents.
+
+    None for a moment that Python has not: sources refuse event times after the year 9999.
+    """
     match report:
         case {"batchId": int(batch), "eventTime": {"watermark": str(text)}}:
-            moment = datetime.fromisoformat(text)
+            try:
+                moment = datetime.fromisoformat(text)
+            except ValueError:
+                return None
             return Progress(batch, round(moment.timestamp() * 1000))
         case _:
             return None

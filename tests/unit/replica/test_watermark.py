@@ -38,3 +38,6 @@ def test_a_report_without_a_watermark_says_nothing() -> None:
         7, 1_700_000_000_500
     )
     assert parsed({"batchId": 7, "eventTime": {}}) is None
+    assert (
+        parsed({"batchId": 7, "eventTime": {"watermark": "+10000-01-01T00:00:00.000Z"}}) is None
+    )
