@@ -133,10 +133,20 @@ class RecordEncoder:
     def _packed(self, rows: pa.RecordBatch) -> list[bytes]:
         columns = self._select(rows, [self.rows.key_selects[key] for key in self._keys])
         elements = [
-            key_values(self.rows, position, column.to_pylist())
+            key_values(self.rows, position, self._listed(rows, position, column))
             for position, column in zip(self._keys, columns, strict=True)
         ]
         return [pack(key) for key in zip(*elements, strict=True)]
+
+    def _listed(
+        self, rows: pa.RecordBatch, position: int, column: pa.ChunkedArray
+    ) -> list[object]:
+        """Values of a key column; those that Python's dates cannot hold as DuckDB's text."""
+        try:
+            return list(column.to_pylist())
+        except (OverflowError, ValueError):  # a year that is not 1 to 9999, or an infinity
+            (texts,) = self._select(rows, [f"c{position}::VARCHAR"])
+            return list(map(_value_or_text, column, texts))
 
     def _select(self, rows: pa.RecordBatch, selects: Sequence[str]) -> list[pa.ChunkedArray]:
         """Evaluate expressions over the columns in their Arrow types."""
@@ -166,6 +176,13 @@ class RecordEncoder:
 
 def _data(rows: pa.RecordBatch) -> pa.Table:
     return pa.Table.from_batches([rows.select(range(rows.num_columns - 2))])
+
+
+def _value_or_text(value: pa.Scalar, text: pa.Scalar) -> object:
+    try:
+        return value.as_py()
+    except (OverflowError, ValueError):
+        return text.as_py()
 
 
 def _selected(selects: Sequence[str]) -> str:

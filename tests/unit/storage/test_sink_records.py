@@ -1,6 +1,7 @@
 """Updates as records of an output topic: values and keys of columns of unions."""
 
 import pyarrow as pa
+import pytest
 
 from schemas.keys import unpack
 from schemas.rows import decode_row
@@ -48,3 +49,37 @@ def test_an_error_may_come_after_what_began_the_stall() -> None:
     updates = pa.Table.from_pylist(rows, arrow_schema(columns.types))
     interval = recorder.decide(NO_KEYS, updates, errors, Timestamp(5))
     assert (interval.upper, interval.stall) == (1, "the collection is in error at 4: no number")
+
+
+@pytest.mark.parametrize(
+    ("kind", "texts", "keys"),
+    [
+        (
+            "TIMESTAMP",
+            ["2026-01-02 03:04:05", "20240-01-01 00:00:00", "infinity", "-infinity"],
+            ["2026-01-02T03:04:05.000000", "20240-01-01 00:00:00", "infinity", "-infinity"],
+        ),
+        (
+            "DATE",
+            ["2026-01-02", "20000-01-01", "0044-03-15 (BC)"],
+            ["2026-01-02", "20000-01-01", "0044-03-15 (BC)"],
+        ),
+        ("DATE[]", ["[2026-01-02]", "[20000-01-01]"], [("2026-01-02",), "[20000-01-01]"]),
+    ],
+)
+def test_a_key_that_no_date_of_python_holds_is_text(
+    kind: str, texts: list[str], keys: list[object]
+) -> None:
+    columns = Description((("k", kind),))
+    kernel = Kernel()
+    recorder = RecordEncoder(Topic("out"), columns, ["k"], kernel)
+    values = ", ".join(f"('{text}')" for text in texts)
+    updates = kernel.query(
+        f"SELECT v::{kind} AS c0, 1::BIGINT AS time, 1::BIGINT AS diff"
+        f" FROM (VALUES {values}) AS t(v)"
+    )
+    updates = updates.cast(arrow_schema(columns.types))
+    interval = recorder.decide(NO_KEYS, updates, ERRORS.empty_table(), Timestamp(2))
+    assert interval.stall in {"", None}
+    packed = {unpack(record.key or b"")[0] for record in interval.records}
+    assert packed == set(keys)
