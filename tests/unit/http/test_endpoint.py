@@ -75,6 +75,7 @@ def test_metrics_are_the_services_and_the_processes() -> None:
         "Bearer wrong",
         f"Bearer {PASSWORD[:-1]}",
         "Basic ???",
+        "Basic é",
         f"Basic {base64.b64encode(b'user').decode()}",
         f"Basic {base64.b64encode(PASSWORD.encode()).decode()}",
         "Basic /w==",
