@@ -19,6 +19,9 @@ from connectors.runtime.task import Materialization, parse
 from schemas.materialize_pb2 import SpecRequest
 from streams.errors import InvalidUsage
 
+_UNREADABLE = (OSError, ValueError, AttributeError, RecursionError, yaml.YAMLError)
+"""What PyYAML raises: for dates that are none and numbers that are too long, ValueError."""
+
 
 def read(path: Path, backfill: Mapping[str, object] = MappingProxyType({})) -> Materialization:
     """Read a task; of its backfill, what `backfill` says goes before what the file says.
@@ -27,7 +30,7 @@ def read(path: Path, backfill: Mapping[str, object] = MappingProxyType({})) -> M
     """
     try:
         value = yaml.safe_load(path.read_text())
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+    except _UNREADABLE as error:
         raise InvalidUsage(f"{path}: expected YAML: {error}") from error
     if isinstance(value, dict) and backfill:
         stated = {name: part for name, part in backfill.items() if part is not None}

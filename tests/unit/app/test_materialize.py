@@ -94,6 +94,9 @@ def test_names_and_keys_come_from_the_catalog(tmp_path: Path) -> None:
     [
         ("", "expected task, connector, config and bindings, actual nothing"),
         ("task: [", "expected YAML"),
+        ("task: 2001-99-99", "expected YAML"),
+        ("task: " + "9" * 5_000, "expected YAML"),
+        ("task: !!timestamp x", "expected YAML"),
         ("task: a b", "task: String should match pattern"),
         (TASK % "x" + "more: 1", "more: Extra inputs are not permitted"),
         ((TASK % "x").replace("verify: never", "verify: no"), "bindings.1.verify"),
