@@ -6,6 +6,7 @@ Source: RFC 6901.
 import json
 import re
 from collections.abc import Mapping, Sequence
+from decimal import Decimal
 
 from schemas import flow_tuple
 from schemas.blobs import Blobs
@@ -15,10 +16,29 @@ from schemas.flow_tuple import Element
 INDEX = re.compile(r"0|[1-9][0-9]{0,8}")
 
 
+def read(document: bytes) -> object:
+    """The value of a document, with all digits of its whole numbers: Python's have fewer.
+
+    Errors: ValueError if it is no JSON, RecursionError.
+    """
+    try:
+        return json.loads(document)
+    except ValueError:
+        return json.loads(document, parse_int=whole)
+
+
+def whole(digits: str) -> int | Decimal:
+    """A whole number of any length."""
+    try:
+        return int(digits)
+    except ValueError:
+        return Decimal(digits)
+
+
 def keys_of(documents: Sequence[bytes], pointers: Sequence[str]) -> Blobs:
     """The packed keys of documents. Errors: as `key_of`, without saying of which."""
-    objects = list(map(json.loads, documents))
-    if set(map(type, objects)) - {dict}:
+    objects = [value for value in map(read, documents) if isinstance(value, dict)]
+    if len(objects) < len(documents):
         raise ValueError("expected objects")
     columns = [Elements.of(elements_at(objects, pointer)) for pointer in pointers]
     return pack_columns(columns, len(objects))
@@ -39,7 +59,7 @@ def key_of(document: bytes, pointers: Sequence[str]) -> bytes:
 
     Errors: ValueError if it is no JSON object, MalformedTuple if its key cannot be packed.
     """
-    value = json.loads(document)
+    value = read(document)
     if not isinstance(value, dict):
         raise ValueError(f"expected an object, actual {type(value).__name__}")  # noqa: TRY004
     return flow_tuple.pack([flow_tuple.element(at(value, pointer)) for pointer in pointers])

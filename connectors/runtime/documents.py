@@ -4,22 +4,28 @@ DuckDB makes the documents and the text of values, a block of rows at a time.
 """
 
 import json
+import math
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from decimal import Decimal
+from functools import partial
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from connectors.connector import Refused
 from connectors.protocol import messages
+from connectors.protocol.json_pointers import read
 from connectors.protocol.messages import Tuples
-from connectors.runtime.fields import META, Field, fields_of, with_changes
+from connectors.runtime.fields import META, TIME, Field, fields_of, with_changes
 from connectors.runtime.transactions import BoundCollection, Part
 from schemas import flow_tuple
 from schemas.blobs import Blobs
 from schemas.flow_columns import Elements
 from schemas.flow_pb2 import FieldSelection
+from schemas.flow_tuple import MalformedTuple
 from streams.storage.sinks.sink import Flags
 from streams.trace.columns import one_array
 from streams.trace.kernel.kernel import Kernel
@@ -28,6 +34,12 @@ BLOCK = 8192
 """Rows of a Store."""
 TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|-?(?:NaN|Infinity)')
 """A text of JSON, or a number that is not finite."""
+TEXT = re.compile(rb'"(?:[^"\\]|\\.)*"')
+OPENING, CLOSING = (np.frombuffer(marks, np.uint8) for marks in (b"[{", b"]}"))
+SHOWN = 40
+"""Characters of a number that is refused."""
+DEEPEST = 500
+"""Levels of a document: who reads JSON recurses, as Python and databases do."""
 MARK = "json_object('op', op)"
 NEW, CHANGED, GONE = "c", "u", "d"
 """The operation of a document, for `_meta/op`."""
@@ -58,6 +70,8 @@ class Encoder:
     ) -> None:
         shown = with_changes(bound.description) if bound.delta else bound.description
         fields = fields_of(shown)
+        self._names = (*bound.keys, *((TIME,) if bound.delta else ()))
+        """What identifies a change."""
         self._keys = [fields[name] for name in selection.keys]
         self._values = [fields[name] for name in selection.values]
         self._types = shown.types
@@ -67,10 +81,14 @@ class Encoder:
             f"{field.value} AS e{place}"
             for place, field in enumerate([*self._keys, *self._values])
         ]
-        document = (exact_document if self._is_nested else document_of)(
-            list(fields.values()), marks=marks
-        )
+        every = list(fields.values())
+        document = (exact_document if self._is_nested else document_of)(every, marks=marks)
         self._sql = f"SELECT {', '.join(listed)}, {document} AS document FROM changed"
+        identified = [fields[name] for name in self._names]
+        self._texts_sql = (
+            f"SELECT {exact_document(identified, marks=False)} AS key,"
+            f" {exact_document(every, marks=marks)} AS document FROM changed"
+        )
 
     def stores(self, index: int, part: Part) -> Iterator[messages.Store]:
         """The messages that store a part, in its order."""
@@ -88,7 +106,33 @@ class Encoder:
             )
 
     def encode(self, rows: pa.RecordBatch, ops: Sequence[str] = ()) -> Block:
-        """Rows c0 .. cn, time, diff, of which delta updates show the last two."""
+        """Rows c0 .. cn, time, diff, of which delta updates show the last two.
+
+        Errors: Refused for a value that has no form in the protocol, by its column's name.
+        """
+        arrays = self._query(self._sql, rows, ops)
+        split, size = len(self._keys), rows.num_rows
+        keys = map(partial(named, elements), self._keys, arrays)
+        values = map(partial(named, exact_elements), self._values, arrays[split:])
+        documents = arrays[-1]
+        if self._is_nested:
+            documents = spelled(documents)
+            check_depths(documents)
+        return Block(
+            Tuples.of_columns(list(keys), size),
+            Tuples.of_columns(list(values), size),
+            Blobs(documents.cast(pa.binary())),
+        )
+
+    def texts(self, row: pa.RecordBatch, operation: str) -> tuple[bytes, bytes]:
+        """JSON of what identifies a row, and of its document; also of one that is refused."""
+        key, document = (
+            spelled(texts)[0].as_py().encode()
+            for texts in self._query(self._texts_sql, row, [operation])
+        )
+        return key, document
+
+    def _query(self, sql: str, rows: pa.RecordBatch, ops: Sequence[str]) -> list[pa.Array]:
         width = len(self._types)
         table = pa.Table.from_arrays(
             rows.columns[:width], names=[f"c{place}" for place in range(width)]
@@ -97,17 +141,8 @@ class Encoder:
         if self._marks:
             table = table.append_column("op", pa.array(list(ops), pa.utf8()))
             types.append("VARCHAR")
-        answer = self._kernel.query_as(self._sql, {"changed": (table, types)})
-        arrays = [one_array(column) for column in answer.columns]
-        split, size = len(self._keys), answer.num_rows
-        keys = map(elements, self._keys, arrays)
-        values = map(exact_elements, self._values, arrays[split:])
-        documents = spelled(arrays[-1]) if self._is_nested else arrays[-1]
-        return Block(
-            Tuples.of_columns(list(keys), size),
-            Tuples.of_columns(list(values), size),
-            Blobs(documents.cast(pa.binary())),
-        )
+        answer = self._kernel.query_as(sql, {"changed": (table, types)})
+        return [one_array(column) for column in answer.columns]
 
 
 def document_of(fields: Sequence[Field], *, marks: bool) -> str:
@@ -137,6 +172,16 @@ def operations(exists: Flags, deletes: Flags) -> list[str]:
     return chosen
 
 
+def named(
+    convert: Callable[[Field, pa.Array], Elements], field: Field, column: pa.Array
+) -> Elements:
+    """A column's elements. Errors: Refused, which names the column."""
+    try:
+        return convert(field, column)
+    except (ValueError, RecursionError, MalformedTuple) as error:
+        raise Refused(f"column {field.name}: {error}") from error
+
+
 def elements(field: Field, column: pa.Array) -> Elements:
     """The values of a column as elements of tuples, as those of a document are too."""
     if not field.form.nested:
@@ -152,8 +197,12 @@ def exact_elements(field: Field, column: pa.Array) -> Elements:
 
 
 def parsed(text: str | None) -> flow_tuple.Element:
-    """The element of a JSON value."""
-    return None if text is None else flow_tuple.element(json.loads(text))
+    """The element of a JSON value. Errors: ValueError, RecursionError, MalformedTuple."""
+    value = None if text is None else read(text.encode())
+    is_infinite = isinstance(value, float) and not math.isfinite(value)
+    if text is not None and (is_infinite or isinstance(value, Decimal)):
+        raise ValueError(f"no double holds {text[:SHOWN]}, of {len(text)} characters")
+    return flow_tuple.element(value)
 
 
 def exact(text: str | None) -> flow_tuple.Element:
@@ -169,6 +218,21 @@ def spelled(texts: pa.Array) -> pa.Array:
         return texts
     quoted = [text and TOKEN.sub(in_quotes, text) for text in texts.to_pylist()]
     return pa.array(quoted, pa.utf8())
+
+
+def check_depths(documents: pa.Array) -> None:
+    """Errors: Refused if one is nested too deeply."""
+    blobs = Blobs(documents.cast(pa.binary()))
+    for document in blobs:
+        if document.count(b"[") + document.count(b"{") > DEEPEST and depth(document) > DEEPEST:
+            raise Refused(f"expected a document of at most {DEEPEST} levels, actual more")
+
+
+def depth(document: bytes) -> int:
+    """How many objects and lists of JSON are within each other at most."""
+    marks = np.frombuffer(TEXT.sub(b"", document), np.uint8)
+    opened = np.isin(marks, OPENING).astype(np.int64)
+    return int((opened - np.isin(marks, CLOSING)).cumsum().max(initial=0))
 
 
 def in_quotes(token: re.Match[str]) -> str:

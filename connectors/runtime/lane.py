@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from connectors.driver import Stream
 from connectors.protocol import messages
+from connectors.protocol.json_pointers import read
 from connectors.protocol.message_validation import document_keys
 from connectors.protocol.messages import Flushed, Subrange, Tuples
 from connectors.runtime.documents import CHANGED, GONE, Encoder
@@ -145,7 +146,8 @@ def plain(document: bytes | None) -> object:
     """A document without its mark; None if there is none, or it is marked as deleted."""
     if document is None:
         return None
-    value: dict[str, object] = json.loads(document)
+    value = read(document)
+    assert isinstance(value, dict), "it was checked"
     return None if value.pop(META, None) == {"op": GONE} else value
 
 
@@ -153,5 +155,5 @@ def shown(value: object) -> str:
     """A document, or none. What no text can hold is written as JSON does."""
     if value is None:
         return "no row"
-    text = json.dumps(value, ensure_ascii=False)
+    text = json.dumps(value, ensure_ascii=False, default=str)
     return text.encode(errors="backslashreplace").decode()

@@ -20,7 +20,6 @@ from connectors.protocol import messages, patch
 from connectors.runtime import checkpoints
 from connectors.runtime.dead_letter_keys import LeftOut, RefusedKeys
 from connectors.runtime.documents import Encoder, operations
-from connectors.runtime.fields import TIME
 from connectors.runtime.follower import CollectionFollower
 from connectors.runtime.key_hasher import KeyHasher
 from connectors.runtime.lane import Lane
@@ -330,25 +329,19 @@ class TaskSession:
     def letter(self, index: int, piece: Part, error: str) -> tuple[bytes, bytes]:
         """Key and value of the dead letter of a refused row."""
         (operation,) = operations(piece.exists, piece.deletes)
-        block = self.encoders[index].encode(piece.rows, [operation])
-        document: dict[str, object] = json.loads(block.documents[0])
-        bound = self.prepared.bounds[index]
-        names = (*bound.keys, *((TIME,) if bound.delta else ()))
-        key = {
-            "task": self.task.task,
-            "place": bound.name,
-            "key": {name: document[name] for name in names},
-        }
+        key, document = self.encoders[index].texts(piece.rows, operation)
+        place = {"task": self.task.task, "place": self.prepared.bounds[index].name}
+        identity = {name: encoded(value) for name, value in place.items()} | {"key": key}
         value = {
-            **key,
-            "collection": self.prepared.collections[index],
-            "op": operation,
+            **identity,
+            "collection": encoded(self.prepared.collections[index]),
+            "op": encoded(operation),
             "document": document,
-            "time": int(int64(piece.rows.column("time"))[0]),
-            "diff": int(int64(piece.rows.column("diff"))[0]),
-            "error": error,
+            "time": encoded(int(int64(piece.rows.column("time"))[0])),
+            "diff": encoded(int(int64(piece.rows.column("diff"))[0])),
+            "error": encoded(error),
         }
-        return encoded(key), encoded(value)
+        return json_object(identity), json_object(value)
 
     def release(self) -> None:
         """Give up the changes that the endpoint has."""
@@ -452,9 +445,16 @@ def pieces(
                 yield index, number, piece
 
 
-def encoded(value: Mapping[str, object]) -> bytes:
-    """The checkpoint as JSON."""
-    return json.dumps(value, ensure_ascii=False).encode()
+def encoded(value: object) -> bytes:
+    """JSON, in which what no text can hold is as JSON writes it."""
+    return json.dumps(value, ensure_ascii=False).encode(errors="backslashreplace")
+
+
+def json_object(members: Mapping[str, bytes]) -> bytes:
+    """An object of members that are JSON: a number has all its digits."""
+    return b"{%b}" % b", ".join(
+        b"%b: %b" % (encoded(name), value) for name, value in members.items()
+    )
 
 
 def only(part: Part, inside: Flags) -> Part:

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from connectors.driver import Driver
+from connectors.protocol.json_pointers import read
 from connectors.runtime.dead_letters import TooManyRefused
 from connectors.runtime.runner import CannotCatchUp, Runner, Status
 from connectors.runtime.task import Materialization
@@ -40,10 +41,12 @@ class Letters:
 
     def __init__(self) -> None:
         self.written: list[tuple[str, Any, Any]] = []
+        self.raw: list[tuple[str, bytes, bytes]] = []
         self.fail = 0
 
     def write(self, topic: str, key: bytes, value: bytes) -> None:
-        letter = (topic, json.loads(key), json.loads(value))
+        self.raw.append((topic, key, value))
+        letter = (topic, read(key), read(value))
         last = [letter_ for letter_ in self.written if letter_[:2] == letter[:2]][-1:]
         if last != [letter]:
             self.written.append(letter)
