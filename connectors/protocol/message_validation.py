@@ -184,14 +184,15 @@ def check_returned(returned: int, requested: int) -> None:
     )
 
 
-def document_keys(documents: Sequence[bytes], pointers: Sequence[str]) -> Blobs:
+def document_keys(documents: Sequence[bytes], bound: BindingProperties) -> Blobs:
     """The packed key of each document. Errors: Violation by the connector."""
+    pointers, numbers = bound.key_pointers, bound.number_keys
     try:
-        return keys_of(documents, pointers)
+        return keys_of(documents, pointers, numbers)
     except (ValueError, RecursionError, MalformedTuple):
         packed: list[bytes] = []  # one by one, to name the first that is wrong
     try:
-        packed.extend(key_of(document, pointers) for document in documents)
+        packed.extend(key_of(document, pointers, numbers) for document in documents)
     except (ValueError, RecursionError, MalformedTuple) as error:
         detail = f"Loaded: document {len(packed)}: expected a JSON object with a key: {error}"
         broken(Side.CONNECTOR, Rule.DOCUMENT, detail)

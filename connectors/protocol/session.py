@@ -218,8 +218,8 @@ class StreamState:
     def _keys_of(self, message: Loaded) -> set[bytes]:
         """The keys of loaded documents, which were all asked for."""
         keys = self.keys[message.binding]
-        pointers = self.bindings[message.binding].key_pointers
-        packed = message_validation.document_keys(message.documents, pointers)
+        bound = self.bindings[message.binding]
+        packed = message_validation.document_keys(message.documents, bound)
         return message_validation.check_requested(packed, keys.requested, keys.seen)
 
     def _store(self, message: Store) -> Callable[[], None]:

@@ -22,6 +22,8 @@ class BindingProperties:
     """Fields, in the order of the collection's key."""
     key_pointers: tuple[str, ...]
     """JSON pointers."""
+    number_keys: frozenset[str]
+    """Those of numbers."""
     values: tuple[str, ...]
     delta: bool
 
@@ -33,10 +35,20 @@ def bounds_of(spec: MaterializationSpec) -> tuple[BindingProperties, ...]:
             path=tuple(binding.resource_path),
             keys=tuple(binding.field_selection.keys),
             key_pointers=tuple(binding.collection.key_ptrs),
+            number_keys=number_keys(binding.collection),
             values=tuple(binding.field_selection.values),
             delta=binding.delta_updates,
         )
         for binding in spec.bindings
+    )
+
+
+def number_keys(collection: CollectionSpec) -> frozenset[str]:
+    """The pointers of the key that are of numbers alone."""
+    return frozenset(
+        projection.ptr
+        for projection in collection.projections
+        if projection.is_primary_key and {*projection.inference.types} - {"null"} == {"number"}
     )
 
 

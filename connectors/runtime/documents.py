@@ -8,7 +8,7 @@ import math
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from decimal import Decimal
+from decimal import Decimal, InvalidOperation
 from functools import partial
 
 import numpy as np
@@ -38,6 +38,8 @@ TEXT = re.compile(rb'"(?:[^"\\]|\\.)*"')
 OPENING, CLOSING = (np.frombuffer(marks, np.uint8) for marks in (b"[{", b"]}"))
 SHOWN = 40
 """Characters of a number that is refused."""
+KEPT = frozenset("[{-0123456789")
+"""How JSON begins that an element may not hold."""
 DEEPEST = 500
 """Levels of a document: who reads JSON recurses, as Python and databases do."""
 MARK = "json_object('op', op)"
@@ -185,8 +187,15 @@ def named(
 def elements(field: Field, column: pa.Array) -> Elements:
     """The values of a column as elements of tuples, as those of a document are too."""
     if not field.form.nested:
-        return Elements.of_array(column)
+        return Elements.of_array(one_nan(column))
     return Elements.of(list(map(parsed, spelled(column).to_pylist())))
+
+
+def one_nan(column: pa.Array) -> pa.Array:
+    """A NaN has a sign and other bits, which no document says."""
+    if not pa.types.is_floating(column.type) or not pc.any(pc.is_nan(column)).as_py():
+        return column
+    return pc.if_else(pc.is_nan(column), pa.scalar(math.nan), column)
 
 
 def exact_elements(field: Field, column: pa.Array) -> Elements:
@@ -206,10 +215,23 @@ def parsed(text: str | None) -> flow_tuple.Element:
 
 
 def exact(text: str | None) -> flow_tuple.Element:
-    """The element of a JSON value; an object or a list is its text."""
-    if text is not None and text[:1] in {"[", "{"}:
-        return text.encode()
-    return parsed(text)
+    """The element of a JSON value; an object, a list or a long number is its text."""
+    if text is None or text.lstrip()[:1] not in KEPT or is_short(text):
+        return parsed(text)
+    return text.strip().encode()
+
+
+def is_short(text: str) -> bool:
+    """Whether an element holds all digits of a number; not of an object or a list."""
+    if text.lstrip()[:1] in {"[", "{"}:
+        return False
+    value = read(text.encode())
+    if not isinstance(value, float):
+        return isinstance(value, int) and flow_tuple.LEAST <= value <= flow_tuple.MOST
+    try:
+        return math.isfinite(value) and Decimal(text.strip()) == Decimal(repr(value))
+    except InvalidOperation:  # of an exponent that no decimal has
+        return False
 
 
 def spelled(texts: pa.Array) -> pa.Array:

@@ -58,7 +58,8 @@ ZONED = f"replace(regexp_replace({SIGNED}, '[+]00$', 'Z'), ' ', 'T')"
 FORMS: tuple[tuple[str, Form], ...] = (
     (r".*\[\d*\]", Form(("array",), sql=JSON, nested=True)),
     (r"(STRUCT|MAP)\b.*", Form(("object",), sql=JSON, nested=True)),
-    (r"JSON|UNION\b.*", Form(ANYTHING, sql=JSON, nested=True)),
+    (r"JSON", Form(ANYTHING, nested=True)),  # to_json would round its numbers
+    (r"UNION\b.*", Form(ANYTHING, sql=JSON, nested=True)),
     (r"U?(TINYINT|SMALLINT|INTEGER)|BIGINT", Form(("integer",), sql="{}::BIGINT")),
     (r"UBIGINT|U?HUGEINT|BIGNUM", Form(("string",), "integer")),
     (r"DECIMAL.*", Form(("string",), "number")),
@@ -100,9 +101,9 @@ class Field:
         """SQL for the member of the document."""
         column = f"c{self.place}"
         if self.form.nested:
-            return f"to_json({column})"
+            return f"({self.value})::JSON"
         if self.form.types == ("number",):
-            text = f"to_json({column}::VARCHAR)"
+            text = f"to_json(replace({column}::VARCHAR, '-nan', 'nan'))"
             return f"CASE WHEN isfinite({column}) THEN to_json({self.value}) ELSE {text} END"
         return self.value
 

@@ -102,8 +102,8 @@ class Lane:
         loaded, flushed = self.stream.flushed()
         self._there = {index: {} for index in self._expected}
         for message in loaded:
-            pointers = self.stream.session.bindings[message.binding].key_pointers
-            keys = document_keys(message.documents, pointers)
+            bound = self.stream.session.bindings[message.binding]
+            keys = document_keys(message.documents, bound)
             self._there[message.binding].update(zip(keys, message.documents, strict=True))
         for index, documents in self._there.items() if self.is_authoritative else ():
             # what the log says may be older than what is there
