@@ -160,6 +160,19 @@ def test_a_run_counts_what_it_did(memory_path: Path) -> None:
     assert wrong == "no scenario was run: nothing was tested"
 
 
+def test_a_process_is_killed_at_every_event_early(memory_path: Path) -> None:
+    """One run in eight had a process, whatever its fault was: most events were never met."""
+    met: set[str] = set()
+    memory = MemoryBroker(lambda: 1000)
+    broker = Broker(memory.logs, memory.chunks, memory.topics)
+    soak = Soak(broker, lambda number: on_sqlite(memory_path / f"{number}.db"), seed=5)
+    for number, chosen in enumerate(itertools.islice(soak.order(Random(5)), 100)):
+        if chosen.fault.act is Act.CONNECTOR_DIES and soak.is_process(number, chosen.fault):
+            soak.killed_at.add(chosen.fault.event)
+            met.add(chosen.fault.event)
+    assert met == {event for event in EVENTS if "acknowledge" not in event}
+
+
 def test_every_kind_of_message_has_its_faults() -> None:
     for mode in Mode:
         struck = {case.fault.event for case in scenarios() if case.mode is mode}

@@ -11,7 +11,7 @@ from itertools import cycle
 from random import Random
 
 from connectors.driver import Channel, Transport
-from connectors.testing.faults import Act
+from connectors.testing.faults import Act, Fault
 from connectors.transport.stdio import Command, Pipe
 from streams.app.service_process import now_ms
 from streams.app.signals import Stop
@@ -19,7 +19,7 @@ from streams.kafka.log import Chunks, Logs
 from streams.kafka.topics import Topics
 from streams.storage.client.shards import Shards
 from streams.torture.connectors.databases import Places
-from streams.torture.connectors.scene import Mode, Scenario, Scene, scenarios
+from streams.torture.connectors.scene import Scenario, Scene, scenarios
 from streams.torture.oracle import Verdict
 
 COMMAND = (
@@ -27,7 +27,8 @@ COMMAND = (
     *("connector", "serve"),
 )
 EVERY = 8
-"""One in so many runs has its connector in processes, which are killed; they take long."""
+"""One in so many runs has its connector in processes; they take long. Besides, of each event
+the first run at which a connector dies: its process is killed there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,11 +57,13 @@ class Run:
     stopping: Stop = field(default_factory=Stop)
     figures: Counter[str] = field(default_factory=Counter)
     wrong: list[str] = field(default_factory=list)
+    killed_at: set[str] = field(default_factory=set)
+    """The events at which a connector's process was killed."""
 
     def run(self, seconds: float) -> Verdict:
         """Scenarios for so long, but at least one; one that goes wrong is the last."""
         began, rng = time.monotonic(), Random(self.seed)  # noqa: S311 to be repeated
-        for number, scenario in enumerate(self._order(rng)):
+        for number, scenario in enumerate(self.order(rng)):
             passed = time.monotonic() - began
             is_over = number and passed >= seconds
             if is_over or self.wrong or self.stopping.is_set():
@@ -71,24 +74,20 @@ class Run:
             self.wrong.append("no scenario was run: nothing was tested")
         return Verdict(dict(self.figures), tuple(self.wrong))
 
-    def _order(self, rng: Random) -> Iterator[Scenario]:
-        """All of them in an order of the seed's, then again; every mode and act comes early."""
+    def order(self, rng: Random) -> Iterator[Scenario]:
+        """All of them in an order of the seed's, then again.
+
+        Every mode and act comes early, and every act and event.
+        """
         every = list(scenarios())
         rng.shuffle(every)
-        seen: Counter[tuple[Mode, Act]] = Counter()
-        turns: list[tuple[int, int]] = []
-        for number, scenario in enumerate(every):
-            kind = (scenario.mode, scenario.fault.act)
-            turns.append((seen[kind], number))
-            seen[kind] += 1
-        ordered: Sequence[Scenario] = [every[number] for _, number in sorted(turns)]
-        return cycle(ordered)
+        by_event = in_turns(every, lambda case: (case.fault.act, case.fault.event))
+        return cycle(in_turns(by_event, lambda case: (case.mode, case.fault.act)))
 
     def one(self, number: int, scenario: Scenario, rng: Random) -> None:
         """One scenario."""
         place = self.places(number)
-        is_due = number % EVERY == EVERY - 1 and "acknowledge" not in scenario.fault.event
-        is_process = is_due and place.has_many
+        is_process = self.is_process(number, scenario.fault) and place.has_many
         transport: Transport = place.transport
         if is_process:
             transport = Command((*COMMAND, place.name), os.environ)
@@ -104,14 +103,40 @@ class Run:
         )
         with closing(scene):
             scene.run(scenario)
+        if is_process and scenario.fault.act is Act.CONNECTOR_DIES:
+            self.killed_at.add(scenario.fault.event)
+        self.figures["events at which connectors were killed"] = len(self.killed_at)
         self.figures["scenarios"] += 1
         self.figures[f"{scenario.mode}"] += 1
         self.figures[place.name] += 1
         self.figures[f"{scenario.fault.act}"] += 1
-        self.figures["connectors killed as processes"] += is_process
+        self.figures["connectors in processes"] += is_process
         self.figures["looks at the tables"] += scene.reader.looks
         run = f"run {number}, {place.name}, {scenario}"
         self.wrong += [f"{run}: {fault}" for fault in scene.wrong]
+
+    def is_process(self, number: int, fault: Fault) -> bool:
+        """Whether the connector of a run is a process, where several can open the database.
+
+        A connector of another process announces no acknowledgements.
+        """
+        if "acknowledge" in fault.event:
+            return False
+        is_new = fault.act is Act.CONNECTOR_DIES and fault.event not in self.killed_at
+        return is_new or number % EVERY == EVERY - 1
+
+
+def in_turns(
+    every: Sequence[Scenario], kind_of: Callable[[Scenario], object]
+) -> Sequence[Scenario]:
+    """The first of each kind, then the second of each, and so on."""
+    seen: Counter[object] = Counter()
+    turns: list[tuple[int, int]] = []
+    for number, scenario in enumerate(every):
+        kind = kind_of(scenario)
+        turns.append((seen[kind], number))
+        seen[kind] += 1
+    return [every[number] for _, number in sorted(turns)]
 
 
 def closed(channel: Channel) -> None:
