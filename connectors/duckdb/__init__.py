@@ -157,7 +157,7 @@ CONNECTOR = SqlConnector(
     for_inspection=lambda config: config.model_copy(
         update={"path": path_for_inspection(config.path)}
     ),
-    documentation="https://duckdb.org/docs/stable/",
+    documentation="connectors/docs/DATABASES.md",
 )
 
 

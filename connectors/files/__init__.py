@@ -88,7 +88,7 @@ class FilesConnector:
         return SpecResponse(
             endpoint_spec_schema_json=schema_text(Config),
             resource_spec_schema_json=schema_text(Resource),
-            documentation_url="https://parquet.apache.org/docs/",
+            documentation_url="connectors/docs/FILES.md",
         )
 
     def validate(self, request: ValidateRequest) -> ValidateResponse:

@@ -146,6 +146,7 @@ DIALECT = Dialect(
     mark="%s",
     longest_name=63,
     same_name=str,
+    own_columns=frozenset({"cmax", "cmin", "ctid", "tableoid", "xmax", "xmin"}),
     strict_nulls=True,
     incomparable=frozenset({Kind.JSON}),
     temporary="TEMPORARY",
@@ -273,5 +274,5 @@ def connector(environment: Mapping[str, str]) -> SqlConnector[Config, PostgresRe
         config=Config,
         resource=PostgresResource,
         connect=partial(connect, environment),
-        documentation="https://www.postgresql.org/docs/current/",
+        documentation="connectors/docs/DATABASES.md",
     )

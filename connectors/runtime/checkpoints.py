@@ -186,7 +186,7 @@ def check_holder(place: str, collection: str, holders: AbstractSet[str]) -> None
     if holders != {collection}:
         raise InvalidUsage(
             f"{place} holds collection {', '.join(sorted(holders))}, expected {collection}:"
-            " drop the table and its task's checkpoint, or name another place"
+            " raise the binding's backfill, or name another place"
         )
 
 

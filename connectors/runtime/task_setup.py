@@ -9,7 +9,7 @@ from connectors.driver import Driver
 from connectors.protocol import arena_codec, spec_builder
 from connectors.protocol.messages import Extensions
 from connectors.protocol.violations import Rule, connector_holds
-from connectors.runtime.fields import META, TIME, collection_of, with_changes
+from connectors.runtime.fields import DIFF, META, TIME, collection_of, with_changes
 from connectors.runtime.task import BindingConfig, Materialization
 from connectors.runtime.transactions import BoundCollection
 from schemas.flow_pb2 import FLOW_SINK, MaterializationSpec
@@ -145,11 +145,13 @@ def collection(
 ) -> spec_builder.Collection:
     """The collection of a binding, as the protocol describes it."""
     keys = keys_of(binding, description)
-    if META in description.names:
-        raise InvalidUsage(
-            f"collection {binding.collection}: a column named {META} is the protocol's:"
-            " rename it"
-        )
+    taken = {META, spec_builder.DOCUMENT, *((TIME, DIFF) if delta else ())}
+    for name in description.names:
+        if name in taken:
+            raise InvalidUsage(
+                f"collection {binding.collection}: a column named {name} is the protocol's:"
+                " rename it"
+            )
     shown = with_changes(description) if delta else description
     return collection_of(
         binding.collection, shown, keys or (TIME,), document=document, is_keyed=not delta
@@ -194,13 +196,34 @@ def bind(
     place = ".".join(answer.resource_path)
     if refused := list(refusals(binding, bound, answer)):
         raise InvalidUsage(f"{place}: {'; '.join(refused)}")
+    chosen = selected(binding, bound, answer)
+    if not has_document:
+        check_kept(place, bound, chosen, binding, answer)
     return spec_builder.Bind(
         collection=bound,
         resource=binding.resource,
         path=list(answer.resource_path),
         delta=delta,
-        fields=selected(binding, bound, answer),
+        fields=chosen,
     )
+
+
+def check_kept(
+    place: str,
+    bound: spec_builder.Collection,
+    chosen: Sequence[str],
+    binding: BindingConfig,
+    answer: ValidateResponse.Binding,
+) -> None:
+    """Without a document, what is not selected is nowhere. Errors: InvalidUsage."""
+    if binding.select is None:
+        lost = [
+            f"{column.name}: {answer.constraints[column.name].reason}"
+            for column in bound.columns
+            if column.name not in chosen
+        ]
+        if lost:
+            raise InvalidUsage(f"{place}: {'; '.join(lost)}; or select the columns to keep")
 
 
 def refusals(

@@ -36,12 +36,12 @@ def constraint(
     problem = unnameable(dialect, spec, wanted.name)
     if problem is None and is_key:
         problem = bad_key(dialect, wanted, delta=delta)
+    is_required = is_key or wanted.name in existing
     if problem is None and existing:
         problem = unfitting(dialect, wanted, existing, key=is_key and not delta)
+        is_required = True
     if problem is not None:
-        kind = Constraint.UNSATISFIABLE if is_key else Constraint.FIELD_FORBIDDEN
-        if wanted.name in existing:
-            kind = Constraint.UNSATISFIABLE
+        kind = Constraint.UNSATISFIABLE if is_required else Constraint.FIELD_FORBIDDEN
         return Constraint(type=kind, reason=problem)
     return preference(projection, is_key=is_key, delta=delta)
 
@@ -69,6 +69,9 @@ def unnameable(dialect: Dialect, spec: CollectionSpec, name: str) -> str | None:
     same = dialect.same_name
     if problem := malformed(dialect, name):
         return f"{problem}; give the field another name"
+    if name in dialect.own_columns:
+        own = f"{dialect.name} has a column of its own named {name}"
+        return f"{own}; give the field another name"
     if same(name) in map(same, RESERVED):
         return f"{name} is a name of ours; give the field another name"
     others = [projection.field for projection in spec.projections if projection.field != name]
@@ -103,6 +106,10 @@ def unfitting(
     """Why a field does not go into the table that is there."""
     actual = existing.get(wanted.name)
     if actual is None:
+        same = dialect.same_name
+        twins = [name for name in existing if same(name) == same(wanted.name)]
+        if twins and not key:
+            return f"{dialect.name} cannot tell it from {twins[0]}, which is there; {REMEDY}"
         return f"the table's key has no such column; {REMEDY}" if key else None
     if actual.key != key:
         part = "is" if actual.key else "is not"

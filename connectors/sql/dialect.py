@@ -56,6 +56,8 @@ class Dialect:
     """Bytes."""
     same_name: Callable[[str], str]
     """Two columns of a table cannot have names of which this is the same."""
+    own_columns: frozenset[str] = frozenset()
+    """Names of columns that every table has, and no other column can."""
     strict_nulls: bool
     """Whether NOT NULL can be dropped; if not, only keys are declared NOT NULL."""
     incomparable: frozenset[Kind] = frozenset()

@@ -141,7 +141,7 @@ CONNECTOR = SqlConnector(
     for_inspection=lambda config: config.model_copy(
         update={"path": path_for_inspection(config.path)}
     ),
-    documentation="https://www.sqlite.org/docs.html",
+    documentation="connectors/docs/DATABASES.md",
 )
 
 

@@ -144,7 +144,7 @@ class WebhookConnector:
         return SpecResponse(
             endpoint_spec_schema_json=schema_text(Config),
             resource_spec_schema_json=schema_text(Resource),
-            documentation_url="https://www.rfc-editor.org/rfc/rfc9110",
+            documentation_url="connectors/docs/WEBHOOK.md",
         )
 
     def validate(self, request: ValidateRequest) -> ValidateResponse:

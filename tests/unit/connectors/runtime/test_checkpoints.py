@@ -29,7 +29,7 @@ def of_sources(*names: str) -> bytes:
 
 
 def test_a_place_of_two_collections_holds_neither() -> None:
-    with pytest.raises(InvalidUsage, match="t holds collection u1, u2, expected u1: drop"):
+    with pytest.raises(InvalidUsage, match="t holds collection u1, u2, expected u1: raise"):
         checkpoints.decode(of_sources("u1;t", "u2;t"), [BINDING], EVERY_KEY)
 
 
