@@ -40,6 +40,8 @@ SHOWN = 40
 """Characters of a number that is refused."""
 KEPT = frozenset("[{-0123456789")
 """How JSON begins that an element may not hold."""
+LONG = re.compile(rb"[0-9.]{17}")
+"""A number that may have been left as it was."""
 DEEPEST = 500
 """Levels of a document: who reads JSON recurses, as Python and databases do."""
 MARK = "json_object('op', op)"
@@ -85,7 +87,17 @@ class Encoder:
         ]
         every = list(fields.values())
         document = (exact_document if self._is_nested else document_of)(every, marks=marks)
-        self._sql = f"SELECT {', '.join(listed)}, {document} AS document FROM changed"
+        valid = " AND ".join(
+            f"(c{field.place} IS NULL OR json_valid(c{field.place}))"
+            for field in every
+            if field.form.is_text
+        )
+        self._sql = (
+            f"SELECT {', '.join(listed)}, {valid or 'TRUE'} AS valid, {document} AS document"
+            " FROM changed"
+        )
+        self._texts = [field.name for field in every if field.form.is_text]
+        """Columns of JSON: clients write them as they like."""
         identified = [fields[name] for name in self._names]
         self._texts_sql = (
             f"SELECT {exact_document(identified, marks=False)} AS key,"
@@ -116,10 +128,12 @@ class Encoder:
         split, size = len(self._keys), rows.num_rows
         keys = map(partial(named, elements), self._keys, arrays)
         values = map(partial(named, exact_elements), self._values, arrays[split:])
-        documents = arrays[-1]
+        documents, valid = arrays[-1], arrays[-2]
+        if self._texts and not pc.all(valid, min_count=0).as_py():
+            raise Refused(f"expected JSON in {', '.join(self._texts)}, actual other text")
         if self._is_nested:
             documents = spelled(documents)
-            check_depths(documents)
+            check_json(documents)
         return Block(
             Tuples.of_columns(list(keys), size),
             Tuples.of_columns(list(values), size),
@@ -127,9 +141,12 @@ class Encoder:
         )
 
     def texts(self, row: pa.RecordBatch, operation: str) -> tuple[bytes, bytes]:
-        """JSON of what identifies a row, and of its document; also of one that is refused."""
+        """JSON of what identifies a row, and of its document; also of one that is refused.
+
+        What is no JSON is a text of it.
+        """
         key, document = (
-            spelled(texts)[0].as_py().encode()
+            written(spelled(texts)[0].as_py())
             for texts in self._query(self._texts_sql, row, [operation])
         )
         return key, document
@@ -242,12 +259,28 @@ def spelled(texts: pa.Array) -> pa.Array:
     return pa.array(quoted, pa.utf8())
 
 
-def check_depths(documents: pa.Array) -> None:
-    """Errors: Refused if one is nested too deeply."""
+def written(text: str) -> bytes:
+    """JSON as it is, what is none as a text in JSON."""
+    try:
+        read(text.encode())
+    except RecursionError:  # it is deep, and DuckDB has read it
+        pass
+    except ValueError:
+        return json.dumps(text).encode()
+    return text.encode()
+
+
+def check_json(documents: pa.Array) -> None:
+    """Errors: Refused if one is nested too deeply, or is no JSON as it was not written anew."""
     blobs = Blobs(documents.cast(pa.binary()))
     for document in blobs:
         if document.count(b"[") + document.count(b"{") > DEEPEST and depth(document) > DEEPEST:
             raise Refused(f"expected a document of at most {DEEPEST} levels, actual more")
+        if LONG.search(document):
+            try:
+                read(document)
+            except ValueError as error:
+                raise Refused(f"expected a document of JSON: {error}") from error
 
 
 def depth(document: bytes) -> int:

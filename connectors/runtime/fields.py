@@ -29,9 +29,16 @@ class Form:
     base64: bool = False
     nested: bool = False
     """`sql` gives JSON, which the protocol packs as JSON."""
+    is_text: bool = False
+    """A value is JSON's text, of which nobody says that it is JSON."""
 
 
 JSON = "to_json({})::VARCHAR"
+# to_json rounds numbers of many digits; what DuckDB reads and JSON has not, as [1,], it mends
+JSON_TEXT = (
+    "CASE WHEN json_valid({0}) AND NOT regexp_matches({0}::VARCHAR, '[0-9.]{{17,}}')"
+    " THEN to_json({0})::VARCHAR ELSE {0}::VARCHAR END"
+)
 ANYTHING = ("array", "boolean", "number", "object", "string")
 # a product: `/` of integers has no fraction here
 SECONDS = "((date_part('microsecond', {0}) % 60000000) * 0.000001)::DECIMAL(18, 6)::VARCHAR"
@@ -58,7 +65,7 @@ ZONED = f"replace(regexp_replace({SIGNED}, '[+]00$', 'Z'), ' ', 'T')"
 FORMS: tuple[tuple[str, Form], ...] = (
     (r".*\[\d*\]", Form(("array",), sql=JSON, nested=True)),
     (r"(STRUCT|MAP)\b.*", Form(("object",), sql=JSON, nested=True)),
-    (r"JSON", Form(ANYTHING, nested=True)),  # to_json would round its numbers
+    (r"JSON", Form(ANYTHING, sql=JSON_TEXT, nested=True, is_text=True)),
     (r"UNION\b.*", Form(ANYTHING, sql=JSON, nested=True)),
     (r"U?(TINYINT|SMALLINT|INTEGER)|BIGINT", Form(("integer",), sql="{}::BIGINT")),
     (r"UBIGINT|U?HUGEINT|BIGNUM", Form(("string",), "integer")),

@@ -15,6 +15,7 @@ from tests.support.endpoints import on_duckdb, on_postgres, on_sqlite
 
 DIGITS = "9" * 5000
 DEEP = "[" * 600 + "]" * 600
+FINE = "0.12345678901234567890123"
 LARGE = f'{{"a":[{DIGITS}]}}'
 
 
@@ -41,6 +42,23 @@ def test_a_document_that_cannot_be_sent_is_a_dead_letter(world: World) -> None:
     world.collections.append("u2", 16, [("bad", DEEP, 15, -1), ("bad", "1", 15, 1)])
     assert world.catch_up().left_out == {}
     assert world.endpoint.query("SELECT count(*) FROM prices") == [(3,)]
+
+
+@pytest.mark.parametrize("select", [None, []])
+def test_what_is_no_json_is_a_dead_letter(world: World, select: list[str] | None) -> None:
+    """Clients write columns of JSON too, and DuckDB reads more: [1,] is written as [1]."""
+    world.bindings[0]["select"] = select
+    bad = ["[1", f"[{FINE},]"]
+    rows = [("a", "[1,]", 13, 1), *((text, text, 13, 1) for text in bad), ("c", None, 13, 1)]
+    world.collections.append("u2", 14, rows)
+    assert world.catch_up().left_out == {"prices": 2}
+    texts = world.endpoint.query("SELECT CAST(flow_document AS VARCHAR) FROM prices")
+    assert sorted(json.loads(text)["v"] or [] for (text,) in texts) == [[], [1]]
+    letters = [json.loads(value) for _, _, value in world.letters.raw]
+    assert {letter["document"] for letter in letters} == {
+        f'{{"item":"{text}","v":{text}}}' for text in bad
+    }
+    assert all("expected" in letter["error"] for letter in letters)
 
 
 def test_one_that_cannot_be_sent_says_which_column_it_is(world: World) -> None:
