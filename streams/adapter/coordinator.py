@@ -376,13 +376,16 @@ class Coordinator:
     def _resume(self, statement: ResumeSource) -> tuple[Result, ...]:
         item = resume_source.source(statement.name, self.catalog.sync())
         self.shards.sync()
-        condition = self.observed.conditions.get(item.id)
+        condition, letters = self.observed.conditions.get(item.id), item.dead_letters
         resume = resume_source.resume(
             statement,
             item,
             self._cluster.topics,
             self._settings.namespace,
-            self.shards.state(item.id).source or {},
+            resume_source.Bindings(
+                self.shards.state(item.id).source or {},
+                {} if letters is None else self.shards.state(letters.id).source or {},
+            ),
             None if condition is None else condition.status,
         )
         item = self.catalog.change(lambda _: resume).items[item.id]

@@ -10,6 +10,7 @@ takes them over as far as the topic holds them (`streams.compute.continuation`).
 """
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from itertools import pairwise
 
 from streams.adapter.catalog import Catalog, Item, Resume
@@ -36,6 +37,14 @@ from streams.kafka.topics import Topics
 from streams.plan.sql.offsets import Offsets, ResumeSource
 
 
+@dataclass(frozen=True, slots=True)
+class Bindings:
+    """What the shard binds of a source and of its dead letters, empty without any."""
+
+    source: Mapping[int, int]
+    letters: Mapping[int, int]
+
+
 def source(name: str, catalog: Catalog) -> Item:
     """Return the source of this name. Errors: InvalidStatement."""
     return source_by_name(name, catalog, "sources alone resume elsewhere")
@@ -46,17 +55,18 @@ def resume(
     item: Item,
     topics: Topics,
     namespace: str,
-    bound: Mapping[int, int],
+    written: Bindings,
     status: Status | None,
 ) -> Resume:
-    """Return the event; `bound` is the shard's binding, `status` what replicas say.
+    """Return the event; `status` is what replicas say.
 
     Errors: InvalidStatement, also if nothing keeps the source from reading on; Determinate.
     """
     read = item.source
     assert read is not None, "an item of `source` has a source"
     _refuse_over_limit(item, status)
-    if not _is_stalled(read, bound, status, topics):
+    bound, settled = written.source, _settled(read, written.letters)
+    if not _is_stalled(read, bound, settled, status, topics):
         raise InvalidStatement(
             f"source {item.name} is not stalled",
             "it can continue from its current offsets, so nothing has to be skipped",
@@ -76,22 +86,29 @@ def resume(
     start = Start(generation, found)
     if read.watermark is not None and topic_id == read.topic_id:
         said = "" if status is None else status.message
-        start = _continued(read, bound, dict(found), topics, said)
+        start = _continued(read, bound, settled, dict(found), topics, said)
     return Resume(item.id, topic, topic_id, start)
+
+
+def _settled(read: IngestionDescription, letters: Mapping[int, int]) -> Mapping[int, int]:
+    """Return how far dead letters are written; by times of ingestion they are no further."""
+    return {} if read.watermark is None else continuation.settled(letters, read.start)
 
 
 def _continued(
     read: IngestionDescription,
     bound: Mapping[int, int],
+    settled: Mapping[int, int],
     places: Mapping[int, int],
     topics: Topics,
     said: str,
 ) -> Start:
     """Return where a source with a watermark goes on in its topic; `said` is why it stalled."""
     stood, ends = read_positions(bound, read.start), topics.ends(read.topic)
-    lost = {p: int(end.high) for p, end in ends.items() if end.high < stood.get(p, 0)}
+    known = {p: max(stood.get(p, 0), settled.get(p, 0)) for p in {*stood, *settled}}
+    lost = {p: int(end.high) for p, end in ends.items() if end.high < known.get(p, 0)}
     if is_of_topic(read, said):
-        lost |= {p: end for p, end in lost_ends(said).items() if end < stood.get(p, 0)}
+        lost |= {p: end for p, end in lost_ends(said).items() if end < known.get(p, 0)}
     wanted = Wanted(
         places=places,
         lows={partition: int(end.low) for partition, end in ends.items()},
@@ -130,6 +147,7 @@ def _with_others(
 def _is_stalled(
     read: IngestionDescription,
     bound: Mapping[int, int],
+    settled: Mapping[int, int],
     status: Status | None,
     topics: Topics,
 ) -> bool:
@@ -148,7 +166,7 @@ def _is_stalled(
         {partition: Ends(*bounds) for partition, bounds in ends.items()},
         repeats=SETTLED if is_reported else 0,
     )
-    return isinstance(reading_obstacle(read, bound, observation), Stalled)
+    return isinstance(reading_obstacle(read, bound, observation, settled), Stalled)
 
 
 def _is_lasting(read: IngestionDescription, bound: Mapping[int, int], reason: str) -> bool:

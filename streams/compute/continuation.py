@@ -6,7 +6,8 @@ takes over where the one before stood, with two exceptions that the statement de
 
     gaps      offsets that are never read: what the topic no longer holds, and what is skipped
     returns   partitions that are read again from an offset, because the topic lost its end or
-              the statement says so; what is pending before the offset stays so
+              the statement says so; what is pending before the offset stays so. Where it lost
+              an end before settled dead letters alone, they are what is read again
 
           released        read               bad             gap                end
     ─────────┼──────────────┼─────────────────┼───────────────────────┼──────────▶  offsets
@@ -45,7 +46,8 @@ def standing(bound: Offsets, start: Start) -> dict[int, int]:
     reads = binding.offsets(bound, generation) or dict(start.offsets)
     if start.kept is None or not reads:
         return reads
-    reads |= _returns(start, generation)
+    for partition, offset in _returns(start, generation).items():
+        reads[partition] = min(offset, reads.get(partition, 0))
     for partition, _, _ in start.kept.gaps:
         reads.setdefault(partition, 0)
     return {p: past(gaps(start, p), read) for p, read in reads.items()}
@@ -114,8 +116,9 @@ def resumed(before: Start, bound: Offsets, wanted: Wanted) -> Start:
     for partition, place in sorted(wanted.places.items()):
         read = stood.get(partition, 0)
         first = min(open_.get(partition, read), place)
-        if place < read or partition in wanted.lost:
-            returns[partition] = (generation, place)
+        again = _back(wanted, partition, read)
+        if again is not None:
+            returns[partition] = (generation, again)
         whole = done.get(partition, 0)  # gaps before it have had their effect
         if partition in returns:
             whole = min(whole, returns[partition][1])
@@ -128,6 +131,18 @@ def resumed(before: Start, bound: Offsets, wanted: Wanted) -> Start:
     return Start(generation, before.offsets, Kept(kept.since, back, tuple(ranges)))
 
 
+def _back(wanted: Wanted, partition: int, read: int) -> int | None:
+    """Return from where a partition is read again that was read up to `read`, if it is.
+
+    Where it lost an end that was not read and goes on before it, refused messages up to that
+    end stay settled.
+    """
+    place, lost = wanted.places[partition], wanted.lost.get(partition)
+    if place < read or lost is None:
+        return place if place < read else None
+    return max(place, lost) if lost >= read else place
+
+
 def _gaps_until(before: Start, wanted: Wanted, partition: int, first: int, read: int) -> Gaps:
     """The gaps of a partition that was read up to `read`, and is pending from `first` on."""
     place, known = wanted.places[partition], gaps(before, partition)
@@ -136,8 +151,9 @@ def _gaps_until(before: Start, wanted: Wanted, partition: int, first: int, read:
         stop = wanted.lost[partition]
     elif wanted.bad is not None and wanted.bad[0] == partition:
         stop = max(read, wanted.bad[1])
-    if place < read or partition in wanted.lost:  # it is read again from there on
-        known = tuple((start, min(end, place)) for start, end in known)
+    back = _back(wanted, partition, read)
+    if back is not None:
+        known = tuple((start, min(end, back)) for start, end in known)
     gone = (first, min(wanted.lows.get(partition, 0), read, place))
     return _merged((*known, gone, (stop, place)))
 

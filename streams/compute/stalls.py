@@ -49,14 +49,23 @@ class TopicReport:
     message_bytes: int = field(default=0, compare=False)
 
 
+NOWHERE: Mapping[int, int] = {}
+
+
 def reading_obstacle(
-    source: IngestionDescription, bound: Mapping[int, int], observation: TopicReport
+    source: IngestionDescription,
+    bound: Mapping[int, int],
+    observation: TopicReport,
+    settled: Mapping[int, int] = NOWHERE,
 ) -> Stalled | StaleEnds | None:
     """Return why the topic cannot be read on from the shard's binding `bound`, or None.
 
     A partition without an offset is new, and must still hold its offset 0; only a source that
     has read nothing and was given no offsets starts at whatever is held. An end before the
     binding is first treated as an outdated answer: another replica may have read further.
+    `settled` has the offsets before which dead letters were appended, which may be ahead of the
+    binding: the topic may lose no end before them either, or other messages would be taken for
+    those that are settled.
     """
     name = f'topic "{source.topic}"'
     if observation.id is None:
@@ -67,19 +76,22 @@ def reading_obstacle(
         )
     start = source.start
     at = read_positions(bound, start)
+    known = {p: max(at.get(p, 0), settled.get(p, 0)) for p in {*at, *settled}}
     lost = [
         f"partition {partition} (from offset {end} on)"
         for partition, end in sorted(observation.shrunk.items())
-        if at.get(partition, 0) > end
+        if known.get(partition, 0) > end
     ]
     if lost:
         return Stalled(f"{name} has lost records at the end of {', '.join(lost)}")
-    for partition in sorted(set(at) | set(observation.ends)) if at else ():
-        reason = _gap(at.get(partition, 0), observation.ends.get(partition))
+    for partition in sorted({*at, *observation.ends}) if at else sorted(settled):
+        ends = observation.ends.get(partition)
+        first = at.get(partition, 0 if at or ends is None else ends.low)
+        reason = _gap(first, known.get(partition, 0), ends)
         if reason is not None:
             stalled = Stalled(f"{name}, partition {partition}: {reason}")
-            settled = observation.repeats >= SETTLED or _overtaken(at, observation.ends)
-            return stalled if settled else StaleEnds()
+            is_lasting = observation.repeats >= SETTLED or _overtaken(at, observation.ends)
+            return stalled if is_lasting else StaleEnds()
     return None
 
 
@@ -134,14 +146,15 @@ def is_of_topic(source: IngestionDescription, reason: str) -> bool:
 
 def _overtaken(at: Mapping[int, int], ends: Mapping[int, Ends]) -> bool:
     """Whether unread records are gone: no later answer brings them back."""
-    return any(at.get(partition, 0) < end.low for partition, end in ends.items())
+    return bool(at) and any(at.get(p, 0) < end.low for p, end in ends.items())
 
 
-def _gap(expected: int, ends: Ends | None) -> str | None:
+def _gap(expected: int, known: int, ends: Ends | None) -> str | None:
+    """Why a partition cannot be read from an offset on, which holds what is `known`."""
     if ends is None:
         return f"expected offset {expected}, got no such partition"
     if expected < ends.low:
         return f"offsets {expected} to {ends.low - 1} were deleted before they were read"
-    if ends.high < expected:
-        return f"expected to reach offset {expected}, got an end at {ends.high}"
+    if ends.high < max(expected, known):
+        return f"expected to reach offset {max(expected, known)}, got an end at {ends.high}"
     return None

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from streams.compute import binding
+from streams.compute import binding, stalls
 from streams.compute.binding import Fact
 from streams.compute.stalls import bad_message
 from streams.plan.metadata import LateRows, OnError
@@ -198,6 +198,64 @@ def test_that_pending_rows_that_the_topic_lost_are_read_again(
     rows, _ = duckdb_oracle.updates(world.shards, world.relations["events"])
     found = {row["id"] for row in rows.to_pylist() if row["_diff"] > 0}
     assert found == {now, now + 80, now + 90, now + 100}
+
+
+@pytest.mark.parametrize("is_seen", [True, False], ids=["seen", "after a restart"])
+def test_that_a_source_whose_settled_dead_letters_the_topic_lost_says_so(
+    *, is_seen: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Or upper would stand without a word until the topic is as long as it was."""
+    world = World()
+    world.patch(monkeypatch)
+    history = History(world, "place", "dead_letter")
+    replica = Replica(world, "r", tmp_path / "r")
+    history.send(0, world.now)
+    history.settle(replica)
+    for _ in range(4):
+        history.send(0, None)
+    history.settle(replica)
+    assert binding.offsets(world.shards.state(EVENTS).source or {}, 0)[0] == 1
+    lose_end(world, history, 2)
+    if is_seen:
+        world.lost = {history.topic: {0: 2}}
+    else:
+        replica = Replica(world, "again", tmp_path / "again")
+        monkeypatch.setattr(stalls, "SETTLED", 0)
+    history.send(0, world.now + 2_000)
+    history.settle(replica)
+    trouble = replica.scheduler.flows[EVENTS].trouble
+    assert trouble is not None
+    assert trouble.message.startswith('topic "raw"')
+    said = "(from offset 2 on)" if is_seen else "expected to reach offset 5, got an end at 3"
+    assert said in trouble.message
+
+
+def test_that_a_source_reads_on_after_its_topic_lost_what_nobody_had_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What it binds behind the lost end, it has read since."""
+    world = World()
+    world.patch(monkeypatch)
+    history = History(world, "place", "dead_letter")
+    replica = Replica(world, "r", tmp_path)
+    for at in (0, 100):
+        history.send(0, world.now + at)
+    history.settle(replica)
+    lose_end(world, history, 2)
+    world.lost = {history.topic: {0: 2}}
+    for later in (200, 1_000, None, 3_000):
+        history.send(0, None if later is None else world.now + later)
+        history.settle(replica)
+    assert replica.scheduler.flows[EVENTS].trouble is None
+    history.judge()
+
+
+def lose_end(world: World, history: History, end: int) -> None:
+    """The first partition loses what is behind an offset."""
+    partition = world.broker.store.partition(history.topic, 0)
+    del partition.records[end:]
+    partition.end = end
+    del history.messages[0][end:]
 
 
 def test_that_a_view_over_event_time_is_exact(

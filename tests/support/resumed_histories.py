@@ -93,7 +93,15 @@ class Truth:
             skipped = self.skipped.setdefault(partition, set())
             before = set(skipped)
             lost, low = wanted.lost.get(partition), wanted.lows[partition]
-            if lost is not None or place < said.stood.get(partition, 0):
+            stood = said.stood.get(partition, 0)
+            if lost is not None and stood <= lost and stood <= place:
+                self.settled[partition] = {
+                    offset for offset in self.settled.get(partition, set()) if offset < lost
+                }
+                skipped -= {offset for offset in skipped if offset >= max(place, lost)}
+                skipped |= set(range(lost, place))
+                keep = 1 << 40
+            elif lost is not None or place < stood:
                 self.read[partition] = place
                 self.settled[partition] = {
                     offset for offset in self.settled.get(partition, set()) if offset < place
@@ -181,6 +189,7 @@ class World:
 
     declared: Watermark
     on_error: OnError
+    bad_share: float = 0.07
     logs: list[Log] = field(default_factory=lambda: [Log() for _ in range(PARTITIONS)])
     topic: int = 0
     sent: int = 0
@@ -209,14 +218,12 @@ class World:
             log.low = min(len(log.messages), log.low + count)
 
     def cut(self, partition: int, count: int, replicas: "list[Replica]") -> None:
-        """The topic loses its end, below what is bound for whichever replica, if that may be.
+        """The topic loses its end, below what is bound or settled for whichever replica.
 
         What is under way is given up: it has read messages that are gone.
         """
         log, starts = self.logs[partition], [self.start, *(each.heard for each in replicas)]
-        stood = min(
-            continuation.standing(self.shard.bound, start).get(partition, 0) for start in starts
-        )
+        stood = min(self.known(start).get(partition, 0) for start in starts)
         end = len(log.messages) - count
         if self.start_topic != self.topic or not log.low <= end < stood <= len(log.messages):
             return
@@ -224,6 +231,12 @@ class World:
         for cuts in (self.cuts, *(each.cuts for each in replicas)):
             cuts[partition] = min(end, cuts.get(partition, end))
         self._forget(replicas)
+
+    def known(self, start: Start) -> dict[int, int]:
+        """The offsets before which all is bound, or refused and settled."""
+        stood = continuation.standing(self.shard.bound, start)
+        settled = continuation.settled(self.shard.letters[1], start)
+        return {p: max(stood.get(p, 0), settled.get(p, 0)) for p in {*stood, *settled}}
 
     @staticmethod
     def _forget(replicas: "list[Replica]") -> None:
@@ -238,11 +251,14 @@ class World:
 
     def resume(self, places: Mapping[int, int], bad: tuple[int, int] | None = None) -> None:
         """Execute the statement: partitions that are not in `places` go on where they stand."""
-        stood = continuation.standing(self.shard.bound, self.start)
+        stood, known = (
+            continuation.standing(self.shard.bound, self.start),
+            self.known(self.start),
+        )
         wanted = Wanted(
             places={p: places.get(p, stood.get(p, log.low)) for p, log in enumerate(self.logs)},
             lows={p: log.low for p, log in enumerate(self.logs)},
-            lost={p: end for p, end in self.cuts.items() if end < stood.get(p, 0)},
+            lost={p: end for p, end in self.cuts.items() if end < known.get(p, 0)},
             bad=bad,
         )
         if self.topic == self.start_topic:
@@ -307,9 +323,12 @@ class Replica:
         stood, ends = continuation.standing(bound, self.heard), world.ends()
         if world.topic != self.topic:
             return True
-        if any(end < stood.get(p, 0) for p, end in self.cuts.items()):
+        known = world.known(self.heard)
+        if any(end < known.get(p, 0) for p, end in self.cuts.items()):
             return True
-        return any(not ends[p].low <= at <= ends[p].high for p, at in stood.items())
+        if any(ends[p].high < at for p, at in known.items()):
+            return True
+        return any(at < ends[p].low for p, at in stood.items())
 
     def plan(self, budget: int) -> bool:
         world, shard = self.world, self.world.shard
@@ -445,7 +464,7 @@ def produce(world: World, rng: random.Random) -> None:
         at -= rng.randrange(500)
     elif draw < 0.3:
         at += rng.randrange(300)
-    world.send(rng.randrange(PARTITIONS), BAD if draw > 0.93 else at)
+    world.send(rng.randrange(PARTITIONS), BAD if rng.random() < world.bad_share else at)
 
 
 def somewhere(world: World, rng: random.Random) -> dict[int, int]:

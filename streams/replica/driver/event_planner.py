@@ -78,14 +78,16 @@ def plan(
     assert own is not None
     letters = _letters(flow, view)  # before the source: whatever moves that moves them too
     shard = position(flow, view)
-    match reading_obstacle(source, shard.offsets, observation):
+    bound_letters = {} if letters is None else letters.offsets
+    settled = continuation.settled(bound_letters, source.start)
+    losses = _losses_unknown(own, shard, observation)
+    match reading_obstacle(source, shard.offsets, losses, settled):
         case Stalled(reason):
             return StalledSource(flow, reason)
         case StaleEnds():
             return None
         case None:
             pass
-    bound_letters = {} if letters is None else letters.offsets
     if (
         max(binding.generation(shard.offsets), binding.generation(bound_letters))
         > source.start.generation
@@ -100,7 +102,7 @@ def plan(
         observation.ends,
         moment.elapsed_ms,
         source.start,
-        continuation.settled(bound_letters, source.start),
+        settled,
     )
     progress = event_time.aware(progress, observation.losses)
     if is_void:
@@ -108,6 +110,21 @@ def plan(
     if progress != own.progress:
         return MovedSource(flow, replace(own, progress=progress))
     return _advance(flow, view, observation, progress, moment)
+
+
+def _losses_unknown(own: OwnState, shard: Position, observation: TopicReport) -> TopicReport:
+    """The report without lost ends where what is bound was read after they were lost.
+
+    So it is if this replica alone has appended since it heard of them: nothing was bound there
+    then, or the source would have stalled.
+    """
+    progress = own.progress or {}
+    is_heard = bool(progress) and all(
+        part.losses == observation.losses for part in progress.values()
+    )
+    return (
+        replace(observation, shrunk={}) if is_heard and own.position == shard else observation
+    )
 
 
 def _has_lost(flow: Dataflow, observation: TopicReport) -> bool:

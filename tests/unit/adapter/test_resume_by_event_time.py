@@ -3,12 +3,15 @@
 import pytest
 
 from streams.adapter.results import Complete
-from streams.compute import binding
+from streams.compute import binding, continuation, dead_letters
 from streams.compute.binding import Fact
 from streams.compute.description import Kept, Start
 from streams.compute.protocol import Status
 from streams.ids import CollectionId, Offset, Topic
 from streams.kafka.topics import TopicKind, TopicSpec
+from streams.progress import frontier
+from streams.storage.log.events import Append, Part, write_capability
+from streams.storage.log.outcomes import Appended
 from tests.support.coordinators import Environment, eventually
 from tests.support.replica import FakeReplica
 from tests.unit.adapter.test_resume_source import bind, described, detail, made_anew, produce
@@ -19,6 +22,7 @@ CLICKS = (
     " (id BIGINT, ts TIMESTAMP, WATERMARK FOR ts AS ts) FORMAT JSON ON ERROR FAIL"
 )
 GONE = 'topic "orders", partition 0: rows from offset 3 on are pending until ...'
+SHORT = 'topic "orders", partition 0: expected to reach offset {}, got an end at {}'
 BAD = "cannot decode message: topic orders, partition 0, offset {}: x"
 
 
@@ -42,6 +46,25 @@ def replica(env: Environment) -> FakeReplica:
 
 def bound(read: int, released: int) -> dict[int, int]:
     return dict(binding.extended({0: read}, 0, {0: released}, Fact.RELEASED))
+
+
+def settle(env: Environment, replica: FakeReplica, offsets: dict[int, int]) -> None:
+    """Dead letters alone are appended."""
+    letters = dead_letters.of(S1)
+    replica.shards.open(S1)
+    replica.shards.sync(S1)
+    state = replica.shards.state(letters)
+    part = Part(
+        collection=letters,
+        capability=write_capability(letters),
+        lower=state.upper,
+        upper=frontier(state.upper.time + 1),
+        from_offsets=state.source or {},
+        to_offsets=offsets,
+    )
+    (outcome,) = replica.shards.submit([(S1, Append((part,)))])
+    assert isinstance(outcome, Appended)
+    env.coordinator.shards.sync(S1)
 
 
 def resume(env: Environment, place: str) -> None:
@@ -130,6 +153,30 @@ def test_where_the_topic_lost_its_end_other_messages_are_not_pending(env, replic
         " partition 0 skipped offsets 9 to 11"
     )
     eventually(lambda: detail(env) == told)
+
+
+def test_an_end_that_was_lost_before_dead_letters_is_one_where_it_may_resume():
+    """The dead letters up to there stay, the messages from there on are others."""
+    env = Environment()
+    try:
+        replica = env.start_replica()
+        assert isinstance(env.sql(CLICKS.replace("FAIL", "DEAD LETTER"))[-1], Complete)
+        eventually(lambda: bool(replica.created))
+        produce(env, 6)
+        bind(env, replica, bound(2, 2))
+        resumes = "ALTER SOURCE clicks RESUME FROM OFFSETS (0 => 2)"
+        assert env.fails(resumes).message == "source clicks is not stalled"
+        settle(env, replica, {0: 9})
+        said(env, replica, SHORT.format(9, 6))
+        resume(env, "OFFSETS (0 => 2)")
+        assert begins(replica, 1) == Start(1, (), Kept(0, returns=((0, 1, 6),)))
+        start = begins(replica, 1)
+        assert continuation.standing(bound(2, 2), start) == {0: 2}
+        assert continuation.settled({0: 9}, start) == {0: 6}
+        replica.say(Status(S1, "running", ""))
+        eventually(lambda: "nothing was skipped" in str(detail(env)))
+    finally:
+        env.stop()
 
 
 def test_it_may_go_back(env, replica):

@@ -73,6 +73,29 @@ def test_nothing_is_passed_over(bound, report, found):
     assert reading_obstacle(SOURCE, bound, report) == expected
 
 
+@pytest.mark.parametrize(
+    ("report", "found"),
+    [
+        (TopicReport("a", {0: Ends(0, 5)}), None),
+        (TopicReport("a", {0: Ends(0, 3)}), StaleEnds()),
+        (
+            TopicReport("a", {0: Ends(0, 3)}, repeats=SETTLED),
+            'topic "events", partition 0: expected to reach offset 5, got an end at 3',
+        ),
+        (
+            TopicReport("a", {0: Ends(0, 9)}, shrunk={0: 3}),
+            'topic "events" has lost records at the end of partition 0 (from offset 3 on)',
+        ),
+        (TopicReport("a", {0: Ends(0, 9)}, shrunk={0: 5}), None),
+    ],
+    ids=["goes on", "old answer", "truncated", "shrunk", "shrunk beyond what is settled"],
+)
+@pytest.mark.parametrize("bound", [{}, {0: 2}], ids=["nothing bound", "bound"])
+def test_an_end_before_dead_letters_is_lost_too(bound, report, found):
+    expected = Stalled(found) if isinstance(found, str) else found
+    assert reading_obstacle(SOURCE, bound, report, {0: 5}) == expected
+
+
 def started(generation: int, **offsets: int) -> IngestionDescription:
     pairs = tuple((int(name[1:]), offset) for name, offset in offsets.items())
     return replace(SOURCE, start=Start(generation, pairs))
