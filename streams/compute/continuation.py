@@ -59,8 +59,9 @@ def released(bound: Offsets, start: Start) -> dict[int, int]:
     offsets = binding.offsets(bound, generation) | binding.facts(
         bound, generation, Fact.RELEASED
     )
+    reads = standing(bound, start)
     for partition, offset in _returns(start, generation).items():
-        offsets[partition] = min(offset, offsets.get(partition, offset))
+        offsets[partition] = min(offset, offsets.get(partition, reads.get(partition, 0)))
     return {p: past(gaps(start, p), offset) for p, offset in offsets.items()}
 
 

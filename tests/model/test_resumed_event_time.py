@@ -190,6 +190,14 @@ def test_what_the_topic_no_longer_holds_is_a_gap_and_what_is_bound_stays() -> No
     assert continuation.added(start, latest, 0) == ((7, 12),)
 
 
+def test_where_nothing_is_bound_settled_messages_of_a_lost_end_are_unsettled_alone() -> None:
+    """What is before the lost end is read on from where it was."""
+    start = continuation.resumed(Start(), {}, Wanted(places={0: 6}, lows={0: 0}, lost={0: 4}))
+    assert start.kept == Kept(0, returns=((0, 1, 6),), gaps=((0, 4, 6),))
+    assert continuation.standing({}, start) == continuation.released({}, start) == {0: 0}
+    assert continuation.settled({0: 9}, start) == {0: 6}
+
+
 def test_a_partition_that_is_read_anew_holds_the_watermark_back_again() -> None:
     bound = binding.extended({0: 9, 1: 4}, 0, {0: 1_000, 1: 500}, Fact.EVENT_TIME)
     start = continuation.resumed(Start(), bound, Wanted(places={0: 7, 1: 8}, lost={0: 7}))
