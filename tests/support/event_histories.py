@@ -144,6 +144,7 @@ class History:
 
     def settle(self, replica: Replica) -> None:
         """Let a replica do all there is, with every partition idle."""
+        self.look()
         replica.follow()
         quiet = 0
         for _ in range(60):
