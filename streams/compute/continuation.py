@@ -78,6 +78,13 @@ def greatest(bound: Offsets, start: Start) -> dict[int, int]:
     return {partition: time for partition, time in times.items() if partition not in returns}
 
 
+def going_on(bound: Offsets, start: Start) -> frozenset[int]:
+    """Return the partitions of this topic that are bound, but for those that are read again."""
+    generation = _newest(bound, start)
+    read_again = _returns(start, generation)
+    return frozenset(binding.offsets(bound, generation)) - frozenset(read_again)
+
+
 def settled(letters: Offsets, start: Start) -> dict[int, int]:
     """Return the offset before which refused messages are dead letters; `letters` bind it."""
     generation = _newest(letters, start)

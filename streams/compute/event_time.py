@@ -8,10 +8,12 @@ partition p:
     watermark  =  max over time of (candidate - delay)
     upper      =  max(upper before, watermark), once watermark <= candidate - delay
 
-A partition is idle when its end has been read and no message came for the declared time. A
-replica reads ahead of the binding: a row at or beyond upper is *pending* in its state, and one
-below upper is late. The judge of lateness is the shard's upper when the row is read, which is
-the lower of the interval to which the row belongs.
+A partition is idle when its end has been read and it gave no event time for the declared time.
+Messages without one keep it active only while there are more than a micro-batch reads, or the
+first of them are unread: they might be rows. A replica reads ahead of the binding: a row at or
+beyond upper is *pending* in its state, and one below upper is late. The judge of lateness is
+the shard's upper when the row is read, which is the lower of the interval to which the row
+belongs.
 
     pending(offsets O, upper U)  =  rows at offsets < O with event times >= U
     shard(O, U)                  =  all other rows at offsets < O
@@ -59,6 +61,8 @@ NOWHERE: Mapping[int, int] = {}
 Ranges = Mapping[int, tuple[int, int]]
 """For each partition the first offset, and the end."""
 
+NOTHING: Ranges = {}
+
 
 @dataclass(frozen=True, slots=True)
 class Stretch:
@@ -76,10 +80,11 @@ class Partition:
     shard. `greatest` is the greatest event time, None before the first row. `stretches` divide
     what is read and not released. `owed` was read without an Append, and has refused messages.
     `read_ms` is this replica's clock when the last message was read, one that nobody sets
-    (D341). `late`, `skipped`, `bad` and `messages` count messages before `read` (`Fact`).
-    Refused messages before `settled` are dead letters already. `waiting` counts those that are
-    owed, since `owed_ms`. No offset here lies in one of the `gaps`, which are never read.
-    `losses` is how often the topic was seen to lose an end before it was read.
+    (D341), and `time_ms` when the last one with an event time was. `is_behind` says that there
+    was more to read then. `late`, `skipped`, `bad` and `messages` count messages before `read`
+    (`Fact`). Refused messages before `settled` are dead letters already. `waiting` counts those
+    that are owed, since `owed_ms`. No offset here lies in one of the `gaps`, which are never
+    read. `losses` is how often the topic was seen to lose an end before it was read.
     """
 
     read: int
@@ -87,6 +92,8 @@ class Partition:
     released: int
     greatest: int | None
     read_ms: int
+    time_ms: int
+    is_behind: bool = False
     stretches: tuple[Stretch, ...] = ()
     owed: tuple[int, int] | None = None
     late: int = 0
@@ -110,7 +117,8 @@ class Advance:
 
     With upper = lower nothing is appended, or `settles` dead letters alone. `again` is read for
     rows that are pending, `owed` for refused messages. `candidate` is fed to the engine's
-    watermark; None: it is there already.
+    watermark; None: it is there already. Of the partitions that are `behind` not all fresh
+    messages are read.
     """
 
     lower: int
@@ -120,6 +128,7 @@ class Advance:
     owed: Ranges = field(default_factory=dict)
     candidate: int | None = None
     settles: bool = False
+    behind: frozenset[int] = frozenset()
 
     @property
     def appends(self) -> bool:
@@ -182,6 +191,7 @@ def begin(
             released=first,
             greatest=greatest.get(partition),
             read_ms=now_ms,
+            time_ms=now_ms,
             late=late.get(partition, 0),
             skipped=skipped.get(partition, 0),
             bad=bad.get(partition, 0),
@@ -223,14 +233,21 @@ def broken(progress: Progress, topic: Mapping[int, Ends]) -> Broken | None:
 
 
 def candidate(
-    progress: Progress, topic: Mapping[int, Ends], now_ms: int, idle_ms: int
+    progress: Progress,
+    topic: Mapping[int, Ends],
+    now_ms: int,
+    idle_ms: int,
+    fresh: Ranges = NOTHING,
 ) -> int | None:
-    """Return what the watermark may follow, before the delay; None if it cannot move yet."""
+    """Return what the watermark may follow, before the delay; None if it cannot move yet.
+
+    `fresh` is what the micro-batch reads that it is fed in.
+    """
     active = [
         partition
         for number, partition in progress.items()
-        if (number in topic and partition.read < topic[number].high)
-        or now_ms - partition.read_ms < idle_ms
+        if now_ms - partition.time_ms < idle_ms
+        or (number in topic and not _is_read(partition, topic[number].high, fresh.get(number)))
     ]
     if active:
         if any(partition.greatest is None for partition in active):
@@ -240,6 +257,13 @@ def candidate(
         (part.greatest for part in progress.values() if part.greatest is not None),
         default=None,
     )
+
+
+def _is_read(partition: Partition, end: int, fresh: tuple[int, int] | None) -> bool:
+    """Whether a partition is read, or by now if what is read there has no event times."""
+    if partition.read >= end:
+        return True
+    return fresh is not None and fresh[1] >= end and partition.time_ms < partition.read_ms
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -272,7 +296,7 @@ def next_advance(
     if again:
         return Advance(lower=upper, upper=upper, again=again)
     fresh = _fresh(progress, observed.topic, observed.budget)
-    fed = candidate(progress, observed.topic, observed.clock_ms, declared.idle_ms)
+    fed = candidate(progress, observed.topic, observed.clock_ms, declared.idle_ms, fresh)
     followed = -1 if fed is None else fed - declared.delay_ms
     reached = max(upper, followed) if followed >= observed.watermark else upper
     if any(partition.read < partition.settled for partition in progress.values()):
@@ -290,7 +314,10 @@ def next_advance(
     if not fresh and fed is None and reached == upper:
         return None
     owed = owed if reached > upper else {}
-    return Advance(lower=upper, upper=reached, fresh=fresh, owed=owed, candidate=fed)
+    behind = frozenset(p for p, (_, end) in fresh.items() if end < observed.topic[p].high)
+    return Advance(
+        lower=upper, upper=reached, fresh=fresh, owed=owed, candidate=fed, behind=behind
+    )
 
 
 def _is_due(progress: Progress, now_ms: int) -> bool:
@@ -382,8 +409,8 @@ def _read(
     row = seen.greatest.get(number)
     before = partition.greatest
     greatest = before if row is None else max(0, row, before or 0)
-    owed, since = partition.owed, partition.owed_ms
-    if number in seen.refused and number in advance.fresh and not advance.appends:
+    owed, since, is_fresh = partition.owed, partition.owed_ms, number in advance.fresh
+    if number in seen.refused and is_fresh and not advance.appends:
         since = now_ms if owed is None else since
         owed = (max(first, partition.settled) if owed is None else owed[0], end)
     stretch = Stretch(end, 0 if row is None else max(0, row))
@@ -391,7 +418,9 @@ def _read(
         partition,
         read=end,
         greatest=greatest,
-        read_ms=now_ms,
+        read_ms=now_ms if is_fresh else partition.read_ms,
+        time_ms=partition.time_ms if row is None or not is_fresh else now_ms,
+        is_behind=number in advance.behind if is_fresh else partition.is_behind,
         stretches=_merged((*partition.stretches, stretch)),
         owed=owed,
         late=partition.late + seen.late.get(number, 0),

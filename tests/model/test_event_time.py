@@ -13,8 +13,9 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from streams.compute import binding, event_time
+from streams.compute import binding, event_time, idleness
 from streams.compute.binding import Fact
+from streams.compute.description import BEGINNING
 from streams.compute.event_time import Advance, Observed, Progress, Seen
 from streams.compute.reclocking import Ends
 from streams.plan.metadata import LateRows, Watermark
@@ -80,12 +81,17 @@ class Replica:
 
     def plan(self, budget: int) -> bool:
         world, shard = self.world, self.world.shard
-        if self.position != (shard.upper, shard.bound):
+        is_void = self.position != (shard.upper, shard.bound)
+        if is_void:
             self.position, self.pending, self.progress = (shard.upper, shard.bound), {}, None
         self.letters = shard.letters
         self.progress = event_time.begin(
             self.progress, shard.bound, world.ends(), world.now_ms, settled=shard.letters[1]
         )
+        if is_void:
+            self.progress = idleness.as_left(
+                self.progress, shard.bound, BEGINNING, shard.upper, world.declared
+            )
         assert event_time.broken(self.progress, world.ends()) is None
         advance = event_time.next_advance(
             self.progress,
@@ -415,23 +421,6 @@ def test_that_everything_is_released_once_upper_has_passed_it() -> None:
         1: 150,
         2: 400,
     }
-
-
-def test_that_a_silent_partition_holds_the_watermark_back_until_it_is_idle() -> None:
-    topic = {0: Ends(0, 1), 1: Ends(0, 0)}
-    progress = event_time.begin(None, {}, topic, now_ms=1_000)
-    advance = Advance(lower=0, upper=0, fresh={0: (0, 1)})
-    progress = event_time.after(progress, advance, Seen({0: 500}), now_ms=1_050)
-    assert event_time.candidate(progress, topic, 1_090, 100) is None
-    assert event_time.candidate(progress, topic, 1_100, 100) == 500
-
-
-def test_that_unread_messages_keep_a_partition_active() -> None:
-    topic = {0: Ends(0, 5), 1: Ends(0, 1)}
-    progress = event_time.begin(None, {}, topic, now_ms=0)
-    advance = Advance(lower=0, upper=0, fresh={0: (0, 2), 1: (0, 1)})
-    progress = event_time.after(progress, advance, Seen({0: 70, 1: 900}), now_ms=0)
-    assert event_time.candidate(progress, topic, 10_000, 100) == 70
 
 
 def test_that_many_stretches_are_merged_without_releasing_early() -> None:

@@ -2,6 +2,7 @@
 
 import json
 import random
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
@@ -15,7 +16,14 @@ from streams.replica.config import Budgets
 from streams.replica.driver.clock_skew import Skew
 from streams.replica.driver.status_reports import condition
 from tests.support import duckdb_oracle
-from tests.support.event_histories import EVENTS, PARTITIONS, History, Placed, spelled
+from tests.support.event_histories import (
+    EVENTS,
+    PARTITIONS,
+    History,
+    Placed,
+    declared,
+    spelled,
+)
 from tests.support.keyed_event_histories import KeyedHistory
 from tests.support.racing_replicas import SEEDS, race_at_random
 from tests.support.sparkless import Replica, World
@@ -94,6 +102,35 @@ def test_that_refused_messages_that_wait_are_counted(
     flow = replica.scheduler.flows[EVENTS]
     progress = condition(flow, 0, Skew(), elapsed_ms=world.now).progress
     assert progress == (f"{count} refused messages wait for upper" if count else "")
+
+
+def test_that_partitions_that_hold_the_watermark_back_are_named_until_they_are_idle(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = World()
+    world.patch(monkeypatch)
+    history = History(world, "place", "dead_letter")
+    idle_ms = 20_000
+    world.alter("events", watermark=replace(declared(), idle_ms=idle_ms))
+    replica = Replica(world, "r", tmp_path)
+    replica.follow()
+
+    def said() -> str:
+        world.now += 1_000
+        history.send(0, world.now)
+        history.send(2, None)
+        history.step(replica)
+        flow = replica.scheduler.flows[EVENTS]
+        return condition(flow, 0, Skew(), elapsed_ms=world.now).progress
+
+    assert "watermark" not in said()
+    texts = {said() for _ in range(idle_ms // 1_000 - 2)}
+    assert any(text.endswith("partitions 1, 2 hold the watermark back") for text in texts)
+    assert world.upper("events") == 0
+    texts = {said() for _ in range(10)}
+    assert any("watermark" not in text for text in texts)
+    assert world.upper("events") > 0
+    assert "watermark" not in said()
 
 
 def judged_errors(history: History) -> Placed:

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
-from streams.compute import binding, continuation, event_time
+from streams.compute import binding, continuation, event_time, idleness
 from streams.compute.continuation import Wanted
 from streams.compute.description import Start
 from streams.compute.event_time import Advance, Observed, Progress, Ranges, Seen
@@ -335,7 +335,8 @@ class Replica:
         generation = max(binding.generation(shard.bound), binding.generation(shard.letters[1]))
         if self.is_stalled() or generation > self.heard.generation:
             return False
-        if self.position != (shard.upper, shard.bound):
+        is_void = self.position != (shard.upper, shard.bound)
+        if is_void:
             self.position, self.pending, self.progress = (shard.upper, shard.bound), {}, None
         self.letters = shard.letters
         self.progress = event_time.begin(
@@ -346,6 +347,10 @@ class Replica:
             self.heard,
             continuation.settled(shard.letters[1], self.heard),
         )
+        if is_void:
+            self.progress = idleness.as_left(
+                self.progress, shard.bound, self.heard, shard.upper, world.declared
+            )
         if event_time.broken(self.progress, world.ends()) is not None:
             return False
         observed = Observed(

@@ -14,7 +14,7 @@ import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from streams.compute import binding, continuation, event_time, reclocking, stalls
+from streams.compute import binding, continuation, event_time, idleness, reclocking, stalls
 from streams.compute.event_time import Advance, Observed, Progress, Ranges
 from streams.compute.reclocking import Ends, Position
 from streams.compute.skipped import Skipped
@@ -75,6 +75,7 @@ def plan(
     """Plan a running source with a watermark that is not busy; None if it has nothing to do."""
     source, own = flow.description.source, flow.own
     assert source is not None
+    assert source.watermark is not None
     assert own is not None
     letters = _letters(flow, view)  # before the source: whatever moves that moves them too
     shard = position(flow, view)
@@ -106,6 +107,10 @@ def plan(
     )
     progress = event_time.aware(progress, observation.losses)
     if is_void:
+        upper = shard.frontier.time
+        progress = idleness.as_left(
+            progress, shard.offsets, source.start, upper, source.watermark
+        )
         return _to_shard(flow, view, without_pending(shard, progress), moment)
     if progress != own.progress:
         return MovedSource(flow, replace(own, progress=progress))

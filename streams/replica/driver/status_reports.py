@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from streams.compute import event_time
+from streams.compute import event_time, idleness
 from streams.compute.protocol import Alive, Frontiers, Hydration, Reconciled, Response, Status
 from streams.compute.reclocking import MAX_SKEW_MS
 from streams.compute.writer import ResponseWriter
@@ -28,6 +28,9 @@ FRONTIERS_EVERY_S = 1.0
 ALIVE_EVERY_S = 2.0
 """Heartbeats per timeout of the controller: all but one may be late."""
 BLOCKED_MS = 10_000
+
+MOST_HELD = 8
+"""The number of partitions that are named."""
 
 Told = tuple[Antichain | None, Antichain | None]
 
@@ -171,12 +174,23 @@ def condition(flow: Dataflow, now_ms: int, skew: Skew, *, elapsed_ms: int) -> St
 
 
 def _waiting(flow: Dataflow, elapsed_ms: int) -> str:
-    """Say how many messages of a source with a watermark are refused, and wait for upper."""
-    progress = None if flow.own is None else flow.own.progress
-    count = 0 if progress is None else event_time.waiting(progress, elapsed_ms)
-    if not count:
+    """Say what a source with a watermark waits for; empty if it waits for nothing.
+
+    That is how many refused messages wait for upper, and for which partitions upper waits.
+    """
+    own, source = flow.own, flow.description.source
+    if own is None or own.progress is None or source is None or source.watermark is None:
         return ""
-    return f"{count:,} refused message{'s wait' if count > 1 else ' waits'} for upper"
+    count = event_time.waiting(own.progress, elapsed_ms)
+    upper, held = 0 if own.frontier.is_empty else own.frontier.time, ""
+    numbers = idleness.holding(own.progress, upper, elapsed_ms, source.watermark)
+    if numbers:
+        first = f"partition{'s' if len(numbers) > 1 else ''} "
+        said = ", ".join(str(number) for number in numbers[:MOST_HELD])
+        more = f" and {len(numbers) - MOST_HELD:,} more" if len(numbers) > MOST_HELD else ""
+        held = f"{first}{said}{more} hold{'' if len(numbers) > 1 else 's'} the watermark back"
+    refused = f"{count:,} refused message{'s wait' if count > 1 else ' waits'} for upper"
+    return "; ".join(filter(None, [refused if count else "", held]))
 
 
 def _of_clock(skew: Skew) -> str:
