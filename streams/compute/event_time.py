@@ -118,7 +118,8 @@ class Advance:
     With upper = lower nothing is appended, or `settles` dead letters alone. `again` is read for
     rows that are pending, `owed` for refused messages. `candidate` is fed to the engine's
     watermark; None: it is there already. Of the partitions that are `behind` not all fresh
-    messages are read.
+    messages are read. With `follows` another replica has appended the interval, and that is the
+    progress after it (`streams.compute.lost_races`).
     """
 
     lower: int
@@ -129,11 +130,12 @@ class Advance:
     candidate: int | None = None
     settles: bool = False
     behind: frozenset[int] = frozenset()
+    follows: Progress | None = None
 
     @property
     def appends(self) -> bool:
         """Whether the micro-batch appends an interval."""
-        return self.lower < self.upper
+        return self.lower < self.upper and self.follows is None
 
 
 @dataclass(frozen=True, slots=True)
@@ -335,6 +337,8 @@ def waiting(progress: Progress, now_ms: int) -> int:
 
 def after(progress: Progress, advance: Advance, seen: Seen, now_ms: int) -> Progress:
     """Return the progress after a micro-batch, and after its Append counted if it has one."""
+    if advance.follows is not None:
+        return advance.follows
     moved = {
         number: _read(partition, number, advance, seen, now_ms)
         for number, partition in progress.items()

@@ -318,6 +318,8 @@ def _of_event_time(unit: EventUnit, result: Result, shard: ShardState) -> Attemp
     assert source is not None
     progress = event_time.after(own.progress, advance, result.seen, unit.elapsed_ms)
     after = replace(own, runs=report.merge(flow.plan, own.runs, result), progress=progress)
+    if unit.there is not None:
+        after = replace(after, frontier=unit.there.frontier, offsets=unit.there.offsets)
     letters = _letters_by_event_time(unit, result, progress)
     bounds, offsets = work_units.bounds(unit), own.offsets or {}
     to_offsets = binding.revised(

@@ -14,7 +14,15 @@ import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from streams.compute import binding, continuation, event_time, idleness, reclocking, stalls
+from streams.compute import (
+    binding,
+    continuation,
+    event_time,
+    idleness,
+    lost_races,
+    reclocking,
+    stalls,
+)
 from streams.compute.event_time import Advance, Observed, Progress, Ranges
 from streams.compute.reclocking import Ends, Position
 from streams.compute.skipped import Skipped
@@ -96,7 +104,8 @@ def plan(
         > source.revision
     ):
         return None  # it resumed elsewhere or was altered: its new description is on the way
-    is_void = own.position != shard or _has_lost(flow, observation)
+    has_lost = _has_lost(flow, observation)
+    is_void = own.position != shard or has_lost
     progress = event_time.begin(
         None if is_void else own.progress,
         shard.offsets,
@@ -111,10 +120,24 @@ def plan(
         progress = idleness.as_left(
             progress, shard.offsets, source.start, upper, source.watermark
         )
-        return _to_shard(flow, view, without_pending(shard, progress), moment)
+        kept = None if has_lost else _kept(flow, shard, progress)
+        return _void(flow, view, shard, progress, kept, moment)
     if progress != own.progress:
         return MovedSource(flow, replace(own, progress=progress))
     return _advance(flow, view, observation, progress, moment)
+
+
+def _kept(flow: Dataflow, shard: Position, there: Progress) -> Progress | None:
+    """What is kept of what was read, where another replica appended; None: nothing is."""
+    own, source = flow.own, flow.description.source
+    if own is None or source is None or flow.is_keyed or not own.progress:
+        return None
+    bound = (own.offsets or {}, shard.offsets)
+    generations = {binding.generation(offsets) for offsets in bound}
+    is_later = own.frontier.time < shard.frontier.time
+    if not is_later or generations != {source.start.generation}:
+        return None
+    return lost_races.kept(own.progress, there, shard.frontier.time)
 
 
 def _losses_unknown(own: OwnState, shard: Position, observation: TopicReport) -> TopicReport:
@@ -155,6 +178,23 @@ def _letters(flow: Dataflow, view: Imports) -> Position | None:
 def without_pending(shard: Position, progress: Progress | None = None) -> OwnState:
     """Return the state of a source at its shard's position before any message is read."""
     return OwnState(uuid.uuid4().hex, shard.frontier, {}, shard.offsets, progress)
+
+
+def _void(
+    flow: Dataflow,
+    view: Imports,
+    shard: Position,
+    there: Progress,
+    kept: Progress | None,
+    moment: Moment,
+) -> EventUnit | MovedSource | StartedBuild:
+    """Bring a source to its shard's position, with the pending rows that are kept."""
+    if kept is None or not lost_races.has_pending(kept):
+        return _to_shard(flow, view, without_pending(shard, kept or there), moment)
+    assert flow.own is not None
+    lower, upper = flow.own.frontier.time, shard.frontier.time
+    advance = Advance(lower=lower, upper=upper, follows=kept)
+    return replace(_unit(flow, view, advance, moment.elapsed_ms), there=shard)
 
 
 def _to_shard(

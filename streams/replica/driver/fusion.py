@@ -26,7 +26,7 @@ from streams.progress import Antichain
 from streams.replica.driver import steady_planner, work_units
 from streams.replica.driver.dataflow import Dataflow, Phase
 from streams.replica.driver.import_state import Imports
-from streams.replica.driver.work_units import IdleUnit, Unit
+from streams.replica.driver.work_units import EventUnit, IdleUnit, Unit
 
 MOST_ROUNDS = 6
 """Maximum of rounds of a micro-batch, 30 ms each: beyond that a second hop is as fast."""
@@ -129,6 +129,8 @@ class Chain:
             self._reach(quiet.flow, quiet.move, 0, fed=False)
         for unit in self.units:
             move = work_units.bounds(unit)
+            if isinstance(unit, EventUnit) and unit.there is not None:
+                continue  # another replica appended what the views read
             if move.lower.strictly_precedes(move.upper):  # else only messages are read ahead
                 self._reach(unit.flow, move, unit.flow.plan.depth, fed=True)
         for flow in in_order(candidates):

@@ -60,6 +60,7 @@ class EventUnit:
     """A micro-batch of a source with a watermark; `elapsed_ms` is when it was planned.
 
     `letters` is the position of its dead letters then: upper, and how far they are settled.
+    `there` is the shard's position where another replica's Append is followed.
     """
 
     flow: Dataflow
@@ -68,6 +69,7 @@ class EventUnit:
     advance: Advance
     elapsed_ms: int
     letters: Position | None = None
+    there: Position | None = None
 
 
 Unit = ViewUnit | SourceUnit | SliceUnit | EventUnit
