@@ -39,6 +39,7 @@ from streams.adapter.planner import (
     evaluated,
     joined,
     meant,
+    notices,
     query_of,
 )
 from streams.adapter.provisioning import Crash, Objects
@@ -335,7 +336,7 @@ class Coordinator:
             done = Complete(f"CREATE {NAMES[item.kind].upper()}", {"id": item.id})
             problem = self._upkeep.problems.get(item.id)
             if problem is None:
-                return (done,)
+                return (*notices(evaluation), done)
             return Notice(f"{item.name} is defined, but not created yet: {problem}"), done
         if not statement.if_not_exists:
             raise InvalidStatement(

@@ -10,7 +10,7 @@ from typing import Protocol
 
 from streams.adapter.catalog import Catalog, Item
 from streams.adapter.provisioning import relations
-from streams.adapter.results import Result
+from streams.adapter.results import Notice, Result
 from streams.adapter.workers.requests import (
     Declare,
     Ended,
@@ -85,6 +85,12 @@ def evaluated(
             return declared(statement, ended.facts)
         case _:
             return None
+
+
+def notices(evaluation: Evaluated) -> tuple[Notice, ...]:
+    """Return what the user has to know of a view that is created."""
+    kept = evaluation.viewed.kept if isinstance(evaluation, PlannedView) else ()
+    return tuple(Notice(said) for said in kept)
 
 
 def joined(blocks: Iterable[bytes]) -> str:

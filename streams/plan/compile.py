@@ -7,6 +7,7 @@ from streams.errors import InvalidStatement, InvalidUsage
 from streams.ids import CollectionId, Timestamp
 from streams.plan import ir, to_sql
 from streams.plan import json as plans
+from streams.plan.analyses import open_state
 from streams.plan.analyses.keys import key
 from streams.plan.analyses.temporal import refuse_elsewhere
 from streams.plan.bind import closing, mutual_recursion
@@ -73,6 +74,11 @@ class CompiledView:
         if self.end is None or not isinstance(last, EmitOnClose):
             return own
         return closing.key_of(own, self.end, WindowEnd(last.end, None), len(self.columns))
+
+    @property
+    def kept(self) -> tuple[str, ...]:
+        """What keeps rows of windows that have closed, of a view with EMIT ON CLOSE."""
+        return () if self.end is None else open_state.kept(self.logical)
 
 
 @dataclass(frozen=True, slots=True)
@@ -293,6 +299,7 @@ def explain(
         "logical plan",
         *([] if end is None else [f"EmitOnClose at {to_sql.label(end)}  -- append-only"]),
         explain_logical(compiled.logical, int(end is not None), with_facts=True),
+        *(f"  -- {said}" for said in compiled.kept),
         "",
         "physical plan",
         explain_physical(compiled.dataflow, names),

@@ -155,7 +155,8 @@ def _viewed(query: Query, born: Timestamp | None) -> tuple[str, Viewed]:
     if len(needed) < len(query.relations) or len(functions) < len(query.functions):
         compiled = compile_view(query.text, needed, compiled.dataflow.functions, born)
     keys = tuple(compiled.columns[place].name for place in compiled.key or ())
-    return plans.dumps(compiled.dataflow), Viewed(compiled.columns, inputs, functions, keys)
+    viewed = Viewed(compiled.columns, inputs, functions, keys, compiled.kept)
+    return plans.dumps(compiled.dataflow), viewed
 
 
 def blocks(texts: Sequence[str]) -> Iterator[bytes]:

@@ -168,13 +168,14 @@ class Viewed:
     """The coordinator's facts about a view: its columns, what it reads and calls.
 
     `keys` are columns in which no two rows are equal, whatever the inputs hold; empty if none
-    are known.
+    are known. `kept` says what keeps rows of windows that have closed (EMIT ON CLOSE).
     """
 
     columns: tuple[Column, ...]
     inputs: tuple[CollectionId, ...]
     functions: tuple[str, ...]
     keys: tuple[str, ...] = ()
+    kept: tuple[str, ...] = ()
 
     def facts(self) -> dict[str, object]:
         """The facts of a view in JSON's types."""
@@ -183,6 +184,7 @@ class Viewed:
             "inputs": list(self.inputs),
             "functions": list(self.functions),
             "keys": list(self.keys),
+            "kept": list(self.kept),
         }
 
     @staticmethod
@@ -193,15 +195,17 @@ class Viewed:
                 "inputs": list(inputs),
                 "functions": list(functions),
                 "keys": list(keys),
+                "kept": list(kept),
             }:
                 return Viewed(
                     columns_told(facts),
                     tuple(CollectionId(str(input_)) for input_ in inputs),
                     tuple(map(str, functions)),
                     tuple(map(str, keys)),
+                    tuple(map(str, kept)),
                 )
             case _:
-                raise Garbled("a worker's view has no inputs, functions and keys")
+                raise Garbled("a worker's view has no inputs, functions, keys and kept")
 
 
 @dataclass(frozen=True, slots=True)

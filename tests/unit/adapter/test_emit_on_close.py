@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from streams.adapter.catalog import Catalog, Item
 from streams.adapter.plan_cache import Plans
-from streams.adapter.results import Complete
+from streams.adapter.results import Complete, Notice
 from streams.ids import CollectionId, Timestamp
 from streams.plan import json as plans
 from streams.plan.compile import Relation, compile_view
@@ -54,6 +54,23 @@ def test_the_plan_is_the_same_after_a_restart_at_a_later_time(env: Environment) 
     again = env.start_replica()
     eventually(lambda: len(again.created) == 2)
     assert again.created[-1] == first
+
+
+def test_what_keeps_rows_of_closed_windows_is_said_when_the_view_is_created(
+    env: Environment,
+) -> None:
+    with_windows(env)
+    query = (
+        "SELECT ts AS window_end, id, count(*) OVER (ORDER BY ts RANGE BETWEEN"
+        " INTERVAL '1 hour' PRECEDING AND CURRENT ROW) AS n FROM {} EMIT ON CLOSE"
+    )
+    notice, done = env.sql(f"CREATE MATERIALIZED VIEW moving AS {query.format('clicks')}")
+    assert isinstance(done, Complete)
+    assert isinstance(notice, Notice)
+    assert notice.message.startswith("OVER keeps all rows of clicks, also of windows that have")
+    way_out = notice.message.split("FROM ", 1)[1]
+    bounded = f"CREATE MATERIALIZED VIEW bounded AS {query.format(way_out)}"
+    assert [type(result) for result in env.sql(bounded)] == [Complete]
 
 
 def test_it_is_shown(env: Environment) -> None:
