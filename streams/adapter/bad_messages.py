@@ -12,7 +12,8 @@ from collections.abc import Mapping
 from streams.adapter.catalog import NAMES, Catalog, Item
 from streams.adapter.catalog_bad_messages import BadMessages
 from streams.adapter.source_by_name import source_by_name
-from streams.compute import dead_letters, error_limit
+from streams.compute import binding, dead_letters, error_limit
+from streams.compute.binding import Fact
 from streams.compute.description import Envelope as DescribedEnvelope
 from streams.compute.description import IngestionDescription
 from streams.errors import InvalidStatement
@@ -91,6 +92,14 @@ def refuse_taken(source_name: str, catalog: Catalog) -> None:
             f"dead letters of the source {source_name} would have that name",
             "choose another name, or an ON ERROR without dead letters: SKIP, INLINE or FAIL",
         )
+
+
+def inline(item: Item, bound: Mapping[int, int]) -> str:
+    """Return how many messages are errors of the source; empty if none was."""
+    if item.source is None or item.source.on_error != "inline":
+        return ""
+    count = binding.total(bound, Fact.REFUSED)
+    return f"{count:,} message{'s' if count > 1 else ''} could not be decoded" if count else ""
 
 
 def policy(item: Item, bound: Mapping[int, int]) -> str:

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import assert_never
 
-from streams.adapter.bad_messages import policy
+from streams.adapter.bad_messages import inline, policy
 from streams.adapter.catalog import Catalog, Item, ItemKind
 from streams.adapter.ddl import blocking
 from streams.adapter.resume_source import resumptions
@@ -154,7 +154,9 @@ def _shown(
     said = "" if status is None else status.message
     if not said and state is not None:
         bound = state.source or {}
-        said = "; ".join(filter(None, [resumptions(item, bound), policy(item, bound)]))
+        said = "; ".join(
+            filter(None, [resumptions(item, bound), policy(item, bound), inline(item, bound)])
+        )
     waits = blocking(item, uppers)
     if not said and waits is not None and status is not None and status.state != "running":
         said = f"waits for {catalog.items[waits].name}"

@@ -13,7 +13,7 @@ more numbers of each partition, which only grow too:
              below upper, so that nothing before it is read again (`streams.compute.event_time`)
     fact 3   how many of them were late
     fact -1  how many of them were skipped (ON ERROR SKIP)
-    fact -2  how many could not be decoded, and
+    fact -2  how many could not be decoded, with ON ERROR INLINE or an ERROR LIMIT
     fact -3  how many there were, while the source had an ERROR LIMIT
     fact -4  of partition 0: how often ALTER changed what becomes of bad messages
 

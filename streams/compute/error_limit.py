@@ -2,6 +2,7 @@
 
 While a source has a limit its binding counts the messages that were read and those that could
 not be decoded (`Fact.MESSAGES`, `Fact.REFUSED`), in the record that makes them count. The
+latter it counts with ON ERROR INLINE too, for SHOW SOURCES. The
 Append that would pass the limit is not made: so the counts are exact, whichever replica reads
 a range, and never beyond the limit. Messages are counted, not offsets: a compacted topic has
 gaps.
@@ -19,12 +20,24 @@ from streams.plan.metadata import FEWEST_OF_SHARE, ErrorLimit
 
 
 def counted(source: IngestionDescription, bound: Offsets, seen: Seen) -> Offsets:
-    """Return the binding of an Append with what its messages add, if there is a limit."""
-    if source.error_limit is None:
-        return bound
+    """Return the binding of an Append with what its messages add, if they are counted."""
     generation = source.start.generation
-    bound = binding.counted(bound, generation, seen.messages, Fact.MESSAGES)
-    return binding.counted(bound, generation, seen.bad, Fact.REFUSED)
+    if source.error_limit is not None:
+        bound = binding.counted(bound, generation, seen.messages, Fact.MESSAGES)
+    if counts_refused(source):
+        bound = binding.counted(bound, generation, seen.bad, Fact.REFUSED)
+    return bound
+
+
+def counts_refused(source: IngestionDescription) -> bool:
+    """Whether messages that cannot be decoded are counted; errors have no other count."""
+    return source.error_limit is not None or source.on_error == "inline"
+
+
+def counts_of(source: IngestionDescription) -> tuple[Fact, ...]:
+    """Return which counts of bad messages a source's binding has."""
+    facts = (Fact.REFUSED,) if counts_refused(source) else ()
+    return facts if source.error_limit is None else (*facts, Fact.MESSAGES)
 
 
 def counts(source: IngestionDescription, bound: Offsets) -> tuple[int, int]:

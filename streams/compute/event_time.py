@@ -40,7 +40,7 @@ becomes a row or an error of the source itself does wait: at a time that upper h
 may be missing.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import accumulate
 
@@ -351,11 +351,11 @@ def after(progress: Progress, advance: Advance, seen: Seen, now_ms: int) -> Prog
 
 
 def bound_by(
-    bound: Offsets, progress: Progress, start: Start = BEGINNING, *, is_limited: bool = False
+    bound: Offsets, progress: Progress, start: Start = BEGINNING, counts: Sequence[Fact] = ()
 ) -> dict[int, int]:
     """Return the binding of an Append after which the progress is this.
 
-    With `is_limited` it has the counts for an ERROR LIMIT.
+    `counts` are those of REFUSED and MESSAGES that the source has.
     """
     numbers = {
         Fact.READ: {number: part.read for number, part in progress.items()},
@@ -370,8 +370,9 @@ def bound_by(
             number: part.skipped for number, part in progress.items() if part.skipped
         },
     }
-    if is_limited:
+    if Fact.REFUSED in counts:
         numbers[Fact.REFUSED] = {n: part.bad for n, part in progress.items() if part.bad}
+    if Fact.MESSAGES in counts:
         numbers[Fact.MESSAGES] = {n: p.messages for n, p in progress.items() if p.messages}
     extended = dict(bound)
     for fact, of_fact in numbers.items():

@@ -145,6 +145,7 @@ def judge(history: History, by_event_time: bool) -> None:
     counts = [letters.num_rows, *([] if by_event_time else [errors.num_rows, skipped])]
     assert min(counts) > 0, "a policy had no messages"
     assert errors.num_rows + letters.num_rows + skipped == bad
+    assert binding.total(history.bound(), Fact.REFUSED) == errors.num_rows
     good = {
         2 * offset + p
         for p, messages in enumerate(history.bad)

@@ -322,12 +322,9 @@ def _of_event_time(unit: EventUnit, result: Result, shard: ShardState) -> Attemp
         after = replace(after, frontier=unit.there.frontier, offsets=unit.there.offsets)
     letters = _letters_by_event_time(unit, result, progress)
     bounds, offsets = work_units.bounds(unit), own.offsets or {}
-    to_offsets = binding.revised(
-        event_time.bound_by(
-            offsets, progress, source.start, is_limited=source.error_limit is not None
-        ),
-        source.start.generation,
-        source.revision,
+    to_offsets = _revised(
+        flow,
+        event_time.bound_by(offsets, progress, source.start, error_limit.counts_of(source)),
     )
     over_limit = _over_limit(flow, (offsets, to_offsets))
     if not advance.appends:

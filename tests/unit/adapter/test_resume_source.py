@@ -4,6 +4,7 @@ import pytest
 
 from streams.adapter.results import Complete
 from streams.compute import binding
+from streams.compute.binding import Fact
 from streams.compute.description import DataflowDescription, Start
 from streams.compute.protocol import Status
 from streams.ids import CollectionId, Offset, Topic
@@ -78,6 +79,18 @@ def test_while_nothing_is_wrong_it_is_refused(env):
     failed = env.fails("ALTER SOURCE orders RESUME FROM EARLIEST")
     assert failed.message == "source orders is not stalled"
     assert env.coordinator.catalog.state.items[S1].former == ()
+
+
+def test_messages_that_are_errors_of_the_source_are_counted(env):
+    replica = env.start_replica()
+    create = "CREATE SOURCE orders FROM KAFKA (TOPIC 'orders') (id BIGINT) FORMAT JSON"
+    assert isinstance(env.sql(f"{create} ON ERROR INLINE")[-1], Complete)
+    eventually(lambda: bool(replica.created))
+    produce(env, 9)
+    bind(env, replica, binding.counted({0: 5}, 0, {0: 1}, Fact.REFUSED))
+    assert detail(env) == "1 message could not be decoded"
+    bind(env, replica, binding.counted({0: 9}, 0, {0: 1_200}, Fact.REFUSED))
+    assert detail(env) == "1,200 messages could not be decoded"
 
 
 @pytest.mark.parametrize("place", ["EARLIEST", "OFFSETS (0 => 0)", "TOPIC 'orders'"])

@@ -1,8 +1,11 @@
 """Limits of messages that cannot be decoded: when they are passed, and what is counted."""
 
+from dataclasses import replace
+
 import pytest
 
 from streams.compute import binding, error_limit
+from streams.compute.binding import Fact
 from streams.compute.description import IngestionDescription, Start
 from streams.compute.event_time import Seen
 from streams.ids import Topic
@@ -50,10 +53,16 @@ def test_counts_begin_where_the_limit_was_declared():
     assert error_limit.counts(source(ErrorLimit(number=3), generation=1), to) == (0, 0)
 
 
-def test_nothing_is_counted_without_a_limit():
+def test_without_a_limit_errors_of_the_source_alone_are_counted():
     bound = {0: 9}
     seen = Seen(bad={0: 2}, messages={0: 9})
-    assert error_limit.counted(source(None), bound, seen) == bound
+    letters = replace(source(None), on_error="dead_letter")
+    assert error_limit.counted(letters, bound, seen) == bound
+    assert error_limit.counts_of(letters) == ()
+    inline = replace(source(None), on_error="inline")
+    errors = binding.counted(bound, 0, seen.bad, Fact.REFUSED)
+    assert error_limit.counted(inline, bound, seen) == errors != bound
+    assert error_limit.counts_of(inline) == (Fact.REFUSED,)
     assert error_limit.limit_objection(source(None), bound, bound) is None
     assert binding.total(bound, binding.Fact.REFUSED) == 0
 
