@@ -18,7 +18,7 @@ from dataclasses import replace
 
 from streams.plan.analyses.disjunctions import factor, implied_predicate
 from streams.plan.analyses.fallible import can_fail
-from streams.plan.analyses.temporal import equated_conjuncts, is_temporal, total
+from streams.plan.analyses.temporal import TIMESTAMPS, equated_conjuncts, is_temporal, total
 from streams.plan.ir import (
     DeltaJoin,
     Distinct,
@@ -210,6 +210,10 @@ def _into_match(node: Match, predicates: Predicates) -> Relational:
         more, within = _split(within, of_left)
         mine += more
     theirs += tuple(same for same in _of_partners(simple, mine) if of_right(same))
+    if simple.kind is JoinKind.FULL:
+        of_either = tuple(_of_either(simple, predicates))
+        mine = tuple(same for same in of_either if of_left(same))
+        theirs += tuple(same for same in of_either if of_right(same))
     right = _push(simple.right, tuple(shift(predicate, -width) for predicate in theirs))
     pushed = Match(_push(simple.left, mine), right, simple.kind, within)
     return _filter(pushed, above)
@@ -227,6 +231,31 @@ def _of_partners(node: Match, mine: Predicates) -> Iterator[Scalar]:
         return
     for predicate in _temporal(mine):
         yield from equated_conjuncts(predicate, asked)
+
+
+def _of_either(node: Match, predicates: Predicates) -> Iterator[Scalar]:
+    """What temporal predicates of a FULL join's rows say of the rows of each side.
+
+    Read is `coalesce(l, r)` of two columns that the join equates. A row and all that match it
+    are equal there, so all of them go, or none: none loses its match and stays.
+    """
+    for equal in filter(None, map(equality, node.predicates)):
+        one, other = equal.one, equal.other
+        if isinstance(one, Ref) and isinstance(other, Ref) and one.type in TIMESTAMPS:
+            both = frozenset({one.index, other.index})
+            for predicate in _temporal(predicates):
+                yield from (_as_of(predicate, both, side) for side in (one, other))
+
+
+def _as_of(scalar: Scalar, both: frozenset[int], side: Ref) -> Scalar:
+    """An expression with one of two columns in the place of whichever is not NULL."""
+    if not isinstance(scalar, Call):
+        return scalar
+    are_columns = all(isinstance(argument, Ref) for argument in scalar.arguments)
+    if scalar.form is Form.COALESCE and are_columns and refs(scalar) == both:
+        return side
+    arguments = tuple(_as_of(argument, both, side) for argument in scalar.arguments)
+    return replace(scalar, arguments=arguments)
 
 
 def _through_unnest(node: Unnest, predicates: Predicates) -> Relational:

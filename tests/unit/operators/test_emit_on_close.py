@@ -85,6 +85,25 @@ VIEWS: Mapping[str, tuple[str, str]] = {
         ON c.s = b.s AND c.page = b.page""",
         f"s + {TEN}",
     ),
+    "either stream": (
+        f"""SELECT s, c.id, b.id AS bought FROM (SELECT id, {START} AS s FROM clicks) c
+        FULL JOIN (SELECT id, {START} AS s FROM buys) b USING (s)""",
+        f"s + {TEN}",
+    ),
+    "either stream by more than the window": (
+        f"""SELECT coalesce(b.s, c.s) AS s, c.id, b.id AS bought, c.page IS NULL AS lone
+        FROM (SELECT id, page, {START} AS s FROM clicks) c
+        FULL JOIN (SELECT id, page, {START} AS s FROM buys) b
+        ON b.page = c.page AND c.s = b.s AND c.id < b.id""",
+        f"s + {TEN}",
+    ),
+    "either stream by windows that may be unknown": (
+        f"""SELECT coalesce(c.s, b.s) AS s, c.id, b.id AS bought
+        FROM (SELECT id, {START} AS s FROM clicks) c
+        FULL JOIN (SELECT id, {START} AS s FROM buys) b
+        ON c.s IS NOT DISTINCT FROM b.s""",
+        f"coalesce(s, TIMESTAMP '1970-01-01 00:00:00.03') + {TEN}",
+    ),
     "clicks without buys": (
         f"""SELECT DISTINCT page, {START} AS s FROM clicks c WHERE NOT EXISTS (
             FROM buys b WHERE b.page = c.page AND time_bucket({TEN}, b.ts) = time_bucket({TEN},
@@ -204,6 +223,9 @@ BOUNDED = (
     "shares",
     "the busiest page",
     "two streams",
+    "either stream",
+    "either stream by more than the window",
+    "either stream by windows that may be unknown",
     "clicks without buys",
 )
 
@@ -231,6 +253,15 @@ def test_without_the_filter_of_the_other_side_state_grows(
 ) -> None:
     monkeypatch.setattr(PUSHDOWN, "equated_conjuncts", lambda *_: ())
     query, end = VIEWS["two streams"]
+    first, afterwards = most_held(f"{query} EMIT ON CLOSE ({end})")
+    assert afterwards > 1.5 * first
+
+
+def test_without_the_filter_of_both_sides_state_of_a_full_join_grows(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(PUSHDOWN, "_of_either", lambda *_: ())
+    query, end = VIEWS["either stream"]
     first, afterwards = most_held(f"{query} EMIT ON CLOSE ({end})")
     assert afterwards > 1.5 * first
 
