@@ -67,10 +67,11 @@ _FAILS = (
     duckdb.InvalidInputException,
     duckdb.BinderException,  # of a row, such as NULL for a histogram's bins
     UnicodeDecodeError,  # DuckDB's error quotes a part of a character
+    duckdb.InternalException,  # of a function that DuckDB does not expect to fail
 )
 
 
-_OF_TEXT_TOO = duckdb.BinderException, UnicodeDecodeError
+_OF_TEXT_TOO = duckdb.BinderException, UnicodeDecodeError, duckdb.InternalException
 """Of these, what is raised of a query that does not bind is no failure over its rows."""
 
 

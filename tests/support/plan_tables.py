@@ -139,7 +139,7 @@ def append_only() -> dict[str, Relation]:
 
 def connect() -> duckdb.DuckDBPyConnection:
     """A connection to a database in memory, and to nothing else."""
-    return as_plans_mean(duckdb.connect())
+    return as_plans_mean(duckdb.connect(config={"disable_database_invalidation": "true"}))
 
 
 def as_plans_mean(connection: duckdb.DuckDBPyConnection) -> duckdb.DuckDBPyConnection:

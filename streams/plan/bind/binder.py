@@ -28,7 +28,7 @@ from streams.plan.physical import Column
 from streams.plan.refusal import Refusal
 from streams.plan.sql.ordinality import rewrite_ordinality
 from streams.plan.type_names import quoted, stored_type
-from streams.trace.kernel.connection import FAILURES, create
+from streams.trace.kernel.connection import FAILURES, create, translate_internal
 from streams.trace.kernel.functions import Function, without_hash
 
 # The kernel's settings as far as they decide what a query means, or what it may touch.
@@ -47,6 +47,7 @@ _DATABASE = {
     "autoinstall_known_extensions": "false",
     "autoload_known_extensions": "false",
     "enable_external_access": "false",
+    "disable_database_invalidation": "true",  # a constant's failure must not end the binder
 }
 
 _DECLARING = threading.Lock()
@@ -269,6 +270,8 @@ def _words(error: Exception) -> str:
     """DuckDB's first line, without its class."""
     if isinstance(error, UnicodeDecodeError):
         return "a constant of text that is not ASCII is not valid where it stands"
+    if isinstance(error, duckdb.InternalException):
+        return str(translate_internal(str(error)))
     first = without_hash(str(error).splitlines()[0])
     return first.partition(": ")[2] or first
 

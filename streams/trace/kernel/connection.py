@@ -11,7 +11,15 @@ FAILURES = duckdb.Error, UnicodeDecodeError
 """What a failure in DuckDB is raised as. The text of some quotes one byte of a character of
 several, so that Python cannot read it: those are failures of an expression over a text."""
 
+_OF_DATA = duckdb.DataError, duckdb.ProgrammingError, duckdb.NotSupportedError
+"""Failures that data cause, beside those of functions that have no class of their own."""
+
 OUT_OF_MEMORY = "Out of Memory Error"
+_UNEXPECTED = "but the function is not marked as fallible"
+"""DuckDB's note on a function that fails over a row though it was declared not to."""
+
+INTERNAL = "INTERNAL Error"
+_STACK = "\n\nStack Trace"
 UTC = "SET TimeZone = 'UTC'"
 
 
@@ -45,20 +53,37 @@ def translate_error(error: Exception) -> SlackwaterError:
             return StatementRefused(str(error))
         case duckdb.InvalidInputException() if UNFIT in str(error):
             return KernelFailed("".join(str(error).partition(UNFIT)[1:]))
+        case duckdb.InternalException():
+            return translate_internal(str(error))
         case UnicodeDecodeError():
             return EvaluationFailed("an expression failed over text that is not ASCII")
-        case duckdb.DataError() | duckdb.ProgrammingError() | duckdb.NotSupportedError():
-            return EvaluationFailed(str(error))
-        case _ if type(error) is duckdb.Error:  # of functions: it has no class of its own
+        case _ if isinstance(error, _OF_DATA) or type(error) is duckdb.Error:
             return EvaluationFailed(str(error))
         case _:
             return KernelFailed(str(error))
 
 
+def translate_internal(text: str) -> SlackwaterError:
+    """The meaning of the text of a failure that DuckDB did not expect."""
+    text = text.partition(_STACK)[0]
+    _, is_of_row, reason = text.partition(_UNEXPECTED)
+    if is_of_row:
+        return EvaluationFailed(reason.partition("Error: ")[2] or text)
+    return KernelFailed(text)
+
+
 def connect(memory_limit: str, temp_directory: str) -> duckdb.DuckDBPyConnection:
-    """A connection to a database in memory with the settings of rule 34."""
+    """A connection to a database in memory with the settings of rule 34.
+
+    An internal error of DuckDB fails its statement. By DuckDB's default it would end the
+    database too, and with it every later statement of the process. The default protects what
+    is written to a database; nothing is written to this one.
+    """
     # async threads read files, which a kernel may not: DuckDB starts eight unless told at once
-    connection = duckdb.connect(":memory:", config={"threads": 1, "async_threads": 0})
+    connection = duckdb.connect(
+        ":memory:",
+        config={"threads": 1, "async_threads": 0, "disable_database_invalidation": "true"},
+    )
     settings = {
         "memory_limit": f"'{memory_limit}'",
         "TimeZone": "'UTC'",

@@ -27,6 +27,7 @@ from streams.errors import SlackwaterError
 from streams.trace.kernel.arrow import empty_table, without_dictionaries
 from streams.trace.kernel.connection import (
     FAILURES,
+    INTERNAL,
     OUT_OF_MEMORY,
     UTC,
     AnswerTooLarge,
@@ -36,6 +37,7 @@ from streams.trace.kernel.connection import (
     connect,
     create,
     translate_error,
+    translate_internal,
 )
 from streams.trace.kernel.functions import Function, vectorise
 from streams.trace.kernel.nested import has_nested, importable
@@ -143,7 +145,7 @@ class Kernel:
         Errors: EvaluationFailed, StatementRefused, KernelFailed; AnswerTooLarge.
         """
         for name, table in tables.items():
-            self._connection.register(name, importable(table))
+            self._register(name, importable(table))
         try:
             return self._run(sql)
         except EvaluationFailed:
@@ -261,7 +263,7 @@ class Kernel:
         """Whether DuckDB reads its own Arrow export of this type back as this type."""
         if duckdb_type not in self._rendered:
             table = empty_table(pa.schema([("x", arrow_type(duckdb_type))]))
-            self._connection.register("round_trip", table)
+            self._register("round_trip", table)
             read = self._run("SELECT typeof(any_value(x)) AS t FROM round_trip")
             self._connection.unregister("round_trip")
             self._rendered[duckdb_type] = printed_type(read["t"][0].as_py()) == printed_type(
@@ -272,7 +274,7 @@ class Kernel:
     def _view(self, name: str, table: pa.Table, types: Sequence[str]) -> None:
         table = importable(table)
         if all(self.round_trips(kind) for kind in types):
-            self._connection.register(name, table)
+            self._register(name, table)
             return
         pairs = zip(table.column_names, types, strict=True)
         quoted = [(_quoted(column), kind) for column, kind in pairs]
@@ -284,7 +286,7 @@ class Kernel:
         ports = {name: Port(schema) for name, schema in schemas.items()}
         names = {name: f"port_{number}_{name}" for name in ports}
         for name, port in ports.items():
-            self._connection.register(names[name], port)
+            self._register(names[name], port)
         text = _PLACE.sub(lambda found: names[found[1]] if found[1] else found[0], sql)
         self._execute(f"PREPARE statement_{number} AS {text}")
         execute = functools.partial(self._executed, f"EXECUTE statement_{number}")
@@ -318,6 +320,12 @@ class Kernel:
                 self._whole(f"FROM {_quoted(name)}")
             except SlackwaterError as error:
                 raise KernelFailed(f"DuckDB cannot import rows: {error}") from error
+
+    def _register(self, name: str, rows: pa.Table | pa.RecordBatch | Port) -> None:
+        try:
+            self._connection.register(name, rows)
+        except FAILURES as error:
+            raise translate_error(error) from error
 
     def _execute(self, sql: str) -> None:
         try:
@@ -353,6 +361,8 @@ class Kernel:
         except FAILURES as error:
             raise translate_error(error) from error
         except (pa.ArrowException, OSError) as error:  # a failure after the first piece
+            if str(error).startswith(INTERNAL):
+                raise translate_internal(str(error)) from error
             is_data = not str(error).startswith(OUT_OF_MEMORY)
             raise (EvaluationFailed if is_data else KernelFailed)(str(error)) from error
         return _plain_booleans(pa.Table.from_batches(pieces, schema))

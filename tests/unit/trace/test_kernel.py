@@ -6,6 +6,7 @@ import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import duckdb
 import pyarrow as pa
 import pytest
 
@@ -16,6 +17,7 @@ from streams.trace.kernel.connection import (
     EvaluationFailed,
     KernelFailed,
     StatementRefused,
+    translate_error,
 )
 from streams.trace.kernel.kernel import Kernel, arrow_schema, arrow_type
 from tests.support.flows import kernel
@@ -207,6 +209,50 @@ def test_a_failure_whose_text_is_not_utf8_is_of_the_data() -> None:
     bounded = Kernel(most_bytes=1 << 20)
     with pytest.raises(EvaluationFailed):
         bounded.query_as("SELECT from_hex(x) AS y FROM t", {"t": (rows, ["VARCHAR"])})
+
+
+LEAST = pa.table({"x": pa.array([-(2**63)], pa.int64())})
+"""A BIGINT that is no time."""
+
+BROKEN = pa.table(
+    [pa.array(['{"a": 1'])],
+    pa.schema([pa.field("j", pa.string(), metadata={"ARROW:extension:name": "arrow.json"})]),
+)
+"""A JSON column with text that is no JSON."""
+
+
+@pytest.mark.parametrize(
+    ("sql", "rows"),
+    [
+        ("SELECT make_timestamp(x)::VARCHAR AS y FROM t", LEAST),
+        ("SELECT age(make_timestamp(x)) AS y FROM t", LEAST),
+        ("SELECT json_keys(j) AS y FROM t", BROKEN),
+        ("SELECT json_array_length(j) AS y FROM t", BROKEN),
+    ],
+)
+@pytest.mark.parametrize("most_bytes", [1 << 62, 1 << 20], ids=["whole", "taken"])
+def test_a_failure_that_duckdb_did_not_expect_is_of_the_data_and_ends_nothing(
+    sql: str, rows: pa.Table, most_bytes: int
+) -> None:
+    engine = Kernel(most_bytes=most_bytes)
+    statement = engine.prepare(sql.replace(" t", " {t}"), t=rows.schema)
+    earlier = engine.prepare("SELECT x + 1 AS y FROM {t}", t=SCHEMA)
+    for _ in range(2):
+        with pytest.raises(EvaluationFailed) as failed:
+            statement.run(rows)
+        assert "Stack" not in str(failed.value)
+        assert str(failed.value).startswith(("Date out of range", "Malformed JSON"))
+        with pytest.raises(EvaluationFailed):
+            engine.query(sql, t=rows)
+    assert statement.run(rows.slice(0, 0)).num_rows == 0
+    assert earlier.run(pa.table({"x": [1]}, schema=SCHEMA))["y"].to_pylist() == [2]
+
+
+def test_a_fault_of_duckdb_is_none_of_the_data_and_ends_nothing() -> None:
+    fault = duckdb.InternalException("INTERNAL Error: index 0 of 0\n\nStack Trace:\n\nf()")
+    translated = translate_error(fault)
+    assert isinstance(translated, KernelFailed)
+    assert str(translated) == "INTERNAL Error: index 0 of 0"
 
 
 def test_a_failure_of_binding_over_rows_is_of_the_data() -> None:
