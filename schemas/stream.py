@@ -86,7 +86,12 @@ def read(body: bytes, most_bytes: int) -> Stream:
 
 
 def check_names(fields: pa.Schema | pa.DataType) -> None:
-    """Errors: ValueError for a name that is not UTF-8: Arrow looks at names when asked."""
+    """Errors: ValueError for a name that is not UTF-8: Arrow looks at names when asked.
+
+    A time zone is such a name.
+    """
+    if isinstance(fields, pa.TimestampType):
+        str(fields.tz)
     count = len(fields) if isinstance(fields, pa.Schema) else fields.num_fields
     for index in range(count):
         field = fields.field(index)

@@ -182,5 +182,13 @@ def check_counts(id_: CollectionId, updates: pa.RecordBatch, own: int, kernel: K
     if missing is None:
         return
     width = updates.num_columns - 2
-    values = [str(updates.column(i)[missing.row]) for i in range(width)]
+    values = [_text(updates.column(i).slice(missing.row, 1)) for i in range(width)]
     raise NegativeMultiplicity(id_, f"({', '.join(values)})", missing.time, missing.count)
+
+
+def _text(value: pa.Array) -> str:
+    """The text of an array of one value."""
+    try:
+        return str(value[0])
+    except (OverflowError, ValueError):  # a date or time that Python does not hold, deep inside
+        return str(value.to_string(skip_new_lines=True))

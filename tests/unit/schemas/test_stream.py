@@ -106,6 +106,14 @@ def test_whatever_is_changed_in_a_chunk_it_is_read_or_corrupt() -> None:
             errors.to_pylist()
 
 
+def test_a_time_zone_that_is_not_utf8_is_corrupt() -> None:
+    zoned = pa.array([1], pa.timestamp("us", "Some/Zone"))
+    body = foreign.chunk_of([zoned], ["a"], [1])
+    assert b"Some/Zone" in body
+    with pytest.raises(Corrupt, match="utf-8"):
+        chunk.decode(body.replace(b"Some/Zone", b"\xff\xfe/Zone  "))
+
+
 @pytest.mark.parametrize(
     "body", [b"", b"\xff", b"\xff" * 8, b"\xff" * 4 + b"\x08\0\0\0" + b"\xff" * 8, b"no" * 99]
 )

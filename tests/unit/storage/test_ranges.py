@@ -5,12 +5,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from streams.ids import Offset
+from streams.ids import CollectionId, Offset
 from streams.kafka.log import ChunkRef, Range
 from streams.storage.description import Description
 from streams.storage.log.column_stats import range_of, with_ranges
 from streams.storage.read.options import Comparison, Operator, Options, selection
-from streams.storage.write.validation import shortfall
+from streams.storage.write.validation import NegativeMultiplicity, check_counts, shortfall
 from streams.trace.kernel.kernel import Kernel
 
 LAW = settings(deadline=None)
@@ -114,3 +114,16 @@ def test_a_shortfall_is_the_first_time_an_own_row_is_there_less_than_never(
     if missing is not None:
         assert missing.time == min(short)[0]
         assert (missing.time, updates[missing.row][0], missing.count) in short
+
+
+def test_a_row_with_dates_that_python_does_not_hold_is_named(kernel: Kernel) -> None:
+    day = pa.scalar(2**31 - 1, pa.date32())
+    columns = [
+        pa.array([day], pa.date32()),
+        pa.array([[day]], pa.list_(pa.date32())),
+        pa.array([7], pa.int64()),
+        pa.array([-1], pa.int64()),
+    ]
+    rows = pa.RecordBatch.from_arrays(columns, ["c0", "c1", "time", "diff"])
+    with pytest.raises(NegativeMultiplicity, match=r"2147483647.*2147483647.* -1 times at 7"):
+        check_counts(CollectionId("t1"), rows, 1, kernel)
