@@ -23,6 +23,7 @@ from functools import lru_cache
 import pyarrow as pa
 
 from schemas import stream
+from schemas.relabelled import relabelled
 from streams.errors import Corrupt
 
 LIMIT = 900 * 1024
@@ -258,25 +259,6 @@ def uniform(kind: pa.DataType) -> pa.DataType:
 
 def _nullable(field: pa.Field) -> pa.Field:
     return field.with_type(uniform(field.type)).with_nullable(nullable=True)
-
-
-@dataclass(frozen=True, slots=True)
-class Relabelled:
-    """An array under another type of the same layout, by the Arrow PyCapsule protocol."""
-
-    array: pa.Array
-    kind: pa.DataType
-
-    def __arrow_c_array__(self, requested_schema: object = None) -> tuple[object, object]:
-        """The array's buffers as they are, and the other type."""
-        del requested_schema
-        _, buffers = self.array.__arrow_c_array__()
-        return self.kind.__arrow_c_schema__(), buffers
-
-
-def relabelled(array: pa.Array, kind: pa.DataType) -> pa.Array:
-    """The array in its uniform type; a cast cannot do it where extension types are inside."""
-    return array if array.type == kind else pa.array(Relabelled(array, kind))
 
 
 def engine_updates(sheet: pa.RecordBatch, schema: pa.Schema) -> Iterator[pa.RecordBatch]:

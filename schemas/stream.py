@@ -19,6 +19,7 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
+from schemas.soundness import validate
 from streams.errors import Corrupt
 
 MOST_BATCHES = 4_096
@@ -78,7 +79,7 @@ def read(body: bytes, most_bytes: int) -> Stream:
             check_names(reader.schema)
             batches = []
             for batch in reader:
-                batch.validate(full=True)
+                validate(batch)
                 batches.append(batch)
             return Stream(reader.schema, batches)
     except _UNSOUND as cause:

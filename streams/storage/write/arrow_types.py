@@ -15,7 +15,8 @@ from collections.abc import Callable
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from schemas.chunk import relabelled, uniform
+from schemas.chunk import uniform
+from schemas.relabelled import relabelled
 from streams.errors import SlackwaterError
 from streams.storage.limits import LARGEST_ROWS, check_size
 
