@@ -10,6 +10,9 @@ SOURCE = "hostile_source"
 KEYED = "hostile_keyed"
 BROKEN = "hostile_broken"
 VIEW = "hostile_view"
+TIMES = "hostile_times"
+"""A view that has functions fail of which DuckDB does not expect it."""
+
 SINK = "hostile_standing"
 NESTED = 4_000
 
@@ -34,6 +37,11 @@ STANDING: Sequence[tuple[str, str]] = (
         VIEW,
         f"CREATE MATERIALIZED VIEW {VIEW} AS SELECT s.k, count(*) AS n, sum(s.v) AS total,"
         f" max(u.v) AS best FROM {SOURCE} s LEFT JOIN {KEYED} u ON s.k = u.k GROUP BY s.k",
+    ),
+    (
+        TIMES,
+        f"CREATE MATERIALIZED VIEW {TIMES} AS SELECT k, make_timestamp(v)::VARCHAR AS at,"
+        f" json_keys(t::JSON) AS names FROM {SOURCE}",
     ),
     (SINK, f"CREATE SINK {SINK} FROM {VIEW} INTO KAFKA (TOPIC 'hostile.out') KEY (k)"),
 )

@@ -14,6 +14,7 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewPartitions  # type: ignore[attr-defined]  # re-exported
 from pyspark.sql import SparkSession
 
+from streams.compute import binding as facts
 from streams.compute.codec import decode_response
 from streams.compute.protocol import Status
 from streams.ids import CollectionId, Offset, Timestamp, Topic
@@ -99,7 +100,9 @@ def times_of(bench: Bench, name: str) -> list[int]:
 
 
 def binding(bench: Bench, name: str) -> dict[int, int]:
-    return dict(bench.shards.state(CollectionId(name)).source or {})
+    """The offsets by partition, without the facts beside them."""
+    bound = bench.shards.state(CollectionId(name)).source or {}
+    return {partition: offset for partition, offset in bound.items() if partition >= 0}
 
 
 def statuses(bench: Bench, name: str) -> list[Status]:
@@ -195,6 +198,8 @@ def test_what_stood_in_the_topic_is_one_snapshot_and_bad_messages_are_errors(
         "expected JSON, got a text that ends too early"
     }
     assert binding(bench, "events") == {0: 52, 1: 4}
+    bound = bench.shards.state(CollectionId("events")).source or {}
+    assert facts.total(bound, facts.Fact.REFUSED) == 4
 
 
 def test_upsert_is_the_latest_message_of_each_key_at_every_time(
