@@ -26,6 +26,9 @@ _LOWEST = np.iinfo(np.int64).min
 _HIGHEST = np.iinfo(np.int64).max
 _LARGEST_RANKED_PRECISION = 18
 _LARGEST_PACKED = 1 << 62
+_PLACES_A_ROUND = 256
+_FEWEST_PROBES, _MOST_PROBES = 4, 16
+_LONG = 1 << 12
 
 
 def is_ranked(kind: pa.DataType) -> bool:
@@ -135,18 +138,65 @@ def bound(
     """For each i the first place in [low[i], high[i]) whose value is not before values[i].
 
     With `after`, the first place whose value is beyond it. The places are sorted by value
-    within each range; all ranges are searched at once, in log2 of the longest rounds.
+    within each range. All ranges are searched at once, in log2 of the longest rounds, or fewer:
+    a round costs as much as some hundred places, so few ranges are cut into many parts.
     """
     low, high = low.copy(), high.copy()
     active = np.flatnonzero(low < high)
+    if not len(active):
+        return low
+    size = high[active] - low[active]
+    at_ends = int(size.max()) > _LONG  # of the pieces of a run, a value is in one at most
     while len(active):
-        middle = (low[active] + high[active]) >> 1
-        here, wanted = read(middle), choose(values, active)
-        right = ~less(wanted, here) if after else less(here, wanted)
-        low[active[right]] = middle[right] + 1
-        high[active[~right]] = middle[~right]
-        active = active[low[active] < high[active]]
+        probes = min(_PLACES_A_ROUND // len(active), _MOST_PROBES)
+        if not at_ends and probes < _FEWEST_PROBES:
+            _halve(read, low, high, values, active, after=after)
+        else:
+            places = _probes(low[active], high[active], max(probes, 2), ends=at_ends)
+            whose = np.repeat(active, places.shape[1])
+            passed = _passed(read, places.ravel(), choose(values, whose), after=after)
+            _narrow(low, high, active, places, passed.reshape(places.shape))
+        active, at_ends = active[low[active] < high[active]], False
     return low
+
+
+def _passed(
+    read: Callable[[Ints], Comparable], places: Ints, wanted: Comparable, *, after: bool
+) -> Flags:
+    """Whether the place looked for is behind each of these."""
+    here = read(places)
+    return ~less(wanted, here) if after else less(here, wanted)
+
+
+def _halve(
+    read: Callable[[Ints], Comparable],
+    low: Ints,
+    high: Ints,
+    values: Comparable,
+    active: Ints,
+    *,
+    after: bool,
+) -> None:
+    """Move one end of each range to its middle."""
+    middle = (low[active] + high[active]) >> 1
+    right = _passed(read, middle, choose(values, active), after=after)
+    low[active[right]] = middle[right] + 1
+    high[active[~right]] = middle[~right]
+
+
+def _probes(low: Ints, high: Ints, number: int, *, ends: bool) -> Ints:
+    """For each range, places that cut it into even parts; with `ends` its first and last."""
+    steps = np.arange(number)
+    if ends:
+        return low[:, None] + (high - low - 1)[:, None] * steps // (number - 1)
+    return low[:, None] + (high - low)[:, None] * (steps + 1) // (number + 1)
+
+
+def _narrow(low: Ints, high: Ints, active: Ints, places: Ints, passed: Flags) -> None:
+    """Move the ends of ranges: beyond the places that are `passed`, up to the next ones."""
+    row, number = np.arange(len(active)), passed.sum(axis=1)
+    low[active] = np.column_stack((low[active] - 1, places))[row, number] + 1
+    high[active] = np.column_stack((places, high[active]))[row, number]
 
 
 def packed_ranks(columns: Sequence[Ints]) -> Ints | None:
