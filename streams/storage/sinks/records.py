@@ -143,10 +143,13 @@ class RecordEncoder:
     ) -> list[object]:
         """Values of a key column; those that Python's dates cannot hold as DuckDB's text."""
         try:
+            column.validate(full=True)  # else Python gives 00:00:00 for the time 24:00:00
             return list(column.to_pylist())
-        except (OverflowError, ValueError):  # a year that is not 1 to 9999, or an infinity
+        except (OverflowError, ValueError):  # or a year that is not 1 to 9999, an infinity
             (texts,) = self._select(rows, [f"c{position}::VARCHAR"])
-            return list(map(_value_or_text, column, texts))
+            # taken, for a slice of lists is validated with the values of all
+            values = (column.take(pa.array([row])) for row in range(len(column)))
+            return list(map(_value_or_text, values, texts))
 
     def _select(self, rows: pa.RecordBatch, selects: Sequence[str]) -> list[pa.ChunkedArray]:
         """Evaluate expressions over the columns in their Arrow types."""
@@ -178,9 +181,11 @@ def _data(rows: pa.RecordBatch) -> pa.Table:
     return pa.Table.from_batches([rows.select(range(rows.num_columns - 2))])
 
 
-def _value_or_text(value: pa.Scalar, text: pa.Scalar) -> object:
+def _value_or_text(value: pa.ChunkedArray, text: pa.Scalar) -> object:
+    """The value of an array of one, or its text."""
     try:
-        return value.as_py()
+        value.validate(full=True)
+        return value[0].as_py()
     except (OverflowError, ValueError):
         return text.as_py()
 
