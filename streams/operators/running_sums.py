@@ -2,7 +2,8 @@
 
 Each number (`plan.physical.Before`) is a sum over rows of multiplicity times something of the
 row: 1, whether it has a value, or the value. So runs add up, and rows that are gone cancel.
-Values have 64 bits, and their sums two columns: 2^32 times the one and the other.
+Values have 64 bits, and their sums two columns: 2^32 times the one and the other. Most of the
+rows of a run are summed once, by `block_sums`.
 """
 
 from collections.abc import Iterator, Sequence
@@ -11,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from streams.operators import block_sums
 from streams.operators.interesting_times import InterestingTimes
 from streams.operators.ordered_groups import CandidateRows
 from streams.plan.physical import Before
@@ -60,26 +62,57 @@ def prefixes(
     kernel: Kernel,
 ) -> Sums:
     """The numbers over the rows of each group before its first candidate."""
-    size, width = len(moments.hashes), len(moments.keys)
-    total = np.zeros((sum(2 if e.function == "sum" else 1 for e in before), size), np.int64)
+    size = len(moments.hashes)
+    total = np.zeros((_columns(before), size), np.int64)
     if not before:
         return total
     first = candidates.values.take(pa.array(np.searchsorted(candidates.owner, np.arange(size))))
-    wanted = {prefix.argument for prefix in before if prefix.function != "rows"}
     entries = ordered.Entries(moments.forms, np.arange(size), moments.hashes, first, first)
     for run in runs:
         low = np.searchsorted(run.hashes, moments.hashes, "left")
         high = np.searchsorted(run.hashes, moments.hashes, "right")
         read = order.reader(ordered.order_column(run.rows))
         end = order.bound(read, low, high, order.comparables(first), after=False)
-        for places, which in _pieces(low, end):
-            counts = int64(run.rows.column("n"))[places]
-            counts[~ordered.same_key(run, places, entries, which, kernel)] = 0
-            at, data = pa.array(places), run.rows.columns[2 + width : -1]
-            columns = [c.take(at) if i in wanted else c for i, c in enumerate(data)]
-            amounts = products(weights(before, columns, len(places)), counts)
+        for amounts, which in _amounts(run, (low, end), entries, before, kernel):
             total = add_diffs(total, summed(amounts, which, size))
     return total
+
+
+def _amounts(
+    run: Run,
+    ranges: tuple[Ints, Ints],
+    entries: ordered.Entries,
+    before: Sequence[Before],
+    kernel: Kernel,
+) -> Iterator[tuple[Sums, Ints]]:
+    """What blocks and rows of the entries' ranges of a run add, and whose each is."""
+    width = len(entries.keys)
+    data = run.rows.columns[2 + width : -1]
+    wanted = {prefix.argument for prefix in before if prefix.function != "rows"}
+
+    def weights_at(places: Ints) -> Sums:
+        at = pa.array(places)
+        columns = [c.take(at) if i in wanted else c for i, c in enumerate(data)]
+        return weights(before, columns, len(places))
+
+    cut = block_sums.cut_ranges(*ranges)
+    known = block_sums.of_run(run, _columns(before), tuple(before))
+    usable = known.complete(run.rows, width, cut.block, weights_at, kernel)
+    block, of_block = cut.block[usable], cut.of_block[usable]
+    mine = ordered.same_key(run, block * block_sums.BLOCK, entries, of_block, kernel)
+    yield known.sums[:, block[mine]], of_block[mine]
+    others = cut.block[~usable] * block_sums.BLOCK
+    low, end = np.append(cut.low, others), np.append(cut.end, others + block_sums.BLOCK)
+    owner = np.append(cut.of_rest, cut.of_block[~usable])
+    for places, piece in _pieces(low, end):
+        counts, which = int64(run.rows.column("n"))[places], owner[piece]
+        counts[~ordered.same_key(run, places, entries, which, kernel)] = 0
+        yield products(weights_at(places), counts), which
+
+
+def _columns(before: Sequence[Before]) -> int:
+    """The number of columns of the numbers."""
+    return sum(2 if number.function == "sum" else 1 for number in before)
 
 
 def _pieces(low: Ints, end: Ints) -> Iterator[tuple[Ints, Ints]]:

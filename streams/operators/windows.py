@@ -22,7 +22,7 @@ State: the sorted rows, and of groups with such rows how many there are.
 Cost: O(changes * rows in reach) rows evaluated, and as many places of each run behind a search
 of O(log n); O(changes * log(times)) cells looked at in a group with many times. A running
 window evaluates all rows behind a change, and sums what lies before it (`prefixes`): O(rows
-before), a few ns each.
+before / 1024), and a few ns for each row of a run that no change was behind before.
 """
 
 from collections.abc import Mapping, Sequence

@@ -66,10 +66,14 @@ def file_of(name: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """An open run, or a piece of one: its rows, and its hashes as numpy sees them."""
+    """An open run, or a piece of one: its rows, and its hashes as numpy sees them.
+
+    `derived` holds what was computed of the rows, which never change, by what it is.
+    """
 
     rows: pa.RecordBatch
     hashes: Words
+    derived: dict[object, object] = field(default_factory=dict, compare=False, repr=False)
 
 
 @dataclass(slots=True)

@@ -3,6 +3,7 @@
 import random
 import re
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from unittest.mock import patch
@@ -15,12 +16,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streams.ids import CollectionId
-from streams.operators import neighbourhoods
+from streams.operators import block_sums, interesting_times, neighbourhoods, running_sums
 from streams.operators.local import LocalDataflow
 from streams.plan.compile import Relation, compile_view
-from streams.plan.physical import Column, Groupwise
+from streams.plan.physical import Before, Column, Groupwise
 from streams.progress import interval_of
 from streams.testing import maintain
+from streams.trace.columns import Ints, Words, hash_keys
 from tests.support.examples import examples
 from tests.support.work import counted
 
@@ -182,6 +184,11 @@ def answer(
         return None
 
 
+def colliding(_: Sequence[pa.Array], rows: int) -> Words:
+    """One hash for all keys."""
+    return np.full(rows, 7, np.uint64)
+
+
 def check(seed: int, *, negative: bool) -> None:
     chance = random.Random(seed)
     rows = history(chance)
@@ -192,7 +199,12 @@ def check(seed: int, *, negative: bool) -> None:
     text = query(chance)
     cuts = sorted({*chance.sample(range(1, TIMES), chance.randrange(6)), TIMES})
     columns = {"t": "g INTEGER, x INTEGER, s VARCHAR"}
-    with patch.object(neighbourhoods, "MOST_CELLS", chance.choice([1, 50, 1 << 18])):
+    with (
+        patch.object(neighbourhoods, "MOST_CELLS", chance.choice([1, 50, 1 << 18])),
+        patch.object(block_sums, "BLOCK", chance.choice([1, 2, 1 << 10])),
+        patch.object(block_sums, "_CHUNK", chance.choice([1, 1 << 10])),
+        patch.object(interesting_times, "hash_keys", chance.choice([hash_keys, colliding])),
+    ):
         view = maintain(
             text.view, columns, {"t": table(rows)}, cuts, merge_factor=chance.choice([0, 2])
         )
@@ -356,6 +368,28 @@ def test_a_change_of_a_running_window_looks_at_what_is_behind_it(
 ) -> None:
     query = f"SELECT k, v, {call} AS o FROM t"
     assert work(query, tmp_path, np.array([199_501]), np.array([2])) < 500
+
+
+@pytest.mark.parametrize("call", RUNS)
+def test_what_was_summed_once_is_not_summed_again(call: str, tmp_path: Path) -> None:
+    catalog = {"t": Relation(CollectionId("t"), COLUMNS)}
+    query = f"SELECT k, v, {call} AS o FROM t"
+    local = LocalDataflow(compile_view(query, catalog).dataflow, tmp_path, buckets=1)
+    local.step(interval_of(0, 1, as_of=True), {})
+    local.step(interval_of(1, 2), {0: updates(np.arange(20_000) * 10, np.ones(20_000))})
+    weighed: list[int] = []
+
+    def weights(before: Sequence[Before], columns: Sequence[pa.Array], size: int) -> Ints:
+        weighed.append(size)
+        return original(before, columns, size)
+
+    original = running_sums.weights
+    with patch.object(running_sums, "weights", weights):
+        for time, value in ((2, 199_501), (3, 199_502)):
+            weighed.clear()
+            change = updates(np.array([value]), np.array([time]))
+            local.step(interval_of(time, time + 1), {0: change})
+    assert sum(weighed) < 3 * block_sums.BLOCK
 
 
 @pytest.mark.parametrize("call", [SEEN[0], *SEEN[-2:]])
