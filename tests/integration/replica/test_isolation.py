@@ -21,6 +21,12 @@ pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]
 
 ORDERS = (("id", "BIGINT"), ("amount", "BIGINT"))
 POISONED = "SELECT id, bad(amount) AS n FROM orders"
+DEEP = (
+    "SELECT id, json_contains(j, j) AS n"
+    " FROM (SELECT id, (repeat('[', n) || repeat(']', n))::JSON AS j"
+    " FROM (SELECT id, CASE WHEN amount = 13 THEN 150000 ELSE 1 END AS n FROM orders))"
+)
+"""JSON so deep that DuckDB ends the process (D350)."""
 
 
 def bad(deed: str) -> Function:
@@ -44,19 +50,27 @@ def statuses(bench: Bench, name: str) -> list[Status]:
 
 
 @pytest.mark.parametrize(
-    ("deed", "says"),
+    ("query", "deed", "says"),
     [
-        ("os.kill(os.getpid(), 9)", "was lost: Python worker exited unexpectedly"),
-        ("time.sleep(3600)", "was cancelled: took longer than"),
+        (POISONED, "os.kill(os.getpid(), 9)", "was lost: Python worker exited unexpectedly"),
+        (POISONED, "time.sleep(3600)", "was cancelled: took longer than"),
+        pytest.param(
+            DEEP, "", "was lost: Python worker exited unexpectedly", marks=pytest.mark.long
+        ),
     ],
 )
 def test_a_dataflow_that_kills_or_hangs_leaves_its_neighbours_alone(
-    bench: Bench, run: Callable[..., Replica], broker: EmbeddedBroker, deed: str, says: str
+    bench: Bench,
+    run: Callable[..., Replica],
+    broker: EmbeddedBroker,
+    query: str,
+    deed: str,
+    says: str,
 ) -> None:
     topic, feed = bench.raw_topic(), Feed(broker.bootstrap)
     feed.send(topic, [{"id": i, "amount": i} for i in range(10)])
     bench.source("orders", ORDERS, topic)
-    bench.view("poisoned", POISONED, functions=[bad(deed)])
+    bench.view("poisoned", query, functions=[bad(deed)] if deed else [])
     bench.view("neighbour", "SELECT count(*) AS n FROM orders")
     run(deadline_s=8.0)
     bench.settle("orders", "poisoned", "neighbour")
