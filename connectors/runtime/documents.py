@@ -271,7 +271,10 @@ def written(text: str) -> bytes:
 
 
 def check_json(documents: pa.Array) -> None:
-    """Errors: Refused if one is nested too deeply, or is no JSON as it was not written anew."""
+    """Errors: Refused if one is nested too deeply, or is not JSON.
+
+    DuckDB's to_json writes only JSON; a text that was left as it came may be anything.
+    """
     blobs = Blobs(documents.cast(pa.binary()))
     for document in blobs:
         if document.count(b"[") + document.count(b"{") > DEEPEST and depth(document) > DEEPEST:

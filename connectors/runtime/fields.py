@@ -30,7 +30,7 @@ class Form:
     nested: bool = False
     """`sql` gives JSON, which the protocol packs as JSON."""
     is_text: bool = False
-    """A value is JSON's text, of which nobody says that it is JSON."""
+    """A value is text that should be JSON; it was not checked."""
 
 
 JSON = "to_json({})::VARCHAR"

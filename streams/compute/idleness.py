@@ -3,7 +3,8 @@
 A partition is idle when it gave no event time for the declared time and its end has been read
 (`event_time.candidate`). An Append moves upper no further than the watermark of each partition
 that is active then. So where upper has passed a partition's own watermark the partition was
-idle when that Append counted, and is to whoever goes on from there: idleness needs no record.
+idle when that Append counted, and is for every replica that goes on from there: idleness needs
+no record.
 """
 
 from collections.abc import Sequence

@@ -8,8 +8,8 @@ the loser drops the former from its state and reads again only what the winner r
     ────┼──────────────────────┼──────────────────────────┼───────────▶ offsets
         │  kept, if pending    │  read again for pending  │  fresh
 
-What it has read beyond the winner's binding was judged by U0 and is to be judged by U1, and its
-rows cannot be told from others in the state: then it keeps nothing.
+What it has read beyond the winner's binding was judged by U0 and is to be judged by U1. The
+state does not distinguish these rows from others: then it keeps nothing.
 """
 
 from dataclasses import replace

@@ -1,8 +1,8 @@
 """Sums over blocks of the rows of a run, made once and kept as long as the run is open.
 
 The rows of a run never change, nor do sums over them. A block is `BLOCK` rows one after the
-other that belong to one key; its sums are made when they are first asked for, so nobody sums
-rows that nobody asked for. A range of rows is its whole blocks, and the rows at its ends.
+other that belong to one key; its sums are made when a range first needs them, so blocks that
+no range needs cost nothing. A range of rows is its whole blocks, and the rows at its ends.
 
 A block is not usable if rows of several keys of one hash share it, or if 64 bits might not hold
 its sums: its rows are summed one by one then.
@@ -55,7 +55,7 @@ class BlockSums:
             one_key = _of_one_key(rows.columns[1 : 1 + width], places, kernel)
             try:
                 amounts = products(weights(places), int64(rows.column("n"))[places])
-            except DiffOverflow:  # whose it is, is told when the rows are summed one by one
+            except DiffOverflow:  # the sum row by row reports it, with its owner
                 self.state[some] = _UNUSABLE
                 continue
             by_block = amounts.reshape(len(amounts), len(some), BLOCK)
