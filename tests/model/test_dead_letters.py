@@ -14,7 +14,7 @@ from streams.compute.binding import Fact
 from streams.compute.stalls import bad_message
 from streams.ids import CollectionId, Topic
 from streams.replica.config import Budgets
-from streams.replica.driver.scheduler import LANES
+from streams.replica.driver.micro_batch import LANES
 from tests.support import duckdb_oracle
 from tests.support.racing_replicas import SEEDS, race_at_random
 from tests.support.sparkless import Replica, World

@@ -16,7 +16,7 @@ from streams.progress import Antichain, frontier
 from streams.replica.config import Budgets
 from streams.replica.driver.append_attempt import STAGE_LEASE_MS
 from streams.replica.driver.dataflow import Phase
-from streams.replica.driver.scheduler import LANES
+from streams.replica.driver.micro_batch import LANES
 from streams.storage.log.events import Acquire, Downgrade, Reclaim, Right
 from tests.support.market import VIEWS, Market, settle
 from tests.support.sparkless import Dead, Replica, World

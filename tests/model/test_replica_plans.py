@@ -16,7 +16,7 @@ from streams.ids import CapabilityId, CollectionId
 from streams.kafka.memory.records import MemoryRawReader
 from streams.progress import frontier
 from streams.replica.driver.holds import LEASE_MS
-from streams.replica.driver.scheduler import LaneName
+from streams.replica.driver.micro_batch import LaneName
 from streams.replica.driver.work_units import ViewUnit
 from streams.storage.log.events import Acquire, Downgrade, Drop, Reclaim, Right
 from streams.trace.kernel.kernel import Kernel

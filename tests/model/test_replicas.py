@@ -9,7 +9,7 @@ import pytest
 from streams.ids import CollectionId
 from streams.replica.config import Budgets
 from streams.replica.driver.dataflow import Phase
-from streams.replica.driver.scheduler import LaneName
+from streams.replica.driver.micro_batch import LaneName
 from tests.support import duckdb_oracle
 from tests.support.market import VIEWS, Market, settle
 from tests.support.racing_replicas import SEEDS, race_at_random

@@ -11,7 +11,7 @@ from streams.compute import binding
 from streams.compute.description import Start
 from streams.ids import CollectionId, Offset, Topic
 from streams.kafka.topics import TopicKind, TopicSpec
-from streams.replica.driver.scheduler import LANES
+from streams.replica.driver.micro_batch import LANES
 from tests.model.test_compacted_sources import present as people
 from tests.model.test_compacted_sources import send as send_person
 from tests.support import duckdb_oracle

@@ -17,7 +17,7 @@ from streams.replica.driver import work_units
 from streams.replica.driver.dataflow import Phase
 from streams.replica.driver.dataflow_state import OwnState
 from streams.replica.driver.import_state import Imports
-from streams.replica.driver.scheduler import LANES
+from streams.replica.driver.micro_batch import LANES
 from streams.replica.driver.steady_planner import output_of
 from streams.replica.tasks import worker, write_chunks
 from streams.storage.log.events import Append

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from streams.replica.config import Budgets
-from streams.replica.driver.scheduler import LANES
+from streams.replica.driver.micro_batch import LANES
 from tests.support.sparkless import Dead, Replica, World
 
 POINTS = (

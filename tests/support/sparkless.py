@@ -41,9 +41,10 @@ from streams.replica.driver.checkpoint_writer import CheckpointWriter
 from streams.replica.driver.commit import Committer
 from streams.replica.driver.dataflow import Dataflow
 from streams.replica.driver.maintenance import IdleAdvancer, Maintenance
+from streams.replica.driver.micro_batch import LANES, LaneName, MicroBatch
 from streams.replica.driver.new_dataflow import new_dataflow
 from streams.replica.driver.recovery import RecoveryThread
-from streams.replica.driver.scheduler import LANES, LaneName, MicroBatch, Scheduler
+from streams.replica.driver.scheduler import Scheduler
 from streams.replica.driver.skew_measurement import SkewMonitor
 from streams.replica.driver.wakeup import Wakeup
 from streams.replica.driver.work_units import EventUnit

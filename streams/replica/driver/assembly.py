@@ -35,9 +35,10 @@ from streams.replica.driver.dataflow import Dataflow
 from streams.replica.driver.lane import Lane
 from streams.replica.driver.lanes import Lanes
 from streams.replica.driver.maintenance import IdleAdvancer, Maintenance, PeriodicThread
+from streams.replica.driver.micro_batch import LaneName
 from streams.replica.driver.new_dataflow import new_dataflow
 from streams.replica.driver.recovery import RecoveryThread
-from streams.replica.driver.scheduler import LaneName, Scheduler
+from streams.replica.driver.scheduler import Scheduler
 from streams.replica.driver.sinks import Sinks
 from streams.replica.driver.skew_measurement import SkewMonitor
 from streams.replica.driver.wakeup import Wakeup

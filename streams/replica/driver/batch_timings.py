@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from streams.ids import CollectionId
-from streams.replica.driver.scheduler import LaneName, MicroBatch
+from streams.replica.driver.micro_batch import LaneName, MicroBatch
 from streams.replica.tasks.report import Result
 
 LINES = 100_000

@@ -24,8 +24,9 @@ from streams.replica.driver.checkpoint_writer import CheckpointWriter
 from streams.replica.driver.dataflow import Dataflow
 from streams.replica.driver.error_causes import failure_in
 from streams.replica.driver.events import Failed, Ran, Void
+from streams.replica.driver.micro_batch import MicroBatch
 from streams.replica.driver.retry_policy import Failure
-from streams.replica.driver.scheduler import MicroBatch, Scheduler
+from streams.replica.driver.scheduler import Scheduler
 from streams.replica.driver.work_units import IdleUnit
 from streams.replica.tasks.report import Result
 from streams.storage.log.outcomes import Outcome

@@ -37,7 +37,8 @@ from streams.errors import Indeterminate, SlackwaterError
 from streams.replica.driver import error_causes
 from streams.replica.driver.batch_timings import Timings
 from streams.replica.driver.commit import Committer
-from streams.replica.driver.scheduler import LaneName, Scheduler
+from streams.replica.driver.micro_batch import LaneName
+from streams.replica.driver.scheduler import Scheduler
 from streams.replica.driver.watchdog import QuerySilence, RunningBatch
 from streams.replica.spark import watermark
 from streams.replica.spark.rounds import Rounds

@@ -8,7 +8,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from streams.replica.driver.lane import Lane
-from streams.replica.driver.scheduler import LANES, LaneName, Scheduler
+from streams.replica.driver.micro_batch import LANES, LaneName
+from streams.replica.driver.scheduler import Scheduler
 
 
 @dataclass(slots=True)

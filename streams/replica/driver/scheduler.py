@@ -37,7 +37,7 @@ from streams.replica.driver.checkpoint_store import CheckpointStore
 from streams.replica.driver.clock_skew import Skew
 from streams.replica.driver.dataflow import Dataflow, Phase
 from streams.replica.driver.dataflow_table import DataflowTable
-from streams.replica.driver.deadlines import Deadline, deadline
+from streams.replica.driver.deadlines import deadline
 from streams.replica.driver.error_causes import failure_of
 from streams.replica.driver.events import (
     BatchLost,
@@ -52,6 +52,14 @@ from streams.replica.driver.events import (
 )
 from streams.replica.driver.import_state import Imports
 from streams.replica.driver.ingest_planner import most_messages
+from streams.replica.driver.micro_batch import (
+    LANES,
+    LaneName,
+    LanePlace,
+    MicroBatch,
+    lane_of,
+    offset_of,
+)
 from streams.replica.driver.retry_policy import Failure, Kind
 from streams.replica.driver.wakeup import Wakeup
 from streams.replica.driver.work_units import EventUnit, IdleUnit, Unit
@@ -63,70 +71,10 @@ from streams.storage.client.shards import Shards
 
 log = logging.getLogger(__name__)
 
-LaneName = str
-LANES: tuple[LaneName, ...] = ("ingest", "steady", "hydrate", "apart")
-_OF_SOURCE = "event:"
-
-
-def lane_of(flow: Dataflow) -> LaneName:
-    """Return the lane of a source with a watermark: another one where it resumed elsewhere.
-
-    The watermark of the query before may be of messages that are skipped.
-    """
-    source = flow.description.source
-    return f"{_OF_SOURCE}{flow.id}:{0 if source is None else source.start.generation}"
-
-
 LONG_POLL_MS = 100
 """How long `latestOffset` waits for work: 20 ms costs 6.3 % of an idle core, 100 ms 1.9 %."""
 
 Work = tuple[tuple[Unit, ...], tuple[IdleUnit, ...]]
-
-
-@dataclass(slots=True)
-class MicroBatch:
-    """A micro-batch of a lane, from decision to commit. Times are of the monotonic clock."""
-
-    lane: LaneName
-    seq: int
-    units: tuple[Unit, ...]
-    quiet: tuple[IdleUnit, ...]
-    tasks: int
-    asked: float
-    decided: float
-    deadline: Deadline
-    began_at: float
-    """System time in seconds."""
-    step: str
-    """Its name, and its descriptor's: never reused, because workers cache what they read."""
-
-    def flows(self) -> list[Dataflow]:
-        """Return the dataflows that it moves."""
-        return [unit.flow for unit in self.units] + [advance.flow for advance in self.quiet]
-
-    @property
-    def candidate_ms(self) -> int | None:
-        """Return the event time that the lane's watermark may follow, if there is one."""
-        advances = [unit.advance for unit in self.units if isinstance(unit, EventUnit)]
-        return next((advance.candidate for advance in advances), None)
-
-    @property
-    def depth(self) -> int:
-        """Return the number of rounds after round 0."""
-        return max((unit.share.base + unit.flow.plan.depth for unit in self.units), default=0)
-
-
-@dataclass(slots=True)
-class LanePlace:
-    """The state of a lane: the number of its last micro-batch, and the current one, if any.
-
-    `questions` counts the requests of its source.
-    """
-
-    name: LaneName
-    seq: int = 0
-    current: MicroBatch | None = None
-    questions: int = 0
 
 
 @dataclass(slots=True)
@@ -491,10 +439,3 @@ class Scheduler:
                 for unit in batch.units:
                     self.tell(unit.flow, BatchLost(failure))
         self.finish(batch)
-
-
-def offset_of(batch: MicroBatch) -> dict[str, object]:
-    """Return the offset of a micro-batch."""
-    intervals = {unit.flow.id: unit.share.interval for unit in batch.units}
-    steps = {id_: [interval.lower, interval.upper] for id_, interval in intervals.items()}
-    return {"seq": batch.seq, "steps": steps}

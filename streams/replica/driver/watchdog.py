@@ -14,8 +14,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from streams.replica.driver import error_causes
+from streams.replica.driver.micro_batch import MicroBatch
 from streams.replica.driver.retry_policy import Failure, Kind
-from streams.replica.driver.scheduler import MicroBatch
 
 SILENT_S = 60.0
 """Silence after which a lane is restarted.

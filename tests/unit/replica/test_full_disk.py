@@ -10,7 +10,7 @@ import pytest
 from streams.ids import CollectionId, Topic
 from streams.replica.driver.clock_skew import Skew
 from streams.replica.driver.events import Restarted
-from streams.replica.driver.scheduler import LANES
+from streams.replica.driver.micro_batch import LANES
 from streams.replica.driver.status_reports import condition
 from streams.trace.arrange import disk_reserve
 from tests.support.sparkless import START_MS, Replica, World

@@ -8,8 +8,8 @@ import pytest
 
 from streams.ids import CollectionId
 from streams.replica.driver.clock_skew import Skew
+from streams.replica.driver.micro_batch import LANES, LaneName
 from streams.replica.driver.retry_policy import Failure, Isolation, Kind
-from streams.replica.driver.scheduler import LANES, LaneName
 from streams.replica.driver.status_reports import condition
 from streams.replica.driver.watchdog import RunningBatch
 from tests.support.market import VIEWS, Market
