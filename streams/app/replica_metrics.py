@@ -27,6 +27,11 @@ def of_replica(measures: ReplicaMeasures | None) -> Iterator[Family]:
         "Size of the disk of the state directory.",
         [({}, measures.disk_bytes)],
     )
+    yield gauge(
+        "replica_is_owner",
+        "1 if this replica advances the sources and runs the sinks, else 0.",
+        [({}, int(measures.is_owner))],
+    )
     if measures.skew_ms is not None:
         yield gauge(
             "clock_skew_seconds",

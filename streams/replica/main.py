@@ -2,7 +2,9 @@
 
 It reads the instance's command topic, maintains the dataflows named there, and answers on the
 response topic. Any number of replicas of an instance may run at once: they compute the same and
-write to the same shards, and the faster one's Append counts (rules 16 to 18).
+write to the same shards, and the faster one's Append counts (rules 16 to 18). One of them owns
+the sources and sinks, and another one takes over within seconds if it falls silent
+(`streams.kafka.client.ownership`).
 
 It may be killed at any moment without loss: the shards hold all results, and its state
 directory is a cache.
@@ -38,6 +40,7 @@ from streams.compute.writer import ResponseWriter
 from streams.errors import InvalidUsage
 from streams.ids import CollectionId
 from streams.kafka.client.broker import KafkaBroker
+from streams.kafka.client.ownership import Ownership
 from streams.kafka.topics import Topics
 from streams.replica.config import ReplicaConfig
 from streams.replica.driver.assembly import ReplicaParts, assemble
@@ -71,6 +74,11 @@ class Replica:
         """What it waits for before it serves; empty once it does."""
         self._server: _Server | None = None
 
+    @property
+    def is_owner(self) -> bool:
+        """Whether it advances the sources and runs the sinks. Called by any thread."""
+        return self._server is not None and self._server.ownership.is_owner
+
     def measures(self) -> ReplicaMeasures | None:
         """What it measures of itself; None before it serves. Called by any thread."""
         parts = None if self._server is None else self._server.machinery
@@ -84,6 +92,8 @@ class Replica:
             store = CheckpointStore(config.state)
             broker = KafkaBroker(config.kafka)
             stack.callback(broker.close)
+            ownership = _ownership(config, broker.topics)
+            stack.callback(ownership.close)
             spark = self._spark
             if spark is None:
                 spark = stack.enter_context(spark_session(config.spark, config.state))
@@ -95,7 +105,7 @@ class Replica:
             reader = CommandReader(broker.logs, config.commands)
             stack.callback(reader.close)
             stack.enter_context(pulse(answers))
-            server = self._server = _Server(config, store, broker, spark, answers)
+            server = self._server = _Server(config, store, broker, spark, answers, ownership)
             stack.callback(server.close)
             log.info("replica serves", extra={"replica": name})
             self.waits_for = ""
@@ -136,9 +146,12 @@ class _Server:
     broker: KafkaBroker
     spark: SparkSession
     answers: StatusReporter
+    ownership: Ownership
     session: Session = field(default_factory=Session)
     machinery: ReplicaParts | None = None
     may_write: bool = False
+    owned: tuple[bool, str] | None = None
+    """Whether this replica owns sources and sinks, and why it cannot; None: not begun yet."""
     has_reconciled: bool = False
     """Time of the last commands; later ones may create dataflows whose state is stored."""
     waiting: dict[CollectionId, DataflowDescription] = field(default_factory=dict)
@@ -151,6 +164,7 @@ class _Server:
         broken = None if self.machinery is None else self.machinery.scheduler.broken
         if broken is not None:
             raise broken
+        self._own()
         for heard in reader.poll(POLL_MS):
             actions = self._step(heard)
             if self.answers.nonce != self.session.nonce:
@@ -165,6 +179,15 @@ class _Server:
         if self.machinery is not None:
             responses = self.machinery.sinks.responses()
             self.answers.tell(self.machinery.scheduler, responses)
+
+    def _own(self) -> None:
+        """Run sources and sinks, or stand by, as soon as ownership has changed."""
+        present = (self.ownership.is_owner, self.ownership.trouble)
+        if self.machinery is None or present == self.owned:
+            return
+        self.owned = is_owner, obstacle = present
+        log.info("owns sources and sinks" if is_owner else "stands by for sources and sinks")
+        self.machinery.own(is_owner=is_owner, obstacle=obstacle)
 
     def _step(self, heard: ReceivedCommand) -> tuple[Action, ...]:
         """Return a command's actions: none if it is unreadable or illegal in this stage."""
@@ -188,6 +211,7 @@ class _Server:
                 self.machinery = assemble(
                     self.config, instance, self.store, self.broker, self.spark
                 )
+                self._own()
             case Create(description):
                 self.waiting[description.export] = description
                 self._create()
@@ -237,6 +261,19 @@ class _Server:
         """Stop everything."""
         if self.machinery is not None:
             self.machinery.close()
+
+
+def _ownership(config: ReplicaConfig, topics: Topics) -> Ownership:
+    """Join the replicas of the instance; one of them owns its sources and sinks."""
+    ownership = Ownership(
+        config.kafka,
+        topic=config.commands,
+        group=f"{config.commands}.owner",
+        member=config.name,
+        exists=lambda: topics.describe(config.commands) is not None,
+    )
+    ownership.start()
+    return ownership
 
 
 @contextmanager

@@ -12,6 +12,7 @@ from streams.compute import binding, stalls
 from streams.compute.binding import Fact
 from streams.compute.stalls import bad_message
 from streams.plan.metadata import LateRows, OnError
+from streams.progress import frontier
 from streams.replica.config import Budgets
 from streams.replica.driver.clock_skew import Skew
 from streams.replica.driver.status_reports import condition
@@ -56,6 +57,41 @@ def test_that_racing_replicas_are_exact_at_every_event_time(
     assert letters.total() >= bad, "none waits"
     assert len(history.states) > 2, "it hardly moved"
     assert world.upper("events") >= max(good) - 50
+    history.judge()
+
+
+def test_that_a_replica_that_stands_by_follows_its_sources_and_takes_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = World()
+    world.patch(monkeypatch)
+    history = History(world, "place", "dead_letter")
+    owner, other = (Replica(world, name, tmp_path / name) for name in "ab")
+    other.scheduler.own(is_owner=False, obstacle="")
+
+    def send(first: int) -> None:
+        for number in range(first, first + 30):
+            history.send(number % PARTITIONS, None if number % 7 == 0 else world.now + number)
+        world.now += 1_000
+
+    send(0)
+    history.settle(owner)
+    history.settle(other)
+    send(100)
+    upper = world.upper("events")
+    history.settle(other)
+    assert world.upper("events") == upper, "it appended"
+    history.settle(owner)
+    history.settle(other)
+    flow = other.scheduler.flows[EVENTS]
+    assert flow.own is not None
+    assert flow.own.frontier == frontier(world.upper("events"))
+    assert world.upper("events") > upper
+    other.scheduler.own(is_owner=True, obstacle="")
+    send(200)
+    upper = world.upper("events")
+    history.settle(other)
+    assert world.upper("events") > upper
     history.judge()
 
 

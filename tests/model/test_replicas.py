@@ -103,6 +103,31 @@ def test_replicas_race_die_and_return(
     market.check()
 
 
+def test_a_replica_that_stands_by_follows_its_sources_and_takes_over(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    market = Market(monkeypatch, 1)
+    owner, other = both_running(market, tmp_path)
+    other.scheduler.own(is_owner=False, obstacle="")
+    uppers = {name: market.world.upper(name) for name in ("orders", "people")}
+    market.produce(20)
+    market.world.now += 40_000
+    for _ in range(4):
+        other.idle()
+        assert not other.step("ingest")
+    assert {name: market.world.upper(name) for name in uppers} == uppers, "it appended"
+    settle(market, owner)
+    other.settle()
+    for flow in other.scheduler.flows.values():
+        assert flow.own is not None
+        assert flow.own.frontier == market.world.shards.state(flow.id).upper, flow.id
+    other.scheduler.own(is_owner=True, obstacle="")
+    market.produce(20)
+    settle(market, other)
+    market.check()
+    market.check_people()
+
+
 def both_running(market: Market, tmp_path: Path) -> list[Replica]:
     """Two replicas that have come to the same point."""
     market.views()

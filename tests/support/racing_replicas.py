@@ -1,4 +1,7 @@
-"""Two replicas that race, die and come back, while something happens outside."""
+"""Two replicas that race, die and come back, while something happens outside.
+
+Each may own the sources or not, as it may have heard: there may be two owners for a while.
+"""
 
 import random
 from collections.abc import Callable
@@ -51,7 +54,7 @@ def race_at_random(
     rounds: int,
     outside: Callable[[int, float], object],
 ) -> list[Replica]:
-    """The replicas after so many rounds; none of them dies any more.
+    """The replicas after so many rounds; none of them dies any more, and both are owners.
 
     `outside` is told of each round, and of the chance that decides it: below 0.1 no replica is
     replaced and none dies.
@@ -66,6 +69,9 @@ def race_at_random(
         world.now += rng.choice([0, 0, 1, 2, 300])
         act, number = rng.random(), rng.randrange(2)
         outside(round_, act)
+        if rng.random() < 0.05:
+            for one in replicas:
+                one.scheduler.own(is_owner=rng.random() < 0.7, obstacle="")
         replica = replicas[number]
         if 0.1 <= act < 0.12:
             replicas[number] = begin(replica.name if rng.random() < 0.7 else f"{replica.name}'")
@@ -78,4 +84,5 @@ def race_at_random(
             replicas[number] = begin(replica.name)
     for replica in replicas:
         replica.die_at()
+        replica.scheduler.own(is_owner=True, obstacle="")
     return replicas

@@ -101,6 +101,11 @@ class ReplicaParts:
         self._release(flow)
         self._leave(flow)
 
+    def own(self, *, is_owner: bool, obstacle: str) -> None:
+        """Run sources, rebases and sinks from here on, or stand by for their owner."""
+        self.scheduler.own(is_owner=is_owner, obstacle=obstacle)
+        self.sinks.own(is_owner=is_owner, obstacle=obstacle)
+
     def _release(self, flow: Dataflow) -> None:
         """Release this replica's holds; a hold that stays keeps history, with no other harm."""
         open_ = self.shards.groups()
@@ -120,7 +125,7 @@ class ReplicaParts:
         """Stop following the groups that no other dataflow needs."""
         source, others = flow.description.source, self.scheduler.flows.values()
         needed = {group for other in others for group in other.groups}
-        needed.update(self.sinks.groups.values())
+        needed.update(self.sinks.groups)
         for group in flow.groups - needed:
             self.shards.close(group)
         topics = {

@@ -68,13 +68,15 @@ counted where the source is bound.
 class Moment:
     """The clock that nobody sets, the lane's watermark, and the messages of a micro-batch.
 
-    `slice_bytes` is how much of a shard is replayed in one.
+    `slice_bytes` is how much of a shard is replayed in one. A replica that `follows` takes over
+    what the owner appends, and reads no message.
     """
 
     elapsed_ms: int
     watermark_ms: int
     messages: int
     slice_bytes: int
+    follows: bool = False
 
 
 def plan(
@@ -124,7 +126,7 @@ def plan(
         return _void(flow, view, shard, progress, kept, moment)
     if progress != own.progress:
         return MovedSource(flow, replace(own, progress=progress))
-    return _advance(flow, view, observation, progress, moment)
+    return None if moment.follows else _advance(flow, view, observation, progress, moment)
 
 
 def _kept(flow: Dataflow, shard: Position, there: Progress) -> Progress | None:

@@ -94,7 +94,7 @@ class IngestLimits:
     """Limits: messages of a topic per micro-batch and their bytes, bytes per slice, idle ticks.
 
     `step_bytes` is of what a rebase reads. `skew_ms` is this clock less the broker's, None if
-    unknown.
+    unknown. A replica that `follows` takes over what the owner appends, and appends nothing.
     """
 
     messages: int
@@ -103,6 +103,7 @@ class IngestLimits:
     step_bytes: int
     tick_ms: int
     skew_ms: int | None
+    follows: bool = False
 
     def messages_of(self, observation: TopicReport) -> int:
         """The number of messages of a topic per micro-batch: fewer if they are large."""
@@ -145,6 +146,8 @@ def plan(
             if flow.is_rebase
             else _ingestion(flow, view, topics, clock, limits)
         )
+        if limits.follows and not isinstance(decision, Follow | Rebuild):
+            continue
         if isinstance(decision, StalledSource):
             stuck.append(decision)
         elif decision is not None:

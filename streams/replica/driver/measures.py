@@ -35,7 +35,10 @@ class DataflowMeasures:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplicaMeasures:
-    """A replica. `skew_ms` is our clock less the broker's; None if it was never measured."""
+    """A replica. `skew_ms` is our clock less the broker's; None if it was never measured.
+
+    `is_owner` is whether it advances the sources and runs the sinks.
+    """
 
     dataflows: tuple[DataflowMeasures, ...]
     lanes: Mapping[str, LaneTotals]
@@ -43,6 +46,7 @@ class ReplicaMeasures:
     state_bytes: int
     free_bytes: int
     disk_bytes: int
+    is_owner: bool
 
 
 def measure(scheduler: Scheduler, timings: Timings) -> ReplicaMeasures:
@@ -71,6 +75,7 @@ def measure(scheduler: Scheduler, timings: Timings) -> ReplicaMeasures:
         state_bytes=sum(sizes.values()),
         free_bytes=free,
         disk_bytes=total,
+        is_owner=scheduler.is_owner,
     )
 
 

@@ -98,6 +98,10 @@ class Scheduler:
     near: fusion.NearViews = field(default_factory=fusion.NearViews)
     is_open: bool = False
     """Whether lanes get work: not before all have started, because a start takes all cores."""
+    is_owner: bool = True
+    """Whether sources and rebases are advanced here; else they follow their shards."""
+    obstacle: str = ""
+    """Why this replica cannot become the owner; empty if it can."""
     skew: Skew = field(default_factory=Skew)
     watermark_ms: Callable[[LaneName], int] = lambda _: 0
     """The watermark of a lane's query after its last micro-batch; 0 if it has none yet."""
@@ -138,6 +142,12 @@ class Scheduler:
         """Return the state of a lane; that of a source begins with its first question."""
         with self.lock:
             return self.lanes.setdefault(name, LanePlace(name))
+
+    def own(self, *, is_owner: bool, obstacle: str) -> None:
+        """Advance sources and rebases from here on, or follow what their owner appends."""
+        with self.lock:
+            self.is_owner, self.obstacle = is_owner, obstacle
+        self.bell.ring()
 
     def lanes_of_sources(self) -> Mapping[LaneName, int]:
         """Return the lanes of the sources with a watermark that there are, and its delay."""
@@ -354,6 +364,7 @@ class Scheduler:
             step_bytes=self.config.budgets.step_bytes,
             tick_ms=self.config.tick_ms,
             skew_ms=self.skew.known(now_ms),
+            follows=not self.is_owner,
         )
         wanted = self._trusted() if flows is None else flows
         plan = ingest_planner.plan(wanted, view, self.ends(), now_ms, limits)
@@ -387,17 +398,18 @@ class Scheduler:
             watermark_ms=self.watermark_ms(lane),
             messages=most,
             slice_bytes=budgets.slice_bytes,
+            follows=not self.is_owner,
         )
         match event_planner.plan(flow, view, observation, moment):
             case EventUnit() as unit:
                 return (unit,)
-            case ingest_planner.StalledSource(_, reason):
+            case ingest_planner.StalledSource(_, reason) if self.is_owner:
                 self.tell(flow, Failed(Failure(reason, Kind.UNREACHABLE)))
             case ingest_planner.MovedSource(_, own):
                 self.tell(flow, Followed(own))
             case ingest_planner.StartedBuild(_, build):
                 self.tell(flow, Divided(build))
-            case None:
+            case ingest_planner.StalledSource() | None:
                 pass
         return ()
 

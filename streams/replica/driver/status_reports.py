@@ -48,6 +48,7 @@ class StatusReporter:
     paces: dict[CollectionId, HydrationPace] = field(default_factory=dict)
     next_frontiers: float = 0.0
     next_alive: float = 0.0
+    is_owner: bool = True
 
     def begin(self, nonce: str) -> None:
         """Start an iteration: forget what was reported."""
@@ -83,7 +84,7 @@ class StatusReporter:
         if not self.nonce:
             return
         with scheduler.lock:
-            flows = list(scheduler.flows.values())
+            flows = self._ours(scheduler)
             responses: list[Response] = [
                 *of_sinks,
                 *self._conditions(flows, scheduler),
@@ -91,7 +92,8 @@ class StatusReporter:
             ]
             if self.clock() >= self.next_frontiers:
                 self.next_frontiers = self.clock() + FRONTIERS_EVERY_S
-                responses.extend(self._moved(flows, scheduler))
+                every = list(scheduler.flows.values())
+                responses.extend(self._moved(every, scheduler))
         self._write(responses)
 
     def alive(self) -> None:
@@ -104,10 +106,25 @@ class StatusReporter:
         if responses:
             self.next_alive = self.clock() + ALIVE_EVERY_S
 
+    def _ours(self, scheduler: Scheduler) -> list[Dataflow]:
+        """Return the flows whose conditions are ours to report: sources are their owner's."""
+        flows = list(scheduler.flows.values())
+        if self.is_owner != scheduler.is_owner:  # another owner may have reported meanwhile
+            self.is_owner = scheduler.is_owner
+            for flow in flows:
+                if flow.binds:
+                    self.status.pop(flow.id, None)
+        if scheduler.is_owner or scheduler.obstacle:
+            return flows
+        return [flow for flow in flows if not flow.binds]
+
     def _conditions(self, flows: list[Dataflow], scheduler: Scheduler) -> list[Status]:
         now_ms, elapsed_ms = scheduler.now_ms(), scheduler.elapsed_ms()
         conditions = [
-            condition(flow, now_ms, scheduler.skew, elapsed_ms=elapsed_ms) for flow in flows
+            Status(flow.id, "stalled", scheduler.obstacle)
+            if flow.binds and scheduler.obstacle
+            else condition(flow, now_ms, scheduler.skew, elapsed_ms=elapsed_ms)
+            for flow in flows
         ]
         new = [status for status in conditions if self.status.get(status.id) != status]
         self.status.update({status.id: status for status in new})

@@ -5,7 +5,9 @@ one sink only the newer one writes, and then reads the committed progress. From 
 interval is decided (`streams.storage.sinks.sink`) and written in short transactions, whose last
 record is the progress. After a failure whose result is unknown a new session begins: the
 committed progress says what is in the topic. So it does after an internal error, with pauses
-that grow while the sink makes no progress. Only a newer runner of the sink ends it.
+that grow while the sink makes no progress. A runner that is fenced waits for `FENCED_S`: either
+it is stopped, since its replica is the owner no longer, or the one that fenced it is (a
+process that went on after a pause), and then the next session fences that one.
 
 The hold on the collection stays before the committed progress, so that a session can always
 rebuild the keys in the topic from the contents just before it (rule 5).
@@ -38,6 +40,8 @@ log = logging.getLogger(__name__)
 
 WAIT_MS = 500
 RETRY_S = 1.0
+FENCED_S = 15.0
+"""Longer than it takes to hear that another replica is the owner."""
 
 
 class Writer(Protocol):
@@ -156,8 +160,8 @@ class SinkRunner:
                 try:
                     self._session()
                 except Fenced as failure:
-                    self._say(SinkStatus("failed", str(failure), self._status.frontier))
-                    return
+                    self._say(SinkStatus("stalled", str(failure), self._status.frontier))
+                    self._stopped.wait(FENCED_S)
                 except SlackwaterError as failure:
                     log.warning(
                         "sink session failed; restarting",

@@ -151,20 +151,23 @@ def test_a_killed_replica_that_lost_its_state_builds_it_anew(
 
 
 @pytest.mark.timeout(600)
-def test_two_replicas_that_race_agree(
+def test_of_two_replicas_one_takes_over_when_the_owner_of_the_sources_is_killed(
     world: World, run: Callable[..., Replica], tmp_path: Path
 ) -> None:
-    other = process.start(world.bench, tmp_path / "other", {}, name="other")
+    owner = process.start(world.bench, tmp_path / "owner", {}, name="owner")
     try:
-        run("r1")
-        both = (tmp_path / "r1", tmp_path / "other")
-        eventually(lambda: all(map(batches_of, both)), 200)
+        eventually(lambda: bool(batches_of(tmp_path / "owner")), 200)
+        other = run("r1")
         world.thread.start()
+        both = (tmp_path / "owner", tmp_path / "r1")
         until_committed(both, 4, since_ms=now_ms())  # side by side
-        world.check()
-        assert other.poll() is None, "the other replica died"
+        assert owner.poll() is None, "the owner died"
+        assert not other.is_owner
     finally:
-        process.kill(other)
+        process.kill(owner)
+    eventually(lambda: other.is_owner, 60)
+    until_committed(both[1:], 4, since_ms=now_ms())
+    world.check()
 
 
 def until_committed(states: Sequence[Path], count: int, since_ms: int) -> None:

@@ -22,6 +22,7 @@ from streams.errors import Determinate
 from streams.ids import Topic
 from streams.kafka.client import admin, inspection
 from streams.kafka.client.broker import KafkaBroker
+from streams.kafka.client.ownership import Ownership
 from streams.kafka.client.raw_producer import ForeignProducer
 from streams.kafka.embedded import BrokerSecurity, EmbeddedBroker
 from streams.kafka.settings import ClientSettings
@@ -223,3 +224,20 @@ def test_a_client_writes_commands_and_harms_nobody_by_them(
     client.close()
     broker.close()
     assert [*environment.sql("SELECT country FROM revenue")[0].rows] == [("no",)]
+
+
+@pytest.mark.usefixtures("environment")
+def test_who_has_no_right_to_a_group_says_what_to_grant(secured: Secured) -> None:
+    member = Ownership(
+        secured.client(CLIENT),
+        topic=Topic(f"{NAMESPACE}.storage.responses"),
+        group="of.others",
+        member="r1",
+    )
+    member.start()
+    try:
+        eventually(lambda: bool(member.trouble), WAIT_S)
+    finally:
+        member.close()
+    assert member.trouble == "group of.others: grant this client's user READ on the group"
+    assert not member.is_owner

@@ -49,6 +49,7 @@ MEASURES = ReplicaMeasures(
         ),
     ),
     lanes={"steady": LaneTotals(2, 30, 0.1, 0.2, 0.3)},
+    is_owner=True,
     skew_ms=-1500,
     state_bytes=9,
     free_bytes=10,

@@ -23,14 +23,19 @@ from streams.replica.main import _Server
 from tests.support.market import Market
 from tests.support.sparkless import BUCKETS, Replica, World
 
+ALONE: Any = SimpleNamespace(is_owner=True, trouble="")
+"""The membership of a replica that is the only one."""
+
 
 @pytest.mark.parametrize("where", ["a thread", "the shards"])
 def test_a_defect_ends_the_replica(tmp_path: Path, where: str) -> None:
     scheduler = Replica(World(), "a", tmp_path).scheduler
     nothing: Any = SimpleNamespace(poll=lambda _: (), nonce="", tell=lambda *_: None)
     nothing.sinks = SimpleNamespace(responses=tuple)
-    server = _Server(scheduler.config, scheduler.store, nothing, nothing, nothing)
-    server.machinery = SimpleNamespace(scheduler=scheduler, sinks=nothing.sinks)  # type: ignore[assignment]  # its parts
+    server = _Server(scheduler.config, scheduler.store, nothing, nothing, nothing, ALONE)
+    server.machinery = SimpleNamespace(  # type: ignore[assignment]  # its parts
+        scheduler=scheduler, sinks=nothing.sinks, own=lambda **_: None
+    )
     server.hear(nothing)
     defect = ZeroDivisionError("defect")
     if where == "a thread":
@@ -111,7 +116,9 @@ def test_what_cannot_be_read_or_is_illegal_is_told_and_the_replica_goes_on(
     answers.passed_over = lambda _, at, why: calls.append((at, why))
     answers.refused = lambda *arguments: refused.append(arguments)
     sinks = SimpleNamespace(responses=tuple, repeat=lambda: None)
-    parts = SimpleNamespace(scheduler=replica.scheduler, sinks=sinks, create=create)
+    parts = SimpleNamespace(
+        scheduler=replica.scheduler, sinks=sinks, create=create, own=lambda **_: None
+    )
     monkeypatch.setattr(main, "assemble", lambda *_: parts)
     server.hear(
         reader(
@@ -131,6 +138,25 @@ def test_what_cannot_be_read_or_is_illegal_is_told_and_the_replica_goes_on(
     assert created == [other.export for other in others]
 
 
+def test_sources_and_sinks_are_run_as_long_as_the_replica_is_their_owner(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    server = _server(monkeypatch, Replica(World(), "a", tmp_path))
+    server.ownership = membership = SimpleNamespace(is_owner=False, trouble="")  # type: ignore[assignment]  # what is read of it
+    server.hear(reader(Hello("n", 1), CreateInstance("sw", 2)))
+    parts: Any = server.machinery
+    owned: list[dict[str, object]] = []
+    parts.own = lambda **state: owned.append(state)
+    for state in ((True, ""), (True, ""), (False, ""), (False, "no right")):
+        membership.is_owner, membership.trouble = state
+        server.hear(reader())
+    assert owned == [
+        {"is_owner": True, "obstacle": ""},
+        {"is_owner": False, "obstacle": ""},
+        {"is_owner": False, "obstacle": "no right"},
+    ]
+
+
 def test_new_settings_end_the_replica_so_that_another_takes_them(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -145,7 +171,10 @@ def _server(monkeypatch: pytest.MonkeyPatch, replica: Replica) -> _Server:
     ignore = lambda *_: None  # noqa: E731  # short for what nobody looks at
     answers: Any = SimpleNamespace(nonce="", begin=ignore, reconciled=ignore, tell=ignore)
     sinks = SimpleNamespace(responses=tuple, repeat=ignore)
-    parts = SimpleNamespace(scheduler=replica.scheduler, sinks=sinks, create=ignore)
+    parts = SimpleNamespace(
+        scheduler=replica.scheduler, sinks=sinks, create=ignore, own=lambda **_: None
+    )
     monkeypatch.setattr(main, "assemble", lambda *_: parts)
     nothing: Any = SimpleNamespace()
-    return _Server(replica.scheduler.config, replica.scheduler.store, nothing, nothing, answers)
+    config, store = replica.scheduler.config, replica.scheduler.store
+    return _Server(config, store, nothing, nothing, answers, ALONE)

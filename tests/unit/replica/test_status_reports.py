@@ -1,11 +1,16 @@
 import threading
 from collections.abc import Sequence
+from pathlib import Path
 
-from streams.compute.protocol import Alive, Reconciled, Response
+import pytest
+
+from streams.compute.protocol import Alive, Reconciled, Response, Status
 from streams.errors import Indeterminate
 from streams.ids import CollectionId
 from streams.replica.driver import heartbeat
 from streams.replica.driver.status_reports import ALIVE_EVERY_S, StatusReporter
+from tests.support.market import VIEWS, Market, settle
+from tests.support.sparkless import Replica
 
 
 class Written:
@@ -51,3 +56,28 @@ def test_it_lives_while_the_thread_that_hears_commands_waits(monkeypatch) -> Non
     answers = StatusReporter(written, nonce="n")  # type: ignore[arg-type]
     with heartbeat.pulse(answers):
         assert written.lives.wait(60), "nobody tells, and brokers failed twice"
+
+
+def test_the_condition_of_a_source_is_reported_by_its_owner(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    market = Market(monkeypatch, 1)
+    market.views()
+    replica = Replica(market.world, "a", tmp_path)
+    settle(market, replica)
+    written = Written()
+    answers = StatusReporter(written, nonce="n")  # type: ignore[arg-type]
+
+    def told(*, is_owner: bool, obstacle: str = "") -> dict[str, str]:
+        replica.scheduler.own(is_owner=is_owner, obstacle=obstacle)
+        written.responses.clear()
+        answers.tell(replica.scheduler, ())
+        said = [response for response in written.responses if isinstance(response, Status)]
+        return {status.id: status.message or status.state for status in said}
+
+    sources, views = {"orders": "running", "people": "running"}, dict.fromkeys(VIEWS, "running")
+    assert told(is_owner=False) == views
+    assert told(is_owner=True) == sources
+    assert told(is_owner=False) == {}
+    assert told(is_owner=True) == sources, "another owner may have said something else"
+    assert told(is_owner=False, obstacle="no right") == dict.fromkeys(sources, "no right")

@@ -266,7 +266,19 @@ def test_a_newer_session_fences_the_older(world) -> None:
     world.append(30, [(1, 5, 22, -1)])
     eventually(world.reached(30))
     world.append(40)
-    eventually(lambda: old.status.state == "failed" or new.status.frontier == 40)
+    eventually(lambda: old.status.state == "stalled" or new.status.frontier == 40)
+    assert world.written == [(10, 1, 5), (22, 1, None)]
+
+
+def test_a_runner_goes_on_when_the_one_that_fenced_it_is_gone(world, monkeypatch) -> None:
+    monkeypatch.setattr("streams.storage.sinks.runner.FENCED_S", 0.01)
+    world.append(20, [(1, 5, 10, 1)])
+    owner = world.run()
+    eventually(world.reached(20))
+    world.output.session += 1  # of a process that went on after a pause, and is stopped now
+    world.append(30, [(1, 5, 22, -1)])
+    eventually(world.reached(30))
+    eventually(lambda: owner.status.state == "running")
     assert world.written == [(10, 1, 5), (22, 1, None)]
 
 
