@@ -16,7 +16,14 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import assert_never
 
-from streams.adapter import bad_messages, ddl, resume_source, show, show_materializations
+from streams.adapter import (
+    bad_messages,
+    ddl,
+    resume_source,
+    show,
+    show_materializations,
+    show_statements,
+)
 from streams.adapter.audit_verdicts import Counts, Verdicts, publisher
 from streams.adapter.audits import Audits
 from streams.adapter.catalog import (
@@ -75,6 +82,7 @@ from streams.plan.sql.materializations import (
 )
 from streams.plan.sql.offsets import ResumeSource
 from streams.plan.sql.rebase import CreateRebase
+from streams.plan.sql.show import ShowFunctions, ShowReplicas
 from streams.plan.sql.tokens import split, tokenize
 from streams.storage.client.shards import Shards
 from streams.storage.log.state import CollectionState
@@ -238,10 +246,12 @@ class Coordinator:
                 with self._definitions:
                     done = self._change(statement)
                 yield from done
-            case sql.ShowFunctions():
-                yield from self._show_functions()
+            case ShowFunctions():
+                yield from show_statements.functions(self.catalog.state)
+            case ShowReplicas():
+                yield from show_statements.replicas(self.observed, self.catalog.state)
             case sql.Show(kind):
-                yield from self._show(kind)
+                yield from show_statements.objects(kind, self.conditions())
             case sql.Select(query, as_of):
                 catalog = self.catalog.state
                 items = [item for item in catalog.ordered() if item.kind != "sink"]
@@ -377,7 +387,7 @@ class Coordinator:
     def _resume(self, statement: ResumeSource) -> tuple[Result, ...]:
         item = resume_source.source(statement.name, self.catalog.sync())
         self.shards.sync()
-        condition, letters = self.observed.conditions.get(item.id), item.dead_letters
+        letters = item.dead_letters
         resume = resume_source.resume(
             statement,
             item,
@@ -387,7 +397,7 @@ class Coordinator:
                 self.shards.state(item.id).source or {},
                 {} if letters is None else self.shards.state(letters.id).source or {},
             ),
-            None if condition is None else condition.status,
+            self.observed.report(item.id).status,
         )
         item = self.catalog.change(lambda _: resume).items[item.id]
         self._crash("after-catalog-resume")
@@ -459,27 +469,6 @@ class Coordinator:
         if not statement.if_exists:
             raise InvalidStatement(f"function {statement.name} does not exist")
         return Notice(f"function {statement.name} does not exist"), done
-
-    def _show(self, kind: sql.Kind) -> Iterator[Result]:
-        wanted = ddl.KINDS[kind]
-        conditions = [
-            condition for condition in self.conditions() if condition.item.kind == wanted
-        ]
-        columns, row = {
-            sql.Kind.SOURCE: (show.SOURCE_COLUMNS, show.source_row),
-            sql.Kind.VIEW: (show.VIEW_COLUMNS, show.view_row),
-            sql.Kind.REBASE: (show.REBASE_COLUMNS, show.rebase_row),
-            sql.Kind.SINK: (show.COLUMNS, show.row),
-        }[kind]
-        yield Columns(columns)
-        yield text_rows([row(condition) for condition in conditions])
-        yield Complete(f"SHOW {len(conditions)}")
-
-    def _show_functions(self) -> Iterator[Result]:
-        rows = show.function_rows(self.catalog.state)
-        yield Columns(show.FUNCTION_COLUMNS)
-        yield text_rows(rows)
-        yield Complete(f"SHOW {len(rows)}")
 
     def materialized(self) -> tuple[show_materializations.ShownMaterialization, ...]:
         """Return every materialization with what the service that runs it says."""

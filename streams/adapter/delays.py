@@ -31,8 +31,7 @@ def delay_of(item: Item, catalog: Catalog, observed: InstanceStatus) -> Delay | 
     if observed.is_deserted:
         return Delay(NO_REPLICA, has_failed=False)
     for cause in _upstream(item, catalog):
-        condition = observed.conditions.get(cause.id)
-        status = None if condition is None else condition.status
+        status = observed.report(cause.id).status
         if status is not None and status.state in LATE:
             message = f"{cause.name} has {status.state}: {status.message}"
             return Delay(message, has_failed=status.state == FAILED)

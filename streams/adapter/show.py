@@ -13,7 +13,13 @@ from streams.adapter.timelines import Timeline, retained, timeline
 from streams.compute import binding, rebasing
 from streams.compute.binding import Fact
 from streams.compute.protocol import Hydration
-from streams.compute.replica_responses import HYDRATING, Condition, InstanceStatus
+from streams.compute.replica_responses import (
+    HYDRATING,
+    STANDBY,
+    Condition,
+    InstanceStatus,
+    Report,
+)
 from streams.ids import CollectionId
 from streams.plan.physical import Column
 from streams.plan.sql.durations import format_duration
@@ -144,8 +150,8 @@ def _shown(
     observed: InstanceStatus,
     uppers: Mapping[CollectionId, int],
 ) -> ShownObject:
-    condition = observed.conditions.get(item.id, Condition())
-    status = condition.status
+    condition, report = observed.conditions.get(item.id, Condition()), observed.report(item.id)
+    status = report.status
     if item.kind == "sink":
         since = None if item.as_of is None else frontier(item.as_of)
         upper = condition.write
@@ -165,9 +171,9 @@ def _shown(
         since,
         upper,
         _state(status.state if status else "", observed, is_loaded=is_loaded(item, state)),
-        _progress(condition, item),
+        _progress(report, item),
         said,
-        hydration=condition.hydration,
+        hydration=report.hydration,
         timeline=timeline(item, catalog.items),
         late=_late(item, state),
         skipped=_skipped(item, state),
@@ -223,9 +229,9 @@ def is_loaded(item: Item, state: CollectionState | None) -> bool:
     return state is None or state.since != state.upper
 
 
-def _progress(condition: Condition, item: Item) -> str:
+def _progress(report: Report, item: Item) -> str:
     """Return the progress of a hydration: in numbers if reported, else the replica's text."""
-    hydration, status = condition.hydration, condition.status
+    hydration, status = report.hydration, report.status
     if hydration is None:
         return "" if status is None else status.progress
     said = f"{hydration.done:,} of {hydration.total:,} {UNITS[item.kind]}"
@@ -238,7 +244,7 @@ def _state(reported: str, observed: InstanceStatus, *, is_loaded: bool) -> str:
         return "no replica"
     if reported == "running" and not is_loaded:
         return HYDRATING
-    return reported or "starting"
+    return "starting" if reported in {"", STANDBY} else reported
 
 
 def row(shown: ShownObject) -> tuple[str | int | None, ...]:

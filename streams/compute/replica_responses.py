@@ -1,7 +1,9 @@
-"""The fold of the replicas' responses: frontiers, statuses, live replicas. Pure.
+"""The fold of the replicas' responses: frontiers, reports, live replicas. Pure.
 
 Several replicas may serve one instance: a dataflow's frontier is the furthest that any of them
-reported, and an earlier one changes nothing. Statuses are for display; the last one counts.
+reported, and an earlier one changes nothing. What each says of a dataflow is kept apart: the
+dataflow is as well as it is on the live replica that says the best of it. One that stands by
+for the owner of a source or sink says nothing of it.
 
 A replica is live while its last response is less than `SILENCE_S` old. Its successor, another
 process of the same name, replaces it at once.
@@ -19,7 +21,6 @@ from streams.compute.protocol import (
     Frontiers,
     Hydration,
     Reconciled,
-    Response,
     ResponseMessage,
     Status,
     replica_of,
@@ -38,33 +39,77 @@ REPLACED = -math.inf
 """The last response time of a process whose successor has responded."""
 
 
+STANDBY = "standby"
+"""The state of a `Status` of a source or sink that another replica owns."""
+
+_BEST_FIRST = ("running", HYDRATING, "starting", "stalled", "failed")
+
+
 @dataclass(frozen=True, slots=True)
-class Condition:
-    """The condition of one dataflow; fields are None if no replica has reported them.
+class Report:
+    """What one process has said of a dataflow; a `hydration` only while it is hydrating."""
 
-    There is a `hydration` only while the dataflow is hydrating.
-    """
-
-    write: Antichain | None = None
-    output: Antichain | None = None
     status: Status | None = None
     hydration: Hydration | None = None
 
 
+NOTHING = Report()
+
+
+@dataclass(frozen=True, slots=True)
+class Condition:
+    """The condition of one dataflow; frontiers are None if no replica has reported them.
+
+    `reports` are by process.
+    """
+
+    write: Antichain | None = None
+    output: Antichain | None = None
+    reports: Mapping[str, Report] = field(default_factory=dict)
+
+    def best(self, live: frozenset[str]) -> Report:
+        """Return the best report of the live processes; of all, before one of them has any."""
+        reports = [
+            report
+            for process, report in self.reports.items()
+            if process in live and report.status is not None
+        ]
+        return min(reports or self.reports.values(), key=_rank, default=NOTHING)
+
+
+NO_CONDITION = Condition()
+
+
+def _rank(report: Report) -> int:
+    state = "" if report.status is None else report.status.state
+    return _BEST_FIRST.index(state) if state in _BEST_FIRST else len(_BEST_FIRST)
+
+
 @dataclass(frozen=True, slots=True)
 class InstanceStatus:
-    """All dataflows. `dropped` are the exports whose end a replica has confirmed.
+    """All dataflows.
 
-    `heard` maps each replica process to the time of its last response in the current iteration,
-    which began at `since`; all responses until `now` are folded. A response copies the square
-    root of the conditions at most, so what thousands of dataflows report stays cheap.
+    `ended` maps each export that a process has stopped to those that have. `heard` maps each
+    process to the time of its last response in the current iteration, which began at `since`;
+    all responses until `now` are folded. A response copies the square root of the conditions at
+    most, so what thousands of dataflows report stays cheap.
     """
 
     conditions: Map[CollectionId, Condition] = field(default_factory=Map)
-    dropped: frozenset[CollectionId] = frozenset()
+    ended: Mapping[CollectionId, frozenset[str]] = field(default_factory=dict)
     heard: Mapping[str, float] = field(default_factory=dict)
     since: float = 0.0
     now: float = 0.0
+
+    def report(self, key: CollectionId) -> Report:
+        """Return what is known of a dataflow: the best that a live replica says."""
+        return self.conditions.get(key, NO_CONDITION).best(self.replicas)
+
+    @property
+    def dropped(self) -> frozenset[CollectionId]:
+        """Return the exports whose end every live replica has confirmed, and at least one."""
+        live = self.replicas
+        return frozenset(key for key, processes in self.ended.items() if live <= processes)
 
     @property
     def replicas(self) -> frozenset[str]:
@@ -81,23 +126,24 @@ class InstanceStatus:
     def step(self, message: ResponseMessage, now: float) -> "InstanceStatus":
         """Return the state after a response that is read now."""
         heard = _heard(self.heard, message.replica, now)
-        return replace(self._said(message.response), heard=heard, now=now)
+        return replace(self._said(message), heard=heard, now=now)
 
-    def _said(self, response: Response) -> "InstanceStatus":
-        match response:
+    def _said(self, message: ResponseMessage) -> "InstanceStatus":
+        match message.response:
             case Reconciled() | Alive():
                 return self
             case Frontiers(key, write, output):
-                return self._moved(key, write, output)
+                return self._moved(message.replica, key, write, output)
             case Status(key) as status:
-                before = self.conditions.get(key, Condition())
+                before = self._of(key).reports.get(message.replica, NOTHING)
                 goes_on = before.hydration if status.state == HYDRATING else None
-                return self._with(key, replace(before, status=status, hydration=goes_on))
+                return self._reported(message.replica, key, Report(status, goes_on))
             case Hydration(key) as hydration:
-                before = self.conditions.get(key, Condition())
-                return self._with(key, replace(before, hydration=hydration))
+                before = self._of(key).reports.get(message.replica, NOTHING)
+                report = replace(before, hydration=hydration)
+                return self._reported(message.replica, key, report)
             case _:
-                assert_never(response)
+                assert_never(message.response)
 
     def at(self, now: float) -> "InstanceStatus":
         """Return the state when all responses until now are read."""
@@ -109,21 +155,46 @@ class InstanceStatus:
 
     def forget(self, key: CollectionId) -> "InstanceStatus":
         """Return the state without an export that no caller asks for."""
-        dropped = self.dropped - {key} if key in self.dropped else self.dropped
-        return replace(self, conditions=self.conditions.remove(key), dropped=dropped)
+        ended = {export: processes for export, processes in self.ended.items() if export != key}
+        return replace(self, conditions=self.conditions.remove(key), ended=ended)
+
+    def _of(self, key: CollectionId) -> Condition:
+        return self.conditions.get(key, NO_CONDITION)
+
+    def _reported(self, process: str, key: CollectionId, report: Report) -> "InstanceStatus":
+        """Keep a report, and those of the processes that may be live still."""
+        before = self._of(key)
+        others = {
+            other: said
+            for other, said in before.reports.items()
+            if other != process and self._may_live(other, process)
+        }
+        return self._with(key, replace(before, reports={**others, process: report}))
+
+    def _may_live(self, process: str, speaker: str) -> bool:
+        """Whether a process is not replaced by the one that speaks, nor silent for long."""
+        if replica_of(process) == replica_of(speaker) or process not in self.heard:
+            return False
+        return self.now - self.heard[process] < SILENCE_S
 
     def _moved(
-        self, key: CollectionId, write: Antichain | None, output: Antichain | None
+        self,
+        process: str,
+        key: CollectionId,
+        write: Antichain | None,
+        output: Antichain | None,
     ) -> "InstanceStatus":
-        before = self.conditions.get(key, Condition())
+        before = self._of(key)
         after = replace(
             before,
             write=_furthest(before.write, write),
             output=_furthest(before.output, output),
         )
         gone = write is not None and write.is_empty and output is not None and output.is_empty
-        dropped = self.dropped | {key} if gone else self.dropped
-        return replace(self._with(key, after), dropped=dropped)
+        if not gone:
+            return self._with(key, after)
+        processes = self.ended.get(key, frozenset()) | {process}
+        return replace(self._with(key, after), ended={**self.ended, key: processes})
 
     def _with(self, key: CollectionId, condition: Condition) -> "InstanceStatus":
         return replace(self, conditions=self.conditions.set(key, condition))

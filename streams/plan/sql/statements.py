@@ -23,6 +23,7 @@ from streams.plan.sql import (
     messages,
     offsets,
     rebase,
+    show,
 )
 from streams.plan.sql.history import Retain
 from streams.plan.sql.limits import check_statements, check_text
@@ -106,11 +107,6 @@ class DropFunction:
 
 
 @dataclass(frozen=True, slots=True)
-class ShowFunctions:
-    """List the functions that users have created."""
-
-
-@dataclass(frozen=True, slots=True)
 class Select:
     """Read once, at `as_of` or as fresh as may be."""
 
@@ -166,7 +162,8 @@ Statement = (
     | CreateSink
     | CreateFunction
     | DropFunction
-    | ShowFunctions
+    | show.ShowFunctions
+    | show.ShowReplicas
     | Select
     | Subscribe
     | Show
@@ -199,9 +196,6 @@ _FUNCTION_USAGE = (
 )
 _SELECT_USAGE = "SELECT ... [AS OF time]"
 _SUBSCRIBE_USAGE = "SUBSCRIBE name [AS OF time]"
-_SHOW_USAGE = (
-    "SHOW SOURCES | MATERIALIZED VIEWS | REBASES | SINKS | MATERIALIZATIONS | FUNCTIONS"
-)
 _ALTER_USAGE = (
     "ALTER SOURCE | MATERIALIZED VIEW | REBASE name"
     f" SET ({history.USAGE}) | RESET (RETAIN HISTORY)"
@@ -441,10 +435,13 @@ def _subscribe(cursor: Cursor) -> Statement:
 
 
 def _show(cursor: Cursor) -> Statement:
-    chosen = cursor.choose((*_PLURALS, "MATERIALIZATIONS", "FUNCTIONS"))
-    if chosen == "MATERIALIZATIONS":
-        return materializations.ShowMaterializations()
-    return Show(_PLURALS[chosen]) if chosen in _PLURALS else ShowFunctions()
+    others: Mapping[str, Statement] = {
+        "MATERIALIZATIONS": materializations.ShowMaterializations(),
+        "FUNCTIONS": show.ShowFunctions(),
+        "CLUSTER REPLICAS": show.ShowReplicas(),
+    }
+    chosen = cursor.choose((*_PLURALS, *others))
+    return Show(_PLURALS[chosen]) if chosen in _PLURALS else others[chosen]
 
 
 def _alter(cursor: Cursor) -> Statement:
@@ -482,7 +479,7 @@ _GRAMMAR: Mapping[str, tuple[str, Callable[[Cursor], Statement]]] = {
     "CREATE MATERIALIZATION": (materializations.CREATE_USAGE, materializations.create),
     "CREATE FUNCTION": (_FUNCTION_USAGE, _create_function),
     "SUBSCRIBE": (_SUBSCRIBE_USAGE, _subscribe),
-    "SHOW": (_SHOW_USAGE, _show),
+    "SHOW": (show.USAGE, _show),
     "ALTER MATERIALIZATION": (materializations.ALTER_USAGE, materializations.alter),
     "ALTER": (_ALTER_USAGE, _alter),
     "DROP": (_DROP_USAGE, _drop),

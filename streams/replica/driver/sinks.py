@@ -13,6 +13,7 @@ from functools import partial
 
 from streams.compute.description import DataflowDescription
 from streams.compute.protocol import Response
+from streams.compute.replica_responses import STANDBY
 from streams.compute.sinks import sink_responses, sink_spec
 from streams.ids import CollectionId
 from streams.kafka.client.transactions import Transactions
@@ -69,8 +70,7 @@ class Sinks:
 
     def _stand_by(self, sink: CollectionId) -> None:
         self._stop(sink)
-        if self.obstacle:
-            self._say(sink, SinkStatus("stalled", self.obstacle))
+        self._say(sink, SinkStatus("stalled" if self.obstacle else STANDBY, self.obstacle))
 
     def _run(self, sink: CollectionId) -> None:
         spec = self.specs[sink]
@@ -95,8 +95,12 @@ class Sinks:
 
     def repeat(self) -> None:
         """Report all statuses again: a new iteration has begun."""
-        for sink, runner in self.runners.items():
-            self._say(sink, runner.status)
+        for sink in self.specs:
+            runner = self.runners.get(sink)
+            if runner is None:
+                self._stand_by(sink)
+            else:
+                self._say(sink, runner.status)
 
     def responses(self) -> list[Response]:
         """Return the responses to write."""

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from streams.compute import event_time, idleness
 from streams.compute.protocol import Alive, Frontiers, Hydration, Reconciled, Response, Status
 from streams.compute.reclocking import MAX_SKEW_MS
+from streams.compute.replica_responses import STANDBY
 from streams.compute.writer import ResponseWriter
 from streams.ids import CollectionId, Offset, Topic
 from streams.progress import EMPTY, Antichain
@@ -28,6 +29,9 @@ FRONTIERS_EVERY_S = 1.0
 ALIVE_EVERY_S = 2.0
 """Heartbeats per timeout of the controller: all but one may be late."""
 BLOCKED_MS = 10_000
+
+MOST_SKIPPED = 32
+"""The number of skipped commands that are reported when the next iteration has begun."""
 
 MOST_HELD = 8
 """The number of partitions that are named."""
@@ -48,7 +52,11 @@ class StatusReporter:
     paces: dict[CollectionId, HydrationPace] = field(default_factory=dict)
     next_frontiers: float = 0.0
     next_alive: float = 0.0
-    is_owner: bool = True
+    skipped: list[Status] = field(default_factory=list)
+
+    def pause(self) -> None:
+        """Report nothing until an iteration has begun; what was skipped is kept till then."""
+        self.nonce = ""
 
     def begin(self, nonce: str) -> None:
         """Start an iteration: forget what was reported."""
@@ -56,6 +64,8 @@ class StatusReporter:
         self.frontiers.clear()
         self.status.clear()
         self.hydrations.clear()
+        skipped, self.skipped = self.skipped, []
+        self._write(skipped)
 
     def reconciled(self, answer: Reconciled) -> None:
         """Answer InitializationComplete."""
@@ -74,26 +84,27 @@ class StatusReporter:
     def passed_over(self, topic: Topic, offset: Offset, reason: str) -> None:
         """Report a command that was skipped, under the name of the command topic."""
         log.error("command skipped", extra={"offset": offset, "why": reason})
+        message = f"command at offset {offset} is skipped: {reason}"
+        status = Status(CollectionId(topic), Phase.FAILED.value, message)
         if self.nonce:
-            message = f"command at offset {offset} is skipped: {reason}"
-            status = Status(CollectionId(topic), Phase.FAILED.value, message)
             self._write([status])
+        else:
+            self.skipped = [*self.skipped[1 - MOST_SKIPPED :], status]
 
     def tell(self, scheduler: Scheduler, of_sinks: Sequence[Response]) -> None:
         """Write what is new."""
         if not self.nonce:
             return
         with scheduler.lock:
-            flows = self._ours(scheduler)
+            flows = list(scheduler.flows.values())
             responses: list[Response] = [
                 *of_sinks,
                 *self._conditions(flows, scheduler),
-                *self._hydrating(flows),
+                *self._hydrating([flow for flow in flows if _reports(flow, scheduler)]),
             ]
             if self.clock() >= self.next_frontiers:
                 self.next_frontiers = self.clock() + FRONTIERS_EVERY_S
-                every = list(scheduler.flows.values())
-                responses.extend(self._moved(every, scheduler))
+                responses.extend(self._moved(flows, scheduler))
         self._write(responses)
 
     def alive(self) -> None:
@@ -106,23 +117,11 @@ class StatusReporter:
         if responses:
             self.next_alive = self.clock() + ALIVE_EVERY_S
 
-    def _ours(self, scheduler: Scheduler) -> list[Dataflow]:
-        """Return the flows whose conditions are ours to report: sources are their owner's."""
-        flows = list(scheduler.flows.values())
-        if self.is_owner != scheduler.is_owner:  # another owner may have reported meanwhile
-            self.is_owner = scheduler.is_owner
-            for flow in flows:
-                if flow.binds:
-                    self.status.pop(flow.id, None)
-        if scheduler.is_owner or scheduler.obstacle:
-            return flows
-        return [flow for flow in flows if not flow.binds]
-
     def _conditions(self, flows: list[Dataflow], scheduler: Scheduler) -> list[Status]:
         now_ms, elapsed_ms = scheduler.now_ms(), scheduler.elapsed_ms()
         conditions = [
-            Status(flow.id, "stalled", scheduler.obstacle)
-            if flow.binds and scheduler.obstacle
+            standby(flow, scheduler.obstacle)
+            if flow.binds and not scheduler.is_owner
             else condition(flow, now_ms, scheduler.skew, elapsed_ms=elapsed_ms)
             for flow in flows
         ]
@@ -158,8 +157,10 @@ class StatusReporter:
             upper = scheduler.upper(flow)
             if upper is None:
                 continue
-            now = (upper, flow.own.frontier)
             before = self.frontiers.get(flow.id, (None, None))
+            # a restart goes back to a checkpoint, a frontier never does
+            reached = before[1] or flow.own.frontier
+            now = (upper, reached.join(flow.own.frontier))
             if now != before:
                 write, output = (
                     new if new != old else None for new, old in zip(now, before, strict=True)
@@ -167,6 +168,16 @@ class StatusReporter:
                 moved.append(Frontiers(flow.id, write, output))
                 self.frontiers[flow.id] = now
         return moved
+
+
+def _reports(flow: Dataflow, scheduler: Scheduler) -> bool:
+    """Whether this replica reports how far a hydration is: that of a source is its owner's."""
+    return scheduler.is_owner or not flow.binds
+
+
+def standby(flow: Dataflow, obstacle: str) -> Status:
+    """Return the condition of a source or rebase that another replica owns, or nobody can."""
+    return Status(flow.id, "stalled" if obstacle else STANDBY, obstacle)
 
 
 def condition(flow: Dataflow, now_ms: int, skew: Skew, *, elapsed_ms: int) -> Status:

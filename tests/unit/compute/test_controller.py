@@ -191,13 +191,13 @@ def test_frontiers_are_the_furthest_of_any_replica() -> None:
         ("b", Frontiers(U1, frontier(3), None)),
         ("b", Frontiers(U1, None, frontier(6))),
     )
-    assert observed.conditions[U1] == Condition(frontier(5), frontier(6), None)
+    assert observed.conditions[U1] == Condition(frontier(5), frontier(6))
 
 
 def test_the_last_status_counts() -> None:
     late = Status(U1, "running")
     observed = observe(("a", Status(U1, "hydrating")), ("a", late), ("a", Reconciled(0, 1, 0)))
-    assert observed.conditions[U1].status == late
+    assert observed.report(U1).status == late
     assert observed.replicas == {"a"}
     assert observed.begin(0.0).replicas == frozenset()
     assert observed.forget(U1).conditions == {}

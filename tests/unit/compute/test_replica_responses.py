@@ -8,6 +8,7 @@ from streams.compute.protocol import (
     Alive,
     CreateInstance,
     Frontiers,
+    Hydration,
     Reconciled,
     Response,
     ResponseMessage,
@@ -15,11 +16,11 @@ from streams.compute.protocol import (
     process_name,
     replica_of,
 )
-from streams.compute.replica_responses import SILENCE_S, InstanceStatus
+from streams.compute.replica_responses import SILENCE_S, STANDBY, InstanceStatus
 from streams.compute.writer import ResponseWriter
 from streams.ids import CollectionId
 from streams.kafka.memory.logs import MemoryBroker
-from streams.progress import frontier
+from streams.progress import EMPTY, frontier
 from streams.storage.log import persistent_map
 
 U1 = CollectionId("u1")
@@ -65,9 +66,60 @@ def test_two_that_share_a_name_are_both_listed() -> None:
 def test_replicas_have_time_to_answer_a_new_iteration() -> None:
     observed = hear(InstanceStatus(), "r1-a", 1.0, RUNNING).begin(100.0)
     assert observed.replicas == frozenset()
-    assert observed.conditions[U1].status == RUNNING
+    assert observed.report(U1).status == RUNNING
     assert not observed.at(100.0 + SILENCE_S - 0.1).is_deserted
     assert observed.at(100.0 + SILENCE_S).is_deserted
+
+
+def said(observed: InstanceStatus) -> str:
+    status = observed.report(U1).status
+    return "" if status is None else status.state
+
+
+def test_a_dataflow_is_as_well_as_the_best_live_replica_says() -> None:
+    observed = hear(InstanceStatus(), "r1-a", 1.0, RUNNING)
+    observed = hear(observed, "r2-b", 2.0, Status(U1, "hydrating"))
+    observed = hear(observed, "r2-b", 2.0, Hydration(U1, 3, 10))
+    assert said(observed) == "running"
+    assert observed.report(U1).hydration is None
+    observed = hear(observed, "r2-b", 8.0, Alive())
+    assert said(observed.at(10.9)) == "running"
+    assert said(observed.at(11.0)) == "hydrating", "the other one is gone"
+    assert observed.at(11.0).report(U1).hydration == Hydration(U1, 3, 10)
+    observed = hear(observed, "r1-c", 12.0, Status(U1, "failed", "no plan"))
+    assert said(observed) == "hydrating"
+    assert said(hear(observed, "r2-b", 13.0, Status(U1, "failed"))) == "failed"
+
+
+def test_who_stands_by_says_nothing_of_a_source() -> None:
+    observed = hear(InstanceStatus(), "r1-a", 1.0, Status(U1, STANDBY))
+    observed = hear(observed, "r2-b", 1.0, Status(U1, "failed"))
+    assert said(observed) == "failed"
+    observed = hear(observed, "r1-a", 10.0, RUNNING)
+    observed = hear(observed, "r2-b", 10.0, Status(U1, STANDBY))
+    assert said(observed) == "running"
+    observed = hear(observed, "r2-b", 15.0, Alive())
+    assert said(observed.at(20.0)) == STANDBY, "the owner is gone, and nobody has followed"
+
+
+def test_what_a_process_said_counts_until_its_successor_says_something() -> None:
+    observed = hear(InstanceStatus(), "r1-a", 1.0, RUNNING)
+    observed = hear(observed, "r1-b", 2.0, Reconciled(0, 1, 0))
+    assert said(observed) == "running"
+    observed = hear(observed, "r1-b", 3.0, Status(U1, "starting"))
+    assert said(observed) == "starting"
+    assert set(observed.conditions[U1].reports) == {"r1-b"}
+
+
+def test_a_dataflow_is_dropped_when_all_live_replicas_have_stopped_it() -> None:
+    end = Frontiers(U1, EMPTY, EMPTY)
+    observed = hear(InstanceStatus(), "r1-a", 1.0, Reconciled(0, 0, 0))
+    observed = hear(observed, "r2-b", 1.0, Reconciled(0, 0, 0))
+    observed = hear(observed, "r1-a", 5.0, end)
+    assert observed.dropped == frozenset(), "it runs on the other one"
+    assert hear(observed, "r2-b", 6.0, end).dropped == {U1}
+    assert observed.at(12.0).dropped == {U1}, "the other one is gone"
+    assert observed.forget(U1).at(12.0).dropped == frozenset()
 
 
 def test_a_process_signs_with_the_name_of_its_replica() -> None:

@@ -75,9 +75,10 @@ def test_the_condition_of_a_source_is_reported_by_its_owner(
         said = [response for response in written.responses if isinstance(response, Status)]
         return {status.id: status.message or status.state for status in said}
 
-    sources, views = {"orders": "running", "people": "running"}, dict.fromkeys(VIEWS, "running")
-    assert told(is_owner=False) == views
-    assert told(is_owner=True) == sources
-    assert told(is_owner=False) == {}
-    assert told(is_owner=True) == sources, "another owner may have said something else"
-    assert told(is_owner=False, obstacle="no right") == dict.fromkeys(sources, "no right")
+    binding = ("orders", "people")
+    running, standby = dict.fromkeys(binding, "running"), dict.fromkeys(binding, "standby")
+    assert told(is_owner=False) == {**standby, **dict.fromkeys(VIEWS, "running")}
+    assert told(is_owner=True) == running
+    assert told(is_owner=False) == standby
+    assert told(is_owner=True) == running
+    assert told(is_owner=False, obstacle="no right") == dict.fromkeys(binding, "no right")

@@ -1,0 +1,74 @@
+"""The results of SHOW statements. Pure."""
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+
+from streams.adapter import ddl, show
+from streams.adapter.catalog import Catalog
+from streams.adapter.results import Columns, Complete, Result
+from streams.adapter.row_encoding import text_rows
+from streams.compute.protocol import replica_of
+from streams.compute.replica_responses import HYDRATING, STANDBY, InstanceStatus
+from streams.plan.physical import Column
+from streams.plan.sql import statements as sql
+
+REPLICA_COLUMNS = (
+    Column("replica", "VARCHAR"),
+    Column("process", "VARCHAR"),
+    Column("silent_ms", "BIGINT"),
+    Column("owns", "BIGINT"),
+    Column("running", "BIGINT"),
+    Column("hydrating", "BIGINT"),
+    Column("stalled", "BIGINT"),
+    Column("failed", "BIGINT"),
+)
+"""Of SHOW CLUSTER REPLICAS. `owns` counts sources, rebases and sinks; the states, dataflows."""
+
+Row = tuple[str | int | None, ...]
+
+
+def objects(kind: sql.Kind, shown: Sequence[show.ShownObject]) -> Iterator[Result]:
+    """Return the objects of a kind."""
+    columns, row = {
+        sql.Kind.SOURCE: (show.SOURCE_COLUMNS, show.source_row),
+        sql.Kind.VIEW: (show.VIEW_COLUMNS, show.view_row),
+        sql.Kind.REBASE: (show.REBASE_COLUMNS, show.rebase_row),
+        sql.Kind.SINK: (show.COLUMNS, show.row),
+    }[kind]
+    wanted = ddl.KINDS[kind]
+    rows = [row(object_) for object_ in shown if object_.item.kind == wanted]
+    return _table(columns, rows)
+
+
+def functions(catalog: Catalog) -> Iterator[Result]:
+    """Return the functions in Python."""
+    return _table(show.FUNCTION_COLUMNS, show.function_rows(catalog))
+
+
+def replicas(observed: InstanceStatus, catalog: Catalog) -> Iterator[Result]:
+    """Return the live replicas, with what each says of the dataflows."""
+    owned = frozenset(
+        item.id for item in catalog.ordered() if item.kind in {"source", "rebase", "sink"}
+    )
+    rows = [_replica(process, observed, owned) for process in sorted(observed.replicas)]
+    return _table(REPLICA_COLUMNS, rows)
+
+
+def _replica(process: str, observed: InstanceStatus, owned: frozenset[str]) -> Row:
+    states: Counter[str] = Counter()
+    owns = 0
+    for key, condition in observed.conditions.items():
+        report = condition.reports.get(process)
+        if report is None or report.status is None:
+            continue
+        states[report.status.state] += 1
+        owns += key in owned and report.status.state != STANDBY
+    silent_ms = int((observed.now - observed.heard[process]) * 1000)
+    counts = (states[state] for state in ("running", HYDRATING, "stalled", "failed"))
+    return (replica_of(process), process, silent_ms, owns, *counts)
+
+
+def _table(columns: Sequence[Column], rows: Sequence[Row]) -> Iterator[Result]:
+    yield Columns(tuple(columns))
+    yield text_rows(rows)
+    yield Complete(f"SHOW {len(rows)}")

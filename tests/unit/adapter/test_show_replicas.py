@@ -1,0 +1,40 @@
+"""SHOW CLUSTER REPLICAS: each live replica, and what it does."""
+
+from streams.adapter.results import Complete
+from streams.compute.controller import response_topic
+from streams.compute.protocol import Status
+from streams.compute.writer import ResponseWriter
+from streams.ids import CollectionId
+from tests.support.coordinators import eventually, with_orders
+
+TOTALS = "CREATE MATERIALIZED VIEW totals AS SELECT count(*) AS n FROM orders"
+
+
+def test_each_replica_says_what_it_owns_and_how_its_dataflows_are(env) -> None:
+    owner = with_orders(env)
+    env.rows(TOTALS)
+    eventually(lambda: len(owner.created) == 2)
+    responses = response_topic("sw", "default")
+    other = ResponseWriter(env.broker.logs, responses, "r2-1f")
+    other.write(
+        owner.session.nonce,
+        [Status(CollectionId("s1"), "standby"), Status(CollectionId("u2"), "hydrating")],
+    )
+
+    def shown() -> list[list[object]]:
+        rows: list[list[object]] = env.rows("SHOW CLUSTER REPLICAS")
+        return rows
+
+    eventually(lambda: len(shown()) == 2 and shown()[1][5] == 1)
+    (first, second) = shown()
+    assert first[0] == "fake"
+    assert first[3:] == [1, 2, 0, 0, 0]
+    assert second[:2] == ["r2", "r2-1f"]
+    assert second[3:] == [0, 0, 1, 0, 0]
+    assert all(0 <= int(str(row[2])) < 60_000 for row in (first, second))
+    assert env.rows("SHOW SOURCES")[0][4] != "standby"
+    assert env.sql("show cluster replicas")[-1] == Complete("SHOW 2")
+
+
+def test_there_is_no_replica_before_one_has_started(env) -> None:
+    assert env.rows("SHOW CLUSTER REPLICAS") == []
