@@ -17,7 +17,8 @@ one it has seen: a zombie's (`streams.compute.reader`).
 offsets. Effects are eventual, and both sides tolerate messages that cross.
 
 **Duties of a replica.** `CreateDataflow` answers with `Frontiers`, at or beyond the as_of, each
-kind monotone; nothing is written to a shard or a topic before `AllowWrites`.
+kind monotone; nothing is written to a shard or a topic before `AllowWrites`, but for leased
+holds. Nothing is answered before InitializationComplete.
 `InitializationComplete` answers with `Reconciled`: from then on the replica runs exactly what
 the iteration asked for. `AllowCompaction` with the empty frontier drops the dataflow, and is
 answered with empty `Frontiers` once it no longer runs, also if it never did. A replica without
@@ -118,8 +119,8 @@ class Frontiers:
 class Status:
     """The condition of a dataflow, for display; may be lost.
 
-    `state` is one of starting, hydrating, running, stalled, failed; `progress` is free text,
-    such as `3 of 8 slices`.
+    `state` is one of starting, hydrating, running, stalled, failed; it is standby where another
+    replica owns the source or sink. `progress` is free text, such as `3 of 8 slices`.
     """
 
     id: CollectionId

@@ -3,7 +3,8 @@
     WAITING --Hello--> GREETED --CreateInstance--> INITIALIZING --InitializationComplete-->
     READ_ONLY --AllowWrites--> READ_WRITE;    Hello leads from every stage to GREETED
 
-Running dataflows keep running, with the rights they have, while a new iteration is received. On
+Running dataflows keep running while a new iteration is received, but may not write: that right
+belongs to an iteration. Before InitializationComplete nothing is answered. On
 InitializationComplete the session reconciles: a dataflow stays if and only if the iteration
 names one with the same export and an equal description; all others are dropped *first*, then
 the missing ones are created. So a replica that reconnects to an unchanged history does nothing.
@@ -124,6 +125,16 @@ class Session:
     running: Mapping[CollectionId, DataflowDescription] = field(default_factory=dict)
     told: Mapping[CollectionId, DataflowDescription] = field(default_factory=dict)
     compactions: Mapping[CollectionId, Antichain] = field(default_factory=dict)
+
+    @property
+    def is_initialized(self) -> bool:
+        """Whether the iteration has named all that should run: responses are due."""
+        return self.stage in {Stage.READ_ONLY, Stage.READ_WRITE}
+
+    @property
+    def may_write(self) -> bool:
+        """Whether the iteration allows writes; a new one begins without."""
+        return self.stage is Stage.READ_WRITE
 
     def step(  # noqa: C901, PLR0911, PLR0912  one arm per kind of command
         self, command: Command

@@ -125,16 +125,18 @@ def next_step(
     scheduled: Antichain = EMPTY,
     in_flight: bool = False,
     budget: int | None = None,
+    limit: Antichain = EMPTY,
 ) -> Next:
     """Return the next action of a dataflow whose state is at `own`.
 
     `scheduled` is the earliest time at which the output may change without input (rule 44).
     While a step is in flight there is nothing to decide, above all no idle append (rule 22):
-    its state would overtake the step's.
+    its state would overtake the step's. Nothing is computed beyond `limit`, which is the
+    output's upper for a replica that may not write.
 
     Units: `budget` is in bytes of import batches to read; None reads all there is.
     """
-    target = meet_all(source.upper for source in inputs)
+    target = meet_all((*(source.upper for source in inputs), limit))
     if in_flight or own.is_empty:
         return Wait()
     before, since = hold_at(own).time, _join_all(source.since for source in inputs)

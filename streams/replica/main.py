@@ -150,11 +150,11 @@ class _Server:
     session: Session = field(default_factory=Session)
     machinery: ReplicaParts | None = None
     may_write: bool = False
+    """What dataflows were last allowed; the session says what they are."""
     owned: tuple[bool, str] | None = None
     """Whether this replica owns sources and sinks, and why it cannot; None: not begun yet."""
     has_reconciled: bool = False
     """Time of the last commands; later ones may create dataflows whose state is stored."""
-    waiting: dict[CollectionId, DataflowDescription] = field(default_factory=dict)
 
     def hear(self, reader: CommandReader) -> None:
         """Execute new commands, and report what is new.
@@ -167,18 +167,34 @@ class _Server:
         self._own()
         for heard in reader.poll(POLL_MS):
             actions = self._step(heard)
-            if self.answers.nonce != self.session.nonce:
-                self.answers.begin(self.session.nonce)
-                if self.machinery is not None:
-                    self.machinery.sinks.repeat()
+            self._answer()
             for action in actions:
                 self._act(action)
+        self._allow()
         if self.has_reconciled:
             self._forget_others()
             self.has_reconciled = False
         if self.machinery is not None:
             responses = self.machinery.sinks.responses()
             self.answers.tell(self.machinery.scheduler, responses)
+
+    def _answer(self) -> None:
+        """Respond to an iteration from its InitializationComplete on; not before."""
+        if not self.session.is_initialized:
+            self.answers.pause()
+        elif self.answers.nonce != self.session.nonce:
+            self.answers.begin(self.session.nonce)
+            if self.machinery is not None:
+                self.machinery.sinks.repeat()
+
+    def _allow(self) -> None:
+        """Let dataflows write, or not, as soon as that has changed.
+
+        An iteration that came in one piece, as they do, interrupts nobody.
+        """
+        if self.machinery is not None and self.session.may_write != self.may_write:
+            self.may_write = self.session.may_write
+            self.machinery.allow(writes=self.may_write)
 
     def _own(self) -> None:
         """Run sources and sinks, or stand by, as soon as ownership has changed."""
@@ -211,10 +227,10 @@ class _Server:
                 self.machinery = assemble(
                     self.config, instance, self.store, self.broker, self.spark
                 )
+                self.machinery.allow(writes=False)
                 self._own()
             case Create(description):
-                self.waiting[description.export] = description
-                self._create()
+                self._create(description)
             case Drop(export, silent):
                 self._drop(export, silent=silent)
             case Compact():
@@ -223,23 +239,18 @@ class _Server:
                 self.has_reconciled = True
                 self.answers.reconciled(Reconciled(len(retained), created, dropped))
             case Write():
-                self.may_write = True
-                self._create()
+                pass  # `_allow` follows the stage
             case _:
                 assert_never(action)
 
-    def _create(self) -> None:
-        """Start waiting dataflows once writing is allowed: a hold is a write too."""
+    def _create(self, description: DataflowDescription) -> None:
         assert self.machinery is not None
-        if self.may_write:
-            for description in self.waiting.values():
-                try:
-                    self.machinery.create(description)
-                except Exception as refused:
-                    extra = {"dataflow": description.export}
-                    log.warning("dataflow refused", extra=extra, exc_info=True)
-                    self.answers.refused(description.export, cause_of(str(refused)))
-            self.waiting.clear()
+        try:
+            self.machinery.create(description)
+        except Exception as refused:
+            extra = {"dataflow": description.export}
+            log.warning("dataflow refused", extra=extra, exc_info=True)
+            self.answers.refused(description.export, cause_of(str(refused)))
 
     def _forget_others(self) -> None:
         """Delete the stored state of dataflows that were dropped while this replica was down.
@@ -252,7 +263,6 @@ class _Server:
 
     def _drop(self, export: CollectionId, *, silent: bool) -> None:
         assert self.machinery is not None
-        self.waiting.pop(export, None)
         self.machinery.drop(export)
         if not silent:
             self.answers.dropped(export)

@@ -128,6 +128,48 @@ def test_a_replica_that_stands_by_follows_its_sources_and_takes_over(
     market.check_people()
 
 
+def test_a_replica_that_may_not_write_computes_what_others_have_appended(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    market = Market(monkeypatch, 1)
+    market.views()
+    owner, other = (Replica(market.world, name, tmp_path / name) for name in "ab")
+    other.scheduler.allow(writes=False)
+
+    def appended() -> dict[str, int]:
+        names = ("orders", "people", *VIEWS)
+        return {name: market.world.upper(name) for name in names}
+
+    def work() -> None:
+        other.follow()
+        for _ in range(6):
+            other.start()
+            for lane in other.lanes():
+                other.step(lane)
+            other.sync()
+            other.idle()
+
+    before = appended()
+    work()
+    assert appended() == before, "a view that is new waits"
+    settle(market, owner)
+    market.produce(20)
+    settle(market, owner)
+    before = appended()
+    work()
+    market.produce(20)
+    market.world.now += 40_000
+    work()
+    assert appended() == before
+    for flow in other.scheduler.flows.values():
+        assert flow.phase is Phase.RUNNING
+        assert flow.own is not None
+        assert flow.own.frontier.time == before[flow.id], f"{flow.id} is not as far"
+    other.scheduler.allow(writes=True)
+    settle(market, other)
+    market.check()
+
+
 def both_running(market: Market, tmp_path: Path) -> list[Replica]:
     """Two replicas that have come to the same point."""
     market.views()

@@ -1,6 +1,7 @@
 """Two replicas that race, die and come back, while something happens outside.
 
-Each may own the sources or not, as it may have heard: there may be two owners for a while.
+Each may own the sources or not, as it may have heard: there may be two owners for a while. Now
+and then one may not write.
 """
 
 import random
@@ -72,6 +73,7 @@ def race_at_random(
         if rng.random() < 0.05:
             for one in replicas:
                 one.scheduler.own(is_owner=rng.random() < 0.7, obstacle="")
+                one.scheduler.allow(writes=rng.random() < 0.9)
         replica = replicas[number]
         if 0.1 <= act < 0.12:
             replicas[number] = begin(replica.name if rng.random() < 0.7 else f"{replica.name}'")
@@ -85,4 +87,5 @@ def race_at_random(
     for replica in replicas:
         replica.die_at()
         replica.scheduler.own(is_owner=True, obstacle="")
+        replica.scheduler.allow(writes=True)
     return replicas

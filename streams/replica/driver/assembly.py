@@ -101,10 +101,15 @@ class ReplicaParts:
         self._release(flow)
         self._leave(flow)
 
+    def allow(self, *, writes: bool) -> None:
+        """Let dataflows append and sinks write, or only compute what others have appended."""
+        self.scheduler.allow(writes=writes)
+        self.sinks.own(is_owner=self.scheduler.is_owner, obstacle=self.scheduler.obstacle)
+
     def own(self, *, is_owner: bool, obstacle: str) -> None:
         """Run sources, rebases and sinks from here on, or stand by for their owner."""
         self.scheduler.own(is_owner=is_owner, obstacle=obstacle)
-        self.sinks.own(is_owner=is_owner, obstacle=obstacle)
+        self.sinks.own(is_owner=self.scheduler.is_owner, obstacle=obstacle)
 
     def _release(self, flow: Dataflow) -> None:
         """Release this replica's holds; a hold that stays keeps history, with no other harm."""

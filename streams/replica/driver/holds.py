@@ -46,7 +46,12 @@ class HoldMover:
             events = [
                 event
                 for flow in scheduler.flows.values()
-                for event in moves(flow, self._wish(flow), self._states(flow))
+                for event in moves(
+                    flow,
+                    self._wish(flow),
+                    self._states(flow),
+                    may_write=scheduler.may_write,
+                )
             ]
         if events:
             scheduler.shards.submit(events)
@@ -76,9 +81,16 @@ class HoldMover:
 
 
 def moves(
-    flow: Dataflow, wish: Antichain | None, groups: Mapping[str, State]
+    flow: Dataflow,
+    wish: Antichain | None,
+    groups: Mapping[str, State],
+    *,
+    may_write: bool = True,
 ) -> list[tuple[str, Body]]:
-    """Return the events for the flow's holds on its imports."""
+    """Return the events for the flow's holds on its imports.
+
+    Before writes are allowed only this replica's own holds move, which are leased.
+    """
     events: list[tuple[str, Body]] = []
     for imported in flow.description.imports:
         group = groups.get(imported.group)
@@ -88,7 +100,7 @@ def moves(
         if body is not None:
             events.append((imported.group, body))
         shared = group.collections[imported.collection].capabilities.get(imported.hold)
-        if shared is not None and wish is not None and gains(shared, wish):
+        if may_write and shared is not None and wish is not None and gains(shared, wish):
             events.append((imported.group, downgrade(imported, imported.hold, wish)))
     return events
 

@@ -66,7 +66,10 @@ class IdleAdvancer:
         scheduler = self.scheduler
         view, now_ms = Imports(scheduler.shards), scheduler.now_ms()
         budget = scheduler.config.budgets.step_bytes
-        quiet = steady_planner.plan(scheduler.sound(), view, now_ms, budget).quiet
+        may_write = scheduler.may_write
+        quiet = steady_planner.plan(
+            scheduler.sound(), view, now_ms, budget, may_write=may_write
+        ).quiet
         fed = scheduler.plan_sources(view, now_ms)
         return quiet if fed.units else (*quiet, *fed.quiet)
 
@@ -98,7 +101,8 @@ class Maintenance:
                 duty()
 
     def _keep_small(self) -> None:
-        keep_small(self.scheduler.shards)
+        if self.scheduler.may_write:
+            keep_small(self.scheduler.shards)
 
     def _tend(self) -> None:
         self.tend_lanes()

@@ -98,8 +98,10 @@ class Scheduler:
     near: fusion.NearViews = field(default_factory=fusion.NearViews)
     is_open: bool = False
     """Whether lanes get work: not before all have started, because a start takes all cores."""
-    is_owner: bool = True
-    """Whether sources and rebases are advanced here; else they follow their shards."""
+    may_write: bool = True
+    """Whether anything may be appended: not before the iteration's AllowWrites."""
+    owns: bool = True
+    """Whether this replica is the owner of the sources and rebases."""
     obstacle: str = ""
     """Why this replica cannot become the owner; empty if it can."""
     skew: Skew = field(default_factory=Skew)
@@ -143,10 +145,21 @@ class Scheduler:
         with self.lock:
             return self.lanes.setdefault(name, LanePlace(name))
 
+    @property
+    def is_owner(self) -> bool:
+        """Whether sources and rebases are advanced here; else they follow their shards."""
+        return self.owns and self.may_write
+
     def own(self, *, is_owner: bool, obstacle: str) -> None:
         """Advance sources and rebases from here on, or follow what their owner appends."""
         with self.lock:
-            self.is_owner, self.obstacle = is_owner, obstacle
+            self.owns, self.obstacle = is_owner, obstacle
+        self.bell.ring()
+
+    def allow(self, *, writes: bool) -> None:
+        """Append from here on; or only compute what others have appended."""
+        with self.lock:
+            self.may_write = writes
         self.bell.ring()
 
     def lanes_of_sources(self) -> Mapping[LaneName, int]:
@@ -223,14 +236,12 @@ class Scheduler:
         )
 
     def _choose(self, lane: LaneName, view: Imports) -> Work:
-        budgets, now_ms = self.config.budgets, self.now_ms()
+        now_ms = self.now_ms()
         match lane:
             case "steady":
                 return self._plan_views(self._far(), view, now_ms), ()
             case "hydrate":
-                return hydration_planner.plan(
-                    self._trusted(), view, now_ms, budgets.slice_bytes
-                ), ()
+                return self._plan_builds(self._trusted(), view, now_ms), ()
             case "apart":
                 return self._alone(self._suspects(), view, now_ms), ()
             case "ingest":
@@ -334,7 +345,7 @@ class Scheduler:
         """
         for flow in sorted(flows, key=lambda flow: (flow.isolation.convictions, flow.tried)):
             units = (
-                hydration_planner.plan([flow], view, now_ms, self.config.budgets.slice_bytes)
+                self._plan_builds([flow], view, now_ms)
                 or self._plan_views([flow], view, now_ms)
                 or self.plan_sources(view, now_ms, [flow]).units
             )
@@ -342,10 +353,22 @@ class Scheduler:
                 return units
         return ()
 
+    def _plan_builds(
+        self, flows: Sequence[Dataflow], view: Imports, now_ms: int
+    ) -> tuple[Unit, ...]:
+        """Plan builds; of those that stage what they append, none before AllowWrites."""
+        building = [
+            flow
+            for flow in flows
+            if self.may_write or flow.build is None or not flow.build.writes
+        ]
+        return hydration_planner.plan(building, view, now_ms, self.config.budgets.slice_bytes)
+
     def _plan_views(
         self, flows: Sequence[Dataflow], view: Imports, now_ms: int
     ) -> tuple[Unit, ...]:
-        plan = steady_planner.plan(flows, view, now_ms, self.config.budgets.step_bytes)
+        budget, may_write = self.config.budgets.step_bytes, self.may_write
+        plan = steady_planner.plan(flows, view, now_ms, budget, may_write=may_write)
         for lost in plan.lost:
             self.tell(lost.flow, Restarted())
         for waiting in plan.waiting:

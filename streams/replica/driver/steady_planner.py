@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from streams.compute.stepping import Idle, Overtaken, Step, Wait, next_step
 from streams.ids import MINIMUM_TIME, CollectionId, Timestamp
-from streams.progress import Interval
+from streams.progress import EMPTY, Interval
 from streams.replica.driver import work_units
 from streams.replica.driver.dataflow import Dataflow, Phase
 from streams.replica.driver.import_state import NOWHERE, Imports
@@ -38,8 +38,15 @@ class ViewPlan:
     waiting: tuple[BlockedView, ...]
 
 
-def plan(flows: Iterable[Dataflow], view: Imports, now_ms: int, budget: int) -> ViewPlan:
-    """Plan every running view that is not busy."""
+def plan(
+    flows: Iterable[Dataflow],
+    view: Imports,
+    now_ms: int,
+    budget: int,
+    *,
+    may_write: bool = True,
+) -> ViewPlan:
+    """Plan every running view that is not busy; without writing, up to its shard's upper."""
     units: list[ViewUnit] = []
     quiet: list[IdleUnit] = []
     lost: list[LostState] = []
@@ -49,7 +56,8 @@ def plan(flows: Iterable[Dataflow], view: Imports, now_ms: int, budget: int) -> 
             continue
         own = flow.own.frontier
         inputs, scheduled = view.of_flow(flow, own), flow.scheduled
-        match next_step(own, inputs, scheduled=scheduled, budget=budget):
+        limit = EMPTY if may_write else view.state(flow.id).upper
+        match next_step(own, inputs, scheduled=scheduled, budget=budget, limit=limit):
             case Step() as step:
                 units.append(unit(flow, view, step))
             case Idle() as idle:

@@ -73,6 +73,13 @@ def test_rule_22_nothing_is_decided_while_a_step_is_in_flight() -> None:
     assert next_step(frontier(10), [shard("a", 20)], in_flight=True) == Wait()
 
 
+def test_nothing_is_computed_beyond_the_limit() -> None:
+    news = (shard("a", 10, batch(0, 5), batch(5, 8)),)
+    assert next_step(frontier(3), news, limit=frontier(7)) == Step(frontier(3), frontier(7))
+    assert next_step(frontier(7), news, limit=frontier(7)) == Wait()
+    assert next_step(frontier(8), news, limit=frontier(9)) == Idle(frontier(8), frontier(9))
+
+
 def test_rule_5_history_that_reached_the_state_is_not_read_as_change() -> None:
     inputs = [shard("a", 20, batch(0, 20)), replace(shard("b", 20), since=frontier(10))]
     assert next_step(frontier(10), inputs) == Overtaken(Timestamp(9), frontier(10))

@@ -14,14 +14,23 @@ from streams.compute.protocol import (
     CreateInstance,
     Hello,
     InitializationComplete,
+    Reconciled,
+    Response,
+    Status,
 )
 from streams.compute.reader import ReceivedCommand, UnreadableCommand
 from streams.errors import InvalidUsage
 from streams.ids import Offset
 from streams.replica import main
+from streams.replica.driver.status_reports import StatusReporter
 from streams.replica.main import _Server
 from tests.support.market import Market
 from tests.support.sparkless import BUCKETS, Replica, World
+
+
+def ignored(**_: object) -> None:
+    """What is done to parts that are not there."""
+
 
 ALONE: Any = SimpleNamespace(is_owner=True, trouble="")
 """The membership of a replica that is the only one."""
@@ -34,7 +43,7 @@ def test_a_defect_ends_the_replica(tmp_path: Path, where: str) -> None:
     nothing.sinks = SimpleNamespace(responses=tuple)
     server = _Server(scheduler.config, scheduler.store, nothing, nothing, nothing, ALONE)
     server.machinery = SimpleNamespace(  # type: ignore[assignment]  # its parts
-        scheduler=scheduler, sinks=nothing.sinks, own=lambda **_: None
+        scheduler=scheduler, sinks=nothing.sinks, own=ignored, allow=ignored
     )
     server.hear(nothing)
     defect = ZeroDivisionError("defect")
@@ -117,7 +126,11 @@ def test_what_cannot_be_read_or_is_illegal_is_told_and_the_replica_goes_on(
     answers.refused = lambda *arguments: refused.append(arguments)
     sinks = SimpleNamespace(responses=tuple, repeat=lambda: None)
     parts = SimpleNamespace(
-        scheduler=replica.scheduler, sinks=sinks, create=create, own=lambda **_: None
+        scheduler=replica.scheduler,
+        sinks=sinks,
+        create=create,
+        own=lambda **_: None,
+        allow=lambda **_: None,
     )
     monkeypatch.setattr(main, "assemble", lambda *_: parts)
     server.hear(
@@ -157,6 +170,50 @@ def test_sources_and_sinks_are_run_as_long_as_the_replica_is_their_owner(
     ]
 
 
+def test_nothing_is_answered_before_an_iteration_has_named_what_it_wants(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    server = _server(monkeypatch, Replica(World(), "a", tmp_path))
+    written: list[tuple[str, Response]] = []
+    write = lambda nonce, said: written.extend((nonce, one) for one in said)  # noqa: E731  # short
+    server.answers = StatusReporter(SimpleNamespace(write=write))  # type: ignore[arg-type]  # what it uses
+    before = (Hello("n", 1), CreateInstance("sw", BUCKETS), InitializationComplete())
+    server.hear(reader(*before, AllowWrites()))
+    assert written == [("n", Reconciled(0, 0, 0))]
+    written.clear()
+    for command in (Hello("m", 2), AllowWrites(), CreateInstance("sw", BUCKETS)):
+        server.hear(reader(command))
+        server.answers.next_alive = 0.0
+        server.answers.alive()
+        assert written == []
+    server.hear(reader(InitializationComplete()))
+    (nonce, skipped), reconciled = written
+    assert isinstance(skipped, Status)
+    assert nonce == "m"
+    assert "not legal in the stage greeted" in skipped.message
+    assert reconciled == ("m", Reconciled(0, 0, 0))
+
+
+def test_the_right_to_write_belongs_to_an_iteration(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    server = _server(monkeypatch, Replica(World(), "a", tmp_path))
+    instance = CreateInstance("sw", BUCKETS)
+    server.hear(reader(Hello("n", 1), instance, InitializationComplete()))
+    parts: Any = server.machinery
+    rights: list[bool] = []
+    parts.allow = lambda *, writes: rights.append(writes)
+    server.hear(reader(AllowWrites()))
+    assert rights == [True]
+    server.hear(reader(Hello("m", 2), instance, InitializationComplete(), AllowWrites()))
+    assert rights == [True], "an iteration in one piece interrupts nobody"
+    server.hear(reader(Hello("o", 3)))
+    server.hear(reader(instance, InitializationComplete()))
+    assert rights == [True, False]
+    server.hear(reader(AllowWrites()))
+    assert rights == [True, False, True]
+
+
 def test_new_settings_end_the_replica_so_that_another_takes_them(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -169,10 +226,16 @@ def test_new_settings_end_the_replica_so_that_another_takes_them(
 def _server(monkeypatch: pytest.MonkeyPatch, replica: Replica) -> _Server:
     """One whose machinery does nothing."""
     ignore = lambda *_: None  # noqa: E731  # short for what nobody looks at
-    answers: Any = SimpleNamespace(nonce="", begin=ignore, reconciled=ignore, tell=ignore)
+    answers: Any = SimpleNamespace(
+        nonce="", begin=ignore, pause=lambda: None, reconciled=ignore, tell=ignore
+    )
     sinks = SimpleNamespace(responses=tuple, repeat=ignore)
     parts = SimpleNamespace(
-        scheduler=replica.scheduler, sinks=sinks, create=ignore, own=lambda **_: None
+        scheduler=replica.scheduler,
+        sinks=sinks,
+        create=ignore,
+        own=lambda **_: None,
+        allow=lambda **_: None,
     )
     monkeypatch.setattr(main, "assemble", lambda *_: parts)
     nothing: Any = SimpleNamespace()
