@@ -12,6 +12,7 @@ itself nothing is read.
 
 import logging
 import threading
+import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 
@@ -27,6 +28,9 @@ log = logging.getLogger(__name__)
 
 SESSION_MS = 8_000
 """How long an owner may be silent before another member becomes the owner."""
+
+ADMISSION_S = 30.0
+"""How long a group may take to admit a member before that is reported."""
 
 _POLL_S = 0.2
 _RETRY_S = 2.0
@@ -73,6 +77,7 @@ class Ownership:
         self._settings, self._topic, self._group = settings, topic, group
         self._member, self._exists, self._changed = member, exists, changed
         self._state = (False, "")
+        self._is_member = False
         self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._run, name="ownership", daemon=True)
 
@@ -118,32 +123,37 @@ class Ownership:
         consumer = clients.consumer(self._settings, {**_MEMBERSHIP, **identity}, {})
         with ExitStack() as stack:
             stack.callback(consumer.close)
-            stack.callback(self._become, is_owner=False)
+            stack.callback(self._resign)
             consumer.subscribe(
                 [self._topic],
                 on_assign=self._assigned,
                 on_revoke=self._revoked,
                 on_lost=self._revoked,
             )
+            self._is_member, asked = False, time.monotonic()
             while not self._stopped.is_set():
                 message = consumer.poll(_POLL_S)
                 error = None if message is None else message.error()
                 if error is not None:
                     self._judge(error)
+                elif not self._is_member and time.monotonic() - asked > ADMISSION_S:
+                    self._set(is_owner=False, trouble=self._no_coordinator())
 
     def _assigned(self, consumer: Consumer, partitions: Sequence[TopicPartition]) -> None:
+        """Note an assignment, which is empty for a member that stands by."""
         assigned = [
             TopicPartition(where.topic, where.partition, OFFSET_END) for where in partitions
         ]
         consumer.incremental_assign(assigned)
+        self._is_member = True
         if assigned:
             consumer.pause(assigned)
-            self._become(is_owner=True)
+        self._set(is_owner=self.is_owner or bool(assigned), trouble="")
 
     def _revoked(self, consumer: Consumer, partitions: Sequence[TopicPartition]) -> None:
         consumer.incremental_unassign(list(partitions))
         if partitions:
-            self._become(is_owner=False)
+            self._resign()
 
     def _judge(self, error: KafkaError) -> None:
         """Report what keeps us out of the group. Errors: KafkaException if it is for good."""
@@ -169,8 +179,15 @@ class Ownership:
             return f"group {self._group}: grant this client's user READ on the group"
         return f"group {self._group}: {self._settings.masked(error.str())} ({error.name()})"
 
-    def _become(self, *, is_owner: bool) -> None:
-        self._set(is_owner=is_owner, trouble="" if is_owner else self.trouble)
+    def _no_coordinator(self) -> str:
+        return (
+            f"group {self._group}: no broker has admitted this member for {ADMISSION_S:.0f} s:"
+            " can the cluster have the topic __consumer_offsets, with as many copies as"
+            " offsets.topic.replication.factor says?"
+        )
+
+    def _resign(self) -> None:
+        self._set(is_owner=False, trouble=self.trouble)
 
     def _set(self, *, is_owner: bool, trouble: str) -> None:
         if (is_owner, trouble) == self._state:
