@@ -20,15 +20,14 @@ from numpy.typing import NDArray
 from schemas import flow_tuple
 from schemas.blobs import Blobs, Offsets
 from schemas.flow_tuple import Element, MalformedTuple
+from schemas.pieces import WORD, joined
+from schemas.tuple_elements import BINARY, DOUBLE, FALSE, TEXT, TRUE, ZERO, encoder
 
 Bytes = NDArray[np.uint8]
 Words = NDArray[np.uint64]
 Flags = NDArray[np.bool_]
 
-NULL, BINARY, TEXT, ZERO, DOUBLE, FALSE, TRUE = 0x00, 0x01, 0x02, 0x14, 0x21, 0x26, 0x27
-ESCAPE = 0xFF
-WORD = 8
-"""Bytes of the longest integer, and of a double."""
+NULL, ESCAPE = 0x00, 0xFF
 TYPES = {
     bool: pa.bool_(),
     int: pa.int64(),
@@ -41,8 +40,6 @@ FEW = 16
 """So many tuples are unpacked faster one by one."""
 
 _SIGN = np.uint64(1 << 63)
-_PACKED_MOST = flow_tuple.pack([flow_tuple.MOST])
-"""The layer writes the greatest of 64 bits as one of more."""
 _EIGHT = np.uint64(8)
 _SIZES = np.full(256, -1, np.int64)
 _SIZES[[NULL, FALSE, TRUE]] = 0
@@ -128,89 +125,25 @@ def pack_columns(columns: Sequence[Elements], length: int) -> Blobs:
     """A tuple of each row. Arrays hold at most 2 GiB: give more rows in parts."""
     if not columns:
         return Blobs.of([b""] * length)
-    return Blobs(_join(*map(_encoded, columns)))
+    return Blobs(joined(*map(_encoded, columns)))
 
 
 def _encoded(column: Elements) -> pa.Array:
     """The bytes of each element."""
-    encoded = [_ENCODERS[part.type](part) for part in column.parts]
+    encoded = [_encoded_part(part) for part in column.parts]
     if not encoded:
         return pa.array([bytes([NULL])] * column.length, pa.binary())
     return pc.coalesce(*encoded, pa.scalar(bytes([NULL]), pa.binary()))
 
 
-def _join(*parts: pa.Array) -> pa.Array:
-    return pc.binary_join_element_wise(*parts, pa.scalar(b"", pa.binary()))
-
-
-def _encoded_bytes(array: pa.Array) -> pa.Array:
-    code = TEXT if array.type == pa.string() else BINARY
-    array = array.cast(pa.binary())
-    if not np.frombuffer(Blobs(array).arena, np.uint8).all():
-        array = pc.replace_substring(array, b"\x00", b"\x00\xff")
-    begin, end = pa.scalar(bytes([code]), pa.binary()), pa.scalar(b"\x00", pa.binary())
-    return _join(begin, array, end)
-
-
-def _encoded_integers(array: pa.Array) -> pa.Array:
-    values = array.fill_null(0).to_numpy()
-    negative = values < 0
-    if array.type == pa.uint64():
-        size, encoded = values, values
-    else:
-        size = np.where(negative, np.uint64(0) - values.view(np.uint64), values.view(np.uint64))
-        encoded = values.view(np.uint64) - negative  # the complement: one less of all bytes
-    limits = np.array([(1 << 8 * count) - 1 for count in range(WORD)], np.uint64)
-    counts = np.searchsorted(limits, size, side="left")
-    codes = np.where(negative, ZERO - counts, ZERO + counts)
-    packed = _packed(codes, encoded, counts)
-    if array.type == pa.uint64():
-        packed = pc.if_else(
-            pc.equal(array, pa.scalar(flow_tuple.MOST, pa.uint64())),
-            pa.scalar(_PACKED_MOST, pa.binary()),
-            packed,
-        )
-    return _with_nulls(packed, array)
-
-
-def _encoded_doubles(array: pa.Array) -> pa.Array:
-    bits = array.fill_null(0.0).to_numpy().view(np.uint64)
-    ordered = np.where(bits & _SIGN, ~bits, bits | _SIGN)
-    counts = np.full(len(bits), WORD)
-    return _with_nulls(_packed(np.full(len(bits), DOUBLE), ordered, counts), array)
-
-
-def _packed(codes: Offsets, words: Words, counts: Offsets) -> pa.Array:
-    """A code and the last `counts` bytes of a word, the most significant first."""
-    rows = np.empty((len(codes), WORD + 1), np.uint8)
-    rows[:, 0] = codes
-    rows[:, 1:] = words.astype(">u8").view(np.uint8).reshape(-1, WORD)
-    mask = np.arange(WORD) >= (WORD - counts)[:, None]
-    data = rows[np.concatenate((np.ones((len(rows), 1), bool), mask), axis=1)]
-    ends = np.cumsum(counts + 1)
-    begins = ends - counts - 1
-    return Blobs.cut(data.tobytes(), begins, ends).array
-
-
-def _encoded_booleans(array: pa.Array) -> pa.Array:
-    yes, no = (pa.scalar(bytes([code]), pa.binary()) for code in (TRUE, FALSE))
-    return pc.if_else(array, yes, no)
-
-
-def _with_nulls(encoded: pa.Array, like: pa.Array) -> pa.Array:
-    if not like.null_count:
+def _encoded_part(part: pa.Array) -> pa.Array:
+    """The bytes of the elements that are there, null for the others."""
+    encode = encoder(part.type)
+    assert encode is not None, f"{part.type} is one of TYPES"
+    encoded = encode(part)
+    if not part.null_count:
         return encoded
-    return pc.if_else(like.is_valid(), encoded, pa.scalar(None, pa.binary()))
-
-
-_ENCODERS = {
-    pa.bool_(): _encoded_booleans,
-    pa.int64(): _encoded_integers,
-    pa.uint64(): _encoded_integers,
-    pa.float64(): _encoded_doubles,
-    pa.string(): _encoded_bytes,
-    pa.binary(): _encoded_bytes,
-}
+    return pc.if_else(part.is_valid(), encoded, pa.scalar(None, pa.binary()))
 
 
 def unpack_columns(packed: Sequence[bytes], width: int) -> list[Elements]:

@@ -4,7 +4,8 @@ The encoding is FoundationDB's tuple layer, which has implementations in many la
 it has no element for is spelled out so that order is kept: a decimal as its unscaled integer
 (a column has one scale), dates, times and timestamps as ISO 8601 text, an elapsed time as
 microseconds, a list or struct as a nested tuple. A value without such a form comes as text: an
-INTERVAL does, as DuckDB prints it (OUTPUT.md).
+INTERVAL does, as DuckDB prints it (OUTPUT.md). `schemas.tuple_elements` is the same for whole
+columns of most types.
 
 Source: FoundationDB, "Tuple layer" specification; `fdb.tuple` needs no native library.
 """

@@ -13,36 +13,34 @@ Since Avro's numbers end at 64 bits, wider integers are decimals with scale 0.
 
 import json
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from decimal import Decimal
 from io import BytesIO
 
 import fastavro
+import pyarrow as pa
 
+from schemas.avro_columns import encode_column
 from schemas.codec import Record, Schema, load
+from schemas.pieces import joined
 
-Values = Sequence[object]
+AS_IT_IS = "{}"
 
 
 @dataclass(frozen=True, slots=True)
 class Form:
     """How values of the DuckDB types that match `pattern` travel.
 
-    `avro` is the JSON of the Avro type. `sql` turns a column, written `{}`, into what Arrow
-    hands to Avro, and `key_sql` into what it hands to `schemas.keys`; `value` and `key` finish
-    either in Python, if need be.
+    `avro` is the JSON of the Avro type. `sql` turns a column, written `{}`, into an array that
+    `schemas.avro_columns` encodes, and `key_sql` into one for a key; where it is `{}`
+    the column is that array.
     """
 
     pattern: str
     avro: str
-    sql: str = "{}"
-    key_sql: str = "{}"
-    value: Callable[[str], object] | None = None
-    key: Callable[[str], object] | None = None
+    sql: str = AS_IT_IS
+    key_sql: str = AS_IT_IS
 
-
-DAYS = "{} - DATE '1970-01-01'"
 
 FORMS: tuple[Form, ...] = (
     Form("BOOLEAN", '"boolean"'),
@@ -51,34 +49,29 @@ FORMS: tuple[Form, ...] = (
     Form(
         "UBIGINT|U?HUGEINT",
         '{"type": "bytes", "logicalType": "decimal", "precision": 39, "scale": 0}',
-        "{}::VARCHAR",
-        "{}::VARCHAR",
-        value=Decimal,
-        key=int,
     ),
     Form("FLOAT", '"float"'),
     Form("DOUBLE", '"double"'),
-    Form("VARCHAR|CHAR|TEXT|JSON", '"string"', "{}::VARCHAR"),
-    Form(r"ENUM\b.*", '"string"', "{}::VARCHAR"),
+    Form("VARCHAR|CHAR|TEXT|JSON", '"string"'),
+    Form(r"ENUM\b.*", '"string"'),
     Form("BLOB", '"bytes"'),
-    Form("UUID", '{"type": "string", "logicalType": "uuid"}', "{}::VARCHAR"),
-    Form("DATE", '{"type": "int", "logicalType": "date"}', DAYS),
-    Form("TIME", '{"type": "long", "logicalType": "time-micros"}', "epoch_us({})"),
+    Form("UUID", '{"type": "string", "logicalType": "uuid"}'),
+    Form("DATE", '{"type": "int", "logicalType": "date"}'),
+    Form("TIME", '{"type": "long", "logicalType": "time-micros"}'),
+    Form("TIMESTAMP", '{"type": "long", "logicalType": "local-timestamp-micros"}'),
     Form(
-        "TIMESTAMP(_S|_MS)?",
+        "TIMESTAMP_(S|MS)",
         '{"type": "long", "logicalType": "local-timestamp-micros"}',
         "epoch_us({}::TIMESTAMP)",
     ),
     Form(
         "TIMESTAMP_NS",
         '{"type": "long", "logicalType": "local-timestamp-nanos"}',
-        "epoch_ns({})",
-        "epoch_ns({})",
+        key_sql="epoch_ns({})",
     ),
     Form(
         "TIMESTAMP WITH TIME ZONE|TIMESTAMPTZ",
         '{"type": "long", "logicalType": "timestamp-micros"}',
-        "epoch_us({})",
     ),
     Form(r"(.*\[\d*\])|STRUCT\b.*|MAP\b.*|UNION\b.*", '"string"', "to_json({})::VARCHAR"),
 )
@@ -105,7 +98,7 @@ class RowSchema:
     """The schema of a topic's records and how to fill them.
 
     `selects` are SQL expressions, one a column, that make ready what `encode_rows` takes, and
-    `key_selects` what `key_values` takes.
+    `key_selects` those of a key. Of a name alone the array is the column as it is.
     """
 
     schema: Schema
@@ -149,19 +142,13 @@ def row_schema(name: str, columns: Sequence[tuple[str, str]]) -> RowSchema:
     return RowSchema(load(name, text), text, fields, forms, selects, keys)
 
 
-def encode_rows(rows: RowSchema, columns: Sequence[Values]) -> list[bytes]:
-    """One message a row. Shape: `columns` are the values of `selects`, column by column."""
-    ready = [
-        _finished(form.value, values) for form, values in zip(rows.forms, columns, strict=True)
-    ]
-    messages = []
-    for row in zip(*ready, strict=True):
-        sink = BytesIO()
-        sink.write(rows.schema.header)
-        record: Record = dict(zip(rows.fields, row, strict=True))
-        fastavro.schemaless_writer(sink, rows.schema.parsed, record)
-        messages.append(sink.getvalue())
-    return messages
+def encode_rows(rows: RowSchema, columns: Sequence[pa.Array]) -> pa.BinaryArray:
+    """One message a row. Shape: `columns` are the arrays of `selects`, one for each column.
+
+    Together the messages have at most 2 GiB.
+    """
+    parts = (part for column in columns for part in encode_column(column))
+    return joined(pa.scalar(rows.schema.header, pa.binary()), *parts)
 
 
 def decode_row(schema_text: str, message: bytes) -> Record:
@@ -172,17 +159,6 @@ def decode_row(schema_text: str, message: bytes) -> Record:
     record = fastavro.schemaless_reader(source, schema.parsed, None)
     assert isinstance(record, dict), "a row's schema is a record's"
     return record
-
-
-def key_values(rows: RowSchema, position: int, values: Values) -> Values:
-    """The elements of a key at this column, from the values of its key select."""
-    return _finished(rows.forms[position].key, values)
-
-
-def _finished(finish: Callable[[str], object] | None, values: Values) -> Values:
-    if finish is None:
-        return values
-    return [None if value is None else finish(str(value)) for value in values]
 
 
 def _avro_name(name: str) -> str:

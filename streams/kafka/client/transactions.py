@@ -10,7 +10,7 @@ computation.
 """
 
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -21,7 +21,7 @@ from streams.errors import Determinate, Indeterminate, InvalidUsage, SlackwaterE
 from streams.ids import Offset, Topic
 from streams.kafka.client import clients
 from streams.kafka.client.error_mapping import cause_of
-from streams.kafka.client.producer import Headers, header_list
+from streams.kafka.client.producer import ANY_PARTITION, Headers, header_list
 from streams.kafka.client.raw import RawReader
 from streams.kafka.settings import ClientSettings
 
@@ -69,6 +69,39 @@ class OutRecord:
     partition: int | None = None
 
 
+HeaderList = list[tuple[str, bytes]]
+
+
+@dataclass(frozen=True, slots=True)
+class OutRecords:
+    """Records of a transaction for one topic, in order; the key decides of the partition.
+
+    Shape: one entry for each record in every list. Records may share a list of headers.
+    """
+
+    topic: Topic
+    keys: list[bytes]
+    values: list[bytes | None]
+    headers: list[HeaderList]
+
+    def __iter__(self) -> Iterator[OutRecord]:
+        """Each record by itself."""
+        for key, value, headers in zip(self.keys, self.values, self.headers, strict=True):
+            yield OutRecord(self.topic, key, value, tuple(headers))
+
+
+Out = OutRecord | OutRecords
+
+
+def one_by_one(records: Iterable[Out]) -> Iterator[OutRecord]:
+    """Each record by itself."""
+    for record in records:
+        if isinstance(record, OutRecords):
+            yield from record
+        else:
+            yield record
+
+
 class Transactions:
     """One session of a transactional producer. One thread."""
 
@@ -100,7 +133,7 @@ class Transactions:
                 self._producer = producer
                 return
 
-    def commit(self, records: Iterable[OutRecord]) -> None:
+    def commit(self, records: Iterable[Out]) -> None:
         """Make all records visible at once, durably; consumers see them shortly after.
 
         Errors: Fenced; Determinate if none will ever be visible; Indeterminate if all may be:
@@ -110,7 +143,10 @@ class Transactions:
         try:
             producer.begin_transaction()
             for record in records:
-                _produce(producer, record)
+                if isinstance(record, OutRecords):
+                    _produce_all(producer, record)
+                else:
+                    _produce(producer, record)
             self._finish(producer)
         except KafkaException as error:
             raise self._failed(producer, error) from error
@@ -171,8 +207,22 @@ class Transactions:
         self._reader.close()
 
 
+def _produce_all(producer: Producer, records: OutRecords) -> None:
+    """Hand over records one by one: the client's `produce_batch` knows no headers.
+
+    Arguments by place take a third of the time less than by name.
+    """
+    topic, produce = records.topic, producer.produce
+    columns = records.keys, records.values, records.headers
+    for key, value, headers in zip(*columns, strict=True):
+        try:
+            produce(topic, value, key, ANY_PARTITION, None, None, 0, headers)  # type: ignore[arg-type]  # a list is invariant
+        except BufferError:
+            _produce(producer, OutRecord(topic, key, value, tuple(headers)))
+
+
 def _produce(producer: Producer, record: OutRecord) -> None:
-    partition = -1 if record.partition is None else record.partition
+    partition = ANY_PARTITION if record.partition is None else record.partition
     headers = header_list(record.headers)
     while True:
         try:

@@ -13,7 +13,7 @@ from streams.errors import InvalidUsage
 from streams.ids import Offset, Topic
 from streams.kafka.client.positions import Mark, Position
 from streams.kafka.client.raw import MORE_COLUMNS, RAW_SCHEMA
-from streams.kafka.client.transactions import Fenced, OutRecord
+from streams.kafka.client.transactions import Fenced, Out, OutRecord, one_by_one
 from streams.kafka.log import Truncated
 from streams.kafka.memory.store import Partition, Store
 from streams.kafka.topics import OffsetRange
@@ -130,18 +130,19 @@ class MemoryTransactions:
             self._epoch = self._store.sessions.get(self._id, 0) + 1
             self._store.sessions[self._id] = self._epoch
 
-    def commit(self, records: Sequence[OutRecord]) -> None:
+    def commit(self, records: Sequence[Out]) -> None:
         """Make all records visible at once."""
+        every = list(one_by_one(records))
         with self._store.changed:
             if self._epoch is None:
                 raise InvalidUsage(f"session {self._id}: expected begun by init, found none")
             if self._epoch != self._store.sessions[self._id]:
                 self._epoch = None
                 raise Fenced(self._id)
-            for record in records:
+            for record in every:
                 self._store.check(record.topic, record.key, record.value)
                 self._partition(record)
-            written = {self._append(record) for record in records}
+            written = {self._append(record) for record in every}
             for topic, number in written:
                 self._store.partition(topic, number).end += 1  # the commit marker
             self._store.changed.notify_all()

@@ -1,8 +1,9 @@
-"""Encodes updates as records of an output topic: keys, Avro values, headers.
+"""Turns updates into records of an output topic: keys, Avro values, headers.
 
 A record's key is the tuple of the key columns (`schemas.keys`), its value the row as an Avro
 record in single-object encoding (`schemas.rows`) or nothing, a tombstone. The header
-`slackwater-time` is the time of the change, in decimal digits.
+`slackwater-time` is the time of the change, in decimal digits. All of them are encoded column
+by column; only keys that are not plain (`schemas.tuple_elements`) are encoded one by one.
 
 The schema of the values is in the topic `<namespace>.schemas` as JSON; its key is the
 fingerprint that each value carries (8 bytes, as on the wire).
@@ -15,12 +16,13 @@ import numpy as np
 import pyarrow as pa
 
 from schemas.keys import pack
-from schemas.rows import RowSchema, encode_rows, key_values, row_schema
+from schemas.rows import AS_IT_IS, RowSchema, row_schema
+from schemas.tuple_elements import is_plain
 from streams.errors import InvalidUsage
 from streams.ids import MINIMUM_TIME, Timestamp, Topic
-from streams.kafka.client.transactions import OutRecord
 from streams.storage.description import Description
 from streams.storage.read.soundness import said_of
+from streams.storage.sinks.record_columns import KeyColumn, RecordColumns
 from streams.storage.sinks.sink import (
     ErrorUpdates,
     Hashes,
@@ -31,11 +33,9 @@ from streams.storage.sinks.sink import (
     assign_sound_times,
     changes,
 )
-from streams.trace.columns import int64
+from streams.trace.columns import int64, one_array
 from streams.trace.kernel.kernel import Kernel, arrow_schema
 from streams.trace.updates import advance, consolidate, contents_at, flatten, hash_columns
-
-TIME_HEADER = "slackwater-time"
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +46,7 @@ class IntervalRecords:
     stalled, the first time that is not sound.
     """
 
-    records: tuple[OutRecord, ...]
+    records: RecordColumns
     live: Hashes
     upper: Timestamp
     stall: str
@@ -115,28 +115,37 @@ class RecordEncoder:
         settled_rows = moved.filter(pa.array(settled.times >= 0))
         return consolidate(settled_rows, self._kernel)
 
-    def _records(self, ready: pa.RecordBatch, decided: SinkChanges) -> tuple[OutRecord, ...]:
-        if not len(decided.rows):
-            return ()
+    def _records(self, ready: pa.RecordBatch, decided: SinkChanges) -> RecordColumns:
         rows = ready.take(pa.array(decided.rows))
-        columns = self._select_as(rows, self.rows.selects)
-        values = encode_rows(self.rows, [column.to_pylist() for column in columns])
-        times = rows.column("time").to_pylist()
-        shown = zip(self._packed(rows), values, decided.tombstones.tolist(), times, strict=True)
-        return tuple(
-            OutRecord(
-                self._topic, key, None if gone else value, ((TIME_HEADER, str(time).encode()),)
-            )
-            for key, value, gone, time in shown
+        return RecordColumns(
+            self._topic,
+            self.rows,
+            [self._key(rows, position) for position in self._keys],
+            self._values(rows),
+            decided.tombstones,
+            int64(rows.column("time")),
         )
 
-    def _packed(self, rows: pa.RecordBatch) -> list[bytes]:
-        columns = self._select(rows, [self.rows.key_selects[key] for key in self._keys])
-        elements = [
-            key_values(self.rows, position, self._listed(rows, position, column))
-            for position, column in zip(self._keys, columns, strict=True)
-        ]
-        return [pack(key) for key in zip(*elements, strict=True)]
+    def _values(self, rows: pa.RecordBatch) -> list[pa.Array]:
+        """What `encode_rows` takes; the columns that are not as they are in one query."""
+        made = [index for index, form in enumerate(self.rows.forms) if form.sql != AS_IT_IS]
+        values = list(rows.columns[:-2])
+        if made and rows.num_rows:
+            selected = self._select_as(rows, [self.rows.selects[index] for index in made])
+            for index, column in zip(made, selected, strict=True):
+                values[index] = one_array(column)
+        return values
+
+    def _key(self, rows: pa.RecordBatch, position: int) -> KeyColumn:
+        column = pa.chunked_array([rows.column(position)])
+        if self.rows.forms[position].key_sql != AS_IT_IS and rows.num_rows:
+            (column,) = self._select(rows, [self.rows.key_selects[position]])
+        array = one_array(column)
+        if is_plain(array):
+            return KeyColumn(array)
+        listed = self._listed(rows, position, column)
+        packed = [pack([value]) for value in listed]
+        return KeyColumn(pa.array(packed, pa.binary()), is_encoded=True)
 
     def _listed(
         self, rows: pa.RecordBatch, position: int, column: pa.ChunkedArray

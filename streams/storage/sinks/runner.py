@@ -23,7 +23,7 @@ from typing import Protocol
 
 from streams.errors import InvalidUsage, SlackwaterError
 from streams.ids import MINIMUM_TIME, CapabilityId, CollectionId, Timestamp, Topic
-from streams.kafka.client.transactions import Fenced, OutRecord
+from streams.kafka.client.transactions import Fenced, Out, OutRecord
 from streams.progress import END, frontier
 from streams.storage.client.backoff import longer_s
 from streams.storage.client.shards import Shards
@@ -50,7 +50,7 @@ class Writer(Protocol):
     def init(self) -> None:
         """Fence the earlier sessions."""
 
-    def commit(self, records: tuple[OutRecord, ...]) -> None:
+    def commit(self, records: tuple[Out, ...]) -> None:
         """Make the records visible at once. Errors: Fenced, Determinate, Indeterminate."""
 
     def last_value(self, topic: Topic, key: bytes, partition: int = 0) -> bytes | None:
@@ -283,9 +283,8 @@ class SinkRunner:
             before, interval.upper, len(interval.records)
         ):
             self._crash("before-transaction")
-            self._writer.commit(
-                (*interval.records[first:last], self._progress_record(progress))
-            )
+            records = interval.records.between(first, last)
+            self._writer.commit((records, self._progress_record(progress)))
             self._crash("after-transaction")
         self._written_ms = self._now_ms()
         self._downgrade(interval.upper)

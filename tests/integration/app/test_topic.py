@@ -4,6 +4,7 @@ import json
 import uuid
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from typer.testing import CliRunner
 
@@ -87,7 +88,7 @@ def test_rows_of_an_output_topic_are_decoded(run, broker: EmbeddedBroker, name: 
     )
     kafka.close()
     producer.send(schemas, schema.text.encode(), key=schema.fingerprint)
-    producer.send(Topic(name), rows.encode_rows(schema, [["NL"]])[0])
+    producer.send(Topic(name), rows.encode_rows(schema, [pa.array(["NL"])])[0].as_py())
     (shown,) = run("consume", name, "--namespace", namespace)
     assert shown["value"] == {"country": "NL"}
     assert "Slackwater's own" in error_of(

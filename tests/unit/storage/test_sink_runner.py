@@ -10,7 +10,7 @@ from schemas.keys import unpack
 from schemas.rows import decode_row
 from streams.errors import Determinate, Indeterminate
 from streams.ids import CapabilityId, CollectionId, Timestamp, Topic
-from streams.kafka.client.transactions import Fenced, OutRecord
+from streams.kafka.client.transactions import Fenced, Out, OutRecord, one_by_one
 from streams.kafka.memory.logs import MemoryBroker
 from streams.progress import frontier
 from streams.storage.client.shards import Shards, write_capability
@@ -54,15 +54,16 @@ class MemoryTransactions:
         self.output.session += 1
         self.mine = self.output.session
 
-    def commit(self, records: Sequence[OutRecord]) -> None:
+    def commit(self, records: Sequence[Out]) -> None:
         output = self.output
         if self.mine != output.session:
             raise Fenced("sw.sink.k2")
         failure = output.failures.pop(0) if output.failures else None
         if isinstance(failure, Determinate):
             raise failure
-        output.records.extend(records)
-        output.sizes.append(len(records))
+        every = list(one_by_one(records))
+        output.records.extend(every)
+        output.sizes.append(len(every))
         if failure is not None:
             raise failure
 

@@ -4,6 +4,7 @@ from base64 import b64encode
 from datetime import UTC, datetime
 from decimal import Decimal
 
+import pyarrow as pa
 import pytest
 
 from schemas import keys, rows
@@ -16,8 +17,12 @@ COLUMNS = [
     ("at", "TIMESTAMP WITH TIME ZONE"),
 ]
 SCHEMA = rows.row_schema("revenue", COLUMNS)
-VALUES: list[list[object]] = [["NL"], [Decimal("1.50")], [datetime(2026, 1, 2, tzinfo=UTC)]]
-VALUE = rows.encode_rows(SCHEMA, VALUES)[0]
+VALUES = [
+    pa.array(["NL"]),
+    pa.array([Decimal("1.50")], pa.decimal128(9, 2)),
+    pa.array([datetime(2026, 1, 2, tzinfo=UTC)], pa.timestamp("us", "UTC")),
+]
+VALUE = rows.encode_rows(SCHEMA, VALUES)[0].as_py()
 TIME = ("slackwater-time", b"1767315845006")
 OURS = TopicRecord(0, 4, 1767315845007, keys.pack(["NL"]), VALUE, (TIME,))
 
