@@ -22,20 +22,20 @@ from streams.errors import InvalidUsage
 from streams.ids import MINIMUM_TIME, Timestamp, Topic
 from streams.storage.description import Description
 from streams.storage.read.soundness import said_of
+from streams.storage.sinks.keyed_updates import KeyedUpdates
 from streams.storage.sinks.record_columns import KeyColumn, RecordColumns
 from streams.storage.sinks.sink import (
     ErrorUpdates,
     Hashes,
     ImpossibleRetraction,
     SinkChanges,
-    SoundTimes,
     Stall,
     assign_sound_times,
     changes,
 )
-from streams.trace.columns import int64, one_array
+from streams.trace.columns import one_array
 from streams.trace.kernel.kernel import Kernel, arrow_schema
-from streams.trace.updates import advance, consolidate, contents_at, flatten, hash_columns
+from streams.trace.updates import advance, contents_at, flatten, hash_columns
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,47 +83,33 @@ class RecordEncoder:
         InvalidUsage if the collection removes rows that it does not have.
         """
         raw = advance(flatten([updates], self._schema), since)
-        settled = assign_sound_times(
-            live,
-            hash_columns(raw, self._keys, self._kernel),
-            int64(raw.column("time")),
-            int64(raw.column("diff")),
-            ErrorUpdates(
-                hash_columns(errors, [0], self._kernel),
-                np.maximum(errors.column("time").to_numpy(), since),
-                errors.column("diff").to_numpy(),
-            ),
+        every = KeyedUpdates.of(raw, self._keys, self._kernel)
+        mistakes = ErrorUpdates(
+            hash_columns(errors, [0], self._kernel),
+            np.maximum(errors.column("time").to_numpy(), since),
+            errors.column("diff").to_numpy(),
         )
-        ready = self._moved(raw, settled)
-        decided = changes(
-            live,
-            hash_columns(ready, self._keys, self._kernel),
-            int64(ready.column("time")),
-            int64(ready.column("diff")),
-        )
+        settled = assign_sound_times(live, every.hashes, every.times, every.diffs, mistakes)
+        ready = every.at(settled.times).consolidated(self._kernel)
+        decided = changes(live, ready.hashes, ready.times, ready.diffs)
         if isinstance(decided, ImpossibleRetraction):
             key = self._key_text(ready, decided.row)
             raise InvalidUsage(f"the row with key {key} is removed but does not exist")
-        stall = "" if settled.stall is None else self._reason(settled.stall, raw, errors, upper)
-        end = upper if settled.stall is None else settled.stall.time
-        return IntervalRecords(self._records(ready, decided), decided.live, end, stall)
+        records = self._records(ready, decided)
+        if settled.stall is None:
+            return IntervalRecords(records, decided.live, upper, "")
+        stall = self._reason(settled.stall, every, errors, upper)
+        return IntervalRecords(records, decided.live, settled.stall.time, stall)
 
-    def _moved(self, raw: pa.RecordBatch, settled: SoundTimes) -> pa.RecordBatch:
-        """Return the updates that take effect, at the times at which they do."""
-        arrays = [*raw.columns[:-2], pa.array(settled.times), raw.columns[-1]]
-        moved = pa.RecordBatch.from_arrays(arrays, schema=raw.schema)
-        settled_rows = moved.filter(pa.array(settled.times >= 0))
-        return consolidate(settled_rows, self._kernel)
-
-    def _records(self, ready: pa.RecordBatch, decided: SinkChanges) -> RecordColumns:
-        rows = ready.take(pa.array(decided.rows))
+    def _records(self, ready: KeyedUpdates, decided: SinkChanges) -> RecordColumns:
+        rows = ready.rows.take(pa.array(ready.positions[decided.rows]))
         return RecordColumns(
             self._topic,
             self.rows,
             [self._key(rows, position) for position in self._keys],
             self._values(rows),
             decided.tombstones,
-            int64(rows.column("time")),
+            ready.times[decided.rows],
         )
 
     def _values(self, rows: pa.RecordBatch) -> list[pa.Array]:
@@ -171,15 +157,15 @@ class RecordEncoder:
         return list(self._kernel.query_as(_selected(selects), tables).columns)
 
     def _reason(
-        self, stall: Stall, raw: pa.RecordBatch, errors: pa.Table, upper: Timestamp
+        self, stall: Stall, every: KeyedUpdates, errors: pa.Table, upper: Timestamp
     ) -> str:
         if stall.row is None:
             return said_of(errors, stall.time, Timestamp(upper - 1))
-        key = self._key_text(raw, stall.row)
+        key = self._key_text(every, stall.row)
         return f"key {key} is not unique: {stall.count} rows have it at {stall.time}"
 
-    def _key_text(self, rows: pa.RecordBatch, row: int) -> str:
-        single = rows.slice(row, 1)
+    def _key_text(self, updates: KeyedUpdates, place: int) -> str:
+        single = updates.rows.slice(int(updates.positions[place]), 1)
         columns = self._select_as(single, [f"c{key}::VARCHAR" for key in self._keys])
         names = [self._columns.names[key] for key in self._keys]
         pairs = zip(names, columns, strict=True)

@@ -23,6 +23,7 @@ import numpy as np
 import numpy.typing as npt
 
 from streams.ids import Timestamp
+from streams.storage.sinks.orders import by_hash_and_time, by_hash_time_and_diff, by_value
 from streams.trace.exact.diffs import LARGEST, saturated
 
 Hashes = npt.NDArray[np.uint64]
@@ -88,7 +89,7 @@ def assign_sound_times(
     update of the interval gives the hash of its key, its time and its diff, in any order. There
     is no error at the last sound time before the interval.
     """
-    order = np.lexsort((times, hashes))
+    order = by_hash_and_time(hashes, times)
     groups = _Groups.of(hashes[order], times[order])
     counts = groups.counts(diffs[order], live)
     bad = (counts != 0) & (counts != 1)
@@ -117,7 +118,7 @@ def changes(
     """
     if len(hashes) == 0:
         return SinkChanges(np.empty(0, np.int64), NO_FLAGS, live)
-    order = np.lexsort((diffs, times, hashes))
+    order = by_hash_time_and_diff(hashes, times, diffs)
     groups = _Groups.of(hashes[order], times[order])
     sorted_diffs = diffs[order]
     ends = np.append(groups.starts, len(order))[1:] - 1
@@ -133,7 +134,7 @@ def changes(
     # The one row that came has the greatest diff of its group, so it stands last there; where
     # none came, the last row is the one that went.
     rows = order[ends]
-    by_time = np.lexsort((groups.hashes, groups.times))
+    by_time = by_value(groups.times)  # of one time by hash, as they are
     last_of_hash = np.append(groups.first_of_hash[1:], True)
     touched, stays = groups.hashes[last_of_hash], counts[last_of_hash] == 1
     after = update_live_keys(live, touched, is_among(live, touched), stays)
@@ -176,7 +177,7 @@ class ErrorUpdates:
 
     def alive(self, all_times: Integers) -> Integers:
         """Return the number of distinct errors from each of the times on."""
-        order = np.lexsort((self.times, self.hashes))
+        order = by_hash_and_time(self.hashes, self.times)
         groups = _Groups.of(self.hashes[order], self.times[order])
         counts = groups.counts(self.diffs[order], NO_KEYS)
         return _how_many(groups, counts != 0, all_times)
