@@ -121,10 +121,15 @@ def uuid_bytes(array: pa.Array) -> Bytes:
 
 
 def iso_elements(array: pa.Array) -> pa.BinaryArray:
-    """Elements of dates, times and timestamps: ISO 8601 text."""
-    matrix = iso_texts(array)
+    """Elements of dates, times and timestamps: ISO 8601 text.
+
+    Many rows mostly share few of them, as starts of windows, so each is spelled out once.
+    """
+    distinct = array.dictionary_encode()
+    matrix = iso_texts(distinct.dictionary)
     ends = np.zeros((len(matrix), 1), np.uint8)
-    return _fixed(TEXT, np.concatenate((matrix, ends), axis=1))
+    elements = _fixed(TEXT, np.concatenate((matrix, ends), axis=1))
+    return elements.take(distinct.indices)
 
 
 def _fixed(code: int, content: Bytes) -> pa.BinaryArray:

@@ -36,6 +36,8 @@ _STRIDE = np.uint64(0x9E3779B97F4A7C15)
 _SHIFTS = np.uint64(30), np.uint64(27), np.uint64(31)
 _FACTORS = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
 _BLOCK = 1 << 14
+_FEW_WORDS = 8
+_ALL_BITS = ~np.uint64(0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -316,18 +318,64 @@ def _fixed_words(array: pa.Array) -> Words:
 
 def _hash_bytes(array: pa.Array) -> Words:
     """Sum over the value's 64-bit words of the word mixed with its place; then its length."""
-    offsets = np.frombuffer(array.buffers()[1], np.int32)
-    offsets = offsets[array.offset : array.offset + len(array) + 1].astype(np.int64)
-    lengths = np.diff(offsets)
+    every = np.frombuffer(array.buffers()[1], np.int32)
+    bounds: Ints = every[array.offset : array.offset + len(array) + 1].astype(np.int64)
+    begins, lengths = bounds[:-1], np.diff(bounds)
+    is_long = lengths > _FEW_WORDS * _WORD
+    if not is_long.any():
+        totals = _sums_of_few_words(array, begins, lengths)
+    elif is_long.all():
+        totals = _sums_of_words(array, begins, lengths)
+    else:
+        totals = np.empty(len(lengths), np.uint64)
+        short = ~is_long
+        totals[short] = _sums_of_few_words(array, begins[short], lengths[short])
+        totals[is_long] = _sums_of_words(array, begins[is_long], lengths[is_long])
+    return mix_bits(totals + lengths.astype(np.uint64) * _STRIDE)
+
+
+def _sums_of_few_words(array: pa.Array, begins: Ints, lengths: Ints) -> Words:
+    """The sums of values with at most `_FEW_WORDS` words: block by block, place by place."""
+    totals = np.zeros(len(lengths), np.uint64)
+    for start in range(0, len(lengths), _BLOCK):
+        block = slice(start, start + _BLOCK)
+        _add_words(totals[block], array.buffers()[2], begins[block], lengths[block])
+    return totals
+
+
+def _add_words(totals: Words, data: pa.Buffer, begins: Ints, lengths: Ints) -> None:
+    rows = np.arange(len(lengths))
+    for place in range(_FEW_WORDS):
+        there = lengths > place * _WORD
+        if not there.all():
+            rows, begins, lengths = rows[there], begins[there], lengths[there]
+        if not len(rows):
+            return
+        words = _gather_words(data, begins + place * _WORD)
+        words &= _used_bits(lengths - place * _WORD)
+        words += mix_bits(np.array([place + 1], np.uint64) * _STRIDE)
+        _mix(words)
+        totals[rows] += words
+
+
+def _sums_of_words(array: pa.Array, begins: Ints, lengths: Ints) -> Words:
+    """The sums of values that have words of any number."""
     counts = (lengths + 7) >> 3
     ends = np.cumsum(counts)
     places = np.arange(int(ends[-1])) - np.repeat(ends - counts, counts)
-    words = _gather_words(array.buffers()[2], np.repeat(offsets[:-1], counts) + places * 8)
-    used = np.minimum(np.repeat(lengths, counts) - places * 8, 8).astype(np.uint64)
-    words &= np.uint64(0xFFFFFFFFFFFFFFFF) >> (np.uint64(64) - used * np.uint64(8))
+    words = _gather_words(array.buffers()[2], np.repeat(begins, counts) + places * 8)
+    words &= _used_bits(np.repeat(lengths, counts) - places * 8)
     mixed = mix_bits(words + mix_bits((places.astype(np.uint64) + np.uint64(1)) * _STRIDE))
     total = np.concatenate((np.zeros(1, np.uint64), np.cumsum(mixed)))
-    return mix_bits(total[ends] - total[ends - counts] + lengths.astype(np.uint64) * _STRIDE)
+    sums: Words = total[ends] - total[ends - counts]
+    return sums
+
+
+def _used_bits(left: Ints) -> Words:
+    """The bits of a word that belong to a value of which so many bytes are left."""
+    used = np.minimum(left, _WORD).astype(np.uint64) * np.uint64(_WORD)
+    mask: Words = _ALL_BITS >> (np.uint64(64) - used)
+    return mask
 
 
 def _gather_words(buffer: pa.Buffer | None, places: Ints) -> Words:

@@ -39,6 +39,7 @@ _FENCED = frozenset(
 _CHOICES: Mapping[str, clients.Setting] = {
     "delivery.timeout.ms": _DELIVERY_TIMEOUT_MS,
     "transaction.timeout.ms": _TRANSACTION_TIMEOUT_MS,
+    "linger.ms": 50,  # larger batches; a commit sends at once what waits
 }
 _FULL_QUEUE_WAIT_S = 0.05
 _FIRST_LOOK_BACK = 1_000

@@ -56,6 +56,8 @@ class RecordColumns:
 
     def between(self, first: int, last: int) -> OutRecords:
         """The records [first, last)."""
+        if first == last:
+            return OutRecords(self.topic, [], [], [])
         if last - first > 1 and self._size(first, last) > MOST_BYTES:
             middle = (first + last) // 2
             left, right = self.between(first, middle), self.between(middle, last)

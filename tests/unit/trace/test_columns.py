@@ -1,5 +1,7 @@
 """Sorting and numbering of keys: what is quick says what is plain, whatever the keys are."""
 
+from collections.abc import Sequence
+
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -79,6 +81,35 @@ def test_hashes_of_many_keys_are_those_of_each_alone() -> None:
     words = np.arange(5, dtype=np.uint64)
     mix_bits(words)
     assert words.tolist() == [0, 1, 2, 3, 4]
+
+
+WORD = (1 << 64) - 1
+
+
+def mixed(word: int) -> int:
+    word = (word ^ word >> 30) * 0xBF58476D1CE4E5B9 & WORD
+    word = (word ^ word >> 27) * 0x94D049BB133111EB & WORD
+    return word ^ word >> 31
+
+
+def hash_of_bytes(value: bytes) -> int:
+    stride = 0x9E3779B97F4A7C15
+    words = [int.from_bytes(value[at : at + 8], "little") for at in range(0, len(value), 8)]
+    total = sum(
+        mixed((word + mixed((place + 1) * stride & WORD)) & WORD)
+        for place, word in enumerate(words)
+    )
+    return mixed((mixed((total + len(value) * stride) & WORD) + stride * 31) & WORD)
+
+
+@pytest.mark.parametrize("lengths", [range(66), range(64, 200), [3, 1000, 0, 64, 65, 7]])
+def test_the_hash_of_bytes_is_that_of_their_words(lengths: Sequence[int]) -> None:
+    """Few words are added up place by place, many all together; the sum is one."""
+    values = [bytes(number * 37 + at & 255 for at in range(number)) for number in lengths]
+    array = pa.array([b"before", *values])[1:]
+    assert columns.hash_keys([array], len(array)).tolist() == [
+        hash_of_bytes(value) for value in values
+    ]
 
 
 @pytest.mark.parametrize("kind", [pa.int64(), pa.int32(), pa.uint32(), pa.date32()])
