@@ -2,6 +2,7 @@
 
 import itertools
 import time
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -11,7 +12,7 @@ from streams.ids import Offset, Topic
 from streams.kafka.client.broker import KafkaBroker
 from streams.kafka.client.raw import RAW_SCHEMA, RawReader
 from streams.kafka.client.records import records
-from streams.kafka.client.transactions import Fenced, OutRecord, Transactions
+from streams.kafka.client.transactions import Fenced, OutRecord, OutRecords, Transactions
 from streams.kafka.log import Truncated
 from streams.kafka.memory.logs import MemoryBroker
 from streams.kafka.memory.records import MemoryRawReader, MemoryTransactions
@@ -127,6 +128,42 @@ def test_times_and_headers_come_when_they_are_asked_for(reader, session, topic):
     assert all(before <= at <= now_ms() for at in records["timestamp"].to_pylist())
     nothing = reader.fetch(topic, 0, high, high, more=("headers", "timestamp"))
     assert nothing.schema == records.schema
+
+
+def test_records_of_one_topic_are_written_together(reader, session, topic):
+    """In order, with what each has; the key decides of the partition as for one record."""
+    shared, own = [("time", b"1")], [("time", b"2")]
+    keys = [b"%d" % number for number in range(6)]
+    values = [b"a", None, b"", b"d", b"e", b"f"]
+    together = OutRecords(topic, keys, values, [shared] * 5 + [own])
+    writer = session()
+    writer.commit([together, OutRecord(topic, b"0", b"last")])
+    writer.commit([OutRecords(topic, [], [], []), OutRecord(topic, b"5", b"later")])
+    expected = [*zip(keys, values, strict=True), (b"0", b"last"), (b"5", b"later")]
+    read = written(reader, topic, len(expected))
+    places = {row["key"]: row["partition"] for row in read}
+    assert set(places.values()) == {0, 1}
+    assert [(row["key"], row["value"]) for row in read] == [
+        pair for partition in (0, 1) for pair in expected if places[pair[0]] == partition
+    ]
+    for row in read:
+        of_key = b"2" if row["key"] == b"5" else b"1"
+        is_alone = row["value"] in {b"last", b"later"}
+        assert row["headers"] == ([] if is_alone else [{"key": "time", "value": of_key}])
+
+
+def written(
+    reader: MemoryRawReader | RawReader, topic: Topic, count: int
+) -> list[dict[str, Any]]:
+    """So many records of a topic, partition by partition."""
+    deadline = time.monotonic() + 60
+    while True:
+        ends = sorted(reader.ends(topic).items())
+        ranges = [(partition, ZERO, end.high) for partition, end in ends]
+        read: list[dict[str, Any]]
+        read = reader.fetch_ranges(topic, ranges, more=("headers",)).to_pylist()
+        if len(read) >= count or time.monotonic() > deadline:
+            return read
 
 
 @pytest.mark.integration

@@ -12,12 +12,14 @@ from streams.bench.storage.growth import growth
 from streams.bench.storage.latency import append, create, listen
 from streams.bench.storage.many_collections import many
 from streams.bench.storage.rig import StorageRig, rig
+from streams.bench.storage.sinks import sinks
 
 PARTS: Mapping[str, Callable[[StorageRig], Outcome]] = {
     "create": create,
     "append": append,
     "listen": listen,
     "bulk": bulk,
+    "sinks": sinks,
     "cold": cold,
     "compaction": growth,
     "many": many,  # last, for its topics are a burden to others

@@ -22,6 +22,7 @@ TARGETS: dict[str, dict[str, float]] = {
         "bulk_append_updates_per_second": 1_000_000,
         "snapshot_read_updates_per_second": 2_000_000,
     },
+    "sinks": {"sink_records_per_second": 250_000},
     "cold": {"cold_open_s": 1},
     "compaction": {"compaction_stored_ratio_max": 3},
     "many": {

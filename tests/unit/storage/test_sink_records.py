@@ -201,6 +201,22 @@ def test_records_are_those_that_one_by_one_would_be(kind: str) -> None:
     assert [time for time, *_ in actual] == sorted(time for time, *_ in actual)
 
 
+@pytest.mark.parametrize("kind", ["TIMESTAMP", "TIMESTAMP_S", "TIMESTAMP_NS", "TIMESTAMPTZ"])
+def test_an_infinite_timestamp_is_null_in_the_value(kind: str) -> None:
+    kernel, columns = Kernel(), Description((("k", "INTEGER"), ("v", kind)))
+    updates = kernel.query(
+        f"SELECT n::INTEGER AS c0, v::{kind} AS c1, 1::BIGINT AS time, 1::BIGINT AS diff"
+        " FROM (VALUES (1, 'infinity'), (2, '-infinity'), (3, '1970-01-01')) AS t(n, v)"
+    ).cast(arrow_schema(columns.types))
+    recorder = RecordEncoder(Topic("out"), columns, ["k"], kernel)
+    records = recorder.decide(NO_KEYS, updates, ERRORS.empty_table(), Timestamp(2)).records
+    decoded = [decode_row(recorder.rows.text, record.value or b"") for record in records]
+    values = {row["k"]: row["v"] for row in decoded}
+    assert values.keys() == {1, 2, 3}
+    assert values[1] is values[2] is None
+    assert values[3] is not None
+
+
 @pytest.mark.parametrize("most", [1 << 28, 1])
 def test_records_are_the_same_however_they_are_cut(
     monkeypatch: pytest.MonkeyPatch, most: int
