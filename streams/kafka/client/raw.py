@@ -10,7 +10,7 @@ The client returns one object per record; they are converted to Arrow columns he
 
 import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 import numpy as np
 import pyarrow as pa
@@ -56,6 +56,7 @@ where a name is not UTF-8.
 
 _AT_ONCE = 5_000  # large enough to amortise a call, small enough for the cache
 _WAIT_S = 0.05
+_LOOK_UP_S = 1.0
 
 COMMITTED: Mapping[str, clients.Setting] = {
     "isolation.level": "read_committed",
@@ -87,6 +88,7 @@ class RawReader:
         self._at: tuple[Topic, Mapping[int, int]] | None = (
             None  # what comes next without a seek
         )
+        self._looked_up: set[Topic] = set()
 
     def ends(self, topic: Topic) -> dict[int, OffsetRange]:
         """Return the readable range of each partition.
@@ -197,9 +199,17 @@ class RawReader:
         if self._consumer is None:
             self._consumer = clients.consumer(self._settings, COMMITTED, _PACE)
         if self._at != (reading.topic, reading.positions):
+            self._look_up(self._consumer, reading.topic)
             self._consumer.assign([*map(reading.place, reading.positions)])
         self._at = None
         return self._consumer
+
+    def _look_up(self, consumer: Consumer, topic: Topic) -> None:
+        """Find out about a topic: once connected, a consumer itself looks once a second."""
+        if self._looked_up and topic not in self._looked_up:
+            with suppress(KafkaException):
+                consumer.list_topics(topic, timeout=_LOOK_UP_S)
+        self._looked_up.add(topic)
 
     def _stop(self, consumer: Consumer, reading: RangesReading) -> None:
         """Fetch no more of partitions that are read before the others and have more records."""
@@ -229,6 +239,7 @@ class RawReader:
             self._consumer.close()
             self._consumer = None
             self._at = None
+            self._looked_up.clear()
 
 
 def _end(consumer: Consumer, place: TopicPartition) -> int:

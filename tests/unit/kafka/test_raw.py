@@ -4,7 +4,7 @@ from collections import deque
 from collections.abc import Sequence
 
 import pytest
-from confluent_kafka import KafkaError, Message
+from confluent_kafka import KafkaError, KafkaException, Message
 
 from streams.errors import Determinate
 from streams.ids import Offset, Topic
@@ -27,7 +27,13 @@ class Consumer:
 
     def __init__(self, messages: Sequence[Message]) -> None:
         self.messages = deque(messages)
+        self.looked_up: list[str] = []
 
+    def list_topics(self, topic: str, timeout: float) -> None:
+        self.looked_up.append(topic)
+        raise KafkaException(KafkaError(KafkaError._TRANSPORT))
+
+    def close(self) -> None: ...
     def assign(self, places: object) -> None: ...
     def unassign(self) -> None: ...
 
@@ -67,3 +73,18 @@ def test_what_does_not_heal_is_told(
     with pytest.raises(kind, match=message) as caught:
         fetched(monkeypatch, error)
     assert type(caught.value) is kind
+
+
+def test_a_further_topic_is_looked_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A consumer that is connected would look itself only after up to a second."""
+    consumer = Consumer([])
+    monkeypatch.setattr(clients, "consumer", lambda *_: consumer)
+    reader = RawReader(ClientSettings("x:1"))
+    for topic in ("one", "two", "one", "two", "three"):
+        consumer.messages.append(Message(topic=topic, partition=0, offset=0, value=b"x"))
+        assert reader.fetch(Topic(topic), 0, Offset(0), Offset(1)).num_rows == 1
+    assert consumer.looked_up == ["two", "three"]
+    reader.close()
+    consumer.messages.append(Message(topic="two", partition=0, offset=0, value=b"x"))
+    reader.fetch(Topic("two"), 0, Offset(0), Offset(1))
+    assert consumer.looked_up == ["two", "three"]
