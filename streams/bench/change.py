@@ -43,14 +43,12 @@ COLUMNS = (Column("k", "BIGINT"), Column("v", "BIGINT"), Column("w", "BIGINT"))
 class ChangedView:
     """A view over `t` (state): `k` has ten rows each, `v` is unique, `w` has 97 values.
 
-    `grows` is the relation that changes. `times` says whether many times are tried: what
-    recomputes whole groups costs rows * times, which is too long. `last` has changes
-    come with ever greater values, as what is ordered by time does.
+    `grows` is the relation that changes. `last` has changes come with ever greater values, as
+    what is ordered by time does.
     """
 
     query: str
     grows: str = "t"
-    times: bool = True
     last: bool = False
 
 
@@ -86,7 +84,7 @@ CASES: Mapping[str, ChangedView] = {
         "SELECT v, sum(w) OVER (ORDER BY v GROUPS 5 PRECEDING) AS s FROM t"
     ),
     "running_sum": ChangedView("SELECT v, sum(w) OVER (ORDER BY v) AS s FROM t", last=True),
-    "running_max": ChangedView("SELECT v, max(w) OVER (ORDER BY v) AS s FROM t", times=False),
+    "running_max": ChangedView("SELECT v, max(w) OVER (ORDER BY v) AS s FROM t"),
     "median": ChangedView("SELECT median(v) AS m FROM t"),
     "recursion": ChangedView(
         "WITH RECURSIVE r(v) AS (SELECT v FROM t WHERE v % 100 = 0 UNION "
@@ -124,10 +122,9 @@ def change(say: Callable[[str], None], names: tuple[str, ...], rows: int) -> Out
             ratio = of_many.cpu_ms / of_few.cpu_ms
             figures.append(at_most(f"change_ratio_{name}_{count}", ratio, "x", 1.3))
         line["state of 10 N, MiB"] = many.state_mib
-        if CASES[name].times:
-            line |= {"one time, ms": few.at_once.wall_ms, "many times, ms": few.apart.wall_ms}
-            ratio = few.apart.cpu_ms / few.at_once.cpu_ms
-            figures.append(at_most(f"times_ratio_{name}", ratio, "x", 3))
+        line |= {"one time, ms": few.at_once.wall_ms, "many times, ms": few.apart.wall_ms}
+        ratio = few.apart.cpu_ms / few.at_once.cpu_ms
+        figures.append(at_most(f"times_ratio_{name}", ratio, "x", 3))
     note = f"N is {rows:,}; ratios are of processor time; the times are medians of a step"
     return Outcome("change", tuple(figures), table, note, "a step of so many changes", "view")
 
@@ -157,9 +154,8 @@ def measure(case: ChangedView, size: int) -> Measured:
         state_mib = view.state_mib()
         costs = Measured({count: view.cost(count, STEPS, WARM) for count in CHANGES})
         costs.state_mib = state_mib
-        if case.times:
-            costs.at_once = view.cost(TIMES, 3)
-            costs.apart = view.cost(TIMES, 3, apart=True)
+        costs.at_once = view.cost(TIMES, 3)
+        costs.apart = view.cost(TIMES, 3, apart=True)
         return costs
 
 

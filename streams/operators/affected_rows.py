@@ -16,11 +16,17 @@ from streams.operators.frame_visibility import keys, peers_of, upper_bound_of_pr
 from streams.operators.interesting_times import InterestingTimes
 from streams.operators.min_max import AffectedValues
 from streams.operators.ordered_groups import ChangedRows, UnchangedRows
-from streams.plan.physical import Reach, Span
+from streams.operators.running_extremes import (
+    FeltGaps,
+    Influence,
+    deciding_before,
+    numbers_within,
+)
+from streams.plan.reach import Reach, Span
 from streams.trace.arrange import order
 from streams.trace.arrange.first_rows import Gaps, Leading, concatenate, first_rows_in_ranges
 from streams.trace.arrange.runs import Run
-from streams.trace.columns import Flags, Ints, group
+from streams.trace.columns import Flags, Ints, group, int64
 from streams.trace.kernel.kernel import Kernel
 
 _ALL = 1 << 40
@@ -29,18 +35,38 @@ _GROWTH = 4
 
 
 def unchanged_rows(
-    reach: Reach, runs: Sequence[Run], changed: ChangedRows, whole: Flags, kernel: Kernel
+    reach: Reach,
+    runs: Sequence[Run],
+    records: Sequence[Sequence[Run]],
+    changed: ChangedRows,
+    whole: Flags,
+    kernel: Kernel,
 ) -> list[UnchangedRows]:
-    """The rows in the gaps that a neighbourhood may need; of `whole` groups all."""
+    """The rows in the gaps that a neighbourhood may need, and the records before it.
+
+    Of `whole` groups all rows. `records` are the runs of the records of each extreme
+    (`running_extremes`).
+    """
     if not runs:
         return []
     touched, width = changed.touched, len(changed.moments.keys)
     columns = changed.rows.take(pa.array(touched.place)).columns[:-2]
     between = _between(touched, changed.moments)
     search = _Search(reach, runs, columns, changed.types, width, whole, kernel)
-    nearby = [search.near(between, last=last) for last in (False, True)]
+    before = search.near(between, last=True)
+    starts = _starts(touched, between, before)
+    steady = touched.steady(changed.base)
+    deciding = [deciding_before(some, changed, starts, steady, kernel) for some in records]
+    begins = np.flatnonzero(between.before.is_valid().to_numpy(zero_copy_only=False))
+    influence = Influence(
+        reach.extremes, changed, between.owner, begins, steady, deciding, kernel
+    )
+    behind = search.near(between, (influence, before), last=False)
+    near = [(between.owner, some, False) for some in (before, behind) if some]
+    apart = [(touched.owner, some, True) for some in deciding]
     return [
-        UnchangedRows(between.owner[s.which], s.rows, s.counts) for s in nearby if s is not None
+        UnchangedRows(owner[some.which], some.rows, some.counts, is_apart)
+        for owner, some, is_apart in (*near, *apart)
     ]
 
 
@@ -71,6 +97,18 @@ def _between(touched: AffectedValues, moments: InterestingTimes) -> _Between:
     return _Between(gaps, owner, before, behind)
 
 
+def _starts(touched: AffectedValues, between: _Between, before: Leading | None) -> pa.Array:
+    """For each touched row the sort key of the first row that is known of those before it."""
+    own = touched.values.take(pa.array(touched.place))
+    if before is None:
+        return own
+    place = np.arange(len(own))
+    ending = between.behind.take(pa.array(before.which))
+    some = np.flatnonzero(ending.is_valid().to_numpy(zero_copy_only=False))
+    place[int64(ending.take(pa.array(some)))] = len(own) + some  # the last is the farthest
+    return pa.concat_arrays([own, before.rows.column("v")]).take(pa.array(place))
+
+
 @dataclass(frozen=True, slots=True)
 class _Search:
     """Searches of the runs; `columns` are those of the touched rows, in these types.
@@ -86,8 +124,17 @@ class _Search:
     whole: Flags
     kernel: Kernel
 
-    def near(self, between: _Between, *, last: bool) -> Leading | None:
-        """For each gap, the rows after its beginning, or for `last` those before its end."""
+    def near(
+        self,
+        between: _Between,
+        felt: tuple[Influence, Leading | None] | None = None,
+        *,
+        last: bool,
+    ) -> Leading | None:
+        """For each gap, the rows after its beginning, or for `last` those before its end.
+
+        Those after its beginning go as far as an influence is `felt`, given rows at its end.
+        """
         reach, whole = self.reach, self.whole[between.owner]
         anchors = between.behind if last else between.before
         is_anchored = anchors.is_valid().to_numpy(zero_copy_only=False)
@@ -99,8 +146,9 @@ class _Search:
         gaps = between.gaps
         if reach.span is not None:
             gaps = self._clipped(gaps, anchors, reach.span, whole, last=last)
-        elif reach.peers:
-            return self._of_peers(gaps, np.where(is_anchored, wanted + 1, wanted), last=last)
+        elif reach.peers or (reach.extremes and felt):
+            wanted = np.where(is_anchored & bool(reach.peers), wanted + 1, wanted)
+            return self._until_complete(gaps, wanted, felt, last=last)
         return first_rows_in_ranges(self.runs, gaps, wanted, self.kernel, last=last)
 
     def _clipped(
@@ -113,31 +161,63 @@ class _Search:
             return replace(gaps, low=pc.max_element_wise(gaps.low, limit))
         return replace(gaps, high=pc.min_element_wise(gaps.high, upper_bound_of_prefix(limit)))
 
-    def _of_peers(self, gaps: Gaps, wanted: Ints, *, last: bool) -> Leading | None:
-        """The first groups of peers in the gaps, or the last: `wanted` ones with all of theirs.
+    def _until_complete(
+        self,
+        gaps: Gaps,
+        wanted: Ints,
+        felt: tuple[Influence, Leading | None] | None,
+        *,
+        last: bool,
+    ) -> Leading | None:
+        """The first rows in the gaps, or the last: `wanted` ones, behind those that feel.
 
-        The first peers count though they may be those of the row at the end of the gap.
+        Where it is groups of peers that count, so many with all of theirs. The first peers
+        count though they may be those of the row at the end of the gap.
         """
-        todo, enough = np.flatnonzero(wanted > 0), wanted
         leading: list[Leading] = []
+        ahead = _felt(felt, leading, len(wanted))
+        todo = np.flatnonzero((wanted > 0) | ahead.felt)
+        enough = np.maximum(wanted, 1)
         while len(todo):
             some = first_rows_in_ranges(
                 self.runs, gaps.choose(todo), enough[todo], self.kernel, last=last
             )
             if some is None:
                 break
-            done = self._complete(some, wanted[todo], enough[todo])
-            unfinished = np.flatnonzero(done[some.which])
-            leading.append(some.choose(unfinished, todo[some.which[unfinished]]))
-            todo, enough = todo[~done], enough * _GROWTH
+            some = replace(some, which=todo[some.which])
+            ahead = _felt(felt, [*leading, some], len(wanted))
+            done = self._complete(some, ahead, wanted, enough)
+            chosen = np.flatnonzero(done[some.which])
+            leading.append(some.choose(chosen, some.which[chosen]))
+            todo, enough = todo[~done[todo]], enough * _GROWTH
         return concatenate(leading)
 
-    def _complete(self, some: Leading, wanted: Ints, enough: Ints) -> Flags:
-        """Whether nothing is left of a gap, or a group of peers begins that is not wanted."""
+    def _complete(self, some: Leading, ahead: FeltGaps, wanted: Ints, enough: Ints) -> Flags:
+        """Of each gap, whether nothing is left, or what is not wanted begins."""
         rows = np.bincount(some.which, minlength=len(wanted))
-        data = some.rows.columns[2 + self.width : -1]
-        (own,) = keys([peers_of(self.reach)], data, self.types, self.kernel)
-        first = group([some.which, order.ranks(own)], len(own)).first
-        groups = np.bincount(some.which[first], minlength=len(wanted))
-        complete: Flags = (rows < enough) | (groups > wanted)
+        if self.reach.peers:
+            groups = self._groups(some, ahead)
+            complete: Flags = (rows < enough) | (groups > wanted)
+        else:
+            complete = (rows < enough) | (rows - ahead.first >= wanted + ahead.felt)
         return complete
+
+    def _groups(self, some: Leading, ahead: FeltGaps) -> Ints:
+        """For each gap the number of groups of peers among its rows that feel no change."""
+        which, data = some.which, some.rows.columns[2 + self.width : -1]
+        (own,) = keys([peers_of(self.reach)], data, self.types, self.kernel)
+        if ahead.felt.any():
+            kept = np.flatnonzero(numbers_within(which) >= ahead.first[which])
+            which, own = which[kept], own.take(pa.array(kept))
+        first = group([which, order.ranks(own)], len(own)).first
+        return np.bincount(which[first], minlength=len(ahead.felt))
+
+
+def _felt(
+    felt: tuple[Influence, Leading | None] | None, ahead: Sequence[Leading], gaps: int
+) -> FeltGaps:
+    """The gaps that feel the influence, given the rows at their ends and those ahead."""
+    if felt is None:
+        return FeltGaps(np.zeros(gaps, np.bool_), np.zeros(gaps, np.int64))
+    influence, near = felt
+    return influence.felt([near] if near else [], ahead)

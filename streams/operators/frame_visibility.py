@@ -2,7 +2,7 @@
 
 *Peers* are candidates that the query's order does not tell apart; where it is rows that count
 each candidate is alone. By number a row sees the peers of so many that are there before it and
-behind it, and its own. By value (`plan.physical.Span`) it sees what lies between two values;
+behind it, and its own. By value (`plan.reach.Span`) it sees what lies between two values;
 that does not depend on the rows, so it is looked up once for each candidate.
 """
 
@@ -15,8 +15,9 @@ import pyarrow.compute as pc
 
 from streams.operators.linear import source_of
 from streams.operators.ordered_groups import CandidateRows
+from streams.operators.running_extremes import deciding_values, ranks
 from streams.operators.running_sums import Sums, weights
-from streams.plan.physical import Reach, Span
+from streams.plan.reach import Reach, Span
 from streams.trace.arrange import order
 from streams.trace.columns import Ints, one_array
 from streams.trace.kernel.kernel import Kernel, arrow_schema
@@ -38,7 +39,8 @@ class FrameVisibility:
     """See the module. `peer` numbers the peers of all groups in order; None: each is alone.
 
     With `weights`, what each candidate adds to the numbers of `prefixes`, all rows behind one
-    see it.
+    see it. With `extremes`, the ranks by which each decides, those behind see it until another
+    decides as much.
     """
 
     back: int
@@ -46,16 +48,15 @@ class FrameVisibility:
     peer: Ints | None = None
     ranges: VisibleRanges | None = None
     weights: Sums | None = None
+    extremes: tuple[Ints, ...] = ()
 
 
 def visibility(
     reach: Reach, candidates: CandidateRows, types: Sequence[str], kernel: Kernel
 ) -> FrameVisibility:
     """The visibility of the candidates, whose columns have these types."""
-    if reach.before:
-        amounts = weights(reach.before, candidates.rows.columns, len(candidates.owner))
-        plain = visibility(replace(reach, before=()), candidates, types, kernel)
-        return replace(plain, weights=amounts)
+    if reach.before or reach.extremes:
+        return _running(reach, candidates, types, kernel)
     if reach.span is not None:
         return FrameVisibility(0, 0, ranges=_ranges(reach.span, candidates, types, kernel))
     if not reach.peers:
@@ -64,6 +65,20 @@ def visibility(
     begins = np.zeros(len(own), np.int64)
     begins[order.starts([candidates.owner, order.ranks(own)])] = 1
     return FrameVisibility(reach.back, reach.ahead, np.cumsum(begins) - 1)
+
+
+def _running(
+    reach: Reach, candidates: CandidateRows, types: Sequence[str], kernel: Kernel
+) -> FrameVisibility:
+    columns, amounts = candidates.rows.columns, None
+    if reach.before:
+        amounts = weights(reach.before, columns, len(candidates.owner)) * ~candidates.apart
+    extremes = tuple(
+        ranks(extreme, deciding_values(extreme, columns, candidates.values), kernel)
+        for extreme in reach.extremes
+    )
+    plain = visibility(replace(reach, before=(), extremes=()), candidates, types, kernel)
+    return replace(plain, weights=amounts, extremes=extremes)
 
 
 def _ranges(

@@ -136,6 +136,12 @@ class AffectedValues:
         """
         return running_values(self.diff, order.starts([self.entry]), base)
 
+    def steady(self, base: Ints) -> Flags:
+        """The entries that are there before the interval and at all times in it."""
+        there: Flags = base > 0
+        there[self.entry[self.counts(base) <= 0]] = False
+        return there
+
 
 def affected_values(
     rows: pa.RecordBatch, moments: InterestingTimes, kernel: Kernel

@@ -6,7 +6,7 @@ there is a change. Around each change lie
 
     wanted     the rows that see the change: by number the `ahead` rows before it and the
                `back` rows behind it, or peers of as many; by value as
-               `frame_visibility` has them
+               `frame_visibility` has them; behind it until an extreme is decided as before
     shown      and what the wanted ones see
 
 each counted among the rows that are there, on both sides of the moment. A *piece* is a run of
@@ -27,6 +27,7 @@ import numpy as np
 from streams.operators.frame_visibility import FrameVisibility
 from streams.operators.interesting_times import InterestingTimes
 from streams.operators.ordered_groups import CandidateRows
+from streams.operators.running_extremes import RunningRanks, running_ranks
 from streams.operators.running_sums import Sums, summed
 from streams.trace.columns import Flags, Ints, spans
 from streams.trace.exact.diffs import add_diffs, products
@@ -40,7 +41,8 @@ class NeighbourhoodRows:
     """Pieces: `moment` has the moment of each, `after` whether it is as from then on.
 
     For each cell shown there are its piece, its candidate, how often that is there and whether
-    it is wanted. `before` are the numbers over the rows before each piece.
+    it is wanted. `before` are the numbers over the rows before each piece, and `deciding` the
+    candidates that decide extremes there, or -1: a row for each number or extreme.
     """
 
     moment: Ints
@@ -50,6 +52,7 @@ class NeighbourhoodRows:
     counts: Ints
     wanted: Flags
     before: Sums
+    deciding: Ints
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,6 +117,35 @@ class _Cells:
         if ranges is None:
             return self._counted(there, (low, high), sight.back, sight.ahead)
         return self._valued(ranges.sees, low, high)
+
+    def deciding(self, there: Flags) -> list[RunningRanks]:
+        """For each extreme what decides at each cell, of those there."""
+        which, entry = self.of.which, self.entry
+        return [running_ranks(which, rank[entry], there) for rank in self.sight.extremes]
+
+    def before(self, there: Flags, places: Ints) -> Ints:
+        """For each extreme the candidate that decides before each of these, or -1."""
+        cells = [running.before(places) for running in self.deciding(there)]
+        some = np.stack(cells) if cells else np.empty((0, len(places)), np.int64)
+        return np.where(some < 0, -1, self.entry[some])
+
+    def felt(self, there: Flags, high: Ints, places: Ints) -> Ints:
+        """The last cell that feels these, which come and go; at least that at `high`."""
+        for running, rank in zip(self.deciding(there), self.sight.extremes, strict=True):
+            reached = running.reaching(places, rank[self.entry[places]])
+            end = np.minimum(reached, self.of.end[self.of.which[places]])
+            high = np.maximum(high, end - 1)
+        return high
+
+    def decisive(self, there: Flags, low: Ints, places: Ints) -> Ints:
+        """The cells that decide before those at `low`, and the first that feel no `places`."""
+        some = [np.empty(0, np.int64)]
+        for running, rank in zip(self.deciding(there), self.sight.extremes, strict=True):
+            reached = running.reaching(places, rank[self.entry[places]])
+            inside = reached < self.of.end[self.of.which[places]]
+            before = running.before(low)
+            some += [reached[inside], before[before >= 0]]
+        return np.concatenate(some)
 
     def places(self, which: Ints, entry: Ints, side: Literal["left", "right"] = "left") -> Ints:
         """The positions of candidates in segments, present or not."""
@@ -209,11 +241,14 @@ class Neighbourhoods:
         changed = np.flatnonzero(both[0] != both[1])  # from below 0 to 0 too: the group heals
         counts = [np.maximum(bound, 0) for bound in both]
         whole = self.whole[self.moments.owner[moment]]
-        ends = _ends(cells, counts, changed, whole[own[changed]])
-        wanted = cells.of.marked(*ends)
-        shown = [cells.of.marked(*cells.sees(side > 0, *ends)) for side in counts]
+        low, high = _ends(cells, counts, changed, whole[own[changed]])
+        steady = self.candidates.steady[cells.entry]
+        still = ((both[0] == both[1]) | steady) & (counts[0] > 0)
+        high = np.where(steady[changed], high, cells.felt(still, high, changed))
+        wanted = cells.of.marked(low, high)
+        shown = [cells.of.marked(*cells.sees(side > 0, low, high)) for side in counts]
         if self.sight.weights is not None:
-            shown = [np.ones(len(own), np.bool_)] * 2
+            shown = [~self.candidates.apart[cells.entry]] * 2
         return _joined(cells, blocks, counts, (wanted, shown))
 
     def all_(self) -> _Blocks:
@@ -228,16 +263,22 @@ class Neighbourhoods:
         own = cells.of.which
         changed = np.zeros(len(cells.entry), np.bool_)
         changed[self._changed(blocks, cells)] = True
-        counts = self.candidates.counts(cells.entry, blocks.first[own] - 1)
-        still = ~changed & (counts > 0)
-        ends = cells.sees(still, *cells.seen(still, np.flatnonzero(changed)))
-        near = cells.of.marked(*ends) | self.whole[self.moments.owner[blocks.first]][own]
+        there = self.candidates.counts(cells.entry, blocks.first[own] - 1) > 0
+        still, steady = ~changed & there, self.candidates.steady[cells.entry]
+        places = np.flatnonzero(changed)
+        low, high = cells.seen(still, places)
+        known = (still | steady) & there
+        high = np.where(steady[places], high, cells.felt(known, high, places))
+        low, high = cells.sees(still, low, high)
+        near = cells.of.marked(low, high) | self.whole[self.moments.owner[blocks.first]][own]
+        near[cells.decisive(known, low, places)] = True
         affected = np.flatnonzero(near & (changed | still))
         sizes = np.bincount(own[affected], minlength=len(blocks.first))
         before = blocks.before
         if self.sight.weights is not None:  # what is left out is before all that is kept
             left = np.flatnonzero(still & ~near)
-            amounts = products(self.sight.weights[:, cells.entry[left]], counts[left])
+            counts = self.candidates.counts(cells.entry[left], blocks.first[own[left]] - 1)
+            amounts = products(self.sight.weights[:, cells.entry[left]], counts)
             before = add_diffs(before, summed(amounts, own[left], len(blocks.first)))
         return _Blocks(blocks.first, blocks.last, sizes, cells.entry[affected], before)
 
@@ -272,6 +313,7 @@ def _joined(
     """The pieces of both sides of the moments, one side after the other."""
     (wanted, shown), cells = marks, of.of
     place_lists: list[Ints] = []
+    deciding: list[Ints] = []
     pieces, candidate_lists, count = [], [], 0
     for side, own in zip(counts, shown, strict=True):
         begins = own.copy()
@@ -279,6 +321,7 @@ def _joined(
         piece = np.cumsum(begins) - 1 + count
         some = np.flatnonzero(own & (side > 0))
         place_lists.append(cells.which[begins])
+        deciding.append(of.before(side > 0, np.flatnonzero(begins)))
         count += len(place_lists[-1])
         pieces.append(piece[some])
         candidate_lists.append(some)
@@ -294,6 +337,7 @@ def _joined(
         np.concatenate(there),
         wanted[both],
         blocks.before[:, block],
+        np.concatenate(deciding, axis=1),
     )
 
 

@@ -41,7 +41,6 @@ from streams.plan.physical import (
     Loop,
     Negate,
     NodeId,
-    Reach,
     Reduce,
     Source,
     Temporal,
@@ -51,6 +50,7 @@ from streams.plan.physical import (
     Unnest,
     Upsert,
 )
+from streams.plan.reach import Reach
 from streams.trace.arrange.runs import RunName
 from streams.trace.columns import int64
 from streams.trace.exact.diffs import negated

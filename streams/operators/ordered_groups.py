@@ -62,14 +62,22 @@ class ChangedRows:
     base: Ints
     moments: InterestingTimes
 
+    def stored(self, entries: Ints, counts: Ints) -> pa.RecordBatch:
+        """Some of the touched rows as the sorted arrangement has them; ascending."""
+        return _stored(self.rows, self.touched, self.moments, entries, counts)
+
 
 @dataclass(frozen=True, slots=True)
 class UnchangedRows:
-    """Rows that no change touches: the group of each, as runs have them, their counts."""
+    """Rows that no change touches: the group of each, as runs have them, their counts.
+
+    Of those `apart` only the value that decides is asked for; they may be among others too.
+    """
 
     owner: Ints
     rows: pa.RecordBatch
     counts: Ints
+    apart: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +85,9 @@ class CandidateRows:
     """Rows of the changed groups, in order within each group.
 
     Entries, changes and pairs are those of `group_contents.GroupContents`; `values` are the
-    sort keys. The changes of entry i are those from `begin[i]` to `begin[i + 1]`.
+    sort keys. The changes of entry i are those from `begin[i]` to `begin[i + 1]`. Entries that
+    are `apart` are known for what they decide (`running_extremes`), not as neighbours, and the
+    `steady` ones are there before the interval and at all times in it.
     """
 
     pairs: GroupTimes
@@ -89,6 +99,8 @@ class CandidateRows:
     moment: Ints
     sums: Ints
     begin: Ints
+    apart: Flags
+    steady: Flags
 
     def counts(self, entry: Ints, moment: Ints) -> Ints:
         """The count of each entry after a moment; -1 stands for before the interval."""
@@ -116,16 +128,21 @@ def candidates(
     core: Sequence[UnchangedRows],
     moments: InterestingTimes,
 ) -> CandidateRows:
-    """The touched rows and those of the core, sorted by group and value, each once."""
+    """The touched rows and those of the core, sorted by group and value, each once.
+
+    Rows of the core that are apart come behind the others.
+    """
     at, width = pa.array(touched.place), len(moments.keys)
     parts = [rows.select(list(range(rows.num_columns - 2))).take(at).columns]
+    near = len(base) + sum(len(some.owner) for some in core if not some.apart)
     parts += [some.rows.columns[2 + width : -1] for some in core]
     data = [pa.concat_arrays(columns) for columns in zip(*parts, strict=True)]
     values = pa.concat_arrays([touched.values.take(at), *(s.rows.column("v") for s in core)])
     owner = np.concatenate((touched.owner, *(some.owner for some in core)))
     counts = np.concatenate((base, *(some.counts for some in core)))
-    by_value, starts = order.sort([owner, order.ranks(values)])
-    chosen = by_value[starts]
+    by_value, starts = order.sort([owner, order.ranks(values)], nearly=True)
+    chosen = by_value[starts]  # of equal ones the first
+    steady = np.concatenate((touched.steady(base), np.ones(len(owner) - len(base), np.bool_)))
     number = np.empty(len(by_value), np.int64)
     number[chosen] = np.arange(len(chosen))
     sums, entry = touched.counts(np.zeros(len(base), np.int64)), number[touched.entry]
@@ -141,6 +158,8 @@ def candidates(
         touched.moment[again],
         sums[again],
         np.searchsorted(entry[again], np.arange(len(chosen) + 1)),
+        chosen >= near,
+        steady[chosen],
     )
 
 
@@ -188,10 +207,33 @@ def arrangement_changes(
     """The changes as rows of the sorted arrangement, by group. Errors: DiffOverflow."""
     net = sums(touched.diff, order.starts([touched.entry]))
     nonzero = np.flatnonzero(net)
-    owner, at = pa.array(touched.owner[nonzero]), pa.array(touched.place[nonzero])
-    data = rows.select(list(range(rows.num_columns - 2))).take(at)
-    columns = [pa.array(moments.hashes).take(owner), *(k.take(owner) for k in moments.keys)]
-    columns += [touched.values.take(at), *data.columns, pa.array(net[nonzero])]
+    return _stored(rows, touched, moments, nonzero, net[nonzero])
+
+
+def _stored(
+    rows: pa.RecordBatch,
+    touched: AffectedValues,
+    moments: InterestingTimes,
+    entries: Ints,
+    counts: Ints,
+) -> pa.RecordBatch:
+    data = rows.select(list(range(rows.num_columns - 2)))
+    owner, places = touched.owner[entries], touched.place[entries]
+    return arrangement_rows(moments, owner, (data, touched.values), places, counts)
+
+
+def arrangement_rows(
+    moments: InterestingTimes,
+    owner: Ints,
+    of: tuple[pa.RecordBatch, pa.Array],
+    places: Ints,
+    counts: Ints,
+) -> pa.RecordBatch:
+    """Some of these rows and sort keys as the arrangement has them; `owner` ascends."""
+    whose, at = pa.array(owner), pa.array(places)
+    data, sort_keys = of
+    columns = [pa.array(moments.hashes).take(whose), *(k.take(whose) for k in moments.keys)]
+    columns += [sort_keys.take(at), *data.take(at).columns, pa.array(counts)]
     named = [("h", pa.uint64()), *((f"k{i}", key.type) for i, key in enumerate(moments.keys))]
     schema = pa.schema([*named, ("v", pa.binary()), *data.schema, ("n", pa.int64())])
     return pa.RecordBatch.from_arrays(columns, schema=schema)

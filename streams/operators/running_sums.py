@@ -1,6 +1,6 @@
 """Prefix sums before the rows that a running window recomputes.
 
-Each number (`plan.physical.Before`) is a sum over rows of multiplicity times something of the
+Each number (`plan.reach.Before`) is a sum over rows of multiplicity times something of the
 row: 1, whether it has a value, or the value. So runs add up, and rows that are gone cancel.
 Values have 64 bits, and their sums two columns: 2^32 times the one and the other. Most of the
 rows of a run are summed once, by `block_sums`.
@@ -15,7 +15,7 @@ import pyarrow as pa
 from streams.operators import block_sums
 from streams.operators.interesting_times import InterestingTimes
 from streams.operators.ordered_groups import CandidateRows
-from streams.plan.physical import Before
+from streams.plan.reach import Before
 from streams.trace.arrange import order, ordered
 from streams.trace.arrange.runs import Run
 from streams.trace.columns import Ints, int64
@@ -61,12 +61,14 @@ def prefixes(
     moments: InterestingTimes,
     kernel: Kernel,
 ) -> Sums:
-    """The numbers over the rows of each group before its first candidate."""
+    """The numbers over the rows of each group before its first candidate that is not apart."""
     size = len(moments.hashes)
     total = np.zeros((_columns(before), size), np.int64)
     if not before:
         return total
-    first = candidates.values.take(pa.array(np.searchsorted(candidates.owner, np.arange(size))))
+    near = np.flatnonzero(~candidates.apart)
+    begin = near[np.searchsorted(candidates.owner[near], np.arange(size))]
+    first = candidates.values.take(pa.array(begin))
     entries = ordered.Entries(moments.forms, np.arange(size), moments.hashes, first, first)
     for run in runs:
         low = np.searchsorted(run.hashes, moments.hashes, "left")

@@ -18,14 +18,16 @@ A group in which some row is there a negative number of times is an error at tha
 is one with a row whose bounds by value DuckDB cannot compute; its rows come and go as a whole,
 so all of it is a neighbourhood in that interval.
 
-State: the sorted rows, and of groups with such rows how many there are.
+State: the sorted rows, the records of running extremes (`running_extremes`), and of groups with
+such rows how many there are.
 Cost: O(changes * rows in reach) rows evaluated, and as many places of each run behind a search
 of O(log n); O(changes * log(times)) cells looked at in a group with many times. A running
 window evaluates all rows behind a change, and sums what lies before it (`prefixes`): O(rows
-before / 1024), and a few ns for each row of a run that no change was behind before.
+before / 1024), and a few ns for each row of a run that no change was behind before. A running
+extreme evaluates the rows behind a change that it decides, or decided.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -34,14 +36,18 @@ import pyarrow as pa
 from streams.operators import affected_rows, min_max, ordered_groups
 from streams.operators.context import EngineCall, NodeOutput, Ports
 from streams.operators.evaluation import port, source
-from streams.operators.frame_visibility import evaluated, visibility
+from streams.operators.frame_visibility import FrameVisibility, evaluated, visibility
 from streams.operators.groupwise import DifferenceCollector, label
 from streams.operators.interesting_times import InterestingTimes
 from streams.operators.interesting_times import of_rows as moments_of
 from streams.operators.neighbourhoods import NeighbourhoodRows, neighbourhoods
-from streams.operators.ordered_groups import ChangedRows
+from streams.operators.ordered_groups import CandidateRows, ChangedRows
+from streams.operators.running_extremes import name, record_changes
 from streams.operators.running_sums import columns_of, prefixes
-from streams.plan.physical import Before, Groupwise, Reach
+from streams.plan.physical import (
+    Groupwise,
+)
+from streams.plan.reach import Reach
 from streams.trace.arrange import keyed, ordered
 from streams.trace.arrange.runs import Run, RunName
 from streams.trace.columns import Flags, Ints, canonical, int64
@@ -81,27 +87,38 @@ def step(
     shape = keyed.schema([key.type for key in moments.keys], counts)
     counted_runs = runs.get(_WRONG, [])
     stored = keyed.find(files, counted_runs, moments.forms, moments.hashes, shape, kernel)
-    below = ordered_groups.negative_rows(touched, base, moments, stored)
-    wrong = (below, _failing(reach, changed, stored, kernel))
-    whole = _whole(wrong[0] + wrong[1], moments)
-    core = affected_rows.unchanged_rows(reach, before, changed, whole, kernel)
-    candidates = ordered_groups.candidates(rows, touched, base, core, moments)
+    wrong = _wrong(reach, changed, stored, kernel)
     none = wrong[0] + wrong[1] > 0
+    whole = _whole(none, moments)
+    records = [files.open(runs.get(name(i), [])) for i in range(len(reach.extremes))]
+    core = affected_rows.unchanged_rows(reach, before, records, changed, whole, kernel)
+    candidates = ordered_groups.candidates(rows, touched, base, core, moments)
     statement = _statement(node, reach, types[0], kernel)
-    outputs = _Evaluated(candidates, moments, none, reach.before, statement)
+    outputs = _Evaluated(candidates, moments, none, reach, statement)
     ahead = prefixes(reach.before, before, candidates, moments, kernel)
     frames = visibility(reach, candidates, types[0], kernel)
-    near = neighbourhoods(candidates, moments, frames, whole, ahead)
-    parts = [outputs.changes(part, types[1]) for part in near]
+    pieces = neighbourhoods(candidates, moments, frames, whole, ahead)
+    parts = [outputs.changes(piece, types[1]) for piece in pieces]
     counted = _counted(wrong, moments, shape)
-    added = ordered_groups.arrangement_changes(rows, touched, moments)
+    added = _added(changed, candidates, frames)
     run_names = {
-        _ROWS: ordered.insert(files, runs.get(_ROWS, []), added, kernel),
-        _WRONG: keyed.insert(files, counted_runs, counted, len(node.keys), kernel),
+        of: ordered.insert(files, runs.get(of, []), some, kernel) for of, some in added.items()
     }
+    run_names[_WRONG] = keyed.insert(files, counted_runs, counted, len(node.keys), kernel)
     output = consolidate(flatten(parts, arrow_schema(types[1])), kernel)
     errors = DifferenceCollector(candidates.pairs, types[1], scope)
     return NodeOutput(output, _errors(errors, wrong, label(node)), run_names)
+
+
+def _added(
+    changed: ChangedRows, candidates: CandidateRows, frames: FrameVisibility
+) -> dict[str, pa.RecordBatch]:
+    """The changes of the sorted rows, and of the records of each extreme."""
+    moments = changed.moments
+    added = {_ROWS: ordered_groups.arrangement_changes(changed.rows, changed.touched, moments)}
+    for number, rank in enumerate(frames.extremes):
+        added[name(number)] = record_changes(rank, candidates, moments)
+    return added
 
 
 def _errors(
@@ -131,6 +148,15 @@ def _changed(
     return ChangedRows(rows, types, touched, base, moments)
 
 
+def _wrong(
+    reach: Reach, changed: ChangedRows, stored: keyed.Found, kernel: Kernel
+) -> tuple[Ints, Ints]:
+    """For each pair how many rows have a negative count, and for how many DuckDB raises."""
+    touched, base, moments = changed.touched, changed.base, changed.moments
+    below = ordered_groups.negative_rows(touched, base, moments, stored)
+    return below, _failing(reach, changed, stored, kernel)
+
+
 def _failing(reach: Reach, changed: ChangedRows, stored: keyed.Found, kernel: Kernel) -> Ints:
     """For each pair how many different rows of the group there are for which DuckDB raises."""
     rows = changed.rows
@@ -152,18 +178,20 @@ def _statement(node: Groupwise, reach: Reach, types: Sequence[str], kernel: Kern
         "e": "BOOLEAN",
         **{f"b{i}": expression.type for i, expression in enumerate(reach.before)},
     }
+    for index, extreme in enumerate(reach.extremes):
+        named |= {f"m{index}": types[extreme.argument], f"w{index}": "BOOLEAN"}
     named |= {f"c{index}": kind for index, kind in enumerate(types)}
     outputs = [f"{expression.sql} AS c{index}" for index, expression in enumerate(node.outputs)]
     inner = f"SELECT p, e, {', '.join(outputs)} FROM {source(named, kernel)}"
     return kernel.prepare(f"SELECT * EXCLUDE (e) FROM ({inner}) WHERE e", t=port(named))
 
 
-def _whole(wrong: Ints, moments: InterestingTimes) -> Flags:
+def _whole(wrong: Flags, moments: InterestingTimes) -> Flags:
     """The groups in which some row is wrong before the interval or in it."""
     counts = np.diff(np.append(moments.bounds[0], len(moments.owner))) + 1
     owner = np.repeat(np.arange(len(counts)), counts)
     whole = np.zeros(len(counts), np.bool_)
-    whole[owner[wrong > 0]] = True
+    whole[owner[wrong]] = True
     return whole
 
 
@@ -185,10 +213,10 @@ def _counted(
 class _Evaluated:
     """The outputs of neighbourhoods; none where the group is an error."""
 
-    held: ordered_groups.CandidateRows
+    held: CandidateRows
     moments: InterestingTimes
     wrong: Flags
-    before: Sequence[Before]
+    reach: Reach
     statement: Prepared
 
     def changes(self, part: NeighbourhoodRows, output_types: Sequence[str]) -> pa.RecordBatch:
@@ -211,8 +239,18 @@ class _Evaluated:
         equal = np.arange(len(which)) - (np.cumsum(counts) - counts)[which]
         data = self.held.rows.take(pa.array(part.entry[which])).columns
         columns = [pa.array(part.piece[which]), pa.array(equal)]
-        ahead = columns_of(self.before, part.before[:, part.piece[which]])
-        columns += [pa.array(part.wanted[which]), *ahead, *data]
-        names = ["p", "i", "e", *(f"b{i}" for i in range(len(ahead)))]
+        piece = part.piece[which]
+        ahead = columns_of(self.reach.before, part.before[:, piece])
+        deciding = self._deciding(part.deciding[:, piece])
+        columns += [pa.array(part.wanted[which]), *ahead, *deciding, *data]
+        names = ["p", "i", "e", *(f"b{index}" for index in range(len(ahead)))]
+        names += [f"{kind}{i}" for i in range(len(self.reach.extremes)) for kind in "mw"]
         names += [f"c{index}" for index in range(len(data))]
         return pa.RecordBatch.from_arrays(columns, names=names)
+
+    def _deciding(self, candidates: Ints) -> Iterator[pa.Array]:
+        """The values of what decides, a row for each extreme, and whether there is one."""
+        for extreme, places in zip(self.reach.extremes, candidates, strict=True):
+            there = places >= 0
+            yield self.held.rows.column(extreme.argument).take(pa.array(places, mask=~there))
+            yield pa.array(there)

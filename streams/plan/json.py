@@ -17,7 +17,6 @@ from streams.plan.physical import (
     Aggregate,
     Arrange,
     Asof,
-    Before,
     Bound,
     Column,
     Constant,
@@ -33,11 +32,9 @@ from streams.plan.physical import (
     Loop,
     Negate,
     Node,
-    Reach,
     Reduce,
     Rule,
     Source,
-    Span,
     Temporal,
     Threshold,
     TopK,
@@ -45,6 +42,7 @@ from streams.plan.physical import (
     Unnest,
     Upsert,
 )
+from streams.plan.reach import Before, Reach, RunningExtreme, Span
 from streams.trace.kernel.functions import Function
 
 
@@ -248,6 +246,10 @@ def _reach(record: Record) -> Reach:
         tuple(
             Before(_text(entry, "function"), entry.number("argument"), _text(entry, "type"))
             for entry in _records(record, "before")
+        ),
+        tuple(
+            RunningExtreme(_text(entry, "function"), entry.number("argument"))
+            for entry in _records(record, "extremes")
         ),
     )
 

@@ -24,6 +24,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from streams.ids import CollectionId
+from streams.plan.reach import Reach
 from streams.trace.kernel.functions import Function
 
 NodeId = int
@@ -228,59 +229,6 @@ class Reduce:
     input: NodeId
     keys: tuple[int, ...]
     aggregates: tuple[Aggregate, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Span:
-    """The reach of a row's outputs by value, as for a RANGE frame.
-
-    Each but the last are two texts of SQL over `c0 .. cn`: sort keys by the query's order, with
-    an empty text behind it, of the first and of the last value that
-
-        sees     the row sees
-        seen     may see the row
-        needed   one that sees the row may see
-
-    `fails` is whether DuckDB raises for the row, because a bound is no value of the type.
-    """
-
-    sees: tuple[str, str]
-    seen: tuple[str, str]
-    needed: tuple[str, str]
-    fails: str
-
-
-@dataclass(frozen=True, slots=True)
-class Before:
-    """A number over rows: how many `rows`, the `count` of a column's values, or their `sum`.
-
-    `type` is that of the column with the number. A sum is of integers or decimals of at most 64
-    bits.
-    """
-
-    function: str
-    argument: int
-    type: str
-
-
-@dataclass(frozen=True, slots=True)
-class Reach:
-    """The reach of a row's outputs: at most `back` rows before it and `ahead` rows after it.
-
-    Rows stand in the order that the arguments `order` of DuckDB's `create_sort_key` give, in
-    which no two different rows are equal; of equal rows each counts. If `peers` is not empty it
-    has such arguments for the query's order alone, and not rows count but groups of peers, the
-    row's own included whatever the numbers are. With a `span` there are no numbers.
-    Where `before` is not empty all rows behind a change see it, and outputs have its numbers,
-    over the rows before those given to them, in columns `b0`, `b1`, ...
-    """
-
-    order: str
-    back: int
-    ahead: int
-    peers: str = ""
-    span: Span | None = None
-    before: tuple[Before, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -292,11 +292,12 @@ def _scope(node: physical.Groupwise) -> str:
         return "from the first changed row on: "
     if node.reach.span is not None:
         return "neighbours, those whose frames by value reach a change: "
+    decided = ", and those behind it that it decides" if node.reach.extremes else ""
     if not node.reach.peers:
         some = f"{node.reach.ahead} rows before and {node.reach.back} behind each change"
-        return f"neighbours, {some}: "
+        return f"neighbours, {some}{decided}: "
     some = f"{node.reach.ahead} groups of peers before and {node.reach.back} behind"
-    return f"neighbours, the peers of each change and {some}: "
+    return f"neighbours, the peers of each change and {some}{decided}: "
 
 
 def _null_equal(node: physical.Join | physical.Asof) -> str:

@@ -42,6 +42,7 @@ from streams.plan.lowering.running_frames import continued_call
 from streams.plan.lowering.window_locality import reach
 from streams.plan.passes.fuse import fuse
 from streams.plan.physical import Column, Dataflow, Expression, Import
+from streams.plan.reach import Reach
 from streams.plan.scalar import Ref, Scalar, refs, remap
 from streams.plan.to_sql import expression, sql
 
@@ -336,12 +337,11 @@ class _Builder:
         row = aggregate_sql.whole_row(node.input)
         names = zip(node.calls, node.names, strict=True)
         seen = reach(node.calls, row)
-        before = () if isinstance(seen, str) else seen.before
         outputs = [expression(column) for column in _refs(node.input)]
         for call, name in names:
             written = excluded_frames if excluded_frames.excludes_peers(call) else aggregate_sql
             text = written.window(call, row)
-            text = continued_call(call, text, before) if before else text
+            text = text if isinstance(seen, str) else continued_call(call, text, seen)
             outputs.append(Expression(text, call.type, name))
         return self._groupwise(node, node.keys, tuple(outputs), None, seen)
 
@@ -367,7 +367,7 @@ class _Builder:
         scalars: tuple[Scalar, ...],
         outputs: tuple[Expression, ...],
         condition: Expression | None,
-        seen: physical.Reach | str,
+        seen: Reach | str,
     ) -> int:
         source, keys = self.add(node.input), tuple(_position(key) for key in scalars)
         level, slots = self._by(source, keys)

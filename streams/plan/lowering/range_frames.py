@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from streams.plan.ir import Order
-from streams.plan.physical import Span
+from streams.plan.reach import Span
 from streams.plan.scalar import Literal, Ref, Scalar
 from streams.plan.to_sql import sql
 

@@ -1,15 +1,30 @@
 """Running frames: from the first row of the partition to the current one, or its last peer.
 
 A change alters rows from its own on, so only these are computed again. What lies before them is
-a few numbers, which add up row by row: how many rows there are, how many values, and their sum.
+a few numbers, which add up row by row: how many rows there are, how many values, and their sum;
+or one row, which has the greatest or the least value or is the first.
 """
 
+import re
+
 from streams.plan.ir import WindowCall
-from streams.plan.physical import Before
+from streams.plan.reach import Before, Reach, RunningExtreme
 from streams.plan.scalar import Ref
 
 _ROWS = Before("rows", 0, "BIGINT")
 _PLACES = frozenset({"row_number", "rank", "count_star"})
+_DECIDED = {
+    "max": "max",
+    "min": "min",
+    "bool_or": "max",
+    "bool_and": "min",
+    "first_value": "first",
+}
+_PLAIN = re.compile(
+    r"BOOLEAN|U?(TINYINT|SMALLINT|INTEGER|BIGINT|HUGEINT)|DECIMAL\(\d+,\d+\)|VARCHAR|BLOB|UUID"
+    r"|DATE|TIME|TIMESTAMP(_S|_MS|_NS)?|TIMESTAMP WITH TIME ZONE"
+)
+"""Types whose values are ordered alike by all functions."""
 
 
 def prefix_values(call: WindowCall) -> tuple[Before, ...]:
@@ -31,6 +46,20 @@ def prefix_values(call: WindowCall) -> tuple[Before, ...]:
     return (count, Before("sum", argument.index, f"DECIMAL(38,{scale})"))
 
 
+def deciding_row(call: WindowCall) -> RunningExtreme | None:
+    """The row whose value a call continues from; None if it needs others.
+
+    The call is exact and cannot fail.
+    """
+    function = _DECIDED.get(call.function)
+    if function is None or not isinstance(call.arguments[0], Ref):
+        return None
+    argument = call.arguments[0]
+    if function != "first" and not _PLAIN.fullmatch(argument.type):
+        return None
+    return RunningExtreme(function, argument.index)
+
+
 def is_running(call: WindowCall) -> bool:
     """Whether an aggregate or a rank sees all rows as far as its own, and no others."""
     if call.condition is not None:
@@ -44,16 +73,27 @@ def is_running(call: WindowCall) -> bool:
     return ends and not frame.exclude and (frame.kind == "ROWS" or bool(call.orders))
 
 
-def continued_call(call: WindowCall, text: str, before: tuple[Before, ...]) -> str:
-    """The call's text over the last rows, as it is behind those `before`: `b0`, `b1`, ..."""
-    names = (
-        [f"b{before.index(argument)}" for argument in prefix_values(call)]
-        if is_running(call)
-        else []
-    )
+def continued_call(call: WindowCall, text: str, reach: Reach) -> str:
+    """The call's text over the last rows, as it is behind what the reach says of those before.
+
+    These are columns `b0`, `b1`, ... for its `before`, and `m0`, `w0`, ... for its `extremes`.
+    """
+    if not is_running(call):
+        return text
+    deciding = deciding_row(call)
+    if deciding is not None:
+        return _decided(text, deciding.function, reach.extremes.index(deciding))
+    names = [f"b{reach.before.index(argument)}" for argument in prefix_values(call)]
     if not names:
         return text
     if len(names) == 1:
         return f"({text} + {names[0]})"
     nothing = f"CASE WHEN {names[0]} > 0 THEN CAST(0 AS {call.type}) END"
     return f"(coalesce({text}, {nothing}) + CAST({names[1]} AS {call.type}))"
+
+
+def _decided(text: str, function: str, number: int) -> str:
+    """The value over the last rows, or before them. Both functions pass over NULL."""
+    if function == "first":
+        return f"CASE WHEN w{number} THEN m{number} ELSE {text} END"
+    return f"{'greatest' if function == 'max' else 'least'}({text}, m{number})"

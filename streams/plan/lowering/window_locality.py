@@ -18,8 +18,8 @@ from streams.plan.analyses.fallible import can_fail
 from streams.plan.ir import WindowCall
 from streams.plan.lowering import aggregate_sql
 from streams.plan.lowering.range_frames import FrameOffsets, cannot_measure, span
-from streams.plan.lowering.running_frames import is_running, prefix_values
-from streams.plan.physical import Before, Reach
+from streams.plan.lowering.running_frames import deciding_row, is_running, prefix_values
+from streams.plan.reach import Before, Reach, RunningExtreme
 from streams.plan.scalar import Literal, Ref, Scalar
 
 FARTHEST = 10_000
@@ -52,7 +52,7 @@ class _Unit(Enum):
 class _Look:
     """The distance that a call looks before and after its row; by value, that of the bounds.
 
-    What it has to know of all rows before is `before`.
+    What it has to know of all rows before is `before`, and the rows that decide `extremes`.
     """
 
     unit: _Unit
@@ -60,6 +60,7 @@ class _Look:
     ahead: int = 0
     offsets: FrameOffsets = field(default_factory=FrameOffsets)
     before: tuple[Before, ...] = ()
+    extremes: tuple[RunningExtreme, ...] = ()
 
 
 def reach(calls: Sequence[WindowCall], row: Sequence[Ref]) -> Reach | str:
@@ -98,8 +99,10 @@ def _reach(looks: Sequence[_Look], call: WindowCall, row: Sequence[Ref]) -> Reac
     if max(back, ahead) > FARTHEST:
         return f"its calls look further than {FARTHEST:,} rows"
     before = tuple(dict.fromkeys(prefix for look in looks for prefix in look.before))
+    extremes = tuple(dict.fromkeys(extreme for look in looks for extreme in look.extremes))
     # So many rows are no more than so many groups of peers.
-    return Reach(order, back, ahead, peers if _Unit.GROUPS in units else "", None, before)
+    counted = peers if _Unit.GROUPS in units else ""
+    return Reach(order, back, ahead, counted, None, before, extremes)
 
 
 def _look(call: WindowCall) -> _Look | str:
@@ -116,12 +119,17 @@ def _look(call: WindowCall) -> _Look | str:
 
 
 def _running(call: WindowCall) -> _Look | str:
-    before = prefix_values(call)
-    if not before:
-        return f"{call.function} from the first row on cannot go on from numbers"
     in_rows = call.frame is not None and call.frame.kind == "ROWS"
     by_row = call.function == "row_number" or (call.function != "rank" and in_rows)
-    return _Look(_Unit.ROWS if by_row else _Unit.GROUPS, before=before)
+    unit = _Unit.ROWS if by_row else _Unit.GROUPS
+    deciding, before = deciding_row(call), prefix_values(call)
+    if call.function == "last_value":  # its own, or that of its last peer
+        return _Look(unit)
+    if deciding is not None:
+        return _Look(unit, extremes=(deciding,))
+    if not before:
+        return f"{call.function} from the first row on cannot go on from numbers"
+    return _Look(unit, before=before)
 
 
 def _may_fail(call: WindowCall) -> bool:

@@ -1,0 +1,252 @@
+"""Running max, min and first value: the rows that decide them, and how far a change is felt.
+
+The first row of a group with a greater value than all before it is a *record*: from there on
+until the next record it decides the running max. (The running min is its mirror image, and the
+first value the min of the rows' own order.) State has the records of each group, as rows; so
+what decides before a place is the record before it, found by search.
+
+A row that comes or goes decides rows behind it as long as no other decides as much: up to the
+first row behind it with at least its value. All of them have other outputs then, unless more
+rows change with it. Rows that are there all the interval are *steady*. Before a steady record
+a change of a lesser value is felt by no row behind; and of a gap between touched rows is read
+what lies before the first steady row that decides as much as the touched rows before the gap.
+
+Cost: O(log n) places of the records for each touched row, and the rows that feel its change.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from streams.operators.interesting_times import InterestingTimes
+from streams.operators.min_max import stored_type
+from streams.operators.ordered_groups import CandidateRows, ChangedRows, arrangement_rows
+from streams.plan.reach import RunningExtreme
+from streams.trace.arrange import order
+from streams.trace.arrange.first_rows import Gaps, Leading, first_rows_in_ranges
+from streams.trace.arrange.runs import Run
+from streams.trace.columns import Flags, Ints
+from streams.trace.kernel.kernel import Kernel
+
+NOTHING = -1
+"""The rank of what decides nothing."""
+
+
+def name(number: int) -> str:
+    """The arrangement of the records of an extreme."""
+    return f"records{number}"
+
+
+def deciding_values(
+    extreme: RunningExtreme, columns: Sequence[pa.Array], sort_keys: pa.Array
+) -> pa.Array:
+    """What rows with these columns decide by."""
+    return sort_keys if extreme.function == "first" else columns[extreme.argument]
+
+
+def ranks(extreme: RunningExtreme, values: pa.Array, kernel: Kernel) -> Ints:
+    """Numbers from 0 on, the greatest for what decides; `NOTHING` for NULL."""
+    values = values.cast(stored_type(values.type))
+    result = np.full(len(values), NOTHING, np.int64)
+    valid = np.flatnonzero(values.is_valid().to_numpy(zero_copy_only=False))
+    if len(valid):
+        some = order.comparable(values.take(pa.array(valid)), kernel)
+        found = np.unique(order.ranks(some), return_inverse=True)[1]
+        result[valid] = found if extreme.function == "max" else found.max() - found
+    return result
+
+
+@dataclass(frozen=True, slots=True)
+class RunningRanks:
+    """The greatest rank so far at each of some places, in stretches of which each begins anew.
+
+    `upto` has codes of stretch and rank, which ascend; `size` is beyond any rank.
+    """
+
+    which: Ints
+    upto: Ints
+    size: int
+
+    def reaching(self, places: Ints, rank: Ints) -> Ints:
+        """The first place of the same stretch, or of a later one, that decides as much."""
+        wanted = self.which[places] * self.size + rank + 1
+        return np.searchsorted(self.upto, wanted)
+
+    def before(self, places: Ints) -> Ints:
+        """The first place of those that decide before each of these; -1 for none."""
+        previous = np.maximum(places - 1, 0)
+        code, own = self.upto[previous], self.which[places]
+        is_decided = (places > 0) & (code > own * self.size)
+        return np.where(is_decided, np.searchsorted(self.upto, code), -1)
+
+    def at(self) -> Ints:
+        """The rank that decides at each place, or `NOTHING`."""
+        result: Ints = self.upto - self.which * self.size - 1
+        return result
+
+
+def running_ranks(which: Ints, rank: Ints, there: Flags) -> RunningRanks:
+    """The running greatest rank of what is there; `which` ascends."""
+    size = int(rank.max(initial=0)) + 2
+    own = np.where(there, rank + 1, 0)
+    return RunningRanks(which, np.maximum.accumulate(which * size + own), size)
+
+
+def deciding_before(
+    runs: Sequence[Run], changed: ChangedRows, starts: pa.Array, steady: Flags, kernel: Kernel
+) -> Leading:
+    """The last record before each touched row's start, a sort key, if it is steady."""
+    moments, owner = changed.moments, changed.touched.owner
+    forms = [form.take(pa.array(owner)) for form in moments.forms]
+    gaps = Gaps(forms, moments.hashes[owner], pa.nulls(len(owner), starts.type), starts)
+    wanted = np.ones(len(owner), np.int64)
+    some = first_rows_in_ranges(runs, gaps, wanted, kernel, last=True)
+    if some is None:
+        none = np.empty(0, np.int64)
+        return Leading(none, changed.stored(none, none), none)
+    which, nearest = np.unique(some.which, return_index=True)
+    found = some.choose(nearest, which)
+    kept = np.flatnonzero(~_among(found, changed, np.flatnonzero(~steady)))
+    return found.choose(kept, which[kept])
+
+
+def _among(records: Leading, changed: ChangedRows, entries: Ints) -> Flags:
+    """Whether each of the records, which touched rows asked for, is one of these touched."""
+    touched = changed.touched
+    own = touched.values.take(pa.array(touched.place[entries]))
+    rank = order.ranks(pa.concat_arrays([own, records.rows.column("v")]))
+    owner = np.concatenate((touched.owner[entries], touched.owner[records.which]))
+    code = owner * (len(rank) + 1) + rank
+    found: Flags = np.isin(code[len(entries) :], code[: len(entries)])
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class FeltGaps:
+    """The gaps that feel what changes before them.
+
+    `first` is how many of a gap's rows do: the number among them of the first that does not.
+    """
+
+    felt: Flags
+    first: Ints
+
+
+@dataclass(frozen=True, slots=True)
+class Influence:
+    """Changes, and the gaps between the touched rows (`affected_rows`).
+
+    `owner` has the group of each gap, `begins` the gap that begins with each touched row, and
+    `steady` whether that is there all the time. `deciding` are, for each extreme, the steady
+    records before touched rows, by the number of these.
+    """
+
+    extremes: Sequence[RunningExtreme]
+    changed: ChangedRows
+    owner: Ints
+    begins: Ints
+    steady: Flags
+    deciding: Sequence[Leading]
+    kernel: Kernel
+
+    def felt(self, near: Sequence[Leading], ahead: Sequence[Leading]) -> FeltGaps:
+        """The gaps that feel a change, as far as the rows at hand tell.
+
+        Args:
+            near: rows at the ends of gaps, by gap.
+            ahead: rows from the beginnings of gaps on, by gap, in order.
+        """
+        felt, first = np.zeros(len(self.owner), np.bool_), np.zeros(len(self.owner), np.int64)
+        for extreme, records in zip(self.extremes, self.deciding, strict=True):
+            own, before, behind = self._ranks(extreme, records, (*near, *ahead))
+            level = self._running([(self.begins[~self.steady], own[~self.steady])])
+            steady = [(self.begins[self.steady], own[self.steady])]
+            steady.append((self.begins[records.which], before))
+            places = [some.which for some in (*near, *ahead)]
+            steady += [
+                (self._next(gap), rank) for gap, rank in zip(places, behind, strict=True)
+            ]
+            feels = level > self._running(steady)
+            felt |= feels
+            level = np.where(feels, level, NOTHING)
+            rows = places[len(near) :], behind[len(near) :]
+            first = np.maximum(first, _first_reaching(level, *map(_joined, rows)))
+        return FeltGaps(felt, first)
+
+    def _ranks(
+        self, extreme: RunningExtreme, records: Leading, others: Sequence[Leading]
+    ) -> tuple[Ints, Ints, list[Ints]]:
+        """The ranks of the touched rows, of records, and of other rows."""
+        touched, at = self.changed.touched, pa.array(self.changed.touched.place)
+        width = len(self.changed.moments.keys)
+        own = deciding_values(extreme, self.changed.rows.columns, touched.values).take(at)
+        parts = [own]
+        for some in (records, *others):
+            columns, keys = some.rows.columns[2 + width : -1], some.rows.column("v")
+            parts.append(deciding_values(extreme, columns, keys))
+        every = ranks(extreme, pa.concat_arrays(parts), self.kernel)
+        own_rank, before, *behind = np.split(every, np.cumsum([len(part) for part in parts]))
+        return own_rank, before, behind[: len(others)]
+
+    def _next(self, gap: Ints) -> Ints:
+        """The next gaps of the same groups, or a place behind all."""
+        behind = np.minimum(gap + 1, len(self.owner) - 1)
+        is_last = (gap + 1 > behind) | (self.owner[behind] != self.owner[gap])
+        return np.where(is_last, len(self.owner), gap + 1)
+
+    def _running(self, parts: Sequence[tuple[Ints, Ints]]) -> Ints:
+        """The greatest rank of these up to each gap of a group."""
+        greatest = np.full(len(self.owner) + 1, NOTHING, np.int64)
+        for gap, rank in parts:
+            np.maximum.at(greatest, gap, rank)
+        there = np.ones(len(self.owner), np.bool_)
+        return running_ranks(self.owner, greatest[:-1], there).at()
+
+
+def _joined(parts: Sequence[Ints]) -> Ints:
+    return np.concatenate([np.empty(0, np.int64), *parts])
+
+
+def numbers_within(which: Ints) -> Ints:
+    """The number of each element among those of the same `which`, in their order."""
+    by_which = np.argsort(which, kind="stable")
+    begin = order.starts([which[by_which]])
+    sizes = np.diff(np.append(begin, len(which)))
+    result = np.empty(len(which), np.int64)
+    result[by_which] = np.arange(len(which)) - np.repeat(begin, sizes)
+    return result
+
+
+def _first_reaching(level: Ints, which: Ints, rank: Ints) -> Ints:
+    """The number of the first row of each gap with a rank of its level; of rows, if none."""
+    first = np.bincount(which, minlength=len(level))
+    reached = np.flatnonzero(rank >= level[which])
+    np.minimum.at(first, which[reached], numbers_within(which)[reached])
+    return first
+
+
+def record_changes(
+    rank: Ints, candidates: CandidateRows, moments: InterestingTimes
+) -> pa.RecordBatch:
+    """The records of an extreme that come and go, as rows of the arrangement."""
+    every = np.arange(len(candidates.owner))
+    after = candidates.counts(every, moments.last[candidates.owner])
+    is_record = [
+        _records(candidates.owner, rank, counts > 0).astype(np.int64)
+        for counts in (candidates.base, after)
+    ]
+    change = is_record[1] - is_record[0]
+    moved = np.flatnonzero(change)
+    data = candidates.rows, candidates.values
+    return arrangement_rows(moments, candidates.owner[moved], data, moved, change[moved])
+
+
+def _records(owner: Ints, rank: Ints, there: Flags) -> Flags:
+    """The rows that decide from themselves on; rows are sorted by owner and order."""
+    running = running_ranks(owner, rank, there)
+    new = np.ones(len(owner), np.bool_)
+    new[1:] = running.upto[1:] != running.upto[:-1]
+    result: Flags = new & there & (rank > NOTHING)
+    return result
