@@ -13,7 +13,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from streams.operators.frame_visibility import keys, peers_of, upper_bound_of_prefix
-from streams.operators.interesting_times import InterestingTimes
 from streams.operators.min_max import AffectedValues
 from streams.operators.ordered_groups import ChangedRows, UnchangedRows
 from streams.operators.running_extremes import (
@@ -51,7 +50,7 @@ def unchanged_rows(
         return []
     touched, width = changed.touched, len(changed.moments.keys)
     columns = changed.rows.take(pa.array(touched.place)).columns[:-2]
-    between = _between(touched, changed.moments)
+    between = _between(changed)
     search = _Search(reach, runs, columns, changed.types, width, whole, kernel)
     before = search.near(between, last=True)
     starts = _starts(touched, between, before)
@@ -80,8 +79,9 @@ class _Between:
     behind: pa.Array
 
 
-def _between(touched: AffectedValues, moments: InterestingTimes) -> _Between:
+def _between(changed: ChangedRows) -> _Between:
     """The rows before, between and after the touched rows of each group."""
+    touched, moments = changed.touched, changed.moments
     sizes = np.bincount(touched.owner, minlength=len(moments.hashes)) + 1
     owner = np.repeat(np.arange(len(sizes)), sizes)
     ends = np.cumsum(sizes)
@@ -89,11 +89,18 @@ def _between(touched: AffectedValues, moments: InterestingTimes) -> _Between:
     begins[ends - sizes] = False
     stops[ends - 1] = False
     place = np.arange(len(owner)) - owner
-    values = touched.compared.take(pa.array(touched.place))
+    before, behind = pa.array(place - 1, mask=~begins), pa.array(place, mask=~stops)
     keys_ = [form.take(pa.array(owner)) for form in moments.forms]
-    before = pa.array(place - 1, mask=~begins)
-    behind = pa.array(place, mask=~stops)
-    gaps = Gaps(keys_, moments.hashes[owner], values.take(before), values.take(behind))
+    first, last = np.maximum(place - 1, 0), np.minimum(place, len(touched.owner) - 1)
+    within = [
+        (
+            np.where(begins, at.end[first], at.low[last]),
+            np.where(stops, at.first[last], at.high[first]),
+        )
+        for at in changed.places
+    ]
+    nothing = pa.nulls(len(owner), touched.compared.type)
+    gaps = Gaps(keys_, moments.hashes[owner], nothing, nothing, within)
     return _Between(gaps, owner, before, behind)
 
 

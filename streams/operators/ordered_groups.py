@@ -17,7 +17,7 @@ from streams.operators.group_contents import GroupTimes, pairs_of
 from streams.operators.interesting_times import InterestingTimes
 from streams.operators.linear import source_of
 from streams.operators.min_max import AffectedValues
-from streams.trace.arrange import keyed, order
+from streams.trace.arrange import keyed, order, ordered
 from streams.trace.columns import Flags, Ints, one_array
 from streams.trace.exact.diffs import sums
 from streams.trace.kernel.kernel import Kernel
@@ -53,12 +53,14 @@ def sort_keys_of(
 class ChangedRows:
     """The changed rows: columns of these DuckDB types, time, diff; and what is known of them.
 
-    `base` is how often each entry was there before the interval.
+    `base` is how often each entry was there before the interval, and `places` where each is in
+    every run.
     """
 
     rows: pa.RecordBatch
     types: Sequence[str]
     touched: AffectedValues
+    places: Sequence[ordered.Positions]
     base: Ints
     moments: InterestingTimes
 

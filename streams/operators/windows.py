@@ -144,8 +144,10 @@ def _changed(
     moments, _ = moments_of(keys, int64(rows.column("time")), kernel)
     changes = ordered_groups.changes(reach.order, rows, keys, types, kernel)
     touched = min_max.affected_values(changes, moments, kernel)
-    base = ordered.counts(runs, touched.entries(moments), kernel)
-    return ChangedRows(rows, types, touched, base, moments)
+    entries = touched.entries(moments)
+    places = [ordered.positions(run, entries) for run in runs]
+    base = ordered.counts_at(runs, places, entries, kernel)
+    return ChangedRows(rows, types, touched, places, base, moments)
 
 
 def _wrong(

@@ -42,19 +42,39 @@ class Gaps:
     """Stretches of keys' values: beyond `low` (if there is one) and before `high` (likewise).
 
     `keys` are the columns of each gap's key in key form, `hashes` theirs. `low` and `high` are
-    what orders values, NULL where a gap has no such end.
+    what orders values, NULL where a gap has no such end. `within` has for each run the places
+    [low, high) that each gap is within; empty if they are not known.
     """
 
     keys: Sequence[pa.Array]
     hashes: Words
     low: pa.Array
     high: pa.Array
+    within: Sequence[tuple[Ints, Ints]] = ()
 
     def choose(self, places: Ints) -> "Gaps":
         """These gaps alone."""
         at = pa.array(places)
         keys = [key.take(at) for key in self.keys]
-        return Gaps(keys, self.hashes[places], self.low.take(at), self.high.take(at))
+        within = [(low[places], high[places]) for low, high in self.within]
+        low, high = self.low.take(at), self.high.take(at)
+        return Gaps(keys, self.hashes[places], low, high, within)
+
+    def places(self, run: Run, number: int) -> tuple[Ints, Ints]:
+        """The places [low, high) of each gap in a run, the `number`-th."""
+        if self.within:
+            low, high = (ends.copy() for ends in self.within[number])
+        else:
+            low = np.searchsorted(run.hashes, self.hashes, "left")
+            high = np.searchsorted(run.hashes, self.hashes, "right")
+        for ends, column, after in ((low, self.low, True), (high, self.high, False)):
+            if column.null_count == len(column):
+                continue
+            read = order.reader(ordered.order_column(run.rows))
+            some = np.flatnonzero(column.is_valid().to_numpy(zero_copy_only=False))
+            values = order.comparables(column.take(pa.array(some)))
+            ends[some] = order.bound(read, low[some], high[some], values, after=after)
+        return low, high
 
 
 def first_rows(
@@ -94,8 +114,10 @@ def first_rows_in_ranges(
     nothing = gaps.low.slice(0, 0)
     start = Entries(gaps.keys, np.arange(size), gaps.hashes, gaps.low, gaps.low)
     none = Entries(gaps.keys, np.empty(0, np.int64), gaps.hashes[:0], nothing, nothing)
-    cursors = [_across(run, gaps, last=last) for run in runs]
-    walk = _Walk(runs, cursors, start, none, kernel, last, rows=False, signed=signed)
+    cursors = [_cursor(run, gaps.places(run, i), last=last) for i, run in enumerate(runs)]
+    cursors = [cursor for cursor in cursors if (cursor.left[wanted > 0] > 0).any()]
+    met = [cursor.run for cursor in cursors]
+    walk = _Walk(met, cursors, start, none, kernel, last, rows=False, signed=signed)
     return walk.until(wanted)
 
 
@@ -108,15 +130,9 @@ def concatenate(parts: Sequence[Leading]) -> Leading | None:
     return Leading(which, pa.concat_batches([part.rows for part in parts]), counts)
 
 
-def _across(run: Run, gaps: Gaps, *, last: bool) -> Cursor:
-    """A cursor over each gap's places in a run."""
-    low = np.searchsorted(run.hashes, gaps.hashes, "left")
-    high = np.searchsorted(run.hashes, gaps.hashes, "right")
-    read = order.reader(ordered.order_column(run.rows))
-    for ends, column, after in ((low, gaps.low, True), (high, gaps.high, False)):
-        some = np.flatnonzero(column.is_valid().to_numpy(zero_copy_only=False))
-        values = order.comparables(column.take(pa.array(some)))
-        ends[some] = order.bound(read, low[some], high[some], values, after=after)
+def _cursor(run: Run, places: tuple[Ints, Ints], *, last: bool) -> Cursor:
+    """A cursor over these places of a run, [low, high) for each gap."""
+    low, high = places
     return Cursor(run, high - 1, high - low, -1) if last else Cursor(run, low, high - low, 1)
 
 

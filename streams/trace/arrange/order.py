@@ -147,16 +147,19 @@ def bound(
         return low
     size = high[active] - low[active]
     at_ends = int(size.max()) > _LONG  # of the pieces of a run, a value is in one at most
+    wanted = choose(values, active)
     while len(active):
         probes = min(_PLACES_A_ROUND // len(active), _MOST_PROBES)
         if not at_ends and probes < _FEWEST_PROBES:
-            _halve(read, low, high, values, active, after=after)
+            _halve(read, low, high, wanted, active, after=after)
         else:
             places = _probes(low[active], high[active], max(probes, 2), ends=at_ends)
-            whose = np.repeat(active, places.shape[1])
-            passed = _passed(read, places.ravel(), choose(values, whose), after=after)
+            whose = np.repeat(np.arange(len(active)), places.shape[1])
+            passed = _passed(read, places.ravel(), choose(wanted, whose), after=after)
             _narrow(low, high, active, places, passed.reshape(places.shape))
-        active, at_ends = active[low[active] < high[active]], False
+        left, at_ends = np.flatnonzero(low[active] < high[active]), False
+        if len(left) < len(active):
+            active, wanted = active[left], choose(wanted, left)
     return low
 
 
@@ -172,14 +175,14 @@ def _halve(
     read: Callable[[Ints], Comparable],
     low: Ints,
     high: Ints,
-    values: Comparable,
+    wanted: Comparable,
     active: Ints,
     *,
     after: bool,
 ) -> None:
-    """Move one end of each range to its middle."""
+    """Move one end of each active range to its middle; `wanted` are their values."""
     middle = (low[active] + high[active]) >> 1
-    right = _passed(read, middle, choose(values, active), after=after)
+    right = _passed(read, middle, wanted, after=after)
     low[active[right]] = middle[right] + 1
     high[active[~right]] = middle[~right]
 

@@ -90,35 +90,53 @@ def same_key(run: Run, places: Ints, entries: Entries, which: Ints, kernel: Kern
     return result
 
 
+@dataclass(frozen=True, slots=True)
+class Positions:
+    """The places of entries in a run: [low, high) of the key's hash, [first, end) of the value.
+
+    With two keys of one hash some may be of the other key.
+    """
+
+    low: Ints
+    high: Ints
+    first: Ints
+    end: Ints
+
+
+def positions(run: Run, entries: Entries) -> Positions:
+    """The places of each entry in a run."""
+    low = np.searchsorted(run.hashes, entries.hashes, "left")
+    high = np.searchsorted(run.hashes, entries.hashes, "right")
+    read = order.reader(order_column(run.rows))
+    wanted, sizes = order.comparables(entries.compared), high - low
+    if sizes.sum() > _SCANNED * len(sizes):
+        first = order.bound(read, low, high, wanted, after=False)
+        return Positions(low, high, first, _end(read, first, high, wanted))
+    which = np.repeat(np.arange(len(sizes)), sizes)
+    here, wanted_here = read(spans(low, sizes)), order.choose(wanted, which)
+    before = np.bincount(which[order.less(here, wanted_here)], minlength=len(sizes))
+    beyond = np.bincount(which[order.less(wanted_here, here)], minlength=len(sizes))
+    return Positions(low, high, low + before, high - beyond)
+
+
 def counts(runs: Sequence[Run], entries: Entries, kernel: Kernel) -> Ints:
     """The multiplicity of each entry. Errors: DiffOverflow."""
+    return counts_at(runs, [positions(run, entries) for run in runs], entries, kernel)
+
+
+def counts_at(
+    runs: Sequence[Run], places_of: Sequence[Positions], entries: Entries, kernel: Kernel
+) -> Ints:
+    """The multiplicity of each entry, which is at these places of each run."""
     none = np.empty(0, np.int64)
     met, numbers = [none], [none]
-    wanted = order.comparables(entries.compared)
-    for run in runs:
-        low = np.searchsorted(run.hashes, entries.hashes, "left")
-        high = np.searchsorted(run.hashes, entries.hashes, "right")
-        read = order.reader(order_column(run.rows))
-        which, places = _places(read, low, high, wanted)
+    for run, at in zip(runs, places_of, strict=True):
+        sizes = at.end - at.first
+        which, places = np.repeat(np.arange(len(sizes)), sizes), spans(at.first, sizes)
         mine = same_key(run, places, entries, which, kernel)
         met.append(which[mine])
         numbers.append(int64(run.rows.column("n"))[places[mine]])
     return sum_at(np.concatenate(met), len(entries.owner), np.concatenate(numbers))
-
-
-def _places(
-    read: Callable[[Ints], order.Comparable], low: Ints, high: Ints, wanted: order.Comparable
-) -> tuple[Ints, Ints]:
-    """Every place of [low[i], high[i]) that has the value wanted[i]: which i, and the place."""
-    sizes = high - low
-    if sizes.sum() <= _SCANNED * len(sizes):
-        which, places = np.repeat(np.arange(len(sizes)), sizes), spans(low, sizes)
-        here, wanted_here = read(places), order.choose(wanted, which)
-        equal = ~(order.less(here, wanted_here) | order.less(wanted_here, here))
-        return which[equal], places[equal]
-    first = order.bound(read, low, high, wanted, after=False)
-    matches = _end(read, first, high, wanted) - first
-    return np.repeat(np.arange(len(first)), matches), spans(first, matches)
 
 
 def _end(

@@ -26,6 +26,7 @@ from streams.plan.physical import (
 from streams.plan.reach import Before
 from streams.progress import interval_of
 from streams.testing import maintain
+from streams.trace.arrange import order, ordered
 from streams.trace.columns import Ints, Words, hash_keys
 from tests.support.examples import examples
 from tests.support.work import counted
@@ -220,6 +221,7 @@ def check(seed: int, *, negative: bool) -> None:
         patch.object(neighbourhoods, "MOST_CELLS", chance.choice([1, 50, 1 << 18])),
         patch.object(block_sums, "BLOCK", chance.choice([1, 2, 1 << 10])),
         patch.object(block_sums, "_CHUNK", chance.choice([1, 1 << 10])),
+        patch.object(ordered, "_SCANNED", chance.choice([0, 32])),
         patch.object(interesting_times, "hash_keys", chance.choice([hash_keys, colliding])),
     ):
         view = maintain(
@@ -377,6 +379,17 @@ SEEN = (
 def test_one_change_looks_at_its_neighbours(call: str, tmp_path: Path) -> None:
     query = f"SELECT k, v, {call} AS o FROM t"
     assert work(query, tmp_path, np.array([77_777]), np.array([2])) < 100
+
+
+def test_a_changed_row_is_searched_once_in_a_run(tmp_path: Path) -> None:
+    catalog = {"t": Relation(CollectionId("t"), COLUMNS)}
+    query = f"SELECT k, v, {SEEN[0]} AS o FROM t"
+    local = LocalDataflow(compile_view(query, catalog).dataflow, tmp_path, buckets=1)
+    local.step(interval_of(0, 1, as_of=True), {})
+    local.step(interval_of(1, 2), {0: updates(np.arange(20_000) * 10, np.ones(20_000))})
+    with patch.object(order, "bound", wraps=order.bound) as searched:
+        local.step(interval_of(2, 3), {0: updates(np.array([77_777]), np.array([2]))})
+    assert searched.call_count == 1
 
 
 def changed(diff: int, value: int, time: int) -> pa.Table:
