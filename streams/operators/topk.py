@@ -7,7 +7,9 @@ first `upto` rows at a time t of the interval is
     the touched rows that are there at t,  and  the first `upto` rows of the core
 
 Nothing below the first row that was there before the interval can be in the core, so the
-search for it begins there (rule 37): a prefix of rows long gone is not walked again. Of these
+search for it begins there (rule 37): a prefix of rows long gone is not walked again. A touched
+row behind them never is among the first, and is looked up only if it might be there a negative
+number of times; where nothing else changes no moment counts. Of the other
 candidates the counts at every moment are added up in order; a row is emitted as often as its
 places fall into the range. A long interval is cut into pieces: of the rows that a piece does
 not touch only the first `upto` count again, so the price is that of its changes.
@@ -15,14 +17,16 @@ not touch only the first `upto` count again, so the price is that of its changes
 A group in which some row is there a negative number of times is an error at that time.
 
 State: the sorted rows, and of each group the first that is there and how many are negative.
-Cost: O(changes * sqrt(times) + times * upto), and O(log n + upto) places of each run for each
-group.
+Cost: O(changes * sqrt(times) + times * upto) for the changes of rows that may be among the
+first, and O(log n + upto) places of each run for each group; of other changes, their sort keys.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from streams.operators import min_max, ordered_groups
 from streams.operators.context import EngineCall, NodeOutput, Ports
@@ -71,7 +75,6 @@ def step(
     changes = ordered_groups.changes(node.order, rows, keys, types, kernel)
     touched = min_max.affected_values(changes, moments, kernel)
     before = files.open(runs.get(_ROWS, []))
-    base = ordered.counts(before, touched.entries(moments), kernel)
     shape = keyed.schema(
         [key.type for key in keys], [pa.field("v", pa.binary()), pa.field("below", pa.int64())]
     )
@@ -79,14 +82,17 @@ def step(
         files, runs.get(_FIRST, []), moments.forms, moments.hashes, shape, kernel
     )
     core = _core(node, before, stored, touched, moments, kernel)
-    candidates = ordered_groups.candidates(rows, touched, base, core, moments)
+    near = _near(node, core, touched)
+    base = _base(before, touched, near, (moments, stored), kernel)
+    sorted_rows = ordered_groups.arrangement_changes(rows, touched, moments)
     below = ordered_groups.negative_rows(touched, base, moments, stored)
+    touched, moments, below = _relevant(touched.only(near), moments, below)
+    candidates = ordered_groups.candidates(rows, touched, base[near], core, moments)
     collected = DifferenceCollector(candidates.pairs, types, scope)
     for start, end in _pieces(candidates):
         negative = np.flatnonzero(below[start:end] > 0) + start
         collected.add(_chosen(candidates, node, start, end, negative), start)
     first = _first(candidates, below, moments, shape)
-    sorted_rows = ordered_groups.arrangement_changes(rows, touched, moments)
     run_names = {
         _ROWS: ordered.insert(files, runs.get(_ROWS, []), sorted_rows, kernel),
         _FIRST: keyed.insert(files, runs.get(_FIRST, []), first, len(keys), kernel),
@@ -112,6 +118,63 @@ def _core(
     enough = np.full(len(start.owner), min(max(node.upto, 1), LARGEST), np.int64)
     some = first_rows(runs, start, touched.entries(moments), enough, kernel)
     return [] if some is None else [UnchangedRows(groups[some.which], some.rows, some.counts)]
+
+
+def _near(node: TopK, core: Sequence[UnchangedRows], touched: AffectedValues) -> Ints:
+    """The touched rows that may be among the first: the others are behind enough others."""
+    if not core:
+        return np.arange(len(touched.owner))
+    (some,) = core
+    by_group = np.argsort(some.owner, kind="stable")
+    owner = some.owner[by_group]
+    upto = saturated(some.counts[by_group], order.starts([owner]))
+    enough = np.flatnonzero(upto >= node.upto)
+    groups, first = np.unique(owner[enough], return_index=True)
+    place = np.full(int(touched.owner.max()) + 1, -1, np.int64)
+    place[groups] = by_group[enough[first]]
+    at = place[touched.owner]
+    last = some.rows.column("v").take(pa.array(at, mask=at < 0))
+    own = touched.values.take(pa.array(touched.place))
+    is_behind = pc.greater(own, last).fill_null(False)  # noqa: FBT003 - NULL: none is
+    return np.flatnonzero(~is_behind.to_numpy(zero_copy_only=False))
+
+
+def _base(
+    runs: Sequence[Run],
+    touched: AffectedValues,
+    near: Ints,
+    of: tuple[InterestingTimes, keyed.Found],
+    kernel: Kernel,
+) -> Ints:
+    """How often touched rows were there before; 0 for those of which it does not matter.
+
+    That is those that are not near and cannot be there a negative number of times: they only
+    come, in groups without any such row.
+    """
+    moments, stored = of
+    below = stored.rows_or_null("below").fill_null(0).to_numpy(zero_copy_only=False)
+    base = np.zeros(len(touched.owner), np.int64)
+    matters = below[touched.owner] != 0
+    matters[touched.entry[touched.counts(base) < 0]] = True
+    matters[near] = True
+    some = np.flatnonzero(matters)
+    base[some] = ordered.counts(runs, touched.entries(moments, some), kernel)
+    return base
+
+
+def _relevant(
+    touched: AffectedValues, moments: InterestingTimes, below: Ints
+) -> tuple[AffectedValues, InterestingTimes, Ints]:
+    """The moments at which touched rows or negative ones change, and the last of each group."""
+    pair = np.arange(len(moments.owner)) + moments.owner + 1
+    kept = below[pair] != below[pair - 1]
+    kept[touched.moment] = True
+    kept[moments.last] = True
+    number, chosen = np.cumsum(kept) - 1, np.flatnonzero(kept)
+    before = moments.bounds[0] + np.arange(len(moments.hashes))
+    pairs = np.sort(np.concatenate((before, pair[chosen])))
+    fewer = replace(moments, owner=moments.owner[chosen], times=moments.times[chosen])
+    return replace(touched, moment=number[touched.moment]), fewer, below[pairs]
 
 
 def _pieces(candidates: CandidateRows) -> Iterator[tuple[int, int]]:

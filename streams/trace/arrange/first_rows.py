@@ -93,7 +93,8 @@ def first_rows(
     `start` has a key at most once.
     """
     cursors = [ordered.cursor_at(run, start, largest=last) for run in runs]
-    return _Walk(runs, cursors, start, touched, kernel, largest=last).until(wanted)
+    cursors = [cursor for cursor in cursors if (cursor.left > 0).any()]
+    return _Walk(cursors, start, touched, kernel, largest=last).until(wanted)
 
 
 def first_rows_in_ranges(
@@ -116,8 +117,7 @@ def first_rows_in_ranges(
     none = Entries(gaps.keys, np.empty(0, np.int64), gaps.hashes[:0], nothing, nothing)
     cursors = [_cursor(run, gaps.places(run, i), last=last) for i, run in enumerate(runs)]
     cursors = [cursor for cursor in cursors if (cursor.left[wanted > 0] > 0).any()]
-    met = [cursor.run for cursor in cursors]
-    walk = _Walk(met, cursors, start, none, kernel, last, rows=False, signed=signed)
+    walk = _Walk(cursors, start, none, kernel, last, rows=False, signed=signed)
     return walk.until(wanted)
 
 
@@ -140,7 +140,6 @@ def _cursor(run: Run, places: tuple[Ints, Ints], *, last: bool) -> Cursor:
 class _Walk:
     """Reading on in all runs; rows count as often as they are there, or once each."""
 
-    runs: Sequence[Run]
     cursors: Sequence[Cursor]
     start: Entries
     touched: Entries
@@ -170,7 +169,7 @@ class _Walk:
             lacking[met] = np.maximum(lacking[met] - saturated(weight, starts)[ends], 0)
             ranges.append((which, read.cursor[live], read.places[live], counts))
             reach *= 2
-        return _gathered(self.runs, ranges)
+        return _gathered([cursor.run for cursor in self.cursors], ranges)
 
     def _judged(self, read: Read, todo: Ints) -> tuple[Ints, Ints]:
         """The rows read that are there, one of each, and their counts; the cursors move on."""
