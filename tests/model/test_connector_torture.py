@@ -122,7 +122,10 @@ def test_a_fault_loses_and_repeats_nothing_in_any_database(
     assert not run(chosen, database)
 
 
-@pytest.mark.parametrize("event", ["open", "commit", "opened"])
+@pytest.mark.parametrize(
+    "event",
+    ["open", *(pytest.param(event, marks=pytest.mark.long) for event in ("commit", "opened"))],
+)
 def test_a_process_refuses_a_message_that_comes_twice_with_a_text(event: str, run: Run) -> None:
     command = Command((*COMMAND, "sqlite"), os.environ)
     assert not run(Scenario(Mode.DELTA, Fault(Act.REPEAT, event, 1)), transport=command)
