@@ -184,7 +184,7 @@ class _Search:
         leading: list[Leading] = []
         ahead = _felt(felt, leading, len(wanted))
         todo = np.flatnonzero((wanted > 0) | ahead.felt)
-        enough = np.maximum(wanted, 1)
+        enough = wanted + 1  # one more tells that the wanted ones are complete
         while len(todo):
             some = first_rows_in_ranges(
                 self.runs, gaps.choose(todo), enough[todo], self.kernel, last=last

@@ -152,7 +152,8 @@ class _Walk:
         """Rows of each key until so many are found."""
         lacking = wanted.copy()
         ranges: list[tuple[Ints, Ints, Ints, Ints]] = []
-        reach = np.clip(wanted, 4, _FARTHEST)
+        # The last row that is read of a run is judged only with the next ones.
+        reach = np.clip(wanted + 1, 4, _FARTHEST)
         while True:
             nothing = np.zeros(len(wanted), np.int64)
             left = sum((cursor.left for cursor in self.cursors), nothing)

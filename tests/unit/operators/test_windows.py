@@ -381,15 +381,20 @@ def test_one_change_looks_at_its_neighbours(call: str, tmp_path: Path) -> None:
     assert work(query, tmp_path, np.array([77_777]), np.array([2])) < 100
 
 
-def test_a_changed_row_is_searched_once_in_a_run(tmp_path: Path) -> None:
+@pytest.mark.parametrize("call", SEEN[:3])
+def test_a_changed_row_is_searched_once_in_a_run(call: str, tmp_path: Path) -> None:
     catalog = {"t": Relation(CollectionId("t"), COLUMNS)}
-    query = f"SELECT k, v, {SEEN[0]} AS o FROM t"
+    query = f"SELECT k, v, {call} AS o FROM t"
     local = LocalDataflow(compile_view(query, catalog).dataflow, tmp_path, buckets=1)
     local.step(interval_of(0, 1, as_of=True), {})
     local.step(interval_of(1, 2), {0: updates(np.arange(20_000) * 10, np.ones(20_000))})
-    with patch.object(order, "bound", wraps=order.bound) as searched:
+    with (
+        patch.object(order, "bound", wraps=order.bound) as searched,
+        patch.object(ordered, "read_on", wraps=ordered.read_on) as read,
+    ):
         local.step(interval_of(2, 3), {0: updates(np.array([77_777]), np.array([2]))})
     assert searched.call_count == 1
+    assert read.call_count == 2  # once on each side
 
 
 def changed(diff: int, value: int, time: int) -> pa.Table:
