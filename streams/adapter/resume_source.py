@@ -16,8 +16,9 @@ from itertools import pairwise
 from streams.adapter.catalog import Catalog, Item, Resume
 from streams.adapter.ddl import read_topic
 from streams.adapter.offsets import offsets
+from streams.adapter.results import Complete, Notice, Result
 from streams.adapter.source_by_name import source_by_name
-from streams.compute import binding, continuation
+from streams.compute import binding, continuation, dead_letters
 from streams.compute.continuation import Wanted
 from streams.compute.description import IngestionDescription, Start
 from streams.compute.protocol import Status
@@ -183,6 +184,18 @@ def _is_lasting(read: IngestionDescription, bound: Mapping[int, int], reason: st
         return stood >= offset
     gaps = continuation.gaps(read.start, partition)
     return stood <= offset == continuation.past(gaps, offset)
+
+
+def told(item: Item) -> tuple[Result, ...]:
+    """Return what the user is told of a source that resumes."""
+    done = Complete("ALTER SOURCE", {"id": item.id})
+    if item.dead_letters is not None:
+        return (done,)
+    return Notice(
+        f"what is skipped is said in detail of SHOW SOURCES alone, since {item.name} has no"
+        f" dead letters; ALTER SOURCE {item.name} SET (ON ERROR DEAD LETTER) before it resumes"
+        f" has it said in {item.name}{dead_letters.SUFFIX}, too"
+    ), done
 
 
 def resumptions(item: Item, bound: Mapping[int, int]) -> str:

@@ -248,6 +248,22 @@ def test_what_a_statement_skipped_that_nobody_followed_is_said_by_the_next(lette
     assert len(said(letters)) == len(skips)
 
 
+def test_dead_letters_that_are_wanted_before_it_resumes_say_what_was_skipped(world, tmp_path):
+    """A source without dead letters that stalled, and was altered while it did."""
+    topic, replica = Topic("raw"), Replica(world, "old", tmp_path / "old")
+    settle(world, replica)
+    send(world, topic, *"defg")
+    world.broker.store.partition(topic, 0).truncate(Offset(5))
+    attempt(world, replica)
+    world.alter("events", on_error="dead_letter")
+    attempt(world, Replica(world, "r", tmp_path / "stalled"))
+    resume(world, 1, 6)
+    for name in ("one", "two"):
+        settle(world, Replica(world, name, tmp_path / name))
+    assert present(world) == Counter("abcg")
+    assert said(world) == [(3, f"skipped: offsets 3 to 5{BY}")]
+
+
 def test_of_a_topic_that_was_made_anew_the_rest_of_the_former_one_is_skipped(letters, tmp_path):
     """Also where the new one has no message yet."""
     topic = Topic("raw")

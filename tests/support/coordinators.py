@@ -115,9 +115,9 @@ def eventually(condition: Callable[[], bool]) -> None:
         time.sleep(0.01)
 
 
-def with_orders(env: Environment) -> FakeReplica:
+def with_orders(env: Environment, clauses: str = "") -> FakeReplica:
     replica = env.start_replica()
-    assert isinstance(env.sql(ORDERS)[-1], Complete)
+    assert isinstance(env.sql(ORDERS + clauses)[-1], Complete)
     eventually(lambda: bool(replica.created))
     return replica
 

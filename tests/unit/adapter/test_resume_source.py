@@ -2,7 +2,7 @@
 
 import pytest
 
-from streams.adapter.results import Complete
+from streams.adapter.results import Complete, Notice
 from streams.compute import binding
 from streams.compute.binding import Fact
 from streams.compute.description import DataflowDescription, Start
@@ -137,6 +137,22 @@ def test_what_retention_took_is_skipped_and_told(env):
     assert detail(env) == (
         f'{message}; resumed in topic "orders": partition 0 skipped offsets 7 to 8'
     )
+
+
+@pytest.mark.parametrize("on_error", ["DEAD LETTER", "SKIP"])
+def test_without_dead_letters_a_notice_says_where_what_was_skipped_is_said(env, on_error):
+    replica = with_orders(env, f" ON ERROR {on_error}")
+    produce(env, 9)
+    bind(env, replica, {0: 2})
+    env.broker.store.partition(ORDERS, 0).truncate(Offset(5))
+    *notices, done = env.sql("ALTER SOURCE orders RESUME FROM EARLIEST")
+    assert isinstance(done, Complete)
+    said = [
+        "what is skipped is said in detail of SHOW SOURCES alone, since orders has no dead"
+        " letters; ALTER SOURCE orders SET (ON ERROR DEAD LETTER) before it resumes has it said"
+        " in orders.errors, too"
+    ]
+    assert notices == ([] if on_error == "DEAD LETTER" else list(map(Notice, said)))
 
 
 def test_an_end_that_went_back_is_believed_with_a_replica(env):
