@@ -29,10 +29,16 @@ SESSIONS = """SELECT min(ts) AS first, max(ts) AS last, count(*) AS n
         FROM (SELECT *, coalesce(ts - lag(ts) OVER (ORDER BY ts, id)
             >= INTERVAL '20 milliseconds', true) AS begins FROM events))
     GROUP BY session"""
+NEARBY = """SELECT a.id, b.id AS other, a.ts FROM events a JOIN events b
+    ON b.ts BETWEEN a.ts - INTERVAL '30 milliseconds' AND a.ts + INTERVAL '20 milliseconds'"""
+MOVING = """SELECT id, ts, count(*) OVER (ORDER BY ts RANGE
+        BETWEEN INTERVAL '30 milliseconds' PRECEDING AND CURRENT ROW) AS n FROM events"""
 VIEWS = {
     "tumbling": (TUMBLING, f"s + {HUNDRED}"),
     "hopping": (HOPPING, f"s + {HUNDRED}"),
     "sessions": (SESSIONS, "last + INTERVAL '20 milliseconds'"),
+    "nearby": (NEARBY, f"ts + {HUNDRED}"),
+    "moving": (MOVING, f"ts + {HUNDRED}"),
 }
 
 

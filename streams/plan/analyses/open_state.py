@@ -1,10 +1,10 @@
 """Which operators of a view with EMIT ON CLOSE keep rows of windows that have closed.
 
 The filter up to the end of a row's window moves down to the inputs where the end follows from
-what the query groups, partitions or joins by. An operator above an append-only input that no
-such filter has reached keeps its rows for ever: of a session, since its end is a function of
-other rows; of a FULL JOIN, whose rows have the end of either side; of a frame by RANGE or a
-join by BETWEEN, which find rows of other windows.
+what the query groups, partitions or joins by, or from a distance of times that it says. An
+operator above an append-only input that no such filter has reached keeps its rows for ever: of
+a session, since its end is a function of other rows; of a FULL JOIN, whose rows have the end of
+either side; of a frame or a join that finds rows at any distance.
 
 Of an input that is not append-only nothing is said: its rows may leave by themselves.
 """

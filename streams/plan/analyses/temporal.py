@@ -85,10 +85,14 @@ def total(predicate: Scalar) -> Scalar | None:
     (value,) = predicate.arguments
     if predicate.name not in {"<", "<="} or value.type not in TIMESTAMPS:
         return None
-    tried = Call(Form.TRY, Form.TRY.value, (value,), value.type)
-    never = Literal(f"CAST('infinity' AS {value.type})", value.type, "'infinity'")
-    known = Call(Form.COALESCE, Form.COALESCE.value, (tried, never), value.type)
-    return replace(predicate, arguments=(known,))
+    return replace(predicate, arguments=(or_never(value),))
+
+
+def or_never(end: Scalar) -> Scalar:
+    """A time; the end of all times where it fails or is NULL."""
+    tried = Call(Form.TRY, Form.TRY.value, (end,), end.type)
+    never = Literal(f"CAST('infinity' AS {end.type})", end.type, "'infinity'")
+    return Call(Form.COALESCE, Form.COALESCE.value, (tried, never), end.type)
 
 
 def equated_conjuncts(predicate: Scalar, predicates: Sequence[Scalar]) -> Iterator[Scalar]:

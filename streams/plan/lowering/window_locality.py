@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 
 from streams.plan.analyses.fallible import can_fail
+from streams.plan.analyses.frame_values import is_exact
 from streams.plan.ir import WindowCall
 from streams.plan.lowering import aggregate_sql
 from streams.plan.lowering.range_frames import FrameOffsets, cannot_measure, span
@@ -26,16 +27,6 @@ FARTHEST = 10_000
 """Rows beyond which a neighbourhood is none."""
 
 _INTEGER = re.compile(r"(?:CAST\()+'(-?\d+)'(?: AS U?(?:TINYINT|SMALLINT|INTEGER|BIGINT)\))+")
-_SUMMED = frozenset({
-    "TINYINT", "SMALLINT", "INTEGER", "BIGINT", "UTINYINT", "USMALLINT", "UINTEGER", "BOOLEAN",
-})  # fmt: skip
-_DECIMAL = re.compile(r"DECIMAL\((\d+),\d+\)")
-_MOST_DIGITS = 18
-"""Digits of a decimal whose sums fit, however many rows there are."""
-_ROUNDED = ("FLOAT", "DOUBLE", "INTERVAL")
-_COMPARED = frozenset({"min", "max"})
-_LOGICAL = frozenset({"bool_and", "bool_or", "count", "count_star"})
-_PLACED = frozenset({"first_value", "last_value"})
 _RANKS = frozenset({"row_number", "rank"})
 _OFFSET = frozenset({"lag", "lead"})
 
@@ -113,7 +104,7 @@ def _look(call: WindowCall) -> _Look | str:
         return f"{call.function} may fail"
     if call.function in _OFFSET:
         return _offset(call)
-    if call.function not in _RANKS and not _is_exact(call):
+    if call.function not in _RANKS and not is_exact(call):
         return f"{call.function} is not a function of its frame's rows, to the last bit"
     return _running(call) if is_running(call) else _framed(call)
 
@@ -150,23 +141,6 @@ def _offset(call: WindowCall) -> _Look | str:
         return f"the offset of {call.function} is computed"
     distance = distance if call.function == "lag" else -distance
     return _Look(_Unit.ROWS, max(distance, 0), max(-distance, 0))
-
-
-def _is_exact(call: WindowCall) -> bool:
-    """Whether the frame's rows in order, and nothing else, decide every bit of the value."""
-    if call.function in _LOGICAL | _PLACED:
-        return True
-    if not call.arguments:
-        return False
-    kind = call.arguments[0].type
-    if call.function in _COMPARED:
-        return len(call.arguments) == 1 and not any(name in kind for name in _ROUNDED)
-    return call.function in {"sum", "avg"} and _is_summed(kind)
-
-
-def _is_summed(kind: str) -> bool:
-    decimal = _DECIMAL.fullmatch(kind)
-    return kind in _SUMMED or (decimal is not None and int(decimal[1]) <= _MOST_DIGITS)
 
 
 def _framed(call: WindowCall) -> _Look | str:

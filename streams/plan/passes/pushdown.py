@@ -15,10 +15,14 @@ each input of a join that has columns equal to those that it reads.
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import partial
 
 from streams.plan.analyses.disjunctions import factor, implied_predicate
 from streams.plan.analyses.fallible import can_fail
+from streams.plan.analyses.frame_values import seen_conjunct
+from streams.plan.analyses.known_predicates import known_predicates
 from streams.plan.analyses.temporal import TIMESTAMPS, equated_conjuncts, is_temporal, total
+from streams.plan.analyses.time_bounds import implied_conjuncts
 from streams.plan.ir import (
     DeltaJoin,
     Distinct,
@@ -53,6 +57,7 @@ from streams.plan.scalar import (
     Scalar,
     conjuncts,
     equality,
+    nearest,
     refs,
     replace_part,
     shift,
@@ -62,6 +67,9 @@ from streams.plan.scalar import (
 
 _OF_PARTITION = Literal("NULL", "INTEGER", "what a partition has in common")
 _MOST_NODES = 200  # of a predicate that is repeated instead of computed once above
+
+_OF_LEFT = frozenset({JoinKind.LEFT, JoinKind.SINGLE, JoinKind.SEMI, JoinKind.ANTI})
+"""Kinds whose answer is, for each row on the left, a function of its matches."""
 
 Predicates = tuple[Scalar, ...]
 
@@ -156,12 +164,20 @@ def _also_elsewhere(
 ) -> None:
     """Apply temporal predicates to inputs that have the columns they read, or equal ones."""
     every = node.predicates + predicates
+    known = every + known_predicates(Product(node.inputs, ()))
+    home = partial(_home, starts=starts)
     for predicate in _temporal(every):
-        for same in (predicate, *equated_conjuncts(predicate, every)):
-            place = _home(same, starts)
-            if place is not None and not can_fail(same):
-                own = shift(same, -starts[place])
-                inside[place] += [] if own in inside[place] else [own]
+        found = [
+            (place, same)
+            for same in (predicate, *equated_conjuncts(predicate, every))
+            if (place := home(same)) is not None and not can_fail(same)
+        ]
+        reached = {place for place, _ in found}
+        derived = implied_conjuncts(predicate, known, home)
+        found += [(place, same) for place, same in derived if place not in reached]
+        for place, same in found:
+            own = shift(same, -starts[place])
+            inside[place] += [] if own in inside[place] else [own]
 
 
 def _temporal(predicates: Predicates) -> Predicates:
@@ -209,7 +225,8 @@ def _into_match(node: Match, predicates: Predicates) -> Relational:
     if simple.kind is JoinKind.SEMI:
         more, within = _split(within, of_left)
         mine += more
-    theirs += tuple(same for same in _of_partners(simple, mine) if of_right(same))
+    partners = (*_of_partners(simple, mine), *_by_distance(simple, predicates))
+    theirs += tuple(dict.fromkeys(same for same in partners if of_right(same)))
     if simple.kind is JoinKind.FULL:
         of_either = tuple(_of_either(simple, predicates))
         mine = tuple(same for same in of_either if of_left(same))
@@ -227,10 +244,25 @@ def _of_partners(node: Match, mine: Predicates) -> Iterator[Scalar]:
     asked = node.predicates
     if node.kind is JoinKind.NULL_AWARE_ANTI:
         asked = tuple(p for p in asked if (equal := equality(p)) and equal.null_equal)
-    elif node.kind not in {JoinKind.LEFT, JoinKind.SINGLE, JoinKind.SEMI, JoinKind.ANTI}:
+    elif node.kind not in _OF_LEFT:
         return
     for predicate in _temporal(mine):
         yield from equated_conjuncts(predicate, asked)
+
+
+def _by_distance(node: Match, predicates: Predicates) -> Iterator[Scalar]:
+    """What temporal predicates of left's rows say by the distance of times of those they match.
+
+    So long as a row on the left is there it has its matches, and after that nobody asks.
+    """
+    width = len(columns(node.left))
+    if node.kind not in _OF_LEFT or nearest(node.predicates):
+        return
+    home = partial(_home, starts=[0, width])
+    known = node.predicates + known_predicates(Product((node.left, node.right), ()))
+    for predicate in predicates:
+        if all(ref < width for ref in refs(predicate)):
+            yield from (same for _, same in implied_conjuncts(predicate, known, home))
 
 
 def _of_either(node: Match, predicates: Predicates) -> Iterator[Scalar]:
@@ -299,6 +331,8 @@ def _through_partitions(node: Window | TopK, predicates: Predicates) -> Relation
         return bare != predicate and not refs(bare) and _exact(predicate)
 
     below, above = _split(predicates, of_keys)
+    if isinstance(node, Window):
+        below += tuple(filter(None, (seen_conjunct(node, p) for p in predicates)))
     return _filter(replace(node, input=_push(node.input, below)), above)
 
 

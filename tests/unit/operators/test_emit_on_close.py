@@ -31,6 +31,10 @@ HOPS = f"""SELECT s, s + {TEN} AS window_end, page, count(*) AS n FROM (
         '5 milliseconds', ts + INTERVAL '1 microsecond', INTERVAL '5 milliseconds')) AS s
     FROM clicks) GROUP BY ALL"""
 
+NEARBY = "b.ts BETWEEN c.ts - INTERVAL '7 milliseconds' AND c.ts + INTERVAL '4 milliseconds'"
+MOVING = """count(*) OVER (PARTITION BY page ORDER BY ts
+    RANGE BETWEEN INTERVAL '{}' PRECEDING AND {})"""
+
 VIEWS: Mapping[str, tuple[str, str]] = {
     "tumbling": (TUMBLING, f"s + {TEN}"),
     "tumbling by its end": (
@@ -117,6 +121,79 @@ VIEWS: Mapping[str, tuple[str, str]] = {
     "rows that expire": (
         "SELECT id, ts FROM clicks WHERE mz_now() < ts + INTERVAL '7 milliseconds'",
         "ts + INTERVAL '7 milliseconds'",
+    ),
+    "buys nearby": (
+        f"SELECT c.id, b.id AS bought, c.ts FROM clicks c JOIN buys b ON {NEARBY}",
+        f"ts + {TEN}",
+    ),
+    "buys nearby by the later one": (
+        f"""SELECT c.id, b.id AS bought, c.ts, b.ts AS bought_at FROM clicks c JOIN buys b
+        ON c.page = b.page AND {NEARBY}""",
+        "greatest(bought_at + INTERVAL '3 milliseconds', ts)",
+    ),
+    "buys nearby, if there are any": (
+        f"SELECT c.id, b.id AS bought, c.ts FROM clicks c LEFT JOIN buys b ON {NEARBY}",
+        f"ts + {TEN}",
+    ),
+    "buys nearby by the later one, if there are any": (
+        f"""SELECT c.id, b.id AS bought, coalesce(b.ts, c.ts) AS last, c.ts
+        FROM clicks c LEFT JOIN buys b ON {NEARBY} AND b.id < c.id""",
+        "greatest(last, ts) + INTERVAL '3 milliseconds'",
+    ),
+    "buys of the same window": (
+        f"""SELECT c.id, b.id AS bought, c.ts FROM clicks c JOIN buys b
+        ON {START.replace("ts", "c.ts")} = {START.replace("ts", "b.ts")}""",
+        f"ts + {TEN}",
+    ),
+    "clicks with a buy nearby": (
+        f"SELECT id, ts FROM clicks c WHERE EXISTS (FROM buys b WHERE {NEARBY})",
+        f"ts + {TEN}",
+    ),
+    "clicks without a buy nearby": (
+        f"SELECT id, ts FROM clicks c WHERE NOT EXISTS (FROM buys b WHERE {NEARBY}"
+        " AND b.page = c.page AND b.id % 3 = 0)",
+        f"ts + {TEN}",
+    ),
+    "a buy nearby": (
+        f"SELECT id, ts, (SELECT max(b.id) FROM buys b WHERE {NEARBY}) AS bought FROM clicks c",
+        f"ts + {TEN}",
+    ),
+    "buys nearby in each window": (
+        f"""SELECT {START.replace("ts", "c.ts")} AS s, count(*) AS n, sum(b.id)::BIGINT AS ids
+        FROM clicks c JOIN buys b ON {NEARBY} GROUP BY s""",
+        f"s + {TEN}",
+    ),
+    "a way through three": (
+        """SELECT a.id, b.id AS next, c.id AS last, a.ts FROM clicks a
+        JOIN buys b ON a.ts BETWEEN b.ts - INTERVAL '6 milliseconds' AND b.ts
+        JOIN clicks c ON b.ts BETWEEN c.ts - INTERVAL '5 milliseconds' AND c.ts""",
+        "ts + INTERVAL '14 milliseconds'",
+    ),
+    "while something holds": (
+        """SELECT c.id, b.id AS of, c.ts FROM clicks c JOIN buys b
+        ON c.ts >= b.ts AND c.ts < b.ts + to_milliseconds(b.id % 9)""",
+        "ts + INTERVAL '5 milliseconds'",
+    ),
+    "moving": (
+        f"SELECT id, ts, {MOVING.format('7 milliseconds', 'CURRENT ROW')} AS n FROM clicks",
+        "ts + INTERVAL '8 milliseconds'",
+    ),
+    "moving both ways": (
+        f"""SELECT id, ts, {MOVING.format("3500 us", "INTERVAL '4 ms' FOLLOWING")} AS n,
+            max(id) OVER (PARTITION BY page ORDER BY ts DESC RANGE BETWEEN
+                INTERVAL '2 ms' PRECEDING AND INTERVAL '6 ms' FOLLOWING) AS latest
+        FROM clicks""",
+        "ts + INTERVAL '5 milliseconds'",
+    ),
+    "moving in each window": (
+        f"""SELECT {START} AS s, sum(n)::BIGINT AS n, count(*) AS rows FROM (SELECT ts,
+            {MOVING.format("7 milliseconds", "CURRENT ROW")} AS n FROM clicks) GROUP BY s""",
+        f"s + {TEN}",
+    ),
+    "moving over buys nearby": (
+        f"""SELECT id, ts, {MOVING.format("7 milliseconds", "CURRENT ROW")} AS n
+        FROM (SELECT c.id, c.page, c.ts FROM clicks c JOIN buys b ON {NEARBY})""",
+        "ts + INTERVAL '8 milliseconds'",
     ),
     "never": ("SELECT id, CASE WHEN id > 9 THEN ts END AS e FROM clicks", "e"),
 }
@@ -227,6 +304,19 @@ BOUNDED = (
     "either stream by more than the window",
     "either stream by windows that may be unknown",
     "clicks without buys",
+    "buys nearby",
+    "buys nearby by the later one",
+    "buys nearby, if there are any",
+    "buys of the same window",
+    "clicks with a buy nearby",
+    "clicks without a buy nearby",
+    "a buy nearby",
+    "buys nearby in each window",
+    "a way through three",
+    "while something holds",
+    "moving",
+    "moving both ways",
+    "moving in each window",
 )
 
 

@@ -35,6 +35,10 @@ BETWEEN = """
 SELECT clicks.id, views.id AS other, clicks.ts AS window_end FROM clicks JOIN views
 ON views.ts BETWEEN clicks.ts - INTERVAL '1 minute' AND clicks.ts EMIT ON CLOSE
 """
+NEARBY = f"""
+SELECT {MINUTE.replace("ts", "clicks.ts")} AS window_end, count(*) AS n FROM clicks JOIN views
+ON views.ts BETWEEN clicks.ts - INTERVAL '1 minute' AND clicks.ts GROUP BY ALL EMIT ON CLOSE
+"""
 HOPS = """
 SELECT s, s + INTERVAL '1 minute' AS window_end, count(*) AS n FROM (
   SELECT unnest(range(ts - INTERVAL '45 seconds', ts, INTERVAL '15 seconds')) AS s FROM clicks)
@@ -51,10 +55,14 @@ def kept(query: str) -> tuple[str, ...]:
     [
         (SESSIONS, {"OVER", "GROUP BY"}),
         (FULL, {"FULL JOIN"}),
-        (RANGE, {"OVER"}),
-        (BETWEEN, {"JOIN"}),
+        (RANGE.replace("INTERVAL '1 minute'", "UNBOUNDED"), {"OVER"}),
+        (RANGE.replace("count(*)", "sum(page::BIGINT)"), {"OVER"}),
+        (
+            BETWEEN.replace("clicks.ts - INTERVAL '1 minute'", "TIMESTAMP '2020-01-01'"),
+            {"JOIN"},
+        ),
     ],
-    ids=["sessions", "full join", "range", "between"],
+    ids=["sessions", "full join", "range", "range that may fail", "one way"],
 )
 def test_what_keeps_rows_of_closed_windows_is_named_with_the_way_out(
     query: str, operators: set[str]
@@ -79,6 +87,14 @@ def test_what_keeps_rows_of_closed_windows_is_named_with_the_way_out(
         "SELECT c.id, p.id AS of, c.ts AS window_end FROM clicks c JOIN views p USING (ts)"
         " EMIT ON CLOSE",
         "SELECT ts AS window_end, id FROM clicks EMIT ON CLOSE",
+        RANGE,
+        RANGE.replace("INTERVAL '1 minute'", "INTERVAL '1 month 2 days'"),
+        BETWEEN,
+        BETWEEN.replace("JOIN", "LEFT JOIN"),
+        BETWEEN.replace(
+            "clicks.ts AS window_end", "greatest(views.ts, clicks.ts) AS window_end"
+        ),
+        NEARBY,
     ],
 )
 def test_of_a_view_whose_state_is_dropped_nothing_is_said(query: str) -> None:
