@@ -44,6 +44,12 @@ VIEWS: Mapping[str, str] = {
                         >= INTERVAL 1 SECOND, true) AS begins
                     FROM clicks WHERE mz_now() < ts + INTERVAL 10 SECOND))
         GROUP BY page, session EMIT ON CLOSE (last + INTERVAL 1 SECOND)""",
+    "nearby": """SELECT c.id, n.id AS near, c.ts FROM clicks c JOIN clicks n ON n.page = c.page
+            AND n.ts BETWEEN c.ts - INTERVAL 1 SECOND AND c.ts
+        EMIT ON CLOSE (ts + INTERVAL 1 SECOND)""",
+    "moving": """SELECT id, ts, count(*) OVER (PARTITION BY page ORDER BY ts
+            RANGE BETWEEN INTERVAL 1 SECOND PRECEDING AND CURRENT ROW) AS clicks FROM clicks
+        EMIT ON CLOSE (ts + INTERVAL 1 SECOND)""",
     "not_closed": _TUMBLING,
 }
 

@@ -142,7 +142,7 @@ def test_every_case_of_change_is_a_view(name: str) -> None:
         assert change.measure(case, 50).changes[5].wall_ms > 0
 
 
-@pytest.mark.parametrize("name", ["tumbling", "not_closed"])
+@pytest.mark.parametrize("name", ["tumbling", "nearby", "moving", "not_closed"])
 def test_a_view_of_windows_that_closes_them_keeps_no_more(name: str) -> None:
     with patch.multiple(windows, LAST=2, EVENTS=40):
         few, many = windows.kept_after(windows.VIEWS[name], (12, 24))
