@@ -31,6 +31,9 @@ _FARTHEST = 1 << 61
 _TRUNCATED = {"second": 1_000_000, "minute": 60_000_000, "hour": 3_600_000_000, "day": _DAY}
 """Units that divide a day, with the microseconds of each."""
 
+_ZONED_BUCKET = ("time_bucket", "TIMESTAMP WITH TIME ZONE")
+"""It fails on the first day of the calendar."""
+
 _MIRRORED = {"<": (0, 1), "<=": (0, 1), ">": (1, 0), ">=": (1, 0)}
 _EQUAL = ((0, 1), (1, 0))
 
@@ -87,7 +90,7 @@ def latest(time: Scalar) -> LatestTime | None:  # noqa: PLR0911 - one case a for
         start, micros = moved
         return _plus(latest(start), micros) if micros >= 0 else None
     if (cut := _cut(time)) is not None:
-        return latest(cut[0])
+        return latest(cut[0]) if (time.name, time.type) != _ZONED_BUCKET else None
     if (tried := _tried(time)) is not None:
         return latest(tried)
     if time.form is Form.CASE:

@@ -164,9 +164,10 @@ def _also_elsewhere(
 ) -> None:
     """Apply temporal predicates to inputs that have the columns they read, or equal ones."""
     every = node.predicates + predicates
-    known = every + known_predicates(Product(node.inputs, ()))
+    ends = _temporal(every)
+    known = every + known_predicates(Product(node.inputs, ())) if ends else ()
     home = partial(_home, starts=starts)
-    for predicate in _temporal(every):
+    for predicate in ends:
         found = [
             (place, same)
             for same in (predicate, *equated_conjuncts(predicate, every))
@@ -259,10 +260,11 @@ def _by_distance(node: Match, predicates: Predicates) -> Iterator[Scalar]:
     if node.kind not in _OF_LEFT or nearest(node.predicates):
         return
     home = partial(_home, starts=[0, width])
-    known = node.predicates + known_predicates(Product((node.left, node.right), ()))
-    for predicate in predicates:
-        if all(ref < width for ref in refs(predicate)):
-            yield from (same for _, same in implied_conjuncts(predicate, known, home))
+    ends = [p for p in predicates if is_temporal(p) and all(ref < width for ref in refs(p))]
+    both = Product((node.left, node.right), ())
+    known = node.predicates + known_predicates(both) if ends else ()
+    for predicate in ends:
+        yield from (same for _, same in implied_conjuncts(predicate, known, home))
 
 
 def _of_either(node: Match, predicates: Predicates) -> Iterator[Scalar]:

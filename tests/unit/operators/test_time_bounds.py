@@ -8,11 +8,15 @@ import random
 from collections import Counter
 from importlib import import_module
 
+import duckdb
 import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from streams.plan.analyses.time_bounds import POINTS, earliest, later, latest
+from streams.plan.scalar import Call, Form, Literal, Ref, Scalar
+from streams.plan.to_sql import sql
 from streams.testing import maintain
 from streams.testing.maintain import Maintained
 from tests.support.examples import examples
@@ -137,3 +141,53 @@ def test_what_follows_from_distances_changes_nothing(
         patched.setattr(PUSHDOWN, "seen_conjunct", lambda *_: None)
         plain = shown(maintain(query, TABLES, updates, uppers))
     assert derived == plain
+
+
+LENGTHS = (
+    "0 months 0 days -4000 microseconds", "0 months 0 days 4000 microseconds",
+    "0 months 0 days 25200000000 microseconds", "0 months 0 days 28800000000 microseconds",
+    "0 months 1 days 0 microseconds", "0 months 7 days 0 microseconds",
+    "1 months 0 days 0 microseconds",
+)  # fmt: skip
+UNITS = ("second", "minute", "hour", "day", "week", "month", "year")
+
+
+def made_of(time: Scalar) -> list[Scalar]:
+    """What is made of a time and constants."""
+    intervals = [Literal(f"CAST('{each}' AS INTERVAL)", "INTERVAL", each) for each in LENGTHS]
+    units = [Literal(f"CAST('{each}' AS VARCHAR)", "VARCHAR", f"'{each}'") for each in UNITS]
+    cuts = [("time_bucket", each) for each in intervals[1:]]
+    cuts += [("date_trunc", each) for each in units]
+    sums = ((sign, each) for sign in "+-" for each in intervals)
+    return [
+        *(Call(Form.FUNCTION, name, (each, time), time.type) for name, each in cuts),
+        *(Call(Form.INFIX, sign, (time, each), time.type) for sign, each in sums),
+    ]
+
+
+@pytest.mark.parametrize("kind", sorted(POINTS))
+def test_bounds_hold_and_fail_at_one_end_of_the_calendar(kind: str) -> None:
+    column = Ref(0, kind, "ts")
+    once = made_of(column)
+    con = duckdb.connect()
+    con.execute("SET TimeZone='UTC'")
+    values = ", ".join(f"({at})" for at in FAR if at is not None and abs(at) <= HIGHEST)
+    moments = f"SELECT make_timestamp(us)::{kind} AS c0 FROM (VALUES {values}) v(us)"
+    con.execute(f"CREATE TABLE t AS {moments}")
+
+    def wrong(time: Scalar, micros: int, sign: str) -> bool:
+        own, limit = sql(time), sql(later(column, micros))
+        failing = f"c0 {sign} make_timestamp(0)::{kind} AND TRY({own}) IS NULL"
+        beyond = f"TRY({own}) {'>' if sign == '<' else '<'} TRY({limit})"
+        count = f"SELECT count(*) FROM t WHERE ({failing}) OR {beyond}"
+        return con.execute(count).fetchone() != (0,)
+
+    found = 0
+    for time in [*once, *(twice for one in once for twice in made_of(one))]:
+        above, below = latest(time), earliest(time)
+        if above is not None:
+            assert not wrong(time, above.columns[column], "<"), sql(time)
+        if below is not None:
+            assert not wrong(time, below[1], ">"), sql(time)
+        found += (above is not None) + (below is not None)
+    assert found > 100
