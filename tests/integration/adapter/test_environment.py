@@ -162,6 +162,19 @@ def test_commands_of_strangers_are_answered_and_the_service_comes_back(
         client.close()
 
 
+def order(bootstrap: str, topic: str, rng: random.Random, stop: threading.Event) -> None:
+    """Customers come, collect forty orders, and are gone."""
+    feed, sent = Feed(bootstrap), 0
+    while not stop.wait(0.2):
+        first = sent // 60
+        rows = [
+            {"id": sent + i, "customer": first + rng.randrange(20), "amount": i}
+            for i in range(10)
+        ]
+        feed.send(topic, rows)
+        sent += len(rows)
+
+
 @through_kills
 def test_a_sink_writes_every_change_once_through_kills(
     environment: Environment, broker: EmbeddedBroker
@@ -176,24 +189,12 @@ def test_a_sink_writes_every_change_once_through_kills(
     )
     rng, stop = random.Random(7), threading.Event()
 
-    def produce() -> None:
-        """Customers come, collect forty orders, and are gone."""
-        feed, sent = Feed(broker.bootstrap), 0
-        while not stop.wait(0.2):
-            first = sent // 60
-            rows = [
-                {"id": sent + i, "customer": first + rng.randrange(20), "amount": i}
-                for i in range(10)
-            ]
-            feed.send(topic, rows)
-            sent += len(rows)
-
     def write(times: int) -> None:
         """Let the sink write at so many times at least, however long that takes here."""
         for _ in range(times):
             eventually(partial(has_passed, environment, sink, now_ms()))
 
-    producer = threading.Thread(target=produce)
+    producer = threading.Thread(target=order, args=(broker.bootstrap, topic, rng, stop))
     yield "before"
     producer.start()
     try:
