@@ -61,8 +61,8 @@ def test_what_keeps_rows_of_closed_windows_is_said_when_the_view_is_created(
 ) -> None:
     with_windows(env)
     query = (
-        "SELECT ts AS window_end, id, count(*) OVER (ORDER BY ts RANGE BETWEEN"
-        " INTERVAL '1 hour' PRECEDING AND CURRENT ROW) AS n FROM {} EMIT ON CLOSE"
+        "SELECT ts AS window_end, id, count(*) OVER (ORDER BY ts, id ROWS BETWEEN"
+        " 9 PRECEDING AND CURRENT ROW) AS n FROM {} EMIT ON CLOSE"
     )
     notice, done = env.sql(f"CREATE MATERIALIZED VIEW moving AS {query.format('clicks')}")
     assert isinstance(done, Complete)
