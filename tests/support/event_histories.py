@@ -147,7 +147,7 @@ class History:
         self.look()
         replica.follow()
         quiet = 0
-        for _ in range(60):
+        for _ in range(600):  # builds in slices of a byte take many
             self.world.now += 1_500
             quiet = 0 if self.step(replica) else quiet + 1
             if quiet > 2:
