@@ -402,7 +402,7 @@ class Coordinator:
         item = self.catalog.change(lambda _: resume).items[item.id]
         self._crash("after-catalog-resume")
         self._upkeep.renew(item)
-        return resume_source.told(item)
+        return resume_source.results(item)
 
     def _change(self, statement: Change) -> tuple[Result, ...]:
         match statement:

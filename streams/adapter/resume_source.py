@@ -186,15 +186,15 @@ def _is_lasting(read: IngestionDescription, bound: Mapping[int, int], reason: st
     return stood <= offset == continuation.past(gaps, offset)
 
 
-def told(item: Item) -> tuple[Result, ...]:
-    """Return what the user is told of a source that resumes."""
+def results(item: Item) -> tuple[Result, ...]:
+    """Return the results of RESUME, with a notice if skipped messages make no dead letters."""
     done = Complete("ALTER SOURCE", {"id": item.id})
     if item.dead_letters is not None:
         return (done,)
     return Notice(
-        f"what is skipped is said in detail of SHOW SOURCES alone, since {item.name} has no"
-        f" dead letters; ALTER SOURCE {item.name} SET (ON ERROR DEAD LETTER) before it resumes"
-        f" has it said in {item.name}{dead_letters.SUFFIX}, too"
+        f"only the column detail of SHOW SOURCES reports what is skipped: {item.name} has no"
+        f" dead letters; to record it in {item.name}{dead_letters.SUFFIX} too, run"
+        f" ALTER SOURCE {item.name} SET (ON ERROR DEAD LETTER) before RESUME"
     ), done
 
 

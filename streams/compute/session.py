@@ -107,12 +107,7 @@ class Reconcile:
     dropped: int
 
 
-@dataclass(frozen=True, slots=True)
-class Write:
-    """Action: from here on dataflows may write."""
-
-
-Action = Configure | Restart | Create | Drop | Compact | Reconcile | Write
+Action = Configure | Restart | Create | Drop | Compact | Reconcile
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,7 +157,7 @@ class Session:
             case InitializationComplete():
                 return self._reconcile()
             case AllowWrites():
-                return replace(self, stage=Stage.READ_WRITE), (Write(),)
+                return replace(self, stage=Stage.READ_WRITE), ()
             case _:
                 assert_never(command)
 

@@ -60,7 +60,7 @@ def ranks(extreme: RunningExtreme, values: pa.Array, kernel: Kernel) -> Ints:
 
 @dataclass(frozen=True, slots=True)
 class RunningRanks:
-    """The greatest rank so far at each of some places, in stretches of which each begins anew.
+    """The greatest rank so far at each of some places, each stretch by itself.
 
     `upto` has codes of stretch and rank, which ascend; `size` is beyond any rank.
     """

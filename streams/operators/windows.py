@@ -44,9 +44,7 @@ from streams.operators.neighbourhoods import NeighbourhoodRows, neighbourhoods
 from streams.operators.ordered_groups import CandidateRows, ChangedRows
 from streams.operators.running_extremes import name, record_changes
 from streams.operators.running_sums import columns_of, prefixes
-from streams.plan.physical import (
-    Groupwise,
-)
+from streams.plan.physical import Groupwise
 from streams.plan.reach import Reach
 from streams.trace.arrange import keyed, ordered
 from streams.trace.arrange.runs import Run, RunName

@@ -34,7 +34,6 @@ from streams.compute.session import (
     Reconcile,
     Restart,
     Session,
-    Write,
 )
 from streams.compute.writer import ResponseWriter
 from streams.errors import InvalidUsage
@@ -238,8 +237,6 @@ class _Server:
             case Reconcile(retained, created, dropped):
                 self.has_reconciled = True
                 self.answers.reconciled(Reconciled(len(retained), created, dropped))
-            case Write():
-                pass  # `_allow` follows the stage
             case _:
                 assert_never(action)
 

@@ -1,4 +1,4 @@
-"""Elects one owner among processes: whoever is assigned the one partition of a topic.
+"""Elects one owner among processes: the one that is assigned the only partition of a topic.
 
 They are members of a consumer group of Kafka, so brokers do the election: a member that sends
 no heartbeats for `SESSION_MS` loses the partition to another one. An owner may not have heard
@@ -60,8 +60,7 @@ _FENCED = frozenset(
 class Ownership:
     """One member of a group; a thread of its own keeps it in the group.
 
-    It joins once the topic `exists`. `changed` is called by that thread, whenever `is_owner` or
-    `trouble` has changed.
+    It joins once the topic `exists`.
     """
 
     def __init__(
@@ -72,10 +71,9 @@ class Ownership:
         group: str,
         member: str,
         exists: Callable[[], bool] = lambda: True,
-        changed: Callable[[], None] = lambda: None,
     ) -> None:
         self._settings, self._topic, self._group = settings, topic, group
-        self._member, self._exists, self._changed = member, exists, changed
+        self._member, self._exists = member, exists
         self._state = (False, "")
         self._is_member = False
         self._stopped = threading.Event()
@@ -190,9 +188,6 @@ class Ownership:
         self._set(is_owner=False, trouble=self.trouble)
 
     def _set(self, *, is_owner: bool, trouble: str) -> None:
-        if (is_owner, trouble) == self._state:
-            return
         if trouble and trouble != self.trouble:
             log.error("not the owner", extra={"group": self._group, "why": trouble})
         self._state = (is_owner, trouble)
-        self._changed()

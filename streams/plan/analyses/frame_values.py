@@ -7,7 +7,7 @@ needed without having it in its frame.
 
 Nothing may fail that the query does not let fail: neither for a row that leaves (its arguments
 and bounds do not fail, or it stays) nor for one whose frame has lost rows, which is computed
-until it leaves, and which nobody reads (no function fails over some of its rows).
+until it leaves, and which is not read (no function fails over some of its rows).
 """
 
 import re

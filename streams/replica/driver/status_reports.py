@@ -176,7 +176,7 @@ def _reports(flow: Dataflow, scheduler: Scheduler) -> bool:
 
 
 def standby(flow: Dataflow, obstacle: str) -> Status:
-    """Return the condition of a source or rebase that another replica owns, or nobody can."""
+    """Return the condition of a source or rebase on a replica that is not the owner."""
     return Status(flow.id, "stalled" if obstacle else STANDBY, obstacle)
 
 

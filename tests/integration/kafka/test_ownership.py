@@ -21,16 +21,14 @@ from tests.support.processes import eventually
 pytestmark = pytest.mark.integration
 
 MEMBER = """
-import sys, threading
+import sys, threading, time
 from streams.kafka.client.ownership import Ownership
 from streams.kafka.settings import ClientSettings
 bootstrap, topic, member = sys.argv[1:]
-changed = threading.Event()
-ownership = Ownership(
-    ClientSettings(bootstrap), topic=topic, group=topic, member=member, changed=changed.set
-)
+ownership = Ownership(ClientSettings(bootstrap), topic=topic, group=topic, member=member)
 ownership.start()
-changed.wait()
+while not ownership.is_owner:
+    time.sleep(0.02)
 print(ownership.is_owner, flush=True)
 threading.Event().wait()
 """

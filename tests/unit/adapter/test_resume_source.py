@@ -148,9 +148,9 @@ def test_without_dead_letters_a_notice_says_where_what_was_skipped_is_said(env, 
     *notices, done = env.sql("ALTER SOURCE orders RESUME FROM EARLIEST")
     assert isinstance(done, Complete)
     said = [
-        "what is skipped is said in detail of SHOW SOURCES alone, since orders has no dead"
-        " letters; ALTER SOURCE orders SET (ON ERROR DEAD LETTER) before it resumes has it said"
-        " in orders.errors, too"
+        "only the column detail of SHOW SOURCES reports what is skipped: orders has no dead"
+        " letters; to record it in orders.errors too, run ALTER SOURCE orders SET (ON ERROR"
+        " DEAD LETTER) before RESUME"
     ]
     assert notices == ([] if on_error == "DEAD LETTER" else list(map(Notice, said)))
 

@@ -19,7 +19,6 @@ from streams.compute.session import (
     Restart,
     Session,
     Stage,
-    Write,
 )
 from streams.errors import InvalidUsage
 from streams.ids import CollectionId
@@ -56,14 +55,16 @@ def test_nothing_starts_before_initialization_is_complete() -> None:
     ]
     assert session.stage is Stage.READ_ONLY
     session, actions = run(session, AllowWrites())
-    assert actions == [Write()]
+    assert actions == []
+    assert session.may_write
     assert session.stage is Stage.READ_WRITE
 
 
 def test_the_same_iteration_again_changes_nothing() -> None:
     session, _ = run(Session(), *iteration("a", *creates(U1, U2)))
     session, actions = run(session, *iteration("b", *creates(U1, U2)))
-    assert actions == [Reconcile(kept=(U1, U2), created=0, dropped=0), Write()]
+    assert actions == [Reconcile(kept=(U1, U2), created=0, dropped=0)]
+    assert session.may_write
 
 
 def test_what_is_missing_or_different_goes_first_and_in_silence() -> None:
@@ -76,7 +77,6 @@ def test_what_is_missing_or_different_goes_first_and_in_silence() -> None:
         Create(changed.description),
         Create(description(U3)),
         Reconcile(kept=(), created=2, dropped=2),
-        Write(),
     ]
     assert set(session.running) == {U2, U3}
 
