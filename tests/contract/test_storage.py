@@ -5,6 +5,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 
@@ -32,6 +33,7 @@ from streams.storage.log.events import Append, Part
 from streams.storage.log.outcomes import Appended
 from streams.storage.read.options import Options
 from streams.storage.write.validation import OutsideInterval, WrongRows
+from tests.support.processes import eventually
 from tests.support.storages import SCHEMA, TABLE, contents, table, write
 
 _spaces = itertools.count()
@@ -317,16 +319,15 @@ def test_two_writers_at_full_speed_are_told_what_is_read(
             else:
                 write = replace(write, frontier=done.current)
 
-    writers = [
-        threading.Thread(target=race, args=(place.client(), write, number))
-        for number in range(2)
-    ]
-    for writer in writers:
-        writer.start()
-    time.sleep(60 if is_full_minute else 3)
-    stop.set()
-    for writer in writers:
-        writer.join(timeout=120)
-    assert all(written)
+    with ThreadPoolExecutor(2) as pool:
+        writers = [pool.submit(race, place.client(), write, number) for number in range(2)]
+        try:
+            time.sleep(60 if is_full_minute else 3)
+            # Nothing is fair between them: on a busy machine one may lose for seconds.
+            eventually(lambda: all(written) or any(writer.done() for writer in writers))
+        finally:
+            stop.set()
+        for writer in writers:
+            writer.result(timeout=120)
     upper = len(written[0]) + len(written[1])
     assert everything(place.client(), read, upper) == {**written[0], **written[1]}
