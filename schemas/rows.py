@@ -64,11 +64,7 @@ FORMS: tuple[Form, ...] = (
         '{"type": "long", "logicalType": "local-timestamp-micros"}',
         "epoch_us({}::TIMESTAMP)",
     ),
-    Form(
-        "TIMESTAMP_NS",
-        '{"type": "long", "logicalType": "local-timestamp-nanos"}',
-        key_sql="epoch_ns({})",
-    ),
+    Form("TIMESTAMP_NS", '{"type": "long", "logicalType": "local-timestamp-nanos"}'),
     Form(
         "TIMESTAMP WITH TIME ZONE|TIMESTAMPTZ",
         '{"type": "long", "logicalType": "timestamp-micros"}',

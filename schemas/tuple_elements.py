@@ -82,6 +82,14 @@ def integers(array: pa.Array) -> pa.BinaryArray:
     return _packed(Integers.of(array))
 
 
+def nanoseconds(array: pa.Array) -> pa.BinaryArray:
+    """Elements of timestamps that no text of microseconds holds: integers since 1970.
+
+    The infinities are DuckDB's own, the greatest and the least but one of 64 bits.
+    """
+    return integers(array.view(pa.int64()))
+
+
 def _packed(values: Integers) -> pa.BinaryArray:
     counts = values.bytes_from(0)
     signed = np.where(values.negative, -counts, counts)
@@ -141,4 +149,5 @@ _ENCODERS: dict[pa.DataType, Callable[[pa.Array], pa.BinaryArray]] = {
     pa.bool_(): booleans,
     pa.string(): texts,
     pa.binary(): texts,
+    pa.timestamp("ns"): nanoseconds,
 }

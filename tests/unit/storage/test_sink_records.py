@@ -68,6 +68,11 @@ def test_an_error_may_come_after_what_began_the_stall() -> None:
             ["2026-01-02T03:04:05.000000", "20240-01-01 00:00:00", "infinity", "-infinity"],
         ),
         (
+            "TIMESTAMP_NS",
+            ["1970-01-01 00:00:00.000000007", "infinity", "-infinity"],
+            [7, 2**63 - 1, 1 - 2**63],
+        ),
+        (
             "DATE",
             ["2026-01-02", "20000-01-01", "0044-03-15 (BC)"],
             ["2026-01-02", "20000-01-01", "0044-03-15 (BC)"],
@@ -81,7 +86,7 @@ def test_an_error_may_come_after_what_began_the_stall() -> None:
         ("DATE[]", ["[2026-01-02]", "[20000-01-01]"], [("2026-01-02",), "[20000-01-01]"]),
     ],
 )
-def test_a_key_that_no_date_of_python_holds_is_text(
+def test_a_key_that_no_date_of_python_holds_is_apart(
     kind: str, texts: list[str], keys: list[object]
 ) -> None:
     columns = Description((("k", kind),))
