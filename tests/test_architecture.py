@@ -167,6 +167,7 @@ DOORS: dict[str, set[str]] = {
 
 ALLOWED_BASES = {
     "Exception", "SlackwaterError", "Protocol", "Enum", "IntEnum", "StrEnum", "NamedTuple",
+    "TypedDict",  # an object of JSON, as it is read
     # what a persistent map and an array are to whoever reads them, how types are named
     "Mapping", "Sequence", "Generic",
     # interfaces that other people's libraries ask us to implement, at the doors

@@ -31,6 +31,7 @@ from streams.adapter.request_metrics import RequestCounts, of_requests
 from streams.adapter.results import END, Failed, Progress, Result, line
 from streams.adapter.sessions import Session, Sessions, session_of
 from streams.adapter.show import UNITS, ShownObject, row
+from streams.adapter.show_statements import REPLICA_COLUMNS, replica_rows
 from streams.adapter.timelines import Timeline
 from streams.compute.replica_responses import InstanceStatus
 from streams.errors import Determinate, InvalidUsage
@@ -276,6 +277,7 @@ def status(answering: StatementExecutor) -> dict[str, object]:
     return {
         "epoch": answering.epoch,
         "replicas": sorted(answering.observed.replicas),
+        "cluster_replicas": _replicas(answering),
         "objects": objects,
         "materializations": [
             {
@@ -287,6 +289,14 @@ def status(answering: StatementExecutor) -> dict[str, object]:
             for materialization in answering.materialized()
         ],
     }
+
+
+def _replicas(answering: StatementExecutor) -> list[dict[str, str | int | None]]:
+    """Return what SHOW CLUSTER REPLICAS says."""
+    names = [column.name for column in REPLICA_COLUMNS]
+    items = (condition.item for condition in answering.conditions())
+    rows = replica_rows(answering.observed, items)
+    return [dict(zip(names, row_, strict=True)) for row_ in rows]
 
 
 def _by_binding(

@@ -1,14 +1,15 @@
 """The results of SHOW statements. Pure."""
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from streams.adapter import ddl, show
-from streams.adapter.catalog import Catalog
+from streams.adapter.catalog import Catalog, Item
 from streams.adapter.results import Columns, Complete, Result
 from streams.adapter.row_encoding import text_rows
 from streams.compute.protocol import replica_of
 from streams.compute.replica_responses import HYDRATING, STANDBY, InstanceStatus
+from streams.ids import CollectionId
 from streams.plan.physical import Column
 from streams.plan.sql import statements as sql
 
@@ -23,6 +24,9 @@ REPLICA_COLUMNS = (
     Column("failed", "BIGINT"),
 )
 """Of SHOW CLUSTER REPLICAS. `owns` counts sources, rebases and sinks; the states, dataflows."""
+
+OWNED = {"source", "rebase", "sink"}
+"""The kinds of objects that one replica at a time maintains."""
 
 Row = tuple[str | int | None, ...]
 
@@ -47,14 +51,16 @@ def functions(catalog: Catalog) -> Iterator[Result]:
 
 def replicas(observed: InstanceStatus, catalog: Catalog) -> Iterator[Result]:
     """Return the live replicas, with what each says of the dataflows."""
-    owned = frozenset(
-        item.id for item in catalog.ordered() if item.kind in {"source", "rebase", "sink"}
-    )
-    rows = [_replica(process, observed, owned) for process in sorted(observed.replicas)]
-    return _table(REPLICA_COLUMNS, rows)
+    return _table(REPLICA_COLUMNS, replica_rows(observed, catalog.ordered()))
 
 
-def _replica(process: str, observed: InstanceStatus, owned: frozenset[str]) -> Row:
+def replica_rows(observed: InstanceStatus, items: Iterable[Item]) -> list[Row]:
+    """Return the rows of the live replicas, given the items of the catalog."""
+    owned = frozenset(item.id for item in items if item.kind in OWNED)
+    return [_replica(process, observed, owned) for process in sorted(observed.replicas)]
+
+
+def _replica(process: str, observed: InstanceStatus, owned: frozenset[CollectionId]) -> Row:
     states: Counter[str] = Counter()
     owns = 0
     for key, condition in observed.conditions.items():

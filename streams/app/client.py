@@ -140,17 +140,18 @@ class Client:
 
         Errors: Determinate when no server answers.
         """
-        objects = self._status()["objects"]
+        objects = self.status()["objects"]
         assert isinstance(objects, list)
         return objects
 
     def replicas(self) -> list[str]:
         """The replicas that serve. Errors: Determinate when no server answers."""
-        replicas = self._status()["replicas"]
+        replicas = self.status()["replicas"]
         assert isinstance(replicas, list)
         return replicas
 
-    def _status(self) -> Message:
+    def status(self) -> Message:
+        """What /status says. Errors: Determinate when no server answers."""
         try:
             with self._open("/status") as response:
                 status: Message = json.load(response)

@@ -24,6 +24,7 @@ COMMANDS = {
     "dlq": "streams.app.dlq.command:app",
     "topic": "streams.app.topic.command:app",
     "shard": "streams.app.shard.command:app",
+    "top": "streams.app.top.command:top",
     "audit": "streams.app.audit:audit",
     "doctor": "streams.app.doctor.command:doctor",
     "compact": "streams.app.compact_command:compact",

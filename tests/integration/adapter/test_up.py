@@ -8,12 +8,13 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from streams.app.environment import Environment
 from streams.app.environment_access import find
+from streams.app.top.snapshot import EnvironmentStatus, snapshot
 from streams.errors import InvalidUsage
 from streams.kafka.embedded import EmbeddedBroker
 from tests.integration.adapter.support import eventually, raw_topic
@@ -133,6 +134,9 @@ def test_ctrl_c_ends_a_subscription_and_is_no_failure(
         assert types <= {"columns", "rows", "progress"}
         process.send_signal(signal.SIGINT)
         assert process.wait(60) == 0
+    seen = snapshot(cast("EnvironmentStatus", environment.client.status()), at_ms=0)
+    assert "followed" in [line.name for line in seen.objects]
+    assert [replica.replica for replica in seen.replicas] == ["r1"]
     environment.sql("DROP SOURCE followed")
 
 

@@ -359,6 +359,8 @@ def test_status_lists_every_object(server) -> None:
     assert code == 200
     assert status["epoch"] == 3
     assert status["replicas"] == ["r1"]
+    (replica,) = status["cluster_replicas"]
+    assert (replica["replica"], replica["process"]) == ("r1", "r1")
     assert status["objects"] == [
         {
             "kind": "source",

@@ -1,0 +1,1 @@
+"""`slackwater top`: the objects and replicas of an environment, live."""
