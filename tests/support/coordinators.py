@@ -3,8 +3,6 @@
 import atexit
 import itertools
 import json
-import time
-from collections.abc import Callable
 
 from streams.adapter.coordinator import Cluster, Coordinator, CoordinatorSettings
 from streams.adapter.materialization_tasks import Check, no_connectors
@@ -15,6 +13,7 @@ from streams.kafka.memory.logs import MemoryBroker
 from streams.kafka.topics import TopicKind, TopicSpec
 from streams.progress import frontier
 from streams.storage.client.shards import Shards
+from tests.support.processes import eventually
 from tests.support.replica import FakeReplica
 
 NOW = 1_700_000_000_000
@@ -106,13 +105,6 @@ def rows_of(results: list[Result]) -> list[list[object]]:
     return [
         json.loads(row) for result in results if isinstance(result, Rows) for row in result.rows
     ]
-
-
-def eventually(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 60
-    while not condition():
-        assert time.monotonic() < deadline, "it never came true"
-        time.sleep(0.01)
 
 
 def with_orders(env: Environment, clauses: str = "") -> FakeReplica:

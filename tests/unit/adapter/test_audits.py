@@ -11,7 +11,8 @@ from streams.adapter.results import Complete, Rows
 from streams.errors import Determinate
 from streams.ids import Offset, Topic
 from streams.kafka.log import Entry
-from tests.support.coordinators import NOW, SINK, TOTALS, Environment, eventually, with_orders
+from tests.support.coordinators import NOW, SINK, TOTALS, Environment, with_orders
+from tests.support.processes import eventually
 from tests.support.replica import FakeReplica
 
 AMOUNTS = [((1, 0.1), NOW, 1), ((1, 0.2), NOW + 3, 1), ((2, 5.0), NOW + 4, 2)]

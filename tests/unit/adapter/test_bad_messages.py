@@ -10,7 +10,8 @@ from streams.compute.protocol import Status
 from streams.compute.stalls import OVER_LIMIT
 from streams.ids import CollectionId
 from streams.plan.metadata import ErrorLimit
-from tests.support.coordinators import Environment, Killed, eventually
+from tests.support.coordinators import Environment, Killed
+from tests.support.processes import eventually
 from tests.support.replica import FakeReplica
 from tests.unit.adapter.test_dead_letters import SOURCE, created
 from tests.unit.adapter.test_resume_source import bind

@@ -12,15 +12,8 @@ from streams.ids import CollectionId
 from streams.progress import EMPTY
 from streams.storage import Storage
 from streams.storage.client.lifecycle import NotBound
-from tests.support.coordinators import (
-    NOW,
-    ORDERS,
-    SINK,
-    TOTALS,
-    eventually,
-    rows_of,
-    with_orders,
-)
+from tests.support.coordinators import NOW, ORDERS, SINK, TOTALS, rows_of, with_orders
+from tests.support.processes import eventually
 
 
 def test_a_source_is_read_at_a_time(env) -> None:

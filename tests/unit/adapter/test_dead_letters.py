@@ -15,7 +15,8 @@ from streams.plan.sql.statements import parse
 from streams.progress import frontier
 from streams.storage.log.events import Append, Part, write_capability
 from streams.storage.log.outcomes import Appended
-from tests.support.coordinators import NOW, Environment, eventually
+from tests.support.coordinators import NOW, Environment
+from tests.support.processes import eventually
 from tests.support.replica import FakeReplica
 from tests.unit.adapter.test_resume_source import bind
 

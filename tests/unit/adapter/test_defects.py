@@ -6,7 +6,8 @@ from streams.adapter.provisioning import Objects
 from streams.compute.controller import Controller
 from streams.ids import CollectionId
 from streams.storage.policy import catalog_hold, downgrade
-from tests.support.coordinators import NOW, TOTALS, eventually, with_orders
+from tests.support.coordinators import NOW, TOTALS, with_orders
+from tests.support.processes import eventually
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,8 @@ from streams.ids import CollectionId, Timestamp
 from streams.plan import json as plans
 from streams.plan.compile import Relation, compile_view
 from streams.plan.physical import Column, EmitOnClose
-from tests.support.coordinators import ORDERS, Environment, eventually
+from tests.support.coordinators import ORDERS, Environment
+from tests.support.processes import eventually
 from tests.support.replica import FakeReplica
 from tests.unit.adapter.items import view
 

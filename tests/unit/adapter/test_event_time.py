@@ -19,7 +19,8 @@ from streams.ids import CollectionId
 from streams.plan.metadata import Watermark
 from streams.progress import frontier
 from streams.storage.policy import LagBehindUpper, RetainHistory
-from tests.support.coordinators import NOW, ORDERS, TOTALS, Environment, eventually, since
+from tests.support.coordinators import NOW, ORDERS, TOTALS, Environment, since
+from tests.support.processes import eventually
 from tests.support.replica import FakeReplica
 
 S1, E1 = CollectionId("s1"), CollectionId("e1")

@@ -7,7 +7,8 @@ from pathlib import Path
 from streams.adapter.results import Complete, Notice
 from streams.adapter.workers.requests import View
 from streams.plan import json as plans
-from tests.support.coordinators import NOW, eventually, with_orders
+from tests.support.coordinators import NOW, with_orders
+from tests.support.processes import eventually
 
 TWICE = """CREATE FUNCTION twice(x DOUBLE) RETURNS DOUBLE LANGUAGE PYTHON AS $$
 import pyarrow.compute as pc

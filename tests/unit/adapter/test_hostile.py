@@ -3,7 +3,8 @@
 import pytest
 
 from streams.adapter.results import Complete
-from tests.support.coordinators import NOW, TOTALS, eventually, with_orders
+from tests.support.coordinators import NOW, TOTALS, with_orders
+from tests.support.processes import eventually
 
 DEEP = "the statement is nested too deeply"
 

@@ -8,13 +8,8 @@ from streams.kafka.topics import TopicKind, TopicSpec
 from streams.progress import EMPTY
 from streams.storage import Storage
 from streams.storage.client.reserved_names import REGISTRY
-from tests.support.coordinators import (
-    NOW,
-    Environment,
-    eventually,
-    since,
-    with_orders,
-)
+from tests.support.coordinators import NOW, Environment, since, with_orders
+from tests.support.processes import eventually
 from tests.support.replica import FakeReplica
 
 BIDS = "CREATE SOURCE bids FROM KAFKA (TOPIC 'bids') (id BIGINT) FORMAT JSON"

@@ -15,8 +15,9 @@ from streams.adapter.show_materializations import NO_SERVICE, shown
 from streams.errors import Corrupt
 from streams.http.metrics import exposition
 from streams.ids import CollectionId, Timestamp
-from tests.support.coordinators import Environment, eventually
+from tests.support.coordinators import Environment
 from tests.support.materializing import SHOP, Runtime, with_materializations
+from tests.support.processes import eventually
 
 
 @pytest.fixture

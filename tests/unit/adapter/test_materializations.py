@@ -12,8 +12,9 @@ from streams.adapter.results import Complete, Notice
 from streams.app.materialize import task_validation
 from streams.errors import Determinate
 from streams.storage.small_table import SmallTable
-from tests.support.coordinators import Environment, eventually
+from tests.support.coordinators import Environment
 from tests.support.materializing import KEYED, SHOP, Runtime, with_materializations
+from tests.support.processes import eventually
 
 
 @pytest.fixture

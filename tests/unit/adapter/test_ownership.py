@@ -9,7 +9,8 @@ from streams.adapter.ownership import described
 from streams.adapter.results import Complete
 from streams.compute.controller import command_topic, response_topic
 from streams.ids import CollectionId, Topic
-from tests.support.coordinators import NOW, ORDERS, TOTALS, Killed, eventually, with_orders
+from tests.support.coordinators import NOW, ORDERS, TOTALS, Killed, with_orders
+from tests.support.processes import eventually
 
 PAYMENTS = (
     "CREATE SOURCE payments FROM KAFKA (TOPIC 'orders') (a INT, b INT, c INT) FORMAT JSON"

@@ -13,7 +13,8 @@ from streams.progress import frontier
 from streams.storage import policy
 from streams.storage.log.events import Downgrade
 from streams.storage.log.persistent_map import Map
-from tests.support.coordinators import NOW, ORDERS, Environment, eventually, since, with_orders
+from tests.support.coordinators import NOW, ORDERS, Environment, since, with_orders
+from tests.support.processes import eventually
 
 HOUR_MS = 3_600_000
 

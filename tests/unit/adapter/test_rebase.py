@@ -15,7 +15,8 @@ from streams.ids import CollectionId
 from streams.progress import frontier
 from streams.storage.log.events import Append, Part
 from streams.storage.log.outcomes import Appended
-from tests.support.coordinators import NOW, ORDERS, Environment, eventually
+from tests.support.coordinators import NOW, ORDERS, Environment
+from tests.support.processes import eventually
 from tests.support.replica import FakeReplica
 
 S1, S2, R3 = CollectionId("s1"), CollectionId("s2"), CollectionId("r3")

@@ -12,7 +12,8 @@ from streams.kafka.topics import TopicKind, TopicSpec
 from streams.progress import frontier
 from streams.storage.log.events import Append, Part, write_capability
 from streams.storage.log.outcomes import Appended
-from tests.support.coordinators import Environment, eventually
+from tests.support.coordinators import Environment
+from tests.support.processes import eventually
 from tests.support.replica import FakeReplica
 from tests.unit.adapter.test_resume_source import bind, described, detail, made_anew, produce
 

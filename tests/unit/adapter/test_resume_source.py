@@ -12,7 +12,8 @@ from streams.kafka.topics import TopicKind, TopicSpec
 from streams.progress import frontier
 from streams.storage.log.events import Append, Part
 from streams.storage.log.outcomes import Appended
-from tests.support.coordinators import NOW, Environment, Killed, eventually, with_orders
+from tests.support.coordinators import NOW, Environment, Killed, with_orders
+from tests.support.processes import eventually
 from tests.support.replica import FakeReplica
 
 ORDERS, S1 = Topic("orders"), CollectionId("s1")

@@ -11,7 +11,8 @@ from streams.adapter.sessions import Session, Sessions
 from streams.compute.protocol import Status
 from streams.errors import Determinate
 from streams.ids import CollectionId, Timestamp
-from tests.support.coordinators import NOW, TOTALS, eventually, rows_of, with_orders
+from tests.support.coordinators import NOW, TOTALS, rows_of, with_orders
+from tests.support.processes import eventually
 
 
 @pytest.fixture

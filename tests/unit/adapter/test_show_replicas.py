@@ -5,7 +5,8 @@ from streams.compute.controller import response_topic
 from streams.compute.protocol import Status
 from streams.compute.writer import ResponseWriter
 from streams.ids import CollectionId
-from tests.support.coordinators import eventually, with_orders
+from tests.support.coordinators import with_orders
+from tests.support.processes import eventually
 
 TOTALS = "CREATE MATERIALIZED VIEW totals AS SELECT count(*) AS n FROM orders"
 

@@ -5,7 +5,8 @@ import pytest
 from streams.adapter.results import Complete
 from streams.compute.description import Start
 from streams.ids import Offset, Topic
-from tests.support.coordinators import NOW, ORDERS, Environment, eventually
+from tests.support.coordinators import NOW, ORDERS, Environment
+from tests.support.processes import eventually
 
 
 @pytest.fixture

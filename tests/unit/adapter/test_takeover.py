@@ -10,7 +10,8 @@ from streams.kafka.log import Entry
 from streams.progress import EMPTY, Antichain
 from streams.storage import Storage
 from streams.storage.log.events import Drop
-from tests.support.coordinators import NOW, TOTALS, Killed, eventually, with_orders
+from tests.support.coordinators import NOW, TOTALS, Killed, with_orders
+from tests.support.processes import eventually
 
 
 def test_what_cannot_be_made_fails_alone_and_is_tried_again(env, monkeypatch) -> None:

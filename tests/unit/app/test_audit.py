@@ -12,7 +12,8 @@ from streams.app.commands import app, register
 from streams.app.coordinator import auditing
 from streams.http.listening import Listening
 from streams.http.server import served
-from tests.support.coordinators import NOW, TOTALS, Environment, eventually, with_orders
+from tests.support.coordinators import NOW, TOTALS, Environment, with_orders
+from tests.support.processes import eventually
 
 register(["audit"])
 SUMS = [((1, 0.5), NOW, 1)]
