@@ -40,7 +40,7 @@ from streams.ids import CollectionId, Offset, Topic
 from streams.kafka.client.bounded_read import records_until
 from streams.kafka.log import Logs
 from streams.kafka.topics import TopicKind, Topics, TopicSpec
-from streams.progress import EMPTY
+from streams.progress import EMPTY, frontier
 
 log = logging.getLogger(__name__)
 
@@ -119,11 +119,13 @@ class Controller:
         Errors: Determinate; Indeterminate: it will be sent as soon as brokers answer.
         """
         with self._lock:
-            if self._live.get(dataflow.export) == dataflow:
-                self._write([])
-                return
-            if dataflow.export in self._live:
-                self._change(dataflow)
+            before = self._live.get(dataflow.export)
+            if before is not None:
+                now = dataflow.compacted(frontier(before.as_of))
+                if now == before:
+                    self._write([])
+                else:
+                    self._change(now)
                 return
             self._observed = self._observed.forget(dataflow.export)
             self._live[dataflow.export] = dataflow

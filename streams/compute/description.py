@@ -7,12 +7,13 @@ dataflow, so a replica that receives an equal one keeps what it runs
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from streams.ids import CapabilityId, CollectionId, Timestamp, Topic
 from streams.plan.metadata import ErrorLimit, Included, Located, OnError, Watermark
 from streams.plan.physical import Column
+from streams.progress import Antichain
 
 Kind = Literal["view", "ingestion", "rebase", "sink"]
 Envelope = Literal["none", "upsert"]
@@ -156,3 +157,18 @@ class DataflowDescription:
     def holds(self) -> Mapping[CollectionId, CapabilityId]:
         """Return the read capability on each import."""
         return {description.collection: description.hold for description in self.imports}
+
+    @property
+    def is_computed(self) -> bool:
+        """Whether the contents at each time follow from those of the imports at that time."""
+        return self.kind == "view"
+
+    def compacted(self, since: Antichain) -> "DataflowDescription":
+        """Return the dataflow for reads at or beyond `since`, which is not empty.
+
+        The as_of of a computed one moves forward to it. In another one it says where a binding
+        or an output topic begins, and stays.
+        """
+        if not self.is_computed or since.time <= self.as_of:
+            return self
+        return replace(self, as_of=since.time)

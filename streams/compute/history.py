@@ -5,9 +5,13 @@
     len(reduce(h)) is bounded by the number of live dataflows
 
 A compaction frontier only moves forward, and the empty one is the end: all commands of a
-dropped dataflow are removed; for the others only the furthest AllowCompaction stays. The order
-is: creation, dataflows in the order of their creation (so that imports come before the
-dataflows that import them), schedules, compactions, InitializationComplete, AllowWrites.
+dropped dataflow are removed. Of the others only the furthest AllowCompaction counts. It becomes
+the as_of of a dataflow that is computed from its imports: nobody reads it earlier, so a replica
+that joins need not compute it earlier. For a dataflow with an as_of of another meaning it
+stays.
+
+The order is: creation, dataflows in the order of their creation (so that imports come before
+the dataflows that import them), schedules, compactions, InitializationComplete, AllowWrites.
 """
 
 from collections.abc import Sequence
@@ -60,14 +64,25 @@ def reduce(  # noqa: C901, PLR0912  one arm per kind of command
             case _:
                 assert_never(command)
     dropped = {key for key, compaction in compactions.items() if compaction.frontier.is_empty}
-    live = dataflows.keys() - dropped
+    descriptions = {
+        key: _compacted(dataflow.description, compactions.get(key))
+        for key, dataflow in dataflows.items()
+        if key not in dropped
+    }
+    said = {key for key, description in descriptions.items() if description.is_computed}
     return (
         *((instance,) if instance is not None else ()),
-        *(dataflow for key, dataflow in dataflows.items() if key in live),
-        *(command for key, command in scheduled.items() if key in live),
-        *(command for key, command in compactions.items() if key in live),
+        *(CreateDataflow(description) for description in descriptions.values()),
+        *(command for key, command in scheduled.items() if key in descriptions),
+        *(command for key, command in compactions.items() if key in descriptions.keys() - said),
         *(last[kind] for kind in (InitializationComplete, AllowWrites) if kind in last),
     )
+
+
+def _compacted(
+    description: DataflowDescription, compaction: AllowCompaction | None
+) -> DataflowDescription:
+    return description if compaction is None else description.compacted(compaction.frontier)
 
 
 def live(history: Sequence[Command]) -> dict[CollectionId, DataflowDescription]:

@@ -30,8 +30,8 @@ from streams.compute.protocol import (
     Schedule,
 )
 from streams.errors import InvalidUsage
-from streams.ids import CollectionId
-from streams.progress import Antichain
+from streams.ids import MINIMUM_TIME, CollectionId
+from streams.progress import Antichain, frontier
 
 
 class Stage(Enum):
@@ -112,7 +112,11 @@ Action = Configure | Restart | Create | Drop | Compact | Reconcile
 
 @dataclass(frozen=True, slots=True)
 class Session:
-    """The stage of the protocol and the dataflows that it has asked for."""
+    """The stage of the protocol and the dataflows that it has asked for.
+
+    `running` has each dataflow as it can be read now: the as_of of one that is computed has
+    followed its AllowCompaction.
+    """
 
     stage: Stage = Stage.WAITING
     nonce: str = ""
@@ -150,8 +154,8 @@ class Session:
                 return self._configure(command)
             case CreateDataflow(description):
                 return self._create(description)
-            case AllowCompaction(export, frontier):
-                return self._compact(export, frontier)
+            case AllowCompaction(export, since):
+                return self._compact(export, since)
             case Schedule():
                 return self, ()  # a dataflow itself waits for its inputs
             case InitializationComplete():
@@ -186,24 +190,30 @@ class Session:
         return replace(session, running={**self.running, export: wanted}), (Create(wanted),)
 
     def _compact(
-        self, key: CollectionId, frontier: Antichain
+        self, key: CollectionId, to: Antichain
     ) -> tuple["Session", tuple[Action, ...]]:
-        frontier = self.compactions.get(key, frontier).join(frontier)  # forward only
-        compactions = {**self.compactions, key: frontier}
+        since = self.compactions.get(key, to).join(to)  # forward only
+        compactions = {**self.compactions, key: since}
         session = replace(self, compactions=compactions)
         if self.stage is Stage.INITIALIZING:
             return session, ()
-        if not frontier.is_empty:
-            return session, (Compact(key, frontier),) if key in self.running else ()
+        if not since.is_empty:
+            if key not in self.running:
+                return session, ()
+            running = {**self.running, key: self.running[key].compacted(since)}
+            return replace(session, running=running), (Compact(key, since),)
         running = {
             collection: what for collection, what in self.running.items() if collection != key
         }
         return replace(session, running=running), (Drop(key, silent=False),)
 
     def _reconcile(self) -> tuple["Session", tuple[Action, ...]]:
-        dropped_now = {key for key, frontier in self.compactions.items() if frontier.is_empty}
+        start = frontier(MINIMUM_TIME)
+        dropped_now = {key for key, since in self.compactions.items() if since.is_empty}
         wanted = {
-            key: description for key, description in self.told.items() if key not in dropped_now
+            key: description.compacted(self.compactions.get(key, start))
+            for key, description in self.told.items()
+            if key not in dropped_now
         }
         unchanged = tuple(
             key for key, description in self.running.items() if wanted.get(key) == description
@@ -215,11 +225,7 @@ class Session:
             *(Drop(key, silent=key not in dropped_now) for key in gone),
             *(Drop(key, silent=False) for key in collections),
             *(Create(description) for description in new),
-            *(
-                Compact(key, frontier)
-                for key, frontier in self.compactions.items()
-                if key in wanted
-            ),
+            *(Compact(key, since) for key, since in self.compactions.items() if key in wanted),
             Reconcile(unchanged, len(new), len(gone)),
         )
         return replace(self, stage=Stage.READ_ONLY, running=wanted), actions

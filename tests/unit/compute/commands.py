@@ -1,6 +1,7 @@
 """Hypothesis strategies for descriptions and commands."""
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 from hypothesis import strategies as st
 
@@ -84,9 +85,20 @@ SINK = DataflowDescription(
     sink=SinkDescription(Topic("out"), ("id",)),
 )
 
+
+def dataflow(export: str, plan: str, as_of: int) -> DataflowDescription:
+    """A view; `u0` is a source."""
+    if export == IDS[0]:
+        return replace(INGESTION, export=IDS[0], as_of=Timestamp(as_of))
+    return description(export, plan, as_of)
+
+
 ids = st.sampled_from(IDS)
 creates = st.builds(
-    lambda export, plan: CreateDataflow(description(export, plan)), ids, st.sampled_from("xy")
+    lambda export, plan, as_of: CreateDataflow(dataflow(export, plan, as_of)),
+    ids,
+    st.sampled_from("xy"),
+    st.integers(0, 9),
 )
 compactions = st.builds(
     AllowCompaction, ids, st.one_of(st.just(EMPTY), st.integers(0, 9).map(frontier))

@@ -348,3 +348,16 @@ def test_a_dataflow_that_is_described_anew_replaces_the_one_before(logs) -> None
     later = Replica(logs)
     later.run()
     assert list(later.session.running) == [U1, U2]  # imports before those who import them
+
+
+def test_a_dataflow_is_not_described_anew_by_the_as_of_of_its_birth(logs) -> None:
+    one = controller(logs)
+    grown = description(U1).compacted(frontier(9))
+    one.start([grown], [])
+    _, end = logs.bounds(command_topic("sw", "default"))
+    one.create(description(U1))
+    assert logs.bounds(command_topic("sw", "default"))[1] == end
+    one.create(replace(description(U1), name="changed"))
+    replica = Replica(logs)
+    replica.run()
+    assert replica.session.running == {U1: replace(grown, name="changed")}

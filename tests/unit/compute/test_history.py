@@ -3,7 +3,7 @@ from collections.abc import Sequence
 import pytest
 from hypothesis import given
 
-from streams.compute.history import is_long, reduce
+from streams.compute.history import is_long, live, reduce
 from streams.compute.protocol import (
     AllowCompaction,
     AllowWrites,
@@ -14,8 +14,9 @@ from streams.compute.protocol import (
     InitializationComplete,
     Schedule,
 )
-from streams.compute.session import Session
+from streams.compute.session import Compact, Create, Drop, Session
 from streams.errors import InvalidUsage
+from streams.ids import CollectionId
 from streams.progress import EMPTY, frontier
 from tests.unit.compute.commands import IDS, INSTANCE, description, histories
 
@@ -28,16 +29,65 @@ def told(history: Sequence[Command]) -> Session:
     return session
 
 
+TIMES = range(12)
+Reads = dict[tuple[CollectionId, int], tuple[str, str]]
+
+
+def reads(history: Sequence[Command]) -> Reads:
+    """What a replica without any state answers: at which times of what there is an answer.
+
+    A view can be read from the time at which it was computed first, and not before the time up
+    to which it was compacted; a source from its beginning until it is compacted.
+    """
+    session, since, plans = Session(), dict[CollectionId, int](), dict[CollectionId, str]()
+    commands: list[Command] = [Hello("n", 1), *history]
+    for command in commands:
+        session, actions = session.step(command)
+        for action in actions:
+            match action:
+                case Create(flow):
+                    since[flow.export] = flow.as_of
+                    plans[flow.export] = f"{flow.kind} {flow.plan}"
+                case Compact(key, to):
+                    since[key] = max(since[key], to.time)
+                case Drop(key):
+                    since.pop(key, None)
+                case _:
+                    pass
+    return {
+        (key, time): (plans[key], session.stage.value)
+        for key, from_ in since.items()
+        for time in TIMES
+        if time >= from_
+    }
+
+
 @given(histories())
 def test_a_reduced_history_leads_to_the_same_replica(history) -> None:
     short, long = told(reduce(history)), told(history)
     assert short.running == long.running
     assert short.stage == long.stage
-    live = long.running.keys()
-    compactions = {
-        key: compaction for key, compaction in long.compactions.items() if key in live
-    }
-    assert short.compactions == compactions
+
+
+@given(histories())
+def test_it_answers_every_read_at_or_beyond_since_and_no_other(history) -> None:
+    assert reads(reduce(history)) == reads(history)
+
+
+@given(histories())
+def test_a_reduced_history_can_go_on_as_the_whole_one(history) -> None:
+    """Where a controller reduces in the middle, what comes later means the same."""
+    for at in range(len(history) + 1):
+        assert reduce([*reduce(history[:at]), *history[at:]]) == reduce(history)
+
+
+@given(histories())
+def test_an_as_of_and_a_since_move_forward_only(history) -> None:
+    as_ofs: dict[CollectionId, int] = {}
+    for at in range(len(history) + 1):
+        for key, flow in live(history[:at]).items():
+            assert flow.as_of >= as_ofs.get(key, 0)
+            as_ofs[key] = flow.as_of
 
 
 @given(histories())
@@ -47,7 +97,9 @@ def test_reduction_is_idempotent(history) -> None:
 
 @given(histories())
 def test_its_length_is_bounded_by_what_lives(history) -> None:
-    assert len(reduce(history)) <= 3 + 3 * len(told(history).running)
+    running = told(history).running
+    sources = [flow for flow in running.values() if not flow.is_computed]
+    assert len(reduce(history)) <= 3 + 2 * len(running) + len(sources)
 
 
 def test_what_was_dropped_leaves_nothing() -> None:
