@@ -1,9 +1,9 @@
 """The description of a dataflow that the controller sends: plan, capabilities, endpoints.
 
 A description is all that a replica needs to maintain one exported collection: it has no name
-that has to be looked up and no setting of a process. Equal descriptions describe the same
-dataflow, so a replica that receives an equal one keeps what it runs
-(`streams.compute.session`).
+that has to be looked up and no setting of a process. Descriptions that differ in the user's
+name alone describe the same dataflow, and so do those of a view with another as_of
+(`streams.compute.reconciliation`).
 """
 
 from collections.abc import Mapping

@@ -5,9 +5,10 @@
 
 Running dataflows keep running while a new iteration is received, but may not write: that right
 belongs to an iteration. Before InitializationComplete nothing is answered. On
-InitializationComplete the session reconciles: a dataflow stays if and only if the iteration
-names one with the same export and an equal description; all others are dropped *first*, then
-the missing ones are created. So a replica that reconnects to an unchanged history does nothing.
+InitializationComplete the session reconciles: a dataflow stays if the iteration names one of
+the same export and structure (`streams.compute.reconciliation`); all others are dropped
+*first*, then the missing ones are created. So a replica that reconnects to an unchanged history
+does nothing, and to one in which objects were renamed or compacted, nearly nothing.
 
 A dataflow with an empty AllowCompaction does not exist. Commands on unknown exports are not
 errors: messages may cross, and a drop of an unknown export is confirmed.
@@ -29,6 +30,7 @@ from streams.compute.protocol import (
     InitializationComplete,
     Schedule,
 )
+from streams.compute.reconciliation import reconcile
 from streams.errors import InvalidUsage
 from streams.ids import MINIMUM_TIME, CollectionId
 from streams.progress import Antichain, frontier
@@ -43,6 +45,9 @@ class Stage(Enum):
     READ_ONLY = "read-only"
     READ_WRITE = "read-write"
 
+
+START = frontier(MINIMUM_TIME)
+"""What an export is compacted to that was never compacted."""
 
 COMPUTING = frozenset({Stage.INITIALIZING, Stage.READ_ONLY, Stage.READ_WRITE})
 
@@ -92,7 +97,7 @@ class Drop:
 
 @dataclass(frozen=True, slots=True)
 class Compact:
-    """Action: no external reader reads the export before this frontier."""
+    """Action: no external reader reads a computed export before this frontier any more."""
 
     export: CollectionId
     frontier: Antichain
@@ -197,35 +202,29 @@ class Session:
         session = replace(self, compactions=compactions)
         if self.stage is Stage.INITIALIZING:
             return session, ()
-        if not since.is_empty:
-            if key not in self.running:
-                return session, ()
-            running = {**self.running, key: self.running[key].compacted(since)}
-            return replace(session, running=running), (Compact(key, since),)
-        running = {
-            collection: what for collection, what in self.running.items() if collection != key
-        }
-        return replace(session, running=running), (Drop(key, silent=False),)
+        if since.is_empty:
+            running = {other: flow for other, flow in self.running.items() if other != key}
+            return replace(session, running=running), (Drop(key, silent=False),)
+        before = self.running.get(key)
+        after = None if before is None else before.compacted(since)
+        if after is None or after == before:
+            return session, ()
+        running = {**self.running, key: after}
+        return replace(session, running=running), (Compact(key, frontier(after.as_of)),)
 
     def _reconcile(self) -> tuple["Session", tuple[Action, ...]]:
-        start = frontier(MINIMUM_TIME)
         dropped_now = {key for key, since in self.compactions.items() if since.is_empty}
         wanted = {
-            key: description.compacted(self.compactions.get(key, start))
+            key: description.compacted(self.compactions.get(key, START))
             for key, description in self.told.items()
             if key not in dropped_now
         }
-        unchanged = tuple(
-            key for key, description in self.running.items() if wanted.get(key) == description
-        )
-        gone = [key for key in self.running if key not in unchanged]
-        new = [description for key, description in wanted.items() if key not in unchanged]
-        collections = sorted(dropped_now - set(gone))
+        change = reconcile(self.running, wanted)
         actions: tuple[Action, ...] = (
-            *(Drop(key, silent=key not in dropped_now) for key in gone),
-            *(Drop(key, silent=False) for key in collections),
-            *(Create(description) for description in new),
-            *(Compact(key, since) for key, since in self.compactions.items() if key in wanted),
-            Reconcile(unchanged, len(new), len(gone)),
+            *(Drop(key, silent=key not in dropped_now) for key in change.dropped),
+            *(Drop(key, silent=False) for key in sorted(dropped_now - set(change.dropped))),
+            *(Create(description) for description in change.created),
+            *(Compact(flow.export, frontier(flow.as_of)) for flow in change.compacted),
+            Reconcile(tuple(change.kept), len(change.created), len(change.dropped)),
         )
         return replace(self, stage=Stage.READ_ONLY, running=wanted), actions

@@ -337,7 +337,7 @@ def test_a_dataflow_that_is_described_anew_replaces_the_one_before(logs) -> None
     one.start([description(U1), description(U2)], [])
     replica = Replica(logs)
     replica.run()
-    changed = replace(description(U1), name="changed")
+    changed = description(U1, plan="changed")
     one.create(changed)
     actions = [type(action).__name__ for action in replica.run()]
     assert actions.count("Drop") == actions.count("Create") == 1

@@ -36,8 +36,8 @@ Reads = dict[tuple[CollectionId, int], tuple[str, str]]
 def reads(history: Sequence[Command]) -> Reads:
     """What a replica without any state answers: at which times of what there is an answer.
 
-    A view can be read from the time at which it was computed first, and not before the time up
-    to which it was compacted; a source from its beginning until it is compacted.
+    It can be read from the time at which it was computed first, or begins, and not before the
+    time up to which it was compacted.
     """
     session, since, plans = Session(), dict[CollectionId, int](), dict[CollectionId, str]()
     commands: list[Command] = [Hello("n", 1), *history]

@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import pytest
 
 from streams.compute.protocol import (
@@ -21,9 +23,9 @@ from streams.compute.session import (
     Stage,
 )
 from streams.errors import InvalidUsage
-from streams.ids import CollectionId
+from streams.ids import CollectionId, Timestamp
 from streams.progress import EMPTY, frontier
-from tests.unit.compute.commands import INSTANCE, description
+from tests.unit.compute.commands import INGESTION, INSTANCE, description
 
 U1, U2, U3 = (CollectionId(f"u{number}") for number in (1, 2, 3))
 
@@ -81,6 +83,43 @@ def test_what_is_missing_or_different_goes_first_and_in_silence() -> None:
     assert set(session.running) == {U2, U3}
 
 
+def test_what_is_renamed_or_compacted_goes_on() -> None:
+    session, _ = run(Session(), *iteration("a", *creates(U1, U2, U3)))
+    session, _ = run(session, AllowCompaction(U2, frontier(8)))
+    renamed = replace(description(U1), name="renamed")
+    told: list[Command] = [
+        CreateDataflow(renamed),
+        CreateDataflow(description(U2, as_of=8)),
+        CreateDataflow(description(U3)),
+        AllowCompaction(U3, frontier(9)),
+    ]
+    session, actions = run(session, *iteration("b", *told))
+    assert actions == [
+        Compact(U3, frontier(9)),
+        Reconcile(kept=(U1, U2, U3), created=0, dropped=0),
+    ]
+    assert session.running[U1].name == "renamed"
+    assert session.running[U3].as_of == 9
+
+
+def test_an_as_of_that_goes_back_is_of_a_new_dataflow() -> None:
+    session, _ = run(Session(), *iteration("a", *creates(U1)))
+    session, _ = run(session, AllowCompaction(U1, frontier(8)))
+    _, actions = run(session, *iteration("b", *creates(U1)))
+    assert actions[:2] == [Drop(U1, silent=True), Create(description(U1))]
+
+
+def test_a_source_that_begins_elsewhere_is_another_one() -> None:
+    later = replace(INGESTION, as_of=Timestamp(INGESTION.as_of + 1))
+    session, _ = run(Session(), *iteration("a", CreateDataflow(INGESTION)))
+    session, actions = run(session, AllowCompaction(INGESTION.export, frontier(10**15)))
+    assert actions == []
+    session, actions = run(session, *iteration("b", CreateDataflow(INGESTION)))
+    assert actions == [Reconcile(kept=(INGESTION.export,), created=0, dropped=0)]
+    _, actions = run(session, *iteration("c", CreateDataflow(later)))
+    assert actions[:2] == [Drop(INGESTION.export, silent=True), Create(later)]
+
+
 def test_while_a_new_iteration_is_told_everything_runs_on() -> None:
     session, _ = run(Session(), *iteration("a", *creates(U1)))
     session, actions = run(session, Hello("b", 1), INSTANCE)
@@ -110,9 +149,11 @@ def test_a_drop_told_in_initialization_is_reported() -> None:
 def test_compaction_reaches_what_runs() -> None:
     session, _ = run(Session(), *iteration("a", *creates(U1)))
     session, actions = run(
-        session, AllowCompaction(U1, frontier(4)), AllowCompaction(U2, frontier(4))
+        session,
+        *(AllowCompaction(key, frontier(7)) for key in (U1, U2, U1)),
+        AllowCompaction(U1, frontier(4)),
     )
-    assert actions == [Compact(U1, frontier(4))]
+    assert actions == [Compact(U1, frontier(7))]
 
 
 @pytest.mark.parametrize(
