@@ -25,7 +25,8 @@ from streams.adapter.catalog_log import CatalogLog
 from streams.adapter.reads import Reads, When
 from streams.adapter.results import Columns, Complete, Result, Rows
 from streams.adapter.sessions import Session
-from streams.adapter.timestamp_selection import ReadableInterval, Unreadable, choose, freshest
+from streams.adapter.timestamp_selection import Unreadable, choose, freshest
+from streams.compute.as_of import ReadableInterval
 from streams.errors import InvalidStatement, InvalidUsage, SlackwaterError
 from streams.ids import Timestamp
 from streams.plan.sql.audit import Audit

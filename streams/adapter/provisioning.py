@@ -10,7 +10,7 @@ away in between; the dataflow moves it afterwards.
 """
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from streams.adapter.catalog import Birth, Forget, Item, ItemKind
@@ -18,7 +18,7 @@ from streams.adapter.catalog_log import CatalogLog
 from streams.adapter.ownership import described, strange
 from streams.adapter.plan_cache import Planner, Plans
 from streams.adapter.timelines import EVENT_BIRTH
-from streams.adapter.timestamp_selection import ReadableInterval, birth
+from streams.compute.as_of import Bound, ReadableInterval, continued, newborn, select
 from streams.compute.description import (
     MOST_FORMER,
     NO_CAPABILITY,
@@ -33,6 +33,7 @@ from streams.kafka.log import Truncated
 from streams.kafka.topics import TopicKind, Topics, TopicSpec
 from streams.plan.compile import Relation
 from streams.plan.sql.emit import emits
+from streams.progress import frontier
 from streams.storage.client.catalog_ids import group_of
 from streams.storage.client.id_registry import Directory
 from streams.storage.client.shards import Shards, write_capability
@@ -167,7 +168,24 @@ class Objects:
             names = (item.sink.topic, own.progress_topic, own.schema_topic)
             self._topics.create([TopicSpec(name, 1, TopicKind.OUTPUT) for name in names])
         self.crash("after-shard")
-        return describe(item, self.plans.of(item, self._catalog.state))
+        description = describe(item, self.plans.of(item, self._catalog.state))
+        if not description.is_computed:
+            return description
+        return description.compacted(frontier(self._as_of(item, description.as_of)))
+
+    def _as_of(self, item: Item, born: Timestamp) -> Timestamp:
+        """Select where a replica that joins begins to compute what is in the shard already."""
+        state = self._shards.state(item.id)
+        bounds = continued(self._intervals(item), bounds_of(item, state), born)
+        selected = select(bounds)
+        for bound in selected.unmet:
+            facts = {"id": item.id, "as_of": selected.time, "bound": bound.why}
+            log.warning("history of an import is lost", extra=facts)
+        return selected.time
+
+    def _intervals(self, item: Item) -> list[ReadableInterval]:
+        states = [self._shards.state(collection) for collection in item.inputs]
+        return [ReadableInterval(state.id, state.since, state.upper) for state in states]
 
     def abolish(self, item: Item) -> None:
         """Remove what a dropped object still has, once its dataflow has stopped.
@@ -278,10 +296,13 @@ class Objects:
             clocks += [] if item.created_ms is None else [item.created_ms]
             return Timestamp(min(clocks))
         self._shards.sync()
-        states = [self._shards.state(collection) for collection in item.inputs]
-        inputs = tuple(ReadableInterval(state.id, state.since, state.upper) for state in states)
-        holds = [state.capabilities[hold_of(item.id, state.id)].frontier for state in states]
-        return birth(inputs, [hold.time for hold in holds])
+        return select([*newborn(self._intervals(item)), *self._held(item)]).time
+
+    def _held(self, item: Item) -> Iterator[Bound]:
+        """Return the bounds of the object's holds on its inputs."""
+        for state in map(self._shards.state, item.inputs):
+            hold = state.capabilities[hold_of(item.id, state.id)]
+            yield Bound("at least", hold.frontier.time, f"hold on {state.id}")
 
     def _create_shard(self, item: Item) -> None:
         assert item.as_of is not None, "an object is born before its shard is made"

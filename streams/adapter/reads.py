@@ -30,7 +30,6 @@ from streams.adapter.sessions import Session
 from streams.adapter.timelines import Timeline, common
 from streams.adapter.timestamp_selection import (
     LAST,
-    ReadableInterval,
     ReadAt,
     Unreadable,
     choose,
@@ -49,6 +48,7 @@ from streams.adapter.workers.requests import (
     Request,
 )
 from streams.adapter.workers.spool import Spool
+from streams.compute.as_of import ReadableInterval
 from streams.errors import InvalidStatement, InvalidUsage
 from streams.ids import CollectionId, Timestamp
 from streams.plan.physical import Column

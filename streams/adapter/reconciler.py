@@ -18,6 +18,7 @@ from typing import Protocol
 
 from streams.adapter.catalog import Catalog, Item
 from streams.adapter.catalog_log import CatalogLog, Deposed
+from streams.adapter.compactions import Compactions
 from streams.adapter.materializations import Materializing
 from streams.adapter.provisioning import Objects
 from streams.adapter.read_errors import with_way_out
@@ -64,6 +65,7 @@ class Upkeep:
     ) -> None:
         self._keeper, self._objects, self._lock = keeper, objects, lock
         self._history = History(keeper.shards, keeper.guards, policy, now_ms)
+        self._compactions = Compactions(keeper.shards, keeper.controller)
         self._asked: set[CollectionId] = set()
         self._dropping: set[CollectionId] = set()
         self._pauses = RetryBackoff()
@@ -225,6 +227,7 @@ class Upkeep:
                     self.abolish(item)
             self._keeper.materializing.beat()
         self._history.let_go()
+        self._compactions.tell()
 
     def _catch_up(self, catalog: Catalog) -> None:
         """Create what is missing, and look after the history of what exists.

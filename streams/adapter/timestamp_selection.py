@@ -12,20 +12,11 @@ before the last one of its session, and waits for that too. A read AS OF t takes
 before a since it is refused, at or beyond an upper it waits.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
+from streams.compute.as_of import ReadableInterval
 from streams.ids import Timestamp
 from streams.progress import END, Antichain, end_of, meet_all
-
-
-@dataclass(frozen=True, slots=True)
-class ReadableInterval:
-    """The interval in which a collection can be read. `name` is the user's."""
-
-    name: str
-    since: Antichain
-    upper: Antichain
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,11 +62,3 @@ def freshest(inputs: tuple[ReadableInterval, ...]) -> Timestamp:
     """Return the greatest time before all uppers, or the least one at or beyond all sinces."""
     upper = meet_all(bounds.upper for bounds in inputs)
     return max([Timestamp(end_of(upper) - 1), *(bounds.since.time for bounds in inputs)])
-
-
-def birth(inputs: tuple[ReadableInterval, ...], holds: Sequence[Timestamp]) -> Timestamp:
-    """Return the first time of an object whose inputs are held from the times `holds` on.
-
-    The freshest common time, but not before a hold, where history may be compacted.
-    """
-    return max([freshest(inputs), *holds])

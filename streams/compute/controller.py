@@ -14,7 +14,7 @@ that import them.
 import logging
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 
 from streams.compute.codec import decode_command
@@ -40,7 +40,7 @@ from streams.ids import CollectionId, Offset, Topic
 from streams.kafka.client.bounded_read import records_until
 from streams.kafka.log import Logs
 from streams.kafka.topics import TopicKind, Topics, TopicSpec
-from streams.progress import EMPTY, frontier
+from streams.progress import EMPTY, Antichain, frontier
 
 log = logging.getLogger(__name__)
 
@@ -83,7 +83,7 @@ class Controller:
         self._lock = threading.RLock()
         self._history: list[Command] = []
         self._live: dict[CollectionId, DataflowDescription] = {}
-        self._reduced_to = 0
+        self._reduced_to, self._compactions = 0, 0
         self._last_hello = last_hello(logs, self._commands)
         self._observed = InstanceStatus().begin(clock())
         self._response_topic = response_topic(settings.namespace, instance)
@@ -140,6 +140,24 @@ class Controller:
             self._live.pop(export, None)
             self._write([AllowCompaction(export, EMPTY)])
 
+    def allow_compaction(self, sinces: Mapping[CollectionId, Antichain]) -> None:
+        """Let go what nobody reads before these times; others than live views are ignored.
+
+        Errors: as `create`.
+        """
+        with self._lock:
+            moved = {
+                export: flow.compacted(since)
+                for export, since in sinces.items()
+                if (flow := self._live.get(export)) is not None and not since.is_empty
+            }
+            moved = {key: flow for key, flow in moved.items() if flow != self._live[key]}
+            self._live.update(moved)
+            self._compactions += len(moved)
+            self._write(
+                [AllowCompaction(key, frontier(flow.as_of)) for key, flow in moved.items()]
+            )
+
     def forget(self, export: CollectionId) -> None:
         """Forget a dropped export that no caller waits for any more."""
         with self._lock:
@@ -190,7 +208,7 @@ class Controller:
             del self._history[len(self._history) - len(commands) :]
             self._live = live(self._history)
             raise
-        if is_long(self._history, self._reduced_to):
+        if is_long(len(self._history), self._compactions, self._reduced_to):
             self._begin_reduced()
 
     def _change(self, dataflow: DataflowDescription) -> None:
@@ -219,7 +237,7 @@ class Controller:
             self._writer.write(awaited)
         finally:
             self._history, self._live = [*reduced, *awaited], live(reduced)
-            self._reduced_to = len(self._history)
+            self._reduced_to, self._compactions = len(self._history), 0
 
     def _begin(self, commands: Sequence[Command]) -> None:
         nonce = self._new_id()

@@ -94,6 +94,11 @@ def live(history: Sequence[Command]) -> dict[CollectionId, DataflowDescription]:
     return {description.export: description for description in created}
 
 
-def is_long(history: Sequence[Command], reduced_to: int) -> bool:
-    """Whether to reduce now: the history has doubled since the last reduction."""
-    return len(history) > max(2 * reduced_to, 32)
+def is_long(length: int, compactions: int, reduced_to: int) -> bool:
+    """Whether to reduce now: a history of this length had `reduced_to` commands at last.
+
+    It has doubled, not counting the compactions that have moved a since: they are small, come
+    for as long as time passes, and a reduction sends all plans again.
+    """
+    has_doubled = length - compactions > max(2 * reduced_to, 32)
+    return has_doubled or compactions > max(16 * reduced_to, 1024)

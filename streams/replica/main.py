@@ -232,8 +232,9 @@ class _Server:
                 self._create(description)
             case Drop(export, silent):
                 self._drop(export, silent=silent)
-            case Compact():
-                pass  # the readers of an export hold its since: we hold only imports
+            case Compact(export, since):
+                assert self.machinery is not None
+                self.machinery.scheduler.table.compact(export, since)
             case Reconcile(retained, created, dropped):
                 self.has_reconciled = True
                 self.answers.reconciled(Reconciled(len(retained), created, dropped))

@@ -1,8 +1,9 @@
-"""Histories and sessions of the compute protocol, as scripts name their commands."""
+"""Histories, sessions and as_ofs of the compute protocol, as scripts name them."""
 
 from dataclasses import replace
 from typing import assert_never
 
+from streams.compute.as_of import Bound, ReadableInterval, continued, newborn, select
 from streams.compute.description import DataflowDescription, IngestionDescription
 from streams.compute.history import reduce
 from streams.compute.protocol import (
@@ -27,7 +28,7 @@ from streams.compute.session import (
 )
 from streams.errors import InvalidUsage
 from streams.ids import CollectionId, Timestamp, Topic
-from streams.progress import EMPTY, frontier
+from streams.progress import EMPTY, Antichain, frontier
 from tests.support.datadriven import Case
 
 VIEW = DataflowDescription(
@@ -42,7 +43,10 @@ INGESTION = IngestionDescription(topic=Topic("raw"), topic_id="AAAA", envelope="
 
 
 class ComputeScript:
-    """`reduce` reduces a history, `take` has a session take commands; `new` begins anew."""
+    """`reduce` reduces a history, `take` has a session take commands; `new` begins anew.
+
+    `as_of` selects one for imports, holds on them, and an export if there is one already.
+    """
 
     def __init__(self) -> None:
         self.session = Session()
@@ -58,6 +62,8 @@ class ComputeScript:
                 return "\n".join(map(shown, short))
             case "take":
                 return "\n".join(self._take(words) for words in case.lines())
+            case "as_of":
+                return selected(case.lines())
             case _:
                 raise AssertionError(f"line {case.line}: unknown directive {case.directive}")
 
@@ -68,6 +74,32 @@ class ComputeScript:
         except InvalidUsage as illegal:
             return f"{said}\n    {illegal}"
         return "\n    ".join([said, *map(done, actions)])
+
+
+def selected(lines: list[list[str]]) -> str:
+    """The as_of for a script's bounds, and why."""
+    imports, exports, held = [], [], []
+    for kind, name, *given in lines:
+        if kind == "held":
+            held.append(Bound("at least", Timestamp(int(given[0])), f"hold on {name}"))
+            continue
+        values = dict(word.partition("=")[::2] for word in given)
+        since, upper = (_frontier(values[key]) for key in ("since", "upper"))
+        interval = ReadableInterval(name, since, upper)
+        if kind == "import":
+            imports.append(interval)
+        else:
+            exports.append((interval, Timestamp(int(values["born"]))))
+    bounds = newborn(imports)
+    for export, born in exports:
+        bounds = continued(imports, export, born)
+    as_of = select([*bounds, *held])
+    unmet = [f"    cannot meet: at least {bound.time}, {bound.why}" for bound in as_of.unmet]
+    return "\n".join([f"{as_of.time}: {as_of.decided_by}", *unmet])
+
+
+def _frontier(text: str) -> Antichain:
+    return EMPTY if text == "-" else frontier(int(text))
 
 
 def command(words: list[str]) -> Command:

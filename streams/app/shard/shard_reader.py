@@ -17,10 +17,11 @@ import pyarrow.compute as pc
 
 from streams.adapter.results import Columns, Complete, Notice, Progress, Result
 from streams.adapter.row_encoding import rows
-from streams.adapter.timestamp_selection import ReadableInterval, freshest
+from streams.adapter.timestamp_selection import freshest
 from streams.app.error_output import Refused
 from streams.app.shard.shard_info import described
 from streams.app.signals import Stop
+from streams.compute.as_of import ReadableInterval
 from streams.errors import Determinate
 from streams.ids import MINIMUM_TIME, CollectionId, Timestamp
 from streams.kafka.log import Truncated

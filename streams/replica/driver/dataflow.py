@@ -31,6 +31,7 @@ phases:
     Failed       any                         a pause; FAILED, or a rebuild, or no build (source)
     BatchLost    any                  yes    isolation, and as after Failed
     Restarted    any                         STARTING without state
+    Compacted    any                         cannot be read as early any more
     Dropped      any                         gone
 
 `busy` means that a micro-batch, an idle append or a recovery of it is in progress; nothing else
@@ -55,6 +56,7 @@ from streams.replica.driver.dataflow_state import Build, OwnState, Record
 from streams.replica.driver.events import (
     BatchLost,
     Built,
+    Compacted,
     Discovery,
     Divided,
     Dropped,
@@ -124,6 +126,7 @@ HAPPENS: Mapping[type[Event], tuple[frozenset[Phase], bool | None]] = {
     Failed: (ANY, None),
     BatchLost: (ANY, True),
     Restarted: (ANY, None),
+    Compacted: (ANY, None),
     Dropped: (ANY, None),
 }
 """The phases in which an event is legal, and whether the dataflow is busy; None: either."""
@@ -257,6 +260,8 @@ def _occupied(flow: Dataflow, event: Occupation) -> Dataflow:
             return replace(flow, cost_ms=milliseconds)
         case Waits(imports):
             return replace(flow, blocked_by=imports)
+        case Compacted(since):
+            return replace(flow, description=flow.description.compacted(since))
         case Dropped():
             return replace(flow, gone=True)
         case _:

@@ -14,9 +14,11 @@ from dataclasses import dataclass, field
 from typing import assert_never
 
 from streams.ids import CollectionId
+from streams.progress import Antichain
 from streams.replica.driver.checkpoint_store import CheckpointStore
 from streams.replica.driver.dataflow import Dataflow, Phase
 from streams.replica.driver.events import (
+    Compacted,
     Dropped,
     Effect,
     Event,
@@ -65,6 +67,13 @@ class DataflowTable:
             del self.failures[dataflow], self.restarts[dataflow]
             self.leaving[dataflow] = flow
             return self.tell(flow, Dropped())
+
+    def compact(self, dataflow: CollectionId, since: Antichain) -> None:
+        """Note that nobody reads an export before `since` any more, if it is maintained."""
+        with self.lock:
+            flow = self.running.get(dataflow)
+            if flow is not None:
+                self.tell(flow, Compacted(since))
 
     def remove(self, flow: Dataflow) -> None:
         """Remove a dropped dataflow, none of whose work is in progress any more."""

@@ -48,6 +48,13 @@ class Waits:
 
 
 @dataclass(frozen=True, slots=True)
+class Compacted:
+    """Nobody reads its export before this time any more."""
+
+    since: Antichain
+
+
+@dataclass(frozen=True, slots=True)
 class Dropped:
     """The controller has dropped it."""
 
@@ -169,7 +176,7 @@ class Recorded:
     upper: Antichain | None
 
 
-Occupation = Taken | Released | Ran | Waits | Dropped
+Occupation = Taken | Released | Ran | Waits | Compacted | Dropped
 """Events about time, not state."""
 
 Discovery = Known | Recovered | Hydrates | Followed | Divided

@@ -1,7 +1,8 @@
 """This replica's holds on the imports of its dataflows: times and chunks (rules 10, 17, 21).
 
 Each import of a dataflow has two holds. The dataflow's own is critical, and all replicas move
-it. A replica's own keeps the times that its oldest checkpoint needs, and has a *plan*, the
+it, for a view never past the since of the export: what can be read of it can be computed again.
+A replica's own keeps the times that its oldest checkpoint needs, and has a *plan*, the
 oldest log offset whose chunks its reads need: chunks that a merge removes at or after it stay
 until the plan is beyond. It is leased, because a replica may never return.
 
@@ -21,7 +22,7 @@ from streams.compute.description import ImportDescription
 from streams.compute.stepping import holds
 from streams.errors import SlackwaterError
 from streams.ids import MINIMUM_TIME, CapabilityId, Offset
-from streams.progress import Antichain, frontier
+from streams.progress import EMPTY, Antichain, frontier
 from streams.replica.driver.dataflow import Dataflow, Phase
 from streams.replica.driver.scheduler import Scheduler
 from streams.storage.log.events import Acquire, Body, Downgrade, Right
@@ -100,9 +101,20 @@ def moves(
         if body is not None:
             events.append((imported.group, body))
         shared = group.collections[imported.collection].capabilities.get(imported.hold)
-        if may_write and shared is not None and wish is not None and gains(shared, wish):
-            events.append((imported.group, downgrade(imported, imported.hold, wish)))
+        if not may_write or shared is None or wish is None:
+            continue
+        kept = wish.meet(needed_since(flow))
+        if gains(shared, kept):
+            events.append((imported.group, downgrade(imported, imported.hold, kept)))
     return events
+
+
+def needed_since(flow: Dataflow) -> Antichain:
+    """Return the since of a view's export, at which its imports stay readable; else EMPTY.
+
+    Of another dataflow the export has times of its own, or nothing is computed again.
+    """
+    return frontier(flow.description.as_of) if flow.description.is_computed else EMPTY
 
 
 def own_move(

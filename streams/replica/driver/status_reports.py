@@ -16,7 +16,7 @@ from streams.compute.reclocking import MAX_SKEW_MS
 from streams.compute.replica_responses import STANDBY
 from streams.compute.writer import ResponseWriter
 from streams.ids import CollectionId, Offset, Topic
-from streams.progress import EMPTY, Antichain
+from streams.progress import EMPTY, Antichain, frontier
 from streams.replica.driver import hydration_progress
 from streams.replica.driver.clock_skew import Skew
 from streams.replica.driver.dataflow import Dataflow, Phase
@@ -158,9 +158,10 @@ class StatusReporter:
             if upper is None:
                 continue
             before = self.frontiers.get(flow.id, (None, None))
-            # a restart goes back to a checkpoint, a frontier never does
-            reached = before[1] or flow.own.frontier
-            now = (upper, reached.join(flow.own.frontier))
+            # state may begin or restart at a checkpoint before the as_of: no frontier does
+            least = frontier(flow.description.as_of)
+            reached = before[1] or least
+            now = (upper.join(least), reached.join(flow.own.frontier).join(least))
             if now != before:
                 write, output = (
                     new if new != old else None for new, old in zip(now, before, strict=True)

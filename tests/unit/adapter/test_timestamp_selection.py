@@ -4,12 +4,11 @@ from hypothesis import strategies as st
 
 from streams.adapter.timestamp_selection import (
     LAST,
-    ReadableInterval,
     ReadAt,
     Unreadable,
-    birth,
     choose,
 )
+from streams.compute.as_of import ReadableInterval
 from streams.ids import Timestamp
 from streams.progress import EMPTY, frontier
 
@@ -57,10 +56,3 @@ def test_the_freshest_time_is_the_greatest_at_which_everything_is_readable(pairs
             assert time == (max(common) if common else max(since for since, _ in pairs))
         case other:
             pytest.fail(str(other))
-
-
-def test_an_object_is_born_where_its_holds_allow() -> None:
-    inputs = (bounds("a", 2, 10), bounds("b", 3, 7))
-    assert birth(inputs, [Timestamp(2), Timestamp(3)]) == 6
-    assert birth(inputs, [Timestamp(9), Timestamp(3)]) == 9
-    assert birth((bounds("a", 4, 4),), [Timestamp(4)]) == 4

@@ -14,6 +14,7 @@ from streams.compute.controller import (
     response_topic,
 )
 from streams.compute.protocol import (
+    AllowCompaction,
     Command,
     CreateDataflow,
     CreateInstance,
@@ -25,7 +26,7 @@ from streams.compute.protocol import (
 )
 from streams.compute.reader import CommandReader, UnreadableCommand
 from streams.compute.replica_responses import Condition, InstanceStatus
-from streams.compute.session import Drop, Session
+from streams.compute.session import Compact, Drop, Session
 from streams.compute.writer import ATTEMPTS, ResponseWriter
 from streams.errors import Indeterminate
 from streams.ids import CollectionId, Offset, Topic
@@ -34,7 +35,7 @@ from streams.kafka.log import Logs
 from streams.kafka.memory.logs import MemoryBroker
 from streams.kafka.memory.records import MemoryTransactions
 from streams.progress import EMPTY, frontier
-from tests.unit.compute.commands import description
+from tests.unit.compute.commands import INGESTION, description
 
 U1, U2 = CollectionId("u1"), CollectionId("u2")
 
@@ -361,3 +362,59 @@ def test_a_dataflow_is_not_described_anew_by_the_as_of_of_its_birth(logs) -> Non
     replica = Replica(logs)
     replica.run()
     assert replica.session.running == {U1: replace(grown, name="changed")}
+
+
+def test_the_since_of_a_view_travels_once_and_becomes_its_as_of(logs) -> None:
+    topic = command_topic("sw", "default")
+    one = controller(logs)
+    one.start([INGESTION, description(U1)], [])
+    replica = Replica(logs)
+    replica.run()
+    for since in (3, 5, 7, 7, 6):
+        one.allow_compaction({U1: frontier(since), U2: frontier(9), INGESTION.export: EMPTY})
+    one.allow_compaction({INGESTION.export: frontier(INGESTION.as_of + 1)})
+    heard = [message.command for message in CommandReader(logs, topic).poll(0)]
+    assert [command for command in heard if isinstance(command, AllowCompaction)] == [
+        AllowCompaction(U1, frontier(7))
+    ]
+    assert replica.run() == [Compact(U1, frontier(7))]
+    for number in range(40):
+        one.create(description(f"u{number + 10}"))
+    late = Replica(logs)
+    late.run()
+    replica.run()
+    assert late.session == replica.session
+    assert late.session.running[U1].as_of == 7
+
+
+def test_time_that_passes_begins_no_iteration(logs) -> None:
+    one = controller(logs)
+    one.start([description(U1)], [])
+    replica = Replica(logs)
+    for since in range(6, 1006):
+        one.allow_compaction({U1: frontier(since)})
+    replica.run()
+    assert replica.session.nonce == "n1.0"
+    for since in range(1006, 1106):
+        one.allow_compaction({U1: frontier(since)})
+    replica.run()
+    assert replica.session.nonce == "n1.1"
+    for since in range(1106, 2206):
+        one.allow_compaction({U1: frontier(since)})
+    low, _ = logs.bounds(command_topic("sw", "default"))
+    assert low > 0, "the topic does not grow for ever either"
+
+
+@pytest.mark.parametrize("is_taken", [True, False])
+def test_a_since_in_doubt_is_sent_again(logs: Logs, is_taken: bool) -> None:
+    doubtful = Doubtful(logs)
+    one = controller(doubtful)
+    one.start([description(U1)], [])
+    replica = Replica(logs)
+    replica.run()
+    doubtful.left, doubtful.is_taken = ATTEMPTS, is_taken
+    with pytest.raises(Indeterminate):
+        one.allow_compaction({U1: frontier(8)})
+    one.poll(0)
+    replica.run()
+    assert replica.session.running[U1].as_of == 8

@@ -121,7 +121,12 @@ def test_two_instances_cannot_be_one_history() -> None:
 
 
 def test_a_history_is_long_when_it_has_doubled() -> None:
-    history = [Schedule(IDS[0])] * 41
-    assert is_long(history, reduced_to=20)
-    assert not is_long(history, reduced_to=21)
-    assert not is_long(history[:32], reduced_to=1)
+    assert is_long(41, 0, reduced_to=20)
+    assert not is_long(41, 0, reduced_to=21)
+    assert not is_long(32, 0, reduced_to=1)
+
+
+def test_a_history_is_not_long_as_soon_as_time_has_passed() -> None:
+    assert not is_long(41, 1, reduced_to=20)
+    assert not is_long(40 + 1024, 1024, reduced_to=20)
+    assert is_long(40 + 1025, 1025, reduced_to=20)

@@ -85,6 +85,7 @@ def some(kind: type[events.Event]) -> events.Event:
     examples: Mapping[type[events.Event], events.Event] = {
         events.Taken: events.Taken({}, 3),
         events.Ran: events.Ran(5.0),
+        events.Compacted: events.Compacted(frontier(7)),
         events.Waits: events.Waits((CollectionId("u2"),)),
         events.Known: events.Known((record(5),)),
         events.Recovered: events.Recovered(state(7)),

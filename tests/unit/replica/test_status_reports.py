@@ -4,9 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from streams.compute.protocol import Alive, Reconciled, Response, Status
+from streams.compute.protocol import Alive, Frontiers, Reconciled, Response, Status
 from streams.errors import Indeterminate
 from streams.ids import CollectionId
+from streams.progress import frontier
 from streams.replica.driver import heartbeat
 from streams.replica.driver.status_reports import ALIVE_EVERY_S, StatusReporter
 from tests.support.market import VIEWS, Market, settle
@@ -82,3 +83,22 @@ def test_the_condition_of_a_source_is_reported_by_its_owner(
     assert told(is_owner=False) == standby
     assert told(is_owner=True) == running
     assert told(is_owner=False, obstacle="no right") == dict.fromkeys(binding, "no right")
+
+
+def test_no_frontier_is_before_the_as_of(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """State may begin at an older checkpoint: then it reaches no time that can be read."""
+    market = Market(monkeypatch, 1)
+    market.views()
+    replica = Replica(market.world, "a", tmp_path)
+    settle(market, replica)
+    as_of = frontier(market.world.now + 10)
+    for name in VIEWS:
+        replica.scheduler.table.compact(CollectionId(name), as_of)
+    written = Written()
+    answers = StatusReporter(written, nonce="n")  # type: ignore[arg-type]
+    answers.tell(replica.scheduler, ())
+    moved = [response for response in written.responses if isinstance(response, Frontiers)]
+    views = {answer.id: (answer.write, answer.output) for answer in moved if answer.id in VIEWS}
+    assert views == dict.fromkeys(VIEWS, (as_of, as_of))

@@ -1,0 +1,71 @@
+"""Tells the controller the sinces of views, so that their inputs can be let go.
+
+Since of a shard follows from the holds on it (rule 4). A view's inputs are held at the since of
+the view, which travels to the replicas in AllowCompaction. Only what has moved is looked at,
+every few seconds: a command for each move would be as many as there are beats.
+"""
+
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from streams.errors import SlackwaterError
+from streams.ids import CollectionId
+from streams.progress import Antichain
+from streams.storage.client.shards import Shards
+
+EVERY_S = 10.0
+"""The pause between two tellings: inputs keep that much more than their views."""
+
+
+class Receiver(Protocol):
+    """The part of the controller that is told."""
+
+    def allow_compaction(self, sinces: Mapping[CollectionId, Antichain]) -> None:
+        """Let go what nobody reads before these times."""
+
+
+@dataclass(slots=True)
+class Compactions:
+    """Follows the sinces of all shards; one thread calls `tell`."""
+
+    shards: Shards
+    controller: Receiver
+    clock: Callable[[], float] = time.monotonic
+    _next: float = 0.0
+    _moved: set[str] = field(default_factory=set)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def __post_init__(self) -> None:
+        self.shards.subscribe(self._note)
+
+    def _note(self, groups: frozenset[str]) -> None:
+        with self._lock:
+            self._moved |= groups
+
+    def tell(self) -> None:
+        """Tell the sinces of what has moved. Errors: as `Controller.create`; told later."""
+        if self.clock() < self._next:
+            return
+        self._next = self.clock() + EVERY_S
+        with self._lock:
+            moved, self._moved = self._moved, set()
+        try:
+            self.controller.allow_compaction(self._sinces(moved))
+        except SlackwaterError:
+            self._note(frozenset(moved))
+            raise
+
+    def _sinces(self, groups: set[str]) -> dict[CollectionId, Antichain]:
+        """Return the sinces of the objects that groups are named after, where there are any."""
+        sinces = {}
+        for group in groups:
+            try:
+                state = self.shards.group_state(group).collections.get(CollectionId(group))
+            except SlackwaterError:  # it is in trouble, as SHOW says; or it is gone
+                continue
+            if state is not None:
+                sinces[state.id] = state.since
+        return sinces
