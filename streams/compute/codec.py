@@ -9,6 +9,7 @@ from dataclasses import asdict
 from typing import Any, assert_never
 
 from schemas import codec
+from streams.compute import peek_codec
 from streams.compute.description import (
     DataflowDescription,
     ImportDescription,
@@ -18,6 +19,7 @@ from streams.compute.description import (
     Start,
     TopicStart,
 )
+from streams.compute.peeks import CancelPeek, Peek, PeekResponse
 from streams.compute.protocol import (
     Alive,
     AllowCompaction,
@@ -79,7 +81,9 @@ def decode_response(value: bytes) -> ResponseMessage:
     return ResponseMessage(record["nonce"], record["replica"], record["sequence"], response)
 
 
-def _command_fields(command: Command) -> tuple[str, Record]:  # noqa: PLR0911  one arm per kind
+def _command_fields(  # noqa: C901, PLR0911, PLR0912  one arm per kind
+    command: Command,
+) -> tuple[str, Record]:
     match command:
         case Hello(epoch=epoch):
             return "compute_hello", {"epoch": epoch}
@@ -96,11 +100,17 @@ def _command_fields(command: Command) -> tuple[str, Record]:  # noqa: PLR0911  o
             return "compute_initialization_complete", {}
         case AllowWrites():
             return "compute_allow_writes", {}
+        case Peek():
+            return peek_codec.PEEK, peek_codec.peek_fields(command)
+        case CancelPeek(uuid):
+            return peek_codec.CANCEL, {"uuid": uuid}
         case _:
             assert_never(command)
 
 
-def _command(name: str, record: Record) -> Command:  # noqa: PLR0911  one arm per kind
+def _command(  # noqa: C901, PLR0911, PLR0912  one arm per kind
+    name: str, record: Record
+) -> Command:
     match name:
         case "compute_hello":
             return Hello(record["nonce"], record["epoch"])
@@ -116,6 +126,10 @@ def _command(name: str, record: Record) -> Command:  # noqa: PLR0911  one arm pe
             return InitializationComplete()
         case "compute_allow_writes":
             return AllowWrites()
+        case peek_codec.PEEK:
+            return peek_codec.peek_of(record)
+        case peek_codec.CANCEL:
+            return peek_codec.cancel_of(record)
         case _:
             raise Corrupt(f"expected a compute command, got a record of schema {name}")
 
@@ -143,6 +157,8 @@ def _response_fields(response: Response) -> tuple[str, Record]:
             return "compute_hydration", fields
         case Alive():
             return "compute_alive", {}
+        case PeekResponse():
+            return peek_codec.RESPONSE, peek_codec.response_fields(response)
         case _:
             assert_never(response)
 
@@ -174,6 +190,8 @@ def _response(name: str, record: Record) -> Response:
             )
         case "compute_alive":
             return Alive()
+        case peek_codec.RESPONSE:
+            return peek_codec.response_of(record)
         case _:
             raise Corrupt(f"expected a compute response, got a record of schema {name}")
 

@@ -8,7 +8,7 @@ A compaction frontier only moves forward, and the empty one is the end: all comm
 dropped dataflow are removed. Of the others only the furthest AllowCompaction counts. It becomes
 the as_of of a dataflow that is computed from its imports: nobody reads it earlier, so a replica
 that joins need not compute it earlier. For a dataflow with an as_of of another meaning it
-stays.
+stays. Peeks are of short life and none of a history.
 
 The order is: creation, dataflows in the order of their creation (so that imports come before
 the dataflows that import them), schedules, compactions, InitializationComplete, AllowWrites.
@@ -18,6 +18,7 @@ from collections.abc import Sequence
 from typing import assert_never
 
 from streams.compute.description import DataflowDescription
+from streams.compute.peeks import CancelPeek, Peek
 from streams.compute.protocol import (
     AllowCompaction,
     AllowWrites,
@@ -46,8 +47,8 @@ def reduce(  # noqa: C901, PLR0912  one arm per kind of command
     last: dict[type[Command], Command] = {}
     for command in history:
         match command:
-            case Hello():
-                pass
+            case Hello() | Peek() | CancelPeek():
+                pass  # the controller sends open peeks anew itself
             case CreateInstance():
                 if instance is not None and instance != command:
                     raise InvalidUsage(f"two instances in one history: {instance}, {command}")

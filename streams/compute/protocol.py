@@ -3,9 +3,11 @@
 **Stages.** An iteration of the protocol passes through four, in order:
 
     creation         Hello, CreateInstance
-    initialization   CreateDataflow*, Schedule*, AllowCompaction*, then InitializationComplete
-    read-only        CreateDataflow*, Schedule*, AllowCompaction*, then AllowWrites
-    read-write       CreateDataflow*, Schedule*, AllowCompaction*
+    initialization   computation commands, then InitializationComplete
+    read-only        computation commands, then AllowWrites
+    read-write       computation commands
+
+Computation commands are CreateDataflow, Schedule, AllowCompaction, Peek and CancelPeek.
 
 A Hello at any point begins the next iteration: the coordinator came back, or shortened its
 history. It names a nonce and the coordinator's epoch; every message carries the nonce of its
@@ -22,7 +24,8 @@ holds. Nothing is answered before InitializationComplete.
 `InitializationComplete` answers with `Reconciled`: from then on the replica runs exactly what
 the iteration asked for. `AllowCompaction` with the empty frontier drops the dataflow, and is
 answered with empty `Frontiers` once it no longer runs, also if it never did. A replica without
-other responses for some seconds writes `Alive`.
+other responses for some seconds writes `Alive`. Each `Peek` of the iteration is answered once
+(`streams.compute.peeks`), also one that came before InitializationComplete.
 
 Bytes are in `streams.compute.codec`.
 """
@@ -30,6 +33,7 @@ Bytes are in `streams.compute.codec`.
 from dataclasses import dataclass
 
 from streams.compute.description import DataflowDescription
+from streams.compute.peeks import CancelPeek, Peek, PeekResponse
 from streams.ids import CollectionId
 from streams.progress import Antichain
 
@@ -90,6 +94,8 @@ Command = (
     | AllowCompaction
     | InitializationComplete
     | AllowWrites
+    | Peek
+    | CancelPeek
 )
 
 
@@ -148,7 +154,7 @@ class Alive:
     """The process that writes it is live. Every response says so; this one says only that."""
 
 
-Response = Reconciled | Frontiers | Status | Hydration | Alive
+Response = Reconciled | Frontiers | Status | Hydration | Alive | PeekResponse
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,6 +16,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import assert_never
 
+from streams.compute.peeks import PeekResponse
 from streams.compute.protocol import (
     Alive,
     Frontiers,
@@ -130,7 +131,7 @@ class InstanceStatus:
 
     def _said(self, message: ResponseMessage) -> "InstanceStatus":
         match message.response:
-            case Reconciled() | Alive():
+            case Reconciled() | Alive() | PeekResponse():
                 return self
             case Frontiers(key, write, output):
                 return self._moved(message.replica, key, write, output)

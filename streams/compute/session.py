@@ -20,6 +20,7 @@ from enum import Enum
 from typing import assert_never
 
 from streams.compute.description import DataflowDescription
+from streams.compute.peeks import CancelPeek, Peek
 from streams.compute.protocol import (
     AllowCompaction,
     AllowWrites,
@@ -58,6 +59,8 @@ LEGAL: Mapping[type[Command], frozenset[Stage]] = {
     CreateDataflow: COMPUTING,
     Schedule: COMPUTING,
     AllowCompaction: COMPUTING,
+    Peek: COMPUTING,
+    CancelPeek: COMPUTING,
     InitializationComplete: frozenset({Stage.INITIALIZING}),
     AllowWrites: frozenset({Stage.READ_ONLY}),
 }
@@ -163,6 +166,8 @@ class Session:
                 return self._compact(export, since)
             case Schedule():
                 return self, ()  # a dataflow itself waits for its inputs
+            case Peek() | CancelPeek():
+                return self, ()  # a loop of their own answers them
             case InitializationComplete():
                 return self._reconcile()
             case AllowWrites():

@@ -24,7 +24,7 @@ from streams.plan.lowering.intervals import checked_interval
 from streams.plan.lowering.lower import WindowEnd, lower
 from streams.plan.passes import lower_unions, optimise
 from streams.plan.passes.fold_constants import fold_constants
-from streams.plan.physical import Column, Dataflow, EmitOnClose, Source
+from streams.plan.physical import Column, Dataflow, EmitOnClose, SortKey, Source
 from streams.plan.scalar import Ref, Scalar, refs
 from streams.plan.sql.emit import Emit, split
 from streams.trace.kernel.functions import Function, functions_in, without_hash
@@ -79,15 +79,6 @@ class CompiledView:
     def kept(self) -> tuple[str, ...]:
         """What keeps rows of windows that have closed, of a view with EMIT ON CLOSE."""
         return () if self.end is None else open_state.kept(self.logical)
-
-
-@dataclass(frozen=True, slots=True)
-class SortKey:
-    """A term of the order of an answer: the position of a column of the view."""
-
-    position: int
-    descending: bool
-    nulls_first: bool
 
 
 @dataclass(frozen=True, slots=True)

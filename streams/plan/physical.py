@@ -60,6 +60,15 @@ class Import:
 
 
 @dataclass(frozen=True, slots=True)
+class SortKey:
+    """A term of the order of an answer: the position of a column of the plan's output."""
+
+    position: int
+    descending: bool
+    nulls_first: bool
+
+
+@dataclass(frozen=True, slots=True)
 class Source:
     """The updates of one import. Level 0."""
 

@@ -11,6 +11,7 @@ from streams.compute.description import (
     IngestionDescription,
     SinkDescription,
 )
+from streams.compute.peeks import CancelPeek, KeyLookup, Peek, PeekTarget
 from streams.compute.protocol import (
     AllowCompaction,
     AllowWrites,
@@ -22,7 +23,7 @@ from streams.compute.protocol import (
 )
 from streams.ids import CapabilityId, CollectionId, Timestamp, Topic
 from streams.plan.metadata import Included, Located, Watermark
-from streams.plan.physical import Column
+from streams.plan.physical import Column, SortKey
 from streams.progress import EMPTY, frontier
 
 IDS = [CollectionId(f"u{number}") for number in range(4)]
@@ -103,7 +104,27 @@ creates = st.builds(
 compactions = st.builds(
     AllowCompaction, ids, st.one_of(st.just(EMPTY), st.integers(0, 9).map(frontier))
 )
-computations = st.one_of(creates, compactions, st.builds(Schedule, ids))
+uuids = st.sampled_from("pq")
+peeks = st.builds(
+    lambda uuid, target, limit, lookup: Peek(
+        uuid=uuid,
+        target=PeekTarget(target, target),
+        time=Timestamp(5),
+        plan="{}",
+        project=(1, 0),
+        most_bytes=9,
+        limit=limit,
+        lookup=lookup,
+        order=(SortKey(1, descending=True, nulls_first=False),),
+    ),
+    uuids,
+    ids,
+    st.none() | st.integers(0, 3),
+    st.none() | st.just(KeyLookup((0,), b"keys")),
+)
+computations = st.one_of(
+    creates, compactions, st.builds(Schedule, ids), peeks, st.builds(CancelPeek, uuids)
+)
 
 
 def legal(commands: Sequence[Command], seen: set[CollectionId]) -> Iterator[Command]:

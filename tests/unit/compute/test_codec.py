@@ -10,6 +10,7 @@ from streams.compute.codec import (
     encode_command,
     encode_response,
 )
+from streams.compute.peeks import Peek, PeekTarget
 from streams.compute.protocol import (
     Alive,
     CommandMessage,
@@ -22,7 +23,7 @@ from streams.compute.protocol import (
     Status,
 )
 from streams.errors import Corrupt
-from streams.ids import CollectionId
+from streams.ids import CollectionId, Timestamp
 from streams.progress import EMPTY, frontier
 from tests.unit.compute.commands import INGESTION, REBASE, SINK, histories
 
@@ -66,6 +67,23 @@ def test_a_rebase_has_one_import(imports) -> None:
 def test_every_response_comes_back_as_it_was(response) -> None:
     message = ResponseMessage("n", "r1", 4, response)
     assert decode_response(encode_response(message)) == message
+
+
+@pytest.mark.parametrize("field", ["time", "limit", "offset", "most_bytes"])
+def test_numbers_of_a_peek_are_in_range(field: str) -> None:
+    peek = Peek(
+        uuid="p",
+        target=PeekTarget(CollectionId("u1"), "u1"),
+        time=Timestamp(0),
+        plan="",
+        project=(0,),
+        most_bytes=1,
+        limit=0,
+    )
+    wrong = replace(peek, **{field: -1})  # type: ignore[arg-type]  # one of the numbers
+    value = encode_command(CommandMessage("n", 0, wrong))
+    with pytest.raises(Corrupt, match=f"peek: expected {field} of"):
+        decode_command(value)
 
 
 def test_a_response_is_no_command() -> None:

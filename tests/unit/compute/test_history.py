@@ -4,6 +4,7 @@ import pytest
 from hypothesis import given
 
 from streams.compute.history import is_long, live, reduce
+from streams.compute.peeks import CancelPeek, Peek
 from streams.compute.protocol import (
     AllowCompaction,
     AllowWrites,
@@ -100,6 +101,12 @@ def test_its_length_is_bounded_by_what_lives(history) -> None:
     running = told(history).running
     sources = [flow for flow in running.values() if not flow.is_computed]
     assert len(reduce(history)) <= 3 + 2 * len(running) + len(sources)
+
+
+@given(histories())
+def test_peeks_are_no_part_of_it(history) -> None:
+    without = [command for command in history if not isinstance(command, Peek | CancelPeek)]
+    assert reduce(history) == reduce(without)
 
 
 def test_what_was_dropped_leaves_nothing() -> None:

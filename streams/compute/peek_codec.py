@@ -1,0 +1,109 @@
+"""The fields of peeks and of their answers in Avro records (`schemas/avro/compute_*peek*`)."""
+
+from typing import Any, assert_never
+
+from streams.compute.peeks import (
+    CancelPeek,
+    KeyLookup,
+    Peek,
+    PeekCanceled,
+    PeekError,
+    PeekOutcome,
+    PeekResponse,
+    PeekRows,
+    PeekTarget,
+)
+from streams.errors import Corrupt
+from streams.ids import CollectionId, Timestamp
+from streams.plan.physical import SortKey
+
+Record = dict[str, Any]  # type: ignore[explicit-any]  # Avro's generic records
+
+PEEK, CANCEL, RESPONSE = "compute_peek", "compute_cancel_peek", "compute_peek_response"
+
+
+def peek_fields(peek: Peek) -> Record:
+    """Return the fields of a peek."""
+    target, lookup = peek.target, peek.lookup
+    found = None if lookup is None else {"columns": list(lookup.columns), "keys": lookup.keys}
+    return {
+        "uuid": peek.uuid,
+        "replica": peek.replica or None,
+        "collection": target.collection,
+        "group": target.group,
+        "index": target.index,
+        "time": peek.time,
+        "lookup": found,
+        "plan": peek.plan,
+        "order": [
+            {
+                "column": key.position,
+                "descending": key.descending,
+                "nulls_first": key.nulls_first,
+            }
+            for key in peek.order
+        ],
+        "offset": peek.offset,
+        "limit": peek.limit,
+        "project": list(peek.project),
+        "most_bytes": peek.most_bytes,
+    }
+
+
+def peek_of(record: Record) -> Peek:
+    """Return the peek of a record. Errors: Corrupt for numbers that are out of range."""
+    for name, least in (("time", 0), ("offset", 0), ("limit", 0), ("most_bytes", 1)):
+        if record[name] is not None and record[name] < least:
+            raise Corrupt(f"peek: expected {name} of {least} or more, got {record[name]}")
+    index, lookup = record["index"], record["lookup"]
+    target = PeekTarget(
+        CollectionId(record["collection"]),
+        record["group"],
+        None if index is None else CollectionId(index),
+    )
+    order = (
+        SortKey(key["column"], key["descending"], key["nulls_first"]) for key in record["order"]
+    )
+    return Peek(
+        uuid=record["uuid"],
+        target=target,
+        time=Timestamp(record["time"]),
+        plan=record["plan"],
+        project=tuple(record["project"]),
+        most_bytes=record["most_bytes"],
+        lookup=None if lookup is None else KeyLookup(tuple(lookup["columns"]), lookup["keys"]),
+        order=tuple(order),
+        limit=record["limit"],
+        offset=record["offset"],
+        replica=record["replica"] or "",
+    )
+
+
+def cancel_of(record: Record) -> CancelPeek:
+    """Return the cancellation of a record."""
+    return CancelPeek(record["uuid"])
+
+
+def response_fields(response: PeekResponse) -> Record:
+    """Return the fields of an answer."""
+    outcome = response.outcome
+    fields: Record = {"uuid": response.uuid, "count": 0, "rows": b"", "message": ""}
+    match outcome:
+        case PeekRows(count, rows):
+            return {**fields, "outcome": "rows", "count": count, "rows": rows}
+        case PeekError(message):
+            return {**fields, "outcome": "error", "message": message}
+        case PeekCanceled():
+            return {**fields, "outcome": "canceled"}
+        case _:
+            assert_never(outcome)
+
+
+def response_of(record: Record) -> PeekResponse:
+    """Return the answer of a record."""
+    outcomes: dict[str, PeekOutcome] = {
+        "rows": PeekRows(record["count"], record["rows"]),
+        "error": PeekError(record["message"]),
+        "canceled": PeekCanceled(),
+    }
+    return PeekResponse(record["uuid"], outcomes[record["outcome"]])

@@ -1,0 +1,95 @@
+"""Golden vectors of the compute protocol: the bytes of each message about peeks.
+
+`compute/*.json` are for replicas and controllers in other languages: `value` is the record's
+value in hexadecimal, `message` its fields. A file is never rewritten. `ADD=1` writes the file
+of a case that has none.
+"""
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from schemas import codec
+from streams.compute.codec import (
+    decode_command,
+    decode_response,
+    encode_command,
+    encode_response,
+)
+from streams.compute.peeks import (
+    CancelPeek,
+    KeyLookup,
+    Peek,
+    PeekCanceled,
+    PeekError,
+    PeekResponse,
+    PeekRows,
+    PeekTarget,
+)
+from streams.compute.protocol import Command, CommandMessage, Response, ResponseMessage
+from streams.ids import CollectionId, Timestamp
+from streams.plan.physical import SortKey
+
+FOLDER = Path(__file__).parent / "compute"
+UUID = "6f1c2a4e9b3d4c5f8a7e6d5c4b3a2918"
+WHOLE = Peek(
+    uuid=UUID,
+    target=PeekTarget(CollectionId("u1"), "u1"),
+    time=Timestamp(1_700_000_000_000),
+    plan="{}",
+    project=(0, 1),
+    most_bytes=1 << 20,
+)
+FULL = Peek(
+    uuid=UUID,
+    target=PeekTarget(CollectionId("u1"), "u1", CollectionId("i2")),
+    time=Timestamp(7),
+    plan="{}",
+    project=(1,),
+    most_bytes=1,
+    lookup=KeyLookup((0, 2), b"\x00\x01"),
+    order=(SortKey(0, descending=True, nulls_first=False),),
+    limit=3,
+    offset=2,
+    replica="r1",
+)
+
+COMMANDS: dict[str, Command] = {
+    "peek": WHOLE,
+    "peek-full": FULL,
+    "cancel-peek": CancelPeek(UUID),
+}
+RESPONSES: dict[str, Response] = {
+    "peek-response-rows": PeekResponse(UUID, PeekRows(2, b"\x00\x01")),
+    "peek-response-error": PeekResponse(UUID, PeekError("why")),
+    "peek-response-canceled": PeekResponse(UUID, PeekCanceled()),
+}
+MESSAGES: dict[str, CommandMessage | ResponseMessage] = {
+    **{name: CommandMessage("n1", 4, command) for name, command in COMMANDS.items()},
+    **{
+        name: ResponseMessage("n1", "r1-aa", 5, response)
+        for name, response in RESPONSES.items()
+    },
+}
+
+
+def encoded(message: CommandMessage | ResponseMessage) -> bytes:
+    if isinstance(message, CommandMessage):
+        return encode_command(message)
+    return encode_response(message)
+
+
+@pytest.mark.parametrize("name", MESSAGES)
+def test_the_bytes_of_a_message_do_not_change(name: str) -> None:
+    message, path = MESSAGES[name], FOLDER / f"{name}.json"
+    value = encoded(message)
+    if not path.exists() and os.environ.get("ADD"):
+        schema, fields = codec.decode(value)
+        facts = {"schema": schema, "message": fields, "value": value.hex()}
+        path.write_text(json.dumps(facts, indent=1, sort_keys=True, default=bytes.hex) + "\n")
+    written = bytes.fromhex(json.loads(path.read_text())["value"])
+    assert value == written
+    decode = decode_command if name in COMMANDS else decode_response
+    assert decode(written) == message
