@@ -129,6 +129,7 @@ ROOMS: dict[str, set[str]] = {
         "streams.replica.spark",
         "streams.replica.tasks",
     },
+    "streams.replica.peeks": {"streams.replica.driver"},
 }
 
 # What has commands: they may import everything, and the command line imports them.

@@ -17,6 +17,7 @@ import uuid
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import assert_never
 
@@ -42,12 +43,13 @@ from streams.kafka.client.broker import KafkaBroker
 from streams.kafka.client.ownership import Ownership
 from streams.kafka.topics import Topics
 from streams.replica.config import ReplicaConfig
-from streams.replica.driver.assembly import ReplicaParts, assemble
+from streams.replica.driver.assembly import ReplicaParts, assemble, followed_shards
 from streams.replica.driver.checkpoint_store import CheckpointStore
 from streams.replica.driver.error_causes import cause_of
 from streams.replica.driver.heartbeat import pulse
 from streams.replica.driver.measures import ReplicaMeasures, measure
 from streams.replica.driver.status_reports import StatusReporter
+from streams.replica.peeks.loop import PeekLoop
 from streams.replica.spark.session import spark_session
 
 log = logging.getLogger(__name__)
@@ -101,10 +103,14 @@ class Replica:
                 return
             name = process_name(config.name, uuid.uuid4().hex[:8])
             answers = StatusReporter(ResponseWriter(broker.logs, config.responses, name))
+            peeks = _peeks(config, broker, answers.writer)  # before the first sign of life
+            stack.callback(peeks.close)
             reader = CommandReader(broker.logs, config.commands)
             stack.callback(reader.close)
             stack.enter_context(pulse(answers))
-            server = self._server = _Server(config, store, broker, spark, answers, ownership)
+            server = self._server = _Server(
+                config, store, broker, spark, answers, ownership, peeks
+            )
             stack.callback(server.close)
             log.info("replica serves", extra={"replica": name})
             self.waits_for = ""
@@ -146,6 +152,7 @@ class _Server:
     spark: SparkSession
     answers: StatusReporter
     ownership: Ownership
+    peeks: PeekLoop
     session: Session = field(default_factory=Session)
     machinery: ReplicaParts | None = None
     may_write: bool = False
@@ -160,7 +167,8 @@ class _Server:
 
         Errors: the failure of a thread of ours, from which only a new process recovers.
         """
-        broken = None if self.machinery is None else self.machinery.scheduler.broken
+        scheduler = None if self.machinery is None else self.machinery.scheduler
+        broken = self.peeks.broken or (None if scheduler is None else scheduler.broken)
         if broken is not None:
             raise broken
         self._own()
@@ -269,6 +277,13 @@ class _Server:
         """Stop everything."""
         if self.machinery is not None:
             self.machinery.close()
+
+
+def _peeks(config: ReplicaConfig, broker: KafkaBroker, writer: ResponseWriter) -> PeekLoop:
+    """Start to answer peeks, of those that are sent from now on."""
+    _, started = broker.logs.bounds(config.commands)
+    reader = CommandReader(broker.logs, config.commands)
+    return PeekLoop(reader, started, writer, config.name, partial(followed_shards, broker))
 
 
 def _ownership(config: ReplicaConfig, topics: Topics) -> Ownership:

@@ -175,7 +175,7 @@ def assemble(
 ) -> ReplicaParts:
     """Create all parts and start them."""
     bell = Wakeup()
-    shards = _shards(broker, instance.namespace)
+    shards = followed_shards(broker, instance.namespace)
     shards.subscribe(lambda _: bell.ring())
     topics = RawReader(config.kafka, ENDS_ANSWER_S)
     watch = TopicEndsPoller(topics, topics.topic_id, bell.ring, _now_ms)
@@ -223,7 +223,8 @@ def _loops(
     )
 
 
-def _shards(broker: KafkaBroker, namespace: str) -> Shards:
+def followed_shards(broker: KafkaBroker, namespace: str) -> Shards:
+    """Return a client of a namespace's shards that follows what it opens by itself."""
     return Shards(
         broker.logs,
         broker.chunks,

@@ -35,13 +35,17 @@ def ignored(**_: object) -> None:
 ALONE: Any = SimpleNamespace(is_owner=True, trouble="")
 """The membership of a replica that is the only one."""
 
+NO_PEEKS: Any = SimpleNamespace(broken=None)
 
-@pytest.mark.parametrize("where", ["a thread", "the shards"])
+
+@pytest.mark.parametrize("where", ["a thread", "the shards", "the peeks"])
 def test_a_defect_ends_the_replica(tmp_path: Path, where: str) -> None:
     scheduler = Replica(World(), "a", tmp_path).scheduler
     nothing: Any = SimpleNamespace(poll=lambda _: (), nonce="", tell=lambda *_: None)
     nothing.sinks = SimpleNamespace(responses=tuple)
-    server = _Server(scheduler.config, scheduler.store, nothing, nothing, nothing, ALONE)
+    server = _Server(
+        scheduler.config, scheduler.store, nothing, nothing, nothing, ALONE, NO_PEEKS
+    )
     server.machinery = SimpleNamespace(  # type: ignore[assignment]  # its parts
         scheduler=scheduler, sinks=nothing.sinks, own=ignored, allow=ignored
     )
@@ -49,6 +53,8 @@ def test_a_defect_ends_the_replica(tmp_path: Path, where: str) -> None:
     defect = ZeroDivisionError("defect")
     if where == "a thread":
         scheduler.defect = defect
+    elif where == "the peeks":
+        server.peeks = SimpleNamespace(broken=defect)  # type: ignore[assignment]  # its state
     else:
         scheduler.shards.following.defect = defect
     with pytest.raises(ZeroDivisionError):
@@ -240,4 +246,4 @@ def _server(monkeypatch: pytest.MonkeyPatch, replica: Replica) -> _Server:
     monkeypatch.setattr(main, "assemble", lambda *_: parts)
     nothing: Any = SimpleNamespace()
     config, store = replica.scheduler.config, replica.scheduler.store
-    return _Server(config, store, nothing, nothing, answers, ALONE)
+    return _Server(config, store, nothing, nothing, answers, ALONE, NO_PEEKS)

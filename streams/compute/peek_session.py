@@ -1,0 +1,161 @@
+"""A replica's peeks as a pure state machine: commands and frontiers in, answers out.
+
+    Peek --> WAITING --complete at the time--> READING --finished--> answered
+                 |                                |
+                 +----- since has passed ---------+---- CancelPeek --> answered
+
+A peek is answered once in its iteration, and is forgotten with it. Nothing is answered before
+InitializationComplete. A peek that was on the topic before this replica started may have been
+answered by an earlier process, and is passed over: the controller sends it again.
+"""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field, replace
+
+from streams.compute.peeks import (
+    CancelPeek,
+    Peek,
+    PeekCanceled,
+    PeekError,
+    PeekOutcome,
+    PeekResponse,
+    PeekTarget,
+)
+from streams.compute.protocol import Command, Hello, InitializationComplete
+from streams.progress import Antichain
+from streams.storage.log.persistent_map import Map
+
+
+@dataclass(frozen=True, slots=True)
+class TargetBounds:
+    """Since and upper of a target; or why there is no such target."""
+
+    since: Antichain | None = None
+    upper: Antichain | None = None
+    problem: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ReadTarget:
+    """Action: read the target, and tell `finished`. It is complete at the time of the peek."""
+
+    nonce: str
+    peek: Peek
+
+
+@dataclass(frozen=True, slots=True)
+class AnswerPeek:
+    """Action: write this response to the iteration."""
+
+    nonce: str
+    response: PeekResponse
+
+
+PeekAction = ReadTarget | AnswerPeek
+
+
+@dataclass(frozen=True, slots=True)
+class PeekSession:
+    """The open peeks of an iteration.
+
+    `waiting` and `reading` are disjoint; `seen` has every uuid of the iteration. `due` are
+    answers that InitializationComplete lets go.
+    """
+
+    replica: str
+    nonce: str = ""
+    is_initialized: bool = False
+    waiting: Map[str, Peek] = field(default_factory=Map)
+    reading: Map[str, Peek] = field(default_factory=Map)
+    seen: Map[str, None] = field(default_factory=Map)
+    due: tuple[PeekResponse, ...] = ()
+
+    def step(
+        self, command: Command, *, is_old: bool = False
+    ) -> tuple["PeekSession", tuple[PeekAction, ...]]:
+        """Return the session after a command, and the actions.
+
+        `is_old` says that the command was on the topic before this replica started.
+        """
+        match command:
+            case Hello(nonce):
+                return PeekSession(self.replica, nonce), ()
+            case InitializationComplete():
+                answers = tuple(AnswerPeek(self.nonce, response) for response in self.due)
+                return replace(self, is_initialized=True, due=()), answers
+            case Peek() if not is_old:
+                return self._heard(command), ()
+            case CancelPeek(uuid):
+                return self._answered(uuid, PeekCanceled())
+            case _:
+                return self, ()
+
+    def ready(
+        self, bounds: Callable[[PeekTarget], TargetBounds]
+    ) -> tuple["PeekSession", tuple[PeekAction, ...]]:
+        """Return the session with all peeks begun that can be read now, and the actions."""
+        if not self.is_initialized:
+            return self, ()
+        session, actions = self, list[PeekAction]()
+        for peek in self.waiting.values():
+            session, more = session._decided(peek, bounds(peek.target))
+            actions += more
+        return session, tuple(actions)
+
+    def finished(
+        self, nonce: str, uuid: str, outcome: PeekOutcome
+    ) -> tuple["PeekSession", tuple[PeekAction, ...]]:
+        """Return the session after a read; without an answer if it is not wanted any more."""
+        if nonce != self.nonce or uuid not in self.reading:
+            return self, ()
+        return self._answered(uuid, outcome)
+
+    def targets(self) -> Iterable[PeekTarget]:
+        """Return the targets of the open peeks."""
+        return (
+            peek.target for open_ in (self.waiting, self.reading) for peek in open_.values()
+        )
+
+    def _heard(self, peek: Peek) -> "PeekSession":
+        if peek.replica not in {"", self.replica} or peek.uuid in self.seen:
+            return self
+        seen, waiting = self.seen.set(peek.uuid, None), self.waiting.set(peek.uuid, peek)
+        return replace(self, seen=seen, waiting=waiting)
+
+    def _decided(
+        self, peek: Peek, bounds: TargetBounds
+    ) -> tuple["PeekSession", tuple[PeekAction, ...]]:
+        if bounds.problem:
+            return self._answered(peek.uuid, PeekError(bounds.problem))
+        since, upper = bounds.since, bounds.upper
+        if since is None or upper is None or upper.less_equal(peek.time):
+            return self, ()
+        if not since.less_equal(peek.time):
+            return self._answered(peek.uuid, PeekError(_unreadable(peek, since)))
+        waiting = self.waiting.remove(peek.uuid)
+        reading = self.reading.set(peek.uuid, peek)
+        session = replace(self, waiting=waiting, reading=reading)
+        return session, (ReadTarget(self.nonce, peek),)
+
+    def _answered(
+        self, uuid: str, outcome: PeekOutcome
+    ) -> tuple["PeekSession", tuple[PeekAction, ...]]:
+        """Close an open peek with its answer; nothing for one that is not open."""
+        if uuid not in self.waiting and uuid not in self.reading:
+            return self, ()
+        closed = replace(
+            self, waiting=self.waiting.remove(uuid), reading=self.reading.remove(uuid)
+        )
+        response = PeekResponse(uuid, outcome)
+        if not self.is_initialized:
+            return replace(closed, due=(*self.due, response)), ()
+        return closed, (AnswerPeek(self.nonce, response),)
+
+
+def _unreadable(peek: Peek, since: Antichain) -> str:
+    why = (
+        "it was dropped"
+        if since.is_empty
+        else f"its history before {since.time} has been compacted"
+    )
+    return f"{peek.target.collection} cannot be read at {peek.time}: {why}"

@@ -1,0 +1,1 @@
+"""Answers peeks, in a loop of its own beside the one that maintains dataflows."""

@@ -1,0 +1,172 @@
+"""The answer to a peek from what its target holds at the time. No I/O.
+
+The rows are those that the stages of a view of the same plan would make, for they are made by
+the same functions. DuckDB filters and orders; counts are cut by numpy.
+"""
+
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+
+from streams.compute.peeks import KeyLookup, Peek, PeekError, PeekOutcome, PeekRows
+from streams.errors import InvalidUsage, SlackwaterError
+from streams.ids import Timestamp
+from streams.operators import linear
+from streams.operators.context import Context
+from streams.operators.engine import start
+from streams.plan import json as plans
+from streams.plan.physical import Dataflow, Linear, Source
+from streams.progress import interval_of
+from streams.storage.read.soundness import present_errors
+from streams.trace.columns import Ints, int64
+from streams.trace.exact.diffs import repeat_positions
+from streams.trace.kernel.kernel import Kernel, arrow_schema, data_schema
+from streams.trace.updates import consolidate, contents_at, flatten
+
+MOST_BYTES = 7 << 20
+"""Bytes of an answer: a record of the response topic holds it."""
+
+
+class PeekRefused(InvalidUsage):
+    """A peek whose fields are not what the page of the protocol says."""
+
+
+def plan_of(peek: Peek) -> Dataflow:
+    """Return the plan of a peek. Errors: PeekRefused."""
+    try:
+        dataflow = plans.loads(peek.plan)
+    except (ValueError, KeyError, TypeError, SlackwaterError) as wrong:
+        raise PeekRefused(f"peek: the plan cannot be read: {wrong}") from wrong
+    plain = all(isinstance(node, Source | Linear) for node in dataflow.nodes)
+    if not plain or len(dataflow.imports) != 1 or any(dataflow.levels) or dataflow.functions:
+        raise PeekRefused("peek: expected a plan of Source and Linear over one import")
+    width = len(dataflow.types[-1])
+    wanted = (*peek.project, *(key.position for key in peek.order))
+    if any(not 0 <= position < width for position in wanted):
+        raise PeekRefused(f"peek: expected positions below {width}, got {wanted}")
+    return dataflow
+
+
+def import_types(dataflow: Dataflow) -> list[str]:
+    """Return the DuckDB types of the target's columns."""
+    return [column.type for column in dataflow.imports[0].columns]
+
+
+def matching(
+    rows: pa.Table, lookup: KeyLookup, types: list[str], kernel: Kernel
+) -> pa.RecordBatch:
+    """Return the updates whose key columns equal one of the keys.
+
+    Errors: PeekRefused for keys that are not of the columns' types.
+    """
+    whole = flatten([rows], arrow_schema(types))
+    kinds = [types[position] for position in lookup.columns]
+    keys = keys_of(lookup, kinds)
+    casts = (
+        f"k{index}" if kernel.round_trips(kind) else f"CAST(k{index} AS {kind}) AS k{index}"
+        for index, kind in enumerate(kinds)
+    )
+    pairs = (f"t.c{at} = k.k{index}" for index, at in enumerate(lookup.columns))
+    sql = (
+        f"SELECT t.* FROM {linear.source_of(types, kernel)} t SEMI JOIN"
+        f" (SELECT {', '.join(casts)} FROM {{k}}) k ON {' AND '.join(pairs)}"
+    )
+    statement = kernel.prepare(sql, t=whole.schema, k=keys.schema)
+    return flatten([statement.run(whole, keys)], whole.schema)
+
+
+def keys_of(lookup: KeyLookup, kinds: list[str]) -> pa.RecordBatch:
+    """Return the keys of a look-up, as columns k0 .. kn of these DuckDB types.
+
+    Errors: PeekRefused.
+    """
+    fields = enumerate(data_schema(kinds))
+    schema = pa.schema([pa.field(f"k{index}", field.type) for index, field in fields])
+    try:
+        with pa.ipc.open_stream(pa.py_buffer(lookup.keys)) as stream:
+            return flatten([stream.read_all()], schema)
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError, IndexError, OSError) as wrong:
+        raise PeekRefused(f"peek: the keys cannot be read: {wrong}") from wrong
+
+
+def answer(peek: Peek, updates: pa.Table, errors: pa.Table, kernel: Kernel) -> PeekOutcome:
+    """Return the answer to a peek.
+
+    Shape: `updates` add up to what the target holds at the time of the peek, or to the rows of
+    it that the look-up selects; `errors` to its errors. Errors: PeekRefused, and those of the
+    kernel.
+    """
+    present = present_errors(errors, peek.time)
+    if present.num_rows:
+        return PeekError(present.column("error")[0].as_py())
+    dataflow = plan_of(peek)
+    held = contents_at(
+        flatten([updates], arrow_schema(import_types(dataflow))), peek.time, kernel
+    )
+    born = interval_of(peek.time, Timestamp(peek.time + 1), as_of=True)
+    context = Context(Path(), kernel, str)
+    made = start(dataflow, {0: pa.Table.from_batches([held])}, born, 1, context)
+    if made.errors is not None:
+        failed = present_errors(made.errors, peek.time)
+        if failed.num_rows:
+            return PeekError(failed.column("error")[0].as_py())
+    schema = arrow_schema(dataflow.types[-1])
+    rows = consolidate(flatten([] if made.output is None else [made.output], schema), kernel)
+    return _finished(peek, rows, list(dataflow.types[-1]), kernel)
+
+
+def _finished(
+    peek: Peek, rows: pa.RecordBatch, types: list[str], kernel: Kernel
+) -> PeekOutcome:
+    diffs = int64(rows.column("diff"))
+    if len(diffs) and diffs.min() < 0:
+        return PeekError(f"a row is there {diffs.min()} times at {peek.time}")
+    ordered = _ordered(peek, rows, types, kernel) if rows.num_rows > 1 else rows
+    counts = _within(int64(ordered.column("diff")), peek.offset, peek.limit)
+    places = np.flatnonzero(counts)
+    kept = ordered.take(pa.array(places)) if len(places) < len(counts) else ordered
+    copies = counts[places]
+    total, most = float(copies.sum(dtype=np.float64)), min(peek.most_bytes, MOST_BYTES)
+    size = kept.nbytes * total / max(len(places), 1)
+    if size > most:
+        return PeekError(f"expected rows of at most {most} bytes, got {size:.0f}")
+    shown = kept.select(list(peek.project))
+    if total > len(places):
+        shown = shown.take(pa.array(repeat_positions(copies)))
+    return PeekRows(int(total), _streamed(shown))
+
+
+def _within(diffs: Ints, offset: int, limit: int | None) -> Ints:
+    """Return how many copies of each row lie at [offset, offset + limit)."""
+    ends = np.cumsum(diffs)
+    begins = ends - diffs
+    until = ends if limit is None else np.minimum(ends, offset + limit)
+    inside: Ints = np.maximum(until - np.maximum(begins, offset), 0)
+    return inside
+
+
+def _ordered(
+    peek: Peek, rows: pa.RecordBatch, types: list[str], kernel: Kernel
+) -> pa.RecordBatch:
+    terms = [
+        f"c{key.position} {'DESC' if key.descending else 'ASC'}"
+        f" NULLS {'FIRST' if key.nulls_first else 'LAST'}"
+        for key in peek.order
+    ]
+    behind = [f"c{position} ASC NULLS LAST" for position in peek.project]
+    source = linear.source_of(types, kernel)
+    statement = kernel.prepare(
+        f"SELECT * FROM {source} ORDER BY {', '.join([*terms, *behind]) or 'diff'}",
+        t=rows.schema,
+    )
+    return flatten([statement.run(rows)], rows.schema)
+
+
+def _streamed(rows: pa.RecordBatch) -> bytes:
+    fields = [pa.field(f"c{index}", field.type) for index, field in enumerate(rows.schema)]
+    named = pa.RecordBatch.from_arrays(rows.columns, schema=pa.schema(fields))
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, named.schema) as stream:
+        stream.write_batch(named)
+    return bytes(sink.getvalue())

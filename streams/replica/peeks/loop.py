@@ -1,0 +1,206 @@
+"""The loop of peeks of a replica: reads commands, waits for targets, writes the answers.
+
+    hearing    one thread that follows the command topic
+    readers    threads that read what is complete, evaluate it and write the answers
+
+It has a client of the shards, a reader of commands and engines of its own, so nothing that the
+dataflows do delays it but the machine. A peek that fails is answered with the failure.
+"""
+
+import logging
+import threading
+from collections.abc import Callable, Mapping
+from functools import partial
+
+import pyarrow as pa
+
+from streams.compute.peek_session import (
+    AnswerPeek,
+    PeekAction,
+    PeekSession,
+    ReadTarget,
+    TargetBounds,
+)
+from streams.compute.peeks import Peek, PeekError, PeekOutcome, PeekResponse, PeekTarget
+from streams.compute.protocol import AllowCompaction, Command, CreateInstance
+from streams.compute.reader import CommandReader, ReceivedCommand, UnreadableCommand
+from streams.compute.writer import ResponseWriter
+from streams.errors import SlackwaterError
+from streams.ids import Offset
+from streams.replica.driver.wakeup import Wakeup
+from streams.replica.peeks.evaluation import answer, import_types, plan_of
+from streams.replica.peeks.shard_read import read_shard
+from streams.storage.client.shards import Shards
+from streams.trace.kernel.kernel import Kernel
+
+log = logging.getLogger(__name__)
+
+POLL_MS = 100
+PAUSE_S = 1.0
+READERS = 2
+"""Peeks that are read at a time: a large one does not hold up all small ones."""
+
+
+class PeekLoop:
+    """The peeks of one replica process; starts its threads at once.
+
+    `started` is the end of the command topic when the process opened it. `shards_of` makes a
+    client for a namespace, which the loop closes.
+    """
+
+    def __init__(
+        self,
+        reader: CommandReader,
+        started: Offset,
+        writer: ResponseWriter,
+        replica: str,
+        shards_of: Callable[[str], Shards],
+    ) -> None:
+        self._reader, self._started, self._writer = reader, started, writer
+        self._shards_of = shards_of
+        self._shards: Shards | None = None
+        self._session = PeekSession(replica)
+        self._lock, self._bell = threading.Lock(), Wakeup()
+        self._todo: list[PeekAction] = []
+        self._stopping = threading.Event()
+        self.broken: Exception | None = None
+        """The internal error that stopped it: only a new process helps."""
+        self._threads = [
+            threading.Thread(target=self._guarded, args=(work,), name=name, daemon=True)
+            for name, work in [
+                ("peeks", self._hear),
+                *((f"peek-reader-{number}", self._read) for number in range(READERS)),
+            ]
+        ]
+        for thread in self._threads:
+            thread.start()
+
+    def close(self) -> None:
+        """Stop the threads; open peeks stay unanswered."""
+        self._stopping.set()
+        self._bell.ring()
+        for thread in self._threads:
+            thread.join()
+        self._reader.close()
+        if self._shards is not None:
+            self._shards.close()
+
+    def _guarded(self, work: Callable[[], None]) -> None:
+        try:
+            work()
+        except Exception as defect:
+            log.exception("the loop of peeks has ended")
+            self.broken = defect
+
+    def _hear(self) -> None:
+        while not self._stopping.is_set():
+            try:
+                heard = self._reader.poll(POLL_MS)
+            except SlackwaterError as failure:
+                log.warning("peeks cannot be read", extra={"cause": str(failure)})
+                self._stopping.wait(PAUSE_S)
+                continue
+            for received in heard:
+                self._take(received)
+            if heard:
+                self._bell.ring()
+
+    def _take(self, received: ReceivedCommand) -> None:
+        command = received.command
+        if isinstance(command, UnreadableCommand):
+            return  # the loop of dataflows reports it
+        if isinstance(command, CreateInstance) and self._shards is None:
+            self._shards = self._shards_of(command.namespace)
+            self._shards.subscribe(lambda _: self._bell.ring())
+        self._leave_dropped(command)
+        is_old = received.offset < self._started
+        with self._lock:
+            self._session, actions = self._session.step(command, is_old=is_old)
+            self._todo += actions
+
+    def _leave_dropped(self, command: Command) -> None:
+        """Stop following the group of a collection that is dropped, which has its name."""
+        if self._shards is not None and isinstance(command, AllowCompaction):
+            group = str(command.id)
+            if command.frontier.is_empty:
+                self._shards.close(group)
+
+    def _read(self) -> None:
+        kernel, heard = Kernel(), 0
+        while not self._stopping.is_set():
+            read, answers = self._next(self._open_targets())
+            if read is not None:
+                answers += self._finished(read, self._outcome(read.peek, kernel))
+            self._write(answers)
+            if read is None and not answers:
+                heard = self._bell.wait(heard, POLL_MS)
+
+    def _open_targets(self) -> Mapping[str, str]:
+        """Follow the groups of open peeks; return why some cannot be followed."""
+        shards, problems = self._shards, dict[str, str]()
+        if shards is None:
+            return problems
+        with self._lock:
+            wanted = {target.group for target in self._session.targets()}
+        for group in wanted.difference(shards.groups()):
+            try:
+                shards.open(group)
+            except SlackwaterError as failure:
+                problems[group] = str(failure)
+        return problems
+
+    def _next(self, problems: Mapping[str, str]) -> tuple[ReadTarget | None, list[AnswerPeek]]:
+        """Take one read, if there is any, and all answers that are ready."""
+        with self._lock:
+            bounds = partial(self._bounds, problems)
+            self._session, actions = self._session.ready(bounds)
+            todo = [*self._todo, *actions]
+            answers = [action for action in todo if isinstance(action, AnswerPeek)]
+            reads = [action for action in todo if isinstance(action, ReadTarget)]
+            self._todo = list(reads[1:])
+        if reads[1:]:
+            self._bell.ring()
+        return (reads[0] if reads else None), answers
+
+    def _bounds(self, problems: Mapping[str, str], target: PeekTarget) -> TargetBounds:
+        """Return the bounds of a target as folded. Quick: called with the lock."""
+        if target.index is not None:
+            return TargetBounds(problem=f"there is no index {target.index}")
+        if target.group in problems:
+            return TargetBounds(problem=problems[target.group])
+        if self._shards is None or target.group not in self._shards.groups():
+            return TargetBounds()  # it is opened before the next look
+        try:
+            state = self._shards.state(target.collection)
+        except SlackwaterError as failure:
+            return TargetBounds(problem=str(failure))
+        return TargetBounds(state.since, state.upper)
+
+    def _outcome(self, peek: Peek, kernel: Kernel) -> PeekOutcome:
+        try:
+            return answer(peek, *self._loaded(peek, kernel), kernel)
+        except SlackwaterError as failure:
+            return PeekError(str(failure))
+        except Exception as defect:
+            log.exception("peek failed", extra={"uuid": peek.uuid})
+            return PeekError(f"internal error: {defect!r}")
+
+    def _loaded(self, peek: Peek, kernel: Kernel) -> tuple[pa.Table, pa.Table]:
+        assert self._shards is not None, "the instance comes before its peeks"
+        types = import_types(plan_of(peek))
+        return read_shard(self._shards, peek, types, kernel)
+
+    def _finished(self, read: ReadTarget, outcome: PeekOutcome) -> list[AnswerPeek]:
+        with self._lock:
+            self._session, actions = self._session.finished(read.nonce, read.peek.uuid, outcome)
+        return [action for action in actions if isinstance(action, AnswerPeek)]
+
+    def _write(self, answers: list[AnswerPeek]) -> None:
+        responses: dict[str, list[PeekResponse]] = {}
+        for action in answers:
+            responses.setdefault(action.nonce, []).append(action.response)
+        for nonce, mine in responses.items():
+            try:
+                self._writer.write(nonce, mine)
+            except SlackwaterError as failure:
+                log.warning("peeks are not answered", extra={"cause": str(failure)})

@@ -1,0 +1,51 @@
+"""Reads the rows of a peek from the shard of its target, through `streams.storage.read`."""
+
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from streams.compute.peeks import KeyLookup, Peek
+from streams.errors import InvalidUsage
+from streams.kafka.log import ChunkRef
+from streams.replica.peeks.evaluation import matching
+from streams.storage.client.shards import Shards
+from streams.storage.read.reader import Loaded, snapshot
+from streams.trace.kernel.kernel import Kernel
+
+MOST_LOADED = 256 << 20
+"""Bytes of rows that a peek of a shard may hold in memory."""
+
+
+@dataclass(slots=True)
+class PeekSelection:
+    """The rows of one look-up, chunk by chunk (`storage.read.ChunkSelection`)."""
+
+    lookup: KeyLookup | None
+    types: list[str]
+    kernel: Kernel
+    taken: int = 0
+
+    def may_match(self, _: ChunkRef) -> bool:
+        """Return True; a load asks it of all chunks first, so what came before is gone."""
+        self.taken = 0
+        return True
+
+    def apply(self, updates: pa.Table) -> pa.Table:
+        """Return the rows that are looked up. Errors: InvalidUsage when they are too many."""
+        if self.lookup is not None:
+            found = matching(updates, self.lookup, self.types, self.kernel)
+            updates = pa.Table.from_batches([found])
+        self.taken += updates.nbytes
+        if self.taken > MOST_LOADED:
+            most = MOST_LOADED >> 20
+            raise InvalidUsage(f"a peek of a shard reads at most {most} MiB, this one more")
+        return updates
+
+
+def read_shard(shards: Shards, peek: Peek, types: list[str], kernel: Kernel) -> Loaded:
+    """Return what the shard holds at the time of the peek: updates and errors.
+
+    Errors: SinceViolation if since passes the time meanwhile; InvalidUsage for too many rows.
+    """
+    selection = PeekSelection(peek.lookup, types, kernel)
+    return snapshot(shards, peek.target.collection, peek.time, selection=selection)
