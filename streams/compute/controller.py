@@ -5,7 +5,8 @@ with the reduced history, and deletes records older than the previous iteration:
 is still there restarts at the newest iteration (`streams.compute.reader`). A new controller
 begins a new iteration too, so that replicas never act on an earlier one's unfinished iteration;
 and so does a controller whose last command is in doubt. That command is in the history and is
-sent again.
+sent again. Peeks are no part of the history: what is open is sent again
+(`streams.compute.open_peeks`).
 
 It knows nothing of catalogs: dataflows are given as descriptions, imports before the dataflows
 that import them.
@@ -15,11 +16,14 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
 from contextlib import suppress
 
 from streams.compute.codec import decode_command
 from streams.compute.description import DataflowDescription
 from streams.compute.history import is_long, live, reduce
+from streams.compute.open_peeks import OpenPeeks
+from streams.compute.peeks import Peek, PeekOutcome, PeekResponse
 from streams.compute.protocol import (
     AllowCompaction,
     AllowWrites,
@@ -29,13 +33,14 @@ from streams.compute.protocol import (
     Hello,
     InitializationComplete,
     Response,
+    ResponseMessage,
     Schedule,
     Status,
 )
 from streams.compute.reader import ResponseReader
 from streams.compute.replica_responses import InstanceStatus
 from streams.compute.writer import CommandWriter
-from streams.errors import Corrupt, Determinate
+from streams.errors import Corrupt, Determinate, Indeterminate
 from streams.ids import CollectionId, Offset, Topic
 from streams.kafka.client.bounded_read import records_until
 from streams.kafka.log import Logs
@@ -46,6 +51,9 @@ log = logging.getLogger(__name__)
 
 HEARD = 10_000
 """Number of responses that are kept after they were read."""
+
+MOST_PASSING = 10_000
+"""Number of peeks and cancellations in an iteration: a replica that starts reads them all."""
 
 
 def command_topic(namespace: str, instance: str) -> Topic:
@@ -89,6 +97,10 @@ class Controller:
         self._response_topic = response_topic(settings.namespace, instance)
         self._responses = ResponseReader(logs, self._response_topic, nonce="")
         self._forgotten = self._responses.position
+        self._peeks = OpenPeeks()
+        self._results: dict[str, Future[PeekOutcome]] = {}
+        self._unsent: list[Command] = []
+        self._passing = 0
 
     @property
     def observed(self) -> InstanceStatus:
@@ -158,6 +170,34 @@ class Controller:
                 [AllowCompaction(key, frontier(flow.as_of)) for key, flow in moved.items()]
             )
 
+    def peek(self, peek: Peek) -> "Future[PeekOutcome]":
+        """Have a peek answered by a replica, also by one that joins later.
+
+        The result is there once `poll` has read it. The caller holds since at the peek's time,
+        and cancels what it no longer waits for.
+
+        Errors: Determinate; after an Indeterminate failure it is sent again by itself.
+        """
+        with self._lock:
+            result = self._results[peek.uuid] = Future[PeekOutcome]()
+            self._peeks, commands = self._peeks.ask(peek)
+            try:
+                self._pass(commands)
+            except Determinate:
+                self._peeks, _ = self._peeks.cancel(peek.uuid)
+                del self._results[peek.uuid]
+                raise
+            except Indeterminate as doubt:
+                log.warning("a peek may not have been sent", extra={"cause": str(doubt)})
+        return result
+
+    def cancel_peek(self, uuid: str) -> None:
+        """Say that no caller waits for a peek; ignored if it is answered. Errors: as `peek`."""
+        with self._lock:
+            self._results.pop(uuid, None)
+            self._peeks, commands = self._peeks.cancel(uuid)
+            self._pass(commands)
+
     def forget(self, export: CollectionId) -> None:
         """Forget a dropped export that no caller waits for any more."""
         with self._lock:
@@ -174,6 +214,7 @@ class Controller:
                 self._note(message.response)
                 self._observed = self._observed.step(message, now)
             self._observed = self._observed.at(now)
+            self._hear_peeks(messages)
         self._truncate_responses()
         return bool(messages)
 
@@ -182,9 +223,37 @@ class Controller:
         if isinstance(response, Status) and response.id == CollectionId(self._commands):
             log.error("a replica skipped a command", extra={"why": response.message})
 
+    def _hear_peeks(self, messages: Sequence[ResponseMessage]) -> None:
+        """Hand over answers, and send what is open to replicas that have joined."""
+        for message in messages:
+            if isinstance(message.response, PeekResponse):
+                self._peeks, results, more = self._peeks.answered(message.response)
+                self._unsent += more
+                for uuid, outcome in results.items():
+                    self._results.pop(uuid).set_result(outcome)
+            self._peeks, more = self._peeks.heard(message.replica)
+            self._unsent += more
+        self._pass(self._unsent)
+        self._unsent = []
+
     def close(self) -> None:
-        """Stop writing and reading."""
+        """Stop writing and reading; no open peek is answered any more."""
+        with self._lock:
+            results, self._results = self._results, {}
+            self._peeks = OpenPeeks()
+        for result in results.values():
+            result.set_exception(Determinate("the controller has ended"))
         self._responses.close()
+
+    def _pass(self, commands: Sequence[Command]) -> None:
+        """Write commands of short life. Errors: as `_write`."""
+        if not commands:
+            return
+        if self._writer.is_in_doubt or self._passing >= MOST_PASSING:
+            self._begin_reduced()  # which sends what is open
+            return
+        self._writer.write(commands)
+        self._passing += len(commands)
 
     def _truncate_responses(self) -> None:
         """Delete read responses from time to time; a later controller asks replicas again."""
@@ -235,6 +304,9 @@ class Controller:
         try:
             self._begin(reduced)
             self._writer.write(awaited)
+            self._peeks, commands = self._peeks.begin()
+            self._unsent, self._passing = [], 0
+            self._pass(commands)
         finally:
             self._history, self._live = [*reduced, *awaited], live(reduced)
             self._reduced_to, self._compactions = len(self._history), 0
