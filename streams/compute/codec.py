@@ -300,12 +300,13 @@ def _description(record: Record) -> DataflowDescription:
         "ingestion": (True, False),
         "rebase": (False, False),
         "sink": (False, True),
+        "index": (False, False),
     }
-    is_rebase_of_one = kind != "rebase" or len(record["imports"]) == 1
-    if ends.get(kind) != (source is not None, sink is not None) or not is_rebase_of_one:
+    is_of_one = kind not in {"rebase", "index"} or len(record["imports"]) == 1
+    if ends.get(kind) != (source is not None, sink is not None) or not is_of_one:
         raise Corrupt(
-            f"dataflow {record['export']}: expected a view, an ingestion with its source, "
-            f"a rebase of one import or a sink with its topic, got kind {kind!r}"
+            f"dataflow {record['export']}: expected a view, an ingestion with its source, a "
+            f"rebase or an index of one import or a sink with its topic, got kind {kind!r}"
         )
     return DataflowDescription(
         export=CollectionId(record["export"]),

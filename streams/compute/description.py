@@ -15,7 +15,7 @@ from streams.plan.metadata import ErrorLimit, Included, Located, OnError, Waterm
 from streams.plan.physical import Column
 from streams.progress import Antichain
 
-Kind = Literal["view", "ingestion", "rebase", "sink"]
+Kind = Literal["view", "ingestion", "rebase", "sink", "index"]
 Envelope = Literal["none", "upsert"]
 KeyFormat = Literal["json", "text", "bytes"]
 
@@ -128,11 +128,12 @@ class DataflowDescription:
 
     `columns` are the export's. `plan` is the JSON of a `streams.plan.physical.Dataflow`; it is
     empty for a sink, for an ingestion, whose plan follows from `source` and `columns`, and for
-    a rebase, which has one import and its columns (`streams.compute.rebasing`).
+    a rebase, which has one import and its columns (`streams.compute.rebasing`). An index has
+    one import and its columns too, and a plan that arranges it by key.
     `as_of` is the first time the export is exact at; `capability` the write capability on the
-    export's shard, which lies in `group` (both empty for a sink). `source` is given for an
-    ingestion, `sink` for a sink, neither for a view or a rebase. `former` is what a source read
-    before it resumed elsewhere, the latest `MOST_FORMER` of it, oldest first.
+    export's shard, which lies in `group` (both empty for a sink and an index). `source` is
+    given for an ingestion, `sink` for a sink, neither for the others. `former` is what a source
+    read before it resumed elsewhere, the latest `MOST_FORMER` of it, oldest first.
     """
 
     export: CollectionId

@@ -12,6 +12,7 @@ answered by an earlier process, and is passed over: the controller sends it agai
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 
+from streams.compute.description import DataflowDescription
 from streams.compute.peeks import (
     CancelPeek,
     Peek,
@@ -21,7 +22,14 @@ from streams.compute.peeks import (
     PeekResponse,
     PeekTarget,
 )
-from streams.compute.protocol import Command, Hello, InitializationComplete
+from streams.compute.protocol import (
+    AllowCompaction,
+    Command,
+    CreateDataflow,
+    Hello,
+    InitializationComplete,
+)
+from streams.ids import CollectionId
 from streams.progress import Antichain
 from streams.storage.log.persistent_map import Map
 
@@ -59,7 +67,7 @@ class PeekSession:
     """The open peeks of an iteration.
 
     `waiting` and `reading` are disjoint; `seen` has every uuid of the iteration. `due` are
-    answers that InitializationComplete lets go.
+    answers that InitializationComplete lets go. `indexes` are those that the iteration names.
     """
 
     replica: str
@@ -69,8 +77,9 @@ class PeekSession:
     reading: Map[str, Peek] = field(default_factory=Map)
     seen: Map[str, None] = field(default_factory=Map)
     due: tuple[PeekResponse, ...] = ()
+    indexes: frozenset[CollectionId] = frozenset()
 
-    def step(
+    def step(  # noqa: PLR0911  one arm per kind
         self, command: Command, *, is_old: bool = False
     ) -> tuple["PeekSession", tuple[PeekAction, ...]]:
         """Return the session after a command, and the actions.
@@ -83,6 +92,10 @@ class PeekSession:
             case InitializationComplete():
                 answers = tuple(AnswerPeek(self.nonce, response) for response in self.due)
                 return replace(self, is_initialized=True, due=()), answers
+            case CreateDataflow(DataflowDescription(export=export, kind="index")):
+                return replace(self, indexes=self.indexes | {export}), ()
+            case AllowCompaction(export, frontier) if frontier.is_empty:
+                return replace(self, indexes=self.indexes - {export}), ()
             case Peek() if not is_old:
                 return self._heard(command), ()
             case CancelPeek(uuid):
@@ -125,6 +138,9 @@ class PeekSession:
     def _decided(
         self, peek: Peek, bounds: TargetBounds
     ) -> tuple["PeekSession", tuple[PeekAction, ...]]:
+        index = peek.target.index
+        if index is not None and index not in self.indexes:
+            return self._answered(peek.uuid, PeekError(f"there is no index {index}"))
         if bounds.problem:
             return self._answered(peek.uuid, PeekError(bounds.problem))
         since, upper = bounds.since, bounds.upper

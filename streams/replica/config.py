@@ -14,13 +14,15 @@ class Budgets:
     """Limits of one micro-batch. One batch of a shard is never divided.
 
     Units: `step_bytes` and `slice_bytes` of stored chunks to read, `messages` of a raw topic
-    and their `message_bytes`, as far as samples tell.
+    and their `message_bytes`, as far as samples tell. `index_bytes` of memory are for all
+    indexes of the replica together.
     """
 
     step_bytes: int = 32 << 20
     slice_bytes: int = 16 << 20
     messages: int = 500_000
     message_bytes: int = 128 << 20
+    index_bytes: int = 512 << 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

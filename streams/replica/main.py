@@ -183,7 +183,8 @@ class _Server:
             self.has_reconciled = False
         if self.machinery is not None:
             responses = self.machinery.sinks.responses()
-            self.answers.tell(self.machinery.scheduler, responses)
+            of_indexes = self.peeks.indexes.responses() if self.answers.nonce else ()
+            self.answers.tell(self.machinery.scheduler, (*responses, *of_indexes))
 
     def _answer(self) -> None:
         """Respond to an iteration from its InitializationComplete on; not before."""
@@ -191,6 +192,7 @@ class _Server:
             self.answers.pause()
         elif self.answers.nonce != self.session.nonce:
             self.answers.begin(self.session.nonce)
+            self.peeks.indexes.repeat()
             if self.machinery is not None:
                 self.machinery.sinks.repeat()
 
@@ -252,7 +254,10 @@ class _Server:
     def _create(self, description: DataflowDescription) -> None:
         assert self.machinery is not None
         try:
-            self.machinery.create(description)
+            if description.kind == "index":
+                self.peeks.indexes.create(description)
+            else:
+                self.machinery.create(description)
         except Exception as refused:
             extra = {"dataflow": description.export}
             log.warning("dataflow refused", extra=extra, exc_info=True)
@@ -269,7 +274,8 @@ class _Server:
 
     def _drop(self, export: CollectionId, *, silent: bool) -> None:
         assert self.machinery is not None
-        self.machinery.drop(export)
+        if not self.peeks.indexes.drop(export):
+            self.machinery.drop(export)
         if not silent:
             self.answers.dropped(export)
 
@@ -283,7 +289,9 @@ def _peeks(config: ReplicaConfig, broker: KafkaBroker, writer: ResponseWriter) -
     """Start to answer peeks, of those that are sent from now on."""
     _, started = broker.logs.bounds(config.commands)
     reader = CommandReader(broker.logs, config.commands)
-    return PeekLoop(reader, started, writer, config.name, partial(followed_shards, broker))
+    shards_of = partial(followed_shards, broker)
+    most = config.budgets.index_bytes
+    return PeekLoop(reader, started, writer, config.name, shards_of, most)
 
 
 def _ownership(config: ReplicaConfig, topics: Topics) -> Ownership:

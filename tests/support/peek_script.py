@@ -1,5 +1,7 @@
 """A replica's session of peeks, fed with commands and frontiers line by line."""
 
+from dataclasses import replace
+
 from streams.compute.peek_session import (
     AnswerPeek,
     PeekAction,
@@ -16,7 +18,9 @@ from streams.compute.peeks import (
     PeekTarget,
 )
 from streams.compute.protocol import (
+    AllowCompaction,
     Command,
+    CreateDataflow,
     CreateInstance,
     Hello,
     InitializationComplete,
@@ -24,6 +28,7 @@ from streams.compute.protocol import (
 from streams.ids import CollectionId, Timestamp
 from streams.progress import EMPTY, Antichain, frontier
 from tests.support.datadriven import Case
+from tests.unit.compute.commands import INDEX
 
 
 class PeekScript:
@@ -63,7 +68,7 @@ class PeekScript:
         return actions
 
     def look(self, target: PeekTarget) -> TargetBounds:
-        return self.bounds.get(target.collection, TargetBounds())
+        return self.bounds.get(target.index or target.collection, TargetBounds())
 
 
 def bound(text: str) -> Antichain:
@@ -78,13 +83,18 @@ def command(word: str, words: list[str]) -> Command:
             return CreateInstance("sw", 2)
         case "initialized":
             return InitializationComplete()
+        case "index":
+            return CreateDataflow(replace(INDEX, export=CollectionId(words[0])))
+        case "drop":
+            return AllowCompaction(CollectionId(words[0]), EMPTY)
         case "cancel":
             return CancelPeek(words[0])
         case _:
             given = dict(item.partition("=")[::2] for item in words[2:])
+            index = CollectionId(given["by"]) if "by" in given else None
             return Peek(
                 uuid=words[0],
-                target=PeekTarget(CollectionId(words[1]), words[1]),
+                target=PeekTarget(CollectionId(words[1]), words[1], index),
                 time=Timestamp(int(given["at"])),
                 plan="",
                 project=(),

@@ -73,12 +73,13 @@ class Peeking:
             pump=True,
         )
 
-    def replica(self, name: str = "r1") -> PeekLoop:
+    def replica(self, name: str = "r1", index_bytes: int = 1 << 30) -> PeekLoop:
         logs, topic = self.broker.logs, command_topic(NAMESPACE, INSTANCE)
         _, started = logs.bounds(topic)
         process = f"{name}-{next(_starts)}"
         writer = ResponseWriter(logs, response_topic(NAMESPACE, INSTANCE), process)
-        loop = PeekLoop(CommandReader(logs, topic), started, writer, name, self.client)
+        reader = CommandReader(logs, topic)
+        loop = PeekLoop(reader, started, writer, name, self.client, index_bytes)
         self.loops.append(loop)
         return loop
 

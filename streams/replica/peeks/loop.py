@@ -2,6 +2,7 @@
 
     hearing    one thread that follows the command topic
     readers    threads that read what is complete, evaluate it and write the answers
+    indexes    one thread that keeps the indexes up with their collections
 
 It has a client of the shards, a reader of commands and engines of its own, so nothing that the
 dataflows do delays it but the machine. A peek that fails is answered with the failure.
@@ -28,7 +29,8 @@ from streams.compute.writer import ResponseWriter
 from streams.errors import SlackwaterError
 from streams.ids import Offset
 from streams.replica.driver.wakeup import Wakeup
-from streams.replica.peeks.evaluation import answer, import_types, plan_of
+from streams.replica.peeks.evaluation import answer, import_types, matching, plan_of
+from streams.replica.peeks.indexes import Indexes
 from streams.replica.peeks.shard_read import read_shard
 from streams.storage.client.shards import Shards
 from streams.trace.kernel.kernel import Kernel
@@ -55,12 +57,14 @@ class PeekLoop:
         writer: ResponseWriter,
         replica: str,
         shards_of: Callable[[str], Shards],
+        index_bytes: int,
     ) -> None:
         self._reader, self._started, self._writer = reader, started, writer
         self._shards_of = shards_of
         self._shards: Shards | None = None
         self._session = PeekSession(replica)
         self._lock, self._bell = threading.Lock(), Wakeup()
+        self.indexes = Indexes(index_bytes, self._bell)
         self._todo: list[PeekAction] = []
         self._stopping = threading.Event()
         self.broken: Exception | None = None
@@ -69,6 +73,7 @@ class PeekLoop:
             threading.Thread(target=self._guarded, args=(work,), name=name, daemon=True)
             for name, work in [
                 ("peeks", self._hear),
+                ("indexes", self._tend),
                 *((f"peek-reader-{number}", self._read) for number in range(READERS)),
             ]
         ]
@@ -135,6 +140,16 @@ class PeekLoop:
             if read is None and not answers:
                 heard = self._bell.wait(heard, POLL_MS)
 
+    def _tend(self) -> None:
+        heard = 0
+        while not self._stopping.is_set():
+            if self._shards is not None:
+                before = self.indexes.every_bounds()
+                self.indexes.tend(self._shards)
+                if self.indexes.every_bounds() != before:
+                    self._bell.ring()
+            heard = self._bell.wait(heard, POLL_MS)
+
     def _open_targets(self) -> Mapping[str, str]:
         """Follow the groups of open peeks; return why some cannot be followed."""
         shards, problems = self._shards, dict[str, str]()
@@ -165,7 +180,7 @@ class PeekLoop:
     def _bounds(self, problems: Mapping[str, str], target: PeekTarget) -> TargetBounds:
         """Return the bounds of a target as folded. Quick: called with the lock."""
         if target.index is not None:
-            return TargetBounds(problem=f"there is no index {target.index}")
+            return self.indexes.bounds(target.index)
         if target.group in problems:
             return TargetBounds(problem=problems[target.group])
         if self._shards is None or target.group not in self._shards.groups():
@@ -186,9 +201,15 @@ class PeekLoop:
             return PeekError(f"internal error: {defect!r}")
 
     def _loaded(self, peek: Peek, kernel: Kernel) -> tuple[pa.Table, pa.Table]:
+        """Return what the target holds at the time of a peek: updates and errors."""
         assert self._shards is not None, "the instance comes before its peeks"
         types = import_types(plan_of(peek))
-        return read_shard(self._shards, peek, types, kernel)
+        if peek.target.index is None:
+            return read_shard(self._shards, peek, types, kernel)
+        updates, errors = self.indexes.find(peek, kernel)
+        if peek.lookup is not None:
+            updates = pa.Table.from_batches([matching(updates, peek.lookup, types, kernel)])
+        return updates, errors
 
     def _finished(self, read: ReadTarget, outcome: PeekOutcome) -> list[AnswerPeek]:
         with self._lock:

@@ -85,6 +85,16 @@ SINK = DataflowDescription(
     imports=(ImportDescription(CollectionId("u1"), "u1", CapabilityId("h-k9")),),
     sink=SinkDescription(Topic("out"), ("id",)),
 )
+INDEX = DataflowDescription(
+    export=CollectionId("i8"),
+    kind="index",
+    name="by id",
+    group="",
+    columns=(Column("id", "BIGINT"),),
+    as_of=Timestamp(7),
+    imports=(ImportDescription(CollectionId("u1"), "u1", CapabilityId("")),),
+    plan="{}",
+)
 
 
 def dataflow(export: str, plan: str, as_of: int) -> DataflowDescription:

@@ -25,7 +25,7 @@ from streams.compute.protocol import (
 from streams.errors import Corrupt
 from streams.ids import CollectionId, Timestamp
 from streams.progress import EMPTY, frontier
-from tests.unit.compute.commands import INGESTION, REBASE, SINK, histories
+from tests.unit.compute.commands import INDEX, INGESTION, REBASE, SINK, histories
 
 
 @given(histories())
@@ -36,7 +36,9 @@ def test_every_command_comes_back_as_it_was(history) -> None:
 
 
 @pytest.mark.parametrize(
-    "description", [INGESTION, REBASE, SINK], ids=["ingestion", "rebase", "sink"]
+    "description",
+    [INGESTION, REBASE, SINK, INDEX],
+    ids=["ingestion", "rebase", "sink", "index"],
 )
 def test_sources_rebases_and_sinks_come_back_as_they_were(description) -> None:
     message = CommandMessage("n", 1, CreateDataflow(description))
@@ -44,10 +46,11 @@ def test_sources_rebases_and_sinks_come_back_as_they_were(description) -> None:
 
 
 @pytest.mark.parametrize("imports", [(), REBASE.imports * 2])
-def test_a_rebase_has_one_import(imports) -> None:
-    described = replace(REBASE, imports=imports)
+@pytest.mark.parametrize("of_one", [REBASE, INDEX], ids=["rebase", "index"])
+def test_a_rebase_and_an_index_have_one_import(of_one, imports) -> None:
+    described = replace(of_one, imports=imports)
     value = encode_command(CommandMessage("n", 1, CreateDataflow(described)))
-    with pytest.raises(Corrupt, match="a rebase of one import"):
+    with pytest.raises(Corrupt, match="rebase or an index of one import"):
         decode_command(value)
 
 

@@ -35,7 +35,8 @@ def ignored(**_: object) -> None:
 ALONE: Any = SimpleNamespace(is_owner=True, trouble="")
 """The membership of a replica that is the only one."""
 
-NO_PEEKS: Any = SimpleNamespace(broken=None)
+NO_INDEXES = SimpleNamespace(repeat=ignored, responses=list, drop=lambda _: False)
+NO_PEEKS: Any = SimpleNamespace(broken=None, indexes=NO_INDEXES)
 
 
 @pytest.mark.parametrize("where", ["a thread", "the shards", "the peeks"])

@@ -1,0 +1,114 @@
+"""The indexes of a replica: which there are, what they hold, what is reported of them."""
+
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from streams.compute.description import DataflowDescription
+from streams.compute.peek_session import TargetBounds
+from streams.compute.peeks import Peek
+from streams.compute.protocol import Frontiers, Response, Status
+from streams.compute.replica_responses import HYDRATING
+from streams.errors import InvalidUsage
+from streams.ids import CollectionId
+from streams.replica.driver.wakeup import Wakeup
+from streams.replica.peeks.evaluation import keys_of
+from streams.replica.peeks.index_tail import IndexTail, key_of
+from streams.storage.client.shards import Shards
+from streams.storage.read.reader import Loaded
+from streams.trace.kernel.kernel import Kernel
+
+
+@dataclass(slots=True)
+class Indexes:
+    """All indexes; `most_bytes` of memory are for them together.
+
+    `create` and `drop` belong to the thread that carries commands out, `tend` to the one that
+    follows shards; any thread reads.
+    """
+
+    most_bytes: int
+    bell: Wakeup
+    _tails: Mapping[CollectionId, IndexTail] = field(default_factory=dict)
+    _told: dict[CollectionId, tuple[Response, ...]] = field(default_factory=dict)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def create(self, description: DataflowDescription) -> None:
+        """Begin to load an index. Errors: InvalidUsage for a plan that is no index's."""
+        key_of(description)
+        with self._lock:
+            self._tails = {**self._tails, description.export: IndexTail(description)}
+        self.bell.ring()
+
+    def drop(self, index: CollectionId) -> bool:
+        """Forget an index, if there is one."""
+        with self._lock:
+            tails = dict(self._tails)
+            tail = tails.pop(index, None)
+            self._tails = tails
+            self._told.pop(index, None)
+        return tail is not None
+
+    def bounds(self, index: CollectionId) -> TargetBounds:
+        """Return since and upper of an index; none if it is not there, or is being loaded."""
+        tail = self._tails.get(index)
+        return TargetBounds() if tail is None else tail.bounds
+
+    def find(self, peek: Peek, kernel: Kernel) -> Loaded:
+        """Return the updates that an index has for a peek, at least those it asks for.
+
+        Errors: InvalidUsage if the index has gone, or its key is another one; PeekRefused.
+        """
+        index = peek.target.index
+        tail = None if index is None else self._tails.get(index)
+        contents = None if tail is None else tail.contents
+        if contents is None or peek.time < contents.since:
+            raise InvalidUsage(f"index {index} cannot be read at {peek.time} any more")
+        if peek.lookup is None:
+            return contents.everything()
+        if peek.lookup.columns != contents.keys:
+            raise InvalidUsage(
+                f"index {index}: expected a look-up by columns {list(contents.keys)},"
+                f" got {list(peek.lookup.columns)}"
+            )
+        kinds = [contents.types[position] for position in contents.keys]
+        return contents.find(keys_of(peek.lookup, kinds), kernel)
+
+    def tend(self, shards: Shards) -> None:
+        """Take what is new in the shards."""
+        tails = self._tails
+        for tail in tails.values():
+            others = sum(other.nbytes for other in tails.values() if other is not tail)
+            tail.tend(shards, self.most_bytes, others)
+
+    def every_bounds(self) -> Mapping[CollectionId, TargetBounds]:
+        """Return the bounds of all indexes."""
+        return {index: tail.bounds for index, tail in self._tails.items()}
+
+    def repeat(self) -> None:
+        """Report everything again: a new iteration has begun."""
+        with self._lock:
+            self._told = {}
+
+    def responses(self) -> list[Response]:
+        """Return what is new to report."""
+        with self._lock:
+            news: list[Response] = []
+            for index, tail in self._tails.items():
+                said = _said(tail)
+                before = self._told.get(index, ())
+                news += [response for response in said if response not in before]
+                self._told[index] = said
+        return news
+
+
+def _said(tail: IndexTail) -> tuple[Response, ...]:
+    contents, problem = tail.contents, tail.problem
+    if problem:
+        state = "failed" if tail.is_over else "stalled"
+    else:
+        state = HYDRATING if contents is None else "running"
+    status = Status(tail.id, state, problem)
+    if contents is None:
+        return (status,)
+    return status, Frontiers(tail.id, contents.upper, contents.upper)
