@@ -99,6 +99,8 @@ class Controller:
         self._forgotten = self._responses.position
         self._peeks = OpenPeeks()
         self._results: dict[str, Future[PeekOutcome]] = {}
+        self._asking = threading.Lock()
+        self._asked: list[tuple[Peek, Future[PeekOutcome]]] = []
         self._unsent: list[Command] = []
         self._passing = 0
 
@@ -173,26 +175,38 @@ class Controller:
     def peek(self, peek: Peek) -> "Future[PeekOutcome]":
         """Have a peek answered by a replica, also by one that joins later.
 
-        The result is there once `poll` has read it. The caller holds since at the peek's time,
-        and cancels what it no longer waits for.
-
-        Errors: Determinate; after an Indeterminate failure it is sent again by itself.
+        The result is there once `poll` has read it; it is a Determinate error if the peek
+        could not be sent. The caller holds since at the peek's time, and cancels what it no
+        longer waits for. Peeks of several threads go together.
         """
+        result = Future[PeekOutcome]()
+        with self._asking:
+            self._asked.append((peek, result))
         with self._lock:
-            result = self._results[peek.uuid] = Future[PeekOutcome]()
-            self._peeks, commands = self._peeks.ask(peek)
-            try:
-                self._pass(commands)
-            except Determinate:
-                self._peeks, _ = self._peeks.cancel(peek.uuid)
-                del self._results[peek.uuid]
-                raise
-            except Indeterminate as doubt:
-                log.warning("a peek may not have been sent", extra={"cause": str(doubt)})
+            with self._asking:  # what came while another caller was sending
+                asked, self._asked = self._asked, []
+            self._send_peeks(asked)
         return result
 
+    def _send_peeks(self, asked: Sequence[tuple[Peek, "Future[PeekOutcome]"]]) -> None:
+        for peek, result in asked:
+            self._peeks = self._peeks.ask(peek)
+            self._results[peek.uuid] = result
+        try:
+            self._pass([peek for peek, _ in asked])
+        except Determinate as failure:
+            for peek, result in asked:
+                self._peeks, _ = self._peeks.cancel(peek.uuid)
+                del self._results[peek.uuid]
+                result.set_exception(failure)
+        except Indeterminate as doubt:  # a new iteration sends them
+            log.warning("peeks may not have been sent", extra={"cause": str(doubt)})
+
     def cancel_peek(self, uuid: str) -> None:
-        """Say that no caller waits for a peek; ignored if it is answered. Errors: as `peek`."""
+        """Say that no caller waits for a peek; ignored if it is answered.
+
+        Errors: as `create`.
+        """
         with self._lock:
             self._results.pop(uuid, None)
             self._peeks, commands = self._peeks.cancel(uuid)

@@ -23,9 +23,9 @@ class OpenPeeks:
     peeks: Map[str, Peek] = field(default_factory=Map)
     processes: frozenset[str] = frozenset()
 
-    def ask(self, peek: Peek) -> tuple["OpenPeeks", tuple[Command, ...]]:
-        """Return the state with one more peek, and what to send."""
-        return replace(self, peeks=self.peeks.set(peek.uuid, peek)), (peek,)
+    def ask(self, peek: Peek) -> "OpenPeeks":
+        """Return the state with one more peek, which is to be sent."""
+        return replace(self, peeks=self.peeks.set(peek.uuid, peek))
 
     def cancel(self, uuid: str) -> tuple["OpenPeeks", tuple[Command, ...]]:
         """Return the state without a peek that nobody waits for; nothing for another one."""

@@ -123,11 +123,9 @@ class PeekSession:
             return self, ()
         return self._answered(uuid, outcome)
 
-    def targets(self) -> Iterable[PeekTarget]:
-        """Return the targets of the open peeks."""
-        return (
-            peek.target for open_ in (self.waiting, self.reading) for peek in open_.values()
-        )
+    def peeks(self) -> Iterable[Peek]:
+        """Return the open peeks."""
+        return (*self.waiting.values(), *self.reading.values())
 
     def _heard(self, peek: Peek) -> "PeekSession":
         if peek.replica not in {"", self.replica} or peek.uuid in self.seen:

@@ -13,8 +13,9 @@ directory is a cache.
 import fcntl
 import logging
 import threading
+import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -24,6 +25,7 @@ from typing import assert_never
 from pyspark.sql import SparkSession
 
 from streams.compute.description import DataflowDescription
+from streams.compute.peeks import CancelPeek, Peek
 from streams.compute.protocol import Reconciled, process_name
 from streams.compute.reader import CommandReader, ReceivedCommand, UnreadableCommand
 from streams.compute.session import (
@@ -159,6 +161,8 @@ class _Server:
     """What dataflows were last allowed; the session says what they are."""
     owned: tuple[bool, str] | None = None
     """Whether this replica owns sources and sinks, and why it cannot; None: not begun yet."""
+    next_look: float = 0.0
+    """When dataflows are looked at, however many peeks come; by the monotonic clock."""
     has_reconciled: bool = False
     """Time of the last commands; later ones may create dataflows whose state is stored."""
 
@@ -172,11 +176,14 @@ class _Server:
         if broken is not None:
             raise broken
         self._own()
-        for heard in reader.poll(POLL_MS):
+        received = reader.poll(POLL_MS)
+        for heard in received:
             actions = self._step(heard)
             self._answer()
             for action in actions:
                 self._act(action)
+        if self._is_for_others(received):
+            return
         self._allow()
         if self.has_reconciled:
             self._forget_others()
@@ -185,6 +192,15 @@ class _Server:
             responses = self.machinery.sinks.responses()
             of_indexes = self.peeks.indexes.responses() if self.answers.nonce else ()
             self.answers.tell(self.machinery.scheduler, (*responses, *of_indexes))
+
+    def _is_for_others(self, received: Sequence[ReceivedCommand]) -> bool:
+        """Whether there is nothing to do but peeks, soon after the last look at dataflows."""
+        if time.monotonic() < self.next_look and all(
+            isinstance(heard.command, Peek | CancelPeek) for heard in received
+        ):
+            return bool(received)
+        self.next_look = time.monotonic() + POLL_MS / 1000
+        return False
 
     def _answer(self) -> None:
         """Respond to an iteration from its InitializationComplete on; not before."""

@@ -4,10 +4,12 @@ The rows are those that the stages of a view of the same plan would make, for th
 the same functions. DuckDB filters and orders; counts are cut by numpy.
 """
 
+from functools import lru_cache, reduce
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from streams.compute.peeks import KeyLookup, Peek, PeekError, PeekOutcome, PeekRows
 from streams.errors import InvalidUsage, SlackwaterError
@@ -22,7 +24,13 @@ from streams.storage.read.soundness import present_errors
 from streams.trace.columns import Ints, int64
 from streams.trace.exact.diffs import repeat_positions
 from streams.trace.kernel.kernel import Kernel, arrow_schema, data_schema
-from streams.trace.updates import consolidate, contents_at, flatten
+from streams.trace.updates import advance, consolidate_if_needed, flatten
+
+PLAIN = frozenset({"TINYINT", "SMALLINT", "INTEGER", "BIGINT", "VARCHAR"})
+"""Types whose values Arrow compares as SQL does."""
+
+MOST_PLANS = 1000
+"""Number of plans that are kept ready."""
 
 MOST_BYTES = 7 << 20
 """Bytes of an answer: a record of the response topic holds it."""
@@ -34,17 +42,24 @@ class PeekRefused(InvalidUsage):
 
 def plan_of(peek: Peek) -> Dataflow:
     """Return the plan of a peek. Errors: PeekRefused."""
+    dataflow = _dataflow(peek.plan)
+    width = len(dataflow.types[-1])
+    wanted = (*peek.project, *(key.position for key in peek.order))
+    if any(not 0 <= position < width for position in wanted):
+        raise PeekRefused(f"peek: expected positions below {width}, got {wanted}")
+    return dataflow
+
+
+@lru_cache(maxsize=MOST_PLANS)
+def _dataflow(plan: str) -> Dataflow:
+    """Return the plan of a text. Errors: PeekRefused."""
     try:
-        dataflow = plans.loads(peek.plan)
+        dataflow = plans.loads(plan)
     except (ValueError, KeyError, TypeError, SlackwaterError) as wrong:
         raise PeekRefused(f"peek: the plan cannot be read: {wrong}") from wrong
     plain = all(isinstance(node, Source | Linear) for node in dataflow.nodes)
     if not plain or len(dataflow.imports) != 1 or any(dataflow.levels) or dataflow.functions:
         raise PeekRefused("peek: expected a plan of Source and Linear over one import")
-    width = len(dataflow.types[-1])
-    wanted = (*peek.project, *(key.position for key in peek.order))
-    if any(not 0 <= position < width for position in wanted):
-        raise PeekRefused(f"peek: expected positions below {width}, got {wanted}")
     return dataflow
 
 
@@ -54,20 +69,22 @@ def import_types(dataflow: Dataflow) -> list[str]:
 
 
 def matching(
-    rows: pa.Table, lookup: KeyLookup, types: list[str], kernel: Kernel
+    rows: pa.Table,
+    columns: tuple[int, ...],
+    keys: pa.RecordBatch,
+    types: list[str],
+    kernel: Kernel,
 ) -> pa.RecordBatch:
-    """Return the updates whose key columns equal one of the keys.
-
-    Errors: PeekRefused for keys that are not of the columns' types.
-    """
+    """Return the updates whose `columns` equal one of the keys, as `keys_of` returns them."""
     whole = flatten([rows], arrow_schema(types))
-    kinds = [types[position] for position in lookup.columns]
-    keys = keys_of(lookup, kinds)
+    kinds = [types[position] for position in columns]
+    if keys.num_rows == 1 and PLAIN.issuperset(kinds):
+        return _equal(whole, columns, keys)
     casts = (
         f"k{index}" if kernel.round_trips(kind) else f"CAST(k{index} AS {kind}) AS k{index}"
         for index, kind in enumerate(kinds)
     )
-    pairs = (f"t.c{at} = k.k{index}" for index, at in enumerate(lookup.columns))
+    pairs = (f"t.c{at} = k.k{index}" for index, at in enumerate(columns))
     sql = (
         f"SELECT t.* FROM {linear.source_of(types, kernel)} t SEMI JOIN"
         f" (SELECT {', '.join(casts)} FROM {{k}}) k ON {' AND '.join(pairs)}"
@@ -76,11 +93,22 @@ def matching(
     return flatten([statement.run(whole, keys)], whole.schema)
 
 
-def keys_of(lookup: KeyLookup, kinds: list[str]) -> pa.RecordBatch:
-    """Return the keys of a look-up, as columns k0 .. kn of these DuckDB types.
+def _equal(
+    rows: pa.RecordBatch, columns: tuple[int, ...], key: pa.RecordBatch
+) -> pa.RecordBatch:
+    """Return the rows that equal one key, of types whose values Arrow compares as SQL does."""
+    masks = (pc.equal(rows.column(at), key.column(n)[0]) for n, at in enumerate(columns))
+    return rows.filter(reduce(pc.and_, masks))
 
-    Errors: PeekRefused.
+
+def keys_of(lookup: KeyLookup, types: list[str]) -> pa.RecordBatch:
+    """Return the keys of a look-up in rows of these DuckDB types, as columns k0 .. kn.
+
+    Errors: PeekRefused for columns that are not there, and keys of other types than theirs.
     """
+    if not lookup.columns or not all(0 <= at < len(types) for at in lookup.columns):
+        raise PeekRefused(f"peek: expected columns below {len(types)}, got {lookup.columns}")
+    kinds = [types[position] for position in lookup.columns]
     fields = enumerate(data_schema(kinds))
     schema = pa.schema([pa.field(f"k{index}", field.type) for index, field in fields])
     try:
@@ -97,13 +125,12 @@ def answer(peek: Peek, updates: pa.Table, errors: pa.Table, kernel: Kernel) -> P
     it that the look-up selects; `errors` to its errors. Errors: PeekRefused, and those of the
     kernel.
     """
-    present = present_errors(errors, peek.time)
-    if present.num_rows:
-        return PeekError(present.column("error")[0].as_py())
+    if errors.num_rows:
+        present = present_errors(errors, peek.time)
+        if present.num_rows:
+            return PeekError(present.column("error")[0].as_py())
     dataflow = plan_of(peek)
-    held = contents_at(
-        flatten([updates], arrow_schema(import_types(dataflow))), peek.time, kernel
-    )
+    held = _held(flatten([updates], arrow_schema(import_types(dataflow))), peek.time, kernel)
     born = interval_of(peek.time, Timestamp(peek.time + 1), as_of=True)
     context = Context(Path(), kernel, str)
     made = start(dataflow, {0: pa.Table.from_batches([held])}, born, 1, context)
@@ -112,8 +139,16 @@ def answer(peek: Peek, updates: pa.Table, errors: pa.Table, kernel: Kernel) -> P
         if failed.num_rows:
             return PeekError(failed.column("error")[0].as_py())
     schema = arrow_schema(dataflow.types[-1])
-    rows = consolidate(flatten([] if made.output is None else [made.output], schema), kernel)
+    made_rows = flatten([] if made.output is None else [made.output], schema)
+    rows = consolidate_if_needed(made_rows, kernel)
     return _finished(peek, rows, list(dataflow.types[-1]), kernel)
+
+
+def _held(updates: pa.RecordBatch, time: Timestamp, kernel: Kernel) -> pa.RecordBatch:
+    """Return the contents at a time; equal rows may be apart."""
+    past = int64(updates.column("time")) <= time
+    known = updates if past.all() else updates.filter(pa.array(past))
+    return consolidate_if_needed(advance(known, time), kernel)
 
 
 def _finished(

@@ -82,16 +82,17 @@ class IndexTail:
         """Return the bytes of its contents."""
         return 0 if self.contents is None else self.contents.nbytes
 
-    def tend(self, shards: Shards, most_bytes: int, others: int) -> None:
+    def tend(self, shards: Shards, most_bytes: int, others: int, read_at: int) -> None:
         """Take what is new in the shard; `most_bytes` are for it and `others` together.
 
-        A failure is kept as `problem` until it is over. An index that is too large stays so.
+        It stays readable at `read_at`, if it is. A failure is kept as `problem` until it is
+        over. An index that is too large stays so.
         """
         if self.is_over:
             return
         limit = _Limit(self.id, most_bytes, others)
         try:
-            self._tend(shards, limit)
+            self._tend(shards, limit, read_at)
         except SinceViolation:
             self.contents = None  # compaction has passed it
         except IndexTooLarge as large:
@@ -101,7 +102,7 @@ class IndexTail:
         else:
             self.problem = ""
 
-    def _tend(self, shards: Shards, limit: "_Limit") -> None:
+    def _tend(self, shards: Shards, limit: "_Limit", read_at: int) -> None:
         (imported,) = self.description.imports
         if imported.group not in shards.groups():
             shards.open(imported.group)
@@ -113,7 +114,7 @@ class IndexTail:
         if upper.is_empty or not upper.strictly_precedes(state.upper):
             return
         news = changes(shards, state, upper.time)
-        since = max(self.contents.since, _kept(news.upper))
+        since = max(self.contents.since, min(_kept(news.upper), read_at))
         contents = self.contents.add(
             news.updates, news.errors, since, news.reached, self.kernel
         )

@@ -4,6 +4,8 @@ import threading
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+import pyarrow as pa
+
 from streams.compute.description import DataflowDescription
 from streams.compute.peek_session import TargetBounds
 from streams.compute.peeks import Peek
@@ -11,8 +13,9 @@ from streams.compute.protocol import Frontiers, Response, Status
 from streams.compute.replica_responses import HYDRATING
 from streams.errors import InvalidUsage
 from streams.ids import CollectionId
+from streams.progress import END
 from streams.replica.driver.wakeup import Wakeup
-from streams.replica.peeks.evaluation import keys_of
+from streams.replica.peeks.evaluation import keys_of, matching
 from streams.replica.peeks.index_tail import IndexTail, key_of
 from streams.storage.client.shards import Shards
 from streams.storage.read.reader import Loaded
@@ -55,7 +58,7 @@ class Indexes:
         return TargetBounds() if tail is None else tail.bounds
 
     def find(self, peek: Peek, kernel: Kernel) -> Loaded:
-        """Return the updates that an index has for a peek, at least those it asks for.
+        """Return the updates that an index has for a peek, and its errors.
 
         Errors: InvalidUsage if the index has gone, or its key is another one; PeekRefused.
         """
@@ -71,15 +74,18 @@ class Indexes:
                 f"index {index}: expected a look-up by columns {list(contents.keys)},"
                 f" got {list(peek.lookup.columns)}"
             )
-        kinds = [contents.types[position] for position in contents.keys]
-        return contents.find(keys_of(peek.lookup, kinds), kernel)
+        types = list(contents.types)
+        keys = keys_of(peek.lookup, types)
+        updates, errors = contents.find(keys, kernel)
+        found = matching(updates, contents.keys, keys, types, kernel)
+        return pa.Table.from_batches([found]), errors
 
-    def tend(self, shards: Shards) -> None:
-        """Take what is new in the shards."""
+    def tend(self, shards: Shards, read_at: Mapping[CollectionId, int]) -> None:
+        """Take what is new in the shards. An index stays readable at the time of `read_at`."""
         tails = self._tails
         for tail in tails.values():
             others = sum(other.nbytes for other in tails.values() if other is not tail)
-            tail.tend(shards, self.most_bytes, others)
+            tail.tend(shards, self.most_bytes, others, read_at.get(tail.id, END))
 
     def every_bounds(self) -> Mapping[CollectionId, TargetBounds]:
         """Return the bounds of all indexes."""

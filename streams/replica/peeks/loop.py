@@ -1,7 +1,8 @@
 """The loop of peeks of a replica: reads commands, waits for targets, writes the answers.
 
     hearing    one thread that follows the command topic
-    readers    threads that read what is complete, evaluate it and write the answers
+    readers    threads that read what is complete, and evaluate it
+    answers    one thread that writes the answers that are there together
     indexes    one thread that keeps the indexes up with their collections
 
 It has a client of the shards, a reader of commands and engines of its own, so nothing that the
@@ -10,8 +11,11 @@ dataflows do delays it but the machine. A peek that fails is answered with the f
 
 import logging
 import threading
-from collections.abc import Callable, Mapping
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from functools import partial
+from queue import Empty, SimpleQueue
 
 import pyarrow as pa
 
@@ -27,9 +31,9 @@ from streams.compute.protocol import AllowCompaction, Command, CreateInstance
 from streams.compute.reader import CommandReader, ReceivedCommand, UnreadableCommand
 from streams.compute.writer import ResponseWriter
 from streams.errors import SlackwaterError
-from streams.ids import Offset
+from streams.ids import CollectionId, Offset
 from streams.replica.driver.wakeup import Wakeup
-from streams.replica.peeks.evaluation import answer, import_types, matching, plan_of
+from streams.replica.peeks.evaluation import answer, import_types, plan_of
 from streams.replica.peeks.indexes import Indexes
 from streams.replica.peeks.shard_read import read_shard
 from streams.storage.client.shards import Shards
@@ -38,6 +42,9 @@ from streams.trace.kernel.kernel import Kernel
 log = logging.getLogger(__name__)
 
 POLL_MS = 100
+WAIT_MS = 1000
+"""How long a thread waits for news before it looks itself."""
+
 PAUSE_S = 1.0
 READERS = 2
 """Peeks that are read at a time: a large one does not hold up all small ones."""
@@ -65,7 +72,8 @@ class PeekLoop:
         self._session = PeekSession(replica)
         self._lock, self._bell = threading.Lock(), Wakeup()
         self.indexes = Indexes(index_bytes, self._bell)
-        self._todo: list[PeekAction] = []
+        self._reads: deque[ReadTarget] = deque()
+        self._answers: SimpleQueue[AnswerPeek | None] = SimpleQueue()
         self._stopping = threading.Event()
         self.broken: Exception | None = None
         """The internal error that stopped it: only a new process helps."""
@@ -73,6 +81,7 @@ class PeekLoop:
             threading.Thread(target=self._guarded, args=(work,), name=name, daemon=True)
             for name, work in [
                 ("peeks", self._hear),
+                ("peek-answers", self._answer),
                 ("indexes", self._tend),
                 *((f"peek-reader-{number}", self._read) for number in range(READERS)),
             ]
@@ -84,6 +93,7 @@ class PeekLoop:
         """Stop the threads; open peeks stay unanswered."""
         self._stopping.set()
         self._bell.ring()
+        self._answers.put(None)
         for thread in self._threads:
             thread.join()
         self._reader.close()
@@ -121,7 +131,7 @@ class PeekLoop:
         is_old = received.offset < self._started
         with self._lock:
             self._session, actions = self._session.step(command, is_old=is_old)
-            self._todo += actions
+            self._act(actions)
 
     def _leave_dropped(self, command: Command) -> None:
         """Stop following the group of a collection that is dropped, which has its name."""
@@ -133,22 +143,40 @@ class PeekLoop:
     def _read(self) -> None:
         kernel, heard = Kernel(), 0
         while not self._stopping.is_set():
-            read, answers = self._next(self._open_targets())
-            if read is not None:
-                answers += self._finished(read, self._outcome(read.peek, kernel))
-            self._write(answers)
-            if read is None and not answers:
-                heard = self._bell.wait(heard, POLL_MS)
+            read = self._next(self._open_targets())
+            if read is None:
+                heard = self._bell.wait(heard, WAIT_MS)
+            else:
+                self._finish(read, self._outcome(read.peek, kernel))
+
+    def _answer(self) -> None:
+        while not self._stopping.is_set():
+            answers = [self._answers.get()]
+            with suppress(Empty):
+                while True:
+                    answers.append(self._answers.get_nowait())
+            self._write([answer for answer in answers if answer is not None])
 
     def _tend(self) -> None:
         heard = 0
         while not self._stopping.is_set():
             if self._shards is not None:
                 before = self.indexes.every_bounds()
-                self.indexes.tend(self._shards)
+                self.indexes.tend(self._shards, self._least_times())
                 if self.indexes.every_bounds() != before:
                     self._bell.ring()
-            heard = self._bell.wait(heard, POLL_MS)
+            heard = self._bell.wait(heard, WAIT_MS)
+
+    def _least_times(self) -> Mapping[CollectionId, int]:
+        """Return the least time at which an open peek reads each index."""
+        with self._lock:
+            peeks = list(self._session.peeks())
+        least: dict[CollectionId, int] = {}
+        for peek in peeks:
+            index = peek.target.index
+            if index is not None:
+                least[index] = min(peek.time, least.get(index, peek.time))
+        return least
 
     def _open_targets(self) -> Mapping[str, str]:
         """Follow the groups of open peeks; return why some cannot be followed."""
@@ -156,7 +184,7 @@ class PeekLoop:
         if shards is None:
             return problems
         with self._lock:
-            wanted = {target.group for target in self._session.targets()}
+            wanted = {peek.target.group for peek in self._session.peeks()}
         for group in wanted.difference(shards.groups()):
             try:
                 shards.open(group)
@@ -164,18 +192,25 @@ class PeekLoop:
                 problems[group] = str(failure)
         return problems
 
-    def _next(self, problems: Mapping[str, str]) -> tuple[ReadTarget | None, list[AnswerPeek]]:
-        """Take one read, if there is any, and all answers that are ready."""
+    def _next(self, problems: Mapping[str, str]) -> ReadTarget | None:
+        """Take one read, if there is any."""
         with self._lock:
             bounds = partial(self._bounds, problems)
             self._session, actions = self._session.ready(bounds)
-            todo = [*self._todo, *actions]
-            answers = [action for action in todo if isinstance(action, AnswerPeek)]
-            reads = [action for action in todo if isinstance(action, ReadTarget)]
-            self._todo = list(reads[1:])
-        if reads[1:]:
+            self._act(actions)
+            read = self._reads.popleft() if self._reads else None
+            has_more = bool(self._reads)
+        if has_more:
             self._bell.ring()
-        return (reads[0] if reads else None), answers
+        return read
+
+    def _act(self, actions: Iterable[PeekAction]) -> None:
+        """Queue what is to be done; with the lock, so that answers stay in order."""
+        for action in actions:
+            if isinstance(action, ReadTarget):
+                self._reads.append(action)
+            else:
+                self._answers.put(action)
 
     def _bounds(self, problems: Mapping[str, str], target: PeekTarget) -> TargetBounds:
         """Return the bounds of a target as folded. Quick: called with the lock."""
@@ -203,18 +238,14 @@ class PeekLoop:
     def _loaded(self, peek: Peek, kernel: Kernel) -> tuple[pa.Table, pa.Table]:
         """Return what the target holds at the time of a peek: updates and errors."""
         assert self._shards is not None, "the instance comes before its peeks"
-        types = import_types(plan_of(peek))
-        if peek.target.index is None:
-            return read_shard(self._shards, peek, types, kernel)
-        updates, errors = self.indexes.find(peek, kernel)
-        if peek.lookup is not None:
-            updates = pa.Table.from_batches([matching(updates, peek.lookup, types, kernel)])
-        return updates, errors
+        if peek.target.index is not None:
+            return self.indexes.find(peek, kernel)
+        return read_shard(self._shards, peek, import_types(plan_of(peek)), kernel)
 
-    def _finished(self, read: ReadTarget, outcome: PeekOutcome) -> list[AnswerPeek]:
+    def _finish(self, read: ReadTarget, outcome: PeekOutcome) -> None:
         with self._lock:
             self._session, actions = self._session.finished(read.nonce, read.peek.uuid, outcome)
-        return [action for action in actions if isinstance(action, AnswerPeek)]
+            self._act(actions)
 
     def _write(self, answers: list[AnswerPeek]) -> None:
         responses: dict[str, list[PeekResponse]] = {}

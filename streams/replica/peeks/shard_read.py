@@ -4,10 +4,10 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from streams.compute.peeks import KeyLookup, Peek
+from streams.compute.peeks import Peek
 from streams.errors import InvalidUsage
 from streams.kafka.log import ChunkRef
-from streams.replica.peeks.evaluation import matching
+from streams.replica.peeks.evaluation import keys_of, matching
 from streams.storage.client.shards import Shards
 from streams.storage.read.reader import Loaded, snapshot
 from streams.trace.kernel.kernel import Kernel
@@ -18,9 +18,10 @@ MOST_LOADED = 256 << 20
 
 @dataclass(slots=True)
 class PeekSelection:
-    """The rows of one look-up, chunk by chunk (`storage.read.ChunkSelection`)."""
+    """The rows of some keys, chunk by chunk (`storage.read.ChunkSelection`); None is all."""
 
-    lookup: KeyLookup | None
+    columns: tuple[int, ...]
+    keys: pa.RecordBatch | None
     types: list[str]
     kernel: Kernel
     taken: int = 0
@@ -32,8 +33,8 @@ class PeekSelection:
 
     def apply(self, updates: pa.Table) -> pa.Table:
         """Return the rows that are looked up. Errors: InvalidUsage when they are too many."""
-        if self.lookup is not None:
-            found = matching(updates, self.lookup, self.types, self.kernel)
+        if self.keys is not None:
+            found = matching(updates, self.columns, self.keys, self.types, self.kernel)
             updates = pa.Table.from_batches([found])
         self.taken += updates.nbytes
         if self.taken > MOST_LOADED:
@@ -45,7 +46,11 @@ class PeekSelection:
 def read_shard(shards: Shards, peek: Peek, types: list[str], kernel: Kernel) -> Loaded:
     """Return what the shard holds at the time of the peek: updates and errors.
 
-    Errors: SinceViolation if since passes the time meanwhile; InvalidUsage for too many rows.
+    Errors: SinceViolation if since passes the time meanwhile; InvalidUsage for too many rows;
+    PeekRefused.
     """
-    selection = PeekSelection(peek.lookup, types, kernel)
+    lookup = peek.lookup
+    keys = None if lookup is None else keys_of(lookup, types)
+    columns = () if lookup is None else lookup.columns
+    selection = PeekSelection(columns, keys, types, kernel)
     return snapshot(shards, peek.target.collection, peek.time, selection=selection)

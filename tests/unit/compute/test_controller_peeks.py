@@ -2,7 +2,9 @@
 
 import itertools
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 
 import pytest
@@ -10,7 +12,7 @@ import pytest
 from streams.compute import controller as controllers
 from streams.compute.controller import Controller, command_topic
 from streams.compute.peeks import PeekRows
-from streams.compute.protocol import Alive, CreateInstance
+from streams.compute.protocol import Alive, Command, CreateInstance
 from streams.errors import Determinate
 from streams.kafka.log import Logs
 from tests.support.peeking import INSTANCE, NAMESPACE, Peeking, peek, rows_of
@@ -59,6 +61,36 @@ def test_replicas_answer_and_the_first_answer_counts(peeking: Peeking) -> None:
         results = [controller.peek(peek("u1", 3, f"p{number}")) for number in range(20)]
         for result in results:
             assert rows_of(result.result(20)) == [(1, "a")]
+    controller.close()
+
+
+def test_peeks_of_several_threads_go_together(
+    monkeypatch: pytest.MonkeyPatch, peeking: Peeking
+) -> None:
+    controller = Asked(peeking.broker.logs)
+    written: list[int] = []
+    write, both_asked = controller._writer.write, threading.Barrier(3)
+
+    def slow(commands: Sequence[Command]) -> None:
+        written.extend([len(commands)] if commands else [])
+        if commands and len(written) == 1:
+            both_asked.wait(20)
+            while len(controller._asked) < 2:
+                time.sleep(0.01)
+        write(commands)
+
+    monkeypatch.setattr(controller._writer, "write", slow)
+    peeking.replica()
+
+    def ask(uuid: str) -> object:
+        if uuid != "p0":
+            both_asked.wait(20)
+        return controller.peek(peek("u1", 3, uuid)).result(20)
+
+    with controller.polled(), ThreadPoolExecutor(3) as pool:
+        answers = list(pool.map(ask, ["p0", "p1", "p2"]))
+    assert all(isinstance(answer, PeekRows) for answer in answers)
+    assert written[:2] == [1, 2]
     controller.close()
 
 
@@ -129,7 +161,7 @@ def test_what_cannot_be_sent_is_not_open(
     with monkeypatch.context() as patch:
         patch.setattr(controller._writer, "write", refuse)
         with pytest.raises(Determinate, match="no broker"):
-            controller.peek(peek("u1", 3))
+            controller.peek(peek("u1", 3)).result(0)
     assert not controller._peeks.peeks
     peeking.replica()
     with controller.polled():

@@ -120,8 +120,9 @@ class World:
     def ask(self, number: int) -> None:
         uuid = f"p{len(self.asked)}"
         self.asked.add(uuid)
-        self.peeks, commands = self.peeks.ask(peek(uuid, ["", "", "r1", "r2"][number]))
-        self.topics.commands += commands
+        asked = peek(uuid, ["", "", "r1", "r2"][number])
+        self.peeks = self.peeks.ask(asked)
+        self.topics.commands.append(asked)
 
     def cancel(self, number: int) -> None:
         uuid = f"p{number}"
@@ -185,7 +186,7 @@ def test_each_peek_has_one_result(script: list[tuple[str, int]]) -> None:
 
 
 def test_the_others_are_told_to_cancel() -> None:
-    peeks, _ = OpenPeeks().ask(peek("p"))
+    peeks = OpenPeeks().ask(peek("p"))
     peeks, again = peeks.heard("r1-1")
     assert again == (peek("p", "r1"),)
     peeks, _ = peeks.heard("r2-1")
@@ -197,7 +198,7 @@ def test_the_others_are_told_to_cancel() -> None:
 
 
 def test_a_lone_replica_is_told_nothing_and_a_cancellation_is_no_result() -> None:
-    peeks, _ = OpenPeeks().ask(peek("p"))
+    peeks = OpenPeeks().ask(peek("p"))
     peeks, _ = peeks.heard("r1-1")
     peeks, results, _ = peeks.answered(PeekResponse("p", PeekCanceled()))
     assert not results
@@ -208,7 +209,7 @@ def test_a_lone_replica_is_told_nothing_and_a_cancellation_is_no_result() -> Non
 
 def test_a_successor_is_sent_what_its_predecessor_may_have_lost() -> None:
     peeks, _ = OpenPeeks().heard("r1-1")
-    peeks, _ = peeks.ask(peek("p"))
+    peeks = peeks.ask(peek("p"))
     assert peeks.heard("r1-1")[1] == ()
     peeks, again = peeks.heard("r1-2")
     assert again == (peek("p", "r1"),)

@@ -157,6 +157,20 @@ def test_it_reports_and_forgets_history(
     assert rows_of(answers["edge"].outcome) == [(1, "a")]
 
 
+def test_it_stays_readable_for_open_peeks(
+    monkeypatch: pytest.MonkeyPatch, peeking: Peeking
+) -> None:
+    monkeypatch.setattr(index_tail, "KEPT_MS", 0)
+    peeking.append("u1", 5, (1, "a", 1, 1))
+    tail = index_tail.IndexTail(index())
+    for upper, read_at, since in ((5, 2, 4), (9, 6, 6), (12, 3, 6), (15, 99, 14)):
+        if upper > 5:
+            peeking.append("u1", upper, (1, "a", upper - 2, 1))
+        tail.tend(peeking.shards, 1 << 30, 0, read_at)
+        assert tail.bounds.upper == frontier(upper)
+        assert tail.bounds.since == frontier(since)
+
+
 def test_a_plan_that_arranges_nothing_is_refused(peeking: Peeking) -> None:
     loop = peeking.replica()
     nothing = replace(index(), plan=peek("u1", 1).plan)

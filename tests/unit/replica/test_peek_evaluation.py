@@ -13,7 +13,7 @@ from streams.ids import CollectionId, Timestamp
 from streams.plan import json as plans
 from streams.plan.compile import CompiledSelect, Relation, compile_select
 from streams.plan.physical import Column, SortKey
-from streams.replica.peeks.evaluation import PeekRefused, answer, matching, plan_of
+from streams.replica.peeks.evaluation import PeekRefused, answer, keys_of, matching, plan_of
 from streams.trace.kernel.kernel import Kernel, arrow_schema
 
 U1 = CollectionId("u1")
@@ -116,7 +116,7 @@ def test_without_an_order_rows_follow_the_columns_that_are_answered(kernel: Kern
     assert [row[2] for row in found] == ["a", "a", "c", "c", "d", "d", "d", "o"]
 
 
-def keys(*values: float | None, kind: pa.DataType) -> bytes:
+def keys(*values: float | str | None, kind: pa.DataType) -> bytes:
     sink = pa.BufferOutputStream()
     rows = pa.record_batch([pa.array(values, kind)], names=["key"])
     with pa.ipc.new_stream(sink, rows.schema) as stream:
@@ -126,14 +126,32 @@ def keys(*values: float | None, kind: pa.DataType) -> bytes:
 
 def test_keys_are_equal_as_in_sql(kernel: Kernel) -> None:
     zero = KeyLookup((2,), keys(0.0, None, float("nan"), kind=pa.float64()))
-    found = matching(table(ROWS), zero, TYPES, kernel)
+    found = matching(table(ROWS), (2,), keys_of(zero, TYPES), TYPES, kernel)
     assert sorted(found.column("c0").to_pylist()) == [1, 1, 2, 2, 4]
 
 
-@pytest.mark.parametrize("bytes_", [b"", b"no stream", keys("a", kind=pa.utf8())])  # type: ignore[arg-type]
+@pytest.mark.parametrize("bytes_", [b"", b"no stream", keys("a", kind=pa.utf8())])
 def test_keys_that_are_none_are_refused(bytes_: bytes, kernel: Kernel) -> None:
     with pytest.raises(PeekRefused, match="keys cannot be read"):
-        matching(table(ROWS), KeyLookup((0,), bytes_), TYPES, kernel)
+        keys_of(KeyLookup((0,), bytes_), TYPES)
+
+
+@pytest.mark.parametrize(
+    ("value", "kind", "at"), [(1, pa.int64(), 0), ("a", pa.utf8(), 1), (None, pa.int64(), 0)]
+)
+def test_one_key_of_plain_values_is_compared_without_duckdb(
+    value: float | str | None, kind: pa.DataType, at: int, kernel: Kernel
+) -> None:
+    one = keys_of(KeyLookup((at,), keys(value, kind=kind)), TYPES)
+    twice = keys_of(KeyLookup((at,), keys(value, value, kind=kind)), TYPES)
+    found = matching(table(ROWS), (at,), one, TYPES, kernel)
+    assert found.equals(matching(table(ROWS), (at,), twice, TYPES, kernel))
+
+
+@pytest.mark.parametrize("columns", [(), (3,), (-1,)])
+def test_a_look_up_has_columns_that_are_there(columns: tuple[int, ...]) -> None:
+    with pytest.raises(PeekRefused, match="expected columns below 3"):
+        keys_of(KeyLookup(columns, keys(1, kind=pa.int64())), TYPES)
 
 
 def test_errors_come_first_then_counts_below_zero_then_size(kernel: Kernel) -> None:

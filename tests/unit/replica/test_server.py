@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from streams.compute.description import DataflowDescription
+from streams.compute.peeks import CancelPeek
 from streams.compute.protocol import (
     AllowWrites,
     Command,
@@ -199,6 +200,26 @@ def test_nothing_is_answered_before_an_iteration_has_named_what_it_wants(
     assert nonce == "m"
     assert "not legal in the stage greeted" in skipped.message
     assert reconciled == ("m", Reconciled(0, 0, 0))
+
+
+def test_peeks_do_not_make_it_look_at_dataflows(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    server = _server(monkeypatch, Replica(World(), "a", tmp_path))
+    told, clock = list[float](), [100.0]
+    server.answers = StatusReporter(SimpleNamespace(write=lambda *_: None))  # type: ignore[arg-type]  # what it uses
+    monkeypatch.setattr(StatusReporter, "tell", lambda *_: told.append(clock[0]))
+    monkeypatch.setattr(main, "time", SimpleNamespace(monotonic=lambda: clock[0]))
+    before = (Hello("n", 1), CreateInstance("sw", BUCKETS), InitializationComplete())
+    server.hear(reader(*before))
+    server.hear(reader(CancelPeek("p")))
+    server.hear(reader(CancelPeek("p"), AllowWrites()))
+    assert told == [100.0, 100.0]
+    server.hear(reader())
+    assert len(told) == 3
+    clock[0] += 0.2
+    server.hear(reader(CancelPeek("p")))
+    assert told[3:] == [100.2]
 
 
 def test_the_right_to_write_belongs_to_an_iteration(
