@@ -97,7 +97,7 @@ class Audits:
     def _at(self, item: Item, when: When) -> Generator[Result, None, AuditVerdict]:
         """Compare at one time, and yield while it waits. Errors: as `execute`."""
         catalog = self._catalog.state
-        items = [other for other in catalog.ordered() if other.kind != "sink"]
+        items = [other for other in catalog.ordered() if other.has_shard]
         functions = tuple(catalog.functions.values())
         time, compared = yield from self._reads.compare(item, when, items, functions)
         verdict = AuditVerdict(

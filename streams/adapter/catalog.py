@@ -27,8 +27,7 @@ and has its number: the collection of its dead letters (`streams.compute.dead_le
 Ids are a letter and a number; the number only grows, so ids are never reused.
 """
 
-import difflib
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Literal, assert_never
 
@@ -41,7 +40,6 @@ from streams.adapter.catalog_materializations import (
 )
 from streams.compute import dead_letters
 from streams.compute.description import IngestionDescription, SinkDescription, Start
-from streams.errors import InvalidStatement
 from streams.ids import CollectionId, EventId, Timestamp, Topic
 from streams.plan.physical import Column
 from streams.storage.client.catalog_ids import group_of
@@ -49,13 +47,14 @@ from streams.storage.log.persistent_map import Map
 from streams.storage.policy import Retention
 from streams.trace.kernel.functions import Function
 
-ItemKind = Literal["source", "view", "rebase", "sink", "errors"]
+ItemKind = Literal["source", "view", "rebase", "sink", "index", "errors"]
 
 LETTERS: Mapping[ItemKind, str] = {
     "source": "s",
     "view": "u",
     "rebase": "r",
     "sink": "k",
+    "index": "i",
     "errors": "e",
 }
 NAMES: Mapping[ItemKind, str] = {
@@ -63,6 +62,7 @@ NAMES: Mapping[ItemKind, str] = {
     "view": "materialized view",
     "rebase": "rebase",
     "sink": "sink",
+    "index": "index",
     "errors": "collection of dead letters",
 }
 
@@ -71,10 +71,10 @@ NAMES: Mapping[ItemKind, str] = {
 class Item:
     """An object. `inputs` are the ids it reads; `as_of` is None until its Birth.
 
-    `query` is a view's; `source` and `sink` are given for their kinds. Without a `policy` of
-    its own the environment's applies. `functions` are the names of the Python functions that a
-    view calls. `created_ms` is when the broker appended its Create. `former` is what a source
-    read before it resumed elsewhere, one for each time, oldest first.
+    `query` is a view's; `source` and `sink` are given for their kinds, `keys` for an index.
+    Without a `policy` of its own the environment's applies. `functions` are the names of the
+    Python functions that a view calls. `created_ms` is when the broker appended its Create.
+    `former` is what a source read before it resumed elsewhere, one for each time, oldest first.
     """
 
     id: CollectionId
@@ -91,6 +91,12 @@ class Item:
     functions: tuple[str, ...] = ()
     created_ms: int | None = None
     former: tuple[IngestionDescription, ...] = ()
+    keys: tuple[str, ...] = ()
+
+    @property
+    def has_shard(self) -> bool:
+        """Whether it is a collection in storage, which can be read."""
+        return self.kind not in {"sink", "index"}
 
     @property
     def number(self) -> int:
@@ -375,7 +381,7 @@ class Catalog:
     def _objection_to_retain(self, key: CollectionId) -> str:
         if key not in self.items:
             return f"no object {key}"
-        return f"object {key} has no history" if self.items[key].kind == "sink" else ""
+        return "" if self.items[key].has_shard else f"object {key} has no history"
 
     def _objection_to_resume(self, body: Resume) -> str:
         source = self.items[body.id].source if body.id in self.items else None
@@ -485,15 +491,3 @@ class Catalog:
                 return replace(self, materializations=after, last_number=last)
             case _:
                 assert_never(body)
-
-
-def unknown(name: str, items: Iterable[Item]) -> InvalidStatement:
-    """Return the error for an unknown source or view, with a similar name."""
-    names = [item.name for item in items if item.kind not in {"sink", "errors"}]
-    spelled = {name.casefold(): name for name in names}
-    close = difflib.get_close_matches(name.casefold(), spelled, n=1)
-    return InvalidStatement(
-        f"{name} does not exist",
-        f"there are {', '.join(names)}" if names else "nothing has been created yet",
-        f"did you mean {spelled[close[0]]}?" if close else "",
-    )

@@ -149,6 +149,7 @@ def _item_fields(item: Item) -> Record:
         "sink": None if item.sink is None else sink_fields(item.sink),
         "policy": _policy_fields(item.policy),
         "functions": list(item.functions),
+        "keys": list(item.keys),
     }
 
 
@@ -166,6 +167,7 @@ def _item(record: Record) -> Item:
         sink=None if sink is None else sink_description(sink),
         policy=_policy(record["policy"]),
         functions=tuple(record["functions"]),
+        keys=tuple(record["keys"]),
     )
 
 

@@ -38,6 +38,7 @@ from streams.adapter.catalog import (
 )
 from streams.adapter.catalog_log import CatalogLog, Deposed
 from streams.adapter.delays import Delay, delay_of
+from streams.adapter.index_reads import IndexReads
 from streams.adapter.materialization_tasks import Check, no_connectors
 from streams.adapter.materializations import Materializing
 from streams.adapter.planner import (
@@ -73,6 +74,7 @@ from streams.plan.sql import statements as sql
 from streams.plan.sql.audit import Audit
 from streams.plan.sql.bad_messages import AlterErrors
 from streams.plan.sql.emit import emits
+from streams.plan.sql.index import CreateIndex
 from streams.plan.sql.limits import too_deep
 from streams.plan.sql.materializations import (
     AlterMaterialization,
@@ -91,7 +93,9 @@ from streams.trace.kernel.functions import Function
 
 log = logging.getLogger(__name__)
 
-ObjectDefinition = sql.CreateSource | sql.CreateMaterializedView | CreateRebase | sql.CreateSink
+ObjectDefinition = (
+    sql.CreateSource | sql.CreateMaterializedView | CreateRebase | sql.CreateSink | CreateIndex
+)
 Definition = ObjectDefinition | sql.CreateFunction
 Change = sql.Alter | ResumeSource | AlterErrors | sql.Drop | sql.DropFunction
 
@@ -162,14 +166,17 @@ class Coordinator:
         )
         self.guards = Guards()
         self.sessions = Sessions(time.monotonic)
-        self._reads = Reads(self.shards, self.guards, workers, self._unmade, self._delay)
+        instance = CreateInstance(namespace, settings.buckets)
+        self.controller = Controller(cluster.logs, instance, settings.instance, epoch, new_id)
+        indexes = IndexReads(lambda: self.catalog.state, self.controller)
+        self._reads = Reads(
+            self.shards, self.guards, workers, self._unmade, self._delay, indexes
+        )
         verdicts = Verdicts(publisher(cluster.logs, cluster.topics, namespace), now_ms)
         self.audits = Audits(self._reads, self.catalog, self.shards, verdicts)
         self._objects = Objects(
             self.catalog, self.shards, cluster.topics, now_ms, crash, self._plan
         )
-        instance = CreateInstance(namespace, settings.buckets)
-        self.controller = Controller(cluster.logs, instance, settings.instance, epoch, new_id)
         self.materializing = Materializing(
             self.catalog, self.shards, check, self._reads.evaluate, self._definitions
         )
@@ -239,6 +246,7 @@ class Coordinator:
                 | sql.CreateMaterializedView()
                 | CreateRebase()
                 | sql.CreateSink()
+                | CreateIndex()
                 | sql.CreateFunction()
             ):
                 yield from self._defined(statement, text)
@@ -254,7 +262,7 @@ class Coordinator:
                 yield from show_statements.objects(kind, self.conditions())
             case sql.Select(query, as_of):
                 catalog = self.catalog.state
-                items = [item for item in catalog.ordered() if item.kind != "sink"]
+                items = [item for item in catalog.ordered() if item.has_shard]
                 functions = tuple(catalog.functions.values())
                 yield from self._reads.select(query, When(as_of, session), items, functions)
             case sql.Subscribe():
@@ -335,7 +343,7 @@ class Coordinator:
             item = self._define(statement, text, evaluation)
             if item is None:
                 return None
-            if item.kind != "sink":
+            if item.has_shard:
                 self._objects.refuse_taken(item.id)
             if isinstance(evaluation, PlannedView) and not emits(item.query):
                 self._objects.plans.keep(item.id, evaluation.plan)
@@ -358,7 +366,7 @@ class Coordinator:
             Complete(f"CREATE {NAMES[existing.kind].upper()}", {"id": existing.id}),
         )
 
-    def _define(
+    def _define(  # noqa: PLR0911  one case a statement
         self, statement: ObjectDefinition, text: str, evaluation: Evaluated
     ) -> Item | None:
         """Return the object to create; None if the catalog has changed since the evaluation."""
@@ -375,6 +383,8 @@ class Coordinator:
                 return ddl.rebase(statement, text, catalog)
             case sql.CreateSink(), _:
                 return ddl.sink(statement, text, catalog, topics, namespace)
+            case CreateIndex(), _:
+                return ddl.index(statement, text, catalog)
             case _:
                 return None
 

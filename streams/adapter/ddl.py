@@ -9,8 +9,9 @@ from collections.abc import Mapping
 from streams.adapter import offsets
 from streams.adapter.audit_verdicts import topic_of_verdicts
 from streams.adapter.bad_messages import refuse_inline, refuse_limit, refuse_taken
-from streams.adapter.catalog import NAMES, Catalog, Item, ItemKind, unknown
+from streams.adapter.catalog import NAMES, Catalog, Item, ItemKind
 from streams.adapter.timelines import common, timeline
+from streams.adapter.unknown_names import unknown
 from streams.adapter.workers.requests import Viewed
 from streams.compute import dead_letters
 from streams.compute.description import Envelope as DescribedEnvelope
@@ -23,6 +24,7 @@ from streams.plan.metadata import OnError, Watermark
 from streams.plan.physical import Column
 from streams.plan.sql.emit import emits
 from streams.plan.sql.history import Retain
+from streams.plan.sql.index import CreateIndex
 from streams.plan.sql.messages import KeyFormat
 from streams.plan.sql.rebase import CreateRebase
 from streams.plan.sql.statements import (
@@ -42,6 +44,7 @@ KINDS: Mapping[Kind, ItemKind] = {
     Kind.VIEW: "view",
     Kind.REBASE: "rebase",
     Kind.SINK: "sink",
+    Kind.INDEX: "index",
 }
 
 
@@ -263,13 +266,35 @@ def sink(
     )
 
 
+def index(statement: CreateIndex, text: str, catalog: Catalog) -> Item:
+    """Return the index of the statement. Errors: InvalidStatement."""
+    read = readable(statement.relation, catalog)
+    keys = _spelled(statement.keys, read)
+    nested = [c for c in read.columns if c.name in keys and parts(c.type) is not None]
+    if nested:
+        raise InvalidStatement(
+            f"key column {nested[0].name} of type {nested[0].type} is not a single value",
+            "expected a type without LIST, STRUCT and MAP",
+        )
+    return Item(
+        id=catalog.next_id("index"),
+        kind="index",
+        name=statement.name,
+        statement=text,
+        columns=read.columns,
+        inputs=(read.id,),
+        keys=keys,
+    )
+
+
 def readable(name: str, catalog: Catalog) -> Item:
     """Return the source or view of this name. Errors: InvalidStatement."""
     item = catalog.find(name)
     if item is None:
         raise unknown(name, catalog.ordered())
-    if item.kind == "sink":
-        raise InvalidStatement(f"sink {name} cannot be read", "expected a source or a view")
+    if not item.has_shard:
+        kind = NAMES[item.kind]
+        raise InvalidStatement(f"{kind} {name} cannot be read", "expected a source or a view")
     return item
 
 
@@ -289,7 +314,12 @@ def _refuse_other_kind(kind: Kind, item: Item, verb: str) -> None:
         if item.kind == "errors":
             owner = item.name.removesuffix(dead_letters.SUFFIX)
             hint = f"it comes and goes with its source: {verb} SOURCE {owner}"
-        raise InvalidStatement(f"{item.name} is not a {expected} but a {actual}", hint=hint)
+        raise InvalidStatement(f"{item.name} is not {a(expected)} but {a(actual)}", hint=hint)
+
+
+def a(noun: str) -> str:
+    """Return a noun with its article."""
+    return f"{'an' if noun[0] in 'aeiou' else 'a'} {noun}"
 
 
 def droppable(kind: Kind, name: str, catalog: Catalog) -> Item | None:

@@ -31,7 +31,10 @@ from streams.errors import Corrupt, InvalidStatement, InvalidUsage
 from streams.ids import CapabilityId, CollectionId, Timestamp
 from streams.kafka.log import Truncated
 from streams.kafka.topics import TopicKind, Topics, TopicSpec
+from streams.plan import json as plan_json
 from streams.plan.compile import Relation
+from streams.plan.physical import Arrange, Dataflow, Source
+from streams.plan.physical import Import as PlannedImport
 from streams.plan.sql.emit import emits
 from streams.progress import frontier
 from streams.storage.client.catalog_ids import group_of
@@ -52,6 +55,7 @@ KINDS: Mapping[ItemKind, Kind] = {
     "view": "view",
     "rebase": "rebase",
     "sink": "sink",
+    "index": "index",
 }
 """Dead letters are kept by the dataflow of their source."""
 
@@ -71,7 +75,7 @@ def relations(items: Sequence[Item], known: Mapping[CollectionId, Item]) -> dict
 
     `known` has what rebases among the items read.
     """
-    return {item.name: _relation(item, known) for item in items if item.kind != "sink"}
+    return {item.name: _relation(item, known) for item in items if item.has_shard}
 
 
 def _relation(item: Item, known: Mapping[CollectionId, Item]) -> Relation:
@@ -115,7 +119,7 @@ class Objects:
         If one cannot be followed none is; `establish` then reports which, and why. Errors:
         Determinate, Indeterminate: the cluster does not answer.
         """
-        groups = {item.group for item in items if item.kind != "sink"}
+        groups = {item.group for item in items if item.has_shard}
         logs = {group: self._shards.names(group).log for group in groups}
         there = self._topics.describe_all(list(logs.values()))
         try:
@@ -123,7 +127,7 @@ class Objects:
         except (InvalidUsage, Corrupt, Truncated) as cause:
             log.warning("shards are opened one by one", extra={"cause": str(cause)})
         else:
-            ours = [item.id for item in items if item.kind != "sink" and self._is_ours(item)]
+            ours = [item.id for item in items if item.has_shard and self._is_ours(item)]
             self._hold_for_reads(
                 [collection for collection in ours if self._lacks_reads(collection)]
             )
@@ -152,14 +156,14 @@ class Objects:
 
         The objects that it reads are established already.
         """
-        if item.kind != "source":
+        if item.kind not in {"source", "index"}:
             self._hold(item)
             self.crash("after-holds")
         if item.as_of is None:
             as_of = self._birth(item)
             item = self._catalog.change(lambda _: Birth(item.id, as_of)).items[item.id]
             self.crash("after-birth")
-        if item.kind != "sink":
+        if item.has_shard:
             self._create_shard(item)
             if item.dead_letters is not None:
                 self._create_shard(item.dead_letters)
@@ -198,11 +202,11 @@ class Objects:
             catalog.items.get(collection) or catalog.dropped.get(collection)
             for collection in item.inputs
         ]
-        for read in inputs:
+        for read in inputs if item.kind != "index" else ():
             if read is not None and self._exists(read.id) and self._is_ours(read):
                 self._release(item.id, read.id)
         self.crash("after-release")
-        if item.kind != "sink":
+        if item.has_shard:
             self._abolish_shard(item)
         self.crash("before-forget")
         self._catalog.change(lambda _: Forget(item.id))
@@ -296,7 +300,10 @@ class Objects:
             clocks += [] if item.created_ms is None else [item.created_ms]
             return Timestamp(min(clocks))
         self._shards.sync()
-        return select([*newborn(self._intervals(item)), *self._held(item)]).time
+        intervals = self._intervals(item)
+        if item.kind == "index":
+            return Timestamp(intervals[0].since.time)
+        return select([*newborn(intervals), *self._held(item)]).time
 
     def _held(self, item: Item) -> Iterator[Bound]:
         """Return the bounds of the object's holds on its inputs."""
@@ -378,21 +385,35 @@ def describe(item: Item, plan: str = "") -> DataflowDescription:
     The plan is a view's, in JSON.
     """
     assert item.as_of is not None, "an object is born before its dataflow is described"
-    is_sink = item.kind == "sink"
     return DataflowDescription(
         export=item.id,
         kind=KINDS[item.kind],
         name=item.name,
-        group="" if is_sink else item.id,
+        group=item.id if item.has_shard else "",
         columns=item.columns,
         as_of=item.as_of,
         imports=tuple(
-            ImportDescription(collection, group_of(collection), hold_of(item.id, collection))
+            ImportDescription(collection, group_of(collection), _hold_name(item, collection))
             for collection in item.inputs
         ),
-        plan=plan,
-        capability=NO_CAPABILITY if is_sink else write_capability(item.id),
+        plan=_index_plan(item) if item.kind == "index" else plan,
+        capability=write_capability(item.id) if item.has_shard else NO_CAPABILITY,
         source=item.source,
         sink=item.sink,
         former=tuple(source.topic_start for source in item.former[-MOST_FORMER:]),
     )
+
+
+def _hold_name(item: Item, read: CollectionId) -> CapabilityId:
+    """Return the name of the hold on an input: an index has none, and loads anew."""
+    return NO_CAPABILITY if item.kind == "index" else hold_of(item.id, read)
+
+
+def _index_plan(item: Item) -> str:
+    """Return the plan of an index, in JSON: its input, arranged by the key."""
+    names = [column.name for column in item.columns]
+    keys = tuple(names.index(key) for key in item.keys)
+    types = tuple(column.type for column in item.columns)
+    nodes = (Source(0), Arrange(0, keys, (False,) * len(keys)))
+    read = PlannedImport(item.inputs[0], item.columns)
+    return plan_json.dumps(Dataflow((read,), nodes, (types, types), (0, 1), item.columns))

@@ -20,6 +20,7 @@ import pyarrow.compute as pc
 
 from streams.adapter.catalog import Item
 from streams.adapter.delays import Delay, Delays
+from streams.adapter.index_reads import IndexReads
 from streams.adapter.provisioning import bounds_of, relations
 from streams.adapter.pruning import Allowance, Wanted
 from streams.adapter.read_errors import halted, refuse_errors
@@ -116,7 +117,9 @@ class Reads:
         workers: Workers,
         unmade: Callable[[Item], str],
         delay: Callable[[Item], Delay | None],
+        indexes: IndexReads,
     ) -> None:
+        self._indexes = indexes
         self._shards, self._guards = shards, guards
         self._workers, self._unmade, self._delay = workers, unmade, delay
 
@@ -133,6 +136,10 @@ class Reads:
         """
         plan, planned = yield from self._planned(query, items, functions)
         read = imported(planned, items)
+        indexed = yield from self._by_index(planned, when, items)
+        if indexed is not None:
+            yield from indexed
+            return
         with Spool(self._workers.limits, self._workers.directory) as spool:
             computed = self._computed(read, when, items, partial(Compute, plan), spool.take)
             time, ended = yield from computed
@@ -143,6 +150,24 @@ class Reads:
         yield Complete(
             f"SELECT {ended.facts['rows']}", {**facts, **session_facts(when.session)}
         )
+
+    def _by_index(
+        self, planned: Planned, when: When, items: Sequence[Item]
+    ) -> Generator[Result, None, tuple[Result, ...] | None]:
+        """Return the answer from an index; None if there is none. Errors: as `select`."""
+        found = self._indexes.find(planned)
+        if found is None:
+            return None
+        item = found.collection
+        when = replace(when, timeline=common([item], {each.id: each for each in items}))
+        with self._guards.reading([item.id], Timestamp(0)) as guard:
+            time = yield from self._readable([item], when, guard)
+            answer = yield from self._indexes.answer(found, time)
+        if answer is None:
+            return None
+        facts = {"as_of": time, **session_facts(when.session)}
+        columns = Columns(tuple(Column(*column) for column in planned.shown))
+        return columns, *answer.rows, Complete(f"SELECT {answer.count}", facts)
 
     def compare(
         self, item: Item, when: When, items: Sequence[Item], functions: Sequence[Function]

@@ -73,7 +73,7 @@ class History:
         """
         before, self._items = (
             self._items,
-            {item.id: item for item in items if item.kind != "sink"},
+            {item.id: item for item in items if item.has_shard},
         )
         for gone in before.keys() - self._items.keys():
             self._due_at.set(gone, None)

@@ -33,6 +33,7 @@ UNITS: Mapping[ItemKind, str] = {
     "view": "rows",
     "rebase": "rows",
     "sink": "rows",
+    "index": "rows",
     "errors": "rows",
 }
 """The units of a hydration's progress."""
@@ -70,6 +71,9 @@ was; `dead_letters` where none are kept."""
 REBASE_COLUMNS = (*COLUMNS, Column("of", "VARCHAR"), Column("event_time", "VARCHAR"))
 """Of SHOW REBASES: the input, and the event time up to which it is there at present."""
 
+INDEX_COLUMNS = (*COLUMNS, Column("on", "VARCHAR"), Column("key", "VARCHAR"))
+"""Of SHOW INDEXES: the collection, and the columns by which it is kept."""
+
 FUNCTION_COLUMNS = (
     Column("name", "VARCHAR"),
     Column("arguments", "VARCHAR"),
@@ -85,8 +89,8 @@ class ShownObject:
     `hydration` has the numbers of the text in `progress`. `timeline` says what the frontiers
     mean. Of a source, `late` counts late rows (None without a watermark), and `skipped` the
     messages that ON ERROR SKIP left out (None if none was, with another ON ERROR). `letters`
-    counts its dead letters; None if it keeps none, or while they cannot be read. Of a rebase,
-    `of` is the name of its input, and `reached` the event times that it has.
+    counts its dead letters; None if it keeps none, or while they cannot be read. Of a rebase
+    and an index `of` is the name of the input; of a rebase `reached` has its event times.
     """
 
     item: Item
@@ -137,7 +141,7 @@ def shown(
 
 def _with_policy(shown: ShownObject, policy: Retention) -> ShownObject:
     item = shown.item
-    if item.kind == "sink":
+    if not item.has_shard:
         return shown
     said = retains(retained(item.policy or policy, shown.timeline))
     return replace(shown, retains=said if item.policy else f"{said} (default)")
@@ -152,7 +156,7 @@ def _shown(
 ) -> ShownObject:
     condition, report = observed.conditions.get(item.id, Condition()), observed.report(item.id)
     status = report.status
-    if item.kind == "sink":
+    if not item.has_shard:
         since = None if item.as_of is None else frontier(item.as_of)
         upper = condition.write
     else:
@@ -177,7 +181,7 @@ def _shown(
         timeline=timeline(item, catalog.items),
         late=_late(item, state),
         skipped=_skipped(item, state),
-        of=catalog.items[item.inputs[0]].name if item.kind == "rebase" else None,
+        of=catalog.items[item.inputs[0]].name if item.kind in {"rebase", "index"} else None,
         reached=_reached(item, state),
     )
 
@@ -264,6 +268,11 @@ def row(shown: ShownObject) -> tuple[str | int | None, ...]:
 def view_row(shown: ShownObject) -> tuple[str | int | None, ...]:
     """Return a view as a row of `VIEW_COLUMNS`."""
     return (*row(shown), "on close" if emits(shown.item.query) else None)
+
+
+def index_row(shown: ShownObject) -> tuple[str | int | None, ...]:
+    """Return an index as a row of `INDEX_COLUMNS`."""
+    return (*row(shown), shown.of, ", ".join(shown.item.keys))
 
 
 def rebase_row(shown: ShownObject) -> tuple[str | int | None, ...]:

@@ -38,6 +38,7 @@ def objects(kind: sql.Kind, shown: Sequence[show.ShownObject]) -> Iterator[Resul
         sql.Kind.VIEW: (show.VIEW_COLUMNS, show.view_row),
         sql.Kind.REBASE: (show.REBASE_COLUMNS, show.rebase_row),
         sql.Kind.SINK: (show.COLUMNS, show.row),
+        sql.Kind.INDEX: (show.INDEX_COLUMNS, show.index_row),
     }[kind]
     wanted = ddl.KINDS[kind]
     rows = [row(object_) for object_ in shown if object_.item.kind == wanted]

@@ -1,6 +1,7 @@
 """Finds the source that an ALTER SOURCE names."""
 
-from streams.adapter.catalog import NAMES, Catalog, Item, unknown
+from streams.adapter.catalog import NAMES, Catalog, Item
+from streams.adapter.unknown_names import unknown
 from streams.errors import InvalidStatement
 
 

@@ -11,6 +11,7 @@ from streams.bench import flow, state
 from streams.bench.change import CASES
 from streams.bench.change import change as measure_change
 from streams.bench.change import chosen as changing
+from streams.bench.compute import compute as measure_compute
 from streams.bench.connectors.command import DATABASES, first_contents
 from streams.bench.connectors.command import chosen as databases
 from streams.bench.connectors.command import connectors as measure_connectors
@@ -99,6 +100,20 @@ def partitions(
     Example: slackwater bench partitions --messages 1000000
     """
     _report([measure_partitions(_say, messages)], json)
+
+
+@app.command()
+def compute(
+    events: Annotated[int, typer.Option(help="Events a second.", min=0)] = 10_000,
+    rate: Annotated[int, typer.Option(help="Peeks a second.", min=1)] = 200,
+    seconds: Seconds = 20,
+    json: Json = None,
+) -> None:
+    """Peeks by key through the compute protocol, while a view is maintained.
+
+    Example: slackwater bench compute --events 5000
+    """
+    _report([measure_compute(_say, events, rate, seconds)], json)
 
 
 @app.command()

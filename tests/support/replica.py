@@ -15,7 +15,9 @@ from streams.compute.session import Action, Create, Drop, Reconcile, Session
 from streams.compute.writer import ResponseWriter
 from streams.ids import CollectionId, Topic
 from streams.kafka.log import Logs
+from streams.kafka.memory.logs import MemoryBroker
 from streams.progress import EMPTY, frontier
+from streams.replica.peeks.loop import PeekLoop
 from streams.storage.client.shards import Shards
 from streams.storage.log.events import Append, Part
 from streams.storage.log.outcomes import Appended
@@ -36,6 +38,7 @@ class FakeReplica:
         self.session = Session()
         self.created: list[DataflowDescription] = []
         self.dropped: list[CollectionId] = []
+        self.peeks: PeekLoop | None = None
         self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
 
@@ -43,9 +46,29 @@ class FakeReplica:
         self._thread.start()
         return self
 
+    def answer_peeks(self, broker: MemoryBroker, namespace: str = "sw") -> None:
+        """Answer peeks, and keep the indexes that are created from now on."""
+        topic = command_topic(namespace, "default")
+        _, started = broker.logs.bounds(topic)
+
+        def shards_of(name: str) -> Shards:
+            return Shards(
+                broker.logs,
+                broker.chunks,
+                broker.topics,
+                namespace=name,
+                now_ms=lambda: 0,
+                pump=True,
+            )
+
+        reader = CommandReader(broker.logs, topic)
+        self.peeks = PeekLoop(reader, started, self._writer, "fake", shards_of, 1 << 30)
+
     def stop(self) -> None:
         self._stopped.set()
         self._thread.join()
+        if self.peeks is not None:
+            self.peeks.close()
 
     def _run(self) -> None:
         due = 0.0
@@ -53,6 +76,9 @@ class FakeReplica:
             if self.session.nonce and time.monotonic() >= due:
                 self.say(Alive())
                 due = time.monotonic() + ALIVE_EVERY_S
+            if self.peeks is not None and self.session.is_initialized:
+                for response in self.peeks.indexes.responses():
+                    self.say(response)
             for message in self._reader.poll(20):
                 assert not isinstance(message.command, UnreadableCommand), message
                 self.session, actions = self.session.step(message.command)
@@ -61,15 +87,23 @@ class FakeReplica:
 
     def _act(self, action: Action) -> None:
         match action:
+            case Create(description) if description.kind == "index":
+                self.created.append(description)
+                if self.peeks is not None:
+                    self.peeks.indexes.create(description)
             case Create(description):
                 self.created.append(description)
                 self.say(Status(description.export, "running"))
             case Drop(export, silent):
                 self.dropped.append(export)
+                if self.peeks is not None:
+                    self.peeks.indexes.drop(export)
                 self.shards.close(export)
                 if not silent:
                     self.say(Frontiers(export, EMPTY, EMPTY))
             case Reconcile(kept, created, dropped):
+                if self.peeks is not None:
+                    self.peeks.indexes.repeat()
                 self.say(Reconciled(len(kept), created, dropped))
             case _:
                 pass

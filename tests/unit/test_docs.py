@@ -12,7 +12,12 @@ import typer
 from typer.core import TyperArgument, TyperGroup
 from typer.exceptions import TyperException
 
-from streams.adapter.show import REBASE_COLUMNS, SOURCE_COLUMNS, VIEW_COLUMNS
+from streams.adapter.show import (
+    INDEX_COLUMNS,
+    REBASE_COLUMNS,
+    SOURCE_COLUMNS,
+    VIEW_COLUMNS,
+)
 from streams.app.commands import app
 from streams.plan.sql.statements import parse
 from streams.replica.driver.dataflow import Phase
@@ -251,6 +256,9 @@ def test_operations_has_every_column_and_status_of_show() -> None:
     statuses = {phase.value for phase in Phase} | {"stalled", "no replica"}
     assert (
         documented
-        == {column.name for column in (*SOURCE_COLUMNS, *VIEW_COLUMNS, *REBASE_COLUMNS)}
+        == {
+            column.name
+            for column in (*SOURCE_COLUMNS, *VIEW_COLUMNS, *REBASE_COLUMNS, *INDEX_COLUMNS)
+        }
         | statuses
     )

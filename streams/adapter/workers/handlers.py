@@ -22,6 +22,7 @@ from streams.adapter.workers.requests import (
     Declare,
     Explain,
     Import,
+    PeekPlan,
     Plan,
     Planned,
     Query,
@@ -33,8 +34,9 @@ from streams.adapter.workers.requests import (
 )
 from streams.errors import SlackwaterError
 from streams.ids import Timestamp
+from streams.operators.linear import pick
 from streams.plan import json as plans
-from streams.plan.analyses.column_bounds import column_comparisons
+from streams.plan.analyses.column_bounds import column_comparisons, only_compares
 from streams.plan.analyses.column_usage import columns_imported
 from streams.plan.bind.binder import canonical_columns
 from streams.plan.bind.functions import function_of
@@ -45,6 +47,7 @@ from streams.plan.compile import (
     draw_plan,
     explain,
 )
+from streams.plan.physical import Linear, Node, Source
 from streams.plan.source_types import refuse_source_types
 
 BLOCK_BYTES = 1 << 20
@@ -110,7 +113,7 @@ class RequestExecutor:
             for index, imported in enumerate(selected.dataflow.imports)
         )
         shown = tuple((column.name, column.type) for column in selected.shown)
-        return selected, Planned(imports, shown).facts()
+        return selected, Planned(imports, shown, _peek_plan(selected)).facts()
 
     def _computed(
         self, selected: CompiledSelect, tables: Sequence[pa.Table], time: Timestamp
@@ -140,6 +143,26 @@ class RequestExecutor:
         except SlackwaterError:
             self._kernel = kernel(self._limits)
             raise
+
+
+def _peek_plan(selected: CompiledSelect) -> PeekPlan | None:
+    """Return the plan for a peek of keys: it only compares and shows columns of one import."""
+    dataflow = selected.dataflow
+    is_plain = all(_is_plain(node, dataflow.types) for node in dataflow.nodes)
+    if len(dataflow.imports) != 1 or not is_plain or any(dataflow.levels):
+        return None
+    if not any(found.operator == "=" for found in column_comparisons(dataflow, 0)):
+        return None
+    order = ((key.position, key.descending, key.nulls_first) for key in selected.order)
+    return PeekPlan(plans.dumps(dataflow), tuple(order))
+
+
+def _is_plain(node: Node, types: Sequence[tuple[str, ...]]) -> bool:
+    if not isinstance(node, Linear):
+        return isinstance(node, Source)
+    read = types[node.input]
+    shown = (pick(output, read, output.type) for output in node.outputs)
+    return only_compares(node, read) and all(place is not None for place in shown)
 
 
 def _viewed(query: Query, born: Timestamp | None) -> tuple[str, Viewed]:

@@ -256,14 +256,38 @@ def _compared(column: object, operator: object, value: object) -> ColumnComparis
 
 
 @dataclass(frozen=True, slots=True)
+class PeekPlan:
+    """A plan that a peek can carry: JSON of filters and projections of its one import.
+
+    `order` has the position of each term, whether it descends, and whether NULLs come first.
+    """
+
+    plan: str
+    order: tuple[tuple[int, bool, bool], ...]
+
+    @staticmethod
+    def told(fact: object) -> "PeekPlan | None":
+        """Decode the fact. Errors: ValueError, TypeError."""
+        match fact:
+            case None:
+                return None
+            case [str(plan), list(order)]:
+                return PeekPlan(plan, tuple((int(c), bool(d), bool(n)) for c, d, n in order))
+            case _:
+                raise TypeError("a plan of a peek is a text and an order")
+
+
+@dataclass(frozen=True, slots=True)
 class Planned:
     """The coordinator's facts about a plan.
 
-    `shown` are the names and types of the columns of the answer.
+    `shown` are the names and types of the columns of the answer. `peek` is given if a peek can
+    compute it.
     """
 
     imports: tuple[Import, ...]
     shown: tuple[tuple[str, str], ...]
+    peek: PeekPlan | None = None
 
     def facts(self) -> dict[str, object]:
         """The plan's facts in JSON's types."""
@@ -280,6 +304,7 @@ class Planned:
                 for imported in self.imports
             ],
             "shown": [list(pair) for pair in self.shown],
+            "peek": None if self.peek is None else [self.peek.plan, self.peek.order],
         }
 
     @staticmethod
@@ -287,12 +312,13 @@ class Planned:
         """The reverse of `facts`. Errors: Garbled."""
         try:
             match facts:
-                case {"imports": list(imports), "shown": list(shown)}:
+                case {"imports": list(imports), "shown": list(shown), "peek": peek}:
                     return Planned(
                         tuple(Import.told(*imported) for imported in imports),
                         tuple((str(name), str(kind)) for name, kind in shown),
+                        PeekPlan.told(peek),
                     )
                 case _:
-                    raise Garbled("a worker's plan has no imports and columns")
+                    raise Garbled("a worker's plan has no imports, columns and peek")
         except (ValueError, TypeError) as error:
             raise Garbled("a worker returned a plan of the wrong form") from error

@@ -38,7 +38,7 @@ def catalog_items(logs: Logs, topics: Topics, namespace: str) -> Sequence[Item]:
         return ()
     catalog = CatalogLog(logs, topic, fresh_uuid)
     try:
-        return [item for item in catalog.sync().ordered() if item.kind != "sink"]
+        return [item for item in catalog.sync().ordered() if item.has_shard]
     finally:
         catalog.close()
 

@@ -60,6 +60,11 @@ def column_comparisons(dataflow: Dataflow, index: int) -> tuple[ColumnComparison
     return tuple(bound for bound in bounds[0] if all(bound in others for others in bounds))
 
 
+def only_compares(node: Linear, types: tuple[str, ...]) -> bool:
+    """Whether each predicate compares a column with a constant; `types` are the input's."""
+    return len(_of(node, types)) == len(node.predicates)
+
+
 def _of(node: Node, types: tuple[str, ...]) -> list[ColumnComparison]:
     if not isinstance(node, Linear | Temporal):
         return []

@@ -19,6 +19,7 @@ from streams.plan.sql import (
     emit,
     event_time,
     history,
+    index,
     materializations,
     messages,
     offsets,
@@ -37,6 +38,7 @@ class Kind(Enum):
     VIEW = "MATERIALIZED VIEW"
     REBASE = "REBASE"
     SINK = "SINK"
+    INDEX = "INDEX"
 
 
 class Envelope(Enum):
@@ -159,6 +161,7 @@ Statement = (
     CreateSource
     | CreateMaterializedView
     | rebase.CreateRebase
+    | index.CreateIndex
     | CreateSink
     | CreateFunction
     | DropFunction
@@ -203,13 +206,13 @@ _ALTER_USAGE = (
     f", ALTER SOURCE name RESUME FROM [TOPIC '...'] [{offsets.USAGE}]"
 )
 _DROP_USAGE = (
-    "DROP SOURCE | MATERIALIZED VIEW | REBASE | SINK | MATERIALIZATION | FUNCTION"
+    "DROP SOURCE | MATERIALIZED VIEW | REBASE | SINK | INDEX | MATERIALIZATION | FUNCTION"
     " [IF EXISTS] name"
 )
 _EXPLAIN_USAGE = "EXPLAIN [AS SVG] SELECT ..."
 
 _QUERY_WORDS = ("SELECT", "WITH", "FROM", "VALUES", "(")
-_PLURALS = {f"{kind.value}S": kind for kind in Kind}
+_PLURALS = {"INDEXES" if kind is Kind.INDEX else f"{kind.value}S": kind for kind in Kind}
 _KINDS = {kind.value: kind for kind in Kind}
 
 
@@ -236,7 +239,7 @@ def _statement(cursor: Cursor) -> Statement:
     first = dict.fromkeys(words.split()[0] for words in _GRAMMAR)
     if cursor.accept("CREATE"):
         raise cursor.refused(
-            "SOURCE, MATERIALIZED VIEW, REBASE, SINK, MATERIALIZATION or FUNCTION"
+            "SOURCE, MATERIALIZED VIEW, REBASE, SINK, INDEX, MATERIALIZATION or FUNCTION"
         )
     raise cursor.refused(f"one of SELECT, {', '.join(first)}")
 
@@ -476,6 +479,7 @@ _GRAMMAR: Mapping[str, tuple[str, Callable[[Cursor], Statement]]] = {
     "CREATE MATERIALIZED VIEW": (_VIEW_USAGE, _create_view),
     "CREATE REBASE": (rebase.USAGE, rebase.create),
     "CREATE SINK": (_SINK_USAGE, _create_sink),
+    "CREATE INDEX": (index.USAGE, index.create),
     "CREATE MATERIALIZATION": (materializations.CREATE_USAGE, materializations.create),
     "CREATE FUNCTION": (_FUNCTION_USAGE, _create_function),
     "SUBSCRIBE": (_SUBSCRIBE_USAGE, _subscribe),

@@ -4,8 +4,8 @@ import re
 
 from streams.ids import CollectionId
 
-CATALOG_ID = re.compile("[surke][0-9]+")
-"""Ids of sources, views, rebases, sinks and dead letters, which the catalog never reuses.
+CATALOG_ID = re.compile("[surkei][0-9]+")
+"""Ids of sources, views, rebases, sinks, indexes and dead letters, never used again.
 
 Each has a group of its own name, made by the coordinator without the registry; dead letters
 are in the group of their source.

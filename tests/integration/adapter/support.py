@@ -144,7 +144,8 @@ def upper(environment: Environment, kind: str, name: str) -> int:
 
 def drop_everything(environment: Environment) -> None:
     """Drop all objects, those first that read others."""
-    for kind in ("SINK", "MATERIALIZED VIEW", "REBASE", "SOURCE"):
-        shown = environment.sql(f"SHOW {kind}S")[0].rows
+    for kind in ("INDEX", "SINK", "MATERIALIZED VIEW", "REBASE", "SOURCE"):
+        plural = "INDEXES" if kind == "INDEX" else f"{kind}S"
+        shown = environment.sql(f"SHOW {plural}")[0].rows
         for name, *_ in sorted(shown, key=lambda row: int(str(row[1])[1:]), reverse=True):
             environment.sql(f"DROP {kind} {name}")
