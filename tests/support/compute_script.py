@@ -6,6 +6,7 @@ from typing import assert_never
 from streams.compute.as_of import Bound, ReadableInterval, continued, newborn, select
 from streams.compute.description import DataflowDescription, IngestionDescription
 from streams.compute.history import reduce
+from streams.compute.peeks import CancelPeek, Peek
 from streams.compute.protocol import (
     AllowCompaction,
     AllowWrites,
@@ -155,6 +156,8 @@ def shown(command: Command) -> str:
             return "complete"
         case AllowWrites():
             return "writes"
+        case Peek(uuid=uuid) | CancelPeek(uuid=uuid):
+            return f"peek {uuid}"
         case _:
             assert_never(command)
 

@@ -19,11 +19,16 @@ from streams.replica.driver.status_reports import StatusReporter
 from streams.replica.main import _Server
 from tests.support.sparkless import BUCKETS, Replica, World
 
-ALONE: Any = SimpleNamespace(is_owner=True, trouble="")
-
 
 def ignored(*_: object, **__: object) -> None:
     """What is done to parts that are not there."""
+
+
+ALONE: Any = SimpleNamespace(is_owner=True, trouble="")
+"""The membership of a replica that is the only one."""
+
+NO_INDEXES = SimpleNamespace(repeat=ignored, responses=list, drop=lambda _: False)
+NO_PEEKS: Any = SimpleNamespace(broken=None, indexes=NO_INDEXES)
 
 
 class Controlled(Replica):
@@ -63,6 +68,7 @@ class Controlled(Replica):
             nothing,
             StatusReporter(writer, clock=lambda: world.now / 1000),
             ALONE,
+            NO_PEEKS,
         )
 
         def assemble(*_: object) -> ReplicaParts:

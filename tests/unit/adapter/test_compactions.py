@@ -6,14 +6,8 @@ from streams.adapter import compactions
 from streams.adapter.compactions import Compactions
 from streams.errors import Indeterminate
 from streams.ids import CollectionId
-from tests.support.coordinators import (
-    NOW,
-    TOTALS,
-    Environment,
-    eventually,
-    since,
-    with_orders,
-)
+from tests.support.coordinators import NOW, TOTALS, Environment, since, with_orders
+from tests.support.processes import eventually
 from tests.support.replica import FakeReplica
 
 U2 = CollectionId("u2")

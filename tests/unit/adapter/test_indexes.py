@@ -9,7 +9,8 @@ from streams.adapter.results import Complete, Notice
 from streams.compute.peeks import Peek, PeekOutcome
 from streams.compute.protocol import Status
 from streams.ids import CapabilityId, CollectionId
-from tests.support.coordinators import NOW, ORDERS, Environment, eventually
+from tests.support.coordinators import NOW, ORDERS, Environment
+from tests.support.processes import eventually
 from tests.support.replica import FakeReplica
 
 S1, I2 = CollectionId("s1"), CollectionId("i2")

@@ -25,19 +25,9 @@ from streams.ids import Offset
 from streams.replica import main
 from streams.replica.driver.status_reports import StatusReporter
 from streams.replica.main import _Server
+from tests.support.controlled import ALONE, NO_PEEKS, ignored
 from tests.support.market import Market
 from tests.support.sparkless import BUCKETS, Replica, World
-
-
-def ignored(**_: object) -> None:
-    """What is done to parts that are not there."""
-
-
-ALONE: Any = SimpleNamespace(is_owner=True, trouble="")
-"""The membership of a replica that is the only one."""
-
-NO_INDEXES = SimpleNamespace(repeat=ignored, responses=list, drop=lambda _: False)
-NO_PEEKS: Any = SimpleNamespace(broken=None, indexes=NO_INDEXES)
 
 
 @pytest.mark.parametrize("where", ["a thread", "the shards", "the peeks"])
