@@ -197,6 +197,13 @@ def test_the_others_are_told_to_cancel() -> None:
     assert peeks.answered(response)[1:] == ({}, ())
 
 
+def test_an_iteration_is_sent_what_is_open() -> None:
+    peeks, _ = OpenPeeks().ask(peek("p")).heard("r1-1")
+    peeks, again = peeks.begin()
+    assert again == (peek("p"),)
+    assert peeks.heard("r1-1")[1] == (peek("p", "r1"),)
+
+
 def test_a_lone_replica_is_told_nothing_and_a_cancellation_is_no_result() -> None:
     peeks = OpenPeeks().ask(peek("p"))
     peeks, _ = peeks.heard("r1-1")

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from streams.compute.peek_session import (
@@ -32,11 +32,10 @@ def peek(uuid: str, time: int, replica: str) -> Peek:
     )
 
 
+peeks = st.builds(peek, UUIDS, st.integers(0, 4), st.sampled_from(["", "", "r1", "r2"]))
+beginnings = st.sampled_from([Hello("a", 1), Hello("b", 1), InitializationComplete()])
 commands: st.SearchStrategy[Command] = st.one_of(
-    st.builds(peek, UUIDS, st.integers(0, 4), st.sampled_from(["", "r1", "r2"])),
-    st.builds(CancelPeek, UUIDS),
-    st.just(InitializationComplete()),
-    st.sampled_from("ab").map(lambda nonce: Hello(nonce, 1)),
+    peeks, peeks, peeks, st.builds(CancelPeek, UUIDS), beginnings
 )
 moves = st.one_of(
     st.tuples(st.just("command"), commands, st.booleans()),
@@ -102,9 +101,13 @@ class Transcript:
             self.go(lambda: self.session.finished(read.nonce, read.peek.uuid, rows))
 
 
-@given(st.lists(moves, max_size=30))
-def test_each_peek_is_answered_once_in_its_iteration(script) -> None:
+@settings(max_examples=300)
+@given(st.lists(moves, max_size=30), st.booleans())
+def test_each_peek_is_answered_once_in_its_iteration(script, begins) -> None:
     transcript = Transcript()
+    if begins:
+        transcript.command(Hello("a", 1), is_old=False)
+        transcript.command(InitializationComplete(), is_old=False)
     for kind, what, flag in script:
         if kind == "command":
             transcript.command(what, is_old=flag)
