@@ -43,7 +43,7 @@ from streams.compute.writer import CommandWriter
 from streams.errors import Corrupt, Determinate, Indeterminate
 from streams.ids import CollectionId, Offset, Topic
 from streams.kafka.client.bounded_read import records_until
-from streams.kafka.log import Logs
+from streams.kafka.log import Logs, Truncated
 from streams.kafka.topics import TopicKind, Topics, TopicSpec
 from streams.progress import EMPTY, Antichain, frontier
 
@@ -87,6 +87,7 @@ class Controller:
         self._logs, self._settings, self._new_id = logs, settings, new_id
         self._clock = clock
         self._commands = command_topic(settings.namespace, instance)
+        self._epoch, self._is_succeeded = epoch, False
         self._writer = CommandWriter(logs, self._commands, epoch)
         self._lock = threading.RLock()
         self._history: list[Command] = []
@@ -118,11 +119,10 @@ class Controller:
             for dataflow in dataflows:
                 self._history += [CreateDataflow(dataflow), Schedule(dataflow.export)]
             self._history += [InitializationComplete(), AllowWrites()]
+            self._history += [AllowCompaction(collection, EMPTY) for collection in dropping]
             self._live = live(self._history)
-            self._begin(self._history)
             self._reduced_to = len(self._history)
-            if dropping:
-                self._write([AllowCompaction(collection, EMPTY) for collection in dropping])
+            self._begin(self._history)
 
     def create(self, dataflow: DataflowDescription) -> None:
         """Maintain one more dataflow; durable on return. Idempotent.
@@ -314,16 +314,13 @@ class Controller:
             and compaction.frontier.is_empty
             and compaction.id not in self._observed.dropped
         ]
-        reduced = list(reduce(self._history))
-        try:
-            self._begin(reduced)
-            self._writer.write(awaited)
-            self._peeks, commands = self._peeks.begin()
-            self._unsent, self._passing = [], 0
-            self._pass(commands)
-        finally:
-            self._history, self._live = [*reduced, *awaited], live(reduced)
-            self._reduced_to, self._compactions = len(self._history), 0
+        self._history = [*reduce(self._history), *awaited]
+        self._live = live(self._history)
+        self._reduced_to, self._compactions = len(self._history), 0
+        self._begin(self._history)
+        self._peeks, commands = self._peeks.begin()
+        self._unsent, self._passing = [], 0
+        self._pass(commands)
 
     def _begin(self, commands: Sequence[Command]) -> None:
         nonce = self._new_id()
@@ -332,18 +329,39 @@ class Controller:
         hello = self._writer.begin(nonce, commands)
         log.info("compute iteration", extra={"nonce": nonce, "commands": len(commands)})
         if self._last_hello is not None:
-            self._logs.truncate(self._commands, self._last_hello)
+            self._truncate(self._last_hello, hello)
         self._last_hello = hello
+
+    def _truncate(self, last: Offset, hello: Offset) -> None:
+        """Delete what is before the last iteration, unless a later epoch has begun one since.
+
+        Replicas that start would miss that one, and follow this controller.
+        """
+        with suppress(Truncated):  # by the later one
+            between = hellos(self._logs, self._commands, last, hello)
+            if any(epoch > self._epoch for _, epoch in between):
+                self._is_succeeded = True
+                log.warning("a later controller has begun", extra={"topic": self._commands})
+            if not self._is_succeeded:
+                self._logs.truncate(self._commands, last)
+
+
+def hellos(logs: Logs, commands: Topic, start: Offset, end: Offset) -> list[tuple[Offset, int]]:
+    """Return the offset and the epoch of each iteration that is there in an interval."""
+    found: list[tuple[Offset, int]] = []
+    low, _ = logs.bounds(commands)
+    start = max(start, low)
+    tail = logs.tail({commands: start})
+    for entry in records_until(logs, tail, commands, (start, end)):
+        with suppress(Corrupt):  # replicas skip it too, and report it
+            hello = decode_command(entry.value).command
+            if isinstance(hello, Hello):
+                found.append((entry.offset, hello.epoch))
+    tail.close()
+    return found
 
 
 def last_hello(logs: Logs, commands: Topic) -> Offset | None:
     """Return the offset of the newest iteration on the topic; None if there is none."""
-    low, end = logs.bounds(commands)
-    offset: Offset | None = None
-    tail = logs.tail({commands: low})
-    for entry in records_until(logs, tail, commands, (low, end)):
-        with suppress(Corrupt):  # replicas skip it too, and report it
-            if isinstance(decode_command(entry.value).command, Hello):
-                offset = entry.offset
-    tail.close()
-    return offset
+    found = hellos(logs, commands, *logs.bounds(commands))
+    return found[-1][0] if found else None

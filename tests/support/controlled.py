@@ -29,6 +29,10 @@ ALONE: Any = SimpleNamespace(is_owner=True, trouble="")
 
 NO_INDEXES = SimpleNamespace(repeat=ignored, responses=list, drop=lambda _: False)
 NO_PEEKS: Any = SimpleNamespace(broken=None, indexes=NO_INDEXES)
+NO_SINKS: Any = SimpleNamespace(
+    responses=tuple, repeat=ignored, own=ignored, drop=lambda _: False, groups=frozenset()
+)
+NO_WATCH: Any = SimpleNamespace(add=ignored, remove=ignored)
 
 
 class Controlled(Replica):
@@ -41,20 +45,12 @@ class Controlled(Replica):
         logs, scheduler = world.broker.logs, self.scheduler
         writer = ResponseWriter(logs, response_topic("sw", "x"), process_name(name, "1"))
         nothing: Any = SimpleNamespace()
-        sinks: Any = SimpleNamespace(
-            responses=tuple,
-            repeat=ignored,
-            own=ignored,
-            drop=lambda _: False,
-            groups=frozenset(),
-        )
-        watch: Any = SimpleNamespace(add=ignored, remove=ignored)
         parts = ReplicaParts(
             scheduler.config,
             scheduler.shards,
-            watch,
+            NO_WATCH,
             scheduler,
-            sinks,
+            NO_SINKS,
             nothing,
             nothing,
             (),

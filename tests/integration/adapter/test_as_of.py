@@ -6,7 +6,7 @@ from functools import partial
 import pytest
 
 from streams.app.environment import Environment
-from streams.compute.codec import decode_response
+from streams.compute.codec import decode_command, decode_response
 from streams.compute.controller import command_topic, response_topic
 from streams.compute.protocol import Reconciled
 from streams.compute.reader import CommandReader, UnreadableCommand
@@ -16,6 +16,7 @@ from streams.kafka.client.broker import KafkaBroker
 from streams.kafka.embedded import EmbeddedBroker
 from tests.integration.adapter.support import eventually, raw_topic, read_all
 from tests.integration.replica.json_producer import Feed
+from tests.model.protocol_rules import check_commands, check_responses
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]
 
@@ -58,6 +59,18 @@ def shown(environment: Environment, kind: str, name: str) -> int:
     (since,) = (row["since"] for row in rows if row["name"] == name)
     assert isinstance(since, int)
     return since
+
+
+def check_rules(broker: EmbeddedBroker, environment: Environment) -> None:
+    """What is on both topics keeps the rules that the model keeps."""
+    namespace = environment.settings.namespace
+    said = read_all(broker.bootstrap, command_topic(namespace, "default"))
+    iterations = check_commands(decode_command(message.value()) for message in said)
+    heard = read_all(broker.bootstrap, response_topic(namespace, "default"))
+    answers = [decode_response(message.value()) for message in heard]
+    # those to iterations that were deleted are there for longer
+    present = [answer for answer in answers if answer.nonce in iterations]
+    assert check_responses(present, iterations)
 
 
 def is_sum(environment: Environment, view: str, total: int) -> bool:
@@ -111,3 +124,4 @@ def test_sinces_travel_and_a_restart_hydrates_nothing(
     for view in ids:
         eventually(partial(is_sum, environment, view, 100))
     eventually(lambda: shown(environment, "SOURCES", "amounts") > born)
+    check_rules(broker, environment)

@@ -1,5 +1,6 @@
 import itertools
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
@@ -28,7 +29,7 @@ from streams.compute.reader import CommandReader, UnreadableCommand
 from streams.compute.replica_responses import Condition, InstanceStatus
 from streams.compute.session import Compact, Drop, Session
 from streams.compute.writer import ATTEMPTS, ResponseWriter
-from streams.errors import Indeterminate
+from streams.errors import Determinate, Indeterminate
 from streams.ids import CollectionId, Offset, Topic
 from streams.kafka.client.transactions import OutRecord
 from streams.kafka.log import Logs
@@ -418,3 +419,52 @@ def test_a_since_in_doubt_is_sent_again(logs: Logs, is_taken: bool) -> None:
     one.poll(0)
     replica.run()
     assert replica.session.running[U1].as_of == 8
+
+
+def test_a_zombie_does_not_delete_what_its_successor_has_begun(logs) -> None:
+    zombie = controller(logs)
+    zombie.start([], [])
+    two = controller(logs, epoch=2)
+    two.start([description(U1)], [])
+    for _ in range(3):
+        zombie.start([description(U2)], [])
+    late = Replica(logs)
+    late.run()
+    assert set(late.session.running) == {U1}
+    two.create(description(U2))
+    late.run()
+    assert set(late.session.running) == {U1, U2}
+
+
+def test_a_drop_is_in_the_one_append_of_its_iteration(logs: Logs) -> None:
+    """In an append of its own it may be refused, and then nobody would send it again."""
+    refusing = Refusing(logs, number=3)
+    one = controller(refusing)
+    one.start([description(U1)], [])
+    replica = Replica(logs)
+    replica.run()
+    one.drop(U1)
+    for number in range(20):
+        refusing.appends = 0
+        with suppress(Determinate):
+            one.create(description(f"u{number + 10}"))
+    replica.run()
+    assert replica.session.nonce == "n1.1"
+    one.poll(0)
+    assert one.observed.dropped == {U1}
+
+
+class Refusing:
+    """Logs that refuse the append of a number."""
+
+    def __init__(self, logs: Logs, number: int) -> None:
+        self.logs, self.number, self.appends = logs, number, 0
+
+    def append(self, records: Sequence[tuple[Topic, bytes]]) -> tuple[Offset, ...]:
+        self.appends += 1
+        if self.appends == self.number:
+            raise Determinate("refused")
+        return self.logs.append(records)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.logs, name)
