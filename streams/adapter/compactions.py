@@ -21,7 +21,7 @@ EVERY_S = 10.0
 
 
 class Receiver(Protocol):
-    """The part of the controller that is told."""
+    """The part of the controller that takes sinces."""
 
     def allow_compaction(self, sinces: Mapping[CollectionId, Antichain]) -> None:
         """Let go what nobody reads before these times."""
@@ -46,7 +46,7 @@ class Compactions:
             self._moved |= groups
 
     def tell(self) -> None:
-        """Tell the sinces of what has moved. Errors: as `Controller.create`; told later."""
+        """Send the sinces that have moved. Errors: as `Controller.create`; then sent later."""
         if self.clock() < self._next:
             return
         self._next = self.clock() + EVERY_S

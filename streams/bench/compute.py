@@ -2,7 +2,7 @@
 
 On an environment of its own: a view of bids by auction, an index on it, and a load of bids. A
 controller in this process takes the replicas over from the coordinator, with the dataflows that
-it finds on the command topic, so nothing is created anew. Peeks are sent at a fixed rate,
+it finds on the command topic, so nothing is created twice. Peeks are sent at a fixed rate,
 whether or not earlier ones were answered, and each counts from when it was due.
 """
 
@@ -80,7 +80,7 @@ def compute(say: Say, events: int, rate: int, seconds: float) -> Outcome:
 
 
 def _quiet(running: Rig, seconds: float) -> float:
-    """The seconds of processor time that the replica takes while nobody peeks."""
+    """The seconds of processor time that the replica takes while it answers no peek."""
     began = cpu_s(running.replica)
     running.rest(seconds)
     return cpu_s(running.replica) - began

@@ -48,7 +48,7 @@ def reduce(  # noqa: C901, PLR0912  one arm per kind of command
     for command in history:
         match command:
             case Hello() | Peek() | CancelPeek():
-                pass  # the controller sends open peeks anew itself
+                pass  # the controller itself sends open peeks again
             case CreateInstance():
                 if instance is not None and instance != command:
                     raise InvalidUsage(f"two instances in one history: {instance}, {command}")

@@ -15,7 +15,7 @@ from streams.app.top.snapshot import (
     WRONG,
     MaterializationLine,
     ObjectLine,
-    ReplicaLine,
+    ReplicaStatus,
     Snapshot,
 )
 
@@ -101,10 +101,17 @@ def _replicas(seen: Snapshot) -> Section:
     )
 
 
-def _replica(line: ReplicaLine) -> Cells:
-    counts = (line.owns, line.running, line.hydrating, line.stalled, line.failed)
-    heard = duration(line.silent_ms)
-    return printable(line.replica), heard, *map(str, counts), printable(line.process)
+def _replica(status: ReplicaStatus) -> Cells:
+    return (
+        printable(status["replica"]),
+        duration(status["silent_ms"]),
+        str(status["owns"]),
+        str(status["running"]),
+        str(status["hydrating"]),
+        str(status["stalled"]),
+        str(status["failed"]),
+        printable(status["process"]),
+    )
 
 
 def _materializations(seen: Snapshot) -> Section:

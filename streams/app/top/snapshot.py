@@ -26,7 +26,7 @@ class ObjectStatus(TypedDict):
 
 
 class ReplicaStatus(TypedDict):
-    """What it says of a replica."""
+    """What it says of a live replica: what it owns, and its dataflows by their state."""
 
     replica: str
     process: str
@@ -83,20 +83,6 @@ class ObjectLine:
 
 
 @dataclass(frozen=True, slots=True)
-class ReplicaLine:
-    """A live replica: counts of what it owns, and of its dataflows by their state."""
-
-    replica: str
-    process: str
-    silent_ms: int
-    owns: int
-    running: int
-    hydrating: int
-    stalled: int
-    failed: int
-
-
-@dataclass(frozen=True, slots=True)
 class MaterializationLine:
     """A materialization. `behind_ms` and `rows_per_s` are None while they are not known."""
 
@@ -115,12 +101,12 @@ class Snapshot:
     at_ms: int
     epoch: int
     objects: Sequence[ObjectLine]
-    replicas: Sequence[ReplicaLine]
+    replicas: Sequence[ReplicaStatus]
     materializations: Sequence[MaterializationLine]
 
     @property
     def wrong(self) -> list[str]:
-        """The names of what has failed, is stalled, or that nobody maintains."""
+        """The names of what has failed, is stalled, or that no replica or service maintains."""
         objects = [line.name for line in self.objects if line.status in WRONG]
         return objects + [line.name for line in self.materializations if line.status in WRONG]
 
@@ -149,7 +135,7 @@ def snapshot(
         at_ms,
         status["epoch"],
         sorted(objects, key=_urgency),
-        [ReplicaLine(**replica) for replica in status["cluster_replicas"]],
+        status["cluster_replicas"],
         sorted(map(_materialization, status["materializations"]), key=_urgency),
     )
 

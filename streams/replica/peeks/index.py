@@ -1,6 +1,6 @@
 """An index in memory: the updates of a collection, sorted by the hash of a key. Pure.
 
-It is a value: whoever reads one is not disturbed by what comes later. Updates lie in runs, each
+It is a value: a reader is not disturbed by later updates. Updates lie in runs, each
 sorted by hash; a run is merged with the one before it as soon as it is half as long, and a
 merge moves times up to since and sums what is equal. So n updates are moved O(n log n) times,
 and a look-up searches O(log n) runs.

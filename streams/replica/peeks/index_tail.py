@@ -1,7 +1,7 @@
 """Keeps an index up with its collection: loads it, then follows the changes of the shard.
 
 It holds nothing in the shard. If compaction passes what it has not read yet, or the shard
-cannot be followed, it is loaded anew. It is readable from some seconds before its upper on, so
+cannot be followed, it is loaded again. It is readable from some seconds before its upper on, so
 that a peek whose time was chosen a moment ago finds its contents.
 """
 

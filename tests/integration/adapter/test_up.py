@@ -134,9 +134,10 @@ def test_ctrl_c_ends_a_subscription_and_is_no_failure(
         assert types <= {"columns", "rows", "progress"}
         process.send_signal(signal.SIGINT)
         assert process.wait(60) == 0
+    eventually(lambda: environment.client.replicas() != [])
     seen = snapshot(cast("EnvironmentStatus", environment.client.status()), at_ms=0)
     assert "followed" in [line.name for line in seen.objects]
-    assert [replica.replica for replica in seen.replicas] == ["r1"]
+    assert [replica["replica"] for replica in seen.replicas] == ["r1"]
     environment.sql("DROP SOURCE followed")
 
 
