@@ -65,6 +65,7 @@ _ENDS: Mapping[str, clients.Setting] = {"enable.partition.eof": True}
 _AT_ONCE = 10_000  # most entries returned by one poll
 _NAP_S = 0.05  # longest delay of `add` and `remove`; the polling thread wakes this often
 _TURN_S = 0.01  # longest delay of the idle consumer's records by the busy one
+_TICK_S = 0.001  # librdkafka waits for whole milliseconds, and for less not at all
 _REST_EVERY_S = 1.0  # how often busy logs are checked for idleness
 _LEARN_S = 1.0  # how long to wait for the leader of a log; the consumer keeps asking
 
@@ -121,8 +122,8 @@ class KafkaTail:
             left = deadline - time.monotonic()
             with self._polling:
                 entries = self._poll(max(0.0, min(left, _NAP_S)))
-            if time.monotonic() >= deadline:
-                break
+            if deadline - time.monotonic() < _TICK_S:
+                break  # polling on for a part of a tick would only burn processor time
         return entries
 
     def _poll(self, wait_s: float) -> tuple[Entry, ...]:

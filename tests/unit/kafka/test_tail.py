@@ -14,7 +14,7 @@ from confluent_kafka import (
 )
 
 from streams.ids import Offset, Topic
-from streams.kafka.client import clients, watchdog
+from streams.kafka.client import clients, tail, watchdog
 from streams.kafka.client.consumer_assignment import FEW
 from streams.kafka.client.tail import KafkaTail
 from streams.kafka.client.watchdog import MetadataClient
@@ -193,6 +193,32 @@ def test_the_end_of_a_silence_is_noticed_soon(monkeypatch: pytest.MonkeyPatch) -
     now[0] += watchdog._LOOK_EVERY_S
     waiting.poll(0)
     assert waiting.silent_ms() == 0
+
+
+def test_a_wait_of_a_part_of_a_tick_is_not_spent_polling(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """librdkafka cuts a wait to whole milliseconds, so its rest would be a busy loop."""
+    now, polls = [100.0], 0
+    monkeypatch.setattr(tail, "time", SimpleNamespace(monotonic=lambda: now[0]))
+
+    class Whole(Consumer):
+        def poll(self, wait_s: float) -> Message | None:
+            nonlocal polls
+            polls += 1
+            now[0] += int(wait_s * 1000) / 1000 + 1e-5
+            return None
+
+    monkeypatch.setattr(clients, "consumer", lambda *_: Whole((), None))
+    waiting = following_log()
+    waiting.poll(20)
+    assert polls == 1
+    assert now[0] >= 100.019
+    now[0], polls = 100.0, 0
+    waiting.poll(120)
+    assert polls == 3
+    waiting.poll(0)
+    assert polls == 4
 
 
 def test_a_silence_is_noticed_before_patience_ends(monkeypatch: pytest.MonkeyPatch) -> None:
