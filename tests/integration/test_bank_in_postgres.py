@@ -87,14 +87,14 @@ def watched(bank: Bank, server: Server, seconds: float) -> Mapping[str, Tally]:
         Materialization.model_validate(task), driver, bank.collections.client()
     )
     beside.start()
-    beside.reach(Timestamp(11), 60)
+    beside.reach(Timestamp(11), 180)
     reader = Reader(config, CHECKS)
     try:
         ends = time.monotonic() + seconds
         while time.monotonic() < ends or beside.status.commits < 12:
             bank.transfer()
             time.sleep(0.01)
-        beside.reach(Timestamp(bank.time), 60)
+        beside.reach(Timestamp(bank.time), 180)
         return reader.end()
     finally:
         reader.kill()

@@ -111,7 +111,7 @@ def _runs(process: psutil.Process) -> bool:
     return False
 
 
-def eventually(condition: Callable[[], bool], timeout_s: float = 60) -> None:
+def eventually(condition: Callable[[], bool], timeout_s: float = 180) -> None:
     """Wait until it comes true."""
     deadline = time.monotonic() + timeout_s
     while not condition():

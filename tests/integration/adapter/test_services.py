@@ -23,9 +23,9 @@ import trustme
 from streams.kafka.embedded import EmbeddedBroker
 from tests.support.processes import eventually, family, kill_all, settled, traces
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(1200)]
 
-PATIENCE_S = 180
+PATIENCE_S = 300
 PASSWORD = "correct horse battery"
 SLACKWATER = (sys.executable, "-m", "streams.app.main")
 
@@ -108,7 +108,7 @@ def sql(access: Mapping[str, str], *texts: str) -> "subprocess.CompletedProcess[
         env={**os.environ, **access},
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=PATIENCE_S,
         check=False,
     )
 
@@ -152,8 +152,8 @@ def test_services_by_themselves_maintain_a_view_and_end_in_order(
             processes[name] = stack.enter_context(running)
         log = logs["coordinator"]
         eventually(lambda: "coordinator serves" in log.read_text(), PATIENCE_S)
-        check_sql(access.client)
         eventually(lambda: all(map(is_ready, ports.values())), PATIENCE_S)
+        check_sql(access.client)
         none = "slackwater_compaction_rounds_total 0.0"
         eventually(lambda: none not in metrics(ports["compaction"]), PATIENCE_S)
         assert all("process_cpu_seconds_total" in metrics(port) for port in ports.values())

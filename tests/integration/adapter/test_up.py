@@ -50,7 +50,7 @@ def answers(directory: Path) -> bool:
 
 def sql(directory: Path, text: str, *options: str) -> "subprocess.CompletedProcess[str]":
     command = [*COMMAND, "sql", "--directory", str(directory), "-c", text, *options]
-    return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    return subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
 
 
 def rows(directory: Path, text: str) -> list[Any]:

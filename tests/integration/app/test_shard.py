@@ -224,11 +224,11 @@ def test_a_coordinator_makes_topics_as_chosen(broker, kafka, namespace, tmp_path
             start_new_session=True,  # it ends with its input, and takes its process group along
         ) as process,
     ):
-        eventually(client.is_ready, 60)
+        eventually(client.is_ready, 180)
         text = f"CREATE SOURCE s FROM KAFKA (TOPIC '{raw}') (id BIGINT) FORMAT JSON;"
         id_ = client.run(text)[0].facts["id"]
         topic = Topic(f"{namespace}.{id_}.data")
-        eventually(lambda: kafka.topics.describe(topic) is not None, 60)
+        eventually(lambda: kafka.topics.describe(topic) is not None, 180)
         assert process.stdin is not None
         process.stdin.close()
         process.wait(60)

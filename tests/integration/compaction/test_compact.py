@@ -124,7 +124,7 @@ def test_the_command_compacts_and_reclaims(place: Place) -> None:
         place.command("u1", "--whole", "--since", "15", "--orphans"),
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=300,
         check=False,
     )
     assert done.returncode == 0, done.stderr
@@ -137,7 +137,7 @@ def test_the_command_compacts_and_reclaims(place: Place) -> None:
     for at in range(15, 20):
         assert place.contents(at) == place.expected(at)
     unknown = subprocess.run(
-        place.command("nobody"), capture_output=True, text=True, timeout=120, check=False
+        place.command("nobody"), capture_output=True, text=True, timeout=300, check=False
     )
     assert unknown.returncode == 1
     assert "there is no collection nobody" in unknown.stderr

@@ -167,7 +167,7 @@ def test_a_broker_that_was_killed_comes_back_where_it_was_with_its_data(own, log
         (java,) = java_of(directory)
         java.kill()
         settled([java])
-        eventually(lambda: answers(bootstrap), 60)
+        eventually(lambda: answers(bootstrap), 180)
         append(log, bootstrap, b"after")
         assert read(log, bootstrap, 2) == [b"before", b"after"]
     finally:

@@ -183,7 +183,7 @@ def test_a_compacted_chunk_is_missing_and_never_its_neighbour(kafka, settings):
             return True
         return False
 
-    wait_for(vanished, 60)
+    wait_for(vanished, 180)
     assert kafka.chunks.fetch(topic, [first, third]) == [b"a", b"c"]
     with pytest.raises(Corrupt, match="is missing: the next record is at 2"):
         kafka.chunks.fetch(topic, [first, second, third])
@@ -228,7 +228,7 @@ def test_a_consumer_that_reads_nothing_is_replaced(kafka, settings, monkeypatch)
         assert tail._consumers[ConsumerSlot.IDLE] is deaf, "it read all"
         deaf.pause([TopicPartition(topic, 0)])
         kafka.logs.append([(topic, b"second")])
-        (entry,) = wait_for(lambda: tail.poll(100), 60)
+        (entry,) = wait_for(lambda: tail.poll(100), 180)
         assert entry.value == b"second"
         assert tail._consumers[ConsumerSlot.IDLE] is not deaf
 

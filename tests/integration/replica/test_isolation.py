@@ -119,4 +119,4 @@ def test_a_full_disk_stops_the_dataflow_that_fills_it_until_there_is_room(
     subprocess.run(["mount", "-o", "remount,size=512m", str(small_disk)], check=True)
     bench.settle("orders", "large", "small")
     # a status follows the upper it is about
-    eventually(lambda: statuses(bench, "large")[-1].state == "running", 30)
+    eventually(lambda: statuses(bench, "large")[-1].state == "running", 180)

@@ -165,7 +165,7 @@ def test_of_two_replicas_one_takes_over_when_the_owner_of_the_sources_is_killed(
         assert not other.is_owner
     finally:
         process.kill(owner)
-    eventually(lambda: other.is_owner, 60)
+    eventually(lambda: other.is_owner, 180)
     until_committed(both[1:], 4, since_ms=now_ms())
     world.check()
 

@@ -95,11 +95,11 @@ def test_it_waits_for_its_coordinator(
     thread = threading.Thread(target=replica.run, name="r1", daemon=True)
     with caplog.at_level(logging.INFO):
         thread.start()
-        eventually(lambda: "waiting for its coordinator" in caplog.text, 60)
+        eventually(lambda: "waiting for its coordinator" in caplog.text, 180)
         assert replica.waits_for == INSTANCE
         create_topics(bench.broker.topics, later.namespace, "main")
-        eventually(lambda: "replica serves" in caplog.text, 60)
-        eventually(lambda: not replica.waits_for, 60)
+        eventually(lambda: "replica serves" in caplog.text, 180)
+        eventually(lambda: not replica.waits_for, 180)
         replica.stop()
         thread.join(60)
     assert not thread.is_alive()

@@ -398,6 +398,6 @@ def test_a_service_runs_on_its_own(place: Place) -> None:
             )
         process.send_signal(signal.SIGTERM)
         assert process.wait(60) == 0
-        _, said = nobody.communicate(timeout=120)
+        _, said = nobody.communicate(timeout=300)
     assert nobody.returncode == 3, said
     assert b"error" in said

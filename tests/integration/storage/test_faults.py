@@ -30,7 +30,7 @@ T = CollectionId("t")
 Found = dict[tuple[object, ...], int]
 names = itertools.count()
 
-PATIENCE_S = 120
+PATIENCE_S = 300
 """How long a step of a test may take, an outage of a minute among them."""
 
 
