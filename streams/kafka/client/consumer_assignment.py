@@ -6,8 +6,8 @@ consumer fetches often. So there are two consumers.
 
     IDLE    polls every few seconds. A record ends the wait at once, so nothing is late; but a
             log that is added to it has to wait until the current fetch is over
-    BUSY    polls twenty times a second: the few logs that have just been added or that
-            receive records
+    BUSY    polls twenty times a second: logs that have just been added and, of many, those
+            that receive records
 
 Invariant: at any time at least one consumer follows each log from the next offset or before, so
 nothing is missed. A log that moves is followed by both until the consumer that takes it over
@@ -32,7 +32,9 @@ are opened and each gets a record, none of them is reassigned.
 """
 
 FEW = 16
-"""With at most this many logs the idle consumer is as cheap as the busy one: logs stay there.
+"""With at most this many logs the idle consumer is as cheap as the busy one, and gets them all.
+
+The busy one would ask twenty times a second for a log with a record a second.
 """
 
 NEVER = -math.inf
@@ -86,6 +88,10 @@ class ConsumerSlots:
         return bool(self._busy)
 
     @property
+    def _are_few(self) -> bool:
+        return len(self._logs) <= FEW
+
+    @property
     def is_moving(self) -> bool:
         """Whether a consumer has something to assign or to unassign."""
         return any(self._moves.values())
@@ -132,9 +138,11 @@ class ConsumerSlots:
         followed.next = offset + 1
         is_frequent = 0 < now - followed.at < REST_S
         followed.at = now
-        if followed.heir is ConsumerSlot.IDLE:  # it is not idle
+        if self._are_few:
+            pass  # the idle consumer is for logs with records too
+        elif followed.heir is ConsumerSlot.IDLE:  # it is not idle
             self._give_up(topic, followed)
-        elif is_frequent and followed.slot is ConsumerSlot.IDLE and len(self._logs) > FEW:
+        elif is_frequent and followed.slot is ConsumerSlot.IDLE:
             self._begin(topic, followed, ConsumerSlot.BUSY)
         return True
 
@@ -157,10 +165,11 @@ class ConsumerSlots:
         return frozenset({followed.slot, followed.heir or followed.slot})
 
     def rest(self, now: float) -> None:
-        """Let the idle consumer take over the logs without recent records."""
+        """Let the idle consumer take over logs without recent records, and few logs anyway."""
         for topic in self._busy:
             followed = self._logs[topic]
-            if followed.slot is ConsumerSlot.BUSY and now - followed.at >= REST_S:
+            is_idle = self._are_few or now - followed.at >= REST_S
+            if followed.slot is ConsumerSlot.BUSY and is_idle:
                 self._begin(topic, followed, ConsumerSlot.IDLE)
 
     def begin_again(self, slot: ConsumerSlot) -> None:

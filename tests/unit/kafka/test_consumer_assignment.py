@@ -119,6 +119,25 @@ def test_where_there_are_few_logs_the_idle_consumer_keeps_them() -> None:
     assert moves(slots) == {ConsumerSlot.IDLE: [], ConsumerSlot.BUSY: []}
 
 
+def test_of_few_logs_the_idle_consumer_gets_one_that_receives_records_too() -> None:
+    """The busy one would fetch it twenty times a second for a record in each second."""
+    slots = ConsumerSlots()
+    slots.add({OTHERS[0]: Offset(0)}, 0.0)
+    slots.add({LOG: Offset(0)}, 0.0)
+    assert slots.readers(LOG) == {ConsumerSlot.BUSY}
+    assert slots.record(ConsumerSlot.BUSY, LOG, 0, 0.9)
+    slots.rest(1.0)
+    moves(slots)
+    assert slots.record(ConsumerSlot.BUSY, LOG, 1, 1.1)
+    assert slots.readers(LOG) == set(ConsumerSlot)
+    slots.reached_end(ConsumerSlot.IDLE, LOG, 2)
+    assert moves(slots) == {ConsumerSlot.IDLE: [], ConsumerSlot.BUSY: [(LOG, None)]}
+    assert not slots.is_busy
+    slots.add(dict.fromkeys(OTHERS[1:], Offset(0)), 1.0)
+    assert slots.record(ConsumerSlot.IDLE, LOG, 2, 2.0)
+    assert slots.readers(LOG) == set(ConsumerSlot), "of many it is busy"
+
+
 def test_a_log_that_is_left_is_taken_from_whoever_reads_it() -> None:
     slots = filled()
     slots.add({LOG: Offset(3)}, 0.0)
@@ -145,7 +164,7 @@ def test_no_log_is_followed_twice() -> None:
 def test_every_record_is_told_once_and_in_order(seed: int) -> None:
     """Consumers that fetch when they like, moves that are made late, writers at random."""
     chance = random.Random(seed)
-    slots = filled()
+    slots = filled() if seed % 2 else ConsumerSlots()
     written, offsets, now = 0, list[int](), 0.0
     at: dict[ConsumerSlot, int] = {}
     slots.add({LOG: Offset(0)}, now)
