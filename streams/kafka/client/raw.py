@@ -22,7 +22,7 @@ from confluent_kafka import (
 )
 from confluent_kafka.admin import AdminClient
 
-from streams.errors import Determinate, InvalidUsage
+from streams.errors import Determinate, InvalidUsage, SlackwaterError
 from streams.ids import Offset, Topic
 from streams.kafka.client import clients, offsets
 from streams.kafka.client.error_mapping import read_fault
@@ -171,7 +171,11 @@ class RawReader:
                         columns = _columns(records, partition, more)
                         batches[numbers[partition]].append(columns)
             except KafkaException as error:
+                self.rest()
                 raise read_fault(f"fetch {reading}", error) from error
+            except SlackwaterError:
+                self.rest()
+                raise
         in_order = [batch for of_range in batches for batch in of_range]
         return pa.Table.from_batches(in_order, schema=_schema(more))
 
@@ -192,7 +196,7 @@ class RawReader:
             elif time.monotonic() > deadline:
                 self.close()  # the consumer may have lost its brokers (`renewal`)
                 raise Determinate(f"fetch {reading}: no answer in time")
-        self._rest(consumer, reading)
+        self._finish(consumer, reading)
 
     def _positioned(self, reading: RangesReading) -> Consumer:
         """The consumer at the begin of a reading; if it is there, its prefetch is kept."""
@@ -224,14 +228,24 @@ class RawReader:
             consumer.incremental_unassign([*map(reading.place, ended)])
             reading.stopped.update(ended)
 
-    def _rest(self, consumer: Consumer, reading: RangesReading) -> None:
-        """Prefetch while more is to come; pause at the end."""
+    def _finish(self, consumer: Consumer, reading: RangesReading) -> None:
+        """Prefetch while more is to come; rest at the end."""
         places = [*map(reading.place, reading.positions)]
         has_more = any(place.offset < _end(consumer, place) for place in places)
         if has_more and not reading.stopped and not reading.has_surplus:
             self._at = reading.topic, dict(reading.positions)
         else:
-            consumer.unassign()
+            self.rest()
+
+    def rest(self) -> None:
+        """Fetch nothing until the next call; what was read ahead is dropped.
+
+        For a reader that goes on elsewhere: a consumer at the end of a partition asks for more
+        a hundred times a second.
+        """
+        self._at = None
+        if self._consumer is not None:
+            self._consumer.unassign()
 
     def close(self) -> None:
         """Release the consumer's connections; a later call has another."""

@@ -195,6 +195,7 @@ class Transactions:
         while high > low:
             start = Offset(max(low, high - length))
             records = self._reader.fetch(topic, partition, start, high)
+            self._reader.rest()
             hits = records.filter(pc.equal(records["key"], pa.scalar(key, pa.binary())))
             if hits.num_rows:
                 value: bytes | None = hits["value"][-1].as_py()

@@ -72,6 +72,9 @@ class MemoryRawReader:
         tables = [self.fetch(topic, *range_, more=more) for range_ in ranges]
         return pa.concat_tables([schema.empty_table(), *tables])
 
+    def rest(self) -> None:
+        """Nothing is read ahead."""
+
     def close(self) -> None:
         """Do nothing."""
 

@@ -36,6 +36,9 @@ class Fetcher(Protocol):
     ) -> pa.Table:
         """Return the first records of a range of offsets. Errors: Determinate, Truncated."""
 
+    def rest(self) -> None:
+        """Fetch nothing until the next call."""
+
 
 @dataclass(frozen=True, slots=True)
 class MeanSize:
@@ -70,6 +73,8 @@ def sampled(
             messages = reader.fetch(topic, slice_.partition, offset, slice_.hi, _AT_ONCE)
         except SlackwaterError:
             continue
+        finally:
+            reader.rest()
         records += messages.num_rows
         size += sum(_bytes(messages.column(name)) for name in ("key", "value"))
     highs = {partition: end.high for partition, end in ends.items()}

@@ -28,20 +28,25 @@ class Consumer:
     def __init__(self, messages: Sequence[Message]) -> None:
         self.messages = deque(messages)
         self.looked_up: list[str] = []
+        self.is_assigned, self.end = False, 0
 
     def list_topics(self, topic: str, timeout: float) -> None:
         self.looked_up.append(topic)
         raise KafkaException(KafkaError(KafkaError._TRANSPORT))
 
     def close(self) -> None: ...
-    def assign(self, places: object) -> None: ...
-    def unassign(self) -> None: ...
+
+    def assign(self, places: object) -> None:
+        self.is_assigned = True
+
+    def unassign(self) -> None:
+        self.is_assigned = False
 
     def consume(self, count: int, wait_s: float) -> list[Message]:
         return [self.messages.popleft()] if self.messages else []
 
     def get_watermark_offsets(self, at: object, *, cached: bool) -> tuple[int, int]:
-        return 0, 0
+        return 0, self.end
 
 
 def fetched(monkeypatch: pytest.MonkeyPatch, error: int) -> list[int]:
@@ -88,3 +93,23 @@ def test_a_further_topic_is_looked_up(monkeypatch: pytest.MonkeyPatch) -> None:
     consumer.messages.append(Message(topic="two", partition=0, offset=0, value=b"x"))
     reader.fetch(Topic("two"), 0, Offset(0), Offset(1))
     assert consumer.looked_up == ["two", "three"]
+
+
+def test_a_reader_reads_ahead_while_more_is_to_come_and_until_it_rests(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    consumer = Consumer([told(3), told(4), told(5), told(6, KafkaError.TOPIC_EXCEPTION)])
+    consumer.end = 9
+    monkeypatch.setattr(clients, "consumer", lambda *_: consumer)
+    reader = RawReader(ClientSettings("x:1"))
+    reader.rest()
+    assigned = [consumer.is_assigned]
+    reader.fetch(TOPIC, 0, Offset(3), Offset(5))
+    assigned.append(consumer.is_assigned)
+    reader.rest()
+    assigned.append(consumer.is_assigned)
+    reader.fetch(TOPIC, 0, Offset(5), Offset(6))
+    assigned.append(consumer.is_assigned)
+    with pytest.raises(Determinate):
+        reader.fetch(TOPIC, 0, Offset(6), Offset(9))
+    assert [*assigned, consumer.is_assigned] == [False, True, False, True, False]

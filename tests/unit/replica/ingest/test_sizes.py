@@ -28,6 +28,7 @@ class Records:
     def __init__(self, *sizes: list[int], deleted: int = 0) -> None:
         self.sizes, self.deleted = sizes, deleted
         self.fetched: list[tuple[int, int]] = []
+        self.reads_ahead = False
 
     @property
     def ends(self) -> dict[int, Ends]:
@@ -36,6 +37,7 @@ class Records:
     def fetch(
         self, topic: Topic, partition: int, lo: Offset, hi: Offset, limit: int | None = None
     ) -> pa.Table:
+        self.reads_ahead = True
         if lo < self.deleted:
             raise Truncated(topic, lo, "it is deleted")
         offsets = list(range(lo, hi))[:limit]
@@ -43,6 +45,9 @@ class Records:
         values = [bytes(self.sizes[partition][offset]) for offset in offsets]
         columns = [[None] * len(offsets), values, [partition] * len(offsets), offsets]
         return pa.table(columns, schema=RAW_SCHEMA)
+
+    def rest(self) -> None:
+        self.reads_ahead = False
 
 
 @given(st.lists(st.tuples(st.integers(0, 50), st.integers(0, 50)), max_size=4))
@@ -54,6 +59,14 @@ def test_places_lie_in_the_slices_one_after_another(bounds: list[tuple[int, int]
     assert [(part.partition, offset) for part, offset in chosen] == sorted(
         (part.partition, offset) for part, offset in chosen
     )
+
+
+@pytest.mark.parametrize("deleted", [0, 40])
+def test_whoever_has_sampled_reads_nothing_ahead(deleted: int) -> None:
+    """The consumer would ask for more a hundred times a second, until the next sample."""
+    records = Records([100] * 40, deleted=deleted)
+    assert (sampled(records, TOPIC, MeanSize(), records.ends, 0.0).mean == 0) == (deleted > 0)
+    assert not records.reads_ahead
 
 
 def test_the_mean_is_that_of_the_messages_of_all_partitions() -> None:

@@ -59,6 +59,8 @@ class Broker:
         columns = [[None], [bytes(self.size)], [partition], [lo]]
         return pa.table(columns, schema=RAW_SCHEMA)
 
+    def rest(self) -> None: ...
+
     def close(self) -> None:
         self.closed = True
 
