@@ -71,6 +71,16 @@ def of_dataflows(dataflows: tuple[DataflowMeasures, ...]) -> Iterator[Family]:
         [({"dataflow": flow.id}, flow.waiting) for flow in dataflows],
     )
     yield gauge(
+        "dataflow_arrangement_rows",
+        "Updates in the arrangements of its operators.",
+        [({"dataflow": flow.id}, flow.arrangement_rows) for flow in dataflows],
+    )
+    yield gauge(
+        "dataflow_arrangement_bytes",
+        "Bytes of these arrangements.",
+        [({"dataflow": flow.id}, flow.arrangement_bytes) for flow in dataflows],
+    )
+    yield gauge(
         "dataflow_state_bytes",
         "Run files of the state, its checkpoints and a hydration.",
         [({"dataflow": flow.id}, flow.state_bytes) for flow in dataflows],

@@ -9,7 +9,8 @@ from dataclasses import asdict
 from typing import Any, assert_never
 
 from schemas import codec
-from streams.compute import peek_codec
+from streams.compute import activity_codec, peek_codec
+from streams.compute.activity import DataflowActivity, ReplicaActivity
 from streams.compute.description import (
     DataflowDescription,
     ImportDescription,
@@ -141,7 +142,9 @@ def _instance(record: Record) -> CreateInstance:
     return CreateInstance(record["namespace"], buckets)
 
 
-def _response_fields(response: Response) -> tuple[str, Record]:
+def _response_fields(  # noqa: C901, PLR0911, PLR0912  one arm per kind
+    response: Response,
+) -> tuple[str, Record]:
     match response:
         case Reconciled(retained, created, dropped):
             fields: Record = {"kept": retained, "created": created, "dropped": dropped}
@@ -159,11 +162,17 @@ def _response_fields(response: Response) -> tuple[str, Record]:
             return "compute_alive", {}
         case PeekResponse():
             return peek_codec.RESPONSE, peek_codec.response_fields(response)
+        case DataflowActivity():
+            return activity_codec.DATAFLOW, activity_codec.dataflow_fields(response)
+        case ReplicaActivity():
+            return activity_codec.REPLICA, activity_codec.replica_fields(response)
         case _:
             assert_never(response)
 
 
-def _response(name: str, record: Record) -> Response:
+def _response(  # noqa: C901, PLR0911, PLR0912  one arm per kind
+    name: str, record: Record
+) -> Response:
     match name:
         case "compute_reconciled":
             return Reconciled(record["kept"], record["created"], record["dropped"])
@@ -192,6 +201,10 @@ def _response(name: str, record: Record) -> Response:
             return Alive()
         case peek_codec.RESPONSE:
             return peek_codec.response_of(record)
+        case activity_codec.DATAFLOW:
+            return activity_codec.dataflow_of(record)
+        case activity_codec.REPLICA:
+            return activity_codec.replica_of(record)
         case _:
             raise Corrupt(f"expected a compute response, got a record of schema {name}")
 

@@ -27,11 +27,14 @@ answered with empty `Frontiers` once it no longer runs, also if it never did. A 
 other responses for some seconds writes `Alive`. Each `Peek` of the iteration is answered once
 (`streams.compute.peeks`), also one that came before InitializationComplete.
 
+What work costs and what it keeps is reported for display (`streams.compute.activity`).
+
 Bytes are in `streams.compute.codec`.
 """
 
 from dataclasses import dataclass
 
+from streams.compute.activity import DataflowActivity, ReplicaActivity
 from streams.compute.description import DataflowDescription
 from streams.compute.peeks import CancelPeek, Peek, PeekResponse
 from streams.ids import CollectionId
@@ -154,7 +157,16 @@ class Alive:
     """The process that writes it is live. Every response says so; this one says only that."""
 
 
-Response = Reconciled | Frontiers | Status | Hydration | Alive | PeekResponse
+Response = (
+    Reconciled
+    | Frontiers
+    | Status
+    | Hydration
+    | DataflowActivity
+    | ReplicaActivity
+    | Alive
+    | PeekResponse
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,6 +16,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import assert_never
 
+from streams.compute.activity import DataflowActivity, ReplicaActivity
 from streams.compute.peeks import PeekResponse
 from streams.compute.protocol import (
     Alive,
@@ -46,15 +47,33 @@ STANDBY = "standby"
 _BEST_FIRST = ("running", HYDRATING, "starting", "stalled", "failed")
 
 
+MOST_LANES_OF = 64
+"""The number of replicas whose lanes are remembered."""
+
+
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What one process has said of a dataflow; a `hydration` only while it is hydrating."""
+    """What one process has said of a dataflow; a `hydration` only while it is hydrating.
+
+    `activity_at` is when its `activity` was read.
+    """
 
     status: Status | None = None
     hydration: Hydration | None = None
+    activity: DataflowActivity | None = None
+    activity_at: float = 0.0
 
 
 NOTHING = Report()
+
+
+@dataclass(frozen=True, slots=True)
+class LanesReport:
+    """What a process has said of its lanes, which was read at `at`."""
+
+    process: str
+    activity: ReplicaActivity
+    at: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,13 +111,15 @@ class InstanceStatus:
 
     `ended` maps each export that a process has stopped to those that have. `heard` maps each
     process to the time of its last response in the current iteration, which began at `since`;
-    all responses until `now` are folded. A response copies the square root of the conditions at
-    most, so what thousands of dataflows report stays cheap.
+    all responses until `now` are folded. `lanes` are by the names of replicas. A response
+    copies the square root of the conditions at most, so what thousands of dataflows report
+    stays cheap.
     """
 
     conditions: Map[CollectionId, Condition] = field(default_factory=Map)
     ended: Mapping[CollectionId, frozenset[str]] = field(default_factory=dict)
     heard: Mapping[str, float] = field(default_factory=dict)
+    lanes: Mapping[str, LanesReport] = field(default_factory=dict)
     since: float = 0.0
     now: float = 0.0
 
@@ -127,9 +148,9 @@ class InstanceStatus:
     def step(self, message: ResponseMessage, now: float) -> "InstanceStatus":
         """Return the state after a response that is read now."""
         heard = _heard(self.heard, message.replica, now)
-        return replace(self._said(message), heard=heard, now=now)
+        return replace(self._said(message, now), heard=heard, now=now)
 
-    def _said(self, message: ResponseMessage) -> "InstanceStatus":
+    def _said(self, message: ResponseMessage, now: float) -> "InstanceStatus":
         match message.response:
             case Reconciled() | Alive() | PeekResponse():
                 return self
@@ -138,11 +159,18 @@ class InstanceStatus:
             case Status(key) as status:
                 before = self._of(key).reports.get(message.replica, NOTHING)
                 goes_on = before.hydration if status.state == HYDRATING else None
-                return self._reported(message.replica, key, Report(status, goes_on))
+                report = replace(before, status=status, hydration=goes_on)
+                return self._reported(message.replica, key, report)
             case Hydration(key) as hydration:
                 before = self._of(key).reports.get(message.replica, NOTHING)
                 report = replace(before, hydration=hydration)
                 return self._reported(message.replica, key, report)
+            case DataflowActivity(key) as activity:
+                before = self._of(key).reports.get(message.replica, NOTHING)
+                report = replace(before, activity=activity, activity_at=now)
+                return self._reported(message.replica, key, report)
+            case ReplicaActivity() as lanes:
+                return self._with_lanes(LanesReport(message.replica, lanes, now))
             case _:
                 assert_never(message.response)
 
@@ -171,6 +199,17 @@ class InstanceStatus:
             if other != process and self._may_live(other, process)
         }
         return self._with(key, replace(before, reports={**others, process: report}))
+
+    def _with_lanes(self, said: LanesReport) -> "InstanceStatus":
+        """Keep what a replica says of its lanes, in place of what it said last."""
+        name = replica_of(said.process)
+        others = [(other, lanes) for other, lanes in self.lanes.items() if other != name]
+        kept = (
+            others[len(others) + 1 - MOST_LANES_OF :]
+            if len(others) >= MOST_LANES_OF
+            else others
+        )
+        return replace(self, lanes=dict([*kept, (name, said)]))
 
     def _may_live(self, process: str, speaker: str) -> bool:
         """Whether a process is not replaced by the one that speaks, nor silent for long."""

@@ -26,13 +26,18 @@ def _unwatched(node: NodeId) -> AbstractContextManager[None]:  # noqa: ARG001 - 
     return nullcontext()
 
 
+def _uncounted(node: NodeId, rows_in: int, rows_out: int) -> None:
+    pass
+
+
 @dataclass(frozen=True, slots=True)
 class Context:
     """A worker's means: where run files lie, its DuckDB, how new files are named.
 
     `cache` holds the runs that are open; one a worker process is enough for all dataflows.
     `watch` is entered around the work for each node, for profiles: its
-    own, and what is done on the sender's side to make its input.
+    own, and what is done on the sender's side to make its input. `count` is called with the
+    rows that came to a node that worked, and those that came out.
     """
 
     directory: Path
@@ -43,6 +48,7 @@ class Context:
     piece: int = PIECE
     shared: SharedFile = field(default_factory=SharedFile)
     watch: Callable[[NodeId], AbstractContextManager[None]] = _unwatched
+    count: Callable[[NodeId, int, int], None] = _uncounted
 
     @property
     def files(self) -> RunFiles:

@@ -214,7 +214,9 @@ class _Level:
                     stepped = self._step(number, before.get(self._keeper(number), {}))
                 after = {**after, **stepped.runs}
                 self.errors += stepped.errors
-                if stepped.output is not None and stepped.output.num_rows:
+                rows_out = 0 if stepped.output is None else stepped.output.num_rows
+                self.scope.context.count(number, self._rows(number), rows_out)
+                if stepped.output is not None and rows_out:
                     self._deliver(number, stepped.output)
             run_names |= {
                 f"{number}.{arrangement}": names for arrangement, names in after.items()
@@ -254,6 +256,7 @@ class _Level:
             partial_sums = pre_aggregation.partial(node, shape, rows, types, self.scope.kernel)
         if partial_sums is None:
             return False
+        self.scope.context.count(number, rows.num_rows, partial_sums.num_rows)
         with self.scope.context.watch(edge.consumer):
             self._route(edge, edge.port, partial_sums, tuple(range(len(shape.node.keys))))
         return True

@@ -45,6 +45,7 @@ from streams.kafka.client.broker import KafkaBroker
 from streams.kafka.client.ownership import Ownership
 from streams.kafka.topics import Topics
 from streams.replica.config import ReplicaConfig
+from streams.replica.driver.activity_reports import ActivityReporter
 from streams.replica.driver.assembly import ReplicaParts, assemble, followed_shards
 from streams.replica.driver.checkpoint_store import CheckpointStore
 from streams.replica.driver.error_causes import cause_of
@@ -157,6 +158,7 @@ class _Server:
     peeks: PeekLoop
     session: Session = field(default_factory=Session)
     machinery: ReplicaParts | None = None
+    activity: ActivityReporter | None = None
     may_write: bool = False
     """What dataflows were last allowed; the session says what they are."""
     owned: tuple[bool, str] | None = None
@@ -192,6 +194,8 @@ class _Server:
             responses = self.machinery.sinks.responses()
             of_indexes = self.peeks.indexes.responses() if self.answers.nonce else ()
             self.answers.tell(self.machinery.scheduler, (*responses, *of_indexes))
+            if self.activity is not None and self.answers.nonce:
+                self.answers.add(self.activity.responses())
 
     def _is_for_others(self, received: Sequence[ReceivedCommand]) -> bool:
         """Whether there is nothing to do but peeks, soon after the last look at dataflows."""
@@ -211,6 +215,8 @@ class _Server:
             self.peeks.indexes.repeat()
             if self.machinery is not None:
                 self.machinery.sinks.repeat()
+            if self.activity is not None:
+                self.activity.repeat()
 
     def _allow(self) -> None:
         """Let dataflows write, or not, as soon as that has changed.
@@ -253,6 +259,12 @@ class _Server:
                     self.config, instance, self.store, self.broker, self.spark
                 )
                 self.machinery.allow(writes=False)
+                self.activity = ActivityReporter(
+                    self.machinery.scheduler,
+                    self.machinery.timings,
+                    self.peeks.indexes.sizes,
+                    self.answers.clock,
+                )
                 self._own()
             case Create(description):
                 self._create(description)

@@ -12,6 +12,7 @@ there: a dataflow is at a frontier that moves at random, and a shard is its uppe
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from random import Random
 from types import SimpleNamespace
 from typing import Any
@@ -44,12 +45,14 @@ from streams.plan.physical import Column
 from streams.progress import Antichain, frontier
 from streams.replica.driver import rebase_planner
 from streams.replica.driver.assembly import ReplicaParts
+from streams.replica.driver.batch_timings import Timings
 from streams.replica.driver.clock_skew import Skew
 from streams.replica.driver.dataflow import Dataflow, Phase
 from streams.replica.driver.dataflow_state import OwnState
 from streams.replica.driver.dataflow_table import DataflowTable
 from streams.replica.driver.events import Recovered, Released, Restarted, Stepped, Taken
 from streams.replica.driver.status_reports import StatusReporter
+from streams.replica.driver.work_counts import WorkCounts
 from streams.replica.main import _Server
 from tests.support.controlled import ALONE, NO_PEEKS, NO_SINKS, NO_WATCH, ignored
 
@@ -364,7 +367,11 @@ class Replica:
         self.world = world
         self.process = process_name(name, world.name(""))
         store: Any = SimpleNamespace(
-            stored=set, forget=ignored, put_build=ignored, delete_records=ignored
+            directory=Path(),
+            stored=set,
+            forget=ignored,
+            put_build=ignored,
+            delete_records=ignored,
         )
         bell: Any = SimpleNamespace(ring=ignored)
         table = DataflowTable(store, bell, lambda: int(world.now * 1000))
@@ -374,8 +381,9 @@ class Replica:
             groups=frozenset, submit=ignored, close=ignored, open=ignored
         )
         scheduler: Any = self.scheduler
+        timings = Timings(None, work=WorkCounts(lambda: world.now))
         self.parts = ReplicaParts(
-            config, shards, NO_WATCH, scheduler, NO_SINKS, NOTHING, NOTHING, (), NOTHING
+            config, shards, NO_WATCH, scheduler, NO_SINKS, NOTHING, NOTHING, (), timings
         )
         self.reader = CommandReader(world.logs, COMMANDS)
         writer = ResponseWriter(world.logs, RESPONSES, self.process)

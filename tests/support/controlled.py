@@ -12,6 +12,7 @@ from streams.compute.reader import CommandReader
 from streams.compute.writer import ResponseWriter
 from streams.replica import main
 from streams.replica.driver.assembly import ReplicaParts
+from streams.replica.driver.batch_timings import Timings
 from streams.replica.driver.dataflow_table import DataflowTable
 from streams.replica.driver.events import Event, Hydrates
 from streams.replica.driver.holds import HoldMover
@@ -27,7 +28,7 @@ def ignored(*_: object, **__: object) -> None:
 ALONE: Any = SimpleNamespace(is_owner=True, trouble="")
 """The membership of a replica that is the only one."""
 
-NO_INDEXES = SimpleNamespace(repeat=ignored, responses=list, drop=lambda _: False)
+NO_INDEXES = SimpleNamespace(repeat=ignored, responses=list, drop=lambda _: False, sizes=dict)
 NO_PEEKS: Any = SimpleNamespace(broken=None, indexes=NO_INDEXES)
 NO_SINKS: Any = SimpleNamespace(
     responses=tuple, repeat=ignored, own=ignored, drop=lambda _: False, groups=frozenset()
@@ -54,7 +55,7 @@ class Controlled(Replica):
             nothing,
             nothing,
             (),
-            nothing,
+            Timings(None),
         )
         self.reader = CommandReader(logs, command_topic("sw", "x"))
         self.server = _Server(

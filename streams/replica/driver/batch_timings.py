@@ -14,6 +14,7 @@ from pathlib import Path
 
 from streams.ids import CollectionId
 from streams.replica.driver.micro_batch import LaneName, MicroBatch
+from streams.replica.driver.work_counts import WorkCounts
 from streams.replica.tasks.report import Result
 
 LINES = 100_000
@@ -36,11 +37,12 @@ class LaneTotals:
 
 @dataclass(slots=True)
 class Timings:
-    """The file, None writes nothing; and the sums of each lane."""
+    """The file, None writes nothing; and the sums of each lane, and of each dataflow."""
 
     path: Path | None
     lines: int = 0
     totals: dict[LaneName, LaneTotals] = field(default_factory=dict)
+    work: WorkCounts = field(default_factory=WorkCounts)
 
     def note(
         self,
@@ -51,6 +53,7 @@ class Timings:
     ) -> None:
         """Add a line. `moments`: foreachBatch began, rows collected, committed."""
         began, collected, committed = moments
+        self.work.note(batch, results)
         rows = sum(result.rows_in for result in results.values())
         before = self.totals.get(batch.lane, LaneTotals())
         self.totals[batch.lane] = LaneTotals(

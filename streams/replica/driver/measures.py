@@ -10,6 +10,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from streams.ids import CollectionId
+from streams.replica.driver.arrangement_sizes import arrangement_sizes
 from streams.replica.driver.batch_timings import LaneTotals, Timings
 from streams.replica.driver.dataflow import Dataflow
 from streams.replica.driver.dataflow_state import run_names
@@ -30,6 +31,8 @@ class DataflowMeasures:
     failures: int
     restarts: int
     state_bytes: int
+    arrangement_rows: int
+    arrangement_bytes: int
     waiting: int | None = None
 
 
@@ -56,6 +59,10 @@ def measure(scheduler: Scheduler, timings: Timings) -> ReplicaMeasures:
         flows = tuple(table.running.values())
         failures, restarts = dict(table.failures), dict(table.restarts)
     sizes = file_sizes(str(directory / "runs"))
+    arranged = {
+        id_: tuple(by_operator.values())
+        for id_, by_operator in arrangement_sizes(flows, flows, directory / "runs").items()
+    }
     free, total = disk_reserve.usage(directory)
     return ReplicaMeasures(
         dataflows=tuple(
@@ -66,6 +73,8 @@ def measure(scheduler: Scheduler, timings: Timings) -> ReplicaMeasures:
                 failures=failures.get(flow.id, 0),
                 restarts=restarts.get(flow.id, 0),
                 state_bytes=sum(sizes.get(name, 0) for name in files_of(flow)),
+                arrangement_rows=sum(size.rows for size in arranged[flow.id]),
+                arrangement_bytes=sum(size.bytes for size in arranged[flow.id]),
                 waiting=waiting(flow),
             )
             for flow in flows

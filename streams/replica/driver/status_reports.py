@@ -107,6 +107,10 @@ class StatusReporter:
                 responses.extend(self._moved(flows, scheduler))
         self._write(responses)
 
+    def add(self, responses: Sequence[Response]) -> None:
+        """Write what others have to say."""
+        self._write(responses)
+
     def alive(self) -> None:
         """Write a heartbeat if nothing was written for a while; from any thread."""
         if self.nonce and self.clock() >= self.next_alive:

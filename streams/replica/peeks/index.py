@@ -61,6 +61,11 @@ class IndexContents:
     errors: pa.RecordBatch = field(default_factory=_no_errors)
 
     @property
+    def num_rows(self) -> int:
+        """Return the number of its updates."""
+        return sum(int(run.rows.num_rows) for run in self.runs)
+
+    @property
     def nbytes(self) -> int:
         """Return the bytes of its rows and hashes."""
         rows = sum(run.rows.nbytes + run.hashes.nbytes for run in self.runs)

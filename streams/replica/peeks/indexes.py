@@ -14,6 +14,7 @@ from streams.compute.replica_responses import HYDRATING
 from streams.errors import InvalidUsage
 from streams.ids import CollectionId
 from streams.progress import END
+from streams.replica.driver.arrangement_sizes import ArrangementSize
 from streams.replica.driver.wakeup import Wakeup
 from streams.replica.peeks.evaluation import keys_of, matching
 from streams.replica.peeks.index_tail import IndexTail, key_of
@@ -90,6 +91,14 @@ class Indexes:
     def every_bounds(self) -> Mapping[CollectionId, TargetBounds]:
         """Return the bounds of all indexes."""
         return {index: tail.bounds for index, tail in self._tails.items()}
+
+    def sizes(self) -> Mapping[CollectionId, ArrangementSize]:
+        """Return the rows and bytes of each index that is loaded."""
+        return {
+            index: ArrangementSize(contents.num_rows, contents.nbytes)
+            for index, tail in self._tails.items()
+            if (contents := tail.contents) is not None
+        }
 
     def repeat(self) -> None:
         """Report everything again: a new iteration has begun."""

@@ -11,7 +11,8 @@ from dataclasses import dataclass, field
 from streams.compute.event_time import Seen
 from streams.ids import CollectionId, Offset
 from streams.kafka.log import ChunkRef, Limit, Range
-from streams.plan.physical import Dataflow
+from streams.operators.node_meter import MeteredNode
+from streams.plan.physical import Dataflow, NodeId
 from streams.replica.ingest.event_times import NOTHING, together
 from streams.replica.tasks.descriptor import Runs
 from streams.replica.tasks.exchange_blobs import Head
@@ -34,6 +35,8 @@ class Report:
     """The chunks of a source's dead letters."""
     seen: Seen = NOTHING
     """What was seen of a source's messages."""
+    nodes: Mapping[NodeId, MeteredNode] = field(default_factory=dict)
+    """The work of its operators."""
 
 
 @dataclass(slots=True)
@@ -48,6 +51,7 @@ class Result:
     rows_in: int = 0
     milliseconds: float = 0.0
     failure: str | None = None
+    nodes: dict[NodeId, MeteredNode] = field(default_factory=dict)
 
 
 def dumps(report: Report) -> str:
@@ -60,6 +64,7 @@ def dumps(report: Report) -> str:
             "letters": _fields(report.letters),
             "rows": report.rows_in,
             "ms": report.milliseconds,
+            "nodes": [[node, *work] for node, work in report.nodes.items()],
             "seen": [
                 list(report.seen.greatest.items()),
                 report.seen.refused,
@@ -85,6 +90,7 @@ def loads(bucket: int, text: str) -> Report:
         milliseconds=facts["ms"],
         letters=_refs(facts["letters"]),
         seen=Seen(dict(greatest), tuple(refused), *map(dict, counts)),
+        nodes={node: tuple(work) for node, *work in facts["nodes"]},
     )
 
 
@@ -148,3 +154,7 @@ def _add(result: Result, report: Report) -> None:
     result.seen = together((result.seen, report.seen))
     result.rows_in += report.rows_in
     result.milliseconds += report.milliseconds
+    for node, (micros, rows_in, rows_out) in report.nodes.items():
+        before = result.nodes.get(node, (0, 0, 0))
+        after = (before[0] + micros, before[1] + rows_in, before[2] + rows_out)
+        result.nodes[node] = after

@@ -33,8 +33,9 @@ from streams.ids import CollectionId
 from streams.operators import emit_on_close, engine
 from streams.operators.engine import Context, EngineOutput
 from streams.operators.linear import Computed
+from streams.operators.node_meter import MeteredNode, NodeMeter
 from streams.operators.rounds import inbox, scheduled_levels
-from streams.plan.physical import Dataflow
+from streams.plan.physical import Dataflow, NodeId
 from streams.replica.ingest.event_times import NOTHING, together
 from streams.replica.ingest.refusals import Undecodable
 from streams.replica.tasks import (
@@ -81,6 +82,8 @@ class DataflowResult:
     letters: pa.Table | None = None
     """A source's dead letters."""
     seen: Seen = NOTHING
+    nodes: Mapping[NodeId, MeteredNode] = field(default_factory=dict)
+    """The work of its operators."""
 
 
 @dataclass(slots=True)
@@ -167,6 +170,7 @@ class Task:
                     milliseconds=done.milliseconds,
                     letters=of_letters,
                     seen=done.seen,
+                    nodes=done.nodes,
                 )
             )
             self.say(
@@ -249,9 +253,10 @@ def _start(
         if loaded.letters.num_rows:
             letters.append(loaded.letters)
         seen.append(loaded.seen)
-    interval = share.interval
+    interval, meter = share.interval, NodeMeter()
+    context = meter.on(task.context)
     emitted = engine.start(
-        plan, tables, interval, task.batch.buckets, task.context, computed=computed
+        plan, tables, interval, task.batch.buckets, context, computed=computed
     )
     emitted = _with(emitted, undone, errors, plan)
     read = sum(table.num_rows for table in tables.values())
@@ -259,7 +264,7 @@ def _start(
         share, plan.types[-1], 0, index, emitted, None, read, _since_ms(began)
     )
     done.letters = pa.concat_tables(letters) if letters else None
-    done.seen = together(seen)
+    done.seen, done.nodes = together(seen), meter.nodes
     return done
 
 
@@ -298,14 +303,24 @@ def _take(task: Task, share: Share, handed: Sequence[DataflowResult]) -> Dataflo
         index, updates = share.in_hand[collection], _handed(task, collection, handed)
         tables[index] = updates
         computed[index] = task.sharing.of(collection, plan.imports[index], updates)
+    meter = NodeMeter()
+    context = meter.on(task.context)
     emitted = engine.start(
-        plan, tables, share.interval, task.batch.buckets, task.context, computed=computed
+        plan, tables, share.interval, task.batch.buckets, context, computed=computed
     )
     errors = [error for done in handed for error in _some(done.emitted.errors)]
     emitted = _with(emitted, (), errors, plan)
     read = sum(table.num_rows for table in tables.values())
     return DataflowResult(
-        share, plan.types[-1], 0, bucket, emitted, None, read, _since_ms(began)
+        share,
+        plan.types[-1],
+        0,
+        bucket,
+        emitted,
+        None,
+        read,
+        _since_ms(began),
+        nodes=meter.nodes,
     )
 
 
@@ -333,6 +348,7 @@ def _advance(
     bucket = messages[0].head.bucket
     updates = (message for message in messages if message.head.kind == "update")
     packets = [message.packet(share.base) for message in updates]
+    meter = NodeMeter()
     emitted, runs = engine.advance(
         plan,
         level,
@@ -340,12 +356,13 @@ def _advance(
         inbox(packets),
         share.runs.get(bucket, {}),
         share.interval,
-        task.context,
+        meter.on(task.context),
         buckets=task.batch.buckets,
     )
     read = sum(packet.table.num_rows for packet in packets)
+    milliseconds, nodes = _since_ms(began), meter.nodes
     return DataflowResult(
-        share, plan.types[-1], level, bucket, emitted, runs, read, _since_ms(began)
+        share, plan.types[-1], level, bucket, emitted, runs, read, milliseconds, nodes=nodes
     )
 
 

@@ -45,6 +45,8 @@ MEASURES = ReplicaMeasures(
             failures=2,
             restarts=1,
             state_bytes=7,
+            arrangement_rows=3,
+            arrangement_bytes=64,
             waiting=3,
         ),
     ),

@@ -4,6 +4,13 @@ import pytest
 from hypothesis import given
 
 from schemas import codec
+from streams.compute.activity import (
+    DataflowActivity,
+    LaneActivity,
+    OperatorActivity,
+    ReplicaActivity,
+    WorkDone,
+)
 from streams.compute.codec import (
     decode_command,
     decode_response,
@@ -54,10 +61,54 @@ def test_a_rebase_and_an_index_have_one_import(of_one, imports) -> None:
         decode_command(value)
 
 
+ACTIVITY = DataflowActivity(
+    CollectionId("u1"),
+    elapsed_ms=9_000,
+    recent_ms=5_000,
+    batches=7,
+    recent_batches=2,
+    hydration_batches=3,
+    micros=800,
+    recent_micros=90,
+    operators=(
+        OperatorActivity(0, WorkDone(5, 6, 7), WorkDone(1, 2, 3)),
+        OperatorActivity(2, rows=10, bytes=640),
+    ),
+)
+LANES = ReplicaActivity((LaneActivity("ingest", 1, 2, 3, 4, 5),))
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        replace(ACTIVITY, micros=-1),
+        replace(ACTIVITY, batches=1 << 60),
+        replace(ACTIVITY, operators=ACTIVITY.operators[::-1]),
+        replace(ACTIVITY, operators=ACTIVITY.operators[:1] * 2),
+        replace(ACTIVITY, operators=(OperatorActivity(0, rows=-5),)),
+        replace(ACTIVITY, operators=(OperatorActivity(0, WorkDone(1 << 60)),)),
+        ReplicaActivity((LaneActivity("l" * 257, 0, 0, 0, 0, 0),)),
+        ReplicaActivity((LaneActivity("l", 0, 0, 0, -4, 0),)),
+    ],
+)
+def test_a_report_of_work_that_is_out_of_range_is_refused(wrong) -> None:
+    value = encode_response(ResponseMessage("n", "r1", 4, wrong))
+    with pytest.raises(Corrupt, match="activity: expected"):
+        decode_response(value)
+
+
+def test_a_report_of_work_is_bounded() -> None:
+    many = replace(ACTIVITY, operators=tuple(map(OperatorActivity, range(5_000))))
+    message = decode_response(encode_response(ResponseMessage("n", "r1", 4, many)))
+    assert message.response == replace(many, operators=many.operators[:1024])
+
+
 @pytest.mark.parametrize(
     "response",
     [
         Reconciled(1, 2, 3),
+        ACTIVITY,
+        LANES,
         Frontiers(CollectionId("u1"), frontier(5), None),
         Frontiers(CollectionId("u1"), EMPTY, EMPTY),
         Frontiers(CollectionId("u1"), None, frontier(0)),

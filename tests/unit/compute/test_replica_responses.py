@@ -3,6 +3,7 @@ from math import isqrt
 
 import pytest
 
+from streams.compute.activity import DataflowActivity, LaneActivity, ReplicaActivity
 from streams.compute.controller import Controller, create_topics, response_topic
 from streams.compute.protocol import (
     Alive,
@@ -54,6 +55,35 @@ def test_a_successor_replaces_the_process_before_it() -> None:
     observed = hear(InstanceStatus(), "r1-a", 1.0, Reconciled(0, 0, 0))
     observed = hear(observed, "r-1-c", 1.0, Reconciled(0, 0, 0))
     assert hear(observed, "r1-b", 2.0, Reconciled(0, 0, 0)).replicas == {"r1-b", "r-1-c"}
+
+
+def test_what_a_dataflow_costs_is_kept_while_its_status_changes() -> None:
+    activity = DataflowActivity(U1, 1, 1, 1, 1, 0, 9, 9, ())
+    observed = hear(InstanceStatus(), "r1-a", 1.0, activity)
+    observed = hear(observed, "r1-a", 4.0, RUNNING)
+    report = observed.conditions[U1].reports["r1-a"]
+    assert (report.status, report.activity, report.activity_at) == (RUNNING, activity, 1.0)
+    assert observed.at(1_000.0).report(U1).activity == activity, "also when it is silent"
+
+
+def test_the_lanes_of_a_process_replace_those_of_the_one_before_it() -> None:
+    first, then = (
+        ReplicaActivity((LaneActivity("ingest", batches, 0, 0, 0, 0),)) for batches in (9, 1)
+    )
+    observed = hear(InstanceStatus(), "r1-a", 1.0, first)
+    observed = hear(observed, "r2-b", 2.0, first)
+    observed = hear(observed, "r1-c", 3.0, then)
+    told = {
+        name: (said.process, said.activity, said.at) for name, said in observed.lanes.items()
+    }
+    assert told == {"r1": ("r1-c", then, 3.0), "r2": ("r2-b", first, 2.0)}
+
+
+def test_lanes_are_remembered_of_so_many_replicas() -> None:
+    observed = InstanceStatus()
+    for number in range(100):
+        observed = hear(observed, f"r{number}-a", 1.0, ReplicaActivity(()))
+    assert list(observed.lanes) == [f"r{number}" for number in range(36, 100)]
 
 
 def test_two_that_share_a_name_are_both_listed() -> None:

@@ -40,6 +40,8 @@ def test_state_is_counted_as_its_files_are(replica: Replica) -> None:
         assert by_id[id_].phase == "running"
         assert not by_id[id_].is_failing
     assert any(flow.state_bytes for flow in measures.dataflows)
+    assert any(flow.arrangement_rows for flow in measures.dataflows)
+    assert all(flow.arrangement_bytes <= flow.state_bytes for flow in measures.dataflows)
     assert 0 < measures.free_bytes <= measures.disk_bytes
 
 

@@ -37,6 +37,23 @@ def test_reports_of_one_dataflow_add_up() -> None:
     assert result.runs == {(0, 1): {"1.rows": [["x", 1]]}}
 
 
+def test_the_work_of_operators_adds_up_over_tasks() -> None:
+    parts = [(2, {1: (10, 3, 1)}), (1, {1: (5, 2, 0), 0: (1, 2, 2)})]
+    heads = [
+        Head(
+            kind="report", step="s", dataflow=CollectionId("u"), bucket=bucket,
+            body=report.dumps(
+                Report(
+                    level=1, bucket=bucket, runs=None, chunks=(), rows_in=0, milliseconds=0.0,
+                    nodes=nodes,
+                )
+            ),
+        )
+        for bucket, nodes in parts
+    ]  # fmt: skip
+    assert gather(heads)[CollectionId("u")].nodes == {1: (15, 5, 1), 0: (1, 2, 2)}
+
+
 def test_ranges_of_chunks_survive_the_report() -> None:
     ranges = (Range(-1, 2**62), None, Range("a", "\u00e9"), Range(-float("inf"), 0.1))
     sent = Report(

@@ -1,5 +1,6 @@
 """What ends a replica's process, so that its supervisor starts another."""
 
+import time
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -23,6 +24,7 @@ from streams.compute.reader import ReceivedCommand, UnreadableCommand
 from streams.errors import InvalidUsage
 from streams.ids import Offset
 from streams.replica import main
+from streams.replica.driver.batch_timings import Timings
 from streams.replica.driver.status_reports import StatusReporter
 from streams.replica.main import _Server
 from tests.support.controlled import ALONE, NO_PEEKS, ignored
@@ -126,6 +128,7 @@ def test_what_cannot_be_read_or_is_illegal_is_told_and_the_replica_goes_on(
     parts = SimpleNamespace(
         scheduler=replica.scheduler,
         sinks=sinks,
+        timings=Timings(None),
         create=create,
         own=lambda **_: None,
         allow=lambda **_: None,
@@ -245,12 +248,19 @@ def _server(monkeypatch: pytest.MonkeyPatch, replica: Replica) -> _Server:
     """One whose machinery does nothing."""
     ignore = lambda *_: None  # noqa: E731  # short for what nobody looks at
     answers: Any = SimpleNamespace(
-        nonce="", begin=ignore, pause=lambda: None, reconciled=ignore, tell=ignore
+        nonce="",
+        begin=ignore,
+        pause=lambda: None,
+        reconciled=ignore,
+        tell=ignore,
+        add=ignore,
+        clock=time.monotonic,
     )
     sinks = SimpleNamespace(responses=tuple, repeat=ignore)
     parts = SimpleNamespace(
         scheduler=replica.scheduler,
         sinks=sinks,
+        timings=Timings(None),
         create=ignore,
         own=lambda **_: None,
         allow=lambda **_: None,

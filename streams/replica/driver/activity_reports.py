@@ -1,0 +1,178 @@
+"""Reports of work and state: what a replica says of its operators and lanes, for display.
+
+A dataflow is reported when it has worked or its state is another one, every few seconds at
+most, and no more than `MOST_REPORTED` of them at once: those first whose reports are oldest. So
+dataflows that are idle cost nothing.
+"""
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from streams.compute.activity import (
+    LONGEST_LANE,
+    MOST_LANES,
+    MOST_OPERATORS,
+    NO_WORK,
+    DataflowActivity,
+    LaneActivity,
+    OperatorActivity,
+    ReplicaActivity,
+)
+from streams.compute.protocol import Response
+from streams.ids import CollectionId
+from streams.plan.physical import NodeId
+from streams.replica.driver.arrangement_sizes import (
+    ArrangementSize,
+    arrangement_sizes,
+    state_of,
+)
+from streams.replica.driver.batch_timings import Timings
+from streams.replica.driver.dataflow import Dataflow
+from streams.replica.driver.scheduler import Scheduler
+from streams.replica.driver.work_counts import DataflowWork
+from streams.replica.tasks.descriptor import Runs
+
+EVERY_S = 5.0
+
+MOST_REPORTED = 256
+
+NO_LANES = ReplicaActivity(())
+
+ARRANGE = 1
+"""The operator of an index that keeps its rows."""
+
+Sizes = Mapping[CollectionId, ArrangementSize]
+
+
+@dataclass(frozen=True, slots=True)
+class Reported:
+    """What was reported last of a dataflow, when, and in which iteration."""
+
+    iteration: int
+    at: float
+    work: DataflowWork
+    state: Mapping[int, Runs]
+
+
+@dataclass(slots=True)
+class ActivityReporter:
+    """Makes the reports of a replica's dataflows, of its indexes and lanes."""
+
+    scheduler: Scheduler
+    timings: Timings
+    index_sizes: Callable[[], Sizes]
+    clock: Callable[[], float] = time.monotonic
+    iteration: int = 0
+    next_s: float = 0.0
+    reported: dict[CollectionId, Reported] = field(default_factory=dict)
+    indexes: Sizes = field(default_factory=dict)
+    lanes: ReplicaActivity = NO_LANES
+
+    def repeat(self) -> None:
+        """Report everything again: a new iteration has begun."""
+        self.iteration += 1
+        self.next_s = 0.0
+        self.indexes, self.lanes = {}, NO_LANES
+
+    def responses(self) -> Sequence[Response]:
+        """Return what is new to report, if it is time to."""
+        now = self.clock()
+        if now < self.next_s:
+            return ()
+        self.next_s = now + EVERY_S
+        with self.scheduler.lock:
+            flows = tuple(self.scheduler.flows.values())
+        return *self._dataflows(flows, now), *self._indexes(), *self._lanes()
+
+    def _dataflows(self, flows: Sequence[Dataflow], now: float) -> list[DataflowActivity]:
+        done = self.timings.work.of(flows)
+        self.reported = {id_: told for id_, told in self.reported.items() if id_ in done}
+        new = [flow for flow in flows if self._is_new(flow, done[flow.id])]
+        if not new:
+            return []
+        new.sort(key=lambda flow: self._told_at(flow.id))
+        new = new[:MOST_REPORTED]
+        sizes = arrangement_sizes(flows, new, self.scheduler.store.directory / "runs")
+        return [self._report(flow, done[flow.id], sizes[flow.id], now) for flow in new]
+
+    def _is_new(self, flow: Dataflow, work: DataflowWork) -> bool:
+        told = self.reported.get(flow.id)
+        return (
+            told is None
+            or told.iteration != self.iteration
+            or told.work != work
+            or told.state is not state_of(flow)
+        )
+
+    def _told_at(self, id_: CollectionId) -> float:
+        told = self.reported.get(id_)
+        return 0.0 if told is None else told.at
+
+    def _report(
+        self,
+        flow: Dataflow,
+        work: DataflowWork,
+        sizes: Mapping[NodeId, ArrangementSize],
+        now: float,
+    ) -> DataflowActivity:
+        told = self.reported.get(flow.id)
+        if told is None or told.work.plan != work.plan:
+            before, at = DataflowWork(work.began, work.plan), work.began
+        else:
+            before, at = told.work, told.at
+        self.reported[flow.id] = Reported(self.iteration, now, work, state_of(flow))
+        numbers = sorted(work.nodes.keys() | sizes.keys())[:MOST_OPERATORS]
+        return DataflowActivity(
+            flow.id,
+            elapsed_ms=_ms(now - work.began),
+            recent_ms=_ms(now - at),
+            batches=work.batches,
+            recent_batches=work.batches - before.batches,
+            hydration_batches=work.hydration_batches,
+            micros=work.micros,
+            recent_micros=work.micros - before.micros,
+            operators=tuple(_operator(number, work, before, sizes) for number in numbers),
+        )
+
+    def _indexes(self) -> list[DataflowActivity]:
+        before, self.indexes = self.indexes, self.index_sizes()
+        return [
+            _index(id_, size) for id_, size in self.indexes.items() if before.get(id_) != size
+        ]
+
+    def _lanes(self) -> list[ReplicaActivity]:
+        lanes = tuple(
+            LaneActivity(
+                name[:LONGEST_LANE],
+                totals.batches,
+                totals.rows,
+                _ms(totals.plan_s),
+                _ms(totals.tasks_s),
+                _ms(totals.commit_s),
+            )
+            for name, totals in sorted(dict(self.timings.totals).items())[:MOST_LANES]
+        )
+        before, self.lanes = self.lanes, ReplicaActivity(lanes)
+        return [self.lanes] if self.lanes != before else []
+
+
+def _operator(
+    number: NodeId,
+    work: DataflowWork,
+    before: DataflowWork,
+    sizes: Mapping[NodeId, ArrangementSize],
+) -> OperatorActivity:
+    done = work.nodes.get(number, NO_WORK)
+    recent = done.less(before.nodes.get(number, NO_WORK))
+    size = sizes.get(number, ArrangementSize())
+    return OperatorActivity(number, done, recent, size.rows, size.bytes)
+
+
+def _index(id_: CollectionId, size: ArrangementSize) -> DataflowActivity:
+    kept = OperatorActivity(ARRANGE, rows=size.rows, bytes=size.bytes)
+    return DataflowActivity(id_, 0, 0, 0, 0, 0, 0, 0, (kept,))
+
+
+def _ms(seconds: float) -> int:
+    return max(0, round(seconds * 1000))

@@ -1,0 +1,93 @@
+"""Sizes of the arrangements of dataflows, by operator: rows and bytes of their runs.
+
+Small runs share files, so a run counts what lies between it and the next one that a dataflow
+names, or the end of its file: bytes that nobody needs any more count to the run before them. A
+file that is shared has `trace.arrange.runs.SHARED_FILE` bytes or a little more.
+"""
+
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from streams.ids import CollectionId
+from streams.plan.physical import NodeId
+from streams.replica.driver.dataflow import Dataflow
+from streams.replica.tasks.descriptor import Runs
+
+NOTHING: Mapping[int, Runs] = {}
+
+
+@dataclass(frozen=True, slots=True)
+class ArrangementSize:
+    """Rows, and bytes in files."""
+
+    rows: int = 0
+    bytes: int = 0
+
+
+def state_of(flow: Dataflow) -> Mapping[int, Runs]:
+    """Return the runs of a dataflow by bucket: those of its build while it has one."""
+    if flow.build is not None:
+        return flow.build.runs
+    return NOTHING if flow.own is None else flow.own.runs
+
+
+def arrangement_sizes(
+    flows: Iterable[Dataflow], wanted: Iterable[Dataflow], directory: Path
+) -> Mapping[CollectionId, Mapping[NodeId, ArrangementSize]]:
+    """Return the sizes of some dataflows by operator; those without runs are left out.
+
+    `flows` are all of the replica, whose runs are in `directory`. A file that goes meanwhile
+    has no bytes.
+    """
+    states = {flow.id: state_of(flow) for flow in wanted}
+    needed = {_place(name)[0] for state in states.values() for _, name, _ in _runs(state)}
+    file_bytes = _file_bytes(directory, needed)
+    starts: dict[str, list[int]] = {file: [] for file in needed}
+    for flow in flows:
+        for _, name, _ in _runs(state_of(flow)):
+            file, start = _place(name)
+            if file in starts:
+                starts[file].append(start)
+    for offsets in starts.values():
+        offsets.sort()
+    return {id_: _sizes(state, starts, file_bytes) for id_, state in states.items()}
+
+
+def _file_bytes(directory: Path, files: Iterable[str]) -> Mapping[str, int]:
+    sizes: dict[str, int] = {}
+    for file in files:
+        with suppress(FileNotFoundError):
+            sizes[file] = (directory / file).stat().st_size
+    return sizes
+
+
+def _sizes(
+    state: Mapping[int, Runs], starts: Mapping[str, list[int]], file_bytes: Mapping[str, int]
+) -> Mapping[NodeId, ArrangementSize]:
+    sizes: dict[NodeId, ArrangementSize] = {}
+    for node, name, rows in _runs(state):
+        file, start = _place(name)
+        following = bisect_right(starts[file], start)
+        ends = [*starts[file][following : following + 1], file_bytes.get(file, 0)]
+        before = sizes.get(node, ArrangementSize())
+        sizes[node] = ArrangementSize(
+            before.rows + rows, before.bytes + max(0, min(ends) - start)
+        )
+    return sizes
+
+
+def _runs(state: Mapping[int, Runs]) -> Iterator[tuple[NodeId, str, int]]:
+    """Yield each run: its operator, its name, its number of rows."""
+    for by_operator in state.values():
+        for operator, runs in by_operator.items():
+            number = int(operator.partition(".")[0])
+            for name, rows, *_ in runs:
+                yield number, str(name), int(rows)
+
+
+def _place(name: str) -> tuple[str, int]:
+    file, _, start = name.partition(".")
+    return file, int(start or 0)
