@@ -30,14 +30,13 @@ from streams.adapter.catalog import (
     NAMES,
     Catalog,
     Create,
-    Define,
     Drop,
     Item,
     Retain,
-    Undefine,
 )
 from streams.adapter.catalog_log import CatalogLog, Deposed
 from streams.adapter.delays import Delay, delay_of
+from streams.adapter.function_definitions import create_function, drop_function
 from streams.adapter.index_reads import IndexReads
 from streams.adapter.materialization_tasks import Check, no_connectors
 from streams.adapter.materializations import Materializing
@@ -51,13 +50,15 @@ from streams.adapter.planner import (
     query_of,
 )
 from streams.adapter.provisioning import Crash, Objects
-from streams.adapter.read_errors import with_way_out
+from streams.adapter.read_errors import unreadable, with_way_out
 from streams.adapter.read_holds import Guards
-from streams.adapter.reads import Reads, When, unreadable
+from streams.adapter.reads import Reads, When
 from streams.adapter.reconciler import Upkeep
 from streams.adapter.results import Columns, Complete, Failed, Notice, Result, failed
 from streams.adapter.row_encoding import text_rows
 from streams.adapter.sessions import Session, Sessions
+from streams.adapter.system_reads import SystemReads
+from streams.adapter.system_relations import SystemState
 from streams.adapter.timelines import timeline
 from streams.adapter.workers.pool import Workers
 from streams.adapter.workers.requests import Explain, View
@@ -89,7 +90,6 @@ from streams.plan.sql.tokens import split, tokenize
 from streams.storage.client.shards import Shards
 from streams.storage.log.state import CollectionState
 from streams.storage.policy import LagBehindUpper
-from streams.trace.kernel.functions import Function
 
 log = logging.getLogger(__name__)
 
@@ -168,10 +168,8 @@ class Coordinator:
         self.sessions = Sessions(time.monotonic)
         instance = CreateInstance(namespace, settings.buckets)
         self.controller = Controller(cluster.logs, instance, settings.instance, epoch, new_id)
-        indexes = IndexReads(lambda: self.catalog.state, self.controller)
-        self._reads = Reads(
-            self.shards, self.guards, workers, self._unmade, self._delay, indexes
-        )
+        self._now_ms = now_ms
+        self._reads = self._reader()
         verdicts = Verdicts(publisher(cluster.logs, cluster.topics, namespace), now_ms)
         self.audits = Audits(self._reads, self.catalog, self.shards, verdicts)
         self._objects = Objects(
@@ -183,6 +181,18 @@ class Coordinator:
         self._policy = LagBehindUpper(settings.retain_ms)
         self._upkeep = Upkeep(self, self._objects, self._definitions, self._policy, now_ms)
         log.info("coordinator has opened an epoch", extra={"epoch": epoch})
+
+    def _reader(self) -> Reads:
+        indexes = IndexReads(lambda: self.catalog.state, self.controller)
+        return Reads(
+            self.shards,
+            self.guards,
+            self._workers,
+            self._unmade,
+            self._delay,
+            indexes,
+            SystemReads(self._known, self._now_ms),
+        )
 
     def start(self) -> None:
         """Complete unfinished objects, send the dataflows, and start the background threads."""
@@ -304,7 +314,7 @@ class Coordinator:
             evaluation = yield from evaluated(statement, catalog, self._reads.evaluate)
             with self._definitions:
                 if isinstance(statement, sql.CreateFunction):
-                    done = self._create_function(statement, evaluation)
+                    done = create_function(statement, evaluation, self.catalog)
                 else:
                     done = self._create(statement, text, evaluation)
         yield from done
@@ -425,7 +435,7 @@ class Coordinator:
             case sql.Drop():
                 return self._drop(statement)
             case sql.DropFunction():
-                return self._drop_function(statement)
+                return drop_function(statement, self.catalog)
             case _:
                 assert_never(statement)
 
@@ -452,37 +462,21 @@ class Coordinator:
         self._upkeep.abolish(item)
         return (Complete(tag, {"id": item.id}),)
 
-    def _create_function(
-        self, statement: sql.CreateFunction, evaluation: Evaluated
-    ) -> tuple[Result, ...] | None:
-        """Create a function; None if it has yet to be evaluated."""
-        done = Complete("CREATE FUNCTION")
-        existing = self.catalog.sync().functions.get(statement.name.casefold())
-        if existing is None:
-            if not isinstance(evaluation, Function):
-                return None
-            self.catalog.change(lambda _: Define(evaluation))
-            return (done,)
-        if not statement.if_not_exists:
-            raise InvalidStatement(
-                f"function {existing.name} already exists",
-                hint="drop it, and the views that call it, or choose another name",
-            )
-        return Notice(f"{existing.name} already exists and is unchanged"), done
-
-    def _drop_function(self, statement: sql.DropFunction) -> tuple[Result, ...]:
-        done = Complete("DROP FUNCTION")
-        function = ddl.undefinable(statement.name, self.catalog.sync())
-        if function is not None:
-            self.catalog.change(lambda _: Undefine(statement.name))
-            return (done,)
-        if not statement.if_exists:
-            raise InvalidStatement(f"function {statement.name} does not exist")
-        return Notice(f"function {statement.name} does not exist"), done
-
     def materialized(self) -> tuple[show_materializations.ShownMaterialization, ...]:
         """Return every materialization with what the service that runs it says."""
         return self.materializing.shown()
+
+    def _known(self) -> SystemState:
+        """Return what is known now, for system relations."""
+        controller, catalog = self.controller, self.catalog.state
+        return SystemState(
+            catalog,
+            self.conditions(),
+            controller.observed,
+            controller.plans,
+            controller.open_peeks,
+            self._now_ms(),
+        )
 
     def conditions(self) -> tuple[show.ShownObject, ...]:
         """Return every object with its frontiers and what the replicas report about it."""

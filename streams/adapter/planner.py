@@ -11,6 +11,7 @@ from typing import Protocol
 from streams.adapter.catalog import Catalog, Item
 from streams.adapter.provisioning import relations
 from streams.adapter.results import Notice, Result
+from streams.adapter.system_columns import IDS, named_in, select_only
 from streams.adapter.workers.requests import (
     Declare,
     Ended,
@@ -59,7 +60,8 @@ def meant(query: str, catalog: Catalog) -> Query:
     may_read = dead_letters.SUFFIX[1:] in query.casefold()
     items = [item for item in catalog.ordered() if may_read or item.kind != "errors"]
     known = catalog.items
-    return Query(query, relations(items, known), tuple(catalog.functions.values()))
+    named = {**named_in(query), **relations(items, known)}
+    return Query(query, named, tuple(catalog.functions.values()))
 
 
 def query_of(item: Item, catalog: Catalog) -> Query:
@@ -76,7 +78,10 @@ def evaluated(
         case sql.CreateMaterializedView() if catalog.find(statement.name) is None:
             query, blocks = meant(statement.query, catalog), list[bytes]()
             ended = yield from evaluate(View(query), blocks.append)
-            return PlannedView(query, joined(blocks), Viewed.told(ended.facts))
+            viewed = Viewed.told(ended.facts)
+            for input_ in IDS.keys() & set(viewed.inputs):
+                raise select_only(input_)
+            return PlannedView(query, joined(blocks), viewed)
         case sql.CreateSource() if catalog.find(statement.name) is None:
             ended = yield from evaluate(Types(statement.columns))
             return columns_told(ended.facts)

@@ -14,6 +14,7 @@ from streams.errors import Corrupt, InvalidStatement, SlackwaterError
 from streams.ids import CollectionId, Timestamp
 from streams.kafka.log import Truncated
 from streams.storage.client.shards import Shards
+from streams.storage.read.reader import SinceViolation
 from streams.storage.read.soundness import present_errors
 
 
@@ -58,3 +59,24 @@ def halted(name: str, id_: CollectionId) -> Iterator[None]:
             str(cause),
             f"'slackwater shard verify {id_} --chunks' {VERIFY}",
         ) from cause
+
+
+@contextmanager
+def refusing(name: str) -> Iterator[None]:
+    """Says in the user's words that since has passed what is being read."""
+    try:
+        yield
+    except SinceViolation as passed:
+        since = None if passed.since.is_empty else passed.since.time
+        raise unreadable(name, since, passed.as_of) from passed
+
+
+def unreadable(name: str, since: int | None, as_of: Timestamp | None) -> InvalidStatement:
+    """The error of a read that no waiting will help."""
+    if since is None:
+        return InvalidStatement(f"{name} cannot be read any more", "it was dropped")
+    return InvalidStatement(
+        f"{name} cannot be read at {as_of}",
+        f"its history before {since} has been compacted",
+        f"read it at {since} or later",
+    )

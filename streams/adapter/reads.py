@@ -10,7 +10,6 @@ generator; closing it ends the read.
 """
 
 from collections.abc import Callable, Generator, Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TypeVar
@@ -23,11 +22,13 @@ from streams.adapter.delays import Delay, Delays
 from streams.adapter.index_reads import IndexReads
 from streams.adapter.provisioning import bounds_of, relations
 from streams.adapter.pruning import Allowance, Wanted
-from streams.adapter.read_errors import halted, refuse_errors
+from streams.adapter.read_errors import halted, refuse_errors, refusing, unreadable
 from streams.adapter.read_holds import Guard, Guards
 from streams.adapter.results import Columns, Complete, Notice, Progress, Result, Rows
 from streams.adapter.row_encoding import rows
 from streams.adapter.sessions import Session
+from streams.adapter.system_columns import named_in
+from streams.adapter.system_reads import TABLES, SystemReads, SystemTable, refuse_as_of
 from streams.adapter.timelines import Timeline, common
 from streams.adapter.timestamp_selection import (
     LAST,
@@ -61,7 +62,6 @@ from streams.storage.read.reader import (
     EVERYTHING,
     ChunkSelection,
     Loaded,
-    SinceViolation,
     is_complete,
     snapshot,
     snapshot_pieces,
@@ -83,6 +83,9 @@ FAILING_BEATS = 60
 """Number of beats after which a read ends for which a dataflow has failed all the while."""
 
 _Returned = TypeVar("_Returned")
+
+Readable = Item | SystemTable
+"""What a SELECT reads."""
 
 TIME = Column("slackwater_time", "BIGINT")
 DIFF = Column("slackwater_diff", "BIGINT")
@@ -110,7 +113,7 @@ class When:
 class Reads:
     """Reads on behalf of users. Thread-safe."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913, PLR0917  dependencies
         self,
         shards: Shards,
         guards: Guards,
@@ -118,8 +121,9 @@ class Reads:
         unmade: Callable[[Item], str],
         delay: Callable[[Item], Delay | None],
         indexes: IndexReads,
+        system: SystemReads,
     ) -> None:
-        self._indexes = indexes
+        self._indexes, self._system = indexes, system
         self._shards, self._guards = shards, guards
         self._workers, self._unmade, self._delay = workers, unmade, delay
 
@@ -185,17 +189,21 @@ class Reads:
 
     def _computed(
         self,
-        read: Sequence[tuple[Item, Import]],
+        read: Sequence[tuple[Readable, Import]],
         when: When,
         items: Sequence[Item],
         request: Callable[[Timestamp], Request],
         take: Callable[[bytes], object],
     ) -> Generator[Result, None, tuple[Timestamp, Ended]]:
         """Have a worker execute a request on snapshots at one time; return time and end."""
-        sources = [item for item, _ in read]
+        sources = [item for item, _ in read if isinstance(item, Item)]
+        tables = [item for item, _ in read if isinstance(item, SystemTable)]
+        refuse_as_of(tables, when.as_of)
         when = replace(when, timeline=common(sources, {item.id: item for item in items}))
         with self._guards.reading([item.id for item in sources], Timestamp(0)) as guard:
             time = yield from self._readable(sources, when, guard)
+            if tables and not sources:
+                time = Timestamp(self._system.now_ms())
             with (yield from beating(self._workers.lend())) as worker:
                 snapshots = self._snapshots(read, time)
                 return time, (yield from beating(worker.ask(request(time), snapshots, take)))
@@ -208,7 +216,8 @@ class Reads:
         near = [item for item in items if _is_spelled(item, text)]
         called = [function for function in functions if function.name.casefold() in text]
         blocks, known = list[bytes](), {item.id: item for item in items}
-        request = Plan(Query(query, relations(near, known), tuple(called)))
+        system = named_in(query)
+        request = Plan(Query(query, {**system, **relations(near, known)}, tuple(called)))
         try:
             ended = yield from self.evaluate(request, blocks.append)
         except (WorkerLost, Unstarted):
@@ -217,7 +226,8 @@ class Reads:
             if len(near) == len(items) and len(called) == len(functions):
                 raise
             # to tell what else there is
-            request = Plan(Query(query, relations(items, known), tuple(functions)))
+            every = {**system, **relations(items, known)}
+            request = Plan(Query(query, every, tuple(functions)))
             ended = yield from self.evaluate(request, blocks.append)
         return b"".join(blocks), Planned.told(ended.facts)
 
@@ -232,12 +242,18 @@ class Reads:
             return (yield from beating(worker.ask(request, (), take)))
 
     def _snapshots(
-        self, read: Sequence[tuple[Item, Import]], time: Timestamp
+        self, read: Sequence[tuple[Readable, Import]], time: Timestamp
     ) -> list[pa.Table]:
         """Return what a SELECT reads of its imports. Errors: InvalidStatement."""
         allowance = Allowance(self._workers.limits.rows)
+        tables = [item for item, _ in read if isinstance(item, SystemTable)]
+        system = self._system.snapshots(tables, time)
         snapshots = []
         for item, imported in read:
+            if isinstance(item, SystemTable):
+                allowance.take(system[item.id].nbytes)
+                snapshots.append(system[item.id])
+                continue
             wanted = Wanted(imported.columns, allowance, imported.where)
             allowance.expect(self._fetched(item, time, wanted))
             updates, errors = self._snapshot(item, time, wanted)
@@ -420,9 +436,9 @@ class Reads:
         return [item for item in items if not is_complete(self._state(item), time)]
 
 
-def imported(planned: Planned, items: Sequence[Item]) -> list[tuple[Item, Import]]:
+def imported(planned: Planned, items: Sequence[Item]) -> list[tuple[Readable, Import]]:
     """Return the imports of a plan with their objects."""
-    by_id = {item.id: item for item in items}
+    by_id: dict[CollectionId, Readable] = {**TABLES, **{item.id: item for item in items}}
     return [(by_id[CollectionId(read.collection)], read) for read in planned.imports]
 
 
@@ -476,24 +492,3 @@ def changes(item: Item, updates: pa.RecordBatch, kernel: Kernel) -> Iterator[Res
     shown = table.select([width, width + 1, *range(width)])
     types = [TIME.type, DIFF.type, *(column.type for column in item.columns)]
     yield from rows(shown, types, kernel)
-
-
-@contextmanager
-def refusing(name: str) -> Iterator[None]:
-    """Says in the user's words that since has passed what is being read."""
-    try:
-        yield
-    except SinceViolation as passed:
-        since = None if passed.since.is_empty else passed.since.time
-        raise unreadable(name, since, passed.as_of) from passed
-
-
-def unreadable(name: str, since: int | None, as_of: Timestamp | None) -> InvalidStatement:
-    """The error of a read that no waiting will help."""
-    if since is None:
-        return InvalidStatement(f"{name} cannot be read any more", "it was dropped")
-    return InvalidStatement(
-        f"{name} cannot be read at {as_of}",
-        f"its history before {since} has been compacted",
-        f"read it at {since} or later",
-    )

@@ -110,6 +110,17 @@ class Controller:
         """The state that replicas have reported, as of the last `poll`."""
         return self._observed
 
+    @property
+    def plans(self) -> Mapping[CollectionId, str]:
+        """The plans of live dataflows, in JSON; empty for those that replicas know."""
+        with self._lock:
+            return {export: flow.plan for export, flow in self._live.items()}
+
+    @property
+    def open_peeks(self) -> tuple[Peek, ...]:
+        """The peeks without an answer."""
+        return tuple(self._peeks.peeks.values())
+
     def start(
         self, dataflows: Sequence[DataflowDescription], dropping: Sequence[CollectionId]
     ) -> None:

@@ -144,14 +144,19 @@ class Cursor:
         return token.text
 
     def relation(self, what: str) -> str:
-        """The name of a relation: as `name`, or that of a source's dead letters, `a.errors`."""
+        """The name of a relation: as `name`, or with a dot.
+
+        That is one of a source's dead letters, `a.errors`, or of the system, `slackwater.a`.
+        """
         following = self.tokens[self.position + 1 : self.position + 3]
-        if [token.text.lower() for token in following] != [".", "errors"]:
+        dot, *last = [token.text.lower() for token in following] or [""]
+        is_system = self.at("SLACKWATER")
+        if dot != "." or not last or not (is_system or last == ["errors"]):
             return self.name(what)
         owner = Cursor(self.source, self.tokens[: self.position + 1], self.usage, self.position)
         name = owner.name(what)
         self.position += 3
-        return f"{name}.errors"
+        return f"{name}.{last[0]}"
 
     def string(self, what: str) -> str:
         """A string constant."""

@@ -1,0 +1,95 @@
+"""The system relations: their names and columns. Pure.
+
+They say what the coordinator knows now: of its catalog, and of what replicas have reported.
+"""
+
+from collections.abc import Mapping
+
+from streams.errors import InvalidStatement
+from streams.ids import CollectionId
+from streams.plan.compile import Relation
+from streams.plan.physical import Column
+
+SCHEMA = "slackwater."
+"""What the names of system relations begin with."""
+
+
+def _columns(kind: str, *names: str) -> tuple[Column, ...]:
+    return tuple(Column(name, kind) for name in names)
+
+
+def _texts(*names: str) -> tuple[Column, ...]:
+    return _columns("VARCHAR", *names)
+
+
+def _counts(*names: str) -> tuple[Column, ...]:
+    return _columns("BIGINT", *names)
+
+
+_OPERATOR = (*_texts("id", "name", "replica"), *_counts("operator", "level"))
+
+COLUMNS: Mapping[str, tuple[Column, ...]] = {
+    "objects": _texts("id", "name", "kind", "status", "progress", "detail"),
+    "frontiers": (*_texts("id", "name"), *_counts("since", "upper", "output", "lag_ms")),
+    "replicas": (
+        *_texts("replica", "process"),
+        *_counts("silent_ms", "owns", "running", "hydrating", "stalled", "failed"),
+    ),
+    "hydration": (
+        *_texts("id", "name", "replica", "status", "message"),
+        *_counts("done", "total", "seconds_left"),
+    ),
+    "dataflows": (
+        *_texts("id", "name", "replica"),
+        *_counts("reported_ms", "elapsed_ms", "batches", "hydration_batches", "micros"),
+        *_counts("recent_ms", "recent_batches", "recent_micros"),
+    ),
+    "operators": (
+        *_OPERATOR,
+        *_texts("description"),
+        *_counts("micros", "rows_in", "rows_out"),
+        *_counts("recent_micros", "recent_rows_in", "recent_rows_out"),
+    ),
+    "arrangements": (*_OPERATOR, *_texts("description"), *_counts("rows", "bytes")),
+    "lanes": (*_texts("replica", "lane"), *_counts("reported_ms", "batches", "rows")),
+    "phases": (*_texts("replica", "lane", "phase"), *_counts("ms")),
+    "peeks": (
+        *_texts("uuid", "id", "name", "index_id", "replica"),
+        *_counts("time"),
+    ),
+}
+"""By name without the schema. `docs/SQL.md` says what they hold."""
+
+
+def id_of(name: str) -> CollectionId:
+    """Return the id of a system relation, which no object has."""
+    return CollectionId(SCHEMA + name)
+
+
+IDS = {id_of(name): name for name in COLUMNS}
+
+
+def named_in(text: str) -> dict[str, Relation]:
+    """Return the system relations that a query may read, by their names."""
+    text = text.casefold()
+    if SCHEMA[:-1] not in text:
+        return {}
+    return {
+        SCHEMA + name: Relation(id_of(name), columns)
+        for name, columns in COLUMNS.items()
+        if name in text
+    }
+
+
+def is_system(name: str) -> bool:
+    """Whether a name is that of a system relation."""
+    return name.casefold() in IDS
+
+
+def select_only(name: str) -> InvalidStatement:
+    """Return the error for a system relation where a collection is needed."""
+    return InvalidStatement(
+        f"{name.casefold()} can be read by SELECT alone",
+        "it says what is known now, and has no history that could be followed",
+        "write what is to be kept into a topic, and read that as a source",
+    )
