@@ -36,6 +36,7 @@ from streams.adapter.catalog import (
 )
 from streams.adapter.catalog_log import CatalogLog, Deposed
 from streams.adapter.delays import Delay, delay_of
+from streams.adapter.explain_analyze import analyzed
 from streams.adapter.function_definitions import create_function, drop_function
 from streams.adapter.index_reads import IndexReads
 from streams.adapter.materialization_tasks import Check, no_connectors
@@ -72,6 +73,7 @@ from streams.kafka.topic_settings import DEFAULT_DATA_PARTITIONS
 from streams.kafka.topics import TopicKind, Topics, TopicSpec
 from streams.plan.physical import Column
 from streams.plan.sql import statements as sql
+from streams.plan.sql.analyze import ExplainAnalyze
 from streams.plan.sql.audit import Audit
 from streams.plan.sql.bad_messages import AlterErrors
 from streams.plan.sql.emit import emits
@@ -281,6 +283,8 @@ class Coordinator:
                 yield from self.audits.execute(statement, session)
             case sql.Explain(query, picture):
                 yield from self._explain(query, picture=picture)
+            case ExplainAnalyze(name, picture):
+                yield from analyzed(name, self._known(), picture=picture)
             case (
                 CreateMaterialization()
                 | AlterMaterialization()

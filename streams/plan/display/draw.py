@@ -8,7 +8,7 @@ value at the top, and what the bindings held in the iteration before among the s
 
 import textwrap
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from xml.etree.ElementTree import Element, SubElement, indent, tostring
 
 from streams.ids import CollectionId
@@ -56,10 +56,13 @@ class _Plan:
     dataflow: Dataflow
     names: Mapping[CollectionId, str]
     values: Mapping[NodeId, str]
+    notes: Mapping[NodeId, str] = field(default_factory=dict)
 
     def text(self, number: NodeId) -> str:
-        """The operator's description."""
-        return operator(self.dataflow, self.names, number)
+        """The operator's description, behind what is noted of it."""
+        note = self.notes.get(number)
+        described = operator(self.dataflow, self.names, number)
+        return described if note is None else f"{note}: {described}"
 
     def heading(self, number: NodeId) -> str:
         """The first line of an operator's box."""
@@ -75,17 +78,25 @@ class _Plan:
                 yield number, source
 
 
-def draw(dataflow: Dataflow, names: Mapping[CollectionId, str]) -> str:
+NO_NOTES: Mapping[NodeId, str] = {}
+
+
+def draw(
+    dataflow: Dataflow,
+    names: Mapping[CollectionId, str],
+    notes: Mapping[NodeId, str] = NO_NOTES,
+) -> str:
     """The picture, as the text of an SVG document.
 
     Args:
         dataflow: the plan.
         names: what the collections that it reads are called.
+        notes: what is said of its operators beside their descriptions.
     """
     picture = Element("svg", {"xmlns": "http://www.w3.org/2000/svg"})
     SubElement(picture, "rect", {"width": "100%", "height": "100%", "fill": "white"})
     width = height = 0
-    for plan in _plans(dataflow, names):
+    for plan in _plans(dataflow, names, notes):
         rows = _rows(plan)
         boxes = _placed(plan, rows, height)
         right = max(box.x + box.width for box in boxes.values())
@@ -101,10 +112,12 @@ def draw(dataflow: Dataflow, names: Mapping[CollectionId, str]) -> str:
     return tostring(picture, encoding="unicode")
 
 
-def _plans(dataflow: Dataflow, names: Mapping[CollectionId, str]) -> Iterator[_Plan]:
+def _plans(
+    dataflow: Dataflow, names: Mapping[CollectionId, str], notes: Mapping[NodeId, str]
+) -> Iterator[_Plan]:
     """The whole, and then what each of its loops repeats."""
     last = len(dataflow.nodes) - 1
-    yield _Plan("", heading(dataflow), dataflow, names, {last: ""})
+    yield _Plan("", heading(dataflow), dataflow, names, {last: ""}, notes)
     for number, node in enumerate(dataflow.nodes):
         if not isinstance(node, Loop):
             continue

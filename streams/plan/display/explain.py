@@ -1,6 +1,6 @@
 """Plans as trees for people: EXPLAIN, and the golden files of the tests."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import assert_never
 
 from streams.ids import CollectionId
@@ -146,6 +146,22 @@ def explain_physical(dataflow: Dataflow, names: Mapping[CollectionId, str]) -> s
     shown: set[int] = set()
     _walk(dataflow, names, len(dataflow.nodes) - 1, (0, None), lines, shown)
     return "\n".join(lines)
+
+
+def tree(
+    dataflow: Dataflow, names: Mapping[CollectionId, str]
+) -> Iterator[tuple[physical.NodeId, str]]:
+    """Yield the output's tree: each node's number and line, indented, shown once."""
+    shown: set[int] = set()
+    waiting = [(len(dataflow.nodes) - 1, 0)]
+    while waiting:
+        number, depth = waiting.pop()
+        if number in shown:
+            continue
+        shown.add(number)
+        yield number, f"{'  ' * depth}#{number} {operator(dataflow, names, number)}"
+        children = physical.inputs(dataflow.nodes[number])
+        waiting += [(child, depth + 1) for child in reversed(children)]
 
 
 def heading(dataflow: Dataflow) -> str:

@@ -13,6 +13,7 @@ from streams.ids import Timestamp
 from streams.plan.metadata import ErrorLimit, OnError, Watermark
 from streams.plan.physical import Column
 from streams.plan.sql import (
+    analyze,
     audit,
     bad_messages,
     columns,
@@ -176,6 +177,7 @@ Statement = (
     | audit.Audit
     | Drop
     | Explain
+    | analyze.ExplainAnalyze
     | materializations.MaterializationStatement
 )
 
@@ -209,9 +211,8 @@ _DROP_USAGE = (
     "DROP SOURCE | MATERIALIZED VIEW | REBASE | SINK | INDEX | MATERIALIZATION | FUNCTION"
     " [IF EXISTS] name"
 )
-_EXPLAIN_USAGE = "EXPLAIN [AS SVG] SELECT ..."
+_EXPLAIN_USAGE = f"EXPLAIN [AS SVG] SELECT ..., {analyze.USAGE}"
 
-_QUERY_WORDS = ("SELECT", "WITH", "FROM", "VALUES", "(")
 _PLURALS = {"INDEXES" if kind is Kind.INDEX else f"{kind.value}S": kind for kind in Kind}
 _KINDS = {kind.value: kind for kind in Kind}
 
@@ -228,7 +229,7 @@ def parse(text: str) -> tuple[Statement, ...]:
 
 
 def _statement(cursor: Cursor) -> Statement:
-    if any(cursor.at(word) for word in _QUERY_WORDS):
+    if any(cursor.at(word) for word in analyze.QUERY_WORDS):
         return _select(cursor)
     for words, (usage, read) in _GRAMMAR.items():
         if cursor.accept(*words.split()):
@@ -372,7 +373,7 @@ def _create_view(cursor: Cursor) -> Statement:
 
 
 def _query(cursor: Cursor) -> str:
-    if not any(cursor.at(word) for word in _QUERY_WORDS):
+    if not any(cursor.at(word) for word in analyze.QUERY_WORDS):
         raise cursor.refused("SELECT")
     return cursor.rest()
 
@@ -487,6 +488,7 @@ _GRAMMAR: Mapping[str, tuple[str, Callable[[Cursor], Statement]]] = {
     "ALTER MATERIALIZATION": (materializations.ALTER_USAGE, materializations.alter),
     "ALTER": (_ALTER_USAGE, _alter),
     "DROP": (_DROP_USAGE, _drop),
+    "EXPLAIN ANALYZE": (analyze.USAGE, analyze.explain_analyze),
     "EXPLAIN": (_EXPLAIN_USAGE, _explain),
     "AUDIT": (audit.USAGE, audit.audit),
 }
