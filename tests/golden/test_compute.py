@@ -1,4 +1,4 @@
-"""Golden vectors of the compute protocol: the bytes of each message about peeks.
+"""Golden vectors of the compute protocol: messages about peeks, and reports of activity.
 
 `compute/*.json` are for replicas and controllers in other languages: `value` is the record's
 value in hexadecimal, `message` its fields. A file is never rewritten. `ADD=1` writes the file
@@ -12,6 +12,13 @@ from pathlib import Path
 import pytest
 
 from schemas import codec
+from streams.compute.activity import (
+    DataflowActivity,
+    LaneActivity,
+    OperatorActivity,
+    ReplicaActivity,
+    WorkDone,
+)
 from streams.compute.codec import (
     decode_command,
     decode_response,
@@ -65,6 +72,21 @@ RESPONSES: dict[str, Response] = {
     "peek-response-rows": PeekResponse(UUID, PeekRows(2, b"\x00\x01")),
     "peek-response-error": PeekResponse(UUID, PeekError("why")),
     "peek-response-canceled": PeekResponse(UUID, PeekCanceled()),
+    "dataflow-activity": DataflowActivity(
+        CollectionId("u3"),
+        elapsed_ms=60_000,
+        recent_ms=5_000,
+        batches=40,
+        recent_batches=2,
+        hydration_batches=3,
+        micros=900,
+        recent_micros=70,
+        operators=(
+            OperatorActivity(0, WorkDone(1, 2, 3), WorkDone(0, 1, 2)),
+            OperatorActivity(2, WorkDone(4, 5, 6), rows=7, bytes=512),
+        ),
+    ),
+    "replica-activity": ReplicaActivity((LaneActivity("ingest", 1, 2, 3, 4, 5),)),
 }
 MESSAGES: dict[str, CommandMessage | ResponseMessage] = {
     **{name: CommandMessage("n1", 4, command) for name, command in COMMANDS.items()},
