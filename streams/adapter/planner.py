@@ -11,7 +11,7 @@ from typing import Protocol
 from streams.adapter.catalog import Catalog, Item
 from streams.adapter.provisioning import relations
 from streams.adapter.results import Notice, Result
-from streams.adapter.system_columns import IDS, named_in, select_only
+from streams.adapter.system_columns import IDS, named_in, select_only, telling_names
 from streams.adapter.workers.requests import (
     Declare,
     Ended,
@@ -77,7 +77,8 @@ def evaluated(
     match statement:
         case sql.CreateMaterializedView() if catalog.find(statement.name) is None:
             query, blocks = meant(statement.query, catalog), list[bytes]()
-            ended = yield from evaluate(View(query), blocks.append)
+            with telling_names():
+                ended = yield from evaluate(View(query), blocks.append)
             viewed = Viewed.told(ended.facts)
             for input_ in IDS.keys() & set(viewed.inputs):
                 raise select_only(input_)

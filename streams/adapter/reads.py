@@ -27,7 +27,7 @@ from streams.adapter.read_holds import Guard, Guards
 from streams.adapter.results import Columns, Complete, Notice, Progress, Result, Rows
 from streams.adapter.row_encoding import rows
 from streams.adapter.sessions import Session
-from streams.adapter.system_columns import named_in
+from streams.adapter.system_columns import named_in, telling_names
 from streams.adapter.system_reads import TABLES, SystemReads, SystemTable, refuse_as_of
 from streams.adapter.timelines import Timeline, common
 from streams.adapter.timestamp_selection import (
@@ -138,7 +138,8 @@ class Reads:
 
         Errors: InvalidStatement; TimeoutError if an item is not created in time.
         """
-        plan, planned = yield from self._planned(query, items, functions)
+        with telling_names():
+            plan, planned = yield from self._planned(query, items, functions)
         read = imported(planned, items)
         indexed = yield from self._by_index(planned, when, items)
         if indexed is not None:

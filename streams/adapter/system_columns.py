@@ -3,7 +3,8 @@
 They say what the coordinator knows now: of its catalog, and of what replicas have reported.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 
 from streams.errors import InvalidStatement
 from streams.ids import CollectionId
@@ -79,6 +80,19 @@ def named_in(text: str) -> dict[str, Relation]:
         for name, columns in COLUMNS.items()
         if name in text
     }
+
+
+@contextmanager
+def telling_names() -> Iterator[None]:
+    """Says which system relations there are if a query names another one."""
+    try:
+        yield
+    except InvalidStatement as error:
+        if 'schema "slackwater" does not exist' not in error.message or error.hint:
+            raise
+        said = error.message.partition(" because")[0]
+        there_are = f"there are {', '.join(SCHEMA + name for name in COLUMNS)}"
+        raise InvalidStatement(said, error.detail, there_are) from error
 
 
 def is_system(name: str) -> bool:

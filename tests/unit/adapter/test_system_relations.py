@@ -154,6 +154,20 @@ def test_they_are_read_as_of_now(env, replica) -> None:
     assert facts["as_of"] == env.coordinator._now_ms()
 
 
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "SELECT * FROM slackwater.nothing",
+        "CREATE MATERIALIZED VIEW v AS SELECT * FROM slackwater.nothing",
+    ],
+)
+def test_an_unknown_one_is_refused_with_those_there_are(env, replica, statement) -> None:
+    done = env.sql(statement)[-1]
+    assert isinstance(done, Failed)
+    assert done.message == 'table with name "slackwater.nothing" does not exist'
+    assert done.hint.startswith("there are slackwater.objects, slackwater.frontiers")
+
+
 def test_an_object_of_the_same_name_comes_first(env, replica) -> None:
     env.rows('CREATE MATERIALIZED VIEW "slackwater.peeks" AS SELECT 5 AS five')
     columns = env.sql("EXPLAIN SELECT * FROM slackwater.peeks")
