@@ -35,6 +35,8 @@ from streams.adapter.catalog import (
     Retain,
 )
 from streams.adapter.catalog_log import CatalogLog, Deposed
+from streams.adapter.copies.execution import Copies
+from streams.adapter.copies.targets import NOWHERE, CopyTargets
 from streams.adapter.delays import Delay, delay_of
 from streams.adapter.explain_analyze import analyzed
 from streams.adapter.function_definitions import create_function, drop_function
@@ -45,6 +47,7 @@ from streams.adapter.planner import (
     Evaluated,
     PlannedView,
     evaluated,
+    explained,
     joined,
     meant,
     notices,
@@ -55,14 +58,13 @@ from streams.adapter.read_errors import unreadable, with_way_out
 from streams.adapter.read_holds import Guards
 from streams.adapter.reads import Reads, When
 from streams.adapter.reconciler import Upkeep
-from streams.adapter.results import Columns, Complete, Failed, Notice, Result, failed
-from streams.adapter.row_encoding import text_rows
+from streams.adapter.results import Complete, Failed, Notice, Result, failed
 from streams.adapter.sessions import Session, Sessions
 from streams.adapter.system_reads import SystemReads
 from streams.adapter.system_relations import SystemState
 from streams.adapter.timelines import timeline
 from streams.adapter.workers.pool import Workers
-from streams.adapter.workers.requests import Explain, View
+from streams.adapter.workers.requests import View
 from streams.compute.controller import Controller, create_topics
 from streams.compute.protocol import CreateInstance
 from streams.compute.replica_responses import InstanceStatus
@@ -71,11 +73,11 @@ from streams.ids import CollectionId, Topic
 from streams.kafka.log import Chunks, Logs
 from streams.kafka.topic_settings import DEFAULT_DATA_PARTITIONS
 from streams.kafka.topics import TopicKind, Topics, TopicSpec
-from streams.plan.physical import Column
 from streams.plan.sql import statements as sql
 from streams.plan.sql.analyze import ExplainAnalyze
 from streams.plan.sql.audit import Audit
 from streams.plan.sql.bad_messages import AlterErrors
+from streams.plan.sql.copy import CopyTo
 from streams.plan.sql.emit import emits
 from streams.plan.sql.index import CreateIndex
 from streams.plan.sql.limits import too_deep
@@ -87,6 +89,7 @@ from streams.plan.sql.materializations import (
 )
 from streams.plan.sql.offsets import ResumeSource
 from streams.plan.sql.rebase import CreateRebase
+from streams.plan.sql.select import Select
 from streams.plan.sql.show import ShowFunctions, ShowReplicas
 from streams.plan.sql.tokens import split, tokenize
 from streams.storage.client.shards import Shards
@@ -107,7 +110,8 @@ class CoordinatorSettings:
     """Settings of a coordinator.
 
     `retain_ms` of history, before the newest time, stay readable in objects without a read
-    policy of their own. New data topics get `data_partitions` partitions.
+    policy of their own. New data topics get `data_partitions` partitions. COPY writes to
+    `copy_to` alone.
     """
 
     namespace: str = "sw"
@@ -115,6 +119,7 @@ class CoordinatorSettings:
     buckets: int = 2
     retain_ms: int = 3_600_000
     data_partitions: int = DEFAULT_DATA_PARTITIONS
+    copy_to: CopyTargets = NOWHERE
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,6 +177,7 @@ class Coordinator:
         self.controller = Controller(cluster.logs, instance, settings.instance, epoch, new_id)
         self._now_ms = now_ms
         self._reads = self._reader()
+        self.copies = Copies(self._reads, lambda: self.catalog.state, settings.copy_to)
         verdicts = Verdicts(publisher(cluster.logs, cluster.topics, namespace), now_ms)
         self.audits = Audits(self._reads, self.catalog, self.shards, verdicts)
         self._objects = Objects(
@@ -272,7 +278,7 @@ class Coordinator:
                 yield from show_statements.replicas(self.observed, self.catalog.state)
             case sql.Show(kind):
                 yield from show_statements.objects(kind, self.conditions())
-            case sql.Select(query, as_of):
+            case Select(query, as_of):
                 catalog = self.catalog.state
                 items = [item for item in catalog.ordered() if item.has_shard]
                 functions = tuple(catalog.functions.values())
@@ -281,8 +287,12 @@ class Coordinator:
                 yield from self._subscribe(statement, session)
             case Audit():
                 yield from self.audits.execute(statement, session)
+            case CopyTo():
+                yield from self.copies.execute(statement, session)
             case sql.Explain(query, picture):
-                yield from self._explain(query, picture=picture)
+                yield from explained(
+                    query, self.catalog.state, self._reads.evaluate, picture=picture
+                )
             case ExplainAnalyze(name, picture):
                 yield from analyzed(name, self._known(), picture=picture)
             case (
@@ -300,15 +310,6 @@ class Coordinator:
         item = ddl.readable(statement.name, catalog)
         when = When(statement.as_of, session, timeline(item, catalog.items))
         yield from self._reads.subscribe(item, when)
-
-    def _explain(self, query: str, *, picture: bool) -> Iterator[Result]:
-        chunks: list[bytes] = []
-        request = Explain(meant(query, self.catalog.state), picture)
-        yield from self._reads.evaluate(request, chunks.append)
-        plan = joined(chunks)
-        yield Columns((Column("plan", "SVG" if picture else "VARCHAR"),))
-        yield text_rows([(line,) for line in ([plan] if picture else plan.splitlines())])
-        yield Complete("EXPLAIN")
 
     def _defined(self, statement: Definition, text: str) -> Iterator[Result]:
         """Execute a definition; it is evaluated in a worker before, without the lock."""

@@ -4,17 +4,19 @@ The coordinator takes the resulting columns, names and plans, and evaluates no c
 function itself, neither for a statement nor at a restart.
 """
 
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Callable, Generator, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Protocol
 
 from streams.adapter.catalog import Catalog, Item
 from streams.adapter.provisioning import relations
-from streams.adapter.results import Notice, Result
+from streams.adapter.results import Columns, Complete, Notice, Result
+from streams.adapter.row_encoding import text_rows
 from streams.adapter.system_columns import IDS, named_in, select_only, telling_names
 from streams.adapter.workers.requests import (
     Declare,
     Ended,
+    Explain,
     Query,
     Request,
     Types,
@@ -91,6 +93,18 @@ def evaluated(
             return declared(statement, ended.facts)
         case _:
             return None
+
+
+def explained(
+    query: str, catalog: Catalog, evaluate: Evaluate, *, picture: bool
+) -> Iterator[Result]:
+    """Yield the plan of a query as text or as a picture. Errors: InvalidStatement."""
+    chunks: list[bytes] = []
+    yield from evaluate(Explain(meant(query, catalog), picture), chunks.append)
+    plan = joined(chunks)
+    yield Columns((Column("plan", "SVG" if picture else "VARCHAR"),))
+    yield text_rows([(line,) for line in ([plan] if picture else plan.splitlines())])
+    yield Complete("EXPLAIN")
 
 
 def notices(evaluation: Evaluated) -> tuple[Notice, ...]:

@@ -25,7 +25,7 @@ from streams.adapter.pruning import Allowance, Wanted
 from streams.adapter.read_errors import halted, refuse_errors, refusing, unreadable
 from streams.adapter.read_holds import Guard, Guards
 from streams.adapter.results import Columns, Complete, Notice, Progress, Result, Rows
-from streams.adapter.row_encoding import rows
+from streams.adapter.row_encoding import CHANGE, change_rows
 from streams.adapter.sessions import Session
 from streams.adapter.system_columns import named_in, telling_names
 from streams.adapter.system_reads import TABLES, SystemReads, SystemTable, refuse_as_of
@@ -67,7 +67,6 @@ from streams.storage.read.reader import (
     snapshot_pieces,
 )
 from streams.storage.read.soundness import first_error
-from streams.trace.columns import int64
 from streams.trace.kernel.functions import Function
 from streams.trace.kernel.kernel import Kernel, arrow_schema
 from streams.trace.updates import consolidate, contents_at, flatten
@@ -86,9 +85,6 @@ _Returned = TypeVar("_Returned")
 
 Readable = Item | SystemTable
 """What a SELECT reads."""
-
-TIME = Column("slackwater_time", "BIGINT")
-DIFF = Column("slackwater_diff", "BIGINT")
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,14 +135,14 @@ class Reads:
         Errors: InvalidStatement; TimeoutError if an item is not created in time.
         """
         with telling_names():
-            plan, planned = yield from self._planned(query, items, functions)
+            plan, planned = yield from self.planned(query, items, functions)
         read = imported(planned, items)
         indexed = yield from self._by_index(planned, when, items)
         if indexed is not None:
             yield from indexed
             return
-        with Spool(self._workers.limits, self._workers.directory) as spool:
-            computed = self._computed(read, when, items, partial(Compute, plan), spool.take)
+        with self.spool() as spool:
+            computed = self.computed(read, when, items, partial(Compute, plan), spool.take)
             time, ended = yield from computed
             yield Columns(tuple(Column(*column) for column in planned.shown))
             for block in spool.blocks():
@@ -174,6 +170,10 @@ class Reads:
         columns = Columns(tuple(Column(*column) for column in planned.shown))
         return columns, *answer.rows, Complete(f"SELECT {answer.count}", facts)
 
+    def spool(self, what: str = "rows as JSON") -> Spool:
+        """Return a buffer for the data of an answer; `what` is what errors call them."""
+        return Spool(self._workers.limits, self._workers.directory, what)
+
     def compare(
         self, item: Item, when: When, items: Sequence[Item], functions: Sequence[Function]
     ) -> Generator[Result, None, tuple[Timestamp, Comparison]]:
@@ -181,14 +181,14 @@ class Reads:
 
         Errors: as `select`.
         """
-        plan, planned = yield from self._planned(item.query, items, functions)
+        plan, planned = yield from self.planned(item.query, items, functions)
         actual = Import(str(item.id), frozenset(range(len(item.columns))))
         read = [*imported(planned, items), (item, actual)]
         request = partial(Compare, plan)
-        time, ended = yield from self._computed(read, when, items, request, bytes)
+        time, ended = yield from self.computed(read, when, items, request, bytes)
         return time, Comparison.told(ended.facts)
 
-    def _computed(
+    def computed(
         self,
         read: Sequence[tuple[Readable, Import]],
         when: When,
@@ -196,7 +196,10 @@ class Reads:
         request: Callable[[Timestamp], Request],
         take: Callable[[bytes], object],
     ) -> Generator[Result, None, tuple[Timestamp, Ended]]:
-        """Have a worker execute a request on snapshots at one time; return time and end."""
+        """Have a worker execute a request on snapshots at one time; return time and end.
+
+        Errors: as `select`.
+        """
         sources = [item for item, _ in read if isinstance(item, Item)]
         tables = [item for item, _ in read if isinstance(item, SystemTable)]
         refuse_as_of(tables, when.as_of)
@@ -209,7 +212,7 @@ class Reads:
                 snapshots = self._snapshots(read, time)
                 return time, (yield from beating(worker.ask(request(time), snapshots, take)))
 
-    def _planned(
+    def planned(
         self, query: str, items: Sequence[Item], functions: Sequence[Function]
     ) -> Generator[Result, None, tuple[bytes, Planned]]:
         """Return the plan of a SELECT over the items. Errors: InvalidStatement."""
@@ -274,13 +277,12 @@ class Reads:
         kernel = Kernel()
         with self._guards.reading([item.id], Timestamp(0)) as guard:
             time = yield from self._readable([item], when, guard)
-            yield Columns((TIME, DIFF, *item.columns))
+            yield Columns((*CHANGE, *item.columns))
             updates, errors = self._snapshot(item, time)
             refuse_errors(item.name, errors, time)
             schema = arrow_schema([column.type for column in item.columns])
-            yield from changes(
-                item, contents_at(flatten([updates], schema), time, kernel), kernel
-            )
+            held = contents_at(flatten([updates], schema), time, kernel)
+            yield from change_rows(item.columns, held, kernel)
             yield Progress(frontier(time + 1))
             for progress in self._follow(item, time, guard, kernel):
                 if isinstance(progress, Progress):
@@ -301,7 +303,7 @@ class Reads:
             if wrong is not None:
                 updates = updates.filter(pc.less(updates.column("time"), wrong))
             summed = consolidate(flatten([updates], schema), kernel)
-            yield from changes(item, summed, kernel)
+            yield from change_rows(item.columns, summed, kernel)
             yield Progress(news.reached if wrong is None else frontier(wrong))
             if wrong is not None:
                 refuse_errors(item.name, news.errors, wrong)
@@ -483,13 +485,3 @@ def _is_spelled(item: Item, text: str) -> bool:
     return all(part in text for part in parts)
 
 
-def changes(item: Item, updates: pa.RecordBatch, kernel: Kernel) -> Iterator[Result]:
-    """Updates as rows, in the order of their times: time, diff, then the data."""
-    if not updates.num_rows:
-        return
-    order = pc.sort_indices(pa.array(int64(updates.column("time"))))
-    table = pa.Table.from_batches([updates.take(order)])
-    width = len(item.columns)
-    shown = table.select([width, width + 1, *range(width)])
-    types = [TIME.type, DIFF.type, *(column.type for column in item.columns)]
-    yield from rows(shown, types, kernel)

@@ -9,10 +9,16 @@ import re
 from collections.abc import Iterator, Sequence
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from streams.adapter.results import Rows
+from streams.plan.physical import Column
+from streams.trace.columns import int64
 from streams.trace.kernel.kernel import Kernel, data_schema, typed
 from streams.trace.updates import flatten
+
+CHANGE = (Column("slackwater_time", "BIGINT"), Column("slackwater_diff", "BIGINT"))
+"""The columns of a change, before those of the data."""
 
 BLOCK = 1000
 """Rows per piece of an answer."""
@@ -52,6 +58,19 @@ def rows(table: pa.Table, types: Sequence[str], kernel: Kernel) -> Iterator[Rows
     for start in range(0, named.num_rows, BLOCK):
         block = kernel.query(sql, answer=named.slice(start, BLOCK))
         yield Rows(tuple(block["row"].to_pylist()))
+
+
+def change_rows(
+    columns: Sequence[Column], updates: pa.RecordBatch, kernel: Kernel
+) -> Iterator[Rows]:
+    """Yield updates as rows, in the order of their times: time, diff, then the data."""
+    if not updates.num_rows:
+        return
+    order = pc.sort_indices(pa.array(int64(updates.column("time"))))
+    table = pa.Table.from_batches([updates.take(order)])
+    width = len(columns)
+    shown = table.select([width, width + 1, *range(width)])
+    yield from rows(shown, [column.type for column in (*CHANGE, *columns)], kernel)
 
 
 def text_rows(values: Sequence[Sequence[str | int | None]]) -> Rows:

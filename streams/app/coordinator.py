@@ -13,6 +13,7 @@ from pathlib import Path
 
 from streams.adapter.audits import Audits
 from streams.adapter.coordinator import Cluster, Coordinator, CoordinatorSettings
+from streams.adapter.copies.targets import CopyTargets
 from streams.adapter.server import DRAIN_S, Server
 from streams.adapter.workers.limits import Limits
 from streams.adapter.workers.pool import Workers
@@ -45,6 +46,7 @@ def run(service: Service, stopping: Stop) -> int:
         buckets=service.buckets,
         retain_ms=service.retain_ms,
         data_partitions=choices.data_partitions,
+        copy_to=CopyTargets.of(service.copy_to),
     )
     cluster = Cluster(broker.logs, broker.chunks, broker.topics)
     directory = Path(service.directory)

@@ -70,6 +70,7 @@ class Settings:
     statement_ms: int = 60_000
     compact_every_s: float = 30.0
     audit_every_s: float = 60.0
+    copy_to: list[str] = field(default_factory=list, repr=False)  # may hold secrets
     points: Mapping[str, int] = field(default_factory=dict)
 
 
@@ -101,6 +102,11 @@ class Environment:
         """The replica's directory for state and timings."""
         return self.settings.directory / "replica"
 
+    @property
+    def exports(self) -> Path:
+        """The directory below which COPY may write."""
+        return self.settings.directory / "exports"
+
     def start(self) -> Self:
         """Start everything; returns when statements are answered.
 
@@ -120,6 +126,7 @@ class Environment:
         self._stopping.check()
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)  # it may hold secrets
         self._stack.enter_context(exclusive(directory))
+        self.exports.mkdir(exist_ok=True)
         self._kafka = self._cluster(directory / "kafka")
         self._say("starting the coordinator and the replica")
         port = port_of(directory)
@@ -160,6 +167,7 @@ class Environment:
             statement_ms=settings.statement_ms,
             compact_every_s=settings.compact_every_s,
             audit_every_s=settings.audit_every_s,
+            copy_to=[self.exports.absolute().as_uri(), *settings.copy_to],
             client=settings.client,
             topics=settings.topics,
             points=settings.points,

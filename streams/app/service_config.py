@@ -32,7 +32,8 @@ class Service:
     (`streams.adapter.workers.limits`). `topics` are pairs as `streams.kafka.topic_settings`
     reads them; `points` say where a test wants the service to die. `listen` is HOST:PORT, with
     the files that protect it (`streams.http.listening`); without it only a coordinator listens.
-    A coordinator audits a view each `audit_every_s` seconds; with 0 none.
+    A coordinator audits a view each `audit_every_s` seconds; with 0 none. Its COPY writes below
+    the URIs `copy_to` (`streams.adapter.copies.targets`).
     """
 
     bootstrap: str
@@ -57,6 +58,7 @@ class Service:
     statement_ms: int = 60_000
     compact_every_s: float = 30.0
     audit_every_s: float = 60.0
+    copy_to: list[str] = field(default_factory=list, repr=False)  # may hold secrets
     timings: bool = False
     log_format: LogFormat = "text"
     client: Mapping[str, str] = field(default_factory=dict, repr=False)  # may hold secrets
@@ -122,6 +124,7 @@ _KINDS: Mapping[object, tuple[str, tuple[type, ...]]] = {
     float: ("a number", (int, float)),
     bool: ("true or false", (bool,)),
     LogFormat: ("a text", (str,)),
+    list[str]: ("a list", (list,)),
 }
 _OBJECT: tuple[str, tuple[type, ...]] = ("an object", (dict,))
 

@@ -19,6 +19,7 @@ from streams.app.service_options import Exposure, Place
 from streams.app.service_process import serve, until_signalled
 from streams.app.up import (
     AuditOption,
+    CopyToOption,
     DeadlineOption,
     RetainOption,
     SliceOption,
@@ -27,6 +28,7 @@ from streams.app.up import (
     StatementMemoryOption,
     StatementsOption,
     TopicOption,
+    chosen_targets,
     chosen_topics,
     deadline,
     duration,
@@ -49,6 +51,7 @@ def coordinator(  # noqa: PLR0913  the options of a command, each by name
     statement_disk: StatementDiskOption = 4 << 30,
     statement_deadline: StatementDeadlineOption = "1 minute",
     audit_every: AuditOption = 60.0,
+    copy_to: CopyToOption = None,
 ) -> None:
     """Execute SQL, own the catalog and answer reads, until SIGTERM or SIGINT.
 
@@ -75,6 +78,7 @@ def coordinator(  # noqa: PLR0913  the options of a command, each by name
         statement_disk=statement_disk,
         statement_ms=deadline(statement_deadline),
         audit_every_s=audit_every,
+        copy_to=chosen_targets(copy_to),
     )
     launch("coordinator", service, place)
 

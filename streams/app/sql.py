@@ -53,6 +53,7 @@ def sql(
         slackwater sql -c "SELECT * FROM revenue AS OF 1785000000000"
         slackwater sql -c "SHOW SOURCES" -c "SHOW SINKS"
         slackwater sql --json -c "SUBSCRIBE revenue"
+        slackwater sql -c "COPY revenue TO 'file:///srv/shop/.slackwater/exports/revenue'"
         slackwater sql --url https://coordinator.example:8470 --tls-authority ca.pem
             --password-file /run/secrets/slackwater
     """

@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.text import Text
 
+from streams.adapter.copies.targets import CopyTargets
 from streams.adapter.workers.limits import LEAST_DISK, LEAST_MEMORY
 from streams.app import signals
 from streams.app.environment import MASTER, Environment, Settings
@@ -182,6 +183,19 @@ AuditOption = Annotated[
     ),
 ]
 
+CopyToOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--copy-to",
+        envvar="SLACKWATER_COPY_TO",
+        metavar="URI",
+        help=(
+            "COPY may write below this URI, as file:///exports or s3://bucket/exports; it may"
+            " have credentials and options of the file system. May be repeated."
+        ),
+    ),
+]
+
 StatementDeadlineOption = Annotated[
     str, typer.Option(help="How long planning a statement may take, and running it.")
 ]
@@ -202,12 +216,14 @@ def up(  # noqa: PLR0913, PLR0917  the options of a command, each by name
     statement_disk: StatementDiskOption = 4 << 30,
     statement_deadline: StatementDeadlineOption = "1 minute",
     audit_every: AuditOption = 60.0,
+    copy_to: CopyToOption = None,
     log_format: LogFormatOption = "text",
 ) -> None:
     """Start an environment and run it until Ctrl-C.
 
     Starts a broker (unless --brokers), a coordinator, one replica, compaction, the service of
-    the command topics and that of materializations, and restarts each that dies.
+    the command topics and that of materializations, and restarts each that dies. COPY may
+    write below `exports` of the directory, and below --copy-to.
 
     Examples:
         slackwater up
@@ -230,9 +246,19 @@ def up(  # noqa: PLR0913, PLR0917  the options of a command, each by name
         statement_disk=statement_disk,
         statement_ms=deadline(statement_deadline),
         audit_every_s=audit_every,
+        copy_to=chosen_targets(copy_to),
         log_format=log_format,
     )
     _run_reporting(settings, teller(log_format))
+
+
+def chosen_targets(uris: list[str] | None) -> list[str]:
+    """Return the URIs below which COPY may write. Errors: typer.BadParameter."""
+    try:
+        CopyTargets.of(uris or [])
+    except InvalidUsage as error:
+        raise typer.BadParameter(str(error)) from error
+    return uris or []
 
 
 def teller(log_format: LogFormat) -> Callable[[str], None]:

@@ -11,6 +11,7 @@ from typing import assert_never
 
 import pyarrow as pa
 
+from streams.adapter.copies.encoding import encode, parquet_kernel
 from streams.adapter.row_encoding import rows
 from streams.adapter.select import answer, compare, kernel, refusing
 from streams.adapter.workers.framing import LARGEST
@@ -20,6 +21,7 @@ from streams.adapter.workers.requests import (
     Comparison,
     Compute,
     Declare,
+    EncodeFiles,
     Explain,
     Import,
     PeekPlan,
@@ -63,7 +65,7 @@ class RequestExecutor:
         plan, _ = self._planned(Query("SELECT 1 AS one", {}, ()))
         list(self._computed(plan, [], Timestamp(0)))
 
-    def answer(
+    def answer(  # noqa: C901, PLR0912  one case a request
         self, request: Request, tables: Sequence[pa.Table], facts: dict[str, object]
     ) -> Iterator[bytes]:
         """Yield the data of an answer; its facts are put into `facts`.
@@ -96,6 +98,9 @@ class RequestExecutor:
             case Compute(plan, time):
                 selected: CompiledSelect = pickle.loads(plan)  # noqa: S301  one of us made it
                 facts["rows"] = yield from self._computed(selected, tables, time)
+            case EncodeFiles(plan, time, file_bytes):
+                selected = pickle.loads(plan)  # noqa: S301  as above
+                facts["files"] = yield from self._encoded(selected, tables, time, file_bytes)
             case Compare(plan, time):
                 selected = pickle.loads(plan)  # noqa: S301  as above
                 facts |= asdict(self._compared(selected, tables, time))
@@ -126,6 +131,24 @@ class RequestExecutor:
                 for piece in rows(table, types, self._kernel):
                     yield from blocks(piece.rows)
         return int(table.num_rows)
+
+    def _encoded(
+        self,
+        selected: CompiledSelect,
+        tables: Sequence[pa.Table],
+        time: Timestamp,
+        file_bytes: int,
+    ) -> Generator[bytes, None, list[tuple[int, int]]]:
+        """Yield the rows as Parquet, in blocks; return the rows and bytes of each file."""
+        sizes: list[tuple[int, int]] = []
+        with self._renewing():
+            table = answer(selected, tables, time, self._kernel, self._limits)
+            parquet = parquet_kernel(self._limits.memory // 4)
+            with refusing(self._limits):
+                for piece in encode(table, selected.shown, file_bytes, parquet, sizes):
+                    for start in range(0, len(piece), BLOCK_BYTES):
+                        yield piece[start : start + BLOCK_BYTES]
+        return sizes
 
     def _compared(
         self, selected: CompiledSelect, tables: Sequence[pa.Table], time: Timestamp

@@ -83,6 +83,19 @@ class Compute:
 
 
 @dataclass(frozen=True, slots=True)
+class EncodeFiles:
+    """Compute a SELECT, as `Compute`, and encode its rows as Parquet.
+
+    The data are files of at most about `file_bytes` bytes, one behind the other; the facts are
+    those of `FileSizes`.
+    """
+
+    plan: bytes
+    time: Timestamp
+    file_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
 class Compare:
     """Compute a SELECT, as `Compute`, and compare its rows with those of one table more.
 
@@ -93,7 +106,7 @@ class Compare:
     time: Timestamp
 
 
-Request = Plan | View | Explain | Types | Declare | Compute | Compare
+Request = Plan | View | Explain | Types | Declare | Compute | EncodeFiles | Compare
 
 
 def encoded(request: Request, tables: int) -> bytes:
@@ -206,6 +219,36 @@ class Viewed:
                 )
             case _:
                 raise Garbled("a worker's view has no inputs, functions, keys and kept")
+
+
+@dataclass(frozen=True, slots=True)
+class FileSizes:
+    """The rows and the bytes of each file."""
+
+    files: tuple[tuple[int, int], ...]
+
+    @property
+    def rows(self) -> int:
+        """The rows of all files."""
+        return sum(rows for rows, _ in self.files)
+
+    @property
+    def bytes(self) -> int:
+        """The bytes of all files."""
+        return sum(size for _, size in self.files)
+
+    @staticmethod
+    def told(facts: Mapping[str, object]) -> "FileSizes":
+        """Decode the facts of an answer. Errors: Garbled."""
+        try:
+            match facts:
+                case {"files": list(files)} if files:
+                    sizes = tuple((int(pair[0]), int(pair[1])) for pair in files)
+                    if all(rows >= 0 and size > 0 for rows, size in sizes):
+                        return FileSizes(sizes)
+            raise Garbled("a worker's files have no sizes")
+        except (ValueError, TypeError) as error:
+            raise Garbled("a worker returned files of the wrong form") from error
 
 
 @dataclass(frozen=True, slots=True)

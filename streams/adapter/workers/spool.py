@@ -14,19 +14,22 @@ IN_MEMORY = 1 << 20
 
 
 class Spool:
-    """Blocks of rows in order; a context manager, which leaves no file."""
+    """Blocks of rows in order, `size` bytes; a context manager, which leaves no file."""
 
-    def __init__(self, limits: Limits, directory: Path | None) -> None:
-        self._limits, self._size = limits, 0
+    def __init__(
+        self, limits: Limits, directory: Path | None, what: str = "rows as JSON"
+    ) -> None:
+        """`what` is in the blocks, as an error says."""
+        self._limits, self._what, self.size = limits, what, 0
         self._file = SpooledTemporaryFile(  # noqa: SIM115  closed with this context
             IN_MEMORY, dir=None if directory is None else str(directory)
         )
 
     def take(self, block: bytes) -> None:
         """Store a block. Errors: InvalidStatement if the answer is too large."""
-        self._size += len(block)
-        if self._size > self._limits.disk:
-            raise too_much_disk(self._limits, "rows as JSON")
+        self.size += len(block)
+        if self.size > self._limits.disk:
+            raise too_much_disk(self._limits, self._what)
         send(self._file, DATA, block)
 
     def blocks(self) -> Iterator[bytes]:

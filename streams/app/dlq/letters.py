@@ -16,7 +16,8 @@ from streams.compute.skipped import PREFIX
 from streams.errors import InvalidStatement, InvalidUsage
 from streams.ids import Topic
 from streams.kafka.client.transactions import OutRecord
-from streams.plan.sql.statements import Select, parse
+from streams.plan.sql.select import Select
+from streams.plan.sql.statements import parse
 from streams.plan.type_names import quoted
 
 _COLUMNS = 'topic, partition, "offset", time, base64(key), base64(value), reason'

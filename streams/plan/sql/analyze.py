@@ -2,12 +2,10 @@
 
 from dataclasses import dataclass
 
+from streams.plan.sql import select
 from streams.plan.sql.tokens import Cursor
 
 USAGE = "EXPLAIN ANALYZE [AS SVG] [MATERIALIZED VIEW] name"
-
-QUERY_WORDS = ("SELECT", "WITH", "FROM", "VALUES", "(")
-"""What a query begins with."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,6 +20,6 @@ def explain_analyze(cursor: Cursor) -> ExplainAnalyze:
     """Return the statement behind its first words. Errors: InvalidStatement."""
     picture = cursor.accept("AS", "SVG")
     cursor.accept("MATERIALIZED", "VIEW")
-    if any(cursor.at(word) for word in QUERY_WORDS):
+    if any(cursor.at(word) for word in select.WORDS):
         raise cursor.refused("the name of a materialized view, which runs")
     return ExplainAnalyze(cursor.relation("the name of a materialized view"), picture)

@@ -17,6 +17,7 @@ from streams.plan.sql import (
     audit,
     bad_messages,
     columns,
+    copy,
     emit,
     event_time,
     history,
@@ -25,6 +26,7 @@ from streams.plan.sql import (
     messages,
     offsets,
     rebase,
+    select,
     show,
 )
 from streams.plan.sql.history import Retain
@@ -110,14 +112,6 @@ class DropFunction:
 
 
 @dataclass(frozen=True, slots=True)
-class Select:
-    """Read once, at `as_of` or as fresh as may be."""
-
-    query: str
-    as_of: Timestamp | None
-
-
-@dataclass(frozen=True, slots=True)
 class Subscribe:
     """Read a collection and then its changes."""
 
@@ -168,7 +162,8 @@ Statement = (
     | DropFunction
     | show.ShowFunctions
     | show.ShowReplicas
-    | Select
+    | select.Select
+    | copy.CopyTo
     | Subscribe
     | Show
     | Alter
@@ -199,7 +194,6 @@ _FUNCTION_USAGE = (
     "CREATE FUNCTION [IF NOT EXISTS] name (argument type, ...) RETURNS type"
     " LANGUAGE PYTHON AS $$ source that defines name $$"
 )
-_SELECT_USAGE = "SELECT ... [AS OF time]"
 _SUBSCRIBE_USAGE = "SUBSCRIBE name [AS OF time]"
 _ALTER_USAGE = (
     "ALTER SOURCE | MATERIALIZED VIEW | REBASE name"
@@ -229,8 +223,9 @@ def parse(text: str) -> tuple[Statement, ...]:
 
 
 def _statement(cursor: Cursor) -> Statement:
-    if any(cursor.at(word) for word in analyze.QUERY_WORDS):
-        return _select(cursor)
+    if any(cursor.at(word) for word in select.WORDS):
+        cursor.usage = select.USAGE
+        return select.select(cursor)
     for words, (usage, read) in _GRAMMAR.items():
         if cursor.accept(*words.split()):
             cursor.usage = usage
@@ -369,18 +364,12 @@ def _create_view(cursor: Cursor) -> Statement:
     name = cursor.name("a view name")
     retain = history.retain(cursor) if cursor.accept("WITH") else None
     cursor.expect("AS")
-    return CreateMaterializedView(name, _query(cursor), if_not_exists, retain)
-
-
-def _query(cursor: Cursor) -> str:
-    if not any(cursor.at(word) for word in analyze.QUERY_WORDS):
-        raise cursor.refused("SELECT")
-    return cursor.rest()
+    return CreateMaterializedView(name, select.query(cursor), if_not_exists, retain)
 
 
 def _explain(cursor: Cursor) -> Statement:
     picture = cursor.accept("AS", "SVG")
-    return Explain(_query(cursor), picture)
+    return Explain(select.query(cursor), picture)
 
 
 def _create_sink(cursor: Cursor) -> Statement:
@@ -415,19 +404,6 @@ def _create_function(cursor: Cursor) -> Statement:
         body=cursor.string("Python source between $$ and $$"),
         if_not_exists=if_not_exists,
     )
-
-
-def _select(cursor: Cursor) -> Statement:
-    """A query, of which the last three words may be `AS OF time`.
-
-    An alias `of` is no obstacle: nothing in a SELECT puts a number right behind an alias.
-    """
-    cursor.usage = _SELECT_USAGE
-    tail = Cursor(cursor.source, cursor.tokens, _SELECT_USAGE, max(len(cursor.tokens) - 3, 0))
-    if tail.accept("AS", "OF") and tail.current and tail.current.text.isdigit():
-        query = cursor.source[cursor.tokens[0].start : cursor.tokens[-4].end]
-        return Select(query, Timestamp(tail.integer("a time")))
-    return Select(cursor.rest(), None)
 
 
 def _subscribe(cursor: Cursor) -> Statement:
@@ -491,4 +467,5 @@ _GRAMMAR: Mapping[str, tuple[str, Callable[[Cursor], Statement]]] = {
     "EXPLAIN ANALYZE": (analyze.USAGE, analyze.explain_analyze),
     "EXPLAIN": (_EXPLAIN_USAGE, _explain),
     "AUDIT": (audit.USAGE, audit.audit),
+    "COPY": (copy.USAGE, copy.copy),
 }

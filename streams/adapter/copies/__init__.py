@@ -1,0 +1,1 @@
+"""COPY: answers of SELECTs as Parquet files on file systems."""

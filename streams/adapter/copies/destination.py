@@ -1,0 +1,237 @@
+"""Writes the files of a copy so that they become visible together, or not at all.
+
+    directory/part-00000-ATTEMPT.parquet ..    the rows
+    directory/_SUCCESS                         the manifest, as JSON
+
+A local file system gets a hidden directory beside the target, and a rename makes it visible: it
+fails when the target has files. Others (S3) get the files in place, and the manifest last: a
+directory without one is incomplete. Of two that write to one place at a time, the second to
+look sees the files of the other, and gives up before its manifest. What fails or is canceled
+removes its own files, which the attempt names, and no others.
+"""
+
+import json
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+import pyarrow as pa
+from pyarrow import fs
+
+from streams.adapter.copies.targets import CopyTarget
+from streams.errors import InvalidStatement
+
+MANIFEST = "_SUCCESS"
+
+
+class CopyCanceled(Exception):
+    """Nobody waits for the copy any more."""
+
+
+@dataclass(frozen=True, slots=True)
+class CopyManifest:
+    """What is in a directory: answer and files. `files` are rows and bytes, in order."""
+
+    time: int | None
+    columns: tuple[tuple[str, str], ...]
+    files: tuple[tuple[int, int], ...]
+
+    def encoded(self, names: Sequence[str]) -> bytes:
+        """Return the manifest as JSON."""
+        files = [
+            {"name": name, "rows": rows, "bytes": size}
+            for name, (rows, size) in zip(names, self.files, strict=True)
+        ]
+        document: Mapping[str, object] = {
+            "format": "parquet",
+            "as_of": self.time,
+            "rows": sum(rows for rows, _ in self.files),
+            "columns": [{"name": name, "type": kind} for name, kind in self.columns],
+            "files": files,
+        }
+        return json.dumps(document, indent=1, ensure_ascii=False).encode() + b"\n"
+
+
+@dataclass(frozen=True, slots=True)
+class Destination:
+    """A directory of a file system, for one attempt to write it."""
+
+    filesystem: fs.FileSystem
+    path: str
+    attempt: str
+
+    @property
+    def _is_local(self) -> bool:
+        return str(self.filesystem.type_name) == "local"
+
+    @property
+    def staging(self) -> str:
+        """The directory that files are written to."""
+        parent = self.path.rpartition("/")[0]
+        return f"{parent}/.copy-{self.attempt}" if self._is_local else self.path
+
+    def name(self, number: int) -> str:
+        """Return the name of a file."""
+        return f"part-{number:05}-{self.attempt}.parquet"
+
+    def refuse_taken(self) -> None:
+        """Errors: InvalidStatement if the target cannot be written as it is; OSError."""
+        if self._is_local:
+            parent = self.path.rpartition("/")[0] or "/"
+            if self.filesystem.get_file_info(parent).type is not fs.FileType.Directory:
+                raise InvalidStatement(
+                    "COPY TO expected a directory that exists, and there is none",
+                    f"the parent of the target, {parent}, is no directory",
+                    "create it, or write to another place",
+                )
+        kind = self.filesystem.get_file_info(self.path).type
+        if kind is fs.FileType.File:
+            raise _taken("it is a file")
+        selector = fs.FileSelector(self.path, allow_not_found=True)
+        found = self.filesystem.get_file_info(selector)
+        if found:
+            names = sorted(info.base_name for info in found)
+            raise _taken(f"it has {names[0]}, of {len(names)} in all")
+
+    def write(
+        self,
+        data: Iterable[bytes],
+        manifest: CopyManifest,
+        is_canceled: Callable[[], bool] = lambda: False,
+    ) -> None:
+        """Write all files and then make them visible.
+
+        Shape: `data` are the bytes of the files, one behind the other, in any pieces. Errors:
+        CopyCanceled, InvalidStatement, OSError; then nothing of this attempt is left, as far
+        as the file system lets it be removed.
+        """
+        self.refuse_taken()
+        names = [self.name(number) for number in range(len(manifest.files))]
+        is_committing = False
+        try:
+            if self._is_local:
+                self.filesystem.create_dir(self.staging, recursive=False)
+            pieces = _cut(data, [size for _, size in manifest.files])
+            for name, file in zip(names, pieces, strict=True):
+                self._put(name, _watched(file, is_canceled))
+            _refuse_canceled(is_canceled)
+            if not self._is_local:
+                self._refuse_others()
+            is_committing = True
+            self._commit(manifest.encoded(names))
+        except BaseException:
+            self._remove(names, has_manifest=is_committing)
+            raise
+
+    def _put(self, name: str, pieces: Iterable[bytes]) -> None:
+        path = f"{self.staging}/{name}"
+        with self.filesystem.open_output_stream(path) as stream:
+            for piece in pieces:
+                stream.write(piece)
+        if self._is_local:
+            _sync(path)
+
+    def _commit(self, manifest: bytes) -> None:
+        self._put(MANIFEST, [manifest])
+        if not self._is_local:
+            return
+        _sync(self.staging)
+        try:
+            self.filesystem.move(self.staging, self.path)
+        except OSError:
+            self.refuse_taken()
+            raise
+        _sync(self.path.rpartition("/")[0] or "/")
+
+    def _refuse_others(self) -> None:
+        """Errors: InvalidStatement if another attempt has written there meanwhile."""
+        found = self.filesystem.get_file_info(fs.FileSelector(self.path, allow_not_found=True))
+        others = [info.base_name for info in found if self.attempt not in info.base_name]
+        if others:
+            raise _taken(f"it has {min(others)}")
+
+    def _remove(self, names: Sequence[str], *, has_manifest: bool) -> None:
+        """Remove what this attempt wrote: the manifest, which says that all is there, first."""
+        if self._is_local:
+            with suppress(OSError):
+                self.filesystem.delete_dir(self.staging)
+            return
+        for name in (*([MANIFEST] if has_manifest else []), *names):
+            with suppress(OSError):
+                self.filesystem.delete_file(f"{self.path}/{name}")
+
+
+def opened(target: CopyTarget, attempt: str) -> Destination:
+    """Return the directory of a target. Errors: InvalidStatement, OSError."""
+    try:
+        filesystem, path = fs.FileSystem.from_uri(target.uri)
+        _, prefix = fs.FileSystem.from_uri(target.prefix_uri)
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+        raise InvalidStatement(
+            f"COPY cannot use the file system of {target.shown}",
+            target.redacted(str(error).splitlines()[0]),
+            "look at the URI in the coordinator's --copy-to",
+        ) from None
+    path = path.rstrip("/")
+    if filesystem.type_name == "local":
+        path = _resolved(path, prefix)
+    return Destination(filesystem, path, attempt)
+
+
+def _resolved(path: str, prefix: str) -> str:
+    """Return a local path without links in its parents. Errors: InvalidStatement."""
+    parent, name = Path(path).parent.resolve(), Path(path).name
+    if not parent.is_relative_to(Path(prefix).resolve()):
+        raise InvalidStatement(
+            "COPY may not write there: a link leads out of the allowed place",
+            "expected a directory below the coordinator's --copy-to, behind all links",
+        )
+    if (parent / name).is_symlink():
+        raise _taken("it is a link")
+    return str(parent / name)
+
+
+def _taken(what: str) -> InvalidStatement:
+    return InvalidStatement(
+        "COPY TO expected a directory that is empty or does not exist",
+        f"{what}; COPY overwrites nothing",
+        "write to another directory, or remove what is there",
+    )
+
+
+def _watched(pieces: Iterable[bytes], is_canceled: Callable[[], bool]) -> Iterator[bytes]:
+    for piece in pieces:
+        _refuse_canceled(is_canceled)
+        yield piece
+
+
+def _refuse_canceled(is_canceled: Callable[[], bool]) -> None:
+    if is_canceled():
+        raise CopyCanceled
+
+
+def _cut(data: Iterable[bytes], sizes: Sequence[int]) -> Iterator[Iterator[bytes]]:
+    """Yield the pieces of each file: each is to be read to its end before the next."""
+    source, rest = iter(data), b""
+
+    def file(size: int) -> Iterator[bytes]:
+        nonlocal rest
+        while size:
+            rest = rest or next(source)
+            piece, rest = rest[:size], rest[size:]
+            size -= len(piece)
+            yield piece
+
+    for size in sizes:
+        yield file(size)
+
+
+def _sync(path: str) -> None:
+    """Have a file or directory on the disk."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

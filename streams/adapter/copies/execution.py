@@ -1,0 +1,120 @@
+"""Executes COPY: the answer of a SELECT at one time, computed, encoded and then written.
+
+The rows are those of SELECT: the same plan, time and process compute them. The files are
+spooled before the first byte is written, so what fails in the computation writes nothing, and a
+slow file system keeps no worker and no history. A thread writes, for it may wait; closing the
+answer cancels it.
+"""
+
+import json
+import logging
+import threading
+import uuid
+from collections.abc import Callable, Generator, Iterator
+from concurrent.futures import Future, wait
+from dataclasses import dataclass
+from functools import partial
+from typing import TypeVar
+
+import pyarrow as pa
+
+from streams.adapter.catalog import Catalog
+from streams.adapter.copies.destination import CopyManifest, Destination, opened
+from streams.adapter.copies.parquet_types import refuse_columns
+from streams.adapter.copies.targets import CopyTarget, CopyTargets
+from streams.adapter.reads import Reads, When, imported, session_facts
+from streams.adapter.results import Columns, Complete, Progress, Result, Rows
+from streams.adapter.sessions import Session
+from streams.adapter.system_columns import telling_names
+from streams.adapter.workers.framing import Garbled
+from streams.adapter.workers.requests import EncodeFiles, FileSizes
+from streams.errors import InvalidStatement
+from streams.plan.physical import Column
+from streams.plan.sql.copy import CopyTo
+from streams.progress import frontier
+
+log = logging.getLogger(__name__)
+
+COLUMNS = tuple(Column(name, "BIGINT") for name in ("rows", "files", "bytes", "time"))
+BEAT_S = 1.0
+
+_Returned = TypeVar("_Returned")
+
+
+@dataclass(frozen=True, slots=True)
+class Copies:
+    """Executes COPY statements. Thread-safe.
+
+    `open_` gives the directory of a target for an attempt.
+    """
+
+    reads: Reads
+    catalog: Callable[[], Catalog]
+    targets: CopyTargets
+    open_: Callable[[CopyTarget, str], Destination] = opened
+
+    def execute(self, statement: CopyTo, session: Session) -> Iterator[Result]:
+        """Yield one row: rows, files, bytes and the time. Errors: InvalidStatement."""
+        target = self.targets.find(statement.uri)
+        catalog = self.catalog()
+        items = [item for item in catalog.ordered() if item.has_shard]
+        functions = tuple(catalog.functions.values())
+        query = statement.selected.query
+        with telling_names():
+            plan, planned = yield from self.reads.planned(query, items, functions)
+        refuse_columns([Column(*column) for column in planned.shown])
+        destination = yield from _on(target, lambda _: self._begun(target))
+        read = imported(planned, items)
+        request = partial(EncodeFiles, plan, file_bytes=statement.file_bytes)
+        when = When(statement.selected.as_of, session)
+        with self.reads.spool("files") as spool:
+            computed = self.reads.computed(read, when, items, request, spool.take)
+            time, ended = yield from computed
+            sizes = FileSizes.told(ended.facts)
+            if sizes.bytes != spool.size:
+                raise Garbled("a worker's files have other sizes than it says")
+            manifest = CopyManifest(time if read else None, planned.shown, sizes.files)
+            write = partial(destination.write, spool.blocks(), manifest)
+            yield from _on(target, write)
+        log.info("copied", extra={"target": target.shown, "rows": sizes.rows})
+        yield Columns(COLUMNS)
+        told = [sizes.rows, len(sizes.files), sizes.bytes, manifest.time]
+        yield Rows((json.dumps(told),))
+        facts: dict[str, str | int] = {"as_of": time} if read else {}
+        yield Complete(f"COPY {sizes.rows}", {**facts, **session_facts(session)})
+
+    def _begun(self, target: CopyTarget) -> Destination:
+        """Return the directory, if it can be written. Errors: InvalidStatement, OSError."""
+        destination = self.open_(target, uuid.uuid4().hex)
+        destination.refuse_taken()
+        return destination
+
+
+def _on(
+    target: CopyTarget, work: Callable[[Callable[[], bool]], _Returned]
+) -> Generator[Result, None, _Returned]:
+    """Do work on a file system, and beat for the user meanwhile; it is told of a cancellation.
+
+    Errors: InvalidStatement, also for those of the file system, without secrets.
+    """
+    canceled, result = threading.Event(), Future[_Returned]()
+
+    def run() -> None:
+        try:
+            result.set_result(work(canceled.is_set))
+        except BaseException as error:  # noqa: BLE001  the statement's thread raises it
+            result.set_exception(error)
+
+    threading.Thread(target=run, name="copy", daemon=True).start()
+    try:
+        while not wait([result], BEAT_S).done:
+            yield Progress(frontier(0))
+        return result.result()
+    except (OSError, pa.ArrowException) as error:
+        raise InvalidStatement(
+            f"COPY could not write to {target.shown}; it has removed what it wrote",
+            target.redacted(str(error).splitlines()[0] if str(error) else repr(error)),
+            "look at the place, its permissions and the credentials of the coordinator",
+        ) from None
+    finally:
+        canceled.set()

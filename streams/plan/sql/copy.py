@@ -1,0 +1,116 @@
+"""COPY: the answer of a SELECT, as Parquet files below a URI."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from streams.errors import InvalidStatement
+from streams.ids import Timestamp
+from streams.plan.sql.select import Select, query, select
+from streams.plan.sql.tokens import Cursor
+
+USAGE = (
+    "COPY (SELECT ... [AS OF time]) | view [AS OF time] TO 'URI'"
+    " [WITH (FORMAT PARQUET, MAX FILE SIZE '256 MiB')]"
+)
+
+FILE_BYTES = 256 << 20
+LEAST_FILE_BYTES = 64 << 10
+MOST_FILE_BYTES = 1 << 40
+
+_UNITS: Mapping[str, int] = {
+    "B": 1,
+    "kB": 1000,
+    "MB": 1000**2,
+    "GB": 1000**3,
+    "KiB": 1 << 10,
+    "MiB": 1 << 20,
+    "GiB": 1 << 30,
+}
+_SIZE = re.compile(r"\s*([0-9]{1,15})\s*([A-Za-z]+)\s*")
+_BY_WORD = {unit.lower(): size for unit, size in _UNITS.items()}
+
+
+@dataclass(frozen=True, slots=True)
+class CopyTo:
+    """Write the answer of `selected` to a directory that `uri` names.
+
+    A file has at most about `file_bytes` bytes.
+    """
+
+    selected: Select
+    uri: str
+    file_bytes: int = FILE_BYTES
+
+
+def copy(cursor: Cursor) -> CopyTo:
+    """`(query) | name [AS OF time] TO 'uri' [WITH (...)]`. Errors: InvalidStatement."""
+    selected = _in_brackets(cursor) if cursor.accept("(") else _named(cursor)
+    if not cursor.accept("TO"):
+        raise InvalidStatement("expected TO and a URI", hint=f"the statement is {USAGE}")
+    uri = cursor.string("a URI in quotes, as 'file:///directory/name'")
+    return CopyTo(selected, uri, _options(cursor))
+
+
+def _in_brackets(cursor: Cursor) -> Select:
+    """The query up to the bracket that closes the one before the cursor."""
+    begin, depth = cursor.position, 1
+    while depth:
+        if cursor.current is None:
+            raise cursor.refused(")")
+        token = cursor.take()
+        depth += {"(": 1, ")": -1}.get(cursor.source[token.start : token.end], 0)
+    inside = Cursor(cursor.source, cursor.tokens[: cursor.position - 1], USAGE, begin)
+    if inside.current is None:
+        inside = Cursor(cursor.source, cursor.tokens, USAGE, begin)
+        raise inside.refused("SELECT")
+    query(Cursor(cursor.source, inside.tokens, USAGE, begin))  # it begins as one
+    return select(inside)
+
+
+def _named(cursor: Cursor) -> Select:
+    begin = cursor.position
+    cursor.relation("the name of a view or source, or a SELECT in brackets")
+    first, last = cursor.tokens[begin], cursor.tokens[cursor.position - 1]
+    text = f"SELECT * FROM {cursor.source[first.start : last.end]}"
+    if not cursor.accept("AS"):
+        return Select(text, None)
+    cursor.expect("OF")
+    return Select(text, Timestamp(cursor.integer("a time in milliseconds")))
+
+
+def _options(cursor: Cursor) -> int:
+    """`[WITH (FORMAT PARQUET, MAX FILE SIZE '...')]`: the bytes of a file."""
+    if not cursor.accept("WITH"):
+        return FILE_BYTES
+    seen: dict[str, int] = {}
+    cursor.expect("(")
+    while True:
+        option = cursor.choose(("FORMAT", "MAX"))
+        if option in seen:
+            name = "FORMAT" if option == "FORMAT" else "MAX FILE SIZE"
+            raise InvalidStatement(f"option {name} appears twice")
+        if option == "FORMAT":
+            cursor.expect("PARQUET")
+            seen[option] = 0
+        else:
+            cursor.expect("FILE", "SIZE")
+            seen[option] = size(cursor.string("a size in quotes, as '256 MiB'"))
+        if not cursor.accept(","):
+            break
+    cursor.expect(")")
+    return seen.get("MAX", FILE_BYTES)
+
+
+def size(text: str) -> int:
+    """Return the bytes of a size as '256 MiB'. Errors: InvalidStatement."""
+    found = _SIZE.fullmatch(text)
+    unit = _BY_WORD.get(found[2].lower()) if found else None
+    number = int(found[1]) * unit if found and unit else None
+    if number is None or not LEAST_FILE_BYTES <= number <= MOST_FILE_BYTES:
+        raise InvalidStatement(
+            f"expected a size of a file from 64 KiB to 1024 GiB, got '{text[:40]}'",
+            f"a size is a whole number and one of {', '.join(_UNITS)}",
+            "write MAX FILE SIZE '256 MiB'",
+        )
+    return number
