@@ -38,7 +38,9 @@ MAY_IMPORT: dict[str, set[str]] = {
         "schemas",
         "streams.kafka",
     },
+    "streams.copies": {"streams.plan", "streams.trace"},
     "streams.replica": {
+        "streams.copies",
         "streams.java",
         "streams.compute",
         "streams.operators",
@@ -51,6 +53,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     },
     "streams.adapter": {
         "streams.compute",
+        "streams.copies",
         "streams.plan",
         "streams.storage",
         "streams.progress",

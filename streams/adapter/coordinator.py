@@ -35,8 +35,7 @@ from streams.adapter.catalog import (
     Retain,
 )
 from streams.adapter.catalog_log import CatalogLog, Deposed
-from streams.adapter.copies.execution import Copies
-from streams.adapter.copies.targets import NOWHERE, CopyTargets
+from streams.adapter.copies import Copies
 from streams.adapter.delays import Delay, delay_of
 from streams.adapter.explain_analyze import analyzed
 from streams.adapter.function_definitions import create_function, drop_function
@@ -68,6 +67,7 @@ from streams.adapter.workers.requests import View
 from streams.compute.controller import Controller, create_topics
 from streams.compute.protocol import CreateInstance
 from streams.compute.replica_responses import InstanceStatus
+from streams.copies.targets import NOWHERE, CopyTargets
 from streams.errors import InvalidStatement, InvalidUsage, SlackwaterError
 from streams.ids import CollectionId, Topic
 from streams.kafka.log import Chunks, Logs
@@ -177,7 +177,7 @@ class Coordinator:
         self.controller = Controller(cluster.logs, instance, settings.instance, epoch, new_id)
         self._now_ms = now_ms
         self._reads = self._reader()
-        self.copies = Copies(self._reads, lambda: self.catalog.state, settings.copy_to)
+        self.copies = Copies(self._reads, self.catalog, settings.copy_to, self.controller)
         verdicts = Verdicts(publisher(cluster.logs, cluster.topics, namespace), now_ms)
         self.audits = Audits(self._reads, self.catalog, self.shards, verdicts)
         self._objects = Objects(
@@ -290,9 +290,8 @@ class Coordinator:
             case CopyTo():
                 yield from self.copies.execute(statement, session)
             case sql.Explain(query, picture):
-                yield from explained(
-                    query, self.catalog.state, self._reads.evaluate, picture=picture
-                )
+                catalog, evaluate = self.catalog.state, self._reads.evaluate
+                yield from explained(query, catalog, evaluate, picture=picture)
             case ExplainAnalyze(name, picture):
                 yield from analyzed(name, self._known(), picture=picture)
             case (

@@ -26,7 +26,7 @@ from streams.adapter.read_errors import halted, refuse_errors, refusing, unreada
 from streams.adapter.read_holds import Guard, Guards
 from streams.adapter.results import Columns, Complete, Notice, Progress, Result, Rows
 from streams.adapter.row_encoding import CHANGE, change_rows
-from streams.adapter.sessions import Session
+from streams.adapter.sessions import Session, session_facts
 from streams.adapter.system_columns import named_in, telling_names
 from streams.adapter.system_reads import TABLES, SystemReads, SystemTable, refuse_as_of
 from streams.adapter.timelines import Timeline, common
@@ -159,16 +159,29 @@ class Reads:
         found = self._indexes.find(planned)
         if found is None:
             return None
-        item = found.collection
-        when = replace(when, timeline=common([item], {each.id: each for each in items}))
-        with self._guards.reading([item.id], Timestamp(0)) as guard:
-            time = yield from self._readable([item], when, guard)
-            answer = yield from self._indexes.answer(found, time)
+        ask = partial(self._indexes.answer, found)
+        time, answer = yield from self.asked(found.collection, when, items, ask)
         if answer is None:
             return None
         facts = {"as_of": time, **session_facts(when.session)}
         columns = Columns(tuple(Column(*column) for column in planned.shown))
         return columns, *answer.rows, Complete(f"SELECT {answer.count}", facts)
+
+    def asked(
+        self,
+        item: Item,
+        when: When,
+        items: Sequence[Item],
+        ask: Callable[[Timestamp], Generator[Result, None, _Returned]],
+    ) -> Generator[Result, None, tuple[Timestamp, _Returned]]:
+        """Ask replicas for a collection at one time, which is held; return time and answer.
+
+        Errors: as `select`, and those of `ask`.
+        """
+        when = replace(when, timeline=common([item], {each.id: each for each in items}))
+        with self._guards.reading([item.id], Timestamp(0)) as guard:
+            time = yield from self._readable([item], when, guard)
+            return time, (yield from ask(time))
 
     def spool(self, what: str = "rows as JSON") -> Spool:
         """Return a buffer for the data of an answer; `what` is what errors call them."""
@@ -457,12 +470,6 @@ def why_patient(behind: str, time: Timestamp, when: When) -> Iterator[str]:
             f"waits for {behind} to come to {time}: event time moves with messages, and not"
             " with the clock"
         )
-
-
-def session_facts(session: Session) -> dict[str, int]:
-    """Return the times that the client of a named session sends back."""
-    times = {"session_time": session.time, "session_event_time": session.event_time}
-    return {name: time for name, time in times.items() if session.is_named and time is not None}
 
 
 def beating(work: Generator[None, None, _Returned]) -> Generator[Result, None, _Returned]:

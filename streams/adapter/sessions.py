@@ -93,6 +93,12 @@ class Sessions:
         return next(iter(self._found.values()))[0]
 
 
+def session_facts(session: Session) -> dict[str, int]:
+    """Return the times that the client of a named session sends back."""
+    times = {"session_time": session.time, "session_event_time": session.event_time}
+    return {name: time for name, time in times.items() if session.is_named and time is not None}
+
+
 def session_of(
     sessions: Sessions, token: str | None, times: Mapping[Timeline, str | None]
 ) -> Session:

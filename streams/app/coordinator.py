@@ -13,7 +13,6 @@ from pathlib import Path
 
 from streams.adapter.audits import Audits
 from streams.adapter.coordinator import Cluster, Coordinator, CoordinatorSettings
-from streams.adapter.copies.targets import CopyTargets
 from streams.adapter.server import DRAIN_S, Server
 from streams.adapter.workers.limits import Limits
 from streams.adapter.workers.pool import Workers
@@ -22,6 +21,7 @@ from streams.app.materialize.task_validation import check
 from streams.app.service_config import FENCED, Service
 from streams.app.service_process import new_id, now_ms
 from streams.app.signals import Stop
+from streams.copies.targets import CopyTargets
 from streams.http.listening import Listening
 from streams.kafka.client.broker import KafkaBroker
 from streams.kafka.topic_settings import topic_choices

@@ -9,6 +9,7 @@ from streams.app.endpoint import probed
 from streams.app.service_config import Service
 from streams.app.signals import Stop
 from streams.compute.controller import command_topic, response_topic
+from streams.copies.targets import CopyTargets
 from streams.http.metrics import exposition
 from streams.http.server import Probes
 from streams.replica.config import Budgets, ReplicaConfig
@@ -53,4 +54,5 @@ def config_of(service: Service) -> ReplicaConfig:
         deadline_s=service.deadline_ms / 1000,
         timings=service.timings,
         points=service.points,
+        copy_to=CopyTargets.of(service.copy_to),
     )

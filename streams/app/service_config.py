@@ -32,8 +32,8 @@ class Service:
     (`streams.adapter.workers.limits`). `topics` are pairs as `streams.kafka.topic_settings`
     reads them; `points` say where a test wants the service to die. `listen` is HOST:PORT, with
     the files that protect it (`streams.http.listening`); without it only a coordinator listens.
-    A coordinator audits a view each `audit_every_s` seconds; with 0 none. Its COPY writes below
-    the URIs `copy_to` (`streams.adapter.copies.targets`).
+    A coordinator audits a view each `audit_every_s` seconds; with 0 none. It and a replica
+    write files below the URIs `copy_to` (`streams.copies.targets`).
     """
 
     bootstrap: str

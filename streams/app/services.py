@@ -101,6 +101,7 @@ def replica(  # noqa: PLR0913  the options of a command, each by name
     driver_memory: Annotated[str, typer.Option(help="Memory of Spark's driver.")] = "1g",
     slice_bytes: SliceOption = 16 << 20,
     step_deadline: DeadlineOption = "1 minute",
+    copy_to: CopyToOption = None,
 ) -> None:
     """Maintain views on Spark, until SIGTERM or SIGINT.
 
@@ -123,6 +124,7 @@ def replica(  # noqa: PLR0913  the options of a command, each by name
         driver_memory=driver_memory,
         slice_bytes=slice_bytes,
         deadline_ms=deadline(step_deadline),
+        copy_to=chosen_targets(copy_to),
     )
     if master.startswith("local"):  # else PySpark's workers run the first Python of the PATH
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)

@@ -11,11 +11,11 @@ from rich.console import Console
 from rich.markup import escape
 from rich.text import Text
 
-from streams.adapter.copies.targets import CopyTargets
 from streams.adapter.workers.limits import LEAST_DISK, LEAST_MEMORY
 from streams.app import signals
 from streams.app.environment import MASTER, Environment, Settings
 from streams.app.service_process import LogFormatOption, ended
+from streams.copies.targets import CopyTargets
 from streams.errors import Determinate, InvalidStatement, InvalidUsage
 from streams.kafka.topic_settings import topic_choices
 from streams.log_lines import JSON, LogFormat, configure

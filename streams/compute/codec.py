@@ -20,7 +20,7 @@ from streams.compute.description import (
     Start,
     TopicStart,
 )
-from streams.compute.peeks import CancelPeek, Peek, PeekResponse
+from streams.compute.peeks import CancelPeek, CopyFiles, Peek, PeekResponse
 from streams.compute.protocol import (
     Alive,
     AllowCompaction,
@@ -101,6 +101,8 @@ def _command_fields(  # noqa: C901, PLR0911, PLR0912  one arm per kind
             return "compute_initialization_complete", {}
         case AllowWrites():
             return "compute_allow_writes", {}
+        case Peek(files=CopyFiles() as files):
+            return peek_codec.COPY, peek_codec.copy_fields(command, files)
         case Peek():
             return peek_codec.PEEK, peek_codec.peek_fields(command)
         case CancelPeek(uuid):
@@ -127,6 +129,8 @@ def _command(  # noqa: C901, PLR0911, PLR0912  one arm per kind
             return InitializationComplete()
         case "compute_allow_writes":
             return AllowWrites()
+        case peek_codec.COPY:
+            return peek_codec.copy_of(record)
         case peek_codec.PEEK:
             return peek_codec.peek_of(record)
         case peek_codec.CANCEL:
@@ -160,6 +164,8 @@ def _response_fields(  # noqa: C901, PLR0911, PLR0912  one arm per kind
             return "compute_hydration", fields
         case Alive():
             return "compute_alive", {}
+        case PeekResponse(is_copy=True):
+            return peek_codec.COPY_RESPONSE, peek_codec.copy_response_fields(response)
         case PeekResponse():
             return peek_codec.RESPONSE, peek_codec.response_fields(response)
         case DataflowActivity():
@@ -199,6 +205,8 @@ def _response(  # noqa: C901, PLR0911, PLR0912  one arm per kind
             )
         case "compute_alive":
             return Alive()
+        case peek_codec.COPY_RESPONSE:
+            return peek_codec.copy_response_of(record)
         case peek_codec.RESPONSE:
             return peek_codec.response_of(record)
         case activity_codec.DATAFLOW:

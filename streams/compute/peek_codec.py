@@ -3,11 +3,14 @@
 from typing import Any, assert_never
 
 from streams.compute.peeks import (
+    MOST_COPIED,
     CancelPeek,
+    CopyFiles,
     KeyLookup,
     Peek,
     PeekCanceled,
     PeekError,
+    PeekFiles,
     PeekOutcome,
     PeekResponse,
     PeekRows,
@@ -20,6 +23,7 @@ from streams.plan.physical import SortKey
 Record = dict[str, Any]  # type: ignore[explicit-any]  # Avro's generic records
 
 PEEK, CANCEL, RESPONSE = "compute_peek", "compute_cancel_peek", "compute_peek_response"
+COPY, COPY_RESPONSE = "compute_copy_to", "compute_copy_to_response"
 
 
 def peek_fields(peek: Peek) -> Record:
@@ -35,14 +39,7 @@ def peek_fields(peek: Peek) -> Record:
         "time": peek.time,
         "lookup": found,
         "plan": peek.plan,
-        "order": [
-            {
-                "column": key.position,
-                "descending": key.descending,
-                "nulls_first": key.nulls_first,
-            }
-            for key in peek.order
-        ],
+        "order": _order_fields(peek),
         "offset": peek.offset,
         "limit": peek.limit,
         "project": list(peek.project),
@@ -61,9 +58,6 @@ def peek_of(record: Record) -> Peek:
         record["group"],
         None if index is None else CollectionId(index),
     )
-    order = (
-        SortKey(key["column"], key["descending"], key["nulls_first"]) for key in record["order"]
-    )
     return Peek(
         uuid=record["uuid"],
         target=target,
@@ -72,10 +66,65 @@ def peek_of(record: Record) -> Peek:
         project=tuple(record["project"]),
         most_bytes=record["most_bytes"],
         lookup=None if lookup is None else KeyLookup(tuple(lookup["columns"]), lookup["keys"]),
-        order=tuple(order),
+        order=_order_of(record),
         limit=record["limit"],
         offset=record["offset"],
         replica=record["replica"] or "",
+    )
+
+
+def copy_fields(peek: Peek, files: CopyFiles) -> Record:
+    """Return the fields of a copy-to."""
+    return {
+        "uuid": peek.uuid,
+        "replica": peek.replica or None,
+        "collection": peek.target.collection,
+        "group": peek.target.group,
+        "time": peek.time,
+        "plan": peek.plan,
+        "order": _order_fields(peek),
+        "project": list(peek.project),
+        "names": list(files.names),
+        "directory": files.uri,
+        "file_bytes": files.file_bytes,
+    }
+
+
+def copy_of(record: Record) -> Peek:
+    """Return the copy-to of a record. Errors: Corrupt for fields that are out of range."""
+    for name, least in (("time", 0), ("file_bytes", 1)):
+        if record[name] < least:
+            raise Corrupt(f"copy-to: expected {name} of {least} or more, got {record[name]}")
+    names, project = tuple(record["names"]), tuple(record["project"])
+    if not names or len(names) != len(project):
+        raise Corrupt(f"copy-to: expected {len(project)} names, one at least, got {len(names)}")
+    return Peek(
+        uuid=record["uuid"],
+        target=PeekTarget(CollectionId(record["collection"]), record["group"]),
+        time=Timestamp(record["time"]),
+        plan=record["plan"],
+        project=project,
+        most_bytes=MOST_COPIED,
+        order=_order_of(record),
+        replica=record["replica"] or "",
+        files=CopyFiles(record["directory"], names, record["file_bytes"]),
+    )
+
+
+def _order_fields(peek: Peek) -> list[Record]:
+    return [
+        {
+            "column": key.position,
+            "descending": key.descending,
+            "nulls_first": key.nulls_first,
+        }
+        for key in peek.order
+    ]
+
+
+def _order_of(record: Record) -> tuple[SortKey, ...]:
+    return tuple(
+        SortKey(key["column"], key["descending"], key["nulls_first"]) for key in record["order"]
     )
 
 
@@ -95,8 +144,37 @@ def response_fields(response: PeekResponse) -> Record:
             return {**fields, "outcome": "error", "message": message}
         case PeekCanceled():
             return {**fields, "outcome": "canceled"}
+        case PeekFiles():
+            raise AssertionError("only a copy-to has files")
         case _:
             assert_never(outcome)
+
+
+def copy_response_fields(response: PeekResponse) -> Record:
+    """Return the fields of the answer to a copy-to."""
+    fields: Record = {"uuid": response.uuid, "files": [], "message": ""}
+    match response.outcome:
+        case PeekFiles(sizes):
+            files = [{"rows": rows, "bytes": size} for rows, size in sizes]
+            return {**fields, "outcome": "files", "files": files}
+        case PeekError(message):
+            return {**fields, "outcome": "error", "message": message}
+        case PeekCanceled():
+            return {**fields, "outcome": "canceled"}
+        case PeekRows():
+            raise AssertionError("a copy-to has files")
+        case _:
+            assert_never(response.outcome)
+
+
+def copy_response_of(record: Record) -> PeekResponse:
+    """Return the answer of a record."""
+    outcomes: dict[str, PeekOutcome] = {
+        "files": PeekFiles(tuple((file["rows"], file["bytes"]) for file in record["files"])),
+        "error": PeekError(record["message"]),
+        "canceled": PeekCanceled(),
+    }
+    return PeekResponse(record["uuid"], outcomes[record["outcome"]], is_copy=True)
 
 
 def response_of(record: Record) -> PeekResponse:

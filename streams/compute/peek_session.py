@@ -119,9 +119,13 @@ class PeekSession:
         self, nonce: str, uuid: str, outcome: PeekOutcome
     ) -> tuple["PeekSession", tuple[PeekAction, ...]]:
         """Return the session after a read; without an answer if it is not wanted any more."""
-        if nonce != self.nonce or uuid not in self.reading:
+        if not self.is_reading(nonce, uuid):
             return self, ()
         return self._answered(uuid, outcome)
+
+    def is_reading(self, nonce: str, uuid: str) -> bool:
+        """Whether the answer of a read is still wanted."""
+        return nonce == self.nonce and uuid in self.reading
 
     def peeks(self) -> Iterable[Peek]:
         """Return the open peeks."""
@@ -155,12 +159,13 @@ class PeekSession:
         self, uuid: str, outcome: PeekOutcome
     ) -> tuple["PeekSession", tuple[PeekAction, ...]]:
         """Close an open peek with its answer; nothing for one that is not open."""
-        if uuid not in self.waiting and uuid not in self.reading:
+        peek = self.waiting.get(uuid) or self.reading.get(uuid)
+        if peek is None:
             return self, ()
         closed = replace(
             self, waiting=self.waiting.remove(uuid), reading=self.reading.remove(uuid)
         )
-        response = PeekResponse(uuid, outcome)
+        response = PeekResponse(uuid, outcome, peek.files is not None)
         if not self.is_initialized:
             return replace(closed, due=(*self.due, response)), ()
         return closed, (AnswerPeek(self.nonce, response),)

@@ -9,13 +9,20 @@ why there are none. It reads in the order that the fields have here: `lookup`, `
 - else if the target holds a row a negative number of times;
 - else if the rows have more than `most_bytes` bytes.
 
-A `CancelPeek` is answered with `PeekCanceled`, unless the peek has been answered already.
+A peek with `files` is a copy-to: the rows go to a directory, which is empty or does not exist,
+and the answer says which files there are. They become visible together and at most once,
+however many replicas and processes try: one that finds the directory written for this uuid
+answers what is there. A `CancelPeek` is answered with `PeekCanceled`, unless the peek has been
+answered already.
 """
 
 from dataclasses import dataclass
 
 from streams.ids import CollectionId, Timestamp
 from streams.plan.physical import SortKey
+
+MOST_COPIED = 256 << 20
+"""Bytes of the rows of a copy-to, in memory."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +46,19 @@ class KeyLookup:
     keys: bytes
 
 
+@dataclass(frozen=True, slots=True)
+class CopyFiles:
+    """Parquet files of at most about `file_bytes` bytes in the directory that `uri` names.
+
+    `names` are those of the columns that are answered. A replica writes below the URIs of its
+    own settings, which have the credentials.
+    """
+
+    uri: str
+    names: tuple[str, ...]
+    file_bytes: int
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Peek:
     """Command: answer with the contents of a target at a time.
@@ -46,7 +66,8 @@ class Peek:
     `plan` is the JSON of a `streams.plan.physical.Dataflow` over the target as its one import,
     of `Source` and `Linear` nodes alone. `order` is over the plan's columns; rows that are
     equal in it are ordered by `project`, the plan's columns that are answered. `limit` None is
-    all. `replica` names the one that answers; empty: every replica does, once.
+    all. `replica` names the one that answers; empty: every replica does, once. With `files` the
+    rows go there, and `most_bytes` is `MOST_COPIED`.
     """
 
     uuid: str
@@ -60,6 +81,7 @@ class Peek:
     limit: int | None = None
     offset: int = 0
     replica: str = ""
+    files: CopyFiles | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +100,13 @@ class PeekRows:
 
 
 @dataclass(frozen=True, slots=True)
+class PeekFiles:
+    """The files that hold the rows, in order: the rows and the bytes of each."""
+
+    sizes: tuple[tuple[int, int], ...]
+
+
+@dataclass(frozen=True, slots=True)
 class PeekError:
     """Why there is no answer."""
 
@@ -89,12 +118,13 @@ class PeekCanceled:
     """The peek was canceled before it was answered."""
 
 
-PeekOutcome = PeekRows | PeekError | PeekCanceled
+PeekOutcome = PeekRows | PeekFiles | PeekError | PeekCanceled
 
 
 @dataclass(frozen=True, slots=True)
 class PeekResponse:
-    """Response: the one answer of a replica to a peek."""
+    """Response: the one answer of a replica to a peek; `is_copy` if that has files."""
 
     uuid: str
     outcome: PeekOutcome
+    is_copy: bool = False

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from streams.copies.targets import NOWHERE, CopyTargets
 from streams.ids import Topic
 from streams.kafka.settings import ClientSettings
 from streams.replica.spark.session import SparkSettings
@@ -35,7 +36,7 @@ class ReplicaConfig:
     writes a line to `timings.jsonl` there.
 
     `deadline_s` is the limit for the tasks of a micro-batch with almost no input; larger ones
-    have more time (`streams.replica.driver.deadlines`).
+    have more time (`streams.replica.driver.deadlines`). A copy-to may write below `copy_to`.
     """
 
     name: str
@@ -50,3 +51,4 @@ class ReplicaConfig:
     deadline_s: float = 60.0
     timings: bool = False
     points: Mapping[str, int] = field(default_factory=dict)
+    copy_to: CopyTargets = NOWHERE

@@ -319,7 +319,9 @@ def _peeks(config: ReplicaConfig, broker: KafkaBroker, writer: ResponseWriter) -
     reader = CommandReader(broker.logs, config.commands)
     shards_of = partial(followed_shards, broker)
     most = config.budgets.index_bytes
-    return PeekLoop(reader, started, writer, config.name, shards_of, most)
+    return PeekLoop(
+        reader, started, writer, config.name, shards_of, most, copy_to=config.copy_to
+    )
 
 
 def _ownership(config: ReplicaConfig, topics: Topics) -> Ownership:

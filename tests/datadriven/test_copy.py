@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from streams.adapter.copies.targets import NOWHERE, CopyTargets
+from streams.copies.targets import NOWHERE, CopyTargets
 from streams.errors import SlackwaterError
 from tests.support.datadriven import Case, run, scripts
 

@@ -7,6 +7,7 @@ of a case that has none.
 
 import json
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -26,11 +27,14 @@ from streams.compute.codec import (
     encode_response,
 )
 from streams.compute.peeks import (
+    MOST_COPIED,
     CancelPeek,
+    CopyFiles,
     KeyLookup,
     Peek,
     PeekCanceled,
     PeekError,
+    PeekFiles,
     PeekResponse,
     PeekRows,
     PeekTarget,
@@ -62,11 +66,18 @@ FULL = Peek(
     offset=2,
     replica="r1",
 )
+COPY = replace(
+    WHOLE,
+    most_bytes=MOST_COPIED,
+    files=CopyFiles("s3://bucket/exports/u1", ("id", "total"), 256 << 20),
+)
 
 COMMANDS: dict[str, Command] = {
     "peek": WHOLE,
     "peek-full": FULL,
     "cancel-peek": CancelPeek(UUID),
+    "copy-to": COPY,
+    "copy-to-one-replica": replace(COPY, replica="r1", order=FULL.order),
 }
 RESPONSES: dict[str, Response] = {
     "peek-response-rows": PeekResponse(UUID, PeekRows(2, b"\x00\x01")),
@@ -87,6 +98,9 @@ RESPONSES: dict[str, Response] = {
         ),
     ),
     "replica-activity": ReplicaActivity((LaneActivity("ingest", 1, 2, 3, 4, 5),)),
+    "copy-to-response-files": PeekResponse(UUID, PeekFiles(((2, 700), (1, 650))), is_copy=True),
+    "copy-to-response-error": PeekResponse(UUID, PeekError("why"), is_copy=True),
+    "copy-to-response-canceled": PeekResponse(UUID, PeekCanceled(), is_copy=True),
 }
 MESSAGES: dict[str, CommandMessage | ResponseMessage] = {
     **{name: CommandMessage("n1", 4, command) for name, command in COMMANDS.items()},

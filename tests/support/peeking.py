@@ -10,6 +10,7 @@ from streams.compute.controller import command_topic, create_topics, response_to
 from streams.compute.peeks import Peek, PeekOutcome, PeekTarget
 from streams.compute.reader import CommandReader
 from streams.compute.writer import ResponseWriter
+from streams.copies.targets import NOWHERE, CopyTargets
 from streams.ids import CapabilityId, CollectionId, Timestamp
 from streams.kafka.memory.logs import MemoryBroker
 from streams.plan import json as plans
@@ -73,13 +74,17 @@ class Peeking:
             pump=True,
         )
 
-    def replica(self, name: str = "r1", index_bytes: int = 1 << 30) -> PeekLoop:
+    def replica(
+        self, name: str = "r1", index_bytes: int = 1 << 30, copy_to: CopyTargets = NOWHERE
+    ) -> PeekLoop:
         logs, topic = self.broker.logs, command_topic(NAMESPACE, INSTANCE)
         _, started = logs.bounds(topic)
         process = f"{name}-{next(_starts)}"
         writer = ResponseWriter(logs, response_topic(NAMESPACE, INSTANCE), process)
         reader = CommandReader(logs, topic)
-        loop = PeekLoop(reader, started, writer, name, self.client, index_bytes)
+        loop = PeekLoop(
+            reader, started, writer, name, self.client, index_bytes, copy_to=copy_to
+        )
         self.loops.append(loop)
         return loop
 

@@ -13,6 +13,7 @@ from streams.compute.protocol import Alive, Frontiers, Reconciled, Response, Sta
 from streams.compute.reader import CommandReader, UnreadableCommand
 from streams.compute.session import Action, Create, Drop, Reconcile, Session
 from streams.compute.writer import ResponseWriter
+from streams.copies.targets import NOWHERE, CopyTargets
 from streams.ids import CollectionId, Topic
 from streams.kafka.log import Logs
 from streams.kafka.memory.logs import MemoryBroker
@@ -46,7 +47,9 @@ class FakeReplica:
         self._thread.start()
         return self
 
-    def answer_peeks(self, broker: MemoryBroker, namespace: str = "sw") -> None:
+    def answer_peeks(
+        self, broker: MemoryBroker, namespace: str = "sw", copy_to: CopyTargets = NOWHERE
+    ) -> None:
         """Answer peeks, and keep the indexes that are created from now on."""
         topic = command_topic(namespace, "default")
         _, started = broker.logs.bounds(topic)
@@ -62,7 +65,9 @@ class FakeReplica:
             )
 
         reader = CommandReader(broker.logs, topic)
-        self.peeks = PeekLoop(reader, started, self._writer, "fake", shards_of, 1 << 30)
+        self.peeks = PeekLoop(
+            reader, started, self._writer, "fake", shards_of, 1 << 30, copy_to=copy_to
+        )
 
     def stop(self) -> None:
         self._stopped.set()

@@ -11,7 +11,6 @@ from typing import assert_never
 
 import pyarrow as pa
 
-from streams.adapter.copies.encoding import encode, parquet_kernel
 from streams.adapter.row_encoding import rows
 from streams.adapter.select import answer, compare, kernel, refusing
 from streams.adapter.workers.framing import LARGEST
@@ -34,6 +33,7 @@ from streams.adapter.workers.requests import (
     Viewed,
     column_facts,
 )
+from streams.copies.encoding import encode, parquet_kernel
 from streams.errors import SlackwaterError
 from streams.ids import Timestamp
 from streams.operators.linear import pick
@@ -169,12 +169,10 @@ class RequestExecutor:
 
 
 def _peek_plan(selected: CompiledSelect) -> PeekPlan | None:
-    """Return the plan for a peek of keys: it only compares and shows columns of one import."""
+    """Return the plan for a peek: it only compares and shows columns of one import."""
     dataflow = selected.dataflow
     is_plain = all(_is_plain(node, dataflow.types) for node in dataflow.nodes)
     if len(dataflow.imports) != 1 or not is_plain or any(dataflow.levels):
-        return None
-    if not any(found.operator == "=" for found in column_comparisons(dataflow, 0)):
         return None
     order = ((key.position, key.descending, key.nulls_first) for key in selected.order)
     return PeekPlan(plans.dumps(dataflow), tuple(order))

@@ -11,7 +11,7 @@ from streams.plan.sql.tokens import Cursor
 
 USAGE = (
     "COPY (SELECT ... [AS OF time]) | view [AS OF time] TO 'URI'"
-    " [WITH (FORMAT PARQUET, MAX FILE SIZE '256 MiB')]"
+    " [WITH (FORMAT PARQUET, MAX FILE SIZE '256 MiB', REPLICA name)]"
 )
 
 FILE_BYTES = 256 << 20
@@ -27,6 +27,7 @@ _UNITS: Mapping[str, int] = {
     "MiB": 1 << 20,
     "GiB": 1 << 30,
 }
+_SHOWN = {"MAX FILE": "MAX FILE SIZE"}
 _SIZE = re.compile(r"\s*([0-9]{1,15})\s*([A-Za-z]+)\s*")
 _BY_WORD = {unit.lower(): size for unit, size in _UNITS.items()}
 
@@ -35,12 +36,14 @@ _BY_WORD = {unit.lower(): size for unit, size in _UNITS.items()}
 class CopyTo:
     """Write the answer of `selected` to a directory that `uri` names.
 
-    A file has at most about `file_bytes` bytes.
+    A file has at most about `file_bytes` bytes. `replica` names the replica that reads and
+    writes; empty: the coordinator does.
     """
 
     selected: Select
     uri: str
     file_bytes: int = FILE_BYTES
+    replica: str = ""
 
 
 def copy(cursor: Cursor) -> CopyTo:
@@ -49,7 +52,8 @@ def copy(cursor: Cursor) -> CopyTo:
     if not cursor.accept("TO"):
         raise InvalidStatement("expected TO and a URI", hint=f"the statement is {USAGE}")
     uri = cursor.string("a URI in quotes, as 'file:///directory/name'")
-    return CopyTo(selected, uri, _options(cursor))
+    file_bytes, replica = _options(cursor)
+    return CopyTo(selected, uri, file_bytes, replica)
 
 
 def _in_brackets(cursor: Cursor) -> Select:
@@ -79,27 +83,29 @@ def _named(cursor: Cursor) -> Select:
     return Select(text, Timestamp(cursor.integer("a time in milliseconds")))
 
 
-def _options(cursor: Cursor) -> int:
-    """`[WITH (FORMAT PARQUET, MAX FILE SIZE '...')]`: the bytes of a file."""
+def _options(cursor: Cursor) -> tuple[int, str]:
+    """`[WITH (option, ...)]`: the bytes of a file, and the name of a replica."""
+    file_bytes, replica, seen = FILE_BYTES, "", set[str]()
     if not cursor.accept("WITH"):
-        return FILE_BYTES
-    seen: dict[str, int] = {}
+        return file_bytes, replica
     cursor.expect("(")
     while True:
-        option = cursor.choose(("FORMAT", "MAX"))
+        option = cursor.choose(("FORMAT", "MAX FILE", "REPLICA"))
+        match option:
+            case "FORMAT":
+                cursor.expect("PARQUET")
+            case "MAX FILE":
+                cursor.expect("SIZE")
+                file_bytes = size(cursor.string("a size in quotes, as '256 MiB'"))
+            case _:
+                replica = cursor.name("the name of a replica")
         if option in seen:
-            name = "FORMAT" if option == "FORMAT" else "MAX FILE SIZE"
-            raise InvalidStatement(f"option {name} appears twice")
-        if option == "FORMAT":
-            cursor.expect("PARQUET")
-            seen[option] = 0
-        else:
-            cursor.expect("FILE", "SIZE")
-            seen[option] = size(cursor.string("a size in quotes, as '256 MiB'"))
+            raise InvalidStatement(f"option {_SHOWN.get(option, option)} appears twice")
+        seen.add(option)
         if not cursor.accept(","):
             break
     cursor.expect(")")
-    return seen.get("MAX", FILE_BYTES)
+    return file_bytes, replica
 
 
 def size(text: str) -> int:

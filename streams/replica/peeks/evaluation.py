@@ -11,7 +11,14 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from streams.compute.peeks import KeyLookup, Peek, PeekError, PeekOutcome, PeekRows
+from streams.compute.peeks import (
+    MOST_COPIED,
+    KeyLookup,
+    Peek,
+    PeekError,
+    PeekOutcome,
+    PeekRows,
+)
 from streams.errors import InvalidUsage, SlackwaterError
 from streams.ids import Timestamp
 from streams.operators import linear
@@ -119,7 +126,15 @@ def keys_of(lookup: KeyLookup, types: list[str]) -> pa.RecordBatch:
 
 
 def answer(peek: Peek, updates: pa.Table, errors: pa.Table, kernel: Kernel) -> PeekOutcome:
-    """Return the answer to a peek.
+    """Return the answer to a peek. Shape, errors: as `rows_of`."""
+    rows = rows_of(peek, updates, errors, kernel)
+    return rows if isinstance(rows, PeekError) else PeekRows(rows.num_rows, _streamed(rows))
+
+
+def rows_of(
+    peek: Peek, updates: pa.Table, errors: pa.Table, kernel: Kernel
+) -> pa.RecordBatch | PeekError:
+    """Return the rows that answer a peek, in order, or why there are none.
 
     Shape: `updates` add up to what the target holds at the time of the peek, or to the rows of
     it that the look-up selects; `errors` to its errors. Errors: PeekRefused, and those of the
@@ -153,7 +168,7 @@ def _held(updates: pa.RecordBatch, time: Timestamp, kernel: Kernel) -> pa.Record
 
 def _finished(
     peek: Peek, rows: pa.RecordBatch, types: list[str], kernel: Kernel
-) -> PeekOutcome:
+) -> pa.RecordBatch | PeekError:
     diffs = int64(rows.column("diff"))
     if len(diffs) and diffs.min() < 0:
         return PeekError(f"a row is there {diffs.min()} times at {peek.time}")
@@ -162,14 +177,13 @@ def _finished(
     places = np.flatnonzero(counts)
     kept = ordered.take(pa.array(places)) if len(places) < len(counts) else ordered
     copies = counts[places]
-    total, most = float(copies.sum(dtype=np.float64)), min(peek.most_bytes, MOST_BYTES)
+    total = float(copies.sum(dtype=np.float64))
+    most = min(peek.most_bytes, MOST_BYTES if peek.files is None else MOST_COPIED)
     size = kept.nbytes * total / max(len(places), 1)
     if size > most:
         return PeekError(f"expected rows of at most {most} bytes, got {size:.0f}")
     shown = kept.select(list(peek.project))
-    if total > len(places):
-        shown = shown.take(pa.array(repeat_positions(copies)))
-    return PeekRows(int(total), _streamed(shown))
+    return shown.take(pa.array(repeat_positions(copies))) if total > len(places) else shown
 
 
 def _within(diffs: Ints, offset: int, limit: int | None) -> Ints:

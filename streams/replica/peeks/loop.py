@@ -2,6 +2,7 @@
 
     hearing    one thread that follows the command topic
     readers    threads that read what is complete, and evaluate it
+    copies     one that does so for copy-tos, and writes files; no peek waits for it
     answers    one thread that writes the answers that are there together
     indexes    one thread that keeps the indexes up with their collections
 
@@ -30,10 +31,12 @@ from streams.compute.peeks import Peek, PeekError, PeekOutcome, PeekResponse, Pe
 from streams.compute.protocol import AllowCompaction, Command, CreateInstance
 from streams.compute.reader import CommandReader, ReceivedCommand, UnreadableCommand
 from streams.compute.writer import ResponseWriter
+from streams.copies.targets import NOWHERE, CopyTargets
 from streams.errors import SlackwaterError
 from streams.ids import CollectionId, Offset
 from streams.replica.driver.wakeup import Wakeup
-from streams.replica.peeks.evaluation import answer, import_types, plan_of
+from streams.replica.peeks.copying import copied
+from streams.replica.peeks.evaluation import answer, import_types, plan_of, rows_of
 from streams.replica.peeks.indexes import Indexes
 from streams.replica.peeks.shard_read import read_shard
 from streams.storage.client.shards import Shards
@@ -53,11 +56,13 @@ READERS = 2
 class PeekLoop:
     """The peeks of one replica process; starts its threads at once.
 
+    A copy-to may write below `copy_to`.
+
     `started` is the end of the command topic when the process opened it. `shards_of` makes a
     client for a namespace, which the loop closes.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913  dependencies
         self,
         reader: CommandReader,
         started: Offset,
@@ -65,14 +70,17 @@ class PeekLoop:
         replica: str,
         shards_of: Callable[[str], Shards],
         index_bytes: int,
+        *,
+        copy_to: CopyTargets = NOWHERE,
     ) -> None:
         self._reader, self._started, self._writer = reader, started, writer
-        self._shards_of = shards_of
+        self._shards_of, self._copy_to = shards_of, copy_to
         self._shards: Shards | None = None
         self._session = PeekSession(replica)
         self._lock, self._bell = threading.Lock(), Wakeup()
         self.indexes = Indexes(index_bytes, self._bell)
         self._reads: deque[ReadTarget] = deque()
+        self._copies: deque[ReadTarget] = deque()
         self._answers: SimpleQueue[AnswerPeek | None] = SimpleQueue()
         self._stopping = threading.Event()
         self.broken: Exception | None = None
@@ -83,7 +91,11 @@ class PeekLoop:
                 ("peeks", self._hear),
                 ("peek-answers", self._answer),
                 ("indexes", self._tend),
-                *((f"peek-reader-{number}", self._read) for number in range(READERS)),
+                ("copies", partial(self._read, self._copies)),
+                *(
+                    (f"peek-reader-{number}", partial(self._read, self._reads))
+                    for number in range(READERS)
+                ),
             ]
         ]
         for thread in self._threads:
@@ -140,14 +152,14 @@ class PeekLoop:
             if command.frontier.is_empty:
                 self._shards.close(group)
 
-    def _read(self) -> None:
+    def _read(self, queue: deque[ReadTarget]) -> None:
         kernel, heard = Kernel(), 0
         while not self._stopping.is_set():
-            read = self._next(self._open_targets())
+            read = self._next(self._open_targets(), queue)
             if read is None:
                 heard = self._bell.wait(heard, WAIT_MS)
             else:
-                self._finish(read, self._outcome(read.peek, kernel))
+                self._finish(read, self._outcome(read, kernel))
 
     def _answer(self) -> None:
         while not self._stopping.is_set():
@@ -192,14 +204,14 @@ class PeekLoop:
                 problems[group] = str(failure)
         return problems
 
-    def _next(self, problems: Mapping[str, str]) -> ReadTarget | None:
-        """Take one read, if there is any."""
+    def _next(self, problems: Mapping[str, str], queue: deque[ReadTarget]) -> ReadTarget | None:
+        """Take one read of a queue, if there is any."""
         with self._lock:
             bounds = partial(self._bounds, problems)
             self._session, actions = self._session.ready(bounds)
             self._act(actions)
-            read = self._reads.popleft() if self._reads else None
-            has_more = bool(self._reads)
+            read = queue.popleft() if queue else None
+            has_more = bool(self._reads or self._copies)
         if has_more:
             self._bell.ring()
         return read
@@ -208,7 +220,8 @@ class PeekLoop:
         """Queue what is to be done; with the lock, so that answers stay in order."""
         for action in actions:
             if isinstance(action, ReadTarget):
-                self._reads.append(action)
+                is_copy = action.peek.files is not None
+                (self._copies if is_copy else self._reads).append(action)
             else:
                 self._answers.put(action)
 
@@ -226,9 +239,16 @@ class PeekLoop:
             return TargetBounds(problem=str(failure))
         return TargetBounds(state.since, state.upper)
 
-    def _outcome(self, peek: Peek, kernel: Kernel) -> PeekOutcome:
+    def _outcome(self, read: ReadTarget, kernel: Kernel) -> PeekOutcome:
+        peek = read.peek
         try:
-            return answer(peek, *self._loaded(peek, kernel), kernel)
+            loaded = self._loaded(peek, kernel)
+            if peek.files is None:
+                return answer(peek, *loaded, kernel)
+            rows = rows_of(peek, *loaded, kernel)
+            if isinstance(rows, PeekError):
+                return rows
+            return copied(peek, rows, self._copy_to, partial(self._is_unwanted, read))
         except SlackwaterError as failure:
             return PeekError(str(failure))
         except Exception as defect:
@@ -241,6 +261,10 @@ class PeekLoop:
         if peek.target.index is not None:
             return self.indexes.find(peek, kernel)
         return read_shard(self._shards, peek, import_types(plan_of(peek)), kernel)
+
+    def _is_unwanted(self, read: ReadTarget) -> bool:
+        with self._lock:
+            return not self._session.is_reading(read.nonce, read.peek.uuid)
 
     def _finish(self, read: ReadTarget, outcome: PeekOutcome) -> None:
         with self._lock:

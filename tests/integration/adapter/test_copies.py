@@ -44,8 +44,18 @@ def test_a_view_is_copied_at_one_time(environment: Environment, broker: Embedded
     with duckdb.connect() as connection:
         text = f"SELECT k, total::VARCHAR, n::BIGINT FROM '{target}/*.parquet'"
         assert sorted(connection.execute(text).fetchall()) == sorted(selected)
-    with pytest.raises(InvalidStatement, match="overwrites nothing"):
-        environment.sql(statement)
+    (replica,) = rows(environment, "SHOW CLUSTER REPLICAS")
+    again = environment.exports / "again"
+    by_replica = f"COPY sums AS OF {time} TO '{again.as_uri()}' WITH (REPLICA {replica[0]})"
+    ((count, files, size, at),) = rows(environment, by_replica)
+    assert (count, files, at) == (100, 1, time)
+    with duckdb.connect() as connection:
+        text = "SELECT * FROM '{}/*.parquet' ORDER BY k"
+        written = [connection.execute(text.format(path)).fetchall() for path in (target, again)]
+    assert written[0] == written[1]
+    for refused in (statement, by_replica):
+        with pytest.raises(InvalidStatement, match="overwrites nothing"):
+            environment.sql(refused)
     with pytest.raises(InvalidStatement, match="may not write to"):
         environment.sql("COPY sums TO 'file:///tmp/sums'")
-    assert [path.name for path in environment.exports.iterdir()] == ["sums"]
+    assert sorted(path.name for path in environment.exports.iterdir()) == ["again", "sums"]

@@ -10,11 +10,13 @@ import duckdb
 import pyarrow as pa
 import pytest
 
-from streams.adapter.copies import execution
-from streams.adapter.copies.destination import Destination
-from streams.adapter.copies.targets import CopyTargets
-from streams.adapter.results import Columns, Complete, Progress, Result
-from tests.support.coordinators import NOW, Environment, rows_of, with_orders
+from streams.adapter import copies as execution
+from streams.adapter import copy_peeks
+from streams.adapter.results import Columns, Complete, Failed, Progress, Result
+from streams.compute.protocol import replica_of
+from streams.copies.destination import Destination
+from streams.copies.targets import CopyTargets
+from tests.support.coordinators import NOW, ORDERS, Environment, rows_of, with_orders
 from tests.support.processes import eventually
 
 
@@ -188,3 +190,107 @@ def test_a_slow_file_system_keeps_no_history(env, exports: Path, monkeypatch) ->
     monkeypatch.setattr(Destination, "write", looking)
     assert isinstance(env.sql(f"COPY orders TO '{exports.as_uri()}/v'")[-1], Complete)
     assert held == [0]
+
+
+@pytest.fixture
+def replica_exports(env: Environment, tmp_path: Path) -> Path:
+    """As `exports`, but a replica may write there, and the coordinator nowhere."""
+    replica = env.start_replica()
+    replica.answer_peeks(env.broker, copy_to=CopyTargets.of([tmp_path.as_uri()]))
+    assert isinstance(env.sql(ORDERS)[-1], Complete)
+    eventually(lambda: bool(replica.created) and bool(names_of(env)))
+    rows = [((n % 10, float(n)), NOW + 1, 1) for n in range(30)]
+    replica.append("s1", NOW + 2, rows)
+    return tmp_path
+
+
+def names_of(env: Environment) -> list[str]:
+    return sorted(map(replica_of, env.coordinator.observed.replicas))
+
+
+def by_replica(env: Environment, query: str, directory: Path, name: str = "") -> list[Result]:
+    name = name or names_of(env)[0]
+    uri = directory.as_uri()
+    return env.sql(f"COPY ({query}) TO '{uri}' WITH (REPLICA \"{name}\")")
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "SELECT * FROM orders",
+        "SELECT amount AS a, id FROM orders WHERE id > 3 ORDER BY id DESC",
+        f"SELECT id FROM orders WHERE id = 3 AS OF {NOW + 1}",
+    ],
+)
+def test_a_replica_copies_what_select_says(env, replica_exports: Path, query: str) -> None:
+    selected = env.sql(query)
+    copied = by_replica(env, query, replica_exports / "v")
+    assert read(replica_exports / "v") == sorted(rows_of(selected))
+    last = selected[-1]
+    assert isinstance(last, Complete)
+    (told,) = rows_of(copied)
+    assert told[0] == len(rows_of(selected))
+    assert told[3] == last.facts["as_of"]
+    assert copied[-1] == Complete(f"COPY {told[0]}", last.facts)
+    failed = by_replica(env, query, replica_exports / "v")[-1]
+    assert isinstance(failed, Failed)
+    assert failed.message == "COPY TO expected a directory that is empty or does not exist"
+    assert failed.detail.endswith("COPY overwrites nothing")
+    assert failed.hint
+
+
+@pytest.mark.parametrize(
+    ("query", "name", "said"),
+    [
+        ("SELECT * FROM orders", "r9", "there is no replica r9"),
+        ("SELECT id + 1 AS a FROM orders", "", "COPY by a replica expected a SELECT"),
+        ("SELECT count(*) AS n FROM orders", "", "COPY by a replica expected a SELECT"),
+        ("SELECT 1 AS a", "", "COPY by a replica expected a SELECT"),
+    ],
+)
+def test_what_a_replica_cannot_copy_is_an_error(
+    env, replica_exports: Path, query: str, name: str, said: str
+) -> None:
+    failed = by_replica(env, query, replica_exports / "v", name)[-1]
+    assert isinstance(failed, Failed)
+    assert said in failed.message
+    assert not list(replica_exports.iterdir())
+
+
+def test_a_replica_writes_where_its_own_setting_allows(
+    env, replica_exports: Path, tmp_path_factory
+) -> None:
+    elsewhere = tmp_path_factory.mktemp("elsewhere")
+    allow(env, elsewhere)  # the coordinator might
+    failed = by_replica(env, "SELECT * FROM orders", elsewhere / "v")[-1]
+    assert isinstance(failed, Failed)
+    assert "may not write" in failed.message
+    assert not list(elsewhere.iterdir())
+
+
+def test_a_reader_that_leaves_cancels_the_copy_of_a_replica(
+    env, replica_exports: Path, monkeypatch
+) -> None:
+    begun, go_on, ended = (threading.Event() for _ in range(3))
+    write = Destination.write
+
+    def slow(self: Destination, data, manifest, is_canceled) -> None:
+        begun.set()
+        assert go_on.wait(30)
+        try:
+            eventually(is_canceled)
+            write(self, data, manifest, is_canceled)
+        finally:
+            ended.set()
+
+    monkeypatch.setattr(Destination, "write", slow)
+    monkeypatch.setattr(copy_peeks, "BEAT_S", 0.05)
+    uri, name = (replica_exports / "v").as_uri(), names_of(env)[0]
+    answer = env.coordinator.execute(f"COPY orders TO '{uri}' WITH (REPLICA \"{name}\")")
+    while not begun.is_set():
+        next(answer)
+    assert isinstance(next(answer), Progress)
+    answer.close()
+    go_on.set()
+    assert ended.wait(30)
+    eventually(lambda: not list(replica_exports.iterdir()))

@@ -7,10 +7,10 @@ from pathlib import Path
 import duckdb
 import pytest
 
-from streams.adapter.copies.parquet_types import parquet_type
 from streams.adapter.workers.handlers import RequestExecutor
 from streams.adapter.workers.limits import Limits
 from streams.adapter.workers.requests import Compute, EncodeFiles, FileSizes, Plan, Query
+from streams.copies.parquet_types import parquet_type
 from streams.errors import InvalidStatement
 from streams.ids import Timestamp
 from streams.plan.physical import Column

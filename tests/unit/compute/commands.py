@@ -11,7 +11,14 @@ from streams.compute.description import (
     IngestionDescription,
     SinkDescription,
 )
-from streams.compute.peeks import CancelPeek, KeyLookup, Peek, PeekTarget
+from streams.compute.peeks import (
+    MOST_COPIED,
+    CancelPeek,
+    CopyFiles,
+    KeyLookup,
+    Peek,
+    PeekTarget,
+)
 from streams.compute.protocol import (
     AllowCompaction,
     AllowWrites,
@@ -132,8 +139,25 @@ peeks = st.builds(
     st.none() | st.integers(0, 3),
     st.none() | st.just(KeyLookup((0,), b"keys")),
 )
+copies = st.builds(
+    lambda uuid, target, replica, file_bytes: Peek(
+        uuid=uuid,
+        target=PeekTarget(target, target),
+        time=Timestamp(5),
+        plan="{}",
+        project=(1, 0),
+        most_bytes=MOST_COPIED,
+        order=(SortKey(1, descending=True, nulls_first=False),),
+        replica=replica,
+        files=CopyFiles("file:///exports/v", ("a", "b c"), file_bytes),
+    ),
+    uuids,
+    ids,
+    st.sampled_from(["", "r1"]),
+    st.integers(1, 1 << 40),
+)
 computations = st.one_of(
-    creates, compactions, st.builds(Schedule, ids), peeks, st.builds(CancelPeek, uuids)
+    creates, compactions, st.builds(Schedule, ids), peeks, copies, st.builds(CancelPeek, uuids)
 )
 
 

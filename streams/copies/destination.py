@@ -20,10 +20,12 @@ from pathlib import Path
 import pyarrow as pa
 from pyarrow import fs
 
-from streams.adapter.copies.targets import CopyTarget
+from streams.copies.targets import CopyTarget
 from streams.errors import InvalidStatement
 
 MANIFEST = "_SUCCESS"
+MOST_MANIFEST = 64 << 20
+"""Bytes of a manifest that are read."""
 
 
 class CopyCanceled(Exception):
@@ -32,8 +34,12 @@ class CopyCanceled(Exception):
 
 @dataclass(frozen=True, slots=True)
 class CopyManifest:
-    """What is in a directory: answer and files. `files` are rows and bytes, in order."""
+    """What is in a directory: answer and files. `files` are rows and bytes, in order.
 
+    `copy` names the statement, of which there may be several attempts.
+    """
+
+    copy: str
     time: int | None
     columns: tuple[tuple[str, str], ...]
     files: tuple[tuple[int, int], ...]
@@ -45,6 +51,7 @@ class CopyManifest:
             for name, (rows, size) in zip(names, self.files, strict=True)
         ]
         document: Mapping[str, object] = {
+            "copy": self.copy,
             "format": "parquet",
             "as_of": self.time,
             "rows": sum(rows for rows, _ in self.files),
@@ -94,6 +101,24 @@ class Destination:
         if found:
             names = sorted(info.base_name for info in found)
             raise _taken(f"it has {names[0]}, of {len(names)} in all")
+
+    def written(self, copy: str) -> tuple[tuple[int, int], ...] | None:
+        """Return the files that an attempt for this `copy` has made visible, if one has.
+
+        Errors: OSError.
+        """
+        path = f"{self.path}/{MANIFEST}"
+        if self.filesystem.get_file_info(path).type is not fs.FileType.File:
+            return None
+        with self.filesystem.open_input_stream(path) as stream:
+            text = stream.read(MOST_MANIFEST)
+        try:
+            document = json.loads(text)
+            if document["copy"] != copy:
+                return None
+            return tuple((int(file["rows"]), int(file["bytes"])) for file in document["files"])
+        except (ValueError, TypeError, KeyError):
+            return None  # it is of another program
 
     def write(
         self,

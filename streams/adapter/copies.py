@@ -10,7 +10,7 @@ import json
 import logging
 import threading
 import uuid
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import Future, wait
 from dataclasses import dataclass
 from functools import partial
@@ -18,17 +18,21 @@ from typing import TypeVar
 
 import pyarrow as pa
 
-from streams.adapter.catalog import Catalog
-from streams.adapter.copies.destination import CopyManifest, Destination, opened
-from streams.adapter.copies.parquet_types import refuse_columns
-from streams.adapter.copies.targets import CopyTarget, CopyTargets
-from streams.adapter.reads import Reads, When, imported, session_facts
+from streams.adapter.catalog import Item
+from streams.adapter.catalog_log import CatalogLog
+from streams.adapter.copy_peeks import CopyPeeks
+from streams.adapter.reads import Readable, Reads, When, imported
 from streams.adapter.results import Columns, Complete, Progress, Result, Rows
-from streams.adapter.sessions import Session
-from streams.adapter.system_columns import telling_names
+from streams.adapter.sessions import Session, session_facts
+from streams.adapter.system_columns import SCHEMA, telling_names
 from streams.adapter.workers.framing import Garbled
-from streams.adapter.workers.requests import EncodeFiles, FileSizes
+from streams.adapter.workers.requests import EncodeFiles, FileSizes, Planned
+from streams.compute.controller import Controller
+from streams.copies.destination import CopyManifest, Destination, opened
+from streams.copies.parquet_types import refuse_columns
+from streams.copies.targets import CopyTarget, CopyTargets
 from streams.errors import InvalidStatement
+from streams.ids import Timestamp
 from streams.plan.physical import Column
 from streams.plan.sql.copy import CopyTo
 from streams.progress import frontier
@@ -49,45 +53,79 @@ class Copies:
     """
 
     reads: Reads
-    catalog: Callable[[], Catalog]
+    catalog: CatalogLog
     targets: CopyTargets
+    controller: Controller
     open_: Callable[[CopyTarget, str], Destination] = opened
 
     def execute(self, statement: CopyTo, session: Session) -> Iterator[Result]:
         """Yield one row: rows, files, bytes and the time. Errors: InvalidStatement."""
-        target = self.targets.find(statement.uri)
-        catalog = self.catalog()
+        if not statement.replica:
+            self.targets.find(statement.uri)  # refused before it is planned
+        catalog = self.catalog.state
         items = [item for item in catalog.ordered() if item.has_shard]
         functions = tuple(catalog.functions.values())
         query = statement.selected.query
         with telling_names():
             plan, planned = yield from self.reads.planned(query, items, functions)
         refuse_columns([Column(*column) for column in planned.shown])
+        read = imported(planned, items)
+        when = When(statement.selected.as_of, session)
+        if statement.replica:
+            peeks = CopyPeeks(self.controller)
+            peeks.check(statement.replica, planned)
+            item = _of_a_replica(read[0][0])
+            ask = partial(peeks.answer, statement, planned, item)
+            time, sizes = yield from self.reads.asked(item, when, items, ask)
+        else:
+            time, sizes = yield from self._computed(statement, plan, planned, when, items)
+        log.info("copied", extra={"target": statement.uri, "rows": sizes.rows})
+        yield Columns(COLUMNS)
+        told = [sizes.rows, len(sizes.files), sizes.bytes, time if read else None]
+        yield Rows((json.dumps(told),))
+        facts: dict[str, str | int] = {"as_of": time} if read else {}
+        yield Complete(f"COPY {sizes.rows}", {**facts, **session_facts(session)})
+
+    def _computed(
+        self,
+        statement: CopyTo,
+        plan: bytes,
+        planned: Planned,
+        when: When,
+        items: Sequence[Item],
+    ) -> Generator[Result, None, tuple[Timestamp, FileSizes]]:
+        """Compute the answer in a worker, and write it here; return its time and files."""
+        target = self.targets.find(statement.uri)
         destination = yield from _on(target, lambda _: self._begun(target))
         read = imported(planned, items)
         request = partial(EncodeFiles, plan, file_bytes=statement.file_bytes)
-        when = When(statement.selected.as_of, session)
         with self.reads.spool("files") as spool:
             computed = self.reads.computed(read, when, items, request, spool.take)
             time, ended = yield from computed
             sizes = FileSizes.told(ended.facts)
             if sizes.bytes != spool.size:
                 raise Garbled("a worker's files have other sizes than it says")
-            manifest = CopyManifest(time if read else None, planned.shown, sizes.files)
-            write = partial(destination.write, spool.blocks(), manifest)
-            yield from _on(target, write)
-        log.info("copied", extra={"target": target.shown, "rows": sizes.rows})
-        yield Columns(COLUMNS)
-        told = [sizes.rows, len(sizes.files), sizes.bytes, manifest.time]
-        yield Rows((json.dumps(told),))
-        facts: dict[str, str | int] = {"as_of": time} if read else {}
-        yield Complete(f"COPY {sizes.rows}", {**facts, **session_facts(session)})
+            manifest = CopyManifest(
+                destination.attempt, time if read else None, planned.shown, sizes.files
+            )
+            yield from _on(target, partial(destination.write, spool.blocks(), manifest))
+        return time, sizes
 
     def _begun(self, target: CopyTarget) -> Destination:
         """Return the directory, if it can be written. Errors: InvalidStatement, OSError."""
         destination = self.open_(target, uuid.uuid4().hex)
         destination.refuse_taken()
         return destination
+
+
+def _of_a_replica(read: Readable) -> Item:
+    if isinstance(read, Item):
+        return read
+    raise InvalidStatement(
+        f"COPY by a replica expected an object, found {SCHEMA}{read.name}",
+        "the coordinator alone has the system relations",
+        "leave out REPLICA",
+    )
 
 
 def _on(

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 
 import pyarrow as pa
 
-from streams.adapter.copies.parquet_types import WIDE, parquet_type
+from streams.copies.parquet_types import WIDE, parquet_type
 from streams.errors import InvalidStatement
 from streams.plan.physical import Column
 from streams.plan.type_names import identifier

@@ -8,17 +8,17 @@ from pathlib import Path
 import pytest
 from pyarrow import fs
 
-from streams.adapter.copies.destination import (
+from streams.copies.destination import (
     CopyCanceled,
     CopyManifest,
     Destination,
     opened,
 )
-from streams.adapter.copies.targets import CopyTargets
+from streams.copies.targets import CopyTargets
 from streams.errors import InvalidStatement
 
 DATA = [b"ab", b"cde", b"f"]
-MANIFEST = CopyManifest(7, (("a", "BIGINT"),), ((1, 3), (2, 3)))
+MANIFEST = CopyManifest("c1", 7, (("a", "BIGINT"),), ((1, 3), (2, 3)))
 
 
 def local(path: Path, attempt: str = "one") -> Destination:
@@ -49,6 +49,7 @@ def test_a_local_directory_has_files_and_a_manifest(tmp_path: Path) -> None:
     manifest = json.loads(found.pop("_SUCCESS"))
     assert found == {"part-00000-one.parquet": b"abc", "part-00001-one.parquet": b"def"}
     assert manifest == {
+        "copy": "c1",
         "format": "parquet",
         "as_of": 7,
         "rows": 3,
@@ -116,11 +117,13 @@ def test_of_two_at_a_time_one_becomes_visible(tmp_path: Path) -> None:
 @pytest.mark.parametrize("pieces", range(4))
 def test_a_failure_leaves_nothing(tmp_path: Path, pieces: int) -> None:
     with pytest.raises(OSError, match="the disk has gone"):
-        local(tmp_path / "v").write(failing(pieces), CopyManifest(7, (), ((1, 3), (2, 9))))
+        local(tmp_path / "v").write(
+            failing(pieces), CopyManifest("c1", 7, (), ((1, 3), (2, 9)))
+        )
     assert not list(tmp_path.iterdir())
     destination = remote()
     with pytest.raises(OSError, match="the disk has gone"):
-        destination.write(failing(pieces), CopyManifest(7, (), ((1, 3), (2, 9))))
+        destination.write(failing(pieces), CopyManifest("c1", 7, (), ((1, 3), (2, 9))))
     assert not names(destination)
 
 
@@ -180,6 +183,16 @@ def test_a_manifest_that_cannot_be_written_leaves_no_files(monkeypatch) -> None:
     with pytest.raises(OSError, match="was it written"):
         destination.write(DATA, MANIFEST)
     assert not names(destination)
+
+
+def test_what_a_copy_has_written_is_found_by_its_name(tmp_path: Path) -> None:
+    for destination in (local(tmp_path / "v"), remote()):
+        assert destination.written("c1") is None
+        destination.write(DATA, MANIFEST)
+        assert destination.written("c1") == MANIFEST.files
+        assert destination.written("c2") is None
+    (tmp_path / "v" / "_SUCCESS").write_text("")  # as Spark writes it
+    assert local(tmp_path / "v").written("c1") is None
 
 
 def test_a_link_leads_nowhere_else(tmp_path: Path) -> None:
