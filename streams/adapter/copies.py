@@ -30,7 +30,7 @@ from streams.adapter.workers.requests import EncodeFiles, FileSizes, Planned
 from streams.compute.controller import Controller
 from streams.copies.destination import CopyManifest, Destination, opened
 from streams.copies.parquet_types import refuse_columns
-from streams.copies.targets import CopyTarget, CopyTargets
+from streams.copies.targets import CopyTarget, CopyTargets, refuse_unfit
 from streams.errors import InvalidStatement
 from streams.ids import Timestamp
 from streams.plan.physical import Column
@@ -60,8 +60,7 @@ class Copies:
 
     def execute(self, statement: CopyTo, session: Session) -> Iterator[Result]:
         """Yield one row: rows, files, bytes and the time. Errors: InvalidStatement."""
-        if not statement.replica:
-            self.targets.find(statement.uri)  # refused before it is planned
+        refuse_unfit(statement.uri)  # a secret reaches neither topics nor logs
         catalog = self.catalog.state
         items = [item for item in catalog.ordered() if item.has_shard]
         functions = tuple(catalog.functions.values())

@@ -192,7 +192,6 @@ def opened(target: CopyTarget, attempt: str) -> Destination:
     """Return the directory of a target. Errors: InvalidStatement, OSError."""
     try:
         filesystem, path = fs.FileSystem.from_uri(target.uri)
-        _, prefix = fs.FileSystem.from_uri(target.prefix_uri)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
         raise InvalidStatement(
             f"COPY cannot use the file system of {target.shown}",
@@ -201,6 +200,7 @@ def opened(target: CopyTarget, attempt: str) -> Destination:
         ) from None
     path = path.rstrip("/")
     if filesystem.type_name == "local":
+        _, prefix = fs.FileSystem.from_uri(target.prefix_uri)
         path = _resolved(path, prefix)
     return Destination(filesystem, path, attempt)
 

@@ -81,16 +81,7 @@ class CopyTargets:
 
     def find(self, uri: str) -> CopyTarget:
         """Return the target that a statement names. Errors: InvalidStatement."""
-        try:
-            place = _named(uri)
-        except _Unfit as why:
-            raise InvalidStatement(
-                f"COPY TO expected {_FORM}, got {why}",
-                "its path has no empty names, '.' and '..'; credentials and options of a file"
-                " system are in the coordinator's settings",
-                f"write TO 'file:///directory/name'; the coordinator's {SETTING} URI has"
-                " credentials and options",
-            ) from None
+        place = _checked(uri)
         for prefix in self.prefixes:
             if _is_below(place, prefix.place):
                 return _target(place, prefix.split)
@@ -101,12 +92,30 @@ class CopyTargets:
         return InvalidStatement(
             f"COPY may not write to {place}",
             f"expected a URI below one of {shown}" if shown else "no place is allowed",
-            f"start the coordinator with {SETTING} URI (SLACKWATER_COPY_TO) to allow what is"
-            " below that URI",
+            f"start what writes, the coordinator or a replica, with {SETTING} URI"
+            " (SLACKWATER_COPY_TO) to allow what is below that URI",
         )
 
 
 NOWHERE = CopyTargets()
+
+
+def refuse_unfit(uri: str) -> None:
+    """Errors: InvalidStatement for what no statement may name, as a URI with credentials."""
+    _checked(uri)
+
+
+def _checked(uri: str) -> _Place:
+    """Return what a statement names. Errors: InvalidStatement."""
+    try:
+        return _named(uri)
+    except _Unfit as why:
+        raise InvalidStatement(
+            f"COPY TO expected {_FORM}, got {why}",
+            "its path has no empty names, '.' and '..'; credentials and options of a file"
+            f" system are in the {SETTING} URI of the coordinator or replica",
+            "write TO 'file:///directory/name'",
+        ) from None
 
 
 def _prefix(uri: str) -> _Prefix:

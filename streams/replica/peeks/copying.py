@@ -44,9 +44,6 @@ def copied(
     target = targets.find(files.uri)
     try:
         destination = opened(target, uuid.uuid4().hex)
-        before = destination.written(peek.uuid)
-        if before is not None:
-            return PeekFiles(before)
         return _written(peek, rows, columns, destination, is_canceled)
     except CopyCanceled:
         return PeekCanceled()

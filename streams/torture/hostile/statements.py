@@ -55,6 +55,8 @@ TEXTS_OF_SQL = (
     *(text for _, text in STANDING),
     f"SELECT * FROM {VIEW}",
     f"SELECT * FROM {SOURCE} AS OF 17",
+    f"COPY (SELECT k, v FROM {SOURCE} AS OF 17) TO 'file:///nowhere/%2e%2e/x'"
+    " WITH (FORMAT PARQUET, MAX FILE SIZE '64 KiB', REPLICA r1)",
     f"SUBSCRIBE {VIEW}",
     f"SELECT k, row_number() OVER (PARTITION BY v ORDER BY t) FROM {SOURCE} WHERE v > 3",
     "CREATE MATERIALIZED VIEW hostile_other AS"

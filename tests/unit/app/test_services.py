@@ -106,3 +106,20 @@ def test_an_exposure_becomes_a_part_of_the_configuration(tmp_path: Path) -> None
     service.write(tmp_path / "service.json")
     assert PASSWORD not in (tmp_path / "service.json").read_text(), "its file is named alone"
     assert PASSWORD not in repr(service)
+
+
+@pytest.mark.parametrize("name", ["coordinator", "replica"])
+def test_where_copy_may_write_is_an_option(
+    launched: list[tuple[str, Service]], name: str
+) -> None:
+    uris = ["file:///exports", "s3://KEY:SECRET@bucket/x"]
+    options = [word for uri in uris for word in ("--copy-to", uri)]
+    assert run(name, "--brokers", "a:1", *options) == (0, "")
+    assert run(name, "--brokers", "a:1", SLACKWATER_COPY_TO=" ".join(uris)) == (0, "")
+    assert run(name, "--brokers", "a:1") == (0, "")
+    assert [service.copy_to for _, service in launched] == [uris, uris, []]
+    assert "SECRET" not in repr(launched)
+    code, said = run(name, "--brokers", "a:1", "--copy-to", "ftp://KEY:SECRET@bucket/x")
+    assert code == 2
+    assert "scheme ftp" in said
+    assert "SECRET" not in said

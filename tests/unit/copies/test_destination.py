@@ -170,6 +170,23 @@ def test_without_renames_the_second_to_look_gives_up() -> None:
     assert names(first) == ["_SUCCESS", "part-00000-one.parquet", "part-00001-one.parquet"]
 
 
+def test_without_renames_one_that_is_overtaken_gives_up(monkeypatch) -> None:
+    """Both have found the directory empty, and the other one is done first."""
+    first = remote()
+    second = remote("two", first.filesystem)
+    look = Destination.refuse_taken
+
+    def overtaken(self: Destination) -> None:
+        look(self)
+        if self is first:
+            second.write(DATA, MANIFEST)
+
+    monkeypatch.setattr(Destination, "refuse_taken", overtaken)
+    with pytest.raises(InvalidStatement, match="overwrites nothing"):
+        first.write(DATA, MANIFEST)
+    assert names(first) == ["_SUCCESS", "part-00000-two.parquet", "part-00001-two.parquet"]
+
+
 def test_a_manifest_that_cannot_be_written_leaves_no_files(monkeypatch) -> None:
     destination = remote()
     put = Destination._put
