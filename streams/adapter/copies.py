@@ -149,7 +149,7 @@ def _on(
         return result.result()
     except (OSError, pa.ArrowException) as error:
         raise InvalidStatement(
-            f"COPY could not write to {target.shown}; it has removed what it wrote",
+            f"COPY could not write to {target.shown}",
             target.redacted(str(error).splitlines()[0] if str(error) else repr(error)),
             "look at the place, its permissions and the credentials of the coordinator",
         ) from None

@@ -49,8 +49,8 @@ def copied(
         return PeekCanceled()
     except (OSError, pa.ArrowException) as error:
         first = (str(error) or repr(error)).splitlines()[0]
-        why = f"could not write to {target.shown}; it has removed what it wrote"
-        return PeekError(f"COPY {why}\nDETAIL: {target.redacted(first)}")
+        why = f"COPY could not write to {target.shown}"
+        return PeekError(f"{why}\nDETAIL: {target.redacted(first)}")
 
 
 def columns_of(peek: Peek, files: CopyFiles) -> list[Column]:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import duckdb
 import pytest
+from pyarrow import fs
 
 from streams.compute.peeks import (
     CancelPeek,
@@ -20,6 +21,7 @@ from streams.compute.peeks import (
 from streams.copies.destination import Destination
 from streams.copies.targets import CopyTargets
 from streams.plan.physical import SortKey
+from streams.replica.peeks import copying
 from tests.support.peeking import Peeking, peek
 from tests.unit.replica.test_peek_loop import Asker
 
@@ -184,3 +186,27 @@ def test_a_collection_in_error_is_not_copied(peeking: Peeking, tmp_path: Path) -
     asker.begin("a", replace(wanted, plan=peek("u2", 4).plan))
     assert asker.answers(1)["c"].outcome == PeekError("bad")
     assert not list(tmp_path.iterdir())
+
+
+def test_a_file_system_that_fails_is_an_error_without_secrets(
+    peeking: Peeking, tmp_path: Path, monkeypatch
+) -> None:
+    def refused(self: Destination, *_: object) -> None:
+        raise PermissionError(13, "SECRET is not permitted")
+
+    monkeypatch.setattr(Destination, "write", refused)
+    (prefix,) = allowed(tmp_path).prefixes
+    split = prefix.split._replace(query="secret=SECRET")
+    monkeypatch.setattr(copying, "opened", lambda *_: local(tmp_path / "v"))
+    asker = Asker(peeking)
+    loop = peeking.replica(copy_to=CopyTargets((replace(prefix, split=split),)))
+    asker.begin("a", copy(tmp_path / "v"))
+    outcome = asker.answers(1)["c"].outcome
+    assert isinstance(outcome, PeekError)
+    assert outcome.message.startswith(f"COPY could not write to {tmp_path.as_uri()}/v")
+    assert "*** is not permitted" in outcome.message
+    assert loop.broken is None
+
+
+def local(path: Path) -> Destination:
+    return Destination(fs.LocalFileSystem(), str(path), "one")
