@@ -19,11 +19,13 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
+import pyarrow as pa
+
 from streams.compute.reclocking import Ends
 from streams.compute.stalls import TopicReport
 from streams.errors import Determinate
 from streams.ids import Offset, Topic
-from streams.replica.ingest.sizes import Fetcher, MeanSize, sampled
+from streams.replica.ingest.sizes import MeanSize, sampled
 
 log = logging.getLogger(__name__)
 
@@ -38,7 +40,7 @@ def elapsed_ms() -> int:
     return time.monotonic_ns() // 1_000_000
 
 
-class EndsReader(Fetcher, Protocol):
+class EndsReader(Protocol):
     """Returns the ends of topics (`streams.kafka.client.raw`). Used by one thread alone."""
 
     def ends(self, topic: Topic) -> Mapping[int, tuple[Offset, Offset]]:
@@ -49,6 +51,14 @@ class EndsReader(Fetcher, Protocol):
 
     def highs(self, topic: Topic, partitions: Collection[int]) -> Mapping[int, Offset]:
         """Return the last stable offsets of these partitions. Errors: as `ends`."""
+
+    def fetch(
+        self, topic: Topic, partition: int, lo: Offset, hi: Offset, limit: int | None = None
+    ) -> pa.Table:
+        """Return the first records of a range of offsets. Errors: Determinate, Truncated."""
+
+    def rest(self) -> None:
+        """Fetch nothing until the next call."""
 
     def close(self) -> None:
         """Release the connection."""
