@@ -490,5 +490,3 @@ def _is_spelled(item: Item, text: str) -> bool:
     name = item.name.casefold().replace('"', '""')
     parts = name.rsplit(".", 1) if item.kind == "errors" else [name]
     return all(part in text for part in parts)
-
-

@@ -303,3 +303,16 @@ def test_a_reader_that_leaves_cancels_the_copy_of_a_replica(
     go_on.set()
     assert ended.wait(30)
     eventually(lambda: not list(replica_exports.iterdir()))
+
+
+def test_system_relations_are_copied_too(env, exports: Path) -> None:
+    target = (exports / "v").as_uri()
+    (told,) = rows_of(env.sql(f"COPY (SELECT name FROM slackwater.objects) TO '{target}'"))
+    assert read(exports / "v") == [["orders"]]
+    assert told[0] == 1
+
+
+def test_a_replica_copies_no_system_relation(env, replica_exports: Path) -> None:
+    failed = by_replica(env, "SELECT * FROM slackwater.objects", replica_exports / "v")[-1]
+    assert isinstance(failed, Failed)
+    assert failed.message == "COPY by a replica expected an object, found slackwater.objects"
