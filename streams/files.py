@@ -39,12 +39,12 @@ def write_whole(
         partial.unlink(missing_ok=True)
         raise
     if is_durable:
-        _synchronize_names(path.parent)
+        synchronize(path.parent)
 
 
-def _synchronize_names(directory: Path) -> None:
-    """The names of a directory's files are on disk."""
-    descriptor = os.open(directory, os.O_RDONLY)
+def synchronize(path: Path) -> None:
+    """Have a file, or the names of a directory's files, on disk. Errors: OSError."""
+    descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
     finally:

@@ -80,8 +80,8 @@ class Copies:
             time, sizes = yield from self._computed(statement, plan, planned, when, items)
         log.info("copied", extra={"target": statement.uri, "rows": sizes.rows})
         yield Columns(COLUMNS)
-        told = [sizes.rows, len(sizes.files), sizes.bytes, time if read else None]
-        yield Rows((json.dumps(told),))
+        row = [sizes.rows, len(sizes.files), sizes.bytes, time if read else None]
+        yield Rows((json.dumps(row),))
         facts: dict[str, str | int] = {"as_of": time} if read else {}
         yield Complete(f"COPY {sizes.rows}", {**facts, **session_facts(session)})
 
@@ -130,7 +130,9 @@ def _of_a_replica(read: Readable) -> Item:
 def _on(
     target: CopyTarget, work: Callable[[Callable[[], bool]], _Returned]
 ) -> Generator[Result, None, _Returned]:
-    """Do work on a file system, and beat for the user meanwhile; it is told of a cancellation.
+    """Do work on a file system, and beat for the user meanwhile.
+
+    `work` gets a function that says whether it is canceled.
 
     Errors: InvalidStatement, also for those of the file system, without secrets.
     """

@@ -11,7 +11,6 @@ removes its own files, which the attempt names, and no others.
 """
 
 import json
-import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -22,6 +21,7 @@ from pyarrow import fs
 
 from streams.copies.targets import CopyTarget
 from streams.errors import InvalidStatement
+from streams.files import synchronize
 
 MANIFEST = "_SUCCESS"
 MOST_MANIFEST = 64 << 20
@@ -156,19 +156,19 @@ class Destination:
             for piece in pieces:
                 stream.write(piece)
         if self._is_local:
-            _sync(path)
+            synchronize(Path(path))
 
     def _commit(self, manifest: bytes) -> None:
         self._put(MANIFEST, [manifest])
         if not self._is_local:
             return
-        _sync(self.staging)
+        synchronize(Path(self.staging))
         try:
             self.filesystem.move(self.staging, self.path)
         except OSError:
             self.refuse_taken()
             raise
-        _sync(self.path.rpartition("/")[0] or "/")
+        synchronize(Path(self.path).parent)
 
     def _refuse_others(self) -> None:
         """Errors: InvalidStatement if another attempt has written there meanwhile."""
@@ -251,12 +251,3 @@ def _cut(data: Iterable[bytes], sizes: Sequence[int]) -> Iterator[Iterator[bytes
 
     for size in sizes:
         yield file(size)
-
-
-def _sync(path: str) -> None:
-    """Have a file or directory on the disk."""
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -3,7 +3,7 @@
 Where a coordinator may write is a setting: prefixes of URIs. They may have what a file system
 asks for, as `s3://KEY:SECRET@bucket/exports?endpoint_override=...`. The URI of a statement has
 only a scheme, a place and a path, and lies below a prefix, whose credentials and options it is
-written with. So no secret is in a statement, and nobody chooses the server they are sent to.
+written with. So a statement holds no secret, and cannot choose the server that gets them.
 """
 
 import re

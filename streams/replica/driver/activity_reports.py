@@ -87,27 +87,27 @@ class ActivityReporter:
 
     def _dataflows(self, flows: Sequence[Dataflow], now: float) -> list[DataflowActivity]:
         done = self.timings.work.of(flows)
-        self.reported = {id_: told for id_, told in self.reported.items() if id_ in done}
+        self.reported = {id_: report for id_, report in self.reported.items() if id_ in done}
         new = [flow for flow in flows if self._is_new(flow, done[flow.id])]
         if not new:
             return []
-        new.sort(key=lambda flow: self._told_at(flow.id))
+        new.sort(key=lambda flow: self._reported_at(flow.id))
         new = new[:MOST_REPORTED]
         sizes = arrangement_sizes(flows, new, self.scheduler.store.directory / "runs")
         return [self._report(flow, done[flow.id], sizes[flow.id], now) for flow in new]
 
     def _is_new(self, flow: Dataflow, work: DataflowWork) -> bool:
-        told = self.reported.get(flow.id)
+        last = self.reported.get(flow.id)
         return (
-            told is None
-            or told.iteration != self.iteration
-            or told.work != work
-            or told.state is not state_of(flow)
+            last is None
+            or last.iteration != self.iteration
+            or last.work != work
+            or last.state is not state_of(flow)
         )
 
-    def _told_at(self, id_: CollectionId) -> float:
-        told = self.reported.get(id_)
-        return 0.0 if told is None else told.at
+    def _reported_at(self, id_: CollectionId) -> float:
+        last = self.reported.get(id_)
+        return 0.0 if last is None else last.at
 
     def _report(
         self,
@@ -116,11 +116,11 @@ class ActivityReporter:
         sizes: Mapping[NodeId, ArrangementSize],
         now: float,
     ) -> DataflowActivity:
-        told = self.reported.get(flow.id)
-        if told is None or told.work.plan != work.plan:
+        last = self.reported.get(flow.id)
+        if last is None or last.work.plan != work.plan:
             before, at = DataflowWork(work.began, work.plan), work.began
         else:
-            before, at = told.work, told.at
+            before, at = last.work, last.at
         self.reported[flow.id] = Reported(self.iteration, now, work, state_of(flow))
         numbers = sorted(work.nodes.keys() | sizes.keys())[:MOST_OPERATORS]
         return DataflowActivity(
