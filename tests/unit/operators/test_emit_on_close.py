@@ -7,6 +7,7 @@ afterwards. A few are taken back, as in the output of a view.
 import random
 from collections.abc import Mapping
 from importlib import import_module
+from itertools import pairwise
 
 import pyarrow as pa
 import pytest
@@ -19,7 +20,8 @@ from tests.support.examples import examples
 
 CLICKS = "id BIGINT, page VARCHAR, ts TIMESTAMP"
 TABLES = {"clicks": CLICKS, "buys": CLICKS}
-LAST, WINDOWS = 60, 24
+LAST, WINDOWS, TWO_WINDOWS = 60, 24, 20
+CLOSING, BORN = 1, 20  # the seed and the birth of histories that close windows
 PUSHDOWN = import_module("streams.plan.passes.pushdown")
 TEN = "INTERVAL '10 milliseconds'"
 START = f"time_bucket({TEN}, ts)"
@@ -224,7 +226,7 @@ def history(chance: random.Random, count: int, late_share: float, born: int) -> 
     cuts=st.sets(st.integers(1, LAST + 20), max_size=8),
     kills=st.sets(st.integers(0, 8), max_size=3),
 )
-@example(seed=1, born=20, cuts=set(range(22, LAST + 20, 8)), kills={0, 3, 6})
+@example(seed=CLOSING, born=BORN, cuts=set(range(22, LAST + 20, 8)), kills={0, 3, 6})
 @example(seed=2, born=0, cuts=set(), kills=set())
 @examples(3)
 def test_each_row_appears_once_at_its_end(
@@ -238,16 +240,10 @@ def test_each_row_appears_once_at_its_end(
     dies = {uppers[number] for number in kills if number < len(uppers) - 1}
     actual = lived(f"{query} EMIT ON CLOSE ({end})", TABLES, inputs, born, uppers, dies)
     assert actual == expected(query, end, inputs, born, upper)
-
-
-def test_the_histories_close_windows() -> None:
-    """What is compared above is not nothing, and some of it had ended at the birth."""
-    for name, (query, end) in VIEWS.items():
-        chance = random.Random(1)
-        inputs = {table: history(chance, 25, 0.3, 20) for table in TABLES}
-        times = {row[-1] for row in expected(query, end, inputs, 20, LAST + 21)}
-        assert len(times) > 1, name
-        assert 20 in times or name == "rows that expire", name
+    if (seed, born) == (CLOSING, BORN):  # what is compared is not nothing
+        times = {row[-1] for row in actual}
+        assert len(times) > 1
+        assert born in times or name == "rows that expire"
 
 
 def test_what_is_maintained_in_tests_is_the_same() -> None:
@@ -285,10 +281,11 @@ def most_held(text: str) -> tuple[int, int]:
     inputs = {table: long_history(WINDOWS) for table in TABLES}
     held = []
     with stepped(text, TABLES, inputs, 0) as view:
-        for number in range(1, WINDOWS):
-            view.step(max(1, number * 10 - 10), number * 10)
+        for lower, upper in pairwise([1, *range(TWO_WINDOWS, WINDOWS * 10, TWO_WINDOWS)]):
+            view.step(lower, upper)
             held.append(view.held())
-    return max(held[WINDOWS // 6 : WINDOWS // 2]), max(held[WINDOWS // 2 :])
+    half = len(held) // 2
+    return max(held[half // 3 : half]), max(held[half:])
 
 
 BOUNDED = (
@@ -324,7 +321,7 @@ BOUNDED = (
 def test_state_does_not_grow(name: str) -> None:
     query, end = VIEWS[name]
     first, afterwards = most_held(f"{query} EMIT ON CLOSE ({end})")
-    assert afterwards <= first
+    assert afterwards <= 1.2 * first  # where it grows, it is more than 1.5 (below)
 
 
 @pytest.mark.parametrize("name", ["tumbling", "the best of each"])
