@@ -36,7 +36,7 @@ demo-postgres: setup ## the same, and the views in a PostgreSQL, checked in SQL 
 
 test: setup ## every change: all that proves correctness, on a real broker and Spark too
 	@echo "those that compute beside those that wait: each run is shown when it has ended"
-	@$(BESIDE) --jobs=4 test-parts test-environments test-replica test-services test-operators test-adapter test-models
+	@$(BESIDE) --jobs=5 test-parts test-environments test-replica test-services test-operators test-adapter test-models
 
 BESIDE := $(MAKE) --no-print-directory --keep-going $(WHOLE)
 UNIT := -m "not integration and not e2e and not long"

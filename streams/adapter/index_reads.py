@@ -1,37 +1,47 @@
-"""SELECTs with an equality on the key of an index, which replicas answer from memory.
+"""SELECTs with an equality on the key of an index, whose rows replicas have in memory.
 
-A SELECT qualifies if it shows columns of one collection, compares columns with constants, and
-each column of an index's key by `=`. Its answer is that of the coordinator's own evaluation,
-since the peek has the plan that a worker made. Whatever keeps a replica from answering (there
-is none, the index is being loaded, the answer is large, the collection is in error), the SELECT
-is evaluated as any other, and so has the same errors.
+An index is used for a collection if each row that counts equals a constant, or one of several,
+in each column of the key. Of a SELECT that shows columns of one collection, and only compares
+columns with constants, a replica computes the answer: the peek has the plan that a worker made.
+Of any other SELECT a replica looks up the rows, and a worker evaluates it over them, as over a
+snapshot of the shard. Either way the answer is that of the coordinator's own evaluation.
 
-A user's other expressions are not evaluated by a replica: they might take its memory.
+Whatever keeps a replica from answering (there is none, the index is being loaded, the rows are
+large, the collection is in error), the shard is read, so a SELECT has the same errors.
+
+A replica evaluates no other expressions of users: they might take its memory.
 """
 
 import threading
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass, field
+from itertools import product
+from math import prod
 
 import pyarrow as pa
 
 from streams.adapter.catalog import Catalog, Item
 from streams.adapter.results import Progress, Result, Rows
 from streams.adapter.row_encoding import rows
-from streams.adapter.workers.requests import Planned
+from streams.adapter.workers.requests import Import, Planned
 from streams.compute.controller import Controller
 from streams.compute.peeks import KeyLookup, Peek, PeekOutcome, PeekRows, PeekTarget
 from streams.errors import SlackwaterError
 from streams.ids import CollectionId, Timestamp
-from streams.plan.physical import SortKey
+from streams.plan import json as plans
+from streams.plan.physical import Dataflow, SortKey, Source
+from streams.plan.physical import Import as PlannedImport
 from streams.progress import frontier
 from streams.storage.client.shards import fresh_uuid
-from streams.trace.kernel.kernel import Kernel, data_schema
+from streams.trace.kernel.kernel import Kernel, arrow_schema, data_schema
 
 MOST_BYTES = 1 << 20
 """Bytes of an answer from an index."""
+
+MOST_KEYS = 1000
+"""Number of keys that one peek looks up."""
 
 BEAT_S = 1.0
 MOST_BEATS = 5
@@ -42,13 +52,12 @@ KEY_TYPES = frozenset({"TINYINT", "SMALLINT", "INTEGER", "BIGINT", "DOUBLE", "VA
 
 
 @dataclass(frozen=True, slots=True)
-class IndexedRead:
-    """A SELECT that an index can answer."""
+class IndexedImport:
+    """A collection that a SELECT reads by an index."""
 
     index: CollectionId
     collection: Item
     lookup: KeyLookup
-    planned: Planned
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,46 +77,75 @@ class IndexReads:
     _kernel: Kernel = field(default_factory=Kernel)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
-    def find(self, planned: Planned) -> IndexedRead | None:
-        """Return the SELECT with an index that can answer it now, if there is one."""
-        catalog, observed = self.catalog(), self.controller.observed
-        if planned.peek is None or len(planned.imports) != 1 or not observed.replicas:
+    def find(self, planned: Planned) -> IndexedImport | None:
+        """Return the index that can answer a whole SELECT now, if there is one."""
+        if planned.peek is None or len(planned.imports) != 1:
             return None
-        read = catalog.items.get(CollectionId(planned.imports[0].collection))
-        if read is None:
-            return None
-        indexes = [item for item in catalog.dependants(read.id) if item.kind == "index"]
-        for item in indexes:
-            status = observed.report(item.id).status
-            lookup = _lookup(item, planned)
-            if lookup is not None and status is not None and status.state == "running":
-                return IndexedRead(item.id, read, lookup, planned)
-        return None
+        return self._indexed(planned.imports[0])
 
     def answer(
-        self, read: IndexedRead, time: Timestamp
+        self, planned: Planned, by: IndexedImport, time: Timestamp
     ) -> Generator[Result, None, IndexedRows | None]:
         """Return the answer at a time; None if no replica gives one in some seconds.
 
         The caller holds since at the time.
         """
-        peek = _peek(read, time)
+        assert planned.peek is not None, "it was found"
+        order = tuple(SortKey(*key) for key in planned.peek.order)
+        project = tuple(range(len(planned.shown)))
+        answered = yield from self._asked(_peek(by, time, planned.peek.plan, project, order))
+        return None if answered is None else self._encoded(planned, answered)
+
+    def snapshots(
+        self, imports: Sequence[Import], time: Timestamp
+    ) -> Generator[Result, None, dict[int, pa.Table]]:
+        """Return what replicas have of imports at a time, by their positions.
+
+        An import is left out that no index can look up, or no replica answers. The caller holds
+        since at the time. Shape: the import's columns as c0 .. cn, NULL where they do not
+        matter, time, diff.
+        """
+        tables = {}
+        for position, imported in enumerate(imports):
+            by = self._indexed(imported)
+            if by is None:
+                continue
+            columns = tuple(sorted(imported.columns)) or by.lookup.columns
+            answered = yield from self._asked(_peek(by, time, _everything(by), columns))
+            if answered is None:
+                break  # nor would they answer the next
+            tables[position] = _updates(by.collection, columns, answered, time)
+        return tables
+
+    def _indexed(self, imported: Import) -> IndexedImport | None:
+        """Return the index that can look up an import now, if there is one."""
+        catalog, observed = self.catalog(), self.controller.observed
+        read = catalog.items.get(CollectionId(imported.collection))
+        if read is None or not observed.replicas:
+            return None
+        indexes = [item for item in catalog.dependants(read.id) if item.kind == "index"]
+        for item in indexes:
+            status = observed.report(item.id).status
+            lookup = _lookup(item, imported)
+            if lookup is not None and status is not None and status.state == "running":
+                return IndexedImport(item.id, read, lookup)
+        return None
+
+    def _asked(self, peek: Peek) -> Generator[Result, None, PeekRows | None]:
         try:
-            result = self.controller.peek(peek)
-            outcome = yield from _waited(result)
+            outcome = yield from _waited(self.controller.peek(peek))
         except SlackwaterError:
             return None
         finally:
             with suppress(SlackwaterError):
                 self.controller.cancel_peek(peek.uuid)
-        return self._encoded(read, outcome) if isinstance(outcome, PeekRows) else None
+        return outcome if isinstance(outcome, PeekRows) else None
 
-    def _encoded(self, read: IndexedRead, answer: PeekRows) -> IndexedRows:
-        with pa.ipc.open_stream(pa.py_buffer(answer.rows)) as stream:
-            table = stream.read_all()
-        types = [kind for _, kind in read.planned.shown]
+    def _encoded(self, planned: Planned, answered: PeekRows) -> IndexedRows:
+        types = [kind for _, kind in planned.shown]
         with self._lock:
-            return IndexedRows(answer.count, tuple(rows(table, types, self._kernel)))
+            encoded = tuple(rows(_table(answered), types, self._kernel))
+            return IndexedRows(answered.count, encoded)
 
 
 def _waited(result: "Future[PeekOutcome]") -> Generator[Result, None, PeekOutcome | None]:
@@ -119,37 +157,69 @@ def _waited(result: "Future[PeekOutcome]") -> Generator[Result, None, PeekOutcom
     return None
 
 
-def _peek(read: IndexedRead, time: Timestamp) -> Peek:
-    planned, collection = read.planned, read.collection
-    assert planned.peek is not None, "an indexed read can be a peek"
+def _peek(
+    by: IndexedImport,
+    time: Timestamp,
+    plan: str,
+    project: tuple[int, ...],
+    order: tuple[SortKey, ...] = (),
+) -> Peek:
     return Peek(
         uuid=fresh_uuid(),
-        target=PeekTarget(collection.id, collection.group, read.index),
+        target=PeekTarget(by.collection.id, by.collection.group, by.index),
         time=time,
-        plan=planned.peek.plan,
-        project=tuple(range(len(planned.shown))),
+        plan=plan,
+        project=project,
         most_bytes=MOST_BYTES,
-        lookup=read.lookup,
-        order=tuple(SortKey(*key) for key in planned.peek.order),
+        lookup=by.lookup,
+        order=order,
     )
 
 
-def _lookup(index: Item, planned: Planned) -> KeyLookup | None:
-    """Return the key that a SELECT asks for; None unless it compares all columns of it."""
+def _everything(by: IndexedImport) -> str:
+    """Return the plan of all columns of a collection."""
+    columns = by.collection.columns
+    types = tuple(column.type for column in columns)
+    imports = (PlannedImport(by.collection.id, columns),)
+    return plans.dumps(Dataflow(imports, (Source(0),), (types,), (0,), columns))
+
+
+def _table(answered: PeekRows) -> pa.Table:
+    with pa.ipc.open_stream(pa.py_buffer(answered.rows)) as stream:
+        return stream.read_all()
+
+
+def _updates(
+    collection: Item, columns: tuple[int, ...], answered: PeekRows, time: Timestamp
+) -> pa.Table:
+    """Return the rows of an answer that has `columns`, as updates at a time."""
+    schema = arrow_schema([column.type for column in collection.columns])
+    table, count = _table(answered), answered.count
+    answers = dict(zip(columns, table.columns, strict=True))
+    arrays = [
+        answers.get(position, pa.nulls(count, schema.field(position).type))
+        for position in range(len(collection.columns))
+    ]
+    ends = [pa.repeat(pa.scalar(value, pa.int64()), count) for value in (time, 1)]
+    return pa.table([*arrays, *ends], schema=schema)
+
+
+def _lookup(index: Item, imported: Import) -> KeyLookup | None:
+    """Return the keys that an import asks for; None unless they have all columns."""
     names = [column.name for column in index.columns]
     places = tuple(names.index(key) for key in index.keys)
     types = [index.columns[place].type for place in places]
-    equal = {
-        comparison.column: comparison.value
-        for comparison in planned.imports[0].where
-        if comparison.operator == "="
-    }
-    if not equal.keys() >= set(places) or not KEY_TYPES.issuperset(types):
+    fewest = sorted(imported.members, key=lambda member: len(member.values), reverse=True)
+    values = {member.column: tuple(dict.fromkeys(member.values)) for member in fewest}
+    if not values.keys() >= set(places) or not KEY_TYPES.issuperset(types):
         return None
+    if prod(len(values[place]) for place in places) > MOST_KEYS:
+        return None
+    columns = zip(*product(*(values[place] for place in places)), strict=True)
     try:
         arrays = [
-            pa.array([equal[place]], field.type)
-            for place, field in zip(places, data_schema(types), strict=True)
+            pa.array(constants, field.type)
+            for constants, field in zip(columns, data_schema(types), strict=True)
         ]
     except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError):
         return None  # a constant beyond the type: no row is equal

@@ -9,7 +9,7 @@ Waiting is divided into beats, at which both sides see that the other is alive. 
 generator; closing it ends the read.
 """
 
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TypeVar
@@ -24,18 +24,21 @@ from streams.adapter.provisioning import bounds_of, relations
 from streams.adapter.pruning import Allowance, Wanted
 from streams.adapter.read_errors import halted, refuse_errors, refusing, unreadable
 from streams.adapter.read_holds import Guard, Guards
-from streams.adapter.results import Columns, Complete, Notice, Progress, Result, Rows
+from streams.adapter.results import (
+    Columns,
+    Complete,
+    Notice,
+    Progress,
+    Result,
+    Rows,
+    beating,
+)
 from streams.adapter.row_encoding import CHANGE, change_rows
 from streams.adapter.sessions import Session, session_facts
 from streams.adapter.system_columns import named_in, telling_names
 from streams.adapter.system_reads import TABLES, SystemReads, SystemTable, refuse_as_of
 from streams.adapter.timelines import Timeline, common
-from streams.adapter.timestamp_selection import (
-    LAST,
-    ReadAt,
-    Unreadable,
-    choose,
-)
+from streams.adapter.timestamp_selection import LAST, ReadAt, Unreadable, choose
 from streams.adapter.workers.pool import Workers
 from streams.adapter.workers.process import Unstarted, WorkerLost
 from streams.adapter.workers.requests import (
@@ -142,8 +145,10 @@ class Reads:
             yield from indexed
             return
         with self.spool() as spool:
-            computed = self.computed(read, when, items, partial(Compute, plan), spool.take)
-            time, ended = yield from computed
+            request, by_index = partial(Compute, plan), planned.peek is None
+            time, ended = yield from self.computed(
+                read, when, items, request, spool.take, by_index=by_index
+            )
             yield Columns(tuple(Column(*column) for column in planned.shown))
             for block in spool.blocks():
                 yield Rows(tuple(block.decode().split("\n")))
@@ -159,7 +164,7 @@ class Reads:
         found = self._indexes.find(planned)
         if found is None:
             return None
-        ask = partial(self._indexes.answer, found)
+        ask = partial(self._indexes.answer, planned, found)
         time, answer = yield from self.asked(found.collection, when, items, ask)
         if answer is None:
             return None
@@ -208,10 +213,13 @@ class Reads:
         items: Sequence[Item],
         request: Callable[[Timestamp], Request],
         take: Callable[[bytes], object],
+        *,
+        by_index: bool = False,
     ) -> Generator[Result, None, tuple[Timestamp, Ended]]:
         """Have a worker execute a request on snapshots at one time; return time and end.
 
-        Errors: as `select`.
+        Of a snapshot that an index can look up, replicas are asked `by_index`. Errors: as
+        `select`.
         """
         sources = [item for item, _ in read if isinstance(item, Item)]
         tables = [item for item, _ in read if isinstance(item, SystemTable)]
@@ -221,8 +229,10 @@ class Reads:
             time = yield from self._readable(sources, when, guard)
             if tables and not sources:
                 time = Timestamp(self._system.now_ms())
+            imports = [imported for _, imported in read] if by_index else []
+            looked_up = yield from self._indexes.snapshots(imports, time)
             with (yield from beating(self._workers.lend())) as worker:
-                snapshots = self._snapshots(read, time)
+                snapshots = self._snapshots(read, time, looked_up)
                 return time, (yield from beating(worker.ask(request(time), snapshots, take)))
 
     def planned(
@@ -259,18 +269,28 @@ class Reads:
             return (yield from beating(worker.ask(request, (), take)))
 
     def _snapshots(
-        self, read: Sequence[tuple[Readable, Import]], time: Timestamp
+        self,
+        read: Sequence[tuple[Readable, Import]],
+        time: Timestamp,
+        looked_up: Mapping[int, pa.Table],
     ) -> list[pa.Table]:
-        """Return what a SELECT reads of its imports. Errors: InvalidStatement."""
+        """Return what a SELECT reads of its imports, of which some are there already.
+
+        Errors: InvalidStatement.
+        """
         allowance = Allowance(self._workers.limits.rows)
         tables = [item for item, _ in read if isinstance(item, SystemTable)]
         system = self._system.snapshots(tables, time)
         snapshots = []
-        for item, imported in read:
+        for position, (item, imported) in enumerate(read):
+            there = looked_up.get(position)
             if isinstance(item, SystemTable):
-                allowance.take(system[item.id].nbytes)
-                snapshots.append(system[item.id])
+                there = system[item.id]
+            if there is not None:
+                allowance.take(there.nbytes)
+                snapshots.append(there)
                 continue
+            assert isinstance(item, Item), "a system table is there"
             wanted = Wanted(imported.columns, allowance, imported.where)
             allowance.expect(self._fetched(item, time, wanted))
             updates, errors = self._snapshot(item, time, wanted)
@@ -470,19 +490,6 @@ def why_patient(behind: str, time: Timestamp, when: When) -> Iterator[str]:
             f"waits for {behind} to come to {time}: event time moves with messages, and not"
             " with the clock"
         )
-
-
-def beating(work: Generator[None, None, _Returned]) -> Generator[Result, None, _Returned]:
-    """Beats for the user while work goes on; what the work returns."""
-    try:
-        while True:
-            next(work)
-            yield Progress(frontier(0))
-    except StopIteration as done:
-        returned: _Returned = done.value
-        return returned
-    finally:
-        work.close()
 
 
 def _is_spelled(item: Item, text: str) -> bool:

@@ -19,13 +19,13 @@ booleans and nested values are JSON, everything else, and what JSON cannot say, 
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Generator, Mapping
 from dataclasses import dataclass, field
-from typing import assert_never
+from typing import TypeVar, assert_never
 
 from streams.errors import InvalidStatement, SlackwaterError
 from streams.plan.physical import Column
-from streams.progress import Antichain
+from streams.progress import Antichain, frontier
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +74,8 @@ class Failed:
 
 
 END = '{"type": "end"}'
+
+_Returned = TypeVar("_Returned")
 """The last line of every complete answer."""
 
 Result = Columns | Rows | Progress | Notice | Complete | Failed
@@ -110,3 +112,16 @@ def _fields(result: Columns | Progress | Notice | Complete | Failed) -> dict[str
             return {"type": "error", "error": error}
         case _:
             assert_never(result)
+
+
+def beating(work: Generator[None, None, _Returned]) -> Generator[Result, None, _Returned]:
+    """Beats for the user while work goes on; what the work returns."""
+    try:
+        while True:
+            next(work)
+            yield Progress(frontier(0))
+    except StopIteration as done:
+        returned: _Returned = done.value
+        return returned
+    finally:
+        work.close()

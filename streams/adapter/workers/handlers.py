@@ -38,7 +38,11 @@ from streams.errors import SlackwaterError
 from streams.ids import Timestamp
 from streams.operators.linear import pick
 from streams.plan import json as plans
-from streams.plan.analyses.column_bounds import column_comparisons, only_compares
+from streams.plan.analyses.column_bounds import (
+    column_comparisons,
+    column_memberships,
+    only_compares,
+)
 from streams.plan.analyses.column_usage import columns_imported
 from streams.plan.bind.binder import canonical_columns
 from streams.plan.bind.functions import function_of
@@ -114,6 +118,7 @@ class RequestExecutor:
                 str(imported.collection),
                 columns_imported(selected.dataflow, index),
                 column_comparisons(selected.dataflow, index),
+                column_memberships(selected.dataflow, index),
             )
             for index, imported in enumerate(selected.dataflow.imports)
         )

@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass, field
 
 from streams.adapter.workers.framing import Garbled
 from streams.ids import CollectionId, Timestamp
-from streams.plan.analyses.column_bounds import OPERATORS, ColumnComparison
+from streams.plan.analyses.column_bounds import OPERATORS, ColumnComparison, ColumnMembership
 from streams.plan.compile import Relation
 from streams.plan.physical import Column
 from streams.plan.sql.statements import CreateFunction
@@ -273,20 +273,29 @@ class Comparison:
 class Import:
     """A collection that a SELECT reads.
 
-    `columns` are the positions of those that matter; each row that counts meets `where`.
+    `columns` are the positions of those that matter; each row that counts meets `where` and
+    `members`.
     """
 
     collection: str
     columns: frozenset[int]
     where: tuple[ColumnComparison, ...] = ()
+    members: tuple[ColumnMembership, ...] = ()
 
     @staticmethod
     def told(
-        collection: object, columns: Iterable[int], where: Iterable[Sequence[object]]
+        collection: object,
+        columns: Iterable[int],
+        where: Iterable[Sequence[object]],
+        members: Iterable[Sequence[object]],
     ) -> "Import":
         """Decode one fact of a plan. Errors: ValueError, TypeError."""
-        conditions = tuple(_compared(*condition) for condition in where)
-        return Import(str(collection), frozenset(map(int, columns)), conditions)
+        return Import(
+            str(collection),
+            frozenset(map(int, columns)),
+            tuple(_compared(*condition) for condition in where),
+            tuple(_member(*membership) for membership in members),
+        )
 
 
 def _compared(column: object, operator: object, value: object) -> ColumnComparison:
@@ -296,6 +305,15 @@ def _compared(column: object, operator: object, value: object) -> ColumnComparis
             return ColumnComparison(column, operator, value)
         case _:
             raise TypeError("a comparison is a column, an operator and a constant")
+
+
+def _member(column: object, values: object) -> ColumnMembership:
+    """Errors: TypeError."""
+    if not isinstance(column, int) or not isinstance(values, list):
+        raise TypeError("a membership is a column and constants")
+    if not values or not all(isinstance(value, int | float | str) for value in values):
+        raise TypeError("a membership has constants")
+    return ColumnMembership(column, tuple(values))
 
 
 @dataclass(frozen=True, slots=True)
@@ -343,6 +361,7 @@ class Planned:
                         [predicate.column, predicate.operator, predicate.value]
                         for predicate in imported.where
                     ],
+                    [[member.column, member.values] for member in imported.members],
                 ]
                 for imported in self.imports
             ],

@@ -7,7 +7,9 @@ hold only where all of these have them. A predicate that is false beats one that
 """
 
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TypeVar
 
 from streams.plan.physical import Dataflow, Linear, Node, Source, Temporal, inputs
 
@@ -26,8 +28,11 @@ _FORMS = [
         rf"\((?:{_NUMBER}|{_TEXT}){_OPERATOR}{_COLUMN}\)",
     )
 ]
+_MEMBERS = re.compile(rf"\({_COLUMN} IN \((?P<members>.*)\)\)", re.DOTALL)
+_MEMBER = re.compile(rf"(?:{_NUMBER}|{_TEXT})(?:, |$)", re.DOTALL)
 _TURNED = {"=": "=", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
 OPERATORS = frozenset(_TURNED)
+_Bound = TypeVar("_Bound", "ColumnComparison", "ColumnMembership")
 _EXACT_DIGITS = 15
 """So many digits of a decimal make the same double in every implementation."""
 
@@ -41,35 +46,81 @@ class ColumnComparison:
     value: int | float | str
 
 
+@dataclass(frozen=True, slots=True)
+class ColumnMembership:
+    """A column, by its position, equals one of some constants."""
+
+    column: int
+    values: tuple[int | float | str, ...]
+
+
 def column_comparisons(dataflow: Dataflow, index: int) -> tuple[ColumnComparison, ...]:
     """Predicates that hold for every row of an import that the dataflow reads.
 
     Integers, doubles and text alone; NaN, which is above all doubles, meets `>` and `>=` and is
     in no range, so that these are not among them.
     """
+    return _in_all_readers(dataflow, index, _parsed)
+
+
+def column_memberships(dataflow: Dataflow, index: int) -> tuple[ColumnMembership, ...]:
+    """Columns that equal one of some constants in every row of an import that is read.
+
+    Integers, doubles and text alone, as of `column_comparisons`.
+    """
+    return _in_all_readers(dataflow, index, _membership)
+
+
+def only_compares(node: Linear, types: tuple[str, ...]) -> bool:
+    """Whether each predicate compares a column with constants; `types` are the input's."""
+    texts = [predicate.sql for predicate in node.predicates]
+    return all(_parsed(sql, types) or _membership(sql, types) for sql in texts)
+
+
+def _in_all_readers(
+    dataflow: Dataflow, index: int, parse: Callable[[str, tuple[str, ...]], _Bound | None]
+) -> tuple[_Bound, ...]:
+    """Return what each node that reads an import has among its predicates."""
     sources = [i for i, node in enumerate(dataflow.nodes) if node == Source(index)]
-    readers = [
-        (node, source)
+    bounds = [
+        _of(node, dataflow.types[source], parse)
         for source in sources
         for node in dataflow.nodes
         if source in inputs(node)
     ]
-    bounds = [_of(node, dataflow.types[source]) for node, source in readers]
     if not bounds or any(source == len(dataflow.nodes) - 1 for source in sources):
         return ()
     return tuple(bound for bound in bounds[0] if all(bound in others for others in bounds))
 
 
-def only_compares(node: Linear, types: tuple[str, ...]) -> bool:
-    """Whether each predicate compares a column with a constant; `types` are the input's."""
-    return len(_of(node, types)) == len(node.predicates)
-
-
-def _of(node: Node, types: tuple[str, ...]) -> list[ColumnComparison]:
+def _of(
+    node: Node,
+    types: tuple[str, ...],
+    parse: Callable[[str, tuple[str, ...]], _Bound | None],
+) -> list[_Bound]:
     if not isinstance(node, Linear | Temporal):
         return []
-    parsed = [_parsed(predicate.sql, types) for predicate in node.predicates]
+    parsed = [parse(predicate.sql, types) for predicate in node.predicates]
     return [bound for bound in parsed if bound is not None]
+
+
+def _membership(sql: str, types: tuple[str, ...]) -> ColumnMembership | None:
+    comparison = _parsed(sql, types)
+    if comparison is not None:
+        is_equal = comparison.operator == "="
+        return ColumnMembership(comparison.column, (comparison.value,)) if is_equal else None
+    match = _MEMBERS.fullmatch(sql)
+    if match is None:
+        return None
+    column, values, end = int(match["column"]), list[int | float | str](), 0
+    for member in _MEMBER.finditer(match["members"]):
+        value = _value(types[column], member["number"], member["text"])
+        if member.start() != end or value is None:
+            return None
+        values.append(value)
+        end = member.end()
+    is_whole = values and end == len(match["members"])
+    return ColumnMembership(column, tuple(values)) if is_whole else None
 
 
 def _parsed(sql: str, types: tuple[str, ...]) -> ColumnComparison | None:

@@ -15,6 +15,8 @@ from tests.support.replica import FakeReplica
 
 S1, I2 = CollectionId("s1"), CollectionId("i2")
 CREATE = "CREATE INDEX by_id ON orders (ID)"
+BY_PEEK = "SELECT id FROM orders WHERE id = 3"
+BY_WORKER = "SELECT id + 0 AS id FROM orders WHERE id = 3"
 
 
 @pytest.fixture
@@ -72,6 +74,8 @@ def test_the_description_arranges_the_collection_and_holds_nothing(env, replica)
         "SELECT amount FROM orders WHERE 7 = id AND amount <= 20 ORDER BY amount",
         "SELECT amount, id, amount FROM orders WHERE id = 77",
         "SELECT id FROM orders WHERE id = 3 AND id = 4",
+        "SELECT * FROM orders WHERE id IN (3, 7, 3, 77) ORDER BY amount",
+        "SELECT amount FROM orders WHERE id IN (1, 2) AND id = 2",
     ],
 )
 def test_an_answer_from_an_index_is_that_without(env, replica, peeks, query: str) -> None:
@@ -85,14 +89,36 @@ def test_an_answer_from_an_index_is_that_without(env, replica, peeks, query: str
 @pytest.mark.parametrize(
     "query",
     [
+        "SELECT count(*) FROM orders WHERE id = 3",
+        "SELECT count(*) FROM orders WHERE id = 77",
+        "SELECT sum(amount) AS s FROM orders WHERE id IN (3, 4)",
+        "SELECT * FROM orders WHERE id = 3 ORDER BY amount DESC LIMIT 1",
+        "SELECT DISTINCT id FROM orders WHERE id = 3",
+        "SELECT amount + 1 AS n FROM orders WHERE id = 3 ORDER BY n",
+        "SELECT amount FROM orders WHERE id = 3 AND repeat('x', id) = 'xxx' ORDER BY amount",
+        "SELECT count(*) FROM orders a, orders b WHERE a.id = 3 AND b.id = 3",
+    ],
+)
+def test_rows_of_an_index_are_evaluated_as_a_snapshot(env, replica, peeks, query: str) -> None:
+    replica.append("s1", NOW + 6, [((3, 3.0), NOW + 5, 2)])  # two more of one row
+    without = env.sql(query)
+    assert isinstance(without[-1], Complete)
+    indexed(env)
+    assert env.sql(query) == without
+    assert [peek.target.index for peek in peeks] == [I2]
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
         "SELECT * FROM orders WHERE amount = 3",
         "SELECT * FROM orders WHERE id > 3",
-        "SELECT count(*) FROM orders WHERE id = 3",
-        "SELECT * FROM orders WHERE id = 3 LIMIT 1",
-        "SELECT amount + 1 FROM orders WHERE id = 3",
-        "SELECT amount FROM orders WHERE id = 3 AND repeat('x', id) = 'xxx'",
+        "SELECT * FROM orders WHERE id IN (3, NULL)",
+        "SELECT * FROM orders WHERE id NOT IN (3, 4)",
+        "SELECT * FROM orders WHERE id = 3 OR amount = 3",
+        f"SELECT * FROM orders WHERE id IN ({', '.join(map(str, range(1001)))})",
         "SELECT * FROM orders WHERE id = 9223372036854775808",
-        "SELECT * FROM orders a JOIN orders b USING (id) WHERE id = 3",
+        "SELECT count(*) FROM orders a, orders b WHERE a.id = 3 AND b.amount = 3",
         "SELECT 1",
     ],
 )
@@ -122,30 +148,32 @@ def test_as_of_reads_history_from_the_index_or_the_shard(env, replica, peeks) ->
     assert len(peeks) >= 2
 
 
+@pytest.mark.parametrize("query", [BY_PEEK, BY_WORKER])
 def test_without_a_replica_that_answers_the_coordinator_does(
-    env, replica, peeks, monkeypatch: pytest.MonkeyPatch
+    env, replica, peeks, query: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     indexed(env)
     monkeypatch.setattr(index_reads, "BEAT_S", 0.05)
     replica.peeks.close()
     replica.peeks = None
-    assert env.rows("SELECT id FROM orders WHERE id = 3") == [[3], [3], [3]]
+    assert env.rows(query) == [[3], [3], [3]]
     assert len(peeks) == 1
     assert not env.coordinator.controller._peeks.peeks
     replica.say(Status(I2, "hydrating"))
     eventually(lambda: status(env) == "hydrating")
-    assert env.rows("SELECT id FROM orders WHERE id = 3") == [[3], [3], [3]]
+    assert env.rows(query) == [[3], [3], [3]]
     assert len(peeks) == 1
 
 
+@pytest.mark.parametrize("query", [BY_PEEK, BY_WORKER])
 def test_errors_and_large_answers_are_those_without_an_index(
-    env, replica, peeks, monkeypatch: pytest.MonkeyPatch
+    env, replica, peeks, query: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     indexed(env)
     monkeypatch.setattr(index_reads, "MOST_BYTES", 1)
-    assert env.rows("SELECT id FROM orders WHERE id = 3") == [[3], [3], [3]]
+    assert env.rows(query) == [[3], [3], [3]]
     replica.append("s1", NOW + 9, errors=[("bad", NOW + 6, 1)])
-    failed = env.fails("SELECT id FROM orders WHERE id = 3")
+    failed = env.fails(query)
     assert failed.message == f"orders holds an error at {NOW + 8}"
     assert len(peeks) == 2
 

@@ -2,7 +2,12 @@
 
 import pytest
 
-from streams.plan.analyses.column_bounds import ColumnComparison, column_comparisons
+from streams.plan.analyses.column_bounds import (
+    ColumnComparison,
+    ColumnMembership,
+    column_comparisons,
+    column_memberships,
+)
 from streams.plan.compile import compile_select
 from streams.plan.physical import Dataflow
 from tests.support.plan_tables import catalog
@@ -56,9 +61,37 @@ def test_what_one_reader_wants_is_not_left_out(
     assert _compared(query) == conditions
 
 
+@pytest.mark.parametrize(
+    ("where", "memberships"),
+    [
+        ("a = 3 AND n > 2", [ColumnMembership(0, (3,))]),
+        ("a IN (3, -4) AND b = 'x'", [
+            ColumnMembership(0, (3, -4)), ColumnMembership(1, ("x",))]),
+        ("b IN ('x''y', ', ''z', '') AND v IN (1.5)", [
+            ColumnMembership(1, ("x'y", ", 'z", "")), ColumnMembership(2, (1.5,))]),
+        ("a IN (3, NULL)", []),
+        ("a IN (3, n)", []),
+        ("a NOT IN (3, 4)", []),
+        ("a IN (3) OR n IN (4)", []),
+        ("v IN (1.5, 0.12345678901234567)", []),
+        ("(a, b) IN ((3, 'x'), (4, 'y'))", []),
+    ],
+)  # fmt: skip
+def test_columns_equal_one_of_constants_in_all_rows_that_count(
+    where: str, memberships: list[ColumnMembership]
+) -> None:
+    dataflow, index = _planned(f"SELECT p FROM t WHERE {where}")
+    assert list(column_memberships(dataflow, index)) == memberships
+
+
 def _compared(query: str) -> list[ColumnComparison]:
-    dataflow: Dataflow = compile_select(query, catalog()).dataflow
+    return list(column_comparisons(*_planned(query)))
+
+
+def _planned(query: str) -> tuple[Dataflow, int]:
+    """The plan of a query, and the index of t among its imports."""
+    dataflow = compile_select(query, catalog()).dataflow
     (index,) = [
         i for i, imported in enumerate(dataflow.imports) if str(imported.collection) == "s1"
     ]
-    return list(column_comparisons(dataflow, index))
+    return dataflow, index

@@ -13,7 +13,7 @@ from streams.adapter.workers.requests import (
     columns_told,
     declared,
 )
-from streams.plan.analyses.column_bounds import ColumnComparison
+from streams.plan.analyses.column_bounds import ColumnComparison, ColumnMembership
 from streams.plan.physical import Column
 from streams.plan.sql.statements import CreateFunction
 
@@ -75,7 +75,8 @@ def test_an_end_is_read_as_it_was_written() -> None:
         ColumnComparison(2, "=", "x"),
         ColumnComparison(1, "<", 0.5),
     )
-    imports = (Import("s1", frozenset({0, 2}), where), Import("s2", frozenset()))
+    members = (ColumnMembership(2, ("x", "y")),)
+    imports = (Import("s1", frozenset({0, 2}), where, members), Import("s2", frozenset()))
     planned = Planned(imports, (("x", "BIGINT"), ("x", "DATE")))
     assert Planned.told(Ended.decoded(Ended(planned.facts()).encoded()).facts) == planned
 
