@@ -5,7 +5,8 @@
 Spark starts a new Python for each of several small tasks of a query's source, ten of them
 before three lanes run, and gives each ten seconds. Importing PySpark takes a second of CPU
 every time. The zygote (`streams.replica.spark.zygote`) has imported it once and forks; this
-program passes it our arguments, environment and standard files, and waits. Other modules it
+program passes it our arguments, environment and standard files, and becomes a shell that waits:
+a Python that waits takes 10 MB, and there is one for each process of Spark. Other modules it
 runs itself, as a plain Python.
 
 It is run by its path and without site packages, for speed: it imports only the standard
@@ -15,7 +16,6 @@ library. It passes on the whole environment on purpose.
 import contextlib
 import json
 import os
-import signal
 import socket
 import sys
 from collections.abc import Mapping, Sequence
@@ -40,39 +40,49 @@ while a replica stops, its forks too end silently."""
 
 FAILED = 1
 
+SHELL = "/bin/sh"
+WAIT = """trap 'kill "$1"' TERM; \
+read -r code <&"$2" || read -r code <&"$2" || code=1; exit "$code\""""
+"""The program that waits for the exit code of the process $1, a line of the descriptor $2.
 
-def main(zygote: str, arguments: Sequence[str]) -> int:
-    """Run what Spark asked for; return the exit code."""
+It forwards Spark's kill to that process. The signal ends the first read.
+"""
+
+
+def main(zygote: str, arguments: Sequence[str]) -> NoReturn:
+    """Run what Spark asked for."""
     command = [argument for argument in arguments if argument not in {"-m", DAEMON}]
     if command and command[0] in FORKED:
         with contextlib.suppress(OSError):
-            return _forked(zygote, arguments[1:])
+            _forked(zygote, arguments[1:])
         if DAEMON in arguments:
             arguments = ["-c", SERVE, *command]
-    return os.execv(sys.executable, [sys.executable, *arguments])  # noqa: S606  Spark's own
+    os.execv(sys.executable, [sys.executable, *arguments])  # noqa: S606  Spark's own
 
 
-def _forked(zygote: str, command: Sequence[str]) -> int:
-    with socket.socket(socket.AF_UNIX) as connection:
-        connection.connect(zygote)
-        environment = {**os.environ, STARTED_BY: str(os.getppid())}
-        request = json.dumps([list(command), environment]).encode()
-        socket.send_fds(connection, [len(request).to_bytes(4, "big")], [0, 1, 2])
-        connection.sendall(request)
-        answers = connection.makefile("rb")
-        child = int(answers.readline() or _gone())
-        signal.signal(signal.SIGTERM, lambda *_: _end(child))
-        return int(answers.readline() or FAILED)
+def _forked(zygote: str, command: Sequence[str]) -> NoReturn:
+    connection = socket.socket(socket.AF_UNIX)
+    connection.connect(zygote)
+    environment = {**os.environ, STARTED_BY: str(os.getppid())}
+    request = json.dumps([list(command), environment]).encode()
+    socket.send_fds(connection, [len(request).to_bytes(4, "big")], [0, 1, 2])
+    connection.sendall(request)
+    child, number = _line(connection) or _gone(), str(connection.fileno())
+    connection.set_inheritable(True)
+    name = " ".join(command)  # for people, in the list of processes
+    os.execv(SHELL, [SHELL, "-c", WAIT, name, child, number])  # noqa: S606  ours
+
+
+def _line(connection: socket.socket) -> str:
+    """The line that comes next, and no byte of the one after it."""
+    line = b""
+    while (byte := connection.recv(1)) not in {b"", b"\n"}:
+        line += byte
+    return line.decode()
 
 
 def _gone() -> NoReturn:
     raise ConnectionResetError("the zygote ended before it answered")
-
-
-def _end(child: int) -> None:
-    """Forward Spark's kill to the child."""
-    with contextlib.suppress(ProcessLookupError):
-        os.kill(child, signal.SIGTERM)
 
 
 def adopt(environment: Mapping[str, str]) -> None:
@@ -87,4 +97,4 @@ def starter() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1], sys.argv[2:]))
+    main(sys.argv[1], sys.argv[2:])

@@ -3,8 +3,8 @@
     python -m streams.replica.spark.zygote FILENO
 
 FILENO is a listening socket; there `streams.replica.zygote_client` sends what to run. It exits
-when its standard input ends, that is, with the driver. It must stay single-threaded: a fork
-copies one thread and every lock.
+when its standard input ends, that is, with the driver; while it imports, at the end of its
+imports. It must stay single-threaded: a fork copies one thread and every lock.
 """
 
 import gc
@@ -12,6 +12,7 @@ import importlib
 import json
 import os
 import runpy
+import select
 import signal
 import socket
 import subprocess
@@ -34,6 +35,7 @@ PRELOADED = (
     *worker_daemon.PRELOADED,
 )
 
+INPUT = 0
 BACKLOG = 128
 """Requests that may wait for the imports."""
 
@@ -74,19 +76,30 @@ def _started(address: Path) -> "subprocess.Popen[bytes]":
 
 
 def serve(listening: int) -> None:
-    """Import, then fork for each request that comes to the socket `listening`."""
+    """Import, then fork for each request that comes to the socket `listening`.
+
+    It returns when standard input ends.
+    """
     for name in PRELOADED:
         importlib.import_module(name)
     gc.collect()
     gc.freeze()
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # no process waits for our children
     with socket.socket(fileno=listening) as door:
-        while True:
+        while _is_asked(door):
             connection, _ = door.accept()
             with connection:
                 if os.fork() == 0:
                     door.close()
                     _child(connection)
+
+
+def _is_asked(door: socket.socket) -> bool:
+    """Wait until a request comes; False when the driver is gone."""
+    poll = select.poll()
+    poll.register(door, select.POLLIN)
+    poll.register(INPUT, select.POLLIN)
+    return INPUT not in dict(poll.poll())
 
 
 def _child(connection: socket.socket) -> None:
@@ -123,22 +136,7 @@ def _run(command: list[str], environment: dict[str, str]) -> int:
 def main() -> None:
     """Serve until standard input ends."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # a Ctrl-C is for the driver
-    listening = int(sys.argv[1])
-    # the wait for the end is a child's: we have one thread
-    _end_with_input(listening)
-    serve(listening)
-
-
-def _end_with_input(listening: int) -> None:
-    """Let a child kill us, and exit, when the driver is gone."""
-    parent = os.getpid()
-    if os.fork() == 0:
-        os.close(listening)  # if this process is killed, no client may wait there
-        while os.read(0, 1 << 10):
-            pass
-        if os.getppid() == parent:  # else it has ended, and its pid may be reused
-            os.kill(parent, signal.SIGKILL)
-        os._exit(0)
+    serve(int(sys.argv[1]))
 
 
 if __name__ == "__main__":

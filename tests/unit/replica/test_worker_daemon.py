@@ -156,3 +156,25 @@ def test_a_python_whose_zygote_ends_runs_by_itself(tmp_path: Path) -> None:
             connection, _ = door.accept()
             connection.close()
             leave_without_a_secret(number(output))
+
+
+@pytest.mark.timeout(240)
+def test_a_launcher_is_a_shell_that_passes_on_a_kill_and_the_exit_code() -> None:
+    """A Python that waits would take ten megabytes, for each process of Spark's."""
+    module = "streams.replica.spark.worker_daemon"
+    with zygote() as python:
+        command = [str(python), "-m", module, "pyspark.worker"]
+        environment = {**os.environ, "PYTHON_WORKER_FACTORY_SECRET": "of Spark"}
+        with subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment
+        ) as launcher:
+            assert launcher.stdout is not None
+            number(launcher.stdout)  # it serves
+            line = psutil.Process(launcher.pid).cmdline()
+            assert line[0] == zygote_client.SHELL
+            assert module in line[3]
+            child = int(line[4])
+            assert psutil.pid_exists(child)
+            launcher.terminate()
+            assert launcher.wait(60) == 1  # PySpark's, of a daemon that is asked to end
+            eventually(lambda: not psutil.pid_exists(child), 60)
