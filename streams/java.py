@@ -21,6 +21,20 @@ from streams.errors import Determinate
 from streams.files import directory_of_programs, write_program
 
 OLDEST_JAVA = 17
+
+LEAN_HEAP = (
+    "-Xms64m",
+    "-XX:MinHeapFreeRatio=20",
+    "-XX:MaxHeapFreeRatio=40",
+    "-XX:TrimNativeHeapInterval=10000",
+    "-XX:+IgnoreUnrecognizedVMOptions",
+)
+"""Options of a JVM that is idle most of the time: it takes memory when it has work for it.
+
+By default the heap begins with a 64th of the machine's memory, and an idle JVM writes all over
+a third of that before it collects. Native memory that is free goes back to the system, where
+the JVM can do so (17.0.9 and later).
+"""
 _VERSION_TIMEOUT_S = 30
 _VARIABLE = "JAVA_HOME"
 

@@ -1,6 +1,7 @@
 """Finding Java, saying clearly when there is none, and giving it to Spark."""
 
 import os
+import re
 import shutil
 import subprocess
 from pathlib import Path
@@ -9,7 +10,9 @@ import pytest
 
 from streams import java
 from streams.errors import Determinate
-from streams.java import find_java, find_javas, java_for_spark, parse_version
+from streams.java import LEAN_HEAP, find_java, find_javas, java_for_spark, parse_version
+from streams.kafka.embedded import broker
+from streams.replica.spark.session import SparkSettings, defaults
 
 
 def fake(path: Path, script: str) -> Path:
@@ -103,3 +106,20 @@ def test_nothing_is_changed_for_a_spark_that_runs_already(no_java, monkeypatch):
     monkeypatch.delenv("PYSPARK_GATEWAY_PORT")
     with pytest.raises(Determinate, match="no java"), java_for_spark():
         pass
+
+
+def test_a_lean_heap_begins_small_whatever_memory_the_machine_has() -> None:
+    """Also a Java that lacks an option runs with it."""
+    options = [str(find_java()), *LEAN_HEAP, "-XX:+NoSuchOption", "-XX:+PrintFlagsFinal"]
+    done = subprocess.run([*options, "-version"], capture_output=True, text=True, check=True)
+    flags = dict(re.findall(r"(\w+) += (\S+)", done.stdout))
+    assert flags["InitialHeapSize"] == str(64 << 20)
+    assert flags["MaxHeapFreeRatio"] == "40"
+
+
+def test_spark_on_this_machine_and_the_broker_have_a_lean_heap(tmp_path: Path) -> None:
+    settings = defaults(SparkSettings(), tmp_path, "")
+    assert " ".join(LEAN_HEAP) in settings["spark.driver.extraJavaOptions"]
+    cluster = defaults(SparkSettings(master="spark://here:7077"), tmp_path, "")
+    assert "-Xms" not in cluster["spark.driver.extraJavaOptions"]
+    assert set(LEAN_HEAP) <= set(broker._HEAP)

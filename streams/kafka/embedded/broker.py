@@ -20,7 +20,7 @@ from confluent_kafka.admin import AdminClient
 
 from streams.errors import Determinate, InvalidUsage
 from streams.files import write_whole
-from streams.java import find_java
+from streams.java import LEAN_HEAP, find_java
 from streams.kafka.embedded import guard, properties
 from streams.kafka.embedded.formatting import format_directory
 from streams.kafka.embedded.jars import default_cache, kafka_jars, telling_lines
@@ -33,7 +33,7 @@ _STOP_TIMEOUT_S = 30
 _ANSWER_TIMEOUT_S = 5
 _PORT_TRIES = 3
 _SMALL_JVM = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto", "-XX:-UsePerfData")
-_HEAP = ("-Xms128m", "-XX:MaxRAMPercentage=25", "-XX:+ExitOnOutOfMemoryError")
+_HEAP = (*LEAN_HEAP, "-XX:MaxRAMPercentage=25", "-XX:+ExitOnOutOfMemoryError")
 """The largest heap: 3,000 collections need more than 512 MB, few need 128 MB.
 
 A broker out of memory exits and is restarted; one that only collects garbage would answer no

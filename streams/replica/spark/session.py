@@ -17,13 +17,15 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
-from streams.java import java_for_spark, own_interrupt, variable
+from streams.java import LEAN_HEAP, java_for_spark, own_interrupt, variable
 from streams.log_lines import JSON, LogFormat, log4j2
 from streams.replica.spark.source import SlackwaterSource
 from streams.replica.spark.zygote import zygote
 from streams.temporary import temporary_directory
 
 LOCAL = "spark"
+
+SMALL_JVM = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", *LEAN_HEAP)
 
 PLANNERS_PYTHON = "PYSPARK_DRIVER_PYTHON"
 """The variable of the JVM with the Python that looks up data sources; else it is the `python3`
@@ -83,7 +85,7 @@ def log_lines(log_format: LogFormat) -> Iterator[str]:
 def defaults(settings: SparkSettings, state: Path, log_option: str) -> dict[str, str]:
     """Return our settings; `log_option` is an option more of the driver's JVM."""
     small = settings.master.startswith("local")
-    java = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1" if small else "-XX:+UseSerialGC"
+    java = " ".join(SMALL_JVM) if small else "-XX:+UseSerialGC"
     return {
         "spark.driver.memory": settings.driver_memory,
         # 126 -> 99 ms a trigger on a small driver
