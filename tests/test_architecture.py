@@ -80,6 +80,7 @@ EVERYBODY = {
     "streams.ids",
     "streams.errors",
     "streams.files",
+    "streams.forks",
     "streams.log_lines",
     "streams.periodic",
     "streams.temporary",

@@ -10,7 +10,7 @@ import typer
 
 from streams.app.service_process import Supervised, configured, serve, until_signalled
 from streams.app.signals import asked_for
-from streams.arrow_without_pandas import without_pandas
+from streams.arrow_without_pandas import with_pandas, without_pandas
 
 COMMANDS = {
     "up": "streams.app.up:up",
@@ -67,6 +67,8 @@ def register(names: Iterable[str]) -> None:
 wanted = asked_for(sys.argv[1:])
 if wanted in WITHOUT_PANDAS:
     without_pandas()
+elif wanted == "replica":
+    with_pandas()  # a fork server has hidden it
 if wanted != "materializations":
     register([wanted] if wanted in COMMANDS else COMMANDS)
 

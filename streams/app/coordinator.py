@@ -53,7 +53,8 @@ def run(service: Service, stopping: Stop) -> int:
     directory.mkdir(parents=True, exist_ok=True)
     crash = Crash(service.points, directory, os.getpgrp())
     files = _emptied(directory / "coordinator-workers")
-    workers = Workers(limits_of(service), service.statements, files, service.log_format)
+    forks = Path(service.fork_server) if service.fork_server else None
+    workers = Workers(limits_of(service), service.statements, files, service.log_format, forks)
     workers.start()
     coordinator = Coordinator(
         settings,

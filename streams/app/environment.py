@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Self
 from streams.app.broker_supervisor import BrokerKeeper
 from streams.app.client import Client, StatementResult
 from streams.app.environment_access import exclusive, port_of, reachable, write_file
+from streams.app.fork_server import fork_server
 from streams.app.processes import Child
 from streams.app.restart_policy import SPARK_STABLE_S, STABLE_S, End
 from streams.app.service_config import FENCED, Service
@@ -90,6 +91,7 @@ class Environment:
         self.notices: list[str] = []
         """Notices about conditions that do not stop the environment; each is given once."""
         self._kafka: ClientSettings | None = None
+        self._fork_server: Path | None = None
 
     @property
     def kafka(self) -> ClientSettings:
@@ -127,6 +129,8 @@ class Environment:
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)  # it may hold secrets
         self._stack.enter_context(exclusive(directory))
         self.exports.mkdir(exist_ok=True)
+        log_file = directory / "logs" / "fork-server.log"
+        self._fork_server = self._stack.enter_context(fork_server(log_file))
         self._kafka = self._cluster(directory / "kafka")
         self._say("starting the coordinator and the replica")
         port = port_of(directory)
@@ -171,6 +175,7 @@ class Environment:
             client=settings.client,
             topics=settings.topics,
             points=settings.points,
+            fork_server=str(self._fork_server or ""),
         )
         config = directory / f"{name}.json"
         service.write(config)
@@ -184,6 +189,7 @@ class Environment:
             frozenset({FENCED}) if name in OWNERS else frozenset(),
             self._excuse,
             SPARK_STABLE_S if name == "replica" else STABLE_S,
+            fork_server=self._fork_server,
         )
         self.children[name] = child
         self._stack.callback(child.stop)

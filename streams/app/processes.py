@@ -26,6 +26,7 @@ from streams.app.restart_policy import (
     last_error,
     none,
 )
+from streams.forks import Forked, Process
 
 log = logging.getLogger(__name__)
 
@@ -41,7 +42,8 @@ class Child:
     It is not started again, and `is_over` is true, after an exit code in `final`, and after it
     has ended in the same way too often (`streams.app.restart_policy`): then `reason` says in
     which. While `excuse` names another cause, its supervisor keeps restarting it. After
-    `stable_s` seconds it has not ended soon after its start.
+    `stable_s` seconds it has not ended soon after its start. With a `fork_server`, at that
+    address, it is forked, and started by itself where that has ended.
     """
 
     name: str
@@ -51,12 +53,13 @@ class Child:
     final: frozenset[int] = frozenset()
     excuse: Excuse = none
     stable_s: float = STABLE_S
+    fork_server: Path | None = None
     starts: int = 0
     is_over: bool = False
     reason: str = ""
     _is_wanted: bool = False
     """Whether the next end is one that `kill` brought about."""
-    _process: "subprocess.Popen[bytes] | None" = None
+    _process: Process | None = None
     _spawning: threading.Lock = field(default_factory=threading.Lock)
     _stopping: threading.Event = field(default_factory=threading.Event)
     _thread: threading.Thread | None = None
@@ -155,9 +158,12 @@ class Child:
         except OSError:
             return ""
 
-    def _spawn(self) -> "subprocess.Popen[bytes]":
+    def _spawn(self) -> Process:
         self.log_file.parent.mkdir(parents=True, exist_ok=True)
         with self.log_file.open("ab") as out:
+            if self.fork_server is not None:
+                with contextlib.suppress(OSError):
+                    return self._forked(self.fork_server, out.fileno())
             return subprocess.Popen(  # noqa: S603  our own command, no shell
                 guarded(self.command),
                 stdin=subprocess.PIPE,
@@ -166,6 +172,23 @@ class Child:
                 env={**os.environ, **self.environment},
                 start_new_session=True,
             )
+
+    def _forked(self, server: Path, out: int) -> Forked:
+        """Have the server fork it. Errors: OSError."""
+        reading, writing = os.pipe()
+        stdin = os.fdopen(writing, "wb", buffering=0)
+        try:
+            return Forked(server, self.command, (reading, out, out), self.environment, stdin)
+        except OSError as cause:
+            stdin.close()
+            log.warning(
+                "%s cannot be forked, and is started by itself",
+                self.name,
+                extra={"cause": str(cause)},
+            )
+            raise
+        finally:
+            os.close(reading)
 
 
 def kill_group(leader: int, number: signal.Signals) -> None:

@@ -33,7 +33,8 @@ class Service:
     reads them; `points` say where a test wants the service to die. `listen` is HOST:PORT, with
     the files that protect it (`streams.http.listening`); without it only a coordinator listens.
     A coordinator audits a view each `audit_every_s` seconds; with 0 none. It and a replica
-    write files below the URIs `copy_to` (`streams.copies.targets`).
+    write files below the URIs `copy_to` (`streams.copies.targets`). `fork_server` is the socket
+    of the environment's, if it has one (`streams.forks`).
     """
 
     bootstrap: str
@@ -64,6 +65,7 @@ class Service:
     client: Mapping[str, str] = field(default_factory=dict, repr=False)  # may hold secrets
     topics: Mapping[str, str] = field(default_factory=dict)
     points: Mapping[str, int] = field(default_factory=dict)
+    fork_server: str = ""
 
     @property
     def kafka(self) -> ClientSettings:

@@ -47,9 +47,12 @@ class Stop:
     """
 
     def __init__(self) -> None:
+        self.renew()
+
+    def renew(self) -> None:
+        """Become one of this process, which was forked: the pipe is its parent's."""
         self._reading, self._writing = os.pipe()
-        self.number = 0
-        self.since_s = 0.0
+        self.number, self.since_s = 0, 0.0
 
     def set(self, number: int = signal.SIGTERM) -> None:
         """Ask to end, and wake the waiters; the first signal counts."""

@@ -35,7 +35,8 @@ class Workers:
     """A pool of at most `most` workers; any thread may borrow one.
 
     Their files lie under `directory`, by default the temporary directory of the system. A
-    worker that is killed together with this process leaves its files there.
+    worker that is killed together with this process leaves its files there. With a
+    `fork_server`, at that address (`streams.forks`), they are forked, which takes no second.
     """
 
     def __init__(
@@ -44,9 +45,11 @@ class Workers:
         most: int = MOST,
         directory: Path | None = None,
         log_format: LogFormat = "text",
+        fork_server: Path | None = None,
     ) -> None:
         self.limits = limits or Limits()
         self.directory, self.log_format = directory, log_format
+        self._fork_server = fork_server
         self._turns = Turns(most)
         self._lock = threading.Lock()
         self._free: list[Worker] = []
@@ -100,7 +103,7 @@ class Workers:
         return b"".join(blocks), ended
 
     def _new(self) -> Worker:
-        return Worker(self.limits, self.directory, self.log_format)
+        return Worker(self.limits, self.directory, self.log_format, self._fork_server)
 
     def _fit(self) -> Worker:
         while True:

@@ -1,6 +1,7 @@
 """A worker process, as the coordinator uses it: one request at a time.
 
-It is spawned, not forked, because this process has threads of DuckDB and of Kafka.
+It is no fork of this process, which has threads of DuckDB and of Kafka: a fork server has none
+(`streams.forks`), and where there is no such server a new Python is started.
 """
 
 import logging
@@ -15,6 +16,7 @@ import time
 from collections.abc import Callable, Generator, Sequence
 from contextlib import ExitStack, suppress
 from pathlib import Path
+from typing import BinaryIO
 
 import pyarrow as pa
 
@@ -33,6 +35,7 @@ from streams.adapter.workers.limits import HINT, WORKING, Limits, too_much_disk
 from streams.adapter.workers.main import OUT_OF_MEMORY, START_LOG
 from streams.adapter.workers.requests import Ended, Request, encoded
 from streams.errors import InvalidStatement
+from streams.forks import Forked, Process
 from streams.log_lines import LogFormat
 from streams.temporary import temporary_directory
 
@@ -45,6 +48,9 @@ START_S = 180.0
 the next one would take as long."""
 
 _NAMES_AN_ERROR = re.compile(r"(Error|Exception)\b")
+
+ERRORS = 3
+"""The descriptor of a forked worker for errors, behind the standard ones."""
 
 _BLOCK = 512
 """Bytes of a block, as a file's status counts them."""
@@ -71,7 +77,11 @@ class Worker:
     """One process. It is fit until a request of it did not complete."""
 
     def __init__(
-        self, limits: Limits, directory: Path | None = None, log_format: LogFormat = "text"
+        self,
+        limits: Limits,
+        directory: Path | None = None,
+        log_format: LogFormat = "text",
+        fork_server: Path | None = None,
     ) -> None:
         """Begin to start it. Errors: Unstarted."""
         self._limits, self._log_format = limits, log_format
@@ -82,29 +92,56 @@ class Worker:
         try:
             directory_ = self._stack.enter_context(temporary_directory(PREFIX, directory))
             self._directory = str(directory_)
-            self._process = self._spawned()
+            self._process = self._started(fork_server)
         except OSError as error:
             self._stack.close()
             raise unstarted(f"{type(error).__name__}: {error}") from error
 
-    def _spawned(self) -> subprocess.Popen[bytes]:
+    def _started(self, fork_server: Path | None) -> Process:
         """The process, which writes to a file of its own until it has started."""
+        with (Path(self._directory) / START_LOG).open("wb") as writer:
+            if fork_server is not None:
+                with suppress(OSError):  # it has ended
+                    return self._forked(fork_server, writer.fileno())
+            return self._spawned(writer)
+
+    def _spawned(self, writer: BinaryIO) -> Process:
         ours = os.dup(2)
         try:
-            with (Path(self._directory) / START_LOG).open("wb") as writer:
-                return subprocess.Popen(  # noqa: S603  our own command, no shell
-                    [
-                        *(sys.executable, "-P", "-m", "streams.adapter.workers"),
-                        *(self._limits.encoded(), self._directory, str(ours), self._log_format),
-                    ],
-                    stdin=subprocess.PIPE,
-                    stdout=subprocess.PIPE,
-                    stderr=writer,
-                    bufsize=0,
-                    pass_fds=(ours,),
-                )
+            return subprocess.Popen(  # noqa: S603  our own command, no shell
+                self._command(ours),
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=writer,
+                bufsize=0,
+                pass_fds=(ours,),
+            )
         finally:
             os.close(ours)
+
+    def _forked(self, server: Path, writer: int) -> Process:
+        """Have the server fork it. Errors: OSError."""
+        requests, asking = os.pipe()
+        taking, answers = os.pipe()
+        stdin = os.fdopen(asking, "wb", buffering=0)
+        stdout = os.fdopen(taking, "rb", buffering=0)
+        files = (requests, answers, writer, 2)
+        try:
+            return Forked(server, self._command(ERRORS), files, stdin=stdin, stdout=stdout)
+        except OSError:
+            stdin.close()
+            stdout.close()
+            raise
+        finally:
+            os.close(requests)
+            os.close(answers)
+
+    def _command(self, errors: int) -> list[str]:
+        """The command of a worker that writes errors to this descriptor once it has started."""
+        return [
+            *(sys.executable, "-P", "-m", "streams.adapter.workers"),
+            *(self._limits.encoded(), self._directory, str(errors), self._log_format),
+        ]
 
     @property
     def pid(self) -> int:
