@@ -227,6 +227,7 @@ def main() -> None:
     gc.freeze()
     with socket.socket(fileno=int(sys.argv[1])) as door:
         _Server(door).serve()
+    os._exit(0)  # to take the interpreter apart makes native libraries report leaks
 
 
 if __name__ == "__main__":
