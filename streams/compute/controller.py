@@ -258,8 +258,12 @@ class Controller:
                     self._results.pop(uuid).set_result(outcome)
             self._peeks, more = self._peeks.heard(message.replica)
             self._unsent += more
-        self._pass(self._unsent)
+        self._pass([command for command in self._unsent if self._is_due(command)])
         self._unsent = []
+
+    def _is_due(self, command: Command) -> bool:
+        """Whether what was to be sent is wanted still: a refused write may lie between."""
+        return not isinstance(command, Peek) or command.uuid in self._peeks.peeks
 
     def close(self) -> None:
         """Stop writing and reading; no open peek is answered any more."""

@@ -272,11 +272,12 @@ class PeekLoop:
             self._act(actions)
 
     def _write(self, answers: list[AnswerPeek]) -> None:
+        """Write answers.
+
+        Errors: as the writer. Only a new process gives them then: it is sent what is open.
+        """
         responses: dict[str, list[PeekResponse]] = {}
         for action in answers:
             responses.setdefault(action.nonce, []).append(action.response)
         for nonce, mine in responses.items():
-            try:
-                self._writer.write(nonce, mine)
-            except SlackwaterError as failure:
-                log.warning("peeks are not answered", extra={"cause": str(failure)})
+            self._writer.write(nonce, mine)

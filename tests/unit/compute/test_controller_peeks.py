@@ -10,9 +10,10 @@ from contextlib import contextmanager
 import pytest
 
 from streams.compute import controller as controllers
-from streams.compute.controller import Controller, command_topic
-from streams.compute.peeks import PeekRows
+from streams.compute.controller import Controller, command_topic, response_topic
+from streams.compute.peeks import CancelPeek, PeekRows
 from streams.compute.protocol import Alive, Command, CreateInstance
+from streams.compute.writer import CommandWriter, ResponseWriter
 from streams.errors import Determinate
 from streams.kafka.log import Logs
 from tests.support.peeking import INSTANCE, NAMESPACE, Peeking, peek, rows_of
@@ -166,4 +167,28 @@ def test_what_cannot_be_sent_is_not_open(
     peeking.replica()
     with controller.polled():
         assert isinstance(controller.peek(peek("u1", 3)).result(20), PeekRows)
+    controller.close()
+
+
+def test_what_could_not_be_sent_is_not_sent_after_it_was_canceled(
+    monkeypatch: pytest.MonkeyPatch, peeking: Peeking
+) -> None:
+    sent: list[Command] = []
+
+    def refuse(_: CommandWriter, commands: Sequence[Command]) -> None:
+        if commands:
+            raise Determinate("refused")
+
+    controller = Asked(peeking.broker.logs)
+    controller.peek(peek("u1", 3, "p"))
+    responses = response_topic(NAMESPACE, INSTANCE)
+    ResponseWriter(peeking.broker.logs, responses, "r1-x").write("n0", [Alive()])
+    with monkeypatch.context() as patch:
+        patch.setattr(CommandWriter, "write", refuse)
+        with pytest.raises(Determinate):
+            controller.poll(0)
+    monkeypatch.setattr(CommandWriter, "write", lambda _, commands: sent.extend(commands))
+    controller.cancel_peek("p")
+    controller.poll(0)
+    assert sent == [CancelPeek("p")]
     controller.close()

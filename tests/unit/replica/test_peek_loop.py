@@ -16,7 +16,8 @@ from streams.compute.protocol import (
     InitializationComplete,
 )
 from streams.compute.reader import ResponseReader
-from streams.compute.writer import CommandWriter
+from streams.compute.writer import CommandWriter, ResponseWriter
+from streams.errors import Determinate
 from streams.ids import CollectionId
 from streams.progress import EMPTY
 from tests.support.peeking import INSTANCE, NAMESPACE, Peeking, peek, rows_of
@@ -96,6 +97,25 @@ def test_a_replica_answers_nothing_from_before_its_start(peeking: Peeking) -> No
     assert asker.answers(2, timeout_s=2).keys() == {"new"}
     asker.commands.write([replace(peek("u1", 3, "old"), replica="r2")])
     assert asker.answers(1).keys() == {"old"}
+
+
+def test_an_answer_that_is_refused_ends_the_loop(
+    peeking: Peeking, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its process ends with it, and the next one is sent what is open."""
+
+    def refuse(*_: object) -> None:
+        raise Determinate("refused")
+
+    peeking.collection("u1")
+    peeking.append("u1", 5, (1, "a", 2, 1))
+    asker, loop = Asker(peeking), peeking.replica()
+    monkeypatch.setattr(ResponseWriter, "write", refuse)
+    asker.begin("a", peek("u1", 3, "p"))
+    deadline = time.monotonic() + 10
+    while loop.broken is None and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert isinstance(loop.broken, Determinate)
 
 
 def test_a_group_is_left_when_its_collection_is_dropped(peeking: Peeking) -> None:
