@@ -7,6 +7,7 @@ there: a dataflow is at a frontier that moves at random, and a shard is its uppe
     a record sent   lands, lands twice, lands in part, or is lost; the writer is told or not
     a controller    is replaced by a successor, and may go on for a while
     a replica       hears late, dies and comes back as another process, or is doubled
+    a peek          is answered once, or nobody waits for it any more
 """
 
 import threading
@@ -29,6 +30,7 @@ from streams.compute.description import (
     ImportDescription,
     IngestionDescription,
 )
+from streams.compute.peek_session import PeekSession
 from streams.compute.protocol import (
     CommandMessage,
     CreateInstance,
@@ -54,12 +56,15 @@ from streams.replica.driver.events import Recovered, Released, Restarted, Steppe
 from streams.replica.driver.status_reports import StatusReporter
 from streams.replica.driver.work_counts import WorkCounts
 from streams.replica.main import _Server
+from tests.model.protocol_peeks import PeekClients, PeekReplica, peek_at_random
 from tests.support.controlled import ALONE, NO_PEEKS, NO_SINKS, NO_WATCH, ignored
 
 NAMESPACE, INSTANCE = "sw", "x"
 COMMANDS = command_topic(NAMESPACE, INSTANCE)
 RESPONSES = response_topic(NAMESPACE, INSTANCE)
 COLUMNS = (Column("a", "BIGINT"),)
+PROMPT = 0.6
+"""How often the loop of peeks hears as early as that of dataflows."""
 
 
 NOTHING: Any = SimpleNamespace()
@@ -190,6 +195,7 @@ class Coordinator:
     sinces: dict[CollectionId, int]
     epoch: int
     controller: Controller = field(init=False)
+    clients: PeekClients = field(init=False)
     late: list[Callable[[], None]] = field(default_factory=list)
     """What was refused and has to be said again."""
     is_told: bool = False
@@ -205,6 +211,7 @@ class Coordinator:
             lambda: world.name(f"n{self.epoch}."),
             lambda: world.now,
         )
+        self.clients = PeekClients(world.rng, self.controller)
 
     def start(self) -> None:
         """Say all there is; again until it is said."""
@@ -230,6 +237,7 @@ class Coordinator:
         kinds = (
             *(self._create, self._create, self._create, self._drop),
             *(self._compact, self._compact, self._change, self.poll),
+            *(self._peek, self._peek, self._peek, self.clients.cancel),
         )
         rng.choice(kinds)()
 
@@ -263,6 +271,12 @@ class Coordinator:
         del self.catalog[gone]
         self.dropped.add(gone)
         self._say(lambda: self.controller.drop(gone))
+
+    def _peek(self) -> None:
+        if self.catalog:
+            read = self.world.rng.choice(sorted(self.catalog))
+            upper = self.world.uppers[read]
+            self.clients.ask(peek_at_random(self.world.rng, self.world.name("p"), read, upper))
 
     def _compact(self) -> None:
         for key in self.catalog:
@@ -387,6 +401,9 @@ class Replica:
         )
         self.reader = CommandReader(world.logs, COMMANDS)
         writer = ResponseWriter(world.logs, RESPONSES, self.process)
+        _, started = world.logs.bounds(COMMANDS)
+        follower = CommandReader(world.logs, COMMANDS)
+        self.peeks = PeekReplica(world.rng, follower, started, writer, PeekSession(name))
         self.server = _Server(
             config,
             store,
@@ -401,6 +418,8 @@ class Replica:
         """Do what the commands say that are there; False if it died of its brokers."""
         try:
             self.server.hear(self.reader)
+            if self.world.logs.is_calm or self.world.rng.random() < PROMPT:
+                self.peeks.hear(self.world.uppers, is_calm=self.world.logs.is_calm)
         except (Determinate, Indeterminate):
             return False
         return True

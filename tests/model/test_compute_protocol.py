@@ -4,12 +4,12 @@ from random import Random
 
 import pytest
 
-from streams.compute.protocol import Status
+from streams.compute.protocol import Status, replica_of
 from streams.compute.reconciliation import structure
 from streams.ids import CollectionId
 from streams.progress import frontier
 from streams.replica import main
-from tests.model.protocol_rules import check_commands, check_responses
+from streams.torture.compute.protocol_rules import check_commands, check_responses
 from tests.model.protocol_world import COMMANDS, Coordinator, Replica, World
 
 STEPS = 300
@@ -95,9 +95,18 @@ class Run:
         self.world.logs.is_calm = True
         self.zombies.clear()
         self.ghosts.clear()
-        if self.rng.random() < 0.5:
+        chance = self.rng.random()
+        if chance < 0.4:
             self.succeed()
             self.zombies.clear()
+        elif chance < 0.7:  # what is open has nobody but those who join
+            for at in range(len(self.replicas)):
+                self.replace(at, is_dead=True)
+        names = {replica_of(replica.process) for replica in self.replicas}
+        clients = self.coordinator.clients
+        for uuid, (peek, _) in list(clients.asked.items()):
+            if peek.replica not in {"", *names}:
+                clients.leave(uuid)
         for _ in range(12):
             self.world.now += 2.0
             if not self.coordinator.is_told:
@@ -114,6 +123,7 @@ class Run:
 
     def agree(self) -> None:
         coordinator = self.coordinator
+        coordinator.clients.check()
         assert coordinator.dropped == set()
         for replica in self.replicas:
             running = replica.server.session.running

@@ -14,9 +14,9 @@ from streams.compute.session import Session
 from streams.ids import CollectionId, Topic
 from streams.kafka.client.broker import KafkaBroker
 from streams.kafka.embedded import EmbeddedBroker
+from streams.torture.compute.protocol_rules import check_commands, check_responses
 from tests.integration.adapter.support import eventually, raw_topic, read_all
 from tests.integration.replica.json_producer import Feed
-from tests.model.protocol_rules import check_commands, check_responses
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]
 

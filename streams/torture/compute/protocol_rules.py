@@ -5,9 +5,10 @@ what got lost; what counts is decided as readers decide it. A breach names its r
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from streams.compute.description import DataflowDescription
+from streams.compute.peeks import CancelPeek, Peek, PeekCanceled, PeekResponse
 from streams.compute.protocol import (
     AllowCompaction,
     AllowWrites,
@@ -24,17 +25,21 @@ from streams.compute.protocol import (
     ResponseMessage,
     Schedule,
     Status,
+    replica_of,
 )
 from streams.compute.reader import CommandReaderState, ResponseReaderState
+from streams.errors import SlackwaterError
 from streams.ids import CollectionId
 from streams.progress import Antichain
 
 LEGAL_NEXT: Mapping[str, Sequence[type[Command]]] = {
     "greeted": (CreateInstance,),
     "initializing": (CreateDataflow, Schedule, AllowCompaction, InitializationComplete),
-    "read-only": (CreateDataflow, Schedule, AllowCompaction, AllowWrites),
-    "read-write": (CreateDataflow, Schedule, AllowCompaction),
+    "read-only": (CreateDataflow, Schedule, AllowCompaction, Peek, CancelPeek, AllowWrites),
+    "read-write": (CreateDataflow, Schedule, AllowCompaction, Peek, CancelPeek),
 }
+"""What a controller of ours says in each stage: a reduced history has no peeks."""
+
 NEXT_STAGE: Mapping[type[Command], str] = {
     CreateInstance: "initializing",
     InitializationComplete: "read-only",
@@ -42,7 +47,7 @@ NEXT_STAGE: Mapping[type[Command], str] = {
 }
 
 
-class Breach(AssertionError):
+class Breach(SlackwaterError):
     """A rule of the protocol was broken."""
 
 
@@ -62,9 +67,15 @@ class Iteration:
     created: dict[CollectionId, DataflowDescription] = field(default_factory=dict)
     sinces: dict[CollectionId, Antichain] = field(default_factory=dict)
     dropped: set[CollectionId] = field(default_factory=set)
+    peeks: dict[str, list[Peek]] = field(default_factory=dict)
+    """Each peek as often as it was sent: again by name, to replicas that have joined."""
+    canceled: set[str] = field(default_factory=set)
 
     def take(self, command: Command) -> None:
         """Check a command against those before it."""
+        if self.stage == "initializing":
+            is_history = not isinstance(command, Peek | CancelPeek)
+            insist(is_history, "a peek is not in the reduced history", command)
         legal = LEGAL_NEXT[self.stage]
         insist(isinstance(command, tuple(legal)), f"order in the stage {self.stage}", command)
         self.stage = NEXT_STAGE.get(type(command), self.stage)
@@ -82,8 +93,28 @@ class Iteration:
                 before = self.sinces[key]
                 insist(before.strictly_precedes(since), "a since moves forward", command)
                 self.sinces[key] = since
+            case Peek():
+                self._send(command)
+            case CancelPeek(uuid):  # of a peek whose sending was refused, too
+                self.canceled.add(uuid)
             case _:
                 pass
+
+    def _send(self, peek: Peek) -> None:
+        insist(peek.uuid not in self.canceled, "a canceled peek is not sent again", peek)
+        sent = self.peeks.setdefault(peek.uuid, [])
+        if sent:
+            first = sent[0]
+            is_same = replace(peek, replica=first.replica) == first
+            insist(is_same, "a uuid is of one peek", (first, peek))
+        sent.append(peek)
+
+    def is_asked(self, response: PeekResponse, replica: str) -> bool:
+        """Whether a replica was sent the peek of a response."""
+        return any(
+            peek.replica in {"", replica} and response.is_copy == (peek.files is not None)
+            for peek in self.peeks.get(response.uuid, ())
+        )
 
     def _create(self, flow: DataflowDescription) -> None:
         insist(flow.export not in self.created, "an export is created once", flow)
@@ -98,6 +129,8 @@ def check_commands(messages: Iterable[CommandMessage]) -> dict[str, Iteration]:
     """Check the commands that count, in the order of the topic; return the iterations."""
     reading = CommandReaderState()
     iterations: dict[str, Iteration] = {}
+    asked: dict[str, int] = {}
+    canceled: set[str] = set()
     sinces: dict[CollectionId, Antichain] = {}
     current = Iteration("", -1)
     for message in messages:
@@ -116,6 +149,14 @@ def check_commands(messages: Iterable[CommandMessage]) -> dict[str, Iteration]:
             case AllowCompaction(key, since):
                 current.take(command)
                 sinces[key] = sinces.get(key, since).join(since)
+            case Peek(uuid=uuid):
+                current.take(command)
+                epoch = asked.setdefault(uuid, current.epoch)
+                insist(epoch == current.epoch, "a peek is of one controller", command)
+                insist(uuid not in canceled, "a canceled peek is not sent again", command)
+            case CancelPeek(uuid):
+                current.take(command)
+                canceled.add(uuid)
             case _:
                 current.take(command)
     return iterations
@@ -126,9 +167,12 @@ class Answers:
     """What a process has answered to an iteration so far."""
 
     iteration: Iteration
+    replica: str = ""
     has_reconciled: bool = False
     frontiers: dict[tuple[CollectionId, str], Antichain] = field(default_factory=dict)
     ended: set[CollectionId] = field(default_factory=set)
+    peeks: set[str] = field(default_factory=set)
+    """The uuids of those that were answered."""
 
     def take(self, response: Response) -> None:
         """Check a response against those before it."""
@@ -146,8 +190,19 @@ class Answers:
                     self.ended.add(key)
             case Status(key) | Hydration(key):
                 self._is_known(key, response)
+            case PeekResponse():
+                self._answer(response)
             case _:
                 pass
+
+    def _answer(self, response: PeekResponse) -> None:
+        iteration, uuid = self.iteration, response.uuid
+        is_asked = iteration.is_asked(response, self.replica)
+        insist(is_asked, "an answer is to a peek of the iteration", response)
+        insist(uuid not in self.peeks, "a peek has one answer", response)
+        if isinstance(response.outcome, PeekCanceled):
+            insist(uuid in iteration.canceled, "what nobody canceled is answered", response)
+        self.peeks.add(uuid)
 
     def _is_known(self, key: CollectionId, response: Response) -> None:
         insist(self.has_reconciled, "Reconciled comes first", response)
@@ -185,6 +240,8 @@ def check_responses(
         if counts is None:
             continue
         insist(nonce in iterations, "an answer is to an iteration", message)
-        said = answers.setdefault((message.replica, nonce), Answers(iterations[nonce]))
-        said.take(message.response)
+        process = message.replica
+        if (process, nonce) not in answers:
+            answers[process, nonce] = Answers(iterations[nonce], replica_of(process))
+        answers[process, nonce].take(message.response)
     return answers
