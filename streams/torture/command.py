@@ -20,6 +20,7 @@ from streams.kafka.client.broker import KafkaBroker
 from streams.kafka.embedded import EmbeddedBroker
 from streams.kafka.settings import ClientSettings
 from streams.temporary import temporary_directory
+from streams.torture.compute.run import Torture
 from streams.torture.connectors.databases import NAMES, installed, places
 from streams.torture.connectors.run import Broker, Run
 from streams.torture.hostile.attack_rounds import Assault
@@ -196,6 +197,42 @@ def connectors(
         raise typer.Exit(FAILED)
 
 
+@app.command()
+def compute(
+    *,
+    seconds: Seconds = SECONDS,
+    seed: Seed = None,
+    json: Json = None,
+    keep: Keep = None,
+) -> None:
+    """A controller and two replicas of one instance: killed, stopped, resumed, replaced.
+
+    Views and indexes come and go, orders are written, peeks are asked by index and of shards,
+    copies too, and some are canceled. Every peek has to be answered once, as DuckDB answers it
+    over the orders at its time; every view has to equal its query at every time; and what
+    controllers and replicas say to each other has to keep the rules of the protocol. Runs on an
+    embedded broker of its own, with replicas on Spark; the time counts from when both serve.
+
+    Exit codes: 0 nothing was wrong, 1 something was, or the broker does not start, 2 usage.
+
+    Examples:
+        slackwater torture compute --seconds 600
+        slackwater torture compute --seed 7 --json outcome.json --keep evidence
+    """
+    chosen = new_seed() if seed is None else seed
+    typer.echo(f"seed {chosen}")
+    began = time.monotonic()
+    try:
+        with quiet(), ending_early() as stopping:
+            verdict = maintained(chosen, seconds, keep, stopping)
+    except SlackwaterError as error:
+        raise failed(error) from error
+    again = f"slackwater torture compute --seconds {seconds:g} --seed {chosen}"
+    told(Report(chosen, again, time.monotonic() - began, verdict, stopping.number), json)
+    if verdict.wrong:
+        raise typer.Exit(FAILED)
+
+
 @contextmanager
 def quiet() -> Iterator[None]:
     """Without our log lines: failures here are injected."""
@@ -292,6 +329,17 @@ def struck(seed: int, seconds: float, names: tuple[str, ...], stopping: Stop) ->
             collections = Broker(broker.logs, broker.chunks, broker.topics)
             tell = partial(shown, progress, task)
             return Run(collections, made, seed, tell, stopping).run(seconds)
+
+
+def maintained(seed: int, seconds: float, keep: Path | None, stopping: Stop) -> Verdict:
+    """A run of controllers and replicas. Errors: Determinate when the broker does not start."""
+    with ExitStack() as stack:
+        scratch = keep or stack.enter_context(temporary_directory("slackwater-torture-"))
+        place = Path(scratch).absolute()
+        broker = stack.enter_context(EmbeddedBroker(place / "broker"))
+        progress, task = stack.enter_context(bar("torturing", seconds))
+        tell = partial(shown, progress, task)
+        return Torture(broker.bootstrap, place, seed, tell, stopping).run(seconds)
 
 
 def assaulted(
