@@ -54,7 +54,7 @@ def test_a_wrong_answer_is_told_with_its_evidence(
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-@pytest.mark.parametrize("what", ["storage", "input"])
+@pytest.mark.parametrize("what", ["storage", "input", "compute"])
 def test_a_run_that_is_told_to_end_reports(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, what: str, number: signal.Signals
 ) -> None:
@@ -70,6 +70,7 @@ def test_a_run_that_is_told_to_end_reports(
 
     monkeypatch.setattr(command, "soaked", soaked)
     monkeypatch.setattr(command, "assaulted", assaulted)
+    monkeypatch.setattr(command, "maintained", lambda *arguments: assaulted(*arguments)[1])
     done = CliRunner().invoke(app, ["torture", what, "--json", str(tmp_path / "out.json")])
     assert done.exit_code == 0
     assert f"ended early, by {number.name}" in done.output
