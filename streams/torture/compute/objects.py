@@ -20,6 +20,7 @@ from streams.kafka.topics import TopicKind, TopicSpec
 from streams.plan import json as plan_json
 from streams.plan.compile import Relation, compile_view
 from streams.plan.physical import Arrange, Column, Dataflow, Import, Source
+from streams.progress import frontier
 from streams.storage.client.shards import Shards, write_capability
 from streams.storage.description import Description
 from streams.storage.log.events import Acquire, Right
@@ -64,6 +65,8 @@ class Objects:
     shards: Shards
     live: dict[str, Maintained] = field(default_factory=dict)
     dropped: dict[str, Maintained] = field(default_factory=dict)
+    sinces: dict[str, int] = field(default_factory=dict)
+    """What controllers were told to let go of views."""
 
     def create_source(self) -> None:
         """The source, over an empty topic."""
@@ -113,6 +116,20 @@ class Objects:
     def drop(self, name: str) -> None:
         """Forget a live object that no other one reads."""
         self.dropped[name] = self.live.pop(name)
+
+    def compact(self, view: Maintained, since: int) -> bool:
+        """Note that nobody reads a view before a time; whether that is news."""
+        is_later = since > self.sinces.get(view.name, view.flow.as_of)
+        if is_later:
+            self.sinces[view.name] = since
+        return is_later
+
+    def flows(self) -> list[DataflowDescription]:
+        """What a new controller starts with: an as_of never goes back."""
+        return [
+            each.flow.compacted(frontier(self.sinces.get(each.name, 0)))
+            for each in self.live.values()
+        ]
 
     def of_kind(self, kind: str) -> list[Maintained]:
         """The live objects of a kind."""

@@ -144,7 +144,7 @@ class Torture:
             self.directory / "controller.log",
             self.answers,
         )
-        flows = [CreateDataflow(each.flow) for each in self.objects.live.values()]
+        flows = [CreateDataflow(flow) for flow in self.objects.flows()]
         gone = [AllowCompaction(CollectionId(name), EMPTY) for name in self.objects.dropped]
         self.controller.start([*flows, *gone, InitializationComplete()])
 
@@ -221,7 +221,7 @@ class Torture:
         for view in self.objects.of_kind("view")[:1]:
             open_ = [each.peek.time for each in self.questions.open(self.answers)]
             since = min([self.objects.upper(view.name) - KEPT_MS, *open_])
-            if since > view.flow.as_of:
+            if self.objects.compact(view, since):
                 self._send(AllowCompaction(view.flow.export, frontier(since)))
 
     def _peek(self) -> None:

@@ -40,6 +40,7 @@ PEEK = Peek(
     project=(0,),
     most_bytes=1,
 )
+BY_INDEX = replace(PEEK, target=replace(PEEK.target, index=CollectionId("i1")))
 QUESTION = Question(PEEK, VIEW, "true", 1)
 RIGHT = PeekRows(2, key_stream([1, 2]))
 
@@ -62,8 +63,9 @@ TRUTH: Any = Known()
         (replace(QUESTION, is_canceled=True), []),
         (replace(QUESTION, is_canceled=True), [RIGHT]),
         (replace(QUESTION, is_killed=True), []),
+        (replace(QUESTION, peek=BY_INDEX), [PeekError("its history has been compacted")]),
     ],
-    ids=["answered", "canceled", "answered-before", "controller-killed"],
+    ids=["answered", "canceled", "answered-before", "controller-killed", "index-is-younger"],
 )
 def test_what_may_be(question: Question, outcomes: Sequence[PeekOutcome]) -> None:
     assert not question.wrong(outcomes, TRUTH)
@@ -76,7 +78,7 @@ def test_what_may_be(question: Question, outcomes: Sequence[PeekOutcome]) -> Non
         ([RIGHT, RIGHT], "2 answers"),
         ([PeekRows(2, key_stream([1, 3]))], "missing [((2,), 1)], too much [((3,), 1)]"),
         ([PeekRows(3, key_stream([1, 2]))], "not 3 rows"),
-        ([PeekError("since has passed")], "since has passed"),
+        ([PeekError("its history has been compacted")], "has been compacted"),
         ([PeekCanceled()], "it was canceled"),
     ],
     ids=["none", "two", "other-rows", "another-count", "error", "canceled"],
