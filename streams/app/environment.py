@@ -61,6 +61,7 @@ class Settings:
     buckets: int = CORES
     driver_memory: str = "1g"
     slice_bytes: int = 16 << 20
+    index_memory: int = 512 << 20
     deadline_ms: int = 60_000
     timings: bool = False
     log_format: LogFormat = "text"
@@ -161,6 +162,7 @@ class Environment:
             master=settings.master,
             driver_memory=settings.driver_memory,
             slice_bytes=settings.slice_bytes,
+            index_memory=settings.index_memory,
             deadline_ms=settings.deadline_ms,
             timings=settings.timings,
             log_format=settings.log_format,

@@ -50,7 +50,7 @@ def config_of(service: Service) -> ReplicaConfig:
             driver_memory=service.driver_memory,
             log_format=service.log_format,
         ),
-        budgets=Budgets(slice_bytes=service.slice_bytes),
+        budgets=Budgets(slice_bytes=service.slice_bytes, index_bytes=service.index_memory),
         deadline_s=service.deadline_ms / 1000,
         timings=service.timings,
         points=service.points,

@@ -32,6 +32,7 @@ class Service:
     (`streams.adapter.workers.limits`). `topics` are pairs as `streams.kafka.topic_settings`
     reads them; `points` say where a test wants the service to die. `listen` is HOST:PORT, with
     the files that protect it (`streams.http.listening`); without it only a coordinator listens.
+    All indexes of a replica have `index_memory` bytes together.
     A coordinator audits a view each `audit_every_s` seconds; with 0 none. It and a replica
     write files below the URIs `copy_to` (`streams.copies.targets`). `fork_server` is the socket
     of the environment's, if it has one (`streams.forks`).
@@ -51,6 +52,7 @@ class Service:
     master: str = "local[2,4]"
     driver_memory: str = "1g"
     slice_bytes: int = 16 << 20
+    index_memory: int = 512 << 20
     deadline_ms: int = 60_000
     retain_ms: int = 3_600_000
     statements: int = 4

@@ -21,6 +21,7 @@ from streams.app.up import (
     AuditOption,
     CopyToOption,
     DeadlineOption,
+    IndexMemoryOption,
     RetainOption,
     SliceOption,
     StatementDeadlineOption,
@@ -100,6 +101,7 @@ def replica(  # noqa: PLR0913  the options of a command, each by name
     ] = MASTER,
     driver_memory: Annotated[str, typer.Option(help="Memory of Spark's driver.")] = "1g",
     slice_bytes: SliceOption = 16 << 20,
+    index_memory: IndexMemoryOption = 512 << 20,
     step_deadline: DeadlineOption = "1 minute",
     copy_to: CopyToOption = None,
 ) -> None:
@@ -123,6 +125,7 @@ def replica(  # noqa: PLR0913  the options of a command, each by name
         master=master,
         driver_memory=driver_memory,
         slice_bytes=slice_bytes,
+        index_memory=index_memory,
         deadline_ms=deadline(step_deadline),
         copy_to=chosen_targets(copy_to),
     )

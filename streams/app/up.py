@@ -123,6 +123,10 @@ SliceOption = Annotated[
 ]
 
 
+IndexMemoryOption = Annotated[
+    int, typer.Option(min=0, help="Bytes of memory for all indexes of a replica together.")
+]
+
 DeadlineOption = Annotated[
     str, typer.Option(help="Deadline of the smallest micro-batch; larger ones get more.")
 ]
@@ -210,6 +214,7 @@ def up(  # noqa: PLR0913, PLR0917  the options of a command, each by name
     master: Annotated[str, typer.Option(help="Spark's master. Default: this machine.")] = "",
     retain: RetainOption = "1 hour",
     slice_bytes: SliceOption = 16 << 20,
+    index_memory: IndexMemoryOption = 512 << 20,
     step_deadline: DeadlineOption = "1 minute",
     statements: StatementsOption = 4,
     statement_memory: StatementMemoryOption = 2 << 30,
@@ -240,6 +245,7 @@ def up(  # noqa: PLR0913, PLR0917  the options of a command, each by name
         master=master or MASTER,
         retain_ms=duration(retain),
         slice_bytes=slice_bytes,
+        index_memory=index_memory,
         deadline_ms=deadline(step_deadline),
         statements=statements,
         statement_memory=statement_memory,

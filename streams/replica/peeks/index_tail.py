@@ -38,8 +38,8 @@ class IndexTooLarge(InvalidUsage):
         mib = self.most_bytes >> 20
         return (
             f"index {self.index} does not fit: the indexes of a replica have {mib} MiB of"
-            " memory together; drop it or another one, or index a view with fewer rows or"
-            " columns"
+            " memory together; raise --index-memory, drop it or another one, or index a view"
+            " with fewer rows or columns"
         )
 
 

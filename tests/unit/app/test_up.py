@@ -35,7 +35,7 @@ SECRET = "hunter2"
 class Unborn:
     """A service's process that is never started."""
 
-    def __init__(self, *facts: object) -> None:
+    def __init__(self, *facts: object, **options: object) -> None:
         pass
 
     def start(self) -> None:
@@ -114,20 +114,21 @@ def test_what_services_are_told_comes_back_and_is_private(tmp_path: Path) -> Non
     assert file.stat().st_mode & 0o777 == 0o600
 
 
-def test_the_size_of_a_slice_and_the_deadline_reach_the_replica(
+def test_the_budgets_and_the_deadline_reach_the_replica(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     runs: list[Settings] = []
     monkeypatch.setattr(up, "_run", lambda settings, *_: runs.append(settings))
     options = ["--directory", str(tmp_path), "--brokers", "a:1", "--slice-bytes", "700"]
-    options += ["--step-deadline", "5 minutes"]
+    options += ["--step-deadline", "5 minutes", "--index-memory", "900"]
     assert CliRunner().invoke(app, ["up", *options]).exit_code == 0
     first = Environment(runs[0])
     first._kafka = ClientSettings("a:1")
     monkeypatch.setattr(environment, "Child", Unborn)
     first._start_service("replica", 0)
     service = read_service(tmp_path / "replica.json")
-    assert config_of(service).budgets.slice_bytes == 700
+    budgets = config_of(service).budgets
+    assert (budgets.slice_bytes, budgets.index_bytes) == (700, 900)
     assert config_of(service).deadline_s == 300
 
 
@@ -185,6 +186,7 @@ def test_statements_have_the_limits_of_a_worker_unless_told() -> None:
     "option",
     [
         ("--slice-bytes", "0"),
+        ("--index-memory", "-1"),
         ("--step-deadline", "900 ms"),
         ("--statements", "0"),
         ("--statement-memory", "1000"),
