@@ -233,8 +233,7 @@ def up(  # noqa: PLR0913, PLR0917  the options of a command, each by name
     Examples:
         slackwater up
         slackwater up --brokers kafka.example:9092 --client @client.properties
-        slackwater up --brokers kafka.example:9092 --topic replication.factor=5
-            --topic min.insync.replicas=3 --topic data.segment.bytes=16777216
+        slackwater up --brokers kafka.example:9092 --topic data.segment.bytes=16777216
     """
     settings = Settings(
         directory=directory.absolute(),

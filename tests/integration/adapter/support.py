@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
@@ -92,15 +92,19 @@ def read_all(bootstrap: str, topic: str) -> list[Any]:
         }
     )
     partitions = consumer.list_topics(topic, 10).topics[topic].partitions
-    consumer.assign([TopicPartition(topic, partition, 0) for partition in partitions])
+    consumer.assign(
+        [TopicPartition(topic, partition, OFFSET_BEGINNING) for partition in partitions]
+    )
     messages, ended = [], 0
     while ended < len(partitions):
         message = consumer.poll(30)
         assert message is not None, f"topic {topic} does not answer"
-        if message.error():
-            ended += 1
-        else:
+        error = message.error()
+        if error is None:
             messages.append(message)
+            continue
+        assert error.code() == KafkaError._PARTITION_EOF, error
+        ended += 1
     consumer.close()
     return messages
 
