@@ -195,7 +195,11 @@ def _detach(files: Sequence[int], parent: int) -> None:
         os._exit(1)
     for number, file in enumerate(files):  # they came in the order of their numbers
         os.dup2(file, number)
-    os.closerange(len(files), os.sysconf("SC_OPEN_MAX"))
+    # not all numbers up to the limit, which may be 2**30
+    for number in [int(path.name) for path in Path("/proc/self/fd").iterdir()]:
+        if number >= len(files):
+            with suppress(OSError):
+                os.close(number)
     signals.stopping.renew()
 
 
