@@ -2,7 +2,7 @@
 
 import logging
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from functools import partial
 from pathlib import Path
@@ -182,19 +182,9 @@ def connectors(
         slackwater torture connectors --database postgres
     """
     names = known(database)
-    chosen = new_seed() if seed is None else seed
-    typer.echo(f"seed {chosen}")
-    began = time.monotonic()
-    try:
-        with quiet(), ending_early() as stopping:
-            verdict = struck(chosen, seconds, names, stopping)
-    except SlackwaterError as error:
-        raise failed(error) from error
     into = "".join(f" --database {name}" for name in names)
-    again = f"slackwater torture connectors --seconds {seconds:g} --seed {chosen}{into}"
-    told(Report(chosen, again, time.monotonic() - began, verdict, stopping.number), json)
-    if verdict.wrong:
-        raise typer.Exit(FAILED)
+    command = f"connectors --seconds {seconds:g}{into}"
+    tortured(command, seed, json, partial(struck, seconds, names))
 
 
 @app.command()
@@ -219,15 +209,26 @@ def compute(
         slackwater torture compute --seconds 600
         slackwater torture compute --seed 7 --json outcome.json --keep evidence
     """
+    command = f"compute --seconds {seconds:g}"
+    tortured(command, seed, json, partial(maintained, seconds, keep))
+
+
+def tortured(
+    command: str, seed: int | None, json: Path | None, run: Callable[[int, Stop], Verdict]
+) -> None:
+    """Run with a seed, and report; `command` repeats it, but for the seed.
+
+    Errors: typer.Exit when something was wrong, or the run could not be made.
+    """
     chosen = new_seed() if seed is None else seed
     typer.echo(f"seed {chosen}")
     began = time.monotonic()
     try:
         with quiet(), ending_early() as stopping:
-            verdict = maintained(chosen, seconds, keep, stopping)
+            verdict = run(chosen, stopping)
     except SlackwaterError as error:
         raise failed(error) from error
-    again = f"slackwater torture compute --seconds {seconds:g} --seed {chosen}"
+    again = f"slackwater torture {command} --seed {chosen}"
     told(Report(chosen, again, time.monotonic() - began, verdict, stopping.number), json)
     if verdict.wrong:
         raise typer.Exit(FAILED)
@@ -316,7 +317,7 @@ def known(names: Sequence[str] | None) -> tuple[str, ...]:
     return tuple(dict.fromkeys(names or installed()))
 
 
-def struck(seed: int, seconds: float, names: tuple[str, ...], stopping: Stop) -> Verdict:
+def struck(seconds: float, names: tuple[str, ...], seed: int, stopping: Stop) -> Verdict:
     """Faults of connectors. Errors: Determinate when a server does not start."""
     with temporary_directory("slackwater-torture-") as scratch:
         place = Path(scratch)
@@ -331,7 +332,7 @@ def struck(seed: int, seconds: float, names: tuple[str, ...], stopping: Stop) ->
             return Run(collections, made, seed, tell, stopping).run(seconds)
 
 
-def maintained(seed: int, seconds: float, keep: Path | None, stopping: Stop) -> Verdict:
+def maintained(seconds: float, keep: Path | None, seed: int, stopping: Stop) -> Verdict:
     """A run of controllers and replicas. Errors: Determinate when the broker does not start."""
     with ExitStack() as stack:
         scratch = keep or stack.enter_context(temporary_directory("slackwater-torture-"))
