@@ -13,7 +13,7 @@ BYTECODE := $(VENV)/bytecode
 export PYTHONPYCACHEPREFIX := $(CURDIR)/$(BYTECODE)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-postgres test test-unit test-parts test-adapter test-operators test-models test-integration test-services test-environments test-replica test-long e2e e2e-long e2e-images check format lint types dependencies lock protocol up bench clean
+.PHONY: help setup demo demo-postgres test test-unit class-archive test-parts test-adapter test-operators test-models test-integration test-services test-environments test-replica test-long e2e e2e-long e2e-images check format lint types dependencies lock protocol up bench clean
 
 help: ## show this list
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-18s %s\n", $$1, $$2}'
@@ -65,13 +65,16 @@ OUTSIDE := tests/contract tests/integration
 REPLICA := tests/integration/replica
 ENVIRONMENTS := tests/integration/adapter
 
-test-services: setup # those of `make test-integration` but those of the next two
+class-archive: setup # each Spark of the tests starts in half the processor time
+	@$(RUN)/python -m streams.replica.spark.class_archive
+
+test-services: class-archive # those of `make test-integration` but those of the next two
 	$(RUN)/python -m pytest -m "integration and not long" $(OUTSIDE) --ignore=$(REPLICA) --ignore=$(ENVIRONMENTS)
 
-test-environments: setup # those of whole environments, which wait for their processes
+test-environments: class-archive # those of whole environments, which wait for their processes
 	$(RUN)/python -m pytest -m "integration and not long" $(ENVIRONMENTS)
 
-test-replica: setup # the replica's
+test-replica: class-archive # the replica's
 	$(RUN)/python -m pytest -m "integration and not long" $(REPLICA)
 
 test-long: setup ## before a release: searches, kill matrices and soaks at full length

@@ -1,4 +1,4 @@
-"""Atomic file writes, and directories for executables."""
+"""Atomic file writes, the user's cache, and directories for executables."""
 
 import errno
 import os
@@ -49,6 +49,11 @@ def synchronize(path: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def user_cache() -> Path:
+    """The user's directory of what can be had again: jars, and archives of classes."""
+    return Path.home() / ".cache" / "slackwater"
 
 
 @contextmanager

@@ -83,24 +83,24 @@ def find_javas() -> Iterator[Path]:
 
 
 @contextmanager
-def java_for_spark() -> Iterator[None]:
+def java_for_spark() -> Iterator[Path | None]:
     """Spark that is started meanwhile, and ends before this does, runs the Java that was found.
 
     JAVA_HOME names a directory that holds `bin/java` alone: a launcher of that Java, which
-    leaves out the module that Spark asks for and a runtime may lack. Under spark-submit the JVM
-    runs already, and nothing is changed.
+    leaves out the module that Spark asks for and a runtime may lack. Yields that Java; None
+    under spark-submit, where the JVM runs already, and nothing is changed.
 
     Errors: Determinate when there is no Java, or no place for the launcher.
     """
     if "PYSPARK_GATEWAY_PORT" in os.environ:
-        yield
+        yield None
         return
     java = find_java()
     with directory_of_programs("slackwater-java-") as home:
         (home / "bin").mkdir()
         write_program(home / "bin" / "java", _LAUNCHER.format(java=quote(str(java))))
         with variable(_VARIABLE, str(home)):
-            yield
+            yield java
 
 
 @contextmanager

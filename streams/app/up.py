@@ -13,6 +13,7 @@ from rich.text import Text
 
 from streams.adapter.workers.limits import LEAST_DISK, LEAST_MEMORY
 from streams.app import signals
+from streams.app.class_archiving import class_archiving
 from streams.app.environment import MASTER, Environment, Settings
 from streams.app.service_process import LogFormatOption, ended
 from streams.copies.targets import CopyTargets
@@ -298,6 +299,7 @@ def _run(settings: Settings, tell: Callable[[str], None]) -> NoReturn:
         environment.await_replica()
         shell = escape(f"slackwater sql --directory {settings.directory.absolute()}")
         tell(f"ready: try [bold]{shell}[/] in another terminal; Ctrl-C ends")
-        while True:
-            environment.check()
-            stopping.wait(1)
+        with class_archiving(settings.directory / "logs" / "class-archive.log"):
+            while True:
+                environment.check()
+                stopping.wait(1)

@@ -24,6 +24,7 @@ import pyarrow as pa
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
+from streams.class_archives import quoted, with_archive
 from streams.compaction.consolidation import ERRORS, Part, split, together
 from streams.compaction.merge_execution import (
     Failed,
@@ -54,7 +55,7 @@ CELLS = "merge int, pieces binary"
 PARTS = "merge int, bucket int, updates binary, errors binary, failure string"
 WRITTEN = "merge int, bucket int, refs binary, failure string"
 
-SHORT_LIVED = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
+SHORT_LIVED = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
 """Options of a JVM on this machine: it moves rows between tasks, and ends with its job."""
 
 FAILURE = -1
@@ -147,9 +148,10 @@ def session(master: str, name: str = "slackwater compact") -> Iterator[SparkSess
     builder = builder.config("spark.ui.enabled", "false")
     builder = builder.config("spark.ui.showConsoleProgress", "false")
     builder = builder.master(master) if master else builder
-    if master.startswith("local"):
-        builder = builder.config("spark.driver.extraJavaOptions", SHORT_LIVED)
-    with java_for_spark():
+    with java_for_spark() as java:
+        if master.startswith("local"):
+            options = quoted(with_archive(java, SHORT_LIVED))
+            builder = builder.config("spark.driver.extraJavaOptions", options)
         with own_interrupt():
             session_ = builder.getOrCreate()
         try:

@@ -19,11 +19,11 @@ from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
 from streams.errors import Determinate, InvalidUsage
-from streams.files import write_whole
+from streams.files import user_cache, write_whole
 from streams.java import LEAN_HEAP, find_java
 from streams.kafka.embedded import guard, properties
 from streams.kafka.embedded.formatting import format_directory
-from streams.kafka.embedded.jars import default_cache, kafka_jars, telling_lines
+from streams.kafka.embedded.jars import kafka_jars, telling_lines
 from streams.kafka.embedded.security import BrokerSecurity
 
 log = logging.getLogger(__name__)
@@ -57,7 +57,7 @@ class EmbeddedBroker:
         security: BrokerSecurity | None = None,
     ) -> None:
         self._directory = directory.absolute()
-        self._cache = cache or default_cache()
+        self._cache = cache or user_cache()
         self._start_timeout_s = start_timeout_s
         self._security = security
         self._process: subprocess.Popen[bytes] | None = None

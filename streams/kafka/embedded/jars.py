@@ -34,11 +34,6 @@ _MARK = f"kafka_2.13-{KAFKA_VERSION}.jar"
 _FETCH_TIMEOUT_S = 600
 
 
-def default_cache() -> Path:
-    """The default directory of the jar cache."""
-    return Path.home() / ".cache" / "slackwater"
-
-
 def kafka_jars(cache: Path) -> Path:
     """Return the directory of all jars that a broker needs; downloads them if needed.
 

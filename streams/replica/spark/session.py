@@ -17,6 +17,7 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
+from streams.class_archives import quoted, with_archive
 from streams.java import LEAN_HEAP, java_for_spark, own_interrupt, variable
 from streams.log_lines import JSON, LogFormat, log4j2
 from streams.replica.spark.source import SlackwaterSource
@@ -52,12 +53,12 @@ def spark_session(settings: SparkSettings, state: Path) -> Iterator[SparkSession
     """Run a session with our data source registered; stopped at the end."""
     shutil.rmtree(state / LOCAL, ignore_errors=True)  # left by a session that was killed
     with ExitStack() as stack:
-        stack.enter_context(java_for_spark())
+        java = stack.enter_context(java_for_spark())
         local = settings.master.startswith("local")
         python = stack.enter_context(zygote()) if local else None
         builder = SparkSession.builder.master(settings.master).appName("slackwater")
         logging = stack.enter_context(log_lines(settings.log_format))
-        options = defaults(settings, state, logging)
+        options = defaults(settings, state, logging, java)
         for key, value in {**options, **settings.extra}.items():
             builder = builder.config(key, value)
         with own_interrupt(), variable(PLANNERS_PYTHON, str(python or sys.executable)):
@@ -82,14 +83,19 @@ def log_lines(log_format: LogFormat) -> Iterator[str]:
         yield f' "-Dlog4j2.configurationFile={file}"'
 
 
-def defaults(settings: SparkSettings, state: Path, log_option: str) -> dict[str, str]:
-    """Return our settings; `log_option` is an option more of the driver's JVM."""
+def defaults(
+    settings: SparkSettings, state: Path, log_option: str, java: Path | None = None
+) -> dict[str, str]:
+    """Return our settings; `log_option` is an option more of the driver's JVM.
+
+    With the `java` that runs it, the JVM uses an archive of classes where there is one.
+    """
     small = settings.master.startswith("local")
-    java = " ".join(SMALL_JVM) if small else "-XX:+UseSerialGC"
+    jvm = with_archive(java, SMALL_JVM if small else ("-XX:+UseSerialGC",))
     return {
         "spark.driver.memory": settings.driver_memory,
         # 126 -> 99 ms a trigger on a small driver
-        "spark.driver.extraJavaOptions": java + log_option,
+        "spark.driver.extraJavaOptions": quoted(jvm) + log_option,
         "spark.local.dir": str(state / LOCAL),
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",

@@ -1,5 +1,7 @@
 """One Spark session for all tests of replicas, and an instance for each."""
 
+import subprocess
+import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -11,12 +13,14 @@ from pyspark.sql import SparkSession
 from streams.kafka.embedded import EmbeddedBroker
 from streams.replica.config import ReplicaConfig
 from streams.replica.main import Replica
+from streams.replica.spark import class_archive
 from streams.replica.spark.session import SparkSettings, spark_session
 from tests.integration.replica.support import Bench, open_bench
 
 
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    subprocess.run([sys.executable, "-m", class_archive.__name__], check=True)
     with spark_session(SparkSettings(), tmp_path_factory.mktemp("spark")) as session:
         gateway = session.sparkContext._gateway
         yield session

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
 from typing import cast
@@ -347,6 +348,7 @@ def test_an_environment_is_ready_once_a_replica_serves(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(up, "Environment", Starting)
+    monkeypatch.setattr(up, "class_archiving", nullcontext)
     told = list[str]()
     with pytest.raises(Stopped):
         up._run(Settings(directory=tmp_path), told.append)
