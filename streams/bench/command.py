@@ -11,7 +11,10 @@ from streams.bench import flow, state
 from streams.bench.change import CASES
 from streams.bench.change import change as measure_change
 from streams.bench.change import chosen as changing
-from streams.bench.compute import compute as measure_compute
+from streams.bench.compute.command import PARTS as OF_COMPUTE
+from streams.bench.compute.command import chosen as of_compute
+from streams.bench.compute.command import compute as measure_compute
+from streams.bench.compute.scale import ComputeScale
 from streams.bench.connectors.command import DATABASES, first_contents
 from streams.bench.connectors.command import chosen as databases
 from streams.bench.connectors.command import connectors as measure_connectors
@@ -42,10 +45,11 @@ Seconds = Annotated[float, typer.Option(help="How long to measure.", min=5)]
 Rows = Annotated[int, typer.Option(help="Rows of state.", min=10_000)]
 
 _console = Console()
+_progress = Console(stderr=True)
 
 
 def _say(text: str) -> None:
-    _console.print(f"[dim]{text}[/]")
+    _progress.print(f"[dim]{text}[/]")
 
 
 def _report(outcomes: Sequence[Outcome], json: Path | None) -> None:
@@ -103,17 +107,35 @@ def partitions(
 
 
 @app.command()
-def compute(
-    events: Annotated[int, typer.Option(help="Events a second.", min=0)] = 10_000,
+def compute(  # noqa: PLR0913, PLR0917 - the options of a command line
+    only: Annotated[str, typer.Option(help=f"Some of {', '.join(OF_COMPUTE)}.")] = "",
+    events: Annotated[int, typer.Option(help="Events a second.", min=10)] = 10_000,
     rate: Annotated[int, typer.Option(help="Peeks a second.", min=1)] = 200,
     seconds: Seconds = 20,
+    rows: Annotated[
+        int, typer.Option(help="Rows of state that `restart` has.", min=1_000)
+    ] = 200_000,
+    dataflows: Annotated[
+        int, typer.Option(help="Dataflows of `idle` and `controller`.", min=2)
+    ] = 100,
     json: Json = None,
 ) -> None:
-    """Peeks by key through the compute protocol, while a view is maintained.
+    """The compute protocol: peeks, subscribes, restarts, many idle dataflows.
+
+    `peeks` are sent by key at a fixed rate while a view is maintained. `subscribe` is from a
+    replica's append to a view to its arrival over SUBSCRIBE. `restart` is from `kill -9` of a
+    replica until a bid that is published then is readable. `idle` is the processor time of a
+    replica of many dataflows without a message, and `controller` the time until a new
+    controller has the frontiers of all of them.
 
     Example: slackwater bench compute --events 5000
+
+    Example: slackwater bench compute --only restart --rows 10000000
+
+    Example: slackwater bench compute --only idle,controller --dataflows 200
     """
-    _report([measure_compute(_say, events, rate, seconds)], json)
+    scale = ComputeScale(events, rate, seconds, rows, dataflows)
+    _report(measure_compute(_say, of_compute(only), scale), json)
 
 
 @app.command()

@@ -93,7 +93,7 @@ def dataflows(say: Say, seconds: float) -> Outcome:
         for count in COUNTS:
             say(f"{count} views")
             while len(views) < count:
-                views.append(bench.create(_view(len(views))))
+                views.append(bench.create(small_view(len(views))))
             load = Load(bench.publisher, lambda _: None)
             load.steady(RATE, seconds=10)
             bench.await_readable(source, views)
@@ -108,7 +108,8 @@ def dataflows(say: Say, seconds: float) -> Outcome:
         return Outcome("dataflows", tuple(figures), bench.timings.breakdown())
 
 
-def _view(number: int) -> str:
+def small_view(number: int) -> str:
+    """Return the statement of one of many small views over the bids."""
     return f"""CREATE MATERIALIZED VIEW v{number} AS
         SELECT auction % {number + 2} AS class, count(*) AS bids, sum(price) AS total
         FROM bids GROUP BY auction % {number + 2}"""

@@ -45,7 +45,7 @@ class Rig:
 
     @property
     def replica(self) -> int:
-        """The process group of the replica."""
+        """The process id of the replica, which has started its Spark."""
         pid = self.environment.children["replica"].pid
         assert pid is not None, "the replica runs while its environment does"
         return pid
@@ -81,20 +81,29 @@ def rig(say: Say, directory: Path | None = None) -> Iterator[Rig]:
     """A rig on an environment of its own, thrown away afterwards."""
     with temporary_directory("slackwater-") as scratch:
         settings = Settings(directory=directory or Path(scratch), timings=True)
-        with Environment(settings, say) as environment:
-            broker = KafkaBroker(environment.kafka)
-            broker.topics.create([TopicSpec(bids.TOPIC, PARTITIONS, TopicKind.RAW)])
-            shards = Shards(broker.logs, broker.chunks, broker.topics, now_ms=now_ms, pump=True)
-            try:
-                yield Rig(
-                    environment,
-                    shards,
-                    Publisher(environment.kafka),
-                    RawReader(environment.kafka),
-                    TimingFile(environment.replica_state / "timings.jsonl"),
-                    say,
-                    broker.topics,
-                )
-            finally:
-                shards.close()
-                broker.close()
+        with Environment(settings, say) as environment, rigged(environment, say) as bench:
+            yield bench
+
+
+@contextmanager
+def rigged(environment: Environment, say: Say) -> Iterator[Rig]:
+    """A rig on a running environment."""
+    broker = KafkaBroker(environment.kafka)
+    broker.topics.create([TopicSpec(bids.TOPIC, PARTITIONS, TopicKind.RAW)])
+    shards = Shards(
+        broker.logs,
+        broker.chunks,
+        broker.topics,
+        namespace=environment.settings.namespace,
+        now_ms=now_ms,
+        pump=True,
+    )
+    raw = RawReader(environment.kafka)
+    timings = TimingFile(environment.replica_state / "timings.jsonl")
+    try:
+        publisher = Publisher(environment.kafka)
+        yield Rig(environment, shards, publisher, raw, timings, say, broker.topics)
+    finally:
+        raw.close()
+        shards.close()
+        broker.close()

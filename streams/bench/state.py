@@ -5,8 +5,9 @@ from pathlib import Path
 from streams.bench import bids
 from streams.bench.bids import Load
 from streams.bench.figures import Figure, Outcome, at_most
-from streams.bench.replica_processes import resident_bytes
+from streams.bench.processes import resident_bytes
 from streams.bench.rig import Rig, Say, rig
+from streams.ids import CollectionId
 
 VIEW = """CREATE MATERIALIZED VIEW by_auction AS
     SELECT auction, count(*) AS bids, sum(price) AS total FROM bids GROUP BY auction"""
@@ -18,14 +19,9 @@ def memory(say: Say, rows: int) -> Outcome:
     with rig(say) as bench:
         source = bench.create(bids.SOURCE)
         view = bench.create(VIEW)
-        load = Load(bench.publisher, lambda _: None)
-        load.burst(bids.every_key(0, 1_000))
-        bench.await_readable(source, [view])
+        fill(bench, source, view, range(1_000))
         resident, disk = _resident(bench), _disk(bench)
-        say(f"{rows:,} groups")
-        for start in range(1_000, rows, LOT):
-            load.burst(bids.every_key(start, min(LOT, rows - start)))
-            bench.await_readable(source, [view])
+        fill(bench, source, view, range(1_000, rows))
         bench.rest(5)
         on_disk = (_disk(bench) - disk) / rows
         in_memory = max(_resident(bench) - resident, 0) / rows
@@ -40,6 +36,15 @@ def memory(say: Say, rows: int) -> Outcome:
             note="disk: the replica's run files; resident: what its processes grew by, shared"
             " pages counted once and mapped files included",
         )
+
+
+def fill(bench: Rig, source: CollectionId, view: CollectionId, groups: range) -> None:
+    """Make the view have a row for each of these auctions. Errors: Determinate."""
+    bench.say(f"{len(groups):,} groups")
+    load = Load(bench.publisher, lambda _: None)
+    for start in range(groups.start, groups.stop, LOT):
+        load.burst(bids.every_key(start, min(LOT, groups.stop - start)))
+        bench.await_readable(source, [view])
 
 
 def _disk(bench: Rig) -> int:

@@ -9,7 +9,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from streams.bench.storage.rig import Idle, descendants
+from streams.bench.processes import descendants, processes
+from streams.bench.storage.rig import Idle
 
 ASKED = 10_000
 """The collections that the table is about."""
@@ -30,8 +31,9 @@ class Use:
 
 def broker_pid() -> int | None:
     """The broker that this process has started: of its children the one with most maps."""
-    processes = [(len(_lines(PROC / f"{pid}/maps")), pid) for pid in descendants(os.getpid())]
-    return max(processes)[1] if processes else None
+    children = descendants(os.getpid(), processes())
+    maps = [(len(_lines(PROC / f"{pid}/maps")), pid) for pid in children]
+    return max(maps)[1] if maps else None
 
 
 def used(pid: int | None, percent: float) -> Use:

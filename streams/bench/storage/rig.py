@@ -17,6 +17,7 @@ from rich.progress import (
 )
 
 from streams.app.service_process import now_ms
+from streams.bench.processes import descendants, processes
 from streams.bench.storage.instrumented import WatchedChunks, WatchedLogs
 from streams.kafka.client.broker import KafkaBroker
 from streams.kafka.embedded import EmbeddedBroker
@@ -112,35 +113,9 @@ class Cpu:
 
 def cpu() -> Cpu:
     """The CPU time used by this process, and by its child processes: the broker."""
-    own = os.times()
-    return Cpu(own.user + own.system, sum(map(_used_s, descendants(os.getpid()))))
-
-
-def descendants(pid: int) -> list[int]:
-    """The processes that come from this one; none where there is no /proc."""
-    children: dict[int, list[int]] = {}
-    for entry in Path("/proc").glob("[0-9]*/stat"):
-        fields = _stat(entry)
-        if fields:
-            children.setdefault(int(fields[1]), []).append(int(entry.parent.name))
-    pids = list(children.get(pid, []))
-    for pid_ in pids:
-        pids.extend(children.get(pid_, []))
-    return pids
-
-
-def _used_s(pid: int) -> float:
-    fields = _stat(Path(f"/proc/{pid}/stat"))
-    ticks = int(fields[11]) + int(fields[12]) if fields else 0
-    return ticks / os.sysconf("SC_CLK_TCK")
-
-
-def _stat(file: Path) -> list[str]:
-    """The fields of a process from its state on; nothing when it has ended."""
-    try:
-        return file.read_text().rsplit(")", 1)[1].split()
-    except OSError:
-        return []
+    own, all_ = os.times(), processes()
+    others = descendants(os.getpid(), all_)
+    return Cpu(own.user + own.system, sum(all_[pid].cpu_s for pid in others))
 
 
 IDLE_S, SETTLE_S = 20.0, 10.0

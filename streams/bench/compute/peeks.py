@@ -1,17 +1,15 @@
 """What a peek by key takes through the compute protocol, while its view is maintained.
 
-On an environment of its own: a view of bids by auction, an index on it, and a load of bids. A
-controller in this process takes the replicas over from the coordinator, with the dataflows that
-it finds on the command topic, so nothing is created twice. Peeks are sent at a fixed rate,
-whether or not earlier ones were answered, and each counts from when it was due.
+A view of bids by auction, an index on it, and a load of bids. A controller in this process
+takes the replicas over from the coordinator, with the dataflows that it finds on the command
+topic, so nothing is created twice. Peeks are sent at a fixed rate, whether or not earlier ones
+were answered, and each counts from when it was due.
 """
 
-import itertools
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -19,17 +17,16 @@ import pyarrow as pa
 
 from streams.app.freshness import percentile
 from streams.bench import bids
+from streams.bench.compute.scale import ComputeScale
+from streams.bench.compute.takeover import polled, successors
 from streams.bench.figures import Figure, Outcome, at_most
-from streams.bench.replica_processes import cpu_s
-from streams.bench.rig import Rig, Say, rig
-from streams.compute.controller import Controller, command_topic
+from streams.bench.processes import cpu_s
+from streams.bench.rig import Rig
+from streams.compute.controller import Controller
 from streams.compute.description import DataflowDescription
 from streams.compute.peeks import KeyLookup, Peek, PeekOutcome, PeekRows, PeekTarget
-from streams.compute.protocol import CreateDataflow, CreateInstance
-from streams.compute.reader import CommandReader
 from streams.errors import Determinate
 from streams.ids import CollectionId, Timestamp
-from streams.kafka.client.broker import KafkaBroker
 from streams.plan import json as plans
 from streams.plan.physical import Dataflow, Import, Source
 from streams.storage.client.shards import fresh_uuid
@@ -44,39 +41,34 @@ OF_SHARDS = 2
 """Peeks of the shard a second, beside those by index."""
 
 SENDERS = 16
-POLL_MS = 50
 SELECTS = 20
 PATIENCE_S = 60.0
-INSTANCE = "default"
-LATER = 1 << 40
-"""An epoch beyond that of any coordinator."""
 
 
-def compute(say: Say, events: int, rate: int, seconds: float) -> Outcome:
+def peeks(bench: Rig, scale: ComputeScale) -> Outcome:
     """Peek so often a second while events arrive at a rate, and while none do."""
-    with rig(say) as running:
-        source, view = running.create(bids.SOURCE), running.create(VIEW)
-        running.publisher.publish(bids.TOPIC, None, bids.every_key(0, bids.KEYS))
-        running.publisher.flush()
-        running.await_readable(source, [view])
-        say("SELECTs of one key, without and with an index")
-        before = _selects(running)
-        index = CollectionId(str(running.environment.sql(INDEX)[0].facts["id"]))
-        _await_index(running)
-        after = _selects(running)
-        with _taken_over(running) as (controller, descriptions):
-            peeks = Peeks(running, controller, descriptions[index], rate)
-            peeks.one().result(PATIENCE_S)
-            quiet = _quiet(running, seconds)
-            say(f"{rate} peeks a second, without load")
-            idle = peeks.measure(seconds)
-            say(f"{rate} peeks a second, with {events:,} events a second")
-            busy = _under_load(running, peeks, events, seconds)
+    source, view = bench.create(bids.SOURCE), bench.create(VIEW)
+    bench.publisher.publish(bids.TOPIC, None, bids.every_key(0, bids.KEYS))
+    bench.publisher.flush()
+    bench.await_readable(source, [view])
+    bench.say("SELECTs of one key, without and with an index")
+    before = _selects(bench)
+    index = CollectionId(str(bench.environment.sql(INDEX)[0].facts["id"]))
+    _await_index(bench)
+    after = _selects(bench)
+    with successors(bench) as made, polled(made.started()) as controller:
+        asked = Peeks(bench, controller, made.descriptions[index], scale.rate)
+        asked.one().result(PATIENCE_S)
+        quiet = _quiet(bench, scale.seconds)
+        bench.say(f"{scale.rate} peeks a second, without load")
+        idle = asked.measure(scale.seconds)
+        bench.say(f"{scale.rate} peeks a second, with {scale.events:,} events a second")
+        busy = _under_load(bench, asked, scale.events, scale.seconds)
     note = (
-        f"peek: {rate} a second by key, from when it is due, of {bids.KEYS:,} keys; of the"
+        f"{scale.rate} a second by key, from when it is due, of {bids.KEYS:,} keys; of the"
         f" shard: {OF_SHARDS} a second at the same time, without the index"
     )
-    return Outcome("compute", _figures(before, after, quiet, idle, busy), note=note)
+    return Outcome("peeks", _figures(before, after, quiet, idle, busy), note=note)
 
 
 def _quiet(running: Rig, seconds: float) -> float:
@@ -135,40 +127,6 @@ def _await_index(running: Rig) -> None:
         if time.monotonic() > deadline:
             raise Determinate("the index was not loaded")
         running.rest(0.2)
-
-
-@contextmanager
-def _taken_over(
-    running: Rig,
-) -> Iterator[tuple[Controller, dict[CollectionId, DataflowDescription]]]:
-    """A controller of the environment's dataflows, which a thread polls, and these."""
-    broker = KafkaBroker(running.environment.kafka)
-    topic = command_topic(running.shards.namespace, INSTANCE)
-    reader = CommandReader(broker.logs, topic)
-    commands = [heard.command for heard in reader.poll(1000)]
-    reader.close()
-    (instance,) = (command for command in commands if isinstance(command, CreateInstance))
-    described = [c.description for c in commands if isinstance(c, CreateDataflow)]
-    numbers = itertools.count()
-    controller = Controller(
-        broker.logs, instance, INSTANCE, LATER, lambda: f"bench-{next(numbers)}"
-    )
-    controller.start(described, [])
-    ended = threading.Event()
-
-    def listen() -> None:
-        while not ended.is_set():
-            controller.poll(POLL_MS)
-
-    thread = threading.Thread(target=listen, name="responses")
-    thread.start()
-    try:
-        yield controller, {description.export: description for description in described}
-    finally:
-        ended.set()
-        thread.join()
-        controller.close()
-        broker.close()
 
 
 @dataclass(slots=True)

@@ -1,0 +1,1 @@
+"""Benchmarks of the compute protocol: peeks, subscribes, restarts, and many dataflows."""
