@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
+from streams.app.error_output import failed
 from streams.bench import flow, state
 from streams.bench.change import CASES
 from streams.bench.change import change as measure_change
@@ -20,6 +21,7 @@ from streams.bench.connectors.command import chosen as databases
 from streams.bench.connectors.command import connectors as measure_connectors
 from streams.bench.consistency.command import consistency as measure_consistency
 from streams.bench.figures import Outcome, show, write
+from streams.bench.footprint import footprint as measure_footprint
 from streams.bench.nexmark.cases import CASES as NEXMARK
 from streams.bench.nexmark.command import chosen as among
 from streams.bench.nexmark.command import nexmark as measure_nexmark
@@ -33,6 +35,7 @@ from streams.bench.storage.command import PARTS, chosen
 from streams.bench.storage.command import storage as measure_storage
 from streams.bench.tpch import command as tpch_command
 from streams.bench.windows import windows as measure_windows
+from streams.errors import SlackwaterError
 
 app = typer.Typer(
     help="Measure on a temporary environment on this machine. Figures, not tests.",
@@ -181,6 +184,29 @@ def memory(rows: Rows = 1_000_000, json: Json = None) -> None:
     Example: slackwater bench memory --rows 200000
     """
     _report([state.memory(_say, rows)], json)
+
+
+@app.command()
+def footprint(
+    settle: Annotated[
+        float, typer.Option(help="Seconds from the first row to the look at memory.", min=0)
+    ] = 20,
+    seconds: Seconds = 20,
+    json: Json = None,
+) -> None:
+    """Memory, processes and start of an environment with a source, a view and a sink (Linux).
+
+    `slackwater up` in a process of its own: seconds to the first row in the sink's topic; then,
+    by kind of process, proportional memory and processor time since the start and while idle;
+    then the replica is killed, until a message that is published then is in an answer.
+
+    Example: slackwater bench footprint --json figures.json
+    """
+    try:
+        outcome = measure_footprint(_say, settle, seconds)
+    except SlackwaterError as error:
+        raise failed(error) from error
+    _report([outcome], json)
 
 
 @app.command()
