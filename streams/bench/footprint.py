@@ -26,6 +26,7 @@ from streams.bench.process_kinds import (
     KindUsage,
     kind_of,
     percent_since,
+    process_times,
     total,
     usage,
 )
@@ -113,10 +114,10 @@ def _measured(say: Say, up: UpProcess, settle_s: float, idle_s: float) -> Footpr
     first_row_s = up.age_s
     say(f"{settle_s:.0f} s until everything rests, then {idle_s:.0f} s of it")
     time.sleep(settle_s)
-    kinds = usage([up.pid])
-    before, began = usage([up.pid], with_memory=False), time.perf_counter()
+    kinds = usage(up.pid)
+    before, began = process_times(up.pid), time.perf_counter()
     time.sleep(idle_s)
-    now = usage([up.pid], with_memory=False)
+    now = process_times(up.pid)
     percent = percent_since(before, now, time.perf_counter() - began)
     say("killing the replica")
     return Footprint(answers_s, first_row_s, kinds, percent, _restart_s(up, publisher))

@@ -45,18 +45,14 @@ def kind_of(command: Sequence[str]) -> str:
     return REPLICA if REPLICA in command else SERVICES
 
 
-def usage(roots: Sequence[int], *, with_memory: bool = True) -> Mapping[str, KindUsage]:
-    """Return what processes, and what they have started, use now, by kind.
-
-    Without memory it costs less: the kernel walks over all pages of a process for that.
-    """
+def usage(root: int) -> Mapping[str, KindUsage]:
+    """Return what a process, and what it has started, use now, by kind."""
     all_ = processes()
     kinds: dict[str, KindUsage] = {}
-    for pid in dict.fromkeys(pid for root in roots for pid in family(root, all_)):
+    for pid in family(root, all_):
         command = command_line(pid)
         if command[0]:
-            memory = pss_bytes(pid) if with_memory else 0
-            one = KindUsage(1, memory, all_[pid].cpu_s)
+            one = KindUsage(1, pss_bytes(pid), all_[pid].cpu_s)
             kinds[kind_of(command)] = kinds.get(kind_of(command), KindUsage()) + one
     return kinds
 
@@ -66,11 +62,33 @@ def total(kinds: Mapping[str, KindUsage]) -> KindUsage:
     return sum(kinds.values(), start=KindUsage())
 
 
-def percent_since(
-    before: Mapping[str, KindUsage], now: Mapping[str, KindUsage], seconds: float
-) -> dict[str, float]:
-    """Return the processor time of each kind between two moments, in percent of a core."""
+@dataclass(frozen=True, slots=True)
+class ProcessTime:
+    """The kind of a process, and the processor time that it has used itself, in seconds."""
+
+    kind: str
+    cpu_s: float
+
+
+def process_times(root: int) -> Mapping[int, ProcessTime]:
+    """Return a process, and what it has started, by their ids."""
+    all_ = processes()
     return {
-        kind: 100 * (use.cpu_s - before.get(kind, KindUsage()).cpu_s) / seconds
-        for kind, use in now.items()
+        pid: ProcessTime(kind_of(command), all_[pid].own_cpu_s)
+        for pid in family(root, all_)
+        if (command := command_line(pid))[0]
     }
+
+
+def percent_since(
+    before: Mapping[int, ProcessTime], now: Mapping[int, ProcessTime], seconds: float
+) -> dict[str, float]:
+    """Return the processor time of each kind between two moments, in percent of a core.
+
+    What a process that has ended meanwhile used is not in it.
+    """
+    percent: dict[str, float] = {}
+    for pid, process in now.items():
+        used_s = process.cpu_s - (before[pid].cpu_s if pid in before else 0.0)
+        percent[process.kind] = percent.get(process.kind, 0.0) + 100 * used_s / seconds
+    return percent

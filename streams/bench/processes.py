@@ -22,12 +22,18 @@ have ended and were waited for, in user and system mode."""
 class ProcessFacts:
     """What the system says of a process.
 
-    Units: `cpu_s` is in seconds, with that of its children that have ended.
+    Units: seconds of processor time, its own and that of its children that have ended.
     """
 
     parent: int
     is_zombie: bool
-    cpu_s: float
+    own_cpu_s: float
+    ended_cpu_s: float = 0.0
+
+    @property
+    def cpu_s(self) -> float:
+        """All of its processor time."""
+        return self.own_cpu_s + self.ended_cpu_s
 
 
 def require_linux(what: str) -> None:
@@ -41,8 +47,10 @@ def require_linux(what: str) -> None:
 def parse_stat(text: str, ticks_per_s: int) -> ProcessFacts:
     """Return what a /proc/PID/stat says; the name of a process may hold anything."""
     fields = text.rpartition(")")[2].split()
+    user, system, ended_user, ended_system = (int(field) for field in fields[_TIMES])
+    own, ended = user + system, ended_user + ended_system
     return ProcessFacts(
-        int(fields[1]), fields[0] == "Z", sum(map(int, fields[_TIMES])) / ticks_per_s
+        int(fields[1]), fields[0] == "Z", own / ticks_per_s, ended / ticks_per_s
     )
 
 

@@ -10,7 +10,7 @@ runs reports to it.
 """
 
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from statistics import median
 
 from streams.bench import bids
@@ -18,7 +18,7 @@ from streams.bench.compute.scale import ComputeScale
 from streams.bench.compute.takeover import POLL_MS, Successors, successors
 from streams.bench.figures import Figure, Outcome, at_most
 from streams.bench.flow import small_view
-from streams.bench.process_kinds import KindUsage, percent_since, usage
+from streams.bench.process_kinds import percent_since, process_times
 from streams.bench.rig import Rig
 from streams.compute.replica_responses import NO_CONDITION, InstanceStatus
 from streams.errors import Determinate
@@ -44,19 +44,15 @@ def idle(bench: Rig, scale: ComputeScale) -> Outcome:
     """The processor time of a replica whose dataflows have nothing to do."""
     bench.say(f"{scale.seconds:.0f} s without a message")
     bench.rest(SETTLE_S)
-    before, began = _used(bench), time.perf_counter()
+    before, began = process_times(bench.replica), time.perf_counter()
     bench.rest(scale.seconds)
-    used = percent_since(before, _used(bench), time.perf_counter() - began)
+    used = percent_since(before, process_times(bench.replica), time.perf_counter() - began)
     figures = (
         at_most("idle_replica_cpu_percent", sum(used.values()), "%", IDLE_PERCENT),
         Figure("idle_dataflows", scale.dataflows),
     )
     parts = {kind: {"% of a core": percent} for kind, percent in used.items()}
     return Outcome("idle", figures, parts, "", "processor time of the replica", "processes")
-
-
-def _used(bench: Rig) -> Mapping[str, KindUsage]:
-    return usage([bench.replica], with_memory=False)
 
 
 def controller(bench: Rig, scale: ComputeScale) -> Outcome:

@@ -10,6 +10,7 @@ from typer.testing import CliRunner
 from streams.bench import command
 from streams.bench.compute.command import PARTS, chosen
 from streams.bench.compute.many_dataflows import is_known
+from streams.bench.compute.restart import OWNS, RUNS, STARTED, stages
 from streams.bench.compute.scale import ComputeScale
 from streams.bench.compute.subscribe import TimedFrontier, delivery_ms
 from streams.bench.figures import Outcome, at_most
@@ -65,3 +66,11 @@ def test_an_append_has_arrived_with_the_first_frontier_that_includes_it() -> Non
     appended = [TimedFrontier(100, 10), TimedFrontier(110, 20), TimedFrontier(120, 30)]
     arrived = [TimedFrontier(90, 9), TimedFrontier(117.5, 20), TimedFrontier(130, 29)]
     assert delivery_ms(appended, arrived) == [17.5, 7.5]
+
+
+def test_a_replica_is_at_the_stages_that_its_status_shows() -> None:
+    row = {"process": "r1-b", "owns": 0, "running": 0}
+    assert stages([]) == ()
+    assert stages([row]) == (STARTED,)
+    assert stages([{**row, "owns": 1, "running": 1}]) == (STARTED, OWNS)
+    assert stages([{**row, "owns": 1, "running": 2}]) == (STARTED, OWNS, RUNS)

@@ -6,7 +6,15 @@ import sys
 
 import pytest
 
-from streams.bench.process_kinds import KindUsage, kind_of, percent_since, total, usage
+from streams.bench.process_kinds import (
+    KindUsage,
+    ProcessTime,
+    kind_of,
+    percent_since,
+    process_times,
+    total,
+    usage,
+)
 from streams.bench.processes import (
     ProcessFacts,
     command_line,
@@ -36,7 +44,10 @@ def of(parent: int, *, is_zombie: bool = False) -> ProcessFacts:
 
 
 def test_the_name_of_a_process_may_hold_parentheses() -> None:
-    assert parse_stat(STAT, 100) == ProcessFacts(41, is_zombie=False, cpu_s=2.5)
+    assert parse_stat(STAT, 100) == ProcessFacts(
+        41, is_zombie=False, own_cpu_s=2.0, ended_cpu_s=0.5
+    )
+    assert parse_stat(STAT, 100).cpu_s == 2.5
     assert parse_stat(STAT.replace(" S ", " Z "), 100).is_zombie
 
 
@@ -69,8 +80,10 @@ def test_a_process_that_leads_a_group_of_its_own_counts_with_its_parent() -> Non
         assert cpu_s(child.pid) > 0.05
         assert cpu_s(os.getpid()) > processes()[os.getpid()].cpu_s
         assert resident_bytes(os.getpid()) >= pss_bytes(child.pid) > 1 << 20
-        kinds = usage([os.getpid(), child.pid])
+        kinds = usage(os.getpid())
         assert total(kinds).processes == len(family(os.getpid(), processes()))
+        times = process_times(os.getpid())
+        assert times[child.pid] == ProcessTime("other services", cpu_s(child.pid))
         child.kill()
     assert command_line(child.pid) == [""]
     assert pss_bytes(child.pid) == 0
@@ -106,8 +119,21 @@ def test_the_kind_of_a_process_is_told_by_its_command(command: list[str], kind: 
     assert kind_of(command) == kind
 
 
+def test_what_kinds_use_is_added_up() -> None:
+    kinds = {"broker": KindUsage(1, 10, 3.0), "replica": KindUsage(2, 5, 0.5)}
+    assert total(kinds) == KindUsage(3, 15, 3.5)
+
+
 def test_processor_time_is_told_by_kind_in_percent_of_a_core() -> None:
-    before = {"broker": KindUsage(1, 10, 2.0)}
-    now = {"broker": KindUsage(1, 10, 3.0), "replica": KindUsage(2, 5, 0.5)}
-    assert percent_since(before, now, 10.0) == {"broker": 10.0, "replica": 5.0}
-    assert total(now) == KindUsage(3, 15, 3.5)
+    before = {
+        1: ProcessTime("broker", 2.0),
+        2: ProcessTime("replica", 5.0),
+        3: ProcessTime("replica", 9.0),
+    }
+    now = {
+        1: ProcessTime("broker", 3.0),
+        2: ProcessTime("replica", 5.1),
+        4: ProcessTime("replica", 0.4),
+    }
+    percent = percent_since(before, now, 10.0)
+    assert percent == {"broker": pytest.approx(10.0), "replica": pytest.approx(5.0)}
