@@ -17,7 +17,8 @@ that dies in between finds what is left to do (`streams.adapter.provisioning`):
     Forget   nothing is left of it
 
 Python functions (Define, Undefine) have no external effect: they are a part of the plans of the
-views that call them, and have a namespace of their own. So have materializations
+views that call them, and have a namespace of their own. So have clusters
+(`streams.adapter.catalog_clusters`), and materializations
 (`streams.adapter.catalog_materializations`), which bind objects and keep those from being
 dropped.
 
@@ -32,11 +33,19 @@ from dataclasses import dataclass, field, replace
 from typing import Literal, assert_never
 
 from streams.adapter.catalog_bad_messages import BadMessages
+from streams.adapter.catalog_clusters import Clusters, ScaleCluster
 from streams.adapter.catalog_materializations import (
     Materializations,
     Materialize,
     Unbind,
     Unmaterialize,
+)
+from streams.adapter.catalog_outcomes import (
+    Accepted,
+    Fenced,
+    Outcome,
+    Refused,
+    VersionMismatch,
 )
 from streams.compute import dead_letters
 from streams.compute.description import IngestionDescription, SinkDescription, Start
@@ -205,6 +214,7 @@ Body = (
     | Materialize
     | Unmaterialize
     | Unbind
+    | ScaleCluster
 )
 
 
@@ -216,37 +226,6 @@ class CatalogEvent:
     epoch: int
     expected: int
     body: Body
-
-
-@dataclass(frozen=True, slots=True)
-class Accepted:
-    """The event counts; the catalog has this version now."""
-
-    version: int
-
-
-@dataclass(frozen=True, slots=True)
-class VersionMismatch:
-    """Another event was faster: the catalog was at version `current`."""
-
-    current: int
-
-
-@dataclass(frozen=True, slots=True)
-class Fenced:
-    """Another coordinator has taken over, with `epoch`."""
-
-    epoch: int
-
-
-@dataclass(frozen=True, slots=True)
-class Refused:
-    """The change is invalid; `reason` says why."""
-
-    reason: str
-
-
-Outcome = Accepted | VersionMismatch | Fenced | Refused
 
 
 @dataclass(frozen=True, slots=True)
@@ -267,6 +246,7 @@ class Catalog:
     dropped: Mapping[CollectionId, Item] = field(default_factory=dict)
     functions: Mapping[str, Function] = field(default_factory=dict)
     materializations: Materializations = field(default_factory=Materializations)
+    clusters: Clusters = field(default_factory=Clusters)
 
     def step(self, event: CatalogEvent, at_ms: int | None = None) -> tuple["Catalog", Outcome]:
         """Return the catalog after an event that was appended at `at_ms`, and its outcome."""
@@ -359,6 +339,8 @@ class Catalog:
                 return f"no object {min(lost)}"
             case Materialize() | Unmaterialize() | Unbind():
                 return self.materializations.objection(body, self.last_number + 1)
+            case ScaleCluster():
+                return self.clusters.objection(body)
             case _:
                 assert_never(body)
 
@@ -489,5 +471,7 @@ class Catalog:
                 after = self.materializations.applied(body)
                 last = max([self.last_number, *(item.number for item in after.live.values())])
                 return replace(self, materializations=after, last_number=last)
+            case ScaleCluster():
+                return replace(self, clusters=self.clusters.applied(body))
             case _:
                 assert_never(body)

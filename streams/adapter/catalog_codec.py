@@ -19,6 +19,7 @@ from streams.adapter.catalog import (
     Undefine,
 )
 from streams.adapter.catalog_bad_messages import BadMessages
+from streams.adapter.catalog_clusters import ScaleCluster
 from streams.adapter.catalog_materializations import (
     Materialization,
     Materialize,
@@ -96,6 +97,8 @@ def _fields(  # noqa: C901, PLR0911, PLR0912 - one case an event
             return "catalog_unmaterialize", {"id": id_}
         case Unbind(id_):
             return "catalog_unbind", {"id": id_}
+        case ScaleCluster(name, replicas):
+            return "catalog_scale_cluster", {"name": name, "replicas": replicas}
         case _:
             assert_never(body)
 
@@ -132,6 +135,8 @@ def _body(  # noqa: C901, PLR0911, PLR0912 - one case an event
             return Unmaterialize(record["id"])
         case "catalog_unbind":
             return Unbind(record["id"])
+        case "catalog_scale_cluster":
+            return ScaleCluster(record["name"], record["replicas"])
         case _:
             raise Corrupt(f"expected a catalog event, got a record of schema {name}")
 

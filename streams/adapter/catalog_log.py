@@ -4,18 +4,9 @@ import logging
 import threading
 from collections.abc import Callable
 
-from streams.adapter.catalog import (
-    Accepted,
-    Body,
-    Catalog,
-    CatalogEvent,
-    Fenced,
-    Open,
-    Outcome,
-    Refused,
-    VersionMismatch,
-)
+from streams.adapter.catalog import Body, Catalog, CatalogEvent, Open
 from streams.adapter.catalog_codec import decode, encode
+from streams.adapter.catalog_outcomes import Accepted, Fenced, Outcome, Refused, VersionMismatch
 from streams.errors import Corrupt, Indeterminate, InvalidUsage, SlackwaterError
 from streams.ids import EventId, Offset, Topic
 from streams.kafka.client.bounded_read import records_until

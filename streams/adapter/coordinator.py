@@ -13,7 +13,6 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import assert_never
 
 from streams.adapter import (
@@ -21,6 +20,7 @@ from streams.adapter import (
     ddl,
     resume_source,
     show,
+    show_clusters,
     show_materializations,
     show_statements,
 )
@@ -35,6 +35,8 @@ from streams.adapter.catalog import (
     Retain,
 )
 from streams.adapter.catalog_log import CatalogLog, Deposed
+from streams.adapter.cluster_definitions import alter_cluster
+from streams.adapter.coordinator_settings import Cluster, CoordinatorSettings, catalog_topic
 from streams.adapter.copies import Copies
 from streams.adapter.delays import Delay, delay_of
 from streams.adapter.explain_analyze import analyzed
@@ -67,16 +69,14 @@ from streams.adapter.workers.requests import View
 from streams.compute.controller import Controller, create_topics
 from streams.compute.protocol import CreateInstance
 from streams.compute.replica_responses import InstanceStatus
-from streams.copies.targets import NOWHERE, CopyTargets
 from streams.errors import InvalidStatement, InvalidUsage, SlackwaterError
-from streams.ids import CollectionId, Topic
-from streams.kafka.log import Chunks, Logs
-from streams.kafka.topic_settings import DEFAULT_DATA_PARTITIONS
-from streams.kafka.topics import TopicKind, Topics, TopicSpec
+from streams.ids import CollectionId
+from streams.kafka.topics import TopicKind, TopicSpec
 from streams.plan.sql import statements as sql
 from streams.plan.sql.analyze import ExplainAnalyze
 from streams.plan.sql.audit import Audit
 from streams.plan.sql.bad_messages import AlterErrors
+from streams.plan.sql.clusters import AlterCluster
 from streams.plan.sql.copy import CopyTo
 from streams.plan.sql.emit import emits
 from streams.plan.sql.index import CreateIndex
@@ -90,7 +90,7 @@ from streams.plan.sql.materializations import (
 from streams.plan.sql.offsets import ResumeSource
 from streams.plan.sql.rebase import CreateRebase
 from streams.plan.sql.select import Select
-from streams.plan.sql.show import ShowFunctions, ShowReplicas
+from streams.plan.sql.show import ShowClusters, ShowFunctions, ShowReplicas
 from streams.plan.sql.tokens import split, tokenize
 from streams.storage.client.shards import Shards
 from streams.storage.log.state import CollectionState
@@ -102,38 +102,8 @@ ObjectDefinition = (
     sql.CreateSource | sql.CreateMaterializedView | CreateRebase | sql.CreateSink | CreateIndex
 )
 Definition = ObjectDefinition | sql.CreateFunction
-Change = sql.Alter | ResumeSource | AlterErrors | sql.Drop | sql.DropFunction
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CoordinatorSettings:
-    """Settings of a coordinator.
-
-    `retain_ms` of history, before the newest time, stay readable in objects without a read
-    policy of their own. New data topics get `data_partitions` partitions. COPY writes to
-    `copy_to` alone.
-    """
-
-    namespace: str = "sw"
-    instance: str = "default"
-    buckets: int = 2
-    retain_ms: int = 3_600_000
-    data_partitions: int = DEFAULT_DATA_PARTITIONS
-    copy_to: CopyTargets = NOWHERE
-
-
-@dataclass(frozen=True, slots=True)
-class Cluster:
-    """The parts of the Kafka cluster that the coordinator uses."""
-
-    logs: Logs
-    chunks: Chunks
-    topics: Topics
-
-
-def catalog_topic(namespace: str) -> Topic:
-    """The topic of the catalog's log."""
-    return Topic(f"{namespace}.catalog")
+Listing = ShowFunctions | ShowClusters | ShowReplicas | sql.Show
+Change = sql.Alter | ResumeSource | AlterErrors | AlterCluster | sql.Drop | sql.DropFunction
 
 
 class Coordinator:
@@ -268,21 +238,21 @@ class Coordinator:
                 | sql.CreateFunction()
             ):
                 yield from self._defined(statement, text)
-            case sql.Alter() | ResumeSource() | AlterErrors() | sql.Drop() | sql.DropFunction():
+            case (
+                sql.Alter()
+                | ResumeSource()
+                | AlterErrors()
+                | AlterCluster()
+                | sql.Drop()
+                | sql.DropFunction()
+            ):
                 with self._definitions:
                     done = self._change(statement)
                 yield from done
-            case ShowFunctions():
-                yield from show_statements.functions(self.catalog.state)
-            case ShowReplicas():
-                yield from show_statements.replicas(self.observed, self.catalog.state)
-            case sql.Show(kind):
-                yield from show_statements.objects(kind, self.conditions())
-            case Select(query, as_of):
-                catalog = self.catalog.state
-                items = [item for item in catalog.ordered() if item.has_shard]
-                functions = tuple(catalog.functions.values())
-                yield from self._reads.select(query, When(as_of, session), items, functions)
+            case ShowFunctions() | ShowClusters() | ShowReplicas() | sql.Show():
+                yield from self._shown(statement)
+            case Select():
+                yield from self._select(statement, session)
             case sql.Subscribe():
                 yield from self._subscribe(statement, session)
             case Audit():
@@ -303,6 +273,25 @@ class Coordinator:
                 yield from self.materializing.execute(statement, text)
             case _:
                 assert_never(statement)
+
+    def _shown(self, statement: Listing) -> Iterator[Result]:
+        match statement:
+            case ShowFunctions():
+                return show_statements.functions(self.catalog.state)
+            case ShowClusters():
+                return show_clusters.results(self.clusters())
+            case ShowReplicas():
+                return show_statements.replicas(self.observed, self.catalog.state)
+            case sql.Show(kind):
+                return show_statements.objects(kind, self.conditions())
+            case _:
+                assert_never(statement)
+
+    def _select(self, statement: Select, session: Session) -> Iterator[Result]:
+        catalog, when = self.catalog.state, When(statement.as_of, session)
+        items = [item for item in catalog.ordered() if item.has_shard]
+        functions = tuple(catalog.functions.values())
+        yield from self._reads.select(statement.query, when, items, functions)
 
     def _subscribe(self, statement: sql.Subscribe, session: Session) -> Iterator[Result]:
         catalog = self.catalog.state
@@ -436,6 +425,8 @@ class Coordinator:
                 return self._resume(statement)
             case AlterErrors():
                 return self._alter_errors(statement)
+            case AlterCluster():
+                return alter_cluster(statement, self.catalog)
             case sql.Drop():
                 return self._drop(statement)
             case sql.DropFunction():
@@ -465,6 +456,10 @@ class Coordinator:
         self._crash("after-catalog-drop")
         self._upkeep.abolish(item)
         return (Complete(tag, {"id": item.id}),)
+
+    def clusters(self) -> list[show_clusters.ShownCluster]:
+        """Return every cluster, with its live replicas."""
+        return show_clusters.shown(self.catalog.state, self.observed, self._settings.buckets)
 
     def materialized(self) -> tuple[show_materializations.ShownMaterialization, ...]:
         """Return every materialization with what the service that runs it says."""

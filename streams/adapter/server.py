@@ -7,6 +7,7 @@
                    headers Slackwater-Session-Time and Slackwater-Session-Event-Time: the last
                    `session_time` and `session_event_time` that were told
     GET  /status   JSON: epoch, replicas, every object with its frontiers and condition
+    GET  /clusters JSON: every cluster, with the replicas that are wanted and live
 
 Until the coordinator has taken over, all but the probes are answered with 503. Any client that
 is let in may do anything. Requests that a browser sends on behalf of some other page are
@@ -16,7 +17,7 @@ refused.
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from http import HTTPStatus
@@ -31,6 +32,7 @@ from streams.adapter.request_metrics import RequestCounts, of_requests
 from streams.adapter.results import END, Failed, Progress, Result, line
 from streams.adapter.sessions import Session, Sessions, session_of
 from streams.adapter.show import UNITS, ShownObject, row
+from streams.adapter.show_clusters import ShownCluster
 from streams.adapter.show_statements import REPLICA_COLUMNS, replica_rows
 from streams.adapter.timelines import Timeline
 from streams.compute.replica_responses import InstanceStatus
@@ -82,6 +84,9 @@ class StatementExecutor(Protocol):
     def conditions(self) -> tuple[ShownObject, ...]:
         """Every object."""
 
+    def clusters(self) -> Sequence[ShownCluster]:
+        """Every cluster."""
+
     def materialized(self) -> tuple[show_materializations.ShownMaterialization, ...]:
         """Every materialization."""
 
@@ -108,7 +113,11 @@ class Server:
             why_not_ready=lambda: why_not_ready(self.answering),
             metrics=self.metrics,
         )
-        routes = {"GET /status": self._status, "POST /sql": self._sql}
+        routes = {
+            "GET /status": self._status,
+            "GET /clusters": self._clusters,
+            "POST /sql": self._sql,
+        }
         self.answering = answering
         self.endpoint = Endpoint(listening, probes, routes)
         self.is_draining = False
@@ -158,6 +167,12 @@ class Server:
         if self.answering is None:
             raise Determinate(STARTING)
         exchange.answer(HTTPStatus.OK, status(self.answering))
+
+    def _clusters(self, exchange: Exchange) -> None:
+        if self.answering is None:
+            raise Determinate(STARTING)
+        clusters = [cluster.as_json() for cluster in self.answering.clusters()]
+        exchange.answer(HTTPStatus.OK, {"clusters": clusters})
 
     def _sql(self, exchange: Exchange) -> None:
         length = exchange.length

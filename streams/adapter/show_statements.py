@@ -12,8 +12,10 @@ from streams.compute.replica_responses import HYDRATING, STANDBY, InstanceStatus
 from streams.ids import CollectionId
 from streams.plan.physical import Column
 from streams.plan.sql import statements as sql
+from streams.plan.sql.clusters import DEFAULT
 
 REPLICA_COLUMNS = (
+    Column("cluster", "VARCHAR"),
     Column("replica", "VARCHAR"),
     Column("process", "VARCHAR"),
     Column("silent_ms", "BIGINT"),
@@ -42,17 +44,17 @@ def objects(kind: sql.Kind, shown: Sequence[show.ShownObject]) -> Iterator[Resul
     }[kind]
     wanted = ddl.KINDS[kind]
     rows = [row(object_) for object_ in shown if object_.item.kind == wanted]
-    return _table(columns, rows)
+    return table(columns, rows)
 
 
 def functions(catalog: Catalog) -> Iterator[Result]:
     """Return the functions in Python."""
-    return _table(show.FUNCTION_COLUMNS, show.function_rows(catalog))
+    return table(show.FUNCTION_COLUMNS, show.function_rows(catalog))
 
 
 def replicas(observed: InstanceStatus, catalog: Catalog) -> Iterator[Result]:
     """Return the live replicas, with what each says of the dataflows."""
-    return _table(REPLICA_COLUMNS, replica_rows(observed, catalog.ordered()))
+    return table(REPLICA_COLUMNS, replica_rows(observed, catalog.ordered()))
 
 
 def replica_rows(observed: InstanceStatus, items: Iterable[Item]) -> list[Row]:
@@ -72,10 +74,11 @@ def _replica(process: str, observed: InstanceStatus, owned: frozenset[Collection
         owns += key in owned and report.status.state != STANDBY
     silent_ms = int((observed.now - observed.heard[process]) * 1000)
     counts = (states[state] for state in ("running", HYDRATING, "stalled", "failed"))
-    return (replica_of(process), process, silent_ms, owns, *counts)
+    return (DEFAULT, replica_of(process), process, silent_ms, owns, *counts)
 
 
-def _table(columns: Sequence[Column], rows: Sequence[Row]) -> Iterator[Result]:
+def table(columns: Sequence[Column], rows: Sequence[Row]) -> Iterator[Result]:
+    """Return the answer to a SHOW statement."""
     yield Columns(tuple(columns))
     yield text_rows(rows)
     yield Complete(f"SHOW {len(rows)}")

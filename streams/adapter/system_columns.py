@@ -33,7 +33,7 @@ COLUMNS: Mapping[str, tuple[Column, ...]] = {
     "objects": _texts("id", "name", "kind", "status", "progress", "detail"),
     "frontiers": (*_texts("id", "name"), *_counts("since", "upper", "output", "lag_ms")),
     "replicas": (
-        *_texts("replica", "process"),
+        *_texts("cluster", "replica", "process"),
         *_counts("silent_ms", "owns", "running", "hydrating", "stalled", "failed"),
     ),
     "hydration": (

@@ -13,6 +13,7 @@ import uuid
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
+from typing import TypedDict
 
 from streams.app.client_errors import NO_ANSWERS, not_a_coordinator, unanswered
 from streams.errors import Determinate, Indeterminate, InvalidStatement
@@ -26,6 +27,13 @@ _SESSION_TIMES = {
     "session_event_time": "Slackwater-Session-Event-Time",
 }
 """Facts of a completed statement, and the headers in which they are sent back."""
+
+
+class ClusterStatus(TypedDict):
+    """What /clusters says of a cluster, as far as it matters to who runs replicas."""
+
+    name: str
+    replicas: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,17 +158,27 @@ class Client:
         assert isinstance(replicas, list)
         return replicas
 
+    def clusters(self) -> list[ClusterStatus]:
+        """Every cluster. Errors: Determinate when no server answers."""
+        clusters = self._json("/clusters")["clusters"]
+        assert isinstance(clusters, list)
+        return clusters
+
     def status(self) -> Message:
         """What /status says. Errors: Determinate when no server answers."""
+        return self._json("/status")
+
+    def _json(self, path: str) -> Message:
+        """The JSON at a path. Errors: Determinate when no server answers."""
         try:
-            with self._open("/status") as response:
-                status: Message = json.load(response)
+            with self._open(path) as response:
+                answer: Message = json.load(response)
         except NO_ANSWERS as cause:
             raise self._unanswered(cause) from cause
         except ValueError as cause:
             came = "an answer that is no JSON"
             raise Determinate(not_a_coordinator(self.url, came)) from cause
-        return status
+        return answer
 
     def _open(
         self,

@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from streams.adapter.catalog_log import CatalogLog
-from streams.adapter.coordinator import catalog_topic
+from streams.adapter.coordinator_settings import catalog_topic
 from streams.app.compaction_setup import (
     CompactionTarget,
     compaction,

@@ -12,7 +12,8 @@ from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 
 from streams.adapter.audits import Audits
-from streams.adapter.coordinator import Cluster, Coordinator, CoordinatorSettings
+from streams.adapter.coordinator import Coordinator
+from streams.adapter.coordinator_settings import Cluster, CoordinatorSettings
 from streams.adapter.server import DRAIN_S, Server
 from streams.adapter.workers.limits import Limits
 from streams.adapter.workers.pool import Workers

@@ -11,15 +11,16 @@ import sys
 import time
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
 from streams.app.broker_supervisor import BrokerKeeper
-from streams.app.client import Client, StatementResult
+from streams.app.client import Client, ClusterStatus, StatementResult
 from streams.app.environment_access import exclusive, port_of, reachable, write_file
 from streams.app.fork_server import fork_server
 from streams.app.processes import Child
+from streams.app.replica_fleet import FIRST, ReplicaFleet, ReplicaPlace
 from streams.app.restart_policy import SPARK_STABLE_S, STABLE_S, End
 from streams.app.service_config import FENCED, Service
 from streams.app.signals import Stop
@@ -93,6 +94,7 @@ class Environment:
         """Notices about conditions that do not stop the environment; each is given once."""
         self._kafka: ClientSettings | None = None
         self._fork_server: Path | None = None
+        self.fleet = ReplicaFleet(self._clusters, self._replica)
 
     @property
     def kafka(self) -> ClientSettings:
@@ -102,7 +104,7 @@ class Environment:
 
     @property
     def replica_state(self) -> Path:
-        """The replica's directory for state and timings."""
+        """The first replica's directory for state and timings."""
         return self.settings.directory / "replica"
 
     @property
@@ -140,6 +142,8 @@ class Environment:
             self._start_service(name, port)
         write_file(directory, self.kafka, self.settings.namespace, port)
         self._await(self.client.is_ready, "coordinator")
+        self.fleet.start()
+        self._stack.callback(self.fleet.stop)
 
     def _cluster(self, directory: Path) -> ClientSettings:
         """The user's cluster, or a broker of our own."""
@@ -152,13 +156,34 @@ class Environment:
         return ClientSettings(self._keeper.start())
 
     def _start_service(self, name: str, port: int) -> None:
-        directory, settings = self.settings.directory, self.settings
-        service = Service(
+        listen = f"127.0.0.1:{port}" if name == "coordinator" else ""
+        child = self._child(name, name, replace(self._service(), listen=listen))
+        self.children[name] = child
+        self._stack.callback(child.stop)
+        child.start()
+
+    def _clusters(self) -> list[ClusterStatus]:
+        return self.client.clusters()
+
+    def _replica(self, place: ReplicaPlace) -> Child:
+        """A replica of the fleet, not started."""
+        service = replace(
+            self._service(),
+            directory=str(self.settings.directory / place.service),
+            instance=place.cluster,
+            replica=place.name,
+        )
+        return self._child(place.service, "replica", service)
+
+    def _service(self) -> Service:
+        """The configuration of a service, and of the first replica."""
+        settings = self.settings
+        return Service(
             bootstrap=self.kafka.bootstrap,
             directory=str(self.replica_state),
+            replica=FIRST.name,
             namespace=settings.namespace,
             buckets=settings.buckets,
-            listen=f"127.0.0.1:{port}" if name == "coordinator" else "",
             master=settings.master,
             driver_memory=settings.driver_memory,
             slice_bytes=settings.slice_bytes,
@@ -179,23 +204,24 @@ class Environment:
             points=settings.points,
             fork_server=str(self._fork_server or ""),
         )
+
+    def _child(self, name: str, command: str, service: Service) -> Child:
+        """A supervised process of a command, not started."""
+        directory = self.settings.directory
         config = directory / f"{name}.json"
         service.write(config)
         program = (sys.executable, "-m", "streams.app.main")
-        child = Child(
+        return Child(
             name,
-            (*program, name, "--config", str(config), "--supervised"),
+            (*program, command, "--config", str(config), "--supervised"),
             directory / "logs" / f"{name}.log",
             # Spark's workers must be this Python, with these packages
             {"PYSPARK_PYTHON": sys.executable, "PYSPARK_DRIVER_PYTHON": sys.executable},
             frozenset({FENCED}) if name in OWNERS else frozenset(),
             self._excuse,
-            SPARK_STABLE_S if name == "replica" else STABLE_S,
+            SPARK_STABLE_S if command == "replica" else STABLE_S,
             fork_server=self._fork_server,
         )
-        self.children[name] = child
-        self._stack.callback(child.stop)
-        child.start()
 
     def _excuse(self, end: End) -> str:
         """The external cause of a service's end; empty if there is none."""
@@ -249,7 +275,7 @@ class Environment:
 
         They come back.
         """
-        for child in self.children.values():
+        for child in (*self.children.values(), *self.fleet.children.values()):
             if name in {child.name, "all"}:
                 child.kill()
 
@@ -269,6 +295,13 @@ class Environment:
         coordinator = self.children.get("coordinator")
         if coordinator is not None and coordinator.is_over:
             raise InvalidUsage(f"another environment has taken over {self._where}")
+        self._tell()
+
+    def _tell(self) -> None:
+        """Say what does not end the environment."""
+        for replica in self.fleet.children.values():
+            if replica.reason:
+                self._notice(f"{replica.reason}; the other replicas go on")
         storage = self.children.get("storage")
         if storage is not None and storage.is_over:
             self._notice(

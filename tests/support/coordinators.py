@@ -4,7 +4,8 @@ import atexit
 import itertools
 import json
 
-from streams.adapter.coordinator import Cluster, Coordinator, CoordinatorSettings
+from streams.adapter.coordinator import Coordinator
+from streams.adapter.coordinator_settings import Cluster, CoordinatorSettings
 from streams.adapter.materialization_tasks import Check, no_connectors
 from streams.adapter.results import Complete, Failed, Progress, Result, Rows
 from streams.adapter.workers.pool import Workers

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from connectors.runtime.task import BindingConfig, Materialization
 from streams.adapter.catalog import Item
 from streams.adapter.catalog_log import CatalogLog
-from streams.adapter.coordinator import catalog_topic
+from streams.adapter.coordinator_settings import catalog_topic
 from streams.adapter.provisioning import relations
 from streams.adapter.timelines import common
 from streams.errors import SlackwaterError

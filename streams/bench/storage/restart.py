@@ -9,12 +9,8 @@ from collections.abc import Sequence
 from streams.adapter import ddl
 from streams.adapter.catalog import Birth, Create, Item
 from streams.adapter.catalog_log import CatalogLog
-from streams.adapter.coordinator import (
-    Cluster,
-    Coordinator,
-    CoordinatorSettings,
-    catalog_topic,
-)
+from streams.adapter.coordinator import Coordinator
+from streams.adapter.coordinator_settings import Cluster, CoordinatorSettings, catalog_topic
 from streams.adapter.workers.pool import Workers
 from streams.app.service_process import new_id, now_ms
 from streams.bench.storage.rig import NAMESPACE, Client, Idle, Start, StorageRig, idle

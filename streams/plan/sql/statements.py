@@ -16,6 +16,7 @@ from streams.plan.sql import (
     analyze,
     audit,
     bad_messages,
+    clusters,
     columns,
     copy,
     emit,
@@ -162,11 +163,13 @@ Statement = (
     | DropFunction
     | show.ShowFunctions
     | show.ShowReplicas
+    | show.ShowClusters
     | select.Select
     | copy.CopyTo
     | Subscribe
     | Show
     | Alter
+    | clusters.AlterCluster
     | bad_messages.AlterErrors
     | offsets.ResumeSource
     | audit.Audit
@@ -419,6 +422,7 @@ def _show(cursor: Cursor) -> Statement:
         "MATERIALIZATIONS": materializations.ShowMaterializations(),
         "FUNCTIONS": show.ShowFunctions(),
         "CLUSTER REPLICAS": show.ShowReplicas(),
+        "CLUSTERS": show.ShowClusters(),
     }
     chosen = cursor.choose((*_PLURALS, *others))
     return Show(_PLURALS[chosen]) if chosen in _PLURALS else others[chosen]
@@ -462,6 +466,7 @@ _GRAMMAR: Mapping[str, tuple[str, Callable[[Cursor], Statement]]] = {
     "SUBSCRIBE": (_SUBSCRIBE_USAGE, _subscribe),
     "SHOW": (show.USAGE, _show),
     "ALTER MATERIALIZATION": (materializations.ALTER_USAGE, materializations.alter),
+    "ALTER CLUSTER": (clusters.ALTER_USAGE, clusters.alter),
     "ALTER": (_ALTER_USAGE, _alter),
     "DROP": (_DROP_USAGE, _drop),
     "EXPLAIN ANALYZE": (analyze.USAGE, analyze.explain_analyze),

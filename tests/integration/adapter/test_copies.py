@@ -46,7 +46,7 @@ def test_a_view_is_copied_at_one_time(environment: Environment, broker: Embedded
         assert sorted(connection.execute(text).fetchall()) == sorted(selected)
     (replica,) = rows(environment, "SHOW CLUSTER REPLICAS")
     again = environment.exports / "again"
-    by_replica = f"COPY sums AS OF {time} TO '{again.as_uri()}' WITH (REPLICA {replica[0]})"
+    by_replica = f"COPY sums AS OF {time} TO '{again.as_uri()}' WITH (REPLICA {replica[1]})"
     ((count, files, size, at),) = rows(environment, by_replica)
     assert (count, files, at) == (100, 1, time)
     with duckdb.connect() as connection:

@@ -8,7 +8,6 @@ from hypothesis import strategies as st
 
 from schemas import codec
 from streams.adapter.catalog import (
-    Accepted,
     Birth,
     Body,
     Catalog,
@@ -16,14 +15,11 @@ from streams.adapter.catalog import (
     Create,
     Define,
     Drop,
-    Fenced,
     Forget,
     Open,
-    Outcome,
-    Refused,
     Undefine,
-    VersionMismatch,
 )
+from streams.adapter.catalog_clusters import ScaleCluster
 from streams.adapter.catalog_codec import decode, encode
 from streams.adapter.catalog_log import CatalogLog, Deposed
 from streams.adapter.catalog_materializations import (
@@ -32,6 +28,7 @@ from streams.adapter.catalog_materializations import (
     Unbind,
     Unmaterialize,
 )
+from streams.adapter.catalog_outcomes import Accepted, Fenced, Outcome, Refused, VersionMismatch
 from streams.errors import InvalidUsage
 from streams.ids import CollectionId, EventId, Offset, Timestamp, Topic
 from streams.kafka.client.transactions import OutRecord
@@ -107,6 +104,7 @@ def test_ids_are_never_reused() -> None:
         (Materialize(replace(SHOP, inputs=(U2, CollectionId("u9")))), "no object u9"),
         (Unmaterialize("m4"), "no materialization m4"),
         (Unbind("m4"), "no materialization m4 was dropped"),
+        (ScaleCluster("c", 2), "no cluster c"),
     ],
 )
 def test_what_would_break_the_catalog_is_refused_and_changes_nothing(body, reason) -> None:
@@ -202,6 +200,7 @@ def test_names_are_unique_and_inputs_exist_whatever_comes(bodies) -> None:
         Materialize(SHOP),
         Unmaterialize("m4"),
         Unbind("m4"),
+        ScaleCluster("default", 3),
     ],
 )
 def test_every_event_comes_back_as_it_was(body) -> None:

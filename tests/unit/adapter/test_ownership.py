@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from streams.adapter.coordinator import catalog_topic
+from streams.adapter.coordinator_settings import catalog_topic
 from streams.adapter.ownership import described
 from streams.adapter.results import Complete
 from streams.compute.controller import command_topic, response_topic

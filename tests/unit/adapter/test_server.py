@@ -17,6 +17,8 @@ from streams.adapter.results import Columns, Complete, Failed, Notice, Progress,
 from streams.adapter.server import Server
 from streams.adapter.sessions import Session, Sessions
 from streams.adapter.show import ShownObject
+from streams.adapter.show_clusters import ShownCluster
+from streams.app.client import Client
 from streams.compute.replica_responses import InstanceStatus
 from streams.errors import Determinate
 from streams.http.listening import Listening
@@ -69,6 +71,9 @@ class Scripted:
 
     def conditions(self) -> tuple[ShownObject, ...]:
         return (ShownObject(source(1, "orders"), frontier(2), EMPTY, "running", "", "fine"),)
+
+    def clusters(self) -> list[ShownCluster]:
+        return [ShownCluster(name="default", replicas=2, live=1, objects=1, buckets=4)]
 
     @property
     def audit_counts(self) -> Counts:
@@ -352,6 +357,15 @@ def test_what_cannot_be_read_now_is_unavailable(server, answering, monkeypatch, 
 
     monkeypatch.setattr(answering, "materialized", fail)
     assert ask(server, "GET", path) == (503, [{"error": "no broker"}])
+
+
+def test_clusters_are_told_to_who_runs_replicas(server) -> None:
+    code, (said,) = ask(server, "GET", "/clusters")
+    assert code == 200
+    cluster = {"name": "default", "replicas": 2, "live": 1, "objects": 1, "buckets": 4}
+    assert said == {"clusters": [cluster]}
+    client = Client(f"http://127.0.0.1:{server.endpoint.server_port}")
+    assert client.clusters() == [cluster]
 
 
 def test_status_lists_every_object(server) -> None:

@@ -26,13 +26,13 @@ def test_each_replica_says_what_it_owns_and_how_its_dataflows_are(env) -> None:
         rows: list[list[object]] = env.rows("SHOW CLUSTER REPLICAS")
         return rows
 
-    eventually(lambda: len(shown()) == 2 and shown()[1][5] == 1)
+    eventually(lambda: len(shown()) == 2 and shown()[1][6] == 1)
     (first, second) = shown()
-    assert first[0] == "fake"
-    assert first[3:] == [1, 2, 0, 0, 0]
-    assert second[:2] == ["r2", "r2-1f"]
-    assert second[3:] == [0, 0, 1, 0, 0]
-    assert all(0 <= int(str(row[2])) < 60_000 for row in (first, second))
+    assert first[:2] == ["default", "fake"]
+    assert first[4:] == [1, 2, 0, 0, 0]
+    assert second[:3] == ["default", "r2", "r2-1f"]
+    assert second[4:] == [0, 0, 1, 0, 0]
+    assert all(0 <= int(str(row[3])) < 60_000 for row in (first, second))
     assert env.rows("SHOW SOURCES")[0][4] != "standby"
     assert env.sql("show cluster replicas")[-1] == Complete("SHOW 2")
 
