@@ -33,7 +33,14 @@ from dataclasses import dataclass, field, replace
 from typing import Literal, assert_never
 
 from streams.adapter.catalog_bad_messages import BadMessages
-from streams.adapter.catalog_clusters import Clusters, ScaleCluster
+from streams.adapter.catalog_clusters import (
+    AddCluster,
+    ClusterEvent,
+    Clusters,
+    ForgetCluster,
+    RemoveCluster,
+    ScaleCluster,
+)
 from streams.adapter.catalog_materializations import (
     Materializations,
     Materialize,
@@ -51,6 +58,7 @@ from streams.compute import dead_letters
 from streams.compute.description import IngestionDescription, SinkDescription, Start
 from streams.ids import CollectionId, EventId, Timestamp, Topic
 from streams.plan.physical import Column
+from streams.plan.sql.clusters import DEFAULT
 from streams.storage.client.catalog_ids import group_of
 from streams.storage.log.persistent_map import Map
 from streams.storage.policy import Retention
@@ -101,6 +109,7 @@ class Item:
     created_ms: int | None = None
     former: tuple[IngestionDescription, ...] = ()
     keys: tuple[str, ...] = ()
+    cluster: str = DEFAULT
 
     @property
     def has_shard(self) -> bool:
@@ -214,7 +223,7 @@ Body = (
     | Materialize
     | Unmaterialize
     | Unbind
-    | ScaleCluster
+    | ClusterEvent
 )
 
 
@@ -339,8 +348,8 @@ class Catalog:
                 return f"no object {min(lost)}"
             case Materialize() | Unmaterialize() | Unbind():
                 return self.materializations.objection(body, self.last_number + 1)
-            case ScaleCluster():
-                return self.clusters.objection(body)
+            case AddCluster() | ScaleCluster() | RemoveCluster() | ForgetCluster():
+                return self.clusters.objection(body, self._inside(body))
             case _:
                 assert_never(body)
 
@@ -352,6 +361,8 @@ class Catalog:
             taken = self.find(each.name)
             if taken:
                 return f"{NAMES[taken.kind]} {taken.name} already exists"
+        if item.cluster not in self.clusters.live:
+            return f"no cluster {item.cluster}"
         missing = [collection for collection in item.inputs if collection not in self.items]
         if missing:
             return f"no object {missing[0]}"
@@ -359,6 +370,11 @@ class Catalog:
             function for function in item.functions if function.casefold() not in self.functions
         ]
         return f"no function {lost[0]}" if lost else ""
+
+    def _inside(self, body: ClusterEvent) -> list[str]:
+        """Return the names of what is in a cluster: of one that has ended, what was dropped."""
+        items = self.dropped if isinstance(body, ForgetCluster) else self.items
+        return [item.name for item in items.values() if item.cluster == body.name]
 
     def _objection_to_retain(self, key: CollectionId) -> str:
         if key not in self.items:
@@ -471,7 +487,7 @@ class Catalog:
                 after = self.materializations.applied(body)
                 last = max([self.last_number, *(item.number for item in after.live.values())])
                 return replace(self, materializations=after, last_number=last)
-            case ScaleCluster():
+            case AddCluster() | ScaleCluster() | RemoveCluster() | ForgetCluster():
                 return replace(self, clusters=self.clusters.applied(body))
             case _:
                 assert_never(body)

@@ -1,10 +1,11 @@
 """The clusters of a catalog: part of its fold, pure.
 
 A cluster is a compute instance of its own, which bears its name: so many replicas maintain the
-objects in it. The cluster `default` is always there; sources and sinks are in it.
+objects in it. The cluster `default` is always there; sources, rebases and sinks are in it. One
+that was dropped is *ending* until nothing is left of it, and its name is taken so long.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from streams.plan.sql.clusters import DEFAULT
@@ -12,10 +13,28 @@ from streams.plan.sql.clusters import DEFAULT
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ComputeCluster:
-    """A cluster; `replicas` is how many of them are wanted."""
+    """A cluster; `replicas` is how many of them are wanted.
+
+    `master` is that of their Spark, empty for the environment's; `buckets` are the parts into
+    which they divide their work, 0 for as many as the environment has.
+    """
 
     name: str
     replicas: int = 1
+    master: str = ""
+    buckets: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class AddCluster:
+    """There is one cluster more."""
+
+    cluster: ComputeCluster
+
+    @property
+    def name(self) -> str:
+        """Its name."""
+        return self.cluster.name
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,21 +45,74 @@ class ScaleCluster:
     replicas: int
 
 
+@dataclass(frozen=True, slots=True)
+class RemoveCluster:
+    """The cluster is to end; nothing is in it."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class ForgetCluster:
+    """Nothing is left of a cluster that has ended: its name is free again."""
+
+    name: str
+
+
+ClusterEvent = AddCluster | ScaleCluster | RemoveCluster | ForgetCluster
+
+
 def _with_default() -> Mapping[str, ComputeCluster]:
     return {DEFAULT: ComputeCluster(name=DEFAULT)}
 
 
 @dataclass(frozen=True, slots=True)
 class Clusters:
-    """By their names, oldest first."""
+    """By their names, oldest first: those there are, and those that are ending."""
 
     live: Mapping[str, ComputeCluster] = field(default_factory=_with_default)
+    ending: Mapping[str, ComputeCluster] = field(default_factory=dict)
 
-    def objection(self, body: ScaleCluster) -> str:
-        """Why an event is invalid; empty if it is not."""
-        return "" if body.name in self.live else f"no cluster {body.name}"
+    @property
+    def all(self) -> tuple[ComputeCluster, ...]:
+        """Those there are, and those that are ending."""
+        return (*self.live.values(), *self.ending.values())
 
-    def applied(self, body: ScaleCluster) -> "Clusters":
+    def objection(self, body: ClusterEvent, inside: Sequence[str]) -> str:
+        """Why an event is invalid; empty if it is not.
+
+        `inside` are the names of the objects in the cluster; of one that is ending, those that
+        were dropped and are not forgotten.
+        """
+        match body:
+            case AddCluster(cluster):
+                is_taken = cluster.name in self.live or cluster.name in self.ending
+                return f"cluster {cluster.name} already exists" if is_taken else ""
+            case ScaleCluster(name):
+                return "" if name in self.live else f"no cluster {name}"
+            case RemoveCluster(name) if name == DEFAULT:
+                return f"cluster {name} is always there"
+            case RemoveCluster(name) if name not in self.live:
+                return f"no cluster {name}"
+            case ForgetCluster(name) if name not in self.ending:
+                return f"no cluster {name} was dropped"
+            case RemoveCluster() | ForgetCluster():
+                return f"{inside[0]} is in cluster {body.name}" if inside else ""
+
+    def applied(self, body: ClusterEvent) -> "Clusters":
         """The clusters after a valid event."""
-        cluster = replace(self.live[body.name], replicas=body.replicas)
-        return replace(self, live={**self.live, body.name: cluster})
+        match body:
+            case AddCluster(cluster):
+                return replace(self, live={**self.live, cluster.name: cluster})
+            case ScaleCluster(name, replicas):
+                cluster = replace(self.live[name], replicas=replicas)
+                return replace(self, live={**self.live, name: cluster})
+            case RemoveCluster(name):
+                ending = {**self.ending, name: self.live[name]}
+                return Clusters(_without(self.live, name), ending)
+            case ForgetCluster(name):
+                return replace(self, ending=_without(self.ending, name))
+
+
+def _without(clusters: Mapping[str, ComputeCluster], name: str) -> Mapping[str, ComputeCluster]:
+    return {key: cluster for key, cluster in clusters.items() if key != name}

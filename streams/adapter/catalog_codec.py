@@ -1,5 +1,6 @@
 """Codec of catalog events: `schemas/avro/catalog_*.avsc`, in single-object encoding."""
 
+from dataclasses import replace
 from typing import assert_never
 
 from schemas import codec
@@ -19,7 +20,13 @@ from streams.adapter.catalog import (
     Undefine,
 )
 from streams.adapter.catalog_bad_messages import BadMessages
-from streams.adapter.catalog_clusters import ScaleCluster
+from streams.adapter.catalog_cluster_codec import cluster_event, cluster_fields
+from streams.adapter.catalog_clusters import (
+    AddCluster,
+    ForgetCluster,
+    RemoveCluster,
+    ScaleCluster,
+)
 from streams.adapter.catalog_materializations import (
     Materialization,
     Materialize,
@@ -39,6 +46,7 @@ from streams.compute.codec import (
 from streams.errors import Corrupt
 from streams.ids import CollectionId, EventId, Timestamp, Topic
 from streams.plan.physical import Column
+from streams.plan.sql.clusters import DEFAULT
 from streams.storage.policy import LagBehindUpper, RetainHistory, Retention
 from streams.trace.kernel.functions import Function
 
@@ -63,6 +71,8 @@ def _fields(  # noqa: C901, PLR0911, PLR0912 - one case an event
     match body:
         case Open():
             return "catalog_open", {}
+        case Create(item) if item.cluster != DEFAULT:
+            return "catalog_create_2", {**_item_fields(item), "cluster": item.cluster}
         case Create(item):
             return "catalog_create", _item_fields(item)
         case Birth(key, as_of):
@@ -97,8 +107,8 @@ def _fields(  # noqa: C901, PLR0911, PLR0912 - one case an event
             return "catalog_unmaterialize", {"id": id_}
         case Unbind(id_):
             return "catalog_unbind", {"id": id_}
-        case ScaleCluster(name, replicas):
-            return "catalog_scale_cluster", {"name": name, "replicas": replicas}
+        case AddCluster() | ScaleCluster() | RemoveCluster() | ForgetCluster():
+            return cluster_fields(body)
         case _:
             assert_never(body)
 
@@ -111,6 +121,8 @@ def _body(  # noqa: C901, PLR0911, PLR0912 - one case an event
             return Open()
         case "catalog_create":
             return Create(_item(record))
+        case "catalog_create_2":
+            return Create(replace(_item(record), cluster=record["cluster"]))
         case "catalog_birth":
             return Birth(CollectionId(record["id"]), Timestamp(record["as_of"]))
         case "catalog_retain":
@@ -135,10 +147,11 @@ def _body(  # noqa: C901, PLR0911, PLR0912 - one case an event
             return Unmaterialize(record["id"])
         case "catalog_unbind":
             return Unbind(record["id"])
-        case "catalog_scale_cluster":
-            return ScaleCluster(record["name"], record["replicas"])
         case _:
-            raise Corrupt(f"expected a catalog event, got a record of schema {name}")
+            event = cluster_event(name, record)
+            if event is None:
+                raise Corrupt(f"expected a catalog event, got a record of schema {name}")
+            return event
 
 
 def _item_fields(item: Item) -> Record:

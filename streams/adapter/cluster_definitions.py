@@ -1,18 +1,39 @@
-"""Definitions of clusters."""
+"""Definitions of clusters: what a statement changes in the catalog."""
 
-from streams.adapter.catalog import Catalog
-from streams.adapter.catalog_clusters import ComputeCluster, ScaleCluster
+from typing import assert_never
+
+from streams.adapter.catalog import NAMES, Catalog
+from streams.adapter.catalog_clusters import (
+    AddCluster,
+    ComputeCluster,
+    RemoveCluster,
+    ScaleCluster,
+)
 from streams.adapter.catalog_log import CatalogLog
-from streams.adapter.results import Complete, Result
+from streams.adapter.results import Complete, Notice, Result
 from streams.errors import InvalidStatement
-from streams.plan.sql.clusters import AlterCluster
+from streams.plan.sql.clusters import (
+    DEFAULT,
+    AlterCluster,
+    ClusterStatement,
+    CreateCluster,
+    DropCluster,
+)
 
 
-def alter_cluster(statement: AlterCluster, catalog: CatalogLog) -> tuple[Result, ...]:
-    """Change how many replicas a cluster is to have. Errors: InvalidStatement."""
-    cluster = known(statement.name, catalog.sync())
-    catalog.change(lambda _: ScaleCluster(cluster.name, statement.replicas))
-    return (Complete("ALTER CLUSTER", {"replicas": statement.replicas}),)
+def changed(statement: ClusterStatement, catalog: CatalogLog) -> tuple[Result, ...]:
+    """Execute a statement. Errors: InvalidStatement."""
+    match statement:
+        case CreateCluster():
+            return _create(statement, catalog)
+        case AlterCluster(name, replicas):
+            cluster = known(name, catalog.sync())
+            catalog.change(lambda _: ScaleCluster(cluster.name, replicas))
+            return (Complete("ALTER CLUSTER", {"replicas": replicas}),)
+        case DropCluster():
+            return _drop(statement, catalog)
+        case _:
+            assert_never(statement)
 
 
 def known(name: str, catalog: Catalog) -> ComputeCluster:
@@ -22,3 +43,48 @@ def known(name: str, catalog: Catalog) -> ComputeCluster:
         there = ", ".join(catalog.clusters.live)
         raise InvalidStatement(f"cluster {name} does not exist", f"clusters are {there}")
     return cluster
+
+
+def _create(statement: CreateCluster, catalog: CatalogLog) -> tuple[Result, ...]:
+    name, clusters = statement.name, catalog.sync().clusters
+    done = Complete("CREATE CLUSTER")
+    if name in clusters.ending:
+        raise InvalidStatement(
+            f"cluster {name} is being dropped",
+            "its replicas are to end before its name is free",
+            "try again in a minute, or choose another name",
+        )
+    if name in clusters.live:
+        if not statement.if_not_exists:
+            raise InvalidStatement(f"cluster {name} already exists")
+        return Notice(f"cluster {name} already exists and is unchanged"), done
+    cluster = ComputeCluster(
+        name=name,
+        replicas=statement.replicas,
+        master=statement.master,
+        buckets=statement.buckets,
+    )
+    catalog.change(lambda _: AddCluster(cluster))
+    return (done,)
+
+
+def _drop(statement: DropCluster, catalog: CatalogLog) -> tuple[Result, ...]:
+    name, done = statement.name, Complete("DROP CLUSTER")
+    state = catalog.sync()
+    if name not in state.clusters.live and statement.if_exists:
+        return Notice(f"cluster {name} does not exist"), done
+    known(name, state)
+    if name == DEFAULT:
+        raise InvalidStatement(
+            f"cluster {name} cannot be dropped",
+            "sources and sinks are in it",
+            "ALTER CLUSTER changes how many replicas it has",
+        )
+    residents = [item for item in state.ordered() if item.cluster == name]
+    if residents:
+        shown = ", ".join(f"{NAMES[item.kind]} {item.name}" for item in residents)
+        raise InvalidStatement(
+            f"cluster {name} cannot be dropped", f"what is in it: {shown}", "drop those first"
+        )
+    catalog.change(lambda _: RemoveCluster(name))
+    return (done,)

@@ -35,15 +35,17 @@ from streams.adapter.catalog import (
     Retain,
 )
 from streams.adapter.catalog_log import CatalogLog, Deposed
-from streams.adapter.cluster_definitions import alter_cluster
+from streams.adapter.cluster_definitions import changed
 from streams.adapter.coordinator_settings import Cluster, CoordinatorSettings, catalog_topic
 from streams.adapter.copies import Copies
 from streams.adapter.delays import Delay, delay_of
 from streams.adapter.explain_analyze import analyzed
 from streams.adapter.function_definitions import create_function, drop_function
 from streams.adapter.index_reads import IndexReads
+from streams.adapter.instances import Instances
 from streams.adapter.materialization_tasks import Check, no_connectors
 from streams.adapter.materializations import Materializing
+from streams.adapter.observed import Observed
 from streams.adapter.planner import (
     Evaluated,
     PlannedView,
@@ -66,9 +68,6 @@ from streams.adapter.system_relations import SystemState
 from streams.adapter.timelines import timeline
 from streams.adapter.workers.pool import Workers
 from streams.adapter.workers.requests import View
-from streams.compute.controller import Controller, create_topics
-from streams.compute.protocol import CreateInstance
-from streams.compute.replica_responses import InstanceStatus
 from streams.errors import InvalidStatement, InvalidUsage, SlackwaterError
 from streams.ids import CollectionId
 from streams.kafka.topics import TopicKind, TopicSpec
@@ -76,7 +75,12 @@ from streams.plan.sql import statements as sql
 from streams.plan.sql.analyze import ExplainAnalyze
 from streams.plan.sql.audit import Audit
 from streams.plan.sql.bad_messages import AlterErrors
-from streams.plan.sql.clusters import AlterCluster
+from streams.plan.sql.clusters import (
+    AlterCluster,
+    ClusterStatement,
+    CreateCluster,
+    DropCluster,
+)
 from streams.plan.sql.copy import CopyTo
 from streams.plan.sql.emit import emits
 from streams.plan.sql.index import CreateIndex
@@ -103,7 +107,7 @@ ObjectDefinition = (
 )
 Definition = ObjectDefinition | sql.CreateFunction
 Listing = ShowFunctions | ShowClusters | ShowReplicas | sql.Show
-Change = sql.Alter | ResumeSource | AlterErrors | AlterCluster | sql.Drop | sql.DropFunction
+Change = sql.Alter | ResumeSource | AlterErrors | ClusterStatement | sql.Drop | sql.DropFunction
 
 
 class Coordinator:
@@ -129,7 +133,6 @@ class Coordinator:
         self._definitions = threading.RLock()
         namespace = settings.namespace
         cluster.topics.create([TopicSpec(catalog_topic(namespace), 1, TopicKind.LOG)])
-        create_topics(cluster.topics, namespace, settings.instance)
         self.catalog = CatalogLog(cluster.logs, catalog_topic(namespace), new_id)
         self.epoch = epoch = self.catalog.open()
         self.shards = Shards(
@@ -143,11 +146,10 @@ class Coordinator:
         )
         self.guards = Guards()
         self.sessions = Sessions(time.monotonic)
-        instance = CreateInstance(namespace, settings.buckets)
-        self.controller = Controller(cluster.logs, instance, settings.instance, epoch, new_id)
+        self.instances = Instances(cluster, settings, epoch, new_id)
         self._now_ms = now_ms
         self._reads = self._reader()
-        self.copies = Copies(self._reads, self.catalog, settings.copy_to, self.controller)
+        self.copies = Copies(self._reads, self.catalog, settings.copy_to, self.instances)
         verdicts = Verdicts(publisher(cluster.logs, cluster.topics, namespace), now_ms)
         self.audits = Audits(self._reads, self.catalog, self.shards, verdicts)
         self._objects = Objects(
@@ -161,7 +163,7 @@ class Coordinator:
         log.info("coordinator has opened an epoch", extra={"epoch": epoch})
 
     def _reader(self) -> Reads:
-        indexes = IndexReads(lambda: self.catalog.state, self.controller)
+        indexes = IndexReads(lambda: self.catalog.state, self.instances)
         return Reads(
             self.shards,
             self.guards,
@@ -189,9 +191,9 @@ class Coordinator:
         return self._upkeep.is_alive and self.shards.defect is None
 
     @property
-    def observed(self) -> InstanceStatus:
+    def observed(self) -> Observed:
         """The state that replicas have reported."""
-        return self.controller.observed
+        return self.instances.observed
 
     @property
     def audit_counts(self) -> Counts:
@@ -201,7 +203,7 @@ class Coordinator:
     def stop(self) -> None:
         """Stop; unfinished work continues at the next start."""
         self._upkeep.stop()
-        self.controller.close()
+        self.instances.close()
         self.catalog.close()
         self.shards.close()
 
@@ -242,7 +244,9 @@ class Coordinator:
                 sql.Alter()
                 | ResumeSource()
                 | AlterErrors()
+                | CreateCluster()
                 | AlterCluster()
+                | DropCluster()
                 | sql.Drop()
                 | sql.DropFunction()
             ):
@@ -410,7 +414,7 @@ class Coordinator:
                 self.shards.state(item.id).source or {},
                 {} if letters is None else self.shards.state(letters.id).source or {},
             ),
-            self.observed.report(item.id).status,
+            self.observed.report(item).status,
         )
         item = self.catalog.change(lambda _: resume).items[item.id]
         self._crash("after-catalog-resume")
@@ -425,14 +429,19 @@ class Coordinator:
                 return self._resume(statement)
             case AlterErrors():
                 return self._alter_errors(statement)
-            case AlterCluster():
-                return alter_cluster(statement, self.catalog)
+            case CreateCluster() | AlterCluster() | DropCluster():
+                return self._change_cluster(statement)
             case sql.Drop():
                 return self._drop(statement)
             case sql.DropFunction():
                 return drop_function(statement, self.catalog)
             case _:
                 assert_never(statement)
+
+    def _change_cluster(self, statement: ClusterStatement) -> tuple[Result, ...]:
+        results = changed(statement, self.catalog)
+        self._upkeep.follow_clusters()
+        return results
 
     def _alter_errors(self, statement: AlterErrors) -> tuple[Result, ...]:
         catalog = self.catalog.sync()
@@ -467,13 +476,13 @@ class Coordinator:
 
     def _known(self) -> SystemState:
         """Return what is known now, for system relations."""
-        controller, catalog = self.controller, self.catalog.state
+        instances, catalog = self.instances, self.catalog.state
         return SystemState(
             catalog,
             self.conditions(),
-            controller.observed,
-            controller.plans,
-            controller.open_peeks,
+            instances.observed,
+            instances.plans,
+            instances.open_peeks,
             self._now_ms(),
         )
 
@@ -488,5 +497,4 @@ class Coordinator:
                 continue  # a sink, or an object whose shard is still to be made
             except SlackwaterError as failure:
                 problems[item.id] = with_way_out(failure, item, self.shards)
-        observed = self.controller.observed
-        return show.shown(self.catalog.state, states, observed, problems, self._policy)
+        return show.shown(self.catalog.state, states, self.observed, problems, self._policy)

@@ -19,7 +19,6 @@ class CoordinatorSettings:
     """
 
     namespace: str = "sw"
-    instance: str = "default"
     buckets: int = 2
     retain_ms: int = 3_600_000
     data_partitions: int = DEFAULT_DATA_PARTITIONS

@@ -20,14 +20,14 @@ import pyarrow as pa
 
 from streams.adapter.catalog import Item
 from streams.adapter.catalog_log import CatalogLog
-from streams.adapter.copy_peeks import CopyPeeks
+from streams.adapter.copy_peeks import by_replica
+from streams.adapter.instances import Instances
 from streams.adapter.reads import Readable, Reads, When, imported
 from streams.adapter.results import Columns, Complete, Progress, Result, Rows
 from streams.adapter.sessions import Session, session_facts
 from streams.adapter.system_columns import SCHEMA, telling_names
 from streams.adapter.workers.framing import Garbled
 from streams.adapter.workers.requests import EncodeFiles, FileSizes, Planned
-from streams.compute.controller import Controller
 from streams.copies.destination import CopyManifest, Destination, opened
 from streams.copies.parquet_types import refuse_columns
 from streams.copies.targets import CopyTarget, CopyTargets, refuse_unfit
@@ -55,7 +55,7 @@ class Copies:
     reads: Reads
     catalog: CatalogLog
     targets: CopyTargets
-    controller: Controller
+    instances: Instances
     open_: Callable[[CopyTarget, str], Destination] = opened
 
     def execute(self, statement: CopyTo, session: Session) -> Iterator[Result]:
@@ -71,8 +71,7 @@ class Copies:
         read = imported(planned, items)
         when = When(statement.selected.as_of, session)
         if statement.replica:
-            peeks = CopyPeeks(self.controller)
-            peeks.check(statement.replica, planned)
+            peeks = by_replica(statement.replica, self.instances, planned)
             item = _of_a_replica(read[0][0])
             ask = partial(peeks.answer, statement, planned, item)
             time, sizes = yield from self.reads.asked(item, when, items, ask)

@@ -11,6 +11,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from streams.adapter.catalog import Item
+from streams.adapter.instances import Instances
 from streams.adapter.results import Progress, Result
 from streams.adapter.workers.requests import FileSizes, Planned
 from streams.compute.controller import Controller
@@ -35,26 +36,9 @@ BEAT_S = 1.0
 
 @dataclass(frozen=True, slots=True)
 class CopyPeeks:
-    """Asks replicas to copy."""
+    """Asks the replicas of one cluster to copy."""
 
     controller: Controller
-
-    def check(self, replica: str, planned: Planned) -> None:
-        """Errors: InvalidStatement if no such replica is live, or none can copy the plan."""
-        names = sorted({replica_of(process) for process in self.controller.observed.replicas})
-        if replica not in names:
-            raise InvalidStatement(
-                f"there is no replica {replica}",
-                f"live replicas are {', '.join(names)}" if names else "no replica is live",
-                "SHOW CLUSTER REPLICAS lists them",
-            )
-        if planned.peek is None:
-            raise InvalidStatement(
-                "COPY by a replica expected a SELECT that shows columns of one collection and"
-                " compares them with constants",
-                "a replica evaluates no other expressions",
-                "leave out REPLICA, or make a materialized view of the SELECT and copy that",
-            )
 
     def answer(
         self, statement: CopyTo, planned: Planned, item: Item, time: Timestamp
@@ -79,6 +63,32 @@ class CopyPeeks:
                 raise refused(message)
             case _:
                 raise InvalidStatement(f"a replica answered COPY by {type(outcome).__name__}")
+
+
+def by_replica(replica: str, instances: Instances, planned: Planned) -> CopyPeeks:
+    """Return who asks a replica, of any cluster; of two of the name, the older cluster's.
+
+    Errors: InvalidStatement if no such replica is live, or none can copy the plan.
+    """
+    by_name: dict[str, Controller] = {}
+    for controller in instances.controllers.values():
+        for process in controller.observed.replicas:
+            by_name.setdefault(replica_of(process), controller)
+    if replica not in by_name:
+        names = ", ".join(sorted(by_name))
+        raise InvalidStatement(
+            f"there is no replica {replica}",
+            f"live replicas are {names}" if names else "no replica is live",
+            "SHOW CLUSTER REPLICAS lists them",
+        )
+    if planned.peek is None:
+        raise InvalidStatement(
+            "COPY by a replica expected a SELECT that shows columns of one collection and"
+            " compares them with constants",
+            "a replica evaluates no other expressions",
+            "leave out REPLICA, or make a materialized view of the SELECT and copy that",
+        )
+    return CopyPeeks(by_name[replica])
 
 
 def _peek(statement: CopyTo, planned: Planned, item: Item, time: Timestamp) -> Peek:

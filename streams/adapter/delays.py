@@ -8,14 +8,20 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from streams.adapter.catalog import Catalog, Item
-from streams.compute.replica_responses import InstanceStatus
+from streams.adapter.observed import Observed
 from streams.ids import Timestamp
+from streams.plan.sql.clusters import DEFAULT
 
 FAILED = "failed"
 LATE = frozenset({FAILED, "stalled"})
 """States of a `Status` in which a dataflow does not move on."""
 
 NO_REPLICA = "no replica runs"
+
+
+def no_replica(cluster: str) -> str:
+    """Return what to say of a cluster without a live replica."""
+    return NO_REPLICA if cluster == DEFAULT else f"{NO_REPLICA} in cluster {cluster}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,12 +32,14 @@ class Delay:
     has_failed: bool
 
 
-def delay_of(item: Item, catalog: Catalog, observed: InstanceStatus) -> Delay | None:
+def delay_of(item: Item, catalog: Catalog, observed: Observed) -> Delay | None:
     """Return what holds a collection up: of all that it depends on, what comes first."""
-    if observed.is_deserted:
-        return Delay(NO_REPLICA, has_failed=False)
-    for cause in _upstream(item, catalog):
-        status = observed.report(cause.id).status
+    causes = _upstream(item, catalog)
+    for cause in causes:
+        if observed.of(cause).is_deserted:
+            return Delay(no_replica(cause.cluster), has_failed=False)
+    for cause in causes:
+        status = observed.report(cause).status
         if status is not None and status.state in LATE:
             message = f"{cause.name} has {status.state}: {status.message}"
             return Delay(message, has_failed=status.state == FAILED)

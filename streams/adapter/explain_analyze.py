@@ -66,7 +66,7 @@ def analyzed(name: str, state: SystemState, *, picture: bool) -> Iterator[Result
         yield from _drawn(plan, reports, state)
         return
     if not reports:
-        yield Notice(_silence(state.observed))
+        yield Notice(_silence(state.observed.of(item)))
     yield from (Notice(said(report)) for report in reports)
     yield Columns(COLUMNS)
     yield text_rows(rows(plan, reports, state))
@@ -87,14 +87,13 @@ def view(name: str, catalog: Catalog) -> Item:
 
 def reported(item: Item, state: SystemState) -> Sequence[ReportedActivity]:
     """Return what replicas have reported of an object, by the replica's name."""
-    condition = state.observed.conditions.get(item.id)
-    reports = {} if condition is None else condition.reports
+    reports = state.observed.condition(item).reports
     return [
         ReportedActivity(
             replica_of(process),
             report.activity,
             state.age_ms(report.activity_at),
-            process in state.observed.replicas,
+            process in state.observed.of(item).replicas,
         )
         for process, report in sorted(reports.items())
         if report.activity is not None

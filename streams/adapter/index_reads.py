@@ -23,12 +23,12 @@ from math import prod
 import pyarrow as pa
 
 from streams.adapter.catalog import Catalog, Item
+from streams.adapter.instances import Instances
 from streams.adapter.results import Progress, Result, Rows
 from streams.adapter.row_encoding import rows
 from streams.adapter.workers.requests import Import, Planned
-from streams.compute.controller import Controller
 from streams.compute.peeks import KeyLookup, Peek, PeekOutcome, PeekRows, PeekTarget
-from streams.errors import SlackwaterError
+from streams.errors import Determinate, SlackwaterError
 from streams.ids import CollectionId, Timestamp
 from streams.plan import json as plans
 from streams.plan.physical import Dataflow, SortKey, Source
@@ -56,6 +56,7 @@ class IndexedImport:
     """A collection that a SELECT reads by an index."""
 
     index: CollectionId
+    cluster: str
     collection: Item
     lookup: KeyLookup
 
@@ -73,7 +74,7 @@ class IndexReads:
     """Asks replicas by indexes. Thread-safe."""
 
     catalog: Callable[[], Catalog]
-    controller: Controller
+    instances: Instances
     _kernel: Kernel = field(default_factory=Kernel)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
@@ -93,7 +94,9 @@ class IndexReads:
         assert planned.peek is not None, "it was found"
         order = tuple(SortKey(*key) for key in planned.peek.order)
         project = tuple(range(len(planned.shown)))
-        answered = yield from self._asked(_peek(by, time, planned.peek.plan, project, order))
+        answered = yield from self._asked(
+            by, _peek(by, time, planned.peek.plan, project, order)
+        )
         return None if answered is None else self._encoded(planned, answered)
 
     def snapshots(
@@ -111,7 +114,7 @@ class IndexReads:
             if by is None:
                 continue
             columns = tuple(sorted(imported.columns)) or by.lookup.columns
-            answered = yield from self._asked(_peek(by, time, _everything(by), columns))
+            answered = yield from self._asked(by, _peek(by, time, _everything(by), columns))
             if answered is None:
                 break  # nor would they answer the next
             tables[position] = _updates(by.collection, columns, answered, time)
@@ -119,26 +122,32 @@ class IndexReads:
 
     def _indexed(self, imported: Import) -> IndexedImport | None:
         """Return the index that can look up an import now, if there is one."""
-        catalog, observed = self.catalog(), self.controller.observed
+        catalog, observed = self.catalog(), self.instances.observed
         read = catalog.items.get(CollectionId(imported.collection))
-        if read is None or not observed.replicas:
+        if read is None:
             return None
         indexes = [item for item in catalog.dependants(read.id) if item.kind == "index"]
         for item in indexes:
-            status = observed.report(item.id).status
+            if not observed.of(item).replicas:
+                continue
+            status = observed.report(item).status
             lookup = _lookup(item, imported)
             if lookup is not None and status is not None and status.state == "running":
-                return IndexedImport(item.id, read, lookup)
+                return IndexedImport(item.id, item.cluster, read, lookup)
         return None
 
-    def _asked(self, peek: Peek) -> Generator[Result, None, PeekRows | None]:
+    def _asked(self, by: IndexedImport, peek: Peek) -> Generator[Result, None, PeekRows | None]:
         try:
-            outcome = yield from _waited(self.controller.peek(peek))
+            controller = self.instances.of(by.cluster)
+        except Determinate:
+            return None
+        try:
+            outcome = yield from _waited(controller.peek(peek))
         except SlackwaterError:
             return None
         finally:
             with suppress(SlackwaterError):
-                self.controller.cancel_peek(peek.uuid)
+                controller.cancel_peek(peek.uuid)
         return outcome if isinstance(outcome, PeekRows) else None
 
     def _encoded(self, planned: Planned, answered: PeekRows) -> IndexedRows:

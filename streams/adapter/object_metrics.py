@@ -4,19 +4,16 @@ from collections.abc import Iterator, Sequence
 
 from streams.adapter.catalog import NAMES
 from streams.adapter.show import ShownObject
-from streams.compute.replica_responses import InstanceStatus
 from streams.http.metrics import Family, Labels, counter, gauge, seconds
 from streams.progress import Antichain
 
 
-def of_objects(
-    shown: Sequence[ShownObject], observed: InstanceStatus, now_ms: int
-) -> Iterator[Family]:
+def of_objects(shown: Sequence[ShownObject], replicas: int, now_ms: int) -> Iterator[Family]:
     """Return the metrics of objects, of which no two of a kind have one name.
 
-    `now_ms` is the clock, in milliseconds since 1970.
+    `replicas` is how many are live, `now_ms` the clock, in milliseconds since 1970.
     """
-    yield gauge("replicas", "Replicas that serve.", [({}, len(observed.replicas))])
+    yield gauge("replicas", "Replicas that serve.", [({}, replicas)])
     yield gauge(
         "object_status",
         "1; the labels have the object's id and its status, as SHOW has them.",

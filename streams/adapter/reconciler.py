@@ -18,13 +18,14 @@ from typing import Protocol
 
 from streams.adapter.catalog import Catalog, Item
 from streams.adapter.catalog_log import CatalogLog, Deposed
+from streams.adapter.cluster_upkeep import ClusterUpkeep, has_ended
 from streams.adapter.compactions import Compactions
+from streams.adapter.instances import Instances
 from streams.adapter.materializations import Materializing
 from streams.adapter.provisioning import Objects
 from streams.adapter.read_errors import with_way_out
 from streams.adapter.read_holds import Guards
 from streams.adapter.retention import History
-from streams.compute.controller import Controller
 from streams.errors import Corrupt, InvalidStatement, InvalidUsage, SlackwaterError
 from streams.ids import CollectionId
 from streams.kafka.log import Truncated
@@ -34,7 +35,6 @@ from streams.storage.policy import Retention
 
 log = logging.getLogger(__name__)
 
-LISTEN_MS = 200
 BEAT_S = 1.0
 
 UNMADE = "object cannot be created"
@@ -47,13 +47,13 @@ class Keeper(Protocol):
 
     catalog: CatalogLog
     shards: Shards
-    controller: Controller
+    instances: Instances
     guards: Guards
     materializing: Materializing
 
 
 class Upkeep:
-    """One thread that reads responses of replicas, and one that reconciles the objects."""
+    """The thread that reconciles clusters and objects."""
 
     def __init__(
         self,
@@ -65,20 +65,15 @@ class Upkeep:
     ) -> None:
         self._keeper, self._objects, self._lock = keeper, objects, lock
         self._history = History(keeper.shards, keeper.guards, policy, now_ms)
-        self._compactions = Compactions(keeper.shards, keeper.controller)
+        self._compactions = Compactions(keeper.shards, keeper.instances)
         self._asked: set[CollectionId] = set()
         self._dropping: set[CollectionId] = set()
         self._pauses = RetryBackoff()
         self._seen: tuple[Catalog | None, int] = (None, 0)
         self._complete: Catalog | None = None
         self._stopped = threading.Event()
-        self._threads = [
-            threading.Thread(target=self._run, args=(work, wait_s), name=name, daemon=True)
-            for name, work, wait_s in (
-                ("responses", self._listen, 0.0),
-                ("upkeep", self._beat, BEAT_S),
-            )
-        ]
+        self._clusters = ClusterUpkeep(keeper)
+        self._thread = threading.Thread(target=self._run, name="upkeep", daemon=True)
         self.failure: SlackwaterError | None = None
         self.problems: dict[CollectionId, str] = {}
 
@@ -97,7 +92,7 @@ class Upkeep:
         for item in catalog.ordered():
             if item.kind != "errors" and self._asked.issuperset(item.inputs):
                 try:
-                    described.append(self._objects.establish(item))
+                    described.append((item, self._objects.establish(item)))
                 except LASTING as error:
                     self._note_lasting(item, error, UNMADE)
                 except SlackwaterError:
@@ -106,31 +101,31 @@ class Upkeep:
                     self._note_defect(item, defect, UNMADE)
                 else:
                     self._note_asked(item)
-        self._keeper.controller.start(described, sorted(catalog.dropped))
+        instances, dropped = self._keeper.instances, catalog.dropped.values()
+        instances.start(catalog.clusters.all, described, dropped)
         self._dropping.update(catalog.dropped)
 
     def start(self) -> None:
         """Start the background threads."""
-        for thread in self._threads:
-            thread.start()
+        self._keeper.instances.listen()
+        self._thread.start()
 
     @property
     def is_alive(self) -> bool:
         """Whether the threads run: no successor, no stop, no internal error."""
-        return all(thread.is_alive() for thread in self._threads)
+        return self._thread.is_alive() and self._keeper.instances.is_alive
 
     def stop(self) -> None:
-        """Stop the threads."""
+        """Stop the thread."""
         self._stopped.set()
-        for thread in self._threads:
-            if thread.is_alive():
-                thread.join()
+        if self._thread.is_alive():
+            self._thread.join()
 
     def establish(self, item: Item) -> None:
         """Create an object and send its dataflow; the caller holds the lock."""
         description = self._objects.establish(item)
         self._objects.crash("before-command")
-        self._keeper.controller.create(description)
+        self._keeper.instances.of(item.cluster).create(description)
         self._note_asked(item)
         self._objects.crash("after-command")
 
@@ -158,7 +153,7 @@ class Upkeep:
         """
         self._asked.discard(item.id)
         with self._alone(item, "cannot request the end of a dataflow"):
-            self._keeper.controller.drop(item.id)
+            self._keeper.instances.of(item.cluster).drop(item.id)
             self._dropping.add(item.id)
 
     @contextmanager
@@ -194,10 +189,19 @@ class Upkeep:
         self._pauses.failed(item.id)
         self.problems[item.id] = repr(defect)
 
-    def _run(self, step: Callable[[], None], wait_s: float) -> None:
-        while not self._stopped.wait(wait_s):
+    def follow_clusters(self) -> None:
+        """Have the controllers fit the catalog; a failure is retried later. Errors: Deposed."""
+        try:
+            self._clusters.follow(self._keeper.catalog.state)
+        except Deposed:
+            raise
+        except SlackwaterError as failure:
+            log.warning("clusters do not fit yet; retrying", extra={"cause": str(failure)})
+
+    def _run(self) -> None:
+        while not self._stopped.wait(BEAT_S):
             try:
-                step()
+                self._beat()
             except Deposed as failure:
                 log.error("coordinator is fenced", extra={"cause": str(failure)})  # noqa: TRY400  no defect, no trace
                 self.failure = failure
@@ -206,9 +210,6 @@ class Upkeep:
                 log.warning("reconciliation failed; retrying", extra={"cause": str(failure)})
                 self._stopped.wait(BEAT_S)
 
-    def _listen(self) -> None:
-        self._keeper.controller.poll(LISTEN_MS)
-
     def _beat(self) -> None:
         catalog = self._keeper.catalog.state
         # without the lock: a text that ends its worker may take a minute for it
@@ -216,12 +217,13 @@ class Upkeep:
         with self._lock:
             # Read under the lock: a definition that is just being executed changes it.
             catalog = self._keeper.catalog.sync()
+            self.follow_clusters()
             self._catch_up(catalog)
-            gone = self._keeper.controller.observed.dropped
+            observed = self._keeper.instances.observed
             for item in sorted(catalog.dropped.values(), key=lambda item: -item.number):
                 if not self._pauses.is_due(item.id):
                     continue
-                if item.id in gone:
+                if has_ended(item, observed, catalog):
                     self._remove(item)
                 elif item.id not in self._dropping:
                     self.abolish(item)
@@ -264,5 +266,5 @@ class Upkeep:
         """Remove a dropped object; a failure is retried later. Errors: Deposed."""
         with self._alone(item, "object cannot be removed"):
             self._objects.abolish(item)
-            self._keeper.controller.forget(item.id)
+            self._keeper.instances.of(item.cluster).forget(item.id)
             self._dropping.discard(item.id)

@@ -28,6 +28,7 @@ from streams.adapter.audit_verdicts import Counts, of_audits
 from streams.adapter.catalog import NAMES
 from streams.adapter.metrics import of_materializations
 from streams.adapter.object_metrics import of_objects
+from streams.adapter.observed import Observed
 from streams.adapter.request_metrics import RequestCounts, of_requests
 from streams.adapter.results import END, Failed, Progress, Result, line
 from streams.adapter.sessions import Session, Sessions, session_of
@@ -35,7 +36,6 @@ from streams.adapter.show import UNITS, ShownObject, row
 from streams.adapter.show_clusters import ShownCluster
 from streams.adapter.show_statements import REPLICA_COLUMNS, replica_rows
 from streams.adapter.timelines import Timeline
-from streams.compute.replica_responses import InstanceStatus
 from streams.errors import Determinate, InvalidUsage
 from streams.http.listening import Listening
 from streams.http.metrics import Family, exposition
@@ -67,7 +67,7 @@ class StatementExecutor(Protocol):
         """The epoch that it opened."""
 
     @property
-    def observed(self) -> InstanceStatus:
+    def observed(self) -> Observed:
         """The state that replicas have reported."""
 
     @property
@@ -265,7 +265,7 @@ def why_not_ready(answering: StatementExecutor | None) -> str:
 def families(answering: StatementExecutor) -> tuple[Family, ...]:
     """Return the metrics of objects, materializations and audits."""
     now_ms = time.time_ns() // 1_000_000
-    objects = of_objects(answering.conditions(), answering.observed, now_ms)
+    objects = of_objects(answering.conditions(), len(answering.observed.replicas), now_ms)
     audits = of_audits(answering.audit_counts)
     return (*objects, *of_materializations(answering.materialized()), *audits)
 

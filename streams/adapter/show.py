@@ -8,6 +8,7 @@ from typing import assert_never
 from streams.adapter.bad_messages import inline, policy
 from streams.adapter.catalog import Catalog, Item, ItemKind
 from streams.adapter.ddl import blocking
+from streams.adapter.observed import Observed
 from streams.adapter.resume_source import resumptions
 from streams.adapter.timelines import Timeline, retained, timeline
 from streams.compute import binding, rebasing
@@ -16,7 +17,6 @@ from streams.compute.protocol import Hydration
 from streams.compute.replica_responses import (
     HYDRATING,
     STANDBY,
-    Condition,
     InstanceStatus,
     Report,
 )
@@ -54,8 +54,8 @@ COLUMNS = (
     Column("retains", "VARCHAR"),
 )
 
-VIEW_COLUMNS = (*COLUMNS, Column("emits", "VARCHAR"))
-"""Of SHOW MATERIALIZED VIEWS. NULL: at each change."""
+VIEW_COLUMNS = (*COLUMNS, Column("emits", "VARCHAR"), Column("cluster", "VARCHAR"))
+"""Of SHOW MATERIALIZED VIEWS. `emits` NULL: at each change."""
 
 SOURCE_COLUMNS = (
     *COLUMNS,
@@ -71,8 +71,13 @@ was; `dead_letters` where none are kept."""
 REBASE_COLUMNS = (*COLUMNS, Column("of", "VARCHAR"), Column("event_time", "VARCHAR"))
 """Of SHOW REBASES: the input, and the event time up to which it is there at present."""
 
-INDEX_COLUMNS = (*COLUMNS, Column("on", "VARCHAR"), Column("key", "VARCHAR"))
-"""Of SHOW INDEXES: the collection, and the columns by which it is kept."""
+INDEX_COLUMNS = (
+    *COLUMNS,
+    Column("on", "VARCHAR"),
+    Column("key", "VARCHAR"),
+    Column("cluster", "VARCHAR"),
+)
+"""Of SHOW INDEXES: the collection, the columns by which it is kept, and in which cluster."""
 
 FUNCTION_COLUMNS = (
     Column("name", "VARCHAR"),
@@ -112,7 +117,7 @@ class ShownObject:
 def shown(
     catalog: Catalog,
     states: Mapping[CollectionId, CollectionState],
-    observed: InstanceStatus,
+    observed: Observed,
     problems: Mapping[CollectionId, str],
     policy: Retention,
 ) -> tuple[ShownObject, ...]:
@@ -123,9 +128,10 @@ def shown(
     uppers = {
         key: state.upper.time for key, state in states.items() if not state.upper.is_empty
     }
-    for key, condition in observed.conditions.items():
-        if key not in uppers and condition.write is not None and not condition.write.is_empty:
-            uppers[key] = condition.write.time
+    for item in catalog.ordered():
+        write = observed.condition(item).write
+        if item.id not in uppers and write is not None and not write.is_empty:
+            uppers[item.id] = write.time
     objects = tuple(
         _with_letters(_shown(item, catalog, states.get(item.id), observed, uppers), states)
         for item in catalog.ordered()
@@ -151,10 +157,10 @@ def _shown(
     item: Item,
     catalog: Catalog,
     state: CollectionState | None,
-    observed: InstanceStatus,
+    observed: Observed,
     uppers: Mapping[CollectionId, int],
 ) -> ShownObject:
-    condition, report = observed.conditions.get(item.id, Condition()), observed.report(item.id)
+    condition, report = observed.condition(item), observed.report(item)
     status = report.status
     if not item.has_shard:
         since = None if item.as_of is None else frontier(item.as_of)
@@ -174,7 +180,9 @@ def _shown(
         item,
         since,
         upper,
-        _state(status.state if status else "", observed, is_loaded=is_loaded(item, state)),
+        _state(
+            status.state if status else "", observed.of(item), is_loaded=is_loaded(item, state)
+        ),
         _progress(report, item),
         said,
         hydration=report.hydration,
@@ -267,12 +275,12 @@ def row(shown: ShownObject) -> tuple[str | int | None, ...]:
 
 def view_row(shown: ShownObject) -> tuple[str | int | None, ...]:
     """Return a view as a row of `VIEW_COLUMNS`."""
-    return (*row(shown), "on close" if emits(shown.item.query) else None)
+    return (*row(shown), "on close" if emits(shown.item.query) else None, shown.item.cluster)
 
 
 def index_row(shown: ShownObject) -> tuple[str | int | None, ...]:
     """Return an index as a row of `INDEX_COLUMNS`."""
-    return (*row(shown), shown.of, ", ".join(shown.item.keys))
+    return (*row(shown), shown.of, ", ".join(shown.item.keys), shown.item.cluster)
 
 
 def rebase_row(shown: ShownObject) -> tuple[str | int | None, ...]:

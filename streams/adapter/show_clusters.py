@@ -5,11 +5,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, astuple, dataclass
 
 from streams.adapter.catalog import Catalog
+from streams.adapter.observed import Observed
 from streams.adapter.results import Result
 from streams.adapter.show_statements import table
-from streams.compute.replica_responses import InstanceStatus
 from streams.plan.physical import Column
-from streams.plan.sql.clusters import DEFAULT
 
 COLUMNS = (
     Column("name", "VARCHAR"),
@@ -17,8 +16,10 @@ COLUMNS = (
     Column("live", "BIGINT"),
     Column("objects", "BIGINT"),
     Column("buckets", "BIGINT"),
+    Column("master", "VARCHAR"),
 )
-"""Of SHOW CLUSTERS. `replicas` are wanted, `live` have been heard."""
+"""Of SHOW CLUSTERS. `replicas` are wanted, `live` have been heard. `master` is NULL for the
+environment's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,22 +31,24 @@ class ShownCluster:
     live: int
     objects: int
     buckets: int
+    master: str | None = None
 
-    def as_json(self) -> dict[str, str | int]:
+    def as_json(self) -> dict[str, str | int | None]:
         """The cluster for programs."""
         return asdict(self)
 
 
-def shown(catalog: Catalog, observed: InstanceStatus, buckets: int) -> list[ShownCluster]:
-    """Return the clusters, oldest first; the default one has so many buckets."""
-    objects = Counter(DEFAULT for item in catalog.ordered() if item.kind != "errors")
+def shown(catalog: Catalog, observed: Observed, buckets: int) -> list[ShownCluster]:
+    """Return the clusters, oldest first; they have so many buckets unless they say."""
+    objects = Counter(item.cluster for item in catalog.ordered() if item.kind != "errors")
     return [
         ShownCluster(
             name=cluster.name,
             replicas=cluster.replicas,
-            live=len(observed.replicas),
+            live=len(observed.cluster(cluster.name).replicas),
             objects=objects[cluster.name],
-            buckets=buckets,
+            buckets=cluster.buckets or buckets,
+            master=cluster.master or None,
         )
         for cluster in catalog.clusters.live.values()
     ]

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from streams.adapter import ddl, show
 from streams.adapter.catalog import Catalog, Item
+from streams.adapter.observed import Observed
 from streams.adapter.results import Columns, Complete, Result
 from streams.adapter.row_encoding import text_rows
 from streams.compute.protocol import replica_of
@@ -12,7 +13,6 @@ from streams.compute.replica_responses import HYDRATING, STANDBY, InstanceStatus
 from streams.ids import CollectionId
 from streams.plan.physical import Column
 from streams.plan.sql import statements as sql
-from streams.plan.sql.clusters import DEFAULT
 
 REPLICA_COLUMNS = (
     Column("cluster", "VARCHAR"),
@@ -52,15 +52,19 @@ def functions(catalog: Catalog) -> Iterator[Result]:
     return table(show.FUNCTION_COLUMNS, show.function_rows(catalog))
 
 
-def replicas(observed: InstanceStatus, catalog: Catalog) -> Iterator[Result]:
+def replicas(observed: Observed, catalog: Catalog) -> Iterator[Result]:
     """Return the live replicas, with what each says of the dataflows."""
     return table(REPLICA_COLUMNS, replica_rows(observed, catalog.ordered()))
 
 
-def replica_rows(observed: InstanceStatus, items: Iterable[Item]) -> list[Row]:
+def replica_rows(observed: Observed, items: Iterable[Item]) -> list[Row]:
     """Return the rows of the live replicas, given the items of the catalog."""
     owned = frozenset(item.id for item in items if item.kind in OWNED)
-    return [_replica(process, observed, owned) for process in sorted(observed.replicas)]
+    return [
+        (cluster, *_replica(process, status, owned))
+        for cluster, status in observed.clusters.items()
+        for process in sorted(status.replicas)
+    ]
 
 
 def _replica(process: str, observed: InstanceStatus, owned: frozenset[CollectionId]) -> Row:
@@ -74,7 +78,7 @@ def _replica(process: str, observed: InstanceStatus, owned: frozenset[Collection
         owns += key in owned and report.status.state != STANDBY
     silent_ms = int((observed.now - observed.heard[process]) * 1000)
     counts = (states[state] for state in ("running", HYDRATING, "stalled", "failed"))
-    return (DEFAULT, replica_of(process), process, silent_ms, owns, *counts)
+    return (replica_of(process), process, silent_ms, owns, *counts)
 
 
 def table(columns: Sequence[Column], rows: Sequence[Row]) -> Iterator[Result]:

@@ -8,12 +8,13 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from streams.adapter.catalog import NAMES, Catalog
+from streams.adapter.observed import Observed
 from streams.adapter.show import ShownObject
 from streams.adapter.show_statements import replica_rows
 from streams.compute.activity import DataflowActivity, OperatorActivity
 from streams.compute.peeks import Peek
 from streams.compute.protocol import replica_of
-from streams.compute.replica_responses import InstanceStatus, Report
+from streams.compute.replica_responses import Report
 from streams.ids import CollectionId
 from streams.plan import json as plan_json
 from streams.plan.display.explain import operator as described
@@ -33,7 +34,7 @@ class SystemState:
 
     catalog: Catalog
     shown: Sequence[ShownObject]
-    observed: InstanceStatus
+    observed: Observed
     plans: Mapping[CollectionId, str]
     peeks: Sequence[Peek]
     now_ms: int
@@ -50,11 +51,9 @@ class SystemState:
 
     def reports(self) -> Iterator[tuple[CollectionId, str, str, Report]]:
         """Yield the id and name of each dataflow, with a process and what it says."""
-        for id_, condition in sorted(self.observed.conditions.items()):
-            name = self.name(id_)
-            if name is not None:
-                for process, report in sorted(condition.reports.items()):
-                    yield id_, name, process, report
+        for id_, item in sorted(self.catalog.items.items()):
+            for process, report in sorted(self.observed.condition(item).reports.items()):
+                yield id_, item.name, process, report
 
     def age_ms(self, at: float) -> int:
         """Return how long ago a time of the controller's clock is."""
@@ -81,9 +80,8 @@ def _objects(state: SystemState) -> Iterator[Row]:
 
 def _frontiers(state: SystemState) -> Iterator[Row]:
     for shown in state.shown:
-        condition = state.observed.conditions.get(shown.item.id)
         upper = _time(shown.upper)
-        output = None if condition is None else _time(condition.output)
+        output = _time(state.observed.condition(shown.item).output)
         lag_ms = None if upper is None else state.now_ms - upper
         yield shown.item.id, shown.item.name, _time(shown.since), upper, output, lag_ms
 
@@ -156,13 +154,13 @@ def _arrangements(state: SystemState) -> Iterator[Row]:
 
 
 def _lanes(state: SystemState) -> Iterator[Row]:
-    for replica, report in sorted(state.observed.lanes.items()):
+    for replica, report in state.observed.lanes:
         for lane in report.activity.lanes:
             yield replica, lane.lane, state.age_ms(report.at), lane.batches, lane.rows
 
 
 def _phases(state: SystemState) -> Iterator[Row]:
-    for replica, report in sorted(state.observed.lanes.items()):
+    for replica, report in state.observed.lanes:
         for lane in report.activity.lanes:
             yield replica, lane.lane, "plan", lane.plan_ms
             yield replica, lane.lane, "tasks", lane.tasks_ms

@@ -34,6 +34,7 @@ class ClusterStatus(TypedDict):
 
     name: str
     replicas: int
+    master: str | None
 
 
 @dataclass(frozen=True, slots=True)

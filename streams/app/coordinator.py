@@ -43,7 +43,6 @@ def run(service: Service, stopping: Stop) -> int:
     broker = KafkaBroker(service.kafka, choices)
     settings = CoordinatorSettings(
         namespace=service.namespace,
-        instance=service.instance,
         buckets=service.buckets,
         retain_ms=service.retain_ms,
         data_partitions=choices.data_partitions,

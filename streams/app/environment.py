@@ -172,6 +172,7 @@ class Environment:
             directory=str(self.settings.directory / place.service),
             instance=place.cluster,
             replica=place.name,
+            master=place.master or self.settings.master,
         )
         return self._child(place.service, "replica", service)
 

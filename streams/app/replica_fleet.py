@@ -26,20 +26,25 @@ RETRY_S = 300.0
 
 @dataclass(frozen=True, slots=True, order=True)
 class ReplicaPlace:
-    """The place of one replica: a cluster, and a number in it, from 1 on."""
+    """The place of one replica: a cluster, a number in it, from 1 on, and Spark's master.
+
+    Without a master that is the environment's.
+    """
 
     cluster: str
     number: int
+    master: str = ""
 
     @property
     def name(self) -> str:
-        """The replica's name in its cluster."""
-        return f"r{self.number}"
+        """The replica's name, which no replica of another cluster has."""
+        of = "" if self.cluster == DEFAULT else f"{self.cluster}_"
+        return f"{of}r{self.number}"
 
     @property
     def service(self) -> str:
         """The name of its process, its log and its directory."""
-        return f"replica-{self.cluster}-{self.name}"
+        return f"replica-{self.cluster}-r{self.number}"
 
 
 FIRST = ReplicaPlace(DEFAULT, 1)
@@ -49,7 +54,7 @@ FIRST = ReplicaPlace(DEFAULT, 1)
 def wanted(clusters: Sequence[ClusterStatus]) -> frozenset[ReplicaPlace]:
     """The places that have to be filled."""
     places = (
-        ReplicaPlace(cluster["name"], number)
+        ReplicaPlace(cluster["name"], number, cluster["master"] or "")
         for cluster in clusters
         for number in range(1, cluster["replicas"] + 1)
     )

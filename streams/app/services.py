@@ -34,6 +34,15 @@ from streams.app.up import (
     deadline,
     duration,
 )
+from streams.plan.sql.clusters import DEFAULT
+
+ClusterOption = Annotated[
+    str,
+    typer.Option(
+        envvar="SLACKWATER_CLUSTER",
+        help="The cluster whose objects it maintains, as CREATE CLUSTER has named it.",
+    ),
+]
 
 
 @with_options(Exposure)
@@ -96,6 +105,7 @@ def replica(  # noqa: PLR0913  the options of a command, each by name
             envvar="SLACKWATER_REPLICA", help="The replica's name, which no other one has."
         ),
     ] = "r1",
+    cluster: ClusterOption = DEFAULT,
     master: Annotated[
         str, typer.Option(envvar="SLACKWATER_MASTER", help="Spark's master.")
     ] = MASTER,
@@ -107,7 +117,7 @@ def replica(  # noqa: PLR0913  the options of a command, each by name
 ) -> None:
     """Maintain views on Spark, until SIGTERM or SIGINT.
 
-    Any number of replicas of a namespace may run, under different names: they compute the same.
+    Any number of replicas of a cluster may run, under different names: they compute the same.
     The directory is a cache, which no other process uses. Asked to end, it finishes the steps
     in progress for ten seconds.
 
@@ -117,11 +127,13 @@ def replica(  # noqa: PLR0913  the options of a command, each by name
         slackwater replica --brokers kafka.example:9092 --namespace shop
         slackwater replica --brokers kafka.example:9092 --name r2 --directory /var/lib/r2
             --listen 127.0.0.1:8471
+        slackwater replica --brokers kafka.example:9092 --cluster reports --name reports_r1
         SLACKWATER_BROKERS=kafka.example:9092 slackwater replica --master spark://spark:7077
     """
     service = place.service(
         exposure,
         replica=name,
+        instance=cluster.casefold(),
         master=master,
         driver_memory=driver_memory,
         slice_bytes=slice_bytes,

@@ -70,12 +70,12 @@ class Environment:
         self.coordinators.append(self.coordinator)
         self.coordinator.start()
 
-    def start_replica(self) -> FakeReplica:
+    def start_replica(self, cluster: str = "default") -> FakeReplica:
         broker = self.broker
         shards = Shards(
             broker.logs, broker.chunks, broker.topics, now_ms=lambda: NOW, pump=True
         )
-        self.replica = FakeReplica(broker.logs, shards).start()
+        self.replica = FakeReplica(broker.logs, shards, cluster=cluster).start()
         self.replicas.append(self.replica)
         return self.replica
 

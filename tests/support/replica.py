@@ -31,10 +31,12 @@ ALIVE_EVERY_S = 2.0
 class FakeReplica:
     """Follows the commands in a thread of its own."""
 
-    def __init__(self, logs: Logs, shards: Shards, namespace: str = "sw") -> None:
-        self.shards = shards
-        self._reader = CommandReader(logs, command_topic(namespace, "default"))
-        responses: Topic = response_topic(namespace, "default")
+    def __init__(
+        self, logs: Logs, shards: Shards, namespace: str = "sw", cluster: str = "default"
+    ) -> None:
+        self.shards, self.cluster = shards, cluster
+        self._reader = CommandReader(logs, command_topic(namespace, cluster))
+        responses: Topic = response_topic(namespace, cluster)
         self._writer = ResponseWriter(logs, responses, f"fake-{next(_names)}")
         self.session = Session()
         self.created: list[DataflowDescription] = []
@@ -51,7 +53,7 @@ class FakeReplica:
         self, broker: MemoryBroker, namespace: str = "sw", copy_to: CopyTargets = NOWHERE
     ) -> None:
         """Answer peeks, and keep the indexes that are created from now on."""
-        topic = command_topic(namespace, "default")
+        topic = command_topic(namespace, self.cluster)
         _, started = broker.logs.bounds(topic)
 
         def shards_of(name: str) -> Shards:

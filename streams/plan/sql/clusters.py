@@ -1,16 +1,37 @@
-"""CLUSTER statements: how many replicas maintain the objects of a cluster."""
+"""CLUSTER statements: sets of replicas that maintain the objects in them."""
 
+import re
 from dataclasses import dataclass
 
 from streams.errors import InvalidStatement
 from streams.plan.sql.tokens import Cursor
 
+CREATE_USAGE = (
+    "CREATE CLUSTER [IF NOT EXISTS] name (REPLICAS number, MASTER '...', BUCKETS number)"
+)
 ALTER_USAGE = "ALTER CLUSTER name SET (REPLICAS number)"
+DROP_USAGE = "DROP CLUSTER [IF EXISTS] name"
+IN_USAGE = "[IN CLUSTER name]"
 
 DEFAULT = "default"
 """The cluster that is always there."""
 
 MOST_REPLICAS = 16
+MOST_BUCKETS = 256
+LONGEST_MASTER = 1000
+
+_NAME = re.compile(r"[a-z][a-z0-9_]{0,39}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CreateCluster:
+    """Have a cluster. `name` is without case; 0 buckets and no master: the environment's."""
+
+    name: str
+    replicas: int = 1
+    master: str = ""
+    buckets: int = 0
+    if_not_exists: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,19 +42,91 @@ class AlterCluster:
     replicas: int
 
 
+@dataclass(frozen=True, slots=True)
+class DropCluster:
+    """Remove a cluster that nothing is in. `name` is without case."""
+
+    name: str
+    if_exists: bool
+
+
+ClusterStatement = CreateCluster | AlterCluster | DropCluster
+
+
+def create(cursor: Cursor) -> CreateCluster:
+    """`[IF NOT EXISTS] name (option, ...)`. Errors: InvalidStatement."""
+    if_not_exists = cursor.accept("IF", "NOT", "EXISTS")
+    name = _new_name(cursor)
+    given: dict[str, int | str] = {}
+    cursor.expect("(")
+    while True:
+        option = cursor.choose(("REPLICAS", "MASTER", "BUCKETS"))
+        if option in given:
+            raise InvalidStatement(f"option {option} appears twice")
+        given[option] = _value(cursor, option)
+        if not cursor.accept(","):
+            break
+    cursor.expect(")")
+    return CreateCluster(
+        name=name,
+        replicas=int(given.get("REPLICAS", 1)),
+        master=str(given.get("MASTER", "")),
+        buckets=int(given.get("BUCKETS", 0)),
+        if_not_exists=if_not_exists,
+    )
+
+
 def alter(cursor: Cursor) -> AlterCluster:
-    """`name SET (REPLICAS number)`."""
-    name = cursor.name("a cluster name").casefold()
+    """`name SET (REPLICAS number)`. Errors: InvalidStatement."""
+    name = cluster(cursor)
     cursor.expect("SET", "(", "REPLICAS")
-    replicas = number(cursor, "REPLICAS", MOST_REPLICAS)
+    replicas = _number(cursor, "REPLICAS", MOST_REPLICAS)
     cursor.expect(")")
     return AlterCluster(name, replicas)
 
 
-def number(cursor: Cursor, option: str, most: int) -> int:
+def drop(cursor: Cursor) -> DropCluster:
+    """`[IF EXISTS] name`."""
+    if_exists = cursor.accept("IF", "EXISTS")
+    return DropCluster(cluster(cursor), if_exists)
+
+
+def placed(cursor: Cursor) -> str:
+    """`[IN CLUSTER name]`: the name of the cluster that an object is to be in."""
+    return cluster(cursor) if cursor.accept("IN", "CLUSTER") else DEFAULT
+
+
+def cluster(cursor: Cursor) -> str:
+    """Return the name of a cluster, without case."""
+    return cursor.name("a cluster name").casefold()
+
+
+def _new_name(cursor: Cursor) -> str:
+    """Return a name that topics can have too. Errors: InvalidStatement."""
+    name = cluster(cursor)
+    if not _NAME.fullmatch(name):
+        raise InvalidStatement(
+            f"cluster name '{name[:60]}' is not valid",
+            "expected a letter, and then letters, digits and _, 40 at most",
+            "topics and processes bear the name of a cluster",
+        )
+    return name
+
+
+def _value(cursor: Cursor, option: str) -> int | str:
+    if option == "MASTER":
+        cursor.accept("=")
+        master = cursor.string("Spark's master in quotes, as 'spark://host:7077'")
+        if not 0 < len(master) <= LONGEST_MASTER:
+            raise InvalidStatement(f"expected 1 to {LONGEST_MASTER} characters of MASTER")
+        return master
+    return _number(cursor, option, MOST_BUCKETS if option == "BUCKETS" else MOST_REPLICAS)
+
+
+def _number(cursor: Cursor, option: str, most: int) -> int:
     """Return the value of an option, from 1 to `most`. Errors: InvalidStatement."""
     cursor.accept("=")
-    number_ = cursor.integer(f"a number of {option}, from 1 to {most}")
-    if not 1 <= number_ <= most:
-        raise InvalidStatement(f"expected {option} from 1 to {most}, got {number_}")
-    return number_
+    number = cursor.integer(f"a number of {option}, from 1 to {most}")
+    if not 1 <= number <= most:
+        raise InvalidStatement(f"expected {option} from 1 to {most}, got {number}")
+    return number

@@ -2,9 +2,10 @@
 
 from dataclasses import dataclass
 
+from streams.plan.sql.clusters import DEFAULT, placed
 from streams.plan.sql.tokens import Cursor
 
-USAGE = "CREATE INDEX [IF NOT EXISTS] name ON relation (columns)"
+USAGE = "CREATE INDEX [IF NOT EXISTS] name [IN CLUSTER name] ON relation (columns)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,13 +16,15 @@ class CreateIndex:
     relation: str
     keys: tuple[str, ...]
     if_not_exists: bool
+    cluster: str = DEFAULT
 
 
 def create(cursor: Cursor) -> CreateIndex:
-    """`[IF NOT EXISTS] name ON relation (columns)`."""
+    """`[IF NOT EXISTS] name [IN CLUSTER name] ON relation (columns)`."""
     if_not_exists = cursor.accept("IF", "NOT", "EXISTS")
     name = cursor.name("an index name")
+    cluster = placed(cursor)
     cursor.expect("ON")
     relation = cursor.relation("the name of a source or view")
     keys = cursor.names("a column name")
-    return CreateIndex(name, relation, keys, if_not_exists)
+    return CreateIndex(name, relation, keys, if_not_exists, cluster)

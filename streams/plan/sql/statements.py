@@ -79,6 +79,7 @@ class CreateMaterializedView:
     query: str
     if_not_exists: bool
     retain: Retain | None = None
+    cluster: str = clusters.DEFAULT
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -169,7 +170,7 @@ Statement = (
     | Subscribe
     | Show
     | Alter
-    | clusters.AlterCluster
+    | clusters.ClusterStatement
     | bad_messages.AlterErrors
     | offsets.ResumeSource
     | audit.Audit
@@ -187,7 +188,8 @@ _SOURCE_USAGE = (
     f" [WITH ({history.USAGE}, {event_time.OPTIONS_USAGE}, {bad_messages.LIMIT_USAGE})]"
 )
 _VIEW_USAGE = (
-    f"CREATE MATERIALIZED VIEW [IF NOT EXISTS] name [WITH ({history.USAGE})] AS SELECT ..."
+    f"CREATE MATERIALIZED VIEW [IF NOT EXISTS] name {clusters.IN_USAGE}"
+    f" [WITH ({history.USAGE})] AS SELECT ..."
     f" [{emit.USAGE}]"
 )
 _SINK_USAGE = (
@@ -206,7 +208,7 @@ _ALTER_USAGE = (
 )
 _DROP_USAGE = (
     "DROP SOURCE | MATERIALIZED VIEW | REBASE | SINK | INDEX | MATERIALIZATION | FUNCTION"
-    " [IF EXISTS] name"
+    " | CLUSTER [IF EXISTS] name"
 )
 _EXPLAIN_USAGE = f"EXPLAIN [AS SVG] SELECT ..., {analyze.USAGE}"
 
@@ -238,7 +240,8 @@ def _statement(cursor: Cursor) -> Statement:
     first = dict.fromkeys(words.split()[0] for words in _GRAMMAR)
     if cursor.accept("CREATE"):
         raise cursor.refused(
-            "SOURCE, MATERIALIZED VIEW, REBASE, SINK, INDEX, MATERIALIZATION or FUNCTION"
+            "SOURCE, MATERIALIZED VIEW, REBASE, SINK, INDEX, MATERIALIZATION, FUNCTION"
+            " or CLUSTER"
         )
     raise cursor.refused(f"one of SELECT, {', '.join(first)}")
 
@@ -365,9 +368,10 @@ def _envelope(cursor: Cursor, columns: tuple[Column, ...]) -> tuple[Envelope, tu
 def _create_view(cursor: Cursor) -> Statement:
     if_not_exists = cursor.accept("IF", "NOT", "EXISTS")
     name = cursor.name("a view name")
+    cluster = clusters.placed(cursor)
     retain = history.retain(cursor) if cursor.accept("WITH") else None
     cursor.expect("AS")
-    return CreateMaterializedView(name, select.query(cursor), if_not_exists, retain)
+    return CreateMaterializedView(name, select.query(cursor), if_not_exists, retain, cluster)
 
 
 def _explain(cursor: Cursor) -> Statement:
@@ -466,8 +470,10 @@ _GRAMMAR: Mapping[str, tuple[str, Callable[[Cursor], Statement]]] = {
     "SUBSCRIBE": (_SUBSCRIBE_USAGE, _subscribe),
     "SHOW": (show.USAGE, _show),
     "ALTER MATERIALIZATION": (materializations.ALTER_USAGE, materializations.alter),
+    "CREATE CLUSTER": (clusters.CREATE_USAGE, clusters.create),
     "ALTER CLUSTER": (clusters.ALTER_USAGE, clusters.alter),
     "ALTER": (_ALTER_USAGE, _alter),
+    "DROP CLUSTER": (clusters.DROP_USAGE, clusters.drop),
     "DROP": (_DROP_USAGE, _drop),
     "EXPLAIN ANALYZE": (analyze.USAGE, analyze.explain_analyze),
     "EXPLAIN": (_EXPLAIN_USAGE, _explain),

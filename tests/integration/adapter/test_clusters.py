@@ -7,14 +7,16 @@ import pytest
 
 from streams.app.environment import Environment
 from streams.app.replica_fleet import ReplicaPlace
+from streams.errors import InvalidStatement
 from streams.kafka.embedded import EmbeddedBroker
-from tests.integration.adapter.support import eventually, raw_topic
+from tests.integration.adapter.support import eventually, raw_topic, topics
 from tests.integration.replica.json_producer import Feed
 from tests.support.processes import signal_group
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]
 
 R2 = ReplicaPlace("default", 2)
+AWAY = ReplicaPlace("away", 1, "local[1]")
 
 
 def replicas(environment: Environment, cluster: str) -> Mapping[str, Mapping[str, object]]:
@@ -50,3 +52,31 @@ def test_a_second_replica_goes_on_when_the_first_one_hangs(
     feed.send(topic, [{"id": number} for number in range(5)])
     eventually(lambda: count() == 20)
     eventually(lambda: set(replicas(environment, "default")) == {"r1"})
+
+
+def test_a_cluster_maintains_what_is_in_it_apart(
+    environment: Environment, broker: EmbeddedBroker
+) -> None:
+    topic, feed = raw_topic(broker.bootstrap, 1), Feed(broker.bootstrap)
+    feed.send(topic, [{"id": number} for number in range(10)])
+    environment.sql(f"CREATE SOURCE seen FROM KAFKA (TOPIC '{topic}') (id BIGINT) FORMAT JSON")
+    environment.sql("CREATE CLUSTER away (MASTER 'local[1]', BUCKETS 1)")
+    view = "CREATE MATERIALIZED VIEW {} IN CLUSTER {} AS SELECT count(*) AS n FROM {}"
+    environment.sql(view.format("here", "default", "seen"))
+    environment.sql(view.format("there", "away", "seen"))
+    environment.sql("CREATE INDEX by_id IN CLUSTER away ON seen (id)")
+    environment.sql("CREATE MATERIALIZED VIEW back AS SELECT n + 1 AS n FROM there")
+    text = "SELECT h.n, t.n, b.n FROM here h, there t, back b"
+    eventually(lambda: environment.sql(text)[0].rows == ((10, 10, 11),))
+    eventually(lambda: replicas(environment, "away")["away_r1"]["running"] == 2)
+    assert environment.sql("SELECT id FROM seen WHERE id = 7")[0].rows == ((7,),)
+    environment.fleet.children[AWAY].kill()
+    feed.send(topic, [{"id": number} for number in range(5)])
+    eventually(lambda: environment.sql(text)[0].rows == ((15, 15, 16),))
+    with pytest.raises(InvalidStatement, match="cluster away cannot be dropped"):
+        environment.sql("DROP CLUSTER away")
+    environment.sql("DROP MATERIALIZED VIEW back; DROP MATERIALIZED VIEW there")
+    environment.sql("DROP INDEX by_id; DROP CLUSTER away")
+    eventually(lambda: AWAY not in environment.fleet.children)
+    mine = f"{environment.settings.namespace}.compute.away."
+    eventually(lambda: not topics(broker.bootstrap, mine))

@@ -10,7 +10,7 @@ from tests.support.coordinators import Environment
 @pytest.fixture
 def env(monkeypatch) -> Iterator[Environment]:
     monkeypatch.setattr("streams.adapter.reconciler.BEAT_S", 0.05)
-    monkeypatch.setattr("streams.adapter.reconciler.LISTEN_MS", 10)
+    monkeypatch.setattr("streams.adapter.instances.LISTEN_MS", 10)
     environment = Environment()
     yield environment
     environment.stop()

@@ -19,7 +19,13 @@ from streams.adapter.catalog import (
     Open,
     Undefine,
 )
-from streams.adapter.catalog_clusters import ScaleCluster
+from streams.adapter.catalog_clusters import (
+    AddCluster,
+    ComputeCluster,
+    ForgetCluster,
+    RemoveCluster,
+    ScaleCluster,
+)
 from streams.adapter.catalog_codec import decode, encode
 from streams.adapter.catalog_log import CatalogLog, Deposed
 from streams.adapter.catalog_materializations import (
@@ -42,7 +48,26 @@ from tests.unit.adapter.items import sink, source, view
 
 F = Function("f", ("a", "é"), ("BIGINT", "VARCHAR"), "DOUBLE", "def f(a, é):\n    return a")
 CALLER = replace(view(4, "caller", "s1"), functions=("f",))
-S1, U2, K3 = (CollectionId(id_) for id_ in ("s1", "u2", "k3"))
+S1, U2, K3, U4 = (CollectionId(id_) for id_ in ("s1", "u2", "k3", "u4"))
+C = ComputeCluster(name="c", replicas=3, master="local[1]", buckets=8)
+GOLDEN = {
+    "default": (
+        "c3012c22925f1b6544b0026506120475340202763c435245415445204d4154455249414c495a4544"
+        "20564945572076202e2e2e1053454c4543542031040469640c424947494e540c616d6f756e740c44"
+        "4f55424c450002047331000000000000"
+    ),
+    "in c": (
+        "c301bbcfc52d51f61f05026506120475340202763c435245415445204d4154455249414c495a4544"
+        "20564945572076202e2e2e1053454c4543542031040469640c424947494e540c616d6f756e740c44"
+        "4f55424c4500020473310000000000000263"
+    ),
+}
+GOLDEN_CLUSTERS = [
+    "c301d0caaaa0bbf8918102650612026306106c6f63616c5b315d10",
+    "c301ca889d920deb51c702650612026304",
+    "c301d0c7751ea34d0d28026506120263",
+    "c30183d7a4aabc791896026506120263",
+]
 
 SHOP = Materialization(
     id="m4",
@@ -105,6 +130,11 @@ def test_ids_are_never_reused() -> None:
         (Unmaterialize("m4"), "no materialization m4"),
         (Unbind("m4"), "no materialization m4 was dropped"),
         (ScaleCluster("c", 2), "no cluster c"),
+        (AddCluster(replace(C, name="default")), "cluster default already exists"),
+        (RemoveCluster("c"), "no cluster c"),
+        (RemoveCluster("default"), "cluster default is always there"),
+        (ForgetCluster("c"), "no cluster c was dropped"),
+        (Create(replace(view(4, "v", "s1"), cluster="c")), "no cluster c"),
     ],
 )
 def test_what_would_break_the_catalog_is_refused_and_changes_nothing(body, reason) -> None:
@@ -125,6 +155,39 @@ def test_a_function_stays_while_a_view_calls_it() -> None:
     catalog, outcomes = fold([*called, Drop(CALLER.id), Undefine("F"), Define(again)])
     assert all(isinstance(outcome, Accepted) for outcome in outcomes[-3:])
     assert catalog.functions == {"f": again}
+
+
+def test_a_cluster_stays_while_something_is_in_it() -> None:
+    inside: list[Body] = [AddCluster(C), Create(replace(view(4, "v", "s1"), cluster="c"))]
+    life = [*inside, RemoveCluster("c"), Drop(U4), RemoveCluster("c")]
+    catalog, outcomes = fold([*BASE, *life, ForgetCluster("c"), AddCluster(C)])
+    assert [o for o in outcomes if isinstance(o, Refused)] == [
+        Refused("v is in cluster c"),
+        Refused("v is in cluster c"),
+        Refused("cluster c already exists"),
+    ]
+    assert list(catalog.clusters.ending) == ["c"]
+    catalog, outcomes = fold([*BASE, *inside, *life[3:], Forget(U4), ForgetCluster("c")])
+    assert all(isinstance(outcome, Accepted) for outcome in outcomes)
+    assert list(catalog.clusters.live) == ["default"]
+    assert not catalog.clusters.ending
+
+
+def test_records_keep_their_form() -> None:
+    """Catalogs that are there are read for ever: of `default` they have no word."""
+    event = CatalogEvent(EventId("e"), 3, 9, Create(view(4, "v", "s1")))
+    assert codec.name_of(encode(event)) == "catalog_create"
+    assert encode(event).hex() == GOLDEN["default"]
+    inside = replace(event, body=Create(replace(view(4, "v", "s1"), cluster="c")))
+    assert codec.name_of(encode(inside)) == "catalog_create_2"
+    assert encode(inside).hex() == GOLDEN["in c"]
+    bodies: list[Body] = [
+        AddCluster(C),
+        ScaleCluster("c", 2),
+        RemoveCluster("c"),
+        ForgetCluster("c"),
+    ]
+    assert [encode(replace(event, body=body)).hex() for body in bodies] == GOLDEN_CLUSTERS
 
 
 def test_a_materialization_keeps_what_it_binds_until_it_is_dropped() -> None:
@@ -201,6 +264,10 @@ def test_names_are_unique_and_inputs_exist_whatever_comes(bodies) -> None:
         Unmaterialize("m4"),
         Unbind("m4"),
         ScaleCluster("default", 3),
+        AddCluster(C),
+        RemoveCluster("c"),
+        ForgetCluster("c"),
+        Create(replace(view(4, "v", "s1"), cluster="c")),
     ],
 )
 def test_every_event_comes_back_as_it_was(body) -> None:

@@ -41,7 +41,7 @@ def replica(env: Environment) -> FakeReplica:
 def tell(env: Environment, replica: FakeReplica, process: str, *said: Response) -> None:
     writer = ResponseWriter(env.broker.logs, response_topic("sw", "default"), process)
     writer.write(replica.session.nonce, said)
-    eventually(lambda: process in env.coordinator.observed.heard)
+    eventually(lambda: process in env.coordinator.observed.cluster("default").heard)
 
 
 def notices(env: Environment) -> list[str]:

@@ -35,7 +35,7 @@ def replica(env: Environment) -> FakeReplica:
 def peeks(env: Environment, monkeypatch: pytest.MonkeyPatch) -> list[Peek]:
     """The peeks that the coordinator has sent."""
     sent: list[Peek] = []
-    controller = env.coordinator.controller
+    controller = env.coordinator.instances.default
     send = controller.peek
 
     def noted(peek: Peek) -> "Future[PeekOutcome]":
@@ -52,7 +52,7 @@ def indexed(env: Environment, statement: str = CREATE) -> None:
 
 
 def status(env: Environment) -> str:
-    said = env.coordinator.observed.report(I2).status
+    said = env.coordinator.observed.cluster("default").report(I2).status
     return "" if said is None else said.state
 
 
@@ -158,7 +158,7 @@ def test_without_a_replica_that_answers_the_coordinator_does(
     replica.peeks = None
     assert env.rows(query) == [[3], [3], [3]]
     assert len(peeks) == 1
-    assert not env.coordinator.controller._peeks.peeks
+    assert not env.coordinator.instances.default._peeks.peeks
     replica.say(Status(I2, "hydrating"))
     eventually(lambda: status(env) == "hydrating")
     assert env.rows(query) == [[3], [3], [3]]
@@ -181,7 +181,7 @@ def test_errors_and_large_answers_are_those_without_an_index(
 def test_it_is_listed_dropped_and_made_again(env, replica) -> None:
     indexed(env)
     (row,) = env.rows("SHOW INDEXES")
-    assert (row[0], row[1], row[-2:]) == ("by_id", "i2", ["orders", "id"])
+    assert (row[0], row[1], row[-3:]) == ("by_id", "i2", ["orders", "id", "default"])
     refused = env.fails("DROP SOURCE orders")
     assert refused.detail == "what depends on it: index by_id"
     assert isinstance(env.sql("CREATE INDEX IF NOT EXISTS by_id ON orders (id)")[0], Notice)

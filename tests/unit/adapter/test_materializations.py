@@ -20,7 +20,7 @@ from tests.support.processes import eventually
 @pytest.fixture
 def env(monkeypatch: pytest.MonkeyPatch) -> Iterator[Environment]:
     monkeypatch.setattr("streams.adapter.reconciler.BEAT_S", 0.05)
-    monkeypatch.setattr("streams.adapter.reconciler.LISTEN_MS", 10)
+    monkeypatch.setattr("streams.adapter.instances.LISTEN_MS", 10)
     environment = with_materializations()
     yield environment
     environment.stop()

@@ -13,7 +13,6 @@ from streams.adapter.metrics import of_materializations
 from streams.adapter.object_metrics import of_objects
 from streams.adapter.show_materializations import STATUSES, ShownMaterialization
 from streams.compute.protocol import Hydration
-from streams.compute.replica_responses import InstanceStatus
 from streams.http.metrics import exposition
 from streams.ids import CollectionId
 from streams.progress import EMPTY, frontier
@@ -128,8 +127,7 @@ def test_objects_say_how_far_they_are() -> None:
             skipped=5,
         ),
     ]
-    observed = InstanceStatus(heard={"r1": 0.0, "r2": 0.0})
-    samples = read(exposition(of_objects(shown_, observed, 10_000)))
+    samples = read(exposition(of_objects(shown_, 2, 10_000)))
 
     def of(name: str, object_: str, **labels: str) -> float | None:
         own = {"kind": "source", "name": object_, **labels}
@@ -156,8 +154,7 @@ def test_event_time_is_behind_where_it_enters_and_where_it_is_left(
         source(1, "clicks"), frontier(0), frontier(time), "running", "", "", timeline="event"
     )
     now = replace(clicks, item=rebase(2, "now"), timeline="wall", reached=frontier(time))
-    observed = InstanceStatus(heard={})
-    samples = read(exposition(of_objects([clicks, now], observed, 10_000)))
+    samples = read(exposition(of_objects([clicks, now], 0, 10_000)))
     own = frozenset({"kind": "source", "name": "clicks"}.items())
     assert samples.get(("slackwater_source_event_time_lag_seconds", own)) == lag
     own = frozenset({"kind": "rebase", "name": "now"}.items())

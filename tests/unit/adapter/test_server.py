@@ -13,6 +13,7 @@ from schemas.materializations import State
 from streams.adapter import show_materializations
 from streams.adapter.audit_verdicts import Counts
 from streams.adapter.catalog_materializations import Materialization
+from streams.adapter.observed import of_default
 from streams.adapter.results import Columns, Complete, Failed, Notice, Progress, Result, Rows
 from streams.adapter.server import Server
 from streams.adapter.sessions import Session, Sessions
@@ -36,7 +37,7 @@ class Scripted:
 
     is_alive = True
     epoch = 3
-    observed = InstanceStatus(heard={"r1": 0.0})
+    observed = of_default(InstanceStatus(heard={"r1": 0.0}))
 
     def __init__(self) -> None:
         self.closed = threading.Event()
@@ -362,7 +363,8 @@ def test_what_cannot_be_read_now_is_unavailable(server, answering, monkeypatch, 
 def test_clusters_are_told_to_who_runs_replicas(server) -> None:
     code, (said,) = ask(server, "GET", "/clusters")
     assert code == 200
-    cluster = {"name": "default", "replicas": 2, "live": 1, "objects": 1, "buckets": 4}
+    numbers = {"replicas": 2, "live": 1, "objects": 1, "buckets": 4}
+    cluster = {"name": "default", **numbers, "master": None}
     assert said == {"clusters": [cluster]}
     client = Client(f"http://127.0.0.1:{server.endpoint.server_port}")
     assert client.clusters() == [cluster]

@@ -56,7 +56,7 @@ def tell(env: Environment, replica: FakeReplica, *responses: Response) -> None:
     """Have another replica, r2, say something, and wait until it is known."""
     writer = ResponseWriter(env.broker.logs, response_topic("sw", "default"), "r2-1f")
     writer.write(replica.session.nonce, responses)
-    eventually(lambda: "r2-1f" in env.coordinator.observed.heard)
+    eventually(lambda: "r2-1f" in env.coordinator.observed.cluster("default").heard)
 
 
 def test_every_relation_can_be_read(env: Environment, replica: FakeReplica) -> None:
@@ -112,7 +112,7 @@ def test_an_open_peek_is_seen(env, replica) -> None:
     peek = Peek(
         uuid="p1", target=target, time=Timestamp(NOW), plan="", project=(), most_bytes=1
     )
-    env.coordinator.controller.peek(peek)
+    env.coordinator.instances.default.peek(peek)
     assert env.rows("SELECT uuid, name, index_id, time FROM slackwater.peeks") == [
         ["p1", "orders", None, NOW]
     ]

@@ -110,7 +110,7 @@ def test_a_coordinator_that_dies_in_a_drop_is_continued_by_the_next(env, point) 
             env.sql("DROP MATERIALIZED VIEW totals")
     else:
         env.rows("DROP MATERIALIZED VIEW totals")
-        eventually(lambda: not first._upkeep._threads[1].is_alive())
+        eventually(lambda: not first._upkeep._thread.is_alive())
     env.dying_at = ""
     before = of_u2(env) if point in {"after-retire", "before-forget"} else []
     assert before in ([], [EMPTY, EMPTY])

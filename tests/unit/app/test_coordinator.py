@@ -12,13 +12,13 @@ from typing import Any
 
 import pytest
 
+from streams.adapter.observed import Observed
 from streams.adapter.results import Complete
 from streams.adapter.sessions import Sessions
 from streams.app import coordinator
 from streams.app.client import Client
 from streams.app.service_config import Service
 from streams.app.signals import Stop
-from streams.compute.replica_responses import InstanceStatus
 from streams.errors import Determinate, InvalidUsage
 from tests.support.processes import eventually
 
@@ -28,7 +28,7 @@ class Successor:
 
     taken_over: list["Successor"]
     may_go_on: threading.Event
-    is_alive, epoch, failure, observed = True, 2, None, InstanceStatus()
+    is_alive, epoch, failure, observed = True, 2, None, Observed()
 
     def __init__(self, *_: object, **__: object) -> None:
         self.sessions = Sessions(lambda: 0.0)

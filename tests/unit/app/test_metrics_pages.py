@@ -21,7 +21,6 @@ from streams.app.endpoint import of_every_service
 from streams.app.replica_metrics import of_replica
 from streams.app.storage_metrics import of_storage
 from streams.compute.protocol import Hydration
-from streams.compute.replica_responses import InstanceStatus
 from streams.http.metrics import PREFIX, Family, of_process
 from streams.ids import CollectionId
 from streams.progress import frontier
@@ -80,7 +79,7 @@ def families() -> Iterator[Family]:
     yield from of_every_service()
     timed = replace(object_, timeline="event")
     rebased = replace(object_, item=rebase(2, "orders_now"), reached=frontier(3))
-    yield from of_objects([timed, rebased], InstanceStatus(heard={"r1": 0.0}), 10)
+    yield from of_objects([timed, rebased], 1, 10)
     yield from of_requests(RequestCounts(), 0)
     yield from of_audits(AuditCounts(last_ms=1))
     fill: dict[str, int | str] = {"done": 2, "total": 8, "unit": "key ranges"}

@@ -44,7 +44,7 @@ class Scene:
         answer = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
         if isinstance(answer, Exception):
             raise answer
-        return [{"name": "default", "replicas": answer}]
+        return [{"name": "default", "replicas": answer, "master": None}]
 
     def make(self, place: ReplicaPlace) -> Child:
         process = Process(place.service, [], replica_fleet.__file__)  # type: ignore[arg-type]
@@ -61,10 +61,10 @@ def scene(monkeypatch) -> Iterator[Scene]:
 
 
 def test_the_first_replica_is_not_of_the_fleet() -> None:
-    assert wanted([{"name": "default", "replicas": 1}]) == frozenset()
-    assert wanted([{"name": "default", "replicas": 3}]) == {R2, R3}
-    other = wanted([{"name": "c", "replicas": 1}])
-    assert [place.service for place in other] == ["replica-c-r1"]
+    assert wanted([{"name": "default", "replicas": 1, "master": None}]) == frozenset()
+    assert wanted([{"name": "default", "replicas": 3, "master": None}]) == {R2, R3}
+    other = wanted([{"name": "c", "replicas": 1, "master": None}])
+    assert [(place.service, place.name) for place in other] == [("replica-c-r1", "c_r1")]
 
 
 def test_replicas_are_started_and_ended_as_clusters_want(scene) -> None:
@@ -122,3 +122,19 @@ def test_a_replica_of_the_fleet_has_a_name_and_a_directory_of_its_own(tmp_path) 
     assert (service.instance, service.replica) == ("default", "r2")
     assert service.directory == str(tmp_path / "replica-default-r2")
     assert (service.listen, service.slice_bytes) == ("", 7)
+
+
+def test_a_replica_has_the_master_of_its_cluster_or_of_the_environment(tmp_path) -> None:
+    environment = Environment(Settings(directory=tmp_path, master="local[9]"))
+    environment._kafka = ClientSettings("kafka:9092")
+    (place,) = wanted([{"name": "c", "replicas": 1, "master": "local[1]"}])
+    for each, master in ((place, "local[1]"), (R2, "local[9]")):
+        environment._replica(each)
+        service = read_service(tmp_path / f"{each.service}.json")
+        assert (service.instance, service.master) == (each.cluster, master)
+
+
+def test_a_cluster_that_was_made_again_with_another_master_has_other_replicas(scene) -> None:
+    for master in ("local[1]", "local[2]"):
+        scene.fleet.adjust(wanted([{"name": "c", "replicas": 1, "master": master}]))
+    assert [process.is_over for _, process in scene.made] == [True, False]

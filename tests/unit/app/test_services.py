@@ -33,7 +33,8 @@ def run(*arguments: str, **variables: str) -> tuple[int, str]:
 def test_options_and_variables_say_the_same(launched: list[tuple[str, Service]]) -> None:
     by_option = run(
         "replica", "--brokers", "a:1", "--namespace", "shop", "--directory", "/d",
-        "--name", "r2", "--master", "spark://s:7077", "--client", "security.protocol=SSL",
+        "--name", "r2", "--cluster", "Reports", "--master", "spark://s:7077",
+        "--client", "security.protocol=SSL",
         "--client", "linger.ms=7", "--listen", "127.0.0.1:8471", "--log-format", "json",
     )  # fmt: skip
     by_variable = run(
@@ -42,6 +43,7 @@ def test_options_and_variables_say_the_same(launched: list[tuple[str, Service]])
         SLACKWATER_NAMESPACE="shop",
         SLACKWATER_DIRECTORY="/d",
         SLACKWATER_REPLICA="r2",
+        SLACKWATER_CLUSTER="Reports",
         SLACKWATER_MASTER="spark://s:7077",
         SLACKWATER_CLIENT="security.protocol=SSL linger.ms=7",
         SLACKWATER_LISTEN="127.0.0.1:8471",
@@ -52,6 +54,7 @@ def test_options_and_variables_say_the_same(launched: list[tuple[str, Service]])
     module, service = launched[0]
     assert module == "replica"
     assert (service.replica, service.master) == ("r2", "spark://s:7077")
+    assert service.instance == "reports", "the name of a cluster is without case"
     assert service.client == {"security.protocol": "SSL", "linger.ms": "7"}
     assert (service.bootstrap, service.namespace, service.directory) == ("a:1", "shop", "/d")
     assert service.log_format == "json"
