@@ -230,6 +230,11 @@ class Coordinator:
     def _execute(  # noqa: C901, PLR0912 - one case a statement
         self, statement: sql.Statement, text: str, session: Session
     ) -> Iterator[Result]:
+        if isinstance(statement, Change):
+            with self._definitions:
+                done = self._change(statement)
+            yield from done
+            return
         match statement:
             case (
                 sql.CreateSource()
@@ -240,19 +245,6 @@ class Coordinator:
                 | sql.CreateFunction()
             ):
                 yield from self._defined(statement, text)
-            case (
-                sql.Alter()
-                | ResumeSource()
-                | AlterErrors()
-                | CreateCluster()
-                | AlterCluster()
-                | DropCluster()
-                | sql.Drop()
-                | sql.DropFunction()
-            ):
-                with self._definitions:
-                    done = self._change(statement)
-                yield from done
             case ShowFunctions() | ShowClusters() | ShowReplicas() | sql.Show():
                 yield from self._shown(statement)
             case Select():
@@ -285,7 +277,9 @@ class Coordinator:
             case ShowClusters():
                 return show_clusters.results(self.clusters())
             case ShowReplicas():
-                return show_statements.replicas(self.observed, self.catalog.state)
+                return show_statements.replicas(
+                    self.observed, self.conditions(), self._now_ms()
+                )
             case sql.Show(kind):
                 return show_statements.objects(kind, self.conditions())
             case _:

@@ -309,8 +309,8 @@ def status(answering: StatementExecutor) -> dict[str, object]:
 def _replicas(answering: StatementExecutor) -> list[dict[str, str | int | None]]:
     """Return what SHOW CLUSTER REPLICAS says."""
     names = [column.name for column in REPLICA_COLUMNS]
-    items = (condition.item for condition in answering.conditions())
-    rows = replica_rows(answering.observed, items)
+    now_ms = time.time_ns() // 1_000_000
+    rows = replica_rows(answering.observed, answering.conditions(), now_ms)
     return [dict(zip(names, row_, strict=True)) for row_ in rows]
 
 

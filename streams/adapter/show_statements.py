@@ -1,10 +1,10 @@
 """The results of SHOW statements. Pure."""
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 from streams.adapter import ddl, show
-from streams.adapter.catalog import Catalog, Item
+from streams.adapter.catalog import Catalog
 from streams.adapter.observed import Observed
 from streams.adapter.results import Columns, Complete, Result
 from streams.adapter.row_encoding import text_rows
@@ -24,8 +24,14 @@ REPLICA_COLUMNS = (
     Column("hydrating", "BIGINT"),
     Column("stalled", "BIGINT"),
     Column("failed", "BIGINT"),
+    Column("lag_ms", "BIGINT"),
+    Column("state_bytes", "BIGINT"),
 )
-"""Of SHOW CLUSTER REPLICAS. `owns` counts sources, rebases and sinks; the states, dataflows."""
+"""Of SHOW CLUSTER REPLICAS. `owns` counts sources, rebases and sinks; the states, dataflows.
+
+`lag_ms` is the clock less what the slowest dataflow has processed; NULL where none has times of
+the clock. `state_bytes` are those of arrangements and indexes.
+"""
 
 OWNED = {"source", "rebase", "sink"}
 """The kinds of objects that one replica at a time maintains."""
@@ -52,16 +58,26 @@ def functions(catalog: Catalog) -> Iterator[Result]:
     return table(show.FUNCTION_COLUMNS, show.function_rows(catalog))
 
 
-def replicas(observed: Observed, catalog: Catalog) -> Iterator[Result]:
+def replicas(
+    observed: Observed, shown: Sequence[show.ShownObject], now_ms: int
+) -> Iterator[Result]:
     """Return the live replicas, with what each says of the dataflows."""
-    return table(REPLICA_COLUMNS, replica_rows(observed, catalog.ordered()))
+    return table(REPLICA_COLUMNS, replica_rows(observed, shown, now_ms))
 
 
-def replica_rows(observed: Observed, items: Iterable[Item]) -> list[Row]:
-    """Return the rows of the live replicas, given the items of the catalog."""
-    owned = frozenset(item.id for item in items if item.kind in OWNED)
+def replica_rows(
+    observed: Observed, shown: Sequence[show.ShownObject], now_ms: int
+) -> list[Row]:
+    """Return the rows of the live replicas, given all objects and the clock."""
+    owned = frozenset(each.item.id for each in shown if each.item.kind in OWNED)
+    timed = frozenset(each.item.id for each in shown if each.timeline == "wall")
     return [
-        (cluster, *_replica(process, status, owned))
+        (
+            cluster,
+            *_replica(process, status, owned),
+            _lag_ms(process, status, timed, now_ms),
+            _state_bytes(process, status),
+        )
         for cluster, status in observed.clusters.items()
         for process in sorted(status.replicas)
     ]
@@ -79,6 +95,30 @@ def _replica(process: str, observed: InstanceStatus, owned: frozenset[Collection
     silent_ms = int((observed.now - observed.heard[process]) * 1000)
     counts = (states[state] for state in ("running", HYDRATING, "stalled", "failed"))
     return (replica_of(process), process, silent_ms, owns, *counts)
+
+
+def _lag_ms(
+    process: str, observed: InstanceStatus, timed: frozenset[CollectionId], now_ms: int
+) -> int | None:
+    outputs = [
+        report.output.time
+        for key, condition in observed.conditions.items()
+        if key in timed
+        and (report := condition.reports.get(process)) is not None
+        and report.output is not None
+        and not report.output.is_empty
+    ]
+    return max(0, now_ms - min(outputs)) if outputs else None
+
+
+def _state_bytes(process: str, observed: InstanceStatus) -> int:
+    reports = (condition.reports.get(process) for condition in observed.conditions.values())
+    return sum(
+        operator.bytes
+        for report in reports
+        if report is not None and report.activity is not None
+        for operator in report.activity.operators
+    )
 
 
 def table(columns: Sequence[Column], rows: Sequence[Row]) -> Iterator[Result]:

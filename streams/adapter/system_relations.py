@@ -87,7 +87,7 @@ def _frontiers(state: SystemState) -> Iterator[Row]:
 
 
 def _replicas(state: SystemState) -> Iterator[Row]:
-    yield from replica_rows(state.observed, state.catalog.ordered())
+    yield from replica_rows(state.observed, state.shown, state.now_ms)
 
 
 def _hydration(state: SystemState) -> Iterator[Row]:

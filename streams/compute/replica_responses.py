@@ -55,13 +55,15 @@ MOST_LANES_OF = 64
 class Report:
     """What one process has said of a dataflow; a `hydration` only while it is hydrating.
 
-    `activity_at` is when its `activity` was read.
+    `activity_at` is when its `activity` was read, `output` the frontier up to which it has
+    processed the dataflow itself; None if it has not said.
     """
 
     status: Status | None = None
     hydration: Hydration | None = None
     activity: DataflowActivity | None = None
     activity_at: float = 0.0
+    output: Antichain | None = None
 
 
 NOTHING = Report()
@@ -193,12 +195,15 @@ class InstanceStatus:
     def _reported(self, process: str, key: CollectionId, report: Report) -> "InstanceStatus":
         """Keep a report, and those of the processes that may be live still."""
         before = self._of(key)
+        return self._with(key, replace(before, reports=self._kept(before, process, report)))
+
+    def _kept(self, condition: Condition, process: str, report: Report) -> Mapping[str, Report]:
         others = {
             other: said
-            for other, said in before.reports.items()
+            for other, said in condition.reports.items()
             if other != process and self._may_live(other, process)
         }
-        return self._with(key, replace(before, reports={**others, process: report}))
+        return {**others, process: report}
 
     def _with_lanes(self, said: LanesReport) -> "InstanceStatus":
         """Keep what a replica says of its lanes, in place of what it said last."""
@@ -230,6 +235,10 @@ class InstanceStatus:
             write=_furthest(before.write, write),
             output=_furthest(before.output, output),
         )
+        if output is not None:
+            report = before.reports.get(process, NOTHING)
+            own = replace(report, output=_furthest(report.output, output))
+            after = replace(after, reports=self._kept(after, process, own))
         gone = write is not None and write.is_empty and output is not None and output.is_empty
         if not gone:
             return self._with(key, after)

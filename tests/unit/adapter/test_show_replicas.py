@@ -1,13 +1,16 @@
 """SHOW CLUSTER REPLICAS: each live replica, and what it does."""
 
 from streams.adapter.results import Complete
+from streams.compute.activity import DataflowActivity, OperatorActivity
 from streams.compute.controller import response_topic
-from streams.compute.protocol import Status
+from streams.compute.protocol import Frontiers, Status
 from streams.compute.writer import ResponseWriter
 from streams.ids import CollectionId
-from tests.support.coordinators import with_orders
+from streams.progress import frontier
+from tests.support.coordinators import NOW, with_orders
 from tests.support.processes import eventually
 
+S1, U2 = CollectionId("s1"), CollectionId("u2")
 TOTALS = "CREATE MATERIALIZED VIEW totals AS SELECT count(*) AS n FROM orders"
 
 
@@ -29,9 +32,9 @@ def test_each_replica_says_what_it_owns_and_how_its_dataflows_are(env) -> None:
     eventually(lambda: len(shown()) == 2 and shown()[1][6] == 1)
     (first, second) = shown()
     assert first[:2] == ["default", "fake"]
-    assert first[4:] == [1, 2, 0, 0, 0]
+    assert first[4:9] == [1, 2, 0, 0, 0]
     assert second[:3] == ["default", "r2", "r2-1f"]
-    assert second[4:] == [0, 0, 1, 0, 0]
+    assert second[4:9] == [0, 0, 1, 0, 0]
     assert all(0 <= int(str(row[3])) < 60_000 for row in (first, second))
     assert env.rows("SHOW SOURCES")[0][4] != "standby"
     assert env.sql("show cluster replicas")[-1] == Complete("SHOW 2")
@@ -39,3 +42,25 @@ def test_each_replica_says_what_it_owns_and_how_its_dataflows_are(env) -> None:
 
 def test_there_is_no_replica_before_one_has_started(env) -> None:
     assert env.rows("SHOW CLUSTER REPLICAS") == []
+
+
+def test_the_slowest_dataflow_of_a_replica_is_its_lag_and_all_of_them_its_state(env) -> None:
+    with_orders(env)
+    env.rows(TOTALS)
+    nonce = env.replica.session.nonce
+    other = ResponseWriter(env.broker.logs, response_topic("sw", "default"), "r2-1f")
+
+    def said() -> list[object]:
+        (row,) = [row for row in env.rows("SHOW CLUSTER REPLICAS") if row[1] == "r2"]
+        return list(row[-2:])
+
+    other.write(nonce, [Status(U2, "running")])
+    eventually(lambda: len(env.rows("SHOW CLUSTER REPLICAS")) == 2)
+    assert said() == [None, 0]
+    operators = tuple(OperatorActivity(number, bytes=50) for number in range(3))
+    work = DataflowActivity(U2, 1, 1, 1, 1, 0, 1, 1, operators)
+    ahead, behind = frontier(NOW - 100), frontier(NOW - 7_000)
+    other.write(nonce, [Frontiers(S1, ahead, ahead), Frontiers(U2, behind, behind), work])
+    eventually(lambda: said() == [7_000, 150])
+    other.write(nonce, [Frontiers(U2, None, frontier(NOW - 5))])
+    eventually(lambda: said() == [100, 150])

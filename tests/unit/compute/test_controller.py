@@ -26,7 +26,7 @@ from streams.compute.protocol import (
     Status,
 )
 from streams.compute.reader import CommandReader, UnreadableCommand
-from streams.compute.replica_responses import Condition, InstanceStatus
+from streams.compute.replica_responses import InstanceStatus
 from streams.compute.session import Compact, Drop, Session
 from streams.compute.writer import ATTEMPTS, ResponseWriter
 from streams.errors import Determinate, Indeterminate
@@ -193,7 +193,10 @@ def test_frontiers_are_the_furthest_of_any_replica() -> None:
         ("b", Frontiers(U1, frontier(3), None)),
         ("b", Frontiers(U1, None, frontier(6))),
     )
-    assert observed.conditions[U1] == Condition(frontier(5), frontier(6))
+    condition = observed.conditions[U1]
+    assert (condition.write, condition.output) == (frontier(5), frontier(6))
+    outputs = {process: said.output for process, said in condition.reports.items()}
+    assert outputs == {"a": frontier(4), "b": frontier(6)}, "each has its own"
 
 
 def test_the_last_status_counts() -> None:
