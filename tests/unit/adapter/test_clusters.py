@@ -1,5 +1,6 @@
 """CLUSTER statements: what they change, and where objects go."""
 
+import time
 from dataclasses import replace
 
 import pytest
@@ -114,6 +115,7 @@ def test_a_dropped_cluster_is_forgotten_with_its_topics_when_its_replicas_are_go
     env.rows("DROP MATERIALIZED VIEW totals; DROP CLUSTER c")
     assert names(env) == ["default"]
     eventually(lambda: not env.coordinator.catalog.state.dropped)
+    time.sleep(0.5)  # some beats
     assert env.fails("CREATE CLUSTER c (REPLICAS 1)").message == "cluster c is being dropped"
     assert has_topics(env) == [True, True]
     c.stop()
