@@ -34,7 +34,7 @@ demo: setup ## run the main job on an embedded Kafka, with real data, and check 
 demo-postgres: setup ## the same, and the views in a PostgreSQL, checked in SQL at every commit
 	$(RUN)/slackwater demo --postgres
 
-test: setup ## every change: all that proves correctness, on a real broker and Spark too
+test: class-archive ## every change: all that proves correctness, on a real broker and Spark too
 	@echo "those that compute beside those that wait: each run is shown when it has ended"
 	@$(BESIDE) --jobs=5 test-parts test-environments test-replica test-services test-operators test-adapter test-models
 
@@ -59,22 +59,22 @@ test-operators: setup # the operators; in `make test` once another run has ended
 test-models: setup # the models, at last
 	$(RUN)/python -m pytest $(UNIT) tests/model
 
-test-integration: test-services test-environments test-replica ## the tests of `make test` on a real broker and real Spark
+test-integration: class-archive test-services test-environments test-replica ## the tests of `make test` on a real broker and real Spark
 
 OUTSIDE := tests/contract tests/integration
 REPLICA := tests/integration/replica
 ENVIRONMENTS := tests/integration/adapter
 
-class-archive: setup # each Spark of the tests starts in half the processor time
+class-archive: setup # so that each Spark of the tests starts in half the processor time
 	@$(RUN)/python -m streams.replica.spark.class_archive
 
-test-services: class-archive # those of `make test-integration` but those of the next two
+test-services: setup # those of `make test-integration` but those of the next two
 	$(RUN)/python -m pytest -m "integration and not long" $(OUTSIDE) --ignore=$(REPLICA) --ignore=$(ENVIRONMENTS)
 
-test-environments: class-archive # those of whole environments, which wait for their processes
+test-environments: setup # those of whole environments, which wait for their processes
 	$(RUN)/python -m pytest -m "integration and not long" $(ENVIRONMENTS)
 
-test-replica: class-archive # the replica's
+test-replica: setup # the replica's
 	$(RUN)/python -m pytest -m "integration and not long" $(REPLICA)
 
 test-long: setup ## before a release: searches, kill matrices and soaks at full length
