@@ -27,7 +27,7 @@ def changed(statement: ClusterStatement, catalog: CatalogLog) -> tuple[Result, .
         case CreateCluster():
             return _create(statement, catalog)
         case AlterCluster(name, replicas):
-            cluster = known(name, catalog.sync())
+            cluster = live_cluster(name, catalog.sync())
             catalog.change(lambda _: ScaleCluster(cluster.name, replicas))
             return (Complete("ALTER CLUSTER", {"replicas": replicas}),)
         case DropCluster():
@@ -36,7 +36,7 @@ def changed(statement: ClusterStatement, catalog: CatalogLog) -> tuple[Result, .
             assert_never(statement)
 
 
-def known(name: str, catalog: Catalog) -> ComputeCluster:
+def live_cluster(name: str, catalog: Catalog) -> ComputeCluster:
     """Return the cluster of a name without case. Errors: InvalidStatement if there is none."""
     cluster = catalog.clusters.live.get(name)
     if cluster is None:
@@ -73,7 +73,7 @@ def _drop(statement: DropCluster, catalog: CatalogLog) -> tuple[Result, ...]:
     state = catalog.sync()
     if name not in state.clusters.live and statement.if_exists:
         return Notice(f"cluster {name} does not exist"), done
-    known(name, state)
+    live_cluster(name, state)
     if name == DEFAULT:
         raise InvalidStatement(
             f"cluster {name} cannot be dropped",

@@ -10,7 +10,7 @@ from streams.adapter import offsets
 from streams.adapter.audit_verdicts import topic_of_verdicts
 from streams.adapter.bad_messages import refuse_inline, refuse_limit, refuse_taken
 from streams.adapter.catalog import NAMES, Catalog, Item, ItemKind
-from streams.adapter.cluster_definitions import known
+from streams.adapter.cluster_definitions import live_cluster
 from streams.adapter.timelines import common, timeline
 from streams.adapter.unknown_names import unknown
 from streams.adapter.workers.requests import Viewed
@@ -209,7 +209,7 @@ def view(
         inputs=viewed.inputs,
         policy=retention(statement.retain),
         functions=viewed.functions,
-        cluster=known(statement.cluster, catalog).name,
+        cluster=live_cluster(statement.cluster, catalog).name,
     )
 
 
@@ -286,7 +286,7 @@ def index(statement: CreateIndex, text: str, catalog: Catalog) -> Item:
         columns=read.columns,
         inputs=(read.id,),
         keys=keys,
-        cluster=known(statement.cluster, catalog).name,
+        cluster=live_cluster(statement.cluster, catalog).name,
     )
 
 

@@ -96,13 +96,15 @@ class Instances:
     def plans(self) -> Mapping[CollectionId, str]:
         """The plans of live dataflows, in JSON; empty for those that replicas know."""
         controllers = self.controllers.values()
-        return {key: plan for each in controllers for key, plan in each.plans.items()}
+        return {
+            key: plan for controller in controllers for key, plan in controller.plans.items()
+        }
 
     @property
     def open_peeks(self) -> tuple[Peek, ...]:
         """The peeks without an answer."""
         controllers = self.controllers.values()
-        return tuple(peek for each in controllers for peek in each.open_peeks)
+        return tuple(peek for controller in controllers for peek in controller.open_peeks)
 
     def of(self, cluster: str) -> Controller:
         """Return the controller of a cluster. Errors: Determinate while there is none."""
@@ -160,7 +162,7 @@ class Instances:
     @property
     def is_alive(self) -> bool:
         """Whether all threads run: there was no internal error."""
-        return all(each.thread.is_alive() for each in list(self._listeners.values()))
+        return all(listener.thread.is_alive() for listener in list(self._listeners.values()))
 
     def allow_compaction(self, sinces: Mapping[CollectionId, Antichain]) -> None:
         """Let go what nobody reads before these times. Errors: as `Controller.create`."""
@@ -176,7 +178,7 @@ class Instances:
         if controller is not None:
             controller.close()
         self.controllers = {
-            name: each for name, each in self.controllers.items() if name != cluster
+            name: other for name, other in self.controllers.items() if name != cluster
         }
         namespace = self._settings.namespace
         names = (command_topic(namespace, cluster), response_topic(namespace, cluster))

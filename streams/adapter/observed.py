@@ -47,8 +47,8 @@ class Observed:
     def lanes(self) -> Sequence[tuple[str, LanesReport]]:
         """Return what each replica has said of its lanes, by the names of replicas."""
         statuses = self.clusters.values()
-        named = [said for status in statuses for said in status.lanes.items()]
-        return sorted(named, key=lambda said: said[0])
+        reports = [report for status in statuses for report in status.lanes.items()]
+        return sorted(reports, key=lambda report: report[0])
 
     @property
     def now(self) -> float:

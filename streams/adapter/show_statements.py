@@ -69,8 +69,8 @@ def replica_rows(
     observed: Observed, shown: Sequence[show.ShownObject], now_ms: int
 ) -> list[Row]:
     """Return the rows of the live replicas, given all objects and the clock."""
-    owned = frozenset(each.item.id for each in shown if each.item.kind in OWNED)
-    timed = frozenset(each.item.id for each in shown if each.timeline == "wall")
+    owned = frozenset(entry.item.id for entry in shown if entry.item.kind in OWNED)
+    timed = frozenset(entry.item.id for entry in shown if entry.timeline == "wall")
     return [
         (
             cluster,

@@ -55,7 +55,7 @@ MEGABYTE = 1_000_000
 
 @dataclass(frozen=True, slots=True)
 class Footprint:
-    """What was found. Units: seconds; percent of a core."""
+    """What was figures. Units: seconds; percent of a core."""
 
     answers_s: float
     first_row_s: float
@@ -76,26 +76,26 @@ def footprint(say: Say, settle_s: float, idle_s: float) -> Outcome:
             return outcome_of(_measured(say, up, settle_s, idle_s))
 
 
-def outcome_of(found: Footprint) -> Outcome:
+def outcome_of(measured: Footprint) -> Outcome:
     """Return the figures, and the share of each kind of process."""
-    whole = total(found.kinds)
+    whole = total(measured.kinds)
     figures = (
         at_most("footprint_mb", whole.pss_bytes / MEGABYTE, "MB", MEMORY_MB),
         at_most("footprint_processes", whole.processes, "", PROCESSES),
-        at_most("first_row_s", found.first_row_s, "s", FIRST_ROW_S),
-        Figure("first_answer_s", found.answers_s, "s"),
+        at_most("first_row_s", measured.first_row_s, "s", FIRST_ROW_S),
+        Figure("first_answer_s", measured.answers_s, "s"),
         Figure("footprint_cpu_s", whole.cpu_s, "s"),
-        Figure("footprint_idle_cpu_percent", sum(found.idle_percent.values()), "%"),
-        at_most("replica_killed_to_fresh_s", found.restart_s, "s", RESTART_S),
+        Figure("footprint_idle_cpu_percent", sum(measured.idle_percent.values()), "%"),
+        at_most("replica_killed_to_fresh_s", measured.restart_s, "s", RESTART_S),
     )
     shares = {
         kind: {
             "MB": use.pss_bytes / MEGABYTE,
             "processes": use.processes,
             "CPU s": use.cpu_s,
-            "idle, % of a core": found.idle_percent.get(kind, 0.0),
+            "idle, % of a core": measured.idle_percent.get(kind, 0.0),
         }
-        for kind, use in sorted(found.kinds.items(), key=lambda item: -item[1].pss_bytes)
+        for kind, use in sorted(measured.kinds.items(), key=lambda item: -item[1].pss_bytes)
     }
     note = "'slackwater up' with a source, a view and a sink; memory is proportional"
     return Outcome("footprint", figures, shares, note, "what is used", "processes")

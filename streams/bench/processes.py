@@ -73,10 +73,10 @@ def descendants(root: int, among: Mapping[int, ProcessFacts]) -> list[int]:
     for pid, facts in among.items():
         if not facts.is_zombie:
             children.setdefault(facts.parent, []).append(pid)
-    found = list(children.get(root, []))
-    for pid in found:
-        found += children.get(pid, [])
-    return found
+    descendants = list(children.get(root, []))
+    for pid in descendants:
+        descendants += children.get(pid, [])
+    return descendants
 
 
 def family(root: int, among: Mapping[int, ProcessFacts]) -> list[int]:

@@ -60,12 +60,12 @@ def controller(bench: Rig, scale: ComputeScale) -> Outcome:
     bench.say("killing the coordinator")
     coordinator_s = [coordinator_restart_s(bench) for _ in range(COORDINATORS)]
     bench.say("new controllers")
-    with successors(bench) as made:
-        if len(made.descriptions) != scale.dataflows:
+    with successors(bench) as takeovers:
+        if len(takeovers.descriptions) != scale.dataflows:
             raise Determinate(
-                f"expected {scale.dataflows} dataflows, actual {len(made.descriptions)}"
+                f"expected {scale.dataflows} dataflows, actual {len(takeovers.descriptions)}"
             )
-        controller_s = [frontiers_s(made) for _ in range(CONTROLLERS)]
+        controller_s = [frontiers_s(takeovers) for _ in range(CONTROLLERS)]
     figures = (
         at_most("controller_frontiers_s", median(controller_s), "s", FRONTIERS_S),
         Figure("controller_frontiers_s_max", max(controller_s), "s"),

@@ -56,8 +56,8 @@ def peeks(bench: Rig, scale: ComputeScale) -> Outcome:
     index = CollectionId(str(bench.environment.sql(INDEX)[0].facts["id"]))
     _await_index(bench)
     after = _selects(bench)
-    with successors(bench) as made, polled(made.started()) as controller:
-        asked = Peeks(bench, controller, made.descriptions[index], scale.rate)
+    with successors(bench) as takeovers, polled(takeovers.started()) as controller:
+        asked = Peeks(bench, controller, takeovers.descriptions[index], scale.rate)
         asked.one().result(PATIENCE_S)
         quiet = _quiet(bench, scale.seconds)
         bench.say(f"{scale.rate} peeks a second, without load")

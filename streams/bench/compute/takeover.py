@@ -53,8 +53,8 @@ def successors(bench: Rig) -> Iterator[Successors]:
         reader = CommandReader(broker.logs, command_topic(bench.shards.namespace, INSTANCE))
         heard = [heard.command for heard in reader.poll(POLL_MS)]
         reader.close()
-        commands = [each for each in heard if not isinstance(each, UnreadableCommand)]
-        (instance,) = (each for each in commands if isinstance(each, CreateInstance))
+        commands = [command for command in heard if not isinstance(command, UnreadableCommand)]
+        (instance,) = (command for command in commands if isinstance(command, CreateInstance))
         if len(commands) < len(heard):
             raise Determinate("a command of the coordinator cannot be read")
         yield Successors(broker.logs, instance, live(commands), itertools.count())
