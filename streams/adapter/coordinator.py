@@ -475,6 +475,7 @@ class Coordinator:
             catalog,
             self.conditions(),
             instances.observed,
+            self.clusters(),
             instances.plans,
             instances.open_peeks,
             self._now_ms(),

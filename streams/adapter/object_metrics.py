@@ -1,9 +1,10 @@
-"""The metrics of sources, views and sinks. Pure."""
+"""The metrics of sources, views and sinks, and of clusters. Pure."""
 
 from collections.abc import Iterator, Sequence
 
 from streams.adapter.catalog import NAMES
 from streams.adapter.show import ShownObject
+from streams.adapter.show_clusters import ShownCluster
 from streams.http.metrics import Family, Labels, counter, gauge, seconds
 from streams.progress import Antichain
 
@@ -26,6 +27,14 @@ def of_objects(shown: Sequence[ShownObject], replicas: int, now_ms: int) -> Iter
     yield from event_times(shown, now_ms)
     yield from hydrations(shown)
     yield from messages(shown)
+
+
+def of_clusters(clusters: Sequence[ShownCluster]) -> Iterator[Family]:
+    """How many replicas each cluster has, and is to have."""
+    live = [({"cluster": cluster.name}, cluster.live) for cluster in clusters]
+    wanted = [({"cluster": cluster.name}, cluster.replicas) for cluster in clusters]
+    yield gauge("cluster_replicas", "Replicas of the cluster that serve.", live)
+    yield gauge("cluster_replicas_wanted", "Replicas that the cluster is to have.", wanted)
 
 
 def frontiers(shown: Sequence[ShownObject], now_ms: int) -> Iterator[Family]:

@@ -27,7 +27,7 @@ from streams.adapter import show_materializations
 from streams.adapter.audit_verdicts import Counts, of_audits
 from streams.adapter.catalog import NAMES
 from streams.adapter.metrics import of_materializations
-from streams.adapter.object_metrics import of_objects
+from streams.adapter.object_metrics import of_clusters, of_objects
 from streams.adapter.observed import Observed
 from streams.adapter.request_metrics import RequestCounts, of_requests
 from streams.adapter.results import END, Failed, Progress, Result, line
@@ -263,11 +263,12 @@ def why_not_ready(answering: StatementExecutor | None) -> str:
 
 
 def families(answering: StatementExecutor) -> tuple[Family, ...]:
-    """Return the metrics of objects, materializations and audits."""
+    """Return the metrics of objects, clusters, materializations and audits."""
     now_ms = time.time_ns() // 1_000_000
     objects = of_objects(answering.conditions(), len(answering.observed.replicas), now_ms)
     audits = of_audits(answering.audit_counts)
-    return (*objects, *of_materializations(answering.materialized()), *audits)
+    clusters = of_clusters(answering.clusters())
+    return (*objects, *clusters, *of_materializations(answering.materialized()), *audits)
 
 
 def status(answering: StatementExecutor) -> dict[str, object]:

@@ -30,8 +30,13 @@ def _counts(*names: str) -> tuple[Column, ...]:
 _OPERATOR = (*_texts("id", "name", "replica"), *_counts("operator", "level"))
 
 COLUMNS: Mapping[str, tuple[Column, ...]] = {
-    "objects": _texts("id", "name", "kind", "status", "progress", "detail"),
+    "objects": _texts("id", "name", "kind", "status", "progress", "detail", "cluster"),
     "frontiers": (*_texts("id", "name"), *_counts("since", "upper", "output", "lag_ms")),
+    "clusters": (
+        *_texts("name"),
+        *_counts("replicas", "live", "objects", "buckets"),
+        *_texts("master"),
+    ),
     "replicas": (
         *_texts("cluster", "replica", "process"),
         *_counts("silent_ms", "owns", "running", "hydrating", "stalled", "failed"),

@@ -4,12 +4,13 @@ Rows are of objects in the catalog: what a replica says of another id is left ou
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from functools import lru_cache
 
 from streams.adapter.catalog import NAMES, Catalog
 from streams.adapter.observed import Observed
 from streams.adapter.show import ShownObject
+from streams.adapter.show_clusters import ShownCluster
 from streams.adapter.show_statements import replica_rows
 from streams.compute.activity import DataflowActivity, OperatorActivity
 from streams.compute.peeks import Peek
@@ -35,6 +36,7 @@ class SystemState:
     catalog: Catalog
     shown: Sequence[ShownObject]
     observed: Observed
+    clusters: Sequence[ShownCluster]
     plans: Mapping[CollectionId, str]
     peeks: Sequence[Peek]
     now_ms: int
@@ -75,7 +77,8 @@ def _objects(state: SystemState) -> Iterator[Row]:
     for shown in state.shown:
         item = shown.item
         kind = NAMES[item.kind]
-        yield item.id, item.name, kind, shown.status, shown.progress, shown.detail
+        condition = (shown.status, shown.progress, shown.detail)
+        yield item.id, item.name, kind, *condition, item.cluster
 
 
 def _frontiers(state: SystemState) -> Iterator[Row]:
@@ -84,6 +87,10 @@ def _frontiers(state: SystemState) -> Iterator[Row]:
         output = _time(state.observed.condition(shown.item).output)
         lag_ms = None if upper is None else state.now_ms - upper
         yield shown.item.id, shown.item.name, _time(shown.since), upper, output, lag_ms
+
+
+def _clusters(state: SystemState) -> Iterator[Row]:
+    return (astuple(cluster) for cluster in state.clusters)
 
 
 def _replicas(state: SystemState) -> Iterator[Row]:
@@ -182,6 +189,7 @@ def _time(frontier: Antichain | None) -> int | None:
 _ROWS: Mapping[str, Callable[[SystemState], Iterator[Row]]] = {
     "objects": _objects,
     "frontiers": _frontiers,
+    "clusters": _clusters,
     "replicas": _replicas,
     "hydration": _hydration,
     "dataflows": _dataflows,

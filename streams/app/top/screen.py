@@ -97,12 +97,14 @@ def _object(line: ObjectLine) -> Cells:
 def _replicas(seen: Snapshot) -> Section:
     states = (">owns", ">running", ">hydrating", ">stalled", ">failed")
     return Section(
-        ("replica", ">heard", *states, "process"), [_replica(line) for line in seen.replicas]
+        ("cluster", "replica", ">heard", *states, "process"),
+        [_replica(line) for line in seen.replicas],
     )
 
 
 def _replica(status: ReplicaStatus) -> Cells:
     return (
+        printable(status["cluster"]),
         printable(status["replica"]),
         duration(status["silent_ms"]),
         str(status["owns"]),

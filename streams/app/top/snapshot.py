@@ -28,6 +28,7 @@ class ObjectStatus(TypedDict):
 class ReplicaStatus(TypedDict):
     """What it says of a live replica: what it owns, and its dataflows by their state."""
 
+    cluster: str
     replica: str
     process: str
     silent_ms: int

@@ -9,9 +9,11 @@ from streams.adapter import cluster_upkeep
 from streams.adapter.delays import Delay, delay_of
 from streams.adapter.observed import Observed
 from streams.adapter.results import Complete, Notice
+from streams.adapter.server import families
 from streams.compute.controller import command_topic, response_topic
 from streams.compute.replica_responses import SILENCE_S
 from streams.errors import Determinate
+from streams.http.metrics import exposition
 from streams.ids import CollectionId
 from tests.support.coordinators import NOW, TOTALS, Environment, with_orders
 from tests.support.processes import eventually
@@ -34,6 +36,26 @@ def has_topics(env: Environment) -> list[bool]:
 
 def test_the_default_cluster_is_there_and_wants_one_replica(env) -> None:
     assert clusters(env) == [["default", 1, 0, 0, 2, None]]
+
+
+def test_relations_have_the_clusters_and_where_objects_are(env) -> None:
+    with_orders(env)
+    env.sql("CREATE CLUSTER c (REPLICAS 2, MASTER 'local[1]')")
+    env.rows(IN_C)
+    rows = env.rows("SELECT name, replicas, live, objects, master FROM slackwater.clusters")
+    assert rows == [["default", 1, 1, 1, None], ["c", 2, 0, 1, "local[1]"]]
+    located = "SELECT o.name, c.replicas FROM slackwater.objects o JOIN slackwater.clusters c"
+    rows = env.rows(f"{located} ON o.cluster = c.name ORDER BY o.name")
+    assert rows == [["orders", 1], ["totals", 2]]
+
+
+def test_metrics_say_which_cluster_lacks_replicas(env) -> None:
+    with_orders(env)
+    env.sql("CREATE CLUSTER c (REPLICAS 2)")
+    text = exposition(families(env.coordinator))
+    assert 'slackwater_cluster_replicas{cluster="default"} 1.0\n' in text
+    assert 'slackwater_cluster_replicas{cluster="c"} 0.0\n' in text
+    assert 'slackwater_cluster_replicas_wanted{cluster="c"} 2.0\n' in text
 
 
 def test_alter_cluster_changes_what_is_wanted_for_all_coordinators_to_come(env) -> None:

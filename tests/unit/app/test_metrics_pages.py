@@ -13,8 +13,9 @@ from streams.adapter import show
 from streams.adapter.audit_verdicts import Counts as AuditCounts
 from streams.adapter.audit_verdicts import of_audits
 from streams.adapter.metrics import of_materializations
-from streams.adapter.object_metrics import of_objects
+from streams.adapter.object_metrics import of_clusters, of_objects
 from streams.adapter.request_metrics import RequestCounts, of_requests
+from streams.adapter.show_clusters import ShownCluster
 from streams.app.compaction import Counts
 from streams.app.compaction_metrics import Stored, of_compaction
 from streams.app.endpoint import of_every_service
@@ -80,6 +81,7 @@ def families() -> Iterator[Family]:
     timed = replace(object_, timeline="event")
     rebased = replace(object_, item=rebase(2, "orders_now"), reached=frontier(3))
     yield from of_objects([timed, rebased], 1, 10)
+    yield from of_clusters([ShownCluster("default", 2, 1, 0, 2)])
     yield from of_requests(RequestCounts(), 0)
     yield from of_audits(AuditCounts(last_ms=1))
     fill: dict[str, int | str] = {"done": 2, "total": 8, "unit": "key ranges"}

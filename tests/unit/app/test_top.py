@@ -27,8 +27,8 @@ from streams.errors import Determinate
 
 NOW = 1_790_000_000_000
 REPLICA = ReplicaStatus(
-    replica="r1", process="r1/7", silent_ms=900, owns=2, running=3, hydrating=1, stalled=0,
-    failed=0,
+    cluster="reports", replica="r1", process="r1/7", silent_ms=900, owns=2, running=3,
+    hydrating=1, stalled=0, failed=0,
 )  # fmt: skip
 DATABASE = MaterializationStatus(
     name="shop", connector="postgres", status="running", behind_ms=84, rows_per_s=1200,
