@@ -13,7 +13,7 @@ BYTECODE := $(VENV)/bytecode
 export PYTHONPYCACHEPREFIX := $(CURDIR)/$(BYTECODE)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-postgres test test-unit class-archive test-parts test-adapter test-operators test-models test-integration test-services test-environments test-replica test-long e2e e2e-long e2e-images check format lint types dependencies lock protocol up bench clean
+.PHONY: help setup demo demo-postgres test test-unit class-archive test-parts test-storage test-adapter test-operators test-models test-integration test-services test-environments test-replica test-long e2e e2e-long e2e-images check format lint types dependencies lock protocol up bench clean
 
 help: ## show this list
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-18s %s\n", $$1, $$2}'
@@ -36,19 +36,23 @@ demo-postgres: setup ## the same, and the views in a PostgreSQL, checked in SQL 
 
 test: class-archive ## every change: all that proves correctness, on a real broker and Spark too
 	@echo "those that compute beside those that wait: each run is shown when it has ended"
-	@$(BESIDE) --jobs=5 test-parts test-environments test-replica test-services test-operators test-adapter test-models
+	@$(BESIDE) --jobs=5 test-parts test-environments test-replica test-services test-operators test-storage test-adapter test-models
 
 BESIDE := $(MAKE) --no-print-directory --keep-going $(WHOLE)
 UNIT := -m "not integration and not e2e and not long"
 OPERATORS := tests/unit/operators
 ADAPTER := tests/unit/adapter
 APP := tests/unit/app
+STORAGE := tests/unit/storage tests/unit/connectors tests/unit/compaction tests/contract
 
 test-unit: setup ## the tests of `make test` without broker and Spark
-	@$(BESIDE) --jobs=2 test-parts test-operators test-adapter test-models
+	@$(BESIDE) --jobs=2 test-parts test-operators test-storage test-adapter test-models
 
-test-parts: setup # those of `make test-unit` but those of the next three
-	$(RUN)/python -m pytest $(UNIT) --ignore=$(OPERATORS) --ignore=$(ADAPTER) --ignore=$(APP) --ignore=tests/model
+test-parts: setup # those of `make test-unit` but those of the next four
+	$(RUN)/python -m pytest $(UNIT) --ignore=$(OPERATORS) --ignore=$(ADAPTER) --ignore=$(APP) --ignore=tests/model $(STORAGE:%=--ignore=%)
+
+test-storage: setup # shards, connectors and compaction
+	$(RUN)/python -m pytest $(UNIT) $(STORAGE)
 
 test-adapter: setup # the coordinator and the command line
 	$(RUN)/python -m pytest $(UNIT) $(ADAPTER) $(APP)

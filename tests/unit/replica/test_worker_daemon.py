@@ -1,6 +1,7 @@
 """Workers of Spark's daemon: one whose socket is closed ends without a stack trace."""
 
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -158,6 +159,13 @@ def test_a_python_whose_zygote_ends_runs_by_itself(tmp_path: Path) -> None:
             leave_without_a_secret(number(output))
 
 
+def catches(pid: int, number: signal.Signals) -> bool:
+    """Whether a process has a handler for a signal (Linux)."""
+    status = Path(f"/proc/{pid}/status").read_text()
+    mask = next(line for line in status.splitlines() if line.startswith("SigCgt:"))
+    return bool(int(mask.split()[1], 16) >> (number - 1) & 1)
+
+
 @pytest.mark.timeout(240)
 def test_a_launcher_is_a_shell_that_passes_on_a_kill_and_the_exit_code() -> None:
     """A Python that waits would take ten megabytes, for each process of Spark's."""
@@ -175,6 +183,7 @@ def test_a_launcher_is_a_shell_that_passes_on_a_kill_and_the_exit_code() -> None
             assert module in line[3]
             child = int(line[4])
             assert psutil.pid_exists(child)
+            eventually(lambda: catches(launcher.pid, signal.SIGTERM), 60)
             launcher.terminate()
             assert launcher.wait(60) == 1  # PySpark's, of a daemon that is asked to end
             eventually(lambda: not psutil.pid_exists(child), 60)
