@@ -24,7 +24,7 @@ _SILENT = "-Xlog:cds*=off"
 """Java would say on the standard output that an archive does not fit."""
 
 
-def spark_archive(java: Path, cache: Path | None = None) -> Path | None:
+def spark_archive(java: Path) -> Path | None:
     """Return where the archive of Spark's classes is, or would be, for the command `java`.
 
     None if PySpark is not installed, or Java has no archive of its own classes, which one of
@@ -38,7 +38,7 @@ def spark_archive(java: Path, cache: Path | None = None) -> Path | None:
     for file in (runtime / "modules", *sorted((spark / "jars").glob("*.jar"))):
         status = file.stat()
         key.update(f"{file} {status.st_size} {status.st_mtime_ns}\n".encode())
-    return (cache or user_cache()) / f"spark-{key.hexdigest()[:16]}.jsa"
+    return user_cache() / f"spark-{key.hexdigest()[:16]}.jsa"
 
 
 def with_archive(java: Path | None, options: Sequence[str]) -> tuple[str, ...]:

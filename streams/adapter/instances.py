@@ -26,7 +26,6 @@ from streams.compute.peeks import Peek
 from streams.compute.protocol import CreateInstance
 from streams.errors import Determinate, SlackwaterError
 from streams.ids import CollectionId
-from streams.plan.sql.clusters import DEFAULT
 from streams.progress import Antichain
 
 log = logging.getLogger(__name__)
@@ -79,11 +78,6 @@ class Instances:
         self._is_listening = False
         self.controllers: Mapping[str, Controller] = {}
         """A new one at each change: other threads read it."""
-
-    @property
-    def default(self) -> Controller:
-        """The controller of the default cluster."""
-        return self.controllers[DEFAULT]
 
     @property
     def observed(self) -> Observed:

@@ -11,7 +11,6 @@ from streams.compute.replica_responses import (
     LanesReport,
     Report,
 )
-from streams.plan.sql.clusters import DEFAULT
 
 UNHEARD = InstanceStatus()
 
@@ -54,8 +53,3 @@ class Observed:
     def now(self) -> float:
         """Return the controllers' clock, up to which all is read."""
         return max((status.now for status in self.clusters.values()), default=0.0)
-
-
-def of_default(status: InstanceStatus) -> Observed:
-    """Return what is known where there is the default cluster alone."""
-    return Observed({DEFAULT: status})

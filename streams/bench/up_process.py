@@ -15,7 +15,7 @@ from streams.errors import Determinate, InvalidUsage
 from streams.kafka.settings import ClientSettings
 
 START_S, STOP_S = 180.0, 40.0
-LOOK_EVERY_S = 0.05
+LOOK_EVERY_S = 0.02
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ runs reports to it.
 """
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from statistics import median
 
 from streams.bench import bids
@@ -20,6 +20,7 @@ from streams.bench.figures import Figure, Outcome, at_most
 from streams.bench.flow import small_view
 from streams.bench.process_kinds import percent_since, process_times
 from streams.bench.rig import Rig
+from streams.bench.up_process import wait_until
 from streams.compute.replica_responses import NO_CONDITION, InstanceStatus
 from streams.errors import Determinate
 from streams.ids import CollectionId
@@ -93,7 +94,7 @@ def coordinator_restart_s(bench: Rig) -> float:
 
     began = time.perf_counter()
     bench.environment.kill("coordinator")
-    _until(runs, "the objects do not run")
+    wait_until(runs, "the objects do not run", PATIENCE_S)
     return time.perf_counter() - began
 
 
@@ -107,7 +108,7 @@ def frontiers_s(successors: Successors) -> float:
         return is_known(controller.observed, successors.descriptions)
 
     try:
-        _until(knows_all, "the frontiers are not known")
+        wait_until(knows_all, "the frontiers are not known", PATIENCE_S)
         return time.perf_counter() - began
     finally:
         controller.close()
@@ -119,11 +120,3 @@ def is_known(observed: InstanceStatus, exports: Iterable[CollectionId]) -> bool:
     return all(
         condition.write is not None or condition.output is not None for condition in conditions
     )
-
-
-def _until(done: Callable[[], bool], otherwise: str) -> None:
-    deadline = time.monotonic() + PATIENCE_S
-    while not done():
-        if time.monotonic() > deadline:
-            raise Determinate(f"{otherwise} within {PATIENCE_S:.0f} s")
-        time.sleep(0.01)

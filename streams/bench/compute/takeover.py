@@ -16,8 +16,8 @@ from streams.errors import Determinate
 from streams.ids import CollectionId
 from streams.kafka.client.broker import KafkaBroker
 from streams.kafka.log import Logs
+from streams.plan.sql.clusters import DEFAULT
 
-INSTANCE = "default"
 POLL_MS = 50
 LATER = 1 << 40
 """An epoch beyond that of any coordinator."""
@@ -36,7 +36,7 @@ class Successors:
         """A controller that has begun, which replicas obey from now on."""
         epoch = LATER + next(self._numbers)
         controller = Controller(
-            self.logs, self.instance, INSTANCE, epoch, lambda: f"bench-{next(self._numbers)}"
+            self.logs, self.instance, DEFAULT, epoch, lambda: f"bench-{next(self._numbers)}"
         )
         controller.start(list(self.descriptions.values()), [])
         return controller
@@ -50,7 +50,7 @@ def successors(bench: Rig) -> Iterator[Successors]:
     """
     broker = KafkaBroker(bench.environment.kafka)
     try:
-        reader = CommandReader(broker.logs, command_topic(bench.shards.namespace, INSTANCE))
+        reader = CommandReader(broker.logs, command_topic(bench.shards.namespace, DEFAULT))
         heard = [heard.command for heard in reader.poll(POLL_MS)]
         reader.close()
         commands = [command for command in heard if not isinstance(command, UnreadableCommand)]

@@ -22,7 +22,6 @@ from pyspark.sql.types import StructType
 from streams.class_archives import prune, quoted, spark_archive, writing_archive
 from streams.errors import Determinate
 from streams.java import find_java
-from streams.replica.spark.rounds import Rounds
 from streams.replica.spark.session import SMALL_JVM, SparkSettings, spark_session
 from streams.replica.spark.source import SCHEMA
 from streams.temporary import temporary_directory
@@ -32,14 +31,14 @@ log = logging.getLogger(__name__)
 _WRITE_TIMEOUT_S = 300
 
 
-def write_archive(cache: Path | None = None) -> Path | None:
+def write_archive() -> Path | None:
     """Write the archive for this machine's Java, unless there is one. Return its path.
 
     None if there can be no archive of this Java.
 
     Errors: Determinate if the JVM wrote none; OSError; PySparkException.
     """
-    archive = spark_archive(find_java(), cache)
+    archive = spark_archive(find_java())
     if archive is None or archive.is_file():
         return archive
     archive.parent.mkdir(parents=True, exist_ok=True)
@@ -60,10 +59,9 @@ def write_archive(cache: Path | None = None) -> Path | None:
 def _run_query(session: SparkSession, scratch: Path) -> None:
     """Run some micro-batches of a query as a lane's."""
     session.dataSource.register(_Numbers)
-    rounds = Rounds(session, scratch, 2)
 
     def step(frame: DataFrame, _: int) -> None:
-        rounds.after(frame, 0).repartitionById(2, "bucket").mapInArrow(_same, SCHEMA).collect()
+        frame.repartitionById(2, "bucket").mapInArrow(_same, SCHEMA).collect()
 
     stream = session.readStream.format(_Numbers.name()).load()
     options = {"checkpointLocation": str(scratch / "checkpoint")}

@@ -260,7 +260,7 @@ def test_what_a_replica_cannot_copy_is_an_error(
 def test_no_secret_of_a_statement_goes_to_the_replicas(
     env, replica_exports: Path, monkeypatch
 ) -> None:
-    monkeypatch.setattr(env.coordinator.instances.default, "peek", raising)
+    monkeypatch.setattr(env.coordinator.instances.of("default"), "peek", raising)
     failed = env.fails("COPY orders TO 's3://KEY:SECRET@b/v' WITH (REPLICA fake)")
     assert "got one with credentials or options" in failed.message
     assert "SECRET" not in str(failed)

@@ -35,7 +35,7 @@ def replica(env: Environment) -> FakeReplica:
 def peeks(env: Environment, monkeypatch: pytest.MonkeyPatch) -> list[Peek]:
     """The peeks that the coordinator has sent."""
     sent: list[Peek] = []
-    controller = env.coordinator.instances.default
+    controller = env.coordinator.instances.of("default")
     send = controller.peek
 
     def noted(peek: Peek) -> "Future[PeekOutcome]":
@@ -158,7 +158,7 @@ def test_without_a_replica_that_answers_the_coordinator_does(
     replica.peeks = None
     assert env.rows(query) == [[3], [3], [3]]
     assert len(peeks) == 1
-    assert not env.coordinator.instances.default._peeks.peeks
+    assert not env.coordinator.instances.of("default")._peeks.peeks
     replica.say(Status(I2, "hydrating"))
     eventually(lambda: status(env) == "hydrating")
     assert env.rows(query) == [[3], [3], [3]]

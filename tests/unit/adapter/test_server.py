@@ -13,7 +13,7 @@ from schemas.materializations import State
 from streams.adapter import show_materializations
 from streams.adapter.audit_verdicts import Counts
 from streams.adapter.catalog_materializations import Materialization
-from streams.adapter.observed import of_default
+from streams.adapter.observed import Observed
 from streams.adapter.results import Columns, Complete, Failed, Notice, Progress, Result, Rows
 from streams.adapter.server import Server
 from streams.adapter.sessions import Session, Sessions
@@ -37,7 +37,7 @@ class Scripted:
 
     is_alive = True
     epoch = 3
-    observed = of_default(InstanceStatus(heard={"r1": 0.0}))
+    observed = Observed({"default": InstanceStatus(heard={"r1": 0.0})})
 
     def __init__(self) -> None:
         self.closed = threading.Event()

@@ -1,5 +1,5 @@
 from streams.adapter.catalog import Catalog
-from streams.adapter.observed import of_default
+from streams.adapter.observed import Observed
 from streams.adapter.show import shown
 from streams.compute.protocol import ResponseMessage, Status
 from streams.compute.replica_responses import SILENCE_S, InstanceStatus
@@ -12,7 +12,7 @@ ORDERS = source(1, "orders")
 
 def status(observed: InstanceStatus) -> str:
     catalog = Catalog(items=Map({ORDERS.id: ORDERS}))
-    (row,) = shown(catalog, {}, of_default(observed), {}, LagBehindUpper(1000))
+    (row,) = shown(catalog, {}, Observed({"default": observed}), {}, LagBehindUpper(1000))
     return row.status
 
 

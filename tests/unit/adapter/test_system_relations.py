@@ -112,7 +112,7 @@ def test_an_open_peek_is_seen(env, replica) -> None:
     peek = Peek(
         uuid="p1", target=target, time=Timestamp(NOW), plan="", project=(), most_bytes=1
     )
-    env.coordinator.instances.default.peek(peek)
+    env.coordinator.instances.of("default").peek(peek)
     assert env.rows("SELECT uuid, name, index_id, time FROM slackwater.peeks") == [
         ["p1", "orders", None, NOW]
     ]
