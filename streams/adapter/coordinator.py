@@ -171,7 +171,7 @@ class Coordinator:
             self._unmade,
             self._delay,
             indexes,
-            SystemReads(self._known, self._now_ms),
+            SystemReads(self.system_state, self._now_ms),
         )
 
     def start(self) -> None:
@@ -259,7 +259,7 @@ class Coordinator:
                 catalog, evaluate = self.catalog.state, self._reads.evaluate
                 yield from explained(query, catalog, evaluate, picture=picture)
             case ExplainAnalyze(name, picture):
-                yield from analyzed(name, self._known(), picture=picture)
+                yield from analyzed(name, self.system_state(), picture=picture)
             case (
                 CreateMaterialization()
                 | AlterMaterialization()
@@ -468,7 +468,7 @@ class Coordinator:
         """Return every materialization with what the service that runs it says."""
         return self.materializing.shown()
 
-    def _known(self) -> SystemState:
+    def system_state(self) -> SystemState:
         """Return what is known now, for system relations."""
         instances, catalog = self.instances, self.catalog.state
         return SystemState(

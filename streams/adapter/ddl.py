@@ -11,6 +11,7 @@ from streams.adapter.audit_verdicts import topic_of_verdicts
 from streams.adapter.bad_messages import refuse_inline, refuse_limit, refuse_taken
 from streams.adapter.catalog import NAMES, Catalog, Item, ItemKind
 from streams.adapter.cluster_definitions import live_cluster
+from streams.adapter.system_columns import relation_of
 from streams.adapter.timelines import common, timeline
 from streams.adapter.unknown_names import unknown
 from streams.adapter.workers.requests import Viewed
@@ -19,7 +20,7 @@ from streams.compute.description import Envelope as DescribedEnvelope
 from streams.compute.description import IngestionDescription, SinkDescription
 from streams.errors import InvalidStatement
 from streams.ids import CollectionId, Topic
-from streams.kafka.topics import LONGEST_NAME, NAME_RULE, Topics, is_name
+from streams.kafka.topics import LONGEST_NAME, NAME_RULE, TopicKind, Topics, TopicSpec, is_name
 from streams.plan import metadata
 from streams.plan.metadata import OnError, Watermark
 from streams.plan.physical import Column
@@ -176,10 +177,13 @@ def _included(statement: CreateSource, key_format: KeyFormat) -> tuple[Column, .
 def read_topic(name: str, topics: Topics, namespace: str) -> tuple[Topic, str]:
     """Return a topic that a source is to read, and its id. Errors: InvalidStatement."""
     topic = _topic(name)
+    is_system = relation_of(topic, namespace) is not None
+    if is_system:
+        topics.create([TopicSpec(topic, 1, TopicKind.OUTPUT)])
     info = topics.describe(topic)
     if info is None:
         raise InvalidStatement(f"topic {topic} does not exist", hint="create the topic first")
-    if topic != topic_of_verdicts(namespace):
+    if not is_system and topic != topic_of_verdicts(namespace):
         _refuse_ours(topic, namespace)
     return topic, info.id
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
 from streams.errors import InvalidStatement
-from streams.ids import CollectionId
+from streams.ids import CollectionId, Topic
 from streams.plan.compile import Relation
 from streams.plan.physical import Column
 
@@ -67,10 +67,40 @@ COLUMNS: Mapping[str, tuple[Column, ...]] = {
 }
 """By name without the schema. `docs/SQL.md` says what they hold."""
 
+KEYS: Mapping[str, tuple[str, ...]] = {
+    "objects": ("id",),
+    "frontiers": ("id",),
+    "clusters": ("name",),
+    "replicas": ("cluster", "replica", "process"),
+    "hydration": ("id", "replica"),
+    "dataflows": ("id", "replica"),
+    "operators": ("id", "replica", "operator"),
+    "arrangements": ("id", "replica", "operator"),
+    "lanes": ("replica", "lane"),
+    "phases": ("replica", "lane", "phase"),
+    "peeks": ("uuid",),
+}
+"""The columns that no two rows have in common."""
+
 
 def id_of(name: str) -> CollectionId:
     """Return the id of a system relation, which no object has."""
     return CollectionId(SCHEMA + name)
+
+
+def _topics(namespace: str) -> str:
+    return f"{namespace}.system."
+
+
+def topic_of(relation: str, namespace: str) -> Topic:
+    """Return the topic of a system relation, which is named without its schema."""
+    return Topic(f"{_topics(namespace)}{relation}")
+
+
+def relation_of(topic: Topic, namespace: str) -> str | None:
+    """Return the system relation that a topic is of; None if it is of none."""
+    relation = topic.removeprefix(_topics(namespace))
+    return relation if relation != topic and relation in COLUMNS else None
 
 
 IDS = {id_of(name): name for name in COLUMNS}
@@ -108,8 +138,9 @@ def is_system(name: str) -> bool:
 
 def select_only(name: str) -> InvalidStatement:
     """Return the error for a system relation where a collection is needed."""
+    relation = name.casefold().removeprefix(SCHEMA)
     return InvalidStatement(
-        f"{name.casefold()} can be read by SELECT alone",
+        f"{SCHEMA}{relation} can be read by SELECT alone",
         "it says what is known now, and has no history that could be followed",
-        "write what is to be kept into a topic, and read that as a source",
+        f"create a source over the topic NAMESPACE.system.{relation}, and read that",
     )

@@ -15,6 +15,7 @@ from streams.adapter.audits import Audits
 from streams.adapter.coordinator import Coordinator
 from streams.adapter.coordinator_settings import Cluster, CoordinatorSettings
 from streams.adapter.server import DRAIN_S, Server
+from streams.adapter.system_topics import SystemTopics
 from streams.adapter.workers.limits import Limits
 from streams.adapter.workers.pool import Workers
 from streams.app.endpoint import with_shared
@@ -25,6 +26,8 @@ from streams.app.signals import Stop
 from streams.copies.targets import CopyTargets
 from streams.http.listening import Listening
 from streams.kafka.client.broker import KafkaBroker
+from streams.kafka.client.raw import RawReader
+from streams.kafka.client.transactions import Transactions
 from streams.kafka.topic_settings import topic_choices
 from streams.periodic import periodically
 from streams.replica.crash_injection import Crash
@@ -32,6 +35,7 @@ from streams.replica.crash_injection import Crash
 log = logging.getLogger(__name__)
 
 _LOOK_EVERY_S = 0.5
+_OBSERVE_EVERY_S = 5.0  # as often as replicas report
 
 
 def run(service: Service, stopping: Stop) -> int:
@@ -68,7 +72,7 @@ def run(service: Service, stopping: Stop) -> int:
     coordinator.start()
     server.answering = coordinator
     log.info("coordinator serves", extra={"port": server.endpoint.server_port})
-    with auditing(coordinator.audits, service.audit_every_s):
+    with auditing(coordinator.audits, service.audit_every_s), observing(coordinator, service):
         while not stopping.wait(_LOOK_EVERY_S) and coordinator.is_alive:
             pass
     if not server.drain(DRAIN_S if coordinator.is_alive else 0):
@@ -91,6 +95,24 @@ def auditing(audits: Audits, every_s: float) -> AbstractContextManager[None]:
         return nullcontext()
     return periodically(
         audits.audit_any, every_s, name="audits", warning="no audit", join_s=_LOOK_EVERY_S
+    )
+
+
+def observing(coordinator: Coordinator, service: Service) -> AbstractContextManager[None]:
+    """While a block runs, write the topics of system relations that sources read."""
+    session = f"{service.namespace}.system"
+    system = SystemTopics(
+        service.namespace,
+        lambda: coordinator.catalog.state,
+        coordinator.system_state,
+        lambda: (Transactions(service.kafka, session), RawReader(service.kafka)),
+    )
+    return periodically(
+        system.write,
+        _OBSERVE_EVERY_S,
+        name="system topics",
+        warning="system relations cannot be written",
+        join_s=_LOOK_EVERY_S,
     )
 
 

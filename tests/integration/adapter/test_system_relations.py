@@ -70,3 +70,25 @@ def test_the_work_and_the_state_of_a_view_are_seen(
         lambda: rows(environment, "SELECT sum(n) AS n FROM counted") == [{"n": 1500}],
     )
     eventually(lambda: [row["rows"] for row in rows(environment, STATE)] == [100])
+
+
+def test_a_view_follows_what_objects_there_are(
+    environment: Environment, broker: EmbeddedBroker
+) -> None:
+    topic = raw_topic(broker.bootstrap)
+    objects = f"{environment.settings.namespace}.system.objects"
+    environment.sql(
+        f"CREATE SOURCE observed FROM KAFKA (TOPIC '{objects}')"
+        " (id VARCHAR, name VARCHAR, status VARCHAR) FORMAT JSON ENVELOPE UPSERT (KEY (id));"
+        "CREATE MATERIALIZED VIEW brief AS SELECT status FROM observed WHERE name = 'passing'"
+    )
+    assert rows(environment, "SELECT * FROM brief") == []
+    environment.sql(
+        f"CREATE SOURCE passing FROM KAFKA (TOPIC '{topic}') (k BIGINT) FORMAT JSON"
+    )
+    eventually(lambda: rows(environment, "SELECT * FROM brief") == [{"status": "running"}])
+    environment.kill("coordinator")
+    eventually(environment.client.is_ready)
+    environment.sql("DROP SOURCE passing")
+    eventually(lambda: rows(environment, "SELECT * FROM brief") == [])
+    environment.sql("DROP MATERIALIZED VIEW brief; DROP SOURCE observed")
