@@ -53,7 +53,9 @@ def unanswered(url: str, cause: Exception, *, has_password: bool) -> str:
             return _certificate(url, reason)
         case ssl.SSLError():
             return _tls(url, reason)
-        case http.client.HTTPException() | ConnectionResetError() | BrokenPipeError():
+        case ConnectionResetError() | BrokenPipeError():  # `RemoteDisconnected` too
+            return _closed(url)
+        case http.client.HTTPException():
             return _no_http(url)
         case _:
             return f"no coordinator answers at {url}: {_unreached(url, reason)}"
@@ -122,10 +124,19 @@ def _tls(url: str, cause: ssl.SSLError) -> str:
     return f"expected TLS with the coordinator at {url}, got {one_line(str(cause))}"
 
 
+def _closed(url: str) -> str:
+    came = (
+        f"expected an answer of a coordinator at {url}, got a connection that was closed: if it"
+        " has just ended, try again when it is back"
+    )
+    if urlsplit(url).scheme == "https":
+        return f"{came}, else check the host and the port"
+    return f"{came}; if it speaks TLS, write {_with_scheme(url, 'https')}"
+
+
 def _no_http(url: str) -> str:
-    parts = urlsplit(url)
-    if parts.scheme == "https":
-        return not_a_coordinator(url, "a connection that was closed without an answer")
+    if urlsplit(url).scheme == "https":
+        return not_a_coordinator(url, "something that is not HTTP")
     return (
         f"expected HTTP of a coordinator at {url}, got something else: if it speaks TLS, write"
         f" {_with_scheme(url, 'https')}, else check the host and the port"

@@ -213,6 +213,16 @@ def test_something_else_listens_there(scheme: str, sent: bytes) -> None:
         assert f"{scheme}://127.0.0.1:{port}, got" in message
 
 
+def test_the_connection_is_closed_before_an_answer() -> None:
+    with answering(lambda _: None) as port:
+        message = said("--url", f"http://127.0.0.1:{port}")
+        assert message == (
+            f"expected an answer of a coordinator at http://127.0.0.1:{port}, got a connection"
+            " that was closed: if it has just ended, try again when it is back; if it speaks"
+            f" TLS, write https://127.0.0.1:{port}"
+        )
+
+
 def test_some_other_http_server_listens_there() -> None:
     class Pages(http.server.BaseHTTPRequestHandler):
         def do_POST(self) -> None:
