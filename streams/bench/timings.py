@@ -26,11 +26,15 @@ class TimingFile:
         return [line for line in lines if lane is None or line["lane"] == lane]
 
     def breakdown(self) -> dict[str, dict[str, float]]:
-        """The median of each phase by lane, the number of micro-batches, and their rows."""
+        """The median of each phase by lane, the number of micro-batches, and their rows.
+
+        Micro-batches of a lane that its query did not run have the way behind its name.
+        """
         lanes: dict[str, list[dict[str, float]]] = {}
         for line in self._lines()[self.skip :]:
             row = json.loads(line)
-            lanes.setdefault(row["lane"], []).append(row)
+            way = "" if row["way"] == "query" else f":{row['way']}"
+            lanes.setdefault(f"{row['lane']}{way}", []).append(row)
         return {
             lane: {
                 "batches": len(rows),

@@ -3,6 +3,7 @@
     sinks       one thread each
     door        RPC server for the lanes' sources
     lanes       streaming queries, three or four, and one of each source with a watermark
+    resident    jobs of Spark with a task each for small micro-batches, if any are wanted
     starter     recovers the state of new dataflows
     idler       appends idle intervals
     measurer    measures the skew between our clock and the broker's
@@ -27,6 +28,7 @@ from streams.kafka.client.broker import KafkaBroker
 from streams.kafka.client.raw import RawReader
 from streams.replica.config import ReplicaConfig
 from streams.replica.crash_injection import Crash
+from streams.replica.driver import resident_steps
 from streams.replica.driver.batch_timings import Timings
 from streams.replica.driver.checkpoint_store import CheckpointStore
 from streams.replica.driver.checkpoint_writer import CheckpointWriter
@@ -38,11 +40,13 @@ from streams.replica.driver.maintenance import IdleAdvancer, Maintenance, Period
 from streams.replica.driver.micro_batch import LaneName
 from streams.replica.driver.new_dataflow import new_dataflow
 from streams.replica.driver.recovery import RecoveryThread
+from streams.replica.driver.resident_steps import ResidentSteps
 from streams.replica.driver.scheduler import Scheduler
 from streams.replica.driver.sinks import Sinks
 from streams.replica.driver.skew_measurement import SkewMonitor
 from streams.replica.driver.wakeup import Wakeup
 from streams.replica.ingest.topic_ends import TopicEndsPoller, elapsed_ms
+from streams.replica.spark.resident_jobs import ResidentJobs
 from streams.replica.spark.scheduler_rpc import SchedulerServer
 from streams.storage.client.shards import Shards
 from streams.storage.log.events import Body, Drop
@@ -74,6 +78,7 @@ class ReplicaParts:
     lanes: Lanes
     loops: tuple[PeriodicThread, ...]
     timings: Timings
+    resident: ResidentJobs | None = None
 
     def create(self, description: DataflowDescription) -> None:
         """Start maintaining a dataflow."""
@@ -147,6 +152,8 @@ class ReplicaParts:
         for loop in self.loops:
             loop.join()
         self._drain()
+        if self.resident is not None:
+            self.resident.stop()
         self.lanes.stop()
         self.door.close()
         self.watch.close()
@@ -159,11 +166,15 @@ class ReplicaParts:
         """
         bell, deadline = self.scheduler.bell, time.monotonic() + DRAIN_S
         heard = bell.count
-        while busy := [lane.name for lane in self.lanes.running.values() if lane.is_busy]:
+        while busy := self._busy():
             if time.monotonic() > deadline:
                 log.warning("micro-batches were abandoned", extra={"lanes": ", ".join(busy)})
                 return
             heard = bell.wait(heard, DRAIN_POLL_MS)
+
+    def _busy(self) -> list[LaneName]:
+        of_queries = [lane.name for lane in self.lanes.running.values() if lane.is_busy]
+        return of_queries + resident_steps.busy(self.scheduler)
 
 
 def assemble(
@@ -206,10 +217,25 @@ def assemble(
     loops = _loops(scheduler, store, committer, keeper)
     lanes.tend()
     scheduler.is_open = True
+    resident = _resident(config, spark, ResidentSteps(scheduler, committer, timings))
     for loop in loops:
         loop.start()
     sinks = Sinks(instance.namespace, config.kafka, shards, _now_ms, crash)
-    return ReplicaParts(config, shards, watch, scheduler, sinks, door, lanes, loops, timings)
+    return ReplicaParts(
+        config, shards, watch, scheduler, sinks, door, lanes, loops, timings, resident
+    )
+
+
+def _resident(
+    config: ReplicaConfig, spark: SparkSession, steps: ResidentSteps
+) -> ResidentJobs | None:
+    """Start the resident tasks, if any are wanted."""
+    count = config.spark.resident_tasks
+    if not count:
+        return None
+    jobs = ResidentJobs(spark.sparkContext, count, str(config.state), steps.serve)
+    jobs.start()
+    return jobs
 
 
 def _loops(

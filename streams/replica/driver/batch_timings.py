@@ -55,8 +55,8 @@ class Timings:
         began, collected, committed = moments
         self.work.note(batch, results)
         rows = sum(result.rows_in for result in results.values())
-        before = self.totals.get(batch.lane, LaneTotals())
-        self.totals[batch.lane] = LaneTotals(
+        before = self.totals.get(batch.counted_as, LaneTotals())
+        self.totals[batch.counted_as] = LaneTotals(
             before.batches + 1,
             before.rows + rows,
             before.plan_s + began - batch.decided,
@@ -67,6 +67,7 @@ class Timings:
             return
         line = {
             "lane": batch.lane,
+            "way": batch.way.value,
             "seq": batch.seq,
             "at_ms": round(batch.began_at * 1000),
             "dataflows": len(batch.units),

@@ -265,6 +265,10 @@ class Lane:
         if self.delay_ms is not None and batch.candidate_ms is not None:
             self.following.feed(batch.candidate_ms - self.delay_ms)
         self.scheduler.finish(batch)
+        with self.scheduler.lock:
+            work_ms = sum(result.milliseconds for result in results.values())
+            took_ms = (collected - batch.decided) * 1000
+            self.scheduler.fast_path.had_job(took_ms, work_ms)
         self.timings.note(batch, results, (watched.began, collected, time.monotonic()), seconds)
 
     def _give_up(self, watched: RunningBatch, error: Exception) -> None:

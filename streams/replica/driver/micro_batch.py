@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 from streams.replica.driver.dataflow import Dataflow
 from streams.replica.driver.deadlines import Deadline
+from streams.replica.driver.fast_path import Way
 from streams.replica.driver.work_units import EventUnit, IdleUnit, Unit
 
 LaneName = str
@@ -36,6 +37,9 @@ class MicroBatch:
     """System time in seconds."""
     step: str
     """Its name, and its descriptor's: never reused, because workers cache what they read."""
+    way: Way = Way.QUERY
+    is_given: bool = False
+    """Whether what runs it has it: the lane's query, or the thread of a resident task."""
 
     def flows(self) -> list[Dataflow]:
         """Return the dataflows that it moves."""
@@ -46,6 +50,11 @@ class MicroBatch:
         """Return the event time that the lane's watermark may follow, if there is one."""
         advances = [unit.advance for unit in self.units if isinstance(unit, EventUnit)]
         return next((advance.candidate for advance in advances), None)
+
+    @property
+    def counted_as(self) -> str:
+        """Return the name that it is counted under: its lane, with the way if it is fast."""
+        return self.lane if self.way is Way.QUERY else f"{self.lane}:{self.way.value}"
 
     @property
     def depth(self) -> int:

@@ -5,7 +5,8 @@ There are four lanes: `ingest` steps sources and the views near them (`driver.fu
 a time of those that may kill workers or never end (`driver.retry_policy`). Each source with a
 watermark has a further lane, because a query has one watermark. A lane requests its next
 micro-batch when Spark asks its source for the latest offset; decided at that moment and written
-as a descriptor, it is given out, also to a restarted query, until `finish` or `abandon`.
+as a descriptor, it is given out, also to a restarted query, until `finish` or `abandon`. A
+small one of `ingest` or `steady` goes to a resident task instead (`driver.fast_path`).
 
 The scheduler holds the table of dataflows (`driver.dataflow_table`) and shares its lock. A
 decision is made from the dataflows as they are at that moment; its results are events.
@@ -50,6 +51,7 @@ from streams.replica.driver.events import (
     Taken,
     Waits,
 )
+from streams.replica.driver.fast_path import FastPath, Way
 from streams.replica.driver.import_state import Imports
 from streams.replica.driver.ingest_planner import most_messages
 from streams.replica.driver.micro_batch import (
@@ -96,6 +98,7 @@ class Scheduler:
     defect: Exception | None = None
     """The internal error of a thread after which this process cannot continue."""
     near: fusion.NearViews = field(default_factory=fusion.NearViews)
+    fast_path: FastPath = field(default_factory=FastPath)
     is_open: bool = False
     """Whether lanes get work: not before all have started, because a start takes all cores."""
     may_write: bool = True
@@ -136,7 +139,7 @@ class Scheduler:
         if question["ask"] == "latest":
             return self._latest(lane, question["start"])
         with self.lock:
-            batch = lane.current
+            batch = self.current(lane.name)
             is_current = batch is not None and batch.seq == question["seq"]
             return [batch.step, batch.tasks] if batch is not None and is_current else ["", 0]
 
@@ -182,7 +185,7 @@ class Scheduler:
         heard = self.bell.count
         while True:
             with self.lock:
-                batch = lane.current or self._begin(lane, asked_at)
+                batch = self._for_query(lane, asked_at)
             if batch is not None:
                 return offset_of(batch)
             left_ms = LONG_POLL_MS - (time.monotonic() - asked_at) * 1000
@@ -190,7 +193,18 @@ class Scheduler:
                 return start
             heard = self.bell.wait(heard, left_ms)
 
-    def _begin(self, lane: LanePlace, asked_at: float) -> MicroBatch | None:
+    def _for_query(self, lane: LanePlace, asked_at: float) -> MicroBatch | None:
+        """Return the micro-batch that the lane's query has to run, and give it out."""
+        if lane.current is None and not self.fast_path.begins(lane.name):
+            self.begin(lane, asked_at)
+        batch = lane.current
+        if batch is None or batch.way is not Way.QUERY:
+            return None
+        batch.is_given = True
+        return batch
+
+    def begin(self, lane: LanePlace, asked_at: float) -> MicroBatch | None:
+        """Decide the next micro-batch of a lane, if there is work; the lock is held."""
         if self.stopping or not self.is_open:
             return None
         view = Imports(self.shards)
@@ -199,7 +213,9 @@ class Scheduler:
             return None
         lane.seq += 1
         loads = [load for unit in units for load in unit.loads]
-        tasks = task_assignment.spread(loads, self.buckets) or ((),)
+        way = self.fast_path.way(lane.name, units, self.ends(), time.monotonic())
+        most = self.buckets if way is Way.QUERY else 1
+        tasks = task_assignment.spread(loads, most) or ((),)
         batch = MicroBatch(
             lane=lane.name,
             seq=lane.seq,
@@ -211,6 +227,7 @@ class Scheduler:
             deadline=deadline(units, self.config.deadline_s),
             began_at=time.time(),
             step=f"{lane.name}-{lane.seq}-{uuid.uuid4().hex[:8]}",
+            way=way,
         )
         try:
             descriptor.write(self.store.directory, self._describe(batch, tasks))
@@ -445,8 +462,10 @@ class Scheduler:
         return self.table.of(flow)
 
     def current(self, lane: LaneName) -> MicroBatch | None:
-        """Return the micro-batch that a lane's query has to run now."""
-        return self.place(lane).current
+        """Return the micro-batch that a lane's query was given and has to run now."""
+        batch = self.place(lane).current
+        is_its_own = batch is not None and batch.is_given and batch.way is Way.QUERY
+        return batch if is_its_own else None
 
     def finish(self, batch: MicroBatch) -> None:
         """End a micro-batch that is committed, or no longer needed; once."""
@@ -461,13 +480,16 @@ class Scheduler:
         self.bell.ring()
 
     def abandon(self, lane: LaneName, failure: Failure | None) -> None:
-        """Give up a lane's micro-batch; without a failure it is no longer needed.
+        """Give up the micro-batch of a lane's query, if it has one."""
+        batch = self.current(lane)
+        if batch is not None:
+            self.give_up(batch, failure)
+
+    def give_up(self, batch: MicroBatch, failure: Failure | None) -> None:
+        """Give up a micro-batch; without a failure it is no longer needed.
 
         Its flows are retried later, or alone if one of them may be the cause.
         """
-        batch = self.current(lane)
-        if batch is None:
-            return
         if failure is not None:
             failure = replace(failure, dataflows=len(batch.units))
             with self.lock:

@@ -8,6 +8,8 @@ On this machine workers run this process's Python and are started through the zy
 cluster they run `PYSPARK_PYTHON`, which must have this package installed.
 """
 
+import os
+import re
 import shutil
 import sys
 from collections.abc import Iterator, Mapping
@@ -32,6 +34,8 @@ PLANNERS_PYTHON = "PYSPARK_DRIVER_PYTHON"
 """The variable of the JVM with the Python that looks up data sources; else it is the `python3`
 of the PATH, whatever that is."""
 
+_LOCAL = re.compile(r"local(?:\[(\d+|\*)(,\d+)?\])?")
+
 _MANAGER = (
     "org.apache.spark.sql.execution.streaming.checkpointing"
     ".FileSystemBasedCheckpointFileManager"
@@ -40,9 +44,13 @@ _MANAGER = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SparkSettings:
-    """Spark options for users; `extra` settings override ours."""
+    """Spark options for users; `extra` settings override ours.
+
+    On this machine each resident task has a core more than `master` says: it keeps one.
+    """
 
     master: str = "local[2,4]"
+    resident_tasks: int = 0
     driver_memory: str = "1g"
     log_format: LogFormat = "text"
     extra: Mapping[str, str] = field(default_factory=dict)
@@ -56,7 +64,8 @@ def spark_session(settings: SparkSettings, state: Path) -> Iterator[SparkSession
         java = stack.enter_context(java_for_spark())
         local = settings.master.startswith("local")
         python = stack.enter_context(zygote()) if local else None
-        builder = SparkSession.builder.master(settings.master).appName("slackwater")
+        master = with_cores(settings.master, settings.resident_tasks)
+        builder = SparkSession.builder.master(master).appName("slackwater")
         logging = stack.enter_context(log_lines(settings.log_format))
         options = defaults(settings, state, logging, java)
         for key, value in {**options, **settings.extra}.items():
@@ -69,6 +78,16 @@ def spark_session(settings: SparkSettings, state: Path) -> Iterator[SparkSession
             session.sparkContext.pythonExec = str(python)
         session.dataSource.register(SlackwaterSource)
         yield session
+
+
+def with_cores(master: str, more: int) -> str:
+    """Return a master on this machine with so many cores more; another one stays as it is."""
+    found = _LOCAL.fullmatch(master)
+    if found is None or not more:
+        return master
+    cores, attempts = found.groups()
+    count = os.cpu_count() or 1 if cores == "*" else int(cores or 1)
+    return f"local[{count + more}{attempts or ''}]"
 
 
 @contextmanager

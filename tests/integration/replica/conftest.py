@@ -43,6 +43,7 @@ def config_of(
     name: str = "r1",
     deadline_s: float = 60.0,
     points: Mapping[str, int] = MappingProxyType({}),
+    resident_tasks: int = 0,
 ) -> ReplicaConfig:
     return ReplicaConfig(
         name=name,
@@ -51,6 +52,7 @@ def config_of(
         responses=bench.response_topic,
         state=state,
         deadline_s=deadline_s,
+        spark=SparkSettings(resident_tasks=resident_tasks),
         timings=True,
         points=dict(points),
     )
@@ -66,8 +68,10 @@ def run(spark: SparkSession, bench: Bench, tmp_path: Path) -> Iterator[Callable[
         state: Path | None = None,
         deadline_s: float = 60.0,
         points: Mapping[str, int] = MappingProxyType({}),
+        resident_tasks: int = 0,
     ) -> Replica:
-        config = config_of(bench, state or tmp_path / name, name, deadline_s, points)
+        directory = state or tmp_path / name
+        config = config_of(bench, directory, name, deadline_s, points, resident_tasks)
         replica = Replica(config, spark)
         thread = threading.Thread(target=replica.run, name=name, daemon=True)
         thread.start()

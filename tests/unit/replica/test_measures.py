@@ -1,5 +1,6 @@
 """What a replica measures of itself: state, failures, restarts, times of micro-batches."""
 
+import json
 from pathlib import Path
 from types import SimpleNamespace
 from unittest.mock import MagicMock
@@ -9,6 +10,7 @@ import pytest
 from streams.replica.driver.batch_timings import LaneTotals, Timings
 from streams.replica.driver.dataflow_table import DataflowTable
 from streams.replica.driver.events import Failed
+from streams.replica.driver.fast_path import Way
 from streams.replica.driver.measures import file_sizes, files_of, measure
 from streams.replica.driver.retry_policy import Failure
 from tests.support.market import Market
@@ -65,11 +67,22 @@ def test_failures_and_restarts_are_counted_until_the_dataflow_is_dropped() -> No
 
 def test_micro_batches_are_summed_by_lane(tmp_path: Path) -> None:
     batch = MagicMock(
-        lane="steady", seq=1, tasks=2, decided=1.0, asked=0.5, began_at=0.0, depth=1, units=()
+        lane="steady",
+        way=Way.RESIDENT,
+        counted_as="steady:resident",
+        seq=1,
+        tasks=2,
+        decided=1.0,
+        asked=0.5,
+        began_at=0.0,
+        depth=1,
+        units=(),
     )
     results = {"u1": SimpleNamespace(rows_in=30, milliseconds=4.0)}
     for path in (None, tmp_path / "timings.jsonl"):
         timings = Timings(path)
         for _ in range(2):
             timings.note(batch, results, (1.25, 2.25, 2.75), 0.1)  # type: ignore[arg-type]
-        assert timings.totals == {"steady": LaneTotals(2, 60, 0.5, 2.0, 1.0)}
+        assert timings.totals == {"steady:resident": LaneTotals(2, 60, 0.5, 2.0, 1.0)}
+    lines = [json.loads(line) for line in (tmp_path / "timings.jsonl").read_text().splitlines()]
+    assert [(line["lane"], line["way"]) for line in lines] == [("steady", "resident")] * 2

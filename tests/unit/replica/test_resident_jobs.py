@@ -1,0 +1,139 @@
+"""The jobs of resident tasks, their door and their threads, without Spark."""
+
+import socket
+import threading
+import time
+from collections.abc import Callable
+from unittest.mock import MagicMock
+
+import pytest
+from pyspark.errors import PySparkException
+
+from streams.replica.spark import resident_jobs
+from streams.replica.spark.resident_jobs import ResidentJobs
+from streams.replica.spark.session import with_cores
+from streams.replica.tasks.authenticated_frames import Door, Frames
+from tests.integration.adapter.support import eventually
+
+
+class Spark:
+    """A context whose jobs run their task in the thread that asks, or fail."""
+
+    master = "local[3,4]"
+
+    def __init__(self) -> None:
+        self.tasks = 0
+        self.fails = 0
+        self.cancelled = False
+        self.setLocalProperty = MagicMock()
+        self.setJobGroup = MagicMock()
+
+    def parallelize(self, _: object, parts: int) -> "Spark":
+        assert parts == 1
+        return self
+
+    def foreachPartition(self, task: Callable[[object], None]) -> None:  # noqa: N802
+        self.tasks += 1
+        if self.fails:
+            self.fails -= 1
+            raise PySparkException("killed\nat scala")
+        task(iter(()))
+
+    def cancelJobGroup(self, group: str) -> None:  # noqa: N802
+        self.cancelled = group == resident_jobs.GROUP
+
+
+class Bench:
+    """Jobs, and what became of their connections."""
+
+    def __init__(self, count: int = 1) -> None:
+        self.spark, self.open = Spark(), list[Frames]()
+        self.lost = threading.Event()
+        self.jobs = ResidentJobs(self.spark, count, "state", self.serve)
+
+    def serve(self, frames: Frames) -> None:
+        self.open.append(frames)
+        while frames.is_open() and not self.lost.is_set():
+            time.sleep(0.01)
+        self.open.remove(frames)
+
+
+@pytest.fixture
+def threads() -> set[threading.Thread]:
+    return set(threading.enumerate())
+
+
+def test_each_job_has_a_task_that_is_served_until_the_stop(
+    threads: set[threading.Thread],
+) -> None:
+    bench = Bench(count=2)
+    bench.jobs.start()
+    eventually(lambda: len(bench.open) == 2, 10)
+    assert bench.spark.setLocalProperty.call_args.args == ("spark.scheduler.pool", "resident")
+    began = time.monotonic()
+    bench.jobs.stop()
+    assert time.monotonic() - began < 5
+    assert bench.open == []
+    assert not bench.spark.cancelled
+    assert set(threading.enumerate()) <= threads
+
+
+def test_a_job_that_ends_or_fails_is_begun_again_after_a_pause() -> None:
+    bench = Bench()
+    bench.spark.fails = 2
+    began = time.monotonic()
+    bench.jobs.start()
+    eventually(lambda: len(bench.open) == 1, 10)
+    assert bench.spark.tasks == 3
+    assert time.monotonic() - began > 3 * resident_jobs.FIRST_PAUSE_S
+    bench.lost.set()
+    eventually(lambda: bench.spark.tasks == 4, 10)
+    bench.jobs.stop()
+
+
+def test_a_stranger_is_not_served_and_only_so_many_wait() -> None:
+    bench = Bench(count=0)
+    bench.jobs.start()
+    host, port = bench.jobs._address
+    with pytest.raises(PermissionError):
+        Door(host, port, b"other").connect()
+    silent = [socket.create_connection((host, port)) for _ in range(9)]
+    try:
+        silent[-1].settimeout(5)
+        assert silent[-1].recv(100) == b"", "closed at once"
+        silent[0].settimeout(5)
+        assert len(silent[0].recv(100)) == 36, "asked who it is"
+    finally:
+        for each in silent:
+            each.close()
+    assert bench.open == []
+    bench.jobs.stop()
+
+
+def test_a_job_that_does_not_end_is_cancelled(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(resident_jobs, "JOIN_S", 0.4)
+    bench = Bench()
+    monkeypatch.setattr(bench.spark, "foreachPartition", lambda _: time.sleep(1))
+    bench.jobs.start()
+    bench.jobs.stop()
+    assert bench.spark.cancelled
+
+
+@pytest.mark.parametrize(
+    ("master", "more", "expected"),
+    [
+        ("local[2,4]", 1, "local[3,4]"),
+        ("local[2]", 2, "local[4]"),
+        ("local", 1, "local[2]"),
+        ("local[2,4]", 0, "local[2,4]"),
+        ("local-cluster[2,1,1024]", 1, "local-cluster[2,1,1024]"),
+        ("spark://spark:7077", 1, "spark://spark:7077"),
+    ],
+)
+def test_a_session_has_a_core_more_for_each(master: str, more: int, expected: str) -> None:
+    assert with_cores(master, more) == expected
+
+
+def test_a_session_of_all_cores_has_more_than_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("os.cpu_count", lambda: 6)
+    assert with_cores("local[*,4]", 1) == "local[7,4]"
