@@ -22,7 +22,7 @@ from streams.app.fork_server import fork_server
 from streams.app.processes import Child
 from streams.app.replica_fleet import FIRST, ReplicaFleet, ReplicaPlace
 from streams.app.restart_policy import SPARK_STABLE_S, STABLE_S, End
-from streams.app.service_config import FENCED, Service
+from streams.app.service_config import FENCED, Service, resident_tasks_of
 from streams.app.signals import Stop
 from streams.errors import Determinate, InvalidUsage, SlackwaterError
 from streams.kafka.embedded import EmbeddedBroker
@@ -60,6 +60,7 @@ class Settings:
     namespace: str = "sw"
     master: str = MASTER
     buckets: int = CORES
+    resident_tasks: int | None = None
     driver_memory: str = "1g"
     slice_bytes: int = 16 << 20
     index_memory: int = 512 << 20
@@ -167,12 +168,14 @@ class Environment:
 
     def _replica(self, place: ReplicaPlace) -> Child:
         """A replica of the fleet, not started."""
+        master = place.master or self.settings.master
         service = replace(
             self._service(),
             directory=str(self.settings.directory / place.service),
             instance=place.cluster,
             replica=place.name,
-            master=place.master or self.settings.master,
+            master=master,
+            resident_tasks=resident_tasks_of(self.settings.resident_tasks, master),
         )
         return self._child(place.service, "replica", service)
 
@@ -186,6 +189,7 @@ class Environment:
             namespace=settings.namespace,
             buckets=settings.buckets,
             master=settings.master,
+            resident_tasks=resident_tasks_of(settings.resident_tasks, settings.master),
             driver_memory=settings.driver_memory,
             slice_bytes=settings.slice_bytes,
             index_memory=settings.index_memory,

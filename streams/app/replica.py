@@ -47,6 +47,7 @@ def config_of(service: Service) -> ReplicaConfig:
         state=Path(service.directory),
         spark=SparkSettings(
             master=service.master,
+            resident_tasks=service.resident_tasks,
             driver_memory=service.driver_memory,
             log_format=service.log_format,
         ),

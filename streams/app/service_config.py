@@ -22,6 +22,20 @@ FENCED = 3
 """Exit code of a coordinator that another one has taken over from."""
 
 
+RESIDENT_TASKS = 1
+"""Resident tasks of a replica on this machine, unless its user says otherwise."""
+
+
+def resident_tasks_of(wanted: int | None, master: str) -> int:
+    """Return the resident tasks of a replica: without a wish none on a cluster.
+
+    There each one keeps a core that the cluster's user may need for something else.
+    """
+    if wanted is not None:
+        return wanted
+    return RESIDENT_TASKS if master == "local" or master.startswith("local[") else 0
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Service:
     """The configuration of a service.
@@ -32,7 +46,8 @@ class Service:
     (`streams.adapter.workers.limits`). `topics` are pairs as `streams.kafka.topic_settings`
     reads them; `points` say where a test wants the service to die. `listen` is HOST:PORT, with
     the files that protect it (`streams.http.listening`); without it only a coordinator listens.
-    All indexes of a replica have `index_memory` bytes together.
+    All indexes of a replica have `index_memory` bytes together. It has `resident_tasks` of
+    Spark for small steps (`streams.replica.driver.fast_path`).
     A coordinator audits a view each `audit_every_s` seconds; with 0 none. It and a replica
     write files below the URIs `copy_to` (`streams.copies.targets`). `fork_server` is the socket
     of the environment's, if it has one (`streams.forks`).
@@ -50,6 +65,7 @@ class Service:
     password_file: str = ""
     replica: str = "r1"
     master: str = "local[2,4]"
+    resident_tasks: int = 0
     driver_memory: str = "1g"
     slice_bytes: int = 16 << 20
     index_memory: int = 512 << 20

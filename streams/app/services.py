@@ -14,7 +14,7 @@ import typer
 
 from streams.app.common_options import with_options
 from streams.app.environment import CORES, MASTER
-from streams.app.service_config import Service
+from streams.app.service_config import Service, resident_tasks_of
 from streams.app.service_options import Exposure, Place
 from streams.app.service_process import serve, until_signalled
 from streams.app.up import (
@@ -22,6 +22,7 @@ from streams.app.up import (
     CopyToOption,
     DeadlineOption,
     IndexMemoryOption,
+    ResidentOption,
     RetainOption,
     SliceOption,
     StatementDeadlineOption,
@@ -112,6 +113,7 @@ def replica(  # noqa: PLR0913  the options of a command, each by name
     driver_memory: Annotated[str, typer.Option(help="Memory of Spark's driver.")] = "1g",
     slice_bytes: SliceOption = 16 << 20,
     index_memory: IndexMemoryOption = 512 << 20,
+    resident_tasks: ResidentOption = None,
     step_deadline: DeadlineOption = "1 minute",
     copy_to: CopyToOption = None,
 ) -> None:
@@ -126,7 +128,6 @@ def replica(  # noqa: PLR0913  the options of a command, each by name
     Examples:
         slackwater replica --brokers kafka.example:9092 --namespace shop
         slackwater replica --brokers kafka.example:9092 --name r2 --directory /var/lib/r2
-            --listen 127.0.0.1:8471
         slackwater replica --brokers kafka.example:9092 --cluster reports --name reports_r1
         SLACKWATER_BROKERS=kafka.example:9092 slackwater replica --master spark://spark:7077
     """
@@ -135,6 +136,7 @@ def replica(  # noqa: PLR0913  the options of a command, each by name
         replica=name,
         instance=cluster.casefold(),
         master=master,
+        resident_tasks=resident_tasks_of(resident_tasks, master),
         driver_memory=driver_memory,
         slice_bytes=slice_bytes,
         index_memory=index_memory,

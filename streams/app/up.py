@@ -128,6 +128,18 @@ IndexMemoryOption = Annotated[
     int, typer.Option(min=0, help="Bytes of memory for all indexes of a replica together.")
 ]
 
+ResidentOption = Annotated[
+    int | None,
+    typer.Option(
+        "--resident-tasks",
+        min=0,
+        help=(
+            "Tasks of Spark's that stay, for small steps, each with a core of its own; 0: none."
+            " Default: 1 on this machine, 0 on a cluster."
+        ),
+    ),
+]
+
 DeadlineOption = Annotated[
     str, typer.Option(help="Deadline of the smallest micro-batch; larger ones get more.")
 ]
@@ -216,6 +228,7 @@ def up(  # noqa: PLR0913, PLR0917  the options of a command, each by name
     retain: RetainOption = "1 hour",
     slice_bytes: SliceOption = 16 << 20,
     index_memory: IndexMemoryOption = 512 << 20,
+    resident_tasks: ResidentOption = None,
     step_deadline: DeadlineOption = "1 minute",
     statements: StatementsOption = 4,
     statement_memory: StatementMemoryOption = 2 << 30,
@@ -227,12 +240,10 @@ def up(  # noqa: PLR0913, PLR0917  the options of a command, each by name
 ) -> None:
     """Start an environment and run it until Ctrl-C.
 
-    Starts a broker (unless --brokers), a coordinator, one replica, compaction, the service of
-    the command topics and that of materializations, and restarts each that dies. COPY may
-    write below `exports` of the directory, and below --copy-to.
+    Starts a broker (unless --brokers), a coordinator, a replica, compaction, storage's service
+    and that of materializations, and restarts each. COPY may write below `exports`, too.
 
     Examples:
-        slackwater up
         slackwater up --brokers kafka.example:9092 --client @client.properties
         slackwater up --brokers kafka.example:9092 --topic data.segment.bytes=16777216
     """
@@ -246,6 +257,7 @@ def up(  # noqa: PLR0913, PLR0917  the options of a command, each by name
         retain_ms=duration(retain),
         slice_bytes=slice_bytes,
         index_memory=index_memory,
+        resident_tasks=resident_tasks,
         deadline_ms=deadline(step_deadline),
         statements=statements,
         statement_memory=statement_memory,

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from streams.app.processes import Child, kill_group
 from streams.app.restart_policy import SPARK_STABLE_S
-from streams.app.service_config import Service
+from streams.app.service_config import RESIDENT_TASKS, Service
 
 PROGRAM = (sys.executable, "-m", "streams.app.main")
 MEMORY = "512m"
@@ -48,6 +48,7 @@ class Replicas:
             directory=str(self.directory / name),
             namespace=self.namespace,
             replica=name,
+            resident_tasks=RESIDENT_TASKS,
             driver_memory=MEMORY,
             copy_to=[self.exports.as_uri()],
         )

@@ -11,7 +11,7 @@ from streams.app.environment import Environment, Settings
 from streams.app.processes import Child
 from streams.app.replica_fleet import RETRY_S, ReplicaFleet, ReplicaPlace, wanted
 from streams.app.restart_policy import SPARK_STABLE_S
-from streams.app.service_config import read_service
+from streams.app.service_config import RESIDENT_TASKS, read_service
 from streams.errors import Determinate
 from streams.kafka.settings import ClientSettings
 from tests.support.processes import eventually
@@ -128,10 +128,16 @@ def test_a_replica_has_the_master_of_its_cluster_or_of_the_environment(tmp_path)
     environment = Environment(Settings(directory=tmp_path, master="local[9]"))
     environment._kafka = ClientSettings("kafka:9092")
     (place,) = wanted([{"name": "c", "replicas": 1, "master": "local[1]"}])
-    for each, master in ((place, "local[1]"), (R2, "local[9]")):
+    (away,) = wanted([{"name": "c", "replicas": 1, "master": "spark://s:7077"}])
+    for each, master, resident in (
+        (place, "local[1]", RESIDENT_TASKS),
+        (R2, "local[9]", RESIDENT_TASKS),
+        (away, "spark://s:7077", 0),
+    ):
         environment._replica(each)
         service = read_service(tmp_path / f"{each.service}.json")
         assert (service.instance, service.master) == (each.cluster, master)
+        assert service.resident_tasks == resident
 
 
 def test_a_cluster_that_was_made_again_with_another_master_has_other_replicas(scene) -> None:

@@ -7,7 +7,7 @@ from typer.testing import CliRunner
 
 from streams.app import services
 from streams.app.commands import app
-from streams.app.service_config import Service
+from streams.app.service_config import RESIDENT_TASKS, Service
 from streams.app.service_options import Exposure, Place
 
 PASSWORD = "correct horse battery"
@@ -58,6 +58,25 @@ def test_options_and_variables_say_the_same(launched: list[tuple[str, Service]])
     assert service.client == {"security.protocol": "SSL", "linger.ms": "7"}
     assert (service.bootstrap, service.namespace, service.directory) == ("a:1", "shop", "/d")
     assert service.log_format == "json"
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ((), RESIDENT_TASKS),
+        (("--resident-tasks", "0"), 0),
+        (("--resident-tasks", "3"), 3),
+        (("--master", "local"), RESIDENT_TASKS),
+        (("--master", "spark://s:7077"), 0),
+        (("--master", "local-cluster[1,1,1024]"), 0),
+        (("--master", "spark://s:7077", "--resident-tasks", "2"), 2),
+    ],
+)
+def test_on_a_cluster_a_resident_task_has_to_be_asked_for(
+    launched: list[tuple[str, Service]], options: tuple[str, ...], expected: int
+) -> None:
+    assert run("replica", "--brokers", "a:1", *options)[0] == 0
+    assert launched[0][1].resident_tasks == expected
 
 
 def test_a_coordinator_and_compaction_have_their_own(

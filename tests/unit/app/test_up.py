@@ -122,6 +122,7 @@ def test_the_budgets_and_the_deadline_reach_the_replica(
     monkeypatch.setattr(up, "_run", lambda settings, *_: runs.append(settings))
     options = ["--directory", str(tmp_path), "--brokers", "a:1", "--slice-bytes", "700"]
     options += ["--step-deadline", "5 minutes", "--index-memory", "900"]
+    options += ["--resident-tasks", "2"]
     assert CliRunner().invoke(app, ["up", *options]).exit_code == 0
     first = Environment(runs[0])
     first._kafka = ClientSettings("a:1")
@@ -131,6 +132,7 @@ def test_the_budgets_and_the_deadline_reach_the_replica(
     budgets = config_of(service).budgets
     assert (budgets.slice_bytes, budgets.index_bytes) == (700, 900)
     assert config_of(service).deadline_s == 300
+    assert config_of(service).spark.resident_tasks == 2
 
 
 def test_the_limits_of_statements_reach_the_coordinator(
