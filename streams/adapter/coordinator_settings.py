@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from streams.compute.parameters import DEFAULTS, ComputeParameters
 from streams.copies.targets import NOWHERE, CopyTargets
 from streams.ids import Topic
 from streams.kafka.log import Chunks, Logs
@@ -15,7 +16,7 @@ class CoordinatorSettings:
 
     `retain_ms` of history, before the newest time, stay readable in objects without a read
     policy of their own. New data topics get `data_partitions` partitions. COPY writes to
-    `copy_to` alone.
+    `copy_to` alone. Replicas go by `parameters`.
     """
 
     namespace: str = "sw"
@@ -23,6 +24,7 @@ class CoordinatorSettings:
     retain_ms: int = 3_600_000
     data_partitions: int = DEFAULT_DATA_PARTITIONS
     copy_to: CopyTargets = NOWHERE
+    parameters: ComputeParameters = DEFAULTS
 
 
 @dataclass(frozen=True, slots=True)

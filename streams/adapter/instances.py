@@ -141,7 +141,14 @@ class Instances:
         namespace, name = self._settings.namespace, cluster.name
         create_topics(self._kafka.topics, namespace, name)
         instance = CreateInstance(namespace, cluster.buckets or self._settings.buckets)
-        controller = Controller(self._kafka.logs, instance, name, self._epoch, self._new_id)
+        controller = Controller(
+            self._kafka.logs,
+            instance,
+            name,
+            self._epoch,
+            self._new_id,
+            parameters=self._settings.parameters,
+        )
         controller.start(dataflows, dropped)
         self.controllers = {**self.controllers, name: controller}
         if self._is_listening:

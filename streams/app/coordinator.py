@@ -23,6 +23,7 @@ from streams.app.materialize.task_validation import check
 from streams.app.service_config import FENCED, Service
 from streams.app.service_process import new_id, now_ms
 from streams.app.signals import Stop
+from streams.compute.parameters import DEFAULTS
 from streams.copies.targets import CopyTargets
 from streams.http.listening import Listening
 from streams.kafka.client.broker import KafkaBroker
@@ -51,6 +52,7 @@ def run(service: Service, stopping: Stop) -> int:
         retain_ms=service.retain_ms,
         data_partitions=choices.data_partitions,
         copy_to=CopyTargets.of(service.copy_to),
+        parameters=DEFAULTS.updated(service.parameters),
     )
     cluster = Cluster(broker.logs, broker.chunks, broker.topics)
     directory = Path(service.directory)

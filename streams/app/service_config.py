@@ -82,6 +82,7 @@ class Service:
     log_format: LogFormat = "text"
     client: Mapping[str, str] = field(default_factory=dict, repr=False)  # may hold secrets
     topics: Mapping[str, str] = field(default_factory=dict)
+    parameters: Mapping[str, int] = field(default_factory=dict)
     points: Mapping[str, int] = field(default_factory=dict)
     fork_server: str = ""
 

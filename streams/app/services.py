@@ -22,6 +22,7 @@ from streams.app.up import (
     CopyToOption,
     DeadlineOption,
     IndexMemoryOption,
+    ParameterOption,
     ResidentOption,
     RetainOption,
     SliceOption,
@@ -30,6 +31,7 @@ from streams.app.up import (
     StatementMemoryOption,
     StatementsOption,
     TopicOption,
+    chosen_parameters,
     chosen_targets,
     chosen_topics,
     deadline,
@@ -63,6 +65,7 @@ def coordinator(  # noqa: PLR0913  the options of a command, each by name
     statement_deadline: StatementDeadlineOption = "1 minute",
     audit_every: AuditOption = 60.0,
     copy_to: CopyToOption = None,
+    parameter: ParameterOption = None,
 ) -> None:
     """Execute SQL, own the catalog and answer reads, until SIGTERM or SIGINT.
 
@@ -90,6 +93,7 @@ def coordinator(  # noqa: PLR0913  the options of a command, each by name
         statement_ms=deadline(statement_deadline),
         audit_every_s=audit_every,
         copy_to=chosen_targets(copy_to),
+        parameters=chosen_parameters(parameter or []),
     )
     launch("coordinator", service, place)
 

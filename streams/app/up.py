@@ -16,6 +16,7 @@ from streams.app import signals
 from streams.app.class_archiving import class_archiving
 from streams.app.environment import MASTER, Environment, Settings
 from streams.app.service_process import LogFormatOption, ended
+from streams.compute.parameters import check_names, check_values
 from streams.copies.targets import CopyTargets
 from streams.errors import Determinate, InvalidStatement, InvalidUsage
 from streams.kafka.topic_settings import topic_choices
@@ -99,6 +100,20 @@ def chosen_topics(options: list[str]) -> dict[str, str]:
     except InvalidUsage as error:
         raise typer.BadParameter(str(error)) from error
     return pairs
+
+
+def chosen_parameters(options: list[str]) -> dict[str, int]:
+    """`NAME=VALUE` pairs of what replicas go by. Errors: typer.BadParameter."""
+    try:
+        values = {name: int(value) for name, value in named(options).items()}
+    except ValueError as error:
+        raise typer.BadParameter("expected NAME=VALUE with a whole number") from error
+    try:
+        check_names(values)
+        check_values(values)
+    except InvalidUsage as error:
+        raise typer.BadParameter(str(error)) from error
+    return values
 
 
 def duration(text: str) -> int:
@@ -210,6 +225,16 @@ CopyToOption = Annotated[
             "COPY may write below this URI, as file:///exports or s3://bucket/exports; it may"
             " have credentials and options of the file system. May be repeated."
         ),
+    ),
+]
+
+ParameterOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--parameter",
+        envvar="SLACKWATER_PARAMETER",
+        metavar="NAME=VALUE",
+        help="A parameter of the replicas, as heartbeat_ms=1000. May be repeated.",
     ),
 ]
 

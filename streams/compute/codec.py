@@ -20,6 +20,7 @@ from streams.compute.description import (
     Start,
     TopicStart,
 )
+from streams.compute.parameters import ParameterValues
 from streams.compute.peeks import CancelPeek, CopyFiles, Peek, PeekResponse
 from streams.compute.protocol import (
     Alive,
@@ -29,8 +30,8 @@ from streams.compute.protocol import (
     CommandMessage,
     CreateDataflow,
     CreateInstance,
+    CreateTimely,
     Frontiers,
-    Hello,
     Hydration,
     InitializationComplete,
     Reconciled,
@@ -38,6 +39,7 @@ from streams.compute.protocol import (
     ResponseMessage,
     Schedule,
     Status,
+    UpdateConfiguration,
 )
 from streams.errors import Corrupt
 from streams.ids import CapabilityId, CollectionId, Timestamp, Topic
@@ -86,8 +88,12 @@ def _command_fields(  # noqa: C901, PLR0911, PLR0912  one arm per kind
     command: Command,
 ) -> tuple[str, Record]:
     match command:
-        case Hello(epoch=epoch):
-            return "compute_hello", {"epoch": epoch}
+        case CreateTimely(epoch=epoch, configuration=values):
+            fields: Record = {"epoch": epoch, "configuration": _parameters(values)}
+            return "compute_create_timely", fields
+        case UpdateConfiguration(values):
+            fields = {"configuration": _parameters(values)}
+            return "compute_update_configuration", fields
         case CreateInstance(namespace, buckets):
             return "compute_create_instance", {"namespace": namespace, "buckets": buckets}
         case CreateDataflow(description):
@@ -115,8 +121,11 @@ def _command(  # noqa: C901, PLR0911, PLR0912  one arm per kind
     name: str, record: Record
 ) -> Command:
     match name:
-        case "compute_hello":
-            return Hello(record["nonce"], record["epoch"])
+        case "compute_create_timely":
+            values = _values(record["configuration"])
+            return CreateTimely(record["nonce"], record["epoch"], values)
+        case "compute_update_configuration":
+            return UpdateConfiguration(_values(record["configuration"]))
         case "compute_create_instance":
             return _instance(record)
         case "compute_create_dataflow":
@@ -137,6 +146,15 @@ def _command(  # noqa: C901, PLR0911, PLR0912  one arm per kind
             return peek_codec.cancel_of(record)
         case _:
             raise Corrupt(f"expected a compute command, got a record of schema {name}")
+
+
+def _parameters(values: ParameterValues) -> list[Record]:
+    return [{"name": name, "value": value} for name, value in sorted(values.items())]
+
+
+def _values(parameters: list[Record]) -> ParameterValues:
+    """Return the values of inner records; the session judges them. Of two, the last counts."""
+    return {parameter["name"]: parameter["value"] for parameter in parameters}
 
 
 def _instance(record: Record) -> CreateInstance:

@@ -23,6 +23,14 @@ from streams.compute.codec import decode_command
 from streams.compute.description import DataflowDescription
 from streams.compute.history import is_long, live, reduce
 from streams.compute.open_peeks import OpenPeeks
+from streams.compute.parameters import (
+    DEFAULTS,
+    ComputeParameters,
+    ParameterValues,
+    check_names,
+    check_values,
+    differing,
+)
 from streams.compute.peeks import Peek, PeekOutcome, PeekResponse
 from streams.compute.protocol import (
     AllowCompaction,
@@ -30,12 +38,13 @@ from streams.compute.protocol import (
     Command,
     CreateDataflow,
     CreateInstance,
-    Hello,
+    CreateTimely,
     InitializationComplete,
     Response,
     ResponseMessage,
     Schedule,
     Status,
+    UpdateConfiguration,
 )
 from streams.compute.reader import ResponseReader
 from streams.compute.replica_responses import InstanceStatus
@@ -75,7 +84,7 @@ def create_topics(topics: Topics, namespace: str, instance: str) -> None:
 class Controller:
     """The controller of one instance. Any thread may call commands; `poll` belongs to one."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913  dependencies
         self,
         logs: Logs,
         settings: CreateInstance,
@@ -83,17 +92,19 @@ class Controller:
         epoch: int,
         new_id: Callable[[], str],
         clock: Callable[[], float] = time.monotonic,
+        *,
+        parameters: ComputeParameters = DEFAULTS,
     ) -> None:
         self._logs, self._settings, self._new_id = logs, settings, new_id
         self._clock = clock
         self._commands = command_topic(settings.namespace, instance)
         self._epoch, self._is_succeeded = epoch, False
-        self._writer = CommandWriter(logs, self._commands, epoch)
+        self._writer = CommandWriter(logs, self._commands, epoch, differing(parameters))
         self._lock = threading.RLock()
         self._history: list[Command] = []
         self._live: dict[CollectionId, DataflowDescription] = {}
         self._reduced_to, self._compactions = 0, 0
-        self._last_hello = last_hello(logs, self._commands)
+        self._last_start = last_start(logs, self._commands)
         self._observed = InstanceStatus().begin(clock())
         self._response_topic = response_topic(settings.namespace, instance)
         self._responses = ResponseReader(logs, self._response_topic, nonce="")
@@ -134,6 +145,16 @@ class Controller:
             self._live = live(self._history)
             self._reduced_to = len(self._history)
             self._begin(self._history)
+
+    def update_configuration(self, values: ParameterValues) -> None:
+        """Give parameters of the replicas other values, in later iterations too.
+
+        Errors: InvalidUsage for a value out of bounds or an unknown name; else as `create`.
+        """
+        check_names(values)
+        check_values(values)
+        with self._lock:
+            self._write([UpdateConfiguration(values)])
 
     def create(self, dataflow: DataflowDescription) -> None:
         """Maintain one more dataflow; durable on return. Idempotent.
@@ -246,7 +267,7 @@ class Controller:
     def _note(self, response: Response) -> None:
         """Log a replica's report of a command that it skipped (named after the topic)."""
         if isinstance(response, Status) and response.id == CollectionId(self._commands):
-            log.error("a replica skipped a command", extra={"why": response.message})
+            log.error("a replica did not take a command", extra={"why": response.message})
 
     def _hear_peeks(self, messages: Sequence[ResponseMessage]) -> None:
         """Hand over answers, and send what is open to replicas that have joined."""
@@ -341,19 +362,19 @@ class Controller:
         nonce = self._new_id()
         self._responses.restart(nonce)
         self._observed = self._observed.begin(self._clock())
-        hello = self._writer.begin(nonce, commands)
+        start = self._writer.begin(nonce, commands)
         log.info("compute iteration", extra={"nonce": nonce, "commands": len(commands)})
-        if self._last_hello is not None:
-            self._truncate(self._last_hello, hello)
-        self._last_hello = hello
+        if self._last_start is not None:
+            self._truncate(self._last_start, start)
+        self._last_start = start
 
-    def _truncate(self, last: Offset, hello: Offset) -> None:
+    def _truncate(self, last: Offset, start: Offset) -> None:
         """Delete what is before the last iteration, unless a later epoch has begun one since.
 
         Replicas that start would miss that one, and follow this controller.
         """
         with suppress(Truncated):  # by the later one
-            between = hellos(self._logs, self._commands, last, hello)
+            between = iteration_starts(self._logs, self._commands, last, start)
             if any(epoch > self._epoch for _, epoch in between):
                 self._is_succeeded = True
                 log.warning("a later controller has begun", extra={"topic": self._commands})
@@ -361,7 +382,9 @@ class Controller:
                 self._logs.truncate(self._commands, last)
 
 
-def hellos(logs: Logs, commands: Topic, start: Offset, end: Offset) -> list[tuple[Offset, int]]:
+def iteration_starts(
+    logs: Logs, commands: Topic, start: Offset, end: Offset
+) -> list[tuple[Offset, int]]:
     """Return the offset and the epoch of each iteration that is there in an interval."""
     found: list[tuple[Offset, int]] = []
     low, _ = logs.bounds(commands)
@@ -369,14 +392,14 @@ def hellos(logs: Logs, commands: Topic, start: Offset, end: Offset) -> list[tupl
     tail = logs.tail({commands: start})
     for entry in records_until(logs, tail, commands, (start, end)):
         with suppress(Corrupt):  # replicas skip it too, and report it
-            hello = decode_command(entry.value).command
-            if isinstance(hello, Hello):
-                found.append((entry.offset, hello.epoch))
+            command = decode_command(entry.value).command
+            if isinstance(command, CreateTimely):
+                found.append((entry.offset, command.epoch))
     tail.close()
     return found
 
 
-def last_hello(logs: Logs, commands: Topic) -> Offset | None:
+def last_start(logs: Logs, commands: Topic) -> Offset | None:
     """Return the offset of the newest iteration on the topic; None if there is none."""
-    found = hellos(logs, commands, *logs.bounds(commands))
+    found = iteration_starts(logs, commands, *logs.bounds(commands))
     return found[-1][0] if found else None

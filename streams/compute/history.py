@@ -8,10 +8,12 @@ A compaction frontier only moves forward, and the empty one is the end: all comm
 dropped dataflow are removed. Of the others only the furthest AllowCompaction counts. It becomes
 the as_of of a dataflow that is computed from its imports: nobody reads it earlier, so a replica
 that joins need not compute it earlier. For a dataflow with an as_of of another meaning it
-stays. Peeks are of short life and none of a history.
+stays. Of all UpdateConfigurations one remains, with the last value of each parameter. Peeks are
+of short life and none of a history.
 
-The order is: creation, dataflows in the order of their creation (so that imports come before
-the dataflows that import them), schedules, compactions, InitializationComplete, AllowWrites.
+The order is: creation, configuration, dataflows in the order of their creation (so that imports
+come before the dataflows that import them), schedules, compactions, InitializationComplete,
+AllowWrites.
 """
 
 from collections.abc import Sequence
@@ -25,9 +27,10 @@ from streams.compute.protocol import (
     Command,
     CreateDataflow,
     CreateInstance,
-    Hello,
+    CreateTimely,
     InitializationComplete,
     Schedule,
+    UpdateConfiguration,
 )
 from streams.errors import InvalidUsage
 from streams.ids import CollectionId
@@ -36,23 +39,26 @@ from streams.ids import CollectionId
 def reduce(  # noqa: C901, PLR0912  one arm per kind of command
     history: Sequence[Command],
 ) -> tuple[Command, ...]:
-    """Return the reduced history, without Hello: each iteration has its own.
+    """Return the reduced history, without CreateTimely: each iteration has its own.
 
     Errors: InvalidUsage if two instances are created.
     """
     instance: CreateInstance | None = None
+    configuration: dict[str, int] = {}
     dataflows: dict[CollectionId, CreateDataflow] = {}
     scheduled: dict[CollectionId, Schedule] = {}
     compactions: dict[CollectionId, AllowCompaction] = {}
     last: dict[type[Command], Command] = {}
     for command in history:
         match command:
-            case Hello() | Peek() | CancelPeek():
+            case CreateTimely() | Peek() | CancelPeek():
                 pass  # the controller itself sends open peeks again
             case CreateInstance():
                 if instance is not None and instance != command:
                     raise InvalidUsage(f"two instances in one history: {instance}, {command}")
                 instance = command
+            case UpdateConfiguration(values):
+                configuration |= values
             case CreateDataflow(description):
                 dataflows[description.export] = command
             case Schedule(id):
@@ -73,6 +79,7 @@ def reduce(  # noqa: C901, PLR0912  one arm per kind of command
     said = {key for key, description in descriptions.items() if description.is_computed}
     return (
         *((instance,) if instance is not None else ()),
+        *((UpdateConfiguration(configuration),) if configuration else ()),
         *(CreateDataflow(description) for description in descriptions.values()),
         *(command for key, command in scheduled.items() if key in descriptions),
         *(command for key, command in compactions.items() if key in descriptions.keys() - said),

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 
 from streams.compute.description import DataflowDescription
+from streams.compute.parameters import DEFAULTS, ComputeParameters, ParameterValues
 from streams.compute.peeks import (
     CancelPeek,
     Peek,
@@ -26,9 +27,12 @@ from streams.compute.protocol import (
     AllowCompaction,
     Command,
     CreateDataflow,
-    Hello,
+    CreateInstance,
+    CreateTimely,
     InitializationComplete,
+    UpdateConfiguration,
 )
+from streams.errors import InvalidUsage
 from streams.ids import CollectionId
 from streams.progress import Antichain
 from streams.storage.log.persistent_map import Map
@@ -68,6 +72,8 @@ class PeekSession:
 
     `waiting` and `reading` are disjoint; `seen` has every uuid of the iteration. `due` are
     answers that InitializationComplete lets go. `indexes` are those that the iteration names.
+    `parameters` are those of the last configuration that was not refused, which the session of
+    dataflows reports.
     """
 
     replica: str
@@ -78,8 +84,10 @@ class PeekSession:
     seen: Map[str, None] = field(default_factory=Map)
     due: tuple[PeekResponse, ...] = ()
     indexes: frozenset[CollectionId] = frozenset()
+    parameters: ComputeParameters = DEFAULTS
+    has_instance: bool = False
 
-    def step(  # noqa: PLR0911  one arm per kind
+    def step(  # noqa: C901, PLR0911, PLR0912  one arm per kind
         self, command: Command, *, is_old: bool = False
     ) -> tuple["PeekSession", tuple[PeekAction, ...]]:
         """Return the session after a command, and the actions.
@@ -87,8 +95,14 @@ class PeekSession:
         `is_old` says that the command was on the topic before this replica started.
         """
         match command:
-            case Hello(nonce):
-                return PeekSession(self.replica, nonce), ()
+            case CreateTimely(nonce, _, configuration):
+                parameters = self._updated(DEFAULTS, configuration)
+                return PeekSession(self.replica, nonce, parameters=parameters), ()
+            case CreateInstance():
+                return replace(self, has_instance=True), ()
+            case UpdateConfiguration(configuration) if self.has_instance:
+                parameters = self._updated(self.parameters, configuration)
+                return replace(self, parameters=parameters), ()
             case InitializationComplete():
                 answers = tuple(AnswerPeek(self.nonce, response) for response in self.due)
                 return replace(self, is_initialized=True, due=()), answers
@@ -130,6 +144,15 @@ class PeekSession:
     def peeks(self) -> Iterable[Peek]:
         """Return the open peeks."""
         return (*self.waiting.values(), *self.reading.values())
+
+    def _updated(
+        self, of: ComputeParameters, configuration: ParameterValues
+    ) -> ComputeParameters:
+        """Return the parameters after a configuration; unchanged if it is refused."""
+        try:
+            return of.updated(configuration)
+        except InvalidUsage:
+            return self.parameters
 
     def _heard(self, peek: Peek) -> "PeekSession":
         if peek.replica not in {"", self.replica} or peek.uuid in self.seen:

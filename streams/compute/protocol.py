@@ -2,16 +2,18 @@
 
 **Stages.** An iteration of the protocol passes through four, in order:
 
-    creation         Hello, CreateInstance
+    creation         CreateTimely, CreateInstance
     initialization   computation commands, then InitializationComplete
     read-only        computation commands, then AllowWrites
     read-write       computation commands
 
-Computation commands are CreateDataflow, Schedule, AllowCompaction, Peek and CancelPeek.
+Computation commands are UpdateConfiguration, CreateDataflow, Schedule, AllowCompaction, Peek
+and CancelPeek.
 
-A Hello at any point begins the next iteration: the coordinator came back, or shortened its
-history. It names a nonce and the coordinator's epoch; every message carries the nonce of its
-iteration and a sequence number, which counts over all iterations of an epoch. A reader drops
+A CreateTimely at any point begins the next iteration: the coordinator came back, or shortened
+its history. It names a nonce, the coordinator's epoch and the configuration of replicas
+(`streams.compute.parameters`); every message carries the nonce of its iteration and a sequence
+number, which counts over all iterations of an epoch. A reader drops
 messages of another nonce, copies of a sequence number, and iterations of an epoch lower than
 one it has seen: a zombie's (`streams.compute.reader`).
 
@@ -32,21 +34,26 @@ What work costs and what it keeps is reported for display (`streams.compute.acti
 Bytes are in `streams.compute.codec`.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from streams.compute.activity import DataflowActivity, ReplicaActivity
 from streams.compute.description import DataflowDescription
+from streams.compute.parameters import ParameterValues
 from streams.compute.peeks import CancelPeek, Peek, PeekResponse
 from streams.ids import CollectionId
 from streams.progress import Antichain
 
 
 @dataclass(frozen=True, slots=True)
-class Hello:
-    """A new iteration begins. The nonce is the one of the message that carries it."""
+class CreateTimely:
+    """A new iteration begins. The nonce is the one of the message that carries it.
+
+    `configuration` has the parameters with other values than the defaults.
+    """
 
     nonce: str
     epoch: int
+    configuration: ParameterValues = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +62,13 @@ class CreateInstance:
 
     namespace: str
     buckets: int
+
+
+@dataclass(frozen=True, slots=True)
+class UpdateConfiguration:
+    """Parameters have other values from now on; those that it does not name stay."""
+
+    configuration: ParameterValues
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,8 +104,9 @@ class AllowWrites:
 
 
 Command = (
-    Hello
+    CreateTimely
     | CreateInstance
+    | UpdateConfiguration
     | CreateDataflow
     | Schedule
     | AllowCompaction

@@ -2,12 +2,12 @@
 
 `CommandReaderState` is the pure part. It holds the epoch and nonce of the iteration and the
 next expected sequence number, and decides for each message whether it counts. Messages older
-than the first Hello seen, of another nonce, of a lower epoch, and duplicates do not count; a
-gap in the numbers is `Corrupt`.
+than the first CreateTimely seen, of another nonce, of a lower epoch, and duplicates do not
+count; a gap in the numbers is `Corrupt`.
 
-`CommandReader` does the I/O: it opens the topic, skips to the last Hello there, and follows. It
-skips a record that it cannot read and reports it as `UnreadableCommand`: otherwise one bad
-record would stop every replica permanently, because a new process reads it again.
+`CommandReader` does the I/O: it opens the topic, skips to the last CreateTimely there, and
+follows. It skips a record that it cannot read and reports it as `UnreadableCommand`: otherwise
+one bad record would stop every replica permanently, because a new process reads it again.
 `ResponseReader` does the same for the controller over the response topic, where each replica
 process has its own sequence numbers.
 """
@@ -17,7 +17,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from streams.compute.codec import decode_command, decode_response
-from streams.compute.protocol import Command, CommandMessage, Hello, ResponseMessage
+from streams.compute.protocol import Command, CommandMessage, CreateTimely, ResponseMessage
 from streams.errors import Corrupt
 from streams.ids import Offset, Topic
 from streams.kafka.log import Logs, Tail, Truncated
@@ -54,9 +54,9 @@ class CommandReaderState:
         Errors: Corrupt if a message is missing.
         """
         match message.command:
-            case Hello(nonce, epoch) if self._begins(message, epoch):
+            case CreateTimely(nonce, epoch) if self._begins(message, epoch):
                 return CommandReaderState(epoch, nonce, message.sequence + 1), message.command
-            case Hello():
+            case CreateTimely():
                 return self, None
             case command:
                 if message.nonce != self.nonce or message.sequence < self.next:
@@ -73,7 +73,7 @@ class CommandReaderState:
         return replace(self, next=message.sequence)
 
     def _begins(self, message: CommandMessage, epoch: int) -> bool:
-        """Whether a Hello begins an iteration: not a zombie's, not a copy of an older one."""
+        """Whether a CreateTimely begins an iteration: no zombie's, no copy of an older one."""
         return epoch > self.epoch or (epoch == self.epoch and message.sequence >= self.next)
 
 
@@ -87,13 +87,13 @@ class CommandReader:
 
     @property
     def nonce(self) -> str:
-        """The nonce of the current iteration; responses carry it. Empty before any Hello."""
+        """The nonce of the iteration; responses carry it. Empty before any CreateTimely."""
         return self._reading.nonce
 
     def poll(self, wait_ms: int) -> tuple[ReceivedCommand, ...]:
         """Return new commands in order; none after `wait_ms` without any.
 
-        The first call reads to the end of the topic and begins with the last Hello there.
+        The first call reads to the end of the topic and begins with its last CreateTimely.
         """
         while True:
             try:
@@ -125,7 +125,7 @@ class CommandReader:
         for entry in self._tail.poll(wait_ms):
             behind = self._caught_up_at is not None
             for command in self._commands(entry.value):
-                if isinstance(command, Hello) and behind:
+                if isinstance(command, CreateTimely) and behind:
                     heard.clear()  # an older iteration, which the newer one replaces
                 heard.append(ReceivedCommand(entry.offset, command))
             if self._caught_up_at is not None and entry.offset + 1 >= self._caught_up_at:

@@ -1,7 +1,8 @@
 """The replica's side of the protocol as a pure state machine: commands in, actions out.
 
-    WAITING --Hello--> GREETED --CreateInstance--> INITIALIZING --InitializationComplete-->
-    READ_ONLY --AllowWrites--> READ_WRITE;    Hello leads from every stage to GREETED
+    WAITING --CreateTimely--> GREETED --CreateInstance--> INITIALIZING
+    --InitializationComplete--> READ_ONLY --AllowWrites--> READ_WRITE;
+    CreateTimely leads from every stage to GREETED
 
 Running dataflows keep running while a new iteration is received, but may not write: that right
 belongs to an iteration. Before InitializationComplete nothing is answered. On
@@ -9,6 +10,9 @@ InitializationComplete the session reconciles: a dataflow stays if the iteration
 the same export and structure (`streams.compute.reconciliation`); all others are dropped
 *first*, then the missing ones are created. So a replica that reconnects to an unchanged history
 does nothing, and to one in which objects were renamed or compacted, nearly nothing.
+
+A configuration that names a value out of bounds is refused and changes nothing: an
+UpdateConfiguration as an illegal command is, a CreateTimely with a report.
 
 A dataflow with an empty AllowCompaction does not exist. Commands on unknown exports are not
 errors: messages may cross, and a drop of an unknown export is confirmed.
@@ -20,6 +24,12 @@ from enum import Enum
 from typing import assert_never
 
 from streams.compute.description import DataflowDescription
+from streams.compute.parameters import (
+    DEFAULTS,
+    ComputeParameters,
+    ParameterValues,
+    unknown_names,
+)
 from streams.compute.peeks import CancelPeek, Peek
 from streams.compute.protocol import (
     AllowCompaction,
@@ -27,9 +37,10 @@ from streams.compute.protocol import (
     Command,
     CreateDataflow,
     CreateInstance,
-    Hello,
+    CreateTimely,
     InitializationComplete,
     Schedule,
+    UpdateConfiguration,
 )
 from streams.compute.reconciliation import reconcile
 from streams.errors import InvalidUsage
@@ -52,10 +63,11 @@ START = frontier(MINIMUM_TIME)
 
 COMPUTING = frozenset({Stage.INITIALIZING, Stage.READ_ONLY, Stage.READ_WRITE})
 
-# The commands that are legal in each stage. A Hello is legal in any.
+# The commands that are legal in each stage. A CreateTimely is legal in any.
 LEGAL: Mapping[type[Command], frozenset[Stage]] = {
-    Hello: frozenset(Stage),
+    CreateTimely: frozenset(Stage),
     CreateInstance: frozenset({Stage.GREETED}),
+    UpdateConfiguration: COMPUTING,
     CreateDataflow: COMPUTING,
     Schedule: COMPUTING,
     AllowCompaction: COMPUTING,
@@ -71,6 +83,20 @@ class Configure:
     """Action: set the instance's settings (sent once)."""
 
     instance: CreateInstance
+
+
+@dataclass(frozen=True, slots=True)
+class SetParameters:
+    """Action: go by these parameters from now on."""
+
+    parameters: ComputeParameters
+
+
+@dataclass(frozen=True, slots=True)
+class ReportParameters:
+    """Action: report what became of a configuration, of which not all is in effect."""
+
+    message: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +141,9 @@ class Reconcile:
     dropped: int
 
 
-Action = Configure | Restart | Create | Drop | Compact | Reconcile
+Action = (
+    Configure | SetParameters | ReportParameters | Restart | Create | Drop | Compact | Reconcile
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,6 +157,7 @@ class Session:
     stage: Stage = Stage.WAITING
     nonce: str = ""
     instance: CreateInstance | None = None
+    parameters: ComputeParameters = DEFAULTS
     running: Mapping[CollectionId, DataflowDescription] = field(default_factory=dict)
     told: Mapping[CollectionId, DataflowDescription] = field(default_factory=dict)
     compactions: Mapping[CollectionId, Antichain] = field(default_factory=dict)
@@ -156,10 +185,13 @@ class Session:
                 f"{self.stage.value}"
             )
         match command:
-            case Hello(nonce):
-                return self._greet(nonce)
+            case CreateTimely(nonce, _, configuration):
+                return self._greet(nonce, configuration)
             case CreateInstance():
                 return self._configure(command)
+            case UpdateConfiguration(configuration):
+                parameters, actions = self._updated(self.parameters, configuration)
+                return replace(self, parameters=parameters), actions
             case CreateDataflow(description):
                 return self._create(description)
             case AllowCompaction(export, since):
@@ -175,9 +207,29 @@ class Session:
             case _:
                 assert_never(command)
 
-    def _greet(self, nonce: str) -> tuple["Session", tuple[Action, ...]]:
+    def _greet(
+        self, nonce: str, configuration: ParameterValues
+    ) -> tuple["Session", tuple[Action, ...]]:
         fresh = replace(self, stage=Stage.GREETED, nonce=nonce, told={}, compactions={})
-        return fresh, ()
+        try:
+            parameters, actions = self._updated(DEFAULTS, configuration)
+        except InvalidUsage as refused:
+            report = f"the configuration of CreateTimely changes nothing: {refused}"
+            return fresh, (ReportParameters(report),)
+        return replace(fresh, parameters=parameters), actions
+
+    def _updated(
+        self, of: ComputeParameters, configuration: ParameterValues
+    ) -> tuple[ComputeParameters, tuple[Action, ...]]:
+        """Errors: InvalidUsage for a value out of bounds."""
+        parameters, unknown = of.updated(configuration), unknown_names(configuration)
+        actions: list[Action] = []
+        if parameters != self.parameters:
+            actions.append(SetParameters(parameters))
+        if unknown:
+            names = ", ".join(unknown)
+            actions.append(ReportParameters(f"parameters {names} are unknown: ignored"))
+        return parameters, tuple(actions)
 
     def _configure(self, command: CreateInstance) -> tuple["Session", tuple[Action, ...]]:
         if self.instance is not None and self.instance != command:

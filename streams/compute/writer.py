@@ -11,7 +11,14 @@ import threading
 from collections.abc import Sequence
 
 from streams.compute.codec import encode_command, encode_response
-from streams.compute.protocol import Command, CommandMessage, Hello, Response, ResponseMessage
+from streams.compute.parameters import NO_VALUES, ParameterValues
+from streams.compute.protocol import (
+    Command,
+    CommandMessage,
+    CreateTimely,
+    Response,
+    ResponseMessage,
+)
 from streams.errors import Determinate, Indeterminate
 from streams.ids import Offset, Topic
 from streams.kafka.log import Logs
@@ -21,10 +28,20 @@ ATTEMPTS = 10
 
 
 class CommandWriter:
-    """Appends the commands of one epoch to a command topic."""
+    """Appends the commands of one epoch to a command topic.
 
-    def __init__(self, logs: Logs, topic: Topic, epoch: int) -> None:
+    Each iteration begins with `configuration`.
+    """
+
+    def __init__(
+        self,
+        logs: Logs,
+        topic: Topic,
+        epoch: int,
+        configuration: ParameterValues = NO_VALUES,
+    ) -> None:
         self._logs, self._topic, self._epoch = logs, topic, epoch
+        self._configuration = configuration
         self._nonce, self._sequence = "", 0
         self._is_in_doubt = False
         self._lock = threading.Lock()
@@ -35,15 +52,16 @@ class CommandWriter:
         return self._is_in_doubt
 
     def begin(self, nonce: str, commands: Sequence[Command]) -> Offset:
-        """Begin an iteration with a Hello and the given commands; return the Hello's offset.
+        """Begin an iteration with a CreateTimely and the given commands; return its offset.
 
         Errors: Determinate, Indeterminate; then the iteration before it may be over.
         """
         with self._lock:
             self._nonce, self._is_in_doubt = nonce, True
-            hello = self._append((Hello(nonce, self._epoch), *commands))
+            first = CreateTimely(nonce, self._epoch, self._configuration)
+            start = self._append((first, *commands))
             self._is_in_doubt = False
-            return hello
+            return start
 
     def write(self, commands: Sequence[Command]) -> None:
         """Append commands to the current iteration; durable on return.

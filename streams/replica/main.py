@@ -35,12 +35,14 @@ from streams.compute.session import (
     Create,
     Drop,
     Reconcile,
+    ReportParameters,
     Restart,
     Session,
+    SetParameters,
 )
 from streams.compute.writer import ResponseWriter
 from streams.errors import InvalidUsage
-from streams.ids import CollectionId
+from streams.ids import CollectionId, Offset
 from streams.kafka.client.broker import KafkaBroker
 from streams.kafka.client.ownership import Ownership
 from streams.kafka.topics import Topics
@@ -183,7 +185,7 @@ class _Server:
             actions = self._step(heard)
             self._answer()
             for action in actions:
-                self._act(action)
+                self._act(action, heard.offset)
         if self._is_for_others(received):
             return
         self._allow()
@@ -250,8 +252,14 @@ class _Server:
         self.answers.passed_over(self.config.commands, heard.offset, reason)
         return ()
 
-    def _act(self, action: Action) -> None:
+    def _act(  # noqa: C901, PLR0912  one arm per kind of action
+        self, action: Action, offset: Offset
+    ) -> None:
         match action:
+            case SetParameters(parameters):
+                self.answers.set_parameters(parameters)
+            case ReportParameters(message):
+                self.answers.taken_in_part(self.config.commands, offset, message)
             case Restart(reason):
                 raise InvalidUsage(reason)
             case Configure(instance):

@@ -1,4 +1,5 @@
-"""Golden vectors of the compute protocol: messages about peeks, and reports of activity.
+"""Golden vectors of the compute protocol: messages about configuration and peeks, and
+reports of activity.
 
 `compute/*.json` are for replicas and controllers in other languages: `value` is the record's
 value in hexadecimal, `message` its fields. A file is never rewritten. `ADD=1` writes the file
@@ -39,7 +40,14 @@ from streams.compute.peeks import (
     PeekRows,
     PeekTarget,
 )
-from streams.compute.protocol import Command, CommandMessage, Response, ResponseMessage
+from streams.compute.protocol import (
+    Command,
+    CommandMessage,
+    CreateTimely,
+    Response,
+    ResponseMessage,
+    UpdateConfiguration,
+)
 from streams.ids import CollectionId, Timestamp
 from streams.plan.physical import SortKey
 
@@ -73,6 +81,8 @@ COPY = replace(
 )
 
 COMMANDS: dict[str, Command] = {
+    "create-timely": CreateTimely("n1", 3, {"max_result_bytes": 4096, "heartbeat_ms": 1000}),
+    "update-configuration": UpdateConfiguration({"a_later_one": -1}),
     "peek": WHOLE,
     "peek-full": FULL,
     "cancel-peek": CancelPeek(UUID),

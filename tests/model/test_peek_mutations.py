@@ -11,7 +11,7 @@ from streams.compute.controller import Controller
 from streams.compute.open_peeks import OpenPeeks
 from streams.compute.peek_session import AnswerPeek, PeekSession
 from streams.compute.peeks import PeekResponse, PeekRows
-from streams.compute.protocol import Hello
+from streams.compute.protocol import CreateTimely
 from streams.compute.writer import ResponseWriter
 from streams.torture.compute.protocol_rules import Breach
 from tests.model.test_compute_protocol import STEPS, Run
@@ -35,7 +35,7 @@ def answers_peeks_of_the_old_life(monkeypatch: pytest.MonkeyPatch) -> None:
     step = PeekSession.step
 
     def mixing(self: PeekSession, command: Any, **facts: Any) -> Any:
-        if isinstance(command, Hello):
+        if isinstance(command, CreateTimely):
             return replace(self, nonce=command.nonce, is_initialized=False), ()
         return step(self, command, **facts)
 

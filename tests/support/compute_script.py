@@ -6,6 +6,7 @@ from typing import assert_never
 from streams.compute.as_of import Bound, ReadableInterval, continued, newborn, select
 from streams.compute.description import DataflowDescription, IngestionDescription
 from streams.compute.history import reduce
+from streams.compute.parameters import differing
 from streams.compute.peeks import CancelPeek, Peek
 from streams.compute.protocol import (
     AllowCompaction,
@@ -13,9 +14,10 @@ from streams.compute.protocol import (
     Command,
     CreateDataflow,
     CreateInstance,
-    Hello,
+    CreateTimely,
     InitializationComplete,
     Schedule,
+    UpdateConfiguration,
 )
 from streams.compute.session import (
     Action,
@@ -24,8 +26,10 @@ from streams.compute.session import (
     Create,
     Drop,
     Reconcile,
+    ReportParameters,
     Restart,
     Session,
+    SetParameters,
 )
 from streams.errors import InvalidUsage
 from streams.ids import CollectionId, Timestamp, Topic
@@ -107,10 +111,12 @@ def command(words: list[str]) -> Command:
     """A command: its short name, its export, and what else there is to say."""
     name, *rest = words
     match name:
-        case "hello":
-            return Hello(rest[0], 1)
+        case "timely":
+            return CreateTimely(rest[0], 1, values(rest[1:]))
         case "instance":
             return CreateInstance("sw", 2)
+        case "update":
+            return UpdateConfiguration(values(rest))
         case "create":
             return CreateDataflow(description(rest))
         case "schedule":
@@ -125,6 +131,11 @@ def command(words: list[str]) -> Command:
             return AllowWrites()
         case _:
             raise AssertionError(f"unknown command {name}")
+
+
+def values(words: list[str]) -> dict[str, int]:
+    """`name=value` words of a configuration."""
+    return {name: int(value) for name, _, value in (word.partition("=") for word in words)}
 
 
 def description(words: list[str]) -> DataflowDescription:
@@ -142,8 +153,11 @@ def description(words: list[str]) -> DataflowDescription:
 
 def shown(command: Command) -> str:
     match command:
-        case Hello(nonce):
-            return f"hello {nonce}"
+        case CreateTimely(nonce):
+            return f"timely {nonce}"
+        case UpdateConfiguration(configuration):
+            said = (f"{name}={value}" for name, value in configuration.items())
+            return " ".join(["update", *said])
         case CreateInstance():
             return "instance"
         case CreateDataflow(described):
@@ -175,6 +189,10 @@ def done(action: Action) -> str:
     match action:
         case Configure():
             return "configures"
+        case SetParameters(parameters):
+            return f"goes by {dict(differing(parameters))}"
+        case ReportParameters(message):
+            return f"reports: {message}"
         case Restart(reason):
             return f"restarts: {reason}"
         case Create(described):

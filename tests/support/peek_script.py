@@ -22,11 +22,13 @@ from streams.compute.protocol import (
     Command,
     CreateDataflow,
     CreateInstance,
-    Hello,
+    CreateTimely,
     InitializationComplete,
+    UpdateConfiguration,
 )
 from streams.ids import CollectionId, Timestamp
 from streams.progress import EMPTY, Antichain, frontier
+from tests.support.compute_script import values
 from tests.support.datadriven import Case
 from tests.unit.compute.commands import INDEX
 
@@ -77,8 +79,10 @@ def bound(text: str) -> Antichain:
 
 def command(word: str, words: list[str]) -> Command:
     match word:
-        case "hello":
-            return Hello(words[0], 1)
+        case "timely":
+            return CreateTimely(words[0], 1, values(words[1:]))
+        case "update":
+            return UpdateConfiguration(values(words))
         case "instance":
             return CreateInstance("sw", 2)
         case "initialized":

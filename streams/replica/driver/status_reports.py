@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from streams.compute import event_time, idleness
+from streams.compute.parameters import DEFAULTS, ComputeParameters
 from streams.compute.protocol import Alive, Frontiers, Hydration, Reconciled, Response, Status
 from streams.compute.reclocking import MAX_SKEW_MS
 from streams.compute.replica_responses import STANDBY
@@ -25,9 +26,6 @@ from streams.replica.driver.scheduler import Scheduler
 
 log = logging.getLogger(__name__)
 
-FRONTIERS_EVERY_S = 1.0
-ALIVE_EVERY_S = 2.0
-"""Heartbeats per timeout of the controller: all but one may be late."""
 BLOCKED_MS = 10_000
 
 MOST_SKIPPED = 32
@@ -53,10 +51,16 @@ class StatusReporter:
     next_frontiers: float = 0.0
     next_alive: float = 0.0
     skipped: list[Status] = field(default_factory=list)
+    parameters: ComputeParameters = DEFAULTS
 
     def pause(self) -> None:
         """Report nothing until an iteration has begun; what was skipped is kept till then."""
         self.nonce = ""
+
+    def set_parameters(self, parameters: ComputeParameters) -> None:
+        """Report as often as these say."""
+        self.parameters = parameters
+        self.next_frontiers = self.next_alive = 0.0
 
     def begin(self, nonce: str) -> None:
         """Start an iteration: forget what was reported."""
@@ -85,7 +89,16 @@ class StatusReporter:
         """Report a command that was skipped, under the name of the command topic."""
         log.error("command skipped", extra={"offset": offset, "why": reason})
         message = f"command at offset {offset} is skipped: {reason}"
-        status = Status(CollectionId(topic), Phase.FAILED.value, message)
+        self._say(Status(CollectionId(topic), Phase.FAILED.value, message))
+
+    def taken_in_part(self, topic: Topic, offset: Offset, reason: str) -> None:
+        """Report a command of which not all is in effect, as `passed_over`."""
+        log.warning("command taken in part", extra={"offset": offset, "why": reason})
+        message = f"command at offset {offset}: {reason}"
+        self._say(Status(CollectionId(topic), Phase.RUNNING.value, message))
+
+    def _say(self, status: Status) -> None:
+        """Write what concerns no dataflow, as soon as an iteration lets it."""
         if self.nonce:
             self._write([status])
         else:
@@ -103,7 +116,7 @@ class StatusReporter:
                 *self._hydrating([flow for flow in flows if _reports(flow, scheduler)]),
             ]
             if self.clock() >= self.next_frontiers:
-                self.next_frontiers = self.clock() + FRONTIERS_EVERY_S
+                self.next_frontiers = self.clock() + self.parameters.frontiers_ms / 1000
                 responses.extend(self._moved(flows, scheduler))
         self._write(responses)
 
@@ -119,7 +132,7 @@ class StatusReporter:
     def _write(self, responses: Sequence[Response]) -> None:
         self.writer.write(self.nonce, responses)
         if responses:
-            self.next_alive = self.clock() + ALIVE_EVERY_S
+            self.next_alive = self.clock() + self.parameters.heartbeat_ms / 1000
 
     def _conditions(self, flows: list[Dataflow], scheduler: Scheduler) -> list[Status]:
         now_ms, elapsed_ms = scheduler.now_ms(), scheduler.elapsed_ms()

@@ -15,11 +15,13 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from queue import Empty, SimpleQueue
 
 import pyarrow as pa
 
+from streams.compute.parameters import ComputeParameters
 from streams.compute.peek_session import (
     AnswerPeek,
     PeekAction,
@@ -240,9 +242,11 @@ class PeekLoop:
         return TargetBounds(state.since, state.upper)
 
     def _outcome(self, read: ReadTarget, kernel: Kernel) -> PeekOutcome:
-        peek = read.peek
+        with self._lock:
+            parameters = self._session.parameters
+        peek = _bounded(read.peek, parameters)
         try:
-            loaded = self._loaded(peek, kernel)
+            loaded = self._loaded(peek, kernel, parameters.max_read_bytes)
             if peek.files is None:
                 return answer(peek, *loaded, kernel)
             rows = rows_of(peek, *loaded, kernel)
@@ -255,12 +259,12 @@ class PeekLoop:
             log.exception("peek failed", extra={"uuid": peek.uuid})
             return PeekError(f"internal error: {defect!r}")
 
-    def _loaded(self, peek: Peek, kernel: Kernel) -> tuple[pa.Table, pa.Table]:
+    def _loaded(self, peek: Peek, kernel: Kernel, most_bytes: int) -> tuple[pa.Table, pa.Table]:
         """Return what the target holds at the time of a peek: updates and errors."""
         assert self._shards is not None, "the instance comes before its peeks"
         if peek.target.index is not None:
             return self.indexes.find(peek, kernel)
-        return read_shard(self._shards, peek, import_types(plan_of(peek)), kernel)
+        return read_shard(self._shards, peek, import_types(plan_of(peek)), kernel, most_bytes)
 
     def _is_unwanted(self, read: ReadTarget) -> bool:
         with self._lock:
@@ -281,3 +285,10 @@ class PeekLoop:
             responses.setdefault(action.nonce, []).append(action.response)
         for nonce, mine in responses.items():
             self._writer.write(nonce, mine)
+
+
+def _bounded(peek: Peek, parameters: ComputeParameters) -> Peek:
+    """Return a peek whose answer is as small as the parameters want it; files have no bound."""
+    if peek.files is not None:
+        return peek
+    return replace(peek, most_bytes=min(peek.most_bytes, parameters.max_result_bytes))

@@ -12,18 +12,19 @@ from streams.storage.client.shards import Shards
 from streams.storage.read.reader import Loaded, snapshot
 from streams.trace.kernel.kernel import Kernel
 
-MOST_LOADED = 256 << 20
-"""Bytes of rows that a peek of a shard may hold in memory."""
-
 
 @dataclass(slots=True)
 class PeekSelection:
-    """The rows of some keys, chunk by chunk (`storage.read.ChunkSelection`); None is all."""
+    """The rows of some keys, chunk by chunk (`storage.read.ChunkSelection`); None is all.
+
+    They have `most_bytes` bytes at most.
+    """
 
     columns: tuple[int, ...]
     keys: pa.RecordBatch | None
     types: list[str]
     kernel: Kernel
+    most_bytes: int
     taken: int = 0
 
     def may_match(self, _: ChunkRef) -> bool:
@@ -37,14 +38,18 @@ class PeekSelection:
             found = matching(updates, self.columns, self.keys, self.types, self.kernel)
             updates = pa.Table.from_batches([found])
         self.taken += updates.nbytes
-        if self.taken > MOST_LOADED:
-            most = MOST_LOADED >> 20
+        if self.taken > self.most_bytes:
+            most = self.most_bytes >> 20
             raise InvalidUsage(f"a peek of a shard reads at most {most} MiB, this one more")
         return updates
 
 
-def read_shard(shards: Shards, peek: Peek, types: list[str], kernel: Kernel) -> Loaded:
+def read_shard(
+    shards: Shards, peek: Peek, types: list[str], kernel: Kernel, most_bytes: int
+) -> Loaded:
     """Return what the shard holds at the time of the peek: updates and errors.
+
+    `most_bytes` of rows are held in memory.
 
     Errors: SinceViolation if since passes the time meanwhile; InvalidUsage for too many rows;
     PeekRefused.
@@ -52,5 +57,5 @@ def read_shard(shards: Shards, peek: Peek, types: list[str], kernel: Kernel) -> 
     lookup = peek.lookup
     keys = None if lookup is None else keys_of(lookup, types)
     columns = () if lookup is None else lookup.columns
-    selection = PeekSelection(columns, keys, types, kernel)
+    selection = PeekSelection(columns, keys, types, kernel, most_bytes)
     return snapshot(shards, peek.target.collection, peek.time, selection=selection)

@@ -33,6 +33,7 @@ from streams.compute.protocol import (
     CreateDataflow,
     CreateInstance,
     ResponseMessage,
+    UpdateConfiguration,
 )
 from streams.kafka.client.broker import KafkaBroker
 from streams.kafka.settings import ClientSettings
@@ -137,6 +138,8 @@ def carry_out(controller: Controller, command: Command) -> None:
     match command:
         case CreateDataflow(flow):
             controller.create(flow)
+        case UpdateConfiguration(values):
+            controller.update_configuration(values)
         case AllowCompaction(collection, since) if since.is_empty:
             controller.drop(collection)
         case AllowCompaction(collection, since):

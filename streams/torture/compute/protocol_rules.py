@@ -16,8 +16,8 @@ from streams.compute.protocol import (
     CommandMessage,
     CreateDataflow,
     CreateInstance,
+    CreateTimely,
     Frontiers,
-    Hello,
     Hydration,
     InitializationComplete,
     Reconciled,
@@ -25,6 +25,7 @@ from streams.compute.protocol import (
     ResponseMessage,
     Schedule,
     Status,
+    UpdateConfiguration,
     replica_of,
 )
 from streams.compute.reader import CommandReaderState, ResponseReaderState
@@ -32,11 +33,13 @@ from streams.errors import SlackwaterError
 from streams.ids import CollectionId
 from streams.progress import Antichain
 
+DATAFLOWS = (UpdateConfiguration, CreateDataflow, Schedule, AllowCompaction)
+
 LEGAL_NEXT: Mapping[str, Sequence[type[Command]]] = {
     "greeted": (CreateInstance,),
-    "initializing": (CreateDataflow, Schedule, AllowCompaction, InitializationComplete),
-    "read-only": (CreateDataflow, Schedule, AllowCompaction, Peek, CancelPeek, AllowWrites),
-    "read-write": (CreateDataflow, Schedule, AllowCompaction, Peek, CancelPeek),
+    "initializing": (*DATAFLOWS, InitializationComplete),
+    "read-only": (*DATAFLOWS, Peek, CancelPeek, AllowWrites),
+    "read-write": (*DATAFLOWS, Peek, CancelPeek),
 }
 """What a controller of ours says in each stage: a reduced history has no peeks."""
 
@@ -138,7 +141,7 @@ def check_commands(messages: Iterable[CommandMessage]) -> dict[str, Iteration]:
         match command:
             case None:
                 continue
-            case Hello(nonce, epoch):
+            case CreateTimely(nonce, epoch):
                 insist(nonce not in iterations, "a nonce is of one iteration", nonce)
                 current = iterations[nonce] = Iteration(nonce, epoch)
             case CreateDataflow(flow) if flow.is_computed:

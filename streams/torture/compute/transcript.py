@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from streams.compute.codec import decode_command, decode_response
 from streams.compute.controller import command_topic, response_topic
 from streams.compute.peeks import PeekResponse
-from streams.compute.protocol import CommandMessage, Hello, ResponseMessage, replica_of
+from streams.compute.protocol import CommandMessage, CreateTimely, ResponseMessage, replica_of
 from streams.errors import SlackwaterError
 from streams.ids import Offset
 from streams.kafka.log import Logs
@@ -95,7 +95,9 @@ class Transcript:
             {
                 "commands": len(self.commands),
                 "responses": len(self.responses),
-                "iterations": sum(isinstance(said.command, Hello) for said in self.commands),
+                "iterations": sum(
+                    isinstance(said.command, CreateTimely) for said in self.commands
+                ),
                 "processes of replicas": len(self.heard_at),
                 "answers of replicas to peeks": sum(
                     isinstance(response, PeekResponse) for response in answered

@@ -323,7 +323,7 @@ def response_bytes(rng: Random, knowledge: AttackerKnowledge) -> Generator[Input
     """Bytes where services answer."""
     topic = rng.choice((("storage", "responses"), ("compute", "default", "responses")))
     samples = knowledge.commands + knowledge.compute
-    names = [schema for schema in _schemas("compute_") if schema != "compute_hello"]
+    names = [schema for schema in _schemas("compute_") if schema != "compute_create_timely"]
     payloads = any_bytes(rng, samples), forged(rng, rng.choice(names), knowledge.pool())
     yield Record(
         surface="response",
@@ -335,7 +335,7 @@ def response_bytes(rng: Random, knowledge: AttackerKnowledge) -> Generator[Input
 
 def compute_bytes(rng: Random, knowledge: AttackerKnowledge) -> Generator[Input, Place, None]:
     """Commands for replicas that cannot be read, or come from an unknown iteration."""
-    names = [schema for schema in _schemas("compute_") if schema != "compute_hello"]
+    names = [schema for schema in _schemas("compute_") if schema != "compute_create_timely"]
     payloads = (
         any_bytes(rng, knowledge.compute),
         forged(rng, rng.choice(names), knowledge.pool()),

@@ -83,11 +83,29 @@ def test_a_coordinator_and_compaction_have_their_own(
     launched: list[tuple[str, Service]],
 ) -> None:
     brokers = ("--brokers", "a:1")
-    assert run("coordinator", *brokers, "--retain", "2 hours", "--buckets", "3")[0] == 0
+    options = ("--retain", "2 hours", "--buckets", "3", "--parameter", "heartbeat_ms=1000")
+    assert run("coordinator", *brokers, *options)[0] == 0
     assert run("compaction", *brokers, "--every", "5 seconds")[0] == 0
     (_, coordinator), (_, compaction) = launched
     assert (coordinator.retain_ms, coordinator.buckets) == (7_200_000, 3)
+    assert coordinator.parameters == {"heartbeat_ms": 1000}
     assert compaction.compact_every_s == 5
+
+
+@pytest.mark.parametrize(
+    ("parameter", "said"),
+    [
+        ("heartbeat_ms=5", "parameter heartbeat_ms: expected 1000 to 4000, got 5"),
+        ("heartbeat_ms=soon", "expected NAME=VALUE with a whole number"),
+        ("later=5", "expected a parameter of frontiers_ms, heartbeat_ms"),
+    ],
+)
+def test_parameters_of_replicas_are_checked_before_anything_starts(
+    launched: list[tuple[str, Service]], parameter: str, said: str
+) -> None:
+    code, output = run("coordinator", "--brokers", "a:1", "--parameter", parameter)
+    assert (code, launched) == (2, [])
+    assert said in output
 
 
 @pytest.mark.parametrize("command", ["coordinator", "replica", "compaction"])

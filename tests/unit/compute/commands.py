@@ -27,6 +27,7 @@ from streams.compute.protocol import (
     CreateInstance,
     InitializationComplete,
     Schedule,
+    UpdateConfiguration,
 )
 from streams.ids import CapabilityId, CollectionId, Timestamp, Topic
 from streams.plan.metadata import Included, Located, Watermark
@@ -156,8 +157,21 @@ copies = st.builds(
     st.sampled_from(["", "r1"]),
     st.integers(1, 1 << 40),
 )
+updates = st.builds(
+    UpdateConfiguration,
+    st.dictionaries(
+        st.sampled_from(["heartbeat_ms", "frontiers_ms", "later"]),
+        st.sampled_from([1000, 2000]),
+    ),
+)
 computations = st.one_of(
-    creates, compactions, st.builds(Schedule, ids), peeks, copies, st.builds(CancelPeek, uuids)
+    creates,
+    updates,
+    compactions,
+    st.builds(Schedule, ids),
+    peeks,
+    copies,
+    st.builds(CancelPeek, uuids),
 )
 
 

@@ -22,8 +22,8 @@ from streams.compute.protocol import (
     Alive,
     CommandMessage,
     CreateDataflow,
+    CreateTimely,
     Frontiers,
-    Hello,
     Hydration,
     Reconciled,
     ResponseMessage,
@@ -37,7 +37,7 @@ from tests.unit.compute.commands import INDEX, INGESTION, REBASE, SINK, historie
 
 @given(histories())
 def test_every_command_comes_back_as_it_was(history) -> None:
-    for sequence, command in enumerate([Hello("n", 3), *history]):
+    for sequence, command in enumerate([CreateTimely("n", 3), *history]):
         message = CommandMessage("n", sequence, command)
         assert decode_command(encode_command(message)) == message
 

@@ -11,7 +11,7 @@ from streams.compute.controller import (
     Controller,
     command_topic,
     create_topics,
-    last_hello,
+    last_start,
     response_topic,
 )
 from streams.compute.protocol import (
@@ -19,8 +19,8 @@ from streams.compute.protocol import (
     Command,
     CreateDataflow,
     CreateInstance,
+    CreateTimely,
     Frontiers,
-    Hello,
     Reconciled,
     ResponseMessage,
     Status,
@@ -145,9 +145,9 @@ def test_the_history_before_the_last_iteration_but_one_is_deleted(logs) -> None:
     for epoch in (1, 2, 3):
         controller(logs, epoch).start([description(U1)], [])
     low, _ = logs.bounds(topic)
-    assert low == 6  # the first of three iterations with five commands after their Hello
+    assert low == 6  # the first of three iterations with five commands after their CreateTimely
     commands = [message.command for message in CommandReader(logs, topic).poll(0)]
-    assert commands[0] == Hello("n3.0", 3)
+    assert commands[0] == CreateTimely("n3.0", 3)
     assert CreateDataflow(description(U1)) in commands
 
 
@@ -303,17 +303,17 @@ def test_a_response_in_doubt_swallows_no_later_one(logs: Logs) -> None:
     assert one.observed.dropped == {U2}
 
 
-def test_the_last_hello_is_found_before_marks_of_others_transactions() -> None:
+def test_the_last_iteration_is_found_before_marks_of_others_transactions() -> None:
     broker = MemoryBroker(lambda: 1000)
     create_topics(broker.topics, "sw", "default")
     controller(broker.logs).start([], [])
     commands = command_topic("sw", "default")
-    before = last_hello(broker.logs, commands)
+    before = last_start(broker.logs, commands)
     others = MemoryTransactions(broker.store, "others", lambda: 1000)
     others.init()
     others.commit([OutRecord(commands, None, b"from a transaction")])
     assert before is not None
-    assert last_hello(broker.logs, commands) == before
+    assert last_start(broker.logs, commands) == before
 
 
 def test_a_create_does_not_look_through_all_that_was_created(logs, monkeypatch) -> None:

@@ -11,7 +11,7 @@ from streams.compute.protocol import (
     Command,
     CreateDataflow,
     CreateInstance,
-    Hello,
+    CreateTimely,
     InitializationComplete,
     Schedule,
 )
@@ -24,7 +24,7 @@ from tests.unit.compute.commands import IDS, INSTANCE, description, histories
 
 def told(history: Sequence[Command]) -> Session:
     session = Session()
-    commands: list[Command] = [Hello("n", 1), *history]
+    commands: list[Command] = [CreateTimely("n", 1), *history]
     for command in commands:
         session, _ = session.step(command)
     return session
@@ -41,7 +41,7 @@ def reads(history: Sequence[Command]) -> Reads:
     time up to which it was compacted.
     """
     session, since, plans = Session(), dict[CollectionId, int](), dict[CollectionId, str]()
-    commands: list[Command] = [Hello("n", 1), *history]
+    commands: list[Command] = [CreateTimely("n", 1), *history]
     for command in commands:
         session, actions = session.step(command)
         for action in actions:
@@ -67,6 +67,7 @@ def reads(history: Sequence[Command]) -> Reads:
 def test_a_reduced_history_leads_to_the_same_replica(history) -> None:
     short, long = told(reduce(history)), told(history)
     assert short.running == long.running
+    assert short.parameters == long.parameters
     assert short.stage == long.stage
 
 
@@ -100,7 +101,7 @@ def test_reduction_is_idempotent(history) -> None:
 def test_its_length_is_bounded_by_what_lives(history) -> None:
     running = told(history).running
     sources = [flow for flow in running.values() if not flow.is_computed]
-    assert len(reduce(history)) <= 3 + 2 * len(running) + len(sources)
+    assert len(reduce(history)) <= 4 + 2 * len(running) + len(sources)
 
 
 @given(histories())

@@ -17,7 +17,7 @@ from streams.compute.peeks import (
     PeekRows,
     PeekTarget,
 )
-from streams.compute.protocol import Command, Hello, InitializationComplete
+from streams.compute.protocol import Command, CreateTimely, InitializationComplete
 from streams.ids import CollectionId, Timestamp
 from streams.progress import frontier
 
@@ -46,7 +46,7 @@ class Topics:
 
 @dataclass
 class Process:
-    """One process of a replica, which reads from the last Hello that was there."""
+    """One process of a replica, which reads from the last CreateTimely that was there."""
 
     topics: Topics
     name: str
@@ -56,8 +56,10 @@ class Process:
     def __post_init__(self) -> None:
         commands = self.topics.commands
         self.started = len(commands)
-        hellos = [at for at, command in enumerate(commands) if isinstance(command, Hello)]
-        self.position = hellos[-1] if hellos else 0
+        starts = [
+            at for at, command in enumerate(commands) if isinstance(command, CreateTimely)
+        ]
+        self.position = starts[-1] if starts else 0
         self.session = PeekSession(self.name)
 
     def read(self) -> None:
@@ -113,7 +115,7 @@ class World:
 
     def begin(self) -> None:
         self.nonce += 1
-        self.topics.commands += [Hello(str(self.nonce), 1), InitializationComplete()]
+        self.topics.commands += [CreateTimely(str(self.nonce), 1), InitializationComplete()]
         self.peeks, commands = self.peeks.begin()
         self.topics.commands += commands
 

@@ -13,7 +13,7 @@ from streams.compute.peek_session import (
     TargetBounds,
 )
 from streams.compute.peeks import CancelPeek, Peek, PeekCanceled, PeekRows, PeekTarget
-from streams.compute.protocol import Command, Hello, InitializationComplete
+from streams.compute.protocol import Command, CreateTimely, InitializationComplete
 from streams.ids import CollectionId, Timestamp
 from streams.progress import frontier
 
@@ -33,7 +33,9 @@ def peek(uuid: str, time: int, replica: str) -> Peek:
 
 
 peeks = st.builds(peek, UUIDS, st.integers(0, 4), st.sampled_from(["", "", "r1", "r2"]))
-beginnings = st.sampled_from([Hello("a", 1), Hello("b", 1), InitializationComplete()])
+beginnings = st.sampled_from(
+    [CreateTimely("a", 1), CreateTimely("b", 1), InitializationComplete()]
+)
 commands: st.SearchStrategy[Command] = st.one_of(
     peeks, peeks, peeks, st.builds(CancelPeek, UUIDS), beginnings
 )
@@ -58,7 +60,7 @@ class Transcript:
 
     def command(self, command: Command, *, is_old: bool) -> None:
         match command:
-            case Hello():
+            case CreateTimely():
                 self.asked, self.canceled, self.answered = {}, set(), set()
                 self.is_initialized = False
             case InitializationComplete():
@@ -106,7 +108,7 @@ class Transcript:
 def test_each_peek_is_answered_once_in_its_iteration(script, begins) -> None:
     transcript = Transcript()
     if begins:
-        transcript.command(Hello("a", 1), is_old=False)
+        transcript.command(CreateTimely("a", 1), is_old=False)
         transcript.command(InitializationComplete(), is_old=False)
     for kind, what, flag in script:
         if kind == "command":

@@ -8,8 +8,8 @@ from streams.compute.protocol import (
     Command,
     CommandMessage,
     CreateDataflow,
+    CreateTimely,
     Frontiers,
-    Hello,
     InitializationComplete,
     ResponseMessage,
     Schedule,
@@ -49,7 +49,7 @@ def commands(reader: CommandReader) -> tuple[Command | UnreadableCommand, ...]:
     return tuple(message.command for message in reader.poll(0))
 
 
-A1, B1, C2 = Hello("a", 1), Hello("b", 1), Hello("c", 2)
+A1, B1, C2 = CreateTimely("a", 1), CreateTimely("b", 1), CreateTimely("c", 2)
 START, DONE, WRITES = INSTANCE, InitializationComplete(), AllowWrites()
 
 
@@ -64,7 +64,7 @@ def test_copies_count_once() -> None:
     assert fold(twice) == [A1, START, DONE]
 
 
-def test_a_late_copy_of_an_older_hello_begins_nothing() -> None:
+def test_a_late_copy_of_an_older_iteration_begins_nothing() -> None:
     late: list[tuple[str, int, Command]] = [
         ("a", 0, A1),
         ("a", 1, START),
@@ -102,20 +102,31 @@ def logs():
     return broker.logs
 
 
-def test_a_reader_begins_with_the_last_hello_and_follows(logs) -> None:
+def test_a_reader_begins_with_the_last_iteration_and_follows(logs) -> None:
     first = CommandWriter(logs, COMMANDS, epoch=1)
     first.begin("a", [START, CreateDataflow(description(U1)), DONE, WRITES])
     second = CommandWriter(logs, COMMANDS, epoch=2)
     second.begin("b", [START, DONE])
     first.write([Schedule(U1)])  # the first one does not know yet
     reader = CommandReader(logs, COMMANDS)
-    assert commands(reader) == (Hello("b", 2), START, DONE)
+    assert commands(reader) == (CreateTimely("b", 2), START, DONE)
     assert reader.nonce == "b"
     second.write([WRITES])
     assert commands(reader) == (WRITES,)
     second.begin("c", [START])
-    assert commands(reader) == (Hello("c", 2), START)
+    assert commands(reader) == (CreateTimely("c", 2), START)
     assert commands(reader) == ()
+
+
+def test_what_an_earlier_version_wrote_is_told_of_and_passed_over(logs) -> None:
+    """Its iterations began with a record of another name."""
+    hello = bytes.fromhex("c301ec8d9f4e51628ba2026f0002")
+    logs.append([(COMMANDS, hello)])
+    (told,) = commands(CommandReader(logs, COMMANDS))
+    assert isinstance(told, UnreadableCommand)
+    assert told.reason.startswith("avro header: expected a known schema, actual 'c301ec8d")
+    CommandWriter(logs, COMMANDS, epoch=2).begin("a", [START])
+    assert commands(CommandReader(logs, COMMANDS)) == (CreateTimely("a", 2), START)
 
 
 def test_nobody_asks_when_a_command_was_written(logs) -> None:
@@ -123,18 +134,18 @@ def test_nobody_asks_when_a_command_was_written(logs) -> None:
     writer = CommandWriter(logs, COMMANDS, epoch=1)
     logs.store.log(COMMANDS).is_append_timed = False
     writer.begin("a", [START])
-    assert commands(CommandReader(logs, COMMANDS)) == (Hello("a", 1), START)
+    assert commands(CommandReader(logs, COMMANDS)) == (CreateTimely("a", 1), START)
 
 
 def test_a_reader_bears_the_truncation_of_what_it_has_not_read(logs) -> None:
     writer = CommandWriter(logs, COMMANDS, epoch=1)
     writer.begin("a", [START])
     reader = CommandReader(logs, COMMANDS)
-    assert commands(reader) == (Hello("a", 1), START)
+    assert commands(reader) == (CreateTimely("a", 1), START)
     writer.write([DONE, WRITES])
     logs.truncate(COMMANDS, writer.begin("b", [START]))
     received = commands(reader) + commands(reader)
-    assert received == (Hello("b", 1), START)
+    assert received == (CreateTimely("b", 1), START)
 
 
 class Flaky:
@@ -178,7 +189,7 @@ def test_an_indeterminate_append_is_repeated_and_counts_once(logs) -> None:
     writer.begin("a", [START])
     writer.write([DONE])
     assert logs.bounds(COMMANDS) == (0, 5)
-    assert commands(CommandReader(logs, COMMANDS)) == (Hello("a", 1), START, DONE)
+    assert commands(CommandReader(logs, COMMANDS)) == (CreateTimely("a", 1), START, DONE)
 
 
 def test_a_determinate_failure_leaves_no_gap(logs) -> None:
@@ -187,7 +198,7 @@ def test_a_determinate_failure_leaves_no_gap(logs) -> None:
     with pytest.raises(Determinate):
         writer.write([DONE])
     writer.write([DONE])
-    assert commands(CommandReader(logs, COMMANDS)) == (Hello("a", 1), START, DONE)
+    assert commands(CommandReader(logs, COMMANDS)) == (CreateTimely("a", 1), START, DONE)
 
 
 def test_what_cannot_be_read_is_told_with_its_offset_and_passed_over(logs) -> None:

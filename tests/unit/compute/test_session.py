@@ -8,7 +8,7 @@ from streams.compute.protocol import (
     Command,
     CreateDataflow,
     CreateInstance,
-    Hello,
+    CreateTimely,
     InitializationComplete,
 )
 from streams.compute.session import (
@@ -39,7 +39,13 @@ def run(session: Session, *commands: Command) -> tuple[Session, list[Action]]:
 
 
 def iteration(nonce: str, *computations: Command) -> tuple[Command, ...]:
-    return (Hello(nonce, 1), INSTANCE, *computations, InitializationComplete(), AllowWrites())
+    return (
+        CreateTimely(nonce, 1),
+        INSTANCE,
+        *computations,
+        InitializationComplete(),
+        AllowWrites(),
+    )
 
 
 def creates(*exports: CollectionId) -> list[Command]:
@@ -47,7 +53,7 @@ def creates(*exports: CollectionId) -> list[Command]:
 
 
 def test_nothing_starts_before_initialization_is_complete() -> None:
-    session, actions = run(Session(), Hello("a", 1), INSTANCE, *creates(U1, U2))
+    session, actions = run(Session(), CreateTimely("a", 1), INSTANCE, *creates(U1, U2))
     assert actions == [Configure(INSTANCE)]
     session, actions = run(session, InitializationComplete())
     assert actions == [
@@ -122,7 +128,7 @@ def test_a_source_that_begins_elsewhere_is_another_one() -> None:
 
 def test_while_a_new_iteration_is_told_everything_runs_on() -> None:
     session, _ = run(Session(), *iteration("a", *creates(U1)))
-    session, actions = run(session, Hello("b", 1), INSTANCE)
+    session, actions = run(session, CreateTimely("b", 1), INSTANCE)
     assert set(session.running) == {U1}
     assert actions == []
     # the coordinator died in the middle: the next one starts anew
@@ -133,7 +139,7 @@ def test_while_a_new_iteration_is_told_everything_runs_on() -> None:
 def test_a_drop_is_done_and_reported_even_of_the_unknown() -> None:
     session, _ = run(Session(), *iteration("a", *creates(U1)))
     session, actions = run(
-        session, AllowCompaction(U1, EMPTY), AllowCompaction(U3, EMPTY), Hello("b", 1)
+        session, AllowCompaction(U1, EMPTY), AllowCompaction(U3, EMPTY), CreateTimely("b", 1)
     )
     assert actions == [Drop(U1, silent=False), Drop(U3, silent=False)]
     assert not session.running
@@ -161,10 +167,10 @@ def test_compaction_reaches_what_runs() -> None:
     [
         ((), INSTANCE),
         ((), AllowWrites()),
-        ((Hello("a", 1),), CreateDataflow(description(U1))),
-        ((Hello("a", 1), INSTANCE), AllowWrites()),
-        ((Hello("a", 1), INSTANCE), INSTANCE),
-        ((Hello("a", 1), INSTANCE, InitializationComplete()), InitializationComplete()),
+        ((CreateTimely("a", 1),), CreateDataflow(description(U1))),
+        ((CreateTimely("a", 1), INSTANCE), AllowWrites()),
+        ((CreateTimely("a", 1), INSTANCE), INSTANCE),
+        ((CreateTimely("a", 1), INSTANCE, InitializationComplete()), InitializationComplete()),
     ],
 )
 def test_an_illegal_command_raises_and_changes_nothing(before, command) -> None:
@@ -174,7 +180,7 @@ def test_an_illegal_command_raises_and_changes_nothing(before, command) -> None:
 
 
 def test_an_instance_is_configured_once() -> None:
-    session, _ = run(Session(), *iteration("a"), Hello("b", 1))
+    session, _ = run(Session(), *iteration("a"), CreateTimely("b", 1))
     unchanged, (action,) = session.step(CreateInstance("sw", 99))
     assert unchanged == session
     assert isinstance(action, Restart)

@@ -14,6 +14,7 @@ from streams.compute.protocol import (
     Command,
     CreateInstance,
     InitializationComplete,
+    UpdateConfiguration,
 )
 from streams.compute.reader import ResponseReader
 from streams.compute.writer import CommandWriter, ResponseWriter
@@ -85,6 +86,22 @@ def test_failures_are_answers_and_stop_nothing(peeking: Peeking) -> None:
     assert isinstance(answers["wrong"].outcome, PeekError)
     assert answers["good"].outcome == PeekRows(1, answers["good"].outcome.rows)  # type: ignore[union-attr]
     assert loop.broken is None
+
+
+def test_the_controller_says_how_large_an_answer_may_be(peeking: Peeking) -> None:
+    peeking.collection("u1")
+    peeking.append("u1", 5, *((number, "a" * 99, 2, 1) for number in range(100)))
+    asker = Asker(peeking)
+    peeking.replica()
+    asker.begin("a", UpdateConfiguration({"max_result_bytes": 4_096}), peek("u1", 3, "large"))
+    outcome = asker.answers(1)["large"].outcome
+    assert isinstance(outcome, PeekError)
+    assert outcome.message.startswith("expected rows of at most 4096 bytes")
+    refused = UpdateConfiguration({"max_result_bytes": 1 << 20, "heartbeat_ms": 0})
+    asker.commands.write([refused, peek("u1", 3, "still")])
+    assert isinstance(asker.answers(1)["still"].outcome, PeekError)
+    asker.begin("b", peek("u1", 3, "later"))
+    assert len(rows_of(asker.answers(1)["later"].outcome)) == 100
 
 
 def test_a_replica_answers_nothing_from_before_its_start(peeking: Peeking) -> None:

@@ -8,21 +8,23 @@ from typing import Any
 import pytest
 
 from streams.compute.description import DataflowDescription
+from streams.compute.parameters import DEFAULTS
 from streams.compute.peeks import CancelPeek
 from streams.compute.protocol import (
     AllowWrites,
     Command,
     CreateDataflow,
     CreateInstance,
-    Hello,
+    CreateTimely,
     InitializationComplete,
     Reconciled,
     Response,
     Status,
+    UpdateConfiguration,
 )
 from streams.compute.reader import ReceivedCommand, UnreadableCommand
 from streams.errors import InvalidUsage
-from streams.ids import Offset
+from streams.ids import CollectionId, Offset
 from streams.replica import main
 from streams.replica.driver.batch_timings import Timings
 from streams.replica.driver.status_reports import StatusReporter
@@ -67,7 +69,7 @@ def test_what_was_created_late_in_an_iteration_is_not_forgotten_at_a_restart(
         store.records(description.export)
     early, *late, dropped = market.world.descriptions
     commands: tuple[Command, ...] = (
-        Hello("n", 1),
+        CreateTimely("n", 1),
         CreateInstance("sw", BUCKETS),
         CreateDataflow(early),
         InitializationComplete(),
@@ -136,7 +138,7 @@ def test_what_cannot_be_read_or_is_illegal_is_told_and_the_replica_goes_on(
     monkeypatch.setattr(main, "assemble", lambda *_: parts)
     server.hear(
         reader(
-            Hello("n", 1),
+            CreateTimely("n", 1),
             AllowWrites(),
             UnreadableCommand("avro header"),
             CreateInstance("sw", BUCKETS),
@@ -157,7 +159,7 @@ def test_sources_and_sinks_are_run_as_long_as_the_replica_is_their_owner(
 ) -> None:
     server = _server(monkeypatch, Replica(World(), "a", tmp_path))
     server.ownership = membership = SimpleNamespace(is_owner=False, trouble="")  # type: ignore[assignment]  # what is read of it
-    server.hear(reader(Hello("n", 1), CreateInstance("sw", 2)))
+    server.hear(reader(CreateTimely("n", 1), CreateInstance("sw", 2)))
     parts: Any = server.machinery
     owned: list[dict[str, object]] = []
     parts.own = lambda **state: owned.append(state)
@@ -178,11 +180,11 @@ def test_nothing_is_answered_before_an_iteration_has_named_what_it_wants(
     written: list[tuple[str, Response]] = []
     write = lambda nonce, said: written.extend((nonce, one) for one in said)  # noqa: E731  # short
     server.answers = StatusReporter(SimpleNamespace(write=write))  # type: ignore[arg-type]  # what it uses
-    before = (Hello("n", 1), CreateInstance("sw", BUCKETS), InitializationComplete())
+    before = (CreateTimely("n", 1), CreateInstance("sw", BUCKETS), InitializationComplete())
     server.hear(reader(*before, AllowWrites()))
     assert written == [("n", Reconciled(0, 0, 0))]
     written.clear()
-    for command in (Hello("m", 2), AllowWrites(), CreateInstance("sw", BUCKETS)):
+    for command in (CreateTimely("m", 2), AllowWrites(), CreateInstance("sw", BUCKETS)):
         server.hear(reader(command))
         server.answers.next_alive = 0.0
         server.answers.alive()
@@ -195,6 +197,25 @@ def test_nothing_is_answered_before_an_iteration_has_named_what_it_wants(
     assert reconciled == ("m", Reconciled(0, 0, 0))
 
 
+def test_a_configuration_is_gone_by_and_what_is_not_known_of_it_is_told(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    server = _server(monkeypatch, Replica(World(), "a", tmp_path))
+    written: list[Response] = []
+    write = lambda _, said: written.extend(said)  # noqa: E731  # short
+    server.answers = StatusReporter(SimpleNamespace(write=write))  # type: ignore[arg-type]  # what it uses
+    first = CreateTimely("n", 1, {"heartbeat_ms": 1_000, "later": 7})
+    server.hear(reader(first, CreateInstance("sw", BUCKETS), InitializationComplete()))
+    assert server.answers.parameters == DEFAULTS.updated({"heartbeat_ms": 1_000})
+    (told, _) = written
+    message = "command at offset 0: parameters later are unknown: ignored"
+    assert told == Status(CollectionId(server.config.commands), "running", message)
+    server.hear(reader(UpdateConfiguration({"heartbeat_ms": 9, "frontiers_ms": 500})))
+    assert server.answers.parameters == DEFAULTS.updated({"heartbeat_ms": 1_000})
+    assert isinstance(written[-1], Status)
+    assert written[-1].message.endswith("heartbeat_ms: expected 1000 to 4000, got 9")
+
+
 def test_peeks_do_not_make_it_look_at_dataflows(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -203,7 +224,7 @@ def test_peeks_do_not_make_it_look_at_dataflows(
     server.answers = StatusReporter(SimpleNamespace(write=lambda *_: None))  # type: ignore[arg-type]  # what it uses
     monkeypatch.setattr(StatusReporter, "tell", lambda *_: told.append(clock[0]))
     monkeypatch.setattr(main, "time", SimpleNamespace(monotonic=lambda: clock[0]))
-    before = (Hello("n", 1), CreateInstance("sw", BUCKETS), InitializationComplete())
+    before = (CreateTimely("n", 1), CreateInstance("sw", BUCKETS), InitializationComplete())
     server.hear(reader(*before))
     server.hear(reader(CancelPeek("p")))
     server.hear(reader(CancelPeek("p"), AllowWrites()))
@@ -220,15 +241,15 @@ def test_the_right_to_write_belongs_to_an_iteration(
 ) -> None:
     server = _server(monkeypatch, Replica(World(), "a", tmp_path))
     instance = CreateInstance("sw", BUCKETS)
-    server.hear(reader(Hello("n", 1), instance, InitializationComplete()))
+    server.hear(reader(CreateTimely("n", 1), instance, InitializationComplete()))
     parts: Any = server.machinery
     rights: list[bool] = []
     parts.allow = lambda *, writes: rights.append(writes)
     server.hear(reader(AllowWrites()))
     assert rights == [True]
-    server.hear(reader(Hello("m", 2), instance, InitializationComplete(), AllowWrites()))
+    server.hear(reader(CreateTimely("m", 2), instance, InitializationComplete(), AllowWrites()))
     assert rights == [True], "an iteration in one piece interrupts nobody"
-    server.hear(reader(Hello("o", 3)))
+    server.hear(reader(CreateTimely("o", 3)))
     server.hear(reader(instance, InitializationComplete()))
     assert rights == [True, False]
     server.hear(reader(AllowWrites()))
@@ -239,9 +260,9 @@ def test_new_settings_end_the_replica_so_that_another_takes_them(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     server = _server(monkeypatch, Replica(World(), "a", tmp_path))
-    server.hear(reader(Hello("n", 1), CreateInstance("sw", 2)))
+    server.hear(reader(CreateTimely("n", 1), CreateInstance("sw", 2)))
     with pytest.raises(InvalidUsage, match="takes new settings only when it starts"):
-        server.hear(reader(Hello("m", 2), CreateInstance("sw", 3)))
+        server.hear(reader(CreateTimely("m", 2), CreateInstance("sw", 3)))
 
 
 def _server(monkeypatch: pytest.MonkeyPatch, replica: Replica) -> _Server:

@@ -1,17 +1,21 @@
 import threading
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from streams.compute.parameters import DEFAULTS
 from streams.compute.protocol import Alive, Frontiers, Reconciled, Response, Status
 from streams.errors import Indeterminate
 from streams.ids import CollectionId
 from streams.progress import frontier
 from streams.replica.driver import heartbeat
-from streams.replica.driver.status_reports import ALIVE_EVERY_S, StatusReporter
+from streams.replica.driver.status_reports import StatusReporter
 from tests.support.market import VIEWS, Market, settle
 from tests.support.sparkless import Replica
+
+ALIVE_S = DEFAULTS.heartbeat_ms / 1000
 
 
 class Written:
@@ -38,7 +42,7 @@ def test_a_replica_that_has_nothing_to_say_says_that_it_lives() -> None:
     assert written.responses == [], "there is no iteration yet"
     answers.begin("n")
     answers.reconciled(Reconciled(0, 0, 0))
-    now[0] += ALIVE_EVERY_S - 0.1
+    now[0] += ALIVE_S - 0.1
     answers.alive()
     assert written.responses == [Reconciled(0, 0, 0)]
     now[0] += 0.1
@@ -46,9 +50,24 @@ def test_a_replica_that_has_nothing_to_say_says_that_it_lives() -> None:
     answers.alive()
     assert written.responses == [Reconciled(0, 0, 0), Alive()]
     answers.refused(CollectionId("u1"), "no such operator")
-    now[0] += ALIVE_EVERY_S
+    now[0] += ALIVE_S
     answers.alive()
     assert written.responses[-1] == Alive()
+
+
+def test_a_replica_gives_a_sign_of_life_as_often_as_its_controller_wants() -> None:
+    written, now = Written(), [100.0]
+    answers = StatusReporter(written, clock=lambda: now[0])  # type: ignore[arg-type]
+    answers.begin("n")
+    answers.alive()
+    answers.set_parameters(replace(DEFAULTS, heartbeat_ms=1_000))
+    answers.alive()
+    now[0] += 0.9
+    answers.alive()
+    assert len(written.responses) == 2, "at once under the new value, and not before its time"
+    now[0] += 0.1
+    answers.alive()
+    assert len(written.responses) == 3
 
 
 def test_it_lives_while_the_thread_that_hears_commands_waits(monkeypatch) -> None:

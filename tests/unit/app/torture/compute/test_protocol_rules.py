@@ -18,7 +18,7 @@ from streams.compute.protocol import (
     Command,
     CommandMessage,
     CreateInstance,
-    Hello,
+    CreateTimely,
     InitializationComplete,
     ResponseMessage,
 )
@@ -42,7 +42,7 @@ def peek(uuid: str, replica: str = "") -> Peek:
 
 
 def said(nonce: str, *commands: Command, first: int = 0) -> list[CommandMessage]:
-    whole = (Hello(nonce, 1), *commands)
+    whole = (CreateTimely(nonce, 1), *commands)
     return [CommandMessage(nonce, number, each) for number, each in enumerate(whole, first)]
 
 
@@ -120,6 +120,6 @@ def test_commands_that_may_not_be(commands: list[CommandMessage], rule: str) -> 
 
 def test_a_peek_is_of_one_controller() -> None:
     successor = said("b", *BEGIN, peek("p"))
-    successor[0] = replace(successor[0], command=Hello("b", 2))
+    successor[0] = replace(successor[0], command=CreateTimely("b", 2))
     with pytest.raises(Breach, match="a peek is of one controller"):
         check_commands([*COMMANDS, *successor])
