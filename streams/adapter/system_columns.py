@@ -31,7 +31,10 @@ _OPERATOR = (*_texts("id", "name", "replica"), *_counts("operator", "level"))
 
 COLUMNS: Mapping[str, tuple[Column, ...]] = {
     "objects": _texts("id", "name", "kind", "status", "progress", "detail", "cluster"),
-    "frontiers": (*_texts("id", "name"), *_counts("since", "upper", "output", "lag_ms")),
+    "frontiers": (
+        *_texts("id", "name"),
+        *_counts("since", "upper", "input", "output", "lag_ms"),
+    ),
     "clusters": (
         *_texts("name"),
         *_counts("replicas", "live", "objects", "buckets"),

@@ -84,9 +84,10 @@ def _objects(state: SystemState) -> Iterator[Row]:
 def _frontiers(state: SystemState) -> Iterator[Row]:
     for shown in state.shown:
         upper = _time(shown.upper)
-        output = _time(state.observed.condition(shown.item).output)
+        condition = state.observed.condition(shown.item)
+        computed = (_time(condition.input), _time(condition.output))
         lag_ms = None if upper is None else state.now_ms - upper
-        yield shown.item.id, shown.item.name, _time(shown.since), upper, output, lag_ms
+        yield shown.item.id, shown.item.name, _time(shown.since), upper, *computed, lag_ms
 
 
 def _clusters(state: SystemState) -> Iterator[Row]:

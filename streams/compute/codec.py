@@ -171,8 +171,13 @@ def _response_fields(  # noqa: C901, PLR0911, PLR0912  one arm per kind
         case Reconciled(retained, created, dropped):
             fields: Record = {"kept": retained, "created": created, "dropped": dropped}
             return "compute_reconciled", fields
-        case Frontiers(id, write, output):
-            fields = {"id": id, "write": _elements(write), "output": _elements(output)}
+        case Frontiers(id, write, output, input_):
+            fields = {
+                "id": id,
+                "write": _elements(write),
+                "output": _elements(output),
+                "input": _elements(input_),
+            }
             return "compute_frontiers", fields
         case Status(id, state, message, progress):
             fields = {"id": id, "state": state, "message": message, "progress": progress}
@@ -201,12 +206,7 @@ def _response(  # noqa: C901, PLR0911, PLR0912  one arm per kind
         case "compute_reconciled":
             return Reconciled(record["kept"], record["created"], record["dropped"])
         case "compute_frontiers":
-            write, output = record["write"], record["output"]
-            return Frontiers(
-                CollectionId(record["id"]),
-                None if write is None else _antichain(write),
-                None if output is None else _antichain(output),
-            )
+            return _frontiers(record)
         case "compute_status":
             return Status(
                 CollectionId(record["id"]),
@@ -423,6 +423,14 @@ def _kept(record: Record) -> Kept:
 
 def _elements(frontier: Antichain | None) -> list[int] | None:
     return None if frontier is None else list(frontier.elements)
+
+
+def _frontiers(record: Record) -> Frontiers:
+    write, output, input_ = (
+        None if record[kind] is None else _antichain(record[kind])
+        for kind in ("write", "output", "input")
+    )
+    return Frontiers(CollectionId(record["id"]), write, output, input_)
 
 
 def _antichain(elements: list[int]) -> Antichain:

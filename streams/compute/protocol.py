@@ -131,12 +131,15 @@ class Frontiers:
     """The progress of a dataflow; None is unchanged.
 
     `write`: the contents before it are final in the shard (or in the output topic, for a sink).
-    `output`: the frontier of the replica's own state.
+    `output`: the frontier of the replica's own state. `input`: up to here the replica has read
+    the logs of the imports; what lies between the two is to be computed. A source and a rebase
+    have none, for they read a topic, or another timeline.
     """
 
     id: CollectionId
     write: Antichain | None = None
     output: Antichain | None = None
+    input: Antichain | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -80,13 +80,15 @@ class LanesReport:
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """The condition of one dataflow; frontiers are None if no replica has reported them.
+    """The condition of one dataflow.
 
-    `reports` are by process.
+    Each frontier is the furthest that a replica has reported, None if none has. `reports` are
+    by process.
     """
 
     write: Antichain | None = None
     output: Antichain | None = None
+    input: Antichain | None = None
     reports: Mapping[str, Report] = field(default_factory=dict)
 
     def best(self, live: frozenset[str]) -> Report:
@@ -156,8 +158,8 @@ class InstanceStatus:
         match message.response:
             case Reconciled() | Alive() | PeekResponse():
                 return self
-            case Frontiers(key, write, output):
-                return self._moved(message.replica, key, write, output)
+            case Frontiers() as frontiers:
+                return self._moved(message.replica, frontiers)
             case Status(key) as status:
                 before = self._of(key).reports.get(message.replica, NOTHING)
                 goes_on = before.hydration if status.state == HYDRATING else None
@@ -222,18 +224,14 @@ class InstanceStatus:
             return False
         return self.now - self.heard[process] < SILENCE_S
 
-    def _moved(
-        self,
-        process: str,
-        key: CollectionId,
-        write: Antichain | None,
-        output: Antichain | None,
-    ) -> "InstanceStatus":
+    def _moved(self, process: str, moved: Frontiers) -> "InstanceStatus":
+        key, write, output = moved.id, moved.write, moved.output
         before = self._of(key)
         after = replace(
             before,
             write=_furthest(before.write, write),
             output=_furthest(before.output, output),
+            input=_furthest(before.input, moved.input),
         )
         if output is not None:
             report = before.reports.get(process, NOTHING)

@@ -34,4 +34,4 @@ def sink_responses(export: CollectionId, status: SinkStatus) -> tuple[Response, 
     if status.frontier is None:
         return (said,)
     reached = frontier(status.frontier)
-    return (said, Frontiers(export, write=reached, output=reached))
+    return (said, Frontiers(export, write=reached, output=reached, input=reached))

@@ -1,5 +1,5 @@
-"""Golden vectors of the compute protocol: messages about configuration and peeks, and
-reports of activity.
+"""Golden vectors of the compute protocol: messages about configuration, frontiers and
+peeks, and reports of activity.
 
 `compute/*.json` are for replicas and controllers in other languages: `value` is the record's
 value in hexadecimal, `message` its fields. A file is never rewritten. `ADD=1` writes the file
@@ -44,12 +44,14 @@ from streams.compute.protocol import (
     Command,
     CommandMessage,
     CreateTimely,
+    Frontiers,
     Response,
     ResponseMessage,
     UpdateConfiguration,
 )
 from streams.ids import CollectionId, Timestamp
 from streams.plan.physical import SortKey
+from streams.progress import EMPTY, frontier
 
 FOLDER = Path(__file__).parent / "compute"
 UUID = "6f1c2a4e9b3d4c5f8a7e6d5c4b3a2918"
@@ -90,6 +92,8 @@ COMMANDS: dict[str, Command] = {
     "copy-to-one-replica": replace(COPY, replica="r1", order=FULL.order),
 }
 RESPONSES: dict[str, Response] = {
+    "frontiers": Frontiers(CollectionId("u1"), frontier(8), None, frontier(9)),
+    "frontiers-dropped": Frontiers(CollectionId("u1"), EMPTY, EMPTY, EMPTY),
     "peek-response-rows": PeekResponse(UUID, PeekRows(2, b"\x00\x01")),
     "peek-response-error": PeekResponse(UUID, PeekError("why")),
     "peek-response-canceled": PeekResponse(UUID, PeekCanceled()),

@@ -34,7 +34,8 @@ MOST_SKIPPED = 32
 MOST_HELD = 8
 """The number of partitions that are named."""
 
-Told = tuple[Antichain | None, Antichain | None]
+Told = tuple[Antichain | None, Antichain | None, Antichain | None]
+"""What was reported of write, output and input."""
 
 
 @dataclass(slots=True)
@@ -79,7 +80,7 @@ class StatusReporter:
         """Report that a dataflow no longer runs."""
         self.frontiers.pop(export, None)
         self.status.pop(export, None)
-        self._write([Frontiers(export, EMPTY, EMPTY)])
+        self._write([Frontiers(export, EMPTY, EMPTY, EMPTY)])
 
     def refused(self, export: CollectionId, message: str) -> None:
         """Report that a dataflow cannot run here: its plan is not understood."""
@@ -174,16 +175,21 @@ class StatusReporter:
             upper = scheduler.upper(flow)
             if upper is None:
                 continue
-            before = self.frontiers.get(flow.id, (None, None))
+            before = self.frontiers.get(flow.id, (None, None, None))
             # state may begin or restart at a checkpoint before the as_of: no frontier does
             least = frontier(flow.description.as_of)
             reached = before[1] or least
-            now = (upper.join(least), reached.join(flow.own.frontier).join(least))
+            read = scheduler.input(flow)
+            now = (
+                upper.join(least),
+                reached.join(flow.own.frontier).join(least),
+                before[2] if read is None else read.join(least),
+            )
             if now != before:
-                write, output = (
+                write, output, input_ = (
                     new if new != old else None for new, old in zip(now, before, strict=True)
                 )
-                moved.append(Frontiers(flow.id, write, output))
+                moved.append(Frontiers(flow.id, write, output, input_))
                 self.frontiers[flow.id] = now
         return moved
 

@@ -126,4 +126,5 @@ def _said(tail: IndexTail) -> tuple[Response, ...]:
     status = Status(tail.id, state, problem)
     if contents is None:
         return (status,)
-    return status, Frontiers(tail.id, contents.upper, contents.upper)
+    upper = contents.upper
+    return status, Frontiers(tail.id, write=upper, output=upper, input=upper)

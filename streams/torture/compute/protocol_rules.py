@@ -184,9 +184,13 @@ class Answers:
             self.has_reconciled = True
         insist(self.iteration.stage != "greeted", "nothing is said in creation", response)
         match response:
-            case Frontiers(key, write, output):
+            case Frontiers(key, write, output, input_):
                 self._is_known(key, response)
-                for kind, reached in (("write", write), ("output", output)):
+                for kind, reached in (
+                    ("write", write),
+                    ("output", output),
+                    ("input", input_),
+                ):
                     if reached is not None:
                         self._moved(key, kind, reached)
                 if write is not None and write.is_empty and output is not None:

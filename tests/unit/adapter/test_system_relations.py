@@ -16,9 +16,10 @@ from streams.compute.activity import (
 )
 from streams.compute.controller import response_topic
 from streams.compute.peeks import Peek, PeekTarget
-from streams.compute.protocol import Hydration, Response, Status
+from streams.compute.protocol import Frontiers, Hydration, Response, Status
 from streams.compute.writer import ResponseWriter
 from streams.ids import CollectionId, Timestamp
+from streams.progress import frontier
 from tests.support.coordinators import NOW, Environment, with_orders
 from tests.support.processes import eventually
 from tests.support.replica import FakeReplica
@@ -105,6 +106,14 @@ def test_frontiers_and_hydration_are_those_of_show(env, replica) -> None:
     assert env.rows(
         "SELECT id, name, since, upper FROM slackwater.frontiers WHERE name = 'orders'"
     ) == [[shown[1], shown[0], shown[2], shown[3]]]
+
+
+def test_what_the_furthest_replicas_have_read_and_computed_are_frontiers(env, replica) -> None:
+    computed = "SELECT input, output FROM slackwater.frontiers WHERE name = 'totals'"
+    ahead, behind = frontier(NOW + 9_000), frontier(NOW + 8_000)
+    less = frontier(NOW + 7_000)
+    tell(env, replica, Frontiers(U2, None, less, ahead), Frontiers(U2, None, behind, less))
+    eventually(lambda: env.rows(computed) == [[NOW + 9_000, NOW + 8_000]])
 
 
 def test_an_open_peek_is_seen(env, replica) -> None:

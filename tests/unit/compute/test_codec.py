@@ -112,6 +112,8 @@ def test_a_report_of_work_is_bounded() -> None:
         Frontiers(CollectionId("u1"), frontier(5), None),
         Frontiers(CollectionId("u1"), EMPTY, EMPTY),
         Frontiers(CollectionId("u1"), None, frontier(0)),
+        Frontiers(CollectionId("u1"), input=frontier(7)),
+        Frontiers(CollectionId("u1"), input=EMPTY),
         Status(CollectionId("u1"), "hydrating", "", "3 of 8 slices"),
         Hydration(CollectionId("u1"), 0, 10, None),
         Hydration(CollectionId("u1"), 3 << 40, 8 << 40, 12),

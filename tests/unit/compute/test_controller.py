@@ -190,11 +190,13 @@ def observe(*responses) -> InstanceStatus:
 def test_frontiers_are_the_furthest_of_any_replica() -> None:
     observed = observe(
         ("a", Frontiers(U1, frontier(5), frontier(4))),
-        ("b", Frontiers(U1, frontier(3), None)),
+        ("b", Frontiers(U1, frontier(3), None, frontier(9))),
         ("b", Frontiers(U1, None, frontier(6))),
+        ("a", Frontiers(U1, input=frontier(8))),
     )
     condition = observed.conditions[U1]
     assert (condition.write, condition.output) == (frontier(5), frontier(6))
+    assert condition.input == frontier(9)
     outputs = {process: said.output for process, said in condition.reports.items()}
     assert outputs == {"a": frontier(4), "b": frontier(6)}, "each has its own"
 

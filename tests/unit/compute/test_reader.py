@@ -223,7 +223,8 @@ def test_what_cannot_be_read_is_told_with_its_offset_and_passed_over(logs) -> No
 
 def test_a_response_that_cannot_be_read_is_passed_over(logs) -> None:
     reader = ResponseReader(logs, RESPONSES, "n")
-    logs.append([(RESPONSES, b"noise")])
+    of_earlier_form = "c301e0407be77f4db26c026f0872312d610004753102020a0000"
+    logs.append([(RESPONSES, b"noise"), (RESPONSES, bytes.fromhex(of_earlier_form))])
     ResponseWriter(logs, RESPONSES, "r").write("n", [Frontiers(U1, frontier(1))])
     assert [message.response for message in reader.poll(0)] == [Frontiers(U1, frontier(1))]
 

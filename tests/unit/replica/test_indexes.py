@@ -144,7 +144,7 @@ def test_it_reports_and_forgets_history(
     loop = peeking.replica()
     asker = asked(peeking, loop, index())
     until(lambda: loop.indexes.bounds(I9).since == frontier(2))
-    moved = Frontiers(I9, frontier(5), frontier(5))
+    moved = Frontiers(I9, frontier(5), frontier(5), frontier(5))
     assert loop.indexes.responses() == [Status(I9, "running"), moved]
     assert loop.indexes.responses() == []
     loop.indexes.repeat()

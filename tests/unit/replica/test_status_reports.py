@@ -119,5 +119,42 @@ def test_no_frontier_is_before_the_as_of(
     answers = StatusReporter(written, nonce="n")  # type: ignore[arg-type]
     answers.tell(replica.scheduler, ())
     moved = [response for response in written.responses if isinstance(response, Frontiers)]
-    views = {answer.id: (answer.write, answer.output) for answer in moved if answer.id in VIEWS}
-    assert views == dict.fromkeys(VIEWS, (as_of, as_of))
+    views = {
+        answer.id: (answer.write, answer.output, answer.input)
+        for answer in moved
+        if answer.id in VIEWS
+    }
+    assert views == dict.fromkeys(VIEWS, (as_of, as_of, as_of))
+
+
+def test_a_view_that_waits_says_how_far_it_has_read(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """What others have appended is its input, before it is computed."""
+    market = Market(monkeypatch, 1)
+    market.views()
+    replica = Replica(market.world, "a", tmp_path)
+    settle(market, replica)
+    now, written = [100.0], Written()
+    answers = StatusReporter(written, nonce="n", clock=lambda: now[0])  # type: ignore[arg-type]
+
+    def moved() -> dict[str, Frontiers]:
+        written.responses.clear()
+        now[0] += DEFAULTS.frontiers_ms / 1000
+        answers.tell(replica.scheduler, ())
+        said = [one for one in written.responses if isinstance(one, Frontiers)]
+        return {str(frontiers.id): frontiers for frontiers in said}
+
+    first = moved()
+    assert all(first[name].input is None for name in ("orders", "people"))
+    reached = {name: first[name].output for name in VIEWS}
+    market.produce(9)
+    settle(market, Replica(market.world, "b", tmp_path / "b"))
+    replica.sync()
+    later = moved()
+    for name in VIEWS:
+        before, after = reached[name], later[name].input
+        assert later[name].output is None, "another replica has computed it"
+        assert before is not None
+        assert after is not None
+        assert before.strictly_precedes(after), name
