@@ -9,8 +9,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from streams.compute.stepping import Input, InputBatch
+from streams.errors import SlackwaterError
 from streams.ids import MINIMUM_TIME, CollectionId, Offset, Timestamp
-from streams.progress import Antichain, end_of, frontier
+from streams.progress import Antichain, end_of, frontier, meet_all
 from streams.replica.driver.dataflow import Dataflow
 from streams.replica.tasks.descriptor import ChunkLoad
 from streams.storage.client.shards import Shards
@@ -105,3 +106,17 @@ def _input(state: CollectionState, own: Antichain) -> Input:
         if batch.chunks
     )
     return Input(state.id, state.since, state.upper, batches)
+
+
+def input_frontier(flow: Dataflow, shards: Shards) -> Antichain | None:
+    """Return how far the logs of a dataflow's imports are folded.
+
+    None if one cannot be followed, or if the dataflow binds: then its times are its own.
+    """
+    if flow.binds:
+        return None
+    try:
+        uppers = [shards.state(imported).upper for imported in flow.holds]
+    except SlackwaterError:
+        return None
+    return meet_all(uppers)

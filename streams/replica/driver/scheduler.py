@@ -23,7 +23,7 @@ from streams.compute.stalls import TopicReport
 from streams.errors import Determinate, SlackwaterError
 from streams.ids import CollectionId, Topic
 from streams.kafka.topics import TopicInfo
-from streams.progress import Antichain, meet_all
+from streams.progress import Antichain
 from streams.replica.config import ReplicaConfig
 from streams.replica.crash_injection import Crash
 from streams.replica.driver import (
@@ -333,19 +333,6 @@ class Scheduler:
             return self.shards.state(flow.id).upper
         except SlackwaterError:
             return None
-
-    def input(self, flow: Dataflow) -> Antichain | None:
-        """How far the logs of a flow's imports are folded.
-
-        None if one cannot be followed, or if the flow binds: then its times are its own.
-        """
-        if flow.binds:
-            return None
-        try:
-            uppers = [self.shards.state(imported).upper for imported in flow.holds]
-        except SlackwaterError:
-            return None
-        return meet_all(uppers)
 
     def has_dropped(self, batch: MicroBatch) -> bool:
         """Whether a dataflow of this batch was dropped meanwhile."""

@@ -22,6 +22,7 @@ from streams.replica.driver import hydration_progress
 from streams.replica.driver.clock_skew import Skew
 from streams.replica.driver.dataflow import Dataflow, Phase
 from streams.replica.driver.hydration_progress import HydrationPace
+from streams.replica.driver.import_state import input_frontier
 from streams.replica.driver.scheduler import Scheduler
 
 log = logging.getLogger(__name__)
@@ -179,7 +180,7 @@ class StatusReporter:
             # state may begin or restart at a checkpoint before the as_of: no frontier does
             least = frontier(flow.description.as_of)
             reached = before[1] or least
-            read = scheduler.input(flow)
+            read = input_frontier(flow, scheduler.shards)
             now = (
                 upper.join(least),
                 reached.join(flow.own.frontier).join(least),
