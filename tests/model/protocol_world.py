@@ -368,6 +368,12 @@ class Scheduler:
     def upper(self, flow: Dataflow) -> Antichain:
         return frontier(self.world.uppers[flow.id])
 
+    @property
+    def shards(self) -> Any:
+        """What is read of shards: their uppers."""
+        uppers = self.world.uppers
+        return SimpleNamespace(state=lambda id_: SimpleNamespace(upper=frontier(uppers[id_])))
+
     def allow(self, *, writes: bool) -> None:
         self.may_write = writes
 
