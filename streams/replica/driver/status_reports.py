@@ -35,6 +35,9 @@ MOST_SKIPPED = 32
 MOST_HELD = 8
 """The number of partitions that are named."""
 
+LOOK_EVERY_S = 1.0
+"""How often a dataflow is looked at whose state stays: its condition depends on clocks, too."""
+
 Told = tuple[Antichain | None, Antichain | None, Antichain | None]
 """What was reported of write, output and input."""
 
@@ -52,6 +55,9 @@ class StatusReporter:
     paces: dict[CollectionId, HydrationPace] = field(default_factory=dict)
     next_frontiers: float = 0.0
     next_alive: float = 0.0
+    seen: dict[CollectionId, Dataflow] = field(default_factory=dict)
+    next_look: float = 0.0
+    ownership: tuple[bool, str] = False, ""
     skipped: list[Status] = field(default_factory=list)
     parameters: ComputeParameters = DEFAULTS
 
@@ -70,6 +76,7 @@ class StatusReporter:
         self.frontiers.clear()
         self.status.clear()
         self.hydrations.clear()
+        self.next_look = 0.0
         skipped, self.skipped = self.skipped, []
         self._write(skipped)
 
@@ -115,7 +122,7 @@ class StatusReporter:
             responses: list[Response] = [
                 *of_sinks,
                 *self._conditions(flows, scheduler),
-                *self._hydrating([flow for flow in flows if _reports(flow, scheduler)]),
+                *self._hydrating([flow for flow in flows if _hydrates(flow, scheduler)]),
             ]
             if self.clock() >= self.next_frontiers:
                 self.next_frontiers = self.clock() + self.parameters.frontiers_ms / 1000
@@ -142,11 +149,19 @@ class StatusReporter:
             standby(flow, scheduler.obstacle)
             if flow.binds and not scheduler.is_owner
             else condition(flow, now_ms, scheduler.skew, elapsed_ms=elapsed_ms)
-            for flow in flows
+            for flow in self._to_look_at(flows, (scheduler.is_owner, scheduler.obstacle))
         ]
         new = [status for status in conditions if self.status.get(status.id) != status]
         self.status.update({status.id: status for status in new})
         return new
+
+    def _to_look_at(self, flows: list[Dataflow], ownership: tuple[bool, str]) -> list[Dataflow]:
+        """Return the flows with another state than at the last look; at times all of them."""
+        seen, self.seen = self.seen, {flow.id: flow for flow in flows}
+        if self.clock() < self.next_look and ownership == self.ownership:
+            return [flow for flow in flows if seen.get(flow.id) is not flow]
+        self.next_look, self.ownership = self.clock() + LOOK_EVERY_S, ownership
+        return flows
 
     def _hydrating(self, flows: list[Dataflow]) -> list[Hydration]:
         """Return the progress of builds that have advanced."""
@@ -195,9 +210,9 @@ class StatusReporter:
         return moved
 
 
-def _reports(flow: Dataflow, scheduler: Scheduler) -> bool:
-    """Whether this replica reports how far a hydration is: that of a source is its owner's."""
-    return scheduler.is_owner or not flow.binds
+def _hydrates(flow: Dataflow, scheduler: Scheduler) -> bool:
+    """Whether a hydration is this replica's to report: that of a source is its owner's."""
+    return flow.build is not None and (scheduler.is_owner or not flow.binds)
 
 
 def standby(flow: Dataflow, obstacle: str) -> Status:

@@ -2,6 +2,7 @@ import threading
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -10,7 +11,10 @@ from streams.compute.protocol import Alive, Frontiers, Reconciled, Response, Sta
 from streams.errors import Indeterminate
 from streams.ids import CollectionId
 from streams.progress import frontier
-from streams.replica.driver import heartbeat
+from streams.replica.driver import heartbeat, status_reports
+from streams.replica.driver.dataflow import Dataflow
+from streams.replica.driver.events import Failed
+from streams.replica.driver.retry_policy import Failure, Kind
 from streams.replica.driver.status_reports import StatusReporter
 from tests.support.market import VIEWS, Market, settle
 from tests.support.sparkless import Replica
@@ -102,6 +106,40 @@ def test_the_condition_of_a_source_is_reported_by_its_owner(
     assert told(is_owner=False) == standby
     assert told(is_owner=True) == running
     assert told(is_owner=False, obstacle="no right") == dict.fromkeys(binding, "no right")
+
+
+def test_what_was_not_stepped_is_looked_at_once_a_second(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    market = Market(monkeypatch, 1)
+    market.views()
+    replica = Replica(market.world, "a", tmp_path)
+    settle(market, replica)
+    looked_at: list[CollectionId] = []
+    condition = status_reports.condition
+
+    def counted(flow: Dataflow, *rest: Any, **more: Any) -> Status:
+        looked_at.append(flow.id)
+        return condition(flow, *rest, **more)
+
+    monkeypatch.setattr(status_reports, "condition", counted)
+    now = [100.0]
+    answers = StatusReporter(Written(), nonce="n", clock=lambda: now[0])  # type: ignore[arg-type]
+
+    def looks() -> set[str]:
+        looked_at.clear()
+        answers.tell(replica.scheduler, ())
+        return set(looked_at)
+
+    assert looks() == set(replica.scheduler.flows)
+    assert looks() == set()
+    some = next(iter(replica.scheduler.flows.values()))
+    replica.scheduler.tell(some, Failed(Failure("no such function", Kind.FAILED)))
+    assert looks() == {some.id}
+    now[0] += status_reports.LOOK_EVERY_S
+    assert looks() == set(replica.scheduler.flows)
+    answers.begin("m")
+    assert looks() == set(replica.scheduler.flows)
 
 
 def test_no_frontier_is_before_the_as_of(
