@@ -72,7 +72,7 @@ def test_a_dataflow_that_kills_or_hangs_leaves_its_neighbours_alone(
     bench.source("orders", ORDERS, topic)
     bench.view("poisoned", query, functions=[bad(deed)] if deed else [])
     bench.view("neighbour", "SELECT count(*) AS n FROM orders")
-    run(deadline_s=8.0)
+    run(deadline_s=8.0, resident_tasks=1)
     bench.settle("orders", "poisoned", "neighbour")
     feed.send(topic, [{"id": 13, "amount": 13}])
     for _ in range(3):

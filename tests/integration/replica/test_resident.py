@@ -1,15 +1,18 @@
 """Small steps in a resident task of Spark: exact, whatever becomes of the task."""
 
+import subprocess
 import threading
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from pyspark.sql import SparkSession
 
 from streams.kafka.embedded import EmbeddedBroker
 from streams.replica.driver import fast_path
 from streams.replica.main import Replica
+from streams.replica.spark import worker_daemon
 from streams.trace.kernel.functions import Function
 from tests.integration.adapter.support import eventually
 from tests.integration.replica.json_producer import Feed
@@ -121,7 +124,11 @@ def test_steps_are_exact_whichever_way_they_go(
 
 
 def test_a_resident_task_ends_with_its_replica(
-    bench: Bench, run: Callable[..., Replica], broker: EmbeddedBroker, tmp_path: Path
+    bench: Bench,
+    run: Callable[..., Replica],
+    broker: EmbeddedBroker,
+    tmp_path: Path,
+    spark: SparkSession,
 ) -> None:
     topic = bench.raw_topic()
     bench.source("orders", ORDERS, topic)
@@ -129,10 +136,22 @@ def test_a_resident_task_ends_with_its_replica(
     replica = run(state=tmp_path / "r1", resident_tasks=2)
     orders.start()
     eventually(lambda: ways(tmp_path / "r1")["resident"] > 3, 120)
+    assert len(daemons(spark)) == 1, "it forks the workers of queries, too"
     orders.stopping.set()
     orders.join()
     replica.stop()
     eventually(lambda: not resident_threads(), 60)
+
+
+def daemons(spark: SparkSession) -> list[str]:
+    """The daemons of Python workers that the driver's JVM has started."""
+    jvm = spark.sparkContext._gateway.proc.pid
+    listed = subprocess.check_output(["ps", "-ewwo", "ppid,args"], text=True)
+    return [
+        line
+        for line in listed.splitlines()
+        if line.split(None, 1)[0] == str(jvm) and worker_daemon.__name__ in line
+    ]
 
 
 def resident_threads() -> list[str]:
