@@ -9,7 +9,7 @@ from dataclasses import asdict
 from typing import Any, assert_never
 
 from schemas import codec
-from streams.compute import activity_codec, peek_codec
+from streams.compute import activity_codec, peek_codec, subscribe_codec
 from streams.compute.activity import DataflowActivity, ReplicaActivity
 from streams.compute.description import (
     DataflowDescription,
@@ -40,6 +40,12 @@ from streams.compute.protocol import (
     Schedule,
     Status,
     UpdateConfiguration,
+)
+from streams.compute.subscribes import (
+    AcknowledgeSubscribe,
+    CancelSubscribe,
+    Subscribe,
+    SubscribeResponse,
 )
 from streams.errors import Corrupt
 from streams.ids import CapabilityId, CollectionId, Timestamp, Topic
@@ -113,6 +119,8 @@ def _command_fields(  # noqa: C901, PLR0911, PLR0912  one arm per kind
             return peek_codec.PEEK, peek_codec.peek_fields(command)
         case CancelPeek(uuid):
             return peek_codec.CANCEL, {"uuid": uuid}
+        case Subscribe() | AcknowledgeSubscribe() | CancelSubscribe():
+            return subscribe_codec.command_fields(command)
         case _:
             assert_never(command)
 
@@ -144,6 +152,12 @@ def _command(  # noqa: C901, PLR0911, PLR0912  one arm per kind
             return peek_codec.peek_of(record)
         case peek_codec.CANCEL:
             return peek_codec.cancel_of(record)
+        case subscribe_codec.SUBSCRIBE:
+            return subscribe_codec.subscribe_of(record)
+        case subscribe_codec.ACKNOWLEDGE:
+            return subscribe_codec.acknowledge_of(record)
+        case subscribe_codec.CANCEL:
+            return subscribe_codec.cancel_of(record)
         case _:
             raise Corrupt(f"expected a compute command, got a record of schema {name}")
 
@@ -191,6 +205,8 @@ def _response_fields(  # noqa: C901, PLR0911, PLR0912  one arm per kind
             return peek_codec.COPY_RESPONSE, peek_codec.copy_response_fields(response)
         case PeekResponse():
             return peek_codec.RESPONSE, peek_codec.response_fields(response)
+        case SubscribeResponse():
+            return subscribe_codec.RESPONSE, subscribe_codec.response_fields(response)
         case DataflowActivity():
             return activity_codec.DATAFLOW, activity_codec.dataflow_fields(response)
         case ReplicaActivity():
@@ -227,6 +243,8 @@ def _response(  # noqa: C901, PLR0911, PLR0912  one arm per kind
             return peek_codec.copy_response_of(record)
         case peek_codec.RESPONSE:
             return peek_codec.response_of(record)
+        case subscribe_codec.RESPONSE:
+            return subscribe_codec.response_of(record)
         case activity_codec.DATAFLOW:
             return activity_codec.dataflow_of(record)
         case activity_codec.REPLICA:

@@ -6,7 +6,7 @@ is still there restarts at the newest iteration (`streams.compute.reader`). A ne
 begins a new iteration too, so that replicas never act on an earlier one's unfinished iteration;
 and so does a controller whose last command is in doubt. That command is in the history and is
 sent again. Peeks are no part of the history: what is open is sent again
-(`streams.compute.open_peeks`).
+(`streams.compute.open_peeks`, `streams.compute.open_subscribes`).
 
 It knows nothing of catalogs: dataflows are given as descriptions, imports before the dataflows
 that import them.
@@ -18,11 +18,13 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
+from queue import SimpleQueue
 
 from streams.compute.codec import decode_command
 from streams.compute.description import DataflowDescription
 from streams.compute.history import is_long, live, reduce
 from streams.compute.open_peeks import OpenPeeks
+from streams.compute.open_subscribes import OpenSubscribes
 from streams.compute.parameters import (
     DEFAULTS,
     ComputeParameters,
@@ -48,9 +50,15 @@ from streams.compute.protocol import (
 )
 from streams.compute.reader import ResponseReader
 from streams.compute.replica_responses import InstanceStatus
+from streams.compute.subscribes import (
+    Subscribe,
+    SubscribeError,
+    SubscribeOutcome,
+    SubscribeResponse,
+)
 from streams.compute.writer import CommandWriter
 from streams.errors import Corrupt, Determinate, Indeterminate
-from streams.ids import CollectionId, Offset, Topic
+from streams.ids import CollectionId, Offset, Timestamp, Topic
 from streams.kafka.client.bounded_read import records_until
 from streams.kafka.log import Logs, Truncated
 from streams.kafka.topics import TopicKind, Topics, TopicSpec
@@ -63,6 +71,10 @@ HEARD = 10_000
 
 MOST_PASSING = 10_000
 """Number of peeks and cancellations in an iteration: a replica that starts reads them all."""
+
+
+Deliveries = SimpleQueue[SubscribeOutcome]
+"""What a subscribe delivers. Replicas go little beyond acknowledgements, so it stays small."""
 
 
 def command_topic(namespace: str, instance: str) -> Topic:
@@ -111,6 +123,8 @@ class Controller:
         self._forgotten = self._responses.position
         self._peeks = OpenPeeks()
         self._results: dict[str, Future[PeekOutcome]] = {}
+        self._subscribes = OpenSubscribes()
+        self._deliveries: dict[str, Deliveries] = {}
         self._asking = threading.Lock()
         self._asked: list[tuple[Peek, Future[PeekOutcome]]] = []
         self._unsent: list[Command] = []
@@ -244,6 +258,47 @@ class Controller:
             self._peeks, commands = self._peeks.cancel(uuid)
             self._pass(commands)
 
+    def subscribe(self, subscribe: Subscribe) -> "Deliveries":
+        """Have a collection delivered by replicas, also by those that join later.
+
+        What is returned gets contiguous intervals, each once, then perhaps an error; the last
+        interval has the empty upper. The caller holds since at one less than what it has
+        acknowledged, and at the as_of before.
+
+        Errors: Determinate if it could not be sent.
+        """
+        deliveries: Deliveries = SimpleQueue()
+        with self._lock:
+            self._subscribes = self._subscribes.ask(subscribe)
+            self._deliveries[subscribe.uuid] = deliveries
+            try:
+                self._pass([subscribe])
+            except Determinate:
+                self._subscribes, _ = self._subscribes.cancel(subscribe.uuid)
+                del self._deliveries[subscribe.uuid]
+                raise
+            except Indeterminate as doubt:  # a new iteration sends it
+                log.warning("a subscribe may not have been sent", extra={"cause": str(doubt)})
+        return deliveries
+
+    def acknowledge(self, uuid: str, upper: Timestamp) -> None:
+        """Say that the caller has taken all before upper; replicas deliver so much more.
+
+        Errors: as `create`.
+        """
+        with self._lock:
+            self._pass(self._subscribes.acknowledge(uuid, upper))
+
+    def cancel_subscribe(self, uuid: str) -> None:
+        """Say that no caller takes a subscribe any more; ignored if it has ended.
+
+        Errors: as `create`.
+        """
+        with self._lock:
+            self._deliveries.pop(uuid, None)
+            self._subscribes, commands = self._subscribes.cancel(uuid)
+            self._pass(commands)
+
     def forget(self, export: CollectionId) -> None:
         """Forget a dropped export that no caller waits for any more."""
         with self._lock:
@@ -272,6 +327,10 @@ class Controller:
     def _hear_peeks(self, messages: Sequence[ResponseMessage]) -> None:
         """Hand over answers, and send what is open to replicas that have joined."""
         for message in messages:
+            if isinstance(message.response, SubscribeResponse):
+                self._hear_subscribe(message.replica, message.response)
+            self._subscribes, rest = self._subscribes.heard(message.replica)
+            self._unsent += rest
             if isinstance(message.response, PeekResponse):
                 self._peeks, results, more = self._peeks.answered(message.response)
                 self._unsent += more
@@ -282,8 +341,19 @@ class Controller:
         self._pass([command for command in self._unsent if self._is_due(command)])
         self._unsent = []
 
+    def _hear_subscribe(self, process: str, response: SubscribeResponse) -> None:
+        """Hand over what is new in a response."""
+        self._subscribes, outcome, more = self._subscribes.delivered(process, response)
+        self._unsent += more
+        if outcome is not None:
+            self._deliveries[response.uuid].put(outcome)
+            if response.uuid not in self._subscribes.subscribes:
+                del self._deliveries[response.uuid]
+
     def _is_due(self, command: Command) -> bool:
         """Whether what was to be sent is wanted still: a refused write may lie between."""
+        if isinstance(command, Subscribe):
+            return command.uuid in self._subscribes.subscribes
         return not isinstance(command, Peek) or command.uuid in self._peeks.peeks
 
     def close(self) -> None:
@@ -291,6 +361,11 @@ class Controller:
         with self._lock:
             results, self._results = self._results, {}
             self._peeks = OpenPeeks()
+            subscribes, self._subscribes = self._subscribes, OpenSubscribes()
+            deliveries, self._deliveries = self._deliveries, {}
+        for uuid, queue in deliveries.items():
+            reached = subscribes.subscribes[uuid].reached
+            queue.put(SubscribeError(reached, "the controller has ended"))
         for result in results.values():
             result.set_exception(Determinate("the controller has ended"))
         self._responses.close()
@@ -355,8 +430,9 @@ class Controller:
         self._reduced_to, self._compactions = len(self._history), 0
         self._begin(self._history)
         self._peeks, commands = self._peeks.begin()
+        self._subscribes, rest = self._subscribes.begin()
         self._unsent, self._passing = [], 0
-        self._pass(commands)
+        self._pass([*commands, *rest])
 
     def _begin(self, commands: Sequence[Command]) -> None:
         nonce = self._new_id()

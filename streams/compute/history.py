@@ -8,8 +8,8 @@ A compaction frontier only moves forward, and the empty one is the end: all comm
 dropped dataflow are removed. Of the others only the furthest AllowCompaction counts. It becomes
 the as_of of a dataflow that is computed from its imports: nobody reads it earlier, so a replica
 that joins need not compute it earlier. For a dataflow with an as_of of another meaning it
-stays. Of all UpdateConfigurations one remains, with the last value of each parameter. Peeks are
-of short life and none of a history.
+stays. Of all UpdateConfigurations one remains, with the last value of each parameter. Peeks and
+subscribes are of short life and none of a history.
 
 The order is: creation, configuration, dataflows in the order of their creation (so that imports
 come before the dataflows that import them), schedules, compactions, InitializationComplete,
@@ -20,7 +20,6 @@ from collections.abc import Sequence
 from typing import assert_never
 
 from streams.compute.description import DataflowDescription
-from streams.compute.peeks import CancelPeek, Peek
 from streams.compute.protocol import (
     AllowCompaction,
     AllowWrites,
@@ -30,6 +29,7 @@ from streams.compute.protocol import (
     CreateTimely,
     InitializationComplete,
     Schedule,
+    ShortLived,
     UpdateConfiguration,
 )
 from streams.errors import InvalidUsage
@@ -49,10 +49,11 @@ def reduce(  # noqa: C901, PLR0912  one arm per kind of command
     scheduled: dict[CollectionId, Schedule] = {}
     compactions: dict[CollectionId, AllowCompaction] = {}
     last: dict[type[Command], Command] = {}
-    for command in history:
+    # the controller itself sends what is open again
+    for command in (each for each in history if not isinstance(each, ShortLived)):
         match command:
-            case CreateTimely() | Peek() | CancelPeek():
-                pass  # the controller itself sends open peeks again
+            case CreateTimely():
+                pass
             case CreateInstance():
                 if instance is not None and instance != command:
                     raise InvalidUsage(f"two instances in one history: {instance}, {command}")

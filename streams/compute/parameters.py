@@ -24,13 +24,15 @@ class ComputeParameters:
 
     Units: `max_result_bytes` of the rows of an answer to a peek; `max_read_bytes` of the rows
     that a peek of a shard holds in memory; `heartbeat_ms` of silence before a replica writes
-    `Alive`; `frontiers_ms` between reports of the frontiers of a dataflow.
+    `Alive`; `frontiers_ms` between reports of the frontiers of a dataflow;
+    `max_unacknowledged_bytes` that a subscribe delivers ahead.
     """
 
     max_result_bytes: int = 7 << 20
     max_read_bytes: int = 256 << 20
     heartbeat_ms: int = 2_000
     frontiers_ms: int = 1_000
+    max_unacknowledged_bytes: int = 16 << 20
 
     def updated(self, values: ParameterValues) -> "ComputeParameters":
         """Return the parameters with other values; unknown names are ignored.
@@ -47,6 +49,7 @@ BOUNDS: Mapping[str, tuple[int, int]] = {
     "max_read_bytes": (1 << 20, 4 << 30),
     "heartbeat_ms": (1_000, 4_000),
     "frontiers_ms": (100, 10_000),
+    "max_unacknowledged_bytes": (1 << 20, 1 << 30),
 }
 """The least and the most of each parameter.
 

@@ -7,8 +7,8 @@
     read-only        computation commands, then AllowWrites
     read-write       computation commands
 
-Computation commands are UpdateConfiguration, CreateDataflow, Schedule, AllowCompaction, Peek
-and CancelPeek.
+Computation commands are UpdateConfiguration, CreateDataflow, Schedule, AllowCompaction, Peek,
+CancelPeek, Subscribe, AcknowledgeSubscribe and CancelSubscribe.
 
 A CreateTimely at any point begins the next iteration: the coordinator came back, or shortened
 its history. It names a nonce, the coordinator's epoch and the configuration of replicas
@@ -27,7 +27,8 @@ holds. Nothing is answered before InitializationComplete.
 the iteration asked for. `AllowCompaction` with the empty frontier drops the dataflow, and is
 answered with empty `Frontiers` once it no longer runs, also if it never did. A replica without
 other responses for some seconds writes `Alive`. Each `Peek` of the iteration is answered once
-(`streams.compute.peeks`), also one that came before InitializationComplete.
+(`streams.compute.peeks`), also one that came before InitializationComplete. To each `Subscribe`
+intervals are delivered until it ends (`streams.compute.subscribes`).
 
 What work costs and what it keeps is reported for display (`streams.compute.activity`).
 
@@ -40,6 +41,12 @@ from streams.compute.activity import DataflowActivity, ReplicaActivity
 from streams.compute.description import DataflowDescription
 from streams.compute.parameters import ParameterValues
 from streams.compute.peeks import CancelPeek, Peek, PeekResponse
+from streams.compute.subscribes import (
+    AcknowledgeSubscribe,
+    CancelSubscribe,
+    Subscribe,
+    SubscribeResponse,
+)
 from streams.ids import CollectionId
 from streams.progress import Antichain
 
@@ -114,7 +121,13 @@ Command = (
     | AllowWrites
     | Peek
     | CancelPeek
+    | Subscribe
+    | AcknowledgeSubscribe
+    | CancelSubscribe
 )
+
+ShortLived = Peek | CancelPeek | Subscribe | AcknowledgeSubscribe | CancelSubscribe
+"""Commands that are no part of a history, and that a loop of their own answers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,6 +197,7 @@ Response = (
     | ReplicaActivity
     | Alive
     | PeekResponse
+    | SubscribeResponse
 )
 
 

@@ -27,6 +27,7 @@ from streams.compute.protocol import (
     Status,
     replica_of,
 )
+from streams.compute.subscribes import SubscribeResponse
 from streams.ids import CollectionId
 from streams.progress import Antichain
 from streams.storage.log.persistent_map import Map
@@ -156,7 +157,7 @@ class InstanceStatus:
 
     def _said(self, message: ResponseMessage, now: float) -> "InstanceStatus":
         match message.response:
-            case Reconciled() | Alive() | PeekResponse():
+            case Reconciled() | Alive() | PeekResponse() | SubscribeResponse():
                 return self
             case Frontiers() as frontiers:
                 return self._moved(message.replica, frontiers)

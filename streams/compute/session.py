@@ -43,6 +43,7 @@ from streams.compute.protocol import (
     UpdateConfiguration,
 )
 from streams.compute.reconciliation import reconcile
+from streams.compute.subscribes import AcknowledgeSubscribe, CancelSubscribe, Subscribe
 from streams.errors import InvalidUsage
 from streams.ids import MINIMUM_TIME, CollectionId
 from streams.progress import Antichain, frontier
@@ -73,6 +74,9 @@ LEGAL: Mapping[type[Command], frozenset[Stage]] = {
     AllowCompaction: COMPUTING,
     Peek: COMPUTING,
     CancelPeek: COMPUTING,
+    Subscribe: COMPUTING,
+    AcknowledgeSubscribe: COMPUTING,
+    CancelSubscribe: COMPUTING,
     InitializationComplete: frozenset({Stage.INITIALIZING}),
     AllowWrites: frozenset({Stage.READ_ONLY}),
 }
@@ -200,6 +204,8 @@ class Session:
                 return self, ()  # a dataflow itself waits for its inputs
             case Peek() | CancelPeek():
                 return self, ()  # a loop of their own answers them
+            case Subscribe() | AcknowledgeSubscribe() | CancelSubscribe():
+                return self, ()
             case InitializationComplete():
                 return self._reconcile()
             case AllowWrites():

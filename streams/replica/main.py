@@ -25,8 +25,7 @@ from typing import assert_never
 from pyspark.sql import SparkSession
 
 from streams.compute.description import DataflowDescription
-from streams.compute.peeks import CancelPeek, Peek
-from streams.compute.protocol import Reconciled, process_name
+from streams.compute.protocol import Reconciled, ShortLived, process_name
 from streams.compute.reader import CommandReader, ReceivedCommand, UnreadableCommand
 from streams.compute.session import (
     Action,
@@ -202,7 +201,7 @@ class _Server:
     def _is_for_others(self, received: Sequence[ReceivedCommand]) -> bool:
         """Whether there is nothing to do but peeks, soon after the last look at dataflows."""
         if time.monotonic() < self.next_look and all(
-            isinstance(heard.command, Peek | CancelPeek) for heard in received
+            isinstance(heard.command, ShortLived) for heard in received
         ):
             return bool(received)
         self.next_look = time.monotonic() + POLL_MS / 1000

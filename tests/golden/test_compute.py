@@ -1,5 +1,5 @@
-"""Golden vectors of the compute protocol: messages about configuration, frontiers and
-peeks, and reports of activity.
+"""Golden vectors of the compute protocol: messages about configuration, frontiers,
+peeks and subscribes, and reports of activity.
 
 `compute/*.json` are for replicas and controllers in other languages: `value` is the record's
 value in hexadecimal, `message` its fields. A file is never rewritten. `ADD=1` writes the file
@@ -49,6 +49,15 @@ from streams.compute.protocol import (
     ResponseMessage,
     UpdateConfiguration,
 )
+from streams.compute.subscribes import (
+    AcknowledgeSubscribe,
+    CancelSubscribe,
+    DroppedAt,
+    Subscribe,
+    SubscribeBatch,
+    SubscribeError,
+    SubscribeResponse,
+)
 from streams.ids import CollectionId, Timestamp
 from streams.plan.physical import SortKey
 from streams.progress import EMPTY, frontier
@@ -82,16 +91,39 @@ COPY = replace(
     files=CopyFiles("s3://bucket/exports/u1", ("id", "total"), 256 << 20),
 )
 
+SUBSCRIBE = Subscribe(
+    uuid=UUID,
+    collection=CollectionId("u1"),
+    group="u1",
+    as_of=Timestamp(1_700_000_000_000),
+    plan="{}",
+    project=(1, 0),
+)
+
 COMMANDS: dict[str, Command] = {
     "create-timely": CreateTimely("n1", 3, {"max_result_bytes": 4096, "heartbeat_ms": 1000}),
     "update-configuration": UpdateConfiguration({"a_later_one": -1}),
     "peek": WHOLE,
     "peek-full": FULL,
     "cancel-peek": CancelPeek(UUID),
+    "subscribe": SUBSCRIBE,
+    "subscribe-rest": replace(
+        SUBSCRIBE, snapshot=False, until=Timestamp(1_800_000_000_000), replica="r1"
+    ),
+    "acknowledge-subscribe": AcknowledgeSubscribe(UUID, Timestamp(1_700_000_000_001)),
+    "cancel-subscribe": CancelSubscribe(UUID),
     "copy-to": COPY,
     "copy-to-one-replica": replace(COPY, replica="r1", order=FULL.order),
 }
 RESPONSES: dict[str, Response] = {
+    "subscribe-response-batch": SubscribeResponse(
+        UUID, SubscribeBatch(Timestamp(7), frontier(9), 2, b"\x00\x01")
+    ),
+    "subscribe-response-end": SubscribeResponse(
+        UUID, SubscribeBatch(Timestamp(9), EMPTY, 0, b"")
+    ),
+    "subscribe-response-error": SubscribeResponse(UUID, SubscribeError(Timestamp(9), "why")),
+    "subscribe-response-dropped": SubscribeResponse(UUID, DroppedAt(Timestamp(9))),
     "frontiers": Frontiers(CollectionId("u1"), frontier(8), None, frontier(9)),
     "frontiers-dropped": Frontiers(CollectionId("u1"), EMPTY, EMPTY, EMPTY),
     "peek-response-rows": PeekResponse(UUID, PeekRows(2, b"\x00\x01")),

@@ -31,6 +31,7 @@ from streams.compute.session import (
     Session,
     SetParameters,
 )
+from streams.compute.subscribes import AcknowledgeSubscribe, CancelSubscribe, Subscribe
 from streams.errors import InvalidUsage
 from streams.ids import CollectionId, Timestamp, Topic
 from streams.progress import EMPTY, Antichain, frontier
@@ -172,6 +173,10 @@ def shown(command: Command) -> str:
             return "writes"
         case Peek(uuid=uuid) | CancelPeek(uuid=uuid):
             return f"peek {uuid}"
+        case (
+            Subscribe(uuid=uuid) | AcknowledgeSubscribe(uuid=uuid) | CancelSubscribe(uuid=uuid)
+        ):
+            return f"subscribe {uuid}"
         case _:
             assert_never(command)
 

@@ -23,10 +23,10 @@ from streams.errors import InvalidUsage, SlackwaterError
 from streams.ids import Timestamp
 from streams.operators import linear
 from streams.operators.context import Context
-from streams.operators.engine import start
+from streams.operators.engine import EngineOutput, start
 from streams.plan import json as plans
 from streams.plan.physical import Dataflow, Linear, Source
-from streams.progress import interval_of
+from streams.progress import Interval, interval_of
 from streams.storage.read.soundness import present_errors
 from streams.trace.columns import Ints, int64
 from streams.trace.exact.diffs import repeat_positions
@@ -49,9 +49,13 @@ class PeekRefused(InvalidUsage):
 
 def plan_of(peek: Peek) -> Dataflow:
     """Return the plan of a peek. Errors: PeekRefused."""
-    dataflow = _dataflow(peek.plan)
+    return plan_with(peek.plan, (*peek.project, *(key.position for key in peek.order)))
+
+
+def plan_with(plan: str, wanted: tuple[int, ...]) -> Dataflow:
+    """Return the plan of a text that has these columns. Errors: PeekRefused."""
+    dataflow = _dataflow(plan)
     width = len(dataflow.types[-1])
-    wanted = (*peek.project, *(key.position for key in peek.order))
     if any(not 0 <= position < width for position in wanted):
         raise PeekRefused(f"peek: expected positions below {width}, got {wanted}")
     return dataflow
@@ -147,8 +151,7 @@ def rows_of(
     dataflow = plan_of(peek)
     held = _held(flatten([updates], arrow_schema(import_types(dataflow))), peek.time, kernel)
     born = interval_of(peek.time, Timestamp(peek.time + 1), as_of=True)
-    context = Context(Path(), kernel, str)
-    made = start(dataflow, {0: pa.Table.from_batches([held])}, born, 1, context)
+    made = made_of(dataflow, held, born, kernel)
     if made.errors is not None:
         failed = present_errors(made.errors, peek.time)
         if failed.num_rows:
@@ -157,6 +160,14 @@ def rows_of(
     made_rows = flatten([] if made.output is None else [made.output], schema)
     rows = consolidate_if_needed(made_rows, kernel)
     return _finished(peek, rows, list(dataflow.types[-1]), kernel)
+
+
+def made_of(
+    dataflow: Dataflow, updates: pa.RecordBatch, interval: Interval, kernel: Kernel
+) -> EngineOutput:
+    """Return what a plan makes of the updates of an interval. Errors: those of the kernel."""
+    context = Context(Path(), kernel, str)
+    return start(dataflow, {0: pa.Table.from_batches([updates])}, interval, 1, context)
 
 
 def _held(updates: pa.RecordBatch, time: Timestamp, kernel: Kernel) -> pa.RecordBatch:

@@ -5,6 +5,7 @@
     copies     one that does so for copy-tos, and writes files; no peek waits for it
     answers    one thread that writes the answers that are there together
     indexes    one thread that keeps the indexes up with their collections
+    subscribes one thread that reads and delivers what is new for subscribes
 
 It has a client of the shards, a reader of commands and engines of its own, so nothing that the
 dataflows do delays it but the machine. A peek that fails is answered with the failure.
@@ -32,6 +33,7 @@ from streams.compute.peek_session import (
 from streams.compute.peeks import Peek, PeekError, PeekOutcome, PeekResponse, PeekTarget
 from streams.compute.protocol import AllowCompaction, Command, CreateInstance
 from streams.compute.reader import CommandReader, ReceivedCommand, UnreadableCommand
+from streams.compute.subscribe_session import SubscribeSession
 from streams.compute.writer import ResponseWriter
 from streams.copies.targets import NOWHERE, CopyTargets
 from streams.errors import SlackwaterError
@@ -41,6 +43,7 @@ from streams.replica.peeks.copying import copied
 from streams.replica.peeks.evaluation import answer, import_types, plan_of, rows_of
 from streams.replica.peeks.indexes import Indexes
 from streams.replica.peeks.shard_read import read_shard
+from streams.replica.peeks.subscribes import Subscribes
 from streams.storage.client.shards import Shards
 from streams.trace.kernel.kernel import Kernel
 
@@ -81,6 +84,7 @@ class PeekLoop:
         self._session = PeekSession(replica)
         self._lock, self._bell = threading.Lock(), Wakeup()
         self.indexes = Indexes(index_bytes, self._bell)
+        self._subscribes = Subscribes(SubscribeSession(replica), writer)
         self._reads: deque[ReadTarget] = deque()
         self._copies: deque[ReadTarget] = deque()
         self._answers: SimpleQueue[AnswerPeek | None] = SimpleQueue()
@@ -93,6 +97,7 @@ class PeekLoop:
                 ("peeks", self._hear),
                 ("peek-answers", self._answer),
                 ("indexes", self._tend),
+                ("subscribes", self._serve),
                 ("copies", partial(self._read, self._copies)),
                 *(
                     (f"peek-reader-{number}", partial(self._read, self._reads))
@@ -146,6 +151,7 @@ class PeekLoop:
         with self._lock:
             self._session, actions = self._session.step(command, is_old=is_old)
             self._act(actions)
+        self._subscribes.take(command, is_old=is_old)
 
     def _leave_dropped(self, command: Command) -> None:
         """Stop following the group of a collection that is dropped, which has its name."""
@@ -181,6 +187,15 @@ class PeekLoop:
                     self._bell.ring()
             heard = self._bell.wait(heard, WAIT_MS)
 
+    def _serve(self) -> None:
+        heard = 0
+        while not self._stopping.is_set():
+            bounds = partial(self._bounds, self._open_targets())
+            with self._lock:
+                parameters = self._session.parameters
+            if not self._subscribes.serve(self._shards, bounds, parameters):
+                heard = self._bell.wait(heard, WAIT_MS)
+
     def _least_times(self) -> Mapping[CollectionId, int]:
         """Return the least time at which an open peek reads each index."""
         with self._lock:
@@ -193,12 +208,13 @@ class PeekLoop:
         return least
 
     def _open_targets(self) -> Mapping[str, str]:
-        """Follow the groups of open peeks; return why some cannot be followed."""
+        """Follow the groups of what is open; return why some cannot be followed."""
         shards, problems = self._shards, dict[str, str]()
         if shards is None:
             return problems
         with self._lock:
             wanted = {peek.target.group for peek in self._session.peeks()}
+        wanted |= self._subscribes.groups()
         for group in wanted.difference(shards.groups()):
             try:
                 shards.open(group)

@@ -29,17 +29,27 @@ from streams.compute.protocol import (
     replica_of,
 )
 from streams.compute.reader import CommandReaderState, ResponseReaderState
+from streams.compute.subscribes import (
+    AcknowledgeSubscribe,
+    CancelSubscribe,
+    DroppedAt,
+    Subscribe,
+    SubscribeBatch,
+    SubscribeError,
+    SubscribeResponse,
+)
 from streams.errors import SlackwaterError
-from streams.ids import CollectionId
-from streams.progress import Antichain
+from streams.ids import CollectionId, Timestamp
+from streams.progress import END, Antichain, end_of
 
 DATAFLOWS = (UpdateConfiguration, CreateDataflow, Schedule, AllowCompaction)
+SHORT_LIVED = (Peek, CancelPeek, Subscribe, AcknowledgeSubscribe, CancelSubscribe)
 
 LEGAL_NEXT: Mapping[str, Sequence[type[Command]]] = {
     "greeted": (CreateInstance,),
     "initializing": (*DATAFLOWS, InitializationComplete),
-    "read-only": (*DATAFLOWS, Peek, CancelPeek, AllowWrites),
-    "read-write": (*DATAFLOWS, Peek, CancelPeek),
+    "read-only": (*DATAFLOWS, *SHORT_LIVED, AllowWrites),
+    "read-write": (*DATAFLOWS, *SHORT_LIVED),
 }
 """What a controller of ours says in each stage: a reduced history has no peeks."""
 
@@ -73,11 +83,15 @@ class Iteration:
     peeks: dict[str, list[Peek]] = field(default_factory=dict)
     """Each peek as often as it was sent: again by name, to replicas that have joined."""
     canceled: set[str] = field(default_factory=set)
+    subscribes: dict[str, list[Subscribe]] = field(default_factory=dict)
+    """Each subscribe as often as it was sent, from where it was still open."""
+    taken: dict[str, Timestamp] = field(default_factory=dict)
+    """Up to where subscribes were acknowledged, or sent again."""
 
-    def take(self, command: Command) -> None:
+    def take(self, command: Command) -> None:  # noqa: C901, PLR0912  one arm per kind
         """Check a command against those before it."""
         if self.stage == "initializing":
-            is_history = not isinstance(command, Peek | CancelPeek)
+            is_history = not isinstance(command, SHORT_LIVED)
             insist(is_history, "a peek is not in the reduced history", command)
         legal = LEGAL_NEXT[self.stage]
         insist(isinstance(command, tuple(legal)), f"order in the stage {self.stage}", command)
@@ -98,7 +112,12 @@ class Iteration:
                 self.sinces[key] = since
             case Peek():
                 self._send(command)
-            case CancelPeek(uuid):  # of a peek whose sending was refused, too
+            case Subscribe():
+                self._subscribe(command)
+            case AcknowledgeSubscribe(uuid, upper):
+                insist(uuid in self.subscribes, "what is acknowledged was asked", command)
+                self.taken[uuid] = max(upper, self.taken[uuid])
+            case CancelPeek(uuid) | CancelSubscribe(uuid):  # one that was refused, too
                 self.canceled.add(uuid)
             case _:
                 pass
@@ -111,6 +130,13 @@ class Iteration:
             is_same = replace(peek, replica=first.replica) == first
             insist(is_same, "a uuid is of one peek", (first, peek))
         sent.append(peek)
+
+    def _subscribe(self, subscribe: Subscribe) -> None:
+        uuid, first = subscribe.uuid, subscribe.first
+        insist(uuid not in self.canceled, "a canceled subscribe is not sent again", subscribe)
+        insist(first >= self.taken.get(uuid, first), "a subscribe goes on", subscribe)
+        self.subscribes.setdefault(uuid, []).append(subscribe)
+        self.taken[uuid] = first
 
     def is_asked(self, response: PeekResponse, replica: str) -> bool:
         """Whether a replica was sent the peek of a response."""
@@ -176,8 +202,12 @@ class Answers:
     ended: set[CollectionId] = field(default_factory=set)
     peeks: set[str] = field(default_factory=set)
     """The uuids of those that were answered."""
+    delivered: dict[str, Timestamp] = field(default_factory=dict)
+    """The uppers of what was delivered to subscribes."""
+    over: dict[str, Timestamp] = field(default_factory=dict)
+    """Where subscribes have ended."""
 
-    def take(self, response: Response) -> None:
+    def take(self, response: Response) -> None:  # noqa: C901, PLR0912  one arm per kind
         """Check a response against those before it."""
         if isinstance(response, Reconciled):
             insist(not self.has_reconciled, "InitializationComplete has one answer", response)
@@ -199,6 +229,8 @@ class Answers:
                 self._is_known(key, response)
             case PeekResponse():
                 self._answer(response)
+            case SubscribeResponse():
+                self._deliver(response)
             case _:
                 pass
 
@@ -210,6 +242,29 @@ class Answers:
         if isinstance(response.outcome, PeekCanceled):
             insist(uuid in iteration.canceled, "what nobody canceled is answered", response)
         self.peeks.add(uuid)
+
+    def _deliver(self, response: SubscribeResponse) -> None:
+        uuid, outcome = response.uuid, response.outcome
+        asked = self.iteration.subscribes.get(uuid, ())
+        firsts = [one.first for one in asked if one.replica in {"", self.replica}]
+        insist(firsts, "what is delivered was asked", response)
+        ended = self.over.pop(uuid, None)
+        insist(ended is None or max(firsts) > ended, "the end is the last", response)
+        before = self.delivered.get(uuid, min(firsts))
+        reached = max(before, self.iteration.taken[uuid])
+        insist(outcome.lower <= reached, "intervals have no gap", response)
+        match outcome:
+            case SubscribeBatch(_, upper):
+                insist(end_of(upper) > before, "intervals move forward", response)
+                self.delivered[uuid] = end_of(upper)
+                if upper.is_empty:
+                    self.over[uuid] = END
+            case SubscribeError(lower):
+                self.over[uuid] = lower
+            case DroppedAt():
+                canceled = uuid in self.iteration.canceled
+                insist(canceled, "what nobody canceled is delivered", response)
+                self.over[uuid] = END
 
     def _is_known(self, key: CollectionId, response: Response) -> None:
         insist(self.has_reconciled, "Reconciled comes first", response)

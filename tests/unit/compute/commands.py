@@ -29,6 +29,7 @@ from streams.compute.protocol import (
     Schedule,
     UpdateConfiguration,
 )
+from streams.compute.subscribes import AcknowledgeSubscribe, CancelSubscribe, Subscribe
 from streams.ids import CapabilityId, CollectionId, Timestamp, Topic
 from streams.plan.metadata import Included, Located, Watermark
 from streams.plan.physical import Column, SortKey
@@ -157,6 +158,22 @@ copies = st.builds(
     st.sampled_from(["", "r1"]),
     st.integers(1, 1 << 40),
 )
+subscribes = st.builds(
+    lambda uuid, target, snapshot, until: Subscribe(
+        uuid=uuid,
+        collection=target,
+        group=target,
+        as_of=Timestamp(5),
+        plan="{}",
+        project=(1, 0),
+        snapshot=snapshot,
+        until=until,
+    ),
+    uuids,
+    ids,
+    st.booleans(),
+    st.none() | st.integers(6, 9),
+)
 updates = st.builds(
     UpdateConfiguration,
     st.dictionaries(
@@ -172,6 +189,9 @@ computations = st.one_of(
     peeks,
     copies,
     st.builds(CancelPeek, uuids),
+    subscribes,
+    st.builds(AcknowledgeSubscribe, uuids, st.integers(0, 9)),
+    st.builds(CancelSubscribe, uuids),
 )
 
 

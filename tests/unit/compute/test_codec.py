@@ -29,6 +29,7 @@ from streams.compute.protocol import (
     ResponseMessage,
     Status,
 )
+from streams.compute.subscribes import Subscribe, SubscribeBatch, SubscribeResponse
 from streams.errors import Corrupt
 from streams.ids import CollectionId, Timestamp
 from streams.progress import EMPTY, frontier
@@ -140,6 +141,31 @@ def test_numbers_of_a_peek_are_in_range(field: str) -> None:
     value = encode_command(CommandMessage("n", 0, wrong))
     with pytest.raises(Corrupt, match=f"peek: expected {field} of"):
         decode_command(value)
+
+
+@pytest.mark.parametrize(
+    ("as_of", "until"), [(-1, None), (5, 5), (5, 4)], ids=["negative", "empty", "before"]
+)
+def test_times_of_a_subscribe_are_in_order(as_of: int, until: int | None) -> None:
+    asked = Subscribe(
+        uuid="s",
+        collection=CollectionId("u1"),
+        group="u1",
+        as_of=Timestamp(as_of),
+        plan="",
+        project=(0,),
+        until=None if until is None else Timestamp(until),
+    )
+    value = encode_command(CommandMessage("n", 0, asked))
+    with pytest.raises(Corrupt, match="subscribe: expected 0 <= as_of < until"):
+        decode_command(value)
+
+
+def test_an_interval_ends_behind_its_begin() -> None:
+    batch = SubscribeBatch(Timestamp(5), frontier(5), 0, b"")
+    value = encode_response(ResponseMessage("n", "r1", 4, SubscribeResponse("s", batch)))
+    with pytest.raises(Corrupt, match="subscribe: expected an upper beyond 5"):
+        decode_response(value)
 
 
 def test_a_response_is_no_command() -> None:

@@ -4,7 +4,6 @@ import pytest
 from hypothesis import given
 
 from streams.compute.history import is_long, live, reduce
-from streams.compute.peeks import CancelPeek, Peek
 from streams.compute.protocol import (
     AllowCompaction,
     AllowWrites,
@@ -14,6 +13,7 @@ from streams.compute.protocol import (
     CreateTimely,
     InitializationComplete,
     Schedule,
+    ShortLived,
 )
 from streams.compute.session import Compact, Create, Drop, Session
 from streams.errors import InvalidUsage
@@ -105,8 +105,8 @@ def test_its_length_is_bounded_by_what_lives(history) -> None:
 
 
 @given(histories())
-def test_peeks_are_no_part_of_it(history) -> None:
-    without = [command for command in history if not isinstance(command, Peek | CancelPeek)]
+def test_peeks_and_subscribes_are_no_part_of_it(history) -> None:
+    without = [command for command in history if not isinstance(command, ShortLived)]
     assert reduce(history) == reduce(without)
 
 

@@ -22,7 +22,18 @@ from streams.compute.protocol import (
     InitializationComplete,
     ResponseMessage,
 )
+from streams.compute.subscribes import (
+    AcknowledgeSubscribe,
+    CancelSubscribe,
+    DroppedAt,
+    Subscribe,
+    SubscribeBatch,
+    SubscribeError,
+    SubscribeOutcome,
+    SubscribeResponse,
+)
 from streams.ids import CollectionId, Timestamp
+from streams.progress import EMPTY, frontier
 from streams.torture.compute.protocol_rules import Breach, check_commands, check_responses
 
 BEGIN = (CreateInstance("sw", 2), InitializationComplete(), AllowWrites())
@@ -116,6 +127,66 @@ def test_a_copy_is_answered_as_a_copy() -> None:
 def test_commands_that_may_not_be(commands: list[CommandMessage], rule: str) -> None:
     with pytest.raises(Breach, match=rule):
         check_commands(commands)
+
+
+SUBSCRIBE = Subscribe(
+    uuid="s",
+    collection=CollectionId("u1"),
+    group="u1",
+    as_of=Timestamp(3),
+    plan="",
+    project=(0,),
+)
+REST = replace(SUBSCRIBE, as_of=Timestamp(9), snapshot=False)
+TAKEN = AcknowledgeSubscribe("s", Timestamp(7))
+
+
+def batch(lower: int, upper: int | None) -> SubscribeBatch:
+    return SubscribeBatch(Timestamp(lower), EMPTY if upper is None else frontier(upper), 0, b"")
+
+
+def delivered(commands: list[Command], *outcomes: SubscribeOutcome) -> None:
+    iterations = check_commands(said("a", *BEGIN, *commands))
+    messages = [
+        ResponseMessage("a", "r1-x", number, SubscribeResponse("s", outcome))
+        for number, outcome in enumerate(outcomes)
+    ]
+    check_responses(messages, iterations)
+
+
+@pytest.mark.parametrize(
+    ("commands", "outcomes"),
+    [
+        ([SUBSCRIBE], [batch(3, 4), batch(4, 6), batch(6, None)]),
+        ([SUBSCRIBE, TAKEN], [batch(3, 4), batch(6, 8)]),
+        ([SUBSCRIBE, REST], [batch(3, 4), SubscribeError(Timestamp(4), ""), batch(10, 12)]),
+        ([SUBSCRIBE, CancelSubscribe("s")], [batch(3, 4), DroppedAt(Timestamp(4))]),
+    ],
+    ids=["contiguous", "taken", "again", "canceled"],
+)
+def test_intervals_that_may_be(
+    commands: list[Command], outcomes: list[SubscribeOutcome]
+) -> None:
+    delivered(commands, *outcomes)
+
+
+@pytest.mark.parametrize(
+    ("commands", "outcomes", "rule"),
+    [
+        ([], [batch(3, 4)], "what is delivered was asked"),
+        ([SUBSCRIBE], [batch(4, 5)], "intervals have no gap"),
+        ([SUBSCRIBE, TAKEN], [batch(3, 4), batch(8, 9)], "intervals have no gap"),
+        ([SUBSCRIBE], [batch(3, 5), batch(3, 5)], "intervals move forward"),
+        ([SUBSCRIBE], [batch(3, None), batch(4, 5)], "the end is the last"),
+        ([SUBSCRIBE], [DroppedAt(Timestamp(3))], "what nobody canceled is delivered"),
+    ],
+    ids=["not-asked", "gap", "gap-behind-what-was-taken", "twice", "behind-the-end", "dropped"],
+)
+def test_intervals_that_may_not_be(
+    commands: list[Command], outcomes: list[SubscribeOutcome], rule: str
+) -> None:
+    with pytest.raises(Breach, match=rule):
+        delivered(commands, *outcomes)
 
 
 def test_a_peek_is_of_one_controller() -> None:

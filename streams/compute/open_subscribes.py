@@ -1,0 +1,116 @@
+"""The controller's open subscribes as a pure state machine: what to send, what is delivered.
+
+    ask -> sent to all replicas, or to the one that it names
+    an interval that goes beyond `reached` -> what lies beyond is delivered; `reached` follows
+    a replica joins, an iteration begins -> sent what is open, from `reached` on
+    an error of a replica that is behind -> it is asked again, from `reached` on
+
+So each interval is delivered once, whichever replica is the first, and one that dies leaves
+neither a gap nor a copy.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+from streams.compute.protocol import Command, replica_of
+from streams.compute.subscribes import (
+    AcknowledgeSubscribe,
+    CancelSubscribe,
+    DroppedAt,
+    Subscribe,
+    SubscribeBatch,
+    SubscribeError,
+    SubscribeOutcome,
+    SubscribeResponse,
+)
+from streams.ids import Timestamp
+from streams.progress import end_of
+from streams.storage.log.persistent_map import Map
+
+
+@dataclass(frozen=True, slots=True)
+class OpenSubscribe:
+    """A subscribe of which all before `reached` was delivered."""
+
+    subscribe: Subscribe
+    reached: Timestamp
+
+    def rest(self) -> Subscribe:
+        """Return a subscribe of what was not delivered yet."""
+        if self.reached == self.subscribe.first:
+            return self.subscribe
+        as_of = Timestamp(self.reached - 1)
+        return replace(self.subscribe, as_of=as_of, snapshot=False)
+
+    def rest_of(self, replica: str) -> Subscribe:
+        """Return the same for one replica."""
+        return replace(self.rest(), replica=replica)
+
+
+@dataclass(frozen=True, slots=True)
+class OpenSubscribes:
+    """The subscribes that have not ended, by uuid, and the processes of this iteration."""
+
+    subscribes: Map[str, OpenSubscribe] = field(default_factory=Map)
+    processes: frozenset[str] = frozenset()
+
+    def ask(self, subscribe: Subscribe) -> "OpenSubscribes":
+        """Return the state with one more subscribe, which is to be sent."""
+        asked = OpenSubscribe(subscribe, subscribe.first)
+        return replace(self, subscribes=self.subscribes.set(subscribe.uuid, asked))
+
+    def acknowledge(self, uuid: str, upper: Timestamp) -> Sequence[Command]:
+        """Return what to send when the client has taken all before upper."""
+        return (AcknowledgeSubscribe(uuid, upper),) if uuid in self.subscribes else ()
+
+    def cancel(self, uuid: str) -> tuple["OpenSubscribes", Sequence[Command]]:
+        """Return the state without a subscribe that nobody waits for, and what to send."""
+        if uuid not in self.subscribes:
+            return self, ()
+        return self._without(uuid), (CancelSubscribe(uuid),)
+
+    def begin(self) -> tuple["OpenSubscribes", Sequence[Command]]:
+        """Return the state at the start of an iteration, and what to send in it."""
+        rest = tuple(asked.rest() for asked in self.subscribes.values())
+        return replace(self, processes=frozenset()), rest
+
+    def heard(self, process: str) -> tuple["OpenSubscribes", Sequence[Command]]:
+        """Return the state after any response of a process; it may be its first one."""
+        if process in self.processes:
+            return self, ()
+        name = replica_of(process)
+        others = (other for other in self.processes if replica_of(other) != name)
+        again = tuple(
+            asked.rest_of(name)
+            for asked in self.subscribes.values()
+            if asked.subscribe.replica in {"", name}
+        )
+        return replace(self, processes=frozenset((*others, process))), again
+
+    def delivered(
+        self, process: str, response: SubscribeResponse
+    ) -> tuple["OpenSubscribes", SubscribeOutcome | None, Sequence[Command]]:
+        """Return the state after a response, what is new in it, and what to send.
+
+        One that is open was not canceled by us: a `DroppedAt` says nothing.
+        """
+        uuid, outcome = response.uuid, response.outcome
+        asked = self.subscribes.get(uuid)
+        if asked is None or isinstance(outcome, DroppedAt):
+            return self, None, ()
+        reached = asked.reached
+        match outcome:
+            case SubscribeBatch(lower, upper) if lower > reached or end_of(upper) <= reached:
+                return self, None, ()
+            case SubscribeBatch(_, upper) if not upper.is_empty:
+                moved = self.subscribes.set(uuid, replace(asked, reached=upper.time))
+                return replace(self, subscribes=moved), replace(outcome, lower=reached), ()
+            case SubscribeError(lower) if lower < reached:
+                return self, None, (asked.rest_of(replica_of(process)),)
+            case _:
+                others = len(self.processes) > 1 and not asked.subscribe.replica
+                commands = (CancelSubscribe(uuid),) if others else ()
+                return self._without(uuid), replace(outcome, lower=reached), commands
+
+    def _without(self, uuid: str) -> "OpenSubscribes":
+        return replace(self, subscribes=self.subscribes.remove(uuid))

@@ -1,0 +1,109 @@
+"""A controller subscribes by replicas over topics in memory."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pyarrow as pa
+import pytest
+
+from streams.compute.controller import Deliveries
+from streams.compute.protocol import Alive
+from streams.compute.subscribes import Subscribe, SubscribeBatch, SubscribeError
+from streams.errors import Determinate
+from streams.ids import CollectionId, Timestamp
+from streams.progress import Antichain, frontier
+from tests.support.peeking import Peeking, identity
+from tests.unit.compute.test_controller_peeks import Asked
+
+SUBSCRIBE = Subscribe(
+    uuid="s",
+    collection=CollectionId("u1"),
+    group="u1",
+    as_of=Timestamp(3),
+    plan=identity("u1"),
+    project=(0,),
+)
+
+
+@pytest.fixture
+def peeking() -> Iterator[Peeking]:
+    peeking = Peeking()
+    peeking.collection("u1")
+    peeking.append("u1", 5, (1, "a", 2, 1))
+    yield peeking
+    peeking.close()
+
+
+def taken(deliveries: Deliveries, lower: int, upper: int) -> list[tuple[int, int]]:
+    """Keys and times of contiguous intervals up to an upper."""
+    reached: Antichain = frontier(lower)
+    rows: list[tuple[int, int]] = []
+    while reached != frontier(upper):
+        batch = deliveries.get(timeout=20)
+        assert isinstance(batch, SubscribeBatch), batch
+        assert frontier(batch.lower) == reached
+        reached = batch.upper
+        if batch.count:
+            table = pa.ipc.open_stream(batch.updates).read_all()
+            pairs = zip(table["c0"].to_pylist(), table["time"].to_pylist(), strict=True)
+            rows += [(key, time) for key, time in pairs if time >= batch.lower]
+    return rows
+
+
+def test_each_interval_comes_once_whichever_replica_lives(peeking: Peeking) -> None:
+    controller = Asked(peeking.broker.logs)
+    loops = [peeking.replica("r1"), peeking.replica("r2")]
+    with controller.polled():
+        deliveries = controller.subscribe(SUBSCRIBE)
+        assert taken(deliveries, 3, 5) == [(1, 3)]
+        for upper in range(6, 12):
+            peeking.append("u1", upper, (upper, "b", upper - 1, 1))
+        assert taken(deliveries, 5, 11) == [(at + 1, at) for at in range(5, 11)]
+        for loop in loops:
+            loop.close()
+            peeking.loops.remove(loop)
+        peeking.append("u1", 14, (14, "c", 12, 1))
+        successor = peeking.replica("r1")
+        successor._writer.write("n0", [Alive()])
+        assert taken(deliveries, 11, 14) == [(14, 12)]
+        controller.acknowledge("s", Timestamp(14))
+        peeking.append("u1", 15)
+        assert taken(deliveries, 14, 15) == []
+        controller.cancel_subscribe("s")
+    controller.close()
+    assert deliveries.empty()
+
+
+def test_an_iteration_goes_on_where_the_one_before_was(peeking: Peeking) -> None:
+    controller = Asked(peeking.broker.logs)
+    peeking.replica()
+    with controller.polled():
+        deliveries = controller.subscribe(SUBSCRIBE)
+        assert taken(deliveries, 3, 5) == [(1, 3)]
+        controller._begin_reduced()
+        peeking.append("u1", 9, (2, "b", 7, 1))
+        assert taken(deliveries, 5, 9) == [(2, 7)]
+    controller.close()
+    assert deliveries.get(timeout=1) == SubscribeError(Timestamp(9), "the controller has ended")
+
+
+def test_one_that_is_refused_is_not_there(
+    monkeypatch: pytest.MonkeyPatch, peeking: Peeking
+) -> None:
+    controller = Asked(peeking.broker.logs)
+
+    def refuse(_: object) -> None:
+        raise Determinate("no room")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(controller._writer, "write", refuse)
+        with pytest.raises(Determinate, match="no room"):
+            controller.subscribe(SUBSCRIBE)
+    other = replace(SUBSCRIBE, uuid="o", until=Timestamp(4))
+    peeking.replica()
+    with controller.polled():
+        deliveries = controller.subscribe(other)
+        batch = deliveries.get(timeout=20)
+    assert isinstance(batch, SubscribeBatch)
+    assert batch.upper.is_empty
+    controller.close()

@@ -1,0 +1,236 @@
+"""Subscribes in the loop of peeks of a replica, over topics in memory."""
+
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import replace
+
+import pyarrow as pa
+import pytest
+
+from streams.compute import subscribe_session
+from streams.compute.controller import command_topic, response_topic
+from streams.compute.protocol import (
+    AllowWrites,
+    Command,
+    CreateInstance,
+    InitializationComplete,
+    UpdateConfiguration,
+)
+from streams.compute.reader import ResponseReader
+from streams.compute.subscribes import (
+    AcknowledgeSubscribe,
+    CancelSubscribe,
+    DroppedAt,
+    Subscribe,
+    SubscribeBatch,
+    SubscribeError,
+    SubscribeOutcome,
+    SubscribeResponse,
+)
+from streams.compute.writer import CommandWriter
+from streams.ids import CollectionId, Timestamp
+from streams.plan import json as plans
+from streams.plan.compile import Relation, compile_select
+from streams.progress import EMPTY, frontier
+from tests.support.peeking import COLUMNS, INSTANCE, NAMESPACE, Peeking, identity
+
+Update = tuple[int, int, object, object]
+"""Time, diff, and the two columns."""
+
+
+def subscribe(as_of: int = 3, uuid: str = "s", until: int | None = None) -> Subscribe:
+    return Subscribe(
+        uuid=uuid,
+        collection=CollectionId("u1"),
+        group="u1",
+        as_of=Timestamp(as_of),
+        plan=identity("u1"),
+        project=(0, 1),
+        until=None if until is None else Timestamp(until),
+    )
+
+
+def updates_of(batch: SubscribeBatch) -> list[Update]:
+    if not batch.count:
+        return []
+    table = pa.ipc.open_stream(batch.updates).read_all()
+    assert table.num_rows == batch.count
+    *columns, times, diffs = (column.to_pylist() for column in table.columns)
+    return sorted(zip(times, diffs, *columns, strict=True))
+
+
+class Silence(AssertionError):
+    """Nothing is delivered."""
+
+
+class Client:
+    """Writes commands of one epoch, and folds what is delivered."""
+
+    def __init__(self, peeking: Peeking) -> None:
+        logs = peeking.broker.logs
+        self.commands = CommandWriter(logs, command_topic(NAMESPACE, INSTANCE), 1)
+        self.responses = ResponseReader(logs, response_topic(NAMESPACE, INSTANCE), "")
+        self.heard: list[SubscribeOutcome] = []
+
+    def begin(self, nonce: str, *more: Command) -> None:
+        self.responses.restart(nonce)
+        first = (CreateInstance(NAMESPACE, 2), InitializationComplete(), AllowWrites())
+        self.commands.begin(nonce, (*first, *more))
+
+    def hear(self, timeout_s: float = 20) -> SubscribeOutcome:
+        """The next response."""
+        deadline = time.monotonic() + timeout_s
+        while time.monotonic() < deadline:
+            for message in self.responses.poll(50):
+                assert isinstance(message.response, SubscribeResponse)
+                self.heard.append(message.response.outcome)
+            if self.heard:
+                return self.heard.pop(0)
+        raise Silence
+
+    def upto(self, upper: int | None, lower: int = 3) -> list[Update]:
+        """The updates of contiguous intervals up to an upper; None is the end."""
+        updates: list[Update] = []
+        reached = frontier(lower)
+        wanted = EMPTY if upper is None else frontier(upper)
+        while reached != wanted:
+            batch = self.hear()
+            assert isinstance(batch, SubscribeBatch), batch
+            assert frontier(batch.lower) == reached
+            new = updates_of(batch)
+            assert all(batch.lower <= at for at, *_ in new)
+            updates += new
+            reached = batch.upper
+        return updates
+
+
+@pytest.fixture
+def peeking() -> Iterator[Peeking]:
+    peeking = Peeking()
+    peeking.collection("u1")
+    yield peeking
+    peeking.close()
+
+
+@pytest.fixture
+def client(peeking: Peeking) -> Client:
+    return Client(peeking)
+
+
+def test_a_snapshot_comes_first_and_then_each_change(peeking: Peeking, client: Client) -> None:
+    peeking.append("u1", 5, (1, "a", 2, 1), (2, "b", 3, 2), (1, "a", 4, -1))
+    peeking.replica()
+    changes = replace(subscribe(), uuid="c", snapshot=False)
+    client.begin("a", subscribe())
+    assert client.upto(5) == [(3, 1, 1, "a"), (3, 2, 2, "b"), (4, -1, 1, "a")]
+    peeking.append("u1", 7)
+    assert client.upto(7, 5) == [], "time passes as well"
+    client.commands.write([CancelSubscribe("s")])
+    assert client.hear() == DroppedAt(Timestamp(7))
+    client.commands.write([changes])
+    assert client.upto(7, 4) == [(4, -1, 1, "a")]
+    peeking.append("u1", 9, (3, "c", 8, 1), (4, "d", 7, 1), (4, "d", 7, -1))
+    assert client.upto(9, 7) == [(8, 1, 3, "c")]
+
+
+def test_it_ends_before_until(peeking: Peeking, client: Client) -> None:
+    peeking.append("u1", 5, (1, "a", 2, 1), (2, "b", 4, 1))
+    peeking.replica()
+    client.begin("a", subscribe(until=7))
+    assert client.upto(5) == [(3, 1, 1, "a"), (4, 1, 2, "b")]
+    peeking.append("u1", 9, (3, "c", 6, 1), (4, "d", 7, 1))
+    assert client.upto(None, 5) == [(6, 1, 3, "c")]
+    client.commands.write([subscribe(uuid="short", until=4)])
+    assert client.upto(None) == [(3, 1, 1, "a")]
+
+
+def test_rows_are_filtered_and_columns_chosen(peeking: Peeking, client: Client) -> None:
+    peeking.append("u1", 5, (1, "a", 2, 1), (2, "b", 2, 1), (1, "c", 4, 1), (2, "d", 4, 1))
+    peeking.replica()
+    relations = {"u1": Relation(CollectionId("u1"), COLUMNS)}
+    selected = compile_select("SELECT v, k FROM u1 WHERE k = 2", relations)
+    plan = plans.dumps(selected.dataflow)
+    client.begin("a", replace(subscribe(), plan=plan))
+    assert client.upto(5) == [(3, 1, "b", 2), (4, 1, "d", 2)]
+
+
+def test_an_error_comes_behind_what_was_before_it(peeking: Peeking, client: Client) -> None:
+    peeking.append("u1", 5, (1, "a", 2, 1))
+    peeking.append("u1", 8, (2, "b", 5, 1))
+    peeking.append("u1", 12, (3, "c", 9, 1), wrong="bad")
+    peeking.replica()
+    client.begin("a", subscribe())
+    assert client.upto(8) == [(3, 1, 1, "a"), (5, 1, 2, "b")]
+    assert client.hear() == SubscribeError(Timestamp(8), "bad")
+    client.commands.write([subscribe(9, "later"), replace(subscribe(), uuid="w", plan="{}")])
+    assert client.hear() == SubscribeError(Timestamp(9), "bad")
+    wrong = client.hear()
+    assert isinstance(wrong, SubscribeError)
+    assert wrong.message.startswith("peek: the plan cannot be read")
+    client.commands.write([replace(subscribe(), uuid="n", group="u9")])
+    nowhere = "group u9: there is no topic sw.u9.log"
+    assert client.hear() == SubscribeError(Timestamp(3), nowhere)
+
+
+def test_what_is_large_is_cut_between_times(peeking: Peeking, client: Client) -> None:
+    many = [(number, "x" * 50, 3 + number // 20, 1) for number in range(100)]
+    peeking.append("u1", 9, *many)
+    peeking.replica()
+    client.begin("a", UpdateConfiguration({"max_result_bytes": 4_096}), subscribe())
+    got = client.upto(9)
+    assert got == sorted((at, diff, k, v) for k, v, at, diff in many)
+
+
+def test_one_time_that_is_too_large_is_an_error(peeking: Peeking, client: Client) -> None:
+    peeking.append("u1", 5, *[(number, "x" * 50, 2, 1) for number in range(100)])
+    peeking.replica()
+    client.begin("a", UpdateConfiguration({"max_result_bytes": 2_048}), subscribe())
+    outcome = client.hear()
+    assert isinstance(outcome, SubscribeError)
+    assert outcome.message.startswith("expected updates of at most 2048 bytes at 3, got")
+
+
+def test_a_slow_client_gets_no_more_than_it_acknowledges(
+    peeking: Peeking, client: Client
+) -> None:
+    many = [(number, "x" * 20_000, 3 + number // 20, 1) for number in range(200)]
+    peeking.append("u1", 13, *many)
+    peeking.replica()
+    limits = {"max_result_bytes": 1 << 19, "max_unacknowledged_bytes": 1 << 20}
+    client.begin("a", UpdateConfiguration(limits), subscribe())
+    batches: list[SubscribeBatch] = []
+
+    def until_nothing_comes() -> int:
+        before = len(batches)
+        with suppress(Silence):
+            while True:
+                batch = client.hear(1)
+                assert isinstance(batch, SubscribeBatch)
+                batches.append(batch)
+        return sum(len(batch.updates) for batch in batches[before:])
+
+    assert 0 < until_nothing_comes() < 3 << 19
+    client.commands.write([replace(subscribe(), uuid="fast", until=Timestamp(4))])
+    assert len(client.upto(None)) == 20, "which costs nobody else anything"
+    while batches[-1].upper != frontier(13):
+        client.commands.write([AcknowledgeSubscribe("s", batches[-1].upper.time)])
+        assert 0 < until_nothing_comes() < 3 << 19
+    got = [update for batch in batches for update in updates_of(batch)]
+    assert got == sorted((at, diff, k, v) for k, v, at, diff in many)
+
+
+def test_a_client_that_takes_nothing_is_not_told_for_ever_that_time_passes(
+    monkeypatch: pytest.MonkeyPatch, peeking: Peeking, client: Client
+) -> None:
+    monkeypatch.setattr(subscribe_session, "MOST_SENT", 2)
+    peeking.append("u1", 5)
+    peeking.replica()
+    client.begin("a", subscribe())
+    client.upto(5)
+    for upper in range(6, 9):
+        peeking.append("u1", upper)
+        with suppress(Silence):
+            client.hear(0.5)
+    client.commands.write([AcknowledgeSubscribe("s", Timestamp(5))])
+    assert client.upto(8, 5) == []
