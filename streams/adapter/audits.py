@@ -22,7 +22,8 @@ from streams.adapter import ddl
 from streams.adapter.audit_verdicts import COLUMNS, AuditVerdict, Verdicts
 from streams.adapter.catalog import NAMES, Catalog, Item
 from streams.adapter.catalog_log import CatalogLog
-from streams.adapter.reads import Reads, When
+from streams.adapter.read_times import When
+from streams.adapter.reads import Reads
 from streams.adapter.results import Columns, Complete, Result, Rows
 from streams.adapter.sessions import Session
 from streams.adapter.timestamp_selection import Unreadable, choose, freshest

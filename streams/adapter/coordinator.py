@@ -59,10 +59,12 @@ from streams.adapter.planner import (
 from streams.adapter.provisioning import Crash, Objects
 from streams.adapter.read_errors import unreadable, with_way_out
 from streams.adapter.read_holds import Guards
-from streams.adapter.reads import Reads, When
+from streams.adapter.read_times import When
+from streams.adapter.reads import Reads
 from streams.adapter.reconciler import Upkeep
 from streams.adapter.results import Complete, Failed, Notice, Result, failed
 from streams.adapter.sessions import Session, Sessions
+from streams.adapter.subscribe_replicas import by_replicas
 from streams.adapter.system_reads import SystemReads
 from streams.adapter.system_relations import SystemState
 from streams.adapter.timelines import timeline
@@ -95,6 +97,7 @@ from streams.plan.sql.offsets import ResumeSource
 from streams.plan.sql.rebase import CreateRebase
 from streams.plan.sql.select import Select
 from streams.plan.sql.show import ShowClusters, ShowFunctions, ShowReplicas
+from streams.plan.sql.subscribe import Subscribe
 from streams.plan.sql.tokens import split, tokenize
 from streams.storage.client.shards import Shards
 from streams.storage.log.state import CollectionState
@@ -249,7 +252,7 @@ class Coordinator:
                 yield from self._shown(statement)
             case Select():
                 yield from self._select(statement, session)
-            case sql.Subscribe():
+            case Subscribe():
                 yield from self._subscribe(statement, session)
             case Audit():
                 yield from self.audits.execute(statement, session)
@@ -291,11 +294,12 @@ class Coordinator:
         functions = tuple(catalog.functions.values())
         yield from self._reads.select(statement.query, when, items, functions)
 
-    def _subscribe(self, statement: sql.Subscribe, session: Session) -> Iterator[Result]:
+    def _subscribe(self, statement: Subscribe, session: Session) -> Iterator[Result]:
         catalog = self.catalog.state
         item = ddl.readable(statement.name, catalog)
         when = When(statement.as_of, session, timeline(item, catalog.items))
-        yield from self._reads.subscribe(item, when)
+        deliver = by_replicas(statement, item, self.instances)
+        yield from self._reads.subscribe(item, when, statement, deliver)
 
     def _defined(self, statement: Definition, text: str) -> Iterator[Result]:
         """Execute a definition; it is evaluated in a worker before, without the lock."""

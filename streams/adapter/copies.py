@@ -22,7 +22,8 @@ from streams.adapter.catalog import Item
 from streams.adapter.catalog_log import CatalogLog
 from streams.adapter.copy_peeks import by_replica
 from streams.adapter.instances import Instances
-from streams.adapter.reads import Readable, Reads, When, imported
+from streams.adapter.read_times import When
+from streams.adapter.reads import Readable, Reads, imported
 from streams.adapter.results import Columns, Complete, Progress, Result, Rows
 from streams.adapter.sessions import Session, session_facts
 from streams.adapter.system_columns import SCHEMA, telling_names

@@ -65,10 +65,10 @@ class CopyPeeks:
                 raise InvalidStatement(f"a replica answered COPY by {type(outcome).__name__}")
 
 
-def by_replica(replica: str, instances: Instances, planned: Planned) -> CopyPeeks:
-    """Return who asks a replica, of any cluster; of two of the name, the older cluster's.
+def controller_of(replica: str, instances: Instances) -> Controller:
+    """Return the controller of a replica, of any cluster; of two, the older cluster's.
 
-    Errors: InvalidStatement if no such replica is live, or none can copy the plan.
+    Errors: InvalidStatement if no such replica is live.
     """
     by_name: dict[str, Controller] = {}
     for controller in instances.controllers.values():
@@ -81,6 +81,15 @@ def by_replica(replica: str, instances: Instances, planned: Planned) -> CopyPeek
             f"live replicas are {names}" if names else "no replica is live",
             "SHOW CLUSTER REPLICAS lists them",
         )
+    return by_name[replica]
+
+
+def by_replica(replica: str, instances: Instances, planned: Planned) -> CopyPeeks:
+    """Return who asks a replica.
+
+    Errors: InvalidStatement if no such replica is live, or none can copy the plan.
+    """
+    controller = controller_of(replica, instances)
     if planned.peek is None:
         raise InvalidStatement(
             "COPY by a replica expected a SELECT that shows columns of one collection and"
@@ -88,7 +97,7 @@ def by_replica(replica: str, instances: Instances, planned: Planned) -> CopyPeek
             "a replica evaluates no other expressions",
             "leave out REPLICA, or make a materialized view of the SELECT and copy that",
         )
-    return CopyPeeks(by_name[replica])
+    return CopyPeeks(controller)
 
 
 def _peek(statement: CopyTo, planned: Planned, item: Item, time: Timestamp) -> Peek:

@@ -114,7 +114,9 @@ class IndexReads:
             if by is None:
                 continue
             columns = tuple(sorted(imported.columns)) or by.lookup.columns
-            answered = yield from self._asked(by, _peek(by, time, _everything(by), columns))
+            answered = yield from self._asked(
+                by, _peek(by, time, everything(by.collection), columns)
+            )
             if answered is None:
                 break  # nor would they answer the next
             tables[position] = _updates(by.collection, columns, answered, time)
@@ -185,11 +187,11 @@ def _peek(
     )
 
 
-def _everything(by: IndexedImport) -> str:
+def everything(collection: Item) -> str:
     """Return the plan of all columns of a collection."""
-    columns = by.collection.columns
+    columns = collection.columns
     types = tuple(column.type for column in columns)
-    imports = (PlannedImport(by.collection.id, columns),)
+    imports = (PlannedImport(collection.id, columns),)
     return plans.dumps(Dataflow(imports, (Source(0),), (types,), (0,), columns))
 
 

@@ -10,7 +10,7 @@ generator; closing it ends the read.
 """
 
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import TypeVar
 
@@ -24,6 +24,7 @@ from streams.adapter.provisioning import bounds_of, relations
 from streams.adapter.pruning import Allowance, Wanted
 from streams.adapter.read_errors import halted, refuse_errors, refusing, unreadable
 from streams.adapter.read_holds import Guard, Guards
+from streams.adapter.read_times import When, why_patient
 from streams.adapter.results import (
     Columns,
     Complete,
@@ -34,11 +35,12 @@ from streams.adapter.results import (
     beating,
 )
 from streams.adapter.row_encoding import CHANGE, change_rows
-from streams.adapter.sessions import Session, session_facts
+from streams.adapter.sessions import session_facts
+from streams.adapter.subscribe_replicas import Deliver
 from streams.adapter.system_columns import named_in, telling_names
 from streams.adapter.system_reads import TABLES, SystemReads, SystemTable, refuse_as_of
-from streams.adapter.timelines import Timeline, common
-from streams.adapter.timestamp_selection import LAST, ReadAt, Unreadable, choose
+from streams.adapter.timelines import common
+from streams.adapter.timestamp_selection import ReadAt, Unreadable, choose
 from streams.adapter.workers.pool import Workers
 from streams.adapter.workers.process import Unstarted, WorkerLost
 from streams.adapter.workers.requests import (
@@ -57,7 +59,8 @@ from streams.compute.as_of import ReadableInterval
 from streams.errors import InvalidStatement, InvalidUsage
 from streams.ids import CollectionId, Timestamp
 from streams.plan.physical import Column
-from streams.progress import Antichain, frontier
+from streams.plan.sql.subscribe import Subscribe
+from streams.progress import EMPTY, END, Antichain, frontier
 from streams.storage.client.shards import Shards
 from streams.storage.log.state import CollectionState
 from streams.storage.read import reader
@@ -88,25 +91,6 @@ _Returned = TypeVar("_Returned")
 
 Readable = Item | SystemTable
 """What a SELECT reads."""
-
-
-@dataclass(frozen=True, slots=True)
-class When:
-    """The time to read at, of a timeline: AS OF a time, or any not before the session's."""
-
-    as_of: Timestamp | None
-    session: Session
-    timeline: Timeline = "wall"
-
-    @property
-    def after(self) -> Timestamp | None:
-        """The time of the session's last read."""
-        return self.session.last(self.timeline)
-
-    def note(self, time: Timestamp, items: Sequence[Item]) -> None:
-        """Record the time of a read. For sealed items alone it is beyond all others."""
-        if self.as_of is None and items and time < LAST:
-            self.session.note(time, self.timeline)
 
 
 class Reads:
@@ -298,40 +282,59 @@ class Reads:
             snapshots.append(updates)
         return snapshots
 
-    def subscribe(self, item: Item, when: When) -> Iterator[Result]:
+    def subscribe(
+        self, item: Item, when: When, wanted: Subscribe, deliver: Deliver | None = None
+    ) -> Iterator[Result]:
         """Yield the contents of an object and then its changes; ends when it is sealed.
 
         It fails if the object is dropped, because more would have followed. It fails at the
         first time at which the object is in error, after all changes before that time, however
-        the changes are cut into intervals and whether or not the error disappears.
+        the changes are cut into intervals and whether or not the error disappears. Replicas
+        read if it is told how they `deliver`.
 
         Errors: InvalidStatement.
         """
-        kernel = Kernel()
         with self._guards.reading([item.id], Timestamp(0)) as guard:
             time = yield from self._readable([item], when, guard)
+            if wanted.until is not None and wanted.until <= time:
+                raise InvalidStatement(f"expected UP TO a time beyond {time}, when it begins")
             yield Columns((*CHANGE, *item.columns))
-            updates, errors = self._snapshot(item, time)
-            refuse_errors(item.name, errors, time)
-            schema = arrow_schema([column.type for column in item.columns])
+            if deliver is None:
+                results = self._delivered(item, time, guard, wanted)
+            else:
+                if not wanted.snapshot:  # nobody else looks whether changes are of anything
+                    refuse_errors(item.name, self._snapshot(item, time)[1], time)
+                results = deliver(time, guard)
+            for result in results:
+                if isinstance(result, Progress):
+                    self._note_progress(item, result.frontier, when)
+                yield result
+
+    def _delivered(
+        self, item: Item, time: Timestamp, guard: Guard, wanted: Subscribe
+    ) -> Iterator[Result]:
+        kernel = Kernel()
+        updates, errors = self._snapshot(item, time)
+        refuse_errors(item.name, errors, time)
+        schema = arrow_schema([column.type for column in item.columns])
+        if wanted.snapshot:
             held = contents_at(flatten([updates], schema), time, kernel)
             yield from change_rows(item.columns, held, kernel)
-            yield Progress(frontier(time + 1))
-            for progress in self._follow(item, time, guard, kernel):
-                if isinstance(progress, Progress):
-                    self._note_progress(item, progress.frontier, when)
-                yield progress
+        yield Progress(frontier(time + 1))
+        until = END if wanted.until is None else wanted.until
+        yield from self._follow(item, (Timestamp(time + 1), until), guard, kernel)
+        yield Complete("SUBSCRIBE")
 
     def _follow(
-        self, item: Item, time: Timestamp, guard: Guard, kernel: Kernel
+        self, item: Item, within: tuple[Timestamp, Timestamp], guard: Guard, kernel: Kernel
     ) -> Iterator[Result]:
         schema = arrow_schema([column.type for column in item.columns])
-        lower = Timestamp(time + 1)
-        while True:
+        lower, until = within
+        while lower < until:
             yield from self._wait([item], lower, is_endless=True)
             state = self._state(item)
             with refusing(item.name), halted(item.name, item.id):
-                news = reader.changes(self._shards, state, lower)
+                news = reader.changes(self._shards, state, lower, until=until)
             updates, wrong = news.updates, first_error(news.errors)
             if wrong is not None:
                 updates = updates.filter(pc.less(updates.column("time"), wrong))
@@ -341,10 +344,10 @@ class Reads:
             if wrong is not None:
                 refuse_errors(item.name, news.errors, wrong)
             if news.reached.is_empty:
-                yield Complete("SUBSCRIBE")
                 return
             lower = news.upper
             guard.downgrade(Timestamp(lower - 1))
+        yield Progress(EMPTY)
 
     def _readable(
         self, items: Sequence[Item], when: When, guard: Guard
@@ -476,20 +479,6 @@ def imported(planned: Planned, items: Sequence[Item]) -> list[tuple[Readable, Im
     """Return the imports of a plan with their objects."""
     by_id: dict[CollectionId, Readable] = {**TABLES, **{item.id: item for item in items}}
     return [(by_id[CollectionId(read.collection)], read) for read in planned.imports]
-
-
-def why_patient(behind: str, time: Timestamp, when: When) -> Iterator[str]:
-    """Yield why a read waits for collections, if that follows from its time."""
-    if time == when.after:
-        yield (
-            f"waits for {behind} to come to {time}, the time of this"
-            " session's last read; AS OF reads earlier"
-        )
-    elif when.timeline == "event":
-        yield (
-            f"waits for {behind} to come to {time}: event time moves with messages, and not"
-            " with the clock"
-        )
 
 
 def _is_spelled(item: Item, text: str) -> bool:

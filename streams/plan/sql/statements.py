@@ -9,7 +9,6 @@ from dataclasses import dataclass, replace
 from enum import Enum
 
 from streams.errors import InvalidStatement
-from streams.ids import Timestamp
 from streams.plan.metadata import ErrorLimit, OnError, Watermark
 from streams.plan.physical import Column
 from streams.plan.sql import (
@@ -29,6 +28,7 @@ from streams.plan.sql import (
     rebase,
     select,
     show,
+    subscribe,
 )
 from streams.plan.sql.history import Retain
 from streams.plan.sql.limits import check_statements, check_text
@@ -114,14 +114,6 @@ class DropFunction:
 
 
 @dataclass(frozen=True, slots=True)
-class Subscribe:
-    """Read a collection and then its changes."""
-
-    name: str
-    as_of: Timestamp | None
-
-
-@dataclass(frozen=True, slots=True)
 class Show:
     """List the objects of a kind."""
 
@@ -167,7 +159,7 @@ Statement = (
     | show.ShowClusters
     | select.Select
     | copy.CopyTo
-    | Subscribe
+    | subscribe.Subscribe
     | Show
     | Alter
     | clusters.ClusterStatement
@@ -199,7 +191,6 @@ _FUNCTION_USAGE = (
     "CREATE FUNCTION [IF NOT EXISTS] name (argument type, ...) RETURNS type"
     " LANGUAGE PYTHON AS $$ source that defines name $$"
 )
-_SUBSCRIBE_USAGE = "SUBSCRIBE name [AS OF time]"
 _ALTER_USAGE = (
     "ALTER SOURCE | MATERIALIZED VIEW | REBASE name"
     f" SET ({history.USAGE}) | RESET (RETAIN HISTORY)"
@@ -413,14 +404,6 @@ def _create_function(cursor: Cursor) -> Statement:
     )
 
 
-def _subscribe(cursor: Cursor) -> Statement:
-    name = cursor.relation("the name of a view or source")
-    if not cursor.accept("AS"):
-        return Subscribe(name, None)
-    cursor.expect("OF")
-    return Subscribe(name, Timestamp(cursor.integer("a time in milliseconds")))
-
-
 def _show(cursor: Cursor) -> Statement:
     others: Mapping[str, Statement] = {
         "MATERIALIZATIONS": materializations.ShowMaterializations(),
@@ -467,7 +450,7 @@ _GRAMMAR: Mapping[str, tuple[str, Callable[[Cursor], Statement]]] = {
     "CREATE INDEX": (index.USAGE, index.create),
     "CREATE MATERIALIZATION": (materializations.CREATE_USAGE, materializations.create),
     "CREATE FUNCTION": (_FUNCTION_USAGE, _create_function),
-    "SUBSCRIBE": (_SUBSCRIBE_USAGE, _subscribe),
+    "SUBSCRIBE": (subscribe.USAGE, subscribe.subscribe),
     "SHOW": (show.USAGE, _show),
     "ALTER MATERIALIZATION": (materializations.ALTER_USAGE, materializations.alter),
     "CREATE CLUSTER": (clusters.CREATE_USAGE, clusters.create),

@@ -1,0 +1,132 @@
+"""SUBSCRIBE by replicas: intervals of the compute protocol, as the results of a statement.
+
+A replica reads its shards and the coordinator passes on what it says. It is asked for the whole
+object. What the client has taken is acknowledged from time to time; replicas deliver little
+beyond it, and the history behind it is let go.
+"""
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from queue import Empty
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from streams.adapter.catalog import Item
+from streams.adapter.copy_peeks import controller_of
+from streams.adapter.index_reads import everything
+from streams.adapter.instances import Instances
+from streams.adapter.read_holds import Guard
+from streams.adapter.results import Complete, Progress, Result
+from streams.adapter.row_encoding import change_rows
+from streams.compute.controller import Controller
+from streams.compute.subscribes import Subscribe, SubscribeBatch, SubscribeError
+from streams.errors import InvalidStatement, SlackwaterError
+from streams.ids import Timestamp
+from streams.plan.sql import subscribe as sql
+from streams.progress import frontier
+from streams.storage.client.shards import fresh_uuid
+from streams.trace.kernel.kernel import Kernel, arrow_schema
+from streams.trace.updates import flatten
+
+BEAT_S = 1.0
+ACKNOWLEDGED_BYTES = 256 << 10
+"""Bytes after which the client's progress is told to replicas."""
+
+ACKNOWLEDGE_S = 5.0
+"""How often it is told, however little there was."""
+
+Deliver = Callable[[Timestamp, Guard], Iterator[Result]]
+"""Yields what a subscribe delivers from a time on, and moves the guard."""
+
+
+def by_replicas(statement: sql.Subscribe, item: Item, instances: Instances) -> Deliver | None:
+    """Return how replicas deliver; None if the statement does not ask for them.
+
+    Errors: InvalidStatement if there is no such replica.
+    """
+    if statement.replica:
+        controller = controller_of(statement.replica, instances)
+    elif statement.by_replicas:
+        controller = instances.of(item.cluster)
+    else:
+        return None
+    return ReplicaDelivery(controller, statement, item).deliver
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaDelivery:
+    """One statement, delivered by the replicas of a controller."""
+
+    controller: Controller
+    statement: sql.Subscribe
+    item: Item
+
+    def deliver(self, as_of: Timestamp, guard: Guard) -> Iterator[Result]:
+        """Yield rows and progress; closing it cancels. Errors: InvalidStatement."""
+        subscribe = self._subscribe(as_of)
+        uuid, reached, kernel = subscribe.uuid, subscribe.first, Kernel()
+        told, untold, told_at = reached, 0, time.monotonic()
+        try:
+            deliveries = self.controller.subscribe(subscribe)
+            while True:
+                is_late = reached > told and time.monotonic() - told_at >= ACKNOWLEDGE_S
+                if untold >= ACKNOWLEDGED_BYTES or is_late:
+                    self._acknowledge(uuid, reached, guard)
+                    told, untold, told_at = reached, 0, time.monotonic()
+                try:
+                    outcome = deliveries.get(timeout=BEAT_S)
+                except Empty:
+                    yield Progress(frontier(reached))
+                    continue
+                batch = self._taken(outcome)
+                yield from change_rows(self.item.columns, self._rows(batch), kernel)
+                yield Progress(batch.upper)
+                if batch.upper.is_empty:
+                    yield Complete("SUBSCRIBE")
+                    return
+                reached, untold = batch.upper.time, untold + len(batch.updates)
+        finally:
+            with suppress(SlackwaterError):
+                self.controller.cancel_subscribe(uuid)
+
+    def _subscribe(self, as_of: Timestamp) -> Subscribe:
+        item = self.item
+        return Subscribe(
+            uuid=fresh_uuid(),
+            collection=item.id,
+            group=item.group,
+            as_of=as_of,
+            plan=everything(item),
+            project=tuple(range(len(item.columns))),
+            snapshot=self.statement.snapshot,
+            until=self.statement.until,
+            replica=self.statement.replica,
+        )
+
+    def _acknowledge(self, uuid: str, upper: Timestamp, guard: Guard) -> None:
+        with suppress(SlackwaterError):  # it is told with what comes next
+            self.controller.acknowledge(uuid, upper)
+            guard.downgrade(Timestamp(upper - 1))
+
+    def _taken(self, outcome: object) -> SubscribeBatch:
+        """Errors: InvalidStatement."""
+        if isinstance(outcome, SubscribeError):
+            raise InvalidStatement(
+                f"{self.item.name} cannot be delivered from {outcome.lower} on",
+                outcome.message,
+            )
+        assert isinstance(outcome, SubscribeBatch), "a drop is never handed over"
+        return outcome
+
+    def _rows(self, batch: SubscribeBatch) -> pa.RecordBatch:
+        """Return the updates of a batch that no other replica has delivered."""
+        schema = arrow_schema([column.type for column in self.item.columns])
+        if not batch.count:
+            return flatten([], schema)
+        with pa.ipc.open_stream(pa.py_buffer(batch.updates)) as stream:
+            table = stream.read_all()
+        new = table.filter(pc.greater_equal(table.column("time"), batch.lower))
+        return flatten([new], schema)

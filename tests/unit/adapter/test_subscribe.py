@@ -1,0 +1,133 @@
+"""SUBSCRIBE up to a time, without a snapshot, and by replicas."""
+
+import itertools
+
+import pytest
+
+from streams.adapter import subscribe_replicas
+from streams.adapter.results import Columns, Complete, Failed, Progress, Result
+from streams.compute.parameters import BOUNDS
+from streams.compute.protocol import replica_of
+from streams.ids import CollectionId, Timestamp
+from streams.progress import EMPTY, frontier
+from tests.support.coordinators import NOW, Environment, rows_of, with_orders
+from tests.support.processes import eventually
+from tests.support.replica import FakeReplica
+
+
+@pytest.fixture
+def replica(env: Environment) -> FakeReplica:
+    """A replica of orders, which answers."""
+    replica = with_orders(env)
+    replica.answer_peeks(env.broker)
+    replica.append("s1", NOW + 10, [((1, 1.0), NOW, 1), ((2, 2.0), NOW + 2, 1)])
+    eventually(lambda: bool(env.coordinator.observed.replicas))
+    return replica
+
+
+def name_of(env: Environment) -> str:
+    (process,) = env.coordinator.observed.replicas
+    return replica_of(process)
+
+
+WAYS = ["", "REPLICAS", "REPLICA"]
+
+
+def statement(env: Environment, way: str, rest: str = "", *options: str) -> str:
+    by = f'REPLICA "{name_of(env)}"' if way == "REPLICA" else way
+    given = ", ".join(filter(None, [by, *options]))
+    return f"SUBSCRIBE orders {rest}" + (f" WITH ({given})" if given else "")
+
+
+def is_ended(result: Result) -> bool:
+    return isinstance(result, Complete | Failed)
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_it_ends_before_a_time(env: Environment, replica: FakeReplica, way: str) -> None:
+    text = statement(env, way, f"AS OF {NOW + 4} UP TO {NOW + 16}")
+    stream = env.coordinator.execute(text)
+    results = list(itertools.islice(stream, 2))
+    updates = [((3, 3.0), NOW + 15, 1), ((4, 4.0), NOW + 16, 1)]
+    replica.append("s1", NOW + 20, updates)
+    results += stream
+    assert isinstance(results[0], Columns)
+    first = [[NOW + 4, 1, 1, 1.0], [NOW + 4, 1, 2, 2.0]]
+    assert sorted(rows_of(results)) == [*first, [NOW + 15, 1, 3, 3.0]]
+    assert results[-1] == Complete("SUBSCRIBE")
+    assert [one for one in results if isinstance(one, Progress)][-1] == Progress(EMPTY)
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_without_a_snapshot_there_are_changes_alone(
+    env: Environment, replica: FakeReplica, way: str
+) -> None:
+    rest = f"AS OF {NOW + 1} UP TO {NOW + 10}"
+    results = env.sql(statement(env, way, rest, "SNAPSHOT FALSE"))
+    assert rows_of(results) == [[NOW + 2, 1, 2, 2.0]]
+    assert results[-1] == Complete("SUBSCRIBE")
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_it_goes_on_until_its_reader_leaves(env, replica, way) -> None:
+    stream = env.coordinator.execute(statement(env, way))
+    results: list[Result] = []
+    while not rows_of(results):
+        results.append(next(stream))
+    replica.append("s1", NOW + 20, [((3, 3.0), NOW + 15, 1)])
+    while len(rows_of(results)) < 3:
+        results.append(next(stream))
+    results.append(next(stream))
+    last = results[-1]
+    assert isinstance(last, Progress)
+    assert last.frontier == frontier(NOW + 20)
+    stream.close()
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_it_ends_with_the_first_error(env: Environment, replica: FakeReplica, way: str) -> None:
+    stream = env.coordinator.execute(statement(env, way))
+    results = list(itertools.islice(stream, 2))
+    replica.append("s1", NOW + 20, [((3, 3.0), NOW + 15, 1)], [("bad", NOW + 17, 1)])
+    results += stream
+    assert max(rows_of(results)) == [NOW + 15, 1, 3, 3.0]
+    failed = results[-1]
+    assert isinstance(failed, Failed)
+    assert failed.detail == "bad"
+    assert str(NOW + 17) in failed.message
+    again = statement(env, way, f"AS OF {NOW + 18} UP TO {NOW + 19}", "SNAPSHOT FALSE")
+    assert isinstance(env.sql(again)[-1], Failed), "there is nothing that it changes"
+
+
+def test_a_replica_and_a_time_are_checked(env: Environment, replica: FakeReplica) -> None:
+    failed = env.fails("SUBSCRIBE orders WITH (REPLICA r9)")
+    assert failed.message == "there is no replica r9"
+    failed = env.fails(f"SUBSCRIBE orders UP TO {NOW}")
+    assert failed.message.startswith("expected UP TO a time beyond")
+
+
+def test_what_is_taken_is_acknowledged_and_let_go(env, replica, monkeypatch) -> None:
+    monkeypatch.setattr(subscribe_replicas, "BEAT_S", 0.05)
+    monkeypatch.setattr(subscribe_replicas, "ACKNOWLEDGE_S", 0.05)
+    controller = env.coordinator.instances.of("default")
+    told: list[Timestamp] = []
+    acknowledge = controller.acknowledge
+
+    def note(uuid: str, upper: Timestamp) -> None:
+        told.append(upper)
+        acknowledge(uuid, upper)
+
+    monkeypatch.setattr(controller, "acknowledge", note)
+    stream = env.coordinator.execute(statement(env, "REPLICAS"))
+    results = [next(stream)]
+    replica.append("s1", NOW + 20, [((3, 3.0), NOW + 15, 1)])
+    while len(rows_of(results)) < 3 or NOW + 20 not in told:
+        results.append(next(stream))
+    guards = env.coordinator._reads._guards
+    held = guards.frontier(CollectionId("s1"))
+    assert held == frontier(NOW + 19)
+    stream.close()
+    assert not controller._subscribes.subscribes
+    assert guards.frontier(CollectionId("s1")) == EMPTY
+    least, _ = BOUNDS["max_unacknowledged_bytes"]
+    assert least > 2 * subscribe_replicas.ACKNOWLEDGED_BYTES, "else a client waits for nothing"
