@@ -31,6 +31,7 @@ from streams.compute.writer import ResponseWriter
 from streams.errors import Determinate, Indeterminate
 from streams.ids import CollectionId, Offset, Timestamp
 from streams.progress import frontier
+from tests.model.protocol_subscribes import SubscribeReplica
 
 MOST_OPEN = 12
 FILES = CopyFiles("file:///nowhere", ("a",), 1)
@@ -67,6 +68,7 @@ class PeekReplica:
     started: Offset
     writer: ResponseWriter
     session: PeekSession
+    subscribes: SubscribeReplica
     reads: list[ReadTarget] = field(default_factory=list)
 
     def hear(self, uppers: dict[CollectionId, int], *, is_calm: bool) -> None:
@@ -83,6 +85,8 @@ class PeekReplica:
                 is_old = received.offset < self.started
                 self.session, actions = self.session.step(received.command, is_old=is_old)
                 self._act(actions)
+                self.subscribes.take(received.command, is_old=is_old)
+        self.subscribes.work(uppers, is_calm=is_calm)
         self.session, actions = self.session.ready(bounds)
         self._act(actions)
         self._finish(is_calm=is_calm)

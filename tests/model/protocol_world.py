@@ -8,10 +8,12 @@ there: a dataflow is at a frontier that moves at random, and a shard is its uppe
     a controller    is replaced by a successor, and may go on for a while
     a replica       hears late, dies and comes back as another process, or is doubled
     a peek          is answered once, or nobody waits for it any more
+    a subscribe     is delivered without a gap or a copy, or nobody wants it any more
 """
 
 import threading
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from random import Random
@@ -38,6 +40,7 @@ from streams.compute.protocol import (
     process_name,
 )
 from streams.compute.reader import CommandReader
+from streams.compute.subscribe_session import SubscribeSession
 from streams.compute.writer import ResponseWriter
 from streams.errors import Determinate, Indeterminate
 from streams.ids import CapabilityId, CollectionId, Offset, Timestamp, Topic
@@ -57,6 +60,11 @@ from streams.replica.driver.status_reports import StatusReporter
 from streams.replica.driver.work_counts import WorkCounts
 from streams.replica.main import _Server
 from tests.model.protocol_peeks import PeekClients, PeekReplica, peek_at_random
+from tests.model.protocol_subscribes import (
+    SubscribeClients,
+    SubscribeReplica,
+    subscribe_at_random,
+)
 from tests.support.controlled import ALONE, NO_PEEKS, NO_SINKS, NO_WATCH, ignored
 
 NAMESPACE, INSTANCE = "sw", "x"
@@ -134,6 +142,8 @@ class World:
         self.logs = FlakyLogs(broker.logs, rng, weather)
         self.weather = weather
         self.uppers: dict[CollectionId, int] = {}
+        self.sinces: dict[str, int] = {}
+        """What subscribes hold, by uuid."""
         self.numbers = iter(range(1_000_000))
 
     def name(self, kind: str) -> str:
@@ -196,6 +206,7 @@ class Coordinator:
     epoch: int
     controller: Controller = field(init=False)
     clients: PeekClients = field(init=False)
+    subscribers: SubscribeClients = field(init=False)
     late: list[Callable[[], None]] = field(default_factory=list)
     """What was refused and has to be said again."""
     is_told: bool = False
@@ -212,6 +223,7 @@ class Coordinator:
             lambda: world.now,
         )
         self.clients = PeekClients(world.rng, self.controller)
+        self.subscribers = SubscribeClients(world.rng, self.controller, world.sinces)
 
     def start(self) -> None:
         """Say all there is; again until it is said."""
@@ -238,6 +250,8 @@ class Coordinator:
             *(self._create, self._create, self._create, self._drop),
             *(self._compact, self._compact, self._change, self.poll),
             *(self._peek, self._peek, self._peek, self.clients.cancel),
+            *(self._subscribe, self._subscribe, self.subscribers.cancel),
+            *(self.subscribers.acknowledge, self.subscribers.acknowledge),
         )
         rng.choice(kinds)()
 
@@ -278,6 +292,13 @@ class Coordinator:
             upper = self.world.uppers[read]
             self.clients.ask(peek_at_random(self.world.rng, self.world.name("p"), read, upper))
 
+    def _subscribe(self) -> None:
+        if self.catalog:
+            rng, read = self.world.rng, self.world.rng.choice(sorted(self.catalog))
+            uuid, upper = self.world.name("z"), self.world.uppers[read]
+            with suppress(Indeterminate):
+                self.subscribers.ask(subscribe_at_random(rng, uuid, read, upper))
+
     def _compact(self) -> None:
         for key in self.catalog:
             newest = self.world.uppers[key] - 1
@@ -313,8 +334,8 @@ class Coordinator:
             return
         observed = self.controller.observed
         for key, condition in observed.conditions.items():
-            for kind, now in (("write", condition.write), ("output", condition.output)):
-                before = self.reached.get((key, kind))
+            for kind in ("write", "output", "input"):
+                now, before = getattr(condition, kind), self.reached.get((key, kind))
                 if before is not None:
                     assert now is not None, f"{kind} of {key} is forgotten"
                     assert before.precedes(now), f"{kind} of {key}: {before} to {now}"
@@ -323,7 +344,7 @@ class Coordinator:
         for gone in sorted(self.dropped & observed.dropped):
             self.dropped.discard(gone)
             self.controller.forget(gone)
-            for kind in ("write", "output"):
+            for kind in ("write", "output", "input"):
                 self.reached.pop((gone, kind), None)
 
 
@@ -409,7 +430,10 @@ class Replica:
         writer = ResponseWriter(world.logs, RESPONSES, self.process)
         _, started = world.logs.bounds(COMMANDS)
         follower = CommandReader(world.logs, COMMANDS)
-        self.peeks = PeekReplica(world.rng, follower, started, writer, PeekSession(name))
+        subscribes = SubscribeReplica(world.rng, writer, SubscribeSession(name), world.sinces)
+        self.peeks = PeekReplica(
+            world.rng, follower, started, writer, PeekSession(name), subscribes
+        )
         self.server = _Server(
             config,
             store,

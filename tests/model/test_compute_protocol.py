@@ -107,6 +107,10 @@ class Run:
         for uuid, (peek, _) in list(clients.asked.items()):
             if peek.replica not in {"", *names}:
                 clients.leave(uuid)
+        subscribers = self.coordinator.subscribers
+        for uuid, one in list(subscribers.open.items()):
+            if one.subscribe.replica not in {"", *names}:
+                subscribers.leave(uuid)
         for _ in range(12):
             self.world.now += 2.0
             if not self.coordinator.is_told:
@@ -118,12 +122,14 @@ class Run:
             for at, replica in enumerate(self.replicas):
                 self.hear(at)
                 replica.start()
+            subscribers.acknowledge()
         self.coordinator.poll()
         self.agree()
 
     def agree(self) -> None:
         coordinator = self.coordinator
         coordinator.clients.check()
+        coordinator.subscribers.check()
         assert coordinator.dropped == set()
         for replica in self.replicas:
             running = replica.server.session.running

@@ -143,6 +143,9 @@ def test_it_ends_before_until(peeking: Peeking, client: Client) -> None:
     assert client.upto(None, 5) == [(6, 1, 3, "c")]
     client.commands.write([subscribe(uuid="short", until=4)])
     assert client.upto(None) == [(3, 1, 1, "a")]
+    nothing = replace(subscribe(uuid="nothing", until=4), snapshot=False)
+    client.commands.write([nothing])
+    assert client.upto(None, 4) == []
 
 
 def test_rows_are_filtered_and_columns_chosen(peeking: Peeking, client: Client) -> None:
