@@ -73,6 +73,7 @@ class Subscriber:
 
     client: Client
     view: str
+    options: str = ""
     arrived: list[TimedFrontier] = field(default_factory=list)
     failure: str = ""
 
@@ -91,7 +92,7 @@ class Subscriber:
 
     def _follow(self) -> None:
         try:
-            for message in self.client.stream(f"SUBSCRIBE {self.view}"):
+            for message in self.client.stream(f"SUBSCRIBE {self.view} {self.options}"):
                 now_ms = time.time() * 1000
                 match message:
                     case {"type": "progress", "frontier": int(frontier)}:
@@ -114,6 +115,9 @@ def subscribe(bench: Rig, scale: ComputeScale) -> Outcome:
     lasting = scale.seconds
     few = _delivered(bench, subscriber, (source, view), (FEW, lasting))
     many = _delivered(bench, subscriber, (source, view), (scale.events, lasting))
+    passed_on = Subscriber(bench.environment.client, "delivered", "WITH (REPLICAS)")
+    passed_on.start()
+    by_replicas = _delivered(bench, passed_on, (source, view), (FEW, lasting))
     figures = (
         at_most("subscribe_ms_p50", percentile(few, 0.5), "ms", P50_MS),
         Figure("subscribe_ms_p90", percentile(few, 0.9), "ms"),
@@ -121,10 +125,12 @@ def subscribe(bench: Rig, scale: ComputeScale) -> Outcome:
         at_most("subscribe_loaded_ms_p50", percentile(many, 0.5), "ms", P50_MS),
         Figure("subscribe_loaded_ms_p90", percentile(many, 0.9), "ms"),
         Figure("subscribe_loaded_appends", len(many)),
+        Figure("subscribe_by_replicas_ms_p50", percentile(by_replicas, 0.5), "ms"),
+        Figure("subscribe_by_replicas_ms_p90", percentile(by_replicas, 0.9), "ms"),
     )
     note = (
         f"from an append to its arrival over SUBSCRIBE, with {FEW} events a second; loaded:"
-        f" with {scale.events:,}"
+        f" with {scale.events:,}; by replicas: few again, WITH (REPLICAS)"
     )
     return Outcome("subscribe", figures, note=note)
 

@@ -55,6 +55,7 @@ def test_the_delivery_to_a_subscriber_is_reported(bench: Rig) -> None:
     assert targets(outcome) == {"subscribe_ms_p50": 20, "subscribe_loaded_ms_p50": 20}
     assert value(outcome, "subscribe_appends") > 0
     assert 0 < value(outcome, "subscribe_ms_p50") < 60_000
+    assert 0 < value(outcome, "subscribe_by_replicas_ms_p50") < 60_000
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="/proc")
