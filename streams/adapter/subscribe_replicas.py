@@ -19,9 +19,10 @@ from streams.adapter.copy_peeks import controller_of
 from streams.adapter.index_reads import everything
 from streams.adapter.instances import Instances
 from streams.adapter.read_holds import Guard
-from streams.adapter.results import Complete, Progress, Result
+from streams.adapter.results import Complete, Notice, Progress, Result
 from streams.adapter.row_encoding import change_rows
 from streams.compute.controller import Controller
+from streams.compute.protocol import replica_of
 from streams.compute.subscribes import Subscribe, SubscribeBatch, SubscribeError
 from streams.errors import InvalidStatement, SlackwaterError
 from streams.ids import Timestamp
@@ -37,6 +38,9 @@ ACKNOWLEDGED_BYTES = 256 << 10
 
 ACKNOWLEDGE_S = 5.0
 """How often it is told, however little there was."""
+
+PATIENT_BEATS = 3
+"""Number of beats without anything after which it says that no replica is live."""
 
 Deliver = Callable[[Timestamp, Guard], Iterator[Result]]
 """Yields what a subscribe delivers from a time on, and moves the guard."""
@@ -68,7 +72,7 @@ class ReplicaDelivery:
         """Yield rows and progress; closing it cancels. Errors: InvalidStatement."""
         subscribe = self._subscribe(as_of)
         uuid, reached, kernel = subscribe.uuid, subscribe.first, Kernel()
-        told, untold, told_at = reached, 0, time.monotonic()
+        told, untold, told_at, beats = reached, 0, time.monotonic(), 0
         try:
             deliveries = self.controller.subscribe(subscribe)
             while True:
@@ -79,8 +83,12 @@ class ReplicaDelivery:
                 try:
                     outcome = deliveries.get(timeout=BEAT_S)
                 except Empty:
+                    beats += 1
+                    if beats == PATIENT_BEATS and not self._is_served():
+                        yield Notice(f"waits for {self._whom()}, none of which is live")
                     yield Progress(frontier(reached))
                     continue
+                beats = 0
                 batch = self._taken(outcome)
                 yield from change_rows(self.item.columns, self._rows(batch), kernel)
                 yield Progress(batch.upper)
@@ -105,6 +113,15 @@ class ReplicaDelivery:
             until=self.statement.until,
             replica=self.statement.replica,
         )
+
+    def _is_served(self) -> bool:
+        """Whether a replica is live that was asked."""
+        live = {replica_of(process) for process in self.controller.observed.replicas}
+        return bool(live & {self.statement.replica} if self.statement.replica else live)
+
+    def _whom(self) -> str:
+        name = self.statement.replica
+        return f"the processes of replica {name}" if name else "the replicas of the cluster"
 
     def _acknowledge(self, uuid: str, upper: Timestamp, guard: Guard) -> None:
         with suppress(SlackwaterError):  # it is told with what comes next

@@ -5,9 +5,10 @@ import itertools
 import pytest
 
 from streams.adapter import subscribe_replicas
-from streams.adapter.results import Columns, Complete, Failed, Progress, Result
+from streams.adapter.results import Columns, Complete, Failed, Notice, Progress, Result
 from streams.compute.parameters import BOUNDS
 from streams.compute.protocol import replica_of
+from streams.compute.replica_responses import InstanceStatus
 from streams.ids import CollectionId, Timestamp
 from streams.progress import EMPTY, frontier
 from tests.support.coordinators import NOW, Environment, rows_of, with_orders
@@ -131,3 +132,18 @@ def test_what_is_taken_is_acknowledged_and_let_go(env, replica, monkeypatch) -> 
     assert guards.frontier(CollectionId("s1")) == EMPTY
     least, _ = BOUNDS["max_unacknowledged_bytes"]
     assert least > 2 * subscribe_replicas.ACKNOWLEDGED_BYTES, "else a client waits for nothing"
+
+
+@pytest.mark.parametrize("way", ["REPLICAS", "REPLICA"])
+def test_it_says_that_no_replica_is_live(env, replica, monkeypatch, way) -> None:
+    monkeypatch.setattr(subscribe_replicas, "BEAT_S", 0.05)
+    stream = env.coordinator.execute(statement(env, way))
+    results = list(itertools.islice(stream, 4))
+    while not isinstance(results[-1], Notice) and len(results) < 60:
+        monkeypatch.setattr(InstanceStatus, "replicas", frozenset())
+        results.append(next(stream))
+    stream.close()
+    notices = [result.message for result in results if isinstance(result, Notice)]
+    (said,) = notices
+    assert said.startswith("waits for the ")
+    assert said.endswith("none of which is live")
