@@ -28,7 +28,7 @@ class Life:
         self.residents = [self.begin(name) for name in ("a", "b")]
 
     def begin(self, name: str) -> ResidentReplica:
-        budgets = self.market.rng.choice([Budgets(), Budgets(messages=9, slice_bytes=1)])
+        budgets = self.market.rng.choice([Budgets(), Budgets(messages=9, slice_bytes=4000)])
         replica = Replica(self.market.world, name, self.directory / name, budgets)
         return ResidentReplica(replica, self.monkeypatch)
 
@@ -75,7 +75,7 @@ class Life:
 def test_steps_that_go_either_way_are_exact(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, seed: int
 ) -> None:
-    monkeypatch.setattr("streams.replica.driver.fast_path.MOST_MS", 1e9)
+    monkeypatch.setattr("streams.replica.driver.fast_path.LEAST_MS", 1e9)
     monkeypatch.setattr("streams.replica.driver.fast_path.FIRST_BAR_S", 0.0)
     market = Market(monkeypatch, seed)
     life = Life(monkeypatch, market, tmp_path)

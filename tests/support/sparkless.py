@@ -61,8 +61,8 @@ BUCKETS = 2
 START_MS = 1_000_000
 
 
-class Dead(Exception):
-    """A replica reached the point where it dies."""
+class Dead(BaseException):
+    """A replica reached the point where it dies: nothing that it runs may catch this."""
 
 
 @dataclass(frozen=True)

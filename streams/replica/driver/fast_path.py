@@ -35,14 +35,14 @@ MOST_BYTES = 1 << 20
 LEAST_MS = 60.0
 """What a job costs beside its work on a quiet machine."""
 
-MOST_MS = 150.0
+MOST_MS = 500.0
 """Greatest predicted time in a resident task, whatever jobs cost: other steps wait for it."""
 
 OF_A_JOB, OF_A_STEP = 0.25, 0.002
 """How far a job moves the estimate of what jobs cost, and a resident step back: old jobs tell
 less and less."""
 
-LONG_MS = 4 * MOST_MS
+LONG_MS = 2 * MOST_MS
 """A dataflow's step that was predicted to be short and took longer is a *long* one."""
 
 LONG_TWICE_S = 30.0
@@ -133,12 +133,13 @@ class FastPath:
     @property
     def most_ms(self) -> float:
         """The greatest predicted time of a micro-batch that takes the fast path."""
-        return min(max(self.job_ms, LEAST_MS), MOST_MS)
+        return max(self.job_ms, LEAST_MS)
 
     def had_job(self, took_ms: float, work_ms: float) -> None:
         """A job took so long from its decision on, its dataflows so long in all its tasks."""
         if work_ms <= MOST_MS:
-            self.job_ms += OF_A_JOB * (max(took_ms - work_ms, 0.0) - self.job_ms)
+            beside_ms = min(max(took_ms - work_ms, 0.0), MOST_MS)
+            self.job_ms += OF_A_JOB * (beside_ms - self.job_ms)
 
     def failed(self, dataflows: Iterable[CollectionId], now_s: float) -> None:
         """A micro-batch of these dataflows failed in a resident task."""

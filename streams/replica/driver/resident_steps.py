@@ -73,6 +73,7 @@ class ResidentSteps:
                 continue
             if batch is None:
                 bell.wait(heard, LONG_POLL_MS)
+                turn.asked_s = max(turn.asked_s, self.clock() - LONG_POLL_MS / 1000)
             elif not self.run(frames, batch):
                 return
             else:

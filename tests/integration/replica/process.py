@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
 
+from streams.app.service_config import resident_tasks_of
 from streams.ids import Topic
 from streams.kafka.settings import ClientSettings
 from streams.replica.config import Budgets, ReplicaConfig
@@ -75,7 +76,9 @@ def main(text: str) -> None:
             state=Path(facts["state"]),
             points=facts["points"],
             budgets=Budgets(**facts["budgets"]),
-            spark=SparkSettings(master=facts["master"]),
+            spark=SparkSettings(
+                master=facts["master"], resident_tasks=resident_tasks_of(None, facts["master"])
+            ),
             timings=True,
         )
     ).run()

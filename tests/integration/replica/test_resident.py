@@ -90,7 +90,7 @@ def test_steps_are_exact_whichever_way_they_go(
     """Tasks are killed in the middle of steps, by a function as well; backlog takes jobs."""
     monkeypatch.setattr(fast_path, "FIRST_BAR_S", 0.5)
     monkeypatch.setattr(fast_path, "LONGEST_BAR_S", 0.5)
-    monkeypatch.setattr(fast_path, "MOST_MS", 1000.0)
+    monkeypatch.setattr(fast_path, "LEAST_MS", 1000.0)
     topic = bench.raw_topic()
     orders = Orders(Feed(broker.bootstrap), topic)
     bench.source("orders", ORDERS, topic)

@@ -78,7 +78,7 @@ def test_a_small_micro_batch_goes_to_a_resident_task(units: list[Any], expected:
 
 
 def test_how_long_a_step_may_be_follows_what_jobs_cost() -> None:
-    path, step = FastPath(connected=1), unit(ViewUnit, cost_ms=100.0)
+    path, step = FastPath(connected=1), unit(ViewUnit, cost_ms=150.0)
     assert way(step, path=path) is Way.QUERY
     for _ in range(4):
         path.had_job(took_ms=5000.0, work_ms=MOST_MS + 1)  # which has no small share of it
@@ -86,6 +86,8 @@ def test_how_long_a_step_may_be_follows_what_jobs_cost() -> None:
     for _ in range(4):
         path.had_job(took_ms=400.0, work_ms=100.0)
     assert way(step, path=path) is Way.RESIDENT
+    for _ in range(40):
+        path.had_job(took_ms=60_000.0, work_ms=100.0)  # Spark starts, or the machine swaps
     assert way(unit(ViewUnit, cost_ms=MOST_MS + 1), path=path) is Way.QUERY
     for _ in range(2000):
         path.ran({VIEW: 1.0}, 0.0)
