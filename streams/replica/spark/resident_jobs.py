@@ -65,9 +65,10 @@ class ResidentJobs:
 
     def start(self) -> None:
         """Listen, and begin the jobs; does not wait for their tasks."""
-        listener = socket.create_server((_host(self.context), 0))
-        self._address = host, port = listener.getsockname()[:2]
-        door = Door(host, port, secrets.token_bytes(TOKEN_BYTES))
+        listened, reached = addresses(self.context)
+        listener = socket.create_server((listened, 0))
+        self._address = listener.getsockname()[:2]
+        door = Door(reached, self._address[1], secrets.token_bytes(TOKEN_BYTES))
         self._run(partial(self._listen, listener, door), "resident-door")
         for number in range(self.count):
             self._run(partial(self._keep, number, door), f"resident-job-{number}")
@@ -145,11 +146,13 @@ class ResidentJobs:
         self.context.parallelize((0,), 1).foreachPartition(task)
 
 
-def _host(context: SparkContext) -> str:
-    """Return the address of the driver that its executors reach."""
+def addresses(context: SparkContext) -> tuple[str, str]:
+    """Return where the driver listens, and where its executors reach it: as for Spark's own."""
     if context.master.startswith("local"):
-        return LOOPBACK
-    return str(context.getConf().get("spark.driver.host") or socket.gethostname())
+        return LOOPBACK, LOOPBACK
+    settings = context.getConf()
+    reached = settings.get("spark.driver.host") or socket.gethostname()
+    return settings.get("spark.driver.bindAddress") or reached, reached
 
 
 def _wake(address: tuple[str, int]) -> None:

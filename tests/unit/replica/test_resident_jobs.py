@@ -120,6 +120,27 @@ def test_a_job_that_does_not_end_is_cancelled(monkeypatch: pytest.MonkeyPatch) -
 
 
 @pytest.mark.parametrize(
+    ("master", "settings", "expected"),
+    [
+        ("local[3,4]", {"spark.driver.host": "h"}, ("127.0.0.1", "127.0.0.1")),
+        ("local-cluster[2,1,1024]", {}, ("127.0.0.1", "127.0.0.1")),
+        ("spark://s:7077", {"spark.driver.host": "h"}, ("h", "h")),
+        (
+            "k8s://s",
+            {"spark.driver.host": "h", "spark.driver.bindAddress": "0.0.0.0"},
+            ("0.0.0.0", "h"),
+        ),
+    ],
+)
+def test_the_driver_listens_where_spark_does(
+    master: str, settings: dict[str, str], expected: tuple[str, str]
+) -> None:
+    context = MagicMock(master=master)
+    context.getConf.return_value = settings
+    assert resident_jobs.addresses(context) == expected
+
+
+@pytest.mark.parametrize(
     ("master", "more", "expected"),
     [
         ("local[2,4]", 1, "local[3,4]"),
