@@ -24,6 +24,7 @@ from streams.compute.protocol import (
     CreateDataflow,
     CreateInstance,
     InitializationComplete,
+    UpdateConfiguration,
 )
 from streams.errors import SlackwaterError
 from streams.ids import CollectionId
@@ -155,6 +156,7 @@ class Torture:
             *(self._write,) * 8,
             *(self._peek,) * 16,
             *(self._cancel, self._create_view, self._create_index, self._drop, self._compact),
+            self._configure,
         )
         while (now := time.monotonic()) < began + seconds and not self.stopping.is_set():
             self.tell(now - began)
@@ -246,6 +248,15 @@ class Torture:
         if not open_:
             return
         self._leave(self.rng.choice(open_))
+
+    def _configure(self) -> None:
+        """Other intervals of reports, now and in later iterations."""
+        values = {
+            "frontiers_ms": self.rng.choice((200, 1_000, 3_000)),
+            "heartbeat_ms": self.rng.choice((1_000, 2_000)),
+        }
+        self.figures["configurations"] += 1
+        self._send(UpdateConfiguration(values))
 
     def _leave(self, question: Question) -> None:
         question.is_canceled = True
