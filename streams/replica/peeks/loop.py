@@ -190,11 +190,15 @@ class PeekLoop:
     def _serve(self) -> None:
         heard = 0
         while not self._stopping.is_set():
-            bounds = partial(self._bounds, self._open_targets())
-            with self._lock:
-                parameters = self._session.parameters
-            if not self._subscribes.serve(self._shards, bounds, parameters):
+            if self._subscribes.is_idle or not self._has_served():
                 heard = self._bell.wait(heard, WAIT_MS)
+
+    def _has_served(self) -> bool:
+        """Deliver what is new for subscribes; return whether there was anything."""
+        bounds = partial(self._bounds, self._open_targets())
+        with self._lock:
+            parameters = self._session.parameters
+        return self._subscribes.serve(self._shards, bounds, parameters)
 
     def _least_times(self) -> Mapping[CollectionId, int]:
         """Return the least time at which an open peek reads each index."""

@@ -44,6 +44,11 @@ class Subscribes:
             self.session, actions = self.session.step(command, is_old=is_old)
             self._keep(actions)
 
+    @property
+    def is_idle(self) -> bool:
+        """Whether nobody subscribes, and nothing is to be said."""
+        return not self.session.open and not self._answers
+
     def groups(self) -> set[str]:
         """Return the groups that are read."""
         with self._lock:
