@@ -18,10 +18,15 @@ from streams.replica.spark.session import SparkSettings, spark_session
 from tests.integration.replica.support import Bench, open_bench
 
 
+MOST_RESIDENT = 2
+"""Of all tests: the session has a core for each, beside those of jobs."""
+
+
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     subprocess.run([sys.executable, "-m", class_archive.__name__], check=True)
-    with spark_session(SparkSettings(), tmp_path_factory.mktemp("spark")) as session:
+    settings = SparkSettings(resident_tasks=MOST_RESIDENT)
+    with spark_session(settings, tmp_path_factory.mktemp("spark")) as session:
         gateway = session.sparkContext._gateway
         yield session
     # Its threads keep replicas, and with them DuckDB, beyond the end of Python: a leak is told.
