@@ -45,6 +45,7 @@ def served(bench: Bench, directory: Path) -> Iterator["subprocess.Popen[bytes]"]
     """A running `slackwater replica`, whose output goes to `directory`/log."""
     config = directory / "replica.json"
     Service(
+        resident_tasks=1,
         bootstrap=bench.kafka.bootstrap,
         directory=str(directory / "state"),
         namespace=bench.namespace,
