@@ -70,8 +70,12 @@ class IdleAdvancer:
         quiet = steady_planner.plan(
             scheduler.sound(), view, now_ms, budget, may_write=may_write
         ).quiet
-        fed = scheduler.plan_sources(view, now_ms)
-        return quiet if fed.units else (*quiet, *fed.quiet)
+        alone = [[flow] for flow in scheduler.suspects() if flow.binds]
+        for sources in (None, *alone):  # a tick runs nothing that could end a worker
+            fed = scheduler.plan_sources(view, now_ms, sources)
+            if not fed.units:
+                quiet = (*quiet, *fed.quiet)
+        return quiet
 
 
 @dataclass(slots=True)

@@ -260,7 +260,7 @@ class Scheduler:
             case "hydrate":
                 return self._plan_builds(self._trusted(), view, now_ms), ()
             case "apart":
-                return self._alone(self._suspects(), view, now_ms), ()
+                return self._alone(self.suspects(), view, now_ms), ()
             case "ingest":
                 return self._plan_near(view, now_ms)
             case _:
@@ -311,7 +311,7 @@ class Scheduler:
     def is_needed(self, lane: LaneName) -> bool:
         """Whether a lane may have work: `apart` usually has none, and is not free."""
         with self.lock:
-            return lane != "apart" or bool(self._suspects())
+            return lane != "apart" or bool(self.suspects())
 
     def sound(self) -> list[Dataflow]:
         """The flows whose shards can all be followed; record a failure for the others."""
@@ -348,11 +348,12 @@ class Scheduler:
         with self.lock:
             convictions = min(unit.flow.isolation.convictions for unit in batch.units)
             waiting = [
-                flow for flow in self._suspects() if flow.isolation.convictions < convictions
+                flow for flow in self.suspects() if flow.isolation.convictions < convictions
             ]
             return bool(waiting and self._alone(waiting, Imports(self.shards), self.now_ms()))
 
-    def _suspects(self) -> list[Dataflow]:
+    def suspects(self) -> list[Dataflow]:
+        """The flows that are stepped alone in `apart`."""
         return [flow for flow in self.sound() if flow.isolation.steps and not flow.has_own_lane]
 
     def _alone(self, flows: Sequence[Dataflow], view: Imports, now_ms: int) -> tuple[Unit, ...]:

@@ -29,12 +29,12 @@ class Ward:
         self.killed: list[tuple[LaneName, int, int]] = []
         """Lane, dataflows and time of each micro-batch that was lost."""
 
-    def run(self, turns: int, seconds: int = 1) -> None:
+    def run(self, turns: int, seconds: int = 1, messages: int = 5) -> None:
         """Let time pass, and some messages come in each turn."""
         replica, world = self.replica, self.market.world
         for _ in range(turns):
             world.now += 1000 * seconds
-            self.market.produce(5)
+            self.market.produce(messages)
             for _ in range(3):
                 replica.start()
                 for lane in LANES:
@@ -128,6 +128,19 @@ def test_it_heals_and_comes_back_among_the_others(ward: Ward) -> None:
     flow = ward.replica.scheduler.flows[POISON]
     assert (flow.trouble, flow.isolation.steps) == (None, 0)
     assert condition(flow, ward.market.world.now, Skew(), elapsed_ms=0).state == "running"
+    ward.market.check()
+
+
+def test_a_source_that_stands_alone_ticks_while_its_topic_is_quiet(ward: Ward) -> None:
+    ward.deadly = False
+    scheduler, id_ = ward.replica.scheduler, CollectionId("orders")
+    alone = replace(scheduler.flows[id_], isolation=Isolation(steps=50))
+    scheduler.table.running[id_] = alone
+    ward.run(5, messages=0)
+    for name in ("orders", *VIEWS):
+        assert ward.lag_s(name) <= 1, name
+    assert scheduler.flows[id_].isolation.steps, "it is still alone"
+    ward.run(2)
     ward.market.check()
 
 
