@@ -17,7 +17,6 @@ from streams.replica.spark import class_archive
 from streams.replica.spark.session import SparkSettings, spark_session
 from tests.integration.replica.support import Bench, open_bench
 
-
 MOST_RESIDENT = 2
 """Of all tests: the session has a core for each, beside those of jobs."""
 

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from streams.adapter.catalog import Catalog
 from streams.adapter.observed import Observed
 from streams.adapter.results import Complete
 from streams.adapter.sessions import Sessions
@@ -33,6 +34,7 @@ class Successor:
     def __init__(self, *_: object, **__: object) -> None:
         self.sessions = Sessions(lambda: 0.0)
         self.audits = SimpleNamespace(audit_any=lambda: None)
+        self.catalog = SimpleNamespace(state=Catalog())
         self.taken_over.append(self)
         assert self.may_go_on.wait(30)
 
@@ -42,6 +44,8 @@ class Successor:
 
     def conditions(self) -> tuple[()]:
         return ()
+
+    def system_state(self) -> None: ...
 
     def materialized(self) -> tuple[()]:
         return ()
