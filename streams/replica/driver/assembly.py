@@ -146,6 +146,8 @@ class ReplicaParts:
 
     def close(self) -> None:
         """Stop everything once running work is done, or after `DRAIN_S` seconds."""
+        if self.resident is not None:
+            self.resident.begin_no_more()
         self.scheduler.stopping = True
         self.scheduler.bell.ring()
         self.sinks.close()

@@ -73,9 +73,13 @@ class ResidentJobs:
         for number in range(self.count):
             self._run(partial(self._keep, number, door), f"resident-job-{number}")
 
+    def begin_no_more(self) -> None:
+        """Begin no further job: tasks end as soon as nobody serves with them."""
+        self.stopping.set()
+
     def stop(self) -> None:
         """End the tasks, the jobs and all threads."""
-        self.stopping.set()
+        self.begin_no_more()
         _wake(self._address)
         for frames in tuple(self._connections):
             frames.end()
@@ -137,6 +141,8 @@ class ResidentJobs:
                 cause = str(error).strip().splitlines()[:1]
                 log.warning("the job of a resident task failed", extra={"cause": cause})
             is_short = time.monotonic() - began < SHORT_JOB_S
+            if is_short and not self.stopping.is_set():
+                log.warning("a resident task ended soon", extra={"task": number})
             pause_s = min(2 * pause_s, LONGEST_PAUSE_S) if is_short else FIRST_PAUSE_S
             self.stopping.wait(pause_s)
 

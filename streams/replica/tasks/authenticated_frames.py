@@ -38,7 +38,7 @@ class Door:
         frames = Frames(socket.create_connection((self.host, self.port), HANDSHAKE_S))
         try:
             mine = secrets.token_bytes(_NONCE)
-            theirs = frames.receive(_NONCE, HANDSHAKE_S) or b""
+            theirs = _expected(frames.receive(_NONCE, HANDSHAKE_S))
             frames.send(_proof(self.token, _TASK, theirs) + mine, HANDSHAKE_S)
             proof = frames.receive(_PROOF, HANDSHAKE_S) or b""
             _check(proof, _proof(self.token, _DRIVER, mine))
@@ -126,6 +126,12 @@ class Frames:
             parts.append(part)
             left -= len(part)
         return b"".join(parts)
+
+
+def _expected(frame: bytes | None) -> bytes:
+    if frame is None:
+        raise ConnectionResetError("the driver left")
+    return frame
 
 
 def _proof(token: bytes, role: bytes, nonce: bytes) -> bytes:

@@ -50,16 +50,16 @@ class ResidentStep:
 
 
 def serve(door: Door, state: str, _: Iterable[object] = ()) -> None:
-    """Connect to the driver and run what it asks for; returns when it leaves.
+    """Connect to the driver and run what it asks for; returns when it leaves, or has left.
 
-    Errors: OSError when it cannot be reached.
+    Errors: OSError when it cannot be reached otherwise, or is another.
     """
-    with door.connect() as frames:
-        try:
+    try:
+        with door.connect() as frames:
             while (request := frames.receive(MOST_REQUEST)) is not None:
                 frames.send(answer(state, ResidentStep(**json.loads(request))), SEND_S)
-        except ConnectionError:
-            log.debug("the driver left")
+    except ConnectionError:
+        log.debug("the driver left")
 
 
 def answer(state: str, wanted: ResidentStep) -> bytes:

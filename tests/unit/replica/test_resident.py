@@ -6,6 +6,7 @@ import os
 import signal
 import socket
 import struct
+import threading
 import time
 from contextlib import nullcontext
 
@@ -210,6 +211,22 @@ def test_a_task_answers_until_the_driver_leaves(monkeypatch: pytest.MonkeyPatch)
         for _ in range(3):
             near.send(STEP.dumps(), 1)
             assert near.receive(100, 5) == b"state steady-1"
+
+
+def test_a_task_ends_in_order_when_the_driver_has_left() -> None:
+    """As one that starts while its replica stops does: nobody listens, or it is closed."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        door = Door("127.0.0.1", listener.getsockname()[1], b"token")
+
+        def leave() -> None:
+            connected, _ = listener.accept()
+            connected.close()
+
+        leaving = threading.Thread(target=leave)
+        leaving.start()
+        resident.serve(door, "")
+        leaving.join()
+    resident.serve(door, "")
 
 
 def test_nonsense_for_an_answer_is_an_error() -> None:

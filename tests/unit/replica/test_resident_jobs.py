@@ -91,6 +91,19 @@ def test_a_job_that_ends_or_fails_is_begun_again_after_a_pause() -> None:
     bench.jobs.stop()
 
 
+def test_no_job_is_begun_once_it_is_to_stop() -> None:
+    """Threads that serve end before the jobs are told to: the tasks must not be run again."""
+    bench = Bench()
+    bench.jobs.start()
+    eventually(lambda: len(bench.open) == 1, 10)
+    bench.jobs.begin_no_more()
+    bench.lost.set()
+    eventually(lambda: not bench.open, 10)
+    time.sleep(2 * resident_jobs.FIRST_PAUSE_S)
+    assert bench.spark.tasks == 1
+    bench.jobs.stop()
+
+
 def test_a_stranger_is_not_served_and_only_so_many_wait() -> None:
     bench = Bench(count=0)
     bench.jobs.start()
