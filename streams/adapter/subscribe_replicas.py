@@ -34,10 +34,10 @@ from streams.trace.updates import flatten
 
 BEAT_S = 1.0
 ACKNOWLEDGED_BYTES = 256 << 10
-"""Bytes after which the client's progress is told to replicas."""
+"""Bytes after which the client's progress is acknowledged."""
 
 ACKNOWLEDGE_S = 5.0
-"""How often it is told, however little there was."""
+"""Longest time between acknowledgements, however little was delivered."""
 
 PATIENT_BEATS = 3
 """Number of beats without anything after which it says that no replica is live."""
@@ -72,14 +72,14 @@ class ReplicaDelivery:
         """Yield rows and progress; closing it cancels. Errors: InvalidStatement."""
         subscribe = self._subscribe(as_of)
         uuid, reached, kernel = subscribe.uuid, subscribe.first, Kernel()
-        told, untold, told_at, beats = reached, 0, time.monotonic(), 0
+        acknowledged, unacknowledged, at, beats = reached, 0, time.monotonic(), 0
         try:
             deliveries = self.controller.subscribe(subscribe)
             while True:
-                is_late = reached > told and time.monotonic() - told_at >= ACKNOWLEDGE_S
-                if untold >= ACKNOWLEDGED_BYTES or is_late:
+                is_late = reached > acknowledged and time.monotonic() - at >= ACKNOWLEDGE_S
+                if unacknowledged >= ACKNOWLEDGED_BYTES or is_late:
                     self._acknowledge(uuid, reached, guard)
-                    told, untold, told_at = reached, 0, time.monotonic()
+                    acknowledged, unacknowledged, at = reached, 0, time.monotonic()
                 try:
                     outcome = deliveries.get(timeout=BEAT_S)
                 except Empty:
@@ -95,7 +95,8 @@ class ReplicaDelivery:
                 if batch.upper.is_empty:
                     yield Complete("SUBSCRIBE")
                     return
-                reached, untold = batch.upper.time, untold + len(batch.updates)
+                reached = batch.upper.time
+                unacknowledged += len(batch.updates)
         finally:
             with suppress(SlackwaterError):
                 self.controller.cancel_subscribe(uuid)
@@ -124,7 +125,7 @@ class ReplicaDelivery:
         return f"the processes of replica {name}" if name else "the replicas of the cluster"
 
     def _acknowledge(self, uuid: str, upper: Timestamp, guard: Guard) -> None:
-        with suppress(SlackwaterError):  # it is told with what comes next
+        with suppress(SlackwaterError):  # the next one says it, too
             self.controller.acknowledge(uuid, upper)
             guard.downgrade(Timestamp(upper - 1))
 

@@ -142,8 +142,8 @@ class SubscribeSession:
             if delivering.is_reading or is_ahead or len(delivering.sent) >= MOST_SENT:
                 continue
             allowance = most_ahead - delivering.unacknowledged
-            found = bounds(delivering.subscribe)
-            session, more = session._decided(delivering, found, allowance)
+            target = bounds(delivering.subscribe)
+            session, more = session._decided(delivering, target, allowance)
             actions += more
         return session, tuple(actions)
 

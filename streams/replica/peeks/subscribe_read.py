@@ -59,11 +59,13 @@ def _batches(
     dataflow = plan_with(subscribe.plan, subscribe.project)
     held, errors, reached = _read(shards, read, dataflow, kernel, parameters.max_read_bytes)
     interval = Interval(lower, end_of(reached), as_of=read.is_snapshot)
-    made = made_of(dataflow, held, interval, kernel)
-    wrong = errors if made.errors is None else pa.concat_tables([errors, made.errors])
+    computed = made_of(dataflow, held, interval, kernel)
+    wrong = errors if computed.errors is None else pa.concat_tables([errors, computed.errors])
     failed_at = first_error(wrong)
     schema = arrow_schema(dataflow.types[-1])
-    rows = consolidate(flatten([] if made.output is None else [made.output], schema), kernel)
+    rows = consolidate(
+        flatten([] if computed.output is None else [computed.output], schema), kernel
+    )
     if failed_at is not None:
         rows = rows.filter(pc.less(rows.column("time"), failed_at))
         reached = frontier(failed_at)

@@ -74,7 +74,7 @@ class ResidentJobs:
             self._run(partial(self._keep, number, door), f"resident-job-{number}")
 
     def begin_no_more(self) -> None:
-        """Begin no further job: tasks end as soon as nobody serves with them."""
+        """Begin no further job: a task ends when the thread that serves with it does."""
         self.stopping.set()
 
     def stop(self) -> None:
@@ -127,7 +127,7 @@ class ResidentJobs:
                 self._connections.discard(frames)
 
     def _keep(self, number: int, door: Door) -> None:
-        """Run a job, again and again."""
+        """Run a job, and the next one when it has ended, until the stop."""
         self.context.setLocalProperty("spark.scheduler.pool", GROUP)
         self.context.setJobGroup(GROUP, f"resident task {number}", interruptOnCancel=True)
         pause_s = FIRST_PAUSE_S

@@ -82,10 +82,10 @@ def spark_session(settings: SparkSettings, state: Path) -> Iterator[SparkSession
 
 def with_cores(master: str, more: int) -> str:
     """Return a master on this machine with so many cores more; another one stays as it is."""
-    found = _LOCAL.fullmatch(master)
-    if found is None or not more:
+    local = _LOCAL.fullmatch(master)
+    if local is None or not more:
         return master
-    cores, attempts = found.groups()
+    cores, attempts = local.groups()
     count = os.cpu_count() or 1 if cores == "*" else int(cores or 1)
     return f"local[{count + more}{attempts or ''}]"
 

@@ -94,10 +94,10 @@ def ask(frames: Frames, wanted: ResidentStep, patience_s: float) -> Sequence[Hea
     frame = frames.receive(MOST_ANSWER, wanted.limit_s + patience_s)
     if frame is None:
         raise ConnectionResetError("the resident task ended")
-    found = heads(frame)
-    if any(head.step != wanted.step for head in found):
+    answered = heads(frame)
+    if any(head.step != wanted.step for head in answered):
         raise ValueError(f"expected the answer to {wanted.step}, got another one")
-    return found
+    return answered
 
 
 def run(state: str, wanted: ResidentStep) -> Sequence[Blob]:
@@ -118,10 +118,10 @@ def run(state: str, wanted: ResidentStep) -> Sequence[Blob]:
 
 def by_bucket(sent: Iterable[Blob]) -> Mapping[int, Sequence[Blob]]:
     """Return the blobs by bucket, as the exchange of a job does."""
-    found: dict[int, list[Blob]] = {}
+    blobs_of: dict[int, list[Blob]] = {}
     for bucket, blob in sent:
-        found.setdefault(bucket, []).append((bucket, blob))
-    return found
+        blobs_of.setdefault(bucket, []).append((bucket, blob))
+    return blobs_of
 
 
 @contextmanager

@@ -14,6 +14,7 @@ from streams.adapter.system_topics import SystemTopics, changes, contents, read_
 from streams.ids import Topic
 from streams.kafka.client.transactions import Fenced, OutRecord
 from streams.kafka.memory.records import MemoryRawReader, MemoryTransactions
+from streams.kafka.topics import TopicKind, TopicSpec
 from tests.support.coordinators import Environment, with_orders
 
 FRONTIERS = Topic("sw.system.frontiers")
@@ -169,10 +170,10 @@ def test_only_topics_of_relations_are_theirs() -> None:
 
 
 def test_another_topic_of_the_environment_is_refused(env: Environment) -> None:
-    failed = env.fails(
-        "CREATE SOURCE s FROM KAFKA (TOPIC 'sw.system.other') (x BIGINT) FORMAT JSON"
-    )
-    assert failed.message == "topic sw.system.other does not exist"
+    other = "CREATE SOURCE s FROM KAFKA (TOPIC 'sw.system.other') (x BIGINT) FORMAT JSON"
+    assert env.fails(other).message == "topic sw.system.other does not exist"
+    env.broker.topics.create([TopicSpec(Topic("sw.system.other"), 1, TopicKind.RAW)])
+    assert env.fails(other).message == "topic sw.system.other belongs to this environment"
 
 
 def test_the_page_has_the_keys() -> None:

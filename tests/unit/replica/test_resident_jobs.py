@@ -117,8 +117,8 @@ def test_a_stranger_is_not_served_and_only_so_many_wait() -> None:
         silent[0].settimeout(5)
         assert len(silent[0].recv(100)) == 36, "asked who it is"
     finally:
-        for each in silent:
-            each.close()
+        for connection in silent:
+            connection.close()
     assert bench.open == []
     bench.jobs.stop()
 
