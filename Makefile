@@ -13,7 +13,7 @@ BYTECODE := $(VENV)/bytecode
 export PYTHONPYCACHEPREFIX := $(CURDIR)/$(BYTECODE)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-postgres test test-unit class-archive test-parts test-storage test-adapter test-operators test-models test-integration test-services test-environments test-replica test-long e2e e2e-long e2e-images check format lint types dependencies lock protocol up bench clean
+.PHONY: help setup demo demo-postgres test test-unit class-archive test-parts test-storage test-adapter test-operators test-models test-integration test-services test-environments test-replica test-long test-long-services test-long-units test-long-properties e2e e2e-long e2e-images check format lint types dependencies lock protocol up bench clean
 
 help: ## show this list
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-18s %s\n", $$1, $$2}'
@@ -81,9 +81,17 @@ test-environments: setup # those of whole environments, which wait for their pro
 test-replica: setup # the replica's
 	$(RUN)/python -m pytest -m "integration and not long" $(REPLICA)
 
-test-long: setup ## before a release: searches, kill matrices and soaks at full length
-	$(RUN)/python -m pytest -m "long and not e2e"
-	$(RUN)/python -m pytest -m "hypothesis and not long and not integration" --hypothesis-profile=long
+test-long: class-archive ## before a release: searches, kill matrices and soaks at full length
+	@$(BESIDE) --jobs=2 test-long-services test-long-units test-long-properties
+
+test-long-services: setup # those of `make test-long` on a real broker and real Spark
+	$(RUN)/python -m pytest -m "long and integration and not e2e" $(OUTSIDE)
+
+test-long-units: setup # those without
+	$(RUN)/python -m pytest -m "long and not integration and not e2e and not hypothesis"
+
+test-long-properties: setup # those that Hypothesis draws examples for, with many and new ones
+	$(RUN)/python -m pytest -m "hypothesis and not integration" --hypothesis-profile=long
 
 E2E := set -a; . $(VENV)/e2e-images; $(RUN)/python -m pytest tests/e2e
 

@@ -15,6 +15,7 @@ from streams.errors import InvalidUsage
 from streams.kafka.embedded import EmbeddedBroker
 from streams.temporary import temporary_directory
 from tests.support.postgres import Server
+from tests.support.tiers import mark_long
 
 MEMORY = Path("/dev/shm")
 
@@ -44,6 +45,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         action="store_true",
         help="let outages and races of storage last a minute each, with the timeouts of users",
     )
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    mark_long(items)  # before -m chooses among them
 
 
 @pytest.fixture(scope="session")
