@@ -30,17 +30,10 @@ Ids are a letter and a number; the number only grows, so ids are never reused.
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Literal, assert_never
+from typing import Literal
 
 from streams.adapter.catalog_bad_messages import BadMessages
-from streams.adapter.catalog_clusters import (
-    AddCluster,
-    ClusterEvent,
-    Clusters,
-    ForgetCluster,
-    RemoveCluster,
-    ScaleCluster,
-)
+from streams.adapter.catalog_clusters import ClusterEvent, Clusters, ForgetCluster
 from streams.adapter.catalog_materializations import (
     Materializations,
     Materialize,
@@ -348,10 +341,8 @@ class Catalog:
                 return f"no object {min(lost)}"
             case Materialize() | Unmaterialize() | Unbind():
                 return self.materializations.objection(body, self.last_number + 1)
-            case AddCluster() | ScaleCluster() | RemoveCluster() | ForgetCluster():
+            case _:  # events of clusters, by their type
                 return self.clusters.objection(body, self._inside(body))
-            case _:
-                assert_never(body)
 
     def _objection_to_create(self, item: Item) -> str:
         if item.number != self.last_number + 1:
@@ -487,7 +478,5 @@ class Catalog:
                 after = self.materializations.applied(body)
                 last = max([self.last_number, *(item.number for item in after.live.values())])
                 return replace(self, materializations=after, last_number=last)
-            case AddCluster() | ScaleCluster() | RemoveCluster() | ForgetCluster():
+            case _:  # events of clusters, by their type
                 return replace(self, clusters=self.clusters.applied(body))
-            case _:
-                assert_never(body)

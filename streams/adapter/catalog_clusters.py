@@ -8,6 +8,7 @@ that was dropped is *ending* until nothing is left of it, and its name is taken 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from streams.compute.parameters import ParameterValues
 from streams.plan.sql.clusters import DEFAULT
 
 
@@ -16,13 +17,15 @@ class ComputeCluster:
     """A cluster; `replicas` is how many of them are wanted.
 
     `master` is that of their Spark, empty for the environment's; `buckets` are the parts into
-    which they divide their work, 0 for as many as the environment has.
+    which they divide their work, 0 for as many as the environment has. `parameters` are those
+    whose values are the cluster's own.
     """
 
     name: str
     replicas: int = 1
     master: str = ""
     buckets: int = 0
+    parameters: ParameterValues = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +49,14 @@ class ScaleCluster:
 
 
 @dataclass(frozen=True, slots=True)
+class ConfigureCluster:
+    """The cluster's replicas are to go by these parameters of its own, and no others."""
+
+    name: str
+    parameters: ParameterValues
+
+
+@dataclass(frozen=True, slots=True)
 class RemoveCluster:
     """The cluster is to end; nothing is in it."""
 
@@ -59,7 +70,7 @@ class ForgetCluster:
     name: str
 
 
-ClusterEvent = AddCluster | ScaleCluster | RemoveCluster | ForgetCluster
+ClusterEvent = AddCluster | ScaleCluster | ConfigureCluster | RemoveCluster | ForgetCluster
 
 
 def _with_default() -> Mapping[str, ComputeCluster]:
@@ -88,7 +99,7 @@ class Clusters:
             case AddCluster(cluster):
                 is_taken = cluster.name in self.live or cluster.name in self.ending
                 return f"cluster {cluster.name} already exists" if is_taken else ""
-            case ScaleCluster(name):
+            case ScaleCluster(name) | ConfigureCluster(name):
                 return "" if name in self.live else f"no cluster {name}"
             case RemoveCluster(name) if name == DEFAULT:
                 return f"cluster {name} is always there"
@@ -106,6 +117,9 @@ class Clusters:
                 return replace(self, live={**self.live, cluster.name: cluster})
             case ScaleCluster(name, replicas):
                 cluster = replace(self.live[name], replicas=replicas)
+                return replace(self, live={**self.live, name: cluster})
+            case ConfigureCluster(name, parameters):
+                cluster = replace(self.live[name], parameters=parameters)
                 return replace(self, live={**self.live, name: cluster})
             case RemoveCluster(name):
                 ending = {**self.ending, name: self.live[name]}

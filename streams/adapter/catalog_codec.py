@@ -21,12 +21,6 @@ from streams.adapter.catalog import (
 )
 from streams.adapter.catalog_bad_messages import BadMessages
 from streams.adapter.catalog_cluster_codec import cluster_event, cluster_fields
-from streams.adapter.catalog_clusters import (
-    AddCluster,
-    ForgetCluster,
-    RemoveCluster,
-    ScaleCluster,
-)
 from streams.adapter.catalog_materializations import (
     Materialization,
     Materialize,
@@ -107,10 +101,8 @@ def _fields(  # noqa: C901, PLR0911, PLR0912 - one case an event
             return "catalog_unmaterialize", {"id": id_}
         case Unbind(id_):
             return "catalog_unbind", {"id": id_}
-        case AddCluster() | ScaleCluster() | RemoveCluster() | ForgetCluster():
+        case _:  # events of clusters, by their type
             return cluster_fields(body)
-        case _:
-            assert_never(body)
 
 
 def _body(  # noqa: C901, PLR0911, PLR0912 - one case an event

@@ -6,12 +6,14 @@ from streams.adapter.catalog import NAMES, Catalog
 from streams.adapter.catalog_clusters import (
     AddCluster,
     ComputeCluster,
+    ConfigureCluster,
     RemoveCluster,
     ScaleCluster,
 )
 from streams.adapter.catalog_log import CatalogLog
 from streams.adapter.results import Complete, Notice, Result
-from streams.errors import InvalidStatement
+from streams.compute.parameters import check_names, check_values
+from streams.errors import InvalidStatement, InvalidUsage
 from streams.plan.sql.clusters import (
     DEFAULT,
     AlterCluster,
@@ -26,10 +28,8 @@ def changed(statement: ClusterStatement, catalog: CatalogLog) -> tuple[Result, .
     match statement:
         case CreateCluster():
             return _create(statement, catalog)
-        case AlterCluster(name, replicas):
-            cluster = live_cluster(name, catalog.sync())
-            catalog.change(lambda _: ScaleCluster(cluster.name, replicas))
-            return (Complete("ALTER CLUSTER", {"replicas": replicas}),)
+        case AlterCluster():
+            return _alter(statement, catalog)
         case DropCluster():
             return _drop(statement, catalog)
         case _:
@@ -66,6 +66,27 @@ def _create(statement: CreateCluster, catalog: CatalogLog) -> tuple[Result, ...]
     )
     catalog.change(lambda _: AddCluster(cluster))
     return (done,)
+
+
+def _alter(statement: AlterCluster, catalog: CatalogLog) -> tuple[Result, ...]:
+    named = (*statement.parameters, *statement.reset)
+    try:
+        check_names(dict.fromkeys(named, 0))
+        check_values(statement.parameters)
+    except InvalidUsage as unusable:
+        raise InvalidStatement(str(unusable)) from unusable
+    name, replicas = live_cluster(statement.name, catalog.sync()).name, statement.replicas
+    if replicas is not None:
+        catalog.change(lambda _: ScaleCluster(name, replicas))
+    if named:
+        catalog.change(lambda state: _configured(statement, live_cluster(name, state)))
+    return (Complete("ALTER CLUSTER", {} if replicas is None else {"replicas": replicas}),)
+
+
+def _configured(statement: AlterCluster, cluster: ComputeCluster) -> ConfigureCluster:
+    values = {**cluster.parameters, **statement.parameters}
+    kept = {name: value for name, value in values.items() if name not in statement.reset}
+    return ConfigureCluster(cluster.name, kept)
 
 
 def _drop(statement: DropCluster, catalog: CatalogLog) -> tuple[Result, ...]:

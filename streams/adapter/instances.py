@@ -3,7 +3,8 @@
 A cluster's instance bears its name. Objects go to the controller of their cluster, and each
 controller has a thread that reads the responses of its replicas. `follow` opens those of new
 clusters. One that cannot be opened, because brokers do not answer, is opened later, and objects
-in its cluster wait.
+in its cluster wait. It also has the replicas of a cluster go by the parameters that the catalog
+has for it, over those of the environment.
 """
 
 import logging
@@ -22,6 +23,7 @@ from streams.compute.controller import (
     response_topic,
 )
 from streams.compute.description import DataflowDescription
+from streams.compute.parameters import ComputeParameters, differing
 from streams.compute.peeks import Peek
 from streams.compute.protocol import CreateInstance
 from streams.errors import Determinate, SlackwaterError
@@ -76,6 +78,7 @@ class Instances:
         self._epoch, self._new_id = epoch, new_id
         self._listeners: dict[str, _Listener] = {}
         self._is_listening = False
+        self._governed: dict[str, ComputeParameters] = {}
         self.controllers: Mapping[str, Controller] = {}
         """A new one at each change: other threads read it."""
 
@@ -124,13 +127,26 @@ class Instances:
             self._open(cluster, described, ended)
 
     def follow(self, clusters: Iterable[ComputeCluster]) -> None:
-        """Open the controllers of clusters that have none.
+        """Open the controllers of clusters that have none, and tell replicas new parameters.
 
         Errors: as `start`; then it is to be called again.
         """
         for cluster in clusters:
             if cluster.name not in self.controllers:
                 self._open(cluster, [], [])
+            else:
+                self._govern(cluster)
+
+    def _govern(self, cluster: ComputeCluster) -> None:
+        """Have replicas go by the parameters of a cluster that were changed."""
+        wanted = self._parameters(cluster)
+        changed = differing(wanted, self._governed[cluster.name])
+        if changed:
+            self.controllers[cluster.name].update_configuration(changed)
+            self._governed[cluster.name] = wanted
+
+    def _parameters(self, cluster: ComputeCluster) -> ComputeParameters:
+        return self._settings.parameters.governed_by(cluster.parameters)
 
     def _open(
         self,
@@ -147,9 +163,10 @@ class Instances:
             name,
             self._epoch,
             self._new_id,
-            parameters=self._settings.parameters,
+            parameters=self._parameters(cluster),
         )
         controller.start(dataflows, dropped)
+        self._governed[name] = self._parameters(cluster)
         self.controllers = {**self.controllers, name: controller}
         if self._is_listening:
             self._listeners[name] = _Listener(name, controller)
@@ -178,6 +195,7 @@ class Instances:
         controller = self.controllers.get(cluster)
         if controller is not None:
             controller.close()
+        self._governed.pop(cluster, None)
         self.controllers = {
             name: other for name, other in self.controllers.items() if name != cluster
         }

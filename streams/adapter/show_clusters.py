@@ -8,6 +8,7 @@ from streams.adapter.catalog import Catalog
 from streams.adapter.observed import Observed
 from streams.adapter.results import Result
 from streams.adapter.show_statements import table
+from streams.compute.parameters import ParameterValues
 from streams.plan.physical import Column
 
 COLUMNS = (
@@ -17,9 +18,10 @@ COLUMNS = (
     Column("objects", "BIGINT"),
     Column("buckets", "BIGINT"),
     Column("master", "VARCHAR"),
+    Column("parameters", "VARCHAR"),
 )
 """Of SHOW CLUSTERS. `replicas` are wanted, `live` have been heard. `master` is NULL for the
-environment's."""
+environment's, and `parameters` are those of the cluster's own, or NULL."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +34,7 @@ class ShownCluster:
     objects: int
     buckets: int
     master: str | None = None
+    parameters: str | None = None
 
     def as_json(self) -> dict[str, str | int | None]:
         """The cluster for programs."""
@@ -49,9 +52,15 @@ def shown(catalog: Catalog, observed: Observed, buckets: int) -> list[ShownClust
             objects=objects[cluster.name],
             buckets=cluster.buckets or buckets,
             master=cluster.master or None,
+            parameters=_text(cluster.parameters) or None,
         )
         for cluster in catalog.clusters.live.values()
     ]
+
+
+def _text(parameters: ParameterValues) -> str:
+    """Return parameters as ALTER CLUSTER takes them."""
+    return ", ".join(f"{name} {value}" for name, value in sorted(parameters.items()))
 
 
 def results(clusters: Sequence[ShownCluster]) -> Iterator[Result]:

@@ -38,7 +38,7 @@ COLUMNS: Mapping[str, tuple[Column, ...]] = {
     "clusters": (
         *_texts("name"),
         *_counts("replicas", "live", "objects", "buckets"),
-        *_texts("master"),
+        *_texts("master", "parameters"),
     ),
     "replicas": (
         *_texts("cluster", "replica", "process"),

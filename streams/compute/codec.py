@@ -95,10 +95,10 @@ def _command_fields(  # noqa: C901, PLR0911, PLR0912  one arm per kind
 ) -> tuple[str, Record]:
     match command:
         case CreateTimely(epoch=epoch, configuration=values):
-            fields: Record = {"epoch": epoch, "configuration": _parameters(values)}
+            fields: Record = {"epoch": epoch, "configuration": parameter_records(values)}
             return "compute_create_timely", fields
         case UpdateConfiguration(values):
-            fields = {"configuration": _parameters(values)}
+            fields = {"configuration": parameter_records(values)}
             return "compute_update_configuration", fields
         case CreateInstance(namespace, buckets):
             return "compute_create_instance", {"namespace": namespace, "buckets": buckets}
@@ -130,10 +130,10 @@ def _command(  # noqa: C901, PLR0911, PLR0912  one arm per kind
 ) -> Command:
     match name:
         case "compute_create_timely":
-            values = _values(record["configuration"])
+            values = parameter_values(record["configuration"])
             return CreateTimely(record["nonce"], record["epoch"], values)
         case "compute_update_configuration":
-            return UpdateConfiguration(_values(record["configuration"]))
+            return UpdateConfiguration(parameter_values(record["configuration"]))
         case "compute_create_instance":
             return _instance(record)
         case "compute_create_dataflow":
@@ -162,11 +162,12 @@ def _command(  # noqa: C901, PLR0911, PLR0912  one arm per kind
             raise Corrupt(f"expected a compute command, got a record of schema {name}")
 
 
-def _parameters(values: ParameterValues) -> list[Record]:
+def parameter_records(values: ParameterValues) -> list[Record]:
+    """Return inner records of values, in the order of their names."""
     return [{"name": name, "value": value} for name, value in sorted(values.items())]
 
 
-def _values(parameters: list[Record]) -> ParameterValues:
+def parameter_values(parameters: list[Record]) -> ParameterValues:
     """Return the values of inner records; the session judges them. Of two, the last counts."""
     return {parameter["name"]: parameter["value"] for parameter in parameters}
 

@@ -43,6 +43,14 @@ class ComputeParameters:
         known = {name: value for name, value in values.items() if name in BOUNDS}
         return replace(self, **known)
 
+    def governed_by(self, values: ParameterValues) -> "ComputeParameters":
+        """Return the parameters with values that were valid when they were stored.
+
+        Another version may have had other names and bounds: a name that is not known here is
+        ignored, and a value is moved into its bounds.
+        """
+        return self.updated({name: _bounded(name, value) for name, value in values.items()})
+
 
 BOUNDS: Mapping[str, tuple[int, int]] = {
     "max_result_bytes": (1 << 10, 7 << 20),
@@ -58,6 +66,11 @@ as gone (`streams.compute.replica_responses`).
 """
 
 DEFAULTS = ComputeParameters()
+
+
+def _bounded(name: str, value: int) -> int:
+    least, most = BOUNDS.get(name, (value, value))
+    return max(least, min(value, most))
 
 
 def check_values(values: ParameterValues) -> None:
@@ -80,8 +93,9 @@ def unknown_names(values: ParameterValues) -> tuple[str, ...]:
     return tuple(sorted(values.keys() - BOUNDS.keys()))
 
 
-def differing(parameters: ComputeParameters) -> ParameterValues:
-    """Return the values that are not the defaults: what `CreateTimely` names."""
-    defaults = asdict(DEFAULTS)
-    values = asdict(parameters).items()
-    return {name: value for name, value in values if defaults[name] != value}
+def differing(
+    parameters: ComputeParameters, others: ComputeParameters = DEFAULTS
+) -> ParameterValues:
+    """Return the values that others have not; of the defaults, what `CreateTimely` names."""
+    known = asdict(others)
+    return {name: value for name, value in asdict(parameters).items() if known[name] != value}

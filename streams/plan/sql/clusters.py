@@ -1,7 +1,8 @@
 """CLUSTER statements: sets of replicas that maintain the objects in them."""
 
 import re
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from streams.errors import InvalidStatement
 from streams.plan.sql.tokens import Cursor
@@ -9,7 +10,9 @@ from streams.plan.sql.tokens import Cursor
 CREATE_USAGE = (
     "CREATE CLUSTER [IF NOT EXISTS] name (REPLICAS number, MASTER '...', BUCKETS number)"
 )
-ALTER_USAGE = "ALTER CLUSTER name SET (REPLICAS number)"
+ALTER_USAGE = (
+    "ALTER CLUSTER name SET (REPLICAS number, PARAMETER number, ...) | RESET (PARAMETER, ...)"
+)
 DROP_USAGE = "DROP CLUSTER [IF EXISTS] name"
 IN_USAGE = "[IN CLUSTER name]"
 
@@ -36,10 +39,16 @@ class CreateCluster:
 
 @dataclass(frozen=True, slots=True)
 class AlterCluster:
-    """Have so many replicas maintain a cluster's objects. `name` is without case."""
+    """Change a cluster: how many replicas it has, and the parameters that they go by.
+
+    `name` and the names of parameters are without case. `replicas` is None where they stay as
+    many. A parameter of `reset` has the value of the environment again.
+    """
 
     name: str
-    replicas: int
+    replicas: int | None = None
+    parameters: Mapping[str, int] = field(default_factory=dict)
+    reset: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,12 +86,34 @@ def create(cursor: Cursor) -> CreateCluster:
 
 
 def alter(cursor: Cursor) -> AlterCluster:
-    """`name SET (REPLICAS number)`. Errors: InvalidStatement."""
+    """`name SET (option number, ...)`, `name RESET (option, ...)`. Errors: InvalidStatement."""
     name = cluster(cursor)
-    cursor.expect("SET", "(", "REPLICAS")
-    replicas = _number(cursor, "REPLICAS", MOST_REPLICAS)
+    if cursor.choose(("SET", "RESET")) == "RESET":
+        cursor.expect("(")
+        return AlterCluster(name, reset=_reset(cursor))
+    cursor.expect("(")
+    replicas, parameters = None, dict[str, int]()
+    while True:
+        option = cursor.name("REPLICAS or a parameter").casefold()
+        if option in parameters or (option == "replicas" and replicas):
+            raise InvalidStatement(f"option {option} appears twice")
+        if option == "replicas":
+            replicas = _number(cursor, "REPLICAS", MOST_REPLICAS)
+        else:
+            cursor.accept("=")
+            parameters[option] = cursor.integer(f"a number of {option}")
+        if not cursor.accept(","):
+            break
     cursor.expect(")")
-    return AlterCluster(name, replicas)
+    return AlterCluster(name, replicas, parameters)
+
+
+def _reset(cursor: Cursor) -> tuple[str, ...]:
+    names = [cursor.name("a parameter").casefold()]
+    while cursor.accept(","):
+        names.append(cursor.name("a parameter").casefold())
+    cursor.expect(")")
+    return tuple(names)
 
 
 def drop(cursor: Cursor) -> DropCluster:

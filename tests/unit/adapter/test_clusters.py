@@ -6,11 +6,13 @@ from dataclasses import replace
 import pytest
 
 from streams.adapter import cluster_upkeep
+from streams.adapter.catalog_clusters import ConfigureCluster
 from streams.adapter.delays import Delay, delay_of
 from streams.adapter.observed import Observed
 from streams.adapter.results import Complete, Notice
 from streams.adapter.server import families
 from streams.compute.controller import command_topic, response_topic
+from streams.compute.parameters import DEFAULTS
 from streams.compute.replica_responses import SILENCE_S
 from streams.errors import Determinate
 from streams.http.metrics import exposition
@@ -35,7 +37,7 @@ def has_topics(env: Environment) -> list[bool]:
 
 
 def test_the_default_cluster_is_there_and_wants_one_replica(env) -> None:
-    assert clusters(env) == [["default", 1, 0, 0, 2, None]]
+    assert clusters(env) == [["default", 1, 0, 0, 2, None, None]]
 
 
 def test_relations_have_the_clusters_and_where_objects_are(env) -> None:
@@ -63,15 +65,64 @@ def test_alter_cluster_changes_what_is_wanted_for_all_coordinators_to_come(env) 
     eventually(lambda: clusters(env)[0][2] == 1)
     done = env.sql("ALTER CLUSTER Default SET (REPLICAS 3)")
     assert done == [Complete("ALTER CLUSTER", {"replicas": 3})]
-    assert clusters(env) == [["default", 3, 1, 1, 2, None]]
+    assert clusters(env) == [["default", 3, 1, 1, 2, None, None]]
     env.start()
     assert clusters(env)[0][:2] == ["default", 3]
+
+
+def test_replicas_go_by_the_parameters_of_their_cluster_at_once_and_later_ones_too(env) -> None:
+    env.rows("CREATE CLUSTER c (REPLICAS 1)")
+    default, c = env.start_replica(), env.start_replica("c")
+    eventually(lambda: c.session.parameters == DEFAULTS)
+    eventually(lambda: default.session.parameters == DEFAULTS)
+    done = env.sql("ALTER CLUSTER C SET (HEARTBEAT_MS 1000, max_result_bytes = 2048)")
+    assert done == [Complete("ALTER CLUSTER", {})]
+    ours = replace(DEFAULTS, heartbeat_ms=1000, max_result_bytes=2048)
+    eventually(lambda: c.session.parameters == ours)
+    assert clusters(env)[1][-1] == "heartbeat_ms 1000, max_result_bytes 2048"
+    env.start()
+    assert clusters(env)[1][-1] == "heartbeat_ms 1000, max_result_bytes 2048"
+    successor = env.start_replica("c")
+    eventually(lambda: successor.session.parameters == ours)
+    env.rows("ALTER CLUSTER c RESET (heartbeat_ms); ALTER CLUSTER c SET (REPLICAS 2)")
+    eventually(lambda: successor.session.parameters == replace(ours, heartbeat_ms=2000))
+    assert [row[1::5] for row in clusters(env)] == [[1, None], [2, "max_result_bytes 2048"]]
+    assert default.session.parameters == DEFAULTS
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (
+            "SET (size 2)",
+            "expected a parameter of frontiers_ms, heartbeat_ms, max_read_bytes,"
+            " max_result_bytes, max_unacknowledged_bytes, got size",
+        ),
+        ("SET (heartbeat_ms 1)", "parameter heartbeat_ms: expected 1000 to 4000, got 1"),
+        ("SET (REPLICAS 2, heartbeat_ms 1)", "parameter heartbeat_ms: expected 1000 to 4000"),
+        ("RESET (replicas)", "expected a parameter of frontiers_ms, "),
+    ],
+)
+def test_a_parameter_that_cannot_be_changes_nothing(env, change, message) -> None:
+    assert env.fails(f"ALTER CLUSTER default {change}").message.startswith(message)
+    assert clusters(env) == [["default", 1, 0, 0, 2, None, None]]
+
+
+def test_stored_parameters_of_another_version_are_moved_into_bounds(env) -> None:
+    """Else none of the objects in the cluster would run until somebody repairs the catalog."""
+    env.rows("CREATE CLUSTER c (REPLICAS 1)")
+    stored = ConfigureCluster("c", {"heartbeat_ms": 1, "of_another_version": 7})
+    env.coordinator.catalog.change(lambda _: stored)
+    env.start()
+    c = env.start_replica("c")
+    eventually(lambda: c.session.parameters == replace(DEFAULTS, heartbeat_ms=1000))
 
 
 @pytest.mark.parametrize(
     "text",
     [
         "ALTER CLUSTER c SET (REPLICAS 2)",
+        "ALTER CLUSTER c SET (heartbeat_ms 1000)",
         "DROP CLUSTER c",
         IN_C,
         "CREATE INDEX i IN CLUSTER c ON orders (id)",
@@ -99,8 +150,8 @@ def test_objects_run_in_their_cluster_alone_and_read_across(env) -> None:
     assert c.session.instance.buckets == 3
     eventually(lambda: clusters(env)[1][2] == 1)
     assert clusters(env) == [
-        ["default", 1, 1, 2, 2, None],
-        ["c", 2, 1, 2, 3, "local[1]"],
+        ["default", 1, 1, 2, 2, None, None],
+        ["c", 2, 1, 2, 3, "local[1]", None],
     ]
     assert [row[0] for row in env.rows("SHOW CLUSTER REPLICAS")] == ["default", "c"]
     assert [row[-1] for row in env.rows("SHOW MATERIALIZED VIEWS")] == ["c", "default"]

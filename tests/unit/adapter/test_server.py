@@ -364,7 +364,7 @@ def test_clusters_are_told_to_who_runs_replicas(server) -> None:
     code, (said,) = ask(server, "GET", "/clusters")
     assert code == 200
     numbers = {"replicas": 2, "live": 1, "objects": 1, "buckets": 4}
-    cluster = {"name": "default", **numbers, "master": None}
+    cluster = {"name": "default", **numbers, "master": None, "parameters": None}
     assert said == {"clusters": [cluster]}
     client = Client(f"http://127.0.0.1:{server.endpoint.server_port}")
     assert client.clusters() == [cluster]
