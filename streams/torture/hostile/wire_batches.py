@@ -5,6 +5,7 @@ It decodes the names of headers, so it takes none but text; brokers take any byt
 
 import socket
 import struct
+import time
 from collections.abc import Sequence
 from functools import cache
 
@@ -18,6 +19,11 @@ MORE = 0x80
 MAGIC, NO_PRODUCER = 2, -1
 PRODUCE, VERSION, ALL_REPLICAS = 0, 3, -1
 TIMEOUT_S = 30
+
+NO_LEADER_YET = {3, 5, 6}
+"""The codes of an unknown partition, of no leader, and of a broker that does not lead it."""
+
+PAUSE_S = 0.05
 
 
 def varint(value: int) -> bytes:
@@ -80,10 +86,22 @@ class WireProducer:
         self._place = host, int(port)
 
     def send(self, topic: Topic, partition: int, records: bytes) -> tuple[int, int]:
-        """Write a batch; return partition and offset.
+        """Write a batch; return partition and offset. A new partition's leader is waited for.
 
         Errors: Determinate if the broker refuses it, Indeterminate if it does not answer.
         """
+        until = time.monotonic() + TIMEOUT_S
+        while True:
+            code, offset = self._answer(topic, partition, records)
+            if code not in NO_LEADER_YET or time.monotonic() > until:
+                break
+            time.sleep(PAUSE_S)
+        if code:
+            raise Determinate(f"record for {topic}: the broker refuses it with code {code}")
+        return partition, offset
+
+    def _answer(self, topic: Topic, partition: int, records: bytes) -> tuple[int, int]:
+        """Write a batch; return the broker's code and the offset. Errors: Indeterminate."""
         body = struct.pack(">hhi", -1, ALL_REPLICAS, 1000 * TIMEOUT_S) + struct.pack(">i", 1)
         body += text(topic) + struct.pack(">iii", 1, partition, len(records)) + records
         request = struct.pack(">hhi", PRODUCE, VERSION, 1) + text("wire") + body
@@ -93,9 +111,6 @@ class WireProducer:
                 with connection.makefile("rb") as answers:
                     (size,) = struct.unpack(">i", answers.read(4))
                     answer = answers.read(size)
-            code, offset = struct.unpack_from(">hq", answer, 4 + 4 + len(text(topic)) + 4 + 4)
+            return struct.unpack_from(">hq", answer, 4 + 4 + len(text(topic)) + 4 + 4)
         except (OSError, struct.error) as error:
             raise Indeterminate(f"record for {topic}: no answer: {error}") from error
-        if code:
-            raise Determinate(f"record for {topic}: the broker refuses it with code {code}")
-        return partition, offset
