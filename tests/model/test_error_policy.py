@@ -49,6 +49,10 @@ class History:
         return sum(map(sum, parts)), sum(map(len, parts))
 
 
+SNAPSHOT = 40
+"""Steps in which a source that has not begun reads its topic in slices of a few messages."""
+
+
 def attempt(world: World, replica: Replica, steps: int = 12) -> None:
     """What a replica does that may be stalled."""
     replica.follow()
@@ -90,7 +94,7 @@ def test_an_append_that_would_pass_the_limit_is_not_made(
     replicas = race_at_random(world, rng, tmp_path, 150, outside)
     for _ in range(40):
         history.send(rng, 0.5)
-    attempt(world, replicas[0])
+    attempt(world, replicas[0], SNAPSHOT)
     trouble = replicas[0].scheduler.flows[EVENTS].trouble
     assert trouble is not None
     assert trouble.message.startswith(OVER_LIMIT)
@@ -101,7 +105,7 @@ def test_an_append_that_would_pass_the_limit_is_not_made(
         error_limit=ErrorLimit(number=100, refused_before=refused, messages_before=messages),
     )
     for replica in replicas:
-        attempt(world, replica)
+        attempt(world, replica, SNAPSHOT)
     assert binding.offsets(history.bound(), 0) == {p: len(m) for p, m in enumerate(history.bad)}
     source = world.descriptions[0].source
     assert source is not None
