@@ -207,7 +207,7 @@ def _response_fields(  # noqa: C901, PLR0911, PLR0912  one arm per kind
         case PeekResponse():
             return peek_codec.RESPONSE, peek_codec.response_fields(response)
         case SubscribeResponse():
-            return subscribe_codec.RESPONSE, subscribe_codec.response_fields(response)
+            return subscribe_codec.response_fields(response)
         case DataflowActivity():
             return activity_codec.DATAFLOW, activity_codec.dataflow_fields(response)
         case ReplicaActivity():
@@ -246,6 +246,8 @@ def _response(  # noqa: C901, PLR0911, PLR0912  one arm per kind
             return peek_codec.response_of(record)
         case subscribe_codec.RESPONSE:
             return subscribe_codec.response_of(record)
+        case subscribe_codec.INTERRUPTED:
+            return subscribe_codec.interrupted_of(record)
         case activity_codec.DATAFLOW:
             return activity_codec.dataflow_of(record)
         case activity_codec.REPLICA:

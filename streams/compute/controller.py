@@ -53,6 +53,7 @@ from streams.compute.replica_responses import InstanceStatus
 from streams.compute.subscribes import (
     Subscribe,
     SubscribeError,
+    SubscribeInterrupted,
     SubscribeOutcome,
     SubscribeResponse,
 )
@@ -343,6 +344,9 @@ class Controller:
 
     def _hear_subscribe(self, process: str, response: SubscribeResponse) -> None:
         """Hand over what is new in a response."""
+        if isinstance(response.outcome, SubscribeInterrupted):
+            facts = {"replica": process, "cause": response.outcome.message}
+            log.warning("a replica cannot read what is subscribed", extra=facts)
         self._subscribes, outcome, more = self._subscribes.delivered(process, response)
         self._unsent += more
         if outcome is not None:

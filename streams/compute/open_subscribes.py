@@ -4,6 +4,7 @@
     an interval that goes beyond `reached` -> what lies beyond is delivered; `reached` follows
     a replica joins, an iteration begins -> sent what is open, from `reached` on
     an error of a replica that is behind -> it is asked again, from `reached` on
+    a replica is interrupted -> it is asked again; too often without progress: an error
 
 So each interval is delivered once, whichever replica is the first, and one that dies leaves
 neither a gap nor a copy.
@@ -20,6 +21,7 @@ from streams.compute.subscribes import (
     Subscribe,
     SubscribeBatch,
     SubscribeError,
+    SubscribeInterrupted,
     SubscribeOutcome,
     SubscribeResponse,
 )
@@ -27,13 +29,17 @@ from streams.ids import Timestamp
 from streams.progress import end_of
 from streams.storage.log.persistent_map import Map
 
+MOST_INTERRUPTIONS = 8
+"""Number of times that replicas are interrupted, while none delivers, before it is an error."""
+
 
 @dataclass(frozen=True, slots=True)
 class OpenSubscribe:
-    """A subscribe of which all before `reached` was delivered."""
+    """A subscribe of which all before `reached` was delivered; `interruptions` since then."""
 
     subscribe: Subscribe
     reached: Timestamp
+    interruptions: int = 0
 
     def rest(self) -> Subscribe:
         """Return a subscribe of what was not delivered yet."""
@@ -103,14 +109,34 @@ class OpenSubscribes:
             case SubscribeBatch(lower, upper) if lower > reached or end_of(upper) <= reached:
                 return self, None, ()
             case SubscribeBatch(_, upper) if not upper.is_empty:
-                moved = self.subscribes.set(uuid, replace(asked, reached=upper.time))
-                return replace(self, subscribes=moved), replace(outcome, lower=reached), ()
-            case SubscribeError(lower) if lower < reached:
+                moved = OpenSubscribe(asked.subscribe, upper.time)
+                return self._with(moved), replace(outcome, lower=reached), ()
+            case SubscribeError(lower) | SubscribeInterrupted(lower) if lower < reached:
                 return self, None, (asked.rest_of(replica_of(process)),)
+            case SubscribeInterrupted(_, message):
+                return self._interrupted(asked, process, message)
             case _:
-                others = len(self.processes) > 1 and not asked.subscribe.replica
-                commands = (CancelSubscribe(uuid),) if others else ()
-                return self._without(uuid), replace(outcome, lower=reached), commands
+                return self._ended(asked, replace(outcome, lower=reached))
+
+    def _interrupted(
+        self, asked: OpenSubscribe, process: str, message: str
+    ) -> tuple["OpenSubscribes", SubscribeOutcome | None, Sequence[Command]]:
+        """Ask the replica again, unless none has got on for so long."""
+        waiting = replace(asked, interruptions=asked.interruptions + 1)
+        if waiting.interruptions == MOST_INTERRUPTIONS:
+            return self._ended(asked, SubscribeError(asked.reached, message))
+        return self._with(waiting), None, (asked.rest_of(replica_of(process)),)
+
+    def _ended(
+        self, asked: OpenSubscribe, outcome: SubscribeOutcome
+    ) -> tuple["OpenSubscribes", SubscribeOutcome, Sequence[Command]]:
+        uuid = asked.subscribe.uuid
+        others = len(self.processes) > 1 and not asked.subscribe.replica
+        commands = (CancelSubscribe(uuid),) if others else ()
+        return self._without(uuid), outcome, commands
+
+    def _with(self, asked: OpenSubscribe) -> "OpenSubscribes":
+        return replace(self, subscribes=self.subscribes.set(asked.subscribe.uuid, asked))
 
     def _without(self, uuid: str) -> "OpenSubscribes":
         return replace(self, subscribes=self.subscribes.remove(uuid))

@@ -40,11 +40,12 @@ from streams.storage.log.persistent_map import Map
 
 @dataclass(frozen=True, slots=True)
 class TargetBounds:
-    """Since and upper of a target; or why there is no such target."""
+    """Since and upper of a target; or why there are none, which `may_pass`."""
 
     since: Antichain | None = None
     upper: Antichain | None = None
     problem: str = ""
+    may_pass: bool = False
 
 
 @dataclass(frozen=True, slots=True)

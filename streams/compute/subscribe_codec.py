@@ -9,6 +9,7 @@ from streams.compute.subscribes import (
     Subscribe,
     SubscribeBatch,
     SubscribeError,
+    SubscribeInterrupted,
     SubscribeOutcome,
     SubscribeResponse,
 )
@@ -20,6 +21,7 @@ Record = dict[str, Any]  # type: ignore[explicit-any]  # Avro's generic records
 
 SUBSCRIBE, ACKNOWLEDGE = "compute_subscribe", "compute_acknowledge_subscribe"
 CANCEL, RESPONSE = "compute_cancel_subscribe", "compute_subscribe_response"
+INTERRUPTED = "compute_subscribe_interrupted"
 
 
 def command_fields(
@@ -75,8 +77,8 @@ def cancel_of(record: Record) -> CancelSubscribe:
     return CancelSubscribe(record["uuid"])
 
 
-def response_fields(response: SubscribeResponse) -> Record:
-    """Return the fields of what is delivered."""
+def response_fields(response: SubscribeResponse) -> tuple[str, Record]:
+    """Return the schema and the fields of what is delivered."""
     outcome = response.outcome
     fields: Record = {
         "uuid": response.uuid,
@@ -89,11 +91,13 @@ def response_fields(response: SubscribeResponse) -> Record:
     match outcome:
         case SubscribeBatch(_, upper, count, updates):
             batch = {"upper": list(upper.elements), "count": count, "updates": updates}
-            return {**fields, **batch, "outcome": "batch"}
+            return RESPONSE, {**fields, **batch, "outcome": "batch"}
         case SubscribeError(_, message):
-            return {**fields, "outcome": "error", "message": message}
+            return RESPONSE, {**fields, "outcome": "error", "message": message}
+        case SubscribeInterrupted(lower, message):
+            return INTERRUPTED, {"uuid": response.uuid, "lower": lower, "message": message}
         case DroppedAt():
-            return {**fields, "outcome": "dropped"}
+            return RESPONSE, {**fields, "outcome": "dropped"}
         case _:
             assert_never(outcome)
 
@@ -107,6 +111,12 @@ def response_of(record: Record) -> SubscribeResponse:
         "dropped": DroppedAt(lower),
     }
     return SubscribeResponse(record["uuid"], outcomes[record["outcome"]])
+
+
+def interrupted_of(record: Record) -> SubscribeResponse:
+    """Return what a record says of a read that failed."""
+    interrupted = SubscribeInterrupted(Timestamp(record["lower"]), record["message"])
+    return SubscribeResponse(record["uuid"], interrupted)
 
 
 def _batch(record: Record, lower: Timestamp) -> SubscribeBatch:

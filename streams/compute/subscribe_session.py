@@ -2,13 +2,15 @@
 
     Subscribe --> WAITING --complete beyond `next`, and not too far ahead--> READING
                      ^                                                          |
-                     +------------------- delivered up to `next` ---------------+
-    CancelSubscribe, an error, the last interval --> ended
+                     +---- delivered up to `next`, or interrupted for a pause --+
+    CancelSubscribe, an error, the last interval, interrupted too often --> ended
 
 An iteration begins without any. What was on the topic before this replica started is passed
 over: the controller sends it again. A Subscribe that is open already, or an acknowledgement,
 moves `next` forward: what another replica delivered need not be read. One that has ended begins
-again only behind where it ended.
+again only behind where it ended; one that was interrupted, where it was.
+
+Times are seconds of a monotonic clock.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -23,6 +25,7 @@ from streams.compute.subscribes import (
     Subscribe,
     SubscribeBatch,
     SubscribeError,
+    SubscribeInterrupted,
     SubscribeOutcome,
     SubscribeResponse,
 )
@@ -32,6 +35,12 @@ from streams.storage.log.persistent_map import Map
 
 MOST_SENT = 1000
 """Responses to a subscribe that are not acknowledged, however small they are."""
+
+MOST_ATTEMPTS = 6
+"""Number of attempts in a row to read the same; then the controller is told."""
+
+FIRST_PAUSE_S = 0.25
+"""The pause before the second attempt; each later one is twice as long."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,13 +73,16 @@ SubscribeAction = ReadChanges | AnswerSubscribe
 class Delivering:
     """A subscribe that is open: all before `next` was delivered, here or by another replica.
 
-    `sent` has the upper and the bytes of what was not acknowledged yet.
+    `sent` has the upper and the bytes of what was not acknowledged yet. `failures` counts the
+    reads from `next` on that were interrupted; the next one begins at `retry_at`.
     """
 
     subscribe: Subscribe
     next: Timestamp
     sent: tuple[tuple[Timestamp, int], ...] = ()
     is_reading: bool = False
+    failures: int = 0
+    retry_at: float = 0.0
 
     @property
     def is_snapshot(self) -> bool:
@@ -85,12 +97,23 @@ class Delivering:
     def acknowledged(self, upper: Timestamp) -> "Delivering":
         """Return the state when all before upper has been taken."""
         sent = tuple((end, size) for end, size in self.sent if end > upper)
-        return replace(self, sent=sent, next=max(self.next, upper))
+        return replace(self.moved(max(self.next, upper)), sent=sent)
 
     def delivered(self, batch: SubscribeBatch) -> "Delivering":
         """Return the state after an interval."""
         end = end_of(batch.upper)
-        return replace(self, next=end, sent=(*self.sent, (end, len(batch.updates))))
+        return replace(self.moved(end), sent=(*self.sent, (end, len(batch.updates))))
+
+    def moved(self, to: Timestamp) -> "Delivering":
+        """Return the state with another position, of which no read has failed."""
+        if to == self.next:
+            return self
+        return replace(self, next=to, failures=0, retry_at=0.0)
+
+    def interrupted(self, now: float) -> "Delivering":
+        """Return the state after one more read that failed."""
+        pause = FIRST_PAUSE_S * 2**self.failures
+        return replace(self, failures=self.failures + 1, retry_at=now + pause)
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +151,7 @@ class SubscribeSession:
                 return self, ()
 
     def ready(
-        self, bounds: Callable[[Subscribe], TargetBounds], most_ahead: int
+        self, bounds: Callable[[Subscribe], TargetBounds], most_ahead: int, now: float
     ) -> tuple["SubscribeSession", tuple[SubscribeAction, ...]]:
         """Return the session with all reads begun that can be, and the actions.
 
@@ -138,19 +161,19 @@ class SubscribeSession:
             return self, ()
         session, actions = self, list[SubscribeAction]()
         for delivering in self.open.values():
-            is_ahead = delivering.unacknowledged >= most_ahead
-            if delivering.is_reading or is_ahead or len(delivering.sent) >= MOST_SENT:
-                continue
             allowance = most_ahead - delivering.unacknowledged
+            is_ahead = allowance <= 0 or len(delivering.sent) >= MOST_SENT
+            if delivering.is_reading or is_ahead or now < delivering.retry_at:
+                continue
             target = bounds(delivering.subscribe)
-            session, more = session._decided(delivering, target, allowance)
+            session, more = session._decided(delivering, target, allowance, now)
             actions += more
         return session, tuple(actions)
 
     def finished(
-        self, read: ReadChanges, outcomes: Sequence[SubscribeOutcome]
+        self, read: ReadChanges, outcomes: Sequence[SubscribeOutcome], now: float
     ) -> tuple["SubscribeSession", tuple[SubscribeAction, ...]]:
-        """Return the session after a read of contiguous intervals, and perhaps an error.
+        """Return the session after a read of contiguous intervals, and what kept it from more.
 
         What was acknowledged meanwhile is left out.
         """
@@ -161,7 +184,7 @@ class SubscribeSession:
         session = replace(self, open=self.open.set(uuid, delivering))
         actions: list[SubscribeAction] = []
         for outcome in outcomes:
-            session, more = session._delivered(uuid, outcome)  # noqa: SLF001  its own
+            session, more = session._delivered(uuid, outcome, now)  # noqa: SLF001  its own
             actions += more
         return session, tuple(actions)
 
@@ -182,45 +205,43 @@ class SubscribeSession:
         return replace(self, open=self.open.set(uuid, moved), ended=self.ended.remove(uuid))
 
     def _decided(
-        self, delivering: Delivering, bounds: TargetBounds, allowance: int
+        self, delivering: Delivering, bounds: TargetBounds, allowance: int, now: float
     ) -> tuple["SubscribeSession", tuple[SubscribeAction, ...]]:
         subscribe, lower = delivering.subscribe, delivering.next
         exact_at = lower if delivering.is_snapshot else Timestamp(lower - 1)
         if bounds.problem:
-            return self._failed(subscribe.uuid, lower, bounds.problem)
+            of = SubscribeInterrupted if bounds.may_pass else SubscribeError
+            return self._delivered(subscribe.uuid, of(lower, bounds.problem), now)
         since, upper = bounds.since, bounds.upper
         if since is None or upper is None:
             return self, ()
         if not since.less_equal(exact_at):
-            return self._failed(subscribe.uuid, lower, _unreadable(subscribe, lower, since))
+            why = SubscribeError(lower, _unreadable(subscribe, lower, since))
+            return self._delivered(subscribe.uuid, why, now)
         if upper.less_equal(lower):
             return self, ()
         reading = replace(delivering, is_reading=True)
         read = ReadChanges(self.nonce, subscribe, lower, delivering.is_snapshot, allowance)
         return replace(self, open=self.open.set(subscribe.uuid, reading)), (read,)
 
-    def _failed(
-        self, uuid: str, lower: Timestamp, message: str
-    ) -> tuple["SubscribeSession", tuple[SubscribeAction, ...]]:
-        return self._ended(uuid, SubscribeError(lower, message), lower)
-
     def _delivered(
-        self, uuid: str, outcome: SubscribeOutcome
+        self, uuid: str, outcome: SubscribeOutcome, now: float
     ) -> tuple["SubscribeSession", tuple[SubscribeAction, ...]]:
         delivering = self.open.get(uuid)
-        if delivering is None:
+        if delivering is None or _is_past(outcome, delivering.next):
             return self, ()
         match outcome:
-            case SubscribeBatch(_, upper) if end_of(upper) <= delivering.next:
-                return self, ()
             case SubscribeBatch(_, upper) if upper.is_empty:
                 return self._ended(uuid, outcome, END)
             case SubscribeBatch():
                 moved = self.open.set(uuid, delivering.delivered(outcome))
                 response = SubscribeResponse(uuid, outcome)
                 return replace(self, open=moved), (AnswerSubscribe(self.nonce, response),)
-            case _ if outcome.lower < delivering.next:
-                return self, ()
+            case SubscribeInterrupted() if delivering.failures + 1 < MOST_ATTEMPTS:
+                waiting = self.open.set(uuid, delivering.interrupted(now))
+                return replace(self, open=waiting), ()
+            case SubscribeInterrupted(lower):
+                return self._ended(uuid, outcome, Timestamp(lower - 1))
             case _:
                 return self._ended(uuid, outcome, outcome.lower)
 
@@ -233,6 +254,13 @@ class SubscribeSession:
         if not self.is_initialized:
             return replace(closed, due=(*self.due, response)), ()
         return closed, (AnswerSubscribe(self.nonce, response),)
+
+
+def _is_past(outcome: SubscribeOutcome, position: Timestamp) -> bool:
+    """Whether an outcome is about what was delivered already."""
+    if isinstance(outcome, SubscribeBatch):
+        return end_of(outcome.upper) <= position
+    return outcome.lower < position
 
 
 def _unreadable(subscribe: Subscribe, lower: Timestamp, since: Antichain) -> str:

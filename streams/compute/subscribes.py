@@ -7,7 +7,8 @@ one has the empty upper: the collection is complete, or `until` is reached.
 
 The delivery ends with an error at the first time at which the collection, or an expression of
 the plan over a row, is in error, behind all updates of earlier times. It ends with `DroppedAt`
-once it is canceled.
+once it is canceled. What a retry may heal is no error: a replica that has tried a few times
+says that it is interrupted, and goes on when it is asked again.
 
 A replica delivers about `max_unacknowledged_bytes` ahead of what was acknowledged, and may
 leave out what was acknowledged before it delivered it itself.
@@ -84,13 +85,21 @@ class SubscribeError:
 
 
 @dataclass(frozen=True, slots=True)
+class SubscribeInterrupted:
+    """Why nothing could be read from `lower` on so far: a retry, here or elsewhere, may."""
+
+    lower: Timestamp
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
 class DroppedAt:
     """It was canceled, when all before `lower` had been delivered."""
 
     lower: Timestamp
 
 
-SubscribeOutcome = SubscribeBatch | SubscribeError | DroppedAt
+SubscribeOutcome = SubscribeBatch | SubscribeError | SubscribeInterrupted | DroppedAt
 
 
 @dataclass(frozen=True, slots=True)

@@ -56,6 +56,7 @@ from streams.compute.subscribes import (
     Subscribe,
     SubscribeBatch,
     SubscribeError,
+    SubscribeInterrupted,
     SubscribeResponse,
 )
 from streams.ids import CollectionId, Timestamp
@@ -123,6 +124,7 @@ RESPONSES: dict[str, Response] = {
         UUID, SubscribeBatch(Timestamp(9), EMPTY, 0, b"")
     ),
     "subscribe-response-error": SubscribeResponse(UUID, SubscribeError(Timestamp(9), "why")),
+    "subscribe-interrupted": SubscribeResponse(UUID, SubscribeInterrupted(Timestamp(9), "why")),
     "subscribe-response-dropped": SubscribeResponse(UUID, DroppedAt(Timestamp(9))),
     "frontiers": Frontiers(CollectionId("u1"), frontier(8), None, frontier(9)),
     "frontiers-dropped": Frontiers(CollectionId("u1"), EMPTY, EMPTY, EMPTY),

@@ -71,7 +71,7 @@ class PeekReplica:
     subscribes: SubscribeReplica
     reads: list[ReadTarget] = field(default_factory=list)
 
-    def hear(self, uppers: dict[CollectionId, int], *, is_calm: bool) -> None:
+    def hear(self, uppers: dict[CollectionId, int], now: float, *, is_calm: bool) -> None:
         """Take what was said, and finish some reads. Errors: Determinate, Indeterminate."""
 
         def bounds(target: PeekTarget) -> TargetBounds:
@@ -86,7 +86,7 @@ class PeekReplica:
                 self.session, actions = self.session.step(received.command, is_old=is_old)
                 self._act(actions)
                 self.subscribes.take(received.command, is_old=is_old)
-        self.subscribes.work(uppers, is_calm=is_calm)
+        self.subscribes.work(uppers, now, is_calm=is_calm)
         self.session, actions = self.session.ready(bounds)
         self._act(actions)
         self._finish(is_calm=is_calm)

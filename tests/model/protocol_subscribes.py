@@ -20,7 +20,12 @@ from streams.compute.subscribe_session import (
     SubscribeAction,
     SubscribeSession,
 )
-from streams.compute.subscribes import Subscribe, SubscribeBatch, SubscribeOutcome
+from streams.compute.subscribes import (
+    Subscribe,
+    SubscribeBatch,
+    SubscribeInterrupted,
+    SubscribeOutcome,
+)
 from streams.compute.writer import ResponseWriter
 from streams.errors import Determinate, Indeterminate
 from streams.ids import CollectionId, Timestamp
@@ -61,7 +66,7 @@ class SubscribeReplica:
         self.session, actions = self.session.step(command, is_old=is_old)
         self._act(actions)
 
-    def work(self, uppers: dict[CollectionId, int], *, is_calm: bool) -> None:
+    def work(self, uppers: dict[CollectionId, int], now: float, *, is_calm: bool) -> None:
         """Begin and finish some reads. Errors: Determinate, Indeterminate."""
 
         def bounds(subscribe: Subscribe) -> TargetBounds:
@@ -70,17 +75,18 @@ class SubscribeReplica:
             return TargetBounds(frontier(since), frontier(upper))
 
         for _ in range(20 if is_calm else 1):
-            self.session, actions = self.session.ready(bounds, MOST_AHEAD)
+            self.session, actions = self.session.ready(bounds, MOST_AHEAD, now)
             self._act(actions)
             self.rng.shuffle(self.reads)
             while self.reads and (is_calm or self.rng.random() < 0.5):
                 read = self.reads.pop()
                 upper = FAR if is_calm else uppers[read.subscribe.collection]
-                self.session, actions = self.session.finished(read, self._found(read, upper))
+                found = self._found(read, upper, is_calm=is_calm)
+                self.session, actions = self.session.finished(read, found, now)
                 self._act(actions)
 
-    def _found(self, read: ReadChanges, upper: int) -> list[SubscribeOutcome]:
-        """What there is up to an upper, in one interval or two."""
+    def _found(self, read: ReadChanges, upper: int, *, is_calm: bool) -> list[SubscribeOutcome]:
+        """What there is up to an upper, in one interval or two; now and then it fails."""
         until = read.subscribe.until
         assert until is not None
         if read.lower == until:  # changes alone, of no time
@@ -91,6 +97,9 @@ class SubscribeReplica:
         found: list[SubscribeOutcome] = []
         lower = read.lower
         for to in ends:
+            if not is_calm and self.rng.random() < 0.2:
+                found.append(SubscribeInterrupted(lower, "later"))
+                break
             times = json.dumps(list(range(lower, to))).encode()
             reached = EMPTY if to == until else frontier(to)
             found.append(SubscribeBatch(lower, reached, to - lower, times))

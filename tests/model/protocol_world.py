@@ -8,7 +8,8 @@ there: a dataflow is at a frontier that moves at random, and a shard is its uppe
     a controller    is replaced by a successor, and may go on for a while
     a replica       hears late, dies and comes back as another process, or is doubled
     a peek          is answered once, or nobody waits for it any more
-    a subscribe     is delivered without a gap or a copy, or nobody wants it any more
+    a subscribe     is delivered without a gap or a copy, or nobody wants it any more; reads of
+                    it fail for a while
 """
 
 import threading
@@ -449,7 +450,8 @@ class Replica:
         try:
             self.server.hear(self.reader)
             if self.world.logs.is_calm or self.world.rng.random() < PROMPT:
-                self.peeks.hear(self.world.uppers, is_calm=self.world.logs.is_calm)
+                is_calm = self.world.logs.is_calm
+                self.peeks.hear(self.world.uppers, self.world.now, is_calm=is_calm)
         except (Determinate, Indeterminate):
             return False
         return True

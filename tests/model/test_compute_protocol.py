@@ -4,6 +4,7 @@ from random import Random
 
 import pytest
 
+from streams.compute import subscribe_session
 from streams.compute.protocol import Status, replica_of
 from streams.compute.reconciliation import structure
 from streams.ids import CollectionId
@@ -150,6 +151,7 @@ class Run:
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_what_is_said_keeps_the_rules(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(subscribe_session, "MOST_ATTEMPTS", 2)
     run = Run(seed, monkeypatch)
     for _ in range(STEPS):
         run.step()

@@ -18,6 +18,7 @@ from streams.compute.subscribes import (
     Subscribe,
     SubscribeBatch,
     SubscribeError,
+    SubscribeInterrupted,
     SubscribeOutcome,
     SubscribeResponse,
 )
@@ -32,7 +33,8 @@ class SubscribeScript:
     """`new` begins anew; `replica` and `controller` take lines and say what is done.
 
     The replica is `r1`, and delivers `most_ahead` bytes ahead. An interval is `lower-upper`,
-    with the bytes of its updates; its upper is `end` if nothing follows.
+    with the bytes of its updates; its upper is `end` if nothing follows. `wait` lets seconds
+    pass.
     """
 
     def __init__(self) -> None:
@@ -42,7 +44,7 @@ class SubscribeScript:
         self.session, self.open = SubscribeSession("r1"), OpenSubscribes()
         self.bounds: dict[str, TargetBounds] = {}
         self.reads: dict[str, ReadChanges] = {}
-        self.most_ahead = most_ahead
+        self.most_ahead, self.now = most_ahead, 0.0
 
     def handle(self, case: Case) -> str:
         if case.directive == "new":
@@ -58,15 +60,21 @@ class SubscribeScript:
             self.bounds[name] = TargetBounds(bound(since), bound(upper))
         elif word == "missing":
             self.bounds[words[0]] = TargetBounds(problem=f"there is no {words[0]}")
+        elif word == "unreachable":
+            problem = f"{words[0]} does not answer"
+            self.bounds[words[0]] = TargetBounds(problem=problem, may_pass=True)
+        elif word == "wait":
+            self.now += float(words[0])
         elif word == "finished":
             uuid, *said = words
             outcomes = [outcome(one) for one in said]
-            self.session, actions = self.session.finished(self.reads.pop(uuid), outcomes)
+            read = self.reads.pop(uuid)
+            self.session, actions = self.session.finished(read, outcomes, self.now)
         else:
             given, is_old = command(word, words), words[-1:] == ("old",)
             self.session, actions = self.session.step(given, is_old=is_old)
         look = lambda subscribe: self.bounds.get(subscribe.collection, TargetBounds())  # noqa: E731  short
-        self.session, more = self.session.ready(look, self.most_ahead)
+        self.session, more = self.session.ready(look, self.most_ahead, self.now)
         return "; ".join(map(self._done, (*actions, *more))) or NOTHING
 
     def _done(self, action: SubscribeAction) -> str:
@@ -111,10 +119,15 @@ def bound(text: str) -> Antichain:
 
 
 def outcome(text: str) -> SubscribeOutcome:
-    """`3-7:5` is an interval with 5 bytes, `!7` an error, `x7` a drop."""
-    if text[0] in "!x":
+    """`3-7:5` is an interval with 5 bytes, `!7` an error, `?7` an interruption, `x7` a drop."""
+    if text[0] in "!?x":
         lower = Timestamp(int(text[1:]))
-        return SubscribeError(lower, "why") if text[0] == "!" else DroppedAt(lower)
+        said: dict[str, SubscribeOutcome] = {
+            "!": SubscribeError(lower, "why"),
+            "?": SubscribeInterrupted(lower, "later"),
+            "x": DroppedAt(lower),
+        }
+        return said[text[0]]
     interval, _, size = text.partition(":")
     lower_text, _, upper = interval.partition("-")
     return SubscribeBatch(Timestamp(int(lower_text)), bound(upper), 0, b"u" * int(size or 1))
@@ -127,6 +140,8 @@ def shown(said: SubscribeOutcome) -> str:
             return f"[{lower}, {end}) {len(updates)} bytes"
         case SubscribeError(lower, message):
             return f"error at {lower}: {message}"
+        case SubscribeInterrupted(lower, message):
+            return f"interrupted at {lower}: {message}"
         case DroppedAt(lower):
             return f"dropped at {lower}"
 

@@ -42,6 +42,7 @@ from streams.replica.driver.wakeup import Wakeup
 from streams.replica.peeks.copying import copied
 from streams.replica.peeks.evaluation import answer, import_types, plan_of, rows_of
 from streams.replica.peeks.indexes import Indexes
+from streams.replica.peeks.passing_failures import may_pass
 from streams.replica.peeks.shard_read import read_shard
 from streams.replica.peeks.subscribes import Subscribes
 from streams.storage.client.shards import Shards
@@ -211,9 +212,9 @@ class PeekLoop:
                 least[index] = min(peek.time, least.get(index, peek.time))
         return least
 
-    def _open_targets(self) -> Mapping[str, str]:
+    def _open_targets(self) -> Mapping[str, TargetBounds]:
         """Follow the groups of what is open; return why some cannot be followed."""
-        shards, problems = self._shards, dict[str, str]()
+        shards, problems = self._shards, dict[str, TargetBounds]()
         if shards is None:
             return problems
         with self._lock:
@@ -223,10 +224,12 @@ class PeekLoop:
             try:
                 shards.open(group)
             except SlackwaterError as failure:
-                problems[group] = str(failure)
+                problems[group] = TargetBounds(problem=str(failure), may_pass=may_pass(failure))
         return problems
 
-    def _next(self, problems: Mapping[str, str], queue: deque[ReadTarget]) -> ReadTarget | None:
+    def _next(
+        self, problems: Mapping[str, TargetBounds], queue: deque[ReadTarget]
+    ) -> ReadTarget | None:
         """Take one read of a queue, if there is any."""
         with self._lock:
             bounds = partial(self._bounds, problems)
@@ -247,18 +250,18 @@ class PeekLoop:
             else:
                 self._answers.put(action)
 
-    def _bounds(self, problems: Mapping[str, str], target: PeekTarget) -> TargetBounds:
+    def _bounds(self, problems: Mapping[str, TargetBounds], target: PeekTarget) -> TargetBounds:
         """Return the bounds of a target as folded. Quick: called with the lock."""
         if target.index is not None:
             return self.indexes.bounds(target.index)
         if target.group in problems:
-            return TargetBounds(problem=problems[target.group])
+            return problems[target.group]
         if self._shards is None or target.group not in self._shards.groups():
             return TargetBounds()  # it is opened before the next look
         try:
             state = self._shards.state(target.collection)
-        except SlackwaterError as failure:
-            return TargetBounds(problem=str(failure))
+        except SlackwaterError as failure:  # what is not there yet may come
+            return TargetBounds(problem=str(failure), may_pass=True)
         return TargetBounds(state.since, state.upper)
 
     def _outcome(self, read: ReadTarget, kernel: Kernel) -> PeekOutcome:

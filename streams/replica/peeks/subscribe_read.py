@@ -12,12 +12,18 @@ import pyarrow.compute as pc
 
 from streams.compute.parameters import ComputeParameters
 from streams.compute.subscribe_session import ReadChanges
-from streams.compute.subscribes import SubscribeBatch, SubscribeError, SubscribeOutcome
+from streams.compute.subscribes import (
+    SubscribeBatch,
+    SubscribeError,
+    SubscribeInterrupted,
+    SubscribeOutcome,
+)
 from streams.errors import InvalidUsage, SlackwaterError
 from streams.ids import Timestamp
 from streams.plan.physical import Dataflow
 from streams.progress import EMPTY, END, Antichain, Interval, end_of, frontier
 from streams.replica.peeks.evaluation import import_types, made_of, plan_with
+from streams.replica.peeks.passing_failures import may_pass
 from streams.replica.peeks.shard_read import PeekSelection
 from streams.storage.client.shards import Shards
 from streams.storage.read.reader import changes, snapshot
@@ -30,9 +36,10 @@ from streams.trace.updates import advance, consolidate, flatten
 def deliveries(
     shards: Shards, read: ReadChanges, kernel: Kernel, parameters: ComputeParameters
 ) -> list[SubscribeOutcome]:
-    """Return contiguous intervals from the lower of a read on, and the error behind them.
+    """Return contiguous intervals from the lower of a read on, and what kept it from more.
 
-    The shard is complete beyond the lower. What cannot be read is an error.
+    The shard is complete beyond the lower. What cannot be read is an error, unless a retry may
+    heal it.
     """
     delivered: list[SubscribeOutcome] = []
     lower, total = read.lower, 0
@@ -43,7 +50,8 @@ def deliveries(
             delivered.append(batch)
             lower, total = end_of(batch.upper), total + len(batch.updates)
     except SlackwaterError as failure:
-        delivered.append(SubscribeError(lower, str(failure)))
+        ended = SubscribeInterrupted if may_pass(failure) else SubscribeError
+        delivered.append(ended(lower, str(failure)))
     return delivered
 
 

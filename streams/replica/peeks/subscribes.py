@@ -6,6 +6,7 @@ alone, in the order in which the session gives them.
 
 import logging
 import threading
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -19,7 +20,7 @@ from streams.compute.subscribe_session import (
     SubscribeAction,
     SubscribeSession,
 )
-from streams.compute.subscribes import Subscribe, SubscribeError, SubscribeOutcome
+from streams.compute.subscribes import Subscribe, SubscribeInterrupted, SubscribeOutcome
 from streams.compute.writer import ResponseWriter
 from streams.replica.peeks.subscribe_read import deliveries
 from streams.storage.client.shards import Shards
@@ -34,6 +35,7 @@ class Subscribes:
 
     session: SubscribeSession
     writer: ResponseWriter
+    clock: Callable[[], float] = time.monotonic
     _answers: list[AnswerSubscribe] = field(default_factory=list)
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _kernel: Kernel = field(default_factory=Kernel)
@@ -69,14 +71,15 @@ class Subscribes:
             return bounds(PeekTarget(subscribe.collection, subscribe.group))
 
         with self._lock:
-            self.session, actions = self.session.ready(of, parameters.max_unacknowledged_bytes)
+            most_ahead = parameters.max_unacknowledged_bytes
+            self.session, actions = self.session.ready(of, most_ahead, self.clock())
             reads = self._keep(actions)
         has_worked = self._write()
         for read in reads:
             assert shards is not None, "bounds come from shards"
             outcomes = self._outcomes(shards, read, parameters)
             with self._lock:
-                self.session, actions = self.session.finished(read, outcomes)
+                self.session, actions = self.session.finished(read, outcomes, self.clock())
                 self._keep(actions)
             has_worked = self._write() or has_worked
         return has_worked
@@ -84,11 +87,17 @@ class Subscribes:
     def _outcomes(
         self, shards: Shards, read: ReadChanges, parameters: ComputeParameters
     ) -> list[SubscribeOutcome]:
+        uuid = read.subscribe.uuid
         try:
-            return deliveries(shards, read, self._kernel, parameters)
+            outcomes = deliveries(shards, read, self._kernel, parameters)
         except Exception as defect:
-            log.exception("subscribe failed", extra={"uuid": read.subscribe.uuid})
-            return [SubscribeError(read.lower, f"internal error: {defect!r}")]
+            log.exception("subscribe failed", extra={"uuid": uuid})
+            return [SubscribeInterrupted(read.lower, f"internal error: {defect!r}")]
+        for outcome in outcomes[-1:]:
+            if isinstance(outcome, SubscribeInterrupted):
+                facts = {"uuid": uuid, "cause": outcome.message}
+                log.warning("a subscribe cannot be read; retrying", extra=facts)
+        return outcomes
 
     def _keep(self, actions: tuple[SubscribeAction, ...]) -> list[ReadChanges]:
         """Keep the answers, with the lock; return the reads."""

@@ -36,6 +36,7 @@ from streams.compute.subscribes import (
     Subscribe,
     SubscribeBatch,
     SubscribeError,
+    SubscribeInterrupted,
     SubscribeResponse,
 )
 from streams.errors import SlackwaterError
@@ -261,6 +262,8 @@ class Answers:
                     self.over[uuid] = END
             case SubscribeError(lower):
                 self.over[uuid] = lower
+            case SubscribeInterrupted(lower):  # it may begin again where it was
+                self.over[uuid] = Timestamp(lower - 1)
             case DroppedAt():
                 canceled = uuid in self.iteration.canceled
                 insist(canceled, "what nobody canceled is delivered", response)

@@ -2,16 +2,20 @@
 
 from collections.abc import Iterator
 from dataclasses import replace
+from typing import Any
 
 import pyarrow as pa
 import pytest
 
+from streams.compute import open_subscribes, subscribe_session
 from streams.compute.controller import Deliveries
 from streams.compute.protocol import Alive
 from streams.compute.subscribes import Subscribe, SubscribeBatch, SubscribeError
-from streams.errors import Determinate
+from streams.errors import Corrupt, Determinate
 from streams.ids import CollectionId, Timestamp
 from streams.progress import Antichain, frontier
+from streams.replica.peeks import subscribe_read
+from streams.storage.read import reader
 from tests.support.peeking import Peeking, identity
 from tests.unit.compute.test_controller_peeks import Asked
 
@@ -106,4 +110,47 @@ def test_one_that_is_refused_is_not_there(
         batch = deliveries.get(timeout=20)
     assert isinstance(batch, SubscribeBatch)
     assert batch.upper.is_empty
+    controller.close()
+
+
+@pytest.mark.parametrize("others", [0, 1])
+def test_a_failure_of_the_moment_is_no_end(
+    monkeypatch: pytest.MonkeyPatch, peeking: Peeking, others: int
+) -> None:
+    monkeypatch.setattr(subscribe_session, "MOST_ATTEMPTS", 1)
+    changes, failures = reader.changes, [Determinate("no answer")] * 3
+
+    def changes_or_fail(*args: Any, **named: Any) -> object:
+        if failures:
+            raise failures.pop()
+        return changes(*args, **named)
+
+    monkeypatch.setattr(subscribe_read, "changes", changes_or_fail)
+    controller = Asked(peeking.broker.logs)
+    for number in range(1 + others):
+        peeking.replica(f"r{number}")
+    with controller.polled():
+        deliveries = controller.subscribe(SUBSCRIBE)
+        peeking.append("u1", 9, (2, "b", 7, 1))
+        assert taken(deliveries, 3, 9) == [(1, 3), (2, 7)]
+    controller.close()
+
+
+def test_what_no_replica_can_read_is_an_error_in_the_end(
+    monkeypatch: pytest.MonkeyPatch, peeking: Peeking
+) -> None:
+    monkeypatch.setattr(subscribe_session, "MOST_ATTEMPTS", 1)
+    monkeypatch.setattr(open_subscribes, "MOST_INTERRUPTIONS", 3)
+
+    def fail(*_: object, **__: object) -> None:
+        raise Corrupt("sw.u1.data/0@7: the chunk is missing")
+
+    monkeypatch.setattr(subscribe_read, "changes", fail)
+    controller = Asked(peeking.broker.logs)
+    peeking.replica()
+    with controller.polled():
+        deliveries = controller.subscribe(SUBSCRIBE)
+        assert taken(deliveries, 3, 4) == [(1, 3)]
+        why = "sw.u1.data/0@7: the chunk is missing"
+        assert deliveries.get(timeout=20) == SubscribeError(Timestamp(4), why)
     controller.close()

@@ -1,17 +1,18 @@
 """A controller and replicas that crash, join and lag: a subscribe is delivered without a gap.
 
 The collection has an update at each time. Replicas hear of its upper apart, since follows what
-the client has acknowledged at once, and reads are cut anywhere. The oracle folds the intervals.
+the client has acknowledged at once, and reads are cut anywhere or fail for a while. The oracle
+folds the intervals.
 """
 
 import json
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streams.compute.open_subscribes import OpenSubscribes
+from streams.compute.open_subscribes import MOST_INTERRUPTIONS, OpenSubscribes
 from streams.compute.peek_session import TargetBounds
 from streams.compute.protocol import (
     Command,
@@ -24,6 +25,7 @@ from streams.compute.protocol import (
     ResponseMessage,
 )
 from streams.compute.subscribe_session import (
+    MOST_ATTEMPTS,
     AnswerSubscribe,
     ReadChanges,
     SubscribeAction,
@@ -35,6 +37,7 @@ from streams.compute.subscribes import (
     Subscribe,
     SubscribeBatch,
     SubscribeError,
+    SubscribeInterrupted,
     SubscribeOutcome,
     SubscribeResponse,
 )
@@ -43,6 +46,7 @@ from streams.progress import EMPTY, END, end_of, frontier
 from streams.torture.compute.protocol_rules import check_commands, check_responses
 
 AS_OF, UNTIL, MOST_AHEAD = 3, 30, 40
+FAILING_TURNS = range(0, 120, 20)
 
 
 def subscribe(*, snapshot: bool = True, replica: str = "") -> Subscribe:
@@ -93,6 +97,7 @@ class Process:
     reads: list[ReadChanges] = field(default_factory=list)
     told: str = ""
     sequence: int = 0
+    now: float = 0.0
 
     def __post_init__(self) -> None:
         commands = self.world.topics.commands
@@ -121,8 +126,9 @@ class Process:
         self.look()
 
     def look(self) -> None:
+        self.now += 2.0
         found = TargetBounds(frontier(self.world.since), frontier(self.upper))
-        self.session, actions = self.session.ready(lambda _: found, MOST_AHEAD)
+        self.session, actions = self.session.ready(lambda _: found, MOST_AHEAD, self.now)
         self.act(actions)
 
     def finish(self, cut: int = 1) -> None:
@@ -138,9 +144,23 @@ class Process:
         for upper in ends:
             outcomes.append(batch(lower, upper))
             lower = Timestamp(upper)
-        self.session, actions = self.session.finished(done, outcomes)
+        self.session, actions = self.session.finished(done, outcomes, self.now)
         self.act(actions)
         self.look()
+
+    def fail(self, times: int = 1) -> None:
+        """Fail to read the same, so often that the controller has to hear of it."""
+        if self.world.interruptions + times >= MOST_INTERRUPTIONS:
+            return
+        self.world.interruptions += times
+        for _ in range(times * MOST_ATTEMPTS):
+            if self.reads:
+                done = self.reads.pop(0)
+                outcome = SubscribeInterrupted(done.lower, "later")
+                self.session, actions = self.session.finished(done, [outcome], self.now)
+                self.act(actions)
+            for _ in range(4):
+                self.look()
 
     def act(self, actions: Iterable[SubscribeAction]) -> None:
         for action in actions:
@@ -166,6 +186,7 @@ class World:
         self.since = AS_OF
         self.taken: list[int] = []
         self.ended: SubscribeOutcome | None = None
+        self.interruptions = 0
         self.begin()
         self.processes = [self.start("r1"), self.start("r2")]
         self.subscribes = self.subscribes.ask(asked)
@@ -207,6 +228,7 @@ class World:
         assert self.ended is None, "nothing follows the end"
         assert isinstance(outcome, SubscribeBatch), outcome
         assert outcome.lower == self.reached
+        self.interruptions = 0
         assert end_of(outcome.upper) > self.reached
         self.taken += [time for time in json.loads(outcome.updates) if time >= self.reached]
         self.reached = end_of(outcome.upper)
@@ -223,12 +245,14 @@ class World:
         self.processes[number % 2] = self.start(self.processes[number % 2].name)
 
     def settle(self, paces: tuple[int, int]) -> None:
-        """Go on to the end, each replica at its pace: one may be far behind."""
+        """Go on to the end, each replica at its pace: one may be far behind, or fail awhile."""
         for turn in range(600):
             for process, pace in zip(self.processes, paces, strict=True):
                 if turn % pace == 0:
                     process.read()
                     process.follow(pace)
+                    if turn in FAILING_TURNS:
+                        process.fail()
                     process.finish(pace)
             self.deliver()
             self.deliver()
@@ -237,7 +261,7 @@ class World:
 
 
 MOVES = (
-    *("read", "read", "follow", "finish", "crash"),
+    *("read", "read", "follow", "finish", "fail", "crash"),
     *("deliver", "deliver", "begin", "acknowledge"),
 )
 moves = st.lists(
@@ -259,7 +283,7 @@ def test_each_interval_is_delivered_once(
 ) -> None:
     world = World(wanted)
     for move, number in script:
-        if move in {"read", "follow", "finish"}:
+        if move in {"read", "follow", "finish", "fail"}:
             getattr(world.processes[number % 2], move)(number)
         else:
             getattr(world, move)(number)
@@ -298,6 +322,28 @@ def test_an_error_ends_it_unless_the_replica_is_behind() -> None:
     wrong = SubscribeError(Timestamp(6), "bad")
     open_, new, commands = open_.delivered("r2-1", answer(wrong))
     assert new == wrong
+    assert commands == (CancelSubscribe("s"),)
+    assert not open_.subscribes
+
+
+def test_an_interruption_is_an_error_only_when_it_lasts() -> None:
+    open_, _ = OpenSubscribes().ask(subscribe()).heard("r1-1")
+    open_, _ = open_.heard("r2-1")
+    late = answer(SubscribeInterrupted(Timestamp(3), "later"))
+    for _ in range(2):
+        open_, new, again = open_.delivered("r1-1", late)
+        (rest,) = again
+        assert isinstance(rest, Subscribe)
+        assert (new, rest) == (None, replace(subscribe(), replica="r1"))
+    open_, _, _ = open_.delivered("r2-1", answer(batch(3, 6)))
+    for at in (3, *[6] * (MOST_INTERRUPTIONS - 1)):
+        late = answer(SubscribeInterrupted(Timestamp(at), "later"))
+        open_, new, again = open_.delivered("r1-1", late)
+        (rest,) = again
+        assert isinstance(rest, Subscribe)
+        assert (new, rest.replica, rest.first) == (None, "r1", 6)
+    open_, new, commands = open_.delivered("r2-1", late)
+    assert new == SubscribeError(Timestamp(6), "later")
     assert commands == (CancelSubscribe("s"),)
     assert not open_.subscribes
 

@@ -25,15 +25,22 @@ from streams.compute.subscribes import (
     Subscribe,
     SubscribeBatch,
     SubscribeError,
+    SubscribeInterrupted,
     SubscribeOutcome,
     SubscribeResponse,
 )
 from streams.compute.writer import CommandWriter
-from streams.ids import CollectionId, Timestamp
+from streams.errors import Corrupt, Determinate, Indeterminate
+from streams.ids import CapabilityId, CollectionId, Timestamp
 from streams.plan import json as plans
 from streams.plan.compile import Relation, compile_select
 from streams.progress import EMPTY, frontier
-from tests.support.peeking import COLUMNS, INSTANCE, NAMESPACE, Peeking, identity
+from streams.replica.peeks import subscribe_read
+from streams.storage.client.shards import Shards
+from streams.storage.description import Description
+from streams.storage.log.events import Append, Part
+from streams.trace.kernel.connection import KernelFailed
+from tests.support.peeking import COLUMNS, INSTANCE, NAMESPACE, SCHEMA, Peeking, identity
 
 Update = tuple[int, int, object, object]
 """Time, diff, and the two columns."""
@@ -237,3 +244,95 @@ def test_a_client_that_takes_nothing_is_not_told_for_ever_that_time_passes(
             client.hear(0.5)
     client.commands.write([AcknowledgeSubscribe("s", Timestamp(5))])
     assert client.upto(8, 5) == []
+
+
+FAILURES = [
+    Determinate("no answer"),
+    Indeterminate("no answer"),
+    Corrupt("sw.u1.data/0@7: the chunk is missing"),
+    KernelFailed("out of memory"),
+    RuntimeError("a defect"),
+]
+
+
+def failing(monkeypatch: pytest.MonkeyPatch, name: str, failures: list[Exception]) -> None:
+    """Let each read of a kind fail so often."""
+    read = getattr(subscribe_read, name)
+
+    def read_or_fail(*args: object, **named: object) -> object:
+        if failures:
+            raise failures.pop()
+        return read(*args, **named)
+
+    monkeypatch.setattr(subscribe_read, name, read_or_fail)
+
+
+def test_a_read_that_fails_for_now_is_tried_again(
+    monkeypatch: pytest.MonkeyPatch, peeking: Peeking, client: Client
+) -> None:
+    monkeypatch.setattr(subscribe_session, "FIRST_PAUSE_S", 0.01)
+    failing(monkeypatch, "snapshot", list(FAILURES))
+    failing(monkeypatch, "changes", list(FAILURES))
+    peeking.append("u1", 5, (1, "a", 2, 1), (2, "b", 4, 1))
+    peeking.replica()
+    client.begin("a", subscribe())
+    assert client.upto(5) == [(3, 1, 1, "a"), (4, 1, 2, "b")]
+
+
+def test_a_read_that_keeps_failing_interrupts_until_it_is_asked_again(
+    monkeypatch: pytest.MonkeyPatch, peeking: Peeking, client: Client
+) -> None:
+    monkeypatch.setattr(subscribe_session, "FIRST_PAUSE_S", 0.01)
+    monkeypatch.setattr(subscribe_session, "MOST_ATTEMPTS", 2)
+    failing(monkeypatch, "changes", [RuntimeError("a defect"), Determinate("no answer")])
+    peeking.append("u1", 5, (1, "a", 2, 1), (2, "b", 4, 1))
+    peeking.replica()
+    client.begin("a", subscribe())
+    assert client.upto(4) == [(3, 1, 1, "a")]
+    why = "internal error: RuntimeError('a defect')"
+    assert client.hear() == SubscribeInterrupted(Timestamp(4), why)
+    client.commands.write([replace(subscribe(), snapshot=False)])
+    assert client.upto(5, 4) == [(4, 1, 2, "b")]
+
+
+def test_a_group_that_cannot_be_followed_may_be_there_later(
+    monkeypatch: pytest.MonkeyPatch, peeking: Peeking, client: Client
+) -> None:
+    monkeypatch.setattr(subscribe_session, "FIRST_PAUSE_S", 0.01)
+    failures = [Determinate("no broker answers")] * 3
+    open_group = Shards.open
+
+    def open_or_fail(shards: Shards, *groups: str) -> None:
+        if failures:
+            raise failures.pop()
+        open_group(shards, *groups)
+
+    monkeypatch.setattr(Shards, "open", open_or_fail)
+    peeking.append("u1", 5, (1, "a", 2, 1))
+    peeking.replica()
+    client.begin("a", subscribe())
+    assert client.upto(5) == [(3, 1, 1, "a")]
+    assert not failures
+
+
+def test_a_collection_that_a_replica_has_not_heard_of_may_come(
+    monkeypatch: pytest.MonkeyPatch, peeking: Peeking, client: Client
+) -> None:
+    monkeypatch.setattr(subscribe_session, "FIRST_PAUSE_S", 0.01)
+    peeking.append("u1", 5, (1, "a", 2, 1))
+    peeking.replica()
+    client.begin("a", replace(subscribe(), collection=CollectionId("u2")))
+    with suppress(Silence):
+        pytest.fail(str(client.hear(0.3)))
+    described = Description(tuple((c.name, c.type) for c in COLUMNS), (), "view")
+    peeking.shards.create("u1", CollectionId("u2"), described, Timestamp(3))
+    refs = peeking.shards.write(CollectionId("u2"), SCHEMA.empty_table())
+    part = Part(
+        collection=CollectionId("u2"),
+        capability=CapabilityId("u2.write"),
+        lower=frontier(3),
+        upper=frontier(5),
+        chunks=refs,
+    )
+    peeking.shards.submit([("u1", Append((part,)))])
+    assert client.upto(5) == []

@@ -29,6 +29,7 @@ from streams.compute.subscribes import (
     Subscribe,
     SubscribeBatch,
     SubscribeError,
+    SubscribeInterrupted,
     SubscribeOutcome,
     SubscribeResponse,
 )
@@ -160,9 +161,13 @@ def delivered(commands: list[Command], *outcomes: SubscribeOutcome) -> None:
         ([SUBSCRIBE], [batch(3, 4), batch(4, 6), batch(6, None)]),
         ([SUBSCRIBE, TAKEN], [batch(3, 4), batch(6, 8)]),
         ([SUBSCRIBE, REST], [batch(3, 4), SubscribeError(Timestamp(4), ""), batch(10, 12)]),
+        (
+            [SUBSCRIBE, REST],
+            [batch(3, 10), SubscribeInterrupted(Timestamp(10), ""), batch(10, 12)],
+        ),
         ([SUBSCRIBE, CancelSubscribe("s")], [batch(3, 4), DroppedAt(Timestamp(4))]),
     ],
-    ids=["contiguous", "taken", "again", "canceled"],
+    ids=["contiguous", "taken", "again", "interrupted", "canceled"],
 )
 def test_intervals_that_may_be(
     commands: list[Command], outcomes: list[SubscribeOutcome]
@@ -178,9 +183,22 @@ def test_intervals_that_may_be(
         ([SUBSCRIBE, TAKEN], [batch(3, 4), batch(8, 9)], "intervals have no gap"),
         ([SUBSCRIBE], [batch(3, 5), batch(3, 5)], "intervals move forward"),
         ([SUBSCRIBE], [batch(3, None), batch(4, 5)], "the end is the last"),
+        (
+            [SUBSCRIBE],
+            [batch(3, 10), SubscribeInterrupted(Timestamp(10), ""), batch(10, 12)],
+            "the end is the last",
+        ),
         ([SUBSCRIBE], [DroppedAt(Timestamp(3))], "what nobody canceled is delivered"),
     ],
-    ids=["not-asked", "gap", "gap-behind-what-was-taken", "twice", "behind-the-end", "dropped"],
+    ids=[
+        "not-asked",
+        "gap",
+        "gap-behind-what-was-taken",
+        "twice",
+        "behind-the-end",
+        "interrupted",
+        "dropped",
+    ],
 )
 def test_intervals_that_may_not_be(
     commands: list[Command], outcomes: list[SubscribeOutcome], rule: str
