@@ -7,7 +7,8 @@ Of any other SELECT a replica looks up the rows, and a worker evaluates it over 
 snapshot of the shard. Either way the answer is that of the coordinator's own evaluation.
 
 Whatever keeps a replica from answering (there is none, the index is being loaded, the rows are
-large, the collection is in error), the shard is read, so a SELECT has the same errors.
+large, the collection is in error), the shard is read, so a SELECT has the same errors. But a
+malformed answer is an error of its SELECT.
 
 A replica evaluates no other expressions of users: they might take its memory.
 """
@@ -24,9 +25,11 @@ import pyarrow as pa
 
 from streams.adapter.catalog import Catalog, Item
 from streams.adapter.instances import Instances
+from streams.adapter.read_errors import refuse_nonsense
 from streams.adapter.results import Progress, Result, Rows
 from streams.adapter.row_encoding import rows
 from streams.adapter.workers.requests import Import, Planned
+from streams.compute.arrow_rows import answered_rows
 from streams.compute.peeks import KeyLookup, Peek, PeekOutcome, PeekRows, PeekTarget
 from streams.errors import Determinate, SlackwaterError
 from streams.ids import CollectionId, Timestamp
@@ -89,7 +92,7 @@ class IndexReads:
     ) -> Generator[Result, None, IndexedRows | None]:
         """Return the answer at a time; None if no replica gives one in some seconds.
 
-        The caller holds since at the time.
+        The caller holds since at the time. Errors: InvalidStatement if it is malformed.
         """
         assert planned.peek is not None, "it was found"
         order = tuple(SortKey(*key) for key in planned.peek.order)
@@ -97,7 +100,7 @@ class IndexReads:
         answered = yield from self._asked(
             by, _peek(by, time, planned.peek.plan, project, order)
         )
-        return None if answered is None else self._encoded(planned, answered)
+        return None if answered is None else self._encoded(planned, by.collection, answered)
 
     def snapshots(
         self, imports: Sequence[Import], time: Timestamp
@@ -106,7 +109,7 @@ class IndexReads:
 
         An import is left out that no index can look up, or no replica answers. The caller holds
         since at the time. Shape: the import's columns as c0 .. cn, NULL where they do not
-        matter, time, diff.
+        matter, time, diff. Errors: InvalidStatement if an answer is malformed.
         """
         tables = {}
         for position, imported in enumerate(imports):
@@ -152,10 +155,11 @@ class IndexReads:
                 controller.cancel_peek(peek.uuid)
         return outcome if isinstance(outcome, PeekRows) else None
 
-    def _encoded(self, planned: Planned, answered: PeekRows) -> IndexedRows:
+    def _encoded(self, planned: Planned, of: Item, answered: PeekRows) -> IndexedRows:
         types = [kind for _, kind in planned.shown]
+        table = _table(of, answered, types)
         with self._lock:
-            encoded = tuple(rows(_table(answered), types, self._kernel))
+            encoded = tuple(rows(table, types, self._kernel))
             return IndexedRows(answered.count, encoded)
 
 
@@ -195,17 +199,23 @@ def everything(collection: Item) -> str:
     return plans.dumps(Dataflow(imports, (Source(0),), (types,), (0,), columns))
 
 
-def _table(answered: PeekRows) -> pa.Table:
-    with pa.ipc.open_stream(pa.py_buffer(answered.rows)) as stream:
-        return stream.read_all()
+def _table(of: Item, answered: PeekRows, types: Sequence[str]) -> pa.Table:
+    """Return the rows of an answer. Errors: InvalidStatement."""
+    with refuse_nonsense(of.name):
+        found = answered_rows(answered.rows, answered.count, types)
+    return pa.Table.from_batches([found])
 
 
 def _updates(
     collection: Item, columns: tuple[int, ...], answered: PeekRows, time: Timestamp
 ) -> pa.Table:
-    """Return the rows of an answer that has `columns`, as updates at a time."""
-    schema = arrow_schema([column.type for column in collection.columns])
-    table, count = _table(answered), answered.count
+    """Return the rows of an answer that has `columns`, as updates at a time.
+
+    Errors: InvalidStatement.
+    """
+    types = [column.type for column in collection.columns]
+    schema, count = arrow_schema(types), answered.count
+    table = _table(collection, answered, [types[position] for position in columns])
     answers = dict(zip(columns, table.columns, strict=True))
     arrays = [
         answers.get(position, pa.nulls(count, schema.field(position).type))

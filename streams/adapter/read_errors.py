@@ -71,6 +71,22 @@ def refusing(name: str) -> Iterator[None]:
         raise unreadable(name, since, passed.as_of) from passed
 
 
+@contextmanager
+def refuse_nonsense(name: str) -> Iterator[None]:
+    """Turn an answer of a replica that is not what it may say into a refusal.
+
+    Errors: InvalidStatement with what was expected and what came.
+    """
+    try:
+        yield
+    except Corrupt as cause:
+        raise InvalidStatement(
+            f"{name} cannot be read by a replica: its answer is malformed",
+            str(cause),
+            "SHOW CLUSTER REPLICAS lists the replicas; one of them may be of another version",
+        ) from cause
+
+
 def unreadable(name: str, since: int | None, as_of: Timestamp | None) -> InvalidStatement:
     """The error of a read that no waiting will help."""
     if since is None:

@@ -18,19 +18,20 @@ from streams.adapter.catalog import Item
 from streams.adapter.copy_peeks import controller_of
 from streams.adapter.index_reads import everything
 from streams.adapter.instances import Instances
+from streams.adapter.read_errors import refuse_nonsense
 from streams.adapter.read_holds import Guard
 from streams.adapter.results import Complete, Notice, Progress, Result
 from streams.adapter.row_encoding import change_rows
+from streams.compute.arrow_rows import answered_updates
 from streams.compute.controller import Controller
 from streams.compute.protocol import replica_of
 from streams.compute.subscribes import Subscribe, SubscribeBatch, SubscribeError
-from streams.errors import InvalidStatement, SlackwaterError
+from streams.errors import Corrupt, InvalidStatement, SlackwaterError
 from streams.ids import Timestamp
 from streams.plan.sql import subscribe as sql
-from streams.progress import frontier
+from streams.progress import end_of, frontier
 from streams.storage.client.shards import fresh_uuid
-from streams.trace.kernel.kernel import Kernel, arrow_schema
-from streams.trace.updates import flatten
+from streams.trace.kernel.kernel import Kernel
 
 BEAT_S = 1.0
 ACKNOWLEDGED_BYTES = 256 << 10
@@ -140,11 +141,16 @@ class ReplicaDelivery:
         return outcome
 
     def _rows(self, batch: SubscribeBatch) -> pa.RecordBatch:
-        """Return the updates of a batch that no other replica has delivered."""
-        schema = arrow_schema([column.type for column in self.item.columns])
-        if not batch.count:
-            return flatten([], schema)
-        with pa.ipc.open_stream(pa.py_buffer(batch.updates)) as stream:
-            table = stream.read_all()
-        new = table.filter(pc.greater_equal(table.column("time"), batch.lower))
-        return flatten([new], schema)
+        """Return the updates of a batch that no other replica has delivered.
+
+        Errors: InvalidStatement if it is not what a replica may say.
+        """
+        types = [column.type for column in self.item.columns]
+        with refuse_nonsense(self.item.name):
+            updates = answered_updates(batch.updates, batch.count, types)
+            times = updates.column("time")
+            last = pc.max(times).as_py()
+            if last is not None and last >= end_of(batch.upper):
+                upper = batch.upper.time
+                raise Corrupt(f"expected updates before {upper}, actual one at {last}")
+        return updates.filter(pc.greater_equal(times, batch.lower))

@@ -70,12 +70,15 @@ log = logging.getLogger(__name__)
 HEARD = 10_000
 """Number of responses that are kept after they were read."""
 
+AHEAD = 8
+"""What may wait for a subscriber, in units of what one process delivers ahead: several do."""
+
 MOST_PASSING = 10_000
 """Number of peeks and cancellations in an iteration: a replica that starts reads them all."""
 
 
 Deliveries = SimpleQueue[SubscribeOutcome]
-"""What a subscribe delivers. Replicas go little beyond acknowledgements, so it stays small."""
+"""What a subscribe delivers; what goes too far beyond acknowledgements ends it."""
 
 
 def command_topic(namespace: str, instance: str) -> Topic:
@@ -109,7 +112,7 @@ class Controller:
         parameters: ComputeParameters = DEFAULTS,
     ) -> None:
         self._logs, self._settings, self._new_id = logs, settings, new_id
-        self._clock = clock
+        self._clock, self._most_ahead = clock, parameters.max_unacknowledged_bytes
         self._commands = command_topic(settings.namespace, instance)
         self._epoch, self._is_succeeded = epoch, False
         self._writer = CommandWriter(logs, self._commands, epoch, differing(parameters))
@@ -169,6 +172,8 @@ class Controller:
         check_names(values)
         check_values(values)
         with self._lock:
+            ahead = values.get("max_unacknowledged_bytes", 0)
+            self._most_ahead = max(self._most_ahead, ahead)
             self._write([UpdateConfiguration(values)])
 
     def create(self, dataflow: DataflowDescription) -> None:
@@ -288,7 +293,8 @@ class Controller:
         Errors: as `create`.
         """
         with self._lock:
-            self._pass(self._subscribes.acknowledge(uuid, upper))
+            self._subscribes, commands = self._subscribes.acknowledge(uuid, upper)
+            self._pass(commands)
 
     def cancel_subscribe(self, uuid: str) -> None:
         """Say that no caller takes a subscribe any more; ignored if it has ended.
@@ -347,7 +353,8 @@ class Controller:
         if isinstance(response.outcome, SubscribeInterrupted):
             facts = {"replica": process, "cause": response.outcome.message}
             log.warning("a replica cannot read what is subscribed", extra=facts)
-        self._subscribes, outcome, more = self._subscribes.delivered(process, response)
+        most = AHEAD * self._most_ahead
+        self._subscribes, outcome, more = self._subscribes.delivered(process, response, most)
         self._unsent += more
         if outcome is not None:
             self._deliveries[response.uuid].put(outcome)

@@ -5,6 +5,7 @@
     a replica joins, an iteration begins -> sent what is open, from `reached` on
     an error of a replica that is behind -> it is asked again, from `reached` on
     a replica is interrupted -> it is asked again; too often without progress: an error
+    the client takes all before a time -> replicas are told, and deliver so much more
 
 So each interval is delivered once, whichever replica is the first, and one that dies leaves
 neither a gap nor a copy.
@@ -29,17 +30,35 @@ from streams.ids import Timestamp
 from streams.progress import end_of
 from streams.storage.log.persistent_map import Map
 
+OF_INTERVAL = 256
+"""Bytes that an interval takes beside its updates."""
+
 MOST_INTERRUPTIONS = 8
 """Number of times that replicas are interrupted, while none delivers, before it is an error."""
 
 
 @dataclass(frozen=True, slots=True)
 class OpenSubscribe:
-    """A subscribe of which all before `reached` was delivered; `interruptions` since then."""
+    """A subscribe of which all before `reached` was delivered; `interruptions` since then.
+
+    `untaken` has the upper and the bytes of what the client has not acknowledged.
+    """
 
     subscribe: Subscribe
     reached: Timestamp
     interruptions: int = 0
+    untaken: tuple[tuple[Timestamp, int], ...] = ()
+
+    def delivered(self, batch: SubscribeBatch) -> "OpenSubscribe":
+        """Return the state after an interval, which is not the last."""
+        upper = batch.upper.time
+        untaken = (*self.untaken, (upper, len(batch.updates) + OF_INTERVAL))
+        return OpenSubscribe(self.subscribe, upper, untaken=untaken)
+
+    def acknowledged(self, upper: Timestamp) -> "OpenSubscribe":
+        """Return the state when the client has taken all before upper."""
+        untaken = tuple((end, size) for end, size in self.untaken if end > upper)
+        return replace(self, untaken=untaken)
 
     def rest(self) -> Subscribe:
         """Return a subscribe of what was not delivered yet."""
@@ -65,9 +84,14 @@ class OpenSubscribes:
         asked = OpenSubscribe(subscribe, subscribe.first)
         return replace(self, subscribes=self.subscribes.set(subscribe.uuid, asked))
 
-    def acknowledge(self, uuid: str, upper: Timestamp) -> Sequence[Command]:
-        """Return what to send when the client has taken all before upper."""
-        return (AcknowledgeSubscribe(uuid, upper),) if uuid in self.subscribes else ()
+    def acknowledge(
+        self, uuid: str, upper: Timestamp
+    ) -> tuple["OpenSubscribes", Sequence[Command]]:
+        """Return the state when the client has taken all before upper, and what to send."""
+        asked = self.subscribes.get(uuid)
+        if asked is None:
+            return self, ()
+        return self._with(asked.acknowledged(upper)), (AcknowledgeSubscribe(uuid, upper),)
 
     def cancel(self, uuid: str) -> tuple["OpenSubscribes", Sequence[Command]]:
         """Return the state without a subscribe that nobody waits for, and what to send."""
@@ -94,11 +118,12 @@ class OpenSubscribes:
         return replace(self, processes=frozenset((*others, process))), again
 
     def delivered(
-        self, process: str, response: SubscribeResponse
+        self, process: str, response: SubscribeResponse, most_untaken: int
     ) -> tuple["OpenSubscribes", SubscribeOutcome | None, Sequence[Command]]:
         """Return the state after a response, what is new in it, and what to send.
 
-        One that is open was not canceled by us: a `DroppedAt` says nothing.
+        One that is open was not canceled by us: a `DroppedAt` says nothing. It is an error if
+        more than `most_untaken` bytes are there that the client has not taken.
         """
         uuid, outcome = response.uuid, response.outcome
         asked = self.subscribes.get(uuid)
@@ -109,14 +134,23 @@ class OpenSubscribes:
             case SubscribeBatch(lower, upper) if lower > reached or end_of(upper) <= reached:
                 return self, None, ()
             case SubscribeBatch(_, upper) if not upper.is_empty:
-                moved = OpenSubscribe(asked.subscribe, upper.time)
-                return self._with(moved), replace(outcome, lower=reached), ()
+                return self._moved(asked, replace(outcome, lower=reached), most_untaken)
             case SubscribeError(lower) | SubscribeInterrupted(lower) if lower < reached:
                 return self, None, (asked.rest_of(replica_of(process)),)
             case SubscribeInterrupted(_, message):
                 return self._interrupted(asked, process, message)
             case _:
                 return self._ended(asked, replace(outcome, lower=reached))
+
+    def _moved(
+        self, asked: OpenSubscribe, batch: SubscribeBatch, most_untaken: int
+    ) -> tuple["OpenSubscribes", SubscribeOutcome, Sequence[Command]]:
+        moved = asked.delivered(batch)
+        ahead = sum(size for _, size in moved.untaken)
+        if ahead > most_untaken:
+            why = f"expected at most {most_untaken} bytes that are not taken, got {ahead}"
+            return self._ended(asked, SubscribeError(batch.lower, why))
+        return self._with(moved), batch, ()
 
     def _interrupted(
         self, asked: OpenSubscribe, process: str, message: str

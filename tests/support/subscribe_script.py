@@ -27,6 +27,7 @@ from streams.progress import EMPTY, Antichain, frontier
 from tests.support.datadriven import Case
 
 NOTHING = "-"
+MOST_UNTAKEN = 20_000
 
 
 class SubscribeScript:
@@ -103,11 +104,12 @@ class SubscribeScript:
                 self.open, more = self.open.cancel(uuid)
                 commands = tuple(more)
             case "acknowledge", (uuid, upper):
-                commands = tuple(self.open.acknowledge(uuid, Timestamp(int(upper))))
+                self.open, more = self.open.acknowledge(uuid, Timestamp(int(upper)))
+                commands = tuple(more)
             case _:
                 uuid, said = words
                 response = SubscribeResponse(uuid, outcome(said))
-                self.open, new, more = self.open.delivered(word, response)
+                self.open, new, more = self.open.delivered(word, response, MOST_UNTAKEN)
                 commands = tuple(more)
         delivered = [] if new is None else [f"delivers {shown(new)}"]
         sent = [f"sends {told(one)}" for one in commands]

@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from streams.compute.arrow_rows import key_rows
 from streams.compute.peeks import (
     MOST_COPIED,
     KeyLookup,
@@ -19,7 +20,7 @@ from streams.compute.peeks import (
     PeekOutcome,
     PeekRows,
 )
-from streams.errors import InvalidUsage, SlackwaterError
+from streams.errors import Corrupt, InvalidUsage, SlackwaterError
 from streams.ids import Timestamp
 from streams.operators import linear
 from streams.operators.context import Context
@@ -30,7 +31,7 @@ from streams.progress import Interval, interval_of
 from streams.storage.read.soundness import present_errors
 from streams.trace.columns import Ints, int64
 from streams.trace.exact.diffs import repeat_positions
-from streams.trace.kernel.kernel import Kernel, arrow_schema, data_schema
+from streams.trace.kernel.kernel import Kernel, arrow_schema
 from streams.trace.updates import advance, consolidate_if_needed, flatten
 
 PLAIN = frozenset({"TINYINT", "SMALLINT", "INTEGER", "BIGINT", "VARCHAR"})
@@ -120,13 +121,11 @@ def keys_of(lookup: KeyLookup, types: list[str]) -> pa.RecordBatch:
     if not lookup.columns or not all(0 <= at < len(types) for at in lookup.columns):
         raise PeekRefused(f"peek: expected columns below {len(types)}, got {lookup.columns}")
     kinds = [types[position] for position in lookup.columns]
-    fields = enumerate(data_schema(kinds))
-    schema = pa.schema([pa.field(f"k{index}", field.type) for index, field in fields])
     try:
-        with pa.ipc.open_stream(pa.py_buffer(lookup.keys)) as stream:
-            return flatten([stream.read_all()], schema)
-    except (pa.ArrowInvalid, pa.ArrowNotImplementedError, IndexError, OSError) as wrong:
+        keys = key_rows(lookup.keys, kinds)
+    except Corrupt as wrong:
         raise PeekRefused(f"peek: the keys cannot be read: {wrong}") from wrong
+    return keys.rename_columns([f"k{index}" for index in range(len(kinds))])
 
 
 def answer(peek: Peek, updates: pa.Table, errors: pa.Table, kernel: Kernel) -> PeekOutcome:

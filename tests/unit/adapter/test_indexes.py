@@ -2,6 +2,7 @@
 
 from concurrent.futures import Future
 
+import pyarrow as pa
 import pytest
 
 from streams.adapter import index_reads
@@ -9,6 +10,7 @@ from streams.adapter.results import Complete, Notice
 from streams.compute.peeks import Peek, PeekOutcome
 from streams.compute.protocol import Status
 from streams.ids import CapabilityId, CollectionId
+from streams.replica.peeks import evaluation
 from tests.support.coordinators import NOW, ORDERS, Environment
 from tests.support.processes import eventually
 from tests.support.replica import FakeReplica
@@ -17,6 +19,14 @@ S1, I2 = CollectionId("s1"), CollectionId("i2")
 CREATE = "CREATE INDEX by_id ON orders (ID)"
 BY_PEEK = "SELECT id FROM orders WHERE id = 3"
 BY_WORKER = "SELECT id + 0 AS id FROM orders WHERE id = 3"
+
+
+def key_stream(keys: list[int] | list[float]) -> bytes:
+    rows = pa.record_batch([pa.array(keys)], names=["c0"])
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, rows.schema) as stream:
+        stream.write_batch(rows)
+    return bytes(sink.getvalue())
 
 
 @pytest.fixture
@@ -176,6 +186,28 @@ def test_errors_and_large_answers_are_those_without_an_index(
     failed = env.fails(query)
     assert failed.message == f"orders holds an error at {NOW + 8}"
     assert len(peeks) == 2
+
+
+@pytest.mark.parametrize("query", [BY_PEEK, BY_WORKER])
+@pytest.mark.parametrize(
+    ("rows", "said"),
+    [
+        (b"no stream", "expected an arrow stream"),
+        (key_stream([1.5]), "expected columns c0 int64, actual c0 double"),
+        (key_stream([3, 3]), "expected 3 rows, as it says, actual 2"),
+    ],
+    ids=["no-stream", "another-type", "another-count"],
+)
+def test_a_malformed_answer_is_an_error_of_its_select_alone(
+    env, replica, monkeypatch: pytest.MonkeyPatch, query: str, rows: bytes, said: str
+) -> None:
+    indexed(env)
+    with monkeypatch.context() as patch:
+        patch.setattr(evaluation, "_streamed", lambda _: rows)
+        failed = env.fails(query)
+    assert failed.message == "orders cannot be read by a replica: its answer is malformed"
+    assert said in failed.detail
+    assert env.rows(query) == [[3], [3], [3]]
 
 
 def test_it_is_listed_dropped_and_made_again(env, replica) -> None:

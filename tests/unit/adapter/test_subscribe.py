@@ -2,6 +2,7 @@
 
 import itertools
 
+import pyarrow as pa
 import pytest
 
 from streams.adapter import subscribe_replicas
@@ -11,6 +12,7 @@ from streams.compute.protocol import replica_of
 from streams.compute.replica_responses import InstanceStatus
 from streams.ids import CollectionId, Timestamp
 from streams.progress import EMPTY, frontier
+from streams.replica.peeks import subscribe_read
 from tests.support.coordinators import NOW, Environment, rows_of, with_orders
 from tests.support.processes import eventually
 from tests.support.replica import FakeReplica
@@ -98,6 +100,50 @@ def test_it_ends_with_the_first_error(env: Environment, replica: FakeReplica, wa
     assert str(NOW + 17) in failed.message
     again = statement(env, way, f"AS OF {NOW + 18} UP TO {NOW + 19}", "SNAPSHOT FALSE")
     assert isinstance(env.sql(again)[-1], Failed), "there is nothing that it changes"
+
+
+TYPES = pa.schema([("c0", pa.int64()), ("c1", pa.float64()), ("time", pa.int64())])
+ROW: list[object] = [7, 7.0, NOW + 15]
+
+
+def streamed(schema: pa.Schema, *row: object) -> bytes:
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, schema) as stream:
+        stream.write_table(pa.table([[value] for value in row], schema=schema))
+    return bytes(sink.getvalue())
+
+
+@pytest.mark.parametrize(
+    ("updates", "said"),
+    [
+        (b"no stream", "expected an arrow stream"),
+        (streamed(TYPES, *ROW), "expected columns c0 int64, c1 double, time int64, diff int64"),
+        (
+            streamed(TYPES.append(pa.field("diff", pa.int64())), 7, 7.0, NOW + 20, 1),
+            f"expected updates before {NOW + 20}, actual one at {NOW + 20}",
+        ),
+    ],
+    ids=["no-stream", "other-columns", "later"],
+)
+def test_a_malformed_interval_is_an_error_of_its_statement_alone(
+    env, replica, monkeypatch: pytest.MonkeyPatch, updates: bytes, said: str
+) -> None:
+    stream = env.coordinator.execute(statement(env, "REPLICAS"))
+    results: list[Result] = []
+    while len(rows_of(results)) < 2:
+        results.append(next(stream))
+    with monkeypatch.context() as patch:
+        patch.setattr(subscribe_read, "_encoded", lambda _: updates)
+        replica.append("s1", NOW + 20, [((3, 3.0), NOW + 15, 1)])
+        results += stream
+    failed = results[-1]
+    assert isinstance(failed, Failed)
+    assert failed.message == "orders cannot be read by a replica: its answer is malformed"
+    assert said in failed.detail
+    assert not env.coordinator.instances.of("default")._subscribes.subscribes
+    again = env.sql(statement(env, "REPLICAS", f"UP TO {NOW + 20}"))
+    assert isinstance(again[-1], Complete)
+    assert len(rows_of(again)) == 3
 
 
 def test_a_replica_and_a_time_are_checked(env: Environment, replica: FakeReplica) -> None:

@@ -45,7 +45,7 @@ from streams.ids import CollectionId, Timestamp
 from streams.progress import EMPTY, END, end_of, frontier
 from streams.torture.compute.protocol_rules import check_commands, check_responses
 
-AS_OF, UNTIL, MOST_AHEAD = 3, 30, 40
+AS_OF, UNTIL, MOST_AHEAD, MOST_UNTAKEN = 3, 30, 40, 50_000
 FAILING_TURNS = range(0, 120, 20)
 
 
@@ -215,7 +215,7 @@ class World:
             return
         if isinstance(said.response, SubscribeResponse):
             self.subscribes, outcome, commands = self.subscribes.delivered(
-                said.replica, said.response
+                said.replica, said.response, MOST_UNTAKEN
             )
             topics.command(commands)
             if outcome is not None:
@@ -238,7 +238,10 @@ class World:
     def acknowledge(self, _: int = 0) -> None:
         """Since follows at once, whoever has not heard of it yet."""
         if self.reached != END and self.reached > AS_OF:
-            self.topics.command(self.subscribes.acknowledge("s", Timestamp(self.reached)))
+            self.subscribes, commands = self.subscribes.acknowledge(
+                "s", Timestamp(self.reached)
+            )
+            self.topics.command(commands)
             self.since = self.reached - 1
 
     def crash(self, number: int) -> None:
@@ -300,27 +303,27 @@ def answer(outcome: SubscribeOutcome) -> SubscribeResponse:
 
 def test_a_batch_is_cut_to_what_lies_beyond() -> None:
     open_ = OpenSubscribes().ask(subscribe())
-    open_, new, _ = open_.delivered("r1-1", answer(batch(3, 6)))
+    open_, new, _ = open_.delivered("r1-1", answer(batch(3, 6)), MOST_UNTAKEN)
     assert new == batch(3, 6)
-    assert open_.delivered("r2-1", answer(batch(3, 5)))[1] is None
-    open_, new, _ = open_.delivered("r2-1", answer(batch(5, 8)))
+    assert open_.delivered("r2-1", answer(batch(3, 5)), MOST_UNTAKEN)[1] is None
+    open_, new, _ = open_.delivered("r2-1", answer(batch(5, 8)), MOST_UNTAKEN)
     assert isinstance(new, SubscribeBatch)
     assert (new.lower, new.upper, new.updates) == (6, frontier(8), batch(5, 8).updates)
-    assert open_.delivered("r1-1", answer(batch(9, 10)))[1] is None, "a gap"
+    assert open_.delivered("r1-1", answer(batch(9, 10)), MOST_UNTAKEN)[1] is None, "a gap"
 
 
 def test_an_error_ends_it_unless_the_replica_is_behind() -> None:
     open_, _ = OpenSubscribes().ask(subscribe()).heard("r1-1")
     open_, _ = open_.heard("r2-1")
-    open_, _, _ = open_.delivered("r1-1", answer(batch(3, 6)))
+    open_, _, _ = open_.delivered("r1-1", answer(batch(3, 6)), MOST_UNTAKEN)
     late = answer(SubscribeError(Timestamp(4), "compacted"))
-    open_, new, again = open_.delivered("r2-1", late)
+    open_, new, again = open_.delivered("r2-1", late, MOST_UNTAKEN)
     assert new is None
     (rest,) = again
     assert isinstance(rest, Subscribe)
     assert (rest.replica, rest.first, rest.snapshot) == ("r2", 6, False)
     wrong = SubscribeError(Timestamp(6), "bad")
-    open_, new, commands = open_.delivered("r2-1", answer(wrong))
+    open_, new, commands = open_.delivered("r2-1", answer(wrong), MOST_UNTAKEN)
     assert new == wrong
     assert commands == (CancelSubscribe("s"),)
     assert not open_.subscribes
@@ -331,18 +334,18 @@ def test_an_interruption_is_an_error_only_when_it_lasts() -> None:
     open_, _ = open_.heard("r2-1")
     late = answer(SubscribeInterrupted(Timestamp(3), "later"))
     for _ in range(2):
-        open_, new, again = open_.delivered("r1-1", late)
+        open_, new, again = open_.delivered("r1-1", late, MOST_UNTAKEN)
         (rest,) = again
         assert isinstance(rest, Subscribe)
         assert (new, rest) == (None, replace(subscribe(), replica="r1"))
-    open_, _, _ = open_.delivered("r2-1", answer(batch(3, 6)))
+    open_, _, _ = open_.delivered("r2-1", answer(batch(3, 6)), MOST_UNTAKEN)
     for at in (3, *[6] * (MOST_INTERRUPTIONS - 1)):
         late = answer(SubscribeInterrupted(Timestamp(at), "later"))
-        open_, new, again = open_.delivered("r1-1", late)
+        open_, new, again = open_.delivered("r1-1", late, MOST_UNTAKEN)
         (rest,) = again
         assert isinstance(rest, Subscribe)
         assert (new, rest.replica, rest.first) == (None, "r1", 6)
-    open_, new, commands = open_.delivered("r2-1", late)
+    open_, new, commands = open_.delivered("r2-1", late, MOST_UNTAKEN)
     assert new == SubscribeError(Timestamp(6), "later")
     assert commands == (CancelSubscribe("s"),)
     assert not open_.subscribes
@@ -350,9 +353,28 @@ def test_an_interruption_is_an_error_only_when_it_lasts() -> None:
 
 def test_a_drop_that_nobody_asked_for_is_no_end() -> None:
     open_ = OpenSubscribes().ask(subscribe())
-    open_, new, commands = open_.delivered("r1-1", answer(DroppedAt(Timestamp(3))))
+    open_, new, commands = open_.delivered(
+        "r1-1", answer(DroppedAt(Timestamp(3))), MOST_UNTAKEN
+    )
     assert (new, commands) == (None, ())
     assert open_.subscribes
     open_, commands = open_.cancel("s")
     assert commands == (CancelSubscribe("s"),)
-    assert open_.acknowledge("s", Timestamp(5)) == ()
+    assert open_.acknowledge("s", Timestamp(5)) == (open_, ())
+
+
+def test_what_nobody_takes_ends_it_before_memory_does() -> None:
+    open_ = OpenSubscribes().ask(subscribe())
+    large = replace(batch(3, 4), updates=bytes(MOST_UNTAKEN // 2))
+    open_, _, _ = open_.delivered("r1-1", answer(large), MOST_UNTAKEN)
+    open_, _ = open_.acknowledge("s", Timestamp(4))
+    open_, new, _ = open_.delivered(
+        "r1-1", answer(replace(large, upper=frontier(5))), MOST_UNTAKEN
+    )
+    assert isinstance(new, SubscribeBatch)
+    open_, new, _ = open_.delivered(
+        "r1-1", answer(replace(large, upper=frontier(6))), MOST_UNTAKEN
+    )
+    assert isinstance(new, SubscribeError)
+    assert new.message == "expected at most 50000 bytes that are not taken, got 50512"
+    assert not open_.subscribes
