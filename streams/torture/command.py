@@ -198,10 +198,11 @@ def compute(
     """A controller and two replicas of one instance: killed, stopped, resumed, replaced.
 
     Views and indexes come and go, orders are written, peeks are asked by index and of shards,
-    copies too, and some are canceled. Every peek has to be answered once, as DuckDB answers it
-    over the orders at its time; every view has to equal its query at every time; and what
-    controllers and replicas say to each other has to keep the rules of the protocol. Runs on an
-    embedded broker of its own, with replicas on Spark; the time counts from when both serve.
+    copies too, views are subscribed to, and some are canceled. Every peek has to be answered
+    once, as DuckDB answers it over the orders at its time; every view has to equal its query at
+    every time; every subscriber gets each change once, at its time; and what controllers and
+    replicas say to each other has to keep the rules of the protocol. Runs on an embedded broker
+    of its own, with replicas on Spark; the time counts from when both serve.
 
     Exit codes: 0 nothing was wrong, 1 something was, or the broker does not start, 2 usage.
 

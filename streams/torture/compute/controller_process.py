@@ -2,20 +2,23 @@
 
 Both directions are lines of base64 of the protocol's own records. In: `CreateDataflow`, and
 `AllowCompaction` with the empty frontier for what was dropped, up to `InitializationComplete`,
-which starts the controller; then commands one by one. Out: a `PeekResponse` for each result.
+which starts the controller; then commands one by one. Out: a `PeekResponse` for each result,
+and a `SubscribeResponse` for each interval that a subscriber is given.
 """
 
 import base64
 import subprocess
 import sys
 import threading
+import time
 import uuid
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, MutableMapping, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
+from queue import Empty
 
 from streams.app.die_with_parent import guarded
 from streams.compute.codec import (
@@ -24,7 +27,7 @@ from streams.compute.codec import (
     encode_command,
     encode_response,
 )
-from streams.compute.controller import Controller, create_topics
+from streams.compute.controller import Controller, Deliveries, create_topics
 from streams.compute.peeks import CancelPeek, Peek, PeekOutcome, PeekResponse
 from streams.compute.protocol import (
     AllowCompaction,
@@ -32,24 +35,37 @@ from streams.compute.protocol import (
     CommandMessage,
     CreateDataflow,
     CreateInstance,
+    Response,
     ResponseMessage,
     UpdateConfiguration,
+)
+from streams.compute.subscribes import (
+    AcknowledgeSubscribe,
+    CancelSubscribe,
+    Subscribe,
+    SubscribeOutcome,
+    SubscribeResponse,
 )
 from streams.kafka.client.broker import KafkaBroker
 from streams.kafka.settings import ClientSettings
 
 POLL_MS = 50
+SAYING = threading.Lock()
 
 
 @dataclass(slots=True)
 class ControllerProcess:
-    """The process, from the other side. `answers` has all results of each peek, by uuid."""
+    """The process, from the other side.
+
+    `answers` has all results of each peek, `delivered` all that each subscribe was, by uuid.
+    """
 
     bootstrap: str
     instance: CreateInstance
     epoch: int
     log_file: Path
     answers: dict[str, list[PeekOutcome]] = field(default_factory=dict)
+    delivered: dict[str, list[SubscribeOutcome]] = field(default_factory=dict)
     _process: "subprocess.Popen[str]" = field(init=False)
     _listener: threading.Thread = field(init=False)
 
@@ -99,8 +115,11 @@ class ControllerProcess:
                 if not line.endswith("\n"):
                     return  # it was killed while it wrote
                 response = decode_response(base64.b64decode(line)).response
-                assert isinstance(response, PeekResponse), "it says nothing else"
-                self.answers.setdefault(response.uuid, []).append(response.outcome)
+                if isinstance(response, SubscribeResponse):
+                    self.delivered.setdefault(response.uuid, []).append(response.outcome)
+                else:
+                    assert isinstance(response, PeekResponse), "it says nothing else"
+                    self.answers.setdefault(response.uuid, []).append(response.outcome)
 
 
 def main(bootstrap: str, namespace: str, buckets: str, epoch: str) -> None:
@@ -122,9 +141,14 @@ def main(bootstrap: str, namespace: str, buckets: str, epoch: str) -> None:
             case _:
                 break
     controller.start(flows, dropping)
-    threading.Thread(target=poll, args=(controller,), name="poll", daemon=True).start()
+    open_: dict[str, Deliveries] = {}
+    for work, name in (
+        (partial(poll, controller), "poll"),
+        (partial(forward, open_), "forward"),
+    ):
+        threading.Thread(target=work, name=name, daemon=True).start()
     for command in commands:
-        carry_out(controller, command)
+        carry_out(controller, command, open_)
 
 
 def poll(controller: Controller) -> None:
@@ -133,7 +157,19 @@ def poll(controller: Controller) -> None:
         controller.poll(POLL_MS)
 
 
-def carry_out(controller: Controller, command: Command) -> None:
+def forward(open_: Mapping[str, Deliveries]) -> None:
+    """Say what subscribers are given, without end."""
+    while True:
+        for uuid_, deliveries in list(open_.items()):
+            with suppress(Empty):
+                while True:
+                    say(SubscribeResponse(uuid_, deliveries.get_nowait()))
+        time.sleep(POLL_MS / 1000)
+
+
+def carry_out(  # noqa: C901, PLR0912  one arm per kind
+    controller: Controller, command: Command, open_: MutableMapping[str, Deliveries]
+) -> None:
     """Do what one command asks the controller for."""
     match command:
         case CreateDataflow(flow):
@@ -149,16 +185,27 @@ def carry_out(controller: Controller, command: Command) -> None:
             result.add_done_callback(partial(tell, uuid_, files is not None))
         case CancelPeek(uuid_):
             controller.cancel_peek(uuid_)
+        case Subscribe(uuid=uuid_):
+            open_[uuid_] = controller.subscribe(command)
+        case AcknowledgeSubscribe(uuid_, upper):
+            controller.acknowledge(uuid_, upper)
+        case CancelSubscribe(uuid_):
+            controller.cancel_subscribe(uuid_)
         case _:
             raise AssertionError(command)
 
 
 def tell(uuid_: str, is_copy: bool, result: "Future[PeekOutcome]") -> None:  # noqa: FBT001
     """Say the result of a peek."""
-    response = PeekResponse(uuid_, result.result(), is_copy)
+    say(PeekResponse(uuid_, result.result(), is_copy))
+
+
+def say(response: Response) -> None:
+    """Write a response; several threads do."""
     record = encode_response(ResponseMessage("", "", 0, response))
-    sys.stdout.write(base64.b64encode(record).decode() + "\n")
-    sys.stdout.flush()
+    with SAYING:
+        sys.stdout.write(base64.b64encode(record).decode() + "\n")
+        sys.stdout.flush()
 
 
 INSTANCE = "default"

@@ -37,6 +37,7 @@ from streams.torture.compute.controller_process import INSTANCE, ControllerProce
 from streams.torture.compute.objects import ORDERS, TOPIC, Maintained, Objects, queries
 from streams.torture.compute.questions import KEYS, Question, Questioner
 from streams.torture.compute.replicas import PROGRAM, Replicas
+from streams.torture.compute.subscribers import Subscribers
 from streams.torture.compute.transcript import Transcript
 from streams.torture.compute.truth import Truth
 from streams.torture.oracle import Verdict
@@ -75,6 +76,7 @@ class Torture:
     controller: ControllerProcess = field(init=False)
     transcript: Transcript = field(init=False)
     questions: Questioner = field(init=False)
+    subscribers: Subscribers = field(init=False)
     publisher: Publisher = field(init=False)
     _orders: "count[int]" = field(default_factory=count)
     _names: "count[int]" = field(default_factory=lambda: count(1))
@@ -126,6 +128,7 @@ class Torture:
             exports = self.directory / "exports"
             exports.mkdir()
             self.questions = Questioner(self.rng, exports)
+            self.subscribers = Subscribers(self.rng, shards, {})
             self.replicas = Replicas(
                 self.bootstrap, NAMESPACE, self.directory, exports, self.program
             )
@@ -144,6 +147,7 @@ class Torture:
             epoch,
             self.directory / "controller.log",
             self.answers,
+            self.subscribers.delivered,
         )
         flows = [CreateDataflow(flow) for flow in self.objects.flows()]
         gone = [AllowCompaction(CollectionId(name), EMPTY) for name in self.objects.dropped]
@@ -157,11 +161,14 @@ class Torture:
             *(self._peek,) * 16,
             *(self._cancel, self._create_view, self._create_index, self._drop, self._compact),
             self._configure,
+            *(self._subscribe, self._subscribe, self._acknowledge, self._acknowledge),
+            self._unsubscribe,
         )
         while (now := time.monotonic()) < began + seconds and not self.stopping.is_set():
             self.tell(now - began)
             self.rng.choice(actions)()
             self.replicas.tend()
+            self.subscribers.follow()
             if now >= next_fault:
                 self._fault()
                 next_fault = time.monotonic() + self.rng.uniform(*FAULT_EVERY_S)
@@ -215,13 +222,17 @@ class Torture:
             target = question.peek.target
             if name in {target.collection, target.index}:
                 self._leave(question)  # it might wait for ever
+        for asked in self.subscribers.open():
+            if asked.view.name == name:
+                self._send(*self.subscribers.leave(asked))
         self.figures["views and indexes dropped"] += 1
         self._send(AllowCompaction(CollectionId(name), EMPTY))
 
     def _compact(self) -> None:
         """Let the history of a view go before what open peeks read."""
         for view in self.objects.of_kind("view")[:1]:
-            open_ = [each.peek.time for each in self.questions.open(self.answers)]
+            open_: list[int] = [each.peek.time for each in self.questions.open(self.answers)]
+            open_ += self.subscribers.held(view)
             since = min([self.objects.upper(view.name) - KEPT_MS, *open_])
             if self.objects.compact(view, since):
                 self._send(AllowCompaction(view.flow.export, frontier(since)))
@@ -248,6 +259,25 @@ class Torture:
         if not open_:
             return
         self._leave(self.rng.choice(open_))
+
+    def _subscribe(self) -> None:
+        views = self.objects.of_kind("view")
+        known = [view for view in views if self.objects.upper(view.name) > view.flow.as_of]
+        if not views:
+            return
+        view = self.rng.choice(known or views)
+        newest = self.objects.upper(view.name) - 1
+        as_of = max(view.flow.as_of, newest + self.rng.choice((0, -500, 500)))
+        self._send(*self.subscribers.ask(view, as_of, sorted(self.replicas.children)))
+
+    def _acknowledge(self) -> None:
+        self._send(*self.subscribers.acknowledge())
+
+    def _unsubscribe(self) -> None:
+        open_ = self.subscribers.open()
+        if open_:
+            self.figures["subscribes canceled"] += 1
+            self._send(*self.subscribers.leave(self.rng.choice(open_)))
 
     def _configure(self) -> None:
         """Other intervals of reports, now and in later iterations."""
@@ -283,13 +313,17 @@ class Torture:
         self.controller.kill()
         for question in self.questions.open(self.answers):
             question.is_killed = True
+        self.subscribers.lose()
         self.figures["controllers killed"] += 1
         self._begin(self.controller.epoch + 1)
 
     def _settle(self) -> None:
-        """No more faults: every peek is answered, and every view gets to the present."""
+        """No more faults: all is answered, and views and subscribers get to the present."""
         self.replicas.calm()
         moment = now_ms()
+        for asked in self.subscribers.open():
+            if asked.subscribe.replica not in {"", *self.replicas.children}:
+                self._send(*self.subscribers.leave(asked))
         self._await(lambda: not self.questions.open(self.answers), PATIENCE_S, "open peeks")
         views = [ORDERS, *(view.name for view in self.objects.of_kind("view"))]
         self._await(
@@ -297,6 +331,17 @@ class Torture:
             PATIENCE_S,
             "views that do not get to the present",
         )
+        self._await(
+            lambda: self._are_told(moment),
+            PATIENCE_S,
+            "subscribers that are not told of the present",
+        )
+
+    def _are_told(self, moment: int) -> bool:
+        """Whether subscribers have come to their ends, or to a moment."""
+        self.subscribers.follow()
+        self._acknowledge()
+        return not self.subscribers.behind(moment)
 
     def _await(self, done: Callable[[], bool], seconds: float, problem: str) -> None:
         deadline = time.monotonic() + seconds
@@ -313,11 +358,12 @@ class Torture:
         if truth.orders.num_rows != self.figures["orders"] and not self.wrong:
             self.wrong.append(f"{truth.orders.num_rows} orders were ingested")
         self.wrong += self.questions.wrong(self.answers, truth)
+        self.wrong += self.subscribers.wrong(truth, self.figures)
         self.figures["answers checked"] = sum(map(len, self.answers.values()))
         for view in self.objects.every().values():
             if view.flow.kind == "view":
                 self._compare(truth, view)
-        for what in ("answers checked", "times of views checked"):
+        for what in ("answers checked", "intervals checked", "times of views checked"):
             if not self.figures[what]:
                 self.wrong.append(f"no {what}: nothing was tested")
 

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
+from streams.compute.subscribes import Subscribe
 from streams.ids import MINIMUM_TIME, CollectionId
 from streams.storage.client.shards import Shards
 from streams.storage.read import reader
@@ -17,6 +18,9 @@ MEMORY = "1GB"
 MOST_ROWS_SHOWN = 8
 Rows = Counter[tuple[object, ...]]
 
+Changes = dict[tuple[tuple[object, ...], int], int]
+"""The diff of each row at each time."""
+
 
 class Truth:
     """The orders as ingested, with their times. `objects` are all views there ever were."""
@@ -25,6 +29,7 @@ class Truth:
         self, shards: Shards, objects: Mapping[str, Maintained], directory: Path
     ) -> None:
         self._shards, self._objects = shards, objects
+        self._held: dict[str, pa.Table] = {}
         self._connection = connect(MEMORY, str(directory))
         self.orders = updates(shards, ORDERS, [column.name for column in COLUMNS])
         self._connection.register("every", self.orders)
@@ -36,13 +41,40 @@ class Truth:
         found = self._connection.execute(text, {"at": time}).fetchall()
         return Counter(found)
 
+    def changes(
+        self, view: Maintained, subscribe: Subscribe, reached: int, where: str
+    ) -> Changes:
+        """What a subscribe has to deliver before a time, by the shard of the view.
+
+        That is compared with the orders at each time by `wrong`.
+        """
+        names = [column.name for column in view.flow.columns]
+        self._connection.register("held", self._said(view))
+        own = ", ".join(f'"{name}"' for name in names)
+        first = subscribe.first
+        begins = MINIMUM_TIME if subscribe.snapshot else first
+        rows = self._connection.execute(
+            f"SELECT {own}, greatest(_time, {first}) AS _at, sum(_diff)::BIGINT FROM held"
+            f" WHERE _time >= {begins} AND _time < {reached} AND {where}"
+            " GROUP BY ALL HAVING sum(_diff) <> 0"
+        ).fetchall()
+        self._connection.unregister("held")
+        return {(tuple(row), at): diff for *row, at, diff in rows}
+
+    def _said(self, view: Maintained) -> pa.Table:
+        """All that the shard of a view says, which is asked for once: nothing goes on."""
+        if view.name not in self._held:
+            names = [column.name for column in view.flow.columns]
+            self._held[view.name] = updates(self._shards, view.name, names)
+        return self._held[view.name]
+
     def wrong(self, view: Maintained) -> Iterator[str]:
         """The times at which the shard of a view differs: every time of a change is looked at.
 
         Yields "checked" for each time that was.
         """
         names = [column.name for column in view.flow.columns]
-        held = updates(self._shards, view.name, names)
+        held = self._said(view)
         upper = self._shards.state(CollectionId(view.name)).upper.time
         times = {view.flow.as_of, upper - 1}
         for table in (held, self.orders):
