@@ -50,6 +50,7 @@ STOPPED_S = (1.0, 8.0)
 LATER_MS = 4000
 KEPT_MS = 3000
 MOST_VIEWS, MOST_INDEXES, MOST_OPEN = 5, 3, 30
+FIRST_SUBSCRIBES = 4
 FEW = 6
 """Number of objects of which none is dropped."""
 BOLD = 0.15
@@ -155,6 +156,7 @@ class Torture:
 
     def _traffic(self, seconds: float) -> None:
         began = time.monotonic()
+        self._begin_subscribes()
         next_fault = began + self.rng.uniform(*FAULT_EVERY_S)
         actions = (
             *(self._write,) * 8,
@@ -260,6 +262,11 @@ class Torture:
             return
         self._leave(self.rng.choice(open_))
 
+    def _begin_subscribes(self) -> None:
+        """A controller has a few subscribers from its start on."""
+        for _ in range(FIRST_SUBSCRIBES):
+            self._subscribe()
+
     def _subscribe(self) -> None:
         views = self.objects.of_kind("view")
         known = [view for view in views if self.objects.upper(view.name) > view.flow.as_of]
@@ -316,6 +323,7 @@ class Torture:
         self.subscribers.lose()
         self.figures["controllers killed"] += 1
         self._begin(self.controller.epoch + 1)
+        self._begin_subscribes()
 
     def _settle(self) -> None:
         """No more faults: all is answered, and views and subscribers get to the present."""
