@@ -482,6 +482,7 @@ class Coordinator:
             self.clusters(),
             instances.plans,
             instances.open_peeks,
+            self._reads.subscribes.now,
             self._now_ms(),
         )
 

@@ -35,6 +35,7 @@ from streams.adapter.results import (
     beating,
 )
 from streams.adapter.row_encoding import CHANGE, change_rows
+from streams.adapter.running_subscribes import RunningSubscribes
 from streams.adapter.sessions import session_facts
 from streams.adapter.subscribe_replicas import Deliver
 from streams.adapter.system_columns import named_in, telling_names
@@ -109,6 +110,7 @@ class Reads:
         self._indexes, self._system = indexes, system
         self._shards, self._guards = shards, guards
         self._workers, self._unmade, self._delay = workers, unmade, delay
+        self.subscribes = RunningSubscribes()
 
     def select(
         self,
@@ -305,10 +307,12 @@ class Reads:
                 if not wanted.snapshot:  # nobody else looks whether changes are of anything
                     refuse_errors(item.name, self._snapshot(item, time)[1], time)
                 results = deliver(time, guard)
-            for result in results:
-                if isinstance(result, Progress):
-                    self._note_progress(item, result.frontier, when)
-                yield result
+            with self.subscribes.running(item.id, wanted, time) as note:
+                for result in results:
+                    if isinstance(result, Progress):
+                        note(result.frontier)
+                        self._note_progress(item, result.frontier, when)
+                    yield result
 
     def _delivered(
         self, item: Item, time: Timestamp, guard: Guard, wanted: Subscribe

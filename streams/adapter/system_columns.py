@@ -67,6 +67,10 @@ COLUMNS: Mapping[str, tuple[Column, ...]] = {
         *_texts("uuid", "id", "name", "index_id", "replica"),
         *_counts("time"),
     ),
+    "subscribes": (
+        *_texts("uuid", "id", "name", "reader", "replica"),
+        *_counts("as_of", "until", "upper"),
+    ),
 }
 """By name without the schema. `docs/SQL.md` says what they hold."""
 
@@ -82,6 +86,7 @@ KEYS: Mapping[str, tuple[str, ...]] = {
     "lanes": ("replica", "lane"),
     "phases": ("replica", "lane", "phase"),
     "peeks": ("uuid",),
+    "subscribes": ("uuid",),
 }
 """The columns that no two rows have in common."""
 

@@ -9,6 +9,7 @@ from functools import lru_cache
 
 from streams.adapter.catalog import NAMES, Catalog
 from streams.adapter.observed import Observed
+from streams.adapter.running_subscribes import RunningSubscribe
 from streams.adapter.show import ShownObject
 from streams.adapter.show_clusters import ShownCluster
 from streams.adapter.show_statements import replica_rows
@@ -20,7 +21,7 @@ from streams.ids import CollectionId
 from streams.plan import json as plan_json
 from streams.plan.display.explain import operator as described
 from streams.plan.physical import Dataflow
-from streams.progress import Antichain
+from streams.progress import END, Antichain
 
 Cell = str | int | None
 Row = tuple[Cell, ...]
@@ -39,6 +40,7 @@ class SystemState:
     clusters: Sequence[ShownCluster]
     plans: Mapping[CollectionId, str]
     peeks: Sequence[Peek]
+    subscribes: Sequence[RunningSubscribe]
     now_ms: int
 
     def name(self, id_: CollectionId) -> str | None:
@@ -183,6 +185,14 @@ def _peeks(state: SystemState) -> Iterator[Row]:
         yield peek.uuid, target.collection, name, target.index, replica, peek.time
 
 
+def _subscribes(state: SystemState) -> Iterator[Row]:
+    for running in state.subscribes:
+        names = (running.uuid, running.id, state.name(running.id))
+        upper = None if running.upper == END else running.upper
+        times = (running.as_of, running.until, upper)
+        yield *names, running.reader, running.replica or None, *times
+
+
 def _time(frontier: Antichain | None) -> int | None:
     return None if frontier is None or frontier.is_empty else frontier.time
 
@@ -199,4 +209,5 @@ _ROWS: Mapping[str, Callable[[SystemState], Iterator[Row]]] = {
     "lanes": _lanes,
     "phases": _phases,
     "peeks": _peeks,
+    "subscribes": _subscribes,
 }

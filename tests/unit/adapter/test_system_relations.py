@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from streams.adapter.results import Columns, Complete, Failed
+from streams.adapter.results import Columns, Complete, Failed, Progress
 from streams.adapter.system_columns import COLUMNS
 from streams.compute.activity import (
     DataflowActivity,
@@ -125,6 +125,27 @@ def test_an_open_peek_is_seen(env, replica) -> None:
     assert env.rows("SELECT uuid, name, index_id, time FROM slackwater.peeks") == [
         ["p1", "orders", None, NOW]
     ]
+
+
+def test_a_subscribe_that_runs_is_seen_until_it_ends(env, replica) -> None:
+    seen = "SELECT name, reader, replica, as_of, until, upper FROM slackwater.subscribes"
+    assert env.rows(seen) == []
+    streams = [
+        env.coordinator.execute(f"SUBSCRIBE orders AS OF {NOW + 3} UP TO {NOW + 90}"),
+        env.coordinator.execute(f"SUBSCRIBE orders AS OF {NOW + 4} WITH (REPLICAS)"),
+    ]
+    for stream in streams:
+        while not isinstance(next(stream), Columns):
+            pass
+    next(result for result in streams[0] if result == Progress(frontier(NOW + 10)))
+    coordinator = ["orders", "coordinator", None, NOW + 3, NOW + 90, NOW + 10]
+    assert env.rows(seen) == [coordinator]
+    next(streams[1])
+    replicas = ["orders", "replicas", None, NOW + 4, None, NOW + 4]
+    assert env.rows(f"{seen} ORDER BY as_of") == [coordinator, replicas]
+    for stream in streams:
+        stream.close()
+    assert env.rows(seen) == []
 
 
 def test_they_are_joined_with_collections_of_users(env, replica) -> None:
