@@ -26,6 +26,7 @@ from streams.compute.history import is_long, live, reduce
 from streams.compute.open_peeks import OpenPeeks
 from streams.compute.open_subscribes import OpenSubscribes
 from streams.compute.parameters import (
+    BOUNDS,
     DEFAULTS,
     ComputeParameters,
     ParameterValues,
@@ -69,6 +70,9 @@ log = logging.getLogger(__name__)
 
 HEARD = 10_000
 """Number of responses that are kept after they were read."""
+
+LARGEST_BYTES = BOUNDS["max_result_bytes"][1]
+"""Bytes by which one response may go beyond what is delivered ahead."""
 
 AHEAD = 8
 """What may wait for a subscriber, in units of what one process delivers ahead: several do."""
@@ -353,7 +357,7 @@ class Controller:
         if isinstance(response.outcome, SubscribeInterrupted):
             facts = {"replica": process, "cause": response.outcome.message}
             log.warning("a replica cannot read what is subscribed", extra=facts)
-        most = AHEAD * self._most_ahead
+        most = AHEAD * (self._most_ahead + LARGEST_BYTES)
         self._subscribes, outcome, more = self._subscribes.delivered(process, response, most)
         self._unsent += more
         if outcome is not None:

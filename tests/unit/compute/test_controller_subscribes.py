@@ -9,8 +9,15 @@ import pytest
 
 from streams.compute import open_subscribes, subscribe_session
 from streams.compute.controller import Deliveries
+from streams.compute.parameters import DEFAULTS
 from streams.compute.protocol import Alive
-from streams.compute.subscribes import Subscribe, SubscribeBatch, SubscribeError
+from streams.compute.subscribes import (
+    Subscribe,
+    SubscribeBatch,
+    SubscribeError,
+    SubscribeOutcome,
+    SubscribeResponse,
+)
 from streams.errors import Corrupt, Determinate
 from streams.ids import CollectionId, Timestamp
 from streams.progress import Antichain, frontier
@@ -153,4 +160,25 @@ def test_what_no_replica_can_read_is_an_error_in_the_end(
         assert taken(deliveries, 3, 4) == [(1, 3)]
         why = "sw.u1.data/0@7: the chunk is missing"
         assert deliveries.get(timeout=20) == SubscribeError(Timestamp(4), why)
+    controller.close()
+
+
+def test_what_several_processes_deliver_ahead_is_no_flood(peeking: Peeking) -> None:
+    controller = Asked(peeking.broker.logs)
+    controller.update_configuration({"max_unacknowledged_bytes": 1 << 20})
+    assert controller._most_ahead == DEFAULTS.max_unacknowledged_bytes, "some have heard later"
+    controller._most_ahead = 1 << 20
+    deliveries = controller.subscribe(SUBSCRIBE)
+    ahead = (1 << 20) + (7 << 20)
+
+    def say(lower: int, size: int) -> SubscribeOutcome:
+        batch = SubscribeBatch(Timestamp(lower), frontier(lower + 1), 0, bytes(size))
+        controller._hear_subscribe("r1-a", SubscribeResponse("s", batch))
+        return deliveries.get(timeout=1)
+
+    for lower in range(3, 10):
+        assert isinstance(say(lower, ahead), SubscribeBatch)
+    outcome = say(10, ahead)
+    assert isinstance(outcome, SubscribeError)
+    assert outcome.message.startswith("expected at most 67108864 bytes that are not taken")
     controller.close()
