@@ -45,7 +45,7 @@ class Life:
                     resident.replica.start()
                     self.step(resident, rng)
                 case 3 | 4:
-                    resident.replica.step(rng.choice(FAST_LANES))
+                    resident.replica.step(rng.choice((*FAST_LANES, "hydrate")))
                 case _:
                     act_at_random(resident.replica, rng)
         except Dead:
