@@ -5,7 +5,7 @@
     a replica joins, an iteration begins -> sent what is open, from `reached` on
     an error of a replica that is behind -> it is asked again, from `reached` on
     a replica is interrupted -> it is asked again; too often without progress: an error
-    the client takes all before a time -> replicas are told, and deliver so much more
+    the client takes all before a time -> an acknowledgement to replicas, which deliver more
 
 So each interval is delivered once, whichever replica is the first, and one that dies leaves
 neither a gap nor a copy.

@@ -37,7 +37,7 @@ MOST_SENT = 1000
 """Responses to a subscribe that are not acknowledged, however small they are."""
 
 MOST_ATTEMPTS = 6
-"""Number of attempts in a row to read the same; then the controller is told."""
+"""Number of attempts in a row to read the same; then the controller hears of it."""
 
 FIRST_PAUSE_S = 0.25
 """The pause before the second attempt; each later one is twice as long."""

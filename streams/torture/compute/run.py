@@ -342,7 +342,7 @@ class Torture:
         self._await(
             lambda: self._are_told(moment),
             PATIENCE_S,
-            "subscribers that are not told of the present",
+            "subscribers that do not get to the present",
         )
 
     def _are_told(self, moment: int) -> bool:
