@@ -106,9 +106,9 @@ def killed_at(world: World, state: Path, point: str, nth: int) -> None:
     running = process.start(world.bench, state, {point: nth})
     world.thread.start()
     try:
-        running.wait(150)
+        running.wait(300)  # beside other tests it is slow
     except subprocess.TimeoutExpired:
-        pytest.fail(f"the replica did not reach {point} {nth} times")
+        pytest.fail(f"the replica did not reach {point} {nth} times: {last_words(state)}")
     finally:
         process.kill(running)
     assert running.returncode == -signal.SIGKILL, "it ended by itself"
@@ -118,7 +118,12 @@ def killed_at(world: World, state: Path, point: str, nth: int) -> None:
     )
 
 
-@pytest.mark.timeout(600)
+def last_words(state: Path) -> str:
+    """What a replica wrote last: its micro-batches, and to its standard error."""
+    errors = state.with_suffix(".err").read_text().splitlines()
+    return "\n".join([*(str(batch) for batch in batches_of(state)[-5:]), *errors[-40:]])
+
+
 @pytest.mark.parametrize(
     "point",
     [
@@ -140,7 +145,6 @@ def test_a_replica_killed_in_a_micro_batch_goes_on_from_its_state(
 
 
 @pytest.mark.long
-@pytest.mark.timeout(600)
 def test_a_killed_replica_that_lost_its_state_builds_it_anew(
     world: World, run: Callable[..., Replica], tmp_path: Path
 ) -> None:
