@@ -349,8 +349,7 @@ class Controller:
                     self._results.pop(uuid).set_result(outcome)
             self._peeks, more = self._peeks.heard(message.replica)
             self._unsent += more
-        self._pass([command for command in self._unsent if self._is_due(command)])
-        self._unsent = []
+        self._pass(())
 
     def _hear_subscribe(self, process: str, response: SubscribeResponse) -> None:
         """Hand over what is new in a response."""
@@ -386,14 +385,16 @@ class Controller:
         self._responses.close()
 
     def _pass(self, commands: Sequence[Command]) -> None:
-        """Write commands of short life. Errors: as `_write`."""
-        if not commands:
+        """Write commands of short life, behind those still to be sent. Errors: as `_write`."""
+        due = [*filter(self._is_due, self._unsent), *commands]
+        if not due:
             return
         if self._writer.is_in_doubt or self._passing >= MOST_PASSING:
             self._begin_reduced()  # which sends what is open
             return
-        self._writer.write(commands)
-        self._passing += len(commands)
+        self._writer.write(due)
+        self._unsent = []
+        self._passing += len(due)
 
     def _truncate_responses(self) -> None:
         """Delete read responses from time to time; a later controller asks replicas again."""
@@ -446,8 +447,9 @@ class Controller:
         self._begin(self._history)
         self._peeks, commands = self._peeks.begin()
         self._subscribes, rest = self._subscribes.begin()
-        self._unsent, self._passing = [], 0
-        self._pass([*commands, *rest])
+        self._unsent, self._passing = [*commands, *rest], 0
+        with suppress(Determinate):  # the iteration has begun; `poll` sends them
+            self._pass(())
 
     def _begin(self, commands: Sequence[Command]) -> None:
         nonce = self._new_id()

@@ -1,6 +1,6 @@
 """A controller subscribes by replicas over topics in memory."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -10,8 +10,9 @@ import pytest
 from streams.compute import open_subscribes, subscribe_session
 from streams.compute.controller import Deliveries
 from streams.compute.parameters import DEFAULTS
-from streams.compute.protocol import Alive
+from streams.compute.protocol import Alive, Command
 from streams.compute.subscribes import (
+    AcknowledgeSubscribe,
     Subscribe,
     SubscribeBatch,
     SubscribeError,
@@ -43,6 +44,10 @@ def peeking() -> Iterator[Peeking]:
     peeking.append("u1", 5, (1, "a", 2, 1))
     yield peeking
     peeking.close()
+
+
+def refuse(_: object) -> None:
+    raise Determinate("refused")
 
 
 def taken(deliveries: Deliveries, lower: int, upper: int) -> list[tuple[int, int]]:
@@ -98,17 +103,44 @@ def test_an_iteration_goes_on_where_the_one_before_was(peeking: Peeking) -> None
     assert deliveries.get(timeout=1) == SubscribeError(Timestamp(9), "the controller has ended")
 
 
+def test_what_is_refused_after_an_iteration_began_is_sent_later(
+    peeking: Peeking, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    controller = Asked(peeking.broker.logs)
+    peeking.replica()
+    with controller.polled():
+        deliveries = controller.subscribe(SUBSCRIBE)
+        assert taken(deliveries, 3, 5) == [(1, 3)]
+
+    write, sent = controller._writer.write, list[Command]()
+
+    def record(commands: Sequence[Command]) -> None:
+        sent.extend(commands)
+        write(commands)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(controller._writer, "write", refuse)
+        controller._begin_reduced()
+        with pytest.raises(Determinate, match="refused"):
+            controller.acknowledge("s", Timestamp(5))
+    with monkeypatch.context() as patch:
+        patch.setattr(controller._writer, "write", record)
+        controller.acknowledge("s", Timestamp(5))
+    rest = replace(SUBSCRIBE, as_of=Timestamp(4), snapshot=False)
+    assert sent == [rest, AcknowledgeSubscribe("s", Timestamp(5))]
+    peeking.append("u1", 9, (2, "b", 7, 1))
+    with controller.polled():
+        assert taken(deliveries, 5, 9) == [(2, 7)]
+    controller.close()
+
+
 def test_one_that_is_refused_is_not_there(
     monkeypatch: pytest.MonkeyPatch, peeking: Peeking
 ) -> None:
     controller = Asked(peeking.broker.logs)
-
-    def refuse(_: object) -> None:
-        raise Determinate("no room")
-
     with monkeypatch.context() as patch:
         patch.setattr(controller._writer, "write", refuse)
-        with pytest.raises(Determinate, match="no room"):
+        with pytest.raises(Determinate, match="refused"):
             controller.subscribe(SUBSCRIBE)
     other = replace(SUBSCRIBE, uuid="o", until=Timestamp(4))
     peeking.replica()
