@@ -28,3 +28,6 @@ Topic = NewType("Topic", str)
 """The name of a Kafka topic."""
 
 MINIMUM_TIME = Timestamp(0)
+
+DEFAULT_CLUSTER = "default"
+"""The name of the compute cluster that is always there."""

@@ -49,9 +49,8 @@ from streams.adapter.catalog_outcomes import (
 )
 from streams.compute import dead_letters
 from streams.compute.description import IngestionDescription, SinkDescription, Start
-from streams.ids import CollectionId, EventId, Timestamp, Topic
+from streams.ids import DEFAULT_CLUSTER, CollectionId, EventId, Timestamp, Topic
 from streams.plan.physical import Column
-from streams.plan.sql.clusters import DEFAULT
 from streams.storage.client.catalog_ids import group_of
 from streams.storage.log.persistent_map import Map
 from streams.storage.policy import Retention
@@ -102,7 +101,7 @@ class Item:
     created_ms: int | None = None
     former: tuple[IngestionDescription, ...] = ()
     keys: tuple[str, ...] = ()
-    cluster: str = DEFAULT
+    cluster: str = DEFAULT_CLUSTER
 
     @property
     def has_shard(self) -> bool:

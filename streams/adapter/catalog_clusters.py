@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from streams.compute.parameters import ParameterValues
-from streams.plan.sql.clusters import DEFAULT
+from streams.ids import DEFAULT_CLUSTER
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,7 +74,7 @@ ClusterEvent = AddCluster | ScaleCluster | ConfigureCluster | RemoveCluster | Fo
 
 
 def _with_default() -> Mapping[str, ComputeCluster]:
-    return {DEFAULT: ComputeCluster(name=DEFAULT)}
+    return {DEFAULT_CLUSTER: ComputeCluster(name=DEFAULT_CLUSTER)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +101,7 @@ class Clusters:
                 return f"cluster {cluster.name} already exists" if is_taken else ""
             case ScaleCluster(name) | ConfigureCluster(name):
                 return "" if name in self.live else f"no cluster {name}"
-            case RemoveCluster(name) if name == DEFAULT:
+            case RemoveCluster(name) if name == DEFAULT_CLUSTER:
                 return f"cluster {name} is always there"
             case RemoveCluster(name) if name not in self.live:
                 return f"no cluster {name}"

@@ -38,9 +38,8 @@ from streams.compute.codec import (
     start_fields,
 )
 from streams.errors import Corrupt
-from streams.ids import CollectionId, EventId, Timestamp, Topic
+from streams.ids import DEFAULT_CLUSTER, CollectionId, EventId, Timestamp, Topic
 from streams.plan.physical import Column
-from streams.plan.sql.clusters import DEFAULT
 from streams.storage.policy import LagBehindUpper, RetainHistory, Retention
 from streams.trace.kernel.functions import Function
 
@@ -65,7 +64,7 @@ def _fields(  # noqa: C901, PLR0911, PLR0912 - one case an event
     match body:
         case Open():
             return "catalog_open", {}
-        case Create(item) if item.cluster != DEFAULT:
+        case Create(item) if item.cluster != DEFAULT_CLUSTER:
             return "catalog_create_2", {**_item_fields(item), "cluster": item.cluster}
         case Create(item):
             return "catalog_create", _item_fields(item)

@@ -14,8 +14,8 @@ from streams.adapter.catalog_log import CatalogLog
 from streams.adapter.results import Complete, Notice, Result
 from streams.compute.parameters import check_names, check_values
 from streams.errors import InvalidStatement, InvalidUsage
+from streams.ids import DEFAULT_CLUSTER
 from streams.plan.sql.clusters import (
-    DEFAULT,
     AlterCluster,
     ClusterStatement,
     CreateCluster,
@@ -95,7 +95,7 @@ def _drop(statement: DropCluster, catalog: CatalogLog) -> tuple[Result, ...]:
     if name not in state.clusters.live and statement.if_exists:
         return Notice(f"cluster {name} does not exist"), done
     live_cluster(name, state)
-    if name == DEFAULT:
+    if name == DEFAULT_CLUSTER:
         raise InvalidStatement(
             f"cluster {name} cannot be dropped",
             "sources and sinks are in it",

@@ -9,8 +9,7 @@ from dataclasses import dataclass, field
 
 from streams.adapter.catalog import Catalog, Item
 from streams.adapter.observed import Observed
-from streams.ids import Timestamp
-from streams.plan.sql.clusters import DEFAULT
+from streams.ids import DEFAULT_CLUSTER, Timestamp
 
 FAILED = "failed"
 LATE = frozenset({FAILED, "stalled"})
@@ -21,7 +20,7 @@ NO_REPLICA = "no replica runs"
 
 def no_replica(cluster: str) -> str:
     """Return what to say of a cluster without a live replica."""
-    return NO_REPLICA if cluster == DEFAULT else f"{NO_REPLICA} in cluster {cluster}"
+    return NO_REPLICA if cluster == DEFAULT_CLUSTER else f"{NO_REPLICA} in cluster {cluster}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,11 +16,11 @@ from rich.table import Table
 
 from streams.app import signals
 from streams.app.client import Client
+from streams.app.client_options import DIRECTORY, DirectoryOption
 from streams.app.common_options import with_options
 from streams.app.coordinator_access import Access
 from streams.app.environment_access import find
 from streams.app.error_output import FAILED, NO_ENVIRONMENT, failed
-from streams.app.up import DIRECTORY, DirectoryOption
 from streams.errors import InvalidStatement, InvalidUsage, SlackwaterError
 from streams.plan.type_names import quoted
 

@@ -36,6 +36,7 @@ COMMANDS = {
 
 WITHOUT_PANDAS = {
     "coordinator", "compaction", "connector", "materialize", "materializations", "storage",
+    "topic",
 }  # fmt: skip
 
 app = typer.Typer(

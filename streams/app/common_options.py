@@ -12,14 +12,14 @@ from typing import Annotated, Concatenate, ParamSpec, TypeVar
 
 import typer
 
-from streams.app.environment_access import reach
-from streams.app.up import (
+from streams.app.client_options import (
     DIRECTORY,
     NAMESPACE,
     ClientOption,
     DirectoryOption,
     client_settings,
 )
+from streams.app.environment_access import reach
 from streams.errors import InvalidUsage
 from streams.kafka.settings import ClientSettings
 

@@ -11,10 +11,7 @@ from rich.console import Console
 from rich.markup import escape
 
 from streams.app import signals
-from streams.app.compact_once import environment, policy_of, run
-from streams.app.compaction_setup import CompactionTarget
-from streams.app.error_output import FAILED, NO_ENVIRONMENT, failed
-from streams.app.up import (
+from streams.app.client_options import (
     DIRECTORY,
     NAMESPACE,
     ClientOption,
@@ -23,6 +20,9 @@ from streams.app.up import (
     client_settings,
     only_with,
 )
+from streams.app.compact_once import environment, policy_of, run
+from streams.app.compaction_setup import CompactionTarget
+from streams.app.error_output import FAILED, NO_ENVIRONMENT, failed
 from streams.compaction.merge_execution import Compacted
 from streams.compaction.runner import HeldSince, RoundResult, Wish
 from streams.errors import InvalidUsage, SlackwaterError

@@ -6,7 +6,6 @@ The same directory gives the same environment again.
 """
 
 import logging
-import os
 import sys
 import time
 from collections.abc import Callable, Mapping
@@ -22,7 +21,7 @@ from streams.app.fork_server import fork_server
 from streams.app.processes import Child
 from streams.app.replica_fleet import FIRST, ReplicaFleet, ReplicaPlace
 from streams.app.restart_policy import SPARK_STABLE_S, STABLE_S, End
-from streams.app.service_config import FENCED, Service, resident_tasks_of
+from streams.app.service_config import CORES, FENCED, MASTER, Service, resident_tasks_of
 from streams.app.signals import Stop
 from streams.errors import Determinate, InvalidUsage, SlackwaterError
 from streams.kafka.embedded import EmbeddedBroker
@@ -38,9 +37,6 @@ log = logging.getLogger(__name__)
 _READY_TIMEOUT_S = 180.0
 _LOOK_EVERY_S = 0.1
 _CHECK_EVERY_MS = 1_000
-
-CORES = min(os.cpu_count() or 2, 8)
-MASTER = f"local[{CORES},4]"  # four attempts a task: without them one lost worker ends a lane
 
 SERVICES = ("coordinator", "replica", "compaction", "storage", "materializations")
 OWNERS = frozenset({"coordinator", "storage", "materializations"})

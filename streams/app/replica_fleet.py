@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from streams.app.client import ClusterStatus
 from streams.app.processes import Child
 from streams.errors import Determinate
-from streams.plan.sql.clusters import DEFAULT
+from streams.ids import DEFAULT_CLUSTER
 
 log = logging.getLogger(__name__)
 
@@ -38,7 +38,7 @@ class ReplicaPlace:
     @property
     def name(self) -> str:
         """The replica's name, which no replica of another cluster has."""
-        of = "" if self.cluster == DEFAULT else f"{self.cluster}_"
+        of = "" if self.cluster == DEFAULT_CLUSTER else f"{self.cluster}_"
         return f"{of}r{self.number}"
 
     @property
@@ -47,7 +47,7 @@ class ReplicaPlace:
         return f"replica-{self.cluster}-r{self.number}"
 
 
-FIRST = ReplicaPlace(DEFAULT, 1)
+FIRST = ReplicaPlace(DEFAULT_CLUSTER, 1)
 """The replica that is always there, and not of the fleet."""
 
 

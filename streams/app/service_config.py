@@ -5,6 +5,7 @@ load Spark and the planner to read it.
 """
 
 import json
+import os
 from collections.abc import Iterator, Mapping
 from dataclasses import MISSING, asdict, dataclass, field, fields
 from pathlib import Path
@@ -21,9 +22,13 @@ FAILED = 1
 FENCED = 3
 """Exit code of a coordinator that another one has taken over from."""
 
-
 RESIDENT_TASKS = 1
 """Resident tasks of a replica on this machine, unless its user says otherwise."""
+
+CORES = min(os.cpu_count() or 2, 8)
+"""Cores of this machine for Spark, and buckets of state, unless its user says otherwise."""
+
+MASTER = f"local[{CORES},4]"  # four attempts a task: without them one lost worker ends a lane
 
 
 def resident_tasks_of(wanted: int | None, master: str) -> int:

@@ -6,15 +6,15 @@ from typing import Annotated
 
 import typer
 
-from streams.app.service_config import Service
-from streams.app.service_process import LogFormatOption, Supervised, configured
-from streams.app.up import (
+from streams.app.client_options import (
     DIRECTORY,
     NAMESPACE,
     ClientOption,
     NamespaceOption,
     client_settings,
 )
+from streams.app.service_config import Service
+from streams.app.service_process import LogFormatOption, Supervised, configured
 from streams.errors import InvalidUsage
 
 FileOption = Path | None

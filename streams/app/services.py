@@ -12,12 +12,9 @@ from typing import Annotated, NoReturn
 
 import typer
 
+from streams.app.client_options import TopicOption, chosen_topics
 from streams.app.common_options import with_options
-from streams.app.environment import CORES, MASTER
-from streams.app.service_config import Service, resident_tasks_of
-from streams.app.service_options import Exposure, Place
-from streams.app.service_process import serve, until_signalled
-from streams.app.up import (
+from streams.app.maintenance_options import (
     AuditOption,
     CopyToOption,
     DeadlineOption,
@@ -30,14 +27,15 @@ from streams.app.up import (
     StatementDiskOption,
     StatementMemoryOption,
     StatementsOption,
-    TopicOption,
     chosen_parameters,
     chosen_targets,
-    chosen_topics,
     deadline,
     duration,
 )
-from streams.plan.sql.clusters import DEFAULT
+from streams.app.service_config import CORES, MASTER, Service, resident_tasks_of
+from streams.app.service_options import Exposure, Place
+from streams.app.service_process import serve, until_signalled
+from streams.ids import DEFAULT_CLUSTER
 
 ClusterOption = Annotated[
     str,
@@ -110,7 +108,7 @@ def replica(  # noqa: PLR0913  the options of a command, each by name
             envvar="SLACKWATER_REPLICA", help="The replica's name, which no other one has."
         ),
     ] = "r1",
-    cluster: ClusterOption = DEFAULT,
+    cluster: ClusterOption = DEFAULT_CLUSTER,
     master: Annotated[
         str, typer.Option(envvar="SLACKWATER_MASTER", help="Spark's master.")
     ] = MASTER,

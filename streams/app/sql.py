@@ -11,13 +11,13 @@ import typer
 from rich.console import Console
 
 from streams.app.client import Client
+from streams.app.client_options import DIRECTORY, DirectoryOption
 from streams.app.common_options import with_options
 from streams.app.coordinator_access import Access
 from streams.app.environment_access import find
 from streams.app.error_output import FAILED, NO_ENVIRONMENT, failed
 from streams.app.printer import Printer, console_for
 from streams.app.progress_bar import watch
-from streams.app.up import DIRECTORY, DirectoryOption
 from streams.errors import Determinate, Indeterminate, InvalidUsage
 
 LEAVE = {"exit", "quit", "\\q"}

@@ -9,6 +9,17 @@ from typing import Annotated
 
 import typer
 
+from streams.app.client_options import (
+    DIRECTORY,
+    NAMESPACE,
+    ClientOption,
+    DirectoryOption,
+    NamespaceOption,
+    TopicOption,
+    chosen_topics,
+    client_settings,
+    only_with,
+)
 from streams.app.common_options import with_options
 from streams.app.endpoint import probed
 from streams.app.environment_access import reach, reachable
@@ -26,17 +37,6 @@ from streams.app.service_process import (
 )
 from streams.app.signals import Stop
 from streams.app.storage_metrics import of_storage
-from streams.app.up import (
-    DIRECTORY,
-    NAMESPACE,
-    ClientOption,
-    DirectoryOption,
-    NamespaceOption,
-    TopicOption,
-    chosen_topics,
-    client_settings,
-    only_with,
-)
 from streams.errors import SlackwaterError
 from streams.http.metrics import exposition
 from streams.http.server import Probes

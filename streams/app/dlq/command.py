@@ -20,12 +20,12 @@ from rich.progress import Progress
 from rich.table import Table
 
 from streams.app.client import Client, Message
+from streams.app.client_options import DIRECTORY, DirectoryOption
 from streams.app.dlq import letters as dlq
 from streams.app.dlq.letters import Filter, Letter
 from streams.app.environment_access import find
 from streams.app.error_output import NO_ENVIRONMENT, failed
 from streams.app.printer import console_for
-from streams.app.up import DIRECTORY, DirectoryOption
 from streams.errors import Indeterminate, InvalidUsage, SlackwaterError
 from streams.ids import Topic
 from streams.kafka.client.broker import KafkaBroker

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.markup import escape
 
+from streams.app.client_options import TopicOption, chosen_topics
 from streams.app.common_options import Where, placed
 from streams.app.environment_access import url_of
 from streams.app.error_output import FAILED, failed
 from streams.app.printer import console_for
-from streams.app.up import TopicOption, chosen_topics
 from streams.errors import SlackwaterError
 
 if TYPE_CHECKING:

@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.live import Live
 
 from streams.app.client import Client
+from streams.app.client_options import DIRECTORY, DirectoryOption
 from streams.app.common_options import with_options
 from streams.app.coordinator_access import Access
 from streams.app.environment_access import find
@@ -18,7 +19,6 @@ from streams.app.error_output import FAILED, NO_ENVIRONMENT, failed
 from streams.app.printer import console_for
 from streams.app.top.screen import page
 from streams.app.top.snapshot import EnvironmentStatus, Snapshot, snapshot
-from streams.app.up import DIRECTORY, DirectoryOption
 from streams.errors import InvalidUsage, SlackwaterError
 
 

@@ -13,10 +13,9 @@ from streams.compute.history import live
 from streams.compute.protocol import CreateInstance
 from streams.compute.reader import CommandReader, UnreadableCommand
 from streams.errors import Determinate
-from streams.ids import CollectionId
+from streams.ids import DEFAULT_CLUSTER, CollectionId
 from streams.kafka.client.broker import KafkaBroker
 from streams.kafka.log import Logs
-from streams.plan.sql.clusters import DEFAULT
 
 POLL_MS = 50
 LATER = 1 << 40
@@ -36,7 +35,11 @@ class Successors:
         """A controller that has begun, which replicas obey from now on."""
         epoch = LATER + next(self._numbers)
         controller = Controller(
-            self.logs, self.instance, DEFAULT, epoch, lambda: f"bench-{next(self._numbers)}"
+            self.logs,
+            self.instance,
+            DEFAULT_CLUSTER,
+            epoch,
+            lambda: f"bench-{next(self._numbers)}",
         )
         controller.start(list(self.descriptions.values()), [])
         return controller
@@ -50,7 +53,9 @@ def successors(bench: Rig) -> Iterator[Successors]:
     """
     broker = KafkaBroker(bench.environment.kafka)
     try:
-        reader = CommandReader(broker.logs, command_topic(bench.shards.namespace, DEFAULT))
+        reader = CommandReader(
+            broker.logs, command_topic(bench.shards.namespace, DEFAULT_CLUSTER)
+        )
         heard = [heard.command for heard in reader.poll(POLL_MS)]
         reader.close()
         commands = [command for command in heard if not isinstance(command, UnreadableCommand)]

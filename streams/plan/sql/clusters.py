@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from streams.errors import InvalidStatement
+from streams.ids import DEFAULT_CLUSTER
 from streams.plan.sql.tokens import Cursor
 
 CREATE_USAGE = (
@@ -15,9 +16,6 @@ ALTER_USAGE = (
 )
 DROP_USAGE = "DROP CLUSTER [IF EXISTS] name"
 IN_USAGE = "[IN CLUSTER name]"
-
-DEFAULT = "default"
-"""The cluster that is always there."""
 
 MOST_REPLICAS = 16
 MOST_BUCKETS = 256
@@ -124,7 +122,7 @@ def drop(cursor: Cursor) -> DropCluster:
 
 def placed(cursor: Cursor) -> str:
     """`[IN CLUSTER name]`: the name of the cluster that an object is to be in."""
-    return cluster(cursor) if cursor.accept("IN", "CLUSTER") else DEFAULT
+    return cluster(cursor) if cursor.accept("IN", "CLUSTER") else DEFAULT_CLUSTER
 
 
 def cluster(cursor: Cursor) -> str:

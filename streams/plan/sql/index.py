@@ -2,7 +2,8 @@
 
 from dataclasses import dataclass
 
-from streams.plan.sql.clusters import DEFAULT, placed
+from streams.ids import DEFAULT_CLUSTER
+from streams.plan.sql.clusters import placed
 from streams.plan.sql.tokens import Cursor
 
 USAGE = "CREATE INDEX [IF NOT EXISTS] name [IN CLUSTER name] ON relation (columns)"
@@ -16,7 +17,7 @@ class CreateIndex:
     relation: str
     keys: tuple[str, ...]
     if_not_exists: bool
-    cluster: str = DEFAULT
+    cluster: str = DEFAULT_CLUSTER
 
 
 def create(cursor: Cursor) -> CreateIndex:

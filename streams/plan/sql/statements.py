@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from enum import Enum
 
 from streams.errors import InvalidStatement
+from streams.ids import DEFAULT_CLUSTER
 from streams.plan.metadata import ErrorLimit, OnError, Watermark
 from streams.plan.physical import Column
 from streams.plan.sql import (
@@ -79,7 +80,7 @@ class CreateMaterializedView:
     query: str
     if_not_exists: bool
     retain: Retain | None = None
-    cluster: str = clusters.DEFAULT
+    cluster: str = DEFAULT_CLUSTER
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -27,13 +27,30 @@ def loaded(*arguments: str) -> set[str]:
 def test_the_shell_loads_no_engine() -> None:
     modules = loaded("sql")
     assert "streams.app.sql" in modules
-    assert modules & {"pandas", "pyarrow", "duckdb", "numpy", "pyspark"} == set()
+    assert modules & {"pandas", "pyarrow", "duckdb", "numpy", "pyspark", "sqlglot"} == set()
 
 
 @pytest.mark.parametrize("service", ["coordinator", "storage"])
 def test_a_service_loads_no_pandas(service: str) -> None:
     modules = loaded(service, f"streams.app.{service}")
     assert "streams.trace.columns" in modules, "it converts at once"
+    assert "pandas" not in modules
+
+
+def test_who_plans_nothing_loads_no_parser_of_sql() -> None:
+    modules = loaded("compaction", "streams.app.compaction", "streams.app.storage")
+    assert "sqlglot" not in modules
+
+
+def test_topics_are_printed_without_pandas() -> None:
+    modules = loaded("topic", "streams.app.topic.command")
+    assert "schemas.rows" in modules
+    assert "pandas" not in modules
+
+
+def test_a_connector_of_a_users_loads_no_pandas_by_itself() -> None:
+    modules = loaded("sql", "connectors.protocol.messages")
+    assert "pyarrow" in modules
     assert "pandas" not in modules
 
 

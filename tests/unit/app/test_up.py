@@ -15,6 +15,7 @@ from typer.testing import CliRunner
 from streams.adapter.workers.limits import Limits
 from streams.app import environment, environment_access, up
 from streams.app.client import Client
+from streams.app.client_options import chosen_topics, client_settings
 from streams.app.commands import app
 from streams.app.coordinator import limits_of
 from streams.app.environment import SERVICES, Environment, Settings
@@ -24,7 +25,6 @@ from streams.app.replica import config_of
 from streams.app.restart_policy import SPARK_STABLE_S, STABLE_S, End
 from streams.app.service_config import Service, read_service
 from streams.app.signals import Stop, Stopped
-from streams.app.up import chosen_topics, client_settings
 from streams.errors import Determinate, InvalidUsage
 from streams.kafka.settings import ClientSettings
 from streams.storage.client.shards import Shards
