@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from schemas import flow_tuple
 from schemas.blobs import Blobs, Offsets
 from schemas.flow_tuple import Element, MalformedTuple
-from schemas.pieces import WORD, joined
+from schemas.pieces import WORD, binary, joined
 from schemas.tuple_elements import BINARY, DOUBLE, FALSE, TEXT, TRUE, ZERO, encoder
 
 Bytes = NDArray[np.uint8]
@@ -133,7 +133,7 @@ def _encoded(column: Elements) -> pa.Array:
     encoded = [_encoded_part(part) for part in column.parts]
     if not encoded:
         return pa.array([bytes([NULL])] * column.length, pa.binary())
-    return pc.coalesce(*encoded, pa.scalar(bytes([NULL]), pa.binary()))
+    return pc.coalesce(*encoded, binary(bytes([NULL])))
 
 
 def _encoded_part(part: pa.Array) -> pa.Array:

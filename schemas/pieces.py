@@ -15,8 +15,6 @@ Flags = NDArray[np.bool_]
 WORD = 8
 """Bytes of a word."""
 
-NOTHING = pa.scalar(b"", pa.binary())
-
 
 def whole(matrix: Bytes) -> pa.BinaryArray:
     """All bytes of each row."""
@@ -54,7 +52,12 @@ def last(
 
 def joined(*parts: pa.BinaryArray | pa.BinaryScalar) -> pa.BinaryArray:
     """The bytes of the parts of each row, one after another; none is null."""
-    return pc.binary_join_element_wise(*parts, NOTHING)
+    return pc.binary_join_element_wise(*parts, binary(b""))
+
+
+def binary(value: bytes) -> pa.BinaryScalar:
+    """Arrow's scalar of bytes. Not to be made at import: the first one loads pandas."""
+    return pa.scalar(value, pa.binary())
 
 
 def big_endian(words: NDArray[np.uint64]) -> Bytes:

@@ -22,7 +22,7 @@ import pyarrow as pa
 
 from schemas.avro_columns import encode_column
 from schemas.codec import Record, Schema, load
-from schemas.pieces import joined
+from schemas.pieces import binary, joined
 
 AS_IT_IS = "{}"
 
@@ -144,7 +144,7 @@ def encode_rows(rows: RowSchema, columns: Sequence[pa.Array]) -> pa.BinaryArray:
     Together the messages have at most 2 GiB.
     """
     parts = (part for column in columns for part in encode_column(column))
-    return joined(pa.scalar(rows.schema.header, pa.binary()), *parts)
+    return joined(binary(rows.schema.header), *parts)
 
 
 def decode_row(schema_text: str, message: bytes) -> Record:

@@ -14,10 +14,10 @@ from numpy.typing import NDArray
 
 from schemas.integers import HUGE, Integers
 from schemas.iso_texts import has_iso_texts, iso_texts
-from schemas.pieces import WORD, Bytes, big_endian, joined, last, validity, whole
+from schemas.pieces import WORD, Bytes, big_endian, binary, joined, last, validity, whole
 
 BINARY, TEXT, ZERO, DOUBLE, FALSE, TRUE, UUID = 0x01, 0x02, 0x14, 0x21, 0x26, 0x27, 0x30
-NULL = pa.scalar(b"\x00", pa.binary())
+NULL = b"\x00"
 ABOVE, BELOW = 0x1D, 0x0B
 """Codes of integers that have more than 64 bits, or all bits of 64."""
 
@@ -37,7 +37,9 @@ def encoded(array: pa.Array) -> pa.BinaryArray:
     """The element of each value, NULL's included. Every value has one: see `is_plain`."""
     encode = encoder(array.type) or iso_elements
     elements, valid = encode(array), validity(array)
-    return elements if valid is None else pc.if_else(pa.array(valid), elements, NULL)
+    if valid is None:
+        return elements
+    return pc.if_else(pa.array(valid), elements, binary(NULL))
 
 
 def encoder(kind: pa.DataType) -> Callable[[pa.Array], pa.BinaryArray] | None:
@@ -65,7 +67,7 @@ def texts(array: pa.Array) -> pa.BinaryArray:
         array = array.fill_null(b"")
     if _has_nul(array):
         array = pc.replace_substring(array, b"\x00", b"\x00\xff")
-    return joined(pa.scalar(bytes([code]), pa.binary()), array, NULL)
+    return joined(binary(bytes([code])), array, binary(NULL))
 
 
 def _has_nul(array: pa.BinaryArray) -> bool:
@@ -113,7 +115,7 @@ def doubles(array: pa.Array) -> pa.BinaryArray:
 
 def booleans(array: pa.Array) -> pa.BinaryArray:
     """Elements of booleans."""
-    yes, no = (pa.scalar(bytes([code]), pa.binary()) for code in (TRUE, FALSE))
+    yes, no = (binary(bytes([code])) for code in (TRUE, FALSE))
     return pc.if_else(array.fill_null(False), yes, no)  # noqa: FBT003 - pyarrow's own signature
 
 
