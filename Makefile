@@ -34,9 +34,12 @@ demo: setup ## run the main job on an embedded Kafka, with real data, and check 
 demo-postgres: setup ## the same, and the views in a PostgreSQL, checked in SQL at every commit
 	$(RUN)/slackwater demo --postgres
 
-test: class-archive ## every change: all that proves correctness, on a real broker and Spark too
+test: setup ## every change: all that proves correctness, on a real broker and Spark too
 	@echo "those that compute beside those that wait: each run is shown when it has ended"
-	@$(BESIDE) --jobs=5 test-parts test-environments test-replica test-services test-operators test-storage test-adapter test-models
+	@$(BESIDE) --jobs=5 LATER=class-archive test-parts test-adapter test-replica test-services test-environments test-storage test-operators test-models
+
+# Spark's classes are archived beside the first two, and the others begin behind it.
+test-storage test-operators test-models: $(LATER)
 
 BESIDE := $(MAKE) --no-print-directory --keep-going $(WHOLE)
 UNIT := -m "not integration and not e2e and not long"
@@ -63,7 +66,7 @@ test-operators: setup # the operators; in `make test` once another run has ended
 test-models: setup # the models, at last
 	$(RUN)/python -m pytest $(UNIT) tests/model
 
-test-integration: class-archive test-services test-environments test-replica ## the tests of `make test` on a real broker and real Spark
+test-integration: test-services test-environments test-replica ## the tests of `make test` on a real broker and real Spark
 
 OUTSIDE := tests/contract tests/integration
 REPLICA := tests/integration/replica
@@ -72,19 +75,19 @@ ENVIRONMENTS := tests/integration/adapter
 class-archive: setup # so that each Spark of the tests starts in half the processor time
 	@$(RUN)/python -m streams.replica.spark.class_archive
 
-test-services: setup # those of `make test-integration` but those of the next two
+test-services: class-archive # those of `make test-integration` but those of the next two
 	$(RUN)/python -m pytest -m "integration and not long" $(OUTSIDE) --ignore=$(REPLICA) --ignore=$(ENVIRONMENTS)
 
-test-environments: setup # those of whole environments, which wait for their processes
+test-environments: class-archive # those of whole environments, which wait for their processes
 	$(RUN)/python -m pytest -m "integration and not long" $(ENVIRONMENTS)
 
-test-replica: setup # the replica's
+test-replica: class-archive # the replica's
 	$(RUN)/python -m pytest -m "integration and not long" $(REPLICA)
 
-test-long: class-archive ## before a release: searches, kill matrices and soaks at full length
+test-long: setup ## before a release: searches, kill matrices and soaks at full length
 	@$(BESIDE) --jobs=2 test-long-services test-long-units test-long-properties
 
-test-long-services: setup # those of `make test-long` on a real broker and real Spark
+test-long-services: class-archive # those of `make test-long` on a real broker and real Spark
 	$(RUN)/python -m pytest -m "long and integration and not e2e" $(OUTSIDE)
 
 test-long-units: setup # those without
