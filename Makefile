@@ -85,7 +85,7 @@ test-replica: class-archive # the replica's
 	$(RUN)/python -m pytest -m "integration and not long" $(REPLICA)
 
 test-long: setup ## before a release: searches, kill matrices and soaks at full length
-	@$(BESIDE) --jobs=2 test-long-services test-long-units test-long-properties
+	@$(BESIDE) --jobs=3 test-long-services test-long-units test-long-properties
 
 test-long-services: class-archive # those of `make test-long` on a real broker and real Spark
 	$(RUN)/python -m pytest -m "long and integration and not e2e" $(OUTSIDE)
