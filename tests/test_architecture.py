@@ -79,15 +79,9 @@ MAY_IMPORT: dict[str, set[str]] = {
     },
 }
 EVERYBODY = {
-    "streams.arrow_without_pandas",
-    "streams.ids",
-    "streams.errors",
-    "streams.files",
-    "streams.forks",
-    "streams.log_lines",
-    "streams.periodic",
-    "streams.temporary",
-    "streams.values",
+    *("streams.arrow_without_pandas", "streams.ids", "streams.errors", "streams.files"),
+    *("streams.forks", "streams.log_lines", "streams.periodic", "streams.process_tree"),
+    *("streams.temporary", "streams.values"),
 }
 
 # The rooms of a package: who may import whom within it.

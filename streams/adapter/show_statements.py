@@ -26,11 +26,13 @@ REPLICA_COLUMNS = (
     Column("failed", "BIGINT"),
     Column("lag_ms", "BIGINT"),
     Column("state_bytes", "BIGINT"),
+    Column("memory_bytes", "BIGINT"),
 )
 """Of SHOW CLUSTER REPLICAS. `owns` counts sources, rebases and sinks; the states, dataflows.
 
 `lag_ms` is the clock less what the slowest dataflow has processed; NULL where none has times of
-the clock. `state_bytes` are those of arrangements and indexes.
+the clock. `state_bytes` are those of arrangements and indexes, `memory_bytes` those of physical
+memory of a replica's processes on its driver's machine; NULL where it cannot say.
 """
 
 OWNED = {"source", "rebase", "sink"}
@@ -77,6 +79,7 @@ def replica_rows(
             *_replica(process, status, owned),
             _lag_ms(process, status, timed, now_ms),
             _state_bytes(process, status),
+            _memory_bytes(process, status),
         )
         for cluster, status in observed.clusters.items()
         for process in sorted(status.replicas)
@@ -119,6 +122,11 @@ def _state_bytes(process: str, observed: InstanceStatus) -> int:
         if report is not None and report.activity is not None
         for operator in report.activity.operators
     )
+
+
+def _memory_bytes(process: str, observed: InstanceStatus) -> int | None:
+    report = observed.memory.get(replica_of(process))
+    return report.memory.bytes if report is not None and report.process == process else None
 
 
 def table(columns: Sequence[Column], rows: Sequence[Row]) -> Iterator[Result]:

@@ -43,7 +43,7 @@ COLUMNS: Mapping[str, tuple[Column, ...]] = {
     "replicas": (
         *_texts("cluster", "replica", "process"),
         *_counts("silent_ms", "owns", "running", "hydrating", "stalled", "failed"),
-        *_counts("lag_ms", "state_bytes"),
+        *_counts("lag_ms", "state_bytes", "memory_bytes"),
     ),
     "hydration": (
         *_texts("id", "name", "replica", "status", "message"),

@@ -30,7 +30,6 @@ from streams.bench.process_kinds import (
     total,
     usage,
 )
-from streams.bench.processes import command_line, family, processes, require_linux
 from streams.bench.rig import Say
 from streams.bench.up_process import UpProcess, up_process, wait_until
 from streams.errors import Determinate, SlackwaterError
@@ -39,6 +38,7 @@ from streams.kafka.client.broker import KafkaBroker
 from streams.kafka.client.bulk_producer import Publisher
 from streams.kafka.client.raw import RawReader
 from streams.kafka.topics import TopicKind, TopicSpec
+from streams.process_tree import command_line, family, processes, require_linux
 from streams.temporary import temporary_directory
 
 MEMORY_MB, PROCESSES, FIRST_ROW_S, RESTART_S = 700.0, 8, 10.0, 8.0

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import PurePath
 
-from streams.bench.processes import command_line, family, processes, pss_bytes
+from streams.process_tree import command_line, family, processes, pss_bytes
 
 BROKER, JVM, SPARK_PYTHON = "broker", "Spark's JVM", "Spark's Python"
 REPLICA, SERVICES = "replica", "other services"

@@ -19,8 +19,8 @@ from itertools import chain
 import numpy as np
 import pyarrow as pa
 
+from streams import process_tree
 from streams.app.freshness import percentile
-from streams.bench import processes
 from streams.bench.figures import Figure, Outcome, at_most
 from streams.bench.json_lines import texts
 from streams.bench.rig import PARTITIONS, Rig, Say, rig
@@ -172,16 +172,16 @@ def _measured(bench: Rig, kind: Kind, events: int, seconds: float) -> Cost:
         stream.publish(WARM_UP // 5 // PARTITIONS)
         _await(bench, stream.readable())
     bench.say(f"{kind.name}: {events:,} messages")
-    began, cpu_s = time.monotonic(), processes.cpu_s(bench.replica)
+    began, cpu_s = time.monotonic(), process_tree.cpu_s(bench.replica)
     for _ in range(0, events, LOT):
         stream.publish(LOT // PARTITIONS)
     _await(bench, stream.readable())
-    lasted, cpu_s = time.monotonic() - began, processes.cpu_s(bench.replica) - cpu_s
+    lasted, cpu_s = time.monotonic() - began, process_tree.cpu_s(bench.replica) - cpu_s
     bench.say(f"{kind.name}: {RATE:,} messages a second for {seconds:.0f} s")
     began_at_ms = time.time() * 1000
-    steady_cpu_s = processes.cpu_s(bench.replica)
+    steady_cpu_s = process_tree.cpu_s(bench.replica)
     milliseconds = _steady(stream, seconds)
-    steady_cpu_s = processes.cpu_s(bench.replica) - steady_cpu_s
+    steady_cpu_s = process_tree.cpu_s(bench.replica) - steady_cpu_s
     appending_ms = [
         batch["trigger_ms"]
         for batch in bench.timings.rows()

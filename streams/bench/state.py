@@ -5,9 +5,9 @@ from pathlib import Path
 from streams.bench import bids
 from streams.bench.bids import Load
 from streams.bench.figures import Figure, Outcome, at_most
-from streams.bench.processes import resident_bytes
 from streams.bench.rig import Rig, Say, rig
 from streams.ids import CollectionId
+from streams.process_tree import resident_bytes
 
 VIEW = """CREATE MATERIALIZED VIEW by_auction AS
     SELECT auction, count(*) AS bids, sum(price) AS total FROM bids GROUP BY auction"""

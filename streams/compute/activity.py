@@ -1,4 +1,4 @@
-"""What replicas report of their work: time, rows and state of operators, phases of lanes.
+"""What replicas report of their work: time, rows and state of operators, lanes, memory.
 
 It is for display, may be lost, and is bounded: a report says of `MOST_OPERATORS` operators of a
 dataflow, and of `MOST_LANES` lanes. A report replaces the one before.
@@ -96,3 +96,15 @@ class ReplicaActivity:
     """The lanes of a replica, by name."""
 
     lanes: tuple[LaneActivity, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaMemory:
+    """Bytes of physical memory of a replica's processes, and their number.
+
+    They are those on its driver's machine: on a cluster without executors. What processes share
+    counts once.
+    """
+
+    bytes: int
+    processes: int

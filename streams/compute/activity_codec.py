@@ -1,4 +1,4 @@
-"""The fields of reports of work in Avro records (`schemas/avro/compute_*activity.avsc`).
+"""The fields of reports in Avro records: `compute_*_activity` and `compute_replica_memory`.
 
 They are checked as they are read: a replica may be of another version, or of another author.
 """
@@ -14,6 +14,7 @@ from streams.compute.activity import (
     LaneActivity,
     OperatorActivity,
     ReplicaActivity,
+    ReplicaMemory,
     WorkDone,
 )
 from streams.errors import Corrupt
@@ -22,6 +23,7 @@ from streams.ids import CollectionId
 Record = dict[str, Any]  # type: ignore[explicit-any]  # Avro's generic records
 
 DATAFLOW, REPLICA = "compute_dataflow_activity", "compute_replica_activity"
+MEMORY = "compute_replica_memory"
 
 _MOST = 1 << 53
 """The greatest number of a report: sums of them stay within 64 bits."""
@@ -91,6 +93,18 @@ def replica_of(record: Record) -> ReplicaActivity:
     """Return a replica's report. Errors: Corrupt for what is out of range."""
     _bounded("lanes", len(record["lanes"]), MOST_LANES)
     return ReplicaActivity(tuple(map(_lane, record["lanes"])))
+
+
+def memory_fields(memory: ReplicaMemory) -> Record:
+    """Return the fields of a report of memory."""
+    return {"bytes": memory.bytes, "processes": memory.processes}
+
+
+def memory_of(record: Record) -> ReplicaMemory:
+    """Return a report of memory. Errors: Corrupt for numbers that are out of range."""
+    for name in ("bytes", "processes"):
+        _bounded(name, record[name])
+    return ReplicaMemory(record["bytes"], record["processes"])
 
 
 def _operator(fields: Record) -> OperatorActivity:

@@ -10,7 +10,7 @@ from typing import Any, assert_never
 
 from schemas import codec
 from streams.compute import activity_codec, peek_codec, subscribe_codec
-from streams.compute.activity import DataflowActivity, ReplicaActivity
+from streams.compute.activity import DataflowActivity, ReplicaActivity, ReplicaMemory
 from streams.compute.description import (
     DataflowDescription,
     ImportDescription,
@@ -212,6 +212,8 @@ def _response_fields(  # noqa: C901, PLR0911, PLR0912  one arm per kind
             return activity_codec.DATAFLOW, activity_codec.dataflow_fields(response)
         case ReplicaActivity():
             return activity_codec.REPLICA, activity_codec.replica_fields(response)
+        case ReplicaMemory():
+            return activity_codec.MEMORY, activity_codec.memory_fields(response)
         case _:
             assert_never(response)
 
@@ -252,6 +254,8 @@ def _response(  # noqa: C901, PLR0911, PLR0912  one arm per kind
             return activity_codec.dataflow_of(record)
         case activity_codec.REPLICA:
             return activity_codec.replica_of(record)
+        case activity_codec.MEMORY:
+            return activity_codec.memory_of(record)
         case _:
             raise Corrupt(f"expected a compute response, got a record of schema {name}")
 

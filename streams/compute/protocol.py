@@ -37,7 +37,7 @@ Bytes are in `streams.compute.codec`.
 
 from dataclasses import dataclass, field
 
-from streams.compute.activity import DataflowActivity, ReplicaActivity
+from streams.compute.activity import DataflowActivity, ReplicaActivity, ReplicaMemory
 from streams.compute.description import DataflowDescription
 from streams.compute.parameters import ParameterValues
 from streams.compute.peeks import CancelPeek, Peek, PeekResponse
@@ -195,6 +195,7 @@ Response = (
     | Hydration
     | DataflowActivity
     | ReplicaActivity
+    | ReplicaMemory
     | Alive
     | PeekResponse
     | SubscribeResponse

@@ -14,9 +14,9 @@ Times are seconds of the controller's monotonic clock.
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import assert_never
+from typing import TypeVar, assert_never
 
-from streams.compute.activity import DataflowActivity, ReplicaActivity
+from streams.compute.activity import DataflowActivity, ReplicaActivity, ReplicaMemory
 from streams.compute.peeks import PeekResponse
 from streams.compute.protocol import (
     Alive,
@@ -49,7 +49,7 @@ _BEST_FIRST = ("running", HYDRATING, "starting", "stalled", "failed")
 
 
 MOST_LANES_OF = 64
-"""The number of replicas whose lanes are remembered."""
+"""The number of replicas whose lanes, and whose memory, are remembered."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +77,17 @@ class LanesReport:
     process: str
     activity: ReplicaActivity
     at: float
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryReport:
+    """What a process has said of its memory."""
+
+    process: str
+    memory: ReplicaMemory
+
+
+Said = TypeVar("Said")
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,21 +121,30 @@ def _rank(report: Report) -> int:
     return _BEST_FIRST.index(state) if state in _BEST_FIRST else len(_BEST_FIRST)
 
 
+def _latest(reports: Mapping[str, Said], process: str, said: Said) -> Mapping[str, Said]:
+    """Return reports by replica with one more, in place of what the replica said last."""
+    name = replica_of(process)
+    others = [(other, report) for other, report in reports.items() if other != name]
+    over = max(0, len(others) + 1 - MOST_LANES_OF)
+    return dict([*others[over:], (name, said)])
+
+
 @dataclass(frozen=True, slots=True)
 class InstanceStatus:
     """All dataflows.
 
     `ended` maps each export that a process has stopped to those that have. `heard` maps each
     process to the time of its last response in the current iteration, which began at `since`;
-    all responses until `now` are folded. `lanes` are by the names of replicas. A response
-    copies the square root of the conditions at most, so what thousands of dataflows report
-    stays cheap.
+    all responses until `now` are folded. `lanes` and `memory` are by the names of replicas. A
+    response copies the square root of the conditions at most, so what thousands of dataflows
+    report stays cheap.
     """
 
     conditions: Map[CollectionId, Condition] = field(default_factory=Map)
     ended: Mapping[CollectionId, frozenset[str]] = field(default_factory=dict)
     heard: Mapping[str, float] = field(default_factory=dict)
     lanes: Mapping[str, LanesReport] = field(default_factory=dict)
+    memory: Mapping[str, MemoryReport] = field(default_factory=dict)
     since: float = 0.0
     now: float = 0.0
 
@@ -174,8 +194,8 @@ class InstanceStatus:
                 before = self._of(key).reports.get(message.replica, NOTHING)
                 report = replace(before, activity=activity, activity_at=now)
                 return self._reported(message.replica, key, report)
-            case ReplicaActivity() as lanes:
-                return self._with_lanes(LanesReport(message.replica, lanes, now))
+            case ReplicaActivity() | ReplicaMemory() as said:
+                return self._of_replica(message.replica, said, now)
             case _:
                 assert_never(message.response)
 
@@ -208,16 +228,15 @@ class InstanceStatus:
         }
         return {**others, process: report}
 
-    def _with_lanes(self, said: LanesReport) -> "InstanceStatus":
-        """Keep what a replica says of its lanes, in place of what it said last."""
-        name = replica_of(said.process)
-        others = [(other, lanes) for other, lanes in self.lanes.items() if other != name]
-        kept = (
-            others[len(others) + 1 - MOST_LANES_OF :]
-            if len(others) >= MOST_LANES_OF
-            else others
-        )
-        return replace(self, lanes=dict([*kept, (name, said)]))
+    def _of_replica(
+        self, process: str, said: ReplicaActivity | ReplicaMemory, now: float
+    ) -> "InstanceStatus":
+        """Keep what a replica says of itself, in place of what it said last."""
+        if isinstance(said, ReplicaMemory):
+            memory = _latest(self.memory, process, MemoryReport(process, said))
+            return replace(self, memory=memory)
+        lanes = _latest(self.lanes, process, LanesReport(process, said, now))
+        return replace(self, lanes=lanes)
 
     def _may_live(self, process: str, speaker: str) -> bool:
         """Whether a process is not replaced by the one that speaks, nor silent for long."""

@@ -19,6 +19,7 @@ from streams.compute.activity import (
     LaneActivity,
     OperatorActivity,
     ReplicaActivity,
+    ReplicaMemory,
     WorkDone,
 )
 from streams.compute.codec import (
@@ -146,6 +147,7 @@ RESPONSES: dict[str, Response] = {
         ),
     ),
     "replica-activity": ReplicaActivity((LaneActivity("ingest", 1, 2, 3, 4, 5),)),
+    "replica-memory": ReplicaMemory(1 << 30, 7),
     "copy-to-response-files": PeekResponse(UUID, PeekFiles(((2, 700), (1, 650))), is_copy=True),
     "copy-to-response-error": PeekResponse(UUID, PeekError("why"), is_copy=True),
     "copy-to-response-canceled": PeekResponse(UUID, PeekCanceled(), is_copy=True),

@@ -16,7 +16,8 @@ def legs() -> dict[str, str]:
     text = (ROOT / "Makefile").read_text()
     variables = dict(re.findall(r"^([A-Z]+) := (.*)$", text, re.MULTILINE))
     recipe = re.compile(
-        r"^(test-[a-z]+): setup #.*\n\t\$\(RUN\)/python -m pytest (.*)$", re.MULTILINE
+        r"^(test-[a-z]+): (?:setup|class-archive) #.*\n\t\$\(RUN\)/python -m pytest (.*)$",
+        re.MULTILINE,
     )
 
     def expanded(reference: re.Match[str]) -> str:

@@ -20,7 +20,6 @@ from streams.bench import bids
 from streams.bench.compute.scale import ComputeScale
 from streams.bench.compute.takeover import polled, successors
 from streams.bench.figures import Figure, Outcome, at_most
-from streams.bench.processes import cpu_s
 from streams.bench.rig import Rig
 from streams.compute.controller import Controller
 from streams.compute.description import DataflowDescription
@@ -29,6 +28,7 @@ from streams.errors import Determinate
 from streams.ids import CollectionId, Timestamp
 from streams.plan import json as plans
 from streams.plan.physical import Dataflow, Import, Source
+from streams.process_tree import cpu_s
 from streams.storage.client.shards import fresh_uuid
 
 VIEW = (

@@ -16,10 +16,10 @@ from statistics import median
 from streams.bench import bids
 from streams.bench.compute.scale import ComputeScale
 from streams.bench.figures import Figure, Outcome, at_most
-from streams.bench.processes import cpu_s
 from streams.bench.rig import Rig
 from streams.bench.state import VIEW, fill
 from streams.errors import Determinate
+from streams.process_tree import cpu_s
 
 FRESH_S = 15.0
 KILLS = 3

@@ -9,8 +9,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from streams.bench.processes import descendants, processes
 from streams.bench.storage.rig import Idle
+from streams.process_tree import descendants, processes
 
 ASKED = 10_000
 """The collections that the table is about."""

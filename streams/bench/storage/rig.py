@@ -17,11 +17,11 @@ from rich.progress import (
 )
 
 from streams.app.service_process import now_ms
-from streams.bench.processes import descendants, processes
 from streams.bench.storage.instrumented import WatchedChunks, WatchedLogs
 from streams.kafka.client.broker import KafkaBroker
 from streams.kafka.embedded import EmbeddedBroker
 from streams.kafka.settings import ClientSettings
+from streams.process_tree import descendants, processes
 from streams.storage import Storage
 from streams.storage.client.shards import Shards
 from streams.temporary import temporary_directory

@@ -1,14 +1,17 @@
-"""Reports of work and state: what a replica says of its operators and lanes, for display.
+"""Reports of work, state and memory: what a replica says of itself, for display.
 
 A dataflow is reported when it has worked or its state is another one, every few seconds at
 most, and no more than `MOST_REPORTED` of them at once: those first whose reports are oldest. So
-dataflows that are idle cost nothing.
+dataflows that are idle cost nothing. Memory is measured now and then, and reported when it has
+changed.
 """
 
+import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from streams import process_tree
 from streams.compute.activity import (
     LONGEST_LANE,
     MOST_LANES,
@@ -18,6 +21,7 @@ from streams.compute.activity import (
     LaneActivity,
     OperatorActivity,
     ReplicaActivity,
+    ReplicaMemory,
 )
 from streams.compute.protocol import Response
 from streams.ids import CollectionId
@@ -35,9 +39,16 @@ from streams.replica.tasks.descriptor import Runs
 
 EVERY_S = 5.0
 
+MEMORY_EVERY_S = 30.0
+
+LEAST_CHANGE = 16
+"""Memory is reported again when it has changed by one part of so many."""
+
 MOST_REPORTED = 256
 
 NO_LANES = ReplicaActivity(())
+
+NO_MEMORY = ReplicaMemory(0, 0)
 
 ARRANGE = 1
 """The operator of an index that keeps its rows."""
@@ -55,25 +66,34 @@ class Reported:
     state: Mapping[int, Runs]
 
 
+def memory_of_this_process() -> ReplicaMemory:
+    """Return the memory of this process and of what it started; 0 where it cannot be read."""
+    return ReplicaMemory(*process_tree.resident(os.getpid()))
+
+
 @dataclass(slots=True)
 class ActivityReporter:
-    """Makes the reports of a replica's dataflows, of its indexes and lanes."""
+    """Makes the reports of a replica's dataflows, of its indexes, lanes and memory."""
 
     scheduler: Scheduler
     timings: Timings
     index_sizes: Callable[[], Sizes]
     clock: Callable[[], float] = time.monotonic
+    measure: Callable[[], ReplicaMemory] = memory_of_this_process
     iteration: int = 0
     next_s: float = 0.0
+    next_memory_s: float = 0.0
     reported: dict[CollectionId, Reported] = field(default_factory=dict)
     indexes: Sizes = field(default_factory=dict)
     lanes: ReplicaActivity = NO_LANES
+    memory: ReplicaMemory = NO_MEMORY
 
     def repeat(self) -> None:
         """Report everything again: a new iteration has begun."""
         self.iteration += 1
         self.next_s = 0.0
-        self.indexes, self.lanes = {}, NO_LANES
+        self.next_memory_s = 0.0
+        self.indexes, self.lanes, self.memory = {}, NO_LANES, NO_MEMORY
 
     def responses(self) -> Sequence[Response]:
         """Return what is new to report, if it is time to."""
@@ -83,7 +103,8 @@ class ActivityReporter:
         self.next_s = now + EVERY_S
         with self.scheduler.lock:
             flows = tuple(self.scheduler.flows.values())
-        return *self._dataflows(flows, now), *self._indexes(), *self._lanes()
+        dataflows = self._dataflows(flows, now)
+        return *dataflows, *self._indexes(), *self._lanes(), *self._memory(now)
 
     def _dataflows(self, flows: Sequence[Dataflow], now: float) -> list[DataflowActivity]:
         done = self.timings.work.of(flows)
@@ -155,6 +176,16 @@ class ActivityReporter:
         )
         before, self.lanes = self.lanes, ReplicaActivity(lanes)
         return [self.lanes] if self.lanes != before else []
+
+    def _memory(self, now: float) -> list[ReplicaMemory]:
+        if now < self.next_memory_s:
+            return []
+        self.next_memory_s = now + MEMORY_EVERY_S
+        memory = self.measure()
+        if abs(memory.bytes - self.memory.bytes) * LEAST_CHANGE <= self.memory.bytes:
+            return []
+        self.memory = memory
+        return [memory]
 
 
 def _operator(

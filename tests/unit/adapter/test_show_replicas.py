@@ -1,9 +1,9 @@
 """SHOW CLUSTER REPLICAS: each live replica, and what it does."""
 
 from streams.adapter.results import Complete
-from streams.compute.activity import DataflowActivity, OperatorActivity
+from streams.compute.activity import DataflowActivity, OperatorActivity, ReplicaMemory
 from streams.compute.controller import response_topic
-from streams.compute.protocol import Frontiers, Status
+from streams.compute.protocol import Alive, Frontiers, Status
 from streams.compute.writer import ResponseWriter
 from streams.ids import CollectionId
 from streams.progress import frontier
@@ -52,7 +52,7 @@ def test_the_slowest_dataflow_of_a_replica_is_its_lag_and_all_of_them_its_state(
 
     def said() -> list[object]:
         (row,) = [row for row in env.rows("SHOW CLUSTER REPLICAS") if row[1] == "r2"]
-        return list(row[-2:])
+        return list(row[9:11])
 
     other.write(nonce, [Status(U2, "running")])
     eventually(lambda: len(env.rows("SHOW CLUSTER REPLICAS")) == 2)
@@ -64,3 +64,24 @@ def test_the_slowest_dataflow_of_a_replica_is_its_lag_and_all_of_them_its_state(
     eventually(lambda: said() == [7_000, 150])
     other.write(nonce, [Frontiers(U2, None, frontier(NOW - 5))])
     eventually(lambda: said() == [100, 150])
+
+
+def test_the_memory_is_that_of_the_process_that_is_live(env) -> None:
+    responses = response_topic("sw", "default")
+    nonce = with_orders(env).session.nonce
+    writers = {
+        name: ResponseWriter(env.broker.logs, responses, name) for name in ("r2-a", "r2-b")
+    }
+
+    def memory() -> dict[object, object]:
+        return {row[2]: row[-1] for row in env.rows("SHOW CLUSTER REPLICAS")}
+
+    writers["r2-a"].write(nonce, [ReplicaMemory(3 << 30, 7)])
+    eventually(lambda: memory().get("r2-a") == 3 << 30)
+    writers["r2-b"].write(nonce, [Alive()])
+    eventually(lambda: "r2-b" in memory())
+    assert memory()["r2-b"] is None, "the memory of the process before it is not its own"
+    writers["r2-b"].write(nonce, [ReplicaMemory(1 << 30, 7)])
+    eventually(lambda: memory()["r2-b"] == 1 << 30)
+    seen = env.rows("SELECT memory_bytes FROM slackwater.replicas WHERE process = 'r2-b'")
+    assert seen == [[1 << 30]]

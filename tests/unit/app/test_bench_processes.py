@@ -15,7 +15,8 @@ from streams.bench.process_kinds import (
     total,
     usage,
 )
-from streams.bench.processes import (
+from streams.errors import InvalidUsage
+from streams.process_tree import (
     ProcessFacts,
     command_line,
     cpu_s,
@@ -28,7 +29,6 @@ from streams.bench.processes import (
     require_linux,
     resident_bytes,
 )
-from streams.errors import InvalidUsage
 
 STAT = "42 (a) R 7 (b)) S 41 40 40 0 -1 4194560 99 0 0 0 150 50 30 20 20 0 3 0 1 0 0"
 ROLLUP = """55d0-7ffe ---p 00000000 00:00 0    [rollup]

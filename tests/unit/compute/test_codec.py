@@ -9,6 +9,7 @@ from streams.compute.activity import (
     LaneActivity,
     OperatorActivity,
     ReplicaActivity,
+    ReplicaMemory,
     WorkDone,
 )
 from streams.compute.codec import (
@@ -90,6 +91,8 @@ LANES = ReplicaActivity((LaneActivity("ingest", 1, 2, 3, 4, 5),))
         replace(ACTIVITY, operators=(OperatorActivity(0, WorkDone(1 << 60)),)),
         ReplicaActivity((LaneActivity("l" * 257, 0, 0, 0, 0, 0),)),
         ReplicaActivity((LaneActivity("l", 0, 0, 0, -4, 0),)),
+        ReplicaMemory(-1, 3),
+        ReplicaMemory(9, 1 << 60),
     ],
 )
 def test_a_report_of_work_that_is_out_of_range_is_refused(wrong) -> None:

@@ -1,15 +1,23 @@
 """What a replica reports of the work and the state of its dataflows."""
 
+import subprocess
+import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pytest
 
-from streams.compute.activity import DataflowActivity, ReplicaActivity
+from streams.compute.activity import DataflowActivity, ReplicaActivity, ReplicaMemory
 from streams.compute.protocol import Response
 from streams.ids import CollectionId
 from streams.replica.driver import activity_reports
-from streams.replica.driver.activity_reports import EVERY_S, ActivityReporter
+from streams.replica.driver.activity_reports import (
+    EVERY_S,
+    MEMORY_EVERY_S,
+    NO_MEMORY,
+    ActivityReporter,
+    memory_of_this_process,
+)
 from streams.replica.driver.arrangement_sizes import ArrangementSize, arrangement_sizes
 from streams.replica.driver.batch_timings import Timings
 from streams.replica.driver.commit import Committer
@@ -32,11 +40,16 @@ class Reporting:
         self.replica = Replica(self.market.world, "a", directory)
         self.timings = Timings(None)
         self.now = 100.0
+        self.memory = NO_MEMORY
         self.indexes: dict[CollectionId, ArrangementSize] = {}
         committer = self.replica.committer
         monkeypatch.setattr(type(committer), "commit", self._noted(type(committer).commit))
         self.reporter = ActivityReporter(
-            self.replica.scheduler, self.timings, lambda: dict(self.indexes), lambda: self.now
+            self.replica.scheduler,
+            self.timings,
+            lambda: dict(self.indexes),
+            lambda: self.now,
+            lambda: self.memory,
         )
 
     def _noted(self, commit: Commit) -> Commit:
@@ -167,3 +180,27 @@ def test_indexes_and_lanes_are_reported_when_they_change(reporting: Reporting) -
     lanes = [said for said in reporting.report() if isinstance(said, ReplicaActivity)]
     assert [lane.lane for lane in lanes[0].lanes] == sorted(reporting.timings.totals)
     assert all(lane.batches for lane in lanes[0].lanes)
+
+
+def test_memory_is_reported_when_it_is_another_by_a_sixteenth(reporting: Reporting) -> None:
+    def told() -> list[int]:
+        reporting.now += MEMORY_EVERY_S
+        return [said.bytes for said in reporting.report() if isinstance(said, ReplicaMemory)]
+
+    assert told() == [], "nothing can be measured"
+    for measured, expected in ((1600, [1600]), (1700, []), (1500, []), (1701, [1701])):
+        reporting.memory = ReplicaMemory(measured, 3)
+        assert told() == expected
+    reporting.memory = ReplicaMemory(100, 3)
+    assert reporting.report() == [], "it is not time yet"
+    assert told() == [100]
+    reporting.reporter.repeat()
+    assert told() == [100], "a new iteration has not heard it"
+
+
+def test_the_memory_of_a_process_is_that_of_its_children_too() -> None:
+    alone = memory_of_this_process()
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE):
+        both = memory_of_this_process()
+    assert alone.bytes > 0
+    assert both.processes == alone.processes + 1

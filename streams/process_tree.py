@@ -98,7 +98,13 @@ def pss_bytes(pid: int) -> int:
 
 def resident_bytes(root: int) -> int:
     """Return the proportional set size of a process and of what it started."""
-    return sum(map(pss_bytes, family(root, processes())))
+    return resident(root)[0]
+
+
+def resident(root: int) -> tuple[int, int]:
+    """Return the same, and the number of processes; 0 where there is no /proc."""
+    pids = family(root, processes())
+    return sum(map(pss_bytes, pids)), len(pids)
 
 
 def command_line(pid: int) -> list[str]:
