@@ -47,7 +47,7 @@ def test_that_racing_replicas_are_exact_at_every_event_time(
                 at = rng.choice([None, world.now - 2_000, world.now + 900, world.now + 10**6])
             history.send(rng.randrange(PARTITIONS), at)
 
-    replicas = race_at_random(world, rng, tmp_path, 150, outside)
+    replicas = race_at_random(world, rng, tmp_path, 250, outside)
     history.look()
     for replica in replicas:
         history.settle(replica)
