@@ -37,7 +37,7 @@ from streams.adapter.results import (
 from streams.adapter.row_encoding import CHANGE, change_rows
 from streams.adapter.running_subscribes import RunningSubscribes
 from streams.adapter.sessions import session_facts
-from streams.adapter.subscribe_replicas import Deliver
+from streams.adapter.subscribe_replicas import Deliver, delivered
 from streams.adapter.system_columns import named_in, telling_names
 from streams.adapter.system_reads import TABLES, SystemReads, SystemTable, refuse_as_of
 from streams.adapter.timelines import common
@@ -292,7 +292,7 @@ class Reads:
         It fails if the object is dropped, because more would have followed. It fails at the
         first time at which the object is in error, after all changes before that time, however
         the changes are cut into intervals and whether or not the error disappears. Replicas
-        read if it is told how they `deliver`.
+        read if it is told how they `deliver`, and from where they cannot it reads by itself.
 
         Errors: InvalidStatement.
         """
@@ -301,12 +301,13 @@ class Reads:
             if wanted.until is not None and wanted.until <= time:
                 raise InvalidStatement(f"expected UP TO a time beyond {time}, when it begins")
             yield Columns((*CHANGE, *item.columns))
+            by_itself = partial(self._delivered, item, time, guard, wanted)
             if deliver is None:
-                results = self._delivered(item, time, guard, wanted)
+                results = by_itself(time)
             else:
                 if not wanted.snapshot:  # nobody else looks whether changes are of anything
                     refuse_errors(item.name, self._snapshot(item, time)[1], time)
-                results = deliver(time, guard)
+                results = delivered(deliver(time, guard), by_itself)
             with self.subscribes.running(item.id, wanted, time) as note:
                 for result in results:
                     if isinstance(result, Progress):
@@ -315,18 +316,21 @@ class Reads:
                     yield result
 
     def _delivered(
-        self, item: Item, time: Timestamp, guard: Guard, wanted: Subscribe
+        self, item: Item, time: Timestamp, guard: Guard, wanted: Subscribe, lower: Timestamp
     ) -> Iterator[Result]:
+        """Yield what a subscribe at a time delivers from lower on, which is not before it."""
         kernel = Kernel()
-        updates, errors = self._snapshot(item, time)
-        refuse_errors(item.name, errors, time)
-        schema = arrow_schema([column.type for column in item.columns])
-        if wanted.snapshot:
-            held = contents_at(flatten([updates], schema), time, kernel)
-            yield from change_rows(item.columns, held, kernel)
-        yield Progress(frontier(time + 1))
+        if lower == time:
+            updates, errors = self._snapshot(item, time)
+            refuse_errors(item.name, errors, time)
+            schema = arrow_schema([column.type for column in item.columns])
+            if wanted.snapshot:
+                held = contents_at(flatten([updates], schema), time, kernel)
+                yield from change_rows(item.columns, held, kernel)
+            lower = Timestamp(time + 1)
+            yield Progress(frontier(lower))
         until = END if wanted.until is None else wanted.until
-        yield from self._follow(item, (Timestamp(time + 1), until), guard, kernel)
+        yield from self._follow(item, (lower, until), guard, kernel)
         yield Complete("SUBSCRIBE")
 
     def _follow(

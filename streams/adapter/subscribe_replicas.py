@@ -2,7 +2,8 @@
 
 A replica reads its shards and the coordinator passes on what it says. It is asked for the whole
 object. What the client has taken is acknowledged from time to time; replicas deliver little
-beyond it, and the history behind it is let go.
+beyond it, and the history behind it is let go. What they cannot deliver, as a time with more
+changes than an answer may have, the coordinator reads, and all that follows (D446).
 """
 
 import time
@@ -26,7 +27,7 @@ from streams.compute.arrow_rows import answered_updates
 from streams.compute.controller import Controller
 from streams.compute.protocol import replica_of
 from streams.compute.subscribes import Subscribe, SubscribeBatch, SubscribeError
-from streams.errors import Corrupt, InvalidStatement, SlackwaterError
+from streams.errors import Corrupt, SlackwaterError
 from streams.ids import Timestamp
 from streams.plan.sql import subscribe as sql
 from streams.progress import end_of, frontier
@@ -45,6 +46,29 @@ PATIENT_BEATS = 3
 
 Deliver = Callable[[Timestamp, Guard], Iterator[Result]]
 """Yields what a subscribe delivers from a time on, and moves the guard."""
+
+
+class Undelivered(SlackwaterError):
+    """Replicas cannot deliver from `lower` on."""
+
+    def __init__(self, lower: Timestamp, why: str) -> None:
+        super().__init__(why)
+        self.lower = lower
+
+
+def delivered(
+    results: Iterator[Result], by_itself: Callable[[Timestamp], Iterator[Result]]
+) -> Iterator[Result]:
+    """Yield what replicas deliver, and from where they cannot what the coordinator reads.
+
+    What is in the data, as an error or a drop, it finds there as they did.
+    """
+    try:
+        yield from results
+    except Undelivered as failure:
+        lower = failure.lower
+        yield Notice(f"the coordinator reads from {lower} on; replicas cannot: {failure}")
+        yield from by_itself(lower)
 
 
 def by_replicas(statement: sql.Subscribe, item: Item, instances: Instances) -> Deliver | None:
@@ -70,7 +94,10 @@ class ReplicaDelivery:
     item: Item
 
     def deliver(self, as_of: Timestamp, guard: Guard) -> Iterator[Result]:
-        """Yield rows and progress; closing it cancels. Errors: InvalidStatement."""
+        """Yield rows and progress; closing it cancels.
+
+        Errors: InvalidStatement for nonsense; Undelivered.
+        """
         subscribe = self._subscribe(as_of)
         uuid, reached, kernel = subscribe.uuid, subscribe.first, Kernel()
         acknowledged, unacknowledged, at, beats = reached, 0, time.monotonic(), 0
@@ -131,12 +158,9 @@ class ReplicaDelivery:
             guard.downgrade(Timestamp(upper - 1))
 
     def _taken(self, outcome: object) -> SubscribeBatch:
-        """Errors: InvalidStatement."""
+        """Errors: Undelivered."""
         if isinstance(outcome, SubscribeError):
-            raise InvalidStatement(
-                f"{self.item.name} cannot be delivered from {outcome.lower} on",
-                outcome.message,
-            )
+            raise Undelivered(outcome.lower, outcome.message)
         assert isinstance(outcome, SubscribeBatch), "a drop is never handed over"
         return outcome
 

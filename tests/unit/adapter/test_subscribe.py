@@ -102,6 +102,32 @@ def test_it_ends_with_the_first_error(env: Environment, replica: FakeReplica, wa
     assert isinstance(env.sql(again)[-1], Failed), "there is nothing that it changes"
 
 
+@pytest.mark.parametrize("is_first", [True, False])
+def test_what_is_too_much_for_an_answer_the_coordinator_reads(
+    env: Environment, replica: FakeReplica, is_first: bool
+) -> None:
+    """As a snapshot, or at one time behind others."""
+    env.rows("ALTER CLUSTER default SET (max_result_bytes 4096)")
+    many = [((100 + n, 1.0 * n), NOW + 13, 1) for n in range(2_000)]
+    replica.append("s1", NOW + 15, many)
+    rest = f"AS OF {NOW + 14 if is_first else NOW + 1} UP TO {NOW + 20}"
+    stream = env.coordinator.execute(statement(env, "REPLICAS", rest))
+    results: list[Result] = []
+    while len(rows_of(results)) < 2_002:
+        results.append(next(stream))
+    (notice,) = [one for one in results if isinstance(one, Notice)]
+    assert "expected updates of at most 4096 bytes" in notice.message
+    replica.append("s1", NOW + 22, [((3, 3.0), NOW + 16, 1)])
+    results += stream
+    assert len(rows_of(results)) == 2_003, "each once"
+    assert max(rows_of(results)) == [NOW + 16, 1, 3, 3.0]
+    reached = [one.frontier for one in results if isinstance(one, Progress)]
+    assert reached[-1] == EMPTY
+    times = [upper.time for upper in reached[:-1]]
+    assert times == sorted(times)
+    assert results[-1] == Complete("SUBSCRIBE")
+
+
 TYPES = pa.schema([("c0", pa.int64()), ("c1", pa.float64()), ("time", pa.int64())])
 ROW: list[object] = [7, 7.0, NOW + 15]
 
