@@ -4,9 +4,9 @@ Join, group, join, window, top-k: five exchanges in each micro-batch, and state 
 Whatever dies in between, the updates are afterwards, bit for bit, those of a run in which
 nothing died: `streams.testing.maintain` over the same updates of the sources.
 
-`make test` has one death of a driver and one of a worker; `make test-long` has every point, the
-JVMs of executors, and a hydration. What an executor's death is to the driver, a task that is
-tried again, the worker's is as well.
+`make test-long` has a driver and a worker that die, every point, the JVMs of executors, and a
+hydration. What an executor's death is to the driver, a task that is tried again, the worker's is
+as well.
 """
 
 import json
@@ -331,6 +331,7 @@ def records(state: Path) -> set[str]:
 
 
 def progress(state: Path) -> Build:
-    _, build = pickle.loads((state / "checkpoints" / "deep" / "build").read_bytes())
+    stored = (state / "checkpoints" / "deep" / "build").read_bytes()
+    build = pickle.loads(stored.partition(b"\n")[2])  # behind its header
     assert isinstance(build, Build)
     return build
