@@ -23,10 +23,11 @@ from streams.adapter.catalog_log import CatalogLog
 from streams.adapter.copy_peeks import by_replica
 from streams.adapter.instances import Instances
 from streams.adapter.read_times import When
-from streams.adapter.reads import Readable, Reads, imported
+from streams.adapter.reads import Reads
 from streams.adapter.results import Columns, Complete, Progress, Result, Rows
 from streams.adapter.sessions import Session, session_facts
 from streams.adapter.system_columns import SCHEMA, telling_names
+from streams.adapter.system_reads import Readable, imported
 from streams.adapter.workers.framing import Garbled
 from streams.adapter.workers.requests import EncodeFiles, FileSizes, Planned
 from streams.copies.destination import CopyManifest, Destination, opened

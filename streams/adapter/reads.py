@@ -35,11 +35,17 @@ from streams.adapter.results import (
     beating,
 )
 from streams.adapter.row_encoding import CHANGE, change_rows
-from streams.adapter.running_subscribes import RunningSubscribes
+from streams.adapter.running_subscribes import Running, RunningSubscribes
 from streams.adapter.sessions import session_facts
 from streams.adapter.subscribe_replicas import Deliver, delivered
 from streams.adapter.system_columns import named_in, telling_names
-from streams.adapter.system_reads import TABLES, SystemReads, SystemTable, refuse_as_of
+from streams.adapter.system_reads import (
+    Readable,
+    SystemReads,
+    SystemTable,
+    imported,
+    refuse_as_of,
+)
 from streams.adapter.timelines import common
 from streams.adapter.timestamp_selection import ReadAt, Unreadable, choose
 from streams.adapter.workers.pool import Workers
@@ -89,9 +95,6 @@ FAILING_BEATS = 60
 """Number of beats after which a read ends for which a dataflow has failed all the while."""
 
 _Returned = TypeVar("_Returned")
-
-Readable = Item | SystemTable
-"""What a SELECT reads."""
 
 
 class Reads:
@@ -215,7 +218,7 @@ class Reads:
             time = yield from self._readable(sources, when, guard)
             if tables and not sources:
                 time = Timestamp(self._system.now_ms())
-            imports = [imported for _, imported in read] if by_index else []
+            imports = [actual for _, actual in read] if by_index else []
             looked_up = yield from self._indexes.snapshots(imports, time)
             with (yield from beating(self._workers.lend())) as worker:
                 snapshots = self._snapshots(read, time, looked_up)
@@ -268,7 +271,7 @@ class Reads:
         tables = [item for item, _ in read if isinstance(item, SystemTable)]
         system = self._system.snapshots(tables, time)
         snapshots = []
-        for position, (item, imported) in enumerate(read):
+        for position, (item, actual) in enumerate(read):
             there = looked_up.get(position)
             if isinstance(item, SystemTable):
                 there = system[item.id]
@@ -277,7 +280,7 @@ class Reads:
                 snapshots.append(there)
                 continue
             assert isinstance(item, Item), "a system table is there"
-            wanted = Wanted(imported.columns, allowance, imported.where)
+            wanted = Wanted(actual.columns, allowance, actual.where)
             allowance.expect(self._fetched(item, time, wanted))
             updates, errors = self._snapshot(item, time, wanted)
             refuse_errors(item.name, errors, time)
@@ -301,25 +304,32 @@ class Reads:
             if wanted.until is not None and wanted.until <= time:
                 raise InvalidStatement(f"expected UP TO a time beyond {time}, when it begins")
             yield Columns((*CHANGE, *item.columns))
-            by_itself = partial(self._delivered, item, time, guard, wanted)
-            if deliver is None:
+            if deliver is not None and not wanted.snapshot:
+                # Nobody else looks whether changes are of anything.
+                refuse_errors(item.name, self._snapshot(item, time)[1], time)
+            with self.subscribes.running(item.id, wanted, time) as running:
+                by_itself = partial(self._delivered, item, time, guard, wanted, running)
                 results = by_itself(time)
-            else:
-                if not wanted.snapshot:  # nobody else looks whether changes are of anything
-                    refuse_errors(item.name, self._snapshot(item, time)[1], time)
-                results = delivered(deliver(time, guard), by_itself)
-            with self.subscribes.running(item.id, wanted, time) as note:
+                if deliver is not None:
+                    results = delivered(deliver(time, guard), by_itself)
                 for result in results:
                     if isinstance(result, Progress):
-                        note(result.frontier)
+                        running.note(result.frontier)
                         self._note_progress(item, result.frontier, when)
                     yield result
 
     def _delivered(
-        self, item: Item, time: Timestamp, guard: Guard, wanted: Subscribe, lower: Timestamp
+        self,
+        item: Item,
+        time: Timestamp,
+        guard: Guard,
+        wanted: Subscribe,
+        running: Running,
+        lower: Timestamp,
     ) -> Iterator[Result]:
         """Yield what a subscribe at a time delivers from lower on, which is not before it."""
         kernel = Kernel()
+        running.read_by_coordinator()
         if lower == time:
             updates, errors = self._snapshot(item, time)
             refuse_errors(item.name, errors, time)
@@ -477,16 +487,10 @@ class Reads:
             yield from map(Notice, delays.beat(self._behind(items, time)))
             uppers = [self._state(item).upper for item in items]
             least = min((upper.time for upper in uppers if not upper.is_empty), default=0)
-            yield Progress(frontier(min(least, time)))
+            yield Progress(frontier(time if is_endless else min(least, time)))
 
     def _behind(self, items: Sequence[Item], time: Timestamp) -> list[Item]:
         return [item for item in items if not is_complete(self._state(item), time)]
-
-
-def imported(planned: Planned, items: Sequence[Item]) -> list[tuple[Readable, Import]]:
-    """Return the imports of a plan with their objects."""
-    by_id: dict[CollectionId, Readable] = {**TABLES, **{item.id: item for item in items}}
-    return [(by_id[CollectionId(read.collection)], read) for read in planned.imports]
 
 
 def _is_spelled(item: Item, text: str) -> bool:

@@ -1,6 +1,6 @@
 """The SUBSCRIBE statements that run now, and how far each is. Thread-safe."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
@@ -26,6 +26,25 @@ class RunningSubscribe:
     upper: Timestamp
 
 
+@dataclass(frozen=True, slots=True)
+class Running:
+    """Notes what becomes of one of them."""
+
+    _running: dict[str, RunningSubscribe]
+    _uuid: str
+
+    def note(self, upper: Antichain) -> None:
+        """Note that the client was sent all before upper."""
+        running = self._running[self._uuid]
+        reached = max(running.upper, end_of(upper))
+        self._running[self._uuid] = replace(running, upper=reached)
+
+    def read_by_coordinator(self) -> None:
+        """Note that no replica reads for it, or none any more."""
+        running = self._running[self._uuid]
+        self._running[self._uuid] = replace(running, reader="coordinator", replica="")
+
+
 @dataclass(slots=True)
 class RunningSubscribes:
     """All of them, by uuid."""
@@ -40,19 +59,15 @@ class RunningSubscribes:
     @contextmanager
     def running(
         self, id_: CollectionId, wanted: Subscribe, as_of: Timestamp
-    ) -> Iterator[Callable[[Antichain], None]]:
-        """One more while the block runs; yields what notes how far it is."""
+    ) -> Iterator[Running]:
+        """One more while the block runs; yields what notes how far it is, and who reads."""
         uuid, replica = fresh_uuid(), wanted.replica
         reader = "replicas" if wanted.by_replicas else "coordinator"
         reader = "replica" if replica else reader
-        running = RunningSubscribe(uuid, id_, reader, replica, as_of, wanted.until, as_of)
-
-        def note(upper: Antichain) -> None:
-            reached = max(self._running[uuid].upper, end_of(upper))
-            self._running[uuid] = replace(running, upper=reached)
-
-        self._running[uuid] = running
+        self._running[uuid] = RunningSubscribe(
+            uuid, id_, reader, replica, as_of, wanted.until, as_of
+        )
         try:
-            yield note
+            yield Running(self._running, uuid)
         finally:
             del self._running[uuid]

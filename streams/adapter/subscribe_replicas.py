@@ -6,6 +6,7 @@ beyond it, and the history behind it is let go. What they cannot deliver, as a t
 changes than an answer may have, the coordinator reads, and all that follows (D446).
 """
 
+import logging
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -33,6 +34,8 @@ from streams.plan.sql import subscribe as sql
 from streams.progress import end_of, frontier
 from streams.storage.client.shards import fresh_uuid
 from streams.trace.kernel.kernel import Kernel
+
+log = logging.getLogger(__name__)
 
 BEAT_S = 1.0
 ACKNOWLEDGED_BYTES = 256 << 10
@@ -66,9 +69,11 @@ def delivered(
     try:
         yield from results
     except Undelivered as failure:
-        lower = failure.lower
-        yield Notice(f"the coordinator reads from {lower} on; replicas cannot: {failure}")
-        yield from by_itself(lower)
+        lower, why = failure.lower, str(failure)
+    else:
+        return
+    yield Notice(f"the coordinator reads from {lower} on; replicas cannot: {why}")
+    yield from by_itself(lower)
 
 
 def by_replicas(statement: sql.Subscribe, item: Item, instances: Instances) -> Deliver | None:
@@ -106,8 +111,9 @@ class ReplicaDelivery:
             while True:
                 is_late = reached > acknowledged and time.monotonic() - at >= ACKNOWLEDGE_S
                 if unacknowledged >= ACKNOWLEDGED_BYTES or is_late:
-                    self._acknowledge(uuid, reached, guard)
-                    acknowledged, unacknowledged, at = reached, 0, time.monotonic()
+                    if self._acknowledge(uuid, reached, guard):
+                        acknowledged = reached
+                    unacknowledged, at = 0, time.monotonic()
                 try:
                     outcome = deliveries.get(timeout=BEAT_S)
                 except Empty:
@@ -152,10 +158,15 @@ class ReplicaDelivery:
         name = self.statement.replica
         return f"the processes of replica {name}" if name else "the replicas of the cluster"
 
-    def _acknowledge(self, uuid: str, upper: Timestamp, guard: Guard) -> None:
-        with suppress(SlackwaterError):  # the next one says it, too
+    def _acknowledge(self, uuid: str, upper: Timestamp, guard: Guard) -> bool:
+        """Return whether it was sent: replicas wait for it when they are far ahead."""
+        try:
             self.controller.acknowledge(uuid, upper)
-            guard.downgrade(Timestamp(upper - 1))
+        except SlackwaterError as failure:
+            log.warning("an acknowledgement was not sent", extra={"cause": str(failure)})
+            return False
+        guard.downgrade(Timestamp(upper - 1))
+        return True
 
     def _taken(self, outcome: object) -> SubscribeBatch:
         """Errors: Undelivered."""

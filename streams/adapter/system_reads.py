@@ -6,8 +6,10 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from streams.adapter import system_relations
+from streams.adapter.catalog import Item
 from streams.adapter.system_columns import COLUMNS, IDS
 from streams.adapter.system_relations import Row, SystemState
+from streams.adapter.workers.requests import Import, Planned
 from streams.errors import InvalidStatement
 from streams.ids import CollectionId, Timestamp
 from streams.trace.kernel.kernel import arrow_schema
@@ -21,9 +23,18 @@ class SystemTable:
     name: str
 
 
+Readable = Item | SystemTable
+"""What a SELECT reads."""
+
 TABLES: Mapping[CollectionId, SystemTable] = {
     id_: SystemTable(id_, name) for id_, name in IDS.items()
 }
+
+
+def imported(planned: Planned, items: Sequence[Item]) -> list[tuple[Readable, Import]]:
+    """Return the imports of a plan with their objects."""
+    by_id: dict[CollectionId, Readable] = {**TABLES, **{item.id: item for item in items}}
+    return [(by_id[CollectionId(read.collection)], read) for read in planned.imports]
 
 
 @dataclass(frozen=True, slots=True)

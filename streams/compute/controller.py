@@ -374,7 +374,7 @@ class Controller:
         """Stop writing and reading; no open peek is answered any more."""
         with self._lock:
             results, self._results = self._results, {}
-            self._peeks = OpenPeeks()
+            self._peeks, self._unsent = OpenPeeks(), []
             subscribes, self._subscribes = self._subscribes, OpenSubscribes()
             deliveries, self._deliveries = self._deliveries, {}
         for uuid, queue in deliveries.items():
@@ -386,7 +386,8 @@ class Controller:
 
     def _pass(self, commands: Sequence[Command]) -> None:
         """Write commands of short life, behind those still to be sent. Errors: as `_write`."""
-        due = [*filter(self._is_due, self._unsent), *commands]
+        self._unsent = [*filter(self._is_due, self._unsent)]
+        due = [*self._unsent, *commands]
         if not due:
             return
         if self._writer.is_in_doubt or self._passing >= MOST_PASSING:

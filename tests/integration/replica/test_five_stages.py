@@ -5,8 +5,8 @@ Whatever dies in between, the updates are afterwards, bit for bit, those of a ru
 nothing died: `streams.testing.maintain` over the same updates of the sources.
 
 `make test-long` has a driver and a worker that die, every point, the JVMs of executors, and a
-hydration. What an executor's death is to the driver, a task that is tried again, the worker's is
-as well.
+hydration. What an executor's death is to the driver, a task that is tried again, the worker's
+is as well.
 """
 
 import json

@@ -1,8 +1,8 @@
 """`kill -9` of a replica at the points of a micro-batch where it could do harm, and races.
 
 Whatever happens, every collection is exact at every time afterwards: each message counts once.
-`make test` kills the owner of the sources beside another replica, `make test-long` at points that
-are chosen; at every point, and at random, replicas without Spark die in
+`make test` kills the owner of the sources beside another replica, `make test-long` at chosen
+points; at every point, and at random, replicas without Spark die in
 `tests/model/test_replicas.py`.
 """
 

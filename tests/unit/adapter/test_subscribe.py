@@ -1,15 +1,18 @@
 """SUBSCRIBE up to a time, without a snapshot, and by replicas."""
 
 import itertools
+from dataclasses import replace
 
 import pyarrow as pa
 import pytest
 
-from streams.adapter import subscribe_replicas
+from streams.adapter import reads, subscribe_replicas
+from streams.adapter.reads import Reads
 from streams.adapter.results import Columns, Complete, Failed, Notice, Progress, Result
 from streams.compute.parameters import BOUNDS
 from streams.compute.protocol import replica_of
 from streams.compute.replica_responses import InstanceStatus
+from streams.errors import Determinate
 from streams.ids import CollectionId, Timestamp
 from streams.progress import EMPTY, frontier
 from streams.replica.peeks import subscribe_read
@@ -117,6 +120,9 @@ def test_what_is_too_much_for_an_answer_the_coordinator_reads(
         results.append(next(stream))
     (notice,) = [one for one in results if isinstance(one, Notice)]
     assert "expected updates of at most 4096 bytes" in notice.message
+    assert env.rows("SELECT reader, replica FROM slackwater.subscribes") == [
+        ["coordinator", None]
+    ]
     replica.append("s1", NOW + 22, [((3, 3.0), NOW + 16, 1)])
     results += stream
     assert len(rows_of(results)) == 2_003, "each once"
@@ -126,6 +132,29 @@ def test_what_is_too_much_for_an_answer_the_coordinator_reads(
     times = [upper.time for upper in reached[:-1]]
     assert times == sorted(times)
     assert results[-1] == Complete("SUBSCRIBE")
+
+
+def test_what_was_delivered_stays_so_while_the_coordinator_is_behind(
+    env, replica, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    env.rows("ALTER CLUSTER default SET (max_result_bytes 4096)")
+    replica.append("s1", NOW + 15, [((100 + n, 1.0 * n), NOW + 13, 1) for n in range(2_000)])
+    stream = env.coordinator.execute(statement(env, "REPLICAS", f"AS OF {NOW + 1}"))
+    for result in stream:
+        if isinstance(result, Notice):
+            break
+    state = Reads._state
+    with monkeypatch.context() as patch:
+        patch.setattr(reads, "BEAT_MS", 20)
+        patch.setattr(
+            Reads, "_state", lambda *given: replace(state(*given), upper=frontier(NOW + 5))
+        )
+        assert [next(stream) for _ in range(3)] == [Progress(frontier(NOW + 13))] * 3
+    results: list[Result] = []
+    while Progress(frontier(NOW + 15)) not in results:
+        results.append(next(stream))
+    assert len(rows_of(results)) == 2_000
+    stream.close()
 
 
 TYPES = pa.schema([("c0", pa.int64()), ("c1", pa.float64()), ("time", pa.int64())])
@@ -184,11 +213,15 @@ def test_what_is_taken_is_acknowledged_and_let_go(env, replica, monkeypatch) -> 
     monkeypatch.setattr(subscribe_replicas, "ACKNOWLEDGE_S", 0.05)
     controller = env.coordinator.instances.of("default")
     told: list[Timestamp] = []
+    refused: list[Timestamp] = []
     acknowledge = controller.acknowledge
 
     def note(uuid: str, upper: Timestamp) -> None:
-        told.append(upper)
+        if upper == NOW + 20 and not refused:
+            refused.append(upper)
+            raise Determinate("refused; nothing comes that would have it said again")
         acknowledge(uuid, upper)
+        told.append(upper)
 
     monkeypatch.setattr(controller, "acknowledge", note)
     stream = env.coordinator.execute(statement(env, "REPLICAS"))

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 from streams.compute import open_subscribes, subscribe_session
-from streams.compute.controller import Deliveries
+from streams.compute.controller import Deliveries, command_topic
 from streams.compute.parameters import DEFAULTS
 from streams.compute.protocol import Alive, Command
 from streams.compute.subscribes import (
@@ -24,7 +24,7 @@ from streams.ids import CollectionId, Timestamp
 from streams.progress import Antichain, frontier
 from streams.replica.peeks import subscribe_read
 from streams.storage.read import reader
-from tests.support.peeking import Peeking, identity
+from tests.support.peeking import INSTANCE, NAMESPACE, Peeking, identity
 from tests.unit.compute.test_controller_peeks import Asked
 
 SUBSCRIBE = Subscribe(
@@ -132,6 +132,20 @@ def test_what_is_refused_after_an_iteration_began_is_sent_later(
     with controller.polled():
         assert taken(deliveries, 5, 9) == [(2, 7)]
     controller.close()
+
+
+def test_one_that_is_closed_writes_nothing_more(
+    peeking: Peeking, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    controller = Asked(peeking.broker.logs)
+    controller.subscribe(SUBSCRIBE)
+    with monkeypatch.context() as patch:
+        patch.setattr(controller._writer, "write", refuse)
+        controller._begin_reduced()
+    _, end = peeking.broker.logs.bounds(command_topic(NAMESPACE, INSTANCE))
+    controller.close()
+    controller.cancel_subscribe("s")
+    assert peeking.broker.logs.bounds(command_topic(NAMESPACE, INSTANCE))[1] == end
 
 
 def test_one_that_is_refused_is_not_there(
