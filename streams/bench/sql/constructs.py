@@ -43,6 +43,8 @@ QUERIES = (
     "SELECT approx_top_k(a, 3) AS x FROM t",
     "SELECT DISTINCT unnest({'x': a, 'y': b}) FROM t",
     "SELECT string_agg(DISTINCT l, ',' ORDER BY l) AS x FROM (SELECT [b::JSON] AS l FROM t)",
+    "SELECT string_agg(DISTINCT u, ',' ORDER BY u) AS x"
+    " FROM (SELECT union_value(n := a) AS u FROM t)",
     "SELECT a::VARIANT AS x FROM t",
     "SELECT 'POINT(1 2)'::GEOMETRY AS x FROM t",
     "SELECT sum(a) EXPORT_STATE AS x FROM t",

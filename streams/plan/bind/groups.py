@@ -3,6 +3,7 @@
 from collections.abc import Collection
 from dataclasses import replace
 from decimal import Decimal
+from typing import TypeGuard
 
 from streams.plan.analyses.aggregates import (
     EXTREMES,
@@ -224,19 +225,28 @@ def _aggregate(record: Record, source: Relational) -> AggregateCall:
 def _refuse_texts(call: AggregateCall) -> None:
     """Errors: InvalidStatement for distinct texts in the order of what they cannot be read as.
 
-    DuckDB orders by the value that it casts to the text; the text of lists of JSON is no list.
+    DuckDB orders by the value that it casts to the text; the text of lists of JSON is no list,
+    and that of a union does not say of which member it is.
     """
-    texts = [scalar for scalar in (call.argument, *call.more) if _is_text_of_json(scalar)]
-    if call.distinct and call.orders and texts:
+    texts = [scalar for scalar in (call.argument, *call.more) if _is_text(scalar)]
+    what = next(filter(None, map(_unreadable, texts)), "")
+    if call.distinct and call.orders and what:
         hint = "order by the text: x::VARCHAR in a subquery"
-        raise Refusal(f"{call.function} of DISTINCT JSON in lists or structs", hint).raised()
+        raise Refusal(f"{call.function} of DISTINCT {what}", hint).raised()
 
 
-def _is_text_of_json(scalar: Scalar | None) -> bool:
+def _is_text(scalar: Scalar | None) -> TypeGuard[Call]:
     if not isinstance(scalar, Call) or scalar.form is not Form.CAST:
         return False
-    source = scalar.arguments[0].type
-    return scalar.type == "VARCHAR" and source != "JSON" and contains(source, "JSON")
+    return scalar.type == "VARCHAR"
+
+
+def _unreadable(text: Call) -> str:
+    """What cannot be read again of a text; nothing where the value can be."""
+    source = text.arguments[0].type
+    if contains(source, "UNION"):
+        return "UNION"
+    return "JSON in lists or structs" if source != "JSON" and contains(source, "JSON") else ""
 
 
 def _share(call: AggregateCall, record: Record) -> str:
