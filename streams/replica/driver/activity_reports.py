@@ -178,6 +178,8 @@ class ActivityReporter:
         return [self.lanes] if self.lanes != before else []
 
     def _memory(self, now: float) -> list[ReplicaMemory]:
+        if not self.next_memory_s:  # the first look is part of a take-over, which waits for it
+            self.next_memory_s = now + EVERY_S
         if now < self.next_memory_s:
             return []
         self.next_memory_s = now + MEMORY_EVERY_S

@@ -187,6 +187,9 @@ def test_memory_is_reported_when_it_is_another_by_a_sixteenth(reporting: Reporti
         reporting.now += MEMORY_EVERY_S
         return [said.bytes for said in reporting.report() if isinstance(said, ReplicaMemory)]
 
+    reporting.memory = ReplicaMemory(800, 3)
+    assert told() == [], "it has just begun"
+    reporting.memory = NO_MEMORY
     assert told() == [], "nothing can be measured"
     for measured, expected in ((1600, [1600]), (1700, []), (1500, []), (1701, [1701])):
         reporting.memory = ReplicaMemory(measured, 3)
@@ -195,6 +198,7 @@ def test_memory_is_reported_when_it_is_another_by_a_sixteenth(reporting: Reporti
     assert reporting.report() == [], "it is not time yet"
     assert told() == [100]
     reporting.reporter.repeat()
+    assert told() == []
     assert told() == [100], "a new iteration has not heard it"
 
 
