@@ -92,8 +92,9 @@ pulled() { is_there "$1" || timeout 120 docker pull --quiet "$1" >/dev/null 2>&1
 
 kafka_jars() {
   (cd "$root" && "$python" -c "
-from streams.kafka.embedded.jars import default_cache, kafka_jars
-print(kafka_jars(default_cache()))")
+from streams.files import user_cache
+from streams.kafka.embedded.jars import kafka_jars
+print(kafka_jars(user_cache()))")
 }
 
 kafka() {
@@ -101,7 +102,7 @@ kafka() {
   pulled $public && { echo $public; return 0; }
   if ! is_there $stand_in; then
     debian "$local/services:$suite" "openjdk-21-jre-headless,postgresql,ca-certificates"
-    jars=$(kafka_jars)
+    jars=$(kafka_jars) || return 1
     scratch=$(mktemp -d)
     cp -r "$here/standin/kafka/." "$scratch"
     cp -rL "$jars" "$scratch/libs"
