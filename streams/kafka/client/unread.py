@@ -32,7 +32,7 @@ class Standing:
         return bool(self._since)
 
     def forget(self) -> None:
-        """Begin anew: no broker answers, so nobody can read."""
+        """Start again: no broker answers, so no client can read."""
         self._since.clear()
 
     def judge(

@@ -2,7 +2,7 @@
 
 A lease that is renewed keeps its entry, which is then early, and is corrected when it comes
 first. What is gone keeps its entry too, until then, or until a half of all entries is of that
-kind: then the heap is built anew. So a record costs O(log n) of the live leases, on average.
+kind: then the heap is rebuilt. So a record costs O(log n) of the live leases, on average.
 """
 
 from collections.abc import Callable, Iterable
@@ -12,7 +12,7 @@ from streams.storage.log.persistent_heap import Heap, heap_of, merged, pushed
 from streams.values import value
 
 LEAST = 64
-"""So many entries are no reason to build a heap anew."""
+"""So many entries are no reason to rebuild a heap."""
 
 STAGE = "stage"
 
@@ -24,7 +24,7 @@ class LeaseEnds:
     heap: Heap = None
     entries: int = 0
     most: int = LEAST
-    """With more entries the heap is built anew."""
+    """With more entries the heap is rebuilt."""
 
     @property
     def next_ms(self) -> int | None:
@@ -33,7 +33,7 @@ class LeaseEnds:
 
     @property
     def is_full(self) -> bool:
-        """Whether to build it anew, of what is live."""
+        """Whether to rebuild it from what is live."""
         return self.entries > self.most
 
     def add(self, name: str, ends_ms: int) -> "LeaseEnds":

@@ -66,7 +66,7 @@ class Objects:
     live: dict[str, Maintained] = field(default_factory=dict)
     dropped: dict[str, Maintained] = field(default_factory=dict)
     sinces: dict[str, int] = field(default_factory=dict)
-    """What controllers were told to let go of views."""
+    """The sinces of views that controllers have sent."""
 
     def create_source(self) -> None:
         """The source, over an empty topic."""
@@ -118,7 +118,7 @@ class Objects:
         self.dropped[name] = self.live.pop(name)
 
     def compact(self, view: Maintained, since: int) -> bool:
-        """Note that nobody reads a view before a time; whether that is news."""
+        """Note that no client reads a view before a time; whether that is new."""
         is_later = since > self.sinces.get(view.name, view.flow.as_of)
         if is_later:
             self.sinces[view.name] = since
