@@ -299,7 +299,7 @@ class Coordinator:
         item = ddl.readable(statement.name, catalog)
         when = When(statement.as_of, session, timeline(item, catalog.items))
         deliver = by_replicas(statement, item, self.instances)
-        yield from self._reads.subscribe(item, when, statement, deliver)
+        yield from self._reads.subscribes.subscribe(item, when, statement, deliver)
 
     def _defined(self, statement: Definition, text: str) -> Iterator[Result]:
         """Execute a definition; it is evaluated in a worker before, without the lock."""
@@ -482,7 +482,7 @@ class Coordinator:
             self.clusters(),
             instances.plans,
             instances.open_peeks,
-            self._reads.subscribes.now,
+            self._reads.subscribes.running.now,
             self._now_ms(),
         )
 

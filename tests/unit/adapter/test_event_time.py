@@ -272,7 +272,7 @@ def test_a_session_has_a_time_of_each_timeline(env, both):
 
 
 def test_a_read_says_that_event_time_waits_for_messages(env, both, monkeypatch):
-    monkeypatch.setattr("streams.adapter.reads.BEAT_MS", 10)
+    monkeypatch.setattr("streams.adapter.collection_reads.BEAT_MS", 10)
     stream = env.coordinator.execute("SELECT id FROM clicks")
     notice = next(notice for notice in stream if isinstance(notice, Notice))
     assert notice.message == (

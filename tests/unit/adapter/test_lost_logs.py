@@ -94,7 +94,7 @@ def test_a_read_over_a_log_that_was_halted_before_the_start_names_the_way_out(
     replica = with_both(env)
     assert isinstance(env.sql("CREATE MATERIALIZED VIEW v AS FROM orders")[-1], Complete)
     eventually(lambda: len(replica.created) == 3)
-    monkeypatch.setattr("streams.adapter.reads.MADE_MS", 50)
+    monkeypatch.setattr("streams.adapter.collection_reads.MADE_MS", 50)
     spoil(env)
     env.start()
     for name in ("orders", "v"):

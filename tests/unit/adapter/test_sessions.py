@@ -57,7 +57,7 @@ def test_a_view_is_not_read_before_what_its_source_was_read_at(env, behind) -> N
 
 
 def test_the_statements_of_one_text_are_a_session(env, behind, monkeypatch) -> None:
-    monkeypatch.setattr("streams.adapter.reads.BEAT_MS", 10)
+    monkeypatch.setattr("streams.adapter.collection_reads.BEAT_MS", 10)
     stream = env.coordinator.execute("SELECT * FROM orders; SELECT * FROM totals")
     results = list(itertools.takewhile(lambda result: not isinstance(result, Notice), stream))
     assert as_of([result for result in results if isinstance(result, Complete)]) == NOW + 19
@@ -66,7 +66,7 @@ def test_the_statements_of_one_text_are_a_session(env, behind, monkeypatch) -> N
 
 
 def test_a_read_says_what_it_waits_for(env, behind, monkeypatch) -> None:
-    monkeypatch.setattr("streams.adapter.reads.BEAT_MS", 10)
+    monkeypatch.setattr("streams.adapter.collection_reads.BEAT_MS", 10)
     session = Session(Timestamp(NOW + 19))
     stream = env.coordinator.execute("SELECT * FROM totals", session)
     notice = next(notice for notice in stream if isinstance(notice, Notice))
@@ -145,7 +145,7 @@ def unmade(env, monkeypatch):
             raise Determinate("the cluster has no room")
         real(specs)
 
-    monkeypatch.setattr("streams.adapter.reads.BEAT_MS", 10)
+    monkeypatch.setattr("streams.adapter.collection_reads.BEAT_MS", 10)
     monkeypatch.setattr(env.broker.topics, "create", refuse)
     env.sql(TOTALS)
 
@@ -172,7 +172,7 @@ def test_what_is_defined_but_not_made_is_waited_for(env, unmade, statement) -> N
 
 
 def test_what_stays_unmade_is_named_with_the_cause(env, unmade, monkeypatch) -> None:
-    monkeypatch.setattr("streams.adapter.reads.MADE_MS", 50)
+    monkeypatch.setattr("streams.adapter.collection_reads.MADE_MS", 50)
     failed = env.fails("SELECT * FROM totals")
     assert failed.message.startswith("totals is defined, but not created within ")
     assert failed.message.endswith(": the cluster has no room")
@@ -190,7 +190,7 @@ def test_a_read_of_the_unmade_ends_when_it_is_dropped(env, unmade) -> None:
 @pytest.fixture
 def unborn(env, monkeypatch):
     """A view that has not come to its first time, and the replica that maintains it."""
-    monkeypatch.setattr("streams.adapter.reads.BEAT_MS", 10)
+    monkeypatch.setattr("streams.adapter.collection_reads.BEAT_MS", 10)
     replica = with_orders(env)
     replica.append("s1", NOW + 10)
     env.sql(TOTALS)
@@ -224,7 +224,7 @@ def test_a_read_says_why_a_view_does_not_come_to_its_first_time(env, unborn, sta
 
 
 def test_a_read_ends_with_the_cause_of_what_stays_failed(env, unborn, monkeypatch) -> None:
-    monkeypatch.setattr("streams.adapter.reads.FAILING_BEATS", 5)
+    monkeypatch.setattr("streams.adapter.collection_reads.FAILING_BEATS", 5)
     broken(env, unborn)
     failed = env.fails("SELECT * FROM totals")
     assert failed.message == f"totals does not come to {NOW + 9}: {BROKEN}"

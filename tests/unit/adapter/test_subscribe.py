@@ -6,8 +6,8 @@ from dataclasses import replace
 import pyarrow as pa
 import pytest
 
-from streams.adapter import reads, subscribe_replicas
-from streams.adapter.reads import Reads
+from streams.adapter import collection_reads, subscribe_replicas
+from streams.adapter.collection_reads import CollectionReads
 from streams.adapter.results import Columns, Complete, Failed, Notice, Progress, Result
 from streams.compute.parameters import BOUNDS
 from streams.compute.protocol import replica_of
@@ -143,11 +143,13 @@ def test_what_was_delivered_stays_so_while_the_coordinator_is_behind(
     for result in stream:
         if isinstance(result, Notice):
             break
-    state = Reads._state
+    state = CollectionReads.state
     with monkeypatch.context() as patch:
-        patch.setattr(reads, "BEAT_MS", 20)
+        patch.setattr(collection_reads, "BEAT_MS", 20)
         patch.setattr(
-            Reads, "_state", lambda *given: replace(state(*given), upper=frontier(NOW + 5))
+            CollectionReads,
+            "state",
+            lambda *given: replace(state(*given), upper=frontier(NOW + 5)),
         )
         assert [next(stream) for _ in range(3)] == [Progress(frontier(NOW + 13))] * 3
     results: list[Result] = []
