@@ -41,6 +41,8 @@ QUERIES = (
     "SELECT approx_quantile(a, 0.5) AS x FROM t",
     "SELECT reservoir_quantile(a, 0.5) AS x FROM t",
     "SELECT approx_top_k(a, 3) AS x FROM t",
+    "SELECT max(a, a) AS x FROM t",
+    "SELECT arg_min(b, a, a) AS x FROM t",
     "SELECT DISTINCT unnest({'x': a, 'y': b}) FROM t",
     "SELECT string_agg(DISTINCT l, ',' ORDER BY l) AS x FROM (SELECT [b::JSON] AS l FROM t)",
     "SELECT string_agg(DISTINCT u, ',' ORDER BY u) AS x"

@@ -47,6 +47,10 @@ _NUMBER = "delim_index"  # DuckDB's number of a row on the left of a correlated 
 _TRUE = Literal("true", "BOOLEAN", "true")
 _LEAST = frozenset({"first", "any_value"})
 _SEPARATED = frozenset({"string_agg", "group_concat", "listagg"})
+_RANKING = frozenset({
+    "arg_max", "arg_max_nulls_last", "arg_min", "arg_min_nulls_last", "argmax", "argmin",
+    "max_by", "min_by",
+})  # fmt: skip
 _MOST_SCALE = 9
 """Digits of a quantile's share up to which it times a group's size is exact in 64 bits."""
 _EITHER = frozenset({"bool_and", "bool_or"}) | EXTREMES  # a value counts once or not at all
@@ -276,7 +280,8 @@ def _share(call: AggregateCall, record: Record) -> str:
 def bind_arguments(record: Record, source: Relational) -> tuple[Scalar, ...]:
     """The arguments of a call; a separator that DuckDB has put aside comes last.
 
-    Errors: InvalidStatement for a call that DuckDB completes from a table's statistics.
+    Errors: InvalidStatement for a call that DuckDB completes from a table's statistics, and
+    for max(x, n) and its like where n is not a constant.
     """
     inside = row_scope(columns(source))
     scalars = tuple(bind_scalar(e, inside) for e in record.records("children"))
@@ -284,11 +289,24 @@ def bind_arguments(record: Record, source: Relational) -> tuple[Scalar, ...]:
     if name == "bitstring_agg" and len(scalars) == 1:
         hint = "write bitstring_agg(x, least, greatest)"
         raise Refusal("bitstring_agg without bounds", hint).raised()
+    _refuse_varying_count(name, scalars)
     if name in _SEPARATED:
         separator = record.record("function_data").text("separator")
         text = "'" + separator.replace("'", "''") + "'"
         return (scalars[0], Literal(text, "VARCHAR", text))
     return scalars
+
+
+def _refuse_varying_count(function: str, scalars: tuple[Scalar, ...]) -> None:
+    """Errors: InvalidStatement for the n best where n is read from rows.
+
+    DuckDB takes n of the row that it meets first, which is another one in each plan.
+    """
+    before_n = 1 if function in EXTREMES else 2 if function in _RANKING else len(scalars)
+    if any(map(refs, scalars[before_n:])):
+        arguments = ", ".join("xy"[:before_n])
+        hint = f"write a constant n: {function}({arguments}, 3)"
+        raise Refusal(f"{function}({arguments}, n) where n is not a constant", hint).raised()
 
 
 def refused_or_named(function: str) -> str:
