@@ -46,11 +46,19 @@ def every_overload() -> Sequence[Signature]:
     return catalogue(Kernel())
 
 
+def first_call(overload: Signature) -> str:
+    """The first of its calls in which n of `arg_max(x, y, n)` is a constant."""
+    is_counted = len(overload.parameters) == len("xyn") and overload.parameters[-1] == "BIGINT"
+    return next(
+        call for call in calls(overload) if call.endswith(", 2)" if is_counted else ")")
+    )
+
+
 @cache
 def written(name: str) -> Sequence[str]:
     """A call of each overload, and of one with FILTER, ORDER BY and DISTINCT: what binds."""
     overloads = [overload for overload in every_overload() if overload.name == name]
-    texts = list(dict.fromkeys(next(calls(overload)) for overload in overloads))
+    texts = list(dict.fromkeys(map(first_call, overloads)))
     (*_, last) = texts
     arguments = last.removesuffix(")").split("(", 1)[1]
     texts += [f"{last} FILTER (WHERE g > 1)", f"{name}({arguments} ORDER BY g)"]
