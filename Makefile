@@ -13,7 +13,7 @@ BYTECODE := $(VENV)/bytecode
 export PYTHONPYCACHEPREFIX := $(CURDIR)/$(BYTECODE)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-postgres test test-unit class-archive test-parts test-storage test-adapter test-operators test-models test-integration test-services test-shards test-environments test-replica test-long test-long-services test-long-units test-long-properties e2e e2e-long e2e-images check format lint types dependencies lock protocol up bench clean
+.PHONY: help setup demo demo-postgres test test-unit class-archive test-parts test-storage test-adapter test-operators test-models test-integration test-services test-environments test-replica test-long test-long-services test-long-units test-long-properties e2e e2e-long e2e-images check format lint types dependencies lock protocol up bench clean
 
 help: ## show this list
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-18s %s\n", $$1, $$2}'
@@ -36,7 +36,7 @@ demo-postgres: setup ## the same, and the views in a PostgreSQL, checked in SQL 
 
 test: setup ## every change: all that proves correctness, on a real broker and Spark too
 	@echo "those that compute beside those that wait: each run is shown when it has ended"
-	@$(BESIDE) --jobs=6 LATER=class-archive test-parts test-adapter test-replica test-services test-shards test-environments test-storage test-operators test-models
+	@$(BESIDE) --jobs=5 LATER=class-archive test-parts test-adapter test-replica test-services test-environments test-storage test-operators test-models
 
 # Spark's classes are archived beside the first two, and the others begin behind it.
 test-storage test-operators test-models: $(LATER)
@@ -66,21 +66,17 @@ test-operators: setup # the operators; in `make test` once another run has ended
 test-models: setup # the models, at last
 	$(RUN)/python -m pytest $(UNIT) tests/model
 
-test-integration: test-services test-shards test-environments test-replica ## the tests of `make test` on a real broker and real Spark
+test-integration: test-services test-environments test-replica ## the tests of `make test` on a real broker and real Spark
 
 OUTSIDE := tests/contract tests/integration
 REPLICA := tests/integration/replica
 ENVIRONMENTS := tests/integration/adapter
-SHARDS := tests/contract tests/integration/storage tests/integration/compaction
 
 class-archive: setup # so that each Spark of the tests starts in half the processor time
 	@$(RUN)/python -m streams.replica.spark.class_archive
 
-test-services: class-archive # those of `make test-integration` but those of the next three
-	$(RUN)/python -m pytest -m "integration and not long" tests/integration --ignore=$(REPLICA) --ignore=$(ENVIRONMENTS) $(SHARDS:%=--ignore=%)
-
-test-shards: class-archive # those of shards and of their storage
-	$(RUN)/python -m pytest -m "integration and not long" $(SHARDS)
+test-services: class-archive # those of `make test-integration` but those of the next two
+	$(RUN)/python -m pytest -m "integration and not long" $(OUTSIDE) --ignore=$(REPLICA) --ignore=$(ENVIRONMENTS)
 
 test-environments: class-archive # those of whole environments, which wait for their processes
 	$(RUN)/python -m pytest -m "integration and not long" $(ENVIRONMENTS)

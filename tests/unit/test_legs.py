@@ -42,7 +42,7 @@ def left_out(arguments: str) -> set[str]:
 def test_what_a_leg_leaves_out_another_runs() -> None:
     units = [leg for leg in legs().values() if "not integration" in leg]
     others = [leg for leg in legs().values() if "not integration" not in leg]
-    assert (len(units), len(others)) == (5, 4)
+    assert (len(units), len(others)) == (5, 3)
     for group in (units, others):
         excluded = set[str]().union(*map(left_out, group))
         assert excluded
@@ -51,7 +51,7 @@ def test_what_a_leg_leaves_out_another_runs() -> None:
 
 
 def test_only_legs_on_a_broker_or_spark_have_tests_that_need_one() -> None:
-    services = places(legs()["test-services"]) | places(legs()["test-shards"])
+    services = places(legs()["test-services"])
     marked = {
         path.relative_to(ROOT).as_posix()
         for path in (ROOT / "tests").rglob("*.py")
