@@ -15,6 +15,7 @@ from streams.http.server import Probes
 from streams.replica.config import Budgets, ReplicaConfig
 from streams.replica.main import Replica
 from streams.replica.spark.session import SparkSettings
+from streams.replica.state_files import RunStore, opened
 
 
 def run(service: Service, stopping: Stop) -> int:
@@ -50,10 +51,25 @@ def config_of(service: Service) -> ReplicaConfig:
             resident_tasks=service.resident_tasks,
             driver_memory=service.driver_memory,
             log_format=service.log_format,
+            extra=service.spark_settings,
         ),
         budgets=Budgets(slice_bytes=service.slice_bytes, index_bytes=service.index_memory),
         deadline_s=service.deadline_ms / 1000,
         timings=service.timings,
         points=service.points,
         copy_to=CopyTargets.of(service.copy_to),
+        store=_store(service),
+    )
+
+
+def _store(service: Service) -> RunStore | None:
+    """Where state is, if not in the directory. Errors: InvalidUsage."""
+    if not service.store:
+        return None
+    opened(service.store)  # to refuse it before Spark is started
+    return RunStore(
+        uri=service.store,
+        folder=f"{service.namespace}/{service.instance}/{service.replica}",
+        cache=service.cache,
+        cache_bytes=service.cache_bytes,
     )

@@ -54,8 +54,9 @@ class Service:
     All indexes of a replica have `index_memory` bytes together. It has `resident_tasks` of
     Spark for small steps (`streams.replica.driver.fast_path`).
     A coordinator audits a view each `audit_every_s` seconds; with 0 none. It and a replica
-    write files below the URIs `copy_to` (`streams.copies.targets`). `fork_server` is the socket
-    of the environment's, if it has one (`streams.forks`).
+    write files below the URIs `copy_to` (`streams.copies.targets`). A replica whose executors
+    share no directory has `store`, `cache` and `cache_bytes` (`streams.replica.state_files`).
+    `fork_server` is the socket of the environment's, if it has one (`streams.forks`).
     """
 
     bootstrap: str
@@ -83,6 +84,10 @@ class Service:
     compact_every_s: float = 30.0
     audit_every_s: float = 60.0
     copy_to: list[str] = field(default_factory=list, repr=False)  # may hold secrets
+    store: str = field(default="", repr=False)  # may hold secrets
+    cache: str = ""
+    cache_bytes: int = 16 << 30
+    spark_settings: Mapping[str, str] = field(default_factory=dict, repr=False)
     timings: bool = False
     log_format: LogFormat = "text"
     client: Mapping[str, str] = field(default_factory=dict, repr=False)  # may hold secrets

@@ -20,7 +20,6 @@ from streams.app.maintenance_options import (
     DeadlineOption,
     IndexMemoryOption,
     ParameterOption,
-    ResidentOption,
     RetainOption,
     SliceOption,
     StatementDeadlineOption,
@@ -32,9 +31,10 @@ from streams.app.maintenance_options import (
     deadline,
     duration,
 )
-from streams.app.service_config import CORES, MASTER, Service, resident_tasks_of
+from streams.app.service_config import CORES, Service
 from streams.app.service_options import Exposure, Place
 from streams.app.service_process import serve, until_signalled
+from streams.app.spark_options import OnSpark
 from streams.ids import DEFAULT_CLUSTER
 
 ClusterOption = Annotated[
@@ -96,11 +96,13 @@ def coordinator(  # noqa: PLR0913  the options of a command, each by name
     launch("coordinator", service, place)
 
 
+@with_options(OnSpark)
 @with_options(Exposure)
 @with_options(Place)
 def replica(  # noqa: PLR0913  the options of a command, each by name
     place: Place,
     exposure: Exposure,
+    spark: OnSpark,
     *,
     name: Annotated[
         str,
@@ -109,13 +111,8 @@ def replica(  # noqa: PLR0913  the options of a command, each by name
         ),
     ] = "r1",
     cluster: ClusterOption = DEFAULT_CLUSTER,
-    master: Annotated[
-        str, typer.Option(envvar="SLACKWATER_MASTER", help="Spark's master.")
-    ] = MASTER,
-    driver_memory: Annotated[str, typer.Option(help="Memory of Spark's driver.")] = "1g",
     slice_bytes: SliceOption = 16 << 20,
     index_memory: IndexMemoryOption = 512 << 20,
-    resident_tasks: ResidentOption = None,
     step_deadline: DeadlineOption = "1 minute",
     copy_to: CopyToOption = None,
 ) -> None:
@@ -131,21 +128,20 @@ def replica(  # noqa: PLR0913  the options of a command, each by name
         slackwater replica --brokers kafka.example:9092 --namespace shop
         slackwater replica --brokers kafka.example:9092 --name r2 --directory /var/lib/r2
         slackwater replica --brokers kafka.example:9092 --cluster reports --name reports_r1
-        SLACKWATER_BROKERS=kafka.example:9092 slackwater replica --master spark://spark:7077
+        slackwater replica --brokers kafka.example:9092 --master spark://spark:7077 \
+            --store s3://bucket/slackwater --conf spark.executor.memory=4g
     """
     service = place.service(
         exposure,
         replica=name,
         instance=cluster.casefold(),
-        master=master,
-        resident_tasks=resident_tasks_of(resident_tasks, master),
-        driver_memory=driver_memory,
         slice_bytes=slice_bytes,
         index_memory=index_memory,
         deadline_ms=deadline(step_deadline),
         copy_to=chosen_targets(copy_to),
+        **spark.options(),
     )
-    if master.startswith("local"):  # else PySpark's workers run the first Python of the PATH
+    if spark.master.startswith("local"):  # else the first Python of the PATH runs
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     launch("replica", service, place)
 

@@ -8,6 +8,7 @@ from streams.copies.targets import NOWHERE, CopyTargets
 from streams.ids import Topic
 from streams.kafka.settings import ClientSettings
 from streams.replica.spark.session import SparkSettings
+from streams.replica.state_files import RunStore
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,6 +38,7 @@ class ReplicaConfig:
 
     `deadline_s` is the limit for the tasks of a micro-batch with almost no input; larger ones
     have more time (`streams.replica.driver.deadlines`). A copy-to may write below `copy_to`.
+    With a `store` run files and checkpoints are there, and not in `state`.
     """
 
     name: str
@@ -52,3 +54,4 @@ class ReplicaConfig:
     timings: bool = False
     points: Mapping[str, int] = field(default_factory=dict)
     copy_to: CopyTargets = NOWHERE
+    store: RunStore | None = None

@@ -53,6 +53,7 @@ from streams.replica.driver.error_causes import cause_of
 from streams.replica.driver.heartbeat import pulse
 from streams.replica.driver.measures import ReplicaMeasures, measure
 from streams.replica.driver.status_reports import StatusReporter
+from streams.replica.driver.stored_state import serving, stored_state
 from streams.replica.peeks.loop import PeekLoop
 from streams.replica.spark.session import spark_session
 
@@ -94,7 +95,7 @@ class Replica:
         config = self.config
         with ExitStack() as stack:
             stack.enter_context(_exclusive(config.state))
-            store = CheckpointStore(config.state)
+            store = stored_state(config)
             broker = KafkaBroker(config.kafka)
             stack.callback(broker.close)
             ownership = _ownership(config, broker.topics)
@@ -102,6 +103,7 @@ class Replica:
             spark = self._spark
             if spark is None:
                 spark = stack.enter_context(spark_session(config.spark, config.state))
+            stack.enter_context(serving(store, config, spark.sparkContext))
             self.waits_for = INSTANCE
             if not self._await_instance(broker.topics):
                 return

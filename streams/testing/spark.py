@@ -30,9 +30,10 @@ from streams.plan.physical import Dataflow
 from streams.progress import Interval
 from streams.replica.crash_injection import Crash
 from streams.replica.driver.checkpoint_store import CheckpointStore
+from streams.replica.driver.task_inputs import TaskInputs
 from streams.replica.spark.rounds import Rounds
 from streams.replica.spark.session import SparkSettings, spark_session
-from streams.replica.tasks import descriptor, report, rounds
+from streams.replica.tasks import report, rounds
 from streams.replica.tasks.descriptor import ChunkLoad, Descriptor, Output, Runs, Share
 from streams.replica.tasks.exchange_blobs import SCHEMA, blobs, peek
 from streams.replica.tasks.report import Result
@@ -76,13 +77,15 @@ class SparkDataflow:
     merge_factor: int = 2
     session: SparkSession = field(default_factory=current_session)
     runs: Mapping[int, Runs] = field(default_factory=dict)
+    inputs: TaskInputs = field(init=False)
     rounds: Rounds = field(init=False)
     chunks: ChunkFiles = field(init=False)
 
     def __post_init__(self) -> None:
-        CheckpointStore(self.directory).put_plan(PLAN, plan_json.dumps(self.dataflow))
+        self.inputs = CheckpointStore(self.directory).inputs
+        self.inputs.put_plan(PLAN, plan_json.dumps(self.dataflow))
         (self.directory / CHUNKS).mkdir()
-        self.rounds = Rounds(self.session, self.directory, self.buckets)
+        self.rounds = Rounds(self.session, self.inputs.place, self.buckets)
         self.chunks = Files(self.directory / CHUNKS).chunks()
 
     def step(
@@ -137,18 +140,18 @@ class SparkDataflow:
 
     def _run(self, batch: Descriptor) -> Result:
         """All rounds, in one action of Spark's; what the tasks report."""
-        descriptor.write(self.directory, batch)
+        self.inputs.put_step(batch)
         numbers = pa.table([range(TASKS), [b""] * TASKS], schema=SCHEMA)
         tasks = self.session.createDataFrame(numbers).repartitionById(TASKS, "bucket")
-        start = partial(start_round, str(self.directory), batch.step)
+        start = partial(start_round, self.inputs.place, batch.step)
         frame = self.rounds.after(tasks.mapInArrow(start, BLOBS), self.dataflow.depth)
         collected = blobs(frame.toArrow().to_batches())
         return report.gather(peek(blob) for _, blob in collected).get(VIEW, Result())
 
 
 def start_round(
-    state: str, step: str, numbers: Iterable[pa.RecordBatch]
+    place: str, step: str, numbers: Iterable[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
     """Round 0 of the tasks whose numbers come, in a worker."""
     for number, _ in blobs(numbers):
-        yield from rounds.start_round(state, step, number)
+        yield from rounds.start_round(place, step, number)

@@ -114,7 +114,7 @@ class ActivityReporter:
             return []
         new.sort(key=lambda flow: self._reported_at(flow.id))
         new = new[:MOST_REPORTED]
-        sizes = arrangement_sizes(flows, new, self.scheduler.store.directory / "runs")
+        sizes = arrangement_sizes(flows, new, self.scheduler.store.run_sizes())
         return [self._report(flow, done[flow.id], sizes[flow.id], now) for flow in new]
 
     def _is_new(self, flow: Dataflow, work: DataflowWork) -> bool:

@@ -7,9 +7,7 @@ file that is shared has `trace.arrange.runs.SHARED_FILE` bytes or a little more.
 
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import suppress
 from dataclasses import dataclass
-from pathlib import Path
 
 from streams.ids import CollectionId
 from streams.plan.physical import NodeId
@@ -35,16 +33,15 @@ def state_of(flow: Dataflow) -> Mapping[int, Runs]:
 
 
 def arrangement_sizes(
-    flows: Iterable[Dataflow], wanted: Iterable[Dataflow], directory: Path
+    flows: Iterable[Dataflow], wanted: Iterable[Dataflow], file_bytes: Mapping[str, int]
 ) -> Mapping[CollectionId, Mapping[NodeId, ArrangementSize]]:
     """Return the sizes of some dataflows by operator; those without runs are left out.
 
-    `flows` are all of the replica, whose runs are in `directory`. A file that goes meanwhile
-    has no bytes.
+    `flows` are all of the replica, and `file_bytes` has the sizes of their run files. One that
+    is gone has no bytes.
     """
     states = {flow.id: state_of(flow) for flow in wanted}
     needed = {_place(name)[0] for state in states.values() for _, name, _ in _runs(state)}
-    file_bytes = _file_bytes(directory, needed)
     starts: dict[str, list[int]] = {file: [] for file in needed}
     for flow in flows:
         for _, name, _ in _runs(state_of(flow)):
@@ -54,14 +51,6 @@ def arrangement_sizes(
     for offsets in starts.values():
         offsets.sort()
     return {id_: _sizes(state, starts, file_bytes) for id_, state in states.items()}
-
-
-def _file_bytes(directory: Path, files: Iterable[str]) -> Mapping[str, int]:
-    sizes: dict[str, int] = {}
-    for file in files:
-        with suppress(FileNotFoundError):
-            sizes[file] = (directory / file).stat().st_size
-    return sizes
 
 
 def _sizes(

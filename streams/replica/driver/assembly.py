@@ -235,7 +235,9 @@ def _resident(
     count = config.spark.resident_tasks
     if not count:
         return None
-    jobs = ResidentJobs(spark.sparkContext, count, str(config.state), steps.serve)
+    jobs = ResidentJobs(
+        spark.sparkContext, count, steps.scheduler.store.inputs.place, steps.serve
+    )
     jobs.start()
     return jobs
 

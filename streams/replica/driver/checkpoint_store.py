@@ -1,4 +1,4 @@
-"""Stores checkpoint records and run files of a replica in its state directory.
+"""Stores checkpoint records and run files of a replica, and what its tasks read.
 
     plans/<hash>                           plans, read by workers
     runs/<name>                            run files, written by workers alone
@@ -7,28 +7,36 @@
     checkpoints/<dataflow>/<frontier>      records, written by the driver alone (rule 19)
     checkpoints/<dataflow>/build           progress of a hydration (rule 20)
     boot                                   the boot id of the machine that wrote all this
+    owner                                  of a store: the process that may delete run files
 
 `streams.compute.checkpoints` decides what is needed; this module has only the file operations.
-Each file appears atomically. Files are not synced to disk: they survive the death of our
-processes, and are deleted after a reboot, or if another machine uses the directory now, as is
-all state that lost a part. Nothing else in the directory may be deleted: it has the lock, and
-the files of the running Spark session.
+Each file appears atomically. All of this is in the replica's state directory, which its workers
+share, or runs and checkpoints are in a store that all hosts of a cluster reach; then tasks get
+plans and descriptors from the driver (`streams.replica.tasks.workplace`).
+
+Files of the directory are not synced to disk: they survive the death of our processes, and are
+deleted after a reboot, or if another machine uses the directory now, as is all state that lost
+a part. Nothing else in the directory may be deleted: it has the lock, and the files of the
+running Spark session.
 """
 
 import json
 import logging
 import pickle
 import shutil
+import uuid
 from collections.abc import Callable, Iterable, Mapping
-from contextlib import suppress
 from pathlib import Path
 from typing import TypeVar
 
 from streams.compute.checkpoints import Checkpoint, HydrationCheckpoint
+from streams.errors import Determinate
 from streams.ids import CollectionId, Timestamp
 from streams.progress import frontier
 from streams.replica.driver.dataflow_state import Build, OwnState, Record, run_names
-from streams.replica.tasks.descriptor import Runs, make_folder, write_state
+from streams.replica.driver.task_inputs import DirectoryInputs, TaskInputs
+from streams.replica.state_files import DirectoryFiles, StateFiles
+from streams.replica.tasks.descriptor import Runs, write_state
 
 log = logging.getLogger(__name__)
 
@@ -36,20 +44,42 @@ T = TypeVar("T")
 
 PASSING = ("plans", "steps", "lanes")
 LASTING = ("runs", "checkpoints")
+OWNER = "owner"
 BOOT = Path("/proc/sys/kernel/random/boot_id")
 
 
 class CheckpointStore:
-    """The state directory of one replica; created before anything that uses it."""
+    """What one replica stores; created before anything that uses it.
 
-    def __init__(self, directory: Path) -> None:
+    `files` has runs and checkpoints, and `inputs` what tasks read: without them both are in
+    the state directory.
+    """
+
+    def __init__(
+        self, directory: Path, files: StateFiles | None = None, inputs: TaskInputs | None = None
+    ) -> None:
         self.directory = directory
-        self._folders: set[CollectionId] = set()
+        self.files = files or DirectoryFiles(directory)
         directory.mkdir(parents=True, exist_ok=True)
-        self._settle_boot()
+        if files is None:
+            self._settle_boot()
         self._delete(PASSING)  # of an earlier process: useless without its driver
-        for name in (*PASSING, *LASTING):
+        for name in (*PASSING, *LASTING) if files is None else PASSING:
             (directory / name).mkdir(exist_ok=True)
+        self.inputs = inputs or DirectoryInputs(directory)
+        self._process = uuid.uuid4().hex.encode()
+        if files is not None:
+            self._write(OWNER, self._process)
+
+    def is_owner(self) -> bool:
+        """Whether no other process has this state now: only its owner may delete run files.
+
+        A lock keeps others from the directory. A store is its latest process's: one that is
+        cut off from everything but the store may run on, and knows nothing of new files.
+        """
+        if isinstance(self.files, DirectoryFiles):
+            return True
+        return self._readable(OWNER, bytes) == self._process
 
     def _settle_boot(self) -> None:
         """Delete everything that was written before the machine's last boot."""
@@ -65,12 +95,6 @@ class CheckpointStore:
         for name in names:
             shutil.rmtree(self.directory / name, ignore_errors=True)
 
-    def put_plan(self, name: str, plan: str) -> None:
-        """Write a plan for the workers."""
-        path = self.directory / "plans" / name
-        if not path.exists():
-            write_state(path, plan.encode())
-
     def records(self, dataflow: CollectionId) -> tuple[Record, ...]:
         """Return the records of a dataflow whose run files all exist, oldest first.
 
@@ -78,23 +102,25 @@ class CheckpointStore:
         may have written them, and all of them are a cache.
         """
         run_files = self.run_files()
-        paths = [path for path in self._folder(dataflow).iterdir() if path.name[0].isdigit()]
-        read = [record for path in paths if (record := _readable(path, _load)) is not None]
+        read = self._records(dataflow)
         self.delete_records(dataflow, [r for r in read if not r.checkpoint.runs <= run_files])
         whole = [record for record in read if record.checkpoint.runs <= run_files]
         return tuple(sorted(whole, key=lambda record: record.checkpoint.frontier))
 
+    def _records(self, dataflow: CollectionId) -> list[Record]:
+        folder = _folder(dataflow)
+        names = [name for name in self.files.sizes(folder) if name[0].isdigit()]
+        read = [self._readable(f"{folder}/{name}", _load) for name in names]
+        return [record for record in read if record is not None]
+
     def put_record(self, dataflow: CollectionId, record: Record) -> None:
-        """Write a record."""
-        write_state(self._record(dataflow, record), _dump(record))
+        """Write a record. Errors: Determinate, for example if the disk is full."""
+        self._write(_record(dataflow, record), _dump(record))
 
     def delete_records(self, dataflow: CollectionId, records: Iterable[Record]) -> None:
         """Delete these records of a dataflow."""
         for record in records:
-            self._record(dataflow, record).unlink(missing_ok=True)
-
-    def _record(self, dataflow: CollectionId, record: Record) -> Path:
-        return self._folder(dataflow) / str(record.checkpoint.frontier)
+            self.files.delete(_record(dataflow, record))
 
     def build(self, dataflow: CollectionId, fingerprint: str) -> Build | None:
         """Return the stored progress of a hydration under this fingerprint.
@@ -102,57 +128,77 @@ class CheckpointStore:
         One of another fingerprint is useless, and its classes may be of another version: it is
         not unpickled.
         """
-        path = self._folder(dataflow) / "build"
-        if not path.exists():
-            return None
-        return _readable(path, lambda file: _load_build(file, fingerprint))
+        return self._readable(
+            _build(dataflow), lambda content: _load_build(content, fingerprint)
+        )
 
     def put_build(self, dataflow: CollectionId, fingerprint: str, build: Build | None) -> None:
-        """Store the progress of a hydration, or that there is none."""
-        path = self._folder(dataflow) / "build"
+        """Store the progress of a hydration, or that there is none. Errors: Determinate."""
         if build is None:
-            path.unlink(missing_ok=True)
+            self.files.delete(_build(dataflow))
         else:
             header = {"fingerprint": fingerprint, "runs": sorted(run_names(build.runs))}
-            write_state(path, json.dumps(header).encode() + b"\n" + pickle.dumps(build))
+            content = json.dumps(header).encode() + b"\n" + pickle.dumps(build)
+            self._write(_build(dataflow), content)
 
     def forget(self, dataflow: CollectionId) -> None:
         """Delete what is stored of a dataflow; the next collection deletes its run files."""
-        shutil.rmtree(self._folder(dataflow), ignore_errors=True)
-        self._folders.discard(dataflow)
+        self.files.delete_folder(_folder(dataflow))
 
     def named(self, dataflow: CollectionId) -> frozenset[str]:
         """Return the run files that the stored records and the build of a dataflow name."""
         names: set[str] = set()
-        for path in (self.directory / "checkpoints" / dataflow).glob("[0-9]*"):
-            with suppress(FileNotFoundError):  # deleted meanwhile because it was incomplete
-                record = _readable(path, _load)
-                names |= frozenset() if record is None else record.checkpoint.runs
-        build = self.directory / "checkpoints" / dataflow / "build"
-        with suppress(FileNotFoundError):
-            names |= _readable(build, _runs_of_build) or frozenset()
-        return frozenset(names)
+        for record in self._records(dataflow):
+            names |= record.checkpoint.runs
+        return frozenset(names | (self._readable(_build(dataflow), _runs_of_build) or set()))
 
     def run_files(self) -> frozenset[str]:
         """Return the names of all run files."""
-        return frozenset(path.name for path in (self.directory / "runs").iterdir())
+        return frozenset(self.run_sizes())
+
+    def run_sizes(self) -> Mapping[str, int]:
+        """Return the bytes of all run files by name."""
+        return self.files.sizes("runs")
 
     def delete_runs(self, names: Iterable[str]) -> None:
         """Delete run files."""
         for name in names:
-            (self.directory / "runs" / name).unlink(missing_ok=True)
+            self.files.delete(f"runs/{name}")
 
     def stored(self) -> frozenset[CollectionId]:
         """Return the dataflows of which anything is stored."""
-        folders = (self.directory / "checkpoints").iterdir()
-        return frozenset(CollectionId(path.name) for path in folders)
+        return frozenset(map(CollectionId, self.files.folders("checkpoints")))
 
-    def _folder(self, dataflow: CollectionId) -> Path:
-        folder = self.directory / "checkpoints" / dataflow
-        if dataflow not in self._folders:
-            make_folder(folder)
-            self._folders.add(dataflow)
-        return folder
+    def _write(self, path: str, content: bytes) -> None:
+        try:
+            self.files.write(path, content)
+        except OSError as cause:
+            raise Determinate(f"state file {path}: {cause}") from cause
+
+    def _readable(self, path: str, load: Callable[[bytes], T]) -> T | None:
+        """The contents of a file for `load`; None without one, or, deleted, if unreadable."""
+        try:
+            return load(self.files.read(path))
+        except FileNotFoundError:  # perhaps deleted meanwhile because it was incomplete
+            return None
+        except Exception as cause:  # noqa: BLE001  whatever unpickling raises; it is a cache
+            log.warning(
+                "dropping unreadable state", extra={"state": path, "cause": repr(cause)}
+            )
+            self.files.delete(path)
+            return None
+
+
+def _folder(dataflow: CollectionId) -> str:
+    return f"checkpoints/{dataflow}"
+
+
+def _record(dataflow: CollectionId, record: Record) -> str:
+    return f"{_folder(dataflow)}/{record.checkpoint.frontier}"
+
+
+def _build(dataflow: CollectionId) -> str:
+    return f"{_folder(dataflow)}/build"
 
 
 def hydration_of(fingerprint: str, build: Build) -> HydrationCheckpoint:
@@ -179,20 +225,8 @@ def record_of(fingerprint: str, state: OwnState) -> Record:
     return Record(checkpoint, state)
 
 
-def _readable(path: Path, load: Callable[[Path], T]) -> T | None:
-    """The contents of a file for `load`; None, with the file deleted, if unreadable."""
-    try:
-        return load(path)
-    except FileNotFoundError:
-        raise
-    except Exception as cause:  # noqa: BLE001  whatever unpickling raises; the file is a cache
-        log.warning("dropping unreadable state", extra={"state": path, "cause": repr(cause)})
-        path.unlink(missing_ok=True)
-        return None
-
-
-def _load_build(path: Path, fingerprint: str) -> Build | None:
-    header, _, pickled = path.read_bytes().partition(b"\n")
+def _load_build(content: bytes, fingerprint: str) -> Build | None:
+    header, _, pickled = content.partition(b"\n")
     if json.loads(header)["fingerprint"] != fingerprint:
         return None
     build = pickle.loads(pickled)  # noqa: S301  written by our own driver, of this version
@@ -200,8 +234,8 @@ def _load_build(path: Path, fingerprint: str) -> Build | None:
     return build
 
 
-def _runs_of_build(path: Path) -> frozenset[str]:
-    header, _, _ = path.read_bytes().partition(b"\n")
+def _runs_of_build(content: bytes) -> frozenset[str]:
+    header, _, _ = content.partition(b"\n")
     return frozenset(json.loads(header)["runs"])
 
 
@@ -217,8 +251,8 @@ def _dump(record: Record) -> bytes:
     return json.dumps(facts).encode()
 
 
-def _load(path: Path) -> Record:
-    facts = json.loads(path.read_bytes())
+def _load(content: bytes) -> Record:
+    facts = json.loads(content)
     runs: Mapping[int, Runs] = {
         int(bucket): bucket_runs for bucket, bucket_runs in facts["runs"].items()
     }

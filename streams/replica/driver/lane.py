@@ -90,7 +90,7 @@ class Lane:
 
     def __post_init__(self) -> None:
         scheduler = self.scheduler
-        self.rounds = Rounds(self.session, scheduler.store.directory, scheduler.buckets)
+        self.rounds = Rounds(self.session, scheduler.store.inputs.place, scheduler.buckets)
 
     @property
     def is_busy(self) -> bool:
@@ -108,7 +108,7 @@ class Lane:
         self.following = QueryWatermark()
         self.session.sparkContext.setLocalProperty("spark.scheduler.pool", self.name)
         stream = self.session.readStream.format(NAME).options(
-            socket=str(self.socket), lane=self.name, state=str(state)
+            socket=str(self.socket), lane=self.name
         )
         options = {"checkpointLocation": str(self.checkpoint), **UNWRITTEN_PROGRESS}
         if self.delay_ms is None:

@@ -125,6 +125,8 @@ class Maintenance:
     def _collect(self) -> None:
         """Delete run files that nothing names (rule 19)."""
         present = self.store.run_files()
+        if not self.store.is_owner():
+            return
         with self.scheduler.lock:
             lanes = self.scheduler.lanes.values()
             running = frozenset(lane.current.step for lane in lanes if lane.current)

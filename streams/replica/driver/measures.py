@@ -4,9 +4,7 @@ State is counted as the files are: a run file of two records of a dataflow count
 that no dataflow names any more is in the total alone, until it is deleted.
 """
 
-import os
 from collections.abc import Mapping
-from contextlib import suppress
 from dataclasses import dataclass
 
 from streams.ids import CollectionId
@@ -58,10 +56,10 @@ def measure(scheduler: Scheduler, timings: Timings) -> ReplicaMeasures:
     with scheduler.lock:
         flows = tuple(table.running.values())
         failures, restarts = dict(table.failures), dict(table.restarts)
-    sizes = file_sizes(str(directory / "runs"))
+    sizes = scheduler.store.run_sizes()
     arranged = {
         id_: tuple(by_operator.values())
-        for id_, by_operator in arrangement_sizes(flows, flows, directory / "runs").items()
+        for id_, by_operator in arrangement_sizes(flows, flows, sizes).items()
     }
     free, total = disk_reserve.usage(directory)
     return ReplicaMeasures(
@@ -101,13 +99,3 @@ def files_of(flow: Dataflow) -> frozenset[str]:
     own = frozenset[str]() if flow.own is None else run_names(flow.own.runs)
     build = frozenset[str]() if flow.build is None else run_names(flow.build.runs)
     return own.union(build, *(record.checkpoint.runs for record in flow.records))
-
-
-def file_sizes(directory: str) -> dict[str, int]:
-    """Return the bytes of each file; those that are deleted meanwhile are left out."""
-    sizes: dict[str, int] = {}
-    with os.scandir(directory) as entries:
-        for entry in entries:
-            with suppress(FileNotFoundError):
-                sizes[entry.name] = entry.stat().st_size
-    return sizes

@@ -75,7 +75,7 @@ class RecoveryThread:
 
     def _prepare(self, flow: Dataflow) -> None:
         """Write the plan for the workers, follow the shards, and hold the imports."""
-        self.store.put_plan(flow.plan_name, plan_json.dumps(flow.plan))
+        self.store.inputs.put_plan(flow.plan_name, plan_json.dumps(flow.plan))
         shards, description = self.scheduler.shards, flow.description
         for group in flow.groups - frozenset(shards.groups()):
             shards.close(group)  # if it failed, to reopen it

@@ -66,7 +66,6 @@ from streams.replica.driver.retry_policy import Failure, Kind
 from streams.replica.driver.wakeup import Wakeup
 from streams.replica.driver.work_units import EventUnit, IdleUnit, Unit
 from streams.replica.spark.scheduler_rpc import Question
-from streams.replica.tasks import descriptor
 from streams.replica.tasks.descriptor import Descriptor, Load
 from streams.replica.tasks.worker import KafkaClients
 from streams.storage.client.shards import Shards
@@ -141,7 +140,9 @@ class Scheduler:
         with self.lock:
             batch = self.current(lane.name)
             is_current = batch is not None and batch.seq == question["seq"]
-            return [batch.step, batch.tasks] if batch is not None and is_current else ["", 0]
+            if batch is None or not is_current:
+                return ["", "", 0]
+            return [self.store.inputs.place, batch.step, batch.tasks]
 
     def place(self, name: LaneName) -> LanePlace:
         """Return the state of a lane; that of a source begins with its first question."""
@@ -230,7 +231,7 @@ class Scheduler:
             way=way,
         )
         try:
-            descriptor.write(self.store.directory, self._describe(batch, tasks))
+            self.store.inputs.put_step(self._describe(batch, tasks))
         except Determinate as full:
             for unit in units:
                 self.tell(unit.flow, Failed(failure_of(full)))
@@ -477,7 +478,7 @@ class Scheduler:
             for flow in batch.flows():
                 self.tell(flow, Released())
             lane.current = None
-        descriptor.path_of(self.store.directory, batch.step).unlink(missing_ok=True)
+        self.store.inputs.drop_step(batch.step)
         self.bell.ring()
 
     def abandon(self, lane: LaneName, failure: Failure | None) -> None:

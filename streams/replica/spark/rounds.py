@@ -2,7 +2,6 @@
 
 from dataclasses import dataclass, field
 from functools import partial
-from pathlib import Path
 
 from py4j.java_gateway import JavaObject
 from pyspark.sql import SparkSession
@@ -23,7 +22,7 @@ class Rounds:
     """
 
     session: SparkSession
-    state: Path
+    place: str
     buckets: int
     wrapped: dict[int, JavaObject] = field(default_factory=dict)
 
@@ -37,7 +36,7 @@ class Rounds:
 
     def _round(self, level: int) -> JavaObject:
         if level not in self.wrapped:
-            advance = partial(advance_round, level, str(self.state))
+            advance = partial(advance_round, level, self.place)
             function = pandas_udf(advance, SCHEMA, PythonEvalType.SQL_MAP_ARROW_ITER_UDF)
             self.wrapped[level] = function(*map(col, SCHEMA.names))._jc  # noqa: SLF001
         return self.wrapped[level]

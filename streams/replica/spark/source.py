@@ -45,13 +45,13 @@ NAME = "slackwater"
 class TaskPartition(InputPartition):  # type: ignore[misc,explicit-any]  # Spark's class has no types
     """One task's share of a micro-batch: the descriptor, and the index in it."""
 
-    state: str
+    place: str
     step: str
     index: int
 
 
 class SlackwaterSource(DataSource):  # type: ignore[misc]  # Spark's class has no types
-    """Options: `socket` (the scheduler's), `lane` and `state` (the state directory).
+    """Options: `socket` (the scheduler's) and `lane`.
 
     With `watermark` the rows carry an event time.
     """
@@ -69,14 +69,14 @@ class SlackwaterSource(DataSource):  # type: ignore[misc]  # Spark's class has n
         """Return the reader of one lane."""
         options = self.options
         timed = "watermark" in options
-        return LaneReader(options["socket"], options["lane"], options["state"], timed=timed)
+        return LaneReader(options["socket"], options["lane"], timed=timed)
 
 
 class LaneReader(DataSourceStreamReader):  # type: ignore[misc]  # Spark's class has no types
     """Forwards Spark's requests to the scheduler."""
 
-    def __init__(self, socket: str, lane: str, state: str, *, timed: bool = False) -> None:
-        self._socket, self._lane, self._state, self._timed = socket, lane, state, timed
+    def __init__(self, socket: str, lane: str, *, timed: bool = False) -> None:
+        self._socket, self._lane, self._timed = socket, lane, timed
 
     def initialOffset(self) -> Offset:  # noqa: N802  Spark's
         """Return the offset before the first micro-batch."""
@@ -92,12 +92,12 @@ class LaneReader(DataSourceStreamReader):  # type: ignore[misc]  # Spark's class
         """Return the tasks of the micro-batch that `end` names; none if it is gone."""
         answer = ask(self._socket, {"ask": "tasks", "lane": self._lane, "seq": end["seq"]})
         assert isinstance(answer, list)
-        step, tasks = answer
-        return [TaskPartition(self._state, step, index) for index in range(tasks)]
+        place, step, tasks = answer
+        return [TaskPartition(place, step, index) for index in range(tasks)]
 
     def read(self, partition: TaskPartition) -> Iterator["pa.RecordBatch"]:
         """Run round 0, in a task."""
         from streams.replica.tasks import rounds  # noqa: PLC0415  see the module's header
 
-        place = (partition.state, partition.step, partition.index)
+        place = (partition.place, partition.step, partition.index)
         return rounds.timed_start_round(*place) if self._timed else rounds.start_round(*place)

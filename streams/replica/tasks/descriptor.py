@@ -1,11 +1,11 @@
-"""The descriptor of a micro-batch: the instructions for its tasks, as a file.
+"""The descriptor of a micro-batch: the instructions for its tasks.
 
-The scheduler writes one file for each micro-batch before it returns the offset; each worker
-reads it once. So blobs carry names only, the functions given to Spark depend only on the state
-directory, and a replayed task does the same again.
+The scheduler keeps one for each micro-batch before it returns the offset; each worker reads it
+once (`streams.replica.tasks.workplace`). So blobs carry names only, the functions given to
+Spark depend only on the place of tasks, and a replayed task does the same again.
 
-Driver and tasks share the directory and the version, so the files are pickled. They are deleted
-when the micro-batch is done.
+Driver and tasks have one version, so descriptors are pickled. They are deleted when the
+micro-batch is done.
 """
 
 import pickle
@@ -163,24 +163,6 @@ def write(state: Path, descriptor: Descriptor) -> None:
     """Write the descriptor atomically."""
     path = path_of(state, descriptor.step)
     write_state(path, pickle.dumps(descriptor, protocol=pickle.HIGHEST_PROTOCOL))
-
-
-def read(state: Path, step: str) -> Descriptor:
-    """Read the descriptor of a micro-batch."""
-    descriptor = pickle.loads(path_of(state, step).read_bytes())  # noqa: S301  our own driver's
-    assert isinstance(descriptor, Descriptor)
-    return descriptor
-
-
-def make_folder(path: Path) -> None:
-    """Create a folder of the state directory, unless it exists.
-
-    Errors: Determinate if the disk is full.
-    """
-    try:
-        path.mkdir(exist_ok=True)
-    except OSError as cause:
-        raise Determinate(f"state folder {path}: {cause}") from cause
 
 
 def write_state(path: Path, content: bytes) -> None:

@@ -49,7 +49,7 @@ class ResidentStep:
         return json.dumps(asdict(self)).encode()
 
 
-def serve(door: Door, state: str, _: Iterable[object] = ()) -> None:
+def serve(door: Door, place: str, _: Iterable[object] = ()) -> None:
     """Connect to the driver and run what it asks for; returns when it leaves, or has left.
 
     Errors: OSError when it cannot be reached otherwise, or is another.
@@ -57,16 +57,16 @@ def serve(door: Door, state: str, _: Iterable[object] = ()) -> None:
     try:
         with door.connect() as frames:
             while (request := frames.receive(MOST_REQUEST)) is not None:
-                frames.send(answer(state, ResidentStep(**json.loads(request))), SEND_S)
+                frames.send(answer(place, ResidentStep(**json.loads(request))), SEND_S)
     except ConnectionError:
         log.debug("the driver left")
 
 
-def answer(state: str, wanted: ResidentStep) -> bytes:
+def answer(place: str, wanted: ResidentStep) -> bytes:
     """Run a micro-batch; return the answer's frame, also for one that fails."""
     try:
         with killed_after(wanted.limit_s):
-            done = run(state, wanted)
+            done = run(place, wanted)
         frame = _DONE + _encoded(done)
     except Exception:  # noqa: BLE001  whatever it is, the query of the lane tries next
         return _FAILED + traceback.format_exc(limit=-3).encode()
@@ -100,18 +100,18 @@ def ask(frames: Frames, wanted: ResidentStep, patience_s: float) -> Sequence[Hea
     return answered
 
 
-def run(state: str, wanted: ResidentStep) -> Sequence[Blob]:
+def run(place: str, wanted: ResidentStep) -> Sequence[Blob]:
     """Run all rounds of a micro-batch; return the blobs after the last one."""
     sent = [
         blob
         for index in range(wanted.tasks)
-        for blob in blobs(rounds.start_round(state, wanted.step, index))
+        for blob in blobs(rounds.start_round(place, wanted.step, index))
     ]
     for level in range(1, wanted.depth + 1):
         sent = [
             blob
             for mine in by_bucket(sent).values()
-            for blob in blobs(rounds.advance_round(level, state, _batches(mine)))
+            for blob in blobs(rounds.advance_round(level, place, _batches(mine)))
         ]
     return sent
 

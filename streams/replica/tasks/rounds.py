@@ -20,7 +20,7 @@ import logging
 import time
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import chain
 from types import MappingProxyType
@@ -90,7 +90,7 @@ class DataflowResult:
 class Task:
     """A running task: the results of its dataflows, and the blobs to send on."""
 
-    state: str
+    place: str
     batch: Descriptor
     context: Context
     sharing: SharedExpressions
@@ -98,14 +98,23 @@ class Task:
     out: list[tuple[int, bytes]] = field(default_factory=list)
     handed: dict[CollectionId, pa.Table] = field(default_factory=dict)
     """Output of dataflows in this task for others that await it."""
+    run_files: list[str] = field(default_factory=list)
+    """Those that this task has begun to write."""
 
     @staticmethod
-    def of(state: str, batch: Descriptor, loads: Loads = MappingProxyType({})) -> "Task":
+    def of(place: str, batch: Descriptor, loads: Loads = MappingProxyType({})) -> "Task":
         """Return a new task."""
-        context = worker.context(state).of_task(batch.merge_factor)
+        run_files: list[str] = []
+
+        def new_name() -> str:
+            run_files.append(worker.new_run_name())
+            return run_files[-1]
+
+        context = worker.context(place).of_task(batch.merge_factor)
         readers = common_subexpressions.readers(batch.shares, loads)
-        means = SharedExpressions(context.kernel, readers, partial(worker.wanted, state))
-        return Task(state, batch, context, means)
+        means = SharedExpressions(context.kernel, readers, partial(worker.wanted, place))
+        context = replace(context, new_name=new_name)
+        return Task(place, batch, context, means, run_files=run_files)
 
     def attempt(self, dataflow: CollectionId, work: Callable[[], DataflowResult]) -> None:
         """Run a dataflow's work; any exception becomes that dataflow's failure."""
@@ -157,6 +166,7 @@ class Task:
         if any(wanted):
             self.batch.crash("before-chunks")
         refs = write_chunks.write(worker.chunks(self.batch.clients), wanted)
+        worker.keep(self.place, self.run_files)
         written = zip(refs[: len(outputs)], refs[len(outputs) :], strict=True)
         for done, (chunks, of_letters) in zip(self.done, written, strict=True):
             self._send(done)
@@ -185,12 +195,12 @@ class Task:
             self.out.append((packet.bucket, blob))
 
 
-def start_round(state: str, step: str, index: int) -> Iterator[pa.RecordBatch]:
+def start_round(place: str, step: str, index: int) -> Iterator[pa.RecordBatch]:
     """Run round 0: this task's loads, through level 0 of their dataflows."""
-    batch = worker.micro_batch(state, step)
+    batch = worker.micro_batch(place, step)
     loads = load_inputs.by_dataflow(batch.tasks[index])
-    task = Task.of(state, batch, loads)
-    loader = Loader(worker.chunks(batch.clients), worker.resources(batch.clients, state))
+    task = Task.of(place, batch, loads)
+    loader = Loader(worker.chunks(batch.clients), worker.resources(batch.clients, place))
     for dataflow, share in batch.shares.items():
         # a birth over empty imports still has its constants
         if dataflow in loads or (share.interval.as_of and index == 0):
@@ -201,22 +211,22 @@ def start_round(state: str, step: str, index: int) -> Iterator[pa.RecordBatch]:
     yield from task.finish()
 
 
-def timed_start_round(state: str, step: str, index: int) -> Iterator[pa.RecordBatch]:
+def timed_start_round(place: str, step: str, index: int) -> Iterator[pa.RecordBatch]:
     """Run round 0 of a lane with a watermark: its rows carry what it may follow.
 
     There is a row even if there is no work: it goes through all rounds, and is no dataflow's.
     """
-    batch = worker.micro_batch(state, step)
+    batch = worker.micro_batch(place, step)
     unclaimed = Head(kind="wake", step=step, dataflow=CollectionId(""), bucket=0, level=-1)
     micros = None if batch.candidate_ms is None else batch.candidate_ms * 1_000
-    for packed in chain(start_round(state, step, index), rows([(0, pack(unclaimed))])):
+    for packed in chain(start_round(place, step, index), rows([(0, pack(unclaimed))])):
         times = pa.repeat(pa.scalar(micros, pa.int64()), packed.num_rows)
         yield packed.append_column("event_time", times.cast(pa.timestamp("us", tz="UTC")))
 
 
 def _wake(task: Task, share: Share) -> None:
     """Wake buckets that may have no input: at a birth all, else those with due updates."""
-    plan = worker.plan(task.state, share.plan)
+    plan = worker.plan(task.place, share.plan)
     for bucket in range(task.batch.buckets):
         runs = share.runs.get(bucket, {})
         for level in scheduled_levels(plan, runs, share.interval):
@@ -228,7 +238,7 @@ def _start(
     task: Task, share: Share, loads: Sequence[Load], loader: Loader, index: int
 ) -> DataflowResult:
     began = time.perf_counter()
-    plan = worker.plan(task.state, share.plan)
+    plan = worker.plan(task.place, share.plan)
     tables: dict[int, pa.Table] = {}
     computed: dict[int, Computed] = {}
     undone: list[pa.Table] = []
@@ -269,7 +279,7 @@ def _start(
 
 
 def advance_round(
-    round_: int, state: str, batches: Iterable[pa.RecordBatch]
+    round_: int, place: str, batches: Iterable[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
     """Run round `round_` on everything that came to one bucket."""
     mine: dict[CollectionId, list[Message]] = {}
@@ -285,7 +295,7 @@ def advance_round(
         yield from rows(passed)
         return
     first = next(iter(mine.values()))[0].head
-    task = Task.of(state, worker.micro_batch(state, first.step))
+    task = Task.of(place, worker.micro_batch(place, first.step))
     task.out += passed
     for dataflow, messages in mine.items():
         task.attempt(dataflow, partial(_advance, task, round_, dataflow, messages))
@@ -296,7 +306,7 @@ def advance_round(
 def _take(task: Task, share: Share, handed: Sequence[DataflowResult]) -> DataflowResult:
     """Run level 0 over the output of others in this task, each perhaps in several parts."""
     began = time.perf_counter()
-    plan, bucket = worker.plan(task.state, share.plan), handed[0].bucket
+    plan, bucket = worker.plan(task.place, share.plan), handed[0].bucket
     tables: dict[int, pa.Table] = {}
     computed: dict[int, Computed] = {}
     for collection in dict.fromkeys(done.share.dataflow for done in handed):
@@ -344,7 +354,7 @@ def _advance(
     began = time.perf_counter()
     share = task.batch.shares[dataflow]
     level = round_ - share.base
-    plan = worker.plan(task.state, share.plan)
+    plan = worker.plan(task.place, share.plan)
     bucket = messages[0].head.bucket
     updates = (message for message in messages if message.head.kind == "update")
     packets = [message.packet(share.base) for message in updates]

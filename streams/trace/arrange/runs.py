@@ -76,16 +76,23 @@ class Run:
     derived: dict[object, object] = field(default_factory=dict, compare=False, repr=False)
 
 
+def _lost(file: Path) -> None:
+    """Errors: FileNotFoundError: no file is anywhere else."""
+    raise FileNotFoundError(f"run file {file} is not there")
+
+
 @dataclass(slots=True)
 class RunCache:
     """The open runs of a worker; the least recently used go first.
 
     At most `limit` runs; of those that were just written and are still in this process's own
-    memory, at most `held_bytes`.
+    memory, at most `held_bytes`. `bring` is given the path of a file that is not there, and
+    makes that it is, or fails as a missing file does.
     """
 
     limit: int = 4096
     held_bytes: int = 64 << 20
+    bring: Callable[[Path], None] = _lost
     _open: OrderedDict[str, tuple[Run, ...]] = field(default_factory=OrderedDict)
     _held: OrderedDict[str, int] = field(default_factory=OrderedDict)
     _holding: int = 0
@@ -94,7 +101,7 @@ class RunCache:
         """The pieces of the run at this path, opened at most once while it is in use."""
         run = self._open.get(path)
         if run is None:
-            run = self._open[path] = _opened(path)
+            run = self._open[path] = self._opened(path)
             if len(self._open) > self.limit:
                 self._drop(next(iter(self._open)))
         else:
@@ -108,6 +115,14 @@ class RunCache:
         self._holding += size
         while self._holding > self.held_bytes or len(self._open) > self.limit:
             self._drop(next(iter(self._held or self._open)))
+
+    def _opened(self, path: str) -> tuple[Run, ...]:
+        try:
+            return _opened(path)
+        except FileNotFoundError:
+            directory, _, name = path.rpartition("/")
+            self.bring(Path(directory) / file_of(name))
+        return _opened(path)
 
     def _drop(self, path: str) -> None:
         del self._open[path]

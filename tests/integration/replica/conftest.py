@@ -15,6 +15,7 @@ from streams.replica.config import ReplicaConfig
 from streams.replica.main import Replica
 from streams.replica.spark import class_archive
 from streams.replica.spark.session import SparkSettings, spark_session
+from tests.integration.replica.deep_view import Deep
 from tests.integration.replica.support import Bench, open_bench
 
 MOST_RESIDENT = 2
@@ -39,6 +40,14 @@ def bench(broker: EmbeddedBroker) -> Iterator[Bench]:
     yield opened
     opened.shards.close()
     opened.broker.close()
+
+
+@pytest.fixture
+def deep(bench: Bench, broker: EmbeddedBroker) -> Iterator[Deep]:
+    """A view of five stages, whose sources move while it is told to."""
+    deep_view = Deep(bench, broker.bootstrap)
+    yield deep_view
+    deep_view.stopping.set()
 
 
 def config_of(

@@ -13,9 +13,11 @@ from types import MappingProxyType
 from streams.app.service_config import resident_tasks_of
 from streams.ids import Topic
 from streams.kafka.settings import ClientSettings
+from streams.log_lines import configure
 from streams.replica.config import Budgets, ReplicaConfig
 from streams.replica.main import Replica
 from streams.replica.spark.session import SparkSettings
+from streams.replica.state_files import RunStore
 from tests.integration.replica.support import Bench
 from tests.support.processes import signal_group
 
@@ -30,6 +32,7 @@ def start(
     budgets: Mapping[str, int] = MappingProxyType({}),
     master: str = SparkSettings().master,
     environment: Mapping[str, str] = MappingProxyType({}),
+    store: str = "",
 ) -> "subprocess.Popen[bytes]":
     facts = {
         "name": name,
@@ -40,6 +43,7 @@ def start(
         "points": dict(points),
         "budgets": dict(budgets),
         "master": master,
+        "store": store,
     }
     with (state.parent / f"{name}.err").open("ab") as errors:
         return subprocess.Popen(
@@ -61,6 +65,7 @@ def kill(process: "subprocess.Popen[bytes]") -> None:
 
 def main(text: str) -> None:
     facts = json.loads(text)
+    configure("text", "replica", sys.stderr)
 
     def follow_parent() -> None:
         sys.stdin.buffer.read()
@@ -80,6 +85,7 @@ def main(text: str) -> None:
                 master=facts["master"], resident_tasks=resident_tasks_of(None, facts["master"])
             ),
             timings=True,
+            store=RunStore(uri=facts["store"], folder="r1") if facts["store"] else None,
         )
     ).run()
 

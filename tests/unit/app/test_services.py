@@ -60,6 +60,50 @@ def test_options_and_variables_say_the_same(launched: list[tuple[str, Service]])
     assert service.log_format == "json"
 
 
+def test_state_may_be_in_a_store_and_spark_be_told_more(
+    launched: list[tuple[str, Service]],
+) -> None:
+    by_option = run(
+        "replica", "--brokers", "a:1", "--store", "s3://KEY:SECRET@b/x", "--cache", "/c",
+        "--cache-bytes", "2000000", "--conf", "spark.executor.memory=4g",
+    )  # fmt: skip
+    by_variable = run(
+        "replica", "--cache-bytes", "2000000", "--conf", "spark.executor.memory=4g",
+        SLACKWATER_BROKERS="a:1",
+        SLACKWATER_STORE="s3://KEY:SECRET@b/x",
+        SLACKWATER_CACHE="/c",
+    )  # fmt: skip
+    assert by_option == by_variable == (0, "")
+    assert launched[0] == launched[1]
+    service = launched[0][1]
+    assert (service.store, service.cache) == ("s3://KEY:SECRET@b/x", "/c")
+    assert (service.cache_bytes, service.spark_settings) == (
+        2_000_000,
+        {"spark.executor.memory": "4g"},
+    )
+    assert "SECRET" not in repr(service)
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        (("--conf", "master=x"), "expected spark.NAME=VALUE"),
+        (("--conf", "spark.sql.adaptive.enabled=true"), "cannot be set: a bucket of state"),
+        (("--conf", "spark.x"), "expected NAME=VALUE"),
+        (("--store", "/shared"), "expected a URI, as file:///shared, got a path"),
+        (("--cache", "/c"), "of no use without --store"),
+        (("--store", "file:///s", "--cache", "c"), "expected an absolute path"),
+    ],
+)
+def test_options_of_a_cluster_are_checked(
+    launched: list[tuple[str, Service]], options: tuple[str, ...], expected: str
+) -> None:
+    code, output = run("replica", "--brokers", "a:1", *options)
+    assert code == 2
+    assert expected in output
+    assert not launched
+
+
 @pytest.mark.parametrize(
     ("options", "expected"),
     [

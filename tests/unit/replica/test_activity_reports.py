@@ -106,8 +106,8 @@ def test_each_operator_is_reported_with_its_work_and_its_state(reporting: Report
 def test_arrangements_have_all_bytes_of_their_files(reporting: Reporting) -> None:
     reporting.work(5)
     flows = reporting.replica.scheduler.flows.values()
-    directory = reporting.replica.scheduler.store.directory / "runs"
-    sizes = arrangement_sizes(flows, flows, directory)
+    on_disk = reporting.replica.scheduler.store.run_sizes()
+    sizes = arrangement_sizes(flows, flows, on_disk)
     named = {
         str(run[0]).partition(".")[0]
         for flow in flows
@@ -117,10 +117,9 @@ def test_arrangements_have_all_bytes_of_their_files(reporting: Reporting) -> Non
         for run in names
     }
     total = sum(size.bytes for by_operator in sizes.values() for size in by_operator.values())
-    on_disk = sum((directory / name).stat().st_size for name in named)
-    assert 0 < total <= on_disk
+    assert 0 < total <= sum(on_disk[name] for name in named)
     one = next(flow for flow in flows if sizes[flow.id])
-    assert arrangement_sizes(flows, [one], directory) == {one.id: sizes[one.id]}
+    assert arrangement_sizes(flows, [one], on_disk) == {one.id: sizes[one.id]}
 
 
 def test_what_is_idle_is_reported_once(reporting: Reporting) -> None:

@@ -1,7 +1,9 @@
-"""The state directory: what is found again after a restart, and what is not."""
+"""The state of a replica: what is found again after a restart, and what is not."""
 
 import errno
+import itertools
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -12,6 +14,8 @@ from streams.progress import frontier
 from streams.replica.driver import checkpoint_store
 from streams.replica.driver.checkpoint_store import CheckpointStore, hydration_of, record_of
 from streams.replica.driver.dataflow_state import Build, OwnState, run_names
+from streams.replica.driver.task_inputs import ServedInputs
+from streams.replica.state_files import opened
 
 VIEW = CollectionId("u1")
 
@@ -23,19 +27,38 @@ def state(time: int, *names: str) -> OwnState:
 
 def write_runs(store: CheckpointStore, *names: str) -> None:
     for name in names:
-        (store.directory / "runs" / name).write_bytes(b"run")
+        store.files.write(f"runs/{name}", b"run")
 
 
-def test_a_record_is_found_as_it_was_written(tmp_path: Path) -> None:
-    store = CheckpointStore(tmp_path / "s")
+Open = Callable[[], CheckpointStore]
+
+
+@pytest.fixture(params=["directory", "store"])
+def again(request: pytest.FixtureRequest, tmp_path: Path) -> Open:
+    """Opens the same state as a new process does: in its directory, or in a store."""
+    if request.param == "directory":
+        return lambda: CheckpointStore(tmp_path / "s")
+    files = opened(f"file://{tmp_path}/store").below("sw/default/r1")
+    directories = map(tmp_path.joinpath, map(str, itertools.count()))
+    return lambda: CheckpointStore(next(directories), files, ServedInputs())
+
+
+def test_a_record_is_found_as_it_was_written(again: Open) -> None:
+    store = again()
     write_runs(store, "a", "b")
     record = record_of("f", state(9, "a", "b"))
     store.put_record(VIEW, record)
-    assert CheckpointStore(tmp_path / "s").records(VIEW) == (record,)
+    assert again().records(VIEW) == (record,)
+    assert again().stored() == {VIEW}
+    again().forget(VIEW)
+    assert (again().records(VIEW), again().stored()) == ((), frozenset())
+    assert again().run_sizes() == {"a": 3, "b": 3}
+    again().delete_runs(["a", "c"])
+    assert again().run_files() == {"b"}
 
 
-def test_a_record_without_all_its_runs_is_of_no_use(tmp_path: Path) -> None:
-    store = CheckpointStore(tmp_path / "s")
+def test_a_record_without_all_its_runs_is_of_no_use(again: Open) -> None:
+    store = again()
     write_runs(store, "a")
     store.put_record(VIEW, record_of("f", state(9, "a", "b")))
     assert store.records(VIEW) == ()
@@ -43,8 +66,16 @@ def test_a_record_without_all_its_runs_is_of_no_use(tmp_path: Path) -> None:
     assert store.records(VIEW) == (), "it was deleted"
 
 
-def test_records_come_in_the_order_of_their_frontiers(tmp_path: Path) -> None:
-    store = CheckpointStore(tmp_path / "s")
+def test_the_latest_process_of_a_store_owns_it(tmp_path: Path) -> None:
+    files = opened(f"file://{tmp_path}/store")
+    earlier = CheckpointStore(tmp_path / "a", files, ServedInputs())
+    assert earlier.is_owner()
+    later = CheckpointStore(tmp_path / "b", files, ServedInputs())
+    assert (earlier.is_owner(), later.is_owner()) == (False, True)
+
+
+def test_records_come_in_the_order_of_their_frontiers(again: Open) -> None:
+    store = again()
     for frontier_ms in (100, 9, 20):
         store.put_record(VIEW, record_of("f", state(frontier_ms)))
     assert [record.checkpoint.frontier for record in store.records(VIEW)] == [9, 20, 100]
@@ -78,8 +109,8 @@ def test_another_machine_loses_the_cache_and_nothing_else(tmp_path: Path) -> Non
     assert (tmp_path / "lock").exists()
 
 
-def test_progress_of_a_hydration_is_found_again(tmp_path: Path) -> None:
-    store = CheckpointStore(tmp_path / "s")
+def test_progress_of_a_hydration_is_found_again(again: Open) -> None:
+    store = again()
     build = Build(
         incarnation="life",
         lower=Timestamp(5),
@@ -92,10 +123,9 @@ def test_progress_of_a_hydration_is_found_again(tmp_path: Path) -> None:
         runs=state(6, "a").runs,
     )
     store.put_build(VIEW, "f", build)
-    again = CheckpointStore(tmp_path / "s")
-    assert again.build(VIEW, "f") == build
-    assert again.build(VIEW, "g") is None, "another version computes something else"
-    assert again.named(VIEW) == {"a"}
+    assert again().build(VIEW, "f") == build
+    assert again().build(VIEW, "g") is None, "another version computes something else"
+    assert again().named(VIEW) == {"a"}
     hydration = hydration_of("f", build)
     assert (hydration.as_of, hydration.done, hydration.slices) == (5, 1, 2)
     assert hydration.runs == {"a"}
@@ -118,22 +148,22 @@ def test_progress_that_another_version_wrote_is_not_unpickled(
 
 @pytest.mark.parametrize("content", [b"", b"\x80\x04K\x01.", b'{"fingerprint": "f"}\n\x80'])
 def test_state_that_cannot_be_read_is_dropped_and_nothing_else(
-    tmp_path: Path, content: bytes
+    again: Open, content: bytes
 ) -> None:
-    store = CheckpointStore(tmp_path)
+    store = again()
     store.put_record(VIEW, record_of("f", state(9)))
     for name in ("build", "7"):
-        (tmp_path / "checkpoints" / VIEW / name).write_bytes(content)
+        store.files.write(f"checkpoints/{VIEW}/{name}", content)
     assert store.build(VIEW, "f") is None
     assert [record.checkpoint.frontier for record in store.records(VIEW)] == [9]
     assert store.named(VIEW) == frozenset()
-    assert sorted(p.name for p in (tmp_path / "checkpoints" / VIEW).iterdir()) == ["9"]
+    assert set(store.files.sizes(f"checkpoints/{VIEW}")) == {"9"}
 
 
 def test_what_a_process_leaves_behind_is_deleted(tmp_path: Path) -> None:
     store = CheckpointStore(tmp_path / "s")
     (store.directory / "steps" / "steady-1.pickle").write_bytes(b"")
-    store.put_plan("p", "{}")
+    store.inputs.put_plan("p", "{}")
     again = CheckpointStore(tmp_path / "s")
     assert not list((again.directory / "steps").iterdir())
     assert not list((again.directory / "plans").iterdir())
@@ -161,4 +191,4 @@ def test_a_full_disk_that_takes_no_folder_is_determinate(
 
     monkeypatch.setattr(Path, "mkdir", full)
     with pytest.raises(Determinate, match="No space left"):
-        store.records(VIEW)
+        store.put_record(VIEW, record_of("f", state(9)))

@@ -11,7 +11,7 @@ from streams.replica.driver.batch_timings import LaneTotals, Timings
 from streams.replica.driver.dataflow_table import DataflowTable
 from streams.replica.driver.events import Failed
 from streams.replica.driver.fast_path import Way
-from streams.replica.driver.measures import file_sizes, files_of, measure
+from streams.replica.driver.measures import files_of, measure
 from streams.replica.driver.retry_policy import Failure
 from tests.support.market import Market
 from tests.support.sparkless import Replica
@@ -45,12 +45,6 @@ def test_state_is_counted_as_its_files_are(replica: Replica) -> None:
     assert any(flow.arrangement_rows for flow in measures.dataflows)
     assert all(flow.arrangement_bytes <= flow.state_bytes for flow in measures.dataflows)
     assert 0 < measures.free_bytes <= measures.disk_bytes
-
-
-def test_a_file_that_goes_meanwhile_is_left_out(tmp_path: Path) -> None:
-    (tmp_path / "there").write_bytes(b"123")
-    (tmp_path / "gone").symlink_to(tmp_path / "nowhere")
-    assert file_sizes(str(tmp_path)) == {"there": 3}
 
 
 def test_failures_and_restarts_are_counted_until_the_dataflow_is_dropped() -> None:

@@ -9,7 +9,7 @@ from unittest.mock import MagicMock
 import pytest
 from pyspark.errors import PySparkException
 
-from streams.replica.spark import resident_jobs
+from streams.replica.spark import door_server, resident_jobs
 from streams.replica.spark.resident_jobs import ResidentJobs
 from streams.replica.spark.session import with_cores
 from streams.replica.tasks.authenticated_frames import Door, Frames
@@ -107,7 +107,7 @@ def test_no_job_is_begun_once_it_is_to_stop() -> None:
 def test_a_stranger_is_not_served_and_only_so_many_wait() -> None:
     bench = Bench(count=0)
     bench.jobs.start()
-    host, port = bench.jobs._address
+    host, port = bench.jobs._door._address
     with pytest.raises(PermissionError):
         Door(host, port, b"other").connect()
     silent = [socket.create_connection((host, port)) for _ in range(9)]
@@ -150,7 +150,7 @@ def test_the_driver_listens_where_spark_does(
 ) -> None:
     context = MagicMock(master=master)
     context.getConf.return_value = settings
-    assert resident_jobs.addresses(context) == expected
+    assert door_server.addresses(context) == expected
 
 
 @pytest.mark.parametrize(

@@ -81,7 +81,7 @@ def test_the_query_does_not_get_what_a_resident_task_has(bench: Bench) -> None:
     batch = bench.take()
     assert bench.ask() is None
     scheduler = bench.replica.scheduler
-    assert scheduler.answer({"ask": "tasks", "lane": "ingest", "seq": batch.seq}) == ["", 0]
+    assert scheduler.answer({"ask": "tasks", "lane": "ingest", "seq": batch.seq}) == ["", "", 0]
     scheduler.abandon("ingest", None)  # the query was restarted
     assert scheduler.lanes["ingest"].current is batch
 

@@ -66,7 +66,7 @@ def test_what_was_created_late_in_an_iteration_is_not_forgotten_at_a_restart(
     replica.follow()
     store = replica.scheduler.store
     for description in market.world.descriptions:
-        store.records(description.export)
+        store.files.write(f"checkpoints/{description.export}/9", b"a record")
     early, *late, dropped = market.world.descriptions
     commands: tuple[Command, ...] = (
         CreateTimely("n", 1),

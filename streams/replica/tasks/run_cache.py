@@ -1,0 +1,84 @@
+"""The run files of a host of a cluster: a directory that caches those of a store.
+
+Files never change and are named once, so a file that is there is right. All workers of a host
+share the directory, and nobody keeps account of it: when it has become larger than it may be, a
+worker deletes those files that were longest not opened. Who has one mapped keeps it, and who
+needs one again copies it again.
+"""
+
+import os
+import time
+from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from streams.replica.state_files import RemoteFiles
+
+RUNS = "runs"
+COPIES = 8
+"""Files copied to the store at a time."""
+
+YOUNG_S = 60.0
+"""Files that were opened so lately stay: a task may be about to add to them."""
+
+PART = 16
+"""The cache is looked at when a worker has brought this part of what it may have."""
+
+
+@dataclass(slots=True)
+class RunFileCache:
+    """A worker's view of the cache, of at most so many bytes. Not thread-safe."""
+
+    store: RemoteFiles
+    directory: Path
+    most_bytes: int
+    _brought: int = 0
+    _copies: ThreadPoolExecutor | None = None
+
+    def __post_init__(self) -> None:
+        self.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+
+    def bring(self, name: str) -> None:
+        """Copy a file from the store. Errors: OSError, of which FileNotFoundError is one."""
+        path = self.directory / name
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self.store.download(f"{RUNS}/{name}", path)
+        self._count(path.stat().st_size)
+
+    def keep(self, names: Iterable[str]) -> None:
+        """Copy files to the store; those of a write that failed are not there, and left out.
+
+        Errors: OSError.
+        """
+        paths = [path for name in names if (path := self.directory / name).exists()]
+        if self._copies is None:
+            self._copies = ThreadPoolExecutor(COPIES, "run-files")
+        for path in self._copies.map(self._copied, paths):
+            self._count(path.stat().st_size)
+
+    def _copied(self, path: Path) -> Path:
+        self.store.upload(path, f"{RUNS}/{path.name}")
+        return path
+
+    def _count(self, size: int) -> None:
+        self._brought += size
+        if self._brought > self.most_bytes // PART:
+            self._brought = 0
+            self._make_room()
+
+    def _make_room(self) -> None:
+        """Delete what was longest not opened, down to what the cache may have."""
+        files = list[tuple[float, int, str]]()
+        with os.scandir(self.directory) as entries:
+            for entry in entries:
+                with suppress(FileNotFoundError):
+                    stat = entry.stat()
+                    files.append((max(stat.st_atime, stat.st_mtime), stat.st_size, entry.path))
+        excess = sum(size for _, size, _ in files) - self.most_bytes
+        for opened_s, size, path in sorted(files):
+            if excess <= 0 or time.time() - opened_s < YOUNG_S:
+                return
+            Path(path).unlink(missing_ok=True)
+            excess -= size

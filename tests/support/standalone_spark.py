@@ -1,0 +1,142 @@
+"""A standalone cluster of Spark, whose hosts share nothing that they are not to share."""
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pyspark
+
+from streams.java import java_for_spark
+from tests.support.processes import signal_group
+
+ROOT = Path(__file__).parents[2]
+SPARK = Path(pyspark.__file__).parent
+_MASTER = re.compile(r"Starting Spark master at (spark://\S+)")
+
+
+@dataclass
+class Host:
+    """A worker, with a directory of its own for everything that its executors write."""
+
+    directory: Path
+    process: "subprocess.Popen[bytes]"
+
+    def kill(self) -> None:
+        """End it and its executors, as when the machine loses its power."""
+        if self.process.poll() is None:
+            signal_group(self.process.pid, signal.SIGKILL)
+            self.process.wait(30)
+
+
+@dataclass
+class Standalone:
+    """A master and its workers."""
+
+    url: str
+    java: Path
+    directory: Path
+    hidden: Sequence[Path]
+    """What no worker may see, as the directory of a driver."""
+    hosts: list[Host] = field(default_factory=list)
+
+    def add_host(self) -> Host:
+        """Start a worker with one core, which sees no other worker's directory."""
+        directory = self.directory / f"host{len(self.hosts)}"
+        directory.mkdir(parents=True)
+        environment = {
+            "SPARK_LOCAL_DIRS": str(directory / "local"),
+        }
+        # of one address two executors read each other's shuffle files from the disk
+        address = f"127.0.0.{len(self.hosts) + 2}"
+        command = [
+            *("org.apache.spark.deploy.worker.Worker", self.url, "--host", address),
+            *("--cores", "1", "--memory", "1g", "--work-dir", str(directory / "work")),
+            *("--webui-port", "0"),
+        ]
+        others = [host.directory for host in self.hosts]
+        process = _started(
+            self.java, command, directory / "log", environment, [*self.hidden, *others]
+        )
+        self.hosts.append(Host(directory, process))
+        return self.hosts[-1]
+
+    def stop(self) -> None:
+        """End all workers."""
+        for host in self.hosts:
+            host.kill()
+
+
+@contextmanager
+def standalone(
+    directory: Path, hosts: int, hidden: Sequence[Path] = ()
+) -> Iterator[Standalone]:
+    """Run a cluster, in processes that end with the block."""
+    with ExitStack() as stack:
+        java = stack.enter_context(java_for_spark()) or Path("java")
+        directory.mkdir(exist_ok=True)
+        log = directory / "master.log"
+        command = [
+            *("org.apache.spark.deploy.master.Master", "--host", "127.0.0.1", "--port", "0"),
+            *("--webui-port", "0"),
+        ]
+        master = _started(java, command, log, {}, ())
+        stack.callback(master.wait, 30)
+        stack.callback(signal_group, master.pid, signal.SIGKILL)
+        cluster = Standalone(_url(master, log), java, directory, hidden)
+        stack.callback(cluster.stop)
+        for _ in range(hosts):
+            cluster.add_host()
+        yield cluster
+
+
+def _started(
+    java: Path,
+    command: Sequence[str],
+    log: Path,
+    environment: dict[str, str],
+    hidden: Sequence[Path],
+) -> "subprocess.Popen[bytes]":
+    jvm = [str(java), "-Xmx256m", "-cp", f"{SPARK / 'jars'}/*", *command]
+    if (
+        hidden and os.geteuid() == 0
+    ):  # others have separate directories, and see those of others
+        script = f"count={len(hidden)}; {_HIDE_SOME}"
+        jvm = ["unshare", "--mount", "sh", "-c", script, "sh", *map(str, hidden), *jvm]
+    with log.open("ab") as output:
+        return subprocess.Popen(
+            jvm,
+            cwd=ROOT,
+            env={
+                **os.environ,
+                "SPARK_HOME": str(SPARK),
+                "SPARK_SCALA_VERSION": "2.13",
+                "PYTHONPATH": str(ROOT),
+                "PYSPARK_PYTHON": sys.executable,
+                **environment,
+            },
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+
+
+_HIDE_SOME = (
+    'while [ "$count" -gt 0 ]; do mount -t tmpfs none "$1" || exit 1;'
+    ' shift; count=$((count - 1)); done; exec "$@"'
+)
+
+
+def _url(master: "subprocess.Popen[bytes]", log: Path) -> str:
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline and master.poll() is None:
+        if found := _MASTER.search(log.read_text()):
+            return found[1]
+        time.sleep(0.1)
+    raise AssertionError(log.read_text()[-2000:])
