@@ -72,7 +72,8 @@ class Sweep:
         That is its own way, or a filter for the condition of a join: where a member is NULL,
         its joins order unions as structs, while `<` is NULL (D252). Or an order of values that
         are equal, as 30 days and a month, of which it aggregates distinct texts. Or a sum that
-        is not compensated: one that is makes NaN of an infinity unless that comes last.
+        is not compensated: one that is makes NaN of an infinity unless that comes last. Or
+        columns that are known to be NULL, for which it computes no cast that always fails.
         """
         filtered = replace(candidate, text=_JOINED.sub(", every b WHERE ", candidate.text))
         ordered = replace(
@@ -84,6 +85,7 @@ class Sweep:
         )
         others = [
             (self.oracle.with_optimiser, candidate),
+            (self.oracle.with_constant_nulls, candidate),
             *((self.oracle.answer, other) for other in (filtered, ordered, plain)),
         ]
         return any(self._says(candidate, answer, other) for answer, other in others)
