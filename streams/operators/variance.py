@@ -48,9 +48,18 @@ class VarianceSums:
         """Flags where a multiplied value is NaN or infinite."""
         result = np.zeros(len(self.totals.rows), np.bool_)
         for name in {name for pair in DEVIATIONS[self.aggregate.function] for name in pair}:
-            entries = self._entries(self._place(self._column(name)))
-            result |= float_sums.is_special(entries, len(result))
+            result |= self.is_special(name)
         return result
+
+    def is_special(self, name: str) -> Flags:
+        """Flags where a value of y or x is NaN or infinite."""
+        entries = self._entries(self._place(self._column(name)))
+        return float_sums.is_special(entries, len(self.totals.rows))
+
+    def is_flat(self, name: str) -> Flags:
+        """Flags where y or x has no variance: DuckDB gives one value none, whatever it is."""
+        is_same = np.asarray(self.c(name, name) == 0, np.bool_) & ~self.is_special(name)
+        return is_same | (self.counts == 1)
 
     def nearest(self, name: str) -> Doubles:
         """The sum of y or x as IEEE 754 has it where a value is NaN or infinite."""
@@ -92,11 +101,15 @@ def value(
     """The value of a function of DEVIATIONS for each group; NULL over no pairs."""
     sums = VarianceSums(aggregate, totals, slots)
     values, null = _FUNCTIONS[aggregate.function](sums)
-    values = np.where(sums.special, np.nan, values)
+    if aggregate.function not in _OF_ITS_OWN:
+        values = np.where(sums.special, np.nan, values)
     if aggregate.function in _NOTHING_OF_ONE:
         values = np.where(sums.counts == 1, 0.0, values)  # DuckDB does not look at the value
     return pa.array(values, mask=null | (sums.counts <= 0))
 
+
+_OF_ITS_OWN = frozenset({"regr_r2", "regr_intercept"})
+"""Functions that say by themselves what they are of values that are NaN or infinite."""
 
 _NOTHING_OF_ONE = frozenset({"var_pop", "stddev_pop", "regr_sxx", "regr_syy"})
 _Function = Callable[[VarianceSums], tuple[Doubles, Flags]]
@@ -147,10 +160,10 @@ def _correlation(sums: VarianceSums) -> tuple[Doubles, Flags]:
 
 
 def _determination(sums: VarianceSums) -> tuple[Doubles, Flags]:
+    """1 where y is flat, even if x is infinite somewhere; NULL where x is."""
     both, y, x = sums.c("y", "x"), sums.c("y", "y"), sums.c("x", "x")
-    quotient = quotients(both * both, y * x)
-    flat = np.asarray(x == 0, np.bool_)
-    return np.where(np.asarray(y == 0, np.bool_), 1.0, quotient), flat
+    quotient = np.where(sums.special, np.nan, quotients(both * both, y * x))
+    return np.where(sums.is_flat("y"), 1.0, quotient), sums.is_flat("x")
 
 
 def _slope(sums: VarianceSums) -> tuple[Doubles, Flags]:
@@ -158,10 +171,10 @@ def _slope(sums: VarianceSums) -> tuple[Doubles, Flags]:
 
 
 def _intercept(sums: VarianceSums) -> tuple[Doubles, Flags]:
-    """S(y)/n - slope S(x)/n, over one denominator."""
+    """S(y)/n - slope S(x)/n, over one denominator; NULL where DuckDB's slope is NaN."""
     x, both = sums.c("x", "x"), sums.c("y", "x")
     above = sums.s("y") * x - both * sums.s("x")
-    return quotients(above, sums.n * x * _UNIT), np.asarray(x == 0, np.bool_)
+    return quotients(above, sums.n * x * _UNIT), sums.is_flat("x") | sums.special
 
 
 _FUNCTIONS: dict[str, _Function] = {

@@ -4,6 +4,7 @@ import math
 import random
 from fractions import Fraction
 
+import duckdb
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -60,6 +61,67 @@ def test_quotients_and_roots_by_zero_and_beyond_all_doubles() -> None:
     below = np.array([0, 1, -1, 1, 1, 5], object)
     assert str(quotients(above, below).tolist()) == "[nan, -inf, -inf, 4.0, -9.0, 0.0]"
     assert str(roots(above, below).tolist()) == "[nan, -inf, -inf, 2.0, -3.0, 0.0]"
+
+
+SPECIAL = [math.inf, -math.inf, math.nan, 0.0, 2.5, 2.5, 1.0, -3.0, None]
+OF_PAIRS = (
+    "covar_pop", "covar_samp", "corr", "regr_avgx", "regr_avgy", "regr_count", "regr_intercept",
+    "regr_r2", "regr_slope", "regr_sxx", "regr_sxy", "regr_syy",
+)  # fmt: skip
+OF_ONE = ("var_pop", "var_samp", "stddev_pop", "stddev_samp", "sem")
+
+
+def test_values_that_are_nan_or_infinite_are_what_duckdb_makes_of_them() -> None:
+    """Of groups of 1 to 4 pairs, where DuckDB says the same of both orders of the rows."""
+    chance = random.Random(3)
+    rows = [
+        (group, chance.choice(SPECIAL), chance.choice(SPECIAL))
+        for group in range(600)
+        for _ in range(1 + group % 4)
+    ]
+    kinds = [pa.int32(), pa.float64(), pa.float64()]
+    columns = zip(zip(*rows, strict=True), kinds, strict=True)
+    table = pa.table([pa.array(values, kind) for values, kind in columns], ["g", "y", "x"])
+    calls = [f"{name}(y, x)" for name in OF_PAIRS] + [f"{name}(y)" for name in OF_ONE]
+    listed = ", ".join(f"{call} AS c{place}" for place, call in enumerate(calls))
+    query = f"SELECT g, {listed} FROM t GROUP BY g"
+    updates = table.append_column("_time", pa.array([0] * len(rows)))
+    updates = updates.append_column("_diff", pa.array([1] * len(rows)))
+    definition = {"t": "g INTEGER, y DOUBLE, x DOUBLE"}
+    got = _by_group(maintain(query, definition, {"t": updates}).at(0))
+    backwards = table.take(list(reversed(range(len(rows)))))
+    forth, back = (_by_group(_duckdb(query, t)) for t in (table, backwards))
+    alike = [
+        (group, place)
+        for group in got
+        for place in range(len(calls))
+        if _is_same(forth[group][place], back[group][place])
+    ]
+    assert len(alike) > 0.9 * len(got) * len(calls)
+    different = [
+        (calls[place], forth[group][place], got[group][place])
+        for group, place in alike
+        if not _is_same(forth[group][place], got[group][place])
+    ]
+    assert different == []
+
+
+def _duckdb(query: str, t: pa.Table) -> pa.Table:
+    connection = duckdb.connect(config={"threads": 1})
+    connection.register("t", t)
+    return connection.sql(query).to_arrow_table()
+
+
+def _by_group(table: pa.Table) -> dict[int, list[float | None]]:
+    rows = zip(*(column.to_pylist() for column in table.columns), strict=True)
+    return {group: list(values) for group, *values in rows}
+
+
+def _is_same(one: float | None, other: float | None) -> bool:
+    if one is None or other is None:
+        return one is other
+    is_nan = math.isnan(one) and math.isnan(other)
+    return is_nan or math.isclose(one, other, rel_tol=1e-9, abs_tol=1e-12)
 
 
 QUERIES = [
