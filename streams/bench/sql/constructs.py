@@ -52,6 +52,7 @@ QUERIES = (
     "SELECT sum(a) EXPORT_STATE AS x FROM t",
     "SELECT struct_pack() AS x FROM t",
     "SELECT TRY_CAST({'a': a} AS MAP(INTEGER, BIGINT)) AS x FROM t",
+    "SELECT CAST([a] AS INTEGER[1][1]) AS x FROM t",
     "SELECT list_zip([union_value(n := a)], [a]) AS x FROM t",
     "SELECT histogram(union_value(n := a), [union_value(n := 1)]) AS x FROM t",
     "SELECT max(x) AS x FROM (SELECT {'e': b::ENUM('a', 'b')} AS x FROM t)",

@@ -1,7 +1,12 @@
-"""Casts from a struct to a map, whose keys are the names of the struct's members.
+"""Casts that are refused: of structs to some maps, and of lists to arrays of something else.
 
-Where a name is no key of the map's type, DuckDB's TRY_CAST makes a map that it prints as
-`{invalid}` and cannot hand out, and its CAST fails even for NULL: such a cast is refused.
+The keys of a map that a struct becomes are the names of its members. Where a name is no key of
+the map's type, DuckDB's TRY_CAST makes a map that it prints as `{invalid}` and cannot hand out,
+and its CAST fails even for NULL.
+
+A list becomes an array with each element cast. Where no cast of elements exists, as of FLOAT to
+INTEGER[2], DuckDB fails or makes each element NULL, as the list that comes first in a batch of
+rows is NULL or is not: replicas would differ.
 """
 
 from collections.abc import Callable, Iterator
@@ -13,10 +18,12 @@ from streams.trace.kernel.types import Parts, parts
 
 _LISTS = frozenset({"LIST", "ARRAY"})
 _BY_NAME = frozenset({"STRUCT", "UNION"})
+_TEXTS = frozenset({"VARCHAR", "JSON", "VARIANT", '"NULL"'})
+"""Types whose values any type is cast to, or from."""
 
 
 def refuse_casts(plan: Record, computable: Callable[[str], bool]) -> None:
-    """Refuse casts from structs to maps whose keys their names are not.
+    """Refuse casts of which DuckDB makes no value, or one that depends on other rows.
 
     Args:
         plan: a bound plan.
@@ -28,7 +35,13 @@ def refuse_casts(plan: Record, computable: Callable[[str], bool]) -> None:
         if node.fields.get("type") != "OPERATOR_CAST":
             continue
         (source,) = map(type_name, node.records("arguments"))
-        for struct, map_type in _maps(source, type_name(node.record("return_type"))):
+        target = type_name(node.record("return_type"))
+        for list_type, array_type in _arrays(source, target):
+            raise Refusal(
+                f"a cast of {list_type} to {array_type}",
+                "its elements have no cast: take those that you need, as x[1]",
+            ).raised()
+        for struct, map_type in _maps(source, target):
             if not computable(_keyed(struct, map_type)):
                 raise Refusal(
                     f"a cast of {struct} to {map_type}",
@@ -45,6 +58,24 @@ def _maps(source: str, target: str) -> Iterator[tuple[str, str]]:
         yield source, target
     for before, after in _pairs(source_parts, target_parts):
         yield from _maps(before, after)
+
+
+def _arrays(source: str, target: str) -> Iterator[tuple[str, str]]:
+    """The lists inside a value that become arrays of what their elements cannot be cast to."""
+    source_parts, target_parts = parts(source), parts(target)
+    if source_parts is None or target_parts is None:
+        return
+    for before, after in _pairs(source_parts, target_parts):
+        is_array = source_parts.kind in _LISTS and target_parts.kind == "ARRAY"
+        if is_array and not _has_cast(before, after):
+            yield source, target
+        yield from _arrays(before, after)
+
+
+def _has_cast(source: str, target: str) -> bool:
+    """Whether DuckDB may have a cast between two types, of which one may be nested."""
+    is_alike = (parts(source) is None) == (parts(target) is None)
+    return is_alike or bool({source, target} & _TEXTS) or target.startswith("UNION")
 
 
 def _pairs(source_parts: Parts, target_parts: Parts) -> Iterator[tuple[str, str]]:
