@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from streams.trace.kernel.unions import as_struct
 from tests.catalogue.candidates import Candidate
-from tests.catalogue.values import LAST, ROWS, TYPES, History, create, history
+from tests.catalogue.values import LAST, ROWS, History, create, history
 from tests.support.interval_room import lacks_room
 from tests.support.plan_tables import as_text, connect
 
@@ -88,36 +88,28 @@ class Oracle:
         finally:
             self.connection.execute("PRAGMA disable_optimizer")
 
-    def with_constant_nulls(self, candidate: Candidate) -> Answer:
-        """The answer where DuckDB knows that a column is NULL before it computes others.
+    def with_constants(self, candidate: Candidate) -> Answer:
+        """The answer where DuckDB knows the values of a row before it computes anything.
 
-        Of `x = y::T` it then computes no cast, which may be one that fails for any value.
+        Of `x = y::T` it computes no cast if x is NULL, and casts a list that has only NULLs,
+        though the cast fails of any value, and so of any row of a table.
         """
         if candidate.shape != "row":
-            raise Unanswered("an answer by rows has columns that are NULL")
+            raise Unanswered("only an answer by rows has constants for columns")
         (type_,) = self._types(f"SELECT {candidate.text} AS c0 FROM kept")
         shown = f"({as_struct(f'({candidate.text})', type_)})::VARCHAR"
+        names = sorted(candidate.columns)
+        constants = ", ".join(f"getvariable('{name}') AS {name}" for name in names)
         cells = dict[tuple[int, int], Cells | None]()
         for row in range(ROWS):
-            query = (
-                f"SELECT id, {shown}, false FROM ({self._nulls_as_constants(candidate, row)})"
-            )
-            _, cell, is_long = self._row(query, row)
+            for name in names:
+                self.connection.execute(
+                    f"SET VARIABLE {name} = (SELECT {name} FROM kept_{row})"
+                )
+            known = f"SELECT * REPLACE ({constants}) FROM kept_{row}"
+            _, cell, is_long = self._row(f"SELECT id, {shown}, false FROM ({known})", row)
             cells[row, 0] = _text(cell, is_long)
         return Answer((type_,), cells)
-
-    def _nulls_as_constants(self, candidate: Candidate, row: int) -> str:
-        """A query for a row, with constants where what the candidate reads is NULL."""
-        names = sorted(candidate.columns)
-        tests = ", ".join(f"{name} IS NULL" for name in names)
-        (facts,) = self.connection.execute(f"SELECT {tests} FROM kept_{row}").fetchall()
-        constants = [
-            f"NULL::{TYPES[name[2:]][0]} AS {name}"
-            for name, is_null in zip(names, facts, strict=True)
-            if is_null
-        ]
-        replaced = f" REPLACE ({', '.join(constants)})" if constants else ""
-        return f"SELECT *{replaced} FROM kept_{row}"
 
     def binds(self, candidate: Candidate) -> bool:
         """Whether DuckDB knows the types of a candidate's answer."""

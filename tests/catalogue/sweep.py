@@ -73,7 +73,7 @@ class Sweep:
         its joins order unions as structs, while `<` is NULL (D252). Or an order of values that
         are equal, as 30 days and a month, of which it aggregates distinct texts. Or a sum that
         is not compensated: one that is makes NaN of an infinity unless that comes last. Or
-        columns that are known to be NULL, for which it computes no cast that always fails.
+        values that are known, for which it may compute no cast that fails of any value.
         """
         filtered = replace(candidate, text=_JOINED.sub(", every b WHERE ", candidate.text))
         ordered = replace(
@@ -85,7 +85,7 @@ class Sweep:
         )
         others = [
             (self.oracle.with_optimiser, candidate),
-            (self.oracle.with_constant_nulls, candidate),
+            (self.oracle.with_constants, candidate),
             *((self.oracle.answer, other) for other in (filtered, ordered, plain)),
         ]
         return any(self._says(candidate, answer, other) for answer, other in others)
