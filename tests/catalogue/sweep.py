@@ -13,8 +13,14 @@ from tests.catalogue.verdict import VERDICTS, Verdict, judge
 TOGETHER = 24
 """Candidates that one view computes, if none of them fails anywhere."""
 _JOINED = re.compile(r" JOIN every b ON (?=a\.\w+ <)")
-_KAHAN = {"fsum": "sum", "kahan_sum": "sum", "sumkahan": "sum", "favg": "avg"}
-_COMPENSATED = re.compile(rf"\b({'|'.join(_KAHAN)})(?=\()")
+_SUMS = {
+    "fsum": "sum",
+    "kahan_sum": "sum",
+    "sumkahan": "sum",
+    "sum_no_overflow": "sum",
+    "favg": "avg",
+}
+_ODD_SUM = re.compile(rf"\b({'|'.join(_SUMS)})(?=\()")
 _ORDERED = re.compile(r"\(DISTINCT (\w+) ORDER BY \1\)")
 
 
@@ -72,8 +78,9 @@ class Sweep:
         That is its own way, or a filter for the condition of a join: where a member is NULL,
         its joins order unions as structs, while `<` is NULL (D252). Or an order of values that
         are equal, as 30 days and a month, of which it aggregates distinct texts. Or a sum that
-        is not compensated: one that is makes NaN of an infinity unless that comes last. Or
-        values that are known, for which it may compute no cast that fails of any value.
+        is neither compensated, which makes NaN of an infinity unless that comes last, nor
+        wraps beyond 64 bits (D202). Or values that are known, for which it may compute no cast
+        that fails of any value.
         """
         filtered = replace(candidate, text=_JOINED.sub(", every b WHERE ", candidate.text))
         ordered = replace(
@@ -81,7 +88,7 @@ class Sweep:
             text=_ORDERED.sub(r"(DISTINCT \1 ORDER BY \1, \1::VARCHAR)", candidate.text),
         )
         plain = replace(
-            candidate, text=_COMPENSATED.sub(lambda name: _KAHAN[name[0]], candidate.text)
+            candidate, text=_ODD_SUM.sub(lambda name: _SUMS[name[0]], candidate.text)
         )
         others = [
             (self.oracle.with_optimiser, candidate),

@@ -5,8 +5,8 @@ the map's type, DuckDB's TRY_CAST makes a map that it prints as `{invalid}` and 
 and its CAST fails even for NULL.
 
 A list becomes an array with each element cast. Where no cast of elements exists, as of FLOAT to
-INTEGER[2], DuckDB fails or makes each element NULL, as the list that comes first in a batch of
-rows is NULL or is not: replicas would differ.
+INTEGER[2], or it reads a text, DuckDB fails or makes each element NULL, as the list that comes
+first in a batch of rows is NULL or is not: replicas would differ.
 """
 
 from collections.abc import Callable, Iterator
@@ -18,6 +18,7 @@ from streams.trace.kernel.types import Parts, parts
 
 _LISTS = frozenset({"LIST", "ARRAY"})
 _BY_NAME = frozenset({"STRUCT", "UNION"})
+_FAMILY = {"ARRAY": "LIST", "TUPLE": "STRUCT"}
 _TEXTS = frozenset({"VARCHAR", "JSON", "VARIANT", '"NULL"'})
 """Types whose values any type is cast to, or from."""
 
@@ -73,9 +74,11 @@ def _arrays(source: str, target: str) -> Iterator[tuple[str, str]]:
 
 
 def _has_cast(source: str, target: str) -> bool:
-    """Whether DuckDB may have a cast between two types, of which one may be nested."""
-    is_alike = (parts(source) is None) == (parts(target) is None)
-    return is_alike or bool({source, target} & _TEXTS) or target.startswith("UNION")
+    """Whether DuckDB has a cast between two types that is none of each text."""
+    kinds = [found.kind if (found := parts(type_)) else "" for type_ in (source, target)]
+    before, after = (_FAMILY.get(kind, kind) for kind in kinds)
+    is_map = (before, after) == ("STRUCT", "MAP")
+    return before == after or is_map or after == "UNION" or target in _TEXTS
 
 
 def _pairs(source_parts: Parts, target_parts: Parts) -> Iterator[tuple[str, str]]:

@@ -10,7 +10,7 @@ import pytest
 
 from streams.bench.sql.columns import COLUMNS
 from tests.catalogue.candidates import PARTNERS, Candidate, candidates, covering, known
-from tests.catalogue.oracle import Answer, Oracle
+from tests.catalogue.oracle import Answer, Oracle, Unanswered
 from tests.catalogue.sweep import Sweep
 from tests.catalogue.verdict import Verdict
 from tests.support.plan_tables import as_text, connect, in_arrow
@@ -150,7 +150,11 @@ def test_other_answers_are_found_among_right_ones(
         place = min(place for place, cell in verdict.cells.items() if cell is not None)
         return replace(verdict, cells=verdict.cells | {place: ("another",)})
 
+    def unanswered(oracle: Oracle, candidate: Candidate) -> Answer:
+        raise Unanswered("what is planted is not what a constant has")
+
     monkeypatch.setattr(Oracle, "answer", answer)
+    monkeypatch.setattr(Oracle, "with_constants", unanswered)
     sweep = Sweep()
     words = {one: verdict.word for one, verdict in sweep.run(RIGHT)}
     assert words == dict.fromkeys(RIGHT, "right") | dict.fromkeys(wrong, "WRONG")
