@@ -59,7 +59,7 @@ class VarianceSums:
     def is_flat(self, name: str) -> Flags:
         """Flags where y or x has no variance: DuckDB gives one value none, whatever it is."""
         is_same = np.asarray(self.c(name, name) == 0, np.bool_) & ~self.is_special(name)
-        return is_same | (self.counts == 1)
+        return np.asarray(is_same | (self.counts == 1), np.bool_)
 
     def nearest(self, name: str) -> Doubles:
         """The sum of y or x as IEEE 754 has it where a value is NaN or infinite."""

@@ -40,8 +40,8 @@ from streams.compute.session import (
     SetParameters,
 )
 from streams.compute.writer import ResponseWriter
-from streams.errors import InvalidUsage
-from streams.ids import CollectionId, Offset
+from streams.errors import Indeterminate, InvalidUsage
+from streams.ids import CollectionId, Offset, Topic
 from streams.kafka.client.broker import KafkaBroker
 from streams.kafka.client.ownership import Ownership
 from streams.kafka.topics import Topics
@@ -53,7 +53,7 @@ from streams.replica.driver.error_causes import cause_of
 from streams.replica.driver.heartbeat import pulse
 from streams.replica.driver.measures import ReplicaMeasures, measure
 from streams.replica.driver.status_reports import StatusReporter
-from streams.replica.driver.stored_state import serving, stored_state
+from streams.replica.driver.stored_state import state_in_store
 from streams.replica.peeks.loop import PeekLoop
 from streams.replica.spark.session import spark_session
 
@@ -95,7 +95,7 @@ class Replica:
         config = self.config
         with ExitStack() as stack:
             stack.enter_context(_exclusive(config.state))
-            store = stored_state(config)
+            store = CheckpointStore(config.state)
             broker = KafkaBroker(config.kafka)
             stack.callback(broker.close)
             ownership = _ownership(config, broker.topics)
@@ -103,10 +103,13 @@ class Replica:
             spark = self._spark
             if spark is None:
                 spark = stack.enter_context(spark_session(config.spark, config.state))
-            stack.enter_context(serving(store, config, spark.sparkContext))
             self.waits_for = INSTANCE
             if not self._await_instance(broker.topics):
                 return
+            if config.store is not None:
+                instance = _id_of(config.commands, broker.topics)
+                remote = state_in_store(config, instance, spark.sparkContext)
+                store = stack.enter_context(remote)
             name = process_name(config.name, uuid.uuid4().hex[:8])
             answers = StatusReporter(ResponseWriter(broker.logs, config.responses, name))
             peeks = _peeks(config, broker, answers.writer)  # before the first sign of life
@@ -146,6 +149,14 @@ class Replica:
     def stop(self) -> None:
         """Ask `run` to return."""
         self._stopping.set()
+
+
+def _id_of(commands: Topic, topics: Topics) -> str:
+    """The id that Kafka gave to the topic of the instance's commands."""
+    info = topics.describe(commands)
+    if info is None:
+        raise Indeterminate(f"topic {commands} was deleted")
+    return "".join(c if c.isalnum() else "-" for c in str(info.id))
 
 
 @dataclass(slots=True)

@@ -1,13 +1,14 @@
 """The files of a replica's state: in a directory, or below a URI of any file system of pyarrow.
 
 A file appears whole or not at all, and is never changed. Paths are relative, with `/` between
-names. Errors of all methods: FileNotFoundError for a file that does not exist, else OSError.
+names. Errors of all methods: FileNotFoundError for a file that does not exist; else OSError of
+a directory, and Indeterminate of a file system elsewhere, which may be away for a while.
 """
 
 import shutil
 import uuid
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
@@ -15,7 +16,7 @@ from typing import Protocol
 import pyarrow as pa
 from pyarrow import fs
 
-from streams.errors import InvalidUsage
+from streams.errors import Indeterminate, InvalidUsage
 from streams.files import synchronize, write_whole
 
 STORE = "--store"
@@ -116,32 +117,42 @@ class RemoteFiles:
 
     def read(self, path: str) -> bytes:
         """Return the contents of a file."""
-        with self.filesystem.open_input_stream(self._at(path)) as stream:
+        with _reached(path), self.filesystem.open_input_stream(self._at(path)) as stream:
             content: bytes = stream.read()
             return content
 
     def write(self, path: str, content: bytes) -> None:
         """Write a file; its folder is made if there is none."""
-        self._put(path, pa.BufferReader(content))
+        with _reached(path):
+            self._put(path, pa.BufferReader(content))
 
     def upload(self, local: Path, path: str) -> None:
         """Copy a local file there."""
-        with pa.memory_map(str(local)) as content:
+        with pa.memory_map(str(local)) as content, _reached(path):
             self._put(path, content)
 
     def download(self, path: str, local: Path) -> None:
         """Copy a file to this machine, where it appears whole."""
         partial = local.with_name(f".{local.name}.{uuid.uuid4().hex}")
         try:
-            with (
-                self.filesystem.open_input_stream(self._at(path)) as content,
-                partial.open("wb") as file,
-            ):
-                shutil.copyfileobj(content, file, _CHUNK)
+            with partial.open("wb") as file:
+                for piece in self._pieces(path):
+                    file.write(piece)
             partial.replace(local)
         except BaseException:
             partial.unlink(missing_ok=True)
             raise
+
+    def _pieces(self, path: str) -> Iterator[bytes]:
+        with _reached(path):
+            stream = self.filesystem.open_input_stream(self._at(path))
+        with stream:
+            while True:
+                with _reached(path):
+                    piece = stream.read(_CHUNK)
+                if not piece:
+                    return
+                yield piece
 
     def sizes(self, folder: str) -> Mapping[str, int]:
         """Return the bytes of each file of a folder by name; none if there is no folder."""
@@ -158,12 +169,13 @@ class RemoteFiles:
 
     def delete(self, path: str) -> None:
         """Delete a file, if it exists."""
-        with suppress(FileNotFoundError):
+        with suppress(FileNotFoundError), _reached(path):
             self.filesystem.delete_file(self._at(path))
 
     def delete_folder(self, folder: str) -> None:
         """Delete a folder with all that is in it, if it exists."""
-        self.filesystem.delete_dir_contents(self._at(folder), missing_dir_ok=True)
+        with _reached(folder):
+            self.filesystem.delete_dir_contents(self._at(folder), missing_dir_ok=True)
         with suppress(OSError):  # an object store has no folders
             self.filesystem.delete_dir(self._at(folder))
 
@@ -172,7 +184,8 @@ class RemoteFiles:
 
     def _list(self, folder: str) -> list[fs.FileInfo]:
         selector = fs.FileSelector(self._at(folder), allow_not_found=True)
-        listed: list[fs.FileInfo] = self.filesystem.get_file_info(selector)
+        with _reached(folder):
+            listed: list[fs.FileInfo] = self.filesystem.get_file_info(selector)
         return listed
 
     def _put(self, path: str, content: pa.NativeFile) -> None:
@@ -199,6 +212,17 @@ class RemoteFiles:
             with suppress(OSError):
                 self.filesystem.delete_file(written)
             raise
+
+
+@contextmanager
+def _reached(path: str) -> Iterator[None]:
+    """Errors: FileNotFoundError; Indeterminate for whatever else the file system says."""
+    try:
+        yield
+    except FileNotFoundError:
+        raise
+    except OSError as cause:
+        raise Indeterminate(f"the store of state, {path}: {cause}") from cause
 
 
 def opened(uri: str) -> RemoteFiles:

@@ -30,7 +30,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from streams.compute.checkpoints import Checkpoint, HydrationCheckpoint
-from streams.errors import Determinate
+from streams.errors import Determinate, Indeterminate
 from streams.ids import CollectionId, Timestamp
 from streams.progress import frontier
 from streams.replica.driver.dataflow_state import Build, OwnState, Record, run_names
@@ -68,6 +68,7 @@ class CheckpointStore:
             (directory / name).mkdir(exist_ok=True)
         self.inputs = inputs or DirectoryInputs(directory)
         self._process = uuid.uuid4().hex.encode()
+        self._listed: Mapping[str, int] = {}
         if files is not None:
             self._write(OWNER, self._process)
 
@@ -79,7 +80,10 @@ class CheckpointStore:
         """
         if isinstance(self.files, DirectoryFiles):
             return True
-        return self._readable(OWNER, bytes) == self._process
+        try:
+            return self.files.read(OWNER) == self._process
+        except FileNotFoundError:
+            return False
 
     def _settle_boot(self) -> None:
         """Delete everything that was written before the machine's last boot."""
@@ -120,7 +124,7 @@ class CheckpointStore:
     def delete_records(self, dataflow: CollectionId, records: Iterable[Record]) -> None:
         """Delete these records of a dataflow."""
         for record in records:
-            self.files.delete(_record(dataflow, record))
+            self._discard(self.files.delete, _record(dataflow, record))
 
     def build(self, dataflow: CollectionId, fingerprint: str) -> Build | None:
         """Return the stored progress of a hydration under this fingerprint.
@@ -135,7 +139,7 @@ class CheckpointStore:
     def put_build(self, dataflow: CollectionId, fingerprint: str, build: Build | None) -> None:
         """Store the progress of a hydration, or that there is none. Errors: Determinate."""
         if build is None:
-            self.files.delete(_build(dataflow))
+            self._discard(self.files.delete, _build(dataflow))
         else:
             header = {"fingerprint": fingerprint, "runs": sorted(run_names(build.runs))}
             content = json.dumps(header).encode() + b"\n" + pickle.dumps(build)
@@ -143,7 +147,7 @@ class CheckpointStore:
 
     def forget(self, dataflow: CollectionId) -> None:
         """Delete what is stored of a dataflow; the next collection deletes its run files."""
-        self.files.delete_folder(_folder(dataflow))
+        self._discard(self.files.delete_folder, _folder(dataflow))
 
     def named(self, dataflow: CollectionId) -> frozenset[str]:
         """Return the run files that the stored records and the build of a dataflow name."""
@@ -154,11 +158,14 @@ class CheckpointStore:
 
     def run_files(self) -> frozenset[str]:
         """Return the names of all run files."""
-        return frozenset(self.run_sizes())
+        self._listed = self.files.sizes("runs")
+        return frozenset(self._listed)
 
     def run_sizes(self) -> Mapping[str, int]:
-        """Return the bytes of all run files by name."""
-        return self.files.sizes("runs")
+        """Return the bytes of all run files by name; of a store, as they were last listed."""
+        if isinstance(self.files, DirectoryFiles):
+            return self.files.sizes("runs")
+        return self._listed
 
     def delete_runs(self, names: Iterable[str]) -> None:
         """Delete run files."""
@@ -175,17 +182,30 @@ class CheckpointStore:
         except OSError as cause:
             raise Determinate(f"state file {path}: {cause}") from cause
 
-    def _readable(self, path: str, load: Callable[[bytes], T]) -> T | None:
-        """The contents of a file for `load`; None without one, or, deleted, if unreadable."""
+    def _discard(self, delete: Callable[[str], None], path: str) -> None:
+        """Delete what is useless; while the store is away, or another's, it stays there."""
         try:
-            return load(self.files.read(path))
+            if self.is_owner():
+                delete(path)
+        except Indeterminate as away:
+            log.warning("useless state stays", extra={"state": path, "cause": str(away)})
+
+    def _readable(self, path: str, load: Callable[[bytes], T]) -> T | None:
+        """The contents of a file for `load`; None without one, or, deleted, if unreadable.
+
+        Errors: Indeterminate while the store is away.
+        """
+        try:
+            content = self.files.read(path)
         except FileNotFoundError:  # perhaps deleted meanwhile because it was incomplete
             return None
+        try:
+            return load(content)
         except Exception as cause:  # noqa: BLE001  whatever unpickling raises; it is a cache
             log.warning(
                 "dropping unreadable state", extra={"state": path, "cause": repr(cause)}
             )
-            self.files.delete(path)
+            self._discard(self.files.delete, path)
             return None
 
 

@@ -17,29 +17,24 @@ from streams.replica.tasks.versions import versions
 from streams.replica.tasks.workplace import Remote
 
 
-def stored_state(config: ReplicaConfig) -> CheckpointStore:
-    """Return what the replica stores. Errors: InvalidUsage for a store that is none."""
-    if config.store is None:
-        return CheckpointStore(config.state)
-    files = state_files.opened(config.store.uri).below(config.store.folder)
-    return CheckpointStore(config.state, files, ServedInputs())
-
-
 @contextmanager
-def serving(
-    store: CheckpointStore, config: ReplicaConfig, context: SparkContext
-) -> Iterator[None]:
-    """While it is open, executors that share no directory can ask for what they need."""
-    if config.store is None or not isinstance(store.inputs, ServedInputs):
-        yield
-        return
-    told = config.store
-    if context.master.startswith("local") and not told.cache:
-        told = replace(told, cache=str(config.state / "cache"))
-    server = DoorServer("inputs", partial(workplace.serve, answers=store.inputs))
+def state_in_store(
+    config: ReplicaConfig, instance: str, context: SparkContext
+) -> Iterator[CheckpointStore]:
+    """Yield what the replica stores; while it is open executors can ask for their inputs.
+
+    `instance` is unique in the world: state of another Kafka under the same names is another's.
+    Errors: InvalidUsage for a store that is none; Indeterminate if it cannot be reached.
+    """
+    assert config.store is not None, "the configuration has a store"
+    store = replace(config.store, folder=f"{config.store.folder}/{instance}")
+    if context.master.startswith("local") and not store.cache:
+        store = replace(store, cache=str(config.state / "cache"))
+    files, inputs = state_files.opened(store.uri).below(store.folder), ServedInputs()
+    server = DoorServer("inputs", partial(workplace.serve, answers=inputs))
     door = server.start(*addresses(context))
-    store.inputs.place = workplace.told(Remote(door, told, versions()))
     try:
-        yield
+        inputs.place = workplace.told(Remote(door, store, versions()))
+        yield CheckpointStore(config.state, files, inputs)
     finally:
         server.stop()

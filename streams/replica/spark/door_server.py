@@ -23,6 +23,7 @@ log = logging.getLogger(__name__)
 LOOPBACK = "127.0.0.1"
 TOKEN_BYTES = 32
 
+LOST_S = 0.2
 MOST_STRANGERS = 8
 """Connections that may be about to prove who they are."""
 
@@ -74,16 +75,25 @@ class DoorServer:
 
     def _listen(self, listener: socket.socket, door: Door) -> None:
         with listener:
-            while True:
-                connected, _ = listener.accept()
-                if self.stopping.is_set():
-                    connected.close()
-                    return
-                if not self._strangers.acquire(blocking=False):
-                    connected.close()
-                    continue
-                self._threads = [thread for thread in self._threads if thread.is_alive()]
-                self._run(partial(self._welcome, Frames(connected), door), self.name)
+            while not self.stopping.is_set():
+                try:
+                    self._accept(listener, door)
+                except (OSError, RuntimeError) as error:  # too many files, or threads
+                    log.warning("a connection was lost", extra={"cause": str(error)})
+                    self.stopping.wait(LOST_S)
+
+    def _accept(self, listener: socket.socket, door: Door) -> None:
+        connected, _ = listener.accept()
+        if self.stopping.is_set() or not self._strangers.acquire(blocking=False):
+            connected.close()
+            return
+        self._threads = [thread for thread in self._threads if thread.is_alive()]
+        try:
+            self._run(partial(self._welcome, Frames(connected), door), self.name)
+        except BaseException:
+            self._strangers.release()
+            connected.close()
+            raise
 
     def _welcome(self, frames: Frames, door: Door) -> None:
         """Let a task in, and serve it."""

@@ -3,7 +3,8 @@
 A frame is a length of four bytes, big-endian, and so many bytes; the receiver says how long one
 may be. Both sides have a token. Each one proves to the other that it knows it, by an HMAC over
 a nonce of the other, and the token itself is never sent. Frames are not encrypted: they carry
-names of steps and of files.
+names of steps and files, and to tasks that share no directory with the driver descriptors too,
+which have the passwords of Kafka's clients. A token comes to a task in Spark's own messages.
 """
 
 import hmac

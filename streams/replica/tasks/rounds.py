@@ -58,6 +58,7 @@ from streams.replica.tasks.exchange_blobs import (
     unpack,
 )
 from streams.replica.tasks.load_inputs import Loader
+from streams.trace.arrange.runs import file_of
 from streams.trace.kernel.kernel import arrow_schema
 from streams.trace.updates import flatten
 
@@ -166,7 +167,7 @@ class Task:
         if any(wanted):
             self.batch.crash("before-chunks")
         refs = write_chunks.write(worker.chunks(self.batch.clients), wanted)
-        worker.keep(self.place, self.run_files)
+        worker.keep(self.place, self._named() & frozenset(self.run_files))
         written = zip(refs[: len(outputs)], refs[len(outputs) :], strict=True)
         for done, (chunks, of_letters) in zip(self.done, written, strict=True):
             self._send(done)
@@ -187,6 +188,15 @@ class Task:
                 done.bucket, self.head("report", done.share.dataflow, done.bucket, body=text)
             )
         return rows(self.out)
+
+    def _named(self) -> frozenset[str]:
+        """The run files of the new state."""
+        return frozenset(
+            file_of(str(name))
+            for done in self.done
+            for runs in (done.runs or {}).values()
+            for name, *_ in runs
+        )
 
     def _send(self, done: DataflowResult) -> None:
         for packet in done.emitted.packets:

@@ -1,12 +1,14 @@
 """The run files of a host of a cluster: a directory that caches those of a store.
 
-Files never change and are named once, so a file that is there is right. All workers of a host
-share the directory, and nobody keeps account of it: when it has become larger than it may be, a
+Files never change and are named once, so a file that is there is right, unless the machine was
+booted since: they are not synced to disk, so each boot has a directory of its own. All workers
+of a host share it, and nobody keeps account of it: when it has become larger than it may be, a
 worker deletes those files that were longest not opened. Who has one mapped keeps it, and who
 needs one again copies it again.
 """
 
 import os
+import shutil
 import time
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
@@ -14,6 +16,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from streams.errors import Indeterminate
 from streams.replica.state_files import RemoteFiles
 
 RUNS = "runs"
@@ -35,10 +38,15 @@ class RunFileCache:
     directory: Path
     most_bytes: int
     _brought: int = 0
+    """Bytes since it was last looked at how large the cache is; at first it is."""
     _copies: ThreadPoolExecutor | None = None
 
     def __post_init__(self) -> None:
         self.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self._brought = self.most_bytes // PART
+        for other in self.directory.parent.iterdir():
+            if other != self.directory:  # of another boot: the disk may have lost a part of it
+                shutil.rmtree(other, ignore_errors=True)
 
     def bring(self, name: str) -> None:
         """Copy a file from the store. Errors: OSError, of which FileNotFoundError is one."""
@@ -48,11 +56,13 @@ class RunFileCache:
         self._count(path.stat().st_size)
 
     def keep(self, names: Iterable[str]) -> None:
-        """Copy files to the store; those of a write that failed are not there, and left out.
+        """Copy files to the store.
 
-        Errors: OSError.
+        Errors: OSError; Indeterminate if the store is away, or has no room, or a file has gone.
         """
-        paths = [path for name in names if (path := self.directory / name).exists()]
+        paths = [self.directory / name for name in names]
+        if any(not path.exists() or not path.stat().st_size for path in paths):
+            raise Indeterminate("a run file has left the cache before it was in the store")
         if self._copies is None:
             self._copies = ThreadPoolExecutor(COPIES, "run-files")
         for path in self._copies.map(self._copied, paths):

@@ -3,7 +3,7 @@
 import platform
 from collections.abc import Mapping
 from functools import cache
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, version
 
 SAME = ("slackwater", "duckdb", "pyarrow", "numpy", "pyspark")
 
@@ -12,13 +12,20 @@ SAME = ("slackwater", "duckdb", "pyarrow", "numpy", "pyspark")
 def versions() -> Mapping[str, str]:
     """Return the versions of this process by name."""
     python = ".".join(platform.python_version_tuple()[:2])
-    return {"python": python, **{name: version(name) for name in SAME}}
+    return {"python": python, **{name: _version(name) for name in SAME}}
+
+
+def _version(name: str) -> str:
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return "missing"
 
 
 def differences(drivers: Mapping[str, str], ours: Mapping[str, str]) -> str:
     """Return what differs, for a message; empty if nothing does."""
     names = [name for name in {**drivers, **ours} if drivers.get(name) != ours.get(name)]
     return ", ".join(
-        f"{name} {ours.get(name, 'is missing')}, the driver's is {drivers.get(name, 'missing')}"
+        f"{name} {ours.get(name, 'missing')}, the driver's is {drivers.get(name, 'missing')}"
         for name in names
     )

@@ -10,6 +10,7 @@ A place is told to tasks as a text, because every function that Spark runs gets 
 """
 
 import json
+import random
 import threading
 import time
 from collections.abc import Iterable, Mapping
@@ -27,11 +28,13 @@ from streams.replica.tasks.run_cache import RunFileCache
 from streams.replica.tasks.versions import differences, versions
 
 ANSWER_S = 30.0
-PAUSES_S = (0.1, 0.2, 0.4, 0.8)
+PAUSES_S = (0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 6.4)
 """Between attempts to ask the driver."""
 
 MOST_REQUEST = 4 << 10
 MOST_ANSWER = 1 << 30
+
+BOOT = Path("/proc/sys/kernel/random/boot_id")
 
 _FOUND, _GONE = b"\0", b"\1"
 
@@ -148,7 +151,7 @@ class DriverConnection:
             except OSError as cause:
                 if pause_s is None or isinstance(cause, PermissionError):
                     raise Indeterminate(f"the replica's driver: {cause}") from cause
-                time.sleep(pause_s)
+                time.sleep(pause_s * random.uniform(0.5, 1.0))  # noqa: S311  no secret
         raise AssertionError("the last attempt answers or fails")
 
     def _asked(self, kind: str, name: str) -> bytes:
@@ -198,6 +201,11 @@ def told(remote: Remote) -> str:
     )
 
 
+def _boot() -> str:
+    """The id of this machine's boot."""
+    return BOOT.read_text().strip() if BOOT.exists() else "boot"
+
+
 @cache
 def of(place: str) -> Workplace:
     """Return the place that a task was told: a directory, or one of its own.
@@ -216,5 +224,5 @@ def of(place: str) -> Workplace:
     store = RunStore(**facts["store"])
     base = Path(store.cache) if store.cache else Path.cwd() / "slackwater-runs"
     files = state_files.opened(store.uri).below(store.folder)
-    cached = RunFileCache(files, base / store.folder, store.cache_bytes)
+    cached = RunFileCache(files, base / store.folder / _boot(), store.cache_bytes)
     return Elsewhere(DriverConnection(Door(host, port, bytes.fromhex(token))), cached)

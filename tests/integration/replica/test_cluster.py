@@ -40,7 +40,7 @@ def replica(
 
 
 def run_files(host: Host) -> list[Path]:
-    return list(host.directory.glob("work/app-*/*/slackwater-runs/r1/*"))
+    return list(host.directory.glob("work/app-*/*/slackwater-runs/r1/*/*/*"))
 
 
 def changes(deep: Deep) -> int:
@@ -75,7 +75,7 @@ def test_a_view_is_exact_whatever_a_cluster_loses(deep: Deep, tmp_path: Path) ->
             eventually(lambda: bool(run_files(cluster.hosts[2])), 300)
             goes_on(deep)
             assert running.poll() is None
-        assert list((tmp_path / "cluster/store/r1/checkpoints/deep").glob("[0-9]*"))
+        assert list((tmp_path / "cluster/store/r1").glob("*/checkpoints/deep/[0-9]*"))
         with replica(deep, cluster, drivers[1] / "r1"):
             goes_on(deep)
             deep.check()

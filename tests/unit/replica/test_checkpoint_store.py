@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from streams.errors import Determinate
+from streams.errors import Determinate, Indeterminate
 from streams.ids import CollectionId, Timestamp
 from streams.progress import frontier
 from streams.replica.driver import checkpoint_store
 from streams.replica.driver.checkpoint_store import CheckpointStore, hydration_of, record_of
 from streams.replica.driver.dataflow_state import Build, OwnState, run_names
 from streams.replica.driver.task_inputs import ServedInputs
-from streams.replica.state_files import opened
+from streams.replica.state_files import RemoteFiles, opened
 
 VIEW = CollectionId("u1")
 
@@ -49,12 +49,14 @@ def test_a_record_is_found_as_it_was_written(again: Open) -> None:
     record = record_of("f", state(9, "a", "b"))
     store.put_record(VIEW, record)
     assert again().records(VIEW) == (record,)
-    assert again().stored() == {VIEW}
-    again().forget(VIEW)
-    assert (again().records(VIEW), again().stored()) == ((), frozenset())
-    assert again().run_sizes() == {"a": 3, "b": 3}
-    again().delete_runs(["a", "c"])
-    assert again().run_files() == {"b"}
+    last = again()
+    assert last.stored() == {VIEW}
+    last.forget(VIEW)
+    assert (last.records(VIEW), last.stored()) == ((), frozenset())
+    assert last.run_files() == {"a", "b"}
+    assert last.run_sizes() == {"a": 3, "b": 3}
+    last.delete_runs(["a", "c"])
+    assert last.run_files() == {"b"}
 
 
 def test_a_record_without_all_its_runs_is_of_no_use(again: Open) -> None:
@@ -66,12 +68,46 @@ def test_a_record_without_all_its_runs_is_of_no_use(again: Open) -> None:
     assert store.records(VIEW) == (), "it was deleted"
 
 
-def test_the_latest_process_of_a_store_owns_it(tmp_path: Path) -> None:
+def test_the_latest_process_of_a_store_owns_it_and_alone_deletes(tmp_path: Path) -> None:
     files = opened(f"file://{tmp_path}/store")
     earlier = CheckpointStore(tmp_path / "a", files, ServedInputs())
     assert earlier.is_owner()
     later = CheckpointStore(tmp_path / "b", files, ServedInputs())
     assert (earlier.is_owner(), later.is_owner()) == (False, True)
+    later.put_record(VIEW, record_of("f", state(9)))
+    earlier.forget(VIEW)
+    earlier.delete_records(VIEW, later.records(VIEW))
+    assert later.records(VIEW)
+    later.forget(VIEW)
+    assert not later.records(VIEW)
+
+
+class Away(RemoteFiles):
+    """A store that cannot be reached, once it is told so."""
+
+    is_away = False
+
+    def read(self, path: str) -> bytes:
+        if Away.is_away:
+            raise Indeterminate("the store is away")
+        return super().read(path)
+
+
+def test_a_store_that_is_away_loses_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    there = opened(f"file://{tmp_path}/store")
+    store = CheckpointStore(tmp_path / "a", Away(there.filesystem, there.root), ServedInputs())
+    store.put_record(VIEW, record_of("f", state(9)))
+    with monkeypatch.context() as patch:
+        patch.setattr(Away, "is_away", True)
+        for ask in (store.is_owner, lambda: store.records(VIEW), lambda: store.named(VIEW)):
+            with pytest.raises(Indeterminate):
+                ask()
+        store.forget(VIEW)
+        store.delete_records(VIEW, [record_of("f", state(9))])
+    assert store.is_owner()
+    assert store.records(VIEW)
 
 
 def test_records_come_in_the_order_of_their_frontiers(again: Open) -> None:
@@ -129,7 +165,7 @@ def test_progress_of_a_hydration_is_found_again(again: Open) -> None:
     hydration = hydration_of("f", build)
     assert (hydration.as_of, hydration.done, hydration.slices) == (5, 1, 2)
     assert hydration.runs == {"a"}
-    store.put_build(VIEW, "f", None)
+    again().put_build(VIEW, "f", None)
     assert store.build(VIEW, "f") is None
 
 

@@ -77,3 +77,17 @@ def test_a_long_step_keeps_only_what_came_while_it_ran() -> None:
     assert sightings.complete(["during"], frozenset({"steady-3"})) == {"during"}
     assert sightings.complete([], frozenset()) == set()
     assert not sightings.running_then, "what is gone is forgotten"
+
+
+def test_who_does_not_own_a_store_deletes_nothing_in_it(
+    driver: Driver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = driver.write("another process's")
+    with monkeypatch.context() as patch:
+        patch.setattr(CheckpointStore, "is_owner", lambda _: False)
+        for _ in range(4):
+            driver.upkeep._collect()
+    assert path.exists()
+    for _ in range(4):
+        driver.upkeep._collect()
+    assert not path.exists()

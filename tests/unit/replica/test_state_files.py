@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from streams.errors import InvalidUsage
+from streams.errors import Indeterminate, InvalidUsage
 from streams.replica.state_files import DirectoryFiles, RemoteFiles, StateFiles, opened
 
 
@@ -64,6 +64,14 @@ def test_a_file_that_is_not_there_leaves_nothing(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError):
         store_of(tmp_path).upload(tmp_path / "here", "runs/x")
     assert not list(tmp_path.iterdir())
+
+
+def test_what_a_file_system_says_else_is_for_the_moment(tmp_path: Path) -> None:
+    store = opened(f"file://{tmp_path}")
+    (tmp_path / "folder").mkdir()
+    for ask in (lambda: store.read("folder"), lambda: store.write("folder", b"1")):
+        with pytest.raises(Indeterminate, match="the store of state, folder"):
+            ask()
 
 
 @pytest.mark.parametrize(

@@ -50,7 +50,7 @@ class Cluster:
         return opened(f"file://{self.directory}/store").below("sw/default/r1")
 
     def cache_of(self, host: str) -> Path:
-        return self.directory / host / "sw/default/r1"
+        return self.directory / host / "sw/default/r1" / workplace._boot()
 
     def place(self, host: str, **changes: Any) -> str:
         settings: dict[str, Any] = {
@@ -135,7 +135,7 @@ def test_views_are_exact_wherever_a_task_runs(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch, query: str
 ) -> None:
     on_hosts(cluster, monkeypatch)
-    for seed in range(4):
+    for seed in range(2):
         chance = random.Random(seed)
         tables = Tables(COLUMNS, chance)
         compare(tables, tables.maintain(query, chance, "spark"), query)
@@ -197,9 +197,28 @@ def test_who_does_not_know_the_token_learns_nothing(cluster: Cluster) -> None:
     assert not cluster.server._connections
 
 
+@pytest.mark.parametrize("content", [None, b""])
+def test_a_file_that_left_the_cache_too_early_fails_its_task(
+    cluster: Cluster, tmp_path: Path, content: bytes | None
+) -> None:
+    cache = RunFileCache(cluster.store, tmp_path / "cache" / "boot", 4_000)
+    if content is not None:
+        (tmp_path / "cache" / "boot" / "run").write_bytes(content)
+    with pytest.raises(Indeterminate, match="left the cache"):
+        cache.keep(["run"])
+    assert not cluster.store.sizes("runs")
+
+
+def test_what_was_there_before_a_boot_is_not_trusted(cluster: Cluster, tmp_path: Path) -> None:
+    earlier = RunFileCache(cluster.store, tmp_path / "cache" / "first boot", 4_000)
+    (earlier.directory / "run").write_bytes(b"a part of it")
+    RunFileCache(cluster.store, tmp_path / "cache" / "second boot", 4_000)
+    assert not earlier.directory.exists()
+
+
 def test_a_cache_has_no_more_than_it_may(cluster: Cluster, tmp_path: Path) -> None:
-    cache = RunFileCache(cluster.store, tmp_path / "cache", 4_000)
-    paths = [tmp_path / "cache" / f"run{number:02}" for number in range(20)]
+    cache = RunFileCache(cluster.store, tmp_path / "cache" / "boot", 4_000)
+    paths = [tmp_path / "cache" / "boot" / f"run{number:02}" for number in range(20)]
     for path in paths:
         path.write_bytes(bytes(1_000))
     cache.keep(path.name for path in paths)
