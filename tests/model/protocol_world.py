@@ -411,6 +411,7 @@ class Replica:
         store: Any = SimpleNamespace(
             directory=Path(),
             stored=set,
+            run_sizes=dict,
             forget=ignored,
             put_build=ignored,
             delete_records=ignored,
