@@ -16,7 +16,6 @@ import threading
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from random import Random
 from types import SimpleNamespace
 from typing import Any
@@ -409,7 +408,6 @@ class Replica:
         self.world = world
         self.process = process_name(name, world.name(""))
         store: Any = SimpleNamespace(
-            directory=Path(),
             stored=set,
             run_sizes=dict,
             forget=ignored,
