@@ -141,7 +141,7 @@ def replica(  # noqa: PLR0913  the options of a command, each by name
         copy_to=chosen_targets(copy_to),
         **spark.options(),
     )
-    if spark.master.startswith("local"):  # else the first Python of the PATH runs
+    if spark.master.startswith("local"):  # else workers run the PATH's python3
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     launch("replica", service, place)
 

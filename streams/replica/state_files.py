@@ -5,6 +5,7 @@ names. Errors of all methods: FileNotFoundError for a file that does not exist; 
 a directory, and Indeterminate of a file system elsewhere, which may be away for a while.
 """
 
+import os
 import shutil
 import uuid
 from collections.abc import Iterator, Mapping
@@ -82,11 +83,11 @@ class DirectoryFiles:
     def sizes(self, folder: str) -> Mapping[str, int]:
         """Return the bytes of each file of a folder by name; none if there is no folder."""
         sizes: dict[str, int] = {}
-        with suppress(FileNotFoundError):
-            for path in (self.root / folder).iterdir():
+        with suppress(FileNotFoundError), os.scandir(self.root / folder) as entries:
+            for entry in entries:
                 with suppress(FileNotFoundError):  # deleted meanwhile
-                    if path.is_file():
-                        sizes[path.name] = path.stat().st_size
+                    if not entry.is_dir():
+                        sizes[entry.name] = entry.stat().st_size
         return sizes
 
     def folders(self, folder: str) -> frozenset[str]:

@@ -196,11 +196,11 @@ class CheckpointStore:
         Errors: Indeterminate while the store is away.
         """
         try:
-            content = self.files.read(path)
+            return load(self.files.read(path))
         except FileNotFoundError:  # perhaps deleted meanwhile because it was incomplete
             return None
-        try:
-            return load(content)
+        except Indeterminate:
+            raise
         except Exception as cause:  # noqa: BLE001  whatever unpickling raises; it is a cache
             log.warning(
                 "dropping unreadable state", extra={"state": path, "cause": repr(cause)}

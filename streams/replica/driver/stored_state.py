@@ -34,7 +34,7 @@ def state_in_store(
     server = DoorServer("inputs", partial(workplace.serve, answers=inputs))
     door = server.start(*addresses(context))
     try:
-        inputs.place = workplace.told(Remote(door, store, versions()))
+        inputs.place = workplace.dumps(Remote(door, store, versions()))
         yield CheckpointStore(config.state, files, inputs)
     finally:
         server.stop()

@@ -14,7 +14,7 @@ class TaskInputs(Protocol):
 
     @property
     def place(self) -> str:
-        """What a task is told, to find them and the run files (`workplace.of`)."""
+        """The text by which a task finds them and the run files (`workplace.of`)."""
 
     def put_plan(self, name: str, plan: str) -> None:
         """Keep a plan under the hash of its content."""
@@ -56,10 +56,10 @@ class DirectoryInputs:
 class ServedInputs:
     """In memory: tasks ask for them (`streams.replica.tasks.workplace`). Thread-safe."""
 
-    place: str = ""
-    """Where to ask, and how to get at run files; told once the driver listens."""
-    plans: dict[str, bytes] = field(default_factory=dict)
-    steps: dict[str, bytes] = field(default_factory=dict)
+    place: str = field(default="", repr=False)
+    """Where to ask, and how to get at run files; set once the driver listens."""
+    plans: dict[str, bytes] = field(default_factory=dict, repr=False)
+    steps: dict[str, bytes] = field(default_factory=dict, repr=False)
 
     def put_plan(self, name: str, plan: str) -> None:
         """Keep a plan."""

@@ -1,6 +1,6 @@
 """The driver's side of connections that tasks make: each is served in a thread of its own.
 
-Who connects proves that it knows the token of the door
+A task proves that it knows the token of the door
 (`streams.replica.tasks.authenticated_frames`), and so does the driver.
 """
 
@@ -33,7 +33,7 @@ class DoorServer:
     """Listens where executors reach the driver; `serve` is called with each connection.
 
     A connection is closed when `serve` returns, whose OSErrors are those of its connection.
-    After `stopping` nobody is let in.
+    After `stopping` no task is let in.
     """
 
     name: str
@@ -55,7 +55,7 @@ class DoorServer:
         return door
 
     def stop(self) -> None:
-        """Let nobody in any more, and end the connections; `join` waits."""
+        """Refuse new connections, and end the open ones; `join` waits."""
         self.stopping.set()
         with suppress(OSError):  # it ends the wait of the thread that listens
             socket.create_connection(self._address, HANDSHAKE_S).close()

@@ -43,7 +43,7 @@ class ResidentJobs:
 
     context: SparkContext
     count: int
-    place: str
+    place: str = field(repr=False)
     serve: Callable[[Frames], None]
     _door: DoorServer = field(init=False)
     _jobs: list[threading.Thread] = field(default_factory=list)

@@ -22,7 +22,7 @@ class Rounds:
     """
 
     session: SparkSession
-    place: str
+    place: str = field(repr=False)
     buckets: int
     wrapped: dict[int, JavaObject] = field(default_factory=dict)
 

@@ -17,7 +17,7 @@ tasks only.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
@@ -45,7 +45,7 @@ NAME = "slackwater"
 class TaskPartition(InputPartition):  # type: ignore[misc,explicit-any]  # Spark's class has no types
     """One task's share of a micro-batch: the descriptor, and the index in it."""
 
-    place: str
+    place: str = field(repr=False)
     step: str
     index: int
 

@@ -91,7 +91,7 @@ class DataflowResult:
 class Task:
     """A running task: the results of its dataflows, and the blobs to send on."""
 
-    place: str
+    place: str = field(repr=False)
     batch: Descriptor
     context: Context
     sharing: SharedExpressions
@@ -167,7 +167,8 @@ class Task:
         if any(wanted):
             self.batch.crash("before-chunks")
         refs = write_chunks.write(worker.chunks(self.batch.clients), wanted)
-        worker.keep(self.place, self._named() & frozenset(self.run_files))
+        if self.run_files:
+            worker.keep(self.place, self._named() & frozenset(self.run_files))
         written = zip(refs[: len(outputs)], refs[len(outputs) :], strict=True)
         for done, (chunks, of_letters) in zip(self.done, written, strict=True):
             self._send(done)

@@ -2,9 +2,9 @@
 
 Files never change and are named once, so a file that is there is right, unless the machine was
 booted since: they are not synced to disk, so each boot has a directory of its own. All workers
-of a host share it, and nobody keeps account of it: when it has become larger than it may be, a
-worker deletes those files that were longest not opened. Who has one mapped keeps it, and who
-needs one again copies it again.
+of a host share it, and look at its size now and then: one that finds it too large deletes the
+files that were longest not opened. A file that is mapped stays readable, and one that is needed
+again is copied again.
 """
 
 import os

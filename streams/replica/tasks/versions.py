@@ -5,6 +5,8 @@ from collections.abc import Mapping
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 
+from streams.trace.columns import HASH_SELF_TEST
+
 SAME = ("slackwater", "duckdb", "pyarrow", "numpy", "pyspark")
 
 
@@ -12,7 +14,8 @@ SAME = ("slackwater", "duckdb", "pyarrow", "numpy", "pyspark")
 def versions() -> Mapping[str, str]:
     """Return the versions of this process by name."""
     python = ".".join(platform.python_version_tuple()[:2])
-    return {"python": python, **{name: _version(name) for name in SAME}}
+    packages = {name: _version(name) for name in SAME}
+    return {"python": python, **packages, "hash of keys": str(HASH_SELF_TEST)}
 
 
 def _version(name: str) -> str:

@@ -6,7 +6,7 @@ that proves who both are, and have run files in a directory of their own host, a
 store. A file that is not there comes from the store. What a task has written is in the store
 before its report names it, so any host can go on from there, and losing a cache costs copies.
 
-A place is told to tasks as a text, because every function that Spark runs gets it.
+Tasks get a place as text, an argument of every function that Spark runs.
 """
 
 import json
@@ -189,8 +189,8 @@ def serve(frames: Frames, answers: Answers) -> None:
         frames.send(_GONE if found is None else _FOUND + found, ANSWER_S)
 
 
-def told(remote: Remote) -> str:
-    """Return a place as the text that tasks are told; it has secrets."""
+def dumps(remote: Remote) -> str:
+    """Return a place as the text that tasks get; it has secrets."""
     door = remote.door
     return json.dumps(
         {
@@ -208,7 +208,7 @@ def _boot() -> str:
 
 @cache
 def of(place: str) -> Workplace:
-    """Return the place that a task was told: a directory, or one of its own.
+    """Return the place that the text of a task says: a directory, or one of its own.
 
     Errors: Determinate if this host's versions are not the driver's.
     """

@@ -59,7 +59,7 @@ class Cluster:
             "cache": str(self.directory / host),
         }
         store = RunStore(**(settings | changes))
-        return workplace.told(Remote(self.door, store, versions()))
+        return workplace.dumps(Remote(self.door, store, versions()))
 
 
 @pytest.fixture
