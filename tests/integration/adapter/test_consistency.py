@@ -19,7 +19,7 @@ def is_enough(watch: Watch) -> bool:
 
 
 @pytest.mark.parametrize("by_event_time", [False, True], ids=["wall", "event"])
-@pytest.mark.parametrize("seconds", [8, pytest.param(60, marks=pytest.mark.long)])
+@pytest.mark.parametrize("seconds", [4, pytest.param(60, marks=pytest.mark.long)])
 def test_no_observation_of_the_bank_is_wrong(
     environment, broker, seconds: int, *, by_event_time: bool
 ) -> None:
