@@ -37,9 +37,7 @@ def place(broker: EmbeddedBroker, tmp_path: Path) -> Place:
 
 
 @pytest.fixture(scope="module")
-def served(
-    broker: EmbeddedBroker, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Place]:
+def served(broker: EmbeddedBroker, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
     """With a service, for tests that leave it running: its start is most of what they cost."""
     place = Place(broker.bootstrap, tmp_path_factory.mktemp("served"))
     with place.service():

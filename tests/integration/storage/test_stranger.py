@@ -34,11 +34,19 @@ def place(broker: EmbeddedBroker, tmp_path: Path) -> Place:
     return Place(broker.bootstrap, tmp_path)
 
 
+@pytest.fixture(scope="module")
+def served(broker: EmbeddedBroker, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
+    """A namespace with a service, in which each test has a collection of its own."""
+    place = Place(broker.bootstrap, tmp_path_factory.mktemp("served"))
+    with place.service():
+        yield place
+
+
 @pytest.fixture
-def parties(place: Place) -> Iterator[tuple[Place, Client, Reader]]:
+def parties(served: Place) -> Iterator[tuple[Place, Client, Reader]]:
     """A namespace with a service, a client, and a reader of logs."""
-    with place.service(), place.client() as client, place.reader() as reader:
-        yield place, client, reader
+    with served.client() as client, served.reader() as reader:
+        yield served, client, reader
 
 
 Parties = tuple[Place, Client, Reader]
@@ -56,17 +64,17 @@ def linked(held: Record, *refs: Record, upper: int = 10) -> dict[str, Any]:
 
 def test_a_command_of_some_megabytes_is_written(parties: Parties) -> None:
     _, client, reader = parties
-    _, write = client.done("create", collection="t", description=TABLE)
+    _, write = client.done("create", collection="large", description=TABLE)
     text = uuid.uuid4().hex * 180_000
     assert 5 << 20 < len(text) < chunk.RECORD
     client.write(write, 10, rows((text, 1, 3, 1)))
-    assert reader.snapshot("t", "t", 9) == {(text, 1): 1}
+    assert reader.snapshot("large", "large", 9) == {(text, 1): 1}
 
 
 def test_a_bulk_load_is_staged_and_linked_at_once(parties: Parties) -> None:
     place, client, reader = parties
-    read, write = client.done("create", collection="t", description=TABLE)
-    where = topic_of(place, reader, "t")
+    read, write = client.done("create", collection="loaded", description=TABLE)
+    where = topic_of(place, reader, "loaded")
     text = uuid.uuid4().hex * 1_000
     tables = [
         rows(*((f"{text}{n}", n, n % 7, 1) for n in range(start, start + 90)))
@@ -74,28 +82,28 @@ def test_a_bulk_load_is_staged_and_linked_at_once(parties: Parties) -> None:
     ]
     write = load(client, where, write, tables, 10)
     assert write["frontier"] == 10
-    (batch,) = reader.fold("t").collections["t"]["batches"]
+    (batch,) = reader.fold("loaded").collections["loaded"]["batches"]
     assert len(batch["chunks"]) > len(tables)
     assert max(chunk_ref["size"] for chunk_ref in batch["chunks"]) <= chunk.BEST
     assert client.ask("heartbeat", capability=write)["status"] == "DONE"
-    assert not reader.fold("t").stages  # which end at the record that follows
+    assert not reader.fold("loaded").stages  # which end at the record that follows
     expected = {(f"{text}{n}", n): 1 for n in range(270)}
-    assert reader.snapshot("t", "t", 9) == expected
+    assert reader.snapshot("loaded", "loaded", 9) == expected
     fetched, upper = cuts.cut(client, reader.chunk, {**read, "frontier": 9})
     assert (counted(fetched, with_time=False), upper) == (expected, 10)
 
 
 def test_a_chunk_counts_only_as_the_page_has_it(parties: Parties) -> None:
     place, client, reader = parties
-    _, write = client.done("create", collection="t", description=TABLE)
-    topic, group = topic_of(place, reader, "t")
+    _, write = client.done("create", collection="chunked", description=TABLE)
+    topic, group = topic_of(place, reader, "chunked")
     ((body, count),) = chunk.written(rows(("a", 1, 1, 1), ("b", 2, 9, 1)), "zstd")
-    fine = chunk.headers(group, "t", body, count)
+    fine = chunk.headers(group, "chunked", body, count)
 
     def written(headers: list[tuple[str, bytes]], key: str = "") -> Record:
         key = key or uuid.uuid4().hex
         offset = client.publish(body, topic, key=key, partition=0, headers=headers)
-        chunk_ref = client.write_chunk(topic, group, "t", body, count)
+        chunk_ref = client.write_chunk(topic, group, "chunked", body, count)
         return {**chunk_ref, "key": key, "offset": offset}
 
     wrong = {
@@ -122,18 +130,18 @@ def test_a_chunk_counts_only_as_the_page_has_it(parties: Parties) -> None:
         assert code == "WrongRows", name
     (moved,) = client.done("update_and_downgrade", **linked(write, ref))
     assert moved["frontier"] == 10
-    assert reader.snapshot("t", "t", 9) == {("a", 1): 1, ("b", 2): 1}
+    assert reader.snapshot("chunked", "chunked", 9) == {("a", 1): 1, ("b", 2): 1}
 
 
 def test_a_chunk_of_a_transaction_counts_once_that_is_committed(parties: Parties) -> None:
     place, client, reader = parties
-    _, write = client.done("create", collection="t", description=TABLE)
-    topic, group = topic_of(place, reader, "t")
+    _, write = client.done("create", collection="committed", description=TABLE)
+    topic, group = topic_of(place, reader, "committed")
     ((body, count),) = chunk.written(rows(("a", 1, 1, 1)))
-    headers = chunk.headers(group, "t", body, count)
+    headers = chunk.headers(group, "committed", body, count)
     with client.transaction() as open_:
         ref = open_.write_chunk(topic, headers, body, count)
-        behind = client.write_chunk(topic, group, "t", body, count)
+        behind = client.write_chunk(topic, group, "committed", body, count)
         for chunk_ref in (ref, behind):
             code = client.refused("update_and_downgrade", **linked(write, chunk_ref))
             assert code == "Uncommitted"
@@ -143,13 +151,13 @@ def test_a_chunk_of_a_transaction_counts_once_that_is_committed(parties: Parties
         doomed.abort()
     late = linked(write, aborted, upper=20)
     assert client.refused("update_and_downgrade", **late) == "Uncommitted"
-    assert reader.snapshot("t", "t", 9) == {("a", 1): 1}
+    assert reader.snapshot("committed", "committed", 9) == {("a", 1): 1}
 
 
 def test_what_was_overtaken_is_sent_anew(parties: Parties) -> None:
     """Two writers of one capability; counts that hang on what others write."""
     _, client, reader = parties
-    _, writer = client.done("create", collection="t", description=TABLE)
+    _, writer = client.done("create", collection="contended", description=TABLE)
     first = client.contend(writer, rows(("a", 1, 0, 1)), 5)
     second = client.contend(writer, rows(("a", 1, 0, 1)), 5)
     assert (first["frontier"], second["frontier"]) == (5, 10)
@@ -160,13 +168,13 @@ def test_what_was_overtaken_is_sent_anew(parties: Parties) -> None:
         return {"writes": [write], "check_counts": True}
 
     again(client, "update_and_downgrade", counting)
-    assert reader.snapshot("t", "t", 9) == {("a", 1): 2}
-    assert reader.snapshot("t", "t", 19) == {}
+    assert reader.snapshot("contended", "contended", 9) == {("a", 1): 2}
+    assert reader.snapshot("contended", "contended", 19) == {}
 
 
 def test_cuts_are_read_and_resumed(parties: Parties) -> None:
     _, client, reader = parties
-    read, write = client.done("create", collection="t", description=TABLE)
+    read, write = client.done("create", collection="cuts", description=TABLE)
     fetched, upper = cuts.cut(client, reader.chunk, read)
     assert (fetched, upper) == (None, 0)  # the contents at 0 are not known yet
     write = client.write(write, 10, rows(("a", 1, 0, 1), ("b", 2, 5, 1)))
@@ -191,20 +199,21 @@ def test_cuts_are_read_and_resumed(parties: Parties) -> None:
 
 def test_names_and_sizes_have_limits(parties: Parties) -> None:
     _, client, _ = parties
-    _, writer = client.done("create", collection="t", description=TABLE)
+    _, writer = client.done("create", collection="limited", description=TABLE)
+    earlier = len(client.reports)
     for id_ in ("s1", "u1", "k1", "id:x"):
         assert client.refused("create", collection=id_, description=TABLE) == "InvalidUsage"
     group = {"description": TABLE, "group": "u7"}
     assert client.refused("create", collection="v", **group) == "InvalidUsage"
     long = client.refused("create", collection="x" * 201, description=TABLE)
     assert long == "TooLarge"
-    system = {**writer, "name": "t.write"}
+    system = {**writer, "name": "limited.write"}
     assert client.refused("heartbeat", capability=system) == "InvalidCapability"
     for lease_ms, expected in ((0, "InvalidUsage"), (31_622_400_001, "TooLarge")):
-        code = client.refused("acquire_capabilities", collection="t", lease_ms=lease_ms)
+        code = client.refused("acquire_capabilities", collection="limited", lease_ms=lease_ms)
         assert code == expected, lease_ms
     code = client.refused(
-        "acquire_capabilities", collection="t", critical=True, token="x" * 257
+        "acquire_capabilities", collection="limited", critical=True, token="x" * 257
     )
     assert code == "TooLarge"
     stage = {"capability": writer, "stage": "x" * 101, "chunks": []}
@@ -224,7 +233,7 @@ def test_names_and_sizes_have_limits(parties: Parties) -> None:
     assert client.refused("create", collection="w", description=wide) == "TooLarge"
     client.publish(wire.encode("command_heartbeat", {"id": "x" * 101, "capability": writer}))
     writer = client.write(writer, 10)
-    (report,) = client.reports
+    (report,) = client.reports[earlier:]
     assert (report["status"], report["error"]["code"]) == ("MALFORMED", "Malformed")
 
 
@@ -271,7 +280,7 @@ def test_every_type_of_the_page_is_written_both_ways_and_read(parties: Parties) 
     place, client, reader = parties
     columns = [{"name": f"c{n}", "type": kind} for n, kind in enumerate(SAMPLES)]
     text = json.dumps({"columns": columns, "keys": [], "kind": "table", "required": []})
-    _, write = client.done("create", collection="t", description=text)
+    _, write = client.done("create", collection="typed", description=text)
     kinds = types.schema(text).types
     names = [column["name"] for column in columns]
 
@@ -283,15 +292,15 @@ def test_every_type_of_the_page_is_written_both_ways_and_read(parties: Parties) 
         more = [pa.array([at], pa.int64()), pa.array([1], pa.int64())]
         return pa.table([*values, *more], names=[*names, "time", "diff"])
 
-    beforehand = load(client, topic_of(place, reader, "t"), write, [table(kinds, 3)], 10)
+    beforehand = load(client, topic_of(place, reader, "typed"), write, [table(kinds, 3)], 10)
     others = [
         own if other is None else other
         for own, (_, other) in zip(kinds, SAMPLES.values(), strict=True)
     ]
     write = client.write(beforehand, 20, table(kinds, 12))
     client.write(write, 30, table(others, 22))
-    reader.fold("t")
-    updates = reader.updates("t", "t", 0, 0, 30)
+    reader.fold("typed")
+    updates = reader.updates("typed", "typed", 0, 0, 30)
     assert updates is not None
     assert updates.schema.field("data").type == pa.struct(zip(names, kinds, strict=True))
     first, *rest = [row["data"] for row in updates.to_pylist()]
@@ -301,10 +310,10 @@ def test_every_type_of_the_page_is_written_both_ways_and_read(parties: Parties) 
 
 def test_chunks_may_lie_in_a_partition_that_came_later(parties: Parties) -> None:
     place, client, reader = parties
-    _, write = client.done("create", collection="t", description=TABLE)
+    _, write = client.done("create", collection="spread", description=TABLE)
     write = client.write(write, 10, rows(("a", 1, 3, 1)))
-    assert reader.snapshot("t", "t", 9) == {("a", 1): 1}
-    topic, group = topic_of(place, reader, "t")
+    assert reader.snapshot("spread", "spread", 9) == {("a", 1): 1}
+    topic, group = topic_of(place, reader, "spread")
     admin = AdminClient({"bootstrap.servers": place.bootstrap})
     partitions = len(admin.list_topics(topic, timeout=30).topics[topic].partitions)
     admin.create_partitions([NewPartitions(topic, partitions + 1)])[topic].result()
@@ -314,9 +323,9 @@ def test_chunks_may_lie_in_a_partition_that_came_later(parties: Parties) -> None
         time.sleep(0.5)
         if len(admin.list_topics(topic, timeout=30).topics[topic].partitions) > partitions:
             break
-    ref = client.write_chunk(topic, group, "t", body, count, partitions)
+    ref = client.write_chunk(topic, group, "spread", body, count, partitions)
     client.done("update_and_downgrade", **linked(write, ref, upper=20))
-    assert reader.snapshot("t", "t", 19) == {("a", 1): 1, ("b", 2): 1}
+    assert reader.snapshot("spread", "spread", 19) == {("a", 1): 1, ("b", 2): 1}
     with pytest.raises(Missing, match="no partition"):
         reader.chunk(topic, {**ref, "partition": 50})
 
