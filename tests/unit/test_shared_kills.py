@@ -34,7 +34,7 @@ def test_scenarios_take_turns_at_each_moment() -> None:
 
     results, killed = results_of(through_all, by_the_coordinators_kill)
     assert set(results.values()) == {None}
-    assert killed == ["replica", "coordinator", "replica"]
+    assert killed == ["replica", "coordinator", "coordinator", "replica"]
     assert seen == [*MOMENTS[:3], "down", *MOMENTS[3:]]
 
 

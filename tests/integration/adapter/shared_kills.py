@@ -21,8 +21,13 @@ from streams.app.environment import Environment
 from streams.kafka.embedded import EmbeddedBroker
 from tests.integration.adapter.support import eventually
 
-MOMENTS = ("before", "replica", "coordinator", "others", "before", "replica", "others")
-"""`before` is the last one before a kill. A moment with a service's name kills that first."""
+MOMENTS = (
+    *("before", "replica", "coordinator", "others"),
+    *("coordinator", "before", "replica", "others"),
+)
+"""`before` is the last one before a kill. A moment with a service's name kills that first.
+
+The coordinator is killed beside a replica that is down, and beside one that runs."""
 
 Scenario = Callable[[Environment, EmbeddedBroker], Iterator[str]]
 Results = Mapping[Scenario, BaseException | None]

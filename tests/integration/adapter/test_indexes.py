@@ -57,6 +57,8 @@ def test_an_index_answers_follows_and_is_rebuilt(
     yield "others"  # the coordinator was killed too
     eventually(lambda: rows(environment) == [("x", 20)])
     eventually(lambda: status(environment) == "running")
+    yield "coordinator"  # alone, beside an index that is complete
+    eventually(lambda: rows(environment) == [("x", 20)])
     publish(broker, topic, 500)
     eventually(lambda: rows(environment) == [("x", 25)])
     environment.sql("DROP INDEX by_k")

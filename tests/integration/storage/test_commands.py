@@ -7,7 +7,6 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import closing
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -29,19 +28,6 @@ from tests.stranger.reader import Reader
 from tests.support.command_place import TABLE, Place, rows
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(240)]
-
-
-@pytest.fixture
-def place(broker: EmbeddedBroker, tmp_path: Path) -> Place:
-    return Place(broker.bootstrap, tmp_path)
-
-
-@pytest.fixture(scope="module")
-def served(broker: EmbeddedBroker, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
-    """With a service, for tests that leave it running: its start is most of what they cost."""
-    place = Place(broker.bootstrap, tmp_path_factory.mktemp("served"))
-    with place.service():
-        yield place
 
 
 def test_responses_that_somebody_made_to_last_too_short_are_refused(

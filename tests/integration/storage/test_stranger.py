@@ -18,7 +18,6 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # exported no
     NewTopic,
 )
 
-from streams.kafka.embedded import EmbeddedBroker
 from tests.stranger import chunk, cuts, types, wire
 from tests.stranger.client import Client, reference, stream
 from tests.stranger.load import again, load
@@ -27,19 +26,6 @@ from tests.stranger.values import Record
 from tests.support.command_place import TABLE, Place, rows
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(240)]
-
-
-@pytest.fixture
-def place(broker: EmbeddedBroker, tmp_path: Path) -> Place:
-    return Place(broker.bootstrap, tmp_path)
-
-
-@pytest.fixture(scope="module")
-def served(broker: EmbeddedBroker, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
-    """A namespace with a service, in which each test has a collection of its own."""
-    place = Place(broker.bootstrap, tmp_path_factory.mktemp("served"))
-    with place.service():
-        yield place
 
 
 @pytest.fixture
