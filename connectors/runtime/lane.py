@@ -136,7 +136,7 @@ def compare(place: str, expected: dict[bytes, bytes], actual: dict[bytes, bytes]
         wanted, stored = plain(expected.get(key)), plain(actual.get(key))
         if wanted != stored:
             raise EndpointDrifted(
-                f"{place}: expected {shown(wanted)}, actual {shown(stored)}: somebody else has"
+                f"{place}: expected {shown(wanted)}, actual {shown(stored)}: another client has"
                 " changed it; put it back, or drop the table and the task's checkpoint to"
                 " have it written again"
             )

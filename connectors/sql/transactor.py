@@ -106,7 +106,7 @@ class SqlTransactor:
         """All rows of all tables, and the checkpoint. Errors: Fenced, WrongCount."""
         stored = [index for index, rows in enumerate(self.rows) if rows.stored]
         with self.database.transaction():
-            self._guard()  # first: who was fenced is told so, not which rows are there already
+            self._guard()  # first: a fenced task learns of the fence, not of rows
             self._delete([(part.key_begin, part.key_end) for part in self.parts])
             for index in stored:
                 self._write(self.tables[index], self.rows[index])
@@ -211,7 +211,7 @@ def expect(table: Table, verb: str, actual: int, count: int) -> None:
     if actual != count:
         raise WrongCount(
             f"table {'.'.join(table.name)}: expected to {verb} {count} rows, actual {actual};"
-            " somebody else has changed the table, or the driver's `exists` is wrong"
+            " another client has changed the table, or the driver's `exists` is wrong"
         )
 
 
@@ -276,8 +276,8 @@ def tasks(dialect: Dialect, database: Database) -> dict[str, tuple[str, str]]:
 def spec_text(spec: MaterializationSpec) -> str:
     """The specification of a task, as an endpoint keeps it.
 
-    The endpoint's configuration is left out, which may have secrets in it; whoever opens a
-    session has reached the endpoint already.
+    The endpoint's configuration is left out, which may have secrets in it; a client that opens
+    a session has reached the endpoint already.
     """
     kept = MaterializationSpec()
     kept.CopyFrom(spec)

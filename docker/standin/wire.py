@@ -2,7 +2,7 @@
 
     python3 wire.py 19092 kafka:19092 /run/slackwater/delay
 
-The file has the delay in milliseconds, and is read anew ten times a second. It needs no rights
+The file has the delay in milliseconds, and is read ten times a second. It needs no rights
 and nothing of the kernel's, which `tc netem` does.
 """
 
@@ -57,7 +57,7 @@ async def carry(
                 return
             writer.write(data)
             await writer.drain()
-    except OSError:  # nobody takes it any more: the other way ends as well
+    except OSError:  # the peer has closed: the other direction ends as well
         writer.transport.abort()
     finally:
         departing.cancel()

@@ -79,7 +79,7 @@ class Partition:
     `bound` is where the shard's binding stands, and messages before `released` are all in the
     shard. `greatest` is the greatest event time, None before the first row. `stretches` divide
     what is read and not released. `owed` was read without an Append, and has refused messages.
-    `read_ms` is this replica's clock when the last message was read, one that nobody sets
+    `read_ms` is this replica's monotonic clock when the last message was read
     (D341), and `time_ms` when the last one with an event time was. `is_behind` says that there
     was more to read then. `late`, `skipped`, `bad` and `messages` count messages before `read`
     (`Fact`). Refused messages before `settled` are dead letters already. `waiting` counts those
@@ -144,7 +144,7 @@ class Seen:
 
     `greatest` has the greatest event time of each partition that has rows, `refused` the
     partitions with errors or dead letters: both of sources with a watermark. By partition,
-    `late` counts late rows, whatever became of them, `skipped` messages that were left out
+    `late` counts late rows, kept or not, `skipped` messages that were left out
     (ON ERROR SKIP), `bad` all that cannot be decoded, and `messages` all, of a source with an
     ERROR LIMIT; they are of messages that are read for the first time.
     """
@@ -273,7 +273,7 @@ class Observed:
     """What a replica knows when it plans a micro-batch.
 
     `watermark` is the engine's after the last one; it follows the candidates that it was fed.
-    `clock_ms` is the replica's clock, which nobody sets, when the ends of the topic were asked
+    `clock_ms` is the replica's monotonic clock when the ends of the topic were asked
     for; `budget` the number of messages that a micro-batch reads. With `may_settle` dead
     letters need not wait for upper; with `has_skipped` there are some at once, of messages that
     are never read.

@@ -263,7 +263,7 @@ def test_a_count_that_is_wrong_says_so(endpoint: Endpoint) -> None:
     spec = endpoint.task(NAMES)
     endpoint.apply(spec)
     write(endpoint, spec, [{"id": 1}])
-    error = "table t: expected to update 2 rows, actual 1; somebody else has changed the table"
+    error = "table t: expected to update 2 rows, actual 1; another client has changed the table"
     with pytest.raises(ConnectorFailed, match=error):
         write(endpoint, spec, [{"id": 1}, {"id": 2}], exists=[True, True])
     error = "table t: expected to delete 1 rows, actual 0"

@@ -125,5 +125,5 @@ def test_one_that_was_changed_by_another_is_told(world: World) -> None:
     text = f'{{"item": "a", "v": {changed}}}'
     world.endpoint.query(f"UPDATE prices SET flow_document = '{text}' RETURNING 1")
     world.collections.append("u2", 16, [("a", LARGE, 15, -1), ("a", "2", 15, 1)])
-    with pytest.raises((InvalidUsage, ConnectorFailed), match="somebody else has changed it"):
+    with pytest.raises((InvalidUsage, ConnectorFailed), match="another client has changed it"):
         world.catch_up()

@@ -1,9 +1,9 @@
-"""What a cluster says of itself, for whoever looks for what is wrong with it.
+"""What a cluster reports of itself, to diagnose what is wrong with it.
 
 Each broker is asked on its own, by a request that only it answers, with a client of its own
 connections: an answer means that the broker can be reached from here, as clients reach it.
 
-Kafka does not tell its release. Brokers tell which versions of which requests they take, and
+Kafka does not report its release. Brokers report which versions of requests they take, and
 librdkafka writes that to its log alone, whose lines are read here (contexts "broker" and
 "feature" of its setting `debug`).
 """
@@ -51,7 +51,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class BrokerFacts:
-    """A broker: where clients are told to reach it; `problem` says why it does not answer."""
+    """A broker: the address that it advertises; `problem` says why it does not answer."""
 
     id: int
     address: str
@@ -165,7 +165,7 @@ class _Said:
         self.requests: dict[str, int] = {}
         self.errors: list[str] = []
         self.is_cut_off = False
-        self.logger = logging.Logger("inspection")  # noqa: LOG001  nobody else's
+        self.logger = logging.Logger("inspection")  # noqa: LOG001  used here alone
         self.logger.addFilter(self._read)
 
     def note(self, error: KafkaError) -> None:

@@ -254,7 +254,7 @@ def _of_partners(node: Match, mine: Predicates) -> Iterator[Scalar]:
 def _by_distance(node: Match, predicates: Predicates) -> Iterator[Scalar]:
     """What temporal predicates of left's rows say by the distance of times of those they match.
 
-    So long as a row on the left is there it has its matches, and after that nobody asks.
+    A row on the left needs its matches as long as it is there, and not after that.
     """
     width = len(columns(node.left))
     if node.kind not in _OF_LEFT or nearest(node.predicates):

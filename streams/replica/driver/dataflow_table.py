@@ -45,7 +45,7 @@ class DataflowTable:
     leaving: dict[CollectionId, Dataflow] = field(default_factory=dict)
     failures: Counter[CollectionId] = field(default_factory=Counter)
     restarts: Counter[CollectionId] = field(default_factory=Counter)
-    """How often running dataflows have failed, and begun again from a checkpoint or anew."""
+    """How often running dataflows have failed, and been started again since."""
 
     def of(self, flow: Dataflow) -> Dataflow:
         """Return what a dataflow is at present."""
@@ -69,7 +69,7 @@ class DataflowTable:
             return self.tell(flow, Dropped())
 
     def compact(self, dataflow: CollectionId, since: Antichain) -> None:
-        """Note that nobody reads an export before `since` any more, if it is maintained."""
+        """Note that an export is not read before `since` any more, if it is maintained."""
         with self.lock:
             flow = self.running.get(dataflow)
             if flow is not None:

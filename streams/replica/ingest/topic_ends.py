@@ -36,7 +36,7 @@ GROWTH = 1.25
 
 
 def elapsed_ms() -> int:
-    """Return milliseconds by the clock that nobody sets; their differences mean something."""
+    """Return milliseconds of the monotonic clock; only their differences mean something."""
     return time.monotonic_ns() // 1_000_000
 
 
@@ -68,7 +68,7 @@ class EndsReader(Protocol):
 class _Watched:
     """A topic: its last answer, when to ask again, and the last failure, if any."""
 
-    told: TopicReport | None = None
+    report: TopicReport | None = None
     surveyed_s: float = float("-inf")
     pause_s: float = SHORTEST_S
     due_s: float = 0.0
@@ -113,9 +113,9 @@ class TopicEndsPoller:
         """Return the answers for the followed topics whose last request succeeded."""
         with self._lock:
             return {
-                topic: watched.told
+                topic: watched.report
                 for topic, watched in self._topics.items()
-                if watched.told is not None
+                if watched.report is not None
             }
 
     def close(self) -> None:
@@ -147,22 +147,22 @@ class TopicEndsPoller:
             watched = self._topics.get(topic)
         if watched is None:
             return False
-        observation, trouble = self._told(topic, watched)
+        observation, trouble = self._reported(topic, watched)
         if observation is not None:
             observation = self._measured(topic, watched, observation)
         if trouble and trouble != watched.trouble:
             log.warning("topic cannot be followed", extra={"topic": topic, "reason": trouble})
         with self._lock:
-            moved = observation != watched.told
-            watched.told, watched.trouble = observation, trouble
+            moved = observation != watched.report
+            watched.report, watched.trouble = observation, trouble
             watched.pause_s = SHORTEST_S if moved else min(LONGEST_S, watched.pause_s * GROWTH)
             watched.due_s = time.monotonic() + watched.pause_s
         return moved
 
-    def _told(self, topic: Topic, watched: _Watched) -> tuple[TopicReport | None, str]:
+    def _reported(self, topic: Topic, watched: _Watched) -> tuple[TopicReport | None, str]:
         """Return the broker's answer, or why there is none."""
         asked_ms, asked_elapsed_ms, now_s = self._now_ms(), elapsed_ms(), time.monotonic()
-        before = watched.told if now_s < watched.surveyed_s + SURVEY_S else None
+        before = watched.report if now_s < watched.surveyed_s + SURVEY_S else None
         try:
             ends = self._asked(topic, before)
         except Determinate as error:
@@ -171,7 +171,7 @@ class TopicEndsPoller:
             again = replace(before, asked_ms=asked_ms, asked_elapsed_ms=asked_elapsed_ms)
             return replace(again, repeats=before.repeats + 1), ""
         try:
-            told = TopicReport(
+            report = TopicReport(
                 self._identify(topic),
                 ends,
                 asked_ms=asked_ms,
@@ -181,10 +181,10 @@ class TopicEndsPoller:
             return None, str(error)
         if before is None:
             watched.surveyed_s = now_s
-        elif told.id != before.id:  # which may have other partitions
+        elif report.id != before.id:  # which may have other partitions
             watched.surveyed_s = float("-inf")
-            return self._told(topic, watched)
-        return _after(watched.told, told), ""
+            return self._reported(topic, watched)
+        return _after(watched.report, report), ""
 
     def _asked(self, topic: Topic, before: TopicReport | None) -> Mapping[int, Ends]:
         """Return the ends; without an answer of before, of all partitions that there are."""
@@ -202,7 +202,7 @@ class TopicEndsPoller:
     ) -> TopicReport:
         """The answer with the mean size of a message."""
         now_s = time.monotonic()
-        if watched.told is not None and watched.told.id != observation.id:
+        if watched.report is not None and watched.report.id != observation.id:
             watched.sized = MeanSize()
         if watched.sized.is_due(observation.ends, now_s):
             watched.sized = sampled(self._reader, topic, watched.sized, observation.ends, now_s)

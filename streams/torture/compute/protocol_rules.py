@@ -241,7 +241,7 @@ class Answers:
         insist(is_asked, "an answer is to a peek of the iteration", response)
         insist(uuid not in self.peeks, "a peek has one answer", response)
         if isinstance(response.outcome, PeekCanceled):
-            insist(uuid in iteration.canceled, "what nobody canceled is answered", response)
+            insist(uuid in iteration.canceled, "PeekCanceled answers a canceled peek", response)
         self.peeks.add(uuid)
 
     def _deliver(self, response: SubscribeResponse) -> None:
@@ -266,7 +266,7 @@ class Answers:
                 self.over[uuid] = Timestamp(lower - 1)
             case DroppedAt():
                 canceled = uuid in self.iteration.canceled
-                insist(canceled, "what nobody canceled is delivered", response)
+                insist(canceled, "DroppedAt answers a canceled subscribe", response)
                 self.over[uuid] = END
 
     def _is_known(self, key: CollectionId, response: Response) -> None:

@@ -151,7 +151,7 @@ class SharedFile:
         with Path(f"{directory}/{self.name}").open("ab") as file:
             # Asked of the file: a write that failed half way has left a part of itself.
             offset = file.tell()
-            if offset < self.size:  # made anew, its runs would have the names of others
+            if offset < self.size:  # in a new file its runs would have the names of others
                 raise FileNotFoundError(f"run file {self.name} was deleted while in use")
             padding = -offset % _ALIGNMENT
             file.write(bytes(padding))

@@ -87,7 +87,7 @@ def test_each_process_answers_once() -> None:
     [
         (answer(0, "other"), "an answer is to a peek of the iteration"),
         (answer(0, "q"), "an answer is to a peek of the iteration"),
-        (answer(0, "p", PeekCanceled()), "what nobody canceled is answered"),
+        (answer(0, "p", PeekCanceled()), "PeekCanceled answers a canceled peek"),
     ],
     ids=["never-asked", "of-another-replica", "canceled-by-itself"],
 )
@@ -188,7 +188,7 @@ def test_intervals_that_may_be(
             [batch(3, 10), SubscribeInterrupted(Timestamp(10), ""), batch(10, 12)],
             "the end is the last",
         ),
-        ([SUBSCRIBE], [DroppedAt(Timestamp(3))], "what nobody canceled is delivered"),
+        ([SUBSCRIBE], [DroppedAt(Timestamp(3))], "DroppedAt answers a canceled subscribe"),
     ],
     ids=[
         "not-asked",
