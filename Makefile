@@ -49,7 +49,7 @@ APP := tests/unit/app
 STORAGE := tests/unit/storage tests/unit/connectors tests/unit/compaction tests/contract
 
 test-unit: setup ## the tests of `make test` without broker and Spark
-	@$(BESIDE) --jobs=2 test-parts test-operators test-storage test-adapter test-models
+	@$(BESIDE) --jobs=4 test-adapter test-parts test-storage test-operators test-models
 
 test-parts: setup # those of `make test-unit` but those of the next four
 	$(RUN)/python -m pytest $(UNIT) --ignore=$(OPERATORS) --ignore=$(ADAPTER) --ignore=$(APP) --ignore=tests/model $(STORAGE:%=--ignore=%)
