@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 from streams.adapter.results import Rows
 from streams.plan.physical import Column
 from streams.trace.columns import int64
-from streams.trace.kernel.kernel import Kernel, data_schema, typed
+from streams.trace.kernel.kernel import Kernel, data_schema, round_trips, typed
 from streams.trace.updates import flatten
 
 CHANGE = (Column("slackwater_time", "BIGINT"), Column("slackwater_diff", "BIGINT"))
@@ -44,7 +44,7 @@ def rows(table: pa.Table, types: Sequence[str], kernel: Kernel) -> Iterator[Rows
     if not table.num_rows:
         return
     names = [f"c{index}" for index in range(len(types))]
-    odd = [not kernel.round_trips(kind) for kind in types]
+    odd = [not round_trips(kind) for kind in types]
     if any(odd):
         table = pa.Table.from_batches([flatten([table], data_schema(types))])
     values = [

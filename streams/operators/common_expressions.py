@@ -58,7 +58,7 @@ def compute(
         return {}
     named = sorted(expressions)
     columns = [f"{sql} AS v{number}" for number, (sql, _) in enumerate(named)]
-    text = f"SELECT {', '.join(columns)} FROM {source_of(types, kernel)}"
+    text = f"SELECT {', '.join(columns)} FROM {source_of(types)}"
     try:
         values = kernel.prepare(text, t=rows.schema).run(rows)
     except (EvaluationFailed, StatementRefused):

@@ -9,7 +9,7 @@ import pyarrow as pa
 from streams.operators.group_contents import GroupContents
 from streams.trace.columns import Ints, int64
 from streams.trace.kernel.connection import EvaluationFailed
-from streams.trace.kernel.kernel import Kernel, arrow_type
+from streams.trace.kernel.kernel import arrow_type, round_trips
 
 Evaluate = Callable[[pa.RecordBatch], pa.Table]
 """Evaluates the rows of pairs (columns `p` and `i` first) to one result per `p`."""
@@ -24,9 +24,9 @@ def port(types: Types) -> pa.Schema:
     return pa.schema([("p", pa.int64()), ("i", pa.int64()), *data])
 
 
-def source(types: Types, kernel: Kernel) -> str:
+def source(types: Types) -> str:
     """The port `t` with its columns in the types that expressions are bound to."""
-    if all(kernel.round_trips(kind) for kind in types.values()):
+    if all(round_trips(kind) for kind in types.values()):
         return "{t}"
     casts = [f"CAST({name} AS {kind}) AS {name}" for name, kind in types.items()]
     return f"(SELECT {', '.join(['p', 'i', *casts])} FROM {{t}})"

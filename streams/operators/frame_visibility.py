@@ -119,7 +119,7 @@ def evaluated(
     nothing = pa.array(np.zeros(size, np.int64))
     rows = pa.RecordBatch.from_arrays([*columns, nothing, nothing], schema=arrow_schema(types))
     named = ", ".join(f"{text} AS v{index}" for index, text in enumerate(texts))
-    statement = kernel.prepare(f"SELECT {named} FROM {source_of(types, kernel)}", t=rows.schema)
+    statement = kernel.prepare(f"SELECT {named} FROM {source_of(types)}", t=rows.schema)
     results = statement.run(rows)
     return [one_array(results[f"v{index}"]) for index in range(len(texts))]
 

@@ -91,7 +91,7 @@ def _statement(node: Groupwise, types: Sequence[str], kernel: Kernel) -> Evaluat
     named: Types = {f"c{index}": kind for index, kind in enumerate(types)}
     outputs = [f"{expression.sql} AS c{index}" for index, expression in enumerate(node.outputs)]
     where = f" QUALIFY {node.condition.sql}" if node.condition else ""
-    text = f"SELECT {', '.join(['p', *outputs])} FROM {source(named, kernel)}{where}"
+    text = f"SELECT {', '.join(['p', *outputs])} FROM {source(named)}{where}"
     return lambda rows: kernel.prepare(text, t=port(named)).run(rows)
 
 

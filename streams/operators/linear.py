@@ -26,7 +26,13 @@ from streams.operators.try_eval import with_lazy_operands
 from streams.plan.physical import Expression, Linear
 from streams.trace.columns import Flags, Ints, int64, one_array
 from streams.trace.kernel.connection import EvaluationFailed, StatementRefused
-from streams.trace.kernel.kernel import Kernel, arrow_schema, arrow_type, data_schema
+from streams.trace.kernel.kernel import (
+    Kernel,
+    arrow_schema,
+    arrow_type,
+    data_schema,
+    round_trips,
+)
 from streams.trace.updates import flatten
 
 Computed = Mapping[tuple[str, str], pa.Array]
@@ -92,10 +98,10 @@ def pick(output: Expression, types: Sequence[str], type_: str) -> int | None:
     return int(match[1])
 
 
-def source_of(types: Sequence[str], kernel: Kernel) -> str:
+def source_of(types: Sequence[str]) -> str:
     """The port `t` with the columns in the types that the expressions are bound to."""
     casts = [
-        f"c{index}" if kernel.round_trips(kind) else f"CAST(c{index} AS {kind}) AS c{index}"
+        f"c{index}" if round_trips(kind) else f"CAST(c{index} AS {kind}) AS c{index}"
         for index, kind in enumerate(types)
     ]
     if all(" " not in cast for cast in casts):
@@ -112,7 +118,7 @@ def _plainly(
 ) -> pa.RecordBatch:
     outputs = [f"{output.sql} AS c{index}" for index, output in enumerate(node.outputs)]
     where = " AND ".join(f"({predicate.sql})" for predicate in node.predicates)
-    sql = f"SELECT {', '.join([*outputs, 'time', 'diff'])} FROM {source_of(types, kernel)}"
+    sql = f"SELECT {', '.join([*outputs, 'time', 'diff'])} FROM {source_of(types)}"
     statement = kernel.prepare(sql + (f" WHERE {where}" if where else ""), t=rows.schema)
     return flatten([statement.run(rows)], arrow_schema(output_types))
 
@@ -168,7 +174,7 @@ def evaluate_with_try(
     parts = [f"r{i}.v AS v{i}, r{i} IS NULL AS f{i}" for i in range(len(expressions))]
     sql = (
         f"WITH tried AS MATERIALIZED "
-        f"(SELECT {', '.join(tries)} FROM {source_of(types, kernel)}) "
+        f"(SELECT {', '.join(tries)} FROM {source_of(types)}) "
         f"SELECT {', '.join(parts)} FROM tried"
     )
     try:
@@ -188,7 +194,7 @@ def _bisected(
 
     Cost: O(failing rows * log(rows)) calls of DuckDB.
     """
-    sql = f"SELECT {expression.sql} AS v FROM {source_of(types, kernel)}"
+    sql = f"SELECT {expression.sql} AS v FROM {source_of(types)}"
     statement = kernel.prepare(sql, t=rows.schema)
     failed = np.zeros(rows.num_rows, np.bool_)
     kind = arrow_type(expression.type)

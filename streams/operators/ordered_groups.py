@@ -45,7 +45,7 @@ def sort_keys_of(
     """The sort keys of updates, whose columns have these `types`."""
     # A key of at most eight bytes would be a BIGINT, but for the text that is nothing.
     key = f"create_sort_key({order_of}, '', 'ASC NULLS LAST')"
-    text = f"SELECT {key} AS v FROM {source_of(types, kernel)}"
+    text = f"SELECT {key} AS v FROM {source_of(types)}"
     return one_array(kernel.prepare(text, t=rows.schema).run(rows)["v"]).cast(pa.binary())
 
 

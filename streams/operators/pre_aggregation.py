@@ -81,7 +81,7 @@ def partial(
         types: the DuckDB types of its columns.
         kernel: the worker's DuckDB.
     """
-    statement = kernel.prepare(_statement(node, of, types, kernel), t=rows.schema)
+    statement = kernel.prepare(_statement(node, of, types), t=rows.schema)
     try:
         result = statement.run(rows)
     except EvaluationFailed:
@@ -89,7 +89,7 @@ def partial(
     return _weighted(result, of, kernel)
 
 
-def _statement(node: Linear, of: ReduceShape, types: Sequence[str], kernel: Kernel) -> str:
+def _statement(node: Linear, of: ReduceShape, types: Sequence[str]) -> str:
     keys = [f"({node.outputs[key].sql}) AS k{i}" for i, key in enumerate(of.node.keys)]
     sums = ["count(*) AS n"]
     for index, slot in enumerate(of.slots):
@@ -99,7 +99,7 @@ def _statement(node: Linear, of: ReduceShape, types: Sequence[str], kernel: Kern
             sums.append(f"sum({value}) AS s{index}")
     where = " AND ".join(f"({predicate.sql})" for predicate in node.predicates)
     text = f"SELECT {', '.join([*keys, 'time', 'diff', *sums])}"
-    text += f" FROM {source_of(types, kernel)}"
+    text += f" FROM {source_of(types)}"
     return text + (f" WHERE {where}" if where else "") + " GROUP BY ALL"
 
 

@@ -67,13 +67,13 @@ def recomputed(
 
 
 def _statement(call: Aggregate, types: Types, kernel: Kernel) -> Evaluate:
-    text = f"SELECT p, {call.sql} AS v FROM {source(types, kernel)} GROUP BY p"
+    text = f"SELECT p, {call.sql} AS v FROM {source(types)} GROUP BY p"
     return lambda rows: kernel.prepare(text, t=port(types)).run(rows)
 
 
 def _over_nothing(call: Aggregate, types: Types, kernel: Kernel) -> pa.Array:
     schema = port(types)
-    statement = kernel.prepare(f"SELECT {call.sql} AS v FROM {source(types, kernel)}", t=schema)
+    statement = kernel.prepare(f"SELECT {call.sql} AS v FROM {source(types)}", t=schema)
     results = statement.run(flatten([], schema))["v"]
     return _cast(pa.table([results], ["v"]), arrow_type(call.type))
 

@@ -148,7 +148,7 @@ def _plainly(
     parts = [f"{output.sql} AS c{i}" for i, output in enumerate(node.outputs)]
     parts += [f"{bound.value.sql} AS b{i}" for i, bound in enumerate(node.bounds)]
     where = " AND ".join(f"({predicate.sql})" for predicate in node.predicates)
-    sql = f"SELECT {', '.join([*parts, 'time', 'diff'])} FROM {source_of(types, kernel)}"
+    sql = f"SELECT {', '.join([*parts, 'time', 'diff'])} FROM {source_of(types)}"
     statement = kernel.prepare(sql + (f" WHERE {where}" if where else ""), t=rows.schema)
     result = statement.run(rows)
     values = [one_array(result[f"b{i}"]) for i in range(len(node.bounds))]

@@ -41,6 +41,6 @@ def step(
     unread = set(node.lists) - read
     columns = [f"NULL::{types[i]} AS c{i}" if i in unread else f"c{i}" for i in range(width)]
     columns += [f"unnest(c{at}) AS c{width + i}" for i, at in enumerate(node.lists)]
-    text = f"SELECT {', '.join([*columns, 'time', 'diff'])} FROM {source_of(types, kernel)}"
+    text = f"SELECT {', '.join([*columns, 'time', 'diff'])} FROM {source_of(types)}"
     result = kernel.prepare(text, t=rows.schema).run(rows)
     return NodeOutput(flatten([result], arrow_schema(output_types)))

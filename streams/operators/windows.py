@@ -182,7 +182,7 @@ def _statement(node: Groupwise, reach: Reach, types: Sequence[str], kernel: Kern
         named |= {f"m{index}": types[extreme.argument], f"w{index}": "BOOLEAN"}
     named |= {f"c{index}": kind for index, kind in enumerate(types)}
     outputs = [f"{expression.sql} AS c{index}" for index, expression in enumerate(node.outputs)]
-    inner = f"SELECT p, e, {', '.join(outputs)} FROM {source(named, kernel)}"
+    inner = f"SELECT p, e, {', '.join(outputs)} FROM {source(named)}"
     return kernel.prepare(f"SELECT * EXCLUDE (e) FROM ({inner}) WHERE e", t=port(named))
 
 

@@ -31,7 +31,7 @@ from streams.progress import Interval, interval_of
 from streams.storage.read.soundness import present_errors
 from streams.trace.columns import Ints, int64
 from streams.trace.exact.diffs import repeat_positions
-from streams.trace.kernel.kernel import Kernel, arrow_schema
+from streams.trace.kernel.kernel import Kernel, arrow_schema, round_trips
 from streams.trace.updates import advance, consolidate_if_needed, flatten
 
 PLAIN = frozenset({"TINYINT", "SMALLINT", "INTEGER", "BIGINT", "VARCHAR"})
@@ -93,12 +93,12 @@ def matching(
     if keys.num_rows == 1 and PLAIN.issuperset(kinds):
         return _equal(whole, columns, keys)
     casts = (
-        f"k{index}" if kernel.round_trips(kind) else f"CAST(k{index} AS {kind}) AS k{index}"
+        f"k{index}" if round_trips(kind) else f"CAST(k{index} AS {kind}) AS k{index}"
         for index, kind in enumerate(kinds)
     )
     pairs = (f"t.c{at} = k.k{index}" for index, at in enumerate(columns))
     sql = (
-        f"SELECT t.* FROM {linear.source_of(types, kernel)} t SEMI JOIN"
+        f"SELECT t.* FROM {linear.source_of(types)} t SEMI JOIN"
         f" (SELECT {', '.join(casts)} FROM {{k}}) k ON {' AND '.join(pairs)}"
     )
     statement = kernel.prepare(sql, t=whole.schema, k=keys.schema)
@@ -214,7 +214,7 @@ def _ordered(
         for key in peek.order
     ]
     behind = [f"c{position} ASC NULLS LAST" for position in peek.project]
-    source = linear.source_of(types, kernel)
+    source = linear.source_of(types)
     statement = kernel.prepare(
         f"SELECT * FROM {source} ORDER BY {', '.join([*terms, *behind]) or 'diff'}",
         t=rows.schema,

@@ -129,15 +129,19 @@ class Kernel:
     ) -> None:
         self._limits = memory_limit, temp_directory, most_bytes
         self.most_bytes = most_bytes
-        self._connection = connect(memory_limit, temp_directory)
         self._careful: Kernel | None = None
         self._names = itertools.count()
         self._prepared: OrderedDict[_Key, Prepared] = OrderedDict()
         self._text = 0
-        self._rendered: dict[str, bool] = {}
         self._functions: dict[str, Function] = {}
         self.raised: dict[str, str] = {}
         """The first exception of each Python function, by its name; the reader clears it."""
+
+    @functools.cached_property
+    def _connection(self) -> duckdb.DuckDBPyConnection:
+        """It is opened for the first statement, which takes 20 ms of a processor."""
+        memory_limit, temp_directory, _ = self._limits
+        return connect(memory_limit, temp_directory)
 
     def query(self, sql: str, /, **tables: pa.Table | pa.RecordBatch) -> pa.Table:
         """The answer to `sql`, in which the tables go by the names of the arguments.
@@ -259,21 +263,9 @@ class Kernel:
         names, types = rows["column_name"].to_pylist(), rows["column_type"].to_pylist()
         return list(zip(names, types, strict=True))
 
-    def round_trips(self, duckdb_type: str) -> bool:
-        """Whether DuckDB reads its own Arrow export of this type back as this type."""
-        if duckdb_type not in self._rendered:
-            table = empty_table(pa.schema([("x", arrow_type(duckdb_type))]))
-            self._register("round_trip", table)
-            read = self._run("SELECT typeof(any_value(x)) AS t FROM round_trip")
-            self._connection.unregister("round_trip")
-            self._rendered[duckdb_type] = printed_type(read["t"][0].as_py()) == printed_type(
-                duckdb_type
-            )
-        return self._rendered[duckdb_type]
-
     def _view(self, name: str, table: pa.Table, types: Sequence[str]) -> None:
         table = importable(table)
-        if all(self.round_trips(kind) for kind in types):
+        if all(round_trips(kind) for kind in types):
             self._register(name, table)
             return
         pairs = zip(table.column_names, types, strict=True)
@@ -412,6 +404,15 @@ def printed_type(duckdb_type: str) -> str:
     """The type's text as DuckDB prints it."""
     with _types_kernel().cursor() as connection:
         return str(connection.sql(f"SELECT NULL::{duckdb_type} AS x").types[0])
+
+
+@functools.lru_cache(maxsize=4096)
+def round_trips(duckdb_type: str) -> bool:
+    """Whether DuckDB reads its own Arrow export of this type back as this type."""
+    table = empty_table(pa.schema([("x", arrow_type(duckdb_type))]))
+    with _types_kernel().cursor() as connection:
+        read = str(connection.from_arrow(table).types[0])
+    return printed_type(read) == printed_type(duckdb_type)
 
 
 def typed(column: str, duckdb_type: str) -> str:
