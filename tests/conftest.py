@@ -14,6 +14,7 @@ from hypothesis.internal.constants_ast import Constants
 from streams.errors import InvalidUsage
 from streams.kafka.embedded import EmbeddedBroker
 from streams.temporary import temporary_directory
+from tests.support.forks import stop_fork_server
 from tests.support.postgres import Server
 from tests.support.tiers import mark_long
 
@@ -117,6 +118,7 @@ def pytest_unconfigure(config: pytest.Config) -> None:
     DuckDB's binding would list each object of theirs as leaked, forty lines behind the result.
     Services end in the same way (`streams.app.service_process.serve`).
     """
+    stop_fork_server()
     if EXIT_STATUS in config.stash:
         sys.stdout.flush()
         sys.stderr.flush()

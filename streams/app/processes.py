@@ -159,36 +159,52 @@ class Child:
             return ""
 
     def _spawn(self) -> Process:
-        self.log_file.parent.mkdir(parents=True, exist_ok=True)
-        with self.log_file.open("ab") as out:
-            if self.fork_server is not None:
-                with contextlib.suppress(OSError):
-                    return self._forked(self.fork_server, out.fileno())
-            return subprocess.Popen(  # noqa: S603  our own command, no shell
-                guarded(self.command),
-                stdin=subprocess.PIPE,
-                stdout=out,
-                stderr=subprocess.STDOUT,
-                env={**os.environ, **self.environment},
-                start_new_session=True,
-            )
+        return spawn(self.command, self.log_file, self.environment, self.fork_server)
 
-    def _forked(self, server: Path, out: int) -> Forked:
-        """Have the server fork it. Errors: OSError."""
-        reading, writing = os.pipe()
-        stdin = os.fdopen(writing, "wb", buffering=0)
-        try:
-            return Forked(server, self.command, (reading, out, out), self.environment, stdin)
-        except OSError as cause:
-            stdin.close()
-            log.warning(
-                "%s cannot be forked, and is started by itself",
-                self.name,
-                extra={"cause": str(cause)},
-            )
-            raise
-        finally:
-            os.close(reading)
+
+def spawn(
+    command: Sequence[str],
+    log_file: Path,
+    environment: Mapping[str, str] | None = None,
+    fork_server: Path | None = None,
+) -> Process:
+    """Start a process in a group of its own, which appends to a log and ends with this one.
+
+    `environment` is added to ours. Where the fork server at the address has ended, it is
+    started by itself. Errors: OSError.
+    """
+    log_file.parent.mkdir(parents=True, exist_ok=True)
+    with log_file.open("ab") as out:
+        if fork_server is not None:
+            with contextlib.suppress(OSError):
+                return _forked(fork_server, command, out.fileno(), environment)
+        return subprocess.Popen(  # noqa: S603  our own command, no shell
+            guarded(command),
+            stdin=subprocess.PIPE,
+            stdout=out,
+            stderr=subprocess.STDOUT,
+            env={**os.environ, **(environment or {})},
+            start_new_session=True,
+        )
+
+
+def _forked(
+    server: Path, command: Sequence[str], out: int, environment: Mapping[str, str] | None
+) -> Forked:
+    """Have the server fork it. Errors: OSError."""
+    reading, writing = os.pipe()
+    stdin = os.fdopen(writing, "wb", buffering=0)
+    try:
+        return Forked(server, command, (reading, out, out), environment, stdin)
+    except OSError as cause:
+        stdin.close()
+        log.warning(
+            "a process cannot be forked, and is started by itself",
+            extra={"command": " ".join(command), "cause": str(cause)},
+        )
+        raise
+    finally:
+        os.close(reading)
 
 
 def kill_group(leader: int, number: signal.Signals) -> None:

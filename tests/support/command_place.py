@@ -1,7 +1,6 @@
 """Services of storage as processes, in a namespace of their own on a real broker."""
 
 import json
-import subprocess
 import sys
 import uuid
 from collections.abc import Iterator
@@ -10,9 +9,12 @@ from pathlib import Path
 
 import pyarrow as pa
 
+from streams.app.processes import spawn
 from streams.app.service_config import Service
+from streams.forks import Process
 from tests.stranger.client import Client
 from tests.stranger.reader import Reader
+from tests.support.forks import fork_server_address
 
 TABLE = json.dumps(
     {
@@ -41,15 +43,8 @@ class Place:
         self.namespace = f"cmd{uuid.uuid4().hex[:8]}"
 
     @contextmanager
-    def service(self, **points: int) -> Iterator["subprocess.Popen[bytes]"]:
+    def service(self, **points: int) -> Iterator[Process]:
         """A running service, which dies at the points."""
-        with self.start(**points) as process:
-            try:
-                yield process
-            finally:
-                process.kill()
-
-    def start(self, **points: int) -> "subprocess.Popen[bytes]":
         config = self.directory / "storage.json"
         Service(
             bootstrap=self.bootstrap,
@@ -58,10 +53,15 @@ class Place:
             points=points,
         ).write(config)
         command = [sys.executable, "-m", "streams.app.main", "storage", "--config", str(config)]
-        with (self.directory / "storage.log").open("ab") as out:
-            return subprocess.Popen(
-                command, stdin=subprocess.PIPE, stdout=out, stderr=out, start_new_session=True
-            )
+        log = self.directory / "storage.log"
+        process = spawn(command, log, fork_server=fork_server_address())
+        try:
+            yield process
+        finally:
+            process.kill()
+            process.wait()
+            assert process.stdin is not None, "it is supervised by it"
+            process.stdin.close()
 
     @contextmanager
     def client(self) -> Iterator[Client]:

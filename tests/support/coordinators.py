@@ -1,8 +1,8 @@
 """A coordinator over a broker in memory, with replicas without Spark, for tests."""
 
-import atexit
 import itertools
 import json
+from functools import cache
 
 from streams.adapter.coordinator import Coordinator
 from streams.adapter.coordinator_settings import Cluster, CoordinatorSettings
@@ -14,6 +14,7 @@ from streams.kafka.memory.logs import MemoryBroker
 from streams.kafka.topics import TopicKind, TopicSpec
 from streams.progress import frontier
 from streams.storage.client.shards import Shards
+from tests.support.forks import fork_server_address
 from tests.support.processes import eventually
 from tests.support.replica import FakeReplica
 
@@ -27,9 +28,10 @@ TOTALS = (
 SINK = "CREATE SINK out FROM totals INTO KAFKA (TOPIC 'totals') KEY (id)"
 
 
-WORKERS = Workers()
-"""For all tests of a process: one takes a second to start."""
-atexit.register(WORKERS.close)
+@cache
+def shared_workers() -> Workers:
+    """For all tests of a process; they end with its fork server."""
+    return Workers(fork_server=fork_server_address())
 
 
 class Killed(BaseException):
@@ -39,9 +41,9 @@ class Killed(BaseException):
 class Environment:
     """A broker that outlives coordinators and replicas."""
 
-    def __init__(self, workers: Workers = WORKERS, check: Check = no_connectors) -> None:
+    def __init__(self, workers: Workers | None = None, check: Check = no_connectors) -> None:
         self.check = check
-        self.workers = workers
+        self.workers = workers or shared_workers()
         self.brokers_now = NOW
         self.broker = MemoryBroker(lambda: self.brokers_now)
         self.broker.topics.create([TopicSpec(Topic("orders"), 1, TopicKind.RAW)])

@@ -78,7 +78,7 @@ def test_the_whole_life_cycle(place: Place) -> None:
         assert client.refused("heartbeat", capability=other) == "InvalidCapability"
         check_expiry(client, read)
         check_sealed_and_forgotten(client, reader, read, write)
-        service.send_signal(signal.SIGTERM)
+        service.terminate()
         assert service.wait(30) == 0
 
 
@@ -264,7 +264,7 @@ def test_a_killed_service_answers_once(place: Place, point: str) -> None:
             client.send("transfer", capability=read),
             client.send("drop", collection="t4", capability={**write, "frontier": 20}),
         ]
-        with place.start(**{point: 1}) as doomed:
+        with place.service(**{point: 1}) as doomed:
             assert doomed.wait(60) == -signal.SIGKILL
         with place.service():
             outcomes = [client.outcome(id_) for id_ in ids]

@@ -11,6 +11,7 @@ from streams.adapter.workers.pool import Workers
 from streams.ids import Topic
 from streams.kafka.log import ChunkRef
 from tests.support.coordinators import NOW, Environment, with_orders
+from tests.support.forks import fork_server_address
 
 CLOSURE = (
     "WITH MUTUALLY RECURSIVE r(n INT) AS (SELECT 1 UNION SELECT n + 1 FROM r WHERE n < 3)"
@@ -20,7 +21,7 @@ CLOSURE = (
 
 @pytest.fixture(scope="module")
 def workers() -> Iterator[Workers]:
-    workers = Workers(Limits(rows=1 << 20))
+    workers = Workers(Limits(rows=1 << 20), fork_server=fork_server_address())
     yield workers
     workers.close()
 

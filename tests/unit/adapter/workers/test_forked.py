@@ -2,7 +2,7 @@
 
 import os
 import sys
-from collections.abc import Generator, Iterator
+from collections.abc import Generator
 from pathlib import Path
 from typing import TypeVar
 
@@ -13,12 +13,12 @@ from streams.adapter.workers.limits import Limits
 from streams.adapter.workers.pool import Workers
 from streams.adapter.workers.process import Worker
 from streams.adapter.workers.requests import Compute, Plan, Query
-from streams.app.fork_server import fork_server
 from streams.errors import InvalidStatement
 from streams.ids import CollectionId, Timestamp
 from streams.plan.compile import Relation
 from streams.plan.physical import Column
 from streams.trace.kernel.functions import Function
+from tests.support.forks import fork_server_address
 from tests.support.processes import command_line, eventually
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="only Linux has a fork server")
@@ -29,11 +29,11 @@ Returned = TypeVar("Returned")
 T = {"t": Relation(CollectionId("s1"), (Column("a", "BIGINT"),))}
 
 
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    with fork_server(tmp_path_factory.mktemp("server") / "log") as address:
-        assert address is not None
-        yield address
+@pytest.fixture
+def server() -> Path:
+    address = fork_server_address()
+    assert address is not None
+    return address
 
 
 def done(work: Generator[None, None, Returned]) -> Returned:

@@ -38,6 +38,7 @@ from streams.plan.sql.statements import CreateFunction
 from streams.torture.hostile.statements import MONSTERS
 from streams.trace.kernel.functions import Function
 from streams.trace.kernel.kernel import arrow_schema
+from tests.support.forks import fork_server_address
 from tests.support.processes import eventually, kill
 
 Returned = TypeVar("Returned")
@@ -62,7 +63,8 @@ def done(work: Generator[None, None, Returned]) -> Returned:
 
 @pytest.fixture(scope="module")
 def workers() -> Iterator[Workers]:
-    workers = Workers(Limits(memory=1 << 30, rows=256 << 20, seconds=30), most=2)
+    limits = Limits(memory=1 << 30, rows=256 << 20, seconds=30)
+    workers = Workers(limits, most=2, fork_server=fork_server_address())
     yield workers
     workers.close()
 
@@ -136,7 +138,7 @@ def test_a_worker_that_dies_fails_its_statement_alone(
 
 
 def test_a_worker_that_dies_unused_is_replaced() -> None:
-    workers = Workers(most=1)
+    workers = Workers(most=1, fork_server=fork_server_address())
     try:
         with done(workers.lend()) as worker:
             done(worker.ask(View(Query("SELECT 1 AS one", {}, ()))))
@@ -149,7 +151,7 @@ def test_a_worker_that_dies_unused_is_replaced() -> None:
 
 
 def test_a_worker_that_hangs_is_ended() -> None:
-    workers = Workers(Limits(seconds=4), most=1)
+    workers = Workers(Limits(seconds=4), 1, fork_server=fork_server_address())
     hanging = python("hanging", "time.sleep(1000)")
     try:
         with pytest.raises(WorkerLost) as failed:
@@ -196,7 +198,7 @@ def test_what_only_this_process_cannot_run_is_told(workers: Workers) -> None:
 
 @pytest.fixture
 def cramped(tmp_path: Path) -> Iterator[Workers]:
-    workers = Workers(Limits(disk=1 << 20), 1, tmp_path)
+    workers = Workers(Limits(disk=1 << 20), 1, tmp_path, fork_server=fork_server_address())
     yield workers
     workers.close()
     assert not list(tmp_path.iterdir())
@@ -350,7 +352,7 @@ def test_a_worker_has_pandas_once_a_function_may_use_it() -> None:
         "nulls = pyarrow.array(pandas.Series([1.0, float('nan')])).null_count",
         "return pyarrow.array([nulls] * len(x), pyarrow.int64())",
     )
-    workers = Workers(most=1)
+    workers = Workers(most=1, fork_server=fork_server_address())
     try:
         assert honest(workers)
         with done(workers.lend()) as worker:
@@ -432,7 +434,7 @@ def test_a_row_that_is_too_large_is_refused(workers: Workers) -> None:
 
 
 def test_a_worker_leaves_nothing(tmp_path: Path) -> None:
-    workers = Workers(directory=tmp_path)
+    workers = Workers(directory=tmp_path, fork_server=fork_server_address())
     workers.start()
     assert len(list(tmp_path.iterdir())) == 1
     workers.close()
@@ -442,7 +444,7 @@ def test_a_worker_leaves_nothing(tmp_path: Path) -> None:
 def test_a_worker_logs_in_the_form_of_its_coordinator(
     capfd: pytest.CaptureFixture[str],
 ) -> None:
-    workers = Workers(most=1, log_format="json")
+    workers = Workers(most=1, log_format="json", fork_server=fork_server_address())
     try:
         with pytest.raises(RuntimeError, match="UnpicklingError"):
             asked(workers, Compute(b"no plan", Timestamp(7)))
