@@ -36,7 +36,7 @@ demo-postgres: setup ## the same, and the views in a PostgreSQL, checked in SQL 
 
 test: setup ## every change: all that proves correctness, on a real broker and Spark too
 	@echo "those that compute beside those that wait: each run is shown when it has ended"
-	@$(BESIDE) --jobs=5 LATER=class-archive test-parts test-adapter test-replica test-services test-environments test-storage test-operators test-models
+	@$(BESIDE) --jobs=5 LATER=class-archive test-parts test-adapter test-replica test-services test-environments test-models test-storage test-operators
 
 # Spark's classes are archived beside the first two, and the others begin behind it.
 test-storage test-operators test-models: $(LATER)
@@ -46,13 +46,14 @@ UNIT := -m "not integration and not e2e and not long"
 OPERATORS := tests/unit/operators
 ADAPTER := tests/unit/adapter
 APP := tests/unit/app
-STORAGE := tests/unit/storage tests/unit/connectors tests/unit/compaction tests/contract
+STORAGE := tests/unit/storage tests/unit/connectors tests/unit/compaction
+MODELS := tests/model tests/contract
 
-test-unit: setup ## the tests of `make test` without broker and Spark
-	@$(BESIDE) --jobs=4 test-adapter test-parts test-storage test-operators test-models
+test-unit: setup ## those of `make test` that look at one part, without broker and Spark
+	@$(BESIDE) --jobs=4 test-adapter test-parts test-storage test-operators
 
-test-parts: setup # those of `make test-unit` but those of the next four
-	$(RUN)/python -m pytest $(UNIT) --ignore=$(OPERATORS) --ignore=$(ADAPTER) --ignore=$(APP) --ignore=tests/model $(STORAGE:%=--ignore=%)
+test-parts: setup # those of `make test-unit` but those of the next three
+	$(RUN)/python -m pytest $(UNIT) $(OPERATORS:%=--ignore=%) $(ADAPTER:%=--ignore=%) $(APP:%=--ignore=%) $(STORAGE:%=--ignore=%) $(MODELS:%=--ignore=%)
 
 test-storage: setup # shards, connectors and compaction
 	$(RUN)/python -m pytest $(UNIT) $(STORAGE)
@@ -63,8 +64,8 @@ test-adapter: setup # the coordinator and the command line
 test-operators: setup # the operators; in `make test` once another run has ended
 	$(RUN)/python -m pytest $(UNIT) $(OPERATORS)
 
-test-models: setup # the models, at last
-	$(RUN)/python -m pytest $(UNIT) tests/model
+test-models: setup ## those of `make test` that run several parts, and connectors, against a model
+	$(RUN)/python -m pytest $(UNIT) $(MODELS)
 
 test-integration: test-services test-environments test-replica ## the tests of `make test` on a real broker and real Spark
 
