@@ -142,7 +142,7 @@ protocol: setup ## generate the messages of the materialization protocol from sc
 up: setup ## start an environment on an embedded Kafka
 	$(RUN)/slackwater up
 
-bench: setup ## measure throughput, freshness, change, dataflows, memory, storage
+bench: setup ## run the benchmarks that need no other program: half an hour
 	$(RUN)/slackwater bench all
 
 clean: ## remove what the tools left behind

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from streams.app.error_output import failed
+from streams.app.error_output import FAILED, failed
 from streams.bench import flow, state
 from streams.bench.change import CASES
 from streams.bench.change import change as measure_change
@@ -29,6 +29,7 @@ from streams.bench.nexmark.command import peers_of
 from streams.bench.nexmark.comparison import Plan
 from streams.bench.nexmark.peers.installed import PEERS
 from streams.bench.partitions import partitions as measure_partitions
+from streams.bench.sequence import Benchmark, in_turn
 from streams.bench.sources import sources as measure_sources
 from streams.bench.sql.command import sql as measure_sql
 from streams.bench.storage.command import PARTS, chosen
@@ -380,16 +381,34 @@ def sql(
 
 @app.command(name="all")
 def everything(json: Json = None) -> None:
-    """Run all benchmarks, one after the other: about a quarter of an hour.
+    """Run all benchmarks that need no other program, one after the other: half an hour.
+
+    Each is printed when it ends, and the file has all that have ended. One that fails costs no
+    other: the exit code is 1 in the end. Those beside DuckDB, databases, Flink and Pathway are
+    left out: `sql`, `tpch`, `connectors`, `consistency` and `nexmark`.
 
     Example: slackwater bench all --json figures.json
     """
-    outcomes = [
-        flow.throughput(_say, 4_000_000),
-        flow.freshness(_say, 60),
-        measure_change(_say, changing(""), 100_000),
-        flow.dataflows(_say, 15),
-        state.memory(_say, 1_000_000),
-        *measure_storage(chosen(""), 1.0, _console),
-    ]
-    _report(outcomes, json)
+    benchmarks: dict[str, Benchmark] = {
+        "throughput": lambda: [flow.throughput(_say, 4_000_000)],
+        "freshness": lambda: [flow.freshness(_say, 60)],
+        "sources": lambda: [measure_sources(_say, 1_000_000, 20)],
+        "partitions": lambda: [measure_partitions(_say, 400_000)],
+        "change": lambda: [measure_change(_say, changing(""), 100_000)],
+        "windows": lambda: [measure_windows(200)],
+        "dataflows": lambda: [flow.dataflows(_say, 15)],
+        "memory": lambda: [state.memory(_say, 1_000_000)],
+        "footprint": lambda: [measure_footprint(_say, 20, 20)],
+        "compute": lambda: measure_compute(_say, of_compute(""), ComputeScale()),
+        "storage": lambda: measure_storage(chosen(""), 1.0, _console),
+    }
+
+    def report(measured: Sequence[Outcome], outcomes: Sequence[Outcome]) -> None:
+        show(measured, _console)
+        if json is not None:
+            write(outcomes, json)
+
+    failures = in_turn(benchmarks, _say, report)
+    if failures:
+        _say(f"failed: {', '.join(failures)}; see above why")
+        raise typer.Exit(FAILED)

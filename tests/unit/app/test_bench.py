@@ -5,6 +5,7 @@ import json
 import os
 import re
 import sys
+from dataclasses import replace
 from pathlib import Path
 from unittest.mock import patch
 
@@ -14,6 +15,7 @@ import typer
 from rich.console import Console
 from typer.testing import CliRunner
 
+from streams.app.error_output import FAILED
 from streams.bench import change, command, sources, windows
 from streams.bench.figures import Figure, Outcome, at_least, at_most, show, write
 from streams.bench.storage import limits
@@ -58,6 +60,35 @@ def test_what_dominates_is_printed() -> None:
     assert "what dominates" in out.getvalue()
     assert re.search(r"an append, ms", out.getvalue())  # the title of a narrow table is broken
     assert re.search(r"whole.*\n.*\n.*5\.00", out.getvalue())
+
+
+def test_of_all_benchmarks_one_that_fails_costs_no_other(monkeypatch, tmp_path: Path) -> None:
+    def broken(*_: object) -> Outcome:
+        raise ZeroDivisionError
+
+    def one(*_: object) -> Outcome:
+        return OUTCOME
+
+    def many(*_: object) -> list[Outcome]:
+        return [replace(OUTCOME, figures=(Figure("late_ms", 7),))]
+
+    for module, name in ((command.flow, "throughput"), (command.state, "memory")):
+        monkeypatch.setattr(module, name, one)
+    for name in ("freshness", "dataflows"):
+        monkeypatch.setattr(command.flow, name, one)
+    for name in ("sources", "partitions", "change", "windows"):
+        monkeypatch.setattr(command, f"measure_{name}", one)
+    monkeypatch.setattr(command, "measure_footprint", broken)
+    for name in ("compute", "storage"):
+        monkeypatch.setattr(command, f"measure_{name}", many)
+    file = tmp_path / "figures.json"
+    done = CliRunner().invoke(command.app, ["all", "--json", str(file)])
+    assert done.exit_code == FAILED
+    assert "11 of 11: storage" in done.stderr
+    assert "failed: footprint" in done.stderr
+    assert json.loads(file.read_text())["late_ms"] == 7
+    monkeypatch.setattr(command, "measure_footprint", one)
+    assert CliRunner().invoke(command.app, ["all"]).exit_code == 0
 
 
 def test_the_command_runs_the_parts_that_are_asked_for(monkeypatch, tmp_path: Path) -> None:
