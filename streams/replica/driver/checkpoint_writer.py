@@ -10,7 +10,7 @@ import logging
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from streams.errors import Determinate
+from streams.errors import Determinate, Indeterminate
 from streams.replica.driver.checkpoint_store import CheckpointStore, record_of
 from streams.replica.driver.dataflow import Dataflow, Phase, is_due
 from streams.replica.driver.events import Recorded
@@ -30,29 +30,42 @@ class CheckpointWriter:
     def record(self, flows: Iterable[Dataflow]) -> None:
         """Write the records that are due, and the progress of builds.
 
-        If the disk is full, the dataflow continues without a record: it costs a hydration if
-        this process dies before the next one is written.
+        If the disk is full or the store is away, the dataflow continues without a record: it
+        costs a hydration if this process dies before the next one is written. One whose store
+        is another process's now writes none: it would replace its successor's.
         """
         now_ms = self.scheduler.now_ms()
-        for flow in map(self.scheduler.present, flows):
-            if flow.gone:
-                continue
+        due = [
+            flow for flow in map(self.scheduler.present, flows) if self._is_due(flow, now_ms)
+        ]
+        if not due or not self._is_owner():
+            return
+        for flow in due:
             try:
                 if flow.phase is Phase.BUILDING:
-                    self._record_build(flow)
-                elif is_due(flow, now_ms, self.every_ms):
+                    self.store.put_build(flow.id, flow.fingerprint, flow.build)
+                else:
                     self._record_state(flow)
-            except Determinate as full:
+            except (Determinate, Indeterminate) as cause:
                 log.warning(
                     "checkpoint record not written",
-                    extra={"dataflow": flow.id, "reason": str(full)},
+                    extra={"dataflow": flow.id, "reason": str(cause)},
                 )
 
-    def _record_build(self, flow: Dataflow) -> None:
-        build = flow.build
-        # other builds start over from the shard: their divisions are not snapshots
-        if build is not None and build.as_of and len(build.slices) > 1:
-            self.store.put_build(flow.id, flow.fingerprint, build)
+    def _is_due(self, flow: Dataflow, now_ms: int) -> bool:
+        if flow.gone:
+            return False
+        if flow.phase is Phase.BUILDING:
+            # other builds start over from the shard: their divisions are not snapshots
+            return flow.build is not None and flow.build.as_of and len(flow.build.slices) > 1
+        return is_due(flow, now_ms, self.every_ms)
+
+    def _is_owner(self) -> bool:
+        try:
+            return self.store.is_owner()
+        except Indeterminate as away:
+            log.warning("checkpoint records not written", extra={"reason": str(away)})
+            return False
 
     def _record_state(self, flow: Dataflow) -> None:
         assert flow.own is not None

@@ -1,15 +1,19 @@
-"""A state disk that is full stops the dataflow that fills it, which says so, and heals."""
+"""What state costs that cannot be stored: a full disk, a store that is away or another's."""
 
 import errno
 import json
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from streams.errors import Indeterminate
 from streams.ids import CollectionId, Topic
+from streams.replica.driver.checkpoint_store import CheckpointStore
 from streams.replica.driver.clock_skew import Skew
 from streams.replica.driver.events import Restarted
+from streams.replica.driver.maintenance import Maintenance
 from streams.replica.driver.micro_batch import LANES
 from streams.replica.driver.status_reports import condition
 from streams.trace.arrange import disk_reserve
@@ -120,6 +124,40 @@ def test_records_and_descriptors_that_find_no_room_are_made_later(
     for name in ("rows", "late", "small", "large"):
         assert replica.scheduler.flows[CollectionId(name)].trouble is None
         assert world.upper(name) == world.upper("rows")
+
+
+def away(*_: object) -> bool:
+    raise Indeterminate("the store of state: no answer")
+
+
+def lost(_: CheckpointStore) -> bool:
+    return False
+
+
+@pytest.mark.parametrize(
+    ("method", "answer"), [("put_record", away), ("is_owner", away), ("is_owner", lost)]
+)
+def test_records_that_cannot_be_written_cost_nothing_else(
+    world: World, tmp_path: Path, method: str, answer: Callable[..., bool]
+) -> None:
+    replica = Replica(world, "a", tmp_path)
+    send(world, 0, 10)
+    turn(world, replica, 3)
+    store = replica.scheduler.store
+    before = store.records(SMALL)
+    assert before
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(CheckpointStore, method, answer)
+        patch.setattr(Maintenance, "_collect", lambda _: None)  # its thread tries that again
+        send(world, 10, 10)
+        turn(world, replica, 5)
+        world.shards.sync()
+        assert not replica.scheduler.table.failures
+        assert world.upper("small") == world.upper("rows")
+        assert store.records(SMALL) == before
+    send(world, 20, 10)
+    turn(world, replica, 5)
+    assert store.records(SMALL)[-1].checkpoint.frontier > before[-1].checkpoint.frontier
 
 
 def test_run_files_go_though_a_dataflow_is_still_starting(world: World, tmp_path: Path) -> None:
