@@ -16,7 +16,7 @@ from rich.console import Console
 from typer.testing import CliRunner
 
 from streams.app.error_output import FAILED
-from streams.bench import change, command, sources, windows
+from streams.bench import change, command, flow, sources, state, windows
 from streams.bench.figures import Figure, Outcome, at_least, at_most, show, write
 from streams.bench.storage import limits
 from streams.bench.storage.command import PARTS, chosen
@@ -72,10 +72,10 @@ def test_of_all_benchmarks_one_that_fails_costs_no_other(monkeypatch, tmp_path: 
     def many(*_: object) -> list[Outcome]:
         return [replace(OUTCOME, figures=(Figure("late_ms", 7),))]
 
-    for module, name in ((command.flow, "throughput"), (command.state, "memory")):
+    for module, name in ((flow, "throughput"), (state, "memory")):
         monkeypatch.setattr(module, name, one)
     for name in ("freshness", "dataflows"):
-        monkeypatch.setattr(command.flow, name, one)
+        monkeypatch.setattr(flow, name, one)
     for name in ("sources", "partitions", "change", "windows"):
         monkeypatch.setattr(command, f"measure_{name}", one)
     monkeypatch.setattr(command, "measure_footprint", broken)
