@@ -3,6 +3,7 @@
 import errno
 import itertools
 import os
+import threading
 from collections.abc import Callable
 from pathlib import Path
 
@@ -108,6 +109,24 @@ def test_a_store_that_is_away_loses_nothing(
         store.delete_records(VIEW, [record_of("f", state(9))])
     assert store.is_owner()
     assert store.records(VIEW)
+
+
+def test_run_files_of_a_store_are_deleted_beside_each_other(tmp_path: Path) -> None:
+    store = CheckpointStore(tmp_path / "a", opened(f"file://{tmp_path}/store"), ServedInputs())
+    names = {f"run{number}" for number in range(40)}
+    for name in names:
+        store.files.write(f"runs/{name}", b"rows")
+    together = threading.Barrier(4)  # it breaks unless four wait at once
+
+    def delete(files: RemoteFiles, path: str) -> None:
+        together.wait(60)
+        real(files, path)
+
+    real = RemoteFiles.delete
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(RemoteFiles, "delete", delete)
+        store.delete_runs(names)
+    assert not store.run_files()
 
 
 def test_records_come_in_the_order_of_their_frontiers(again: Open) -> None:
