@@ -6,6 +6,7 @@ The same directory gives the same environment again.
 """
 
 import logging
+import os
 import sys
 import time
 from collections.abc import Callable, Mapping
@@ -71,6 +72,10 @@ class Settings:
     compact_every_s: float = 30.0
     audit_every_s: float = 60.0
     copy_to: list[str] = field(default_factory=list, repr=False)  # may hold secrets
+    store: str = field(default="", repr=False)  # may hold secrets
+    cache: str = ""
+    cache_bytes: int = 16 << 30
+    spark_settings: Mapping[str, str] = field(default_factory=dict, repr=False)
     points: Mapping[str, int] = field(default_factory=dict)
 
 
@@ -200,6 +205,10 @@ class Environment:
             compact_every_s=settings.compact_every_s,
             audit_every_s=settings.audit_every_s,
             copy_to=[self.exports.absolute().as_uri(), *settings.copy_to],
+            store=settings.store,
+            cache=settings.cache,
+            cache_bytes=settings.cache_bytes,
+            spark_settings=settings.spark_settings,
             client=settings.client,
             topics=settings.topics,
             points=settings.points,
@@ -212,12 +221,17 @@ class Environment:
         config = directory / f"{name}.json"
         service.write(config)
         program = (sys.executable, "-m", "streams.app.main")
+        # workers of this machine must be this Python, with these packages
+        is_here = service.master.startswith("local")
+        python = "" if is_here else os.environ.get("PYSPARK_PYTHON", "")
         return Child(
             name,
             (*program, command, "--config", str(config), "--supervised"),
             directory / "logs" / f"{name}.log",
-            # Spark's workers must be this Python, with these packages
-            {"PYSPARK_PYTHON": sys.executable, "PYSPARK_DRIVER_PYTHON": sys.executable},
+            {
+                "PYSPARK_PYTHON": python or sys.executable,
+                "PYSPARK_DRIVER_PYTHON": sys.executable,
+            },
             frozenset({FENCED}) if name in OWNERS else frozenset(),
             self._excuse,
             SPARK_STABLE_S if command == "replica" else STABLE_S,

@@ -65,12 +65,7 @@ class OnSpark:
 
     def options(self) -> Mapping[str, object]:
         """The fields of a service's configuration. Errors: typer.BadParameter."""
-        if self.store and "://" not in self.store:
-            raise typer.BadParameter("--store: expected a URI, as file:///shared, got a path")
-        if self.cache and not self.store:
-            raise typer.BadParameter("--cache is of no use without --store URI")
-        if self.cache and not self.cache.startswith("/"):
-            raise typer.BadParameter("--cache: expected an absolute path, got a relative one")
+        self.check()
         return {
             "master": self.master,
             "driver_memory": self.driver_memory,
@@ -78,8 +73,22 @@ class OnSpark:
             "store": self.store,
             "cache": self.cache,
             "cache_bytes": self.cache_bytes,
-            "spark_settings": chosen_settings(self.conf or []),
+            "spark_settings": self.spark_settings,
         }
+
+    def check(self) -> None:
+        """Errors: typer.BadParameter for options that do not fit together."""
+        if self.store and "://" not in self.store:
+            raise typer.BadParameter("--store: expected a URI, as file:///shared, got a path")
+        if self.cache and not self.store:
+            raise typer.BadParameter("--cache is of no use without --store URI")
+        if self.cache and not self.cache.startswith("/"):
+            raise typer.BadParameter("--cache: expected an absolute path, got a relative one")
+
+    @property
+    def spark_settings(self) -> Mapping[str, str]:
+        """Spark's settings by name. Errors: typer.BadParameter."""
+        return chosen_settings(self.conf or [])
 
 
 def chosen_settings(pairs: list[str]) -> Mapping[str, str]:

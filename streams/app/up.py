@@ -3,9 +3,8 @@
 import logging
 import sys
 from collections.abc import Callable
-from typing import Annotated, NoReturn
+from typing import NoReturn
 
-import typer
 from rich.console import Console
 from rich.markup import escape
 from rich.text import Text
@@ -23,13 +22,13 @@ from streams.app.client_options import (
     chosen_topics,
     client_settings,
 )
+from streams.app.common_options import with_options
 from streams.app.environment import Environment, Settings
 from streams.app.maintenance_options import (
     AuditOption,
     CopyToOption,
     DeadlineOption,
     IndexMemoryOption,
-    ResidentOption,
     RetainOption,
     SliceOption,
     StatementDeadlineOption,
@@ -40,25 +39,25 @@ from streams.app.maintenance_options import (
     deadline,
     duration,
 )
-from streams.app.service_config import MASTER
 from streams.app.service_process import LogFormatOption, ended
+from streams.app.spark_options import OnSpark
 from streams.errors import Determinate, InvalidUsage
 from streams.log_lines import JSON, LogFormat, configure
 
 log = logging.getLogger(__name__)
 
 
+@with_options(OnSpark)
 def up(  # noqa: PLR0913, PLR0917  the options of a command, each by name
+    spark: OnSpark,
     brokers: BrokersOption = "",
     directory: DirectoryOption = DIRECTORY,
     client: ClientOption = None,
     topic: TopicOption = None,
     namespace: NamespaceOption = NAMESPACE,
-    master: Annotated[str, typer.Option(help="Spark's master. Default: this machine.")] = "",
     retain: RetainOption = "1 hour",
     slice_bytes: SliceOption = 16 << 20,
     index_memory: IndexMemoryOption = 512 << 20,
-    resident_tasks: ResidentOption = None,
     step_deadline: DeadlineOption = "1 minute",
     statements: StatementsOption = 4,
     statement_memory: StatementMemoryOption = 2 << 30,
@@ -76,18 +75,19 @@ def up(  # noqa: PLR0913, PLR0917  the options of a command, each by name
     Examples:
         slackwater up --brokers kafka.example:9092 --client @client.properties
         slackwater up --brokers kafka.example:9092 --topic data.segment.bytes=16777216
+        slackwater up --brokers kafka.example:9092 --master spark://spark:7077 \
+            --store s3://bucket/slackwater --conf spark.executor.memory=4g
     """
+    spark.check()
     settings = Settings(
         directory=directory.absolute(),
         brokers=brokers,
         client=client_settings(client or []),
         topics=chosen_topics(topic or []),
         namespace=namespace,
-        master=master or MASTER,
         retain_ms=duration(retain),
         slice_bytes=slice_bytes,
         index_memory=index_memory,
-        resident_tasks=resident_tasks,
         deadline_ms=deadline(step_deadline),
         statements=statements,
         statement_memory=statement_memory,
@@ -96,6 +96,13 @@ def up(  # noqa: PLR0913, PLR0917  the options of a command, each by name
         audit_every_s=audit_every,
         copy_to=chosen_targets(copy_to),
         log_format=log_format,
+        master=spark.master,
+        driver_memory=spark.driver_memory,
+        resident_tasks=spark.resident_tasks,
+        store=spark.store,
+        cache=spark.cache,
+        cache_bytes=spark.cache_bytes,
+        spark_settings=spark.spark_settings,
     )
     _run_reporting(settings, teller(log_format))
 

@@ -1,6 +1,7 @@
 """The options of `slackwater up`: what they mean, and what is said when they mean nothing."""
 
 import json
+import sys
 from collections.abc import Callable
 from contextlib import nullcontext
 from pathlib import Path
@@ -22,6 +23,7 @@ from streams.app.environment import SERVICES, Environment, Settings
 from streams.app.environment_access import reach
 from streams.app.processes import Child
 from streams.app.replica import config_of
+from streams.app.replica_fleet import ReplicaPlace
 from streams.app.restart_policy import SPARK_STABLE_S, STABLE_S, End
 from streams.app.service_config import Service, read_service
 from streams.app.signals import Stop, Stopped
@@ -133,6 +135,50 @@ def test_the_budgets_and_the_deadline_reach_the_replica(
     assert (budgets.slice_bytes, budgets.index_bytes) == (700, 900)
     assert config_of(service).deadline_s == 300
     assert config_of(service).spark.resident_tasks == 2
+
+
+def test_where_state_and_spark_are_reaches_every_replica(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runs: list[Settings] = []
+    monkeypatch.setattr(up, "_run", lambda settings, *_: runs.append(settings))
+    options = ["--directory", str(tmp_path), "--brokers", "a:1", "--master", "spark://s:7077"]
+    options += ["--store", "s3://bucket/x", "--cache", "/cache", "--cache-bytes", "2000000"]
+    options += ["--conf", "spark.executor.memory=4g", "--driver-memory", "2g"]
+    assert CliRunner().invoke(app, ["up", *options]).exit_code == 0
+    running = Environment(runs[0])
+    running._kafka = ClientSettings("a:1")
+    monkeypatch.setenv("PYSPARK_PYTHON", "/opt/python")
+    running._child("replica", "replica", running._service())
+    child = running._replica(ReplicaPlace("c", 1))
+    for name in ("replica", "replica-c-r1"):
+        service = read_service(tmp_path / f"{name}.json")
+        assert (service.master, service.driver_memory) == ("spark://s:7077", "2g")
+        assert (service.store, service.cache) == ("s3://bucket/x", "/cache")
+        assert service.cache_bytes == 2_000_000
+        assert service.spark_settings == {"spark.executor.memory": "4g"}
+    assert child.environment["PYSPARK_PYTHON"] == "/opt/python"
+    here = running._replica(ReplicaPlace("c", 2, "local[1]"))
+    assert here.environment["PYSPARK_PYTHON"] == sys.executable
+
+
+@pytest.mark.parametrize(
+    ("options", "why"),
+    [
+        (["--store", "/shared"], "expected a URI"),
+        (["--cache", "/cache"], "of no use without --store"),
+        (["--store", "file:///shared", "--cache", "cache"], "expected an absolute path"),
+        (["--conf", "executor.memory=4g"], "expected spark.NAME=VALUE"),
+        (["--conf", "spark.master=local"], "--master says it"),
+    ],
+)
+def test_options_of_spark_that_do_not_fit_are_wrong_usage(
+    tmp_path: Path, options: list[str], why: str
+) -> None:
+    done = CliRunner().invoke(app, ["up", "--directory", str(tmp_path / "e"), *options])
+    assert done.exit_code == 2
+    assert why in " ".join(done.stderr.replace("│", "").split())
+    assert not (tmp_path / "e").exists()
 
 
 def test_the_limits_of_statements_reach_the_coordinator(
