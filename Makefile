@@ -13,7 +13,7 @@ BYTECODE := $(VENV)/bytecode
 export PYTHONPYCACHEPREFIX := $(CURDIR)/$(BYTECODE)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-postgres test test-unit class-archive test-parts test-storage test-adapter test-operators test-models test-integration test-services test-environments test-replica test-long test-long-services test-long-units test-long-properties e2e e2e-long e2e-images check format lint types dependencies lock protocol up bench clean
+.PHONY: help setup demo demo-postgres test test-unit class-archive test-parts test-storage test-adapter test-app test-operators test-models test-integration test-services test-environments test-replica test-long test-long-services test-long-units test-long-properties e2e e2e-long e2e-images check format lint types dependencies lock protocol up bench clean
 
 help: ## show this list
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-18s %s\n", $$1, $$2}'
@@ -36,10 +36,10 @@ demo-postgres: setup ## the same, and the views in a PostgreSQL, checked in SQL 
 
 test: setup ## every change: all that proves correctness, on a real broker and Spark too
 	@echo "those that compute beside those that wait: each run is shown when it has ended"
-	@$(BESIDE) --jobs=5 LATER=class-archive test-parts test-adapter test-replica test-services test-environments test-models test-storage test-operators
+	@$(BESIDE) --jobs=5 LATER=class-archive test-parts test-adapter test-replica test-services test-environments test-models test-app test-storage test-operators
 
 # Spark's classes are archived beside the first two, and the others begin behind it.
-test-storage test-operators test-models: $(LATER)
+test-app test-storage test-operators test-models: $(LATER)
 
 BESIDE := $(MAKE) --no-print-directory --keep-going $(WHOLE)
 UNIT := -m "not integration and not e2e and not long"
@@ -50,16 +50,19 @@ STORAGE := tests/unit/storage tests/unit/connectors tests/unit/compaction
 MODELS := tests/model tests/contract
 
 test-unit: setup ## those of `make test` that look at one part, without broker and Spark
-	@$(BESIDE) --jobs=4 test-adapter test-parts test-storage test-operators
+	@$(BESIDE) --jobs=5 test-adapter test-app test-parts test-storage test-operators
 
-test-parts: setup # those of `make test-unit` but those of the next three
+test-parts: setup # those of `make test-unit` but those of the next four
 	$(RUN)/python -m pytest $(UNIT) $(OPERATORS:%=--ignore=%) $(ADAPTER:%=--ignore=%) $(APP:%=--ignore=%) $(STORAGE:%=--ignore=%) $(MODELS:%=--ignore=%)
 
 test-storage: setup # shards, connectors and compaction
 	$(RUN)/python -m pytest $(UNIT) $(STORAGE)
 
-test-adapter: setup # the coordinator and the command line
-	$(RUN)/python -m pytest $(UNIT) $(ADAPTER) $(APP)
+test-adapter: setup # the coordinator
+	$(RUN)/python -m pytest $(UNIT) $(ADAPTER)
+
+test-app: setup # the command line
+	$(RUN)/python -m pytest $(UNIT) $(APP)
 
 test-operators: setup # the operators; in `make test` once another run has ended
 	$(RUN)/python -m pytest $(UNIT) $(OPERATORS)
