@@ -3,6 +3,7 @@
 import logging
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from typing import NoReturn
 
 from rich.console import Console
@@ -78,7 +79,6 @@ def up(  # noqa: PLR0913, PLR0917  the options of a command, each by name
         slackwater up --brokers kafka.example:9092 --master spark://spark:7077 \
             --store s3://bucket/slackwater --conf spark.executor.memory=4g
     """
-    spark.check()
     settings = Settings(
         directory=directory.absolute(),
         brokers=brokers,
@@ -96,6 +96,15 @@ def up(  # noqa: PLR0913, PLR0917  the options of a command, each by name
         audit_every_s=audit_every,
         copy_to=chosen_targets(copy_to),
         log_format=log_format,
+    )
+    _run_reporting(_on(spark, settings), teller(log_format))
+
+
+def _on(spark: OnSpark, settings: Settings) -> Settings:
+    """The settings, with where Spark and state are. Errors: typer.BadParameter."""
+    spark.check()
+    return replace(
+        settings,
         master=spark.master,
         driver_memory=spark.driver_memory,
         resident_tasks=spark.resident_tasks,
@@ -104,7 +113,6 @@ def up(  # noqa: PLR0913, PLR0917  the options of a command, each by name
         cache_bytes=spark.cache_bytes,
         spark_settings=spark.spark_settings,
     )
-    _run_reporting(settings, teller(log_format))
 
 
 def teller(log_format: LogFormat) -> Callable[[str], None]:
