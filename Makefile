@@ -50,7 +50,7 @@ STORAGE := tests/unit/storage tests/unit/connectors tests/unit/compaction
 MODELS := tests/model tests/contract
 
 test-unit: setup ## those of `make test` that look at one part, without broker and Spark
-	@$(BESIDE) --jobs=5 test-adapter test-app test-parts test-storage test-operators
+	@$(BESIDE) --jobs=3 test-parts test-adapter test-operators test-storage test-app
 
 test-parts: setup # those of `make test-unit` but those of the next four
 	$(RUN)/python -m pytest $(UNIT) $(OPERATORS:%=--ignore=%) $(ADAPTER:%=--ignore=%) $(APP:%=--ignore=%) $(STORAGE:%=--ignore=%) $(MODELS:%=--ignore=%)
