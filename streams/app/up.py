@@ -40,6 +40,7 @@ from streams.app.maintenance_options import (
     deadline,
     duration,
 )
+from streams.app.service_config import MASTER
 from streams.app.service_process import LogFormatOption, ended
 from streams.app.spark_options import OnSpark
 from streams.errors import Determinate, InvalidUsage
@@ -105,7 +106,7 @@ def _on(spark: OnSpark, settings: Settings) -> Settings:
     spark.check()
     return replace(
         settings,
-        master=spark.master,
+        master=spark.master or MASTER,
         driver_memory=spark.driver_memory,
         resident_tasks=spark.resident_tasks,
         store=spark.store,

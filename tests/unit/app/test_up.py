@@ -25,7 +25,7 @@ from streams.app.processes import Child
 from streams.app.replica import config_of
 from streams.app.replica_fleet import ReplicaPlace
 from streams.app.restart_policy import SPARK_STABLE_S, STABLE_S, End
-from streams.app.service_config import Service, read_service
+from streams.app.service_config import MASTER, Service, read_service
 from streams.app.signals import Stop, Stopped
 from streams.errors import Determinate, InvalidUsage
 from streams.kafka.settings import ClientSettings
@@ -160,6 +160,14 @@ def test_where_state_and_spark_are_reaches_every_replica(
     assert child.environment["PYSPARK_PYTHON"] == "/opt/python"
     here = running._replica(ReplicaPlace("c", 2, "local[1]"))
     assert here.environment["PYSPARK_PYTHON"] == sys.executable
+
+
+def test_an_empty_master_is_this_machine(tmp_path: Path, monkeypatch) -> None:
+    runs: list[Settings] = []
+    monkeypatch.setattr(up, "_run", lambda settings, *_: runs.append(settings))
+    options = ["--directory", str(tmp_path), "--brokers", "a:1", "--master", ""]
+    assert CliRunner().invoke(app, ["up", *options]).exit_code == 0
+    assert runs[0].master == MASTER
 
 
 @pytest.mark.parametrize(
