@@ -59,6 +59,11 @@ class LocalDataflow:
         """The means of the first bucket."""
         return self.contexts[0]
 
+    def open(self) -> None:
+        """Open the connections to DuckDB now, so that the first step does not wait for them."""
+        for context in self.contexts:
+            context.kernel.open()
+
     def watch(self, watch: Callable[[NodeId], AbstractContextManager[None]]) -> None:
         """Enter `watch` around the work for each node from now on."""
         self.contexts = [replace(context, watch=watch) for context in self.contexts]

@@ -163,6 +163,7 @@ class Worker:
         ).dataflow
         names = map(f"w{number}-{{:06d}}".format, itertools.count())
         self.kernel = Kernel()
+        self.kernel.open()  # a worker opens it once: it is not timed
         self.context = Context(task.directory, self.kernel, names.__next__, watch=self._watch)
         self.decoders = {
             kind: Decoder(self.case.columns(kind), self.kernel) for kind in self.case.reads

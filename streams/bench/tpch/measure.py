@@ -109,7 +109,7 @@ def measure(number: int, scale: float, tables: Tables) -> Query:
         name: Relation(CollectionId(name), data.columns(table)) for name, table in read.items()
     }
     dataflow = compile_view(text, catalog).dataflow
-    layout(dataflow)  # a worker makes it once; DuckDB's connection is not timed either
+    layout(dataflow)  # a worker makes it once, as it opens DuckDB once
     snapshot = {name: data.updates(table, 0) for name, table in read.items()}
     hydrating, changing = Stages(), Stages()
     with temporary_directory("slackwater-") as directory:
@@ -132,6 +132,7 @@ def _hydrated(
     directory.mkdir()
     local = LocalDataflow(dataflow, directory, buckets=THREADS, parallel=True)
     local.watch(stages.watch)
+    local.open()
     return local, *_stepped(local, interval_of(0, 1, as_of=True), snapshot)
 
 

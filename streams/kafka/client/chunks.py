@@ -203,11 +203,11 @@ class _Reader:
         # a consumer would wait for a topic or partition that does not exist
         _check_places(topic, refs)
         last = max(refs, key=_place)
-        if self.count_beyond(topic, last.partition) <= last.partition:
-            raise _missing(topic, last, "there is no such partition")
         with self._lent() as client:
             if client.partitions.get(topic, 0) <= last.partition:
                 client.partitions[topic] = self._look_up(topic, client.consumer)
+            if client.partitions[topic] <= last.partition:
+                raise _missing(topic, last, "there is no such partition")
             if self._isolation == "read_committed":
                 _check_stable(client.consumer, topic, refs)
             return _Sweep(client.consumer, {topic: refs}).run()

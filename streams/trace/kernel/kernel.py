@@ -143,6 +143,10 @@ class Kernel:
         memory_limit, temp_directory, _ = self._limits
         return connect(memory_limit, temp_directory)
 
+    def open(self) -> None:
+        """Open the connection now, so that the first statement does not wait for it."""
+        assert self._connection is not None
+
     def query(self, sql: str, /, **tables: pa.Table | pa.RecordBatch) -> pa.Table:
         """The answer to `sql`, in which the tables go by the names of the arguments.
 
