@@ -13,7 +13,7 @@ BYTECODE := $(VENV)/bytecode
 export PYTHONPYCACHEPREFIX := $(CURDIR)/$(BYTECODE)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-postgres test test-unit class-archive test-parts test-storage test-adapter test-app test-operators test-models test-integration test-services test-environments test-replica test-long test-long-services test-long-units test-long-properties e2e e2e-long e2e-images check format lint types dependencies lock protocol up bench clean
+.PHONY: help setup demo demo-postgres test test-unit class-archive test-parts test-steps test-storage test-adapter test-app test-operators test-models test-integration test-services test-environments test-replica test-long test-long-services test-long-units test-long-properties e2e e2e-long e2e-images check format lint types dependencies lock protocol up bench clean
 
 help: ## show this list
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-18s %s\n", $$1, $$2}'
@@ -36,9 +36,9 @@ demo-postgres: setup ## the same, and the views in a PostgreSQL, checked in SQL 
 
 test: setup ## every change: all that proves correctness, on a real broker and Spark too
 	@echo "those that compute beside those that wait: each run is shown when it has ended"
-	@$(BESIDE) --jobs=5 LATER=class-archive test-parts test-adapter test-replica test-services test-environments test-models test-app test-storage test-operators
+	@$(BESIDE) --jobs=6 LATER=class-archive test-parts test-adapter test-steps test-replica test-services test-environments test-models test-app test-storage test-operators
 
-# Spark's classes are archived beside the first two, and the others begin behind it.
+# Spark's classes are archived beside the first three, and the others begin behind it.
 test-app test-storage test-operators test-models: $(LATER)
 
 BESIDE := $(MAKE) --no-print-directory --keep-going $(WHOLE)
@@ -46,14 +46,18 @@ UNIT := -m "not integration and not e2e and not long"
 OPERATORS := tests/unit/operators
 ADAPTER := tests/unit/adapter
 APP := tests/unit/app
+STEPS := tests/unit/replica tests/unit/http
 STORAGE := tests/unit/storage tests/unit/connectors tests/unit/compaction
 MODELS := tests/model tests/contract
 
 test-unit: setup ## those of `make test` that look at one part, without broker and Spark
-	@$(BESIDE) --jobs=3 test-parts test-adapter test-operators test-storage test-app
+	@$(BESIDE) --jobs=6 test-operators test-storage test-adapter test-steps test-parts test-app
 
-test-parts: setup # those of `make test-unit` but those of the next four
-	$(RUN)/python -m pytest $(UNIT) $(OPERATORS:%=--ignore=%) $(ADAPTER:%=--ignore=%) $(APP:%=--ignore=%) $(STORAGE:%=--ignore=%) $(MODELS:%=--ignore=%)
+test-parts: setup # those of `make test-unit` but those of the next five
+	$(RUN)/python -m pytest $(UNIT) $(OPERATORS:%=--ignore=%) $(ADAPTER:%=--ignore=%) $(APP:%=--ignore=%) $(STEPS:%=--ignore=%) $(STORAGE:%=--ignore=%) $(MODELS:%=--ignore=%)
+
+test-steps: setup # the replica without Spark
+	$(RUN)/python -m pytest $(UNIT) $(STEPS)
 
 test-storage: setup # shards, connectors and compaction
 	$(RUN)/python -m pytest $(UNIT) $(STORAGE)
