@@ -101,10 +101,11 @@ class Life:
         self.flow, effects = before.step(self._broken(event), self.world.now)
         for effect in effects:
             match effect:
-                case ForgetRecords(records):
+                case ForgetRecords(records, build):
                     dropped = {record.checkpoint.frontier for record in records}
                     remaining = [r for r in self.disk.records if r.frontier not in dropped]
                     self.disk.records = remaining
+                    self.disk.hydration = None if build else self.disk.hydration
                 case Forget():
                     self.disk.records, self.disk.hydration = [], None
                 case ForgetBuild():

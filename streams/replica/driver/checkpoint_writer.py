@@ -7,7 +7,7 @@ together with the binding (`streams.compute.reclocking`).
 """
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from streams.errors import Determinate, Indeterminate
@@ -27,17 +27,19 @@ class CheckpointWriter:
     store: CheckpointStore
     every_ms: int
 
-    def record(self, flows: Iterable[Dataflow]) -> None:
-        """Write the records that are due, and the progress of builds.
+    def due(self, flows: Iterable[Dataflow]) -> list[Dataflow]:
+        """Return the dataflows, as they are now, whose records or builds are to be written."""
+        now_ms = self.scheduler.now_ms()
+        present = map(self.scheduler.present, flows)
+        return [flow for flow in present if self._is_due(flow, now_ms)]
+
+    def write(self, due: Sequence[Dataflow]) -> None:
+        """Write the records, and the progress of builds, of dataflows that are taken.
 
         If the disk is full or the store is away, the dataflow continues without a record: it
         costs a hydration if this process dies before the next one is written. One whose store
         is another process's now writes none: it would replace its successor's.
         """
-        now_ms = self.scheduler.now_ms()
-        due = [
-            flow for flow in map(self.scheduler.present, flows) if self._is_due(flow, now_ms)
-        ]
         if not due or not self._is_owner():
             return
         for flow in due:
@@ -51,6 +53,7 @@ class CheckpointWriter:
                     "checkpoint record not written",
                     extra={"dataflow": flow.id, "reason": str(cause)},
                 )
+        self.scheduler.table.delete_needless()
 
     def _is_due(self, flow: Dataflow, now_ms: int) -> bool:
         if flow.gone:

@@ -150,7 +150,7 @@ class Committer:
             for attempt in attempts:
                 assert attempt.end is not None, "an attempt is settled when it has ended"
                 self.scheduler.tell(attempt.flow, attempt.end)
-        self.recorder.record(attempt.flow for attempt in attempts)
+        self.recorder.write(self.recorder.due(attempt.flow for attempt in attempts))
 
 
 def _reads_messages(attempt: Attempt) -> bool:

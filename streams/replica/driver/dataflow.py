@@ -411,15 +411,15 @@ def is_due(flow: Dataflow, now_ms: int, every_ms: int) -> bool:
 
 def _recorded(flow: Dataflow, event: Recorded, at_ms: int) -> Next:
     """Keep the records that a restart may need; a finished build's progress is not one."""
-    forget_build = () if flow.recorded_ms else (ForgetBuild(),)
+    build = not flow.recorded_ms
     recorded = replace(flow, recorded_ms=at_ms)
     if event.upper is None:
-        return recorded, forget_build
+        return recorded, (ForgetRecords((), build),) if build else ()
     present = (*flow.records, event.record)
     retained = keep(present, event.upper)
     frontiers = {record.checkpoint.frontier for record in retained}
     dropped = tuple(record for record in present if record.checkpoint.frontier not in frontiers)
-    return replace(recorded, records=retained), (*forget_build, ForgetRecords(dropped))
+    return replace(recorded, records=retained), (ForgetRecords(dropped, build),)
 
 
 def keep(records: tuple[Record, ...], shard_upper: Antichain) -> tuple[Record, ...]:

@@ -2,8 +2,8 @@
 
 A dataflow in the table is a value (`streams.replica.driver.dataflow`): a reader of it keeps
 what it was, and `tell` is the only way to another one. Everything here happens under the
-table's lock, which is held for decisions too and never while waiting for Kafka, Spark or a file
-of a task.
+table's lock, which is held for decisions too and never while waiting for Kafka, Spark, a file
+of a task or the store, but to delete state that a restart must not find again.
 """
 
 import logging
@@ -46,6 +46,7 @@ class DataflowTable:
     failures: Counter[CollectionId] = field(default_factory=Counter)
     restarts: Counter[CollectionId] = field(default_factory=Counter)
     """How often running dataflows have failed, and been started again since."""
+    needless: list[tuple[Dataflow, ForgetRecords]] = field(default_factory=list)
 
     def of(self, flow: Dataflow) -> Dataflow:
         """Return what a dataflow is at present."""
@@ -93,6 +94,18 @@ class DataflowTable:
                 self._do(after, effect)
             return after
 
+    def delete_needless(self) -> None:
+        """Delete the records that no restart needs, which may take as long as a store does.
+
+        The caller does not have the lock.
+        """
+        with self.lock:
+            needless, self.needless = self.needless, []
+        for flow, forgotten in needless:
+            self.store.delete_records(flow.id, forgotten.records)
+            if forgotten.build:
+                self.store.put_build(flow.id, flow.fingerprint, None)
+
     def _count(self, before: Dataflow, after: Dataflow) -> None:
         """Count what has happened, by what the dataflow is now and was before."""
         attempts = 0 if before.trouble is None else before.trouble.attempts
@@ -109,8 +122,8 @@ class DataflowTable:
                 self.store.forget(flow.id)
             case ForgetBuild():
                 self.store.put_build(flow.id, flow.fingerprint, None)
-            case ForgetRecords(records):
-                self.store.delete_records(flow.id, records)
+            case ForgetRecords():
+                self.needless.append((flow, effect))
             case Log(level, text, facts):
                 log.log(level, text, extra={"dataflow": flow.id, **facts})
             case _:

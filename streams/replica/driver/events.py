@@ -207,9 +207,10 @@ class ForgetBuild:
 
 @dataclass(frozen=True, slots=True)
 class ForgetRecords:
-    """Delete these records."""
+    """Delete these records, and the progress of a finished build; no restart needs them."""
 
     records: tuple[Record, ...]
+    build: bool = False
 
 
 @dataclass(frozen=True, slots=True)

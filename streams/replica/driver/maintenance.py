@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 
 from streams.compute.checkpoints import Sightings, removable
 from streams.errors import SlackwaterError
+from streams.ids import CollectionId
 from streams.replica.driver import steady_planner
 from streams.replica.driver.checkpoint_store import CheckpointStore
 from streams.replica.driver.checkpoint_writer import CheckpointWriter
@@ -112,10 +113,26 @@ class Maintenance:
         self.tend_lanes()
 
     def _record(self) -> None:
-        """Write records for idle flows too, or their holds would not move."""
-        with self.scheduler.lock:
-            flows = [flow for flow in self.scheduler.flows.values() if not flow.busy]
-            self.recorder.record(flows)
+        """Write records for idle flows too, or their holds would not move.
+
+        They are taken meanwhile: what is written stays their state, and no other one waits for
+        the store.
+        """
+        scheduler = self.scheduler
+        with scheduler.lock:
+            idle = [flow for flow in scheduler.flows.values() if not flow.busy]
+            due = self.recorder.due(idle)
+            for flow in due:
+                scheduler.tell(flow, Taken())
+        if not due:
+            return
+        try:
+            self.recorder.write(due)
+        finally:
+            with scheduler.lock:
+                for flow in due:
+                    scheduler.tell(flow, Released())
+            scheduler.bell.ring()
 
     def _make_room(self) -> None:
         """On a full disk, delete the remains of a failed attempt at once."""
@@ -123,11 +140,23 @@ class Maintenance:
             self._collect()
 
     def _collect(self) -> None:
-        """Delete run files that nothing names (rule 19)."""
+        """Delete run files that nothing names (rule 19).
+
+        The store is read without the lock. What dataflows name that do not know their state yet
+        is read before the others are looked at: these may have found theirs meanwhile, and one
+        that lost its state meanwhile has the collection wait for the next time.
+        """
         present = self.store.run_files()
         if not self.store.is_owner():
             return
         with self.scheduler.lock:
+            known = self._with_state()
+        # another recovery may still find its records, and so may a dataflow
+        # that this process, just started, was not told of yet
+        named = {name: self.store.named(name) for name in self.store.stored() - known}
+        with self.scheduler.lock:
+            if not known <= self._with_state():
+                return
             lanes = self.scheduler.lanes.values()
             running = frozenset(lane.current.step for lane in lanes if lane.current)
             files = self.sightings.complete(present, running)
@@ -135,11 +164,12 @@ class Maintenance:
             used = [run_names(flow.own.runs) for flow in flows if flow.own is not None]
             used += [run_names(flow.build.runs) for flow in flows if flow.build is not None]
             records = [record.checkpoint for flow in flows for record in flow.records]
-            # another recovery may still find its records, and so may a dataflow
-            # that this process, just started, was not told of yet
-            looked = {flow.id for flow in flows if flow.phase is not Phase.STARTING}
-            used += [self.store.named(name) for name in self.store.stored() - looked]
-        self.store.delete_runs(removable(files, records, used))
+        self.store.delete_runs(removable(files, records, [*used, *named.values()]))
+
+    def _with_state(self) -> frozenset[CollectionId]:
+        """The dataflows that know their state, or that they have none. Under the lock."""
+        flows = self.scheduler.flows.values()
+        return frozenset(flow.id for flow in flows if flow.phase is not Phase.STARTING)
 
 
 @dataclass(slots=True)

@@ -42,7 +42,10 @@ log = logging.getLogger(__name__)
 
 @dataclass(slots=True)
 class RecoveryThread:
-    """Starts flows, in a thread of its own: it waits for Kafka."""
+    """Starts flows, in a thread of its own: it waits for Kafka, and for the store.
+
+    A flow is taken meanwhile, so nothing else steps it, and no lock is held.
+    """
 
     scheduler: Scheduler
     store: CheckpointStore
@@ -65,8 +68,7 @@ class RecoveryThread:
         scheduler = self.scheduler
         try:
             self._prepare(flow)
-            with scheduler.lock:
-                self._resume(scheduler.present(flow))
+            self._resume(scheduler.present(flow))
         except SlackwaterError as cause:
             scheduler.tell(flow, Failed(failure_to_start(cause)))
         finally:

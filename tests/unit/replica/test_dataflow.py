@@ -237,7 +237,7 @@ def test_of_the_records_those_stay_that_a_restart_may_need() -> None:
     flow = replace(running(9), records=(record(5), record(6)))
     recorded, effects = flow.step(events.Recorded(record(9), frontier(7)), NOW_MS)
     assert [entry.checkpoint.frontier for entry in recorded.records] == [6, 9]
-    assert effects == (events.ForgetBuild(), events.ForgetRecords((record(5),)))
+    assert effects == (events.ForgetRecords((record(5),), build=True),)
     assert recorded.recorded_ms == NOW_MS
     _, effects = recorded.step(events.Recorded(record(9), None), NOW_MS)
     assert effects == (), "nothing is known of its shard"

@@ -24,6 +24,9 @@ TOPIC = Topic("raw")
 COLUMNS = (("id", "BIGINT"), ("text", "VARCHAR"))
 
 
+STORE = ("read", "write", "delete", "sizes", "folders", "delete_folder")
+
+
 class Disk:
     """A file system of some size, on which the files of a directory lie."""
 
@@ -158,6 +161,35 @@ def test_records_that_cannot_be_written_cost_nothing_else(
     send(world, 20, 10)
     turn(world, replica, 5)
     assert store.records(SMALL)[-1].checkpoint.frontier > before[-1].checkpoint.frontier
+
+
+@pytest.mark.parametrize("restarts", [False, True])
+def test_nothing_waits_for_the_store_while_the_table_is_locked(
+    world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, restarts: bool
+) -> None:
+    """A store answers after 50 ms, and much later while it is away."""
+    replica = Replica(world, "a", tmp_path)
+    used: set[str] = set()
+
+    def unlocked(name: str, method: Callable[..., object]) -> Callable[..., object]:
+        def call(*arguments: object) -> object:
+            assert not replica.scheduler.lock._is_owned(), f"{name}{arguments}"  # type: ignore[attr-defined]
+            used.add(name)
+            return method(*arguments)
+
+        return call
+
+    for name in STORE:
+        files = replica.scheduler.store.files
+        monkeypatch.setattr(type(files), name, unlocked(name, getattr(type(files), name)))
+    for first in range(0, 30, 10):
+        send(world, first, 10)
+        turn(world, replica, 6)
+        if restarts:
+            replica.scheduler.tell(replica.scheduler.flows[SMALL], Restarted())
+    world.shards.sync()
+    assert world.upper("small") == world.upper("rows")
+    assert used >= {"write", "delete", "sizes"} | ({"read"} if restarts else set())
 
 
 def test_run_files_go_though_a_dataflow_is_still_starting(world: World, tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ import pytest
 
 from streams.compute.checkpoints import Sightings
 from streams.replica.driver.checkpoint_store import CheckpointStore
+from streams.replica.driver.dataflow import Phase
 from streams.replica.driver.maintenance import Maintenance
 
 HOUR_S = 3600
@@ -91,3 +92,27 @@ def test_who_does_not_own_a_store_deletes_nothing_in_it(
     for _ in range(4):
         driver.upkeep._collect()
     assert not path.exists()
+
+
+def test_a_dataflow_that_loses_its_state_meanwhile_keeps_its_files(
+    driver: Driver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What its stored records name was not read: it was known when the collection began."""
+    flow = SimpleNamespace(id="u1", phase=Phase.RUNNING, own=None, build=None, records=())
+    driver.flows["u1"] = flow
+    recorded = driver.write("recorded")
+    monkeypatch.setattr(driver.store, "stored", lambda: frozenset({"u1", "u2"}))
+
+    def named(dataflow: str) -> frozenset[str]:
+        flow.phase = Phase.STARTING
+        return frozenset({"recorded"} if dataflow == "u1" else ())
+
+    monkeypatch.setattr(driver.store, "named", named)
+    for _ in range(2):
+        driver.upkeep._collect()
+        assert flow.phase is Phase.STARTING
+        assert recorded.exists()
+    flow.phase = Phase.RUNNING
+    monkeypatch.setattr(driver.store, "stored", lambda: frozenset({"u1"}))
+    driver.upkeep._collect()
+    assert not recorded.exists()
