@@ -9,10 +9,12 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, TypeVar
 
-from streams.errors import InvalidUsage
+from streams.errors import Determinate, InvalidUsage
 from streams.ids import Offset, Topic
+
+T = TypeVar("T")
 
 MAXIMUM_RECORD_BYTES = 8 << 20
 """Largest record of a log or data topic, in bytes; chunks aim far lower, at about 900 KiB."""
@@ -103,6 +105,10 @@ class OffsetRange(NamedTuple):
 
     low: Offset
     high: Offset
+
+
+Answers = Mapping[Topic, T | Determinate]
+"""What was asked of each topic, or its error; nothing while its leaders are not known."""
 
 
 class Topics(Protocol):

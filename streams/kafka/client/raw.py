@@ -11,6 +11,7 @@ The client returns one object per record; they are converted to Arrow columns he
 import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from typing import TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -31,7 +32,7 @@ from streams.kafka.client.ranges_reading import RangesReading, rounds
 from streams.kafka.client.renewal import Renewable
 from streams.kafka.log import Unanswered
 from streams.kafka.settings import ClientSettings
-from streams.kafka.topics import OffsetRange
+from streams.kafka.topics import Answers, OffsetRange
 from streams.values import uncollected
 
 RAW_SCHEMA = pa.schema(
@@ -57,6 +58,8 @@ where a name is not UTF-8.
 _AT_ONCE = 5_000  # large enough to amortise a call, small enough for the cache
 _WAIT_S = 0.05
 _LOOK_UP_S = 1.0
+
+T = TypeVar("T")
 
 COMMITTED: Mapping[str, clients.Setting] = {
     "isolation.level": "read_committed",
@@ -98,15 +101,28 @@ class RawReader:
         with self._asked() as admin:
             return offsets.ends(admin, topic, self._answer_s)
 
-    def highs(self, topic: Topic, partitions: Collection[int]) -> dict[int, Offset]:
-        """Return the end of each of these partitions, with two requests. Errors: as `ends`."""
-        with self._asked() as admin:
-            return offsets.highs(admin, topic, partitions, self._answer_s)
+    def ends_of_all(self, topics: Collection[Topic]) -> Answers[dict[int, OffsetRange]]:
+        """Return the readable range of each partition, or the error, of each topic.
 
-    def topic_id(self, topic: Topic) -> str | None:
-        """Return the broker's id of a topic; None if it does not exist. Errors: Determinate."""
+        Errors: Unanswered when no broker answers for any of them.
+        """
         with self._asked() as admin:
-            return offsets.topic_id(admin, topic, self._answer_s)
+            return _heard(offsets.ends_of_all(admin, topics, self._answer_s))
+
+    def highs_of_all(
+        self, places: Mapping[Topic, Collection[int]]
+    ) -> Answers[dict[int, Offset]]:
+        """Return the ends of these partitions of topics. Errors: as `ends_of_all`."""
+        with self._asked() as admin:
+            return _heard(offsets.highs_of_all(admin, places, self._answer_s))
+
+    def ids_of_all(self, topics: Collection[Topic]) -> Answers[str | None]:
+        """Return the broker's ids of topics; None for one that does not exist.
+
+        Errors: as `ends_of_all`.
+        """
+        with self._asked() as admin:
+            return _heard(offsets.ids_of_all(admin, topics, self._answer_s))
 
     @contextmanager
     def _asked(self) -> Iterator[AdminClient]:
@@ -254,6 +270,14 @@ class RawReader:
             self._consumer = None
             self._at = None
             self._looked_up.clear()
+
+
+def _heard(answers: Answers[T]) -> Answers[T]:
+    """Return the answers. Errors: Unanswered when that is each of them."""
+    silent = [answer for answer in answers.values() if isinstance(answer, Unanswered)]
+    if silent and len(silent) == len(answers):
+        raise silent[0]
+    return answers
 
 
 def _end(consumer: Consumer, place: TopicPartition) -> int:

@@ -191,7 +191,7 @@ def assemble(
     shards = followed_shards(broker, instance.namespace)
     shards.subscribe(lambda _: bell.ring())
     topics = RawReader(config.kafka, ENDS_ANSWER_S)
-    watch = TopicEndsPoller(topics, topics.topic_id, bell.ring, _now_ms)
+    watch = TopicEndsPoller(topics, bell.ring, _now_ms)
     crash = Crash(config.points, config.state, os.getpgrp())
     scheduler = Scheduler(
         config=config,

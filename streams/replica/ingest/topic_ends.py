@@ -6,7 +6,9 @@ requested after the ends whenever these have moved: the ends of a re-created top
 under the id of the former one. The bell is rung when anything has moved.
 
 Most polls ask for the ends alone. Which partitions there are and where they begin is asked for
-every `SURVEY_S`: a poll of all takes five requests to the broker, and one of the ends two.
+every `SURVEY_S`. Topics that are due, or nearly, are asked about together: however many they
+are, a poll of all takes five requests to the broker, and one of the ends two. Those in trouble
+are asked about by themselves, behind the others: a broker that is gone delays no other topic.
 
 The thread polls every `pause_s`; a quiet topic is polled less and less often, down to every
 `LONGEST_S`, and often again when anything moves, because bursts seldom come alone.
@@ -17,7 +19,7 @@ import threading
 import time
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 import pyarrow as pa
 
@@ -25,14 +27,20 @@ from streams.compute.reclocking import Ends
 from streams.compute.stalls import TopicReport
 from streams.errors import Determinate
 from streams.ids import Offset, Topic
+from streams.kafka.topics import Answers
 from streams.replica.ingest.sizes import MeanSize, sampled
 
 log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+C = TypeVar("C", bound=Collection[Topic])
 
 SHORTEST_S = 0.02
 SURVEY_S = 1.0
 LONGEST_S = 0.2
 GROWTH = 1.25
+UNLED_S = 30.0
+"""How long the last answer counts while the partitions of a topic have no leader."""
 
 
 def elapsed_ms() -> int:
@@ -41,16 +49,24 @@ def elapsed_ms() -> int:
 
 
 class EndsReader(Protocol):
-    """Returns the ends of topics (`streams.kafka.client.raw`). Used by one thread alone."""
+    """Returns the ends of topics (`streams.kafka.client.raw`). Used by one thread alone.
 
-    def ends(self, topic: Topic) -> Mapping[int, tuple[Offset, Offset]]:
-        """Return the first offset held and the last stable offset of each partition.
+    Each topic has its own answer or error; none while its partitions have no leader.
+    Errors: Determinate when nobody answers for any.
+    """
 
-        Errors: Determinate, also if the topic does not exist.
-        """
+    def ends_of_all(
+        self, topics: Collection[Topic]
+    ) -> Answers[Mapping[int, tuple[Offset, Offset]]]:
+        """Return the first offset held and the last stable offset of each partition."""
 
-    def highs(self, topic: Topic, partitions: Collection[int]) -> Mapping[int, Offset]:
-        """Return the last stable offsets of these partitions. Errors: as `ends`."""
+    def highs_of_all(
+        self, places: Mapping[Topic, Collection[int]]
+    ) -> Answers[Mapping[int, Offset]]:
+        """Return the last stable offsets of these partitions."""
+
+    def ids_of_all(self, topics: Collection[Topic]) -> Answers[str | None]:
+        """Return the broker's ids of topics; None for one that does not exist."""
 
     def fetch(
         self, topic: Topic, partition: int, lo: Offset, hi: Offset, limit: int | None = None
@@ -73,23 +89,27 @@ class _Watched:
     pause_s: float = SHORTEST_S
     due_s: float = 0.0
     trouble: str = ""
+    unled_s: float | None = None
+    """Since when its partitions have no leader, in monotonic seconds."""
     sized: MeanSize = field(default_factory=MeanSize)
+
+    def unled(self, now_s: float) -> tuple[TopicReport | None, str]:
+        """The last answer for some time; then none, and why."""
+        if self.unled_s is None:
+            self.unled_s = now_s
+        waited_s = now_s - self.unled_s
+        if waited_s < UNLED_S:
+            return self.report, ""
+        return None, f"its partitions have had no leader for {UNLED_S:.0f} s"
 
 
 class TopicEndsPoller:
-    """Polls the ends of topics until closed; calls `ring` when one has moved.
-
-    `identify` returns the broker's id of a topic, None if it does not exist.
-    """
+    """Polls the ends of topics until closed; calls `ring` when one has moved."""
 
     def __init__(
-        self,
-        reader: EndsReader,
-        identify: Callable[[Topic], str | None],
-        ring: Callable[[], None],
-        now_ms: Callable[[], int],
+        self, reader: EndsReader, ring: Callable[[], None], now_ms: Callable[[], int]
     ) -> None:
-        self._reader, self._identify, self._ring = reader, identify, ring
+        self._reader, self._ring = reader, ring
         self._now_ms = now_ms
         self._lock = threading.Lock()
         self._topics: dict[Topic, _Watched] = {}
@@ -127,75 +147,65 @@ class TopicEndsPoller:
 
     def _run(self) -> None:
         while not self._stop.is_set():
-            now = time.monotonic()
-            with self._lock:
-                due = [topic for topic, watched in self._topics.items() if watched.due_s <= now]
-            moved = [self._ask(topic) for topic in due]
-            if any(moved):
-                self._ring()
+            due = self._due(time.monotonic())
+            sound = {t: watched for t, watched in due.items() if not watched.trouble}
+            troubled = {t: watched for t, watched in due.items() if watched.trouble}
+            for together in (sound, troubled):
+                if together and self._ask(together):
+                    self._ring()
             self._nudge.wait(self._pause())
             self._nudge.clear()
+
+    def _due(self, now_s: float) -> dict[Topic, _Watched]:
+        """The topics to ask about now: if one is due, those too that will be before long."""
+        with self._lock:
+            if all(watched.due_s > now_s for watched in self._topics.values()):
+                return {}
+            return {
+                topic: watched
+                for topic, watched in self._topics.items()
+                if watched.due_s <= now_s + watched.pause_s / 2
+            }
 
     def _pause(self) -> float:
         with self._lock:
             next_s = min((topic.due_s for topic in self._topics.values()), default=float("inf"))
         return min(LONGEST_S, max(0.001, next_s - time.monotonic()))
 
-    def _ask(self, topic: Topic) -> bool:
-        """Poll a topic; return whether anything about it has moved."""
-        with self._lock:
-            watched = self._topics.get(topic)
-        if watched is None:
-            return False
-        observation, trouble = self._reported(topic, watched)
-        if observation is not None:
-            observation = self._measured(topic, watched, observation)
+    def _ask(self, due: Mapping[Topic, _Watched]) -> bool:
+        """Poll topics together; return whether anything about them has moved."""
+        poll = _Poll(self._now_ms(), elapsed_ms(), time.monotonic())
+        known = {topic: before.ends for topic in due if (before := poll.before(due[topic]))}
+        poll.surveyed(self._of_all(self._reader.ends_of_all, due.keys() - known.keys()))
+        poll.polled(self._of_all(self._reader.highs_of_all, known), known)
+        ids = self._of_all(self._reader.ids_of_all, poll.moved)
+        has_moved = False
+        for topic, watched in due.items():
+            report, trouble = poll.reported(topic, watched, ids)
+            has_moved |= self._note(topic, watched, report, trouble)
+        return has_moved
+
+    def _of_all(self, ask: Callable[[C], Answers[T]], topics: C) -> Answers[T]:
+        """Ask about topics; if nobody answers, that is the answer of each."""
+        try:
+            return ask(topics) if topics else {}
+        except Determinate as error:
+            return dict.fromkeys(topics, error)
+
+    def _note(
+        self, topic: Topic, watched: _Watched, report: TopicReport | None, trouble: str
+    ) -> bool:
+        """Note what was answered for a topic; return whether anything has moved."""
+        if report is not None:
+            report = self._measured(topic, watched, report)
         if trouble and trouble != watched.trouble:
             log.warning("topic cannot be followed", extra={"topic": topic, "reason": trouble})
         with self._lock:
-            moved = observation != watched.report
-            watched.report, watched.trouble = observation, trouble
+            moved = report != watched.report
+            watched.report, watched.trouble = report, trouble
             watched.pause_s = SHORTEST_S if moved else min(LONGEST_S, watched.pause_s * GROWTH)
             watched.due_s = time.monotonic() + watched.pause_s
         return moved
-
-    def _reported(self, topic: Topic, watched: _Watched) -> tuple[TopicReport | None, str]:
-        """Return the broker's answer, or why there is none."""
-        asked_ms, asked_elapsed_ms, now_s = self._now_ms(), elapsed_ms(), time.monotonic()
-        before = watched.report if now_s < watched.surveyed_s + SURVEY_S else None
-        try:
-            ends = self._asked(topic, before)
-        except Determinate as error:
-            return self._gone(topic), str(error)
-        if before is not None and before.ends == ends:
-            again = replace(before, asked_ms=asked_ms, asked_elapsed_ms=asked_elapsed_ms)
-            return replace(again, repeats=before.repeats + 1), ""
-        try:
-            report = TopicReport(
-                self._identify(topic),
-                ends,
-                asked_ms=asked_ms,
-                asked_elapsed_ms=asked_elapsed_ms,
-            )
-        except Determinate as error:
-            return None, str(error)
-        if before is None:
-            watched.surveyed_s = now_s
-        elif report.id != before.id:  # which may have other partitions
-            watched.surveyed_s = float("-inf")
-            return self._reported(topic, watched)
-        return _after(watched.report, report), ""
-
-    def _asked(self, topic: Topic, before: TopicReport | None) -> Mapping[int, Ends]:
-        """Return the ends; without an answer of before, of all partitions that there are."""
-        if before is None or not before.ends:
-            ranges = self._reader.ends(topic)
-            return {partition: Ends(*ranges[partition]) for partition in ranges}
-        highs = self._reader.highs(topic, before.ends)
-        return {
-            partition: Ends(before.ends[partition].low, highs[partition])
-            for partition in before.ends
-        }
 
     def _measured(
         self, topic: Topic, watched: _Watched, observation: TopicReport
@@ -208,12 +218,77 @@ class TopicEndsPoller:
             watched.sized = sampled(self._reader, topic, watched.sized, observation.ends, now_s)
         return replace(observation, message_bytes=watched.sized.mean)
 
-    def _gone(self, topic: Topic) -> TopicReport | None:
-        """Return the answer for a topic without ends: that it does not exist, if so."""
-        try:
-            return TopicReport(None, {}) if self._identify(topic) is None else None
-        except Determinate:
-            return None
+
+@dataclass(slots=True)
+class _Poll:
+    """One poll of topics, dated from before the question, and what it was answered.
+
+    `moved` are the topics whose id is to be known: those whose ends are others now, or were
+    asked for with all there is to know, and those without an answer.
+    """
+
+    asked_ms: int
+    asked_elapsed_ms: int
+    now_s: float
+    ends: dict[Topic, Mapping[int, Ends] | Determinate] = field(default_factory=dict)
+    moved: set[Topic] = field(default_factory=set)
+
+    def before(self, watched: _Watched) -> TopicReport | None:
+        """The answer of which only the ends are asked for anew; None if all of it is."""
+        is_fresh = self.now_s < watched.surveyed_s + SURVEY_S
+        report = watched.report if is_fresh else None
+        return report if report is not None and report.ends else None
+
+    def surveyed(self, answers: Answers[Mapping[int, tuple[Offset, Offset]]]) -> None:
+        """Take in what was answered of topics of which nothing was known."""
+        for topic, answer in answers.items():
+            if isinstance(answer, Determinate):
+                self.ends[topic] = answer
+            else:
+                self.ends[topic] = {part: Ends(*answer[part]) for part in answer}
+        self.moved.update(answers)
+
+    def polled(
+        self, answers: Answers[Mapping[int, Offset]], known: Mapping[Topic, Mapping[int, Ends]]
+    ) -> None:
+        """Take in the ends of topics of which the rest is known."""
+        for topic, answer in answers.items():
+            if isinstance(answer, Determinate):
+                self.ends[topic] = answer
+            else:
+                before = known[topic]
+                self.ends[topic] = {
+                    part: Ends(before[part].low, answer[part]) for part in before
+                }
+            if self.ends[topic] != known[topic]:
+                self.moved.add(topic)
+
+    def reported(
+        self, topic: Topic, watched: _Watched, ids: Answers[str | None]
+    ) -> tuple[TopicReport | None, str]:
+        """What is reported of a topic now, and why nothing is."""
+        ends, before = self.ends.get(topic), self.before(watched)
+        if ends is None or (topic in self.moved and topic not in ids):
+            return watched.unled(self.now_s)
+        watched.unled_s = None
+        id_ = ids.get(topic)
+        if isinstance(ends, Determinate):
+            return TopicReport(None, {}) if id_ is None else None, str(ends)
+        if topic not in self.moved:
+            assert before is not None, "its ends are those that were known"
+            again = self._dated(before)
+            return replace(again, repeats=before.repeats + 1), ""
+        if isinstance(id_, Determinate):
+            return None, str(id_)
+        if before is None:
+            watched.surveyed_s = self.now_s
+        elif id_ != before.id:  # which may have other partitions: all is asked for at once
+            watched.surveyed_s, watched.sized = float("-inf"), MeanSize()
+            return None, ""
+        return _after(watched.report, self._dated(TopicReport(id_, ends))), ""
+
+    def _dated(self, report: TopicReport) -> TopicReport:
+        return replace(report, asked_ms=self.asked_ms, asked_elapsed_ms=self.asked_elapsed_ms)
 
 
 def _after(before: TopicReport | None, observation: TopicReport) -> TopicReport:

@@ -300,16 +300,27 @@ def test_partitions_that_a_topic_gets_are_used_by_who_knows_it_already(kafka, se
     with contextlib.closing(RawReader(settings)) as reader:
         ends = reader.ends(topic)
         assert sum(end.high for end in ends.values()) == 61
-        assert reader.highs(topic, ends) == {number: end.high for number, end in ends.items()}
-        assert reader.topic_id(topic) == kafka.topics.describe(topic).id
+        none = Topic("stability.not-there")
+        assert reader.ends_of_all([topic]) == {topic: ends}
+        surveyed = reader.ends_of_all([topic, none])
+        assert surveyed[topic] == ends
+        assert type(surveyed[none]) is Determinate
+        highs = {number: end.high for number, end in ends.items()}
+        assert reader.highs_of_all({topic: ends}) == {topic: highs}
+        polled = reader.highs_of_all({none: [0], topic: ends})
+        assert polled[topic] == highs
+        assert type(polled[none]) is Determinate
+        ids = {topic: kafka.topics.describe(topic).id, none: None}
+        assert reader.ids_of_all([none, topic]) == ids
 
 
 def test_a_topic_that_does_not_exist_has_neither_id_nor_ends(settings):
     none = Topic("stability.none")
     with contextlib.closing(RawReader(settings)) as reader:
-        assert reader.topic_id(none) is None
+        assert reader.ids_of_all([none]) == {none: None}
+        assert type(reader.highs_of_all({none: [0]})[none]) is Determinate
         with pytest.raises(Determinate):
-            reader.highs(none, [0])
+            reader.ends(none)
 
 
 @pytest.mark.parametrize("loses_brokers", [False, True])

@@ -71,10 +71,18 @@ def test_a_topic_without_an_id_does_not_exist_if_brokers_say_so(code: int) -> No
     error = done(KafkaException(KafkaError(code)))
     admin = SimpleNamespace(describe_topics=lambda *_, **__: {TOPIC: error})
     if code == KafkaError._TIMED_OUT:
-        with pytest.raises(Unanswered, match="describe topic orders"):
-            offsets.topic_id(admin, TOPIC, 1.0)  # type: ignore[arg-type]  # as above
+        answer = offsets.ids_of_all(admin, [TOPIC], 1.0)[TOPIC]  # type: ignore[arg-type]  # as above
+        assert isinstance(answer, Unanswered)
+        assert "id of topic orders" in str(answer)
     else:
-        assert offsets.topic_id(admin, TOPIC, 1.0) is None  # type: ignore[arg-type]  # as above
+        assert offsets.ids_of_all(admin, [TOPIC], 1.0) == {TOPIC: None}  # type: ignore[arg-type]  # as above
+
+
+def test_of_many_topics_one_without_an_offset_has_no_answer() -> None:
+    other = Topic("customers")
+    admin = Admin(iter([4, NO_OFFSET]))
+    answers = offsets.highs_of_all(admin, {TOPIC: [0], other: [0]}, 1.0)  # type: ignore[arg-type]  # as above
+    assert answers == {TOPIC: {0: 4}}
 
 
 class Consumer:

@@ -2,7 +2,9 @@
 
 import math
 import threading
+import time
 from collections.abc import Collection, Iterator, Mapping
+from typing import TypeVar
 
 import pyarrow as pa
 import pytest
@@ -12,15 +14,21 @@ from streams.compute.stalls import TopicReport
 from streams.errors import Determinate
 from streams.ids import Offset, Topic
 from streams.kafka.client.raw import RAW_SCHEMA
+from streams.kafka.topics import Answers
 from streams.replica.ingest import topic_ends
 from streams.replica.ingest.topic_ends import TopicEndsPoller
 
-TOPIC = Topic("events")
+T = TypeVar("T")
+
+TOPIC, OTHER, MORE = Topic("events"), Topic("others"), Topic("more")
 ANSWER_S = 60.0
 
 
 class Broker:
-    """A broker with one topic; rings are counted, and waited for by what they told."""
+    """A broker whose topics are alike; rings are waited for by what they told.
+
+    Those that are `refused` cannot be asked about, and those that are `unled` have no leader.
+    """
 
     def __init__(self) -> None:
         self.id: str | None = "a"
@@ -32,26 +40,48 @@ class Broker:
         self.closed = False
         self.moved = threading.Condition()
         self.clock = 0
-        self.watch = TopicEndsPoller(self, lambda _: self.id, self.ring, self.now_ms)
+        self.refused: set[Topic] = set()
+        self.unled: set[Topic] = set()
+        self.together: set[frozenset[Topic]] = set()
+        self.watch = TopicEndsPoller(self, self.ring, self.now_ms)
 
     def now_ms(self) -> int:
         self.clock += 1
         return self.clock
 
-    def ends(self, topic: Topic) -> Mapping[int, tuple[Offset, Offset]]:
+    def ends_of_all(
+        self, topics: Collection[Topic]
+    ) -> Answers[Mapping[int, tuple[Offset, Offset]]]:
         self.surveys += 1
-        high = self._high(topic)
-        return {partition: (Offset(self.low), high) for partition in range(self.partitions)}
+        ends = Offset(self.low), Offset(self.high)
+        return self._answers(topics, dict.fromkeys(range(self.partitions), ends))
 
-    def highs(self, topic: Topic, partitions: Collection[int]) -> Mapping[int, Offset]:
+    def highs_of_all(
+        self, places: Mapping[Topic, Collection[int]]
+    ) -> Answers[Mapping[int, Offset]]:
         self.polls += 1
-        return dict.fromkeys(partitions, self._high(topic))
+        high = Offset(self.high)
+        self.together.add(frozenset(places))
+        return {
+            topic: answer
+            if isinstance(answer, Determinate)
+            else dict.fromkeys(places[topic], answer)
+            for topic, answer in self._answers(places, high).items()
+        }
 
-    def _high(self, topic: Topic) -> Offset:
+    def ids_of_all(self, topics: Collection[Topic]) -> Answers[str | None]:
+        return dict.fromkeys(topics, self.id)
+
+    def _answers(self, topics: Collection[Topic], answer: T) -> dict[Topic, T | Determinate]:
         self.clock += 100
-        if self.id is None or not self.reachable:
-            raise Determinate(f"no ends of {topic}")
-        return Offset(self.high)
+        if not self.reachable:
+            raise Determinate("no ends of any topic")
+        refused = self.refused if self.id is not None else topics
+        return {
+            topic: Determinate(f"no ends of {topic}") if topic in refused else answer
+            for topic in topics
+            if topic not in self.unled
+        }
 
     def fetch(
         self, topic: Topic, partition: int, lo: Offset, hi: Offset, limit: int | None = None
@@ -68,11 +98,11 @@ class Broker:
         with self.moved:
             self.moved.notify_all()
 
-    def tells(self, expected: TopicReport | None) -> bool:
+    def tells(self, expected: TopicReport | None, topic: Topic = TOPIC) -> bool:
         """Whether that is what is told after a ring, or already."""
         with self.moved:
             return self.moved.wait_for(
-                lambda: self.watch.ends().get(TOPIC) == expected, ANSWER_S
+                lambda: self.watch.ends().get(topic) == expected, ANSWER_S
             )
 
 
@@ -175,3 +205,42 @@ def test_a_topic_that_was_created_again_with_more_partitions_has_them_at_once(
     monkeypatch.setattr(topic_ends, "SURVEY_S", math.inf)
     broker.id, broker.partitions, broker.high = "b", 2, 1
     assert broker.tells(TopicReport("b", {0: Ends(0, 1), 1: Ends(0, 1)}))
+
+
+def test_many_topics_are_asked_about_together(broker):
+    for topic in (TOPIC, OTHER, MORE):
+        broker.watch.add(topic)
+    for topic in (TOPIC, OTHER, MORE):
+        assert broker.tells(TopicReport("a", {0: Ends(0, 0)}), topic)
+    deadline = time.monotonic() + ANSWER_S
+    while frozenset({TOPIC, OTHER, MORE}) not in broker.together:
+        assert time.monotonic() < deadline
+        broker.high += 1
+        time.sleep(0.01)
+
+
+def test_a_topic_that_fails_costs_no_other_one_its_answer(broker):
+    for topic in (TOPIC, OTHER):
+        broker.watch.add(topic)
+        assert broker.tells(TopicReport("a", {0: Ends(0, 0)}), topic)
+    broker.refused = {OTHER}
+    broker.high = 4
+    assert broker.tells(TopicReport("a", {0: Ends(0, 4)}))
+    assert broker.tells(None, OTHER)
+    broker.refused, broker.high = set(), 5
+    for topic in (TOPIC, OTHER):
+        assert broker.tells(TopicReport("a", {0: Ends(0, 5)}), topic)
+
+
+def test_without_a_leader_the_last_answer_counts_for_some_time(broker, monkeypatch):
+    for topic in (TOPIC, OTHER):
+        broker.watch.add(topic)
+        assert broker.tells(TopicReport("a", {0: Ends(0, 0)}), topic)
+    broker.unled = {OTHER}
+    broker.high = 4
+    assert broker.tells(TopicReport("a", {0: Ends(0, 4)}))
+    assert broker.watch.ends()[OTHER] == TopicReport("a", {0: Ends(0, 0)})
+    monkeypatch.setattr(topic_ends, "UNLED_S", 0.0)
+    assert broker.tells(None, OTHER)
+    broker.unled = set()
+    assert broker.tells(TopicReport("a", {0: Ends(0, 4)}), OTHER)
