@@ -77,8 +77,7 @@ def up(  # noqa: PLR0913, PLR0917  the options of a command, each by name
     Examples:
         slackwater up --brokers kafka.example:9092 --client @client.properties
         slackwater up --brokers kafka.example:9092 --topic data.segment.bytes=16777216
-        slackwater up --brokers kafka.example:9092 --master spark://spark:7077 \
-            --store s3://bucket/slackwater --conf spark.executor.memory=4g
+        slackwater up --master spark://spark:7077 --store s3://bucket/slackwater
     """
     settings = Settings(
         directory=directory.absolute(),

@@ -39,7 +39,7 @@ from operator import attrgetter
 
 from streams.compaction import chunk_sizes
 from streams.ids import Timestamp
-from streams.progress import Antichain, frontier
+from streams.progress import END, Antichain, frontier
 from streams.storage.log.batches import Batch
 from streams.storage.log.state import CollectionState
 
@@ -180,8 +180,8 @@ def runs(stretch: Sequence[Batch], since: Timestamp) -> list[tuple[Batch, ...]]:
 
 
 def top(batch: Batch) -> int:
-    """Return the upper of a batch as a time; infinite if it is empty."""
-    return 1 << 63 if batch.upper.is_empty else batch.upper.time
+    """Return the upper of a batch as a time; beyond all times if it is empty."""
+    return END + 1 if batch.upper.is_empty else batch.upper.time
 
 
 def weight(bytes_: int) -> float:

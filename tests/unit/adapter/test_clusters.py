@@ -1,6 +1,5 @@
 """CLUSTER statements: what they change, and where objects go."""
 
-import time
 from dataclasses import replace
 
 import pytest
@@ -178,7 +177,7 @@ def test_what_is_in_a_cluster_keeps_it_and_is_named(env) -> None:
 
 
 def test_a_dropped_cluster_is_forgotten_with_its_topics_when_its_replicas_are_gone(
-    env, monkeypatch
+    env, beats, monkeypatch
 ) -> None:
     monkeypatch.setattr(cluster_upkeep, "PATIENCE_S", 1000.0)
     with_orders(env)
@@ -188,7 +187,7 @@ def test_a_dropped_cluster_is_forgotten_with_its_topics_when_its_replicas_are_go
     env.rows("DROP MATERIALIZED VIEW totals; DROP CLUSTER c")
     assert names(env) == ["default"]
     eventually(lambda: not env.coordinator.catalog.state.dropped)
-    time.sleep(0.5)  # some beats
+    beats(5)
     assert env.fails("CREATE CLUSTER c (REPLICAS 1)").message == "cluster c is being dropped"
     assert has_topics(env) == [True, True]
     c.stop()

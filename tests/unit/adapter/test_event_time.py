@@ -2,7 +2,6 @@
 
 import itertools
 import json
-import time
 from collections.abc import Mapping
 from datetime import datetime, timedelta
 
@@ -205,7 +204,7 @@ def test_a_task_in_a_file_binds_one_timeline(env, both):
 
 
 @pytest.mark.parametrize("policy", ["RETAIN HISTORY FOR '2 seconds'", "LAG BEHIND UPPER '2 s'"])
-def test_history_is_counted_behind_upper(env, both, policy):
+def test_history_is_counted_behind_upper(env, both, beats, policy):
     env.sql(f"ALTER SOURCE clicks SET ({policy})")
     both.append("s2", 10_000)
     eventually(lambda: since(env, "s2") == 7_999)
@@ -219,7 +218,7 @@ def test_history_is_counted_behind_upper(env, both, policy):
     ]
     assert retention[1:] == ["2 seconds behind upper"] * 2
     env.now = env.brokers_now = NOW + 86_400_000
-    time.sleep(0.3)  # some beats of the thread that advances since
+    beats()
     assert since(env, "u3") == 17_999
 
 
