@@ -65,25 +65,34 @@ COMMITTED: Mapping[str, clients.Setting] = {
     "isolation.level": "read_committed",
     "enable.partition.eof": True,
 }
-_PACE: Mapping[str, clients.Setting] = {
+READS_ALL: Mapping[str, clients.Setting] = {
     "fetch.wait.max.ms": 10,  # at the end of a partition a new assignment must not wait long
     "queued.min.messages": 100_000,
     "queued.max.messages.kbytes": 32 << 10,
     "check.crcs": True,
 }
+READS_FEW: Mapping[str, clients.Setting] = {
+    **READS_ALL,
+    "queued.max.messages.kbytes": 64,
+    "fetch.message.max.bytes": 64 << 10,  # a larger record is delivered all the same
+}
+"""For one who reads a few records here and there: what is read ahead is thrown away."""
 
 
 class RawReader:
     """Reads raw topics. One thread; clients are created by the first call that needs them.
 
     A request for ends may take `answer_s`; whoever asks all the time wants to know soon that
-    the broker that was asked is gone.
+    the broker that was asked is gone. `pace` says how far ahead records are read.
     """
 
     def __init__(
-        self, settings: ClientSettings, answer_s: float = clients.ANSWER_TIMEOUT_S
+        self,
+        settings: ClientSettings,
+        answer_s: float = clients.ANSWER_TIMEOUT_S,
+        pace: Mapping[str, clients.Setting] = READS_ALL,
     ) -> None:
-        self._settings, self._answer_s = settings, answer_s
+        self._settings, self._answer_s, self._pace = settings, answer_s, pace
         self._admins: Renewable[AdminClient] = Renewable(
             lambda: clients.admin(settings), answer_s
         )
@@ -217,7 +226,7 @@ class RawReader:
     def _positioned(self, reading: RangesReading) -> Consumer:
         """The consumer at the begin of a reading; if it is there, its prefetch is kept."""
         if self._consumer is None:
-            self._consumer = clients.consumer(self._settings, COMMITTED, _PACE)
+            self._consumer = clients.consumer(self._settings, COMMITTED, self._pace)
         if self._at != (reading.topic, reading.positions):
             self._look_up(self._consumer, reading.topic)
             self._consumer.assign([*map(reading.place, reading.positions)])

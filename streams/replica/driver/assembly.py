@@ -25,7 +25,7 @@ from streams.compute.protocol import CreateInstance
 from streams.errors import SlackwaterError
 from streams.ids import CollectionId
 from streams.kafka.client.broker import KafkaBroker
-from streams.kafka.client.raw import RawReader
+from streams.kafka.client.raw import READS_FEW, RawReader
 from streams.replica.config import ReplicaConfig
 from streams.replica.crash_injection import Crash
 from streams.replica.driver import resident_steps
@@ -190,7 +190,7 @@ def assemble(
     bell = Wakeup()
     shards = followed_shards(broker, instance.namespace)
     shards.subscribe(lambda _: bell.ring())
-    topics = RawReader(config.kafka, ENDS_ANSWER_S)
+    topics = RawReader(config.kafka, ENDS_ANSWER_S, READS_FEW)
     watch = TopicEndsPoller(topics, bell.ring, _now_ms)
     crash = Crash(config.points, config.state, os.getpgrp())
     scheduler = Scheduler(

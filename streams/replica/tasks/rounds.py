@@ -58,6 +58,7 @@ from streams.replica.tasks.exchange_blobs import (
     unpack,
 )
 from streams.replica.tasks.load_inputs import Loader
+from streams.replica.tasks.memory import released
 from streams.trace.arrange.runs import file_of
 from streams.trace.kernel.kernel import arrow_schema
 from streams.trace.updates import flatten
@@ -208,6 +209,10 @@ class Task:
 
 def start_round(place: str, step: str, index: int) -> Iterator[pa.RecordBatch]:
     """Run round 0: this task's loads, through level 0 of their dataflows."""
+    return released(_start_round(place, step, index))
+
+
+def _start_round(place: str, step: str, index: int) -> Iterator[pa.RecordBatch]:
     batch = worker.micro_batch(place, step)
     loads = load_inputs.by_dataflow(batch.tasks[index])
     task = Task.of(place, batch, loads)
@@ -293,6 +298,12 @@ def advance_round(
     round_: int, place: str, batches: Iterable[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
     """Run round `round_` on everything that came to one bucket."""
+    return released(_advance_round(round_, place, batches))
+
+
+def _advance_round(
+    round_: int, place: str, batches: Iterable[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
     mine: dict[CollectionId, list[Message]] = {}
     passed: list[tuple[int, bytes]] = []
     for bucket, blob in blobs(batches):
